@@ -1,7 +1,6 @@
 //! `tidegate partitions change`: another list of partitions, in a quiet hour. Nothing is lost, sold twice or given out twice.
 
 use std::{
-    cell::OnceCell,
     collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
     num::NonZeroU32,
@@ -403,20 +402,22 @@ impl Ground {
         for voucher in VOUCHERS {
             let user = self.next_user;
             self.next_user += 1;
-            let asked = json!({ "voucherId": voucher.to_string(), "userId": user });
-            // Ready means that one partition was reached: for another one, a caller may have to come again.
-            let answered = OnceCell::new();
-            until("the partition of the voucher is reached", || async {
-                let answer = post(gate, &asked).await;
-                answer.body["type"] != "/problems/redis-away" && answered.set(answer).is_ok()
-            })
-            .await;
-            let answer = answered.into_inner().expect("an answer");
+            let answer = post(gate, &json!({ "voucherId": voucher.to_string(), "userId": user })).await;
             assert_eq!(answer.status, 202, "voucher {voucher}: {:#}", answer.body);
             let order = answer.body["orderId"].as_str().and_then(|id| id.parse().ok()).expect("an id");
             let known = self.admitted.insert(order, (user, voucher));
             assert_eq!(known, None, "order id {order} was given out twice");
         }
+    }
+}
+
+/// A gate is ready once it has reached one partition. Waits until it has reached them all.
+async fn all_reached(gate: SocketAddr) {
+    for voucher in VOUCHERS {
+        until("the partition of the voucher is reached", || async {
+            ask(gate, Method::GET, &format!("/orders/1?voucher={voucher}"), &[], "").await.status == 404
+        })
+        .await;
     }
 }
 
@@ -429,6 +430,7 @@ async fn a_gate_follows_a_change_of_the_list_by_itself_and_the_change_waits_for_
     let gate = |name: &str| ground.worker(name, from).set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
     let (own, frozen) = (gate("own"), gate("frozen"));
     let (address, of_frozen) = (address_of(&own).await, address_of(&frozen).await);
+    all_reached(address).await;
     ground.buy_at(address).await;
     ground.all_written().await;
     let shown = ground.program(from).run("partitions show").expect(0);
@@ -469,6 +471,7 @@ async fn a_gate_follows_a_change_of_the_list_by_itself_and_the_change_waits_for_
             ask(address, Method::GET, "/readyz", &[], "").await.status == 200
         })
         .await;
+        all_reached(address).await;
         ground.buy_at(address).await;
     }
     let shown = ground.program(to).run("partitions show").expect(0);
@@ -477,6 +480,7 @@ async fn a_gate_follows_a_change_of_the_list_by_itself_and_the_change_waits_for_
     // One with the list before takes that of the system.
     let late = ground.worker("late", from).set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
     let of_late = address_of(&late).await;
+    all_reached(of_late).await;
     ground.buy_at(of_late).await;
 
     let worker = ground.worker("next", to).start();
@@ -500,6 +504,7 @@ async fn a_gate_stays_with_its_list_when_a_change_is_given_up_and_one_of_a_parti
     let alone = ground.worker("alone", from).set("GATE_LISTEN", "127.0.0.1:0");
     let alone = alone.start_with(&["--partition", "1", "gate"]);
     let (address, of_alone) = (address_of(&gate).await, listening(&alone).await);
+    all_reached(address).await;
     ground.buy_at(address).await;
     // Without a worker it stays at its first step.
     let mut change = ground.begin_change(from, to);
@@ -526,6 +531,7 @@ async fn a_gate_stays_with_its_list_when_a_change_is_given_up_and_one_of_a_parti
         ask(address, Method::GET, "/readyz", &[], "").await.status == 200
     })
     .await;
+    all_reached(address).await;
     ground.buy_at(address).await;
     for gate in [gate, alone] {
         assert!(gate.stop().await.success());

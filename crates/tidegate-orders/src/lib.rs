@@ -15,6 +15,7 @@ pub mod ledger;
 pub mod limit_rows;
 pub mod limited_log;
 pub mod limits;
+pub mod lists;
 mod mysql_error;
 pub mod order;
 pub mod order_counters;

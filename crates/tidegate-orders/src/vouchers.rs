@@ -7,6 +7,7 @@ use serde::Serialize;
 use sqlx::{AssertSqlSafe, Executor, MySql, MySqlConnection, MySqlPool, mysql::MySqlRow, prelude::*};
 
 use crate::{
+    lists::MOST_LISTED,
     mysql_error::{is_duplicate_key, is_not_migrated, is_value_out_of_range},
     order::{OrderId, VoucherId},
     partition::Partition,
@@ -301,7 +302,7 @@ pub async fn on_sale(pool: &MySqlPool, partition: &Partition) -> Result<Vec<Vouc
 /// As [`find`].
 pub async fn unknown_orders(pool: &MySqlPool, orders: &[OrderId]) -> Result<Vec<OrderId>, VoucherError> {
     let mut unknown = Vec::new();
-    for piece in orders.chunks(500) {
+    for piece in orders.chunks(MOST_LISTED) {
         let ids: Vec<String> = piece.iter().map(OrderId::to_string).collect();
         let ids = ids.join(",");
         let sql = format!(
@@ -415,7 +416,7 @@ pub async fn without_journal_note(
     vouchers: &[VoucherId],
 ) -> Result<Vec<VoucherId>, VoucherError> {
     let mut found = Vec::new();
-    for vouchers in vouchers.chunks(500) {
+    for vouchers in vouchers.chunks(MOST_LISTED) {
         let sql = format!(
             "SELECT CAST(voucher_id AS SIGNED) FROM tb_seckill_voucher \
              WHERE voucher_id IN ({}) AND keeps_journal IS NULL",
@@ -432,7 +433,7 @@ pub async fn without_journal_note(
 /// # Errors
 /// As [`find`].
 pub async fn note_complete_journals(pool: &MySqlPool, vouchers: &[VoucherId]) -> Result<(), VoucherError> {
-    for vouchers in vouchers.chunks(500) {
+    for vouchers in vouchers.chunks(MOST_LISTED) {
         let note = format!(
             "UPDATE tb_seckill_voucher SET keeps_journal = 1 WHERE voucher_id IN ({}) AND keeps_journal IS NULL",
             listed(vouchers)

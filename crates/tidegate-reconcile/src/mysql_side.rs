@@ -9,14 +9,13 @@ use std::collections::HashMap;
 use sqlx::{AssertSqlSafe, MySqlPool, Row, mysql::MySqlRow};
 use tidegate_orders::{
     Partition, RowState, VoucherId,
+    lists::MOST_LISTED,
     row_state::{CANCELLED, LIVE},
 };
 use tidegate_stream::EntryId;
 
 /// Rows a page.
 const PAGE: u32 = 1_000;
-/// Ids in one IN list: from a thousand on, MariaDB makes a subquery of it.
-const MOST_LISTED: usize = 500;
 /// The status of an order that was used.
 pub(crate) const USED: i64 = 3;
 

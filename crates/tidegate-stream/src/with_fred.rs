@@ -133,7 +133,8 @@ impl Script {
         self.call_over(pool.next(), keys, args).await
     }
 
-    /// As [`Script::call`], over one connection: calls that are made one after the other run in this order, once the server knows the script.
+    /// As [`Script::call`], over one connection: calls that are made one after the other run in this order, once the server
+    /// knows the script.
     ///
     /// # Errors
     /// As [`Script::call`].

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::Context;
 use futures_util::future::join_all;
 use sqlx::{AssertSqlSafe, Row};
-use tidegate_orders::{Order, dead_letters::DropReply};
+use tidegate_orders::{Order, dead_letters::DropReply, lists::MOST_LISTED};
 use tidegate_stream::{EntryId, Letter, server_time_ms};
 use tokio::time::Instant;
 
@@ -81,7 +81,7 @@ impl Purge {
     /// What MySQL has of these orders, by order, user and voucher: another order of the same id is not theirs.
     async fn ended(&self, orders: &[(&Letter, Order)]) -> sqlx::Result<BTreeMap<(i64, i64, i64), Ended>> {
         let mut ended = BTreeMap::new();
-        for orders in orders.chunks(500) {
+        for orders in orders.chunks(MOST_LISTED) {
             let ids: Vec<String> = orders.iter().map(|(_, order)| order.id.to_string()).collect();
             let ids = ids.join(",");
             let sql = format!(

@@ -3,8 +3,9 @@
 //! Statements are sent as text, several in one packet. All values in them are numbers and entry ids of our own types,
 //! and texts of events as hexadecimal digits.
 //!
-//! Lock order: order rows by ascending id, then their time limits in the same order, then stocks by ascending voucher. The stocks come last, because everybody waits
-//! for the row of a voucher on sale. Ascending ids fill the pages of the primary key one after the other. They do not keep
+//! Lock order: new order rows by ascending id; rows that events move, those that change alike together, by ascending id; time
+//! limits by ascending order; stocks by ascending voucher. The stocks come last, because everybody waits for the row of a voucher
+//! on sale. Ascending ids fill the pages of the primary key one after the other. They do not keep
 //! two batches from waiting in a circle for each other's unique keys; the user locks do that. Where a user lock was lost, the
 //! server ends one of the two with a deadlock, and it is tried again.
 
@@ -166,7 +167,7 @@ fn list(items: impl IntoIterator<Item = impl Display>) -> String {
 }
 
 /// Rows of numbers to join with, as a table called `name`. A look-up goes through them in this order, one index look-up a
-/// row. An IN list would not do: MariaDB turns a list of a thousand into a subquery. Nor would the optimizer's choice: it reads
+/// row. An IN list has one number for each row ([`crate::lists`]). The optimizer's choice would not do: it reads
 /// a table whole that was small when its statistics were made, however large it is by now.
 fn numbers(name: &str, columns: &str, rows: &str) -> String {
     format!("{} STRAIGHT_JOIN", table_of_numbers(name, columns, rows))

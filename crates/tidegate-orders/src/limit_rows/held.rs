@@ -7,6 +7,7 @@ use sqlx::{AssertSqlSafe, MySqlPool};
 use super::owner_columns;
 use crate::{
     limits::LimitOwner,
+    lists::MOST_LISTED,
     order::{OrderId, Slot, UserId, Uses, VoucherId},
     row_state::LIVE,
     vouchers::VoucherError,
@@ -65,7 +66,7 @@ pub async fn live_page(
 /// As [`live_page`].
 pub async fn used_by(pool: &MySqlPool, orders: &[OrderId]) -> Result<HashMap<OrderId, Uses>, VoucherError> {
     let mut used = HashMap::new();
-    for orders in orders.chunks(500) {
+    for orders in orders.chunks(MOST_LISTED) {
         let ids: Vec<String> = orders.iter().map(OrderId::to_string).collect();
         let sql =
             format!("SELECT order_id, uses FROM tidegate_limit_use WHERE order_id IN ({})", ids.join(","));

@@ -14,11 +14,9 @@ use super::{Packet, list, look_up::Queries, numbers, table_of_numbers, write::in
 use crate::{
     event::{Event, EventKind, EventOutcome, EventText, History, PastEvent, Row, Step},
     ledger::event_verdict::{EventChanges, KnownEvents, OrderChange},
+    lists::MOST_LISTED,
     order::{OrderId, Subject, UserId, VoucherId},
 };
-
-/// Ids in a list: MariaDB turns a list of 1,000 into a subquery.
-const MOST_LISTED: usize = 500;
 
 /// Reads what is known of orders, in one round trip and without a lock; and which live orders these users have.
 pub(in crate::ledger) async fn look_up_events(
@@ -210,8 +208,8 @@ pub(in crate::ledger) fn write_events(changes: &EventChanges<'_>) -> Packet {
     packet
 }
 
-/// Orders that change alike in one statement, ascending, one index look-up a row. The conditions are the guard: a row that somebody
-/// else has changed stays as it is. A table of numbers to join with would cost twice as much.
+/// Adds a statement for each list of orders that change alike, ascending, one index look-up a row. The conditions are the guard:
+/// a row that somebody else has changed stays as it is. A join with a table of numbers would cost twice as much.
 fn move_orders(packet: &mut Packet, moved: &BTreeMap<OrderId, OrderChange>) {
     let mut alike: BTreeMap<OrderChange, Vec<OrderId>> = BTreeMap::new();
     for (order, change) in moved {

@@ -11,12 +11,10 @@ use crate::{
         Incoming,
         verdict::{Known, Refusal, Terms},
     },
+    lists::MOST_LISTED,
     order::{OrderId, Slot, UserId, VoucherId},
     row_state::CANCELLED,
 };
-
-/// Vouchers in one IN list: from a thousand on, MariaDB makes a subquery of it.
-const MOST_LISTED: usize = 500;
 
 /// Whether the vouchers of a batch are locked when it is looked up. If not, the write has to check what was decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
