@@ -100,7 +100,11 @@ impl Books {
     }
 
     async fn cost_of(&self, batch: &[Incoming]) -> Result<Cost> {
-        self.cost_of_work(async { Ok(drop(self.ledger.record(batch).await?)) }).await
+        let work = async {
+            self.ledger.record(batch).await?;
+            Ok(())
+        };
+        self.cost_of_work(work).await
     }
 
     async fn cost_of_work(&self, work: impl Future<Output = Result<()>>) -> Result<Cost> {
