@@ -411,7 +411,7 @@ impl Ground {
     }
 }
 
-/// A gate is ready once it has reached one partition. Waits until it has reached them all.
+/// Waits until the gate has reached all partitions. It is ready once it has reached one.
 async fn all_reached(gate: SocketAddr) {
     for voucher in VOUCHERS {
         until("the partition of the voucher is reached", || async {

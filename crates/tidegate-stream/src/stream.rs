@@ -253,7 +253,7 @@ impl Stream {
     }
 
     /// Acknowledges entries that this run of a server has handed over, in one round trip. Returns how many were pending until now. Without
-    /// ids, nothing is called.
+    /// ids, it calls nothing.
     ///
     /// # Errors
     /// When Redis does not answer; the entries may be acknowledged or not, and asking again does no harm. And

@@ -3,11 +3,16 @@
 //! Statements are sent as text, several in one packet. All values in them are numbers and entry ids of our own types,
 //! and texts of events as hexadecimal digits.
 //!
-//! Lock order: new order rows by ascending id; rows that events move, those that change alike together, by ascending id; time
-//! limits by ascending order; stocks by ascending voucher. The stocks come last, because everybody waits for the row of a voucher
-//! on sale. Ascending ids fill the pages of the primary key one after the other. They do not keep
-//! two batches from waiting in a circle for each other's unique keys; the user locks do that. Where a user lock was lost, the
-//! server ends one of the two with a deadlock, and it is tried again.
+//! Locks are taken in this order:
+//!
+//! 1. New order rows, by ascending id.
+//! 2. Rows that events move: those that change alike together, by ascending id.
+//! 3. Time limits, by ascending order.
+//! 4. Stocks, by ascending voucher. They come last, because everybody waits for the row of a voucher on sale.
+//!
+//! Ascending ids fill the pages of the primary key one after the other. They do not keep two batches from waiting in a circle for
+//! each other's rows and unique keys; the user locks do that. Where a user lock was lost, the server ends one of the two with a
+//! deadlock, and it is tried again.
 
 mod events;
 mod look_up;
@@ -167,7 +172,7 @@ fn list(items: impl IntoIterator<Item = impl Display>) -> String {
 }
 
 /// Rows of numbers to join with, as a table called `name`. A look-up goes through them in this order, one index look-up a
-/// row. An IN list has one number for each row ([`crate::lists`]). The optimizer's choice would not do: it reads
+/// row. An IN list holds single numbers, and not many ([`crate::lists`]). The optimizer's choice would not do: it reads
 /// a table whole that was small when its statistics were made, however large it is by now.
 fn numbers(name: &str, columns: &str, rows: &str) -> String {
     format!("{} STRAIGHT_JOIN", table_of_numbers(name, columns, rows))

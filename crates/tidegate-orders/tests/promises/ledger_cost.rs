@@ -246,7 +246,7 @@ async fn payments_cost_the_same_at_any_size() -> Result<()> {
     Ok(())
 }
 
-/// Of the payment of an order.
+/// The payment of an order, as an event.
 fn payment(Incoming { order, entry }: &Incoming) -> IncomingEvent {
     let event = Event {
         kind: EventKind::Paid,

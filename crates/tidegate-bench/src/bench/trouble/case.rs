@@ -65,12 +65,13 @@ impl Case {
     /// The least share of the plain rate that we want.
     pub fn wanted_share(self) -> Option<f64> {
         Some(match self {
-            Self::Plain | Self::Paid | Self::Announced => return None,
-            Self::RefusedLongAgo | Self::Poison | Self::LockedUsers | Self::Mixed => 0.9,
+            Self::Plain => return None,
+            Self::RefusedLongAgo | Self::Poison | Self::LockedUsers | Self::Mixed | Self::PayWithin => 0.9,
             Self::Expiring => 0.97,
-            Self::UnknownVoucher | Self::Twice | Self::PayWithin => 0.85,
+            Self::UnknownVoucher | Self::Twice => 0.85,
             Self::ThereAlready => 0.8,
-            Self::SecondOrders => 0.7,
+            Self::Announced => 0.75,
+            Self::SecondOrders | Self::Paid => 0.7,
             Self::HalfTheStock => 0.6,
             Self::SoldOut => 0.5,
         })
