@@ -2,7 +2,7 @@
 
 use fred::interfaces::{HashesInterface, KeysInterface, SetsInterface};
 use sqlx::MySqlPool;
-use tidegate_lab::{MysqlServer, RedisCluster};
+use tidegate_lab::{MysqlServer, RedisCluster, RedisNode};
 
 use crate::{
     program::Program,
@@ -11,6 +11,13 @@ use crate::{
 };
 
 const TAGS: &str = "3,1,0";
+
+/// How much a node has written of what is replicated, or has got of it.
+fn offset(node: &RedisNode, field: &str) -> u64 {
+    let info = node.says(&["INFO", "replication"]).expect("it answers");
+    let value = info.lines().find_map(|line| line.trim_end().strip_prefix(field)?.strip_prefix(':'));
+    value.and_then(|value| value.parse().ok()).expect("an offset")
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_master_dies_and_what_its_replica_lacked_is_found_and_mended() {
@@ -37,6 +44,12 @@ async fn a_master_dies_and_what_its_replica_lacked_is_found_and_mended() {
     }
 
     let master = cluster.master_of("3").expect("a master");
+    // A replica that has just come into step may get nothing for another second.
+    until("the replica has what its master has", || async {
+        let written = offset(master, "master_repl_offset");
+        cluster.replicas_of(master).iter().any(|replica| offset(replica, "slave_repl_offset") == written)
+    })
+    .await;
     master.server().kill9().expect("it dies");
     cluster.wait_whole(std::time::Duration::from_secs(30)).expect("its replica takes over");
     let promoted = cluster.master_of("3").expect("a master");
