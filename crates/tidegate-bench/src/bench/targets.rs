@@ -119,9 +119,8 @@ fn of_server(server: &ServerResults) -> Vec<Target> {
         put("that against a tenth of the entries (flat)", "x", AtMost(1.2), Some(growth));
     }
     if let Some(cost) = &server.cost {
-        let bare = cost.bare_insert.orders_per_s.median;
-        let rate = cost.ours.orders_per_s.median / bare;
-        put("drain, defaults, against one connection's bare inserts", "x", AtLeast(0.6), Some(rate));
+        let [ours, bare] = [&cost.ours, &cost.bare_insert].map(|it| Some(it.orders_per_s.median));
+        put("drain, defaults, against one connection's bare inserts", "x", AtLeast(0.6), div(ours, bare));
         put("an order's cost, in bare inserts", "x", AtMost(2.6), Some(cost.multiple.median));
         let redo = cost.ours.redo_log_bytes.median;
         put("redo log an order", "bytes", AtMost(170.0), Some(redo));

@@ -234,7 +234,10 @@ async fn payments_cost_the_same_at_any_size() -> Result<()> {
         let paid: Vec<IncomingEvent> = (1..=PAYMENTS).map(|id| payment(&order(id, id, VOUCHER))).collect();
         let pay = async || {
             let recorded = books.ledger.record_events(&paid, &HashSet::new()).await?;
-            let is_applied = |verdict: &EventVerdict| matches!(verdict, EventVerdict::Recorded { event, .. } if event.outcome == EventOutcome::Applied);
+            let is_applied = |verdict: &EventVerdict| match verdict {
+                EventVerdict::Recorded { event, .. } => event.outcome == EventOutcome::Applied,
+                _ => false,
+            };
             ensure!(recorded.iter().all(is_applied), "{recorded:?}");
             Ok(())
         };

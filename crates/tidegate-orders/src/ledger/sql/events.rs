@@ -193,9 +193,7 @@ pub(in crate::ledger) fn write_events(changes: &EventChanges<'_>) -> Packet {
             .map(|(id, (event, entry, status))| (*id, event.user, event.voucher, 1, *status, *entry));
         packet.add_text(&insert_without_slot(rows));
     }
-    if !changes.moved.is_empty() {
-        move_orders(&mut packet, &changes.moved);
-    }
+    move_orders(&mut packet, &changes.moved);
     if !changes.recorded.is_empty() {
         packet.add(|sql| insert_events(sql, &changes.recorded));
     }
