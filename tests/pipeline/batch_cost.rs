@@ -1,7 +1,11 @@
 //! What a batch costs Redis, as Redis itself counts it. That includes what scripts call.
 
+use fred::types::Value;
+
 use crate::{
-    site::{Site, until},
+    events::add_event,
+    faults::proxies::{CHECKED_COMMIT, Proxies},
+    site::{STREAM, Site, until},
     weight::add_orders,
 };
 
@@ -38,4 +42,42 @@ async fn full_batches_of_plain_orders_cost_redis_so_many_calls_and_no_more() {
     );
     // The first lock of a batch is a SET, each other one a COPY.
     assert_eq!(of("copy") + BATCHES, ORDERS, "{calls:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn payments_wait_for_orders_that_another_lane_has_in_hand_and_redis_is_asked_once_for_each() {
+    // As many as come with the first read.
+    const ORDERS: i64 = 20;
+    let site = Site::open().await;
+    site.load(1, ORDERS).await;
+    add_orders(&site, 1..ORDERS + 1, 1).await;
+    add_event(&site, "paid", 1, &[("ref", "p")]).await;
+    let proxies = Proxies::start(&site).await;
+    let hold = proxies.mysql.hold_when(CHECKED_COMMIT);
+    let worker = proxies.before(site.worker("w").set("WORKER_LANES", 2), &site).start();
+    hold.reached().await.expect("the first lane writes its batch");
+    site.call("CONFIG RESETSTAT").await;
+    add_payments(&site, 2..ORDERS + 1).await;
+    until("the second lane sets them aside", async || site.calls_of("xclaim").await > 0).await;
+    let asked = (ORDERS - 1) as u64;
+    let calls = site.calls().await;
+    // A few more for the batch as a whole, and when some of what was set aside is tried again.
+    assert!((asked..2 * asked).contains(&calls["xpending"]), "{calls:?}");
+    hold.release();
+    site.settled().await;
+    assert!(worker.stop().await.success());
+    let paid = "SELECT COUNT(*) FROM tb_voucher_order WHERE status = 2";
+    assert_eq!(
+        sqlx::query_scalar::<_, i64>(paid).fetch_one(&site.pool).await.expect("MySQL answers"),
+        ORDERS
+    );
+}
+
+/// Payments of these orders, all at once.
+async fn add_payments(site: &Site, orders: std::ops::Range<i64>) {
+    let lua = "for id = ARGV[1], ARGV[2] - 1 do
+            redis.call('XADD', KEYS[1], '*', 'event', 'paid', 'orderId', id, 'userId', id, 'voucherId', 1, 'ref', 'p')
+        end";
+    let (first, end) = (orders.start.to_string(), orders.end.to_string());
+    let _nothing: Value = site.redis_says(&["EVAL", lua, "1", STREAM, &first, &end]).await;
 }

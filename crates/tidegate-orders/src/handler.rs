@@ -107,6 +107,10 @@ impl Handler for OrderHandler {
         handled
     }
 
+    fn received(&self, entries: &[Entry]) {
+        self.earlier.received(entries);
+    }
+
     async fn before_burial(&self, entry: EntryId, death: &Death) -> Result<(), Outage> {
         let announcer = self.announcer.as_ref().filter(|announcer| announcer.announced() != Announced::None);
         let Some(announcer) = announcer else { return Ok(()) };
@@ -141,6 +145,7 @@ impl OrderHandler {
         trace: Option<&mut BatchTrace>,
     ) -> Result<Handled, Outage> {
         let mut batch = self.decode(entries, announced, trace);
+        let _in_hand = self.earlier.take_in_hand(entries, batch.has_events);
         self.set_aside(&mut batch).await?;
         let locked = self.lock(&mut batch).await?;
         // On the heap, as are the transactions below it: nested by value, these futures overflow a worker thread's stack.

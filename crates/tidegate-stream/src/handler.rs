@@ -161,6 +161,13 @@ pub trait Handler: Send + Sync + 'static {
     /// An [`Outage`] says nothing of any entry: all stay pending, and are handled again when the stores work.
     fn handle(&self, batch: &[Entry]) -> impl Future<Output = Result<Handled, Outage>> + Send;
 
+    /// Is told of new entries as they come, before another lane of this process reads newer ones. Mostly [`Handler::handle`] gets them
+    /// soon; it does not where a stop, an outage or another consumer is in the way. Must not block. Does nothing, unless a handler has
+    /// use for it.
+    fn received(&self, entries: &[Entry]) {
+        let _ = entries;
+    }
+
     /// Is told, before it happens, that an entry is buried that this handler was not asked about: it is too large, or too many
     /// processes died of it. Its payload is not read for that, and should not be. This may come more than once for an
     /// entry, and does where the burial fails. Does nothing, unless a handler has use for it.

@@ -76,6 +76,23 @@ impl Drop for Looking<'_> {
     }
 }
 
+/// A batch in hand, until it is dropped.
+pub(super) struct InHand<'a> {
+    earlier: &'a EarlierEntries,
+    batch: &'a [Entry],
+}
+
+impl Drop for InHand<'_> {
+    fn drop(&mut self) {
+        let in_hand = &mut self.earlier.known().in_hand;
+        if !in_hand.is_empty() {
+            for entry in self.batch {
+                in_hand.remove(&entry.id);
+            }
+        }
+    }
+}
+
 /// Pending entries of orders.
 #[derive(Debug, Default)]
 struct Known {
@@ -93,6 +110,10 @@ struct Known {
     entries: BTreeSet<(OrderId, EntryId)>,
     /// Events that were set aside here: others in this process are at work for them, and end their wait.
     set_aside: HashSet<EntryId>,
+    /// Known entries that lanes of this process have read and are not done with.
+    in_hand: HashSet<EntryId>,
+    /// When a batch with events was last taken in hand.
+    had_events: Option<Instant>,
 }
 
 /// What was known when something was asked for.
@@ -114,6 +135,7 @@ impl Known {
                 self.entries.remove(&(order, id));
             }
             self.set_aside.retain(|id| *id >= oldest);
+            self.in_hand.retain(|id| *id >= oldest);
         }
         self.oldest = oldest;
     }
@@ -171,6 +193,7 @@ impl Known {
     fn remove(&mut self, id: EntryId) -> Option<OrderId> {
         // Its order may be unknown here: the group was made again since it was set aside.
         self.set_aside.remove(&id);
+        self.in_hand.remove(&id);
         let order = self.orders.remove(&id)?;
         self.entries.remove(&(order, id));
         Some(order)
@@ -205,7 +228,37 @@ impl EarlierEntries {
         Ok(read.into_iter().flatten().next().unwrap_or(Entry { id, fields: Vec::new() }))
     }
 
-    /// Of the events of a batch in hand, each an order and the entry that brought it, those that have to wait: an older entry
+    /// Remembers new entries of which a batch will be made, while there are batches with events: these need not read them then.
+    pub(super) fn received(&self, entries: &[Entry]) {
+        let mut known = self.known();
+        if known.had_events.is_some_and(|at| at.elapsed() < MOMENT) {
+            self.add_in_hand(&mut known, entries);
+        }
+    }
+
+    /// Says that a batch is in hand, before anything is asked for it. If it has events, others that have some know its entries then
+    /// without reading them, and wait for them without asking Redis.
+    pub(super) fn take_in_hand<'a>(&'a self, batch: &'a [Entry], has_events: bool) -> InHand<'a> {
+        if has_events {
+            let mut known = self.known();
+            known.had_events = Some(Instant::now());
+            self.add_in_hand(&mut known, batch);
+        }
+        InHand { earlier: self, batch }
+    }
+
+    fn add_in_hand(&self, known: &mut Known, entries: &[Entry]) {
+        for entry in entries {
+            known.in_hand.insert(entry.id);
+            if !known.orders.contains_key(&entry.id)
+                && let Some(order) = self.order_of(entry)
+            {
+                known.add(entry.id, order);
+            }
+        }
+    }
+
+    /// Of the events of a batch that was taken in hand, each an order and the entry that brought it, those that have to wait: an older entry
     /// of their order is pending that is not in this batch. Whoever asks says afterwards what became of the batch, by
     /// [`EarlierEntries::settled`].
     ///
@@ -218,21 +271,15 @@ impl EarlierEntries {
     ) -> Result<HashSet<EntryId>, Outage> {
         let Some(last) = events.iter().map(|(_, id)| *id).max() else { return Ok(HashSet::new()) };
         let own: HashSet<EntryId> = batch.iter().map(|entry| entry.id).collect();
-        let first = own.iter().min().copied().unwrap_or(last);
         let _looking = Looking::begin(&self.looking);
         // Once more where all have to be looked for again since: an entry may have been made pending behind this look.
-        while !self.look(batch, &own, (first, last)).await? {}
+        while !self.look(&own, last).await? {}
         self.wait_for_older(events, &own).await
     }
 
     /// Learns which entries are pending up to the last event of a batch. Answers whether all of them are known now: not if other lanes
     /// have learned meanwhile that it has to be looked again.
-    async fn look(
-        &self,
-        batch: &[Entry],
-        own: &HashSet<EntryId>,
-        (first, last): (EntryId, EntryId),
-    ) -> Result<bool, Outage> {
+    async fn look(&self, own: &HashSet<EntryId>, last: EntryId) -> Result<bool, Outage> {
         let asked = {
             let known = self.known();
             Asked { begun: known.begun, oldest: known.oldest }
@@ -251,7 +298,6 @@ impl EarlierEntries {
             known.take_made_pending(made_pending);
             known.take_oldest(oldest);
             known.bound();
-            self.add(&mut known, batch);
             known.begun
         };
         let unknown = self.unknown(last, begun, own).await?;
@@ -260,8 +306,8 @@ impl EarlierEntries {
         let are_all_known = known.begun == begun;
         // Without lanes, entries are run that the group has not read: those before them may become pending later.
         if are_all_known && self.set_aside.is_some() {
-            // Entries of others may stand between those of this batch: they are looked for again.
-            known.up_to = known.up_to.max(first.previous());
+            // The group has handed over all entries up to this one, for it is in hand.
+            known.up_to = known.up_to.max(last);
         }
         if are_all_known && known.limit == usize::MAX {
             known.limit = 2 * known.orders.len();
@@ -358,9 +404,10 @@ impl EarlierEntries {
             let last = last.entry(*order).or_insert(*id);
             *last = (*last).max(*id);
         }
+        self.wait_for_own_lanes(events, &last, own, began).await;
         loop {
             let older = self.oldest_pending(&last, own).await?;
-            let waiting = waiting(events, &older);
+            let waiting = waiting(events, |order| older.get(&order).map(|pending| pending.id));
             let in_hand = older.values().any(|pending| pending.deliveries > 0);
             let are_new = self.known().set_aside.is_superset(&waiting).not();
             if !in_hand || !are_new || began.elapsed() > MOMENT {
@@ -368,6 +415,32 @@ impl EarlierEntries {
                 return Ok(waiting);
             }
             last.retain(|order, _| older.contains_key(order));
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Waits until no other lane of this process has older entries of these orders in hand, or for as long as is waited at all.
+    /// Redis is not asked: whatever this finds, it is asked afterwards.
+    async fn wait_for_own_lanes(
+        &self,
+        events: &[(OrderId, EntryId)],
+        last: &BTreeMap<OrderId, EntryId>,
+        own: &HashSet<EntryId>,
+        began: Instant,
+    ) {
+        while began.elapsed() <= MOMENT {
+            let oldest: HashMap<OrderId, EntryId> = {
+                let known = self.known();
+                let is_in_hand = |id: &EntryId| known.in_hand.contains(id) && !own.contains(id);
+                let oldest = last.iter().filter_map(|(order, last)| {
+                    Some((*order, known.older_than(*order, *last).find(is_in_hand)?))
+                });
+                oldest.collect()
+            };
+            let waiting = waiting(events, |order| oldest.get(&order).copied());
+            if self.known().set_aside.is_superset(&waiting) {
+                return;
+            }
             sleep(LOOK_EVERY).await;
         }
     }
@@ -428,8 +501,8 @@ impl EarlierEntries {
 }
 
 /// The events behind the oldest of these entries of their orders.
-fn waiting(events: &[(OrderId, EntryId)], older: &HashMap<OrderId, PendingEntry>) -> HashSet<EntryId> {
-    let waits = |(order, id): &&(OrderId, EntryId)| older.get(order).is_some_and(|pending| pending.id < *id);
+fn waiting(events: &[(OrderId, EntryId)], oldest: impl Fn(OrderId) -> Option<EntryId>) -> HashSet<EntryId> {
+    let waits = |(order, id): &&(OrderId, EntryId)| oldest(*order).is_some_and(|oldest| oldest < *id);
     events.iter().filter(waits).map(|(_, id)| *id).collect()
 }
 
@@ -530,8 +603,7 @@ mod tests {
     #[test]
     fn an_event_waits_for_whatever_is_older_of_its_order_and_for_nothing_else() {
         let events = [(order(1), id(10)), (order(1), id(30)), (order(2), id(20))];
-        let pending = |ms| PendingEntry { id: id(ms), consumer: String::new(), idle_ms: 0, deliveries: 0 };
-        let older = HashMap::from([(order(1), pending(15)), (order(2), pending(40)), (order(3), pending(1))]);
-        assert_eq!(waiting(&events, &older), HashSet::from([id(30)]));
+        let older = HashMap::from([(order(1), id(15)), (order(2), id(40)), (order(3), id(1))]);
+        assert_eq!(waiting(&events, |order| older.get(&order).copied()), HashSet::from([id(30)]));
     }
 }

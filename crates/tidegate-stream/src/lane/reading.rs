@@ -290,6 +290,7 @@ impl<H: Handler> Lane<H> {
         }
         batch.bytes += delivery.bytes();
         delivery.drop_large(self.settings.entry_max_bytes);
+        self.handler.received(&delivery.entries);
         batch.delivery.append(delivery);
         Ok(())
     }

@@ -32,6 +32,7 @@ impl Settling {
         let (scene, acknowledgement) = Self::start(RecordingHandler::done(), settings()).await;
         eventually("the next batch is read", async || scene.rig.pending().await == 20).await;
         assert_eq!(scene.handler.sizes(), [10], "it is not handled before the first one is settled");
+        eventually("the handler knows of it", async || scene.handler.received().len() == 20).await;
         (scene, acknowledgement)
     }
 

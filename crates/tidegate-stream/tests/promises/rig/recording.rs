@@ -21,6 +21,7 @@ pub struct RecordingHandler {
     /// While it is shut, batches wait within the handler.
     door_is_open: watch::Sender<bool>,
     store_works: watch::Sender<bool>,
+    received: Mutex<Vec<EntryId>>,
     burials: Mutex<Vec<(EntryId, &'static str)>>,
     decide: Box<dyn Fn(&Entry) -> Outcome + Send + Sync>,
 }
@@ -31,6 +32,7 @@ impl RecordingHandler {
             batches: watch::Sender::default(),
             door_is_open: watch::Sender::new(true),
             store_works: watch::Sender::new(true),
+            received: Mutex::default(),
             burials: Mutex::default(),
             decide: Box::new(decide),
         })
@@ -51,6 +53,11 @@ impl RecordingHandler {
 
     pub fn set_store(&self, works: bool) {
         self.store_works.send_replace(works);
+    }
+
+    /// New entries that came, handed over yet or not.
+    pub fn received(&self) -> Vec<EntryId> {
+        self.received.lock().unwrap().clone()
     }
 
     /// What it was told of entries that it was not handed.
@@ -94,6 +101,10 @@ impl Handler for RecordingHandler {
             return Err(Outage::new("store", "away"));
         }
         Ok(batch.iter().map(&self.decide).collect())
+    }
+
+    fn received(&self, entries: &[Entry]) {
+        self.received.lock().unwrap().extend(entries.iter().map(|entry| entry.id));
     }
 
     async fn before_burial(&self, entry: EntryId, death: &Death) -> Result<(), Outage> {
