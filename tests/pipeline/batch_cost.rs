@@ -54,7 +54,8 @@ async fn payments_wait_for_orders_that_another_lane_has_in_hand_and_redis_is_ask
     add_event(&site, "paid", 1, &[("ref", "p")]).await;
     let proxies = Proxies::start(&site).await;
     let hold = proxies.mysql.hold_when(CHECKED_COMMIT);
-    let worker = proxies.before(site.worker("w").set("WORKER_LANES", 2), &site).start();
+    let worker = site.worker("w").set("WORKER_LANES", 2).set("WORKER_CLAIM_IDLE_MS", 120_000);
+    let worker = proxies.before(worker, &site).start();
     hold.reached().await.expect("the first lane writes its batch");
     site.call("CONFIG RESETSTAT").await;
     add_payments(&site, 2..ORDERS + 1).await;

@@ -282,6 +282,7 @@ impl OrderHandler {
             self.earlier.settled(batch.entries, &batch.outcomes);
             return Ok(batch.outcomes.into());
         }
+        self.earlier.forget(batch.entries, &batch.outcomes);
         let locks = Arc::clone(&self.locks);
         Ok(Handled {
             outcomes: batch.outcomes,

@@ -161,9 +161,9 @@ pub trait Handler: Send + Sync + 'static {
     /// An [`Outage`] says nothing of any entry: all stay pending, and are handled again when the stores work.
     fn handle(&self, batch: &[Entry]) -> impl Future<Output = Result<Handled, Outage>> + Send;
 
-    /// Is told of new entries as they come, before another lane of this process reads newer ones. Mostly [`Handler::handle`] gets them
-    /// soon; it does not where a stop, an outage or another consumer is in the way. Must not block. Does nothing, unless a handler has
-    /// use for it.
+    /// Is told of new entries that a lane has just read, mostly before another lane of this process reads newer ones.
+    /// [`Handler::handle`] gets them next, unless an outage, a stop or another consumer is in the way. Must not block. Does nothing,
+    /// unless a handler has use for it.
     fn received(&self, entries: &[Entry]) {
         let _ = entries;
     }

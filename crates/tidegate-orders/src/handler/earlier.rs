@@ -32,6 +32,8 @@ const KIND: &str = "earlier_entry";
 /// How long an event waits for older entries of its order that others have in hand, before it is set aside.
 const MOMENT: Duration = Duration::from_millis(100);
 const LOOK_EVERY: Duration = Duration::from_millis(3);
+/// How long after a batch with events others are expected.
+const EXPECTED_FOR: Duration = Duration::from_millis(100);
 
 const PAGE: u16 = 2_000;
 /// Entries that are known, about, before those that are settled are looked for: some ten million bytes.
@@ -110,10 +112,11 @@ struct Known {
     entries: BTreeSet<(OrderId, EntryId)>,
     /// Events that were set aside here: others in this process are at work for them, and end their wait.
     set_aside: HashSet<EntryId>,
-    /// Known entries that lanes of this process have read and are not done with.
+    /// Of these entries, those that lanes of this process have read and are not done with. A hint: where it decides something, Redis
+    /// is asked.
     in_hand: HashSet<EntryId>,
     /// When a batch with events was last taken in hand.
-    had_events: Option<Instant>,
+    last_events: Option<Instant>,
 }
 
 /// What was known when something was asked for.
@@ -170,7 +173,7 @@ impl Known {
         }
     }
 
-    /// Of what is known after the one and up to the other, keeps what is pending and what is in hand.
+    /// Of what is known after the one and up to the other, keeps what is pending and what is in the own batch.
     fn keep_only(
         &mut self,
         pending: &BTreeSet<EntryId>,
@@ -188,6 +191,10 @@ impl Known {
     fn add(&mut self, id: EntryId, order: OrderId) {
         self.orders.insert(id, order);
         self.entries.insert((order, id));
+    }
+
+    fn expects_events(&self) -> bool {
+        self.last_events.is_some_and(|last| last.elapsed() < EXPECTED_FOR)
     }
 
     fn remove(&mut self, id: EntryId) -> Option<OrderId> {
@@ -228,20 +235,20 @@ impl EarlierEntries {
         Ok(read.into_iter().flatten().next().unwrap_or(Entry { id, fields: Vec::new() }))
     }
 
-    /// Remembers new entries of which a batch will be made, while there are batches with events: these need not read them then.
+    /// Remembers entries that a lane has just read, if events are expected: a batch with newer events need not read them again.
     pub(super) fn received(&self, entries: &[Entry]) {
         let mut known = self.known();
-        if known.had_events.is_some_and(|at| at.elapsed() < MOMENT) {
+        if known.expects_events() {
             self.add_in_hand(&mut known, entries);
         }
     }
 
-    /// Says that a batch is in hand, before anything is asked for it. If it has events, others that have some know its entries then
-    /// without reading them, and wait for them without asking Redis.
+    /// Takes a batch in hand, before anything is asked for it. If it has events, its entries are remembered. Newer events wait for them
+    /// without asking Redis, until the answer of this call is dropped.
     pub(super) fn take_in_hand<'a>(&'a self, batch: &'a [Entry], has_events: bool) -> InHand<'a> {
         if has_events {
             let mut known = self.known();
-            known.had_events = Some(Instant::now());
+            known.last_events = Some(Instant::now());
             self.add_in_hand(&mut known, batch);
         }
         InHand { earlier: self, batch }
@@ -249,17 +256,16 @@ impl EarlierEntries {
 
     fn add_in_hand(&self, known: &mut Known, entries: &[Entry]) {
         for entry in entries {
-            known.in_hand.insert(entry.id);
-            if !known.orders.contains_key(&entry.id)
-                && let Some(order) = self.order_of(entry)
-            {
+            if !known.orders.contains_key(&entry.id) {
+                let Some(order) = self.order_of(entry) else { continue };
                 known.add(entry.id, order);
             }
+            known.in_hand.insert(entry.id);
         }
     }
 
-    /// Of the events of a batch that was taken in hand, each an order and the entry that brought it, those that have to wait: an older entry
-    /// of their order is pending that is not in this batch. Whoever asks says afterwards what became of the batch, by
+    /// Of the events of a batch that was taken in hand, each an order and the entry that brought it, those that have to wait: an older
+    /// entry of their order is pending that is not in this batch. Whoever asks says afterwards what became of the batch, by
     /// [`EarlierEntries::settled`].
     ///
     /// # Errors
@@ -273,13 +279,13 @@ impl EarlierEntries {
         let own: HashSet<EntryId> = batch.iter().map(|entry| entry.id).collect();
         let _looking = Looking::begin(&self.looking);
         // Once more where all have to be looked for again since: an entry may have been made pending behind this look.
-        while !self.look(&own, last).await? {}
+        while !self.look(batch, &own, last).await? {}
         self.wait_for_older(events, &own).await
     }
 
     /// Learns which entries are pending up to the last event of a batch. Answers whether all of them are known now: not if other lanes
     /// have learned meanwhile that it has to be looked again.
-    async fn look(&self, own: &HashSet<EntryId>, last: EntryId) -> Result<bool, Outage> {
+    async fn look(&self, batch: &[Entry], own: &HashSet<EntryId>, last: EntryId) -> Result<bool, Outage> {
         let asked = {
             let known = self.known();
             Asked { begun: known.begun, oldest: known.oldest }
@@ -298,6 +304,8 @@ impl EarlierEntries {
             known.take_made_pending(made_pending);
             known.take_oldest(oldest);
             known.bound();
+            // Late answers to other lanes may have made them forgotten.
+            self.add_in_hand(&mut known, batch);
             known.begun
         };
         let unknown = self.unknown(last, begun, own).await?;
@@ -306,7 +314,7 @@ impl EarlierEntries {
         let are_all_known = known.begun == begun;
         // Without lanes, entries are run that the group has not read: those before them may become pending later.
         if are_all_known && self.set_aside.is_some() {
-            // The group has handed over all entries up to this one, for it is in hand.
+            // The group has handed over all entries before one that is in hand. Where it was set back, `take_oldest` finds it.
             known.up_to = known.up_to.max(last);
         }
         if are_all_known && known.limit == usize::MAX {
@@ -322,15 +330,23 @@ impl EarlierEntries {
         self.looking.load(SeqCst) > 0 || !self.known().set_aside.is_empty() || set_aside.has(KIND)
     }
 
+    /// Forgets the entries of a batch that are pending no more, where nothing waits behind them. Costs nothing without events.
+    pub(super) fn forget(&self, batch: &[Entry], outcomes: &[Outcome]) {
+        let mut known = self.known();
+        if !known.in_hand.is_empty() {
+            for entry in settled(batch, outcomes) {
+                known.remove(entry.id);
+            }
+        }
+    }
+
     /// Forgets the entries of a batch that are pending no more, and lets lanes try what waits behind them.
     pub(super) fn settled(&self, batch: &[Entry], outcomes: &[Outcome]) {
-        let settled = batch.iter().zip(outcomes);
-        let settled = settled.filter(|(_, outcome)| !matches!(outcome, Outcome::SetAside(_)));
         let are_awaited = self.are_awaited();
         let mut orders = BTreeSet::new();
         {
             let mut known = self.known();
-            for (entry, _) in settled {
+            for entry in settled(batch, outcomes) {
                 let order = known.remove(entry.id);
                 if are_awaited {
                     // Nobody may know of it: its batch had no event.
@@ -419,8 +435,8 @@ impl EarlierEntries {
         }
     }
 
-    /// Waits until no other lane of this process has older entries of these orders in hand, or for as long as is waited at all.
-    /// Redis is not asked: whatever this finds, it is asked afterwards.
+    /// Waits while the oldest entry of one of these orders is in hand of another lane of this process, for as long as is waited at
+    /// all. Redis is not asked: whatever this finds, it is asked afterwards.
     async fn wait_for_own_lanes(
         &self,
         events: &[(OrderId, EntryId)],
@@ -431,9 +447,9 @@ impl EarlierEntries {
         while began.elapsed() <= MOMENT {
             let oldest: HashMap<OrderId, EntryId> = {
                 let known = self.known();
-                let is_in_hand = |id: &EntryId| known.in_hand.contains(id) && !own.contains(id);
                 let oldest = last.iter().filter_map(|(order, last)| {
-                    Some((*order, known.older_than(*order, *last).find(is_in_hand)?))
+                    let oldest = known.older_than(*order, *last).find(|older| !own.contains(older))?;
+                    known.in_hand.contains(&oldest).then_some((*order, oldest))
                 });
                 oldest.collect()
             };
@@ -463,7 +479,12 @@ impl EarlierEntries {
             let mut known = self.known();
             for ((order, id), pending) in asked.into_iter().zip(pending) {
                 match pending {
-                    Some(pending) => _ = found.entry(order).or_insert(pending),
+                    Some(pending) => {
+                        if pending.deliveries == 0 {
+                            known.in_hand.remove(&id);
+                        }
+                        found.entry(order).or_insert(pending);
+                    }
                     None => {
                         // It may have been made pending again since it was asked for.
                         if known.begun == begun {
@@ -500,6 +521,12 @@ impl EarlierEntries {
     }
 }
 
+/// The entries of a batch that are pending no more, once it is acknowledged.
+fn settled<'a>(batch: &'a [Entry], outcomes: &'a [Outcome]) -> impl Iterator<Item = &'a Entry> {
+    let settled = batch.iter().zip(outcomes);
+    settled.filter(|(_, outcome)| !matches!(outcome, Outcome::SetAside(_))).map(|(entry, _)| entry)
+}
+
 /// The events behind the oldest of these entries of their orders.
 fn waiting(events: &[(OrderId, EntryId)], oldest: impl Fn(OrderId) -> Option<EntryId>) -> HashSet<EntryId> {
     let waits = |(order, id): &&(OrderId, EntryId)| oldest(*order).is_some_and(|oldest| oldest < *id);
@@ -527,12 +554,14 @@ mod tests {
         let mut known = Known { up_to: id(50), ..Known::default() };
         for (entry, of) in [(10, 1), (30, 1), (20, 2)] {
             known.add(id(entry), order(of));
+            known.in_hand.insert(id(entry));
         }
         assert_eq!(known.older_than(order(1), id(30)).collect::<Vec<_>>(), [id(10)]);
         known.take_oldest(id(20));
         assert_eq!(known.older_than(order(1), id(90)).collect::<Vec<_>>(), [id(30)]);
         known.remove(id(20));
         assert_eq!((known.entries.len(), known.orders.len()), (1, 1));
+        assert_eq!(known.in_hand, HashSet::from([id(30)]));
         // The group was made again.
         known.take_oldest(id(5));
         assert_eq!((known.up_to, known.oldest, known.begun), (EntryId::MIN, id(5), 1));
