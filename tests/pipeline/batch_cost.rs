@@ -1,11 +1,10 @@
 //! What a batch costs Redis, as Redis itself counts it. That includes what scripts call.
 
-use fred::types::Value;
-
 use crate::{
-    events::add_event,
+    events::{add_event, by_status},
     faults::proxies::{CHECKED_COMMIT, Proxies},
-    site::{STREAM, Site, until},
+    repeated_events::repeat_payments,
+    site::{Site, until},
     weight::add_orders,
 };
 
@@ -58,7 +57,7 @@ async fn payments_wait_for_orders_that_another_lane_has_in_hand_and_redis_is_ask
     let worker = proxies.before(worker, &site).start();
     hold.reached().await.expect("the first lane writes its batch");
     site.call("CONFIG RESETSTAT").await;
-    add_payments(&site, 2..ORDERS + 1).await;
+    repeat_payments(&site, (2, ORDERS), 1).await;
     until("the second lane sets them aside", async || site.calls_of("xclaim").await > 0).await;
     let asked = (ORDERS - 1) as u64;
     let calls = site.calls().await;
@@ -67,18 +66,5 @@ async fn payments_wait_for_orders_that_another_lane_has_in_hand_and_redis_is_ask
     hold.release();
     site.settled().await;
     assert!(worker.stop().await.success());
-    let paid = "SELECT COUNT(*) FROM tb_voucher_order WHERE status = 2";
-    assert_eq!(
-        sqlx::query_scalar::<_, i64>(paid).fetch_one(&site.pool).await.expect("MySQL answers"),
-        ORDERS
-    );
-}
-
-/// Payments of these orders, all at once.
-async fn add_payments(site: &Site, orders: std::ops::Range<i64>) {
-    let lua = "for id = ARGV[1], ARGV[2] - 1 do
-            redis.call('XADD', KEYS[1], '*', 'event', 'paid', 'orderId', id, 'userId', id, 'voucherId', 1, 'ref', 'p')
-        end";
-    let (first, end) = (orders.start.to_string(), orders.end.to_string());
-    let _nothing: Value = site.redis_says(&["EVAL", lua, "1", STREAM, &first, &end]).await;
+    assert_eq!(by_status(&site, 1).await, [(2, ORDERS)], "all are paid");
 }

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Appends `times` payments of each of these orders, one order after the other, all with the reference of the order.
-async fn repeat_payments(site: &Site, (first, last): (i64, i64), times: i64) {
+pub async fn repeat_payments(site: &Site, (first, last): (i64, i64), times: i64) {
     let lua = "for _ = 1, tonumber(ARGV[3]) do
             for id = tonumber(ARGV[1]), tonumber(ARGV[2]) do
                 redis.call('XADD', KEYS[1], '*', 'voucherId', 1, 'event', 'paid', 'orderId', id, 'userId', id, 'ref', 'p' .. id)

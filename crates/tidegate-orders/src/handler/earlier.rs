@@ -256,11 +256,9 @@ impl EarlierEntries {
 
     fn add_in_hand(&self, known: &mut Known, entries: &[Entry]) {
         for entry in entries {
-            if !known.orders.contains_key(&entry.id) {
-                let Some(order) = self.order_of(entry) else { continue };
-                known.add(entry.id, order);
+            if self.add(known, entry) {
+                known.in_hand.insert(entry.id);
             }
-            known.in_hand.insert(entry.id);
         }
     }
 
@@ -363,12 +361,16 @@ impl EarlierEntries {
         order_of_event(entry).or_else(|| self.fields.glimpse(entry).id)
     }
 
-    fn add<'a>(&self, known: &mut Known, entries: impl IntoIterator<Item = &'a Entry>) {
-        for entry in entries {
-            if let Some(order) = self.order_of(entry) {
-                known.add(entry.id, order);
-            }
+    /// Whether the order of an entry is known from now on.
+    fn add(&self, known: &mut Known, entry: &Entry) -> bool {
+        if known.orders.contains_key(&entry.id) {
+            return true;
         }
+        let order = self.order_of(entry);
+        if let Some(order) = order {
+            known.add(entry.id, order);
+        }
+        order.is_some()
     }
 
     /// The pending entries up to `last` of which nothing is known yet. What is known there and is pending no more is forgotten,
@@ -402,7 +404,10 @@ impl EarlierEntries {
         let names = self.fields.naming_order();
         let mut pages = self.inspector.entries(&self.inspector.names().stream, ids, Read::Fields(&names));
         while let Some(page) = pages.next().await.map_err(outage)? {
-            self.add(&mut self.known(), page.iter().flatten());
+            let mut known = self.known();
+            for entry in page.iter().flatten() {
+                self.add(&mut known, entry);
+            }
         }
         Ok(())
     }
@@ -420,45 +425,36 @@ impl EarlierEntries {
             let last = last.entry(*order).or_insert(*id);
             *last = (*last).max(*id);
         }
-        self.wait_for_own_lanes(events, &last, own, began).await;
+        let may_wait = || began.elapsed() <= MOMENT;
+        let are_new = |waiting: &HashSet<EntryId>| self.known().set_aside.is_superset(waiting).not();
         loop {
-            let older = self.oldest_pending(&last, own).await?;
-            let waiting = waiting(events, |order| older.get(&order).map(|pending| pending.id));
-            let in_hand = older.values().any(|pending| pending.deliveries > 0);
-            let are_new = self.known().set_aside.is_superset(&waiting).not();
-            if !in_hand || !are_new || began.elapsed() > MOMENT {
-                self.known().set_aside.extend(&waiting);
-                return Ok(waiting);
+            let in_hand = self.oldest_in_hand(&last, own);
+            let behind_own_lanes = waiting(events, |order| in_hand.get(&order).copied());
+            // While they wait for other lanes of this process, Redis need not be asked. It is before one is set aside or let through.
+            if !may_wait() || !are_new(&behind_own_lanes) {
+                let older = self.oldest_pending(&last, own).await?;
+                let waiting = waiting(events, |order| older.get(&order).map(|pending| pending.id));
+                let is_in_hand = older.values().any(|pending| pending.deliveries > 0);
+                if !is_in_hand || !are_new(&waiting) || !may_wait() {
+                    self.known().set_aside.extend(&waiting);
+                    return Ok(waiting);
+                }
+                last.retain(|order, _| older.contains_key(order));
             }
-            last.retain(|order, _| older.contains_key(order));
             sleep(LOOK_EVERY).await;
         }
     }
 
-    /// Waits while the oldest entry of one of these orders is in hand of another lane of this process, for as long as is waited at
-    /// all. Redis is not asked: whatever this finds, it is asked afterwards.
-    async fn wait_for_own_lanes(
+    /// Of each of these orders, the oldest known entry that is older than this one and not in the batch, where another lane of this
+    /// process has it in hand.
+    fn oldest_in_hand(
         &self,
-        events: &[(OrderId, EntryId)],
         last: &BTreeMap<OrderId, EntryId>,
         own: &HashSet<EntryId>,
-        began: Instant,
-    ) {
-        while began.elapsed() <= MOMENT {
-            let oldest: HashMap<OrderId, EntryId> = {
-                let known = self.known();
-                let oldest = last.iter().filter_map(|(order, last)| {
-                    let oldest = known.older_than(*order, *last).find(|older| !own.contains(older))?;
-                    known.in_hand.contains(&oldest).then_some((*order, oldest))
-                });
-                oldest.collect()
-            };
-            let waiting = waiting(events, |order| oldest.get(&order).copied());
-            if self.known().set_aside.is_superset(&waiting) {
-                return;
-            }
-            sleep(LOOK_EVERY).await;
-        }
+    ) -> HashMap<OrderId, EntryId> {
+        let oldest = self.older(last.iter().map(|(order, id)| (*order, *id)), own, 1);
+        let known = self.known();
+        oldest.into_iter().filter(|(_, id)| known.in_hand.contains(id)).collect()
     }
 
     /// Of each of these orders, the oldest entry that is pending, older than this one, and not in the batch. A single one tells that all
@@ -472,7 +468,7 @@ impl EarlierEntries {
         let mut open: Vec<(OrderId, EntryId)> = last.iter().map(|(order, id)| (*order, *id)).collect();
         while !open.is_empty() {
             let begun = self.known().begun;
-            let asked = self.older(&open, own, most);
+            let asked = self.older(open.iter().copied(), own, most);
             let pending = asked.iter().map(|(_, id)| self.inspector.pending_entry(*id));
             let pending = try_join_all(pending).await.map_err(outage)?;
             let mut settled: HashMap<OrderId, usize> = HashMap::new();
@@ -504,14 +500,14 @@ impl EarlierEntries {
     /// Up to `most` older entries of each of these orders, the oldest first.
     fn older(
         &self,
-        orders: &[(OrderId, EntryId)],
+        orders: impl Iterator<Item = (OrderId, EntryId)>,
         own: &HashSet<EntryId>,
         most: usize,
     ) -> Vec<(OrderId, EntryId)> {
         let known = self.known();
-        let older = orders.iter().flat_map(|(order, last)| {
-            let older = known.older_than(*order, *last).filter(|older| !own.contains(older));
-            older.take(most).map(|older| (*order, older))
+        let older = orders.flat_map(|(order, last)| {
+            let older = known.older_than(order, last).filter(|older| !own.contains(older));
+            older.take(most).map(move |older| (order, older))
         });
         older.collect()
     }
