@@ -5,7 +5,9 @@
 use crate::tree::{Tree, has_word};
 
 /// Tables with rows of all partitions that share a MySQL.
-const TABLES: [&str; 7] = [
+const TABLES: [&str; 9] = [
+    "{orders}",
+    "{vouchers}",
     "tb_seckill_voucher",
     "tb_voucher_order",
     "tidegate_event",
@@ -15,8 +17,19 @@ const TABLES: [&str; 7] = [
     "tidegate_unpaid_order",
 ];
 
+/// The tables with the facts of orders, which only the folders of [`OF_FACTS`] read and change.
+const FACTS: [&str; 5] =
+    ["tb_seckill_voucher", "tb_voucher_order", "tidegate_event", "tidegate_limit_use", "tidegate_refusal"];
+const OF_FACTS: [&str; 3] =
+    ["tidegate-orders/src/ledger", "tidegate-orders/src/schema", "tidegate-orders/src/records"];
+
+/// How a function of the records names these tables in its statements.
+const NAMED: [&str; 5] =
+    ["tables.orders", "tables.vouchers", "tables.refusals", "tables.events", "tables.limit_uses"];
+
 /// What limits a statement: to the rows of a partition, to vouchers or orders that are named, or to none.
-const LIMITS: [&str; 11] = [
+const LIMITS: [&str; 12] = [
+    "NOT IN (",
     "condition(",
     "{own}",
     "of_partition(",
@@ -31,15 +44,22 @@ const LIMITS: [&str; 11] = [
 ];
 
 /// Functions whose statements are limited otherwise: file, function, why.
-const LIMITED_OTHERWISE: [(&str, &str, &str); 4] = [
-    ("tidegate-operations/src/order_show/mysql_reader.rs", "rows", "its callers name orders or vouchers"),
+const LIMITED_OTHERWISE: [(&str, &str, &str); 7] = [
     ("tidegate-orders/src/schema/found.rs", "duplicates", "a migration is about the whole database"),
+    ("tidegate-orders/src/records/order_counts.rs", "count", "its callers name a voucher"),
+    ("tidegate-orders/src/records/orders.rs", "order_rows", "its callers say which rows they mean"),
+    ("tidegate-orders/src/records/orders.rs", "columns", "it asks for the columns of the table"),
+    ("tidegate-orders/src/records/refusals.rs", "select_refusals", "its callers say which rows they mean"),
     (
-        "tidegate-orders/src/vouchers.rs",
-        "ordered",
+        "tidegate-orders/src/records/orders.rs",
+        "vouchers_with_orders",
         "it asks the partition of each voucher whether it owns it",
     ),
-    ("tidegate-reconcile/src/mysql_side.rs", "events_between", "the range is that of a page of own rows"),
+    (
+        "tidegate-orders/src/records/events.rs",
+        "event_sums_between",
+        "the range is that of a page of own rows",
+    ),
 ];
 
 /// Sources of the program with the paths that begin behind `crates/`, without their tests.
@@ -84,7 +104,12 @@ fn functions(text: &str) -> Vec<(&str, String)> {
 
 /// Whether it reads, changes or deletes rows of such a table.
 fn is_statement(text: &str) -> bool {
-    TABLES.iter().any(|table| {
+    NAMED.iter().any(|name| text.contains(&format!("self.{name}"))) || names_one_of(&TABLES, text)
+}
+
+/// Whether text between FROM, JOIN or UPDATE and the next word names one of these tables.
+fn names_one_of(tables: &[&str], text: &str) -> bool {
+    tables.iter().any(|table| {
         text.match_indices(table).any(|(at, _)| {
             let before = text[..at].trim_end();
             // A list of ids to join with stands between: `FROM {} tidegate_event`.
@@ -143,6 +168,21 @@ fn every_statement_over_rows_of_several_partitions_says_which_ones_it_means() {
         let is_there = seen.iter().any(|(file, function)| (file.as_str(), function.as_str()) == (path, name));
         assert!(is_there, "{path} has no such function any more: {name}");
     }
+}
+
+#[test]
+fn the_facts_of_orders_are_read_in_one_folder_beside_the_ledger_and_the_schema() {
+    let found: Vec<String> = sources(&Tree::read_all())
+        .into_iter()
+        .filter(|(path, _)| !OF_FACTS.iter().any(|folder| path.starts_with(folder)))
+        .flat_map(|(path, text)| {
+            let pieces: Vec<_> =
+                functions(&text).into_iter().map(|(name, text)| (name.to_owned(), text)).collect();
+            let of_facts = pieces.into_iter().filter(|(_, text)| names_one_of(&FACTS, text));
+            of_facts.map(|(name, _)| format!("{path}: {name}")).collect::<Vec<_>>()
+        })
+        .collect();
+    assert!(found.is_empty(), "put these statements into tidegate-orders/src/records\n{}", found.join("\n"));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::{
 use tidegate_lab::{MysqlServer, Proxy, RedisServer};
 use tidegate_orders::{
     VoucherId,
-    vouchers::{self, Inserted, NewVoucher},
+    records::vouchers::{self, Inserted, NewVoucher},
 };
 
 use crate::{

@@ -15,7 +15,7 @@ use tidegate_lab::{Endpoint, Hold, Proxy};
 use tidegate_orders::{
     Gate,
     gate::{AdmitReply, Release, UserAfter},
-    journal::JournalEntry,
+    records::journal::JournalNote,
 };
 
 use crate::{
@@ -44,7 +44,7 @@ async fn adds_up<M: Endpoint>(site: &Site<M>, voucher: i64) {
     let journal = site.journal(voucher).await;
     assert!(journal.contains_key(COMPLETE), "{} notes", journal.len());
     let sum: i64 =
-        journal.values().map(|note| JournalEntry::parse(note.as_bytes()).unwrap().total_change()).sum();
+        journal.values().map(|note| JournalNote::parse(note.as_bytes()).unwrap().total_change()).sum();
     assert_eq!(Some(sum), site.redis_stock(voucher).await, "the sum of the journal is the stock");
 }
 

@@ -26,7 +26,7 @@ use sqlx::MySqlPool;
 use tidegate_stream::{StreamError, StreamInspector, StreamNames, readable};
 use tokio_util::sync::CancellationToken;
 
-use tidegate_orders::{Gate, Keys, VoucherId, migration_hint};
+use tidegate_orders::{Gate, Keys, Records, RecordsError, VoucherId};
 
 use crate::{
     limit_books::{LimitBooks, LimitBooksError},
@@ -44,8 +44,8 @@ pub enum AuditError {
     #[error("Failed to read Redis: {}", readable(&.0.to_string()))]
     Redis(StreamError),
     /// MySQL did not answer as it should.
-    #[error("Failed to read MySQL: {}{}", .0, migration_hint(.0))]
-    Mysql(sqlx::Error),
+    #[error("Failed to read MySQL: {0}")]
+    Mysql(RecordsError),
     /// What is counted for limits could not be compared.
     #[error(transparent)]
     Limits(#[from] LimitBooksError),
@@ -57,8 +57,8 @@ impl From<StreamError> for AuditError {
     }
 }
 
-impl From<sqlx::Error> for AuditError {
-    fn from(error: sqlx::Error) -> Self {
+impl From<RecordsError> for AuditError {
+    fn from(error: RecordsError) -> Self {
         Self::Mysql(error)
     }
 }
@@ -102,7 +102,7 @@ async fn look(
 ) -> Result<AuditReport, AuditError> {
     let inspector = StreamInspector::new(redis.clone(), names.clone());
     let mut redis = RedisReader::new(redis, inspector, keys, only);
-    let mysql = MysqlReader::new(mysql, keys.partition(), only);
+    let mysql = MysqlReader::new(Records::new(mysql, keys.partition()), only);
     let mut input = AuditInput::default();
 
     redis.read_open_before().await?;
@@ -111,8 +111,7 @@ async fn look(
     redis.read_stream(&mut input).await?;
     redis.read_in_flight(&mut input).await?;
     redis.read_dead(&mut input).await?;
-    input.add_vouchers(mysql.vouchers().await?);
-    input.set_without_journal(mysql.vouchers_without_journal().await?);
+    input.add_stocked(&mysql.stocks().await?);
     input.add_vouchers(redis.vouchers().await?);
     redis.read_journals(&mut input).await?;
     mysql.read(&mut input).await?;

@@ -12,7 +12,7 @@ use sqlx::MySqlPool;
 use tidegate_orders::{
     Gate, Keys, VoucherId,
     gate::{Brake, BusyMarks},
-    vouchers,
+    records::vouchers,
 };
 use tidegate_stream::{EntryId, PageSize, StreamInspector};
 

@@ -20,11 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use sqlx::MySqlPool;
 use tidegate_orders::{
-    CampaignId, Gate, LimitOwner, Uses, VoucherId,
-    gate::GateError,
-    limit_rows,
-    limits::CountedWindows,
-    vouchers::{self, VoucherError},
+    CampaignId, Gate, LimitOwner, RecordsError, Uses, VoucherId, gate::GateError, limit_rows,
+    limits::CountedWindows, records::vouchers,
 };
 use tidegate_stream::readable;
 use tokio_util::sync::CancellationToken;
@@ -55,7 +52,7 @@ pub enum LimitBooksError {
     Gate(#[from] GateError),
     /// MySQL did not answer as it should.
     #[error("Failed to read MySQL: {0}")]
-    Voucher(#[from] VoucherError),
+    Voucher(#[from] RecordsError),
     /// It was told to stop.
     #[error("stopped before the end: nothing is known")]
     Stopped,
@@ -260,7 +257,7 @@ impl<'a> LimitBooks<'a> {
         let row = vouchers::find(self.0.mysql, voucher).await?;
         let is_delisted = row.is_some_and(|row| row.delisted_ms.is_some());
         let was_sold =
-            moment.stock.is_some() || !limit_rows::live_page(self.0.mysql, voucher, (0, 0)).await?.is_empty();
+            moment.stock.is_some() || !self.0.records().live_page(voucher, (0, 0)).await?.is_empty();
         Ok((was_sold && !is_delisted).then_some(WhyNotCompared::JournalGone))
     }
 

@@ -6,11 +6,10 @@ use anyhow::Context;
 use fred::{clients::Pool, interfaces::KeysInterface};
 use jiff::Timestamp;
 use serde::Serialize;
-use sqlx::{AssertSqlSafe, MySqlPool};
+use sqlx::MySqlPool;
 use tidegate_orders::{
-    Keys, VoucherId,
+    Keys, Records, VoucherId,
     order_id::{EPOCH_SECONDS, day_text, ids_of},
-    row_state::LIVE,
 };
 
 use crate::settings::SystemSettings;
@@ -93,35 +92,20 @@ pub async fn count(
     let today = Timestamp::now().as_second().div_euclid(SECONDS_OF_A_DAY);
     let days: Vec<i64> = (today + 1 - i64::from(days.max(1))..=today).collect();
     let mut counts: BTreeMap<i64, OrdersOf> = BTreeMap::new();
-    let own = match voucher {
-        Some(voucher) => format!(" AND voucher_id = {voucher}"),
-        None => settings.partition().condition("voucher_id"),
+    let records = Records::new(mysql, settings.partition());
+    let found = match days.first().and_then(|first| ids_of(*first)).zip(ids_of(today)) {
+        Some((first, last)) => {
+            let ids = *first.start()..=*last.end();
+            records.count_by_time(voucher, ids, (EPOCH_SECONDS, by.seconds())).await
+        }
+        None => Ok(Vec::new()),
     };
-    let (first, last) = (days.first().copied().unwrap_or(today), today);
-    if let Some((first, last)) = ids_of(first).zip(ids_of(last)) {
-        let (first, last, seconds) = (*first.start(), *last.end(), by.seconds());
-        let of = |id: &str| format!("(({id} >> 32) + {EPOCH_SECONDS}) DIV {seconds}");
-        let sql = format!(
-            "SELECT CAST({} AS SIGNED) AS bucket, COUNT(*), CAST(SUM(quantity) AS SIGNED), CAST(SUM({LIVE}) AS SIGNED) \
-             FROM tb_voucher_order WHERE id BETWEEN {first} AND {last}{own} GROUP BY bucket",
-            of("id")
-        );
-        let rows: Vec<(i64, i64, i64, i64)> =
-            sqlx::query_as(AssertSqlSafe(sql)).persistent(false).fetch_all(mysql).await.context(FAILED)?;
-        for (bucket, orders, units, live) in rows {
-            let of = counts.entry(bucket * seconds).or_default();
-            (of.orders, of.units, of.live) = (orders, units, live);
-        }
-        let sql = format!(
-            "SELECT CAST({} AS SIGNED) AS bucket, COUNT(*) FROM tidegate_refusal \
-             WHERE order_id BETWEEN {first} AND {last}{own} GROUP BY bucket",
-            of("order_id")
-        );
-        let rows: Vec<(i64, i64)> =
-            sqlx::query_as(AssertSqlSafe(sql)).persistent(false).fetch_all(mysql).await.context(FAILED)?;
-        for (bucket, refused) in rows {
-            counts.entry(bucket * seconds).or_default().refused = refused;
-        }
+    for count in found.context("Failed to count orders in MySQL")? {
+        let of = counts.entry(count.from_s).or_default();
+        of.orders += count.orders;
+        of.units += count.units;
+        of.live += count.live;
+        of.refused += count.refused;
     }
     if by == CountBy::Day && voucher.is_none() {
         let keys = Keys::new(settings.keys.clone());
@@ -142,5 +126,3 @@ pub async fn count(
     let counts = counts.into_iter().map(|(second, of)| OrdersOf { from_ms: second * 1000, ..of }).collect();
     Ok(OrderCounts { by, voucher, counts })
 }
-
-const FAILED: &str = "Failed to count orders in MySQL";

@@ -112,7 +112,7 @@ impl<'a> OrderEvents<'a> {
             return Err(InvalidInput(wrong).into());
         }
         let ids: Vec<OrderId> = orders.iter().map(|named| named.order).collect();
-        let found = plan::Found::read(&self.sender.mysql, &ids, self.sender.statement_timeout()).await;
+        let found = plan::Found::read(self.sender.records(), &ids, self.sender.statement_timeout()).await;
         let found = found.context("Failed to read the orders in MySQL")?;
         let older_workers = self.sender.older_workers().await?;
         Ok(OrderEventPlan::of(&self.request, orders, found, older_workers))

@@ -7,15 +7,19 @@ use fred::clients::Pool;
 use serde::{Serialize, Serializer};
 use sqlx::MySqlPool;
 use tidegate_orders::{
-    Keys, Order, OrderId, OrderState, OrderStatus, UserId, VoucherId, event::History, ledger::read_histories,
-    sale, vouchers, wire::FieldNames,
+    Keys, Order, OrderId, OrderState, OrderStatus, Records, UserId, VoucherId,
+    event::History,
+    ledger::read_histories,
+    records::{OrderRow, RefusalRow},
+    sale,
+    wire::FieldNames,
 };
 use tidegate_stream::{Entry, EntryId, Letter, PageSize, Read, StreamInspector};
 use tokio::time::timeout;
 
 use crate::{
     Progress, SystemSettings, connect,
-    order_show::{OrderRow, RedisOrders, RefusalRow, VOUCHER_LIMIT, refusals_of, rows_of},
+    order_show::{RedisOrders, VOUCHER_LIMIT},
 };
 
 /// Entries that are read at once, at most.
@@ -126,7 +130,8 @@ pub async fn find_orders(
         Some(voucher) => vec![voucher],
         None => bought(finder.redis.pool, &keys, progress).await.context("Failed to read Redis")?,
     };
-    let vouchers = timeout(settings.mysql.statement_timeout, finder.in_mysql(&mysql, vouchers)).await;
+    let records = Records::new(&mysql, settings.partition());
+    let vouchers = timeout(settings.mysql.statement_timeout, finder.in_mysql(records, vouchers)).await;
     let vouchers = vouchers.context("MySQL did not answer in time")??;
     finder.in_redis(&vouchers).await.context("Failed to read Redis")?;
     let mut found = finder.found.latest(usize::from(request.limit));
@@ -181,7 +186,7 @@ impl Finder<'_> {
     /// is meant. Answers with all vouchers that were looked through.
     async fn in_mysql(
         &mut self,
-        mysql: &MySqlPool,
+        mysql: Records<'_>,
         mut vouchers: Vec<VoucherId>,
     ) -> anyhow::Result<Vec<VoucherId>> {
         let OrderFindRequest { user, voucher, open, limit, .. } = *self.request;
@@ -190,7 +195,7 @@ impl Finder<'_> {
         }
         if voucher.is_none() {
             let most = VOUCHER_LIMIT as usize;
-            let ordered = vouchers::ordered(mysql, self.redis.keys.partition(), most).await;
+            let ordered = mysql.vouchers_with_orders(most).await;
             let ordered = ordered.context("Failed to look for vouchers with orders")?;
             if ordered.len() == most {
                 self.found.unsearched.push(Unsearched::Vouchers);
@@ -201,10 +206,9 @@ impl Finder<'_> {
         }
         // One more than is shown tells whether there are more.
         let limit = usize::from(limit) + 1;
-        let rows = rows_of(mysql, user, &vouchers, limit).await.context("Failed to read the orders")?;
+        let rows = mysql.orders_of(user, &vouchers, limit).await.context("Failed to read the orders")?;
         self.found.orders.extend(rows.into_iter().map(FoundOrder::from));
-        let partition = self.redis.keys.partition();
-        let refusals = refusals_of(mysql, partition, (user, voucher), limit).await;
+        let refusals = mysql.refusals_of((user, voucher), limit).await;
         let refusals = refusals.context("Failed to read the refusals")?;
         self.found.orders.extend(refusals.into_iter().map(FoundOrder::from));
         Ok(vouchers)
@@ -325,7 +329,7 @@ impl From<OrderRow> for FoundOrder {
             voucher: row.voucher.to_string(),
             status: FoundStatus::At(row.state().into()),
             at_ms: row.created_ms,
-            entry: row.entry,
+            entry: row.entry.map(|entry| entry.to_string()),
             letter: None,
         }
     }
@@ -339,7 +343,7 @@ impl From<RefusalRow> for FoundOrder {
             voucher: refusal.voucher.to_string(),
             status: FoundStatus::At(OrderStatus::Refused),
             at_ms: refusal.at_ms,
-            entry: Some(refusal.entry),
+            entry: refusal.entry.map(|entry| entry.to_string()),
             letter: None,
         }
     }

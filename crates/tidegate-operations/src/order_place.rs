@@ -2,8 +2,8 @@
 
 use anyhow::Context;
 use futures_util::future::join_all;
-use sqlx::{AssertSqlSafe, MySqlPool};
-use tidegate_orders::{OrderId, Partition, VoucherId};
+use sqlx::MySqlPool;
+use tidegate_orders::{OrderId, Partition, Records, VoucherId};
 
 use crate::{
     change::InvalidInput,
@@ -108,17 +108,10 @@ impl<'a> OrderPlace<'a> {
     }
 }
 
-/// The voucher of an order, of its row, its refusal or its events.
+/// The voucher of an order, by its row or its refusal.
 async fn voucher_of(settings: &SystemSettings, order: OrderId) -> anyhow::Result<Option<VoucherId>> {
     let mysql: MySqlPool = connect::mysql(settings).await?;
-    let sql = format!(
-        "SELECT CAST(voucher_id AS SIGNED) FROM tb_voucher_order WHERE id = {order} UNION ALL \
-         SELECT CAST(voucher_id AS SIGNED) FROM tidegate_refusal WHERE order_id = {order} LIMIT 1"
-    );
-    let query = sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false);
-    let find = async { Ok(query.fetch_optional(&mysql).await?) };
-    let found: Option<i64> = in_time("MySQL", settings.mysql.statement_timeout, find)
-        .await
-        .context("Failed to look for the order")?;
-    Ok(found.and_then(|voucher| voucher.try_into().ok()))
+    let records = Records::new(&mysql, settings.partition());
+    let find = async { Ok(records.voucher_of(order).await?) };
+    in_time("MySQL", settings.mysql.statement_timeout, find).await.context("Failed to look for the order")
 }

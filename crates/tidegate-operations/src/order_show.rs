@@ -4,27 +4,21 @@
 //! letters, the journals of vouchers, the time within the id. Only where all that leads nowhere, the stream is searched,
 //! from its end on and within a limit.
 
-mod events;
-mod mysql_reader;
+mod decided;
 mod next_step;
 mod records;
 mod redis_reader;
 mod report;
 mod search;
 
-use tidegate_orders::{Keys, OrderId, UserId, VoucherId};
+use tidegate_orders::{Keys, OrderId, Records, UserId, VoucherId};
 use tidegate_stream::{EntryId, StreamInspector};
 
-pub use events::{BuriedEvent, EventRow, find_events};
-pub use mysql_reader::{
-    OrderRow, RefusalRow, decided, find_refusal, find_refusals, find_row, find_rows, live_rows_of,
-    refusals_of, rows_of,
-};
+pub use decided::decided;
 pub use next_step::NextStep;
 pub use records::{Coverage, OrderRecords};
 pub use redis_reader::{
-    EntryContent, EntryRecord, EntryState, JournalRecord, LetterRecord, LockRecord, RedisOrders,
-    StreamCoverage, carries, content_of, letter,
+    EntryRecord, EntryState, JournalRecord, LockRecord, RedisOrders, StreamCoverage, carries,
 };
 pub use report::OrderReport;
 pub use search::OrderReader;
@@ -64,8 +58,9 @@ pub async fn show_order(
     let inspector = redis.as_ref().map(|redis| StreamInspector::new(redis.clone(), names.clone()));
     let orders = redis.as_ref().zip(inspector.as_ref());
     let orders = orders.map(|(pool, inspector)| RedisOrders { pool, inspector, keys: &keys });
+    let mysql = mysql.as_ref().map(|mysql| Records::new(mysql, settings.partition()));
     let patience = settings.mysql.statement_timeout;
-    let reader = OrderReader { redis: orders.as_ref(), mysql: mysql.as_ref(), patience };
+    let reader = OrderReader { redis: orders.as_ref(), mysql, patience };
     progress.expect(query.budget.saturating_mul(2), "entries looked at");
     let mut records = reader.read(&query, |entries| progress.add(entries)).await;
 

@@ -16,7 +16,7 @@ use fred::clients::Pool;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 use sqlx::MySqlPool;
-use tidegate_orders::{DeadLetters, Gate, Keys, Partition};
+use tidegate_orders::{DeadLetters, Gate, Keys, Partition, Records};
 use tidegate_stream::{KeyKind, StreamInspector, StreamNames, inspect};
 use tokio::time::{Instant, sleep};
 
@@ -193,6 +193,10 @@ impl Purge {
         self.go(Mode::Delete, &mut report.counts, job).await
     }
 
+    fn records(&self) -> Records<'_> {
+        Records::new(&self.mysql, &self.partition)
+    }
+
     async fn go(&self, mode: Mode, counts: &mut PurgeCounts, job: &Job) -> anyhow::Result<End> {
         let status = inspect(&self.redis, &self.names).await.context("Failed to read the stream")?;
         let stream = &self.names.stream;
@@ -204,8 +208,7 @@ impl Purge {
             KeyKind::Other(kind) => anyhow::bail!("Failed to read the stream: {stream} holds a {kind}"),
         }
         let fields = self.dead.fields();
-        let now_s = sqlx::query_scalar::<_, i64>("SELECT CAST(UNIX_TIMESTAMP(NOW()) AS SIGNED)");
-        let now_s = now_s.fetch_one(&self.mysql).await.context("Failed to ask MySQL for the time")?;
+        let now_s = self.records().now_s().await.context("Failed to ask MySQL for the time")?;
         let older_than_s = i64::try_from(self.request.older_than.as_secs()).unwrap_or(i64::MAX);
         let before_s = now_s.saturating_sub(older_than_s).max(0);
         let named = NamedOrders::read(&self.inspector, &self.dead, fields, before_s, job).await;

@@ -2,7 +2,6 @@
 //!
 //! There may be a million of them, so only a bounded number of events is in hand at a time, and what is done is counted.
 
-mod orders;
 mod report;
 
 use std::time::Duration;
@@ -13,7 +12,7 @@ use serde::Serialize;
 use tidegate_orders::{
     EventKind, VoucherId,
     event::{Event, EventText},
-    vouchers,
+    records::{UnpaidKey, UnpaidLive, vouchers},
 };
 
 pub use report::{ReleaseCounts, ReleaseReport};
@@ -23,9 +22,7 @@ use crate::{
     order_event::{EventFate, EventSender, PAGE, SentEvent},
     settings::SystemSettings,
     text::counted,
-    within::with_hint,
 };
-use orders::{UnpaidOrder, UnpaidOrders, UnpaidPages};
 
 /// Events that are in the stream and not recorded yet, at most.
 const MOST_IN_HAND: usize = 1_000;
@@ -76,7 +73,7 @@ impl Plan for ReleasePlan {
 }
 
 impl ReleasePlan {
-    fn event(&self, unpaid: &UnpaidOrder) -> Event {
+    fn event(&self, unpaid: &UnpaidLive) -> Event {
         Event {
             kind: EventKind::Expired,
             order: unpaid.order,
@@ -111,26 +108,25 @@ impl<'a> ReleaseUnpaid<'a> {
     /// When a store does not answer, or MySQL has neither the voucher nor an order of it.
     pub async fn plan(&self) -> anyhow::Result<ReleasePlan> {
         let ReleaseRequest { voucher, older_than, ref reason, .. } = self.request;
-        let orders = UnpaidOrders::older_than(&self.sender.mysql, voucher, older_than).await;
-        let orders = orders.context("Failed to ask MySQL for the time")?;
-        let found = orders
-            .count()
-            .await
-            .map_err(|error| with_hint(error.into()))
-            .context("Failed to count the unpaid orders in MySQL")?;
+        let records = self.sender.records();
+        let now_s = records.now_s().await.context("Failed to ask MySQL for the time")?;
+        let age_s = i64::try_from(older_than.as_secs()).unwrap_or(i64::MAX);
+        let until_s = now_s.saturating_sub(age_s).max(0);
+        let found = records.count_unpaid(voucher, until_s).await;
+        let found = found.context("Failed to count the unpaid orders in MySQL")?;
         if found.orders == 0
-            && vouchers::find(&self.sender.mysql, voucher).await?.is_none()
-            && vouchers::count_orders(&self.sender.mysql, voucher).await? == 0
+            && vouchers::find(records.mysql(), voucher).await?.is_none()
+            && records.count_orders(voucher).await? == 0
         {
             let text = format!("MySQL has no voucher {voucher}, and no order of it: is its id right?");
             return Err(InvalidInput(text).into());
         }
         Ok(ReleasePlan {
             voucher,
-            until: orders.until(),
+            until: Timestamp::from_second(until_s).unwrap_or(Timestamp::MIN),
             orders: found.orders,
             units: found.units,
-            oldest: found.oldest,
+            oldest: found.oldest_s.and_then(|s| Timestamp::from_second(s).ok()),
             older_workers: self.sender.older_workers().await?,
             reason: reason.clone(),
         })
@@ -147,10 +143,8 @@ impl<'a> ReleaseUnpaid<'a> {
         job: &Job,
     ) -> anyhow::Result<End> {
         job.progress.expect(plan.orders, "events recorded");
-        let orders = UnpaidOrders::until_moment(&self.sender.mysql, plan.voucher, plan.until);
-        let mut pages = orders.pages();
-        let mut is_whole = true;
-        while let Some(page) = self.next_page(&mut pages).await? {
+        let (mut after, mut is_whole) = ((0, 0), true);
+        while let Some(page) = self.next_page(plan, &mut after).await? {
             if job.is_stopped() || !self.has_room(report) {
                 is_whole = false;
                 break;
@@ -169,9 +163,18 @@ impl<'a> ReleaseUnpaid<'a> {
         Ok(if is_left && job.is_stopped() { End::Stopped } else { End::Whole })
     }
 
-    async fn next_page(&self, pages: &mut UnpaidPages<'_>) -> anyhow::Result<Option<Vec<UnpaidOrder>>> {
-        let page = pages.next(PAGE).await.context("Failed to read the unpaid orders in MySQL")?;
-        Ok((!page.is_empty()).then_some(page))
+    /// The next orders after this one, which becomes the last of them. An order that is paid or ended meanwhile is passed over.
+    async fn next_page(
+        &self,
+        plan: &ReleasePlan,
+        after: &mut UnpaidKey,
+    ) -> anyhow::Result<Option<Vec<UnpaidLive>>> {
+        let until_s = plan.until.as_second();
+        let page = self.sender.records().unpaid_after((plan.voucher, until_s), *after, PAGE).await;
+        let page = page.context("Failed to read the unpaid orders in MySQL")?;
+        let Some(last) = page.last() else { return Ok(None) };
+        *after = last.key;
+        Ok(Some(page))
     }
 
     /// Workers record what was appended: where they did not in time, nothing more is.
@@ -182,7 +185,7 @@ impl<'a> ReleaseUnpaid<'a> {
     async fn append(
         &self,
         plan: &ReleasePlan,
-        page: &[UnpaidOrder],
+        page: &[UnpaidLive],
         report: &mut ReleaseReport,
     ) -> anyhow::Result<()> {
         let events: Vec<Event> = page.iter().map(|unpaid| plan.event(unpaid)).collect();

@@ -3,12 +3,13 @@
 
 use anyhow::Context;
 use sqlx::{AssertSqlSafe, MySqlPool};
+use tidegate_orders::Records;
 
 use crate::{
     change::InvalidInput,
     connect,
     settings::{System, SystemSettings},
-    shards::{self, rows},
+    shards,
     within::in_time,
 };
 
@@ -104,23 +105,20 @@ async fn execute(settings: &SystemSettings, statements: &[&str]) -> anyhow::Resu
 async fn look_for_rows_of_others(settings: &SystemSettings, mysql: &MySqlPool) -> anyhow::Result<()> {
     let tags = settings.partition().tags();
     let is_own = |tag: &String| settings.mysql.shard_tags.contains(tag);
-    let own: Vec<String> = (0..tags.len()).filter(|at| is_own(&tags[*at])).map(|at| at.to_string()).collect();
-    for table in ["tb_seckill_voucher", "tb_voucher_order"] {
-        let (all, own) = (tags.len(), own.join(", "));
-        let sql = format!(
-            "SELECT CAST(voucher_id AS SIGNED) FROM {table} WHERE MOD(voucher_id, {all}) NOT IN ({own}) LIMIT 1"
-        );
-        let found: Vec<(i64,)> = rows(settings, mysql, &sql).await?;
-        if let Some((voucher,)) = found.first() {
-            return Err(InvalidInput(format!(
-                "the database at {} is to serve the partitions {}, and {table} has rows of voucher {voucher}, which belongs to \
-                 another one: no command moves rows between shards. Point its tag to this database, or move its rows by \
-                 hand first (docs/shards.md)",
-                settings.mysql.url,
-                settings.mysql.shard_tags.join(", ")
-            ))
-            .into());
-        }
-    }
-    Ok(())
+    let own: Vec<usize> = (0..tags.len()).filter(|at| is_own(&tags[*at])).collect();
+    let records = Records::new(mysql, settings.partition());
+    let find = async { Ok(records.row_outside(&own).await?) };
+    let found = in_time("MySQL", settings.mysql.statement_timeout, find).await;
+    let found = found.with_context(|| {
+        format!("Failed to read which partitions the shard at {} serves", settings.mysql.url)
+    })?;
+    let Some((table, voucher)) = found else { return Ok(()) };
+    Err(InvalidInput(format!(
+        "the database at {} is to serve the partitions {}, and {table} has rows of voucher {voucher}, which belongs to \
+         another one: no command moves rows between shards. Point its tag to this database, or move its rows by \
+         hand first (docs/shards.md)",
+        settings.mysql.url,
+        settings.mysql.shard_tags.join(", ")
+    ))
+    .into())
 }

@@ -57,7 +57,7 @@ pub(crate) async fn read(settings: &SystemSettings, mysql: &MySqlPool) -> anyhow
 }
 
 /// The rows of a table; none, where it does not exist.
-pub(crate) async fn rows<T>(settings: &SystemSettings, mysql: &MySqlPool, sql: &str) -> anyhow::Result<Vec<T>>
+async fn rows<T>(settings: &SystemSettings, mysql: &MySqlPool, sql: &str) -> anyhow::Result<Vec<T>>
 where
     T: for<'r> sqlx::FromRow<'r, sqlx::mysql::MySqlRow> + Send + Unpin,
 {

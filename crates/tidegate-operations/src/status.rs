@@ -12,7 +12,7 @@ use serde::Serialize;
 use sqlx::{MySqlConnection, MySqlPool};
 use tidegate_orders::{
     Gate, Keys, Partition, VoucherId,
-    vouchers::{self, VoucherRow},
+    records::vouchers::{self, VoucherRow},
 };
 use tidegate_stream::{
     EntryId, KeyKind, SetAsideNote, SetAsideNotes, StreamStatus, Undelivered, age_ms, inspect,

@@ -9,9 +9,9 @@ pub mod show;
 use anyhow::Context;
 use sqlx::MySqlPool;
 use tidegate_orders::{
-    Gate, Keys, VoucherId,
+    Gate, Keys, Records, VoucherId,
     gate::VoucherState,
-    vouchers::{self, VoucherRow},
+    records::vouchers::{self, VoucherRow},
 };
 
 use crate::{connect, settings::SystemSettings};
@@ -43,6 +43,11 @@ impl VoucherStores {
     #[must_use]
     pub const fn mysql(&self) -> &MySqlPool {
         &self.mysql
+    }
+
+    /// What MySQL holds of orders.
+    pub(crate) fn records(&self) -> Records<'_> {
+        Records::new(&self.mysql, self.gate.partition())
     }
 
     pub(crate) async fn state(&self, voucher: VoucherId) -> anyhow::Result<VoucherState> {

@@ -8,7 +8,7 @@ use std::{
 
 use fred::clients::Pool;
 use sqlx::MySqlPool;
-use tidegate_orders::{Keys, VoucherId, vouchers::VoucherRow};
+use tidegate_orders::{Keys, VoucherId, records::vouchers::VoucherRow};
 use tidegate_stream::{EntryId, Letter, StreamInspector, age_ms, server_time_ms};
 
 use crate::{

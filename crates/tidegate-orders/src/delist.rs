@@ -8,8 +8,8 @@ use sqlx::MySqlPool;
 use crate::{
     gate::{ChangeState, Gate, StockChange},
     order::VoucherId,
+    records::vouchers::lock_rows,
     restock::RestockError,
-    vouchers::lock_rows,
 };
 
 /// What became of a sale in MySQL.

@@ -78,13 +78,13 @@ pub use self::{
     transfer::{Transfer, TransferReply},
     uses::{SetUse, UsesMoment},
 };
-pub use crate::journal::Moment;
+pub use crate::records::journal::Moment;
 use crate::{
-    journal::{JournalEntry, LIMITED, UnderLimits},
     keys::{Keys, naming},
     limits::{LimitReached, RateReached, Subjects},
     order::{OrderId, Quantity, UserId, VoucherId},
     partition::Partition,
+    records::journal::{JournalNote, LIMITED, UnderLimits},
     wire::FieldNames,
 };
 pub use tidegate_stream::{Confirmation, ConfirmedIn};
@@ -369,8 +369,9 @@ impl Gate {
         Self { sold_out: Some(sold_out), ..self }
     }
 
-    /// Whose vouchers it admits orders of.
-    pub(crate) fn partition(&self) -> &Partition {
+    /// The partition whose vouchers it admits orders of.
+    #[must_use]
+    pub fn partition(&self) -> &Partition {
         self.keys.partition()
     }
 
@@ -482,7 +483,7 @@ impl Gate {
         orders: &[(VoucherId, OrderId)],
     ) -> Result<HashSet<(VoucherId, OrderId)>, GateError> {
         let entries = self.journal_entries(orders).await?;
-        let is_whole = |entry: &JournalEntry| !entry.is_release() && entry.mended.is_none();
+        let is_whole = |entry: &JournalNote| !entry.is_release() && entry.mended.is_none();
         Ok(entries.into_iter().filter(|(_, entry)| is_whole(entry)).map(|(order, _)| order).collect())
     }
 
@@ -531,7 +532,7 @@ impl Gate {
     pub(crate) async fn journal_entries(
         &self,
         orders: &[(VoucherId, OrderId)],
-    ) -> Result<HashMap<(VoucherId, OrderId), JournalEntry>, GateError> {
+    ) -> Result<HashMap<(VoucherId, OrderId), JournalNote>, GateError> {
         let mut by_voucher: BTreeMap<VoucherId, Vec<OrderId>> = BTreeMap::new();
         for (voucher, order) in orders {
             by_voucher.entry(*voucher).or_default().push(*order);
@@ -541,7 +542,7 @@ impl Gate {
             let key = self.keys.journal(voucher);
             let notes = self.pool.hmget(&key, names).await;
             let notes: Vec<Option<Bytes>> = notes.map_err(|error| naming(&key, error))?;
-            let entry = |note: Bytes| JournalEntry::parse(&note).unwrap_or_default();
+            let entry = |note: Bytes| JournalNote::parse(&note).unwrap_or_default();
             let noted = orders.into_iter().zip(notes);
             Ok::<_, GateError>(noted.filter_map(move |(order, note)| Some(((voucher, order), entry(note?)))))
         };

@@ -1,18 +1,14 @@
-//! The MySQL rows of limits and campaigns: `tidegate_limit`, `tidegate_campaign`, and since when a voucher has limits.
-
-mod held;
+//! The MySQL rows of limits and campaigns: `tidegate_limit` and `tidegate_campaign`.
 
 use std::{collections::HashMap, num::NonZeroU32};
 
-use sqlx::{AssertSqlSafe, Executor, MySql, MySqlConnection, MySqlPool, mysql::MySqlRow, prelude::*};
+use sqlx::{Executor, MySql, MySqlConnection, MySqlPool, mysql::MySqlRow, prelude::*};
 
-pub use self::held::{LiveOrder, live_page, set_at_ms, used_by};
 use crate::{
-    journal::UnderLimits,
     limits::{LimitOwner, Rule, RuleKind, Window, rules_text},
-    order::{CampaignId, OrderId, Uses, VoucherId},
+    order::{CampaignId, VoucherId},
+    records::RecordsError,
     session::Session,
-    vouchers::VoucherError,
 };
 
 /// The words of the column `period`; a window of seconds has its number there.
@@ -49,7 +45,7 @@ const fn owner_columns(owner: LimitOwner) -> (&'static str, i64) {
 pub async fn read(
     db: impl Executor<'_, Database = MySql>,
     owner: LimitOwner,
-) -> Result<Vec<Rule>, VoucherError> {
+) -> Result<Vec<Rule>, RecordsError> {
     let (kind, id) = owner_columns(owner);
     let rows = sqlx::query(SELECT).bind(kind).bind(id).fetch_all(db).await?;
     Ok(rows.iter().map(parse).collect::<Result<_, _>>()?)
@@ -60,7 +56,7 @@ pub async fn read(
 ///
 /// # Errors
 /// As [`read`].
-pub async fn text(pool: &MySqlPool, owner: LimitOwner) -> Result<Option<String>, VoucherError> {
+pub async fn text(pool: &MySqlPool, owner: LimitOwner) -> Result<Option<String>, RecordsError> {
     let rules = read(pool, owner).await?;
     let LimitOwner::Voucher(voucher) = owner else { return Ok(Some(rules_text(owner, None, &rules))) };
     let campaign = campaign_of(pool, voucher).await?;
@@ -76,7 +72,7 @@ pub async fn change(
     owner: LimitOwner,
     change: &RuleChange,
     by: &str,
-) -> Result<Vec<Rule>, VoucherError> {
+) -> Result<Vec<Rule>, RecordsError> {
     let (kind, id) = owner_columns(owner);
     let mut session = Session::begin(pool).await?;
     // Whoever comes second waits here, and finds what the first has made.
@@ -179,43 +175,11 @@ fn parse(row: &MySqlRow) -> sqlx::Result<Rule> {
     Ok(Rule { number: positive(0, "number")?, name, subject, kind })
 }
 
-/// Since when a voucher has limits, as its row says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LimitsSince {
-    /// By the clock of Redis, in Unix milliseconds; None: it has none.
-    pub since_ms: Option<i64>,
-}
-
-/// Since when a voucher has limits, as its row says. None: it has no row.
-///
-/// # Errors
-/// As [`read`].
-pub async fn since(pool: &MySqlPool, voucher: VoucherId) -> Result<Option<LimitsSince>, VoucherError> {
-    let sql = "SELECT limits_since FROM tb_seckill_voucher WHERE voucher_id = ?";
-    let row: Option<Option<i64>> = sqlx::query_scalar(sql).bind(voucher.get()).fetch_optional(pool).await?;
-    Ok(row.map(|since_ms| LimitsSince { since_ms }))
-}
-
-/// Writes since when a voucher has limits into its row, if it has one.
-///
-/// # Errors
-/// As [`read`].
-pub async fn set_since(
-    pool: &MySqlPool,
-    voucher: VoucherId,
-    since_ms: Option<i64>,
-) -> Result<(), VoucherError> {
-    let sql =
-        "UPDATE tb_seckill_voucher SET limits_since = ? WHERE voucher_id = ? AND NOT (limits_since <=> ?)";
-    sqlx::query(sql).bind(since_ms).bind(voucher.get()).bind(since_ms).execute(pool).await?;
-    Ok(())
-}
-
 /// The campaign that a voucher is in.
 ///
 /// # Errors
 /// As [`read`].
-pub async fn campaign_of(pool: &MySqlPool, voucher: VoucherId) -> Result<Option<CampaignId>, VoucherError> {
+pub async fn campaign_of(pool: &MySqlPool, voucher: VoucherId) -> Result<Option<CampaignId>, RecordsError> {
     let sql = "SELECT campaign_id FROM tidegate_campaign WHERE voucher_id = ?";
     let campaign: Option<i64> = sqlx::query_scalar(sql).bind(voucher.get()).fetch_optional(pool).await?;
     Ok(campaign.and_then(|campaign| campaign.try_into().ok()))
@@ -228,36 +192,10 @@ pub async fn campaign_of(pool: &MySqlPool, voucher: VoucherId) -> Result<Option<
 pub async fn regions(
     pool: &MySqlPool,
     campaign: CampaignId,
-) -> Result<Vec<(String, VoucherId)>, VoucherError> {
+) -> Result<Vec<(String, VoucherId)>, RecordsError> {
     let sql = "SELECT CAST(region AS CHAR), voucher_id FROM tidegate_campaign WHERE campaign_id = ? ORDER BY region";
     let rows: Vec<(String, i64)> = sqlx::query_as(sql).bind(campaign.get()).fetch_all(pool).await?;
     Ok(rows.into_iter().filter_map(|(region, voucher)| Some((region, voucher.try_into().ok()?))).collect())
-}
-
-/// What these orders used of limits, with their slots: of those that were admitted under some and have a live row.
-///
-/// # Errors
-/// As [`read`].
-pub async fn held_by(
-    pool: &MySqlPool,
-    orders: &[OrderId],
-) -> Result<HashMap<OrderId, UnderLimits>, VoucherError> {
-    if orders.is_empty() {
-        return Ok(HashMap::new());
-    }
-    let ids: Vec<String> = orders.iter().map(OrderId::to_string).collect();
-    let sql = format!(
-        "SELECT u.order_id, CAST(o.slot AS SIGNED), u.uses FROM tidegate_limit_use u \
-         JOIN tb_voucher_order o ON o.id = u.order_id WHERE u.order_id IN ({}) AND o.slot IS NOT NULL",
-        ids.join(",")
-    );
-    let rows: Vec<(i64, i64, Vec<u8>)> =
-        sqlx::query_as(AssertSqlSafe(sql)).persistent(false).fetch_all(pool).await?;
-    let read = |(order, slot, uses): (i64, i64, Vec<u8>)| {
-        let limited = UnderLimits { slot: slot.try_into().ok()?, uses: Uses::parse(&uses)? };
-        Some((order.try_into().ok()?, limited))
-    };
-    Ok(rows.into_iter().filter_map(read).collect())
 }
 
 /// Adds regions with their vouchers to a campaign, all or none. Those that are there stay.
@@ -268,7 +206,7 @@ pub async fn add_regions(
     pool: &MySqlPool,
     campaign: CampaignId,
     regions: &[(&str, VoucherId)],
-) -> Result<(), VoucherError> {
+) -> Result<(), RecordsError> {
     let mut session = Session::begin(pool).await?;
     for (region, voucher) in regions {
         let known =
@@ -285,4 +223,16 @@ pub async fn add_regions(
         }
     }
     Ok(session.commit().await?)
+}
+
+/// When each limit of an owner, by its number, was given the numbers that it has, in Unix milliseconds by MySQL's clock.
+///
+/// # Errors
+/// As [`read`].
+pub async fn set_at_ms(pool: &MySqlPool, owner: LimitOwner) -> Result<HashMap<u32, i64>, RecordsError> {
+    let (kind, id) = owner_columns(owner);
+    let sql = "SELECT CAST(number AS SIGNED), CAST(UNIX_TIMESTAMP(set_at) * 1000 AS SIGNED) FROM tidegate_limit \
+               WHERE owner_kind = ? AND owner_id = ?";
+    let rows: Vec<(i64, i64)> = sqlx::query_as(sql).bind(kind).bind(id).fetch_all(pool).await?;
+    Ok(rows.into_iter().filter_map(|(number, set_ms)| Some((number.try_into().ok()?, set_ms))).collect())
 }

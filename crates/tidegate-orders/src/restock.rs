@@ -8,9 +8,10 @@
 use sqlx::MySqlPool;
 
 use crate::{
+    RecordsError,
     gate::{ChangeState, Gate, GateError, RestockReply, StockChange},
     order::VoucherId,
-    vouchers::{LockedRows, RowChange, VoucherError, lock_rows},
+    records::vouchers::{LockedRows, RowChange, lock_rows},
 };
 
 /// Who noted a change in Redis.
@@ -50,13 +51,13 @@ pub enum Restocked {
 pub enum RestockError {
     /// MySQL did not answer, before anything was changed there.
     #[error(transparent)]
-    MySql(#[from] VoucherError),
+    MySql(#[from] RecordsError),
     /// Redis did not answer, before anything was changed in MySQL.
     #[error(transparent)]
     Redis(#[from] GateError),
     /// MySQL did not say what came of the COMMIT.
     #[error("{0}")]
-    Commit(VoucherError),
+    Commit(RecordsError),
 }
 
 /// Changes stock and initial stock in MySQL, if the note of this very change is open and the row does not have it yet. Cancels

@@ -6,8 +6,8 @@ use sqlx::MySqlPool;
 use crate::{
     gate::{ChangeState, Gate, RestockReply, StockChange, Transfer, TransferReply},
     order::VoucherId,
+    records::vouchers::{LockedRows, RowChange, lock_rows},
     restock::{Begun, RestockError},
-    vouchers::{LockedRows, RowChange, lock_rows},
 };
 
 /// What became of a move in MySQL.

@@ -148,8 +148,8 @@ pub async fn ask_again(mysql: &mut MySqlConnection, orders: &[OrderId], pause: D
     if orders.is_empty() {
         return Ok(());
     }
-    let orders = joined(orders.iter().map(|order| order.get()).collect());
-    let sql = format!("UPDATE {orders} SET u.ask_ms = {NOW_MS} + {}", pause.as_millis());
+    let named = joined(orders.iter().map(|order| order.get()).collect());
+    let sql = format!("UPDATE {named} SET u.ask_ms = {NOW_MS} + {}", pause.as_millis());
     sqlx::raw_sql(AssertSqlSafe(sql)).execute(mysql).await?;
     Ok(())
 }

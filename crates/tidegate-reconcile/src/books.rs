@@ -5,13 +5,11 @@ use tidegate_operations::reconciled::DifferenceKind;
 use tidegate_orders::{
     VoucherId,
     gate::Moment,
-    journal::{Purged, Sum},
+    records::StockSum,
+    records::journal::{Purged, Sum},
 };
 
-use crate::{
-    difference::{Cause, Difference, Mend},
-    mysql_side::StockRow,
-};
+use crate::difference::{Cause, Difference, Mend};
 
 /// Orders that were used, and their units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -120,8 +118,8 @@ impl VoucherBooks {
         self.loaded = sum.filter(|(sum, _)| *sum != Sum::Unsure).map(|(_, loaded)| loaded);
     }
 
-    pub(crate) fn set_mysql(&mut self, row: &StockRow) {
-        let StockRow { stock, initial, live_units, live_orders, earlier_units, contradictory_units } = *row;
+    pub(crate) fn set_mysql(&mut self, row: &StockSum) {
+        let StockSum { stock, initial, live_units, live_orders, earlier_units, contradictory_units } = *row;
         self.earlier_units = earlier_units;
         (self.mysql_stock, self.initial_stock) = (stock, initial);
         let missing = stock.zip(initial).map_or(0, |(stock, initial)| initial - live_units - stock);
@@ -250,7 +248,7 @@ mod tests {
 
     #[test]
     fn units_that_contradictory_rows_may_have_kept_are_not_missing() {
-        let row = |stock| StockRow {
+        let row = |stock| StockSum {
             stock: Some(stock),
             initial: Some(100),
             live_units: 28,

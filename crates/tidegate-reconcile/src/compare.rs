@@ -8,16 +8,16 @@ use std::collections::{BTreeSet, HashMap};
 
 use tidegate_operations::{change::Job, pace::Pace, reconciled::DifferenceKind};
 use tidegate_orders::{
-    JournalEntry, JournalField, UserId, VoucherId,
+    JournalField, JournalNote, OrderId, UserId, VoucherId,
     gate::Moment,
-    journal::{JournalSum, Sum},
+    records::journal::{JournalSum, Sum},
+    records::{EventSum, OrderRow, PAGE},
 };
 use tidegate_stream::EntryId;
 
 use crate::{
     in_flight::{InFlight, Places},
     judge::{FinalOrder, holds, is_before, is_set_by_others, is_since},
-    mysql_side::{EventSum, OrderRow},
     redis_side::DeadOrders,
     report::Tally,
     stores::{LookError, Stores},
@@ -202,7 +202,7 @@ impl<'a> Pass<'a> {
         let mut sum = (part == Part::WHOLE).then(|| JournalSum::new(sale.moment));
         let (orders, users, in_flight) = (&mut self.orders, &mut self.users, &self.in_flight);
         let (mut read, mut unreadable) = (0, 0);
-        let seen = |field: JournalField<'_>, note: &JournalEntry| {
+        let seen = |field: JournalField<'_>, note: &JournalNote| {
             if let Some(sum) = &mut sum {
                 sum.add(field, note);
             }
@@ -252,8 +252,8 @@ impl<'a> Pass<'a> {
         loop {
             let page = self.pace.step(mysql.orders_of_voucher(voucher, after)).await?;
             let Some(last) = page.last().map(|row| row.user) else { return Ok(()) };
-            let ids: Vec<i64> = page.iter().map(|row| row.id).filter(|id| *id > 0).collect();
-            let events = self.pace.step(mysql.events(&ids)).await?;
+            let ids: Vec<OrderId> = page.iter().map(|row| row.order).collect();
+            let events = self.pace.step(mysql.event_sums(&ids)).await?;
             self.take_rows(&page, &events, first)?;
             // Beyond 2^63-1 are numbers that no user of ours has.
             if last <= after {
@@ -268,16 +268,9 @@ impl<'a> Pass<'a> {
         let mut after = 0;
         loop {
             let page = self.pace.step(mysql.orders_after(after)).await?;
-            let Some(last) = page.last().map(|row| row.id) else { return Ok(()) };
-            let events = match last > after {
-                true => self.pace.step(mysql.events_between((after, last))).await?,
-                false => HashMap::new(),
-            };
+            let Some(last) = page.last().map(|row| row.order.get()) else { return Ok(()) };
+            let events = self.pace.step(mysql.event_sums_between((after, last))).await?;
             self.take_rows(&page, &events, first)?;
-            // Beyond 2^63-1 are numbers that no order of ours has.
-            if last <= after {
-                return Ok(());
-            }
             after = last;
         }
     }
@@ -285,11 +278,11 @@ impl<'a> Pass<'a> {
     fn take_rows(
         &mut self,
         page: &[OrderRow],
-        events: &HashMap<i64, EventSum>,
+        events: &HashMap<OrderId, EventSum>,
         first: Option<EntryId>,
     ) -> Result<(), LookError> {
-        for row in page.iter().filter(|row| row.id > 0) {
-            self.take_row(row, events.get(&row.id), first);
+        for row in page {
+            self.take_row(row, events.get(&row.order), first);
         }
         self.job.progress.add(page.len() as u64);
         self.go_on()
@@ -307,11 +300,11 @@ impl<'a> Pass<'a> {
         {
             self.users.take(&Said { id: row.user, voucher: place, what: 0 });
         }
-        if !self.is_wanted(place, row.id) || !sale.has_entry(row.entry) {
+        if !self.is_wanted(place, row.order.get()) || !sale.has_entry(row.entry) {
             return;
         }
         self.counted.mysql_orders += 1;
-        if !self.in_flight.has_order(place, row.id) {
+        if !self.in_flight.has_order(place, row.order.get()) {
             self.note_events(place, row, events);
         }
         // The journal says nothing of it, and what it should not say any more is looked at by itself.
@@ -325,7 +318,7 @@ impl<'a> Pass<'a> {
             false if row.entry.is_none_or(|entry| first.is_none_or(|first| entry < first)) => return,
             false => hash_of(&[KNOWN]),
         };
-        self.orders.take(&Said { id: row.id, voucher: place, what });
+        self.orders.take(&Said { id: row.order.get(), voucher: place, what });
     }
 
     /// Its user is a buyer, of whose order the journal knows nothing.
@@ -342,11 +335,11 @@ impl<'a> Pass<'a> {
     /// What MySQL alone can tell.
     fn note_events(&mut self, place: u32, row: &OrderRow, events: Option<&EventSum>) {
         if events.is_some_and(|events| events.releases > 1) {
-            self.counted.of_mysql.insert((place, row.id));
+            self.counted.of_mysql.insert((place, row.order.get()));
         }
         if is_set_by_others(row, events) {
             if self.counted.of_mysql.len() < BY_OTHERS {
-                self.counted.of_mysql.insert((place, row.id));
+                self.counted.of_mysql.insert((place, row.order.get()));
             } else {
                 let counts = self.counted.by_others.entry(place).or_default();
                 (counts.0, counts.1) = (counts.0 + 1, counts.1 + row.quantity);
@@ -358,11 +351,13 @@ impl<'a> Pass<'a> {
         let mysql = self.stores.mysql();
         let mut after = 0;
         loop {
-            let page = self.pace.step(mysql.refusals_after(after)).await?;
-            let Some(last) = page.last().map(|row| row.id) else { return Ok(()) };
-            for row in page.iter().filter(|row| row.id > 0) {
+            let page = self.pace.step(mysql.refusals_after(after, PAGE)).await?;
+            let Some(last) = page.last().map(|refusal| refusal.order.get()) else { return Ok(()) };
+            for row in &page {
                 let Some(place) = self.places.of_number(row.voucher) else { continue };
-                let Some(sale) = self.sale(place).filter(|_| self.is_wanted(place, row.id)) else { continue };
+                let Some(sale) = self.sale(place).filter(|_| self.is_wanted(place, row.order.get())) else {
+                    continue;
+                };
                 if sale.folded_before_ms().is_some_and(|before_ms| is_before(row.entry, before_ms)) {
                     continue;
                 }
@@ -370,7 +365,7 @@ impl<'a> Pass<'a> {
                     sale.is_complete || first.zip(row.entry).is_some_and(|(first, its)| its >= first);
                 if is_known && sale.has_entry(row.entry) {
                     let what = hash_of(&[if sale.is_complete { ENDED } else { KNOWN }]);
-                    self.orders.take(&Said { id: row.id, voucher: place, what });
+                    self.orders.take(&Said { id: row.order.get(), voucher: place, what });
                 }
             }
             self.go_on()?;
@@ -380,12 +375,12 @@ impl<'a> Pass<'a> {
 }
 
 /// Who may not order again, by the last movement of an order.
-fn barred(note: &JournalEntry) -> Option<UserId> {
+fn barred(note: &JournalNote) -> Option<UserId> {
     note.by.as_ref().filter(|_| note.is_admission())?.parse().ok()
 }
 
 /// What a complete journal says of an order; none of one that is not compared.
-fn said_by(note: &JournalEntry, sale: &Sale) -> Option<u64> {
+fn said_by(note: &JournalNote, sale: &Sale) -> Option<u64> {
     if note.is_admission() {
         let user = note.by.as_ref().and_then(|by| by.parse::<UserId>().ok()).map_or(0, UserId::get);
         return sale.has(note.at_ms).then(|| hash_of(&[HOLDS, user, -note.change.unwrap_or(0)]));

@@ -19,7 +19,7 @@ use tidegate_operations::{
 use tidegate_orders::{
     CausalReads, Gate, Keys, VoucherId,
     gate::{GateError, RemovedKeys, SaleKeys, VoucherState},
-    vouchers,
+    records::vouchers,
 };
 use tidegate_stream::server_time_ms;
 

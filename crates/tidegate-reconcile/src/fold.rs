@@ -15,8 +15,9 @@ use fred::clients::Pool;
 use sqlx::MySqlPool;
 use tidegate_operations::{change::Job, pace::Pace};
 use tidegate_orders::{
-    Gate, JournalEntry, JournalField, Keys, OrderId, RowState, VoucherId,
+    Gate, JournalField, JournalNote, Keys, OrderId, RowState, VoucherId,
     gate::{FoldReply, MOST_FOLDED, OrderFold},
+    records::{EventSum, OrderRow, RefusalRow},
 };
 use tidegate_stream::{StreamInspector, StreamNames, server_time_ms};
 
@@ -24,7 +25,6 @@ use crate::{
     compare::dead_orders,
     in_flight::{InFlight, Places},
     judge::{FinalOrder, is_before},
-    mysql_side::{EventSum, OrderRow, RefusalRow, USED},
     redis_side::DeadOrders,
     stores::{LookError, Stores},
 };
@@ -55,14 +55,14 @@ pub struct Folder {
 struct Candidate {
     order: OrderId,
     found: String,
-    entry: JournalEntry,
+    entry: JournalNote,
 }
 
 /// What MySQL says of the candidates.
 struct Facts {
     rows: HashMap<i64, OrderRow>,
     refusals: HashMap<i64, RefusalRow>,
-    events: HashMap<i64, EventSum>,
+    events: HashMap<OrderId, EventSum>,
 }
 
 /// What is not folded, however old it is.
@@ -177,14 +177,16 @@ impl Folder {
         let ids: Vec<i64> = candidates.iter().map(|it| it.order.get()).collect();
         let mysql = self.stores.mysql();
         let rows: HashMap<i64, OrderRow> =
-            mysql.orders(&ids).await?.into_iter().map(|row| (row.id, row)).collect();
+            mysql.orders(&ids).await?.into_iter().map(|row| (row.order.get(), row)).collect();
         // Most that are left of an old sale are live: nothing else needs to be asked of these.
-        let may_be_final =
-            |id: &i64| rows.get(id).is_some_and(|row| row.state() != RowState::Live || row.status == USED);
+        let may_be_final = |id: &i64| {
+            rows.get(id).is_some_and(|row| row.state() != RowState::Live || row.status == OrderRow::USED)
+        };
         let ended: Vec<i64> = ids.iter().copied().filter(may_be_final).collect();
         let rowless: Vec<i64> = ids.into_iter().filter(|id| !rows.contains_key(id)).collect();
-        let refusals = mysql.refusals(&rowless).await?.into_iter().map(|row| (row.id, row)).collect();
-        let events = mysql.events(&ended).await?;
+        let refusals = mysql.refusals(&rowless).await?.into_iter();
+        let refusals = refusals.map(|refusal| (refusal.order.get(), refusal)).collect();
+        let events = mysql.event_sums(&ended).await?;
         let facts = Facts { rows, refusals, events };
         let mut seen = HashSet::new();
         let folds: Vec<OrderFold> = candidates
@@ -201,7 +203,7 @@ impl Folder {
 
 fn candidate(name: &[u8], note: &[u8], before_ms: i64) -> Option<Candidate> {
     let JournalField::Order(order) = JournalField::parse(str::from_utf8(name).ok()?) else { return None };
-    let entry = JournalEntry::parse(note)?;
+    let entry = JournalNote::parse(note)?;
     let is_old = entry.at_ms.is_some_and(|at_ms| at_ms < before_ms);
     let is_known = entry.is_admission() || entry.is_release();
     (is_old && is_known)
@@ -233,7 +235,7 @@ impl Facts {
     }
 
     fn end(&self, row: &OrderRow, voucher: i64, before_ms: i64) -> Option<FinalOrder> {
-        let end = FinalOrder::of(row, self.events.get(&row.id), before_ms);
+        let end = FinalOrder::of(row, self.events.get(&row.order), before_ms);
         end.filter(|_| row.voucher == voucher)
     }
 }

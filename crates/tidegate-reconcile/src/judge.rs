@@ -2,14 +2,14 @@
 
 use tidegate_operations::reconciled::DifferenceKind;
 use tidegate_orders::{
-    JournalEntry, OrderFacts, OrderStatus, RowState,
+    JournalNote, OrderFacts, OrderStatus, RowState,
     order_status::{EntryFact, JournalFact, LetterFact, RowFact},
+    records::{EventSum, OrderRow, RefusalRow},
 };
 use tidegate_stream::EntryId;
 
 use crate::{
     difference::{Cause, Mend},
-    mysql_side::{EventSum, OrderRow, RefusalRow, USED},
     redis_side::{DeadOrder, Entered},
 };
 
@@ -23,7 +23,7 @@ pub(crate) struct Evidence {
     pub(crate) complete_since_ms: i64,
     /// The journal does not hold orders any more that are final and older; None: it holds all.
     pub(crate) folded_before_ms: Option<i64>,
-    pub(crate) note: Option<JournalEntry>,
+    pub(crate) note: Option<JournalNote>,
     pub(crate) row: Option<OrderRow>,
     pub(crate) refusal: Option<RefusalRow>,
     pub(crate) dead: Option<DeadOrder>,
@@ -235,7 +235,9 @@ impl FinalOrder {
         }
         let led_to = events.and_then(|events| events.status);
         match row.state() {
-            RowState::Live if row.status == USED && led_to == Some(USED) => Some(Self::Used),
+            RowState::Live if row.status == OrderRow::USED && led_to == Some(OrderRow::USED) => {
+                Some(Self::Used)
+            }
             RowState::Cancelled => Some(Self::Ended),
             RowState::Live | RowState::Contradictory => None,
         }
@@ -287,26 +289,28 @@ mod tests {
 
     const VOUCHER: i64 = 10;
 
-    fn admit(user: i64, units: i64) -> Option<JournalEntry> {
+    fn admit(user: i64, units: i64) -> Option<JournalNote> {
         let note = format!(r#"{{"action":"admit","change":-{units},"by":"{user}","timestamp":5}}"#);
-        JournalEntry::parse(note.as_bytes())
+        JournalNote::parse(note.as_bytes())
     }
 
-    fn release(user: i64, units: i64) -> Option<JournalEntry> {
+    fn release(user: i64, units: i64) -> Option<JournalNote> {
         let note = format!(
             r#"{{"action":"release","change":{units},"by":"worker:x","timestamp":9,"admitted":{{"user":"{user}","change":-{units},"timestamp":5}}}}"#
         );
-        JournalEntry::parse(note.as_bytes())
+        JournalNote::parse(note.as_bytes())
     }
 
     fn row(user: i64, quantity: i64, status: i64) -> Option<OrderRow> {
         let slot = (![4, 6].contains(&status)).then_some(1);
         let entry = Some(EntryId { ms: 5, seq: 0 });
-        Some(OrderRow { id: 1, user, voucher: VOUCHER, quantity, slot, status, entry, created_ms: None })
+        let order = 1.try_into().unwrap();
+        Some(OrderRow { order, user, voucher: VOUCHER, quantity, slot, status, entry, created_ms: None })
     }
 
     fn refusal(user: i64) -> Option<RefusalRow> {
-        Some(RefusalRow { id: 1, user, voucher: VOUCHER, quantity: 2, entry: None })
+        let (order, reason) = (1.try_into().unwrap(), "out_of_stock".to_owned());
+        Some(RefusalRow { order, user, voucher: VOUCHER, quantity: 2, reason, entry: None, at_ms: None })
     }
 
     fn dead(user: i64) -> Option<DeadOrder> {

@@ -12,7 +12,6 @@ mod judge;
 mod lease;
 mod look;
 mod lost_events;
-mod mysql_side;
 mod order_ids;
 pub mod rebuild;
 mod redis_side;

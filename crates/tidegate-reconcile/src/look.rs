@@ -19,8 +19,9 @@ use tidegate_operations::{change::Job, pace::Pace, reconciled::Reconciled};
 use tidegate_orders::{
     CausalReads, Gate, Keys, VoucherId,
     gate::{ChangeState, GateError, RepairGuard, StockChange},
-    journal::{JournalSum, Purged, Sum},
-    sale, vouchers,
+    records::journal::{JournalSum, Purged, Sum},
+    records::{OrderRow, vouchers},
+    sale,
 };
 use tidegate_stream::{EntryId, StreamError, StreamInspector, StreamNames, readable, server_time_ms};
 
@@ -31,7 +32,6 @@ use crate::{
     difference::Difference,
     in_flight::Places,
     judge::FinalOrder,
-    mysql_side::OrderRow,
     report::{LookReport, Tally},
     stores::{LookError, Stores},
     table::Part,
@@ -210,7 +210,8 @@ impl Looker {
             return Ok(self.request.vouchers.clone());
         }
         let Stores { redis, keys, .. } = &self.stores;
-        let mut vouchers = self.stores.mysql().vouchers().await?;
+        let stocks = self.stores.mysql().stocks(None).await?;
+        let mut vouchers: Vec<VoucherId> = stocks.iter().map(|row| row.voucher).collect();
         let journaled = sale::find_journaled(redis, keys, |_| {}).await;
         vouchers.extend(journaled.map_err(StreamError::from)?);
         Ok(vouchers)
@@ -293,13 +294,13 @@ impl Looker {
         // Redis was asked for their stocks before.
         let partition = self.stores.keys.partition();
         let on_sale = vouchers::on_sale_with_orders(&self.stores.mysql, partition, MOST_ON_SALE).await;
-        let on_sale = on_sale.map_err(LookError::Voucher)?.into_iter().filter(|row| row.stock > 0);
+        let on_sale = on_sale?.into_iter().filter(|row| row.stock > 0);
         let on_sale: HashSet<VoucherId> = on_sale.map(|row| row.voucher).collect();
         let since = |(sale, voucher): (&Option<Sale>, &VoucherId)| {
             (*voucher, sale.as_ref().map_or(0, |sale| sale.complete_since_ms))
         };
         let compared: Vec<(VoucherId, i64)> = sales.iter().zip(places.all()).map(since).collect();
-        let stocks = self.stores.mysql().stocks(&compared).await?;
+        let stocks = self.stores.mysql().stock_sums(&compared).await?;
         for (place, its) in (0..).zip(books.iter_mut()) {
             let row = stocks.get(&its.voucher);
             if its.redis_stock.is_none() && its.unreadable.is_none() && on_sale.contains(&its.voucher) {
@@ -336,7 +337,7 @@ impl Looker {
             books.set_redis(&moment, sum);
             self.stores.catch_up().await?;
             if let Some(row) =
-                self.stores.mysql().stocks(&[(voucher, sale.complete_since_ms)]).await?.get(&voucher)
+                self.stores.mysql().stock_sums(&[(voucher, sale.complete_since_ms)]).await?.get(&voucher)
             {
                 books.set_mysql(row);
             }
@@ -367,15 +368,15 @@ impl Looker {
                 return Err(LookError::Stopped);
             }
             let rows = self.request.pace.step(mysql.used_after(voucher, after)).await?;
-            let Some(last) = rows.last().map(|row| row.id) else { return Ok(Some(count)) };
-            let ids: Vec<i64> = rows.iter().map(|row| row.id).collect();
-            let events = self.request.pace.step(mysql.events(&ids)).await?;
+            let Some(last) = rows.last().map(|row| row.order.get()) else { return Ok(Some(count)) };
+            let ids: Vec<i64> = rows.iter().map(|row| row.order.get()).collect();
+            let events = self.request.pace.step(mysql.event_sums(&ids)).await?;
             let (notes, now) = self.request.pace.step(self.stores.redis().notes(voucher, &ids)).await?;
             if now != Some(purged) {
                 return Ok(None);
             }
             let is_folded = |row: &OrderRow| {
-                FinalOrder::of(row, events.get(&row.id), purged.before_ms) == Some(FinalOrder::Used)
+                FinalOrder::of(row, events.get(&row.order), purged.before_ms) == Some(FinalOrder::Used)
             };
             let missing = rows.iter().zip(notes).filter(|(row, note)| note.is_none() && is_folded(row));
             for (row, _) in missing {
@@ -391,7 +392,7 @@ impl Looker {
         moment: tidegate_orders::gate::Moment,
     ) -> Result<(Sum, i64), LookError> {
         let mut sum = JournalSum::new(moment);
-        let seen = |field: tidegate_orders::JournalField<'_>, note: &tidegate_orders::JournalEntry| {
+        let seen = |field: tidegate_orders::JournalField<'_>, note: &tidegate_orders::JournalNote| {
             sum.add(field, note);
         };
         self.stores.redis().read_journal(voucher, self.request.pace, seen, |_| {}).await?;

@@ -9,12 +9,12 @@ use fred::{
 };
 use tidegate_operations::pace::Pace;
 use tidegate_orders::{
-    Gate, JournalEntry, JournalField, Keys, UserId, VoucherId,
+    Gate, JournalField, JournalNote, Keys, UserId, VoucherId,
     dead_letters::buried_order,
     gate::GateError,
-    journal::{COMPLETE, PURGED, Purged},
     keys::naming,
     order_status::LetterFact,
+    records::journal::{COMPLETE, PURGED, Purged},
     wire::is_event,
 };
 use tidegate_stream::{Entry, EntryId, EntryPages, Letter, StreamError, StreamInspector};
@@ -51,14 +51,14 @@ pub(crate) enum CompletedBy {
 impl CompletedBy {
     /// By the note that says that the journal is complete.
     fn of(note: &[u8]) -> Self {
-        match JournalEntry::parse(note) {
+        match JournalNote::parse(note) {
             Some(note) if is_of_rebuild(&note) => Self::Rebuild,
             _ => Self::Load,
         }
     }
 }
 
-fn is_of_rebuild(note: &JournalEntry) -> bool {
+fn is_of_rebuild(note: &JournalNote) -> bool {
     note.by.as_deref() == Some(BY_REBUILD)
 }
 
@@ -94,7 +94,7 @@ impl RedisSide<'_> {
         &self,
         voucher: VoucherId,
         pace: Pace,
-        mut seen: impl FnMut(JournalField<'_>, &JournalEntry),
+        mut seen: impl FnMut(JournalField<'_>, &JournalNote),
         mut page_read: impl FnMut(u64),
     ) -> Result<(), GateError> {
         let mut cursor = Bytes::from_static(b"0");
@@ -102,7 +102,7 @@ impl RedisSide<'_> {
             let (next, fields) = pace.step(self.gate.journal_page(voucher, cursor)).await?;
             for (name, note) in &fields {
                 let Ok(name) = str::from_utf8(name) else { continue };
-                seen(JournalField::parse(name), &JournalEntry::parse(note).unwrap_or_default());
+                seen(JournalField::parse(name), &JournalNote::parse(note).unwrap_or_default());
             }
             page_read(fields.len() as u64);
             if next == "0" {
@@ -202,7 +202,7 @@ impl RedisSide<'_> {
 
     /// Since when the journal is complete, where a load made it so: it does not hold what was sold before.
     pub(crate) async fn complete_since(&self, voucher: VoucherId) -> Result<i64, StreamError> {
-        let note = self.complete_note(voucher).await?.and_then(|note| JournalEntry::parse(&note));
+        let note = self.complete_note(voucher).await?.and_then(|note| JournalNote::parse(&note));
         Ok(note.filter(|note| !is_of_rebuild(note)).and_then(|note| note.at_ms).unwrap_or(0))
     }
 

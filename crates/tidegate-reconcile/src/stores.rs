@@ -5,12 +5,11 @@ use std::sync::Arc;
 use fred::clients::Pool;
 use sqlx::MySqlPool;
 use tidegate_orders::{
-    CatchUpError, CausalReads, Gate, Keys, NodeBehind, gate::GateError, migration_hint,
-    vouchers::VoucherError,
+    CatchUpError, CausalReads, Gate, Keys, NodeBehind, Records, RecordsError, gate::GateError,
 };
 use tidegate_stream::{StreamError, StreamInspector, readable};
 
-use crate::{mysql_side::MysqlSide, redis_side::RedisSide};
+use crate::redis_side::RedisSide;
 
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
@@ -22,11 +21,8 @@ pub enum LookError {
     #[error("Failed to read Redis: {0}")]
     Gate(GateError),
     /// MySQL did not answer as it should.
-    #[error("Failed to read MySQL: {}{}", .0, migration_hint(.0))]
-    Mysql(sqlx::Error),
-    /// MySQL did not answer as it should.
     #[error("Failed to read MySQL: {0}")]
-    Voucher(VoucherError),
+    Mysql(RecordsError),
     /// The node of MySQL lags, so what it does not show may be there.
     #[error("nothing is known: {0}")]
     Behind(NodeBehind),
@@ -47,8 +43,8 @@ impl From<GateError> for LookError {
     }
 }
 
-impl From<sqlx::Error> for LookError {
-    fn from(error: sqlx::Error) -> Self {
+impl From<RecordsError> for LookError {
+    fn from(error: RecordsError) -> Self {
         Self::Mysql(error)
     }
 }
@@ -57,7 +53,7 @@ impl From<CatchUpError> for LookError {
     fn from(error: CatchUpError) -> Self {
         match error {
             CatchUpError::Behind(behind) => Self::Behind(behind),
-            CatchUpError::Server(error) => Self::Mysql(error),
+            CatchUpError::Server(error) => Self::Mysql(error.into()),
         }
     }
 }
@@ -81,8 +77,8 @@ impl Stores {
         RedisSide { pool, gate, inspector, keys }
     }
 
-    pub(crate) fn mysql(&self) -> MysqlSide<'_> {
-        MysqlSide(&self.mysql, self.keys.partition())
+    pub(crate) fn mysql(&self) -> Records<'_> {
+        Records::new(&self.mysql, self.keys.partition())
     }
 
     /// After Redis was read: from here on, MySQL shows whatever came of what Redis said, on whichever node.

@@ -11,7 +11,7 @@ use std::{
 use bytes::Bytes;
 use futures_util::future::try_join_all;
 use tidegate_operations::{change::Job, pace::Pace, reconciled::DifferenceKind};
-use tidegate_orders::{JournalEntry, VoucherId};
+use tidegate_orders::{JournalNote, OrderId, VoucherId};
 use tokio::time::sleep;
 
 use crate::{
@@ -140,10 +140,10 @@ impl Verify<'_> {
         }
         let (mysql, sale) = (self.stores.mysql(), self.sale(place));
         let rows = mysql.orders(&ids).await?;
-        let mut rows: HashMap<i64, _> = rows.into_iter().map(|row| (row.id, row)).collect();
+        let mut rows: HashMap<i64, _> = rows.into_iter().map(|row| (row.order.get(), row)).collect();
         let refusals = mysql.refusals(&ids).await?;
-        let mut refusals: HashMap<i64, _> = refusals.into_iter().map(|row| (row.id, row)).collect();
-        let events = mysql.events(&ids).await?;
+        let mut refusals: HashMap<i64, _> = refusals.into_iter().map(|it| (it.order.get(), it)).collect();
+        let events = mysql.event_sums(&ids).await?;
         // Of a voucher that Redis does not have only the events are compared.
         let (notes, purged) = match sale {
             Some(_) => self.stores.redis().notes(voucher, &ids).await?,
@@ -155,11 +155,11 @@ impl Verify<'_> {
                 is_complete: sale.is_some_and(|sale| sale.is_complete),
                 complete_since_ms: sale.map_or(0, |sale| sale.complete_since_ms),
                 folded_before_ms: purged.map(|purged| purged.before_ms),
-                note: note.as_ref().map(|note| JournalEntry::parse(note).unwrap_or_default()),
+                note: note.as_ref().map(|note| JournalNote::parse(note).unwrap_or_default()),
                 row: rows.remove(&order),
                 refusal: refusals.remove(&order),
                 dead: round.dead.of(place, order).copied(),
-                events: events.get(&order).copied(),
+                events: OrderId::try_from(order).ok().and_then(|order| events.get(&order).copied()),
                 entry: round.in_stream.entered.get(&(place, order)).copied(),
                 lost_event_of: round.in_stream.lost_events.get(&(place, order)).copied(),
             };

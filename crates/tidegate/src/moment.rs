@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::{Span, SpanRelativeTo, Timestamp, civil::DateTime, tz::TimeZone};
-use tidegate_orders::vouchers::LATEST_MS;
+use tidegate_orders::records::vouchers::LATEST_MS;
 use tidegate_stream::EntryId;
 
 use crate::exit::WrongUsage;

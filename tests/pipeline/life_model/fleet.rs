@@ -8,7 +8,7 @@ use tidegate_lab::MysqlServer;
 use tidegate_orders::{
     Event, Gate, KeyTemplates,
     gate::{Admission, AdmitReply, LoadReply, SaleWindow, SumCheck},
-    journal::Sum,
+    records::journal::Sum,
 };
 use tidegate_stream::{Entry, EntryId, StreamInspector, StreamNames};
 

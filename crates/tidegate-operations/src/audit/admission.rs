@@ -3,7 +3,7 @@
 use tidegate_orders::{
     Order, OrderFacts, OrderId, OrderStatus, RowState, UserId, VoucherId,
     order_status::{EntryFact, JournalFact, LetterFact, RowFact},
-    row_state::RowStatus,
+    records::OrderRow,
 };
 use tidegate_stream::EntryId;
 
@@ -26,19 +26,6 @@ pub(super) struct Admission {
     pub(super) journal: JournalFact,
     state: EntryFact,
     pub(super) is_dead: bool,
-}
-
-/// A row of tb_voucher_order.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct AuditRow {
-    pub(super) id: OrderId,
-    pub(super) user: i64,
-    pub(super) voucher: VoucherId,
-    pub(super) quantity: i64,
-    pub(super) state: RowState,
-    pub(super) order_state: RowStatus,
-    /// The entry of the stream that it came from; None: another program wrote it.
-    pub(super) entry: Option<EntryId>,
 }
 
 /// A movement of the journal.
@@ -133,14 +120,14 @@ impl Admission {
     }
 
     /// Takes the row that has its id.
-    pub(super) fn take_row(&mut self, row: &AuditRow) {
-        let is_same = self.voucher == row.voucher
+    pub(super) fn take_row(&mut self, row: &OrderRow) {
+        let is_same = self.voucher.get() == row.voucher
             && self.user.is_none_or(|user| user.get() == row.user)
             // One that was cancelled before it came has no units: nobody knew then how many it would have.
             && (self.quantity == 0
-                || row.state == RowState::Cancelled
+                || row.state() == RowState::Cancelled
                 || i64::from(self.quantity) == row.quantity);
-        self.row = if is_same { RowFact::Own(row.state) } else { RowFact::Other };
+        self.row = if is_same { RowFact::Own(row.state()) } else { RowFact::Other };
     }
 
     /// MySQL refused it, and the journal of its voucher is removed. It was given back: both sides were seen to agree before.

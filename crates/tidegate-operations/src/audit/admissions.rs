@@ -1,9 +1,9 @@
 //! All admissions, sorted, so that millions of them are found by their order without an index beside them.
 
-use tidegate_orders::{OrderId, VoucherId, order_status::EntryFact};
+use tidegate_orders::{OrderId, VoucherId, order_status::EntryFact, records::OrderRow};
 use tidegate_stream::EntryId;
 
-use super::admission::{Admission, AuditRow, Column};
+use super::admission::{Admission, Column};
 
 /// An order of a voucher. Both are needed: an id may have been admitted for several vouchers.
 pub(super) type OrderKey = (VoucherId, OrderId);
@@ -54,11 +54,11 @@ impl Admissions {
     }
 
     /// Compares a row with the admissions of its id; false when Redis knows none for its voucher.
-    pub(super) fn take_row(&mut self, row: &AuditRow) -> bool {
+    pub(super) fn take_row(&mut self, row: &OrderRow) -> bool {
         let mut is_known = false;
-        for admission in self.of_order(row.id) {
+        for admission in self.of_order(row.order) {
             admission.take_row(row);
-            is_known |= admission.voucher == row.voucher;
+            is_known |= admission.voucher.get() == row.voucher;
         }
         is_known
     }

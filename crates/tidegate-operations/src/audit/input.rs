@@ -5,15 +5,16 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use tidegate_orders::{
     Order, OrderId, RowState, Sum, VoucherId,
     order_status::{ConsumerFact, EntryFact, JournalFact},
+    records::{OrderRow, StockRow},
     wire::WireError,
 };
 use tidegate_stream::{EntryId, StreamError, readable};
 
 use super::{
-    admission::{Admission, AuditRow, Column, Movement, column_of, is_half_cancelled},
+    admission::{Admission, Column, Movement, column_of, is_half_cancelled},
     admissions::{Admissions, OrderKey},
     report::{AuditReport, Misnamed, VoucherAudit},
-    surplus::{StockRow, SurplusCheck},
+    surplus::SurplusCheck,
     unreadable::UnreadableEntries,
 };
 
@@ -208,9 +209,12 @@ impl AuditInput {
         self.vouchers.entry(voucher).or_insert_with(|| VoucherAudit::new(voucher))
     }
 
-    /// The programs that sell these keep no journal, so the sum of a journal says nothing, even if a rebuild has called it complete.
-    pub(super) fn set_without_journal(&mut self, vouchers: Vec<VoucherId>) {
-        self.without_journal = vouchers.into_iter().collect();
+    /// The vouchers that are, or were, on sale. The programs that sell some of them keep no journal, so the sum of a journal says
+    /// nothing, even if a rebuild has called it complete.
+    pub(super) fn add_stocked(&mut self, rows: &[StockRow]) {
+        self.add_vouchers(rows.iter().map(|row| row.voucher).collect());
+        let without = rows.iter().filter(|row| row.keeps_journal == Some(false));
+        self.without_journal = without.map(|row| row.voucher).collect();
     }
 
     pub(super) fn add_vouchers(&mut self, vouchers: Vec<VoucherId>) {
@@ -229,23 +233,24 @@ impl AuditInput {
     }
 
     /// A row, read for the first time.
-    pub(super) fn add_row(&mut self, row: &AuditRow) {
+    pub(super) fn add_row(&mut self, row: &OrderRow) {
+        let Ok(voucher) = VoucherId::try_from(row.voucher) else { return };
         let is_known = self.admissions.take_row(row);
         // Redis knows an order that came while this went on; only its entry was not read.
         let is_unknown = !is_known && !row.entry.is_some_and(|entry| self.is_new(entry));
-        if is_unknown && row.state == RowState::Live {
-            self.surplus.add_unknown_row(row);
+        if is_unknown && row.state() == RowState::Live {
+            self.surplus.add_unknown_row(voucher, row.quantity);
         }
-        let voucher = self.voucher(row.voucher);
-        voucher.states.add(row.order_state);
-        match row.state {
+        let voucher = self.voucher(voucher);
+        voucher.states.add(row.row_status());
+        match row.state() {
             RowState::Live => {
                 voucher.live_orders += 1;
                 voucher.live_units += row.quantity;
             }
             RowState::Cancelled => voucher.cancelled_orders += 1,
             RowState::Contradictory => {
-                voucher.contradictory.add(row.id);
+                voucher.contradictory.add(row.order);
                 voucher.contradictory_units += row.quantity;
             }
         }
@@ -298,7 +303,7 @@ impl AuditInput {
     }
 
     /// A row that was read again.
-    pub(super) fn add_row_again(&mut self, row: &AuditRow) {
+    pub(super) fn add_row_again(&mut self, row: &OrderRow) {
         self.admissions.take_row(row);
     }
 }

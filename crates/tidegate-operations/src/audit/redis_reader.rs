@@ -17,7 +17,7 @@ use super::{
     input::{AuditInput, AuditLetter},
 };
 use tidegate_orders::{
-    Gate, JournalEntry, JournalField, JournalSum, Keys, OrderId, Sum, VoucherId,
+    Gate, JournalField, JournalNote, JournalSum, Keys, OrderId, Sum, VoucherId,
     gate::SumCheck,
     keys::naming,
     sale,
@@ -330,7 +330,7 @@ fn narrow(units: u64) -> u16 {
 fn add_up(sum: &mut Option<JournalSum>, fields: &[Value]) {
     let Some(sum) = sum else { return };
     for pair in fields.chunks_exact(2) {
-        let note = pair[1].as_bytes().and_then(JournalEntry::parse).unwrap_or_default();
+        let note = pair[1].as_bytes().and_then(JournalNote::parse).unwrap_or_default();
         sum.add(JournalField::parse(&pair[0].as_str().unwrap_or_default()), &note);
     }
 }
@@ -343,7 +343,7 @@ fn movements(fields: &[Value]) -> Vec<(OrderId, Movement)> {
 /// A note that cannot be read still says that the order was admitted.
 fn movement(value: &Value) -> Option<Movement> {
     let unreadable = Movement::Admit { user: None, quantity: 0, at_ms: 0 };
-    let Some(entry) = JournalEntry::parse(value.as_bytes()?) else { return Some(unreadable) };
+    let Some(entry) = JournalNote::parse(value.as_bytes()?) else { return Some(unreadable) };
     let units = narrow(entry.change.map_or(0, i64::unsigned_abs));
     if entry.is_release() {
         let is_second_order = entry.by.as_deref() == Some(SECOND_ORDER);

@@ -5,23 +5,14 @@ use std::collections::BTreeMap;
 use tidegate_orders::{
     OrderId, VoucherId,
     order_status::{JournalFact, RowFact},
+    records::StockRow,
 };
 use tidegate_stream::EntryId;
 
 use super::{
-    admission::{Admission, AuditRow, Column, Movement},
+    admission::{Admission, Column, Movement},
     report::VoucherAudit,
 };
-
-/// What MySQL holds of a voucher.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct StockRow {
-    pub(super) voucher: VoucherId,
-    pub(super) stock: Option<i64>,
-    pub(super) initial_stock: Option<i64>,
-    pub(super) has_begun: bool,
-    pub(super) is_over: bool,
-}
 
 #[derive(Debug, Default)]
 pub(super) struct SurplusCheck {
@@ -78,8 +69,8 @@ impl SurplusCheck {
     }
 
     /// A live row that Redis does not know.
-    pub(super) fn add_unknown_row(&mut self, row: &AuditRow) {
-        self.redis.entry(row.voucher).or_default().doubtful += row.quantity;
+    pub(super) fn add_unknown_row(&mut self, voucher: VoucherId, units: i64) {
+        self.redis.entry(voucher).or_default().doubtful += units;
     }
 
     /// Counts what an order says about the stock in Redis. One whose entry is not known may have been admitted after that stock

@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 
-use tidegate_orders::{Order, OrderId, Quantity, RowState, Slot, row_state::RowStatus};
+use tidegate_orders::{Order, OrderId, Quantity, Slot, records::OrderRow};
 use tidegate_stream::EntryId;
 
 use super::{
-    admission::{AuditRow, Movement},
+    admission::Movement,
     input::{AuditInput, AuditLetter},
     report::VoucherAudit,
 };
@@ -24,17 +24,15 @@ fn order(id: i64, user: i64) -> Order {
     }
 }
 
-fn row(order: &Order) -> AuditRow {
+fn row(order: &Order) -> OrderRow {
     let Order { id, user, voucher, .. } = *order;
-    AuditRow {
-        id,
-        user: user.get(),
-        voucher,
-        quantity: 1,
-        state: RowState::Live,
-        order_state: RowStatus::Unpaid,
-        entry: Some(entry(1)),
-    }
+    let (user, voucher, slot, entry) = (user.get(), voucher.get(), Some(1), Some(entry(1)));
+    OrderRow { order: id, user, voucher, quantity: 1, slot, status: 1, entry, created_ms: None }
+}
+
+/// The row of an order that was cancelled.
+fn cancelled(order: &Order) -> OrderRow {
+    OrderRow { slot: None, status: 4, ..row(order) }
 }
 
 fn entry(seq: u64) -> EntryId {
@@ -86,7 +84,7 @@ fn a_cancelled_order_that_has_a_letter_is_dead_until_it_is_given_back() {
             let released = vec![(1.try_into().unwrap(), Movement::Release { second_order_units: 0 })];
             input.add_journal(VOUCHER.try_into().unwrap(), released);
         }
-        input.add_row(&AuditRow { state: RowState::Cancelled, ..row(&order(1, 1)) });
+        input.add_row(&cancelled(&order(1, 1)));
         let audit = audited(input);
         assert_eq!(audit.failures(), Vec::<String>::new());
         assert_eq!((audit.written, audit.released), (0, u64::from(is_released)));
@@ -107,7 +105,7 @@ fn a_cancelled_order_that_the_journal_has_as_admitted_is_named_unless_it_is_open
     let notes = notes.map(|(id, note)| (id.try_into().unwrap(), note)).into();
     input.add_journal(VOUCHER.try_into().unwrap(), notes);
     for id in 1..=4 {
-        input.add_row(&AuditRow { state: RowState::Cancelled, ..row(&order(id, id)) });
+        input.add_row(&cancelled(&order(id, id)));
     }
     assert_eq!(input.unresolved().len(), 2, "they may have been given back by now");
     let audit = audited(input);
@@ -206,7 +204,7 @@ fn a_trimmed_entry_is_followed_by_its_journal() {
     input.add_row(&row(&order(1, 1)));
     input.add_row(&row(&order(8, 8)));
     let came_later = EntryId { ms: 2, seq: 0 };
-    input.add_row(&AuditRow { entry: Some(came_later), ..row(&order(9, 9)) });
+    input.add_row(&OrderRow { entry: Some(came_later), ..row(&order(9, 9)) });
     input.voucher(VOUCHER.try_into().unwrap());
     let audit = audited(input);
     assert_eq!((audit.admitted, audit.written, audit.released, audit.lost.total), (3, 1, 1, 1));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use fred::clients::Pool;
 use futures_util::future::join_all;
 use sqlx::MySqlPool;
-use tidegate_orders::{Gate, Keys, VoucherId, gate::VoucherState, vouchers};
+use tidegate_orders::{Gate, Keys, VoucherId, gate::VoucherState, records::vouchers};
 use tidegate_stream::server_time_ms;
 
 use crate::finding::Findings;

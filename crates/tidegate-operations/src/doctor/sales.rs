@@ -7,10 +7,10 @@ use futures_util::future::join_all;
 use jiff::Timestamp;
 use sqlx::MySqlPool;
 use tidegate_orders::{
-    Gate, Keys, Sum, VoucherId,
+    Gate, Keys, Records, RecordsError, Sum, VoucherId,
     gate::{GateError, SumCheck, VoucherState},
+    records::vouchers::{self, VoucherRow},
     sale,
-    vouchers::{self, VoucherError, VoucherRow},
 };
 use tokio::time::timeout;
 
@@ -66,7 +66,7 @@ pub(super) async fn check(
     let found = match timeout(within, read).await {
         Ok(Ok((on_sale, latest))) => compare(settings, redis, on_sale, latest).await,
         // Told with the tables.
-        Ok(Err(VoucherError::NotMigrated(_))) => return,
+        Ok(Err(RecordsError::NotMigrated(_))) => return,
         Ok(Err(error)) => Err(error.into()),
         Err(_) => Err(anyhow::anyhow!("no answer within {} ms", within.as_millis())),
     };
@@ -245,7 +245,7 @@ async fn report_forgotten(
     forgotten: &[VoucherRow],
 ) {
     for VoucherRow { voucher, stock, .. } in forgotten.iter().take(NAMED) {
-        let orders = vouchers::count_orders(mysql, *voucher).await;
+        let orders = Records::new(mysql, settings.partition()).count_orders(*voucher).await;
         let orders = orders.map_or_else(|_| "orders".to_owned(), |orders| counted(orders, "order"));
         findings.error(
             format!(

@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use sqlx::MySqlPool;
 use tidegate_orders::{
-    Gate, JournalEntry, JournalField, OrderId, UserId, VoucherId,
-    limit_rows::{self, LiveOrder},
+    Gate, JournalField, JournalNote, OrderId, Records, UserId, VoucherId,
     order::{Slot, Uses},
+    records::LiveOrder,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -112,10 +112,15 @@ impl Orders<'_> {
         after: &mut (i64, i64),
     ) -> Result<Option<Vec<LiveOrder>>, LimitBooksError> {
         self.go_on()?;
-        let page = self.pace.step(limit_rows::live_page(self.mysql, voucher, *after)).await?;
+        let page = self.pace.step(self.records().live_page(voucher, *after)).await?;
         let Some(last) = page.last() else { return Ok(None) };
         *after = (last.user.get(), last.slot.get());
         Ok(Some(page))
+    }
+
+    /// What MySQL holds of orders.
+    pub(super) fn records(&self) -> Records<'_> {
+        Records::new(self.mysql, self.gate.partition())
     }
 
     pub(super) fn go_on(&self) -> Result<(), LimitBooksError> {
@@ -131,19 +136,19 @@ fn held(voucher: VoucherId, row: LiveOrder) -> HeldOrder {
 /// None: it is no order's, or says that an order holds nothing.
 fn parse(voucher: VoucherId, name: &[u8], note: &[u8]) -> Option<OrderNote> {
     let JournalField::Order(order) = JournalField::parse(str::from_utf8(name).ok()?) else { return None };
-    let Some(note) = JournalEntry::parse(note) else { return Some(OrderNote::Unreadable) };
+    let Some(note) = JournalNote::parse(note) else { return Some(OrderNote::Unreadable) };
     if note.is_release() { released(voucher, order, &note) } else { admitted(voucher, order, note) }
 }
 
 /// None: when it was admitted, or whose it was, the note does not say.
-fn released(voucher: VoucherId, order: OrderId, note: &JournalEntry) -> Option<OrderNote> {
+fn released(voucher: VoucherId, order: OrderId, note: &JournalNote) -> Option<OrderNote> {
     let admitted = note.admitted?;
     let (user, units) = (admitted.user?, admitted.change.unsigned_abs());
     let (admitted_ms, released_ms) = (admitted.at_ms?, note.at_ms?);
     Some(OrderNote::Released(ReleasedOrder { order, voucher, user, units, admitted_ms, released_ms }))
 }
 
-fn admitted(voucher: VoucherId, order: OrderId, note: JournalEntry) -> Option<OrderNote> {
+fn admitted(voucher: VoucherId, order: OrderId, note: JournalNote) -> Option<OrderNote> {
     let user = note.by.as_ref().filter(|_| note.is_admission()).and_then(|by| by.parse().ok());
     let Some((user, change)) = user.zip(note.change) else { return Some(OrderNote::Unreadable) };
     let units = change.unsigned_abs();

@@ -6,18 +6,17 @@ use std::{
 };
 
 use serde::Serialize;
-use sqlx::MySqlPool;
 use tidegate_orders::{
-    EventKind, OrderId, Partition, UserId, VoucherId,
+    EventKind, OrderId, Partition, Records, UserId, VoucherId,
     event::{Event, EventText, History},
     ledger::read_histories,
+    records::EventRow,
 };
 use tokio::time::timeout;
 
 use super::{EventOrders, Expectation, NamedOrder, OneOrder, OrderEventRequest, expectation};
 use crate::{
     change::{Next, Plan},
-    order_show::{EventRow, find_events},
     text::counted,
 };
 
@@ -166,14 +165,18 @@ pub(super) struct Found {
 
 impl Found {
     /// Asks MySQL, a bounded time.
-    pub(super) async fn read(mysql: &MySqlPool, ids: &[OrderId], patience: Duration) -> anyhow::Result<Self> {
+    pub(super) async fn read(
+        records: Records<'_>,
+        ids: &[OrderId],
+        patience: Duration,
+    ) -> anyhow::Result<Self> {
         let all = async {
-            let histories = read_histories(mysql, ids).await?;
+            let histories = read_histories(records.mysql(), ids).await?;
             let unowned = histories.iter().filter(|(_, history)| {
                 history.row.is_none() && history.refused.is_none() && !history.events.is_empty()
             });
             let unowned: Vec<OrderId> = unowned.map(|(order, _)| *order).collect();
-            let said_by_events = said_by(&find_events(mysql, &unowned).await?);
+            let said_by_events = said_by(&records.events(&unowned).await?);
             Ok(Self { histories, said_by_events })
         };
         timeout(patience, all).await?

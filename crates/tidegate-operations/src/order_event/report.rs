@@ -5,14 +5,12 @@ use serde_json::{Map, Value as Json};
 use tidegate_orders::{
     EventKind, OrderId,
     event::{EventOutcome, EventRejection, EventText, History},
+    records::EventRow,
 };
 use tidegate_stream::EntryId;
 
 use super::{OrderEventPlan, OrderEventRequest};
-use crate::{
-    change::{Ending, Report},
-    order_show::EventRow,
-};
+use crate::change::{Ending, Report};
 
 /// What was appended, and what came of it.
 #[derive(Clone, Debug, Serialize)]

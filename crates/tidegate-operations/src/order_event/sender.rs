@@ -7,22 +7,16 @@ use fred::clients::Pool;
 use futures_util::future::join_all;
 use sqlx::MySqlPool;
 use tidegate_orders::{
-    Keys, OrderId,
+    Keys, OrderId, Records,
     event::{Event, History},
+    records::EventRow,
     wire::event_fields,
 };
 use tidegate_stream::{EntryId, RedisErrorKind, Stream, StreamError};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{EventFate, SentEvent};
-use crate::{
-    change::Job,
-    connect,
-    consumers::Consumers,
-    handover::poll_waits,
-    order_show::{EventRow, find_events},
-    settings::SystemSettings,
-};
+use crate::{change::Job, connect, consumers::Consumers, handover::poll_waits, settings::SystemSettings};
 
 /// Events that are appended at once.
 pub(crate) const PAGE: usize = 100;
@@ -32,7 +26,7 @@ pub(crate) const PAGE: usize = 100;
 pub(crate) struct EventSender<'a> {
     settings: &'a SystemSettings,
     redis: Pool,
-    pub(crate) mysql: MySqlPool,
+    mysql: MySqlPool,
     stream: Stream,
 }
 
@@ -128,10 +122,15 @@ impl<'a> EventSender<'a> {
         }
     }
 
+    /// What MySQL holds of orders.
+    pub(crate) fn records(&self) -> Records<'_> {
+        Records::new(&self.mysql, self.settings.partition())
+    }
+
     /// Looks once.
     async fn look(&self, sent: &mut [SentEvent], job: &Job) -> anyhow::Result<()> {
         let ids: Vec<OrderId> = not_recorded(sent).map(|sent| sent.order).collect();
-        let rows = timeout(self.settings.mysql.statement_timeout, find_events(&self.mysql, &ids)).await??;
+        let rows = timeout(self.settings.mysql.statement_timeout, self.records().events(&ids)).await??;
         let mut histories: HashMap<OrderId, History> = HashMap::new();
         for row in &rows {
             histories.entry(row.order).or_default().events.push(row.past_event());

@@ -12,18 +12,17 @@ use anyhow::Context;
 use fred::clients::Pool;
 use sqlx::MySqlPool;
 use tidegate_orders::{
-    Keys, OrderId, VoucherId, event::History, ledger::read_histories, vouchers, vouchers::VoucherError,
+    Keys, OrderId, Records, RecordsError, VoucherId,
+    event::History,
+    ledger::read_histories,
+    records::{DeadLetterRecord, EntryContent, RefusalRow, vouchers},
 };
 use tidegate_stream::{EntryId, Pace, StreamInspector};
 use tokio::time::timeout;
 
 use self::redis_look::{Open, RedisLook};
 use super::{OrderProgress, report::Found};
-use crate::{
-    SystemSettings, connect,
-    fleet_pause::FleetPause,
-    order_show::{EntryContent, LetterRecord, RedisOrders, RefusalRow, find_refusals},
-};
+use crate::{SystemSettings, connect, fleet_pause::FleetPause, order_show::RedisOrders};
 
 /// Vouchers, those with the highest ids, into whose journals is looked where an order's voucher is not known.
 const VOUCHERS: usize = 16;
@@ -43,7 +42,7 @@ pub struct WatchedOrder {
     stream: Option<(EntryId, bool)>,
     /// How far the dead letters were.
     dead: Option<(EntryId, bool)>,
-    letter: Option<LetterRecord>,
+    letter: Option<DeadLetterRecord>,
 }
 
 impl WatchedOrder {
@@ -124,7 +123,7 @@ impl OrderLooker {
         };
         let refused: Vec<OrderId> = ids.iter().filter(is_refused).copied().collect();
         let refusals: HashMap<OrderId, RefusalRow> = self
-            .in_time(find_refusals(&self.mysql, &refused))
+            .in_time(Records::new(&self.mysql, self.keys.partition()).refusals(&refused))
             .await?
             .into_iter()
             .map(|refusal| (refusal.order, refusal))
@@ -141,7 +140,7 @@ impl OrderLooker {
         self.in_time(read_histories(&self.mysql, ids)).await
     }
 
-    async fn in_time<T>(&self, read: impl Future<Output = Result<T, VoucherError>>) -> anyhow::Result<T> {
+    async fn in_time<T>(&self, read: impl Future<Output = Result<T, RecordsError>>) -> anyhow::Result<T> {
         let read = timeout(self.patience, read).await;
         read.with_context(|| format!("MySQL: no answer within {} ms", self.patience.as_millis()))?
             .context("MySQL")

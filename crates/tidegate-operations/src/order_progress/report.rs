@@ -5,10 +5,11 @@ use tidegate_orders::{
     EventKind, OrderFacts, OrderId, OrderState, UserId, VoucherId,
     event::{EventOutcome, EventText, History, PastEvent},
     order_state::{row_fact, was_cancelled},
+    records::{EntryContent, RefusalRow},
 };
 
 use super::{QueueEstimate, WatchedOrder};
-use crate::order_show::{EntryContent, OrderQuery, OrderRecords, RefusalRow};
+use crate::order_show::{OrderQuery, OrderRecords};
 
 /// What is told of an order. Ids are strings in JSON, times Unix milliseconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]

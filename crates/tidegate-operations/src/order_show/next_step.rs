@@ -3,10 +3,11 @@
 use tidegate_orders::{
     OrderStatus, VoucherId,
     order_status::{JournalFact, LetterFact, Remedy},
+    records::{DeadLetterRecord, OrderRow, RefusalRow},
 };
 use tidegate_stream::EntryId;
 
-use super::{EntryRecord, EntryState, LetterRecord, OrderQuery, OrderReport, OrderRow, RefusalRow};
+use super::{EntryRecord, EntryState, OrderQuery, OrderReport};
 
 /// One thing to do about an order. The caller of the operation says how.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +72,7 @@ fn of_status(report: &OrderReport) -> Vec<NextStep> {
     let OrderReport { records, facts, status, .. } = report;
     match status {
         OrderStatus::Written | OrderStatus::Cancelled | OrderStatus::Contradictory => {
-            records.row.as_ref().map_or_else(Vec::new, |row| of_row(report, row))
+            records.row.as_ref().map_or_else(Vec::new, |it| of_row(report, &it.row))
         }
         OrderStatus::Refused => {
             records.refusal.as_ref().map_or_else(Vec::new, |refusal| of_refusal(report, refusal))
@@ -135,7 +136,7 @@ fn in_flight(report: &OrderReport) -> Vec<NextStep> {
     step.into_iter().collect()
 }
 
-fn of_letter(report: &OrderReport, letter: &LetterRecord) -> Vec<NextStep> {
+fn of_letter(report: &OrderReport, letter: &DeadLetterRecord) -> Vec<NextStep> {
     let mut steps = vec![show(letter)];
     match report.facts.remedy() {
         Remedy::RunAgainOrGiveBack => {
@@ -177,7 +178,7 @@ fn release(report: &OrderReport, row: &OrderRow) -> Option<NextStep> {
 }
 
 /// What deletes a letter: cancel, unless it would give back what is not the letter's.
-fn delete(report: &OrderReport, letter: &LetterRecord) -> NextStep {
+fn delete(report: &OrderReport, letter: &DeadLetterRecord) -> NextStep {
     let is_released = report.facts.journal == JournalFact::Released;
     match report.facts.letter {
         LetterFact::NoOrder => NextStep::DropLetter(letter.id),
@@ -186,11 +187,11 @@ fn delete(report: &OrderReport, letter: &LetterRecord) -> NextStep {
     }
 }
 
-fn show(letter: &LetterRecord) -> NextStep {
+fn show(letter: &DeadLetterRecord) -> NextStep {
     NextStep::ShowLetter(letter.id)
 }
 
-fn requeue(report: &OrderReport, letter: &LetterRecord) -> NextStep {
+fn requeue(report: &OrderReport, letter: &DeadLetterRecord) -> NextStep {
     NextStep::RequeueLetter { letter: letter.id, force: letter.requeued >= report.requeue_limit }
 }
 

@@ -3,13 +3,14 @@
 use std::{collections::BTreeSet, fmt::Display};
 
 use serde::Serialize;
-use tidegate_orders::{UserId, VoucherId, event::History};
+use tidegate_orders::{
+    UserId, VoucherId,
+    event::History,
+    records::{BuriedEvent, DeadLetterRecord, EventRow, OrderDetails, RefusalRow},
+};
 use tidegate_stream::{EntryId, readable};
 
-use super::{
-    BuriedEvent, EntryRecord, EventRow, JournalRecord, LetterRecord, LockRecord, OrderQuery, OrderRow,
-    RefusalRow, StreamCoverage,
-};
+use super::{EntryRecord, JournalRecord, LockRecord, OrderQuery, StreamCoverage};
 
 /// Everything that was found of one order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -19,7 +20,7 @@ pub struct OrderRecords {
     /// The time within its id, in Unix milliseconds, if it has one.
     pub made_ms: Option<u64>,
     /// Its row.
-    pub row: Option<OrderRow>,
+    pub row: Option<OrderDetails>,
     /// Its refusal.
     pub refusal: Option<RefusalRow>,
     /// What happened to it after it was placed, in the order in which it was recorded.
@@ -31,7 +32,7 @@ pub struct OrderRecords {
     /// Entries that are named somewhere, but are neither in the stream nor pending.
     pub trimmed: Vec<String>,
     /// Dead letters that carry it, the latest first.
-    pub letters: Vec<LetterRecord>,
+    pub letters: Vec<DeadLetterRecord>,
     /// Dead letters that say what happened to it, in the order in which they were buried.
     pub buried_events: Vec<BuriedEvent>,
     /// Vouchers whose buyers its user is one of, among those that the order may be for.
@@ -90,15 +91,15 @@ impl OrderRecords {
     pub(super) fn earliest_ms(&self) -> Option<u64> {
         let admitted = self.journal.iter().filter(|journal| journal.is_admission());
         let admitted = admitted.filter_map(|journal| u64::try_from(journal.at_ms?).ok());
-        let named = self.row.iter().filter_map(|row| row.entry.as_ref());
-        let named = named.chain(self.letters.iter().filter_map(|letter| letter.entry.as_ref()));
-        let named = named.filter_map(|entry| Some(entry.parse::<EntryId>().ok()?.ms));
+        let letters = self.letters.iter().filter_map(|letter| letter.entry);
+        let named =
+            self.row.iter().filter_map(|it| it.row.entry).chain(letters).map(|entry: EntryId| entry.ms);
         admitted.chain(named).chain(self.entries.iter().map(|entry| entry.id.ms)).min()
     }
 
     /// Vouchers that it is for, after all that is known.
     pub(super) fn vouchers(&self, query: &OrderQuery) -> BTreeSet<VoucherId> {
-        let mysql = self.row.iter().map(|row| row.voucher);
+        let mysql = self.row.iter().map(|it| it.row.voucher);
         let mysql = mysql.chain(self.refusal.iter().map(|refusal| refusal.voucher));
         let mut vouchers: BTreeSet<VoucherId> =
             mysql.filter_map(|voucher| VoucherId::try_from(voucher).ok()).collect();
@@ -113,7 +114,7 @@ impl OrderRecords {
     /// Its user, after all that is known.
     #[must_use]
     pub fn user(&self, query: &OrderQuery) -> Option<UserId> {
-        let mysql = self.row.as_ref().map(|row| row.user).or(self.refusal.as_ref().map(|it| it.user));
+        let mysql = self.row.as_ref().map(|it| it.row.user).or(self.refusal.as_ref().map(|it| it.user));
         let admitted = self.journal.iter().filter(|journal| journal.is_admission());
         let entries = self.entries.iter().filter_map(|entry| entry.content.as_ref());
         let letters = self.letters.iter().map(|letter| &letter.content);
@@ -136,6 +137,64 @@ impl OrderRecords {
         let error = format!("{what}: {}", readable(&error.to_string()));
         if !self.errors.contains(&error) {
             self.errors.push(error);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(
+        step: i64,
+        (event, outcome): (&str, &str),
+        reference: Option<&str>,
+        payment: Option<&str>,
+    ) -> EventRow {
+        EventRow {
+            order: 1.try_into().unwrap(),
+            step,
+            event: event.to_owned(),
+            outcome: outcome.to_owned(),
+            user: 9,
+            voucher: 7,
+            reference: reference.map(str::to_owned),
+            payment: payment.map(str::to_owned),
+            reason: None,
+            from: None,
+            to: None,
+            released: 0,
+            entry: format!("{step}-0"),
+            at_ms: None,
+        }
+    }
+
+    fn due(events: Vec<EventRow>) -> Vec<i64> {
+        let records = OrderRecords { events, ..OrderRecords::default() };
+        records.payments_due().map(|event| event.step).collect()
+    }
+
+    #[test]
+    fn a_payment_is_due_until_it_was_given_back() {
+        let second = event(2, ("paid", "refund_due"), Some("b"), None);
+        let refunded = |step, outcome, payment| event(step, ("refunded", outcome), None, payment);
+        assert_eq!(due(vec![event(1, ("paid", "applied"), Some("a"), None), second.clone()]), [2]);
+        for (step, outcome, payment, expected) in [
+            (3, "applied", Some("b"), &[][..]),
+            (3, "unchanged", Some("b"), &[2]),
+            (3, "applied", Some("a"), &[2]),
+            // Of a payment without a ref.
+            (3, "applied", None, &[2]),
+            (3, "payment_needed", None, &[2]),
+            (3, "payment_needed", Some("b"), &[2]),
+        ] {
+            let events = vec![second.clone(), refunded(step, outcome, payment)];
+            assert_eq!(due(events), expected, "{step} {outcome} {payment:?}");
+        }
+        let without_ref = event(2, ("paid", "refund_due"), None, None);
+        for (step, payment, expected) in [(3, None, &[][..]), (1, None, &[2]), (3, Some("a"), &[2])] {
+            let events = vec![without_ref.clone(), refunded(step, "applied", payment)];
+            assert_eq!(due(events), expected, "{step} {payment:?} of one without a ref");
         }
     }
 }

@@ -8,13 +8,13 @@ use fred::{
 };
 use futures_util::future::try_join_all;
 use serde::Serialize;
-use tidegate_stream::{Entry, EntryId, Letter, PageSize, StreamError, StreamInspector, is_offered};
+use tidegate_stream::{Entry, EntryId, PageSize, StreamError, StreamInspector, is_offered};
 
 use tidegate_orders::{
-    journal::JournalEntry,
     keys::{Keys, naming, process_of},
     order::{OrderId, UserId, VoucherId},
-    wire::{FieldNames, Glimpse},
+    records::{EntryContent, journal::JournalNote},
+    wire::FieldNames,
 };
 
 /// Entries a page: some milliseconds of the one thread that also admits.
@@ -22,24 +22,10 @@ const PAGE: u16 = 1_000;
 /// Vouchers that are asked for at once.
 const AT_ONCE: usize = 1_000;
 
-/// What stands in an entry, as far as it can be read.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct EntryContent {
-    /// Whose order.
-    pub user: Option<UserId>,
-    /// Of what.
-    pub voucher: Option<VoucherId>,
-    /// How many units; 1 where nothing is said.
-    pub quantity: i64,
-    /// Why the entry is no order.
-    pub error: Option<String>,
-}
-
 /// An entry of the stream that carries the order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct EntryRecord {
     /// Its id, whose first part is the time at which it was added.
-    #[serde(serialize_with = "as_text")]
     pub id: EntryId,
     /// What stands in it; None: it was deleted or trimmed.
     #[serde(rename = "wanted")]
@@ -79,38 +65,6 @@ impl EntryState {
     }
 }
 
-/// A dead letter.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct LetterRecord {
-    /// Its id in the stream of dead letters.
-    #[serde(serialize_with = "as_text")]
-    pub id: EntryId,
-    /// The entry that was buried.
-    pub entry: Option<String>,
-    /// Why, in a word; None: somebody else wrote it there.
-    pub reason: Option<String>,
-    /// Why, in a sentence.
-    pub error: Option<String>,
-    /// When, in Unix milliseconds.
-    pub at_ms: Option<i64>,
-    /// How often it was put back before.
-    pub requeued: u32,
-    /// What stood in the entry.
-    #[serde(rename = "wanted")]
-    pub content: EntryContent,
-}
-
-impl LetterRecord {
-    /// Our program buried it, and it holds an order of this user for this voucher.
-    #[must_use]
-    pub fn is_order_of(&self, user: i64, voucher: i64) -> bool {
-        let EntryContent { user: its_user, voucher: its_voucher, error, .. } = &self.content;
-        let is_same = its_user.is_some_and(|its| its.get() == user)
-            && its_voucher.is_some_and(|its| its.get() == voucher);
-        is_same && error.is_none() && self.reason.is_some()
-    }
-}
-
 /// What stands before the name of a repair.
 const REPAIR: &str = "repair:";
 
@@ -133,8 +87,8 @@ pub struct JournalRecord {
 
 impl JournalRecord {
     fn of(voucher: VoucherId, note: &[u8]) -> Self {
-        let entry = JournalEntry::parse(note).unwrap_or_default();
-        let JournalEntry { action, change, by, at_ms, mended, .. } = entry;
+        let entry = JournalNote::parse(note).unwrap_or_default();
+        let JournalNote { action, change, by, at_ms, mended, .. } = entry;
         let mended = mended.or_else(|| by.clone().filter(|by| by.starts_with(REPAIR)));
         Self { voucher, action, change, by, at_ms, mended }
     }
@@ -169,12 +123,7 @@ pub struct StreamCoverage {
     /// That was all there is, or more was not necessary.
     pub complete: bool,
     /// Where not complete: nothing before this entry was looked at.
-    #[serde(serialize_with = "as_text")]
     pub down_to: EntryId,
-}
-
-fn as_text<S: serde::Serializer>(id: &EntryId, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(id)
 }
 
 /// Reads what Redis holds of single orders.
@@ -257,7 +206,9 @@ impl RedisOrders<'_> {
     pub async fn entry(&self, id: EntryId) -> Result<Option<EntryRecord>, StreamError> {
         let content = self.inspector.entry(&self.inspector.names().stream, id).await?;
         match content {
-            Some(entry) => Ok(Some(self.record(id, Some(content_of(self.keys.fields(), &entry))).await?)),
+            Some(entry) => {
+                Ok(Some(self.record(id, Some(EntryContent::of(self.keys.fields(), &entry))).await?))
+            }
             None => {
                 let record = self.record(id, None).await?;
                 Ok(matches!(record.state, EntryState::Pending { .. }).then_some(record))
@@ -343,28 +294,4 @@ impl RedisOrders<'_> {
 #[must_use]
 pub fn carries(fields: &FieldNames, entry: &Entry, order: OrderId) -> bool {
     fields.id_text(entry).is_some_and(|id| id == order.to_string().as_bytes())
-}
-
-/// What stands in an entry, as far as it can be read.
-#[must_use]
-pub fn content_of(fields: &FieldNames, entry: &Entry) -> EntryContent {
-    let Glimpse { user, voucher, .. } = fields.glimpse(entry);
-    let order = fields.decode(entry);
-    let quantity = order.as_ref().map_or(1, |order| order.quantity.get());
-    EntryContent { user, voucher, quantity, error: order.err().map(|error| error.to_string()) }
-}
-
-/// Reads a dead letter.
-#[must_use]
-pub fn letter(fields: &FieldNames, letter: &Letter) -> LetterRecord {
-    let burial = letter.burial.as_ref();
-    LetterRecord {
-        id: letter.id,
-        entry: burial.map(|burial| burial.entry.to_string()),
-        reason: burial.map(|burial| burial.reason.clone()),
-        error: burial.map(|burial| burial.error.clone()),
-        at_ms: burial.and_then(|burial| i64::try_from(burial.at_ms).ok()),
-        requeued: letter.history.requeued,
-        content: content_of(fields, &letter.entry()),
-    }
 }

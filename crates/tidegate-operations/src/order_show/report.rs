@@ -3,11 +3,11 @@
 use tidegate_orders::{
     OrderFacts, OrderStatus,
     order_status::{ConsumerFact, EntryFact, JournalFact, LetterFact, RowFact},
+    records::DeadLetterRecord,
 };
 
 use super::{
-    EntryRecord, EntryState, JournalRecord, LetterRecord, NextStep, OrderQuery, OrderRecords,
-    next_step::next_steps,
+    EntryRecord, EntryState, JournalRecord, NextStep, OrderQuery, OrderRecords, next_step::next_steps,
 };
 
 /// Where an order is, by all that was found of it, and what can be done.
@@ -84,7 +84,7 @@ impl OrderRecords {
     pub fn facts(&self) -> OrderFacts {
         let owner = self.owner();
         OrderFacts {
-            row: self.row.as_ref().map_or(RowFact::None, |row| RowFact::Own(row.state())),
+            row: self.row.as_ref().map_or(RowFact::None, |it| RowFact::Own(it.row.state())),
             is_refused: self.refusal.is_some(),
             journal: self.journal_fact(owner),
             entry: self.entry_fact(),
@@ -96,7 +96,7 @@ impl OrderRecords {
 
     /// By the store whose word counts most: an id may stand in entries of several users.
     fn owner(&self) -> Owner {
-        let row = self.row.as_ref().map(|row| (row.user, row.voucher));
+        let row = self.row.as_ref().map(|it| (it.row.user, it.row.voucher));
         if let Some((user, voucher)) = row.or(self.refusal.as_ref().map(|it| (it.user, it.voucher))) {
             return Owner { user: Some(user), voucher: Some(voucher) };
         }
@@ -138,31 +138,25 @@ impl OrderRecords {
 
     /// Of an order that MySQL has decided on, only its own letters count: others have the same id.
     fn letter_fact(&self) -> LetterFact {
-        let owner = self.row.as_ref().map(|row| (row.user, row.voucher));
+        let owner = self.row.as_ref().map(|it| (it.row.user, it.row.voucher));
         let owner = owner.or(self.refusal.as_ref().map(|it| (it.user, it.voucher)));
-        let is_its =
-            |letter: &&LetterRecord| owner.is_none_or(|(user, voucher)| letter.is_order_of(user, voucher));
-        self.letters.iter().find(is_its).map_or(LetterFact::None, LetterRecord::fact)
-    }
-}
-
-impl LetterRecord {
-    fn fact(&self) -> LetterFact {
-        match self.reason.as_deref() {
-            None => LetterFact::Foreign,
-            _ if self.content.error.is_some() => LetterFact::NoOrder,
-            Some(reason) => LetterFact::of_reason(reason),
-        }
+        let is_its = |letter: &&DeadLetterRecord| {
+            owner.is_none_or(|(user, voucher)| letter.is_order_of(user, voucher))
+        };
+        self.letters.iter().find(is_its).map_or(LetterFact::None, DeadLetterRecord::fact)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use tidegate_orders::{OrderStatus, order_status::Remedy};
+    use tidegate_orders::{
+        OrderStatus,
+        order_status::Remedy,
+        records::{EntryContent, OrderDetails, OrderRow},
+    };
     use tidegate_stream::EntryId;
 
     use super::*;
-    use crate::order_show::{EntryContent, OrderRow};
 
     const ID: EntryId = EntryId { ms: 1, seq: 0 };
 
@@ -170,8 +164,8 @@ mod tests {
         EntryContent { user: user.try_into().ok(), voucher: 7.try_into().ok(), quantity: 1, error: None }
     }
 
-    fn letter(user: i64) -> LetterRecord {
-        LetterRecord {
+    fn letter(user: i64) -> DeadLetterRecord {
+        DeadLetterRecord {
             id: ID,
             entry: None,
             reason: Some("unknown_voucher".to_owned()),
@@ -193,21 +187,11 @@ mod tests {
         }
     }
 
-    fn row(user: i64) -> OrderRow {
-        OrderRow {
-            order: 1.try_into().unwrap(),
-            user,
-            voucher: 7,
-            quantity: 1,
-            slot: None,
-            status: 4,
-            entry: None,
-            created_ms: None,
-            paid_ms: None,
-            used_ms: None,
-            refunded_ms: None,
-            updated_ms: None,
-        }
+    fn row(user: i64) -> OrderDetails {
+        let (order, voucher, quantity, status) = (1.try_into().unwrap(), 7, 1, 4);
+        let row =
+            OrderRow { order, user, voucher, quantity, slot: None, status, entry: None, created_ms: None };
+        OrderDetails { row, paid_ms: None, used_ms: None, refunded_ms: None, updated_ms: None }
     }
 
     #[test]

@@ -2,19 +2,15 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use sqlx::MySqlPool;
 use tidegate_orders::{
-    OrderId, VoucherId,
+    OrderId, Records, RecordsError, VoucherId,
     order_id::{self, EPOCH_SECONDS},
+    records::{BuriedEvent, DeadLetterRecord, EntryContent, vouchers},
     sale,
-    vouchers::{self, VoucherError},
 };
 use tidegate_stream::{Entry, EntryId, Letter};
 
-use super::{
-    BuriedEvent, OrderQuery, OrderRecords, RedisOrders, StreamCoverage, VOUCHER_LIMIT, carries, content_of,
-    find_events, find_refusal, find_row, letter,
-};
+use super::{OrderQuery, OrderRecords, RedisOrders, StreamCoverage, VOUCHER_LIMIT, carries};
 
 /// Around the time in the journal: the script that wrote it added the entry, too.
 const BESIDE_JOURNAL_MS: (u64, u64) = (1_000, 10_000);
@@ -27,7 +23,7 @@ pub struct OrderReader<'a> {
     /// Redis.
     pub redis: Option<&'a RedisOrders<'a>>,
     /// MySQL.
-    pub mysql: Option<&'a MySqlPool>,
+    pub mysql: Option<Records<'a>>,
     /// How long a statement of MySQL may take.
     pub patience: Duration,
 }
@@ -51,22 +47,22 @@ impl OrderReader<'_> {
     }
 
     async fn read_mysql(&self, order: OrderId, records: &mut OrderRecords) {
-        let Some(mysql) = self.mysql else { return };
-        let both = async { tokio::try_join!(find_row(mysql, order), find_refusal(mysql, order)) };
+        let (Some(mysql), of_order) = (self.mysql, &[order]) else { return };
+        let both = async { tokio::try_join!(mysql.order(order), mysql.refusals(of_order)) };
         match self.in_time(both).await {
-            Ok((row, refusal)) => {
-                (records.row, records.refusal, records.searched.mysql) = (row, refusal, true);
+            Ok((row, mut refusals)) => {
+                (records.row, records.refusal, records.searched.mysql) = (row, refusals.pop(), true);
             }
             Err(error) => return records.fail("MySQL", error),
         }
         // By themselves: where MySQL is not migrated yet, only they are missing.
-        match self.in_time(find_events(mysql, &[order])).await {
+        match self.in_time(mysql.events(of_order)).await {
             Ok(events) => records.events = events,
             Err(error) => records.fail("the events", error),
         }
     }
 
-    async fn in_time<T>(&self, read: impl Future<Output = Result<T, VoucherError>>) -> Result<T, String> {
+    async fn in_time<T>(&self, read: impl Future<Output = Result<T, RecordsError>>) -> Result<T, String> {
         match tokio::time::timeout(self.patience, read).await {
             Ok(read) => read.map_err(|error| error.to_string()),
             Err(_) => Err(format!("no answer within {} ms", self.patience.as_millis())),
@@ -100,7 +96,7 @@ impl OrderReader<'_> {
         }
         // These first: it is most often for one of them, and all keys of Redis take longer.
         if let Some(mysql) = self.mysql {
-            match self.in_time(vouchers::latest(mysql, redis.keys.partition(), VOUCHER_LIMIT)).await {
+            match self.in_time(vouchers::latest(mysql.mysql(), redis.keys.partition(), VOUCHER_LIMIT)).await {
                 Ok(rows) => known = rows.iter().map(|row| row.voucher).collect(),
                 Err(error) => records.fail("MySQL", error),
             }
@@ -158,7 +154,7 @@ async fn read_letters(
             for found in found.into_iter().map(Letter::parse) {
                 match BuriedEvent::of(fields, &found, query.order) {
                     Some(event) => events.push(event),
-                    None => letters.push(letter(fields, &found)),
+                    None => letters.push(DeadLetterRecord::of(fields, &found)),
                 }
             }
             records.letters.splice(..0, letters);
@@ -186,10 +182,10 @@ async fn look_into(
 
 /// The entries that something names.
 async fn read_named_entries(redis: &RedisOrders<'_>, query: &OrderQuery, records: &mut OrderRecords) {
-    let letters = records.letters.iter().filter_map(|letter| letter.entry.as_deref());
-    let row = records.row.as_ref().and_then(|row| row.entry.as_deref());
-    let refusal = records.refusal.as_ref().map(|refusal| refusal.entry.as_str());
-    let named = letters.chain(row).chain(refusal).filter_map(|id| id.parse().ok());
+    let letters = records.letters.iter().filter_map(|letter| letter.entry);
+    let row = records.row.as_ref().and_then(|it| it.row.entry);
+    let refusal = records.refusal.as_ref().and_then(|refusal| refusal.entry);
+    let named = letters.chain(row).chain(refusal);
     let named: BTreeSet<EntryId> = named.chain(query.entry).collect();
     for id in named.into_iter().rev() {
         match redis.entry(id).await {
@@ -238,7 +234,7 @@ async fn search_stream(
             if records.entries.iter().any(|known| known.id == entry.id) {
                 continue;
             }
-            match redis.record(entry.id, Some(content_of(redis.keys.fields(), &entry))).await {
+            match redis.record(entry.id, Some(EntryContent::of(redis.keys.fields(), &entry))).await {
                 Ok(record) => records.entries.push(record),
                 Err(error) => return records.fail("the stream", error),
             }

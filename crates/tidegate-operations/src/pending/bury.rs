@@ -7,7 +7,7 @@ use fred::clients::Pool;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 use sqlx::MySqlPool;
-use tidegate_orders::{Announcer, Keys, OrderId, OrderStatus, keys::process_of, wire::Message};
+use tidegate_orders::{Announcer, Keys, OrderId, OrderStatus, Records, keys::process_of, wire::Message};
 use tidegate_stream::{BuryReply, Death, Entry, EntryId, ServerRun, Stream, StreamError};
 use tokio::time::timeout;
 
@@ -278,7 +278,8 @@ impl<'a> PendingBurial<'a> {
     async fn decided(&self, entries: &[PendingView]) -> anyhow::Result<HashMap<OrderId, OrderStatus>> {
         let orders = entries.iter().filter_map(|pending| pending.order.as_ref());
         let orders: Vec<_> = orders.map(|order| (order.id, order.user, order.voucher)).collect();
-        let read = timeout(self.settings.mysql.statement_timeout, decided(self.mysql, &orders)).await;
+        let records = Records::new(self.mysql, self.settings.partition());
+        let read = timeout(self.settings.mysql.statement_timeout, decided(records, &orders)).await;
         read.context("MySQL did not answer in time")?.context("Failed to look for the orders in MySQL")
     }
 }

@@ -1,7 +1,6 @@
 //! Events of orders that have ended. Which of them nobody needs any more is decided where events are decided.
 
 use anyhow::Context;
-use sqlx::AssertSqlSafe;
 use tidegate_orders::{OrderId, event::History, ledger::read_histories};
 
 use super::{BITE, Mode, NamedOrders, ORDERS, Purge, PurgeCount};
@@ -14,7 +13,8 @@ impl Purge {
         after: i64,
         count: &mut PurgeCount,
     ) -> anyhow::Result<Option<i64>> {
-        let ids = self.eventful_orders(after).await.context("Failed to read the events")?;
+        let ids = self.records().orders_with_events(after, ORDERS).await;
+        let ids = ids.context("Failed to read the events")?;
         let orders: Vec<OrderId> = ids.iter().filter_map(|id| OrderId::try_from(*id).ok()).collect();
         let histories = read_histories(&self.mysql, &orders).await.context("Failed to read the events")?;
         let (mut going, mut rows) = (Vec::new(), 0);
@@ -39,30 +39,10 @@ impl Purge {
     }
 
     async fn delete_events(&self, mode: Mode, going: &[(OrderId, Vec<u32>)]) -> anyhow::Result<()> {
-        if mode == Mode::Count || going.is_empty() {
+        if mode == Mode::Count {
             return Ok(());
         }
-        let of_order = |(order, steps): &(OrderId, Vec<u32>)| {
-            let steps: Vec<String> = steps.iter().map(u32::to_string).collect();
-            format!("order_id = {order} AND step IN ({})", steps.join(","))
-        };
-        // Each a range of the primary key: not every server reads a list of pairs so.
-        let ranges: Vec<String> = going.iter().map(of_order).collect();
-        let sql = format!("DELETE FROM tidegate_event WHERE {}", ranges.join(" OR "));
-        let deleted = sqlx::query(AssertSqlSafe(sql)).persistent(false).execute(&self.mysql).await;
-        deleted.context("Failed to delete events")?;
-        Ok(())
-    }
-
-    /// The next orders of the partition with events, by id.
-    async fn eventful_orders(&self, after: i64) -> sqlx::Result<Vec<i64>> {
-        // An event may name another voucher than its order's: the order says to which partition it belongs.
-        let own = self.partition.condition("COALESCE(o.voucher_id, e.voucher_id)");
-        let sql = format!(
-            "SELECT DISTINCT e.order_id FROM tidegate_event e LEFT JOIN tb_voucher_order o ON o.id = e.order_id \
-             WHERE e.order_id > ?{own} ORDER BY e.order_id LIMIT {ORDERS}"
-        );
-        sqlx::query_scalar(AssertSqlSafe(sql)).bind(after).fetch_all(&self.mysql).await
+        self.records().delete_events(going).await.context("Failed to delete events")
     }
 }
 

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Context;
 use futures_util::future::join_all;
-use sqlx::{AssertSqlSafe, Row};
-use tidegate_orders::{Order, dead_letters::DropReply, lists::MOST_LISTED};
+use tidegate_orders::{Order, OrderId, RecordsError, dead_letters::DropReply};
 use tidegate_stream::{EntryId, Letter, server_time_ms};
 use tokio::time::Instant;
 
@@ -45,7 +44,7 @@ impl Purge {
                 .collect();
             let ended = self.ended(&orders).await.context("Failed to look for the orders in MySQL")?;
             let going = orders.iter().filter_map(|(letter, order)| {
-                let key = (order.id.get(), order.user.get(), order.voucher.get());
+                let key = (order.id, order.user.get(), order.voucher.get());
                 Some((*letter, *ended.get(&key)?))
             });
             let gone = match mode {
@@ -79,26 +78,16 @@ impl Purge {
     }
 
     /// What MySQL has of these orders, by order, user and voucher: another order of the same id is not theirs.
-    async fn ended(&self, orders: &[(&Letter, Order)]) -> sqlx::Result<BTreeMap<(i64, i64, i64), Ended>> {
-        let mut ended = BTreeMap::new();
-        for orders in orders.chunks(MOST_LISTED) {
-            let ids: Vec<String> = orders.iter().map(|(_, order)| order.id.to_string()).collect();
-            let ids = ids.join(",");
-            let sql = format!(
-                "SELECT order_id, user_id, voucher_id, CAST(0 AS SIGNED) FROM tidegate_refusal \
-                 WHERE order_id IN ({ids}) UNION ALL \
-                 SELECT CAST(id AS SIGNED), CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED), \
-                 CAST(slot IS NOT NULL AS SIGNED) FROM tb_voucher_order WHERE id IN ({ids})"
-            );
-            for row in sqlx::query(AssertSqlSafe(sql)).persistent(false).fetch_all(&self.mysql).await? {
-                let key = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-                let is_written = row.try_get::<i64, _>(3)? == 1;
-                let was = ended.entry(key).or_insert(Ended::GivenUp);
-                if is_written {
-                    *was = Ended::Written;
-                }
-            }
-        }
-        Ok(ended)
+    async fn ended(
+        &self,
+        orders: &[(&Letter, Order)],
+    ) -> Result<BTreeMap<(OrderId, i64, i64), Ended>, RecordsError> {
+        let ids: Vec<OrderId> = orders.iter().map(|(_, order)| order.id).collect();
+        let refusals = self.records().refusals(&ids).await?;
+        let rows = self.records().orders(&ids).await?;
+        let refused = refusals.iter().map(|it| ((it.order, it.user, it.voucher), Ended::GivenUp));
+        let fate = |slot: Option<i64>| if slot.is_some() { Ended::Written } else { Ended::GivenUp };
+        let written = rows.iter().map(|row| ((row.order, row.user, row.voucher), fate(row.slot)));
+        Ok(refused.chain(written).collect())
     }
 }

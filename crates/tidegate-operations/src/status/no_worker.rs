@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use sqlx::MySqlPool;
 use tidegate_orders::{
     Keys, VoucherId,
-    vouchers::{self, VoucherRow},
+    records::vouchers::{self, VoucherRow},
     worker_hands,
 };
 use tokio::time::sleep;

@@ -2,7 +2,7 @@
 
 use fred::clients::Pool;
 use serde::Serialize;
-use tidegate_orders::{Gate, Keys, VoucherId, gate::Pause, sale, vouchers::VoucherRow};
+use tidegate_orders::{Gate, Keys, VoucherId, gate::Pause, records::vouchers::VoucherRow, sale};
 
 /// What Redis says of the sale of a voucher.
 #[derive(Clone, Copy, Debug)]

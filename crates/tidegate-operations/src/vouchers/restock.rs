@@ -14,7 +14,7 @@ use serde_json::{Value as Json, json};
 use tidegate_orders::{
     VoucherId,
     gate::{ChangeState, StockChange},
-    row_state::LIVE,
+    records::by_hand::set_initial_stock,
 };
 
 pub(crate) use self::ended::ended_by_others;
@@ -86,9 +86,8 @@ pub enum RestockRefusal {
     },
     /// MySQL does not say with how many units the sale began.
     #[error(
-        "nobody knows what it began with (initial_stock is NULL); write that down first: UPDATE tb_seckill_voucher \
-         SET initial_stock = stock + (SELECT COALESCE(SUM(quantity), 0) FROM tb_voucher_order WHERE voucher_id = \
-         {voucher} AND {LIVE}) WHERE voucher_id = {voucher}"
+        "nobody knows what it began with (initial_stock is NULL); write that down first: {}",
+        set_initial_stock(*voucher)
     )]
     NoInitialStock {
         /// The voucher.

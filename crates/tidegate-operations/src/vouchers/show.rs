@@ -6,9 +6,9 @@ use jiff::Timestamp;
 use serde::Serialize;
 use sqlx::MySqlPool;
 use tidegate_orders::{
-    DeadLetters, Gate, Keys, VoucherId,
+    DeadLetters, Gate, Keys, Records, VoucherId,
     gate::VoucherState,
-    vouchers::{self, VoucherRow, VoucherUnits},
+    records::vouchers::{self, VoucherRow, VoucherUnits},
 };
 use tidegate_stream::EntryId;
 
@@ -228,7 +228,8 @@ pub async fn read(
     let gate = Gate::new(redis.clone(), keys.clone(), settings.stream.name.as_str());
     let state = gate.read_voucher(voucher).await.context("Failed to read the voucher in Redis")?;
     let row = vouchers::find(mysql, voucher).await.context("Failed to read the voucher in MySQL")?;
-    let orders = vouchers::count_orders(mysql, voucher).await.context("Failed to count its orders")?;
+    let records = Records::new(mysql, settings.partition());
+    let orders = records.count_orders(voucher).await.context("Failed to count its orders")?;
     let units = vouchers::units(mysql, voucher).await.context("Failed to count its units")?;
     let dead = match row {
         Some(_) => DeadOrders::default(),

@@ -2,6 +2,7 @@
 
 use fred::error::Error;
 use tidegate_operations::audit::AuditError;
+use tidegate_orders::RecordsError;
 use tidegate_stream::StreamError;
 
 #[test]
@@ -11,6 +12,6 @@ fn each_error_of_an_audit_says_what_it_has_to_say_once() {
     let redis = printed(StreamError::from(refused).into());
     assert_eq!(redis.matches("onnection refused").count(), 1, "{redis}");
     assert!(!redis.contains("Os {"), "{redis}");
-    let mysql = printed(sqlx::Error::PoolClosed.into());
+    let mysql = printed(RecordsError::from(sqlx::Error::PoolClosed).into());
     assert_eq!(mysql.matches(&sqlx::Error::PoolClosed.to_string()).count(), 1, "{mysql}");
 }

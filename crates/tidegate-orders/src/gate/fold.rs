@@ -4,8 +4,8 @@ use fred::types::Value;
 
 use super::{Gate, GateError, understood};
 use crate::{
-    journal::{JournalEntry, write},
     order::{OrderId, VoucherId},
+    records::journal::{JournalNote, write},
 };
 
 /// Orders in one call, at most: Redis does nothing else while it lasts.
@@ -27,7 +27,7 @@ impl OrderFold {
     /// Takes the order out of the journal: both sides have said their last word about it. None: nobody can read its note.
     #[must_use]
     pub fn remove(order: OrderId, found: &str) -> Option<Self> {
-        let entry = JournalEntry::parse(found.as_bytes())?;
+        let entry = JournalNote::parse(found.as_bytes())?;
         let admitted = entry.admitted.map(|admitted| admitted.change);
         let units = admitted.map_or_else(|| entry.change.map(i64::abs), i64::checked_neg)?;
         let change = entry.total_change();
@@ -37,7 +37,7 @@ impl OrderFold {
     /// Leaves of an admission what the scripts look for. None: it is none, or has no more than that, or tells of a repair.
     #[must_use]
     pub fn shorten(order: OrderId, found: &str) -> Option<Self> {
-        let entry = JournalEntry::parse(found.as_bytes()).filter(|entry| entry.is_admission())?;
+        let entry = JournalNote::parse(found.as_bytes()).filter(|entry| entry.is_admission())?;
         let (change, user, at_ms) = (entry.change?, entry.by?, entry.at_ms?);
         // In this order: the scripts look for pieces of the text.
         let becomes = format!(r#"{{"action":"admit","change":{change},"by":"{user}","timestamp":{at_ms}}}"#);
@@ -112,8 +112,8 @@ mod tests {
         let long = r#"{"action":"admit","from":100,"to":98,"change":-2,"by":"77","timestamp":7}"#;
         let folded = OrderFold::shorten(order(), long).unwrap();
         let (before, after) =
-            (JournalEntry::parse(long.as_bytes()), JournalEntry::parse(folded.becomes.as_bytes()));
-        assert_eq!(Some(JournalEntry { from: None, to: None, ..before.unwrap() }), after);
+            (JournalNote::parse(long.as_bytes()), JournalNote::parse(folded.becomes.as_bytes()));
+        assert_eq!(Some(JournalNote { from: None, to: None, ..before.unwrap() }), after);
         assert_eq!(OrderFold::shorten(order(), &folded.becomes), None, "it is short already");
         for other in [
             r#"{"action":"admit","from":100,"to":98,"change":-2,"by":"77","timestamp":7,"mended":"repair:x"}"#,

@@ -8,9 +8,9 @@ use futures_util::future::try_join_all;
 
 use super::{Gate, GateError};
 use crate::{
-    journal::{COMPLETE, JournalEntry},
     keys::naming,
     order::{OrderId, UserId, VoucherId},
+    records::journal::{COMPLETE, JournalNote},
 };
 
 impl Gate {
@@ -28,7 +28,7 @@ impl Gate {
         let complete = self.complete(ids.iter().map(|(voucher, _)| *voucher)).await?;
         let since_ms = |(order, user, voucher): &(OrderId, UserId, VoucherId)| {
             complete.get(voucher)?;
-            let is_admitted = |entry: &&JournalEntry| entry.is_admission() && entry.is_by(*user);
+            let is_admitted = |entry: &&JournalNote| entry.is_admission() && entry.is_by(*user);
             entries.get(&(*voucher, *order)).filter(is_admitted)?.at_ms
         };
         Ok(orders.iter().map(since_ms).collect())

@@ -9,8 +9,8 @@ use fred::{
 
 use super::{Gate, GateError};
 use crate::{
-    journal::{Moment, Purged},
     order::VoucherId,
+    records::journal::{Moment, Purged},
 };
 
 /// How often the clock is looked at, a millisecond apart: after that it was set back, and the sum will be unsure.

@@ -6,9 +6,9 @@ use fred::types::{Key, Value};
 
 use super::{Gate, GateError};
 use crate::{
-    journal::UnderLimits,
     limits::LimitOwner,
     order::{CampaignId, Quantity, UserId, Uses, VoucherId},
+    records::journal::UnderLimits,
 };
 
 /// Fields of one call.

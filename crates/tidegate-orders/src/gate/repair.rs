@@ -9,9 +9,9 @@ use fred::{interfaces::HashesInterface, types::Value};
 
 use super::{Gate, GateError, Release, UserAfter, understood};
 use crate::{
-    journal::{COMPLETE, JournalEntry, UnderLimits, write},
     keys::naming,
     order::{OrderId, Quantity, UserId, VoucherId},
+    records::journal::{COMPLETE, JournalNote, UnderLimits, write},
 };
 
 /// Orders in one call, at most: Redis does nothing else while it lasts.
@@ -160,7 +160,7 @@ impl OrderRepair {
     #[must_use]
     pub fn limited_release(&self, voucher: VoucherId, by: &str) -> Option<Release> {
         let RepairAction::Release(user_after) = self.action else { return None };
-        let entry = JournalEntry::parse(self.found.as_ref()?.as_bytes())?;
+        let entry = JournalNote::parse(self.found.as_ref()?.as_bytes())?;
         let is_its = entry.is_admission() && entry.is_by(self.user) && entry.limited.is_some();
         let (order, user) = (self.order.filter(|_| is_its)?, self.user);
         let units = Quantity::try_from(entry.change?.checked_neg()?).ok();
@@ -175,10 +175,10 @@ impl OrderRepair {
 
     fn movement(&self, repair: &str) -> Option<Movement> {
         let entry = match &self.found {
-            Some(note) => Some(JournalEntry::parse(note.as_bytes())?),
+            Some(note) => Some(JournalNote::parse(note.as_bytes())?),
             None => None,
         };
-        let before = entry.as_ref().map_or(0, JournalEntry::total_change);
+        let before = entry.as_ref().map_or(0, JournalNote::total_change);
         match (self.action, self.order, entry) {
             (RepairAction::Bar | RepairAction::Unbar, _, _) => Some(Movement::default()),
             (RepairAction::Admit(quantity), Some(_), entry) => {
@@ -328,7 +328,7 @@ mod tests {
     fn a_release_keeps_what_it_released_and_both_say_by_whom_they_were_mended() {
         let release = mend(Some(ADMITTED), RepairAction::Release(UserAfter::Freed)).movement("r.1").unwrap();
         let note = release.note.replace("@from", "3").replace("@to", "5").replace("@now", "9");
-        let entry = JournalEntry::parse(note.as_bytes()).unwrap();
+        let entry = JournalNote::parse(note.as_bytes()).unwrap();
         assert_eq!((entry.total_change(), entry.change), (0, Some(2)));
         assert_eq!((entry.by.as_deref(), entry.admitted.unwrap().at_ms), (Some("repair:r.1"), Some(7)));
         let admit = mend(None, RepairAction::Admit(Quantity::ONE)).movement("r.1").unwrap();

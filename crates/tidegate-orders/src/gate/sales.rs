@@ -9,9 +9,9 @@ use jiff::Timestamp;
 
 use super::{Gate, GateError, understood};
 use crate::{
-    journal::{COMPLETE, LIMITED},
     keys::naming,
     order::VoucherId,
+    records::journal::{COMPLETE, LIMITED},
 };
 
 const BEGIN_MS: &str = "begin_ms";

@@ -4,8 +4,8 @@ use bytes::Bytes;
 
 use super::{Gate, GateError, Moment};
 use crate::{
-    journal::{JournalEntry, JournalField, JournalSum, Sum},
     order::VoucherId,
+    records::journal::{JournalField, JournalNote, JournalSum, Sum},
 };
 
 /// How often a journal is looked at of which a look cannot tell.
@@ -53,7 +53,7 @@ impl Gate {
         loop {
             let (next, fields) = self.journal_page(voucher, cursor).await?;
             for (name, note) in &fields {
-                let note = JournalEntry::parse(note).unwrap_or_default();
+                let note = JournalNote::parse(note).unwrap_or_default();
                 sum.add(JournalField::parse(&String::from_utf8_lossy(name)), &note);
             }
             if next == "0" {

@@ -9,9 +9,9 @@ use tidegate_stream::EntryId;
 
 use super::{Gate, GateError, sales::SaleWindow, understood};
 use crate::{
-    journal::COMPLETE,
     keys::{Keys, naming},
     order::{OrderId, UserId, VoucherId},
+    records::journal::COMPLETE,
     wire::FieldNames,
     worker_hands::scan,
 };

@@ -6,9 +6,9 @@ use sqlx::MySqlPool;
 
 use super::{IncomingEvent, sql};
 use crate::{
+    RecordsError,
     event::{History, is_decided},
     order::OrderId,
-    vouchers::VoucherError,
 };
 
 /// Orders a look-up.
@@ -22,7 +22,7 @@ const LOOKUP: usize = 1_000;
 pub async fn read_histories(
     pool: &MySqlPool,
     orders: &[OrderId],
-) -> Result<HashMap<OrderId, History>, VoucherError> {
+) -> Result<HashMap<OrderId, History>, RecordsError> {
     let mut histories = HashMap::new();
     for orders in orders.chunks(LOOKUP) {
         let orders: BTreeSet<OrderId> = orders.iter().copied().collect();
@@ -37,7 +37,7 @@ pub async fn read_histories(
 ///
 /// # Errors
 /// When MySQL does not answer or the tables are not ready.
-pub async fn unrecorded(pool: &MySqlPool, events: &[IncomingEvent]) -> sqlx::Result<Vec<usize>> {
+pub async fn unrecorded(pool: &MySqlPool, events: &[IncomingEvent]) -> Result<Vec<usize>, RecordsError> {
     let orders: BTreeSet<OrderId> = events.iter().map(|incoming| incoming.event.order).collect();
     let orders: Vec<OrderId> = orders.into_iter().collect();
     let mut recorded = HashMap::new();

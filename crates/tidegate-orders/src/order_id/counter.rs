@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use fred::{clients::Pool, interfaces::KeysInterface, prelude::FredResult};
 use jiff::Timestamp;
 use serde::Serialize;
-use sqlx::{AssertSqlSafe, MySqlPool, Row};
+use sqlx::MySqlPool;
 
 use super::{MAX_SEQUENCE, SECONDS_OF_A_DAY, day_of, day_text, decompose, ids_of};
 use crate::{
     keys::Keys,
     order::OrderId,
     partition::{MOST_PARTITIONS, Partition},
+    records::{Records, RecordsError},
 };
 
 /// So many ids have to be left for the rest of a day. A higher sequence is of a producer that makes its ids in another way.
@@ -49,7 +50,11 @@ impl KnownSequences {
     ///
     /// # Errors
     /// When MySQL does not answer.
-    pub async fn in_mysql(now: Timestamp, partition: &Partition, mysql: &MySqlPool) -> sqlx::Result<Self> {
+    pub async fn in_mysql(
+        now: Timestamp,
+        partition: &Partition,
+        mysql: &MySqlPool,
+    ) -> Result<Self, RecordsError> {
         let mut known = Self::at(now, partition);
         known.read(mysql).await?;
         Ok(known)
@@ -78,6 +83,12 @@ impl KnownSequences {
         {
             *known = number.max(*known);
         }
+    }
+
+    /// The partition that gives out these ids.
+    #[must_use]
+    pub const fn partition(&self) -> &Partition {
+        &self.partition
     }
 
     /// How many ids of today some side knows, by what was read of MySQL and said by [`KnownSequences::add_known`].
@@ -117,31 +128,17 @@ impl KnownSequences {
     ///
     /// # Errors
     /// When MySQL does not answer.
-    async fn read(&mut self, mysql: &MySqlPool) -> sqlx::Result<()> {
+    async fn read(&mut self, mysql: &MySqlPool) -> Result<(), RecordsError> {
         let days: Vec<i64> = self.days.keys().copied().collect();
-        let own = |id: &str| match self.partition.tag() {
-            None => String::new(),
-            Some(_) => format!(" AND {id} & {} = {}", MOST_PARTITIONS - 1, self.partition.index()),
-        };
-        let own = [own("id"), own("order_id")];
         for day in days {
             let Some(ids) = ids_of(day) else { continue };
-            let tables = [("tb_voucher_order", "id"), ("tidegate_refusal", "order_id")];
-            for ((table, id), own) in tables.into_iter().zip(&own) {
-                let most = MAX_SEQUENCE - LEFT_FOR_THE_DAY;
-                let sql = format!(
-                    "SELECT CAST(MAX(IF(({id} & {MAX_SEQUENCE}) <= {most}, {id} & {MAX_SEQUENCE}, 0)) AS SIGNED), \
-                     COUNT(*) FROM {table} WHERE {id} BETWEEN {} AND {}{own}",
-                    ids.start(),
-                    ids.end()
-                );
-                let row = sqlx::query(AssertSqlSafe(sql)).persistent(false).fetch_one(mysql).await?;
-                if let Some(sequence) = row.try_get::<Option<i64>, _>(0)? {
-                    self.note_sequence(day, sequence);
-                }
-                if day == self.today {
-                    self.known_today += u64::try_from(row.try_get::<i64, _>(1)?).unwrap_or(0);
-                }
+            let records = Records::new(mysql, &self.partition);
+            let found = records.sequences(&ids, (MAX_SEQUENCE, MAX_SEQUENCE - LEFT_FOR_THE_DAY)).await?;
+            if found.ids > 0 {
+                self.note_sequence(day, found.highest);
+            }
+            if day == self.today {
+                self.known_today += found.ids;
             }
         }
         Ok(())

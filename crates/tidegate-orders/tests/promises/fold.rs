@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use fred::interfaces::HashesInterface;
 use tidegate_orders::{
     gate::{AdmitReply, FoldReply, GateError, OrderFold, ReleaseReply, SaleWindow, SumCheck},
-    journal::{PURGED, Purged, Sum},
+    records::journal::{PURGED, Purged, Sum},
 };
 
 use crate::ground::{Ground, admission, release, voucher};

@@ -18,7 +18,7 @@ use tidegate_orders::{
         Admission, AdmitReply, Brake, ChangeState, GateError, JournalUse, LoadReply, Pause, Release,
         ReleaseReply, RestockReply, SaleWindow, Scope, StockChange, SumCheck, UserAfter,
     },
-    journal::Sum,
+    records::journal::Sum,
 };
 
 /// Where a bound of the sale window lies, seen from now.

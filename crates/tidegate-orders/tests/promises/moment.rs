@@ -6,7 +6,7 @@ use crate::ground::{Ground, admission, release, voucher};
 use anyhow::Result;
 use tidegate_orders::{
     gate::{AdmitReply, GateError, JournalUse, LoadReply, ReleaseReply, SaleWindow, SumCheck},
-    journal::Sum,
+    records::journal::Sum,
 };
 use tidegate_stream::EntryId;
 

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use fred::interfaces::{ClientLike, HashesInterface, KeysInterface, SetsInterface};
 use proptest::{prelude::*, test_runner::TestRunner};
 use tidegate_orders::{
-    JournalEntry, Quantity,
+    JournalNote, Quantity,
     gate::{
         OrderRepair, RepairAction, RepairAnswer, RepairGuard, RepairReply, StockChange, UserAfter,
         VoucherRepair,
@@ -89,7 +89,7 @@ impl Held {
     }
 
     fn sum(&self) -> i64 {
-        let entries = self.journal.values().filter_map(|note| JournalEntry::parse(note.as_bytes()));
+        let entries = self.journal.values().filter_map(|note| JournalNote::parse(note.as_bytes()));
         entries.map(|entry| entry.total_change()).sum()
     }
 
@@ -125,7 +125,7 @@ async fn apply(ground: &Ground, step: Step) -> Result<()> {
         }
         Step::Release { order, user } => {
             let note = Held::read(ground).await?.note(order);
-            let entry = note.and_then(|note| JournalEntry::parse(note.as_bytes()));
+            let entry = note.and_then(|note| JournalNote::parse(note.as_bytes()));
             // Whoever gives back knows the quantity.
             let units = entry.and_then(|entry| Quantity::try_from(-entry.change?).ok());
             if units.is_some() {

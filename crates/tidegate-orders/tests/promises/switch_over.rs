@@ -4,7 +4,7 @@ use anyhow::Result;
 use tidegate_orders::{
     Keys,
     gate::{AdmitReply, NewSale, SaleWindow, StagedSale, SwitchReply, rebuild_id},
-    journal::{COMPLETE, write},
+    records::journal::{COMPLETE, write},
 };
 use tidegate_stream::EntryId;
 

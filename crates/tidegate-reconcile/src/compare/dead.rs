@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use tidegate_orders::{JournalEntry, order_status::LetterFact};
+use tidegate_orders::{JournalNote, order_status::LetterFact};
 
 use super::{HOLDS, KNOWN, Pass};
 use crate::{
@@ -44,10 +44,11 @@ impl Pass<'_> {
         let mysql = self.stores.mysql();
         for dead in dead.chunks(LOOKUP) {
             let ids: Vec<i64> = dead.iter().map(|it| it.order).collect();
-            let rows = mysql.orders(&ids).await?.into_iter().map(|row| (row.id, row.user, row.voucher));
+            let rows =
+                mysql.orders(&ids).await?.into_iter().map(|row| (row.order.get(), row.user, row.voucher));
             let mut ended: HashSet<(i64, i64, i64)> = rows.collect();
             let refusals = mysql.refusals(&ids).await?.into_iter();
-            ended.extend(refusals.map(|refusal| (refusal.id, refusal.user, refusal.voucher)));
+            ended.extend(refusals.map(|refusal| (refusal.order.get(), refusal.user, refusal.voucher)));
             let admitted = self.admitted_under_taken_ids(dead).await?;
             for it in dead {
                 let Some(voucher) = self.places.voucher(it.place) else { continue };
@@ -78,8 +79,7 @@ impl Pass<'_> {
             let orders: Vec<i64> = letters.iter().map(|it| it.order).collect();
             let (notes, _) = self.stores.redis().notes(voucher, &orders).await?;
             for (it, note) in letters.iter().zip(notes) {
-                let note =
-                    note.and_then(|note| JournalEntry::parse(&note)).filter(JournalEntry::is_admission);
+                let note = note.and_then(|note| JournalNote::parse(&note)).filter(JournalNote::is_admission);
                 if note.and_then(|note| note.by?.parse().ok()) == Some(it.user) {
                     admitted.insert((place, it.order, it.user));
                 }

@@ -1,6 +1,6 @@
 //! What MySQL is told of journals, for a Redis that will not know it any more.
 
-use tidegate_orders::{VoucherId, vouchers};
+use tidegate_orders::{VoucherId, records::vouchers};
 
 use super::Looker;
 use crate::{redis_side::CompletedBy, report::LookReport, stores::LookError};
@@ -17,11 +17,11 @@ impl Looker {
         let hold: Vec<VoucherId> = hold.map(|books| books.voucher).collect();
         let mysql = &self.stores.mysql;
         let mut complete = Vec::new();
-        for voucher in vouchers::without_journal_note(mysql, &hold).await.map_err(LookError::Voucher)? {
+        for voucher in vouchers::without_journal_note(mysql, &hold).await? {
             if self.stores.redis().completed_by(voucher).await? == CompletedBy::Load {
                 complete.push(voucher);
             }
         }
-        vouchers::note_complete_journals(mysql, &complete).await.map_err(LookError::Voucher)
+        Ok(vouchers::note_complete_journals(mysql, &complete).await?)
     }
 }

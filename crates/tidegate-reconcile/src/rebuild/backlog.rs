@@ -9,8 +9,8 @@ use anyhow::Context;
 use sqlx::MySqlPool;
 use tidegate_operations::change::Job;
 use tidegate_orders::{
-    CausalReads, Order, OrderId, VoucherId, dead_letters::buried_order, order_id::counter::KnownSequences,
-    vouchers, wire::FieldNames,
+    CausalReads, Order, OrderId, Records, VoucherId, dead_letters::buried_order,
+    order_id::counter::KnownSequences, wire::FieldNames,
 };
 use tidegate_stream::{EntryId, Letter, StreamError, StreamInspector};
 
@@ -102,7 +102,8 @@ impl Backlog {
         self.causal_reads.catch_up(&self.mysql).await?;
         orders.iter().for_each(|(_, order)| self.sequences.note(order.id));
         let ids: Vec<OrderId> = orders.iter().map(|(_, order)| order.id).collect();
-        let unknown = vouchers::unknown_orders(&self.mysql, &ids).await;
+        let records = Records::new(&self.mysql, self.sequences.partition());
+        let unknown = records.unknown_orders(&ids).await;
         let unknown: HashSet<OrderId> =
             unknown.context("Failed to look orders up in MySQL")?.into_iter().collect();
         for (entry, order) in orders.into_iter().filter(|(_, order)| unknown.contains(&order.id)) {

@@ -1,7 +1,7 @@
 //! The rules that a rebuild shows to Redis again.
 
 use anyhow::Context;
-use tidegate_orders::{VoucherId, gate::LimitReply, journal::write, limit_rows, limits::LimitOwner};
+use tidegate_orders::{VoucherId, gate::LimitReply, limit_rows, limits::LimitOwner, records::journal::write};
 
 use super::Rebuild;
 use crate::redis_side::BY_REBUILD;

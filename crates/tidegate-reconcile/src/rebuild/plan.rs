@@ -8,7 +8,7 @@ use tidegate_operations::{
     change::{Next, Plan},
     text::counted,
 };
-use tidegate_orders::{VoucherId, sale, vouchers};
+use tidegate_orders::{Records, VoucherId, records::vouchers, sale};
 
 use super::{Rebuild, RebuildRequest};
 
@@ -98,7 +98,7 @@ impl Rebuild {
     async fn look_at(&self, voucher: VoucherId) -> anyhow::Result<VoucherPlan> {
         let row =
             vouchers::find(&self.mysql, voucher).await.context("Failed to read the voucher in MySQL")?;
-        let live_orders = vouchers::count_live_orders(&self.mysql, voucher).await;
+        let live_orders = Records::new(&self.mysql, self.gate.partition()).count_live_orders(voucher).await;
         // What cannot be read there is written over.
         let sale = self.gate.read_voucher(voucher).await.ok();
         Ok(VoucherPlan {

@@ -11,8 +11,8 @@ use tidegate_operations::change::Job;
 use tidegate_orders::{
     Order, OrderId, Quantity, RowState, UserId, VoucherId,
     gate::{GateError, HeldLimits, NewSale, SaleWindow, StagedSale, StockChange, SwitchReply},
-    journal::{COMPLETE, JournalEntry, JournalField, LIMITED, UnderLimits, write},
-    vouchers::{self, FreezeError, FrozenVoucher, KnownOrder},
+    records::journal::{COMPLETE, JournalField, JournalNote, LIMITED, UnderLimits, write},
+    records::vouchers::{self, FreezeError, FrozenVoucher, KnownOrder},
 };
 use tidegate_stream::{EntryId, server_time_ms};
 use tokio::time::Instant;
@@ -123,7 +123,7 @@ impl Rebuild {
     /// The journal holds an order as admitted: what sells the voucher keeps one. Workers note releases only.
     async fn has_admission(&self, voucher: VoucherId) -> anyhow::Result<bool> {
         let is_admission =
-            |(_, note): &(Bytes, Bytes)| JournalEntry::parse(note).is_some_and(|entry| entry.is_admission());
+            |(_, note): &(Bytes, Bytes)| JournalNote::parse(note).is_some_and(|entry| entry.is_admission());
         let mut cursor = Bytes::from_static(b"0");
         loop {
             let (next, fields) = self.gate.journal_page(voucher, cursor).await?;
@@ -385,7 +385,7 @@ fn note(known: &KnownOrder, now_ms: i64) -> String {
 
 /// None: nobody can read it.
 fn beyond(note: &[u8], now_ms: i64) -> Option<Beyond> {
-    let entry = JournalEntry::parse(note)?;
+    let entry = JournalNote::parse(note)?;
     let at_ms = entry.at_ms.unwrap_or(now_ms).min(now_ms);
     if entry.is_release() {
         let (user, units) = (entry.admitted.and_then(|admitted| admitted.user), entry.change.unwrap_or(0));

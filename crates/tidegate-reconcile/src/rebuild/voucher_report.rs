@@ -2,7 +2,7 @@
 
 use serde::{Serialize, Serializer};
 use tidegate_operations::text::counted;
-use tidegate_orders::{OrderId, VoucherId};
+use tidegate_orders::{OrderId, VoucherId, records::by_hand::set_keeps_journal};
 
 /// How many order ids are listed.
 const LISTED: usize = 20;
@@ -130,9 +130,8 @@ impl VoucherReport {
 
     /// What to say of the journal.
     fn journal(&self) -> String {
-        let note = |keeps: u8| {
-            let sql = "UPDATE tb_seckill_voucher SET keeps_journal";
-            format!("type {sql} = {keeps} WHERE voucher_id = {} in MySQL, and rebuild it again", self.voucher)
+        let note = |keeps: bool| {
+            format!("type {} in MySQL, and rebuild it again", set_keeps_journal(self.voucher, keeps))
         };
         match (self.is_complete, self.is_journal_guessed) {
             (true, false) => String::new(),
@@ -140,13 +139,13 @@ impl VoucherReport {
             (true, true) => {
                 format!(
                     ", with a complete journal, as nobody noted otherwise; if its producers keep none, {}",
-                    note(0)
+                    note(false)
                 )
             }
             (false, true) => {
                 format!(
                     ", without a complete journal, as it was before; if its producers keep one, {}",
-                    note(1)
+                    note(true)
                 )
             }
         }

@@ -20,8 +20,8 @@ use tidegate_operations::{
 };
 use tidegate_orders::{
     Gate, Incoming, Keys, Ledger, Order, OrderId, Slot, VoucherId,
-    journal::UnderLimits,
     ledger::{Absence, Cancellation},
+    records::journal::UnderLimits,
     wire::{FieldNames, is_event, order_fields},
 };
 use tidegate_stream::{Entry, EntryId, Read, Stream, StreamInspector};

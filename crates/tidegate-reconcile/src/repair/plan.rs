@@ -9,7 +9,7 @@ use tidegate_operations::{
     text::counted,
 };
 use tidegate_orders::{
-    JournalEntry, OrderId, Quantity, UserId, VoucherId,
+    JournalNote, OrderId, Quantity, UserId, VoucherId,
     gate::{MOST_REPAIRED, OrderRepair, RepairAction, RepairGuard, UserAfter, VoucherRepair},
 };
 
@@ -329,7 +329,7 @@ impl Sorted {
     }
 
     fn run_again(&mut self, difference: &Difference) -> Result<(), Why> {
-        let note = difference.note.as_deref().and_then(|note| JournalEntry::parse(note.as_bytes()));
+        let note = difference.note.as_deref().and_then(|note| JournalNote::parse(note.as_bytes()));
         let released = note.as_ref().and_then(|note| note.admitted);
         // Of a note that a repair or a rebuild has written, nobody knows when its order came into the stream.
         let admitted_ms = match released {

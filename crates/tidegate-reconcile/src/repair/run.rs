@@ -12,13 +12,12 @@ use tidegate_operations::{
     settings::SystemSettings,
 };
 use tidegate_orders::{
-    CausalReads, Gate, Incoming, Keys, Ledger, Order, OrderId, Quantity, Slot, VoucherId,
+    CausalReads, Gate, Incoming, Keys, Ledger, Order, OrderId, Quantity, Records, Slot, VoucherId,
     gate::{
         HeldLimits, OrderRepair, Release, ReleaseReply, RepairAction, RepairAnswer, RepairGuard, RepairReply,
         VoucherRepair,
     },
     ledger::{Absence, Cancellation},
-    limit_rows,
 };
 use tidegate_stream::EntryId;
 
@@ -27,7 +26,7 @@ use super::{
     plan::{Bite, RepairPlan, VoucherRepairPlan},
     report::{RepairReport, Returned, ReturnedWhy},
 };
-use crate::{mysql_side::MysqlSide, order_ids};
+use crate::order_ids;
 use tidegate_operations::operator_log::{Caller, OperatorLog, Outcome};
 
 /// Mends what a look found. One at a time in a fleet: whoever runs it holds the lease of the reconciler.
@@ -209,12 +208,12 @@ impl<'a> Repair<'a> {
         if incoming.is_empty() {
             self.causal_reads.catch_up(&self.mysql).await?;
         }
-        let buyers =
-            MysqlSide(&self.mysql, self.settings.partition()).still_live_of_users(voucher, &users).await;
+        let records = Records::new(&self.mysql, self.settings.partition());
+        let buyers = records.still_live_of_users(voucher, &users).await;
         let buyers = buyers.context("Failed to read MySQL")?;
         let admitted = bite.orders.iter().filter(|it| matches!(it.action, RepairAction::Admit(_)));
         let admitted: Vec<OrderId> = admitted.filter_map(|it| it.order).collect();
-        let mut held = limit_rows::held_by(&self.mysql, &admitted).await.context("Failed to read MySQL")?;
+        let mut held = records.held_under_limits(&admitted).await.context("Failed to read MySQL")?;
         let mut orders = Vec::with_capacity(bite.orders.len());
         for order in &bite.orders {
             let in_mysql = if order.order.is_some() { known.next() } else { None };

@@ -8,7 +8,7 @@ use tidegate_operations::reconciled::DifferenceKind;
 use tidegate_orders::{
     Keys, Sum,
     gate::{AdmitReply, SumCheck},
-    journal::Purged,
+    records::journal::Purged,
 };
 use tidegate_reconcile::{
     LookReport, LookRequest, Looker, Pace,

@@ -24,7 +24,7 @@ use tidegate_operations::{
     selection::EntryFilter,
 };
 use tidegate_orders::{
-    Announced, Gate, JournalEntry, JournalField, KeyTemplates, Keys, Quantity, VoucherId,
+    Announced, Gate, JournalField, JournalNote, KeyTemplates, Keys, Quantity, VoucherId,
     gate::{Admission, AdmitReply, Release, UserAfter},
     schema,
 };
@@ -316,9 +316,9 @@ impl Ground {
 }
 
 impl Held {
-    fn entries(&self) -> impl Iterator<Item = (JournalField<'_>, &String, JournalEntry)> {
+    fn entries(&self) -> impl Iterator<Item = (JournalField<'_>, &String, JournalNote)> {
         self.journal.iter().map(|(field, note)| {
-            let entry = JournalEntry::parse(note.as_bytes()).unwrap_or_default();
+            let entry = JournalNote::parse(note.as_bytes()).unwrap_or_default();
             (JournalField::parse(field), note, entry)
         })
     }

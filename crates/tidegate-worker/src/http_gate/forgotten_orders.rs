@@ -11,10 +11,10 @@ use std::{
 
 use jiff::Timestamp;
 use sqlx::MySqlPool;
-use tidegate_operations::order_show::{OrderRow, live_rows_of};
 use tidegate_orders::{
-    Gate, OrderId, UserId, VoucherId,
+    Gate, OrderId, Partition, Records, UserId, VoucherId,
     gate::{Admission, AdmitReply, GateError, KEY_KEPT},
+    records::OrderRow,
 };
 use tokio::{
     sync::{mpsc, oneshot},
@@ -45,10 +45,11 @@ pub struct ForgottenOrders {
 }
 
 impl ForgottenOrders {
-    pub fn begin(mysql: MySqlPool) -> Self {
+    /// Of any partition whose rows this MySQL has: a look-up by users finds the rows of all of them.
+    pub fn begin(mysql: MySqlPool, partition: Partition) -> Self {
         let (questions, asked) = mpsc::channel(WAITING);
         let away_until = Arc::default();
-        tokio::spawn(answer(mysql, asked, Arc::clone(&away_until)));
+        tokio::spawn(answer((mysql, partition), asked, Arc::clone(&away_until)));
         Self { questions, away_until }
     }
 
@@ -102,7 +103,7 @@ impl Suspicion {
 fn candidates(admission: &Admission, rows: &[OrderRow]) -> impl Iterator<Item = OrderId> {
     let since_ms = Timestamp::now().as_millisecond().saturating_sub(KEY_KEPT.as_millis() as i64);
     let is_recent = move |row: &&OrderRow| {
-        row.entry_id().is_some_and(|entry| i64::try_from(entry.ms).is_ok_and(|ms| ms >= since_ms))
+        row.entry.is_some_and(|entry| i64::try_from(entry.ms).is_ok_and(|ms| ms >= since_ms))
     };
     let quantity = admission.quantity.get();
     let is_same = move |row: &&OrderRow| row.quantity == quantity;
@@ -110,7 +111,7 @@ fn candidates(admission: &Admission, rows: &[OrderRow]) -> impl Iterator<Item = 
 }
 
 async fn answer(
-    mysql: MySqlPool,
+    (mysql, partition): (MySqlPool, Partition),
     mut asked: mpsc::Receiver<Question>,
     away_until: Arc<Mutex<Option<Instant>>>,
 ) {
@@ -119,7 +120,8 @@ async fn answer(
         let mut buyers: Vec<Buyer> = questions.iter().map(|question| question.buyer).collect();
         buyers.sort_unstable();
         buyers.dedup();
-        let rows = match timeout(PATIENCE, live_rows_of(&mysql, &buyers)).await {
+        let records = Records::new(&mysql, &partition);
+        let rows = match timeout(PATIENCE, records.live_orders_of(&buyers)).await {
             Ok(Ok(rows)) => rows,
             failed => {
                 tracing::debug!(?failed, "could not look for orders that Redis has lost");

@@ -152,7 +152,7 @@ impl Gates {
                 }
                 None => {
                     let pool = connect::mysql_sessions(settings)?.pool(SESSIONS);
-                    (pool.clone(), ForgottenOrders::begin(pool))
+                    (pool.clone(), ForgottenOrders::begin(pool, settings.partition().clone()))
                 }
             };
             pools.insert(url, (mysql.clone(), forgotten_orders.clone()));

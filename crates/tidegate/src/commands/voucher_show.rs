@@ -11,7 +11,10 @@ use tidegate_operations::{
     text::{counted, span},
     vouchers::show::{self, DeadOrders, Difference, VoucherSides},
 };
-use tidegate_orders::{VoucherId, vouchers::VoucherUnits};
+use tidegate_orders::{
+    VoucherId,
+    records::{by_hand::insert_voucher, vouchers::VoucherUnits},
+};
 
 use crate::{
     exit::Exit,
@@ -166,12 +169,7 @@ fn without_row(
     left: i64,
     is_taken: bool,
 ) -> String {
-    let insert = |stock: i64| {
-        format!(
-            "INSERT INTO tb_seckill_voucher (voucher_id, stock, initial_stock, begin_time, end_time) VALUES ({voucher}, \
-             {stock}, {stock}, NOW(), '2037-12-31 23:59:59')"
-        )
-    };
+    let insert = |stock: i64| insert_voucher(*voucher, stock);
     let has_none = "MySQL has no row of it, so every order will be a dead letter (unknown voucher)";
     if dead.letters == 0 {
         return format!("{has_none}. Its row needs a stock of all that was loaded: {}", insert(left));

@@ -4,8 +4,8 @@ use serde::{Serialize, Serializer};
 use tidegate_orders::{
     VoucherId,
     gate::{ChangeState, StockChange, Transfer},
+    records::vouchers::VoucherRow,
     transfer::Kept,
-    vouchers::VoucherRow,
 };
 
 use super::TransferRequest;

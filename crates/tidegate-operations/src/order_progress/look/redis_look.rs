@@ -5,13 +5,17 @@
 use std::collections::HashMap;
 
 use futures_util::future::try_join_all;
-use tidegate_orders::{OrderId, VoucherId, wire::EVENT};
+use tidegate_orders::{
+    OrderId, VoucherId,
+    records::{DeadLetterRecord, EntryContent},
+    wire::EVENT,
+};
 use tidegate_stream::{Backlog, Entry, EntryId, Letter, StreamError};
 
 use super::{VOUCHERS, WatchedOrder};
 use crate::{
     order_progress::{QueueEstimate, report::Found},
-    order_show::{EntryRecord, EntryState, JournalRecord, RedisOrders, content_of, letter},
+    order_show::{EntryRecord, EntryState, JournalRecord, RedisOrders},
 };
 
 /// Entries of a stream that a look reads at most.
@@ -73,7 +77,7 @@ impl RedisLook<'_> {
             let stream = &self.redis.inspector.names().stream;
             self.scan(stream, beside, |entry| {
                 if self.take(&mut places, entry).is_some() {
-                    watched.entry = Some((entry.id, content_of(self.redis.keys.fields(), entry)));
+                    watched.entry = Some((entry.id, EntryContent::of(self.redis.keys.fields(), entry)));
                 }
             })
             .await?;
@@ -97,7 +101,7 @@ impl RedisLook<'_> {
         let (until, is_all) = self
             .scan(stream, (first, EntryId::MAX), |entry| {
                 for at in self.take(&mut places, entry).into_iter().flatten() {
-                    sought[at].entry = Some((entry.id, content_of(self.redis.keys.fields(), entry)));
+                    sought[at].entry = Some((entry.id, EntryContent::of(self.redis.keys.fields(), entry)));
                 }
             })
             .await?;
@@ -144,7 +148,7 @@ impl RedisLook<'_> {
             .scan(dead, (first, EntryId::MAX), |entry| {
                 let read = Letter::parse(entry.clone());
                 for at in self.take(&mut places, &read.entry()).into_iter().flatten() {
-                    sought[at].0.letter = Some(letter(fields, &read));
+                    sought[at].0.letter = Some(DeadLetterRecord::of(fields, &read));
                 }
             })
             .await?;

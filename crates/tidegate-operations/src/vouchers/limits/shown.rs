@@ -1,7 +1,9 @@
 //! What Redis is shown of the limits that MySQL holds.
 
 use anyhow::{Context, bail};
-use tidegate_orders::{CampaignId, VoucherId, gate::LimitReply, limit_rows, limits::LimitOwner};
+use tidegate_orders::{
+    CampaignId, VoucherId, gate::LimitReply, limit_rows, limits::LimitOwner, records::vouchers,
+};
 
 use super::{VoucherStores, campaign_of, regions};
 
@@ -60,8 +62,9 @@ pub(super) async fn is_in_line(stores: &VoucherStores, owner: LimitOwner) -> any
             return Ok(redis == wanted.rules && wanted.knows_regions(stores, campaign).await?);
         }
     };
-    let since =
-        limit_rows::since(&stores.mysql, voucher).await.context("Failed to read the voucher in MySQL")?;
+    let since = vouchers::limits_since(&stores.mysql, voucher)
+        .await
+        .context("Failed to read the voucher in MySQL")?;
     let is_said = since.is_none_or(|since| since.since_ms.is_some() == redis.is_some());
     let is_limited = stores.gate.has_limits(voucher).await.context("Failed to read the voucher in Redis")?;
     Ok(redis == wanted.rules && is_said && is_limited == redis.is_some())
@@ -123,7 +126,7 @@ async fn show_of_voucher(
     const FAILED: &str = "Failed to write since when the voucher has limits to MySQL";
     if wanted.is_none() {
         // Before Redis lets orders in that say nothing of limits.
-        limit_rows::set_since(&stores.mysql, voucher, None).await.context(FAILED)?;
+        vouchers::set_limits_since(&stores.mysql, voucher, None).await.context(FAILED)?;
     }
     let by = operator_word(by);
     let reply = stores.gate.show_limits(voucher, wanted, &by).await;
@@ -131,7 +134,7 @@ async fn show_of_voucher(
         LimitReply::Over => Err(NotShown::Over),
         LimitReply::TwoStocks => Err(NotShown::TwoStocks),
         LimitReply::Same { since_ms } | LimitReply::Changed { since_ms } if wanted.is_some() => {
-            Ok(limit_rows::set_since(&stores.mysql, voucher, Some(since_ms)).await.context(FAILED)?)
+            Ok(vouchers::set_limits_since(&stores.mysql, voucher, Some(since_ms)).await.context(FAILED)?)
         }
         _ => Ok(()),
     })

@@ -2,7 +2,7 @@
 
 use tidegate_orders::{
     gate::{ChangeState, StockChange},
-    vouchers::VoucherRow,
+    records::vouchers::VoucherRow,
 };
 
 use super::{RestockRefusal, RestockRequest};

@@ -1,15 +1,13 @@
 //! Where an order is and what can be done, in words.
 
 use tidegate_operations::{
-    order_show::{
-        BuriedEvent, EntryRecord, EntryState, EventRow, JournalRecord, LetterRecord, NextStep, OrderRecords,
-        OrderReport, OrderRow, RefusalRow,
-    },
+    order_show::{EntryRecord, EntryState, JournalRecord, NextStep, OrderRecords, OrderReport},
     text::counted,
 };
 use tidegate_orders::{
     OrderStatus, RowState,
     order_status::{JournalFact, LetterFact, Remedy},
+    records::{BuriedEvent, DeadLetterRecord, EventRow, OrderRow, RefusalRow},
 };
 
 use super::{
@@ -22,7 +20,7 @@ pub fn sentence(report: &OrderReport, claim_idle_ms: u64) -> String {
     let records = &report.records;
     let status = report.status_without_mysql();
     let sentence = match (&records.row, &records.refusal) {
-        (Some(row), _) => with_row(report, row),
+        (Some(it), _) => with_row(report, &it.row),
         (None, Some(refusal)) => refused(report, refusal),
         (None, None) => undecided(report, status, claim_idle_ms),
     };
@@ -148,7 +146,7 @@ fn cancelled(report: &OrderReport, row: &OrderRow) -> String {
     String::new()
 }
 
-fn own_letters<'a>(report: &'a OrderReport, row: &OrderRow) -> impl Iterator<Item = &'a LetterRecord> {
+fn own_letters<'a>(report: &'a OrderReport, row: &OrderRow) -> impl Iterator<Item = &'a DeadLetterRecord> {
     let (user, voucher) = (row.user, row.voucher);
     report.records.letters.iter().filter(move |letter| letter.is_order_of(user, voucher))
 }
@@ -272,7 +270,7 @@ fn given_back_only(records: &OrderRecords) -> String {
     format!("It was given back {when} by {by}, and is not written. A new attempt needs a new order id.")
 }
 
-fn dead(report: &OrderReport, letter: &LetterRecord) -> String {
+fn dead(report: &OrderReport, letter: &DeadLetterRecord) -> String {
     let Some(reason) = &letter.reason else {
         return format!("It stands among the dead letters, where somebody else wrote it ({}).", letter.id);
     };

@@ -2,10 +2,12 @@
 
 use clap::Parser;
 use tidegate_operations::order_show::{
-    Coverage, EntryContent, EntryRecord, EntryState, JournalRecord, LetterRecord, LockRecord, OrderRow,
-    RefusalRow, StreamCoverage,
+    Coverage, EntryRecord, EntryState, JournalRecord, LockRecord, StreamCoverage,
 };
-use tidegate_orders::KeyTemplates;
+use tidegate_orders::{
+    KeyTemplates,
+    records::{DeadLetterRecord, EntryContent, OrderDetails, OrderRow, RefusalRow},
+};
 use tidegate_stream::EntryId;
 
 use super::*;
@@ -42,13 +44,14 @@ fn row() -> OrderRow {
         quantity: 1,
         slot: Some(1),
         status: 1,
-        entry: Some(id().to_string()),
+        entry: Some(id()),
         created_ms: Some(AT_MS),
-        paid_ms: None,
-        used_ms: None,
-        refunded_ms: None,
-        updated_ms: None,
     }
+}
+
+/// A row that says no time but that of its making.
+fn details(row: OrderRow) -> Option<OrderDetails> {
+    Some(OrderDetails { row, paid_ms: None, used_ms: None, refunded_ms: None, updated_ms: None })
 }
 
 fn refusal() -> RefusalRow {
@@ -58,7 +61,7 @@ fn refusal() -> RefusalRow {
         voucher: 7,
         quantity: 1,
         reason: "out_of_stock".to_owned(),
-        entry: id().to_string(),
+        entry: Some(id()),
         at_ms: Some(AT_MS),
     }
 }
@@ -92,10 +95,10 @@ fn note(action: &str, by: &str) -> JournalRecord {
     }
 }
 
-fn letter(user: i64) -> LetterRecord {
-    LetterRecord {
+fn letter(user: i64) -> DeadLetterRecord {
+    DeadLetterRecord {
         id: EntryId { ms: 5, seq: 0 },
-        entry: Some(id().to_string()),
+        entry: Some(id()),
         reason: Some("unknown_voucher".to_owned()),
         error: Some("voucher 7 is not known".to_owned()),
         at_ms: Some(AT_MS),
@@ -138,7 +141,7 @@ fn says(records: &OrderRecords, around: &Around, is: OrderStatus, sentence: &str
 
 #[test]
 fn what_is_written_is_written_whatever_else_is_left_of_it() {
-    let records = OrderRecords { row: Some(row()), journal: vec![note("admit", "9")], ..nothing() };
+    let records = OrderRecords { row: details(row()), journal: vec![note("admit", "9")], ..nothing() };
     says(
         &records,
         &around(),
@@ -159,7 +162,7 @@ fn what_is_written_is_written_whatever_else_is_left_of_it() {
     );
     let cancelled = OrderRow { status: 4, slot: None, ..row() };
     let cancelled =
-        OrderRecords { row: Some(cancelled), journal: vec![note("release", "x")], ..records.clone() };
+        OrderRecords { row: details(cancelled), journal: vec![note("release", "x")], ..records.clone() };
     says(&cancelled, &around(), OrderStatus::Cancelled, "counts no units. It was given back to Redis", &[]);
     let taken = OrderRecords { letters: vec![letter(10)], ..records.clone() };
     says(
@@ -177,7 +180,7 @@ fn what_is_written_is_written_whatever_else_is_left_of_it() {
 #[test]
 fn what_is_cancelled_says_whether_redis_knows_and_how_it_gets_to_know() {
     let row = OrderRow { status: 4, slot: None, ..row() };
-    let plain = OrderRecords { row: Some(row), ..nothing() };
+    let plain = OrderRecords { row: details(row), ..nothing() };
     says(&plain, &around(), OrderStatus::Cancelled, "counts no units. Nothing is to be done.", &[]);
     let admitted = OrderRecords { journal: vec![note("admit", "9")], ..plain.clone() };
     let release = "redis-cli -u \"$TIDEGATE_REDIS_URL\" --eval lua/release.lua seckill:stock:7 seckill:order:7 \
@@ -341,7 +344,7 @@ fn of_a_dead_letter_nothing_is_proposed_that_would_be_refused() {
         "and is not written any more: cancel deletes the letter",
         &commands,
     );
-    let with = |change: fn(&mut LetterRecord)| {
+    let with = |change: fn(&mut DeadLetterRecord)| {
         let mut letter = letter(9);
         change(&mut letter);
         OrderRecords { letters: vec![letter], ..records.clone() }

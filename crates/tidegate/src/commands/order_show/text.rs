@@ -1,7 +1,12 @@
 //! All of it, for people.
 
-use tidegate_operations::order_show::{
-    BuriedEvent, EntryContent, EntryRecord, EntryState, EventRow, JournalRecord, LetterRecord, OrderRecords,
+use tidegate_operations::{
+    order_show::{EntryRecord, EntryState, JournalRecord, OrderRecords},
+    text::{counted, printable},
+};
+use tidegate_orders::{
+    event::EventOutcome,
+    records::{BuriedEvent, DeadLetterRecord, EntryContent, EventRow, OrderDetails},
 };
 
 use super::{ShownOrder, moments::mysql_moment, sentence::status};
@@ -9,8 +14,6 @@ use crate::{
     moment::{utc, utc_whole},
     pending::life,
 };
-use tidegate_operations::text::{counted, printable};
-use tidegate_orders::event::EventOutcome;
 
 /// What each place holds, in the order in which an order comes to it; where it is, and what to type.
 pub fn render(shown: &ShownOrder) -> String {
@@ -68,15 +71,16 @@ fn made(records: &OrderRecords) -> String {
 
 fn mysql(records: &OrderRecords) -> Vec<String> {
     let mut lines = Vec::new();
-    if let Some(row) = &records.row {
+    if let Some(details) = &records.row {
+        let OrderDetails { row, paid_ms, used_ms, refunded_ms, updated_ms } = details;
         let units = counted(row.quantity, "unit");
         let mut text = format!("user {}, voucher {}, {units}, {}", row.user, row.voucher, status(row.status));
         let times = [
             ("written", row.created_ms),
-            ("paid", row.paid_ms),
-            ("used", row.used_ms),
-            ("refunded", row.refunded_ms),
-            ("changed", row.updated_ms.filter(|ms| Some(*ms) != row.created_ms)),
+            ("paid", *paid_ms),
+            ("used", *used_ms),
+            ("refunded", *refunded_ms),
+            ("changed", updated_ms.filter(|ms| Some(*ms) != row.created_ms)),
         ];
         for (what, ms) in times.iter().filter_map(|(what, ms)| Some((what, (*ms)?))) {
             text += &format!(", {what} {}", utc_whole(ms));
@@ -87,9 +91,10 @@ fn mysql(records: &OrderRecords) -> Vec<String> {
     if let Some(it) = &records.refusal {
         let units = counted(it.quantity, "unit");
         let at = it.at_ms.map(utc_whole).unwrap_or_default();
+        let entry = it.entry.map_or_else(|| "unknown".to_owned(), |entry| entry.to_string());
         let text = format!(
-            "refused {at}: {}; user {}, voucher {}, {units}, entry {}",
-            it.reason, it.user, it.voucher, it.entry
+            "refused {at}: {}; user {}, voucher {}, {units}, entry {entry}",
+            it.reason, it.user, it.voucher
         );
         lines.push(line("MySQL", &text));
     }
@@ -156,11 +161,11 @@ fn entry_text(entry: &EntryRecord) -> String {
     format!("{}, added {at}: {content}; {state}", entry.id)
 }
 
-fn letter_text(letter: &LetterRecord) -> String {
+fn letter_text(letter: &DeadLetterRecord) -> String {
     let at = letter.at_ms.map(utc).unwrap_or_default();
     let reason = letter.reason.as_deref().unwrap_or("no reason");
     let error = letter.error.as_deref().unwrap_or_default();
-    let entry = letter.entry.as_deref().unwrap_or("unknown");
+    let entry = letter.entry.map_or_else(|| "unknown".to_owned(), |entry| entry.to_string());
     format!("{}, buried {at}: {reason}: {error}; entry {entry}, {}", letter.id, content_text(&letter.content))
 }
 

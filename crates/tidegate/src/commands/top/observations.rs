@@ -6,7 +6,7 @@ use tidegate_operations::{
     SystemSettings,
     watch::{Reading, RedisOverview},
 };
-use tidegate_orders::vouchers::VoucherRow;
+use tidegate_orders::records::vouchers::VoucherRow;
 
 use super::worker_page::WorkerPage;
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use ratatui::{Terminal, backend::TestBackend};
-use tidegate_orders::vouchers::VoucherRow;
+use tidegate_orders::records::vouchers::VoucherRow;
 use tidegate_stream::{NamedCause, SetAsideNote};
 
 use super::{

@@ -7,7 +7,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use tidegate_orders::vouchers::VoucherRow;
+use tidegate_orders::records::vouchers::VoucherRow;
 use tidegate_stream::SetAsideNote;
 
 use super::{

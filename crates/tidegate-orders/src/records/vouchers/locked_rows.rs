@@ -2,7 +2,7 @@
 
 use sqlx::{MySqlConnection, MySqlPool};
 
-use super::VoucherError;
+use super::{RecordsError, named};
 use crate::{
     mysql_error::{explain, is_statement_refused, is_value_out_of_range},
     order::VoucherId,
@@ -10,9 +10,9 @@ use crate::{
 };
 
 const LOCK_TO_WRITE: &str = "SELECT CAST(stock AS SIGNED), initial_stock, CAST(delisted_at IS NOT NULL AS SIGNED) \
-     FROM tb_seckill_voucher WHERE voucher_id = ? FOR UPDATE";
+     FROM {vouchers} WHERE voucher_id = ? FOR UPDATE";
 const LOCK_TO_READ: &str = "SELECT CAST(stock AS SIGNED), initial_stock, CAST(delisted_at IS NOT NULL AS SIGNED) \
-     FROM tb_seckill_voucher WHERE voucher_id = ? LOCK IN SHARE MODE";
+     FROM {vouchers} WHERE voucher_id = ? LOCK IN SHARE MODE";
 
 /// What the server says to a change of locked rows. Whatever it says, they stay locked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ pub(crate) struct LockedRows<const N: usize> {
 pub(crate) async fn lock_rows<const N: usize>(
     pool: &MySqlPool,
     vouchers: [VoucherId; N],
-) -> Result<LockedRows<N>, VoucherError> {
+) -> Result<LockedRows<N>, RecordsError> {
     let mut session = Session::begin(pool).await?;
     let (mut rows, mut refused) = ([None; N], None);
     let mut ascending: [usize; N] = std::array::from_fn(|at| at);
@@ -79,7 +79,7 @@ async fn select_locked(
     sql: &'static str,
 ) -> sqlx::Result<Option<LockedRow>> {
     let row: Option<(i64, Option<i64>, i64)> =
-        sqlx::query_as(sql).bind(voucher.get()).fetch_optional(session).await?;
+        sqlx::query_as(named(sql)).bind(voucher.get()).fetch_optional(session).await?;
     Ok(row.map(|(stock, initial, is_delisted)| LockedRow { stock, initial, is_delisted: is_delisted == 1 }))
 }
 
@@ -89,7 +89,7 @@ impl<const N: usize> LockedRows<N> {
     ///
     /// # Errors
     /// As [`super::find`]. Whether the rows are still locked is unknown then.
-    pub async fn change_by(&mut self, units: [i64; N]) -> Result<RowChange, VoucherError> {
+    pub async fn change_by(&mut self, units: [i64; N]) -> Result<RowChange, RecordsError> {
         if let Some(why) = &self.refused {
             return Ok(RowChange::Refused(why.clone()));
         }
@@ -115,12 +115,12 @@ impl<const N: usize> LockedRows<N> {
     ///
     /// # Errors
     /// As [`super::find`]. Whether the rows are still locked is unknown then.
-    pub async fn delist(&mut self) -> Result<(), VoucherError> {
+    pub async fn delist(&mut self) -> Result<(), RecordsError> {
         for voucher in self.vouchers {
-            let delisted = sqlx::query(
-                "UPDATE tb_seckill_voucher SET delisted_at = COALESCE(delisted_at, CURRENT_TIMESTAMP), \
+            let delisted = sqlx::query(named(
+                "UPDATE {vouchers} SET delisted_at = COALESCE(delisted_at, CURRENT_TIMESTAMP), \
                  end_time = IF(end_time + 0 > 0 AND end_time <= CURRENT_TIMESTAMP, end_time, CURRENT_TIMESTAMP) WHERE voucher_id = ?",
-            );
+            ));
             delisted.bind(voucher.get()).execute(&mut **self.session).await?;
         }
         Ok(())
@@ -131,7 +131,7 @@ impl<const N: usize> LockedRows<N> {
     ///
     /// # Errors
     /// As [`super::find`]. Whether it was committed is unknown then.
-    pub async fn commit(self) -> Result<(), VoucherError> {
+    pub async fn commit(self) -> Result<(), RecordsError> {
         Ok(self.session.commit().await?)
     }
 
@@ -145,11 +145,11 @@ async fn change_row(
     session: &mut MySqlConnection,
     voucher: VoucherId,
     units: i64,
-) -> Result<RowChange, VoucherError> {
-    let updated = sqlx::query(
-        "UPDATE tb_seckill_voucher SET stock = CAST(stock AS SIGNED) + ?, \
+) -> Result<RowChange, RecordsError> {
+    let updated = sqlx::query(named(
+        "UPDATE {vouchers} SET stock = CAST(stock AS SIGNED) + ?, \
          initial_stock = initial_stock + ? WHERE voucher_id = ?",
-    );
+    ));
     match updated.bind(units).bind(units).bind(voucher.get()).execute(session).await {
         Ok(_) => Ok(RowChange::Made),
         Err(error) if is_value_out_of_range(&error) => Ok(RowChange::TooMany),

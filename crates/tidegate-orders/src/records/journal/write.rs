@@ -60,24 +60,24 @@ pub fn complete(by: &str, id: &str, at_ms: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{journal::JournalEntry, order::Uses};
+    use crate::{order::Uses, records::journal::JournalNote};
 
     #[test]
     fn what_is_written_is_read() {
         let (user, quantity) = (UserId::try_from(77).unwrap(), Quantity::try_from(2).unwrap());
-        let admitted = JournalEntry::parse(admission(user, quantity, 7).as_bytes()).unwrap();
+        let admitted = JournalNote::parse(admission(user, quantity, 7).as_bytes()).unwrap();
         assert!(admitted.is_admission() && admitted.is_by(user));
         assert_eq!((admitted.total_change(), admitted.at_ms, &admitted.limited), (-2, Some(7), &None));
         let uses = Uses::parse(b"3,19700,abc c5.4,640,x").unwrap();
         let limited = UnderLimits { slot: 3.try_into().unwrap(), uses };
         let note = with_limits(admission(user, quantity, 7), Some(&limited));
-        let read = JournalEntry::parse(note.as_bytes()).unwrap();
-        assert_eq!(read, JournalEntry { limited: Some(limited), ..admitted });
+        let read = JournalNote::parse(note.as_bytes()).unwrap();
+        assert_eq!(read, JournalNote { limited: Some(limited), ..admitted });
         for user in [Some(user), None] {
-            let released = JournalEntry::parse(release(user, 2, "rebuild", 7).as_bytes()).unwrap();
+            let released = JournalNote::parse(release(user, 2, "rebuild", 7).as_bytes()).unwrap();
             assert!(released.is_release() && released.total_change() == 0 && released.change == Some(2));
             assert_eq!(released.admitted.unwrap().user, user);
         }
-        assert_eq!(JournalEntry::parse(load(9, "rebuild", 7).as_bytes()).unwrap().total_change(), 9);
+        assert_eq!(JournalNote::parse(load(9, "rebuild", 7).as_bytes()).unwrap().total_change(), 9);
     }
 }

@@ -6,19 +6,19 @@ mod locked_rows;
 use serde::Serialize;
 use sqlx::{AssertSqlSafe, Executor, MySql, MySqlConnection, MySqlPool, mysql::MySqlRow, prelude::*};
 
+use super::{RecordsError, Tables, listed};
 use crate::{
     lists::MOST_LISTED,
-    mysql_error::{is_duplicate_key, is_not_migrated, is_value_out_of_range},
-    order::{OrderId, VoucherId},
+    mysql_error::{is_duplicate_key, is_value_out_of_range},
+    order::VoucherId,
     partition::Partition,
-    row_state::LIVE,
 };
 
 pub use frozen::{FreezeError, FrozenVoucher, KnownOrder};
 pub(crate) use locked_rows::{LockedRows, RowChange, lock_rows};
 
 /// The statement that makes the view, whose SELECT is ours, too.
-const UNITS_VIEW: &str = include_str!("../../../migrations/0020_voucher_units_view.sql");
+const UNITS_VIEW: &str = include_str!("../../../../migrations/0020_voucher_units_view.sql");
 
 /// What stands for "no end" in a TIMESTAMP column that cannot be NULL: 2037-12-31T23:59:59Z, in milliseconds.
 pub const NO_END_MS: i64 = 2_145_916_799_000;
@@ -97,23 +97,6 @@ pub enum Inserted {
     TooMany,
 }
 
-/// Why a voucher's row could not be read or written.
-#[derive(Debug, thiserror::Error)]
-pub enum VoucherError {
-    /// The table or one of our columns is missing.
-    #[error("the tables are not ready ({0}); run `tidegate migrate`")]
-    NotMigrated(String),
-    /// Anything else that MySQL or the connection answers.
-    #[error(transparent)]
-    Sql(sqlx::Error),
-}
-
-impl From<sqlx::Error> for VoucherError {
-    fn from(error: sqlx::Error) -> Self {
-        if is_not_migrated(&error) { Self::NotMigrated(error.to_string()) } else { Self::Sql(error) }
-    }
-}
-
 /// Inside its time by the clock of MySQL, and not delisted.
 macro_rules! is_open {
     () => {
@@ -129,24 +112,32 @@ macro_rules! select_row {
             "CAST(UNIX_TIMESTAMP(begin_time) * 1000 AS SIGNED) AS begin_ms, ",
             "CAST(UNIX_TIMESTAMP(end_time) * 1000 AS SIGNED) AS end_ms, ",
             "CAST(pay_within AS SIGNED) AS pay_within_s, ",
-            "CAST(UNIX_TIMESTAMP(delisted_at) * 1000 AS SIGNED) AS delisted_ms FROM tb_seckill_voucher ",
+            "CAST(UNIX_TIMESTAMP(delisted_at) * 1000 AS SIGNED) AS delisted_ms FROM {vouchers} ",
             $($rest)+
         )
     };
 }
 
-/// `sql` with the condition that only the vouchers of a partition are meant, at `{own}`.
+/// `sql` with the names of the tables, at `{vouchers}` and `{orders}`.
+fn named(sql: &str) -> AssertSqlSafe<String> {
+    let Tables { vouchers, orders, .. } = Tables::DEFAULT;
+    AssertSqlSafe(sql.replace("{vouchers}", vouchers).replace("{orders}", orders))
+}
+
+/// The same, with the condition that only the vouchers of a partition are meant, at `{own}`.
 fn of_partition(sql: &str, partition: &Partition) -> AssertSqlSafe<String> {
-    AssertSqlSafe(sql.replace("{own}", &partition.condition("voucher_id")))
+    named(&sql.replace("{own}", &partition.condition("voucher_id")))
 }
 
 /// Reads the row of a voucher.
 ///
 /// # Errors
 /// When MySQL does not answer or the tables are not ready.
-pub async fn find(pool: &MySqlPool, voucher: VoucherId) -> Result<Option<VoucherRow>, VoucherError> {
-    let row =
-        sqlx::query(select_row!("WHERE voucher_id = ?")).bind(voucher.get()).fetch_optional(pool).await?;
+pub async fn find(pool: &MySqlPool, voucher: VoucherId) -> Result<Option<VoucherRow>, RecordsError> {
+    let row = sqlx::query(named(select_row!("WHERE voucher_id = ?")))
+        .bind(voucher.get())
+        .fetch_optional(pool)
+        .await?;
     row.map(|row| parse(&row)).transpose()
 }
 
@@ -154,11 +145,11 @@ pub async fn find(pool: &MySqlPool, voucher: VoucherId) -> Result<Option<Voucher
 async fn find_for_update(
     session: &mut MySqlConnection,
     voucher: VoucherId,
-) -> Result<Option<(VoucherRow, i64)>, VoucherError> {
-    let row = sqlx::query(select_row!("WHERE voucher_id = ? FOR UPDATE"));
+) -> Result<Option<(VoucherRow, i64)>, RecordsError> {
+    let row = sqlx::query(named(select_row!("WHERE voucher_id = ? FOR UPDATE")));
     let Some(row) = row.bind(voucher.get()).fetch_optional(&mut *session).await? else { return Ok(None) };
-    let refusals = "SELECT CAST(refusals AS SIGNED) FROM tb_seckill_voucher WHERE voucher_id = ?";
-    let refusals = sqlx::query_scalar(refusals).bind(voucher.get()).fetch_one(session).await?;
+    let refusals = "SELECT CAST(refusals AS SIGNED) FROM {vouchers} WHERE voucher_id = ?";
+    let refusals = sqlx::query_scalar(named(refusals)).bind(voucher.get()).fetch_one(session).await?;
     Ok(Some((parse(&row)?, refusals)))
 }
 
@@ -170,38 +161,12 @@ pub async fn latest(
     db: impl Executor<'_, Database = MySql>,
     partition: &Partition,
     limit: u32,
-) -> Result<Vec<VoucherRow>, VoucherError> {
+) -> Result<Vec<VoucherRow>, RecordsError> {
     let sql = select_row!(
         "WHERE voucher_id BETWEEN 1 AND 9223372036854775807{own} ORDER BY voucher_id DESC LIMIT ?"
     );
     let rows = sqlx::query(of_partition(sql, partition));
     rows.bind(limit).fetch_all(db).await?.iter().map(parse).collect()
-}
-
-/// The vouchers of a partition that have orders, whether they have a row or not, the highest ids first, up to `limit`.
-///
-/// # Errors
-/// As [`find`].
-pub async fn ordered(
-    pool: &MySqlPool,
-    partition: &Partition,
-    limit: usize,
-) -> Result<Vec<VoucherId>, VoucherError> {
-    let (mut vouchers, mut below) = (Vec::new(), None);
-    while vouchers.len() < limit {
-        // Each is one look into the unique key. DISTINCT would go through all orders of a voucher.
-        let condition = below.map(|below: VoucherId| format!("WHERE voucher_id < {below}"));
-        let sql = format!(
-            "SELECT CAST(MAX(voucher_id) AS SIGNED) FROM tb_voucher_order {}",
-            condition.unwrap_or_default()
-        );
-        let next: Option<i64> =
-            sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false).fetch_one(pool).await?;
-        let Some(Ok(voucher)) = next.map(VoucherId::try_from) else { break };
-        vouchers.extend(Some(voucher).filter(|voucher| partition.owns(*voucher)));
-        below = Some(voucher);
-    }
-    Ok(vouchers)
 }
 
 /// Reads vouchers of a partition that have orders and may be sold now, sold out or not, the highest ids first, up to `limit`.
@@ -212,11 +177,11 @@ pub async fn on_sale_with_orders(
     pool: &MySqlPool,
     partition: &Partition,
     limit: u32,
-) -> Result<Vec<VoucherRow>, VoucherError> {
+) -> Result<Vec<VoucherRow>, RecordsError> {
     let sql = select_row!(
         "v WHERE voucher_id BETWEEN 1 AND 9223372036854775807{own} AND stock IS NOT NULL AND ",
         is_open!(),
-        " AND EXISTS (SELECT 1 FROM tb_voucher_order o WHERE o.voucher_id = v.voucher_id) ORDER BY voucher_id DESC LIMIT ?"
+        " AND EXISTS (SELECT 1 FROM {orders} o WHERE o.voucher_id = v.voucher_id) ORDER BY voucher_id DESC LIMIT ?"
     );
     let rows = sqlx::query(of_partition(sql, partition));
     rows.bind(limit).fetch_all(pool).await?.iter().map(parse).collect()
@@ -230,7 +195,7 @@ pub async fn open(
     pool: &MySqlPool,
     partition: &Partition,
     limit: u32,
-) -> Result<Vec<VoucherRow>, VoucherError> {
+) -> Result<Vec<VoucherRow>, RecordsError> {
     let sql = select_row!(
         "WHERE voucher_id BETWEEN 1 AND 9223372036854775807{own} AND ",
         is_open!(),
@@ -265,10 +230,10 @@ pub struct EndedVouchers {
 pub async fn not_ended(
     pool: &MySqlPool,
     partition: &Partition,
-) -> Result<(Vec<OpenVoucher>, EndedVouchers), VoucherError> {
+) -> Result<(Vec<OpenVoucher>, EndedVouchers), RecordsError> {
     let sql = "SELECT CAST(voucher_id AS SIGNED), CAST(initial_stock IS NOT NULL \
-         OR EXISTS (SELECT 1 FROM tb_voucher_order o WHERE o.voucher_id = v.voucher_id) AS SIGNED), \
-         CAST(COALESCE(end_time + 0 = 0 OR end_time > NOW(), 1) AS SIGNED), CAST(delisted_at IS NOT NULL AS SIGNED) FROM tb_seckill_voucher v \
+         OR EXISTS (SELECT 1 FROM {orders} o WHERE o.voucher_id = v.voucher_id) AS SIGNED), \
+         CAST(COALESCE(end_time + 0 = 0 OR end_time > NOW(), 1) AS SIGNED), CAST(delisted_at IS NOT NULL AS SIGNED) FROM {vouchers} v \
          WHERE voucher_id BETWEEN 1 AND 9223372036854775807{own} ORDER BY voucher_id";
     let rows = sqlx::query(of_partition(sql, partition));
     let (mut open, mut ended) = (Vec::new(), EndedVouchers::default());
@@ -289,39 +254,18 @@ pub async fn not_ended(
 ///
 /// # Errors
 /// As [`find`].
-pub async fn on_sale(pool: &MySqlPool, partition: &Partition) -> Result<Vec<VoucherId>, VoucherError> {
-    let sql = "SELECT CAST(voucher_id AS SIGNED) FROM tb_seckill_voucher WHERE delisted_at IS NULL \
+pub async fn on_sale(pool: &MySqlPool, partition: &Partition) -> Result<Vec<VoucherId>, RecordsError> {
+    let sql = "SELECT CAST(voucher_id AS SIGNED) FROM {vouchers} WHERE delisted_at IS NULL \
          AND COALESCE(end_time + 0 = 0 OR end_time > NOW(), 1){own}";
     let ids: Vec<i64> = sqlx::query_scalar(of_partition(sql, partition)).fetch_all(pool).await?;
     Ok(ids.into_iter().filter_map(|id| id.try_into().ok()).collect())
-}
-
-/// Of these orders, those that MySQL has neither as rows nor as refusals, in any voucher; in their order.
-///
-/// # Errors
-/// As [`find`].
-pub async fn unknown_orders(pool: &MySqlPool, orders: &[OrderId]) -> Result<Vec<OrderId>, VoucherError> {
-    let mut unknown = Vec::new();
-    for piece in orders.chunks(MOST_LISTED) {
-        let ids: Vec<String> = piece.iter().map(OrderId::to_string).collect();
-        let ids = ids.join(",");
-        let sql = format!(
-            "SELECT CAST(id AS SIGNED) FROM tb_voucher_order WHERE id IN ({ids}) UNION ALL \
-             SELECT order_id FROM tidegate_refusal WHERE order_id IN ({ids})"
-        );
-        let known: Vec<i64> =
-            sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false).fetch_all(pool).await?;
-        let known: std::collections::HashSet<i64> = known.into_iter().collect();
-        unknown.extend(piece.iter().copied().filter(|order| !known.contains(&order.get())));
-    }
-    Ok(unknown)
 }
 
 /// Where the units of a voucher are, if it has a row; as the view has it, at the cost of the rows of this voucher.
 ///
 /// # Errors
 /// As [`find`].
-pub async fn units(pool: &MySqlPool, voucher: VoucherId) -> Result<Option<VoucherUnits>, VoucherError> {
+pub async fn units(pool: &MySqlPool, voucher: VoucherId) -> Result<Option<VoucherUnits>, RecordsError> {
     let select = UNITS_VIEW.split_once("_units AS").map_or(UNITS_VIEW, |(_, select)| select);
     // Not every server looks into a view for one voucher only.
     let sql = select.replace("GROUP BY", "WHERE v.voucher_id = ? GROUP BY").replace(';', "");
@@ -329,34 +273,15 @@ pub async fn units(pool: &MySqlPool, voucher: VoucherId) -> Result<Option<Vouche
     Ok(row.map(|row| parse_units(&row)).transpose()?)
 }
 
-/// Number of orders of a voucher, cancelled ones included.
-///
-/// # Errors
-/// As [`find`].
-pub async fn count_orders(pool: &MySqlPool, voucher: VoucherId) -> Result<i64, VoucherError> {
-    let count = sqlx::query_scalar("SELECT COUNT(*) FROM tb_voucher_order WHERE voucher_id = ?");
-    Ok(count.bind(voucher.get()).fetch_one(pool).await?)
-}
-
-/// Number of live orders of a voucher.
-///
-/// # Errors
-/// As [`find`].
-pub async fn count_live_orders(pool: &MySqlPool, voucher: VoucherId) -> Result<i64, VoucherError> {
-    let sql = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE voucher_id = ? AND {LIVE}");
-    let count = sqlx::query_scalar(AssertSqlSafe(sql));
-    Ok(count.bind(voucher.get()).fetch_one(pool).await?)
-}
-
 /// Inserts the row of a voucher, unless there is one.
 ///
 /// # Errors
 /// As [`find`].
-pub async fn insert(pool: &MySqlPool, new: &NewVoucher) -> Result<Inserted, VoucherError> {
-    let inserted = sqlx::query(
-        "INSERT INTO tb_seckill_voucher (voucher_id, stock, initial_stock, begin_time, end_time, pay_within, keeps_journal) \
+pub async fn insert(pool: &MySqlPool, new: &NewVoucher) -> Result<Inserted, RecordsError> {
+    let inserted = sqlx::query(named(
+        "INSERT INTO {vouchers} (voucher_id, stock, initial_stock, begin_time, end_time, pay_within, keeps_journal) \
          VALUES (?, ?, ?, COALESCE(FROM_UNIXTIME(?), CURRENT_TIMESTAMP), FROM_UNIXTIME(?), ?, ?)",
-    )
+    ))
     .bind(new.voucher.get())
     .bind(new.stock)
     .bind(new.stock)
@@ -379,12 +304,12 @@ pub async fn insert(pool: &MySqlPool, new: &NewVoucher) -> Result<Inserted, Vouc
 ///
 /// # Errors
 /// As [`find`].
-pub async fn complete(pool: &MySqlPool, new: &NewVoucher) -> Result<bool, VoucherError> {
-    let completed = sqlx::query(
-        "UPDATE tb_seckill_voucher SET initial_stock = stock, \
+pub async fn complete(pool: &MySqlPool, new: &NewVoucher) -> Result<bool, RecordsError> {
+    let completed = sqlx::query(named(
+        "UPDATE {vouchers} SET initial_stock = stock, \
          begin_time = COALESCE(FROM_UNIXTIME(?), CURRENT_TIMESTAMP), end_time = FROM_UNIXTIME(?), pay_within = COALESCE(?, pay_within), \
          keeps_journal = ? WHERE voucher_id = ? AND stock = ? AND COALESCE(initial_stock, stock) = stock AND delisted_at IS NULL",
-    )
+    ))
     .bind(new.begin_ms.map(to_seconds))
     .bind(to_seconds(new.end_ms.unwrap_or(NO_END_MS)))
     .bind(new.pay_within_s)
@@ -401,9 +326,10 @@ pub async fn complete(pool: &MySqlPool, new: &NewVoucher) -> Result<bool, Vouche
 ///
 /// # Errors
 /// As [`find`].
-pub async fn keeps_journal(pool: &MySqlPool, voucher: VoucherId) -> Result<Option<bool>, VoucherError> {
-    let sql = "SELECT CAST(keeps_journal AS SIGNED) FROM tb_seckill_voucher WHERE voucher_id = ?";
-    let noted: Option<Option<i64>> = sqlx::query_scalar(sql).bind(voucher.get()).fetch_optional(pool).await?;
+pub async fn keeps_journal(pool: &MySqlPool, voucher: VoucherId) -> Result<Option<bool>, RecordsError> {
+    let sql = "SELECT CAST(keeps_journal AS SIGNED) FROM {vouchers} WHERE voucher_id = ?";
+    let noted: Option<Option<i64>> =
+        sqlx::query_scalar(named(sql)).bind(voucher.get()).fetch_optional(pool).await?;
     Ok(noted.flatten().map(|keeps| keeps != 0))
 }
 
@@ -414,12 +340,12 @@ pub async fn keeps_journal(pool: &MySqlPool, voucher: VoucherId) -> Result<Optio
 pub async fn without_journal_note(
     pool: &MySqlPool,
     vouchers: &[VoucherId],
-) -> Result<Vec<VoucherId>, VoucherError> {
+) -> Result<Vec<VoucherId>, RecordsError> {
     let mut found = Vec::new();
     for vouchers in vouchers.chunks(MOST_LISTED) {
         let sql = format!(
-            "SELECT CAST(voucher_id AS SIGNED) FROM tb_seckill_voucher \
-             WHERE voucher_id IN ({}) AND keeps_journal IS NULL",
+            "SELECT CAST(voucher_id AS SIGNED) FROM {} WHERE voucher_id IN ({}) AND keeps_journal IS NULL",
+            Tables::DEFAULT.vouchers,
             listed(vouchers)
         );
         let ids: Vec<i64> = sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false).fetch_all(pool).await?;
@@ -432,10 +358,11 @@ pub async fn without_journal_note(
 ///
 /// # Errors
 /// As [`find`].
-pub async fn note_complete_journals(pool: &MySqlPool, vouchers: &[VoucherId]) -> Result<(), VoucherError> {
+pub async fn note_complete_journals(pool: &MySqlPool, vouchers: &[VoucherId]) -> Result<(), RecordsError> {
     for vouchers in vouchers.chunks(MOST_LISTED) {
         let note = format!(
-            "UPDATE tb_seckill_voucher SET keeps_journal = 1 WHERE voucher_id IN ({}) AND keeps_journal IS NULL",
+            "UPDATE {} SET keeps_journal = 1 WHERE voucher_id IN ({}) AND keeps_journal IS NULL",
+            Tables::DEFAULT.vouchers,
             listed(vouchers)
         );
         sqlx::query(AssertSqlSafe(note)).persistent(false).execute(pool).await?;
@@ -443,24 +370,51 @@ pub async fn note_complete_journals(pool: &MySqlPool, vouchers: &[VoucherId]) ->
     Ok(())
 }
 
-/// Their ids, as SQL lists them.
-fn listed(vouchers: &[VoucherId]) -> String {
-    vouchers.iter().map(VoucherId::to_string).collect::<Vec<_>>().join(",")
-}
-
 /// All vouchers of a partition that are delisted.
 ///
 /// # Errors
 /// As [`find`].
-pub async fn delisted(pool: &MySqlPool, partition: &Partition) -> Result<Vec<VoucherId>, VoucherError> {
-    let ids = "SELECT CAST(voucher_id AS SIGNED) FROM tb_seckill_voucher WHERE delisted_at IS NOT NULL{own}";
+pub async fn delisted(pool: &MySqlPool, partition: &Partition) -> Result<Vec<VoucherId>, RecordsError> {
+    let ids = "SELECT CAST(voucher_id AS SIGNED) FROM {vouchers} WHERE delisted_at IS NOT NULL{own}";
     let ids: Vec<i64> = sqlx::query_scalar(of_partition(ids, partition)).fetch_all(pool).await?;
     Ok(ids.into_iter().filter_map(|id| id.try_into().ok()).collect())
 }
 
-fn parse(row: &MySqlRow) -> Result<VoucherRow, VoucherError> {
+/// Since when a voucher has limits, as its row says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitsSince {
+    /// By the clock of Redis, in Unix milliseconds; None: it has none.
+    pub since_ms: Option<i64>,
+}
+
+/// Since when a voucher has limits, as its row says. None: it has no row.
+///
+/// # Errors
+/// As [`find`].
+pub async fn limits_since(pool: &MySqlPool, voucher: VoucherId) -> Result<Option<LimitsSince>, RecordsError> {
+    let sql = "SELECT limits_since FROM {vouchers} WHERE voucher_id = ?";
+    let row: Option<Option<i64>> =
+        sqlx::query_scalar(named(sql)).bind(voucher.get()).fetch_optional(pool).await?;
+    Ok(row.map(|since_ms| LimitsSince { since_ms }))
+}
+
+/// Writes since when a voucher has limits into its row, if it has one.
+///
+/// # Errors
+/// As [`find`].
+pub async fn set_limits_since(
+    pool: &MySqlPool,
+    voucher: VoucherId,
+    since_ms: Option<i64>,
+) -> Result<(), RecordsError> {
+    let sql = "UPDATE {vouchers} SET limits_since = ? WHERE voucher_id = ? AND NOT (limits_since <=> ?)";
+    sqlx::query(named(sql)).bind(since_ms).bind(voucher.get()).bind(since_ms).execute(pool).await?;
+    Ok(())
+}
+
+fn parse(row: &MySqlRow) -> Result<VoucherRow, RecordsError> {
     let id: i64 = row.try_get("voucher")?;
-    let bad_id = |error| VoucherError::Sql(sqlx::Error::Decode(Box::new(error)));
+    let bad_id = |error| RecordsError::Sql(sqlx::Error::Decode(Box::new(error)));
     // A zero date, which old servers allow, is 0 here.
     let begin_ms: Option<i64> = row.try_get("begin_ms")?;
     let end_ms: Option<i64> = row.try_get("end_ms")?;

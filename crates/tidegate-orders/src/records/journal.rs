@@ -55,7 +55,7 @@ impl<'a> JournalField<'a> {
 
 /// A note of the journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct JournalEntry {
+pub struct JournalNote {
     /// `admit` or `release`; empty where the note does not say.
     pub action: String,
     /// Units that moved: below 0 of an admission.
@@ -72,7 +72,7 @@ pub struct JournalEntry {
     pub admitted: Option<Admitted>,
     /// Of an admission under limits: the slot that it has, and what it used.
     pub limited: Option<UnderLimits>,
-    /// Of an admission that was restored: the repair that did it, `repair:<id>`. Of a release, [`JournalEntry::by`] says it.
+    /// Of an admission that was restored: the repair that did it, `repair:<id>`. Of a release, [`JournalNote::by`] says it.
     pub mended: Option<String>,
 }
 
@@ -123,7 +123,7 @@ struct Note {
     uses: Value,
 }
 
-impl JournalEntry {
+impl JournalNote {
     /// Reads a note. None: it is no JSON object.
     #[must_use]
     pub fn parse(note: &[u8]) -> Option<Self> {
@@ -205,12 +205,12 @@ mod tests {
     #[test]
     fn notes_of_the_scripts_are_read() {
         let admit = br#"{"action":"admit","from":5,"to":3,"change":-2,"by":"77","timestamp":1718000000000}"#;
-        let entry = JournalEntry::parse(admit).unwrap();
+        let entry = JournalNote::parse(admit).unwrap();
         assert!(entry.is_admission() && !entry.is_release() && entry.is_by(77.try_into().unwrap()));
         assert_eq!((entry.change, entry.at_ms), (Some(-2), Some(1_718_000_000_000)));
         let release =
             br#"{"action":"release","from":null,"to":null,"change":0,"by":"worker:x","timestamp":1}"#;
-        let entry = JournalEntry::parse(release).unwrap();
+        let entry = JournalNote::parse(release).unwrap();
         assert!(entry.is_release() && !entry.is_admission());
         assert_eq!(entry.by.as_deref(), Some("worker:x"));
     }
@@ -220,7 +220,7 @@ mod tests {
         let release =
             br#"{"action":"release","from":3,"to":5,"change":2,"by":"worker:out_of_stock","timestamp":9,
             "admitted":{"user":"77","change":-2,"timestamp":7,"from":5}}"#;
-        let entry = JournalEntry::parse(release).unwrap();
+        let entry = JournalNote::parse(release).unwrap();
         let admitted =
             Admitted { user: Some(77.try_into().unwrap()), change: -2, at_ms: Some(7), from: Some(5) };
         assert_eq!((entry.admitted, entry.total_change()), (Some(admitted), 0));
@@ -237,9 +237,9 @@ mod tests {
 
     #[test]
     fn a_note_that_somebody_else_wrote_is_read_as_far_as_it_can_be() {
-        let entry = JournalEntry::parse(br#"{"action":"admit","by":77,"timestamp":"now"}"#).unwrap();
+        let entry = JournalNote::parse(br#"{"action":"admit","by":77,"timestamp":"now"}"#).unwrap();
         assert!(entry.is_admission() && entry.by.is_none() && entry.at_ms.is_none());
-        assert_eq!(JournalEntry::parse(b"{}"), Some(JournalEntry::default()));
-        assert_eq!(JournalEntry::parse(b"{"), None);
+        assert_eq!(JournalNote::parse(b"{}"), Some(JournalNote::default()));
+        assert_eq!(JournalNote::parse(b"{"), None);
     }
 }

@@ -5,15 +5,16 @@ use futures_util::{
     StreamExt,
     stream::{BoxStream, TryStreamExt},
 };
-use sqlx::{AssertSqlSafe, Connection, MySqlConnection, MySqlPool, Row, mysql::MySqlRow, raw_sql};
+use sqlx::{AssertSqlSafe, Connection, MySqlConnection, MySqlPool, Row, raw_sql};
 use tidegate_stream::EntryId;
 use tokio::time::{Duration, Instant};
 
-use super::{VoucherError, VoucherRow, find_for_update};
+use super::{RecordsError, Tables, VoucherRow, find_for_update};
 use crate::{
-    journal::UnderLimits,
     mysql_error::is_lock_wait_timeout,
     order::{OrderId, Quantity, Slot, UserId, Uses, VoucherId},
+    records::journal::UnderLimits,
+    records::{OrderRow, RefusalRow, orders, refusals},
     row_state::RowState,
 };
 
@@ -46,7 +47,7 @@ pub enum FreezeError {
     },
     /// MySQL did not answer, or refused.
     #[error(transparent)]
-    MySql(#[from] VoucherError),
+    MySql(#[from] RecordsError),
 }
 
 impl From<sqlx::Error> for FreezeError {
@@ -87,7 +88,7 @@ impl FrozenVoucher {
             raw_sql("START TRANSACTION").execute(&mut session).await?;
             match find_for_update(&mut session, voucher).await {
                 Ok(found) => return Ok(found.map(|(row, refusals)| Self { session, row, refusals })),
-                Err(VoucherError::Sql(error)) if is_lock_wait_timeout(&error) => {
+                Err(RecordsError::Sql(error)) if is_lock_wait_timeout(&error) => {
                     if began.elapsed() > PATIENCE {
                         return Err(FreezeError::Held(voucher));
                     }
@@ -99,22 +100,16 @@ impl FrozenVoucher {
 
     /// Its rows. Those with ids that no order of ours can have are left out.
     pub fn orders(&mut self) -> BoxStream<'_, sqlx::Result<KnownOrder>> {
+        let Tables { orders, limit_uses, .. } = Tables::DEFAULT;
         let sql = format!(
-            "SELECT CAST(o.id AS SIGNED), CAST(o.user_id AS SIGNED), CAST(o.quantity AS SIGNED), o.entry_id, \
-             CAST(UNIX_TIMESTAMP(o.create_time) * 1000 AS SIGNED), CAST(o.slot AS SIGNED), CAST(o.status AS SIGNED), \
-             u.uses FROM tb_voucher_order o LEFT JOIN tidegate_limit_use u ON u.order_id = o.id WHERE o.voucher_id = {}",
+            "SELECT {}, u.uses FROM {orders} o LEFT JOIN {limit_uses} u ON u.order_id = o.id WHERE o.voucher_id = {}",
+            orders::COLUMNS,
             self.row.voucher
         );
         let rows = sqlx::query(AssertSqlSafe(sql)).persistent(false).fetch(&mut self.session);
         rows.try_filter_map(|row| async move {
-            let (slot, status): (Option<i64>, _) = (row.try_get(5)?, row.try_get(6)?);
-            let known = read(&row, RowState::of(slot, status), slot.is_some())?;
-            let uses: Option<Vec<u8>> = row.try_get(7)?;
-            let limited = uses.and_then(|uses| {
-                let slot = slot.map_or(Ok(Slot::FIRST), Slot::try_from).ok()?;
-                Some(UnderLimits { slot, uses: Uses::parse(&uses)? })
-            });
-            Ok(known.map(|known| KnownOrder { limited, ..known }))
+            let uses: Option<Vec<u8>> = row.try_get(orders::WIDTH)?;
+            Ok(OrderRow::parse(&row)?.and_then(|row| KnownOrder::written(&row, uses.as_deref())))
         })
         .boxed()
     }
@@ -124,13 +119,13 @@ impl FrozenVoucher {
         if self.refusals == 0 {
             return futures_util::stream::empty().boxed();
         }
-        let sql = format!(
-            "SELECT CAST(order_id AS SIGNED), CAST(user_id AS SIGNED), CAST(quantity AS SIGNED), entry_id, \
-             CAST(UNIX_TIMESTAMP(at) * 1000 AS SIGNED) FROM tidegate_refusal WHERE voucher_id = {}",
-            self.row.voucher
-        );
+        let (columns, table) = (refusals::COLUMNS, Tables::DEFAULT.refusals);
+        let sql = format!("SELECT {columns} FROM {table} WHERE voucher_id = {}", self.row.voucher);
         let rows = sqlx::query(AssertSqlSafe(sql)).persistent(false).fetch(&mut self.session);
-        rows.try_filter_map(|row| async move { read(&row, RowState::Cancelled, false) }).boxed()
+        rows.try_filter_map(|row| async move {
+            Ok(RefusalRow::parse(&row)?.and_then(|refusal| KnownOrder::refused(&refusal)))
+        })
+        .boxed()
     }
 
     /// Shows the server that this session lives, and makes sure that it has the lock still.
@@ -155,17 +150,40 @@ impl FrozenVoucher {
     }
 }
 
-/// None where the numbers are none of ours.
-fn read(row: &MySqlRow, state: RowState, has_slot: bool) -> sqlx::Result<Option<KnownOrder>> {
-    let (order, user): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
-    let quantity: i64 = row.try_get(2)?;
-    let entry: Option<String> = row.try_get(3)?;
-    let written_ms: Option<i64> = row.try_get(4)?;
-    let (Ok(order), Ok(user), Ok(quantity)) = (order.try_into(), user.try_into(), quantity.try_into()) else {
-        return Ok(None);
-    };
-    let entry_ms =
-        entry.and_then(|entry| entry.parse::<EntryId>().ok()).and_then(|id| i64::try_from(id.ms).ok());
-    let at_ms = entry_ms.or(written_ms).unwrap_or_default();
-    Ok(Some(KnownOrder { order, user, quantity, state, has_slot, limited: None, at_ms }))
+impl KnownOrder {
+    /// None where the numbers are none of ours.
+    fn written(row: &OrderRow, uses: Option<&[u8]>) -> Option<Self> {
+        let limited = uses.and_then(|uses| {
+            let slot = row.slot.map_or(Ok(Slot::FIRST), Slot::try_from).ok()?;
+            Some(UnderLimits { slot, uses: Uses::parse(uses)? })
+        });
+        Some(Self {
+            order: row.order,
+            user: row.user.try_into().ok()?,
+            quantity: row.quantity.try_into().ok()?,
+            state: row.state(),
+            has_slot: row.slot.is_some(),
+            limited,
+            at_ms: came_ms(row.entry, row.created_ms),
+        })
+    }
+
+    /// None where the numbers are none of ours.
+    fn refused(refusal: &RefusalRow) -> Option<Self> {
+        Some(Self {
+            order: refusal.order,
+            user: refusal.user.try_into().ok()?,
+            quantity: refusal.quantity.try_into().ok()?,
+            state: RowState::Cancelled,
+            has_slot: false,
+            limited: None,
+            at_ms: came_ms(refusal.entry, refusal.at_ms),
+        })
+    }
+}
+
+/// When an order was admitted, or else written.
+fn came_ms(entry: Option<EntryId>, written_ms: Option<i64>) -> i64 {
+    let admitted_ms = entry.and_then(|entry| i64::try_from(entry.ms).ok());
+    admitted_ms.or(written_ms).unwrap_or_default()
 }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::journal::{Admitted, COMPLETE, PURGED, Purged};
+use crate::records::journal::{Admitted, COMPLETE, PURGED, Purged};
 
 #[derive(Clone, Debug)]
 enum Move {
@@ -29,14 +29,14 @@ struct Held {
     now_ms: i64,
     /// Ids that were given out.
     ids: usize,
-    notes: BTreeMap<String, JournalEntry>,
+    notes: BTreeMap<String, JournalNote>,
     purged: Option<Purged>,
 }
 
-fn note(action: &str, (from, change, at_ms): (i64, i64, i64)) -> JournalEntry {
+fn note(action: &str, (from, change, at_ms): (i64, i64, i64)) -> JournalNote {
     let note =
         json!({"action": action, "from": from, "to": from + change, "change": change, "timestamp": at_ms});
-    JournalEntry::parse(note.to_string().as_bytes()).unwrap()
+    JournalNote::parse(note.to_string().as_bytes()).unwrap()
 }
 
 impl Held {
@@ -62,7 +62,7 @@ impl Held {
                 let Some((order, was)) = admitted.get(which % admitted.len().max(1)) else { return held };
                 let (order, change) = ((*order).clone(), was.change.unwrap_or(0));
                 let admitted = Admitted { user: None, change, at_ms: was.at_ms, from: was.from };
-                let released = JournalEntry { admitted: Some(admitted), ..note("release", moved(-change)) };
+                let released = JournalNote { admitted: Some(admitted), ..note("release", moved(-change)) };
                 held.notes.insert(order, released);
                 held.stock -= change;
             }
@@ -72,7 +72,7 @@ impl Held {
             }
             Move::Hand(units) => held.stock += units,
             Move::Fold(which) => {
-                let is_old = |note: &JournalEntry| note.at_ms.is_some_and(|at_ms| at_ms < held.now_ms);
+                let is_old = |note: &JournalNote| note.at_ms.is_some_and(|at_ms| at_ms < held.now_ms);
                 let old: Vec<_> = held
                     .notes
                     .iter()
@@ -150,7 +150,7 @@ proptest! {
         let all = played(&moves);
         let at = &all[cut.index(all.len())];
         let sum = look(&all, cut.index(all.len()), &read_at);
-        let is_within = |note: &JournalEntry| note.action == "add" && note.at_ms == Some(at.now_ms);
+        let is_within = |note: &JournalNote| note.action == "add" && note.at_ms == Some(at.now_ms);
         let is_near = all[all.len() - 1].notes.values().any(is_within);
         let is_near = is_near || is_closed(at, &all);
         prop_assert!(sum == Sum::Holds || is_near && sum == Sum::Unsure, "{sum:?}");
@@ -230,7 +230,7 @@ fn is_closed(at: &Held, all: &[Held]) -> bool {
     first == within.next_back().or(first)
 }
 
-fn sum_of(moment: Moment, notes: &[(&str, JournalEntry)], end_ms: i64) -> Sum {
+fn sum_of(moment: Moment, notes: &[(&str, JournalNote)], end_ms: i64) -> Sum {
     let mut sum = JournalSum::new(moment);
     for (name, note) in notes {
         sum.add(JournalField::parse(name), note);
@@ -280,7 +280,7 @@ fn a_release_that_brought_nothing_back_lowers_what_the_sale_has_and_one_of_an_ol
     let mut held = Held { now_ms: 2, ..Held::loaded() };
     // Two units were admitted, and MySQL did not have them.
     let admitted = Admitted { user: None, change: -2, at_ms: Some(2), from: Some(50) };
-    let refused = JournalEntry { admitted: Some(admitted), ..note("release", (48, 0, 3)) };
+    let refused = JournalNote { admitted: Some(admitted), ..note("release", (48, 0, 3)) };
     held.notes.insert("1".to_owned(), refused);
     held.stock = 48;
     // An older script released an order of three, and kept nothing of it.

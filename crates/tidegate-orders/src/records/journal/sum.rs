@@ -15,7 +15,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{JournalEntry, JournalField, Moment, PURGED};
+use super::{JournalField, JournalNote, Moment, PURGED};
 use crate::order::OrderId;
 
 /// Movements of one millisecond that are kept, at most: far more than Redis makes in one.
@@ -97,7 +97,7 @@ impl JournalSum {
     }
 
     /// Counts a field of the journal, each once. A note that cannot be read is the default one.
-    pub fn add(&mut self, field: JournalField<'_>, note: &JournalEntry) {
+    pub fn add(&mut self, field: JournalField<'_>, note: &JournalNote) {
         if field == JournalField::parse(PURGED) {
             return self.add_purged();
         }

@@ -1,0 +1,126 @@
+//! The facts of orders in MySQL: rows of orders, refusals, events and vouchers. Each table has one parser here. Outside the ledger,
+//! which writes them, and the schema, only this folder has queries on these tables.
+
+pub mod by_hand;
+mod dead_letter;
+mod events;
+pub mod journal;
+mod limit_uses;
+mod order_counts;
+mod orders;
+mod owners;
+mod refusals;
+mod sequences;
+mod stocks;
+mod tables;
+mod unpaid;
+pub mod vouchers;
+
+use serde::Serializer;
+use sqlx::{AssertSqlSafe, MySqlPool, Row, mysql::MySqlRow};
+
+pub use self::{
+    dead_letter::{BuriedEvent, DeadLetterRecord, EntryContent},
+    events::{EventRow, EventSum},
+    limit_uses::LiveOrder,
+    order_counts::OrderCount,
+    orders::{OrderDetails, OrderRow},
+    refusals::RefusalRow,
+    sequences::DaySequences,
+    stocks::{Snapshot, StockRow, StockSum},
+    tables::Tables,
+    unpaid::{UnpaidKey, UnpaidLive, UnpaidSum},
+};
+use crate::{lists::MOST_LISTED, mysql_error::is_not_migrated, order::VoucherId, partition::Partition};
+
+/// Rows that one page of a scan holds.
+pub const PAGE: usize = 1_000;
+
+/// Why the facts of orders could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordsError {
+    /// A table or one of our columns is missing.
+    #[error("the tables are not ready ({0}); run `tidegate migrate`")]
+    NotMigrated(String),
+    /// Anything else that MySQL or the connection answers.
+    #[error(transparent)]
+    Sql(sqlx::Error),
+}
+
+impl From<sqlx::Error> for RecordsError {
+    fn from(error: sqlx::Error) -> Self {
+        if is_not_migrated(&error) { Self::NotMigrated(error.to_string()) } else { Self::Sql(error) }
+    }
+}
+
+/// The result of a query in this folder.
+pub type Result<T> = std::result::Result<T, RecordsError>;
+
+/// The facts of the orders of one partition. A scan answers with the rows of this partition only. A look-up by order ids answers with
+/// rows of any partition, so that an order in the wrong place is found.
+#[derive(Clone, Copy, Debug)]
+pub struct Records<'a> {
+    mysql: &'a MySqlPool,
+    partition: &'a Partition,
+    tables: &'a Tables,
+}
+
+impl<'a> Records<'a> {
+    /// The facts that this MySQL holds.
+    #[must_use]
+    pub fn new(mysql: &'a MySqlPool, partition: &'a Partition) -> Self {
+        Self { mysql, partition, tables: &Tables::DEFAULT }
+    }
+
+    /// The database.
+    #[must_use]
+    pub fn mysql(&self) -> &'a MySqlPool {
+        self.mysql
+    }
+
+    async fn rows(&self, sql: String) -> Result<Vec<MySqlRow>> {
+        Ok(sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(self.mysql).await?)
+    }
+
+    /// The rows of all these ids, by lists that are short enough. No ids, no query.
+    async fn rows_of<I: ToString>(&self, ids: &[I], sql: impl Fn(&str) -> String) -> Result<Vec<MySqlRow>> {
+        let mut rows = Vec::new();
+        for ids in ids.chunks(MOST_LISTED) {
+            rows.append(&mut self.rows(sql(&listed(ids))).await?);
+        }
+        Ok(rows)
+    }
+
+    async fn execute(&self, sql: String) -> Result<()> {
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(self.mysql).await?;
+        Ok(())
+    }
+
+    /// SQL behind other conditions: the rows of one voucher, or of all vouchers of the partition.
+    fn of_voucher(&self, voucher: Option<VoucherId>) -> String {
+        match voucher {
+            Some(voucher) => format!(" AND voucher_id = {voucher}"),
+            None => self.partition.condition("voucher_id"),
+        }
+    }
+}
+
+/// Ids as SQL lists them.
+fn listed<I: ToString>(ids: &[I]) -> String {
+    ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// All rows that can be ours: a parser answers with None for ids that no order of ours can have.
+fn parsed<T>(rows: &[MySqlRow], parse: impl Fn(&MySqlRow) -> sqlx::Result<Option<T>>) -> Result<Vec<T>> {
+    Ok(rows.iter().filter_map(|row| parse(row).transpose()).collect::<sqlx::Result<_>>()?)
+}
+
+/// The voucher in a column; None: a number that no voucher of ours can have.
+fn voucher_at(row: &MySqlRow, at: usize) -> sqlx::Result<Option<VoucherId>> {
+    Ok(row.try_get::<i64, _>(at)?.try_into().ok())
+}
+
+/// JSON numbers lose digits above 2^53.
+fn as_text<S: Serializer>(id: &i64, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    serializer.collect_str(id)
+}

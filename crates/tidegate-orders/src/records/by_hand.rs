@@ -1,0 +1,31 @@
+//! Statements that messages tell an operator to type.
+
+use super::Tables;
+use crate::{order::VoucherId, row_state::LIVE};
+
+/// The statement that writes down with how many units the sale of a voucher began.
+#[must_use]
+pub fn set_initial_stock(voucher: VoucherId) -> String {
+    let Tables { vouchers, orders, .. } = Tables::DEFAULT;
+    format!(
+        "UPDATE {vouchers} SET initial_stock = stock + (SELECT COALESCE(SUM(quantity), 0) FROM {orders} \
+         WHERE voucher_id = {voucher} AND {LIVE}) WHERE voucher_id = {voucher}"
+    )
+}
+
+/// The statement that writes down whether the programs that sell a voucher keep a journal in Redis.
+#[must_use]
+pub fn set_keeps_journal(voucher: VoucherId, keeps: bool) -> String {
+    let (vouchers, keeps) = (Tables::DEFAULT.vouchers, u8::from(keeps));
+    format!("UPDATE {vouchers} SET keeps_journal = {keeps} WHERE voucher_id = {voucher}")
+}
+
+/// The statement that gives a voucher a row, with all of these units left.
+#[must_use]
+pub fn insert_voucher(voucher: VoucherId, stock: i64) -> String {
+    format!(
+        "INSERT INTO {} (voucher_id, stock, initial_stock, begin_time, end_time) VALUES ({voucher}, \
+         {stock}, {stock}, NOW(), '2037-12-31 23:59:59')",
+        Tables::DEFAULT.vouchers
+    )
+}

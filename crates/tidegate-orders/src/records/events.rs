@@ -1,0 +1,189 @@
+//! Events of orders: `tidegate_event`.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+use sqlx::{Row, mysql::MySqlRow};
+
+use super::{Records, Result, as_text, parsed};
+use crate::{
+    event::{EventKind, EventOutcome, EventText, PastEvent, Step},
+    order::OrderId,
+};
+
+/// The columns of [`EventRow`].
+const COLUMNS: &str = "order_id, CAST(step AS SIGNED), CAST(event AS CHAR), CAST(outcome AS CHAR), user_id, \
+    voucher_id, CAST(ref AS CHAR), CAST(payment AS CHAR), CAST(reason AS CHAR), CAST(from_status AS SIGNED), \
+    CAST(to_status AS SIGNED), CAST(released AS SIGNED), CAST(entry_id AS CHAR), \
+    CAST(UNIX_TIMESTAMP(at) * 1000 AS SIGNED)";
+/// The columns of [`EventSum`], of the events of one order.
+const SUMS: &str = "order_id, CAST(SUM(released > 0) AS SIGNED), CAST(SUM(released) AS SIGNED), \
+    CAST(MAX(IF(to_status IS NULL, 0, step * 16 + to_status)) AS SIGNED), \
+    CAST(MAX(IF(to_status IS NULL, 0, CAST(SUBSTRING_INDEX(entry_id, '-', 1) AS UNSIGNED))) AS SIGNED)";
+
+/// A row of an event.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct EventRow {
+    /// The order.
+    pub order: OrderId,
+    /// Which of its events, from 1.
+    pub step: i64,
+    /// What happened, in a word.
+    pub event: String,
+    /// `applied`, `unchanged`, `refund_due`, or why it was rejected.
+    pub outcome: String,
+    /// The user, as the event says.
+    #[serde(serialize_with = "as_text")]
+    pub user: i64,
+    /// The voucher, as the event says.
+    #[serde(serialize_with = "as_text")]
+    pub voucher: i64,
+    /// The external id of the payment or refund.
+    #[serde(rename = "ref")]
+    pub reference: Option<String>,
+    /// Of a refund: the `ref` of the payment that is given back, as the event says or as it was the only one.
+    pub payment: Option<String>,
+    /// Why, in a word of the sender.
+    pub reason: Option<String>,
+    /// The status before; None: the order did not move, or had no row.
+    pub from: Option<i64>,
+    /// The status after; None: the order did not move.
+    pub to: Option<i64>,
+    /// Units that it released.
+    pub released: i64,
+    /// The entry that brought it.
+    pub entry: String,
+    /// When it was recorded, in Unix milliseconds.
+    pub at_ms: Option<i64>,
+}
+
+/// What the events of an order add up to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventSum {
+    /// How many of them released units.
+    pub releases: i64,
+    /// Units that they released.
+    pub released: i64,
+    /// The status that the last move led to; None: no event has moved the order.
+    pub status: Option<i64>,
+    /// When the last entry that moved the order came into the stream, in Unix milliseconds. Those that changed nothing do not count:
+    /// they may be sent again at any time.
+    pub last_ms: i64,
+}
+
+impl EventRow {
+    /// The row as the rules of events read it.
+    #[must_use]
+    pub fn past_event(&self) -> PastEvent {
+        let text = |text: &Option<String>| -> Option<EventText> { text.as_ref()?.parse().ok() };
+        PastEvent {
+            number: u32::try_from(self.step).unwrap_or_default(),
+            kind: EventKind::from_word(self.event.as_bytes()),
+            reference: text(&self.reference),
+            payment: text(&self.payment),
+            reason: text(&self.reason),
+            outcome: EventOutcome::from_word(&self.outcome),
+            step: self.to.map(|to| Step { from: self.from, to }),
+            released: self.released,
+            entry: self.entry.parse().unwrap_or_default(),
+        }
+    }
+
+    /// None for an id that no order of ours can have.
+    fn parse(row: &MySqlRow) -> sqlx::Result<Option<Self>> {
+        let Ok(order) = OrderId::try_from(row.try_get::<i64, _>(0)?) else { return Ok(None) };
+        Ok(Some(Self {
+            order,
+            step: row.try_get(1)?,
+            event: row.try_get(2)?,
+            outcome: row.try_get(3)?,
+            user: row.try_get(4)?,
+            voucher: row.try_get(5)?,
+            reference: row.try_get(6)?,
+            payment: row.try_get(7)?,
+            reason: row.try_get(8)?,
+            from: row.try_get(9)?,
+            to: row.try_get(10)?,
+            released: row.try_get(11)?,
+            entry: row.try_get(12)?,
+            at_ms: row.try_get(13)?,
+        }))
+    }
+}
+
+/// The order and the sum of its events.
+fn sum(row: &MySqlRow) -> sqlx::Result<Option<(OrderId, EventSum)>> {
+    let Ok(order) = OrderId::try_from(row.try_get::<i64, _>(0)?) else { return Ok(None) };
+    let last: i64 = row.try_get(3)?;
+    let status = Some(last % 16).filter(|_| last > 0);
+    let (releases, released, last_ms) = (row.try_get(1)?, row.try_get(2)?, row.try_get(4)?);
+    Ok(Some((order, EventSum { releases, released, status, last_ms })))
+}
+
+impl Records<'_> {
+    /// The events of these orders, those of each in the order in which they were recorded.
+    ///
+    /// # Errors
+    /// When MySQL does not answer or the tables are not ready.
+    pub async fn events(&self, orders: &[OrderId]) -> Result<Vec<EventRow>> {
+        let table = self.tables.events;
+        // By the primary key: the server sorts nothing.
+        let sql = |ids: &str| {
+            format!("SELECT {COLUMNS} FROM {table} WHERE order_id IN ({ids}) ORDER BY order_id, step")
+        };
+        parsed(&self.rows_of(orders, sql).await?, EventRow::parse)
+    }
+
+    /// What the events of these orders add up to.
+    ///
+    /// # Errors
+    /// As [`Records::events`].
+    pub async fn event_sums<I: ToString>(&self, orders: &[I]) -> Result<HashMap<OrderId, EventSum>> {
+        let table = self.tables.events;
+        let sql =
+            |ids: &str| format!("SELECT {SUMS} FROM {table} WHERE order_id IN ({ids}) GROUP BY order_id");
+        Ok(parsed(&self.rows_of(orders, sql).await?, sum)?.into_iter().collect())
+    }
+
+    /// What the events add up to, of the orders after the first id up to the last one.
+    ///
+    /// # Errors
+    /// As [`Records::events`].
+    pub async fn event_sums_between(&self, (after, last): (i64, i64)) -> Result<HashMap<OrderId, EventSum>> {
+        let range = format!("order_id > {after} AND order_id <= {last}");
+        let sql = format!("SELECT {SUMS} FROM {} WHERE {range} GROUP BY order_id", self.tables.events);
+        Ok(parsed(&self.rows(sql).await?, sum)?.into_iter().collect())
+    }
+
+    /// Up to `limit` orders of the partition that have events, in the order of their ids, after this one.
+    ///
+    /// # Errors
+    /// As [`Records::events`].
+    pub async fn orders_with_events(&self, after: i64, limit: usize) -> Result<Vec<i64>> {
+        // An event may name another voucher than its order's: the order says to which partition it belongs.
+        let own = self.partition.condition("COALESCE(o.voucher_id, e.voucher_id)");
+        let sql = format!(
+            "SELECT DISTINCT e.order_id FROM {} e LEFT JOIN {} o ON o.id = e.order_id \
+             WHERE e.order_id > {after}{own} ORDER BY e.order_id LIMIT {limit}",
+            self.tables.events, self.tables.orders
+        );
+        let rows = self.rows(sql).await?;
+        Ok(rows.iter().map(|row| row.try_get(0)).collect::<sqlx::Result<_>>()?)
+    }
+
+    /// Deletes these steps of these orders.
+    ///
+    /// # Errors
+    /// As [`Records::events`].
+    pub async fn delete_events(&self, steps: &[(OrderId, Vec<u32>)]) -> Result<()> {
+        if steps.is_empty() {
+            return Ok(());
+        }
+        let of_order = |(order, steps): &(OrderId, Vec<u32>)| {
+            format!("order_id = {order} AND step IN ({})", super::listed(steps))
+        };
+        // Each a range of the primary key: not every server reads a list of pairs so.
+        let ranges: Vec<String> = steps.iter().map(of_order).collect();
+        self.execute(format!("DELETE FROM {} WHERE {}", self.tables.events, ranges.join(" OR "))).await
+    }
+}

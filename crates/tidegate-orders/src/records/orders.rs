@@ -1,0 +1,326 @@
+//! Rows of orders: `tb_voucher_order`.
+
+use std::collections::{HashMap, HashSet};
+
+use serde::Serialize;
+use sqlx::{Row, mysql::MySqlRow};
+use tidegate_stream::EntryId;
+
+use super::{PAGE, Records, RecordsError, Result, as_text, listed, parsed, voucher_at};
+use crate::{
+    lists::MOST_LISTED,
+    order::{OrderId, UserId, VoucherId},
+    row_state::{RowState, RowStatus, status},
+};
+
+/// The columns of [`OrderRow`], of a table that is called `o`. Ids may be signed or not: those beyond 2^63-1 are none of ours, and become
+/// negative. Entry ids are of any character set.
+pub(super) const COLUMNS: &str = "CAST(o.id AS SIGNED), CAST(o.user_id AS SIGNED), CAST(o.voucher_id AS SIGNED), \
+    CAST(o.quantity AS SIGNED), CAST(o.slot AS SIGNED), CAST(COALESCE(o.status, 1) AS SIGNED), \
+    CAST(o.entry_id AS CHAR), CAST(UNIX_TIMESTAMP(o.create_time) * 1000 AS SIGNED)";
+/// How many columns these are.
+pub(super) const WIDTH: usize = 8;
+/// The column of these that not every table has that was taken over.
+const CREATED: &str = "UNIX_TIMESTAMP(o.create_time) * 1000";
+/// The tutorial's other times, which not every table has either.
+const TIMES: [&str; 4] = ["pay_time", "use_time", "refund_time", "update_time"];
+
+/// A row of an order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct OrderRow {
+    /// The order.
+    pub order: OrderId,
+    /// The user; a number of the tutorial's may be none that we know as an id.
+    #[serde(serialize_with = "as_text")]
+    pub user: i64,
+    /// The voucher, as the user.
+    #[serde(serialize_with = "as_text")]
+    pub voucher: i64,
+    /// Units.
+    pub quantity: i64,
+    /// The slot of the user; None: the order has given it up.
+    pub slot: Option<i64>,
+    /// As the tutorial counts: 1 unpaid (also for NULL), 2 paid, 3 used, 4 cancelled, 5 refunding, 6 refunded.
+    pub status: i64,
+    /// The entry that brought the order; None: another program wrote the row.
+    pub entry: Option<EntryId>,
+    /// When the row was written, in Unix milliseconds by MySQL's clock, to the second; None: the row does not say.
+    pub created_ms: Option<i64>,
+}
+
+/// A row of an order with the other times of the tutorial, in Unix milliseconds, to the second.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct OrderDetails {
+    /// The row.
+    #[serde(flatten)]
+    pub row: OrderRow,
+    /// When the order was paid.
+    pub paid_ms: Option<i64>,
+    /// When it was used.
+    pub used_ms: Option<i64>,
+    /// When it was refunded.
+    pub refunded_ms: Option<i64>,
+    /// When the row was last changed.
+    pub updated_ms: Option<i64>,
+}
+
+impl OrderRow {
+    /// The status of an order that was used.
+    pub const USED: i64 = status::USED;
+
+    /// What the row counts as.
+    #[must_use]
+    pub fn state(&self) -> RowState {
+        RowState::of(self.slot, Some(self.status))
+    }
+
+    /// What has become of the order.
+    #[must_use]
+    pub fn row_status(&self) -> RowStatus {
+        RowStatus::of(self.slot, Some(self.status))
+    }
+
+    /// None for an id that no order of ours can have.
+    pub(super) fn parse(row: &MySqlRow) -> sqlx::Result<Option<Self>> {
+        let Ok(order) = OrderId::try_from(row.try_get::<i64, _>(0)?) else { return Ok(None) };
+        Ok(Some(Self {
+            order,
+            user: row.try_get(1)?,
+            voucher: row.try_get(2)?,
+            quantity: row.try_get(3)?,
+            slot: row.try_get(4)?,
+            status: row.try_get(5)?,
+            entry: row.try_get::<Option<String>, _>(6)?.and_then(|entry| entry.parse().ok()),
+            created_ms: time(row, 7)?,
+        }))
+    }
+}
+
+/// A time; a zero date, which old servers allow, is none.
+fn time(row: &MySqlRow, at: usize) -> sqlx::Result<Option<i64>> {
+    Ok(row.try_get::<Option<i64>, _>(at)?.filter(|ms| *ms > 0))
+}
+
+fn details(row: &MySqlRow) -> sqlx::Result<Option<OrderDetails>> {
+    let Some(parsed) = OrderRow::parse(row)? else { return Ok(None) };
+    Ok(Some(OrderDetails {
+        row: parsed,
+        paid_ms: time(row, WIDTH)?,
+        used_ms: time(row, WIDTH + 1)?,
+        refunded_ms: time(row, WIDTH + 2)?,
+        updated_ms: time(row, WIDTH + 3)?,
+    }))
+}
+
+impl Records<'_> {
+    /// The rows of the table `o` that the rest of a statement means.
+    async fn orders_where(&self, rest: &str) -> Result<Vec<OrderRow>> {
+        parsed(&self.order_rows(rest).await?, OrderRow::parse)
+    }
+
+    /// The same, with rows of ids that no order of ours can have.
+    async fn order_rows(&self, rest: &str) -> Result<Vec<MySqlRow>> {
+        let sql = |columns: &str| format!("SELECT {columns} FROM {} o {rest}", self.tables.orders);
+        match self.rows(sql(COLUMNS)).await {
+            Err(RecordsError::NotMigrated(_)) => self.rows(sql(&COLUMNS.replace(CREATED, "NULL"))).await,
+            rows => rows,
+        }
+    }
+
+    /// The columns of [`OrderRow`], as far as the table has them, and the names of all columns that it has.
+    pub(super) async fn columns(&self) -> Result<(String, Vec<String>)> {
+        let sql = "SELECT CAST(LOWER(column_name) AS CHAR) FROM information_schema.columns \
+                   WHERE table_schema = DATABASE() AND table_name = ?";
+        let names: Vec<String> =
+            sqlx::query_scalar(sql).bind(self.tables.orders).fetch_all(self.mysql).await?;
+        let has_created = names.iter().any(|name| name == "create_time");
+        Ok((if has_created { COLUMNS.to_owned() } else { COLUMNS.replace(CREATED, "NULL") }, names))
+    }
+
+    /// The row of an order with all of its times.
+    ///
+    /// # Errors
+    /// When MySQL does not answer or the tables are not ready.
+    pub async fn order(&self, order: OrderId) -> Result<Option<OrderDetails>> {
+        let (columns, names) = self.columns().await?;
+        let time = |name: &str| match names.iter().any(|column| column == name) {
+            true => format!(", CAST(UNIX_TIMESTAMP(o.{name}) * 1000 AS SIGNED)"),
+            false => ", CAST(NULL AS SIGNED)".to_owned(),
+        };
+        let times: String = TIMES.iter().map(|name| time(name)).collect();
+        let sql = format!("SELECT {columns}{times} FROM {} o WHERE o.id = {order}", self.tables.orders);
+        Ok(parsed(&self.rows(sql).await?, details)?.pop())
+    }
+
+    /// The rows of these orders, those that there are.
+    ///
+    /// # Errors
+    /// As [`Records::order`].
+    pub async fn orders<I: ToString>(&self, orders: &[I]) -> Result<Vec<OrderRow>> {
+        let mut rows = Vec::new();
+        for orders in orders.chunks(MOST_LISTED) {
+            rows.append(&mut self.orders_where(&format!("WHERE o.id IN ({})", listed(orders))).await?);
+        }
+        Ok(rows)
+    }
+
+    /// A page of the rows of the partition, in the order of their ids, after this one. Empty: there are no more.
+    ///
+    /// # Errors
+    /// As [`Records::order`].
+    pub async fn orders_after(&self, id: i64) -> Result<Vec<OrderRow>> {
+        let (own, most) = (self.partition.condition("o.voucher_id"), i64::MAX);
+        let page = format!("WHERE o.id > {id} AND o.id <= {most}{own} ORDER BY o.id LIMIT {PAGE}");
+        self.orders_where(&page).await
+    }
+
+    /// The rows of a voucher, of users after this one, in their order: a page, and with the last user's all of that user. Rows of other
+    /// vouchers are not touched.
+    ///
+    /// # Errors
+    /// As [`Records::order`].
+    pub async fn orders_of_voucher(&self, voucher: VoucherId, user: i64) -> Result<Vec<OrderRow>> {
+        let of_voucher = format!(
+            "FORCE INDEX (uk_voucher_user_slot) WHERE o.voucher_id = {voucher} AND o.id <= {} AND o.user_id",
+            i64::MAX
+        );
+        // In the order of the unique key.
+        let page = format!("{of_voucher} > {user} ORDER BY o.voucher_id, o.user_id, o.slot LIMIT {PAGE}");
+        let mut rows = self.order_rows(&page).await?;
+        if let Some(last) = rows.last().filter(|_| rows.len() == PAGE) {
+            let last: i64 = last.try_get(1)?;
+            rows.retain(|row| row.try_get::<i64, _>(1).ok() != Some(last));
+            rows.append(&mut self.order_rows(&format!("{of_voucher} = {last}")).await?);
+        }
+        parsed(&rows, OrderRow::parse)
+    }
+
+    /// A page of the rows of a voucher that are used, in the order of their ids, after this one.
+    ///
+    /// # Errors
+    /// As [`Records::order`].
+    pub async fn used_after(&self, voucher: VoucherId, id: i64) -> Result<Vec<OrderRow>> {
+        let page = format!(
+            "FORCE INDEX (PRIMARY) WHERE o.id > {id} AND o.voucher_id = {voucher} AND o.status = {} \
+             AND o.slot IS NOT NULL ORDER BY o.id LIMIT {PAGE}",
+            OrderRow::USED
+        );
+        self.orders_where(&page).await
+    }
+
+    /// Up to `limit` rows of a user, of these vouchers. Without a user, those of the vouchers with the highest ids.
+    ///
+    /// # Errors
+    /// As [`Records::order`].
+    pub async fn orders_of(
+        &self,
+        user: Option<UserId>,
+        vouchers: &[VoucherId],
+        limit: usize,
+    ) -> Result<Vec<OrderRow>> {
+        if vouchers.is_empty() {
+            return Ok(Vec::new());
+        }
+        // One range of the unique key for each voucher: the orders have no index of the user alone.
+        let vouchers = format!("WHERE o.voucher_id IN ({})", listed(vouchers));
+        // A user has few. With an order, the server might go through all orders from the last on, to find them sorted.
+        let rest = match user {
+            Some(user) => format!("{vouchers} AND o.user_id = {user} LIMIT {limit}"),
+            None => format!("{vouchers} ORDER BY o.id DESC LIMIT {limit}"),
+        };
+        self.orders_where(&rest).await
+    }
+
+    /// The rows that hold a slot, of these users, each for a voucher: a few for each.
+    ///
+    /// # Errors
+    /// As [`Records::order`].
+    pub async fn live_orders_of(&self, buyers: &[(VoucherId, UserId)]) -> Result<Vec<OrderRow>> {
+        let pairs: Vec<String> = buyers.iter().map(|(voucher, user)| format!("({voucher},{user})")).collect();
+        let mut rows = Vec::new();
+        for pairs in pairs.chunks(MOST_LISTED) {
+            let live =
+                format!("WHERE (o.voucher_id, o.user_id) IN ({}) AND o.slot IS NOT NULL", listed(pairs));
+            rows.append(&mut self.orders_where(&live).await?);
+        }
+        Ok(rows)
+    }
+
+    /// The users of these who have an order of the voucher that holds a slot, and one of its ids: MySQL lets none of them have
+    /// another.
+    ///
+    /// # Errors
+    /// As [`Records::order`].
+    pub async fn live_of_users(&self, voucher: VoucherId, users: &[i64]) -> Result<HashMap<i64, i64>> {
+        self.live_of(voucher, users, "").await
+    }
+
+    /// The same for a repair, by the unique key whatever the statistics say: a step of the repair waits for this.
+    ///
+    /// # Errors
+    /// As [`Records::order`].
+    pub async fn still_live_of_users(&self, voucher: VoucherId, users: &[i64]) -> Result<HashMap<i64, i64>> {
+        self.live_of(voucher, users, " FORCE INDEX (uk_voucher_user_slot)").await
+    }
+
+    async fn live_of(&self, voucher: VoucherId, users: &[i64], hint: &str) -> Result<HashMap<i64, i64>> {
+        let sql = |users: &str| {
+            format!(
+                "SELECT CAST(user_id AS SIGNED), CAST(id AS SIGNED) FROM {}{hint} \
+                 WHERE voucher_id = {voucher} AND user_id IN ({users}) AND slot IS NOT NULL",
+                self.tables.orders
+            )
+        };
+        let rows = self.rows_of(users, sql).await?;
+        let pairs = rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
+        Ok(pairs.collect::<sqlx::Result<_>>()?)
+    }
+
+    /// Of these orders, those that MySQL has neither as rows nor as refusals, in any voucher; in their order.
+    ///
+    /// # Errors
+    /// As [`Records::order`].
+    pub async fn unknown_orders(&self, orders: &[OrderId]) -> Result<Vec<OrderId>> {
+        let sql = |ids: &str| {
+            format!(
+                "SELECT CAST(id AS SIGNED) FROM {} WHERE id IN ({ids}) UNION ALL \
+                 SELECT order_id FROM {} WHERE order_id IN ({ids})",
+                self.tables.orders, self.tables.refusals
+            )
+        };
+        let rows = self.rows_of(orders, sql).await?;
+        let known = rows.iter().map(|row| row.try_get(0)).collect::<sqlx::Result<HashSet<i64>>>()?;
+        Ok(orders.iter().copied().filter(|order| !known.contains(&order.get())).collect())
+    }
+
+    /// The voucher of an order, by its row or its refusal.
+    ///
+    /// # Errors
+    /// As [`Records::order`].
+    pub async fn voucher_of(&self, order: OrderId) -> Result<Option<VoucherId>> {
+        let sql = format!(
+            "SELECT CAST(voucher_id AS SIGNED) FROM {} WHERE id = {order} UNION ALL \
+             SELECT CAST(voucher_id AS SIGNED) FROM {} WHERE order_id = {order} LIMIT 1",
+            self.tables.orders, self.tables.refusals
+        );
+        Ok(parsed(&self.rows(sql).await?, |row| voucher_at(row, 0))?.pop())
+    }
+
+    /// The vouchers of the partition that have orders, whether they have a row or not, the highest ids first, up to `limit`.
+    ///
+    /// # Errors
+    /// As [`Records::order`].
+    pub async fn vouchers_with_orders(&self, limit: usize) -> Result<Vec<VoucherId>> {
+        let (mut vouchers, mut below) = (Vec::new(), String::new());
+        while vouchers.len() < limit {
+            // Each is one look into the unique key. DISTINCT would go through all orders of a voucher.
+            let sql = format!("SELECT CAST(MAX(voucher_id) AS SIGNED) FROM {}{below}", self.tables.orders);
+            let row = self.rows(sql).await?;
+            let next: Option<i64> = row.first().map(|row| row.try_get(0)).transpose()?.flatten();
+            let Some(Ok(voucher)) = next.map(VoucherId::try_from) else { break };
+            vouchers.extend(Some(voucher).filter(|voucher| self.partition.owns(*voucher)));
+            below = format!(" WHERE voucher_id < {voucher}");
+        }
+        Ok(vouchers)
+    }
+}

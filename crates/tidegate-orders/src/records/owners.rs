@@ -1,0 +1,30 @@
+//! Whether a database holds what it is to hold.
+
+use super::{Records, RecordsError, Result, parsed, voucher_at};
+use crate::order::VoucherId;
+
+impl Records<'_> {
+    /// A table that has rows of a voucher of another partition than those of these numbers, and the voucher. None: all rows are of
+    /// these.
+    ///
+    /// # Errors
+    /// When MySQL does not answer.
+    pub async fn row_outside(&self, partitions: &[usize]) -> Result<Option<(&'static str, VoucherId)>> {
+        let all = self.partition.tags().len();
+        for table in [self.tables.vouchers, self.tables.orders] {
+            let sql = format!(
+                "SELECT CAST(voucher_id AS SIGNED) FROM {table} WHERE MOD(voucher_id, {all}) NOT IN ({}) LIMIT 1",
+                super::listed(partitions)
+            );
+            let rows = match self.rows(sql).await {
+                // Before the schema is made there are no rows either.
+                Err(RecordsError::NotMigrated(_)) => continue,
+                rows => rows?,
+            };
+            if let Some(voucher) = parsed(&rows, |row| voucher_at(row, 0))?.pop() {
+                return Ok(Some((table, voucher)));
+            }
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,104 @@
+//! Refused orders: `tidegate_refusal`.
+
+use serde::Serialize;
+use sqlx::{Row, mysql::MySqlRow};
+use tidegate_stream::EntryId;
+
+use super::{Records, Result, as_text, listed, parsed};
+use crate::order::{OrderId, UserId, VoucherId};
+
+/// The columns of [`RefusalRow`]. Reasons and entry ids are of any character set.
+pub(super) const COLUMNS: &str = "order_id, user_id, voucher_id, CAST(quantity AS SIGNED), CAST(reason AS CHAR), \
+    CAST(entry_id AS CHAR), CAST(UNIX_TIMESTAMP(at) * 1000 AS SIGNED)";
+
+/// A row of a refused order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RefusalRow {
+    /// The order.
+    pub order: OrderId,
+    /// The user.
+    #[serde(serialize_with = "as_text")]
+    pub user: i64,
+    /// The voucher.
+    #[serde(serialize_with = "as_text")]
+    pub voucher: i64,
+    /// Units.
+    pub quantity: i64,
+    /// `user_has_order` or `out_of_stock`.
+    pub reason: String,
+    /// The entry that brought the order.
+    pub entry: Option<EntryId>,
+    /// When, in Unix milliseconds by MySQL's clock.
+    pub at_ms: Option<i64>,
+}
+
+impl RefusalRow {
+    /// None for an id that no order of ours can have.
+    pub(super) fn parse(row: &MySqlRow) -> sqlx::Result<Option<Self>> {
+        let Ok(order) = OrderId::try_from(row.try_get::<i64, _>(0)?) else { return Ok(None) };
+        Ok(Some(Self {
+            order,
+            user: row.try_get(1)?,
+            voucher: row.try_get(2)?,
+            quantity: row.try_get(3)?,
+            reason: row.try_get(4)?,
+            entry: row.try_get::<Option<String>, _>(5)?.and_then(|entry| entry.parse().ok()),
+            at_ms: row.try_get(6)?,
+        }))
+    }
+}
+
+impl Records<'_> {
+    async fn select_refusals(&self, rest: &str) -> Result<Vec<RefusalRow>> {
+        let sql = format!("SELECT {COLUMNS} FROM {} WHERE {rest}", self.tables.refusals);
+        parsed(&self.rows(sql).await?, RefusalRow::parse)
+    }
+
+    /// The refusals of these orders, those that there are.
+    ///
+    /// # Errors
+    /// When MySQL does not answer or the tables are not ready.
+    pub async fn refusals<I: ToString>(&self, orders: &[I]) -> Result<Vec<RefusalRow>> {
+        let table = self.tables.refusals;
+        let sql = |ids: &str| format!("SELECT {COLUMNS} FROM {table} WHERE order_id IN ({ids})");
+        parsed(&self.rows_of(orders, sql).await?, RefusalRow::parse)
+    }
+
+    /// Up to `limit` refusals of the partition, in the order of their orders' ids, after this one. Empty: there are no more.
+    ///
+    /// # Errors
+    /// As [`Records::refusals`].
+    pub async fn refusals_after(&self, order: i64, limit: usize) -> Result<Vec<RefusalRow>> {
+        let own = self.partition.condition("voucher_id");
+        self.select_refusals(&format!("order_id > {order}{own} ORDER BY order_id LIMIT {limit}")).await
+    }
+
+    /// Up to `limit` refusals of the partition, of a user, of a voucher, or of both, the highest ids first. Reads the whole table,
+    /// which has no index for this.
+    ///
+    /// # Errors
+    /// As [`Records::refusals`].
+    pub async fn refusals_of(
+        &self,
+        (user, voucher): (Option<UserId>, Option<VoucherId>),
+        limit: usize,
+    ) -> Result<Vec<RefusalRow>> {
+        let of_user = user.map(|user| format!(" AND user_id = {user}")).unwrap_or_default();
+        let of_voucher = voucher.map(|voucher| format!(" AND voucher_id = {voucher}")).unwrap_or_default();
+        let own = self.partition.condition("voucher_id");
+        self.select_refusals(&format!("TRUE{of_user}{of_voucher}{own} ORDER BY order_id DESC LIMIT {limit}"))
+            .await
+    }
+
+    /// Deletes the refusals of these orders.
+    ///
+    /// # Errors
+    /// As [`Records::refusals`].
+    pub async fn delete_refusals(&self, orders: &[OrderId]) -> Result<()> {
+        if orders.is_empty() {
+            return Ok(());
+        }
+        self.execute(format!("DELETE FROM {} WHERE order_id IN ({})", self.tables.refusals, listed(orders)))
+            .await
+    }
+}

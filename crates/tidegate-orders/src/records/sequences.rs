@@ -1,0 +1,49 @@
+//! The highest order ids of a day.
+
+use std::ops::RangeInclusive;
+
+use sqlx::Row;
+
+use super::{Records, Result};
+use crate::partition::MOST_PARTITIONS;
+
+/// What MySQL has of the ids of a day.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DaySequences {
+    /// The highest sequence, of rows and refusals; 0: there is none.
+    pub highest: i64,
+    /// How many ids there are.
+    pub ids: u64,
+}
+
+impl Records<'_> {
+    /// Of the ids that the partition gives out, those in this range: the highest value of the bits of `mask`, up to `most`, and how many
+    /// ids there are. Reads the rows and refusals of this range.
+    ///
+    /// # Errors
+    /// When MySQL does not answer or the tables are not ready.
+    pub async fn sequences(
+        &self,
+        ids: &RangeInclusive<i64>,
+        (mask, most): (i64, i64),
+    ) -> Result<DaySequences> {
+        let mut found = DaySequences::default();
+        for (table, id) in [(self.tables.orders, "id"), (self.tables.refusals, "order_id")] {
+            let own = match self.partition.tag() {
+                None => String::new(),
+                Some(_) => format!(" AND {id} & {} = {}", MOST_PARTITIONS - 1, self.partition.index()),
+            };
+            let sql = format!(
+                "SELECT CAST(MAX(IF(({id} & {mask}) <= {most}, {id} & {mask}, 0)) AS SIGNED), COUNT(*) FROM {table} \
+                 WHERE {id} BETWEEN {} AND {}{own}",
+                ids.start(),
+                ids.end()
+            );
+            for row in self.rows(sql).await? {
+                found.highest = found.highest.max(row.try_get::<Option<i64>, _>(0)?.unwrap_or_default());
+                found.ids += row.try_get::<i64, _>(1)?.unsigned_abs();
+            }
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,211 @@
+//! Stocks: the units of vouchers, and what the rows of orders say about them.
+
+use std::collections::HashMap;
+
+use futures_util::TryStreamExt;
+use sqlx::{AssertSqlSafe, Connection, MySqlConnection, Row, mysql::MySqlRow};
+
+use super::{OrderRow, Records, Result, parsed, voucher_at};
+use crate::{
+    lists::MOST_LISTED,
+    order::VoucherId,
+    row_state::{CANCELLED, LIVE},
+};
+
+/// The columns of [`StockRow`].
+const COLUMNS: &str = "CAST(voucher_id AS SIGNED), CAST(stock AS SIGNED), CAST(initial_stock AS SIGNED), \
+    CAST(COALESCE(begin_time <= NOW(), 1) AS SIGNED), CAST(COALESCE(end_time > NOW(), 1) AS SIGNED), \
+    CAST(keeps_journal AS SIGNED), CAST(delisted_at IS NOT NULL AS SIGNED)";
+/// When a row was admitted, or else written, in Unix milliseconds.
+const CAME_MS: &str = "IF(entry_id IS NULL, UNIX_TIMESTAMP(create_time) * 1000, \
+    CAST(SUBSTRING_INDEX(entry_id, '-', 1) AS SIGNED))";
+
+/// The stock of a voucher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StockRow {
+    /// The voucher.
+    pub voucher: VoucherId,
+    /// Units left; None: the voucher sells nothing.
+    pub stock: Option<i64>,
+    /// Units at the start; None: unknown.
+    pub initial_stock: Option<i64>,
+    /// The sale has begun, by the clock of MySQL.
+    pub has_begun: bool,
+    /// The sale is over, by the clock of MySQL.
+    pub is_over: bool,
+    /// The programs that sell the voucher keep a journal in Redis; None: nobody has noted it.
+    pub keeps_journal: Option<bool>,
+    /// The sale is over for good.
+    pub is_delisted: bool,
+}
+
+impl StockRow {
+    /// None for a number that no voucher of ours can have.
+    fn parse(row: &MySqlRow) -> sqlx::Result<Option<Self>> {
+        let Some(voucher) = voucher_at(row, 0)? else { return Ok(None) };
+        let is = |at: usize| Ok::<_, sqlx::Error>(row.try_get::<i64, _>(at)? == 1);
+        Ok(Some(Self {
+            voucher,
+            stock: row.try_get(1)?,
+            initial_stock: row.try_get(2)?,
+            has_begun: is(3)?,
+            is_over: !is(4)?,
+            keeps_journal: row.try_get::<Option<i64>, _>(5)?.map(|keeps| keeps != 0),
+            is_delisted: is(6)?,
+        }))
+    }
+}
+
+/// The stock of a voucher beside the units of its rows, all of one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StockSum {
+    /// Units left; None: the voucher sells nothing.
+    pub stock: Option<i64>,
+    /// Units at the start; None: unknown.
+    pub initial: Option<i64>,
+    /// Units of live rows.
+    pub live_units: i64,
+    /// Live rows.
+    pub live_orders: u64,
+    /// Units of live rows that are older than the journal.
+    pub earlier_units: i64,
+    /// Units of rows whose slot and status contradict each other: nobody can tell whether they went back to the stock.
+    pub contradictory_units: i64,
+}
+
+fn sum(row: &MySqlRow) -> sqlx::Result<Option<(VoucherId, StockSum)>> {
+    let Some(voucher) = voucher_at(row, 0)? else { return Ok(None) };
+    let sum = StockSum {
+        stock: row.try_get(1)?,
+        initial: row.try_get(2)?,
+        live_units: row.try_get(3)?,
+        live_orders: row.try_get::<i64, _>(4)?.cast_unsigned(),
+        earlier_units: row.try_get(5)?,
+        contradictory_units: row.try_get(6)?,
+    };
+    Ok(Some((voucher, sum)))
+}
+
+impl Records<'_> {
+    fn select_stocks(&self, only: Option<VoucherId>) -> String {
+        format!("SELECT {COLUMNS} FROM {} WHERE TRUE{}", self.tables.vouchers, self.of_voucher(only))
+    }
+
+    /// The stocks of the partition, or of one voucher.
+    ///
+    /// # Errors
+    /// When MySQL does not answer or the tables are not ready.
+    pub async fn stocks(&self, only: Option<VoucherId>) -> Result<Vec<StockRow>> {
+        parsed(&self.rows(self.select_stocks(only)).await?, StockRow::parse)
+    }
+
+    /// The stock of each voucher, with the units of its rows. With each voucher comes since when its journal is complete, in Unix
+    /// milliseconds; 0: it knows all.
+    ///
+    /// # Errors
+    /// As [`Records::stocks`].
+    pub async fn stock_sums(&self, vouchers: &[(VoucherId, i64)]) -> Result<HashMap<VoucherId, StockSum>> {
+        let mut sums = HashMap::new();
+        for vouchers in vouchers.chunks(MOST_LISTED) {
+            let ids = super::listed(&vouchers.iter().map(|(voucher, _)| *voucher).collect::<Vec<_>>());
+            let since = vouchers.iter().filter(|(_, since_ms)| *since_ms > 0);
+            let since: Vec<String> =
+                since.map(|(voucher, since_ms)| format!("WHEN {voucher} THEN {since_ms}")).collect();
+            let since = match since.is_empty() {
+                true => "0".to_owned(),
+                false => format!("CASE voucher_id {} ELSE 0 END", since.join(" ")),
+            };
+            let sql = format!(
+                "SELECT CAST(v.voucher_id AS SIGNED), CAST(v.stock AS SIGNED), CAST(v.initial_stock AS SIGNED), \
+                 CAST(COALESCE(o.units, 0) AS SIGNED), CAST(COALESCE(o.orders, 0) AS SIGNED), \
+                 CAST(COALESCE(o.earlier, 0) AS SIGNED), CAST(COALESCE(o.others, 0) AS SIGNED) \
+                 FROM {} v LEFT JOIN (SELECT voucher_id, SUM(IF({LIVE}, quantity, 0)) AS units, \
+                 SUM(IF({LIVE}, 1, 0)) AS orders, SUM(IF({LIVE} OR {CANCELLED}, 0, quantity)) AS others, \
+                 SUM(IF({LIVE} AND {since} > 0 AND {CAME_MS} < {since}, quantity, 0)) AS earlier FROM {} \
+                 WHERE voucher_id IN ({ids}) GROUP BY voucher_id) o ON o.voucher_id = v.voucher_id \
+                 WHERE v.voucher_id IN ({ids})",
+                self.tables.vouchers, self.tables.orders
+            );
+            sums.extend(parsed(&self.rows(sql).await?, sum)?);
+        }
+        Ok(sums)
+    }
+
+    /// Stocks and orders as they are at one moment, of the partition or of one voucher.
+    ///
+    /// # Errors
+    /// As [`Records::stocks`].
+    pub async fn snapshot(&self, only: Option<VoucherId>) -> Result<Snapshot<'_>> {
+        // Off the pool: its open transaction ends with it, on every way out of here.
+        let mut session = self.mysql.acquire().await?.detach();
+        let begin = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; \
+                     START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY";
+        sqlx::raw_sql(begin).execute(&mut session).await?;
+        let (columns, _) = self.columns().await?;
+        Ok(Snapshot { records: *self, session, columns, only })
+    }
+}
+
+/// Stocks and orders as they are at one moment: their sums must agree. Dropped, its session ends.
+#[derive(Debug)]
+pub struct Snapshot<'a> {
+    records: Records<'a>,
+    session: MySqlConnection,
+    columns: String,
+    only: Option<VoucherId>,
+}
+
+impl Snapshot<'_> {
+    /// The stocks.
+    ///
+    /// # Errors
+    /// As [`Records::stocks`].
+    pub async fn stocks(&mut self) -> Result<Vec<StockRow>> {
+        let sql = self.records.select_stocks(self.only);
+        parsed(&sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(&mut self.session).await?, StockRow::parse)
+    }
+
+    /// Shows all rows of orders, one by one. Pages would need an order that no index of all databases has.
+    ///
+    /// # Errors
+    /// As [`Records::stocks`].
+    pub async fn orders(&mut self, mut seen: impl FnMut(&OrderRow)) -> Result<()> {
+        let (columns, of) = (&self.columns, self.records.of_voucher(self.only));
+        let sql = format!("SELECT {columns} FROM {} o WHERE TRUE{of}", self.records.tables.orders);
+        let mut rows = sqlx::query(AssertSqlSafe(sql)).persistent(false).fetch(&mut self.session);
+        while let Some(row) = rows.try_next().await? {
+            if let Some(row) = OrderRow::parse(&row)? {
+                seen(&row);
+            }
+        }
+        Ok(())
+    }
+
+    /// The slots that more than one order holds, each as voucher and `user/slot`. None where a unique key keeps it from happening.
+    ///
+    /// # Errors
+    /// As [`Records::stocks`].
+    pub async fn shared_slots(&mut self) -> Result<Vec<(VoucherId, String)>> {
+        let (table, of) = (self.records.tables.orders, self.records.of_voucher(self.only));
+        let key = "SELECT COUNT(*) FROM information_schema.statistics WHERE table_schema = DATABASE() \
+                   AND table_name = ? AND index_name = 'uk_voucher_user_slot' AND non_unique = 0";
+        let keys: i64 = sqlx::query_scalar(key).bind(table).fetch_one(&mut self.session).await?;
+        if keys > 0 {
+            return Ok(Vec::new());
+        }
+        let sql = format!(
+            "SELECT CAST(voucher_id AS SIGNED), CAST(CONCAT(user_id, '/', slot) AS CHAR) FROM {table} \
+             WHERE {LIVE}{of} GROUP BY voucher_id, user_id, slot HAVING COUNT(*) > 1 ORDER BY 1, 2"
+        );
+        let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(&mut self.session).await?;
+        parsed(&rows, |row| Ok(voucher_at(row, 0)?.zip(row.try_get(1)?)))
+    }
+
+    /// Ends the session.
+    ///
+    /// # Errors
+    /// As [`Records::stocks`].
+    pub async fn end(self) -> Result<()> {
+        Ok(self.session.close().await?)
+    }
+}

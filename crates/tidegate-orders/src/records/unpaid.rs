@@ -1,0 +1,96 @@
+//! The unpaid orders of a voucher that hold units. All queries go by the unique key (voucher, user, slot): they read the rows of the
+//! voucher, and none of another one.
+
+use sqlx::{Row, mysql::MySqlRow};
+
+use super::{Records, Result, parsed};
+use crate::{
+    order::{OrderId, UserId, VoucherId},
+    row_state::UNPAID_LIVE,
+};
+
+/// Ids beyond 2^63-1 are none of ours.
+const OURS: &str = "id BETWEEN 1 AND 9223372036854775807 AND user_id BETWEEN 1 AND 9223372036854775807";
+
+/// The unpaid orders of a voucher, counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UnpaidSum {
+    /// Orders.
+    pub orders: u64,
+    /// Units of these.
+    pub units: i64,
+    /// When the first of them was written, in Unix seconds by MySQL's clock.
+    pub oldest_s: Option<i64>,
+}
+
+/// The place of an order in the unique key: its user and its slot.
+pub type UnpaidKey = (i64, i64);
+
+/// An unpaid order that holds its units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnpaidLive {
+    /// The order.
+    pub order: OrderId,
+    /// The user.
+    pub user: UserId,
+    /// Its place in the unique key.
+    pub key: UnpaidKey,
+}
+
+fn condition(voucher: VoucherId, until_s: i64) -> String {
+    format!("voucher_id = {voucher} AND {UNPAID_LIVE} AND create_time <= FROM_UNIXTIME({until_s}) AND {OURS}")
+}
+
+impl Records<'_> {
+    /// The clock of MySQL, in Unix seconds: it makes the times of the rows, so it also says what is old.
+    ///
+    /// # Errors
+    /// When MySQL does not answer or the tables are not ready.
+    pub async fn now_s(&self) -> Result<i64> {
+        let now = sqlx::query_scalar("SELECT CAST(UNIX_TIMESTAMP() AS SIGNED)");
+        Ok(now.fetch_one(self.mysql).await?)
+    }
+
+    /// The unpaid orders of a voucher that were written until this second.
+    ///
+    /// # Errors
+    /// As [`Records::now_s`].
+    pub async fn count_unpaid(&self, voucher: VoucherId, until_s: i64) -> Result<UnpaidSum> {
+        let sql = format!(
+            "SELECT CAST(COUNT(*) AS SIGNED), CAST(COALESCE(SUM(quantity), 0) AS SIGNED), \
+             CAST(UNIX_TIMESTAMP(MIN(create_time)) AS SIGNED) FROM {} WHERE {}",
+            self.tables.orders,
+            condition(voucher, until_s)
+        );
+        let rows = self.rows(sql).await?;
+        let Some(row) = rows.first() else { return Ok(UnpaidSum::default()) };
+        let orders = row.try_get::<i64, _>(0)?.unsigned_abs();
+        Ok(UnpaidSum { orders, units: row.try_get(1)?, oldest_s: row.try_get(2)? })
+    }
+
+    /// Up to `limit` of them, in the order of the key, after this one. Empty: there are no more.
+    ///
+    /// # Errors
+    /// As [`Records::now_s`].
+    pub async fn unpaid_after(
+        &self,
+        (voucher, until_s): (VoucherId, i64),
+        (user, slot): UnpaidKey,
+        limit: usize,
+    ) -> Result<Vec<UnpaidLive>> {
+        // Not as a comparison of pairs: servers do not find their place in the key by these.
+        let sql = format!(
+            "SELECT CAST(id AS SIGNED), CAST(user_id AS SIGNED), CAST(slot AS SIGNED) FROM {} \
+             FORCE INDEX (uk_voucher_user_slot) WHERE {} AND user_id >= {user} \
+             AND (user_id > {user} OR slot > {slot}) ORDER BY voucher_id, user_id, slot LIMIT {limit}",
+            self.tables.orders,
+            condition(voucher, until_s)
+        );
+        let unpaid = |row: &MySqlRow| {
+            let key: UnpaidKey = (row.try_get(1)?, row.try_get(2)?);
+            let ids = row.try_get::<i64, _>(0)?.try_into().ok().zip(key.0.try_into().ok());
+            Ok(ids.map(|(order, user)| UnpaidLive { order, user, key }))
+        };
+        parsed(&self.rows(sql).await?, unpaid)
+    }
+}
