@@ -2,7 +2,7 @@
 //!
 //! Nothing is parsed: a statement is text that names such a table, and the function around it has to hold something that limits it.
 
-use crate::tree::{Tree, has_word};
+use crate::tree::{Tree, has_word, is_of_product};
 
 /// Tables with rows of all partitions that share a MySQL.
 const TABLES: [&str; 7] = [
@@ -44,13 +44,8 @@ const LIMITED_OTHERWISE: [(&str, &str, &str); 4] = [
 
 /// Sources of the program with the paths that begin behind `crates/`, without their tests.
 fn sources(tree: &Tree) -> Vec<(String, String)> {
-    let of_program = |path: &&str| {
-        path.contains("/src/")
-            && !path.contains("/tests")
-            && !["crates/tidegate-bench/", "crates/tidegate-lab/"].iter().any(|other| path.starts_with(other))
-    };
     let without_tests = |text: String| text.split("#[cfg(test)]\nmod ").next().unwrap_or_default().to_owned();
-    let paths = tree.paths_of(".rs").filter(of_program);
+    let paths = tree.paths_of(".rs").filter(|path| is_of_product(path));
     paths
         .filter_map(|path| Some((path.strip_prefix("crates/")?.to_owned(), without_tests(tree.read(path)))))
         .collect()
@@ -84,16 +79,19 @@ fn functions(text: &str) -> Vec<(&str, String)> {
 
 /// Whether it reads, changes or deletes rows of such a table.
 fn is_statement(text: &str) -> bool {
-    TABLES.iter().any(|table| {
-        text.match_indices(table).any(|(at, _)| {
-            let before = text[..at].trim_end();
-            // A list of ids to join with stands between: `FROM {} tidegate_event`.
-            let before = match before.ends_with('}') {
-                true => before.rfind('{').map_or(before, |brace| before[..brace].trim_end()),
-                false => before,
-            };
-            ["FROM", "JOIN", "UPDATE"].iter().any(|word| before.ends_with(word))
-        })
+    TABLES.iter().any(|table| follows_keyword(text, table, &["FROM", "JOIN", "UPDATE"]))
+}
+
+/// Whether `table` stands directly behind one of these keywords of SQL.
+pub fn follows_keyword(text: &str, table: &str, keywords: &[&str]) -> bool {
+    text.match_indices(table).any(|(at, _)| {
+        let before = text[..at].trim_end();
+        // A list of ids to join with stands between: `FROM {} tidegate_event`.
+        let before = match before.ends_with('}') {
+            true => before.rfind('{').map_or(before, |brace| before[..brace].trim_end()),
+            false => before,
+        };
+        keywords.iter().any(|keyword| before.ends_with(keyword))
     })
 }
 
