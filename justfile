@@ -88,6 +88,10 @@ deny:
     @if command -v cargo-deny >/dev/null; then cargo deny check; else \
         echo "cargo-deny is not here, so the dependencies are not checked: cargo install cargo-deny --locked" >&2; fi
 
+# The structure of the product in numbers (lines, longest functions, largest types, ...), with what is wanted and where it is worst
+count:
+    cargo test {{ everything }} --test documents structure::no_number -- --nocapture
+
 # Install Debian's Redis, MariaDB and Galera, without starting them as services, and promtool
 servers:
     {{ scripts }}/install-servers.sh

@@ -21,4 +21,5 @@ mod references;
 mod runbook;
 mod seeds;
 mod statements;
+mod structure;
 mod tree;

@@ -2,7 +2,7 @@
 //!
 //! Nothing is parsed: a statement is text that names such a table, and the function around it has to hold something that limits it.
 
-use crate::tree::{Tree, has_word};
+use crate::tree::{Tree, has_word, is_of_product};
 
 /// Tables with rows of all partitions that share a MySQL.
 const TABLES: [&str; 9] = [
@@ -52,25 +52,20 @@ const LIMITED_OTHERWISE: [(&str, &str, &str); 7] = [
     ("tidegate-orders/src/records/refusals.rs", "select_refusals", "its callers say which rows they mean"),
     (
         "tidegate-orders/src/records/orders.rs",
-        "vouchers_with_orders",
+        "vouchers",
         "it asks the partition of each voucher whether it owns it",
     ),
     (
         "tidegate-orders/src/records/events.rs",
-        "event_sums_between",
+        "sums_between",
         "the range is that of a page of own rows",
     ),
 ];
 
 /// Sources of the program with the paths that begin behind `crates/`, without their tests.
 fn sources(tree: &Tree) -> Vec<(String, String)> {
-    let of_program = |path: &&str| {
-        path.contains("/src/")
-            && !path.contains("/tests")
-            && !["crates/tidegate-bench/", "crates/tidegate-lab/"].iter().any(|other| path.starts_with(other))
-    };
     let without_tests = |text: String| text.split("#[cfg(test)]\nmod ").next().unwrap_or_default().to_owned();
-    let paths = tree.paths_of(".rs").filter(of_program);
+    let paths = tree.paths_of(".rs").filter(|path| is_of_product(path));
     paths
         .filter_map(|path| Some((path.strip_prefix("crates/")?.to_owned(), without_tests(tree.read(path)))))
         .collect()
@@ -104,21 +99,23 @@ fn functions(text: &str) -> Vec<(&str, String)> {
 
 /// Whether it reads, changes or deletes rows of such a table.
 fn is_statement(text: &str) -> bool {
-    NAMED.iter().any(|name| text.contains(&format!("self.{name}"))) || names_one_of(&TABLES, text)
+    NAMED.iter().any(|name| text.contains(&format!(".{name}"))) || names_one_of(&TABLES, text)
 }
 
-/// Whether text between FROM, JOIN or UPDATE and the next word names one of these tables.
 fn names_one_of(tables: &[&str], text: &str) -> bool {
-    tables.iter().any(|table| {
-        text.match_indices(table).any(|(at, _)| {
-            let before = text[..at].trim_end();
-            // A list of ids to join with stands between: `FROM {} tidegate_event`.
-            let before = match before.ends_with('}') {
-                true => before.rfind('{').map_or(before, |brace| before[..brace].trim_end()),
-                false => before,
-            };
-            ["FROM", "JOIN", "UPDATE"].iter().any(|word| before.ends_with(word))
-        })
+    tables.iter().any(|table| follows_keyword(text, table, &["FROM", "JOIN", "UPDATE"]))
+}
+
+/// Whether `table` stands directly behind one of these keywords of SQL.
+pub fn follows_keyword(text: &str, table: &str, keywords: &[&str]) -> bool {
+    text.match_indices(table).any(|(at, _)| {
+        let before = text[..at].trim_end();
+        // A list of ids to join with stands between: `FROM {} tidegate_event`.
+        let before = match before.ends_with('}') {
+            true => before.rfind('{').map_or(before, |brace| before[..brace].trim_end()),
+            false => before,
+        };
+        keywords.iter().any(|keyword| before.ends_with(keyword))
     })
 }
 

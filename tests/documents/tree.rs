@@ -76,6 +76,15 @@ fn collect(folder: &Path, prefix: &str, files: &mut BTreeMap<String, String>) {
     }
 }
 
+/// Whether a Rust file belongs to the product, and not to its tests, the lab or the benchmarks.
+pub fn is_of_product(path: &str) -> bool {
+    path.starts_with("crates/")
+        && path.contains("/src/")
+        && !path.contains("/tests/")
+        && !path.ends_with("/tests.rs")
+        && !["crates/tidegate-bench/", "crates/tidegate-lab/"].iter().any(|other| path.starts_with(other))
+}
+
 /// Whether `word` stands in `text` by itself, not as a part of a longer name.
 pub fn has_word(text: &str, word: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';

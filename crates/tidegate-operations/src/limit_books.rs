@@ -256,8 +256,8 @@ impl<'a> LimitBooks<'a> {
         // Orders that only the journal knew are on their way to MySQL: what its rows hold is not all.
         let row = vouchers::find(self.0.mysql, voucher).await?;
         let is_delisted = row.is_some_and(|row| row.delisted_ms.is_some());
-        let was_sold =
-            moment.stock.is_some() || !self.0.records().live_page(voucher, (0, 0)).await?.is_empty();
+        let was_sold = moment.stock.is_some()
+            || !self.0.records().limit_uses().live_page(voucher, (0, 0)).await?.is_empty();
         Ok((was_sold && !is_delisted).then_some(WhyNotCompared::JournalGone))
     }
 

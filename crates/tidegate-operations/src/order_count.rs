@@ -96,7 +96,7 @@ pub async fn count(
     let found = match days.first().and_then(|first| ids_of(*first)).zip(ids_of(today)) {
         Some((first, last)) => {
             let ids = *first.start()..=*last.end();
-            records.count_by_time(voucher, ids, (EPOCH_SECONDS, by.seconds())).await
+            records.counts().by_time(voucher, ids, (EPOCH_SECONDS, by.seconds())).await
         }
         None => Ok(Vec::new()),
     };

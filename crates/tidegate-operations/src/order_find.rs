@@ -195,7 +195,7 @@ impl Finder<'_> {
         }
         if voucher.is_none() {
             let most = VOUCHER_LIMIT as usize;
-            let ordered = mysql.vouchers_with_orders(most).await;
+            let ordered = mysql.orders().vouchers(most).await;
             let ordered = ordered.context("Failed to look for vouchers with orders")?;
             if ordered.len() == most {
                 self.found.unsearched.push(Unsearched::Vouchers);
@@ -206,9 +206,10 @@ impl Finder<'_> {
         }
         // One more than is shown tells whether there are more.
         let limit = usize::from(limit) + 1;
-        let rows = mysql.orders_of(user, &vouchers, limit).await.context("Failed to read the orders")?;
+        let rows =
+            mysql.orders().of_vouchers(user, &vouchers, limit).await.context("Failed to read the orders")?;
         self.found.orders.extend(rows.into_iter().map(FoundOrder::from));
-        let refusals = mysql.refusals_of((user, voucher), limit).await;
+        let refusals = mysql.refusals().of_user_or_voucher((user, voucher), limit).await;
         let refusals = refusals.context("Failed to read the refusals")?;
         self.found.orders.extend(refusals.into_iter().map(FoundOrder::from));
         Ok(vouchers)

@@ -112,6 +112,6 @@ impl<'a> OrderPlace<'a> {
 async fn voucher_of(settings: &SystemSettings, order: OrderId) -> anyhow::Result<Option<VoucherId>> {
     let mysql: MySqlPool = connect::mysql(settings).await?;
     let records = Records::new(&mysql, settings.partition());
-    let find = async { Ok(records.voucher_of(order).await?) };
+    let find = async { Ok(records.orders().voucher_of(order).await?) };
     in_time("MySQL", settings.mysql.statement_timeout, find).await.context("Failed to look for the order")
 }

@@ -109,14 +109,14 @@ impl<'a> ReleaseUnpaid<'a> {
     pub async fn plan(&self) -> anyhow::Result<ReleasePlan> {
         let ReleaseRequest { voucher, older_than, ref reason, .. } = self.request;
         let records = self.sender.records();
-        let now_s = records.now_s().await.context("Failed to ask MySQL for the time")?;
+        let now_s = records.unpaid().now_s().await.context("Failed to ask MySQL for the time")?;
         let age_s = i64::try_from(older_than.as_secs()).unwrap_or(i64::MAX);
         let until_s = now_s.saturating_sub(age_s).max(0);
-        let found = records.count_unpaid(voucher, until_s).await;
+        let found = records.unpaid().count(voucher, until_s).await;
         let found = found.context("Failed to count the unpaid orders in MySQL")?;
         if found.orders == 0
             && vouchers::find(records.mysql(), voucher).await?.is_none()
-            && records.count_orders(voucher).await? == 0
+            && records.counts().of_voucher(voucher).await? == 0
         {
             let text = format!("MySQL has no voucher {voucher}, and no order of it: is its id right?");
             return Err(InvalidInput(text).into());
@@ -170,7 +170,7 @@ impl<'a> ReleaseUnpaid<'a> {
         after: &mut UnpaidKey,
     ) -> anyhow::Result<Option<Vec<UnpaidLive>>> {
         let until_s = plan.until.as_second();
-        let page = self.sender.records().unpaid_after((plan.voucher, until_s), *after, PAGE).await;
+        let page = self.sender.records().unpaid().page_after((plan.voucher, until_s), *after, PAGE).await;
         let page = page.context("Failed to read the unpaid orders in MySQL")?;
         let Some(last) = page.last() else { return Ok(None) };
         *after = last.key;

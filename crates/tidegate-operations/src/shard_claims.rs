@@ -107,7 +107,7 @@ async fn look_for_rows_of_others(settings: &SystemSettings, mysql: &MySqlPool) -
     let is_own = |tag: &String| settings.mysql.shard_tags.contains(tag);
     let own: Vec<usize> = (0..tags.len()).filter(|at| is_own(&tags[*at])).collect();
     let records = Records::new(mysql, settings.partition());
-    let find = async { Ok(records.row_outside(&own).await?) };
+    let find = async { Ok(records.orders().outside(&own).await?) };
     let found = in_time("MySQL", settings.mysql.statement_timeout, find).await;
     let found = found.with_context(|| {
         format!("Failed to read which partitions the shard at {} serves", settings.mysql.url)

@@ -43,7 +43,7 @@ pub async fn in_session<T>(
 }
 
 /// Says what to do where the tables are older than the program.
-pub fn with_hint(error: anyhow::Error) -> anyhow::Error {
+fn with_hint(error: anyhow::Error) -> anyhow::Error {
     let mut causes = error.chain().filter_map(|cause| cause.downcast_ref::<sqlx::Error>());
     let is_not_migrated = causes.any(|cause| !migration_hint(cause).is_empty());
     if is_not_migrated { error.context(NOT_MIGRATED) } else { error }

@@ -19,17 +19,17 @@ pub mod vouchers;
 use serde::Serializer;
 use sqlx::{AssertSqlSafe, MySqlPool, Row, mysql::MySqlRow};
 
+pub(crate) use self::tables::Tables;
 pub use self::{
     dead_letter::{BuriedEvent, DeadLetterRecord, EntryContent},
-    events::{EventRow, EventSum},
-    limit_uses::LiveOrder,
-    order_counts::OrderCount,
-    orders::{OrderDetails, OrderRow},
-    refusals::RefusalRow,
+    events::{EventRow, EventRows, EventSum},
+    limit_uses::{LimitUseRows, LiveOrder},
+    order_counts::{OrderCount, OrderCounting},
+    orders::{OrderDetails, OrderRow, OrderRows},
+    refusals::{RefusalRow, RefusalRows},
     sequences::DaySequences,
-    stocks::{Snapshot, StockRow, StockSum},
-    tables::Tables,
-    unpaid::{UnpaidKey, UnpaidLive, UnpaidSum},
+    stocks::{StockRow, StockRows, StockSnapshot, StockSum},
+    unpaid::{UnpaidKey, UnpaidLive, UnpaidRows, UnpaidSum},
 };
 use crate::{lists::MOST_LISTED, mysql_error::is_not_migrated, order::VoucherId, partition::Partition};
 
@@ -76,6 +76,48 @@ impl<'a> Records<'a> {
     #[must_use]
     pub fn mysql(&self) -> &'a MySqlPool {
         self.mysql
+    }
+
+    /// The rows of orders.
+    #[must_use]
+    pub fn orders(self) -> OrderRows<'a> {
+        OrderRows(self)
+    }
+
+    /// The rows of refused orders.
+    #[must_use]
+    pub fn refusals(self) -> RefusalRows<'a> {
+        RefusalRows(self)
+    }
+
+    /// The rows of events.
+    #[must_use]
+    pub fn events(self) -> EventRows<'a> {
+        EventRows(self)
+    }
+
+    /// The stocks of vouchers.
+    #[must_use]
+    pub fn stocks(self) -> StockRows<'a> {
+        StockRows(self)
+    }
+
+    /// What orders used of limits.
+    #[must_use]
+    pub fn limit_uses(self) -> LimitUseRows<'a> {
+        LimitUseRows(self)
+    }
+
+    /// Counts of orders.
+    #[must_use]
+    pub fn counts(self) -> OrderCounting<'a> {
+        OrderCounting(self)
+    }
+
+    /// The unpaid orders of vouchers.
+    #[must_use]
+    pub fn unpaid(self) -> UnpaidRows<'a> {
+        UnpaidRows(self)
     }
 
     async fn rows(&self, sql: String) -> Result<Vec<MySqlRow>> {

@@ -250,10 +250,10 @@ impl<'a> Pass<'a> {
         let mysql = self.stores.mysql();
         let mut after = 0;
         loop {
-            let page = self.pace.step(mysql.orders_of_voucher(voucher, after)).await?;
+            let page = self.pace.step(mysql.orders().of_voucher_after(voucher, after)).await?;
             let Some(last) = page.last().map(|row| row.user) else { return Ok(()) };
             let ids: Vec<OrderId> = page.iter().map(|row| row.order).collect();
-            let events = self.pace.step(mysql.event_sums(&ids)).await?;
+            let events = self.pace.step(mysql.events().sums(&ids)).await?;
             self.take_rows(&page, &events, first)?;
             // Beyond 2^63-1 are numbers that no user of ours has.
             if last <= after {
@@ -267,9 +267,9 @@ impl<'a> Pass<'a> {
         let mysql = self.stores.mysql();
         let mut after = 0;
         loop {
-            let page = self.pace.step(mysql.orders_after(after)).await?;
+            let page = self.pace.step(mysql.orders().page_after(after)).await?;
             let Some(last) = page.last().map(|row| row.order.get()) else { return Ok(()) };
-            let events = self.pace.step(mysql.event_sums_between((after, last))).await?;
+            let events = self.pace.step(mysql.events().sums_between((after, last))).await?;
             self.take_rows(&page, &events, first)?;
             after = last;
         }
@@ -351,7 +351,7 @@ impl<'a> Pass<'a> {
         let mysql = self.stores.mysql();
         let mut after = 0;
         loop {
-            let page = self.pace.step(mysql.refusals_after(after, PAGE)).await?;
+            let page = self.pace.step(mysql.refusals().page_after(after, PAGE)).await?;
             let Some(last) = page.last().map(|refusal| refusal.order.get()) else { return Ok(()) };
             for row in &page {
                 let Some(place) = self.places.of_number(row.voucher) else { continue };

@@ -177,16 +177,16 @@ impl Folder {
         let ids: Vec<i64> = candidates.iter().map(|it| it.order.get()).collect();
         let mysql = self.stores.mysql();
         let rows: HashMap<i64, OrderRow> =
-            mysql.orders(&ids).await?.into_iter().map(|row| (row.order.get(), row)).collect();
+            mysql.orders().by_ids(&ids).await?.into_iter().map(|row| (row.order.get(), row)).collect();
         // Most that are left of an old sale are live: nothing else needs to be asked of these.
         let may_be_final = |id: &i64| {
             rows.get(id).is_some_and(|row| row.state() != RowState::Live || row.status == OrderRow::USED)
         };
         let ended: Vec<i64> = ids.iter().copied().filter(may_be_final).collect();
         let rowless: Vec<i64> = ids.into_iter().filter(|id| !rows.contains_key(id)).collect();
-        let refusals = mysql.refusals(&rowless).await?.into_iter();
+        let refusals = mysql.refusals().by_ids(&rowless).await?.into_iter();
         let refusals = refusals.map(|refusal| (refusal.order.get(), refusal)).collect();
-        let events = mysql.event_sums(&ended).await?;
+        let events = mysql.events().sums(&ended).await?;
         let facts = Facts { rows, refusals, events };
         let mut seen = HashSet::new();
         let folds: Vec<OrderFold> = candidates

@@ -210,7 +210,7 @@ impl Looker {
             return Ok(self.request.vouchers.clone());
         }
         let Stores { redis, keys, .. } = &self.stores;
-        let stocks = self.stores.mysql().stocks(None).await?;
+        let stocks = self.stores.mysql().stocks().all(None).await?;
         let mut vouchers: Vec<VoucherId> = stocks.iter().map(|row| row.voucher).collect();
         let journaled = sale::find_journaled(redis, keys, |_| {}).await;
         vouchers.extend(journaled.map_err(StreamError::from)?);
@@ -300,7 +300,7 @@ impl Looker {
             (*voucher, sale.as_ref().map_or(0, |sale| sale.complete_since_ms))
         };
         let compared: Vec<(VoucherId, i64)> = sales.iter().zip(places.all()).map(since).collect();
-        let stocks = self.stores.mysql().stock_sums(&compared).await?;
+        let stocks = self.stores.mysql().stocks().sums(&compared).await?;
         for (place, its) in (0..).zip(books.iter_mut()) {
             let row = stocks.get(&its.voucher);
             if its.redis_stock.is_none() && its.unreadable.is_none() && on_sale.contains(&its.voucher) {
@@ -337,7 +337,7 @@ impl Looker {
             books.set_redis(&moment, sum);
             self.stores.catch_up().await?;
             if let Some(row) =
-                self.stores.mysql().stock_sums(&[(voucher, sale.complete_since_ms)]).await?.get(&voucher)
+                self.stores.mysql().stocks().sums(&[(voucher, sale.complete_since_ms)]).await?.get(&voucher)
             {
                 books.set_mysql(row);
             }
@@ -367,10 +367,10 @@ impl Looker {
             if job.is_stopped() {
                 return Err(LookError::Stopped);
             }
-            let rows = self.request.pace.step(mysql.used_after(voucher, after)).await?;
+            let rows = self.request.pace.step(mysql.orders().used_after(voucher, after)).await?;
             let Some(last) = rows.last().map(|row| row.order.get()) else { return Ok(Some(count)) };
             let ids: Vec<i64> = rows.iter().map(|row| row.order.get()).collect();
-            let events = self.request.pace.step(mysql.event_sums(&ids)).await?;
+            let events = self.request.pace.step(mysql.events().sums(&ids)).await?;
             let (notes, now) = self.request.pace.step(self.stores.redis().notes(voucher, &ids)).await?;
             if now != Some(purged) {
                 return Ok(None);

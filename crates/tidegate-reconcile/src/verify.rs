@@ -139,11 +139,11 @@ impl Verify<'_> {
             return Ok(Vec::new());
         }
         let (mysql, sale) = (self.stores.mysql(), self.sale(place));
-        let rows = mysql.orders(&ids).await?;
+        let rows = mysql.orders().by_ids(&ids).await?;
         let mut rows: HashMap<i64, _> = rows.into_iter().map(|row| (row.order.get(), row)).collect();
-        let refusals = mysql.refusals(&ids).await?;
+        let refusals = mysql.refusals().by_ids(&ids).await?;
         let mut refusals: HashMap<i64, _> = refusals.into_iter().map(|it| (it.order.get(), it)).collect();
-        let events = mysql.event_sums(&ids).await?;
+        let events = mysql.events().sums(&ids).await?;
         // Of a voucher that Redis does not have only the events are compared.
         let (notes, purged) = match sale {
             Some(_) => self.stores.redis().notes(voucher, &ids).await?,
@@ -212,7 +212,7 @@ impl Verify<'_> {
                 self.go_on()?;
                 let is_settled = |user: &i64| !round.in_flight.has_user(place, *user);
                 let ids: Vec<i64> = ids.iter().copied().filter(is_settled).collect();
-                let live = self.pace.step(self.stores.mysql().live_of_users(voucher, &ids)).await?;
+                let live = self.pace.step(self.stores.mysql().orders().live_of_users(voucher, &ids)).await?;
                 if ids.is_empty() {
                     continue;
                 }

@@ -19,13 +19,13 @@ impl<'a> MysqlReader<'a> {
 
     /// The stocks as they are now, of the vouchers that are, or were, on sale.
     pub(super) async fn stocks(&self) -> Result<Vec<StockRow>, RecordsError> {
-        self.records.stocks(self.only).await
+        self.records.stocks().all(self.only).await
     }
 
     /// Stocks and orders, all as they were at one moment.
     pub(super) async fn read(&self, input: &mut AuditInput) -> Result<(), RecordsError> {
-        let mut snapshot = self.records.snapshot(self.only).await?;
-        snapshot.stocks().await?.iter().for_each(|row| input.add_stock(row));
+        let mut snapshot = self.records.stocks().snapshot(self.only).await?;
+        snapshot.all().await?.iter().for_each(|row| input.add_stock(row));
         snapshot.orders(|row| input.add_row(row)).await?;
         for (voucher, slot) in snapshot.shared_slots().await? {
             input.voucher(voucher).shared_slots.add(slot);
@@ -40,14 +40,16 @@ impl<'a> MysqlReader<'a> {
         unresolved: &[OrderKey],
     ) -> Result<(), RecordsError> {
         let ids: Vec<_> = unresolved.iter().map(|(_, order)| *order).collect();
-        for row in self.records.orders(&ids).await? {
+        for row in self.records.orders().by_ids(&ids).await? {
             input.add_row_again(&row);
         }
         // Of vouchers whose journals are removed, or will be.
         let stocks = self.stocks().await?;
         let delisted: BTreeSet<i64> =
             stocks.iter().filter(|row| row.is_delisted).map(|row| row.voucher.get()).collect();
-        for it in self.records.refusals(&ids).await?.iter().filter(|it| delisted.contains(&it.voucher)) {
+        for it in
+            self.records.refusals().by_ids(&ids).await?.iter().filter(|it| delisted.contains(&it.voucher))
+        {
             if let Ok(voucher) = it.voucher.try_into() {
                 input.add_refusal((voucher, it.order), it.user);
             }

@@ -67,7 +67,7 @@ impl CampaignView {
         };
         for (region, voucher) in rows.context("Failed to read the campaign in MySQL")? {
             let (sale, row) = (stores.state(voucher).await?, stores.row(voucher).await?);
-            let live_orders = stores.records().count_live_orders(voucher).await;
+            let live_orders = stores.records().counts().live_of_voucher(voucher).await;
             let live_orders = live_orders.context("Failed to count its orders")?;
             let initial_stock = row.as_ref().and_then(|row| row.initial_stock);
             let (mysql_stock, redis_stock) = (row.map(|row| row.stock), sale.stock);

@@ -245,7 +245,7 @@ async fn report_forgotten(
     forgotten: &[VoucherRow],
 ) {
     for VoucherRow { voucher, stock, .. } in forgotten.iter().take(NAMED) {
-        let orders = Records::new(mysql, settings.partition()).count_orders(*voucher).await;
+        let orders = Records::new(mysql, settings.partition()).counts().of_voucher(*voucher).await;
         let orders = orders.map_or_else(|_| "orders".to_owned(), |orders| counted(orders, "order"));
         findings.error(
             format!(

@@ -112,7 +112,7 @@ impl Orders<'_> {
         after: &mut (i64, i64),
     ) -> Result<Option<Vec<LiveOrder>>, LimitBooksError> {
         self.go_on()?;
-        let page = self.pace.step(self.records().live_page(voucher, *after)).await?;
+        let page = self.pace.step(self.records().limit_uses().live_page(voucher, *after)).await?;
         let Some(last) = page.last() else { return Ok(None) };
         *after = (last.user.get(), last.slot.get());
         Ok(Some(page))

@@ -102,7 +102,7 @@ impl LimitBooks<'_> {
             return Ok(Err(WhyNotCompared::TooManyEnded));
         }
         let ids: Vec<OrderId> = released.iter().map(|order| order.order).collect();
-        let used = orders.records().uses_of(&ids).await?;
+        let used = orders.records().limit_uses().by_orders(&ids).await?;
         for order in &released {
             candidates.add_released(order, used.get(&order.order), owners);
         }

@@ -176,7 +176,7 @@ impl Found {
                 history.row.is_none() && history.refused.is_none() && !history.events.is_empty()
             });
             let unowned: Vec<OrderId> = unowned.map(|(order, _)| *order).collect();
-            let said_by_events = said_by(&records.events(&unowned).await?);
+            let said_by_events = said_by(&records.events().by_orders(&unowned).await?);
             Ok(Self { histories, said_by_events })
         };
         timeout(patience, all).await?

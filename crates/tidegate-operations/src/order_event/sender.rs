@@ -130,7 +130,8 @@ impl<'a> EventSender<'a> {
     /// Looks once.
     async fn look(&self, sent: &mut [SentEvent], job: &Job) -> anyhow::Result<()> {
         let ids: Vec<OrderId> = not_recorded(sent).map(|sent| sent.order).collect();
-        let rows = timeout(self.settings.mysql.statement_timeout, self.records().events(&ids)).await??;
+        let rows =
+            timeout(self.settings.mysql.statement_timeout, self.records().events().by_orders(&ids)).await??;
         let mut histories: HashMap<OrderId, History> = HashMap::new();
         for row in &rows {
             histories.entry(row.order).or_default().events.push(row.past_event());

@@ -123,7 +123,7 @@ impl OrderLooker {
         };
         let refused: Vec<OrderId> = ids.iter().filter(is_refused).copied().collect();
         let refusals: HashMap<OrderId, RefusalRow> = self
-            .in_time(Records::new(&self.mysql, self.keys.partition()).refusals(&refused))
+            .in_time(Records::new(&self.mysql, self.keys.partition()).refusals().by_ids(&refused))
             .await?
             .into_iter()
             .map(|refusal| (refusal.order, refusal))

@@ -20,12 +20,12 @@ pub async fn decided(
     let ids: Vec<OrderId> = orders.iter().map(|(order, ..)| *order).collect();
     let owners: HashSet<(OrderId, i64, i64)> =
         orders.iter().map(|(order, user, voucher)| (*order, user.get(), voucher.get())).collect();
-    for it in records.refusals(&ids).await? {
+    for it in records.refusals().by_ids(&ids).await? {
         if owners.contains(&(it.order, it.user, it.voucher)) {
             facts.entry(it.order).or_insert(OrderFacts::NOTHING).is_refused = true;
         }
     }
-    for row in records.orders(&ids).await? {
+    for row in records.orders().by_ids(&ids).await? {
         if owners.contains(&(row.order, row.user, row.voucher)) {
             facts.entry(row.order).or_insert(OrderFacts::NOTHING).row = RowFact::Own(row.state());
         }

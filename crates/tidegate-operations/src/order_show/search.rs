@@ -48,7 +48,7 @@ impl OrderReader<'_> {
 
     async fn read_mysql(&self, order: OrderId, records: &mut OrderRecords) {
         let (Some(mysql), of_order) = (self.mysql, &[order]) else { return };
-        let both = async { tokio::try_join!(mysql.order(order), mysql.refusals(of_order)) };
+        let both = async { tokio::try_join!(mysql.orders().find(order), mysql.refusals().by_ids(of_order)) };
         match self.in_time(both).await {
             Ok((row, mut refusals)) => {
                 (records.row, records.refusal, records.searched.mysql) = (row, refusals.pop(), true);
@@ -56,7 +56,7 @@ impl OrderReader<'_> {
             Err(error) => return records.fail("MySQL", error),
         }
         // By themselves: where MySQL is not migrated yet, only they are missing.
-        match self.in_time(mysql.events(of_order)).await {
+        match self.in_time(mysql.events().by_orders(of_order)).await {
             Ok(events) => records.events = events,
             Err(error) => records.fail("the events", error),
         }

@@ -13,7 +13,7 @@ impl Purge {
         after: i64,
         count: &mut PurgeCount,
     ) -> anyhow::Result<Option<i64>> {
-        let ids = self.records().orders_with_events(after, ORDERS).await;
+        let ids = self.records().events().orders_after(after, ORDERS).await;
         let ids = ids.context("Failed to read the events")?;
         let orders: Vec<OrderId> = ids.iter().filter_map(|id| OrderId::try_from(*id).ok()).collect();
         let histories = read_histories(&self.mysql, &orders).await.context("Failed to read the events")?;
@@ -42,7 +42,7 @@ impl Purge {
         if mode == Mode::Count {
             return Ok(());
         }
-        self.records().delete_events(going).await.context("Failed to delete events")
+        self.records().events().delete(going).await.context("Failed to delete events")
     }
 }
 

@@ -83,8 +83,8 @@ impl Purge {
         orders: &[(&Letter, Order)],
     ) -> Result<BTreeMap<(OrderId, i64, i64), Ended>, RecordsError> {
         let ids: Vec<OrderId> = orders.iter().map(|(_, order)| order.id).collect();
-        let refusals = self.records().refusals(&ids).await?;
-        let rows = self.records().orders(&ids).await?;
+        let refusals = self.records().refusals().by_ids(&ids).await?;
+        let rows = self.records().orders().by_ids(&ids).await?;
         let refused = refusals.iter().map(|it| ((it.order, it.user, it.voucher), Ended::GivenUp));
         let fate = |slot: Option<i64>| if slot.is_some() { Ended::Written } else { Ended::GivenUp };
         let written = rows.iter().map(|row| ((row.order, row.user, row.voucher), fate(row.slot)));

@@ -14,8 +14,12 @@ impl Purge {
         after: i64,
         count: &mut PurgeCount,
     ) -> anyhow::Result<Option<i64>> {
-        let page =
-            self.records().refusals_after(after, ORDERS).await.context("Failed to read the refusals")?;
+        let page = self
+            .records()
+            .refusals()
+            .page_after(after, ORDERS)
+            .await
+            .context("Failed to read the refusals")?;
         let old = page.iter().filter(|it| it.at_ms.is_some_and(|at_ms| at_ms < named.before_s * 1_000));
         let old: Vec<(VoucherId, OrderId)> =
             old.filter_map(|it| Some((it.voucher.try_into().ok()?, it.order))).collect();
@@ -26,7 +30,7 @@ impl Purge {
         let going = unnamed.iter().filter(|order| !journaled.contains(order));
         let going: Vec<OrderId> = going.map(|(_, order)| *order).collect();
         if mode == Mode::Delete {
-            self.records().delete_refusals(&going).await.context("Failed to delete refusals")?;
+            self.records().refusals().delete(&going).await.context("Failed to delete refusals")?;
         }
         count.purged += going.len() as u64;
         count.kept += (old.len() - going.len()) as u64;

@@ -100,7 +100,7 @@ pub async fn plan(stores: &VoucherStores, voucher: VoucherId) -> anyhow::Result<
     let open = note.filter(|note| note.state == ChangeState::Open).map(Box::new);
     let sale = stores.state(voucher).await?;
     let row = stores.row(voucher).await?;
-    let orders = stores.records().count_live_orders(voucher).await;
+    let orders = stores.records().counts().live_of_voucher(voucher).await;
     let has_sale = sale.stock.is_some() || sale.buyers + sale.journaled > 0;
     let outcome = match row.map(|row| row.delisted_ms) {
         None => DelistOutcome::NoRow,

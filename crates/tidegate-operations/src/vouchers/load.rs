@@ -202,7 +202,7 @@ pub async fn plan(stores: &VoucherStores, request: LoadRequest) -> anyhow::Resul
     let sale = stores.state(voucher).await?;
     let row = stores.row(voucher).await?;
     // Cancelled ones of a voucher that was never on sale may be there: cancelling dead letters leaves them.
-    let orders = stores.records().count_live_orders(voucher).await;
+    let orders = stores.records().counts().live_of_voucher(voucher).await;
     let orders = orders.context("Failed to count its orders")?;
     let now = Timestamp::now();
     let is_delisted = sale.delisted_ms.or(row.as_ref().and_then(|row| row.delisted_ms)).is_some();

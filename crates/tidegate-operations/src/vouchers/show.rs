@@ -229,7 +229,7 @@ pub async fn read(
     let state = gate.read_voucher(voucher).await.context("Failed to read the voucher in Redis")?;
     let row = vouchers::find(mysql, voucher).await.context("Failed to read the voucher in MySQL")?;
     let records = Records::new(mysql, settings.partition());
-    let orders = records.count_orders(voucher).await.context("Failed to count its orders")?;
+    let orders = records.counts().of_voucher(voucher).await.context("Failed to count its orders")?;
     let units = vouchers::units(mysql, voucher).await.context("Failed to count its units")?;
     let dead = match row {
         Some(_) => DeadOrders::default(),

@@ -133,7 +133,8 @@ impl KnownSequences {
         for day in days {
             let Some(ids) = ids_of(day) else { continue };
             let records = Records::new(mysql, &self.partition);
-            let found = records.sequences(&ids, (MAX_SEQUENCE, MAX_SEQUENCE - LEFT_FOR_THE_DAY)).await?;
+            let found =
+                records.counts().sequences(&ids, (MAX_SEQUENCE, MAX_SEQUENCE - LEFT_FOR_THE_DAY)).await?;
             if found.ids > 0 {
                 self.note_sequence(day, found.highest);
             }

@@ -120,62 +120,66 @@ fn sum(row: &MySqlRow) -> sqlx::Result<Option<(OrderId, EventSum)>> {
     Ok(Some((order, EventSum { releases, released, status, last_ms })))
 }
 
-impl Records<'_> {
+/// The rows of events.
+#[derive(Clone, Copy, Debug)]
+pub struct EventRows<'a>(pub(super) Records<'a>);
+
+impl EventRows<'_> {
     /// The events of these orders, those of each in the order in which they were recorded.
     ///
     /// # Errors
     /// When MySQL does not answer or the tables are not ready.
-    pub async fn events(&self, orders: &[OrderId]) -> Result<Vec<EventRow>> {
-        let table = self.tables.events;
+    pub async fn by_orders(self, orders: &[OrderId]) -> Result<Vec<EventRow>> {
+        let table = self.0.tables.events;
         // By the primary key: the server sorts nothing.
         let sql = |ids: &str| {
             format!("SELECT {COLUMNS} FROM {table} WHERE order_id IN ({ids}) ORDER BY order_id, step")
         };
-        parsed(&self.rows_of(orders, sql).await?, EventRow::parse)
+        parsed(&self.0.rows_of(orders, sql).await?, EventRow::parse)
     }
 
     /// What the events of these orders add up to.
     ///
     /// # Errors
-    /// As [`Records::events`].
-    pub async fn event_sums<I: ToString>(&self, orders: &[I]) -> Result<HashMap<OrderId, EventSum>> {
-        let table = self.tables.events;
+    /// As [`EventRows::by_orders`].
+    pub async fn sums<I: ToString>(self, orders: &[I]) -> Result<HashMap<OrderId, EventSum>> {
+        let table = self.0.tables.events;
         let sql =
             |ids: &str| format!("SELECT {SUMS} FROM {table} WHERE order_id IN ({ids}) GROUP BY order_id");
-        Ok(parsed(&self.rows_of(orders, sql).await?, sum)?.into_iter().collect())
+        Ok(parsed(&self.0.rows_of(orders, sql).await?, sum)?.into_iter().collect())
     }
 
     /// What the events add up to, of the orders after the first id up to the last one.
     ///
     /// # Errors
-    /// As [`Records::events`].
-    pub async fn event_sums_between(&self, (after, last): (i64, i64)) -> Result<HashMap<OrderId, EventSum>> {
+    /// As [`EventRows::by_orders`].
+    pub async fn sums_between(self, (after, last): (i64, i64)) -> Result<HashMap<OrderId, EventSum>> {
         let range = format!("order_id > {after} AND order_id <= {last}");
-        let sql = format!("SELECT {SUMS} FROM {} WHERE {range} GROUP BY order_id", self.tables.events);
-        Ok(parsed(&self.rows(sql).await?, sum)?.into_iter().collect())
+        let sql = format!("SELECT {SUMS} FROM {} WHERE {range} GROUP BY order_id", self.0.tables.events);
+        Ok(parsed(&self.0.rows(sql).await?, sum)?.into_iter().collect())
     }
 
     /// Up to `limit` orders of the partition that have events, in the order of their ids, after this one.
     ///
     /// # Errors
-    /// As [`Records::events`].
-    pub async fn orders_with_events(&self, after: i64, limit: usize) -> Result<Vec<i64>> {
+    /// As [`EventRows::by_orders`].
+    pub async fn orders_after(self, after: i64, limit: usize) -> Result<Vec<i64>> {
         // An event may name another voucher than its order's: the order says to which partition it belongs.
-        let own = self.partition.condition("COALESCE(o.voucher_id, e.voucher_id)");
+        let own = self.0.partition.condition("COALESCE(o.voucher_id, e.voucher_id)");
         let sql = format!(
             "SELECT DISTINCT e.order_id FROM {} e LEFT JOIN {} o ON o.id = e.order_id \
              WHERE e.order_id > {after}{own} ORDER BY e.order_id LIMIT {limit}",
-            self.tables.events, self.tables.orders
+            self.0.tables.events, self.0.tables.orders
         );
-        let rows = self.rows(sql).await?;
+        let rows = self.0.rows(sql).await?;
         Ok(rows.iter().map(|row| row.try_get(0)).collect::<sqlx::Result<_>>()?)
     }
 
     /// Deletes these steps of these orders.
     ///
     /// # Errors
-    /// As [`Records::events`].
-    pub async fn delete_events(&self, steps: &[(OrderId, Vec<u32>)]) -> Result<()> {
+    /// As [`EventRows::by_orders`].
+    pub async fn delete(self, steps: &[(OrderId, Vec<u32>)]) -> Result<()> {
         if steps.is_empty() {
             return Ok(());
         }
@@ -184,6 +188,6 @@ impl Records<'_> {
         };
         // Each a range of the primary key: not every server reads a list of pairs so.
         let ranges: Vec<String> = steps.iter().map(of_order).collect();
-        self.execute(format!("DELETE FROM {} WHERE {}", self.tables.events, ranges.join(" OR "))).await
+        self.0.execute(format!("DELETE FROM {} WHERE {}", self.0.tables.events, ranges.join(" OR "))).await
     }
 }

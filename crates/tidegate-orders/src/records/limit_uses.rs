@@ -37,12 +37,16 @@ fn uses_of(row: &MySqlRow) -> sqlx::Result<Option<(OrderId, Uses)>> {
     Ok(row.try_get::<i64, _>(0)?.try_into().ok().zip(uses_at(row, 1)?))
 }
 
-impl Records<'_> {
+/// What orders used of limits.
+#[derive(Clone, Copy, Debug)]
+pub struct LimitUseRows<'a>(pub(super) Records<'a>);
+
+impl LimitUseRows<'_> {
     /// A page of the live orders of a voucher, after this user and slot, in their order. Empty: there are no more.
     ///
     /// # Errors
     /// When MySQL does not answer or the tables are not ready.
-    pub async fn live_page(&self, voucher: VoucherId, (user, slot): (i64, i64)) -> Result<Vec<LiveOrder>> {
+    pub async fn live_page(self, voucher: VoucherId, (user, slot): (i64, i64)) -> Result<Vec<LiveOrder>> {
         // In the order of the unique key.
         let sql = format!(
             "SELECT CAST(o.id AS SIGNED), CAST(o.user_id AS SIGNED), CAST(o.quantity AS SIGNED), CAST(o.slot AS SIGNED), \
@@ -50,7 +54,7 @@ impl Records<'_> {
              LEFT JOIN {} u ON u.order_id = o.id WHERE o.voucher_id = {voucher} AND o.user_id >= {user} \
              AND (o.user_id > {user} OR o.slot > {slot}) AND {LIVE} \
              ORDER BY o.voucher_id, o.user_id, o.slot LIMIT {PAGE}",
-            self.tables.orders, self.tables.limit_uses
+            self.0.tables.orders, self.0.tables.limit_uses
         );
         let live = |row: &MySqlRow| {
             let number = |at| row.try_get::<i64, _>(at);
@@ -59,35 +63,35 @@ impl Records<'_> {
             let (units, uses, created_ms) = (number(2)?.unsigned_abs(), uses_at(row, 4)?, row.try_get(5)?);
             Ok(Some(LiveOrder { order, user, units, slot, uses, created_ms }))
         };
-        parsed(&self.rows(sql).await?, live)
+        parsed(&self.0.rows(sql).await?, live)
     }
 
     /// What these orders used of limits, whatever became of them since.
     ///
     /// # Errors
-    /// As [`Records::live_page`].
-    pub async fn uses_of(&self, orders: &[OrderId]) -> Result<HashMap<OrderId, Uses>> {
-        let table = self.tables.limit_uses;
+    /// As [`LimitUseRows::live_page`].
+    pub async fn by_orders(self, orders: &[OrderId]) -> Result<HashMap<OrderId, Uses>> {
+        let table = self.0.tables.limit_uses;
         let sql = |ids: &str| format!("SELECT order_id, uses FROM {table} WHERE order_id IN ({ids})");
-        Ok(parsed(&self.rows_of(orders, sql).await?, uses_of)?.into_iter().collect())
+        Ok(parsed(&self.0.rows_of(orders, sql).await?, uses_of)?.into_iter().collect())
     }
 
     /// What these orders used of limits, with their slots: of those that were admitted under some and hold a slot.
     ///
     /// # Errors
-    /// As [`Records::live_page`].
-    pub async fn held_under_limits(&self, orders: &[OrderId]) -> Result<HashMap<OrderId, UnderLimits>> {
+    /// As [`LimitUseRows::live_page`].
+    pub async fn held(self, orders: &[OrderId]) -> Result<HashMap<OrderId, UnderLimits>> {
         let sql = |ids: &str| {
             format!(
                 "SELECT u.order_id, u.uses, CAST(o.slot AS SIGNED) FROM {} u JOIN {} o ON o.id = u.order_id \
                  WHERE u.order_id IN ({ids}) AND o.slot IS NOT NULL",
-                self.tables.limit_uses, self.tables.orders
+                self.0.tables.limit_uses, self.0.tables.orders
             )
         };
         let held = |row: &MySqlRow| {
             let slot = row.try_get::<i64, _>(2)?.try_into().ok();
             Ok(uses_of(row)?.zip(slot).map(|((order, uses), slot)| (order, UnderLimits { slot, uses })))
         };
-        Ok(parsed(&self.rows_of(orders, sql).await?, held)?.into_iter().collect())
+        Ok(parsed(&self.0.rows_of(orders, sql).await?, held)?.into_iter().collect())
     }
 }

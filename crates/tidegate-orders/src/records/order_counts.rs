@@ -22,19 +22,23 @@ pub struct OrderCount {
     pub refused: i64,
 }
 
-impl Records<'_> {
+/// Counts of orders.
+#[derive(Clone, Copy, Debug)]
+pub struct OrderCounting<'a>(pub(super) Records<'a>);
+
+impl OrderCounting<'_> {
     /// The orders of the partition, or of one voucher, with ids in this range, by spans of so many seconds. The second 0 of ids is this
     /// Unix second. A span has an entry for its rows, and another one for its refusals.
     ///
     /// # Errors
     /// When MySQL does not answer or the tables are not ready.
-    pub async fn count_by_time(
-        &self,
+    pub async fn by_time(
+        self,
         voucher: Option<VoucherId>,
         ids: RangeInclusive<i64>,
         (epoch_s, seconds): (i64, i64),
     ) -> Result<Vec<OrderCount>> {
-        let (first, last, own) = (ids.start(), ids.end(), self.of_voucher(voucher));
+        let (first, last, own) = (ids.start(), ids.end(), self.0.of_voucher(voucher));
         let select = |id: &str, columns: &str, table: &str| {
             format!(
                 "SELECT CAST((({id} >> 32) + {epoch_s}) DIV {seconds} AS SIGNED) AS bucket, {columns} \
@@ -43,12 +47,12 @@ impl Records<'_> {
         };
         let columns = format!("COUNT(*), CAST(SUM(quantity) AS SIGNED), CAST(SUM({LIVE}) AS SIGNED)");
         let mut counts = Vec::new();
-        for row in self.rows(select("id", &columns, self.tables.orders)).await? {
+        for row in self.0.rows(select("id", &columns, self.0.tables.orders)).await? {
             let (orders, units, live) = (row.try_get(1)?, row.try_get(2)?, row.try_get(3)?);
             let from_s = row.try_get::<i64, _>(0)? * seconds;
             counts.push(OrderCount { from_s, orders, units, live, refused: 0 });
         }
-        for row in self.rows(select("order_id", "COUNT(*)", self.tables.refusals)).await? {
+        for row in self.0.rows(select("order_id", "COUNT(*)", self.0.tables.refusals)).await? {
             let (from_s, refused) = (row.try_get::<i64, _>(0)? * seconds, row.try_get(1)?);
             counts.push(OrderCount { from_s, refused, ..OrderCount::default() });
         }
@@ -58,22 +62,22 @@ impl Records<'_> {
     /// The number of orders of a voucher, cancelled ones included.
     ///
     /// # Errors
-    /// As [`Records::count_by_time`].
-    pub async fn count_orders(&self, voucher: VoucherId) -> Result<i64> {
+    /// As [`OrderCounting::by_time`].
+    pub async fn of_voucher(self, voucher: VoucherId) -> Result<i64> {
         self.count(&format!("voucher_id = {voucher}")).await
     }
 
     /// The number of live orders of a voucher.
     ///
     /// # Errors
-    /// As [`Records::count_by_time`].
-    pub async fn count_live_orders(&self, voucher: VoucherId) -> Result<i64> {
+    /// As [`OrderCounting::by_time`].
+    pub async fn live_of_voucher(self, voucher: VoucherId) -> Result<i64> {
         self.count(&format!("voucher_id = {voucher} AND {LIVE}")).await
     }
 
     async fn count(&self, condition: &str) -> Result<i64> {
-        let sql = format!("SELECT COUNT(*) FROM {} WHERE {condition}", self.tables.orders);
-        let rows = self.rows(sql).await?;
+        let sql = format!("SELECT COUNT(*) FROM {} WHERE {condition}", self.0.tables.orders);
+        let rows = self.0.rows(sql).await?;
         Ok(rows.first().map(|row| row.try_get(0)).transpose()?.unwrap_or_default())
     }
 }

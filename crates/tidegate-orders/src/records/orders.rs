@@ -112,7 +112,11 @@ fn details(row: &MySqlRow) -> sqlx::Result<Option<OrderDetails>> {
     }))
 }
 
-impl Records<'_> {
+/// The rows of orders.
+#[derive(Clone, Copy, Debug)]
+pub struct OrderRows<'a>(pub(super) Records<'a>);
+
+impl OrderRows<'_> {
     /// The rows of the table `o` that the rest of a statement means.
     async fn orders_where(&self, rest: &str) -> Result<Vec<OrderRow>> {
         parsed(&self.order_rows(rest).await?, OrderRow::parse)
@@ -120,9 +124,9 @@ impl Records<'_> {
 
     /// The same, with rows of ids that no order of ours can have.
     async fn order_rows(&self, rest: &str) -> Result<Vec<MySqlRow>> {
-        let sql = |columns: &str| format!("SELECT {columns} FROM {} o {rest}", self.tables.orders);
-        match self.rows(sql(COLUMNS)).await {
-            Err(RecordsError::NotMigrated(_)) => self.rows(sql(&COLUMNS.replace(CREATED, "NULL"))).await,
+        let sql = |columns: &str| format!("SELECT {columns} FROM {} o {rest}", self.0.tables.orders);
+        match self.0.rows(sql(COLUMNS)).await {
+            Err(RecordsError::NotMigrated(_)) => self.0.rows(sql(&COLUMNS.replace(CREATED, "NULL"))).await,
             rows => rows,
         }
     }
@@ -132,7 +136,7 @@ impl Records<'_> {
         let sql = "SELECT CAST(LOWER(column_name) AS CHAR) FROM information_schema.columns \
                    WHERE table_schema = DATABASE() AND table_name = ?";
         let names: Vec<String> =
-            sqlx::query_scalar(sql).bind(self.tables.orders).fetch_all(self.mysql).await?;
+            sqlx::query_scalar(sql).bind(self.0.tables.orders).fetch_all(self.0.mysql).await?;
         let has_created = names.iter().any(|name| name == "create_time");
         Ok((if has_created { COLUMNS.to_owned() } else { COLUMNS.replace(CREATED, "NULL") }, names))
     }
@@ -141,22 +145,22 @@ impl Records<'_> {
     ///
     /// # Errors
     /// When MySQL does not answer or the tables are not ready.
-    pub async fn order(&self, order: OrderId) -> Result<Option<OrderDetails>> {
+    pub async fn find(self, order: OrderId) -> Result<Option<OrderDetails>> {
         let (columns, names) = self.columns().await?;
         let time = |name: &str| match names.iter().any(|column| column == name) {
             true => format!(", CAST(UNIX_TIMESTAMP(o.{name}) * 1000 AS SIGNED)"),
             false => ", CAST(NULL AS SIGNED)".to_owned(),
         };
         let times: String = TIMES.iter().map(|name| time(name)).collect();
-        let sql = format!("SELECT {columns}{times} FROM {} o WHERE o.id = {order}", self.tables.orders);
-        Ok(parsed(&self.rows(sql).await?, details)?.pop())
+        let sql = format!("SELECT {columns}{times} FROM {} o WHERE o.id = {order}", self.0.tables.orders);
+        Ok(parsed(&self.0.rows(sql).await?, details)?.pop())
     }
 
     /// The rows of these orders, those that there are.
     ///
     /// # Errors
-    /// As [`Records::order`].
-    pub async fn orders<I: ToString>(&self, orders: &[I]) -> Result<Vec<OrderRow>> {
+    /// As [`OrderRows::find`].
+    pub async fn by_ids<I: ToString>(self, orders: &[I]) -> Result<Vec<OrderRow>> {
         let mut rows = Vec::new();
         for orders in orders.chunks(MOST_LISTED) {
             rows.append(&mut self.orders_where(&format!("WHERE o.id IN ({})", listed(orders))).await?);
@@ -167,9 +171,9 @@ impl Records<'_> {
     /// A page of the rows of the partition, in the order of their ids, after this one. Empty: there are no more.
     ///
     /// # Errors
-    /// As [`Records::order`].
-    pub async fn orders_after(&self, id: i64) -> Result<Vec<OrderRow>> {
-        let (own, most) = (self.partition.condition("o.voucher_id"), i64::MAX);
+    /// As [`OrderRows::find`].
+    pub async fn page_after(self, id: i64) -> Result<Vec<OrderRow>> {
+        let (own, most) = (self.0.partition.condition("o.voucher_id"), i64::MAX);
         let page = format!("WHERE o.id > {id} AND o.id <= {most}{own} ORDER BY o.id LIMIT {PAGE}");
         self.orders_where(&page).await
     }
@@ -178,8 +182,8 @@ impl Records<'_> {
     /// vouchers are not touched.
     ///
     /// # Errors
-    /// As [`Records::order`].
-    pub async fn orders_of_voucher(&self, voucher: VoucherId, user: i64) -> Result<Vec<OrderRow>> {
+    /// As [`OrderRows::find`].
+    pub async fn of_voucher_after(self, voucher: VoucherId, user: i64) -> Result<Vec<OrderRow>> {
         let of_voucher = format!(
             "FORCE INDEX (uk_voucher_user_slot) WHERE o.voucher_id = {voucher} AND o.id <= {} AND o.user_id",
             i64::MAX
@@ -198,8 +202,8 @@ impl Records<'_> {
     /// A page of the rows of a voucher that are used, in the order of their ids, after this one.
     ///
     /// # Errors
-    /// As [`Records::order`].
-    pub async fn used_after(&self, voucher: VoucherId, id: i64) -> Result<Vec<OrderRow>> {
+    /// As [`OrderRows::find`].
+    pub async fn used_after(self, voucher: VoucherId, id: i64) -> Result<Vec<OrderRow>> {
         let page = format!(
             "FORCE INDEX (PRIMARY) WHERE o.id > {id} AND o.voucher_id = {voucher} AND o.status = {} \
              AND o.slot IS NOT NULL ORDER BY o.id LIMIT {PAGE}",
@@ -211,9 +215,9 @@ impl Records<'_> {
     /// Up to `limit` rows of a user, of these vouchers. Without a user, those of the vouchers with the highest ids.
     ///
     /// # Errors
-    /// As [`Records::order`].
-    pub async fn orders_of(
-        &self,
+    /// As [`OrderRows::find`].
+    pub async fn of_vouchers(
+        self,
         user: Option<UserId>,
         vouchers: &[VoucherId],
         limit: usize,
@@ -234,8 +238,8 @@ impl Records<'_> {
     /// The rows that hold a slot, of these users, each for a voucher: a few for each.
     ///
     /// # Errors
-    /// As [`Records::order`].
-    pub async fn live_orders_of(&self, buyers: &[(VoucherId, UserId)]) -> Result<Vec<OrderRow>> {
+    /// As [`OrderRows::find`].
+    pub async fn live_of_buyers(self, buyers: &[(VoucherId, UserId)]) -> Result<Vec<OrderRow>> {
         let pairs: Vec<String> = buyers.iter().map(|(voucher, user)| format!("({voucher},{user})")).collect();
         let mut rows = Vec::new();
         for pairs in pairs.chunks(MOST_LISTED) {
@@ -250,16 +254,16 @@ impl Records<'_> {
     /// another.
     ///
     /// # Errors
-    /// As [`Records::order`].
-    pub async fn live_of_users(&self, voucher: VoucherId, users: &[i64]) -> Result<HashMap<i64, i64>> {
+    /// As [`OrderRows::find`].
+    pub async fn live_of_users(self, voucher: VoucherId, users: &[i64]) -> Result<HashMap<i64, i64>> {
         self.live_of(voucher, users, "").await
     }
 
     /// The same for a repair, by the unique key whatever the statistics say: a step of the repair waits for this.
     ///
     /// # Errors
-    /// As [`Records::order`].
-    pub async fn still_live_of_users(&self, voucher: VoucherId, users: &[i64]) -> Result<HashMap<i64, i64>> {
+    /// As [`OrderRows::find`].
+    pub async fn still_live_of_users(self, voucher: VoucherId, users: &[i64]) -> Result<HashMap<i64, i64>> {
         self.live_of(voucher, users, " FORCE INDEX (uk_voucher_user_slot)").await
     }
 
@@ -268,10 +272,10 @@ impl Records<'_> {
             format!(
                 "SELECT CAST(user_id AS SIGNED), CAST(id AS SIGNED) FROM {}{hint} \
                  WHERE voucher_id = {voucher} AND user_id IN ({users}) AND slot IS NOT NULL",
-                self.tables.orders
+                self.0.tables.orders
             )
         };
-        let rows = self.rows_of(users, sql).await?;
+        let rows = self.0.rows_of(users, sql).await?;
         let pairs = rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
         Ok(pairs.collect::<sqlx::Result<_>>()?)
     }
@@ -279,16 +283,16 @@ impl Records<'_> {
     /// Of these orders, those that MySQL has neither as rows nor as refusals, in any voucher; in their order.
     ///
     /// # Errors
-    /// As [`Records::order`].
-    pub async fn unknown_orders(&self, orders: &[OrderId]) -> Result<Vec<OrderId>> {
+    /// As [`OrderRows::find`].
+    pub async fn unknown(self, orders: &[OrderId]) -> Result<Vec<OrderId>> {
         let sql = |ids: &str| {
             format!(
                 "SELECT CAST(id AS SIGNED) FROM {} WHERE id IN ({ids}) UNION ALL \
                  SELECT order_id FROM {} WHERE order_id IN ({ids})",
-                self.tables.orders, self.tables.refusals
+                self.0.tables.orders, self.0.tables.refusals
             )
         };
-        let rows = self.rows_of(orders, sql).await?;
+        let rows = self.0.rows_of(orders, sql).await?;
         let known = rows.iter().map(|row| row.try_get(0)).collect::<sqlx::Result<HashSet<i64>>>()?;
         Ok(orders.iter().copied().filter(|order| !known.contains(&order.get())).collect())
     }
@@ -296,29 +300,29 @@ impl Records<'_> {
     /// The voucher of an order, by its row or its refusal.
     ///
     /// # Errors
-    /// As [`Records::order`].
-    pub async fn voucher_of(&self, order: OrderId) -> Result<Option<VoucherId>> {
+    /// As [`OrderRows::find`].
+    pub async fn voucher_of(self, order: OrderId) -> Result<Option<VoucherId>> {
         let sql = format!(
             "SELECT CAST(voucher_id AS SIGNED) FROM {} WHERE id = {order} UNION ALL \
              SELECT CAST(voucher_id AS SIGNED) FROM {} WHERE order_id = {order} LIMIT 1",
-            self.tables.orders, self.tables.refusals
+            self.0.tables.orders, self.0.tables.refusals
         );
-        Ok(parsed(&self.rows(sql).await?, |row| voucher_at(row, 0))?.pop())
+        Ok(parsed(&self.0.rows(sql).await?, |row| voucher_at(row, 0))?.pop())
     }
 
     /// The vouchers of the partition that have orders, whether they have a row or not, the highest ids first, up to `limit`.
     ///
     /// # Errors
-    /// As [`Records::order`].
-    pub async fn vouchers_with_orders(&self, limit: usize) -> Result<Vec<VoucherId>> {
+    /// As [`OrderRows::find`].
+    pub async fn vouchers(self, limit: usize) -> Result<Vec<VoucherId>> {
         let (mut vouchers, mut below) = (Vec::new(), String::new());
         while vouchers.len() < limit {
             // Each is one look into the unique key. DISTINCT would go through all orders of a voucher.
-            let sql = format!("SELECT CAST(MAX(voucher_id) AS SIGNED) FROM {}{below}", self.tables.orders);
-            let row = self.rows(sql).await?;
+            let sql = format!("SELECT CAST(MAX(voucher_id) AS SIGNED) FROM {}{below}", self.0.tables.orders);
+            let row = self.0.rows(sql).await?;
             let next: Option<i64> = row.first().map(|row| row.try_get(0)).transpose()?.flatten();
             let Some(Ok(voucher)) = next.map(VoucherId::try_from) else { break };
-            vouchers.extend(Some(voucher).filter(|voucher| self.partition.owns(*voucher)));
+            vouchers.extend(Some(voucher).filter(|voucher| self.0.partition.owns(*voucher)));
             below = format!(" WHERE voucher_id < {voucher}");
         }
         Ok(vouchers)

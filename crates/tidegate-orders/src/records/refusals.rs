@@ -48,28 +48,32 @@ impl RefusalRow {
     }
 }
 
-impl Records<'_> {
+/// The rows of refused orders.
+#[derive(Clone, Copy, Debug)]
+pub struct RefusalRows<'a>(pub(super) Records<'a>);
+
+impl RefusalRows<'_> {
     async fn select_refusals(&self, rest: &str) -> Result<Vec<RefusalRow>> {
-        let sql = format!("SELECT {COLUMNS} FROM {} WHERE {rest}", self.tables.refusals);
-        parsed(&self.rows(sql).await?, RefusalRow::parse)
+        let sql = format!("SELECT {COLUMNS} FROM {} WHERE {rest}", self.0.tables.refusals);
+        parsed(&self.0.rows(sql).await?, RefusalRow::parse)
     }
 
     /// The refusals of these orders, those that there are.
     ///
     /// # Errors
     /// When MySQL does not answer or the tables are not ready.
-    pub async fn refusals<I: ToString>(&self, orders: &[I]) -> Result<Vec<RefusalRow>> {
-        let table = self.tables.refusals;
+    pub async fn by_ids<I: ToString>(self, orders: &[I]) -> Result<Vec<RefusalRow>> {
+        let table = self.0.tables.refusals;
         let sql = |ids: &str| format!("SELECT {COLUMNS} FROM {table} WHERE order_id IN ({ids})");
-        parsed(&self.rows_of(orders, sql).await?, RefusalRow::parse)
+        parsed(&self.0.rows_of(orders, sql).await?, RefusalRow::parse)
     }
 
     /// Up to `limit` refusals of the partition, in the order of their orders' ids, after this one. Empty: there are no more.
     ///
     /// # Errors
-    /// As [`Records::refusals`].
-    pub async fn refusals_after(&self, order: i64, limit: usize) -> Result<Vec<RefusalRow>> {
-        let own = self.partition.condition("voucher_id");
+    /// As [`RefusalRows::by_ids`].
+    pub async fn page_after(self, order: i64, limit: usize) -> Result<Vec<RefusalRow>> {
+        let own = self.0.partition.condition("voucher_id");
         self.select_refusals(&format!("order_id > {order}{own} ORDER BY order_id LIMIT {limit}")).await
     }
 
@@ -77,15 +81,15 @@ impl Records<'_> {
     /// which has no index for this.
     ///
     /// # Errors
-    /// As [`Records::refusals`].
-    pub async fn refusals_of(
-        &self,
+    /// As [`RefusalRows::by_ids`].
+    pub async fn of_user_or_voucher(
+        self,
         (user, voucher): (Option<UserId>, Option<VoucherId>),
         limit: usize,
     ) -> Result<Vec<RefusalRow>> {
         let of_user = user.map(|user| format!(" AND user_id = {user}")).unwrap_or_default();
         let of_voucher = voucher.map(|voucher| format!(" AND voucher_id = {voucher}")).unwrap_or_default();
-        let own = self.partition.condition("voucher_id");
+        let own = self.0.partition.condition("voucher_id");
         self.select_refusals(&format!("TRUE{of_user}{of_voucher}{own} ORDER BY order_id DESC LIMIT {limit}"))
             .await
     }
@@ -93,12 +97,13 @@ impl Records<'_> {
     /// Deletes the refusals of these orders.
     ///
     /// # Errors
-    /// As [`Records::refusals`].
-    pub async fn delete_refusals(&self, orders: &[OrderId]) -> Result<()> {
+    /// As [`RefusalRows::by_ids`].
+    pub async fn delete(self, orders: &[OrderId]) -> Result<()> {
         if orders.is_empty() {
             return Ok(());
         }
-        self.execute(format!("DELETE FROM {} WHERE order_id IN ({})", self.tables.refusals, listed(orders)))
+        self.0
+            .execute(format!("DELETE FROM {} WHERE order_id IN ({})", self.0.tables.refusals, listed(orders)))
             .await
     }
 }

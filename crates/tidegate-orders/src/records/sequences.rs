@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use sqlx::Row;
 
-use super::{Records, Result};
+use super::{OrderCounting, Result};
 use crate::partition::MOST_PARTITIONS;
 
 /// What MySQL has of the ids of a day.
@@ -16,22 +16,22 @@ pub struct DaySequences {
     pub ids: u64,
 }
 
-impl Records<'_> {
+impl OrderCounting<'_> {
     /// Of the ids that the partition gives out, those in this range: the highest value of the bits of `mask`, up to `most`, and how many
     /// ids there are. Reads the rows and refusals of this range.
     ///
     /// # Errors
     /// When MySQL does not answer or the tables are not ready.
     pub async fn sequences(
-        &self,
+        self,
         ids: &RangeInclusive<i64>,
         (mask, most): (i64, i64),
     ) -> Result<DaySequences> {
         let mut found = DaySequences::default();
-        for (table, id) in [(self.tables.orders, "id"), (self.tables.refusals, "order_id")] {
-            let own = match self.partition.tag() {
+        for (table, id) in [(self.0.tables.orders, "id"), (self.0.tables.refusals, "order_id")] {
+            let own = match self.0.partition.tag() {
                 None => String::new(),
-                Some(_) => format!(" AND {id} & {} = {}", MOST_PARTITIONS - 1, self.partition.index()),
+                Some(_) => format!(" AND {id} & {} = {}", MOST_PARTITIONS - 1, self.0.partition.index()),
             };
             let sql = format!(
                 "SELECT CAST(MAX(IF(({id} & {mask}) <= {most}, {id} & {mask}, 0)) AS SIGNED), COUNT(*) FROM {table} \
@@ -39,7 +39,7 @@ impl Records<'_> {
                 ids.start(),
                 ids.end()
             );
-            for row in self.rows(sql).await? {
+            for row in self.0.rows(sql).await? {
                 found.highest = found.highest.max(row.try_get::<Option<i64>, _>(0)?.unwrap_or_default());
                 found.ids += row.try_get::<i64, _>(1)?.unsigned_abs();
             }

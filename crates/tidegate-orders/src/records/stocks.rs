@@ -86,25 +86,29 @@ fn sum(row: &MySqlRow) -> sqlx::Result<Option<(VoucherId, StockSum)>> {
     Ok(Some((voucher, sum)))
 }
 
-impl Records<'_> {
+/// The stocks of vouchers.
+#[derive(Clone, Copy, Debug)]
+pub struct StockRows<'a>(pub(super) Records<'a>);
+
+impl<'a> StockRows<'a> {
     fn select_stocks(&self, only: Option<VoucherId>) -> String {
-        format!("SELECT {COLUMNS} FROM {} WHERE TRUE{}", self.tables.vouchers, self.of_voucher(only))
+        format!("SELECT {COLUMNS} FROM {} WHERE TRUE{}", self.0.tables.vouchers, self.0.of_voucher(only))
     }
 
     /// The stocks of the partition, or of one voucher.
     ///
     /// # Errors
     /// When MySQL does not answer or the tables are not ready.
-    pub async fn stocks(&self, only: Option<VoucherId>) -> Result<Vec<StockRow>> {
-        parsed(&self.rows(self.select_stocks(only)).await?, StockRow::parse)
+    pub async fn all(self, only: Option<VoucherId>) -> Result<Vec<StockRow>> {
+        parsed(&self.0.rows(self.select_stocks(only)).await?, StockRow::parse)
     }
 
     /// The stock of each voucher, with the units of its rows. With each voucher comes since when its journal is complete, in Unix
     /// milliseconds; 0: it knows all.
     ///
     /// # Errors
-    /// As [`Records::stocks`].
-    pub async fn stock_sums(&self, vouchers: &[(VoucherId, i64)]) -> Result<HashMap<VoucherId, StockSum>> {
+    /// As [`StockRows::all`].
+    pub async fn sums(self, vouchers: &[(VoucherId, i64)]) -> Result<HashMap<VoucherId, StockSum>> {
         let mut sums = HashMap::new();
         for vouchers in vouchers.chunks(MOST_LISTED) {
             let ids = super::listed(&vouchers.iter().map(|(voucher, _)| *voucher).collect::<Vec<_>>());
@@ -124,9 +128,9 @@ impl Records<'_> {
                  SUM(IF({LIVE} AND {since} > 0 AND {CAME_MS} < {since}, quantity, 0)) AS earlier FROM {} \
                  WHERE voucher_id IN ({ids}) GROUP BY voucher_id) o ON o.voucher_id = v.voucher_id \
                  WHERE v.voucher_id IN ({ids})",
-                self.tables.vouchers, self.tables.orders
+                self.0.tables.vouchers, self.0.tables.orders
             );
-            sums.extend(parsed(&self.rows(sql).await?, sum)?);
+            sums.extend(parsed(&self.0.rows(sql).await?, sum)?);
         }
         Ok(sums)
     }
@@ -134,41 +138,41 @@ impl Records<'_> {
     /// Stocks and orders as they are at one moment, of the partition or of one voucher.
     ///
     /// # Errors
-    /// As [`Records::stocks`].
-    pub async fn snapshot(&self, only: Option<VoucherId>) -> Result<Snapshot<'_>> {
+    /// As [`StockRows::all`].
+    pub async fn snapshot(self, only: Option<VoucherId>) -> Result<StockSnapshot<'a>> {
         // Off the pool: its open transaction ends with it, on every way out of here.
-        let mut session = self.mysql.acquire().await?.detach();
+        let mut session = self.0.mysql.acquire().await?.detach();
         let begin = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; \
                      START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY";
         sqlx::raw_sql(begin).execute(&mut session).await?;
-        let (columns, _) = self.columns().await?;
-        Ok(Snapshot { records: *self, session, columns, only })
+        let (columns, _) = self.0.orders().columns().await?;
+        Ok(StockSnapshot { records: self.0, session, columns, only })
     }
 }
 
 /// Stocks and orders as they are at one moment: their sums must agree. Dropped, its session ends.
 #[derive(Debug)]
-pub struct Snapshot<'a> {
+pub struct StockSnapshot<'a> {
     records: Records<'a>,
     session: MySqlConnection,
     columns: String,
     only: Option<VoucherId>,
 }
 
-impl Snapshot<'_> {
+impl StockSnapshot<'_> {
     /// The stocks.
     ///
     /// # Errors
-    /// As [`Records::stocks`].
-    pub async fn stocks(&mut self) -> Result<Vec<StockRow>> {
-        let sql = self.records.select_stocks(self.only);
+    /// As [`StockRows::all`].
+    pub async fn all(&mut self) -> Result<Vec<StockRow>> {
+        let sql = self.records.stocks().select_stocks(self.only);
         parsed(&sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(&mut self.session).await?, StockRow::parse)
     }
 
     /// Shows all rows of orders, one by one. Pages would need an order that no index of all databases has.
     ///
     /// # Errors
-    /// As [`Records::stocks`].
+    /// As [`StockRows::all`].
     pub async fn orders(&mut self, mut seen: impl FnMut(&OrderRow)) -> Result<()> {
         let (columns, of) = (&self.columns, self.records.of_voucher(self.only));
         let sql = format!("SELECT {columns} FROM {} o WHERE TRUE{of}", self.records.tables.orders);
@@ -184,7 +188,7 @@ impl Snapshot<'_> {
     /// The slots that more than one order holds, each as voucher and `user/slot`. None where a unique key keeps it from happening.
     ///
     /// # Errors
-    /// As [`Records::stocks`].
+    /// As [`StockRows::all`].
     pub async fn shared_slots(&mut self) -> Result<Vec<(VoucherId, String)>> {
         let (table, of) = (self.records.tables.orders, self.records.of_voucher(self.only));
         let key = "SELECT COUNT(*) FROM information_schema.statistics WHERE table_schema = DATABASE() \
@@ -204,7 +208,7 @@ impl Snapshot<'_> {
     /// Ends the session.
     ///
     /// # Errors
-    /// As [`Records::stocks`].
+    /// As [`StockRows::all`].
     pub async fn end(self) -> Result<()> {
         Ok(self.session.close().await?)
     }

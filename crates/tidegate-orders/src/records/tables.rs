@@ -2,7 +2,7 @@
 
 /// The names of the tables that hold the facts of orders.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tables {
+pub(crate) struct Tables {
     /// Orders.
     pub orders: &'static str,
     /// Vouchers, with their stocks.

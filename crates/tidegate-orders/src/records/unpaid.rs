@@ -41,28 +41,32 @@ fn condition(voucher: VoucherId, until_s: i64) -> String {
     format!("voucher_id = {voucher} AND {UNPAID_LIVE} AND create_time <= FROM_UNIXTIME({until_s}) AND {OURS}")
 }
 
-impl Records<'_> {
+/// The unpaid orders of vouchers.
+#[derive(Clone, Copy, Debug)]
+pub struct UnpaidRows<'a>(pub(super) Records<'a>);
+
+impl UnpaidRows<'_> {
     /// The clock of MySQL, in Unix seconds: it makes the times of the rows, so it also says what is old.
     ///
     /// # Errors
     /// When MySQL does not answer or the tables are not ready.
-    pub async fn now_s(&self) -> Result<i64> {
+    pub async fn now_s(self) -> Result<i64> {
         let now = sqlx::query_scalar("SELECT CAST(UNIX_TIMESTAMP() AS SIGNED)");
-        Ok(now.fetch_one(self.mysql).await?)
+        Ok(now.fetch_one(self.0.mysql).await?)
     }
 
     /// The unpaid orders of a voucher that were written until this second.
     ///
     /// # Errors
-    /// As [`Records::now_s`].
-    pub async fn count_unpaid(&self, voucher: VoucherId, until_s: i64) -> Result<UnpaidSum> {
+    /// As [`UnpaidRows::now_s`].
+    pub async fn count(self, voucher: VoucherId, until_s: i64) -> Result<UnpaidSum> {
         let sql = format!(
             "SELECT CAST(COUNT(*) AS SIGNED), CAST(COALESCE(SUM(quantity), 0) AS SIGNED), \
              CAST(UNIX_TIMESTAMP(MIN(create_time)) AS SIGNED) FROM {} WHERE {}",
-            self.tables.orders,
+            self.0.tables.orders,
             condition(voucher, until_s)
         );
-        let rows = self.rows(sql).await?;
+        let rows = self.0.rows(sql).await?;
         let Some(row) = rows.first() else { return Ok(UnpaidSum::default()) };
         let orders = row.try_get::<i64, _>(0)?.unsigned_abs();
         Ok(UnpaidSum { orders, units: row.try_get(1)?, oldest_s: row.try_get(2)? })
@@ -71,9 +75,9 @@ impl Records<'_> {
     /// Up to `limit` of them, in the order of the key, after this one. Empty: there are no more.
     ///
     /// # Errors
-    /// As [`Records::now_s`].
-    pub async fn unpaid_after(
-        &self,
+    /// As [`UnpaidRows::now_s`].
+    pub async fn page_after(
+        self,
         (voucher, until_s): (VoucherId, i64),
         (user, slot): UnpaidKey,
         limit: usize,
@@ -83,7 +87,7 @@ impl Records<'_> {
             "SELECT CAST(id AS SIGNED), CAST(user_id AS SIGNED), CAST(slot AS SIGNED) FROM {} \
              FORCE INDEX (uk_voucher_user_slot) WHERE {} AND user_id >= {user} \
              AND (user_id > {user} OR slot > {slot}) ORDER BY voucher_id, user_id, slot LIMIT {limit}",
-            self.tables.orders,
+            self.0.tables.orders,
             condition(voucher, until_s)
         );
         let unpaid = |row: &MySqlRow| {
@@ -91,6 +95,6 @@ impl Records<'_> {
             let ids = row.try_get::<i64, _>(0)?.try_into().ok().zip(key.0.try_into().ok());
             Ok(ids.map(|(order, user)| UnpaidLive { order, user, key }))
         };
-        parsed(&self.rows(sql).await?, unpaid)
+        parsed(&self.0.rows(sql).await?, unpaid)
     }
 }

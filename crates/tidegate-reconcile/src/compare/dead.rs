@@ -44,10 +44,14 @@ impl Pass<'_> {
         let mysql = self.stores.mysql();
         for dead in dead.chunks(LOOKUP) {
             let ids: Vec<i64> = dead.iter().map(|it| it.order).collect();
-            let rows =
-                mysql.orders(&ids).await?.into_iter().map(|row| (row.order.get(), row.user, row.voucher));
+            let rows = mysql
+                .orders()
+                .by_ids(&ids)
+                .await?
+                .into_iter()
+                .map(|row| (row.order.get(), row.user, row.voucher));
             let mut ended: HashSet<(i64, i64, i64)> = rows.collect();
-            let refusals = mysql.refusals(&ids).await?.into_iter();
+            let refusals = mysql.refusals().by_ids(&ids).await?.into_iter();
             ended.extend(refusals.map(|refusal| (refusal.order.get(), refusal.user, refusal.voucher)));
             let admitted = self.admitted_under_taken_ids(dead).await?;
             for it in dead {

@@ -103,7 +103,7 @@ impl Backlog {
         orders.iter().for_each(|(_, order)| self.sequences.note(order.id));
         let ids: Vec<OrderId> = orders.iter().map(|(_, order)| order.id).collect();
         let records = Records::new(&self.mysql, self.sequences.partition());
-        let unknown = records.unknown_orders(&ids).await;
+        let unknown = records.orders().unknown(&ids).await;
         let unknown: HashSet<OrderId> =
             unknown.context("Failed to look orders up in MySQL")?.into_iter().collect();
         for (entry, order) in orders.into_iter().filter(|(_, order)| unknown.contains(&order.id)) {

@@ -98,7 +98,8 @@ impl Rebuild {
     async fn look_at(&self, voucher: VoucherId) -> anyhow::Result<VoucherPlan> {
         let row =
             vouchers::find(&self.mysql, voucher).await.context("Failed to read the voucher in MySQL")?;
-        let live_orders = Records::new(&self.mysql, self.gate.partition()).count_live_orders(voucher).await;
+        let live_orders =
+            Records::new(&self.mysql, self.gate.partition()).counts().live_of_voucher(voucher).await;
         // What cannot be read there is written over.
         let sale = self.gate.read_voucher(voucher).await.ok();
         Ok(VoucherPlan {

@@ -209,11 +209,11 @@ impl<'a> Repair<'a> {
             self.causal_reads.catch_up(&self.mysql).await?;
         }
         let records = Records::new(&self.mysql, self.settings.partition());
-        let buyers = records.still_live_of_users(voucher, &users).await;
+        let buyers = records.orders().still_live_of_users(voucher, &users).await;
         let buyers = buyers.context("Failed to read MySQL")?;
         let admitted = bite.orders.iter().filter(|it| matches!(it.action, RepairAction::Admit(_)));
         let admitted: Vec<OrderId> = admitted.filter_map(|it| it.order).collect();
-        let mut held = records.held_under_limits(&admitted).await.context("Failed to read MySQL")?;
+        let mut held = records.limit_uses().held(&admitted).await.context("Failed to read MySQL")?;
         let mut orders = Vec::with_capacity(bite.orders.len());
         for order in &bite.orders {
             let in_mysql = if order.order.is_some() { known.next() } else { None };

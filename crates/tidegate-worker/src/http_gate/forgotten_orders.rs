@@ -121,7 +121,7 @@ async fn answer(
         buyers.sort_unstable();
         buyers.dedup();
         let records = Records::new(&mysql, &partition);
-        let rows = match timeout(PATIENCE, records.live_orders_of(&buyers)).await {
+        let rows = match timeout(PATIENCE, records.orders().live_of_buyers(&buyers)).await {
             Ok(Ok(rows)) => rows,
             failed => {
                 tracing::debug!(?failed, "could not look for orders that Redis has lost");
