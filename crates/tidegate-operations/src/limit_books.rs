@@ -52,7 +52,7 @@ pub enum LimitBooksError {
     Gate(#[from] GateError),
     /// MySQL did not answer as it should.
     #[error("Failed to read MySQL: {0}")]
-    Voucher(#[from] RecordsError),
+    Mysql(#[from] RecordsError),
     /// It was told to stop.
     #[error("stopped before the end: nothing is known")]
     Stopped,

@@ -329,7 +329,7 @@ impl From<OrderRow> for FoundOrder {
             user: row.user.to_string(),
             voucher: row.voucher.to_string(),
             status: FoundStatus::At(row.state().into()),
-            at_ms: row.created_ms,
+            at_ms: row.shown_ms(),
             entry: row.entry.map(|entry| entry.to_string()),
             letter: None,
         }

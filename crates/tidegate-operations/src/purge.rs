@@ -208,7 +208,7 @@ impl Purge {
             KeyKind::Other(kind) => anyhow::bail!("Failed to read the stream: {stream} holds a {kind}"),
         }
         let fields = self.dead.fields();
-        let now_s = self.records().unpaid().now_s().await.context("Failed to ask MySQL for the time")?;
+        let now_s = self.records().now_s().await.context("Failed to ask MySQL for the time")?;
         let older_than_s = i64::try_from(self.request.older_than.as_secs()).unwrap_or(i64::MAX);
         let before_s = now_s.saturating_sub(older_than_s).max(0);
         let named = NamedOrders::read(&self.inspector, &self.dead, fields, before_s, job).await;

@@ -109,7 +109,7 @@ impl<'a> ReleaseUnpaid<'a> {
     pub async fn plan(&self) -> anyhow::Result<ReleasePlan> {
         let ReleaseRequest { voucher, older_than, ref reason, .. } = self.request;
         let records = self.sender.records();
-        let now_s = records.unpaid().now_s().await.context("Failed to ask MySQL for the time")?;
+        let now_s = records.now_s().await.context("Failed to ask MySQL for the time")?;
         let age_s = i64::try_from(older_than.as_secs()).unwrap_or(i64::MAX);
         let until_s = now_s.saturating_sub(age_s).max(0);
         let found = records.unpaid().count(voucher, until_s).await;

@@ -105,12 +105,12 @@ async fn execute(settings: &SystemSettings, statements: &[&str]) -> anyhow::Resu
 async fn look_for_rows_of_others(settings: &SystemSettings, mysql: &MySqlPool) -> anyhow::Result<()> {
     let tags = settings.partition().tags();
     let is_own = |tag: &String| settings.mysql.shard_tags.contains(tag);
-    let own: Vec<usize> = (0..tags.len()).filter(|at| is_own(&tags[*at])).collect();
+    let own: Vec<i64> = (0..).zip(tags).filter(|(_, tag)| is_own(tag)).map(|(at, _)| at).collect();
     let records = Records::new(mysql, settings.partition());
     let find = async { Ok(records.orders().outside(&own).await?) };
     let found = in_time("MySQL", settings.mysql.statement_timeout, find).await;
     let found = found.with_context(|| {
-        format!("Failed to read which partitions the shard at {} serves", settings.mysql.url)
+        format!("Failed to look for rows of other partitions in the shard at {}", settings.mysql.url)
     })?;
     let Some((table, voucher)) = found else { return Ok(()) };
     Err(InvalidInput(format!(

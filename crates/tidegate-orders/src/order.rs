@@ -92,6 +92,12 @@ macro_rules! decimal {
             }
         }
 
+        impl From<$name> for i64 {
+            fn from(value: $name) -> Self {
+                value.get()
+            }
+        }
+
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.pad(itoa::Buffer::new().format(self.get()))

@@ -1,5 +1,5 @@
-//! The facts of orders in MySQL: rows of orders, refusals, events and vouchers. Each table has one parser here. Outside the ledger,
-//! which writes them, and the schema, only this folder has queries on these tables.
+//! The facts of orders: their rows in MySQL, the notes of journals and the dead letters in Redis. Outside the ledger, which writes the
+//! rows, and the schema, only this folder has queries on the tables of orders, vouchers, refusals, events and uses of limits.
 
 pub mod by_hand;
 mod dead_letter;
@@ -56,8 +56,8 @@ impl From<sqlx::Error> for RecordsError {
 /// The result of a query in this folder.
 pub type Result<T> = std::result::Result<T, RecordsError>;
 
-/// The facts of the orders of one partition. A scan answers with the rows of this partition only. A look-up by order ids answers with
-/// rows of any partition, so that an order in the wrong place is found.
+/// The facts of the orders of one partition. A scan answers with the rows of this partition only. A look-up of orders, users or vouchers
+/// that are named answers with rows of any partition, so that an order in the wrong place is found.
 #[derive(Clone, Copy, Debug)]
 pub struct Records<'a> {
     mysql: &'a MySqlPool,
@@ -120,12 +120,25 @@ impl<'a> Records<'a> {
         UnpaidRows(self)
     }
 
+    /// The clock of MySQL, in Unix seconds: it makes the times of the rows, so it also says what is old.
+    ///
+    /// # Errors
+    /// When MySQL does not answer.
+    pub async fn now_s(self) -> Result<i64> {
+        let now = sqlx::query_scalar("SELECT CAST(UNIX_TIMESTAMP() AS SIGNED)");
+        Ok(now.fetch_one(self.mysql).await?)
+    }
+
     async fn rows(&self, sql: String) -> Result<Vec<MySqlRow>> {
         Ok(sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(self.mysql).await?)
     }
 
     /// The rows of all these ids, by lists that are short enough. No ids, no query.
-    async fn rows_of<I: ToString>(&self, ids: &[I], sql: impl Fn(&str) -> String) -> Result<Vec<MySqlRow>> {
+    async fn rows_of<I: Into<i64> + Copy>(
+        &self,
+        ids: &[I],
+        sql: impl Fn(&str) -> String,
+    ) -> Result<Vec<MySqlRow>> {
         let mut rows = Vec::new();
         for ids in ids.chunks(MOST_LISTED) {
             rows.append(&mut self.rows(sql(&listed(ids))).await?);
@@ -148,8 +161,8 @@ impl<'a> Records<'a> {
 }
 
 /// Ids as SQL lists them.
-fn listed<I: ToString>(ids: &[I]) -> String {
-    ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+fn listed<I: Into<i64> + Copy>(ids: &[I]) -> String {
+    ids.iter().map(|id| (*id).into().to_string()).collect::<Vec<_>>().join(",")
 }
 
 /// All rows that can be ours: a parser answers with None for ids that no order of ours can have.

@@ -45,7 +45,7 @@ impl From<LimitBooksError> for LookError {
     fn from(error: LimitBooksError) -> Self {
         match error {
             LimitBooksError::Gate(error) => Self::Gate(error),
-            LimitBooksError::Voucher(error) => Self::Mysql(error),
+            LimitBooksError::Mysql(error) => Self::Mysql(error),
             LimitBooksError::Stopped => Self::Stopped,
         }
     }

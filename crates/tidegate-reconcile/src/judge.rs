@@ -366,6 +366,8 @@ mod tests {
         assert!(is_told(Some(1_000), None, 1_000) && !is_told(Some(999), None, 1_000));
         assert!(is_told(None, Some(1_000), 1_000) && !is_told(None, Some(999), 1_000));
         assert!(is_told(None, None, 1_000) && is_told(None, Some(5), 0));
+        // A zero date, as old servers keep it.
+        assert!(!is_told(None, Some(0), 1_000));
     }
 
     #[test]

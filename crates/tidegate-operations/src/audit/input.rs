@@ -304,6 +304,9 @@ impl AuditInput {
 
     /// A row that was read again.
     pub(super) fn add_row_again(&mut self, row: &OrderRow) {
+        if VoucherId::try_from(row.voucher).is_err() {
+            return;
+        }
         self.admissions.take_row(row);
     }
 }

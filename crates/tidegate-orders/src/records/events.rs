@@ -142,7 +142,7 @@ impl EventRows<'_> {
     ///
     /// # Errors
     /// As [`EventRows::by_orders`].
-    pub async fn sums<I: ToString>(self, orders: &[I]) -> Result<HashMap<OrderId, EventSum>> {
+    pub async fn sums<I: Into<i64> + Copy>(self, orders: &[I]) -> Result<HashMap<OrderId, EventSum>> {
         let table = self.0.tables.events;
         let sql =
             |ids: &str| format!("SELECT {SUMS} FROM {table} WHERE order_id IN ({ids}) GROUP BY order_id");

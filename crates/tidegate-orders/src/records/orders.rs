@@ -44,7 +44,8 @@ pub struct OrderRow {
     pub status: i64,
     /// The entry that brought the order; None: another program wrote the row.
     pub entry: Option<EntryId>,
-    /// When the row was written, in Unix milliseconds by MySQL's clock, to the second; None: the row does not say.
+    /// When the row was written, in Unix milliseconds by MySQL's clock, to the second; None: the row does not say. 0: a zero date, which
+    /// old servers allow, and which is older than everything.
     pub created_ms: Option<i64>,
 }
 
@@ -80,6 +81,12 @@ impl OrderRow {
         RowStatus::of(self.slot, Some(self.status))
     }
 
+    /// When the row was written, for people: a zero date says nothing.
+    #[must_use]
+    pub fn shown_ms(&self) -> Option<i64> {
+        self.created_ms.filter(|ms| *ms > 0)
+    }
+
     /// None for an id that no order of ours can have.
     pub(super) fn parse(row: &MySqlRow) -> sqlx::Result<Option<Self>> {
         let Ok(order) = OrderId::try_from(row.try_get::<i64, _>(0)?) else { return Ok(None) };
@@ -91,7 +98,7 @@ impl OrderRow {
             slot: row.try_get(4)?,
             status: row.try_get(5)?,
             entry: row.try_get::<Option<String>, _>(6)?.and_then(|entry| entry.parse().ok()),
-            created_ms: time(row, 7)?,
+            created_ms: row.try_get(7)?,
         }))
     }
 }
@@ -104,7 +111,7 @@ fn time(row: &MySqlRow, at: usize) -> sqlx::Result<Option<i64>> {
 fn details(row: &MySqlRow) -> sqlx::Result<Option<OrderDetails>> {
     let Some(parsed) = OrderRow::parse(row)? else { return Ok(None) };
     Ok(Some(OrderDetails {
-        row: parsed,
+        row: OrderRow { created_ms: parsed.shown_ms(), ..parsed },
         paid_ms: time(row, WIDTH)?,
         used_ms: time(row, WIDTH + 1)?,
         refunded_ms: time(row, WIDTH + 2)?,
@@ -126,7 +133,9 @@ impl OrderRows<'_> {
     async fn order_rows(&self, rest: &str) -> Result<Vec<MySqlRow>> {
         let sql = |columns: &str| format!("SELECT {columns} FROM {} o {rest}", self.0.tables.orders);
         match self.0.rows(sql(COLUMNS)).await {
-            Err(RecordsError::NotMigrated(_)) => self.0.rows(sql(&COLUMNS.replace(CREATED, "NULL"))).await,
+            Err(RecordsError::NotMigrated(why)) if why.contains("create_time") => {
+                self.0.rows(sql(&COLUMNS.replace(CREATED, "NULL"))).await
+            }
             rows => rows,
         }
     }
@@ -160,7 +169,7 @@ impl OrderRows<'_> {
     ///
     /// # Errors
     /// As [`OrderRows::find`].
-    pub async fn by_ids<I: ToString>(self, orders: &[I]) -> Result<Vec<OrderRow>> {
+    pub async fn by_ids<I: Into<i64> + Copy>(self, orders: &[I]) -> Result<Vec<OrderRow>> {
         let mut rows = Vec::new();
         for orders in orders.chunks(MOST_LISTED) {
             rows.append(&mut self.orders_where(&format!("WHERE o.id IN ({})", listed(orders))).await?);
@@ -184,19 +193,26 @@ impl OrderRows<'_> {
     /// # Errors
     /// As [`OrderRows::find`].
     pub async fn of_voucher_after(self, voucher: VoucherId, user: i64) -> Result<Vec<OrderRow>> {
-        let of_voucher = format!(
-            "FORCE INDEX (uk_voucher_user_slot) WHERE o.voucher_id = {voucher} AND o.id <= {} AND o.user_id",
-            i64::MAX
-        );
-        // In the order of the unique key.
-        let page = format!("{of_voucher} > {user} ORDER BY o.voucher_id, o.user_id, o.slot LIMIT {PAGE}");
-        let mut rows = self.order_rows(&page).await?;
-        if let Some(last) = rows.last().filter(|_| rows.len() == PAGE) {
+        let of_voucher = format!("WHERE o.voucher_id = {voucher} AND o.user_id");
+        let mut after = user;
+        loop {
+            // In the order of the unique key.
+            let page =
+                format!("{of_voucher} > {after} ORDER BY o.voucher_id, o.user_id, o.slot LIMIT {PAGE}");
+            let mut rows = self.order_rows(&page).await?;
+            let Some(last) = rows.last() else { return Ok(Vec::new()) };
             let last: i64 = last.try_get(1)?;
-            rows.retain(|row| row.try_get::<i64, _>(1).ok() != Some(last));
-            rows.append(&mut self.order_rows(&format!("{of_voucher} = {last}")).await?);
+            if rows.len() == PAGE {
+                rows.retain(|row| row.try_get::<i64, _>(1).ok() != Some(last));
+                rows.append(&mut self.order_rows(&format!("{of_voucher} = {last}")).await?);
+            }
+            let orders = parsed(&rows, OrderRow::parse)?;
+            // A page of ids that no order of ours can have is not the end; users beyond 2^63-1 are.
+            if !orders.is_empty() || last <= after {
+                return Ok(orders);
+            }
+            after = last;
         }
-        parsed(&rows, OrderRow::parse)
     }
 
     /// A page of the rows of a voucher that are used, in the order of their ids, after this one.
@@ -240,11 +256,11 @@ impl OrderRows<'_> {
     /// # Errors
     /// As [`OrderRows::find`].
     pub async fn live_of_buyers(self, buyers: &[(VoucherId, UserId)]) -> Result<Vec<OrderRow>> {
-        let pairs: Vec<String> = buyers.iter().map(|(voucher, user)| format!("({voucher},{user})")).collect();
         let mut rows = Vec::new();
-        for pairs in pairs.chunks(MOST_LISTED) {
-            let live =
-                format!("WHERE (o.voucher_id, o.user_id) IN ({}) AND o.slot IS NOT NULL", listed(pairs));
+        for buyers in buyers.chunks(MOST_LISTED) {
+            let pairs = buyers.iter().map(|(voucher, user)| format!("({voucher},{user})"));
+            let pairs = pairs.collect::<Vec<_>>().join(",");
+            let live = format!("WHERE (o.voucher_id, o.user_id) IN ({pairs}) AND o.slot IS NOT NULL");
             rows.append(&mut self.orders_where(&live).await?);
         }
         Ok(rows)

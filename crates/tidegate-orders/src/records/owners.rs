@@ -1,7 +1,9 @@
 //! Whether a database holds what it is to hold.
 
-use super::{OrderRows, RecordsError, Result, parsed, voucher_at};
-use crate::order::VoucherId;
+use sqlx::AssertSqlSafe;
+
+use super::{OrderRows, Result};
+use crate::mysql_error::is_missing_table;
 
 impl OrderRows<'_> {
     /// A table that has rows of a voucher of another partition than those of these numbers, and the voucher. None: all rows are of
@@ -9,20 +11,19 @@ impl OrderRows<'_> {
     ///
     /// # Errors
     /// When MySQL does not answer.
-    pub async fn outside(self, partitions: &[usize]) -> Result<Option<(&'static str, VoucherId)>> {
+    pub async fn outside(self, partitions: &[i64]) -> Result<Option<(&'static str, i64)>> {
         let all = self.0.partition.tags().len();
         for table in [self.0.tables.vouchers, self.0.tables.orders] {
             let sql = format!(
                 "SELECT CAST(voucher_id AS SIGNED) FROM {table} WHERE MOD(voucher_id, {all}) NOT IN ({}) LIMIT 1",
                 super::listed(partitions)
             );
-            let rows = match self.0.rows(sql).await {
+            let found = sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false);
+            match found.fetch_optional(self.0.mysql).await {
+                Ok(Some(voucher)) => return Ok(Some((table, voucher))),
+                Err(error) if !is_missing_table(&error) => return Err(error.into()),
                 // Before the schema is made there are no rows either.
-                Err(RecordsError::NotMigrated(_)) => continue,
-                rows => rows?,
-            };
-            if let Some(voucher) = parsed(&rows, |row| voucher_at(row, 0))?.pop() {
-                return Ok(Some((table, voucher)));
+                Ok(None) | Err(_) => {}
             }
         }
         Ok(None)

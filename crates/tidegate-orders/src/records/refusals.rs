@@ -62,7 +62,7 @@ impl RefusalRows<'_> {
     ///
     /// # Errors
     /// When MySQL does not answer or the tables are not ready.
-    pub async fn by_ids<I: ToString>(self, orders: &[I]) -> Result<Vec<RefusalRow>> {
+    pub async fn by_ids<I: Into<i64> + Copy>(self, orders: &[I]) -> Result<Vec<RefusalRow>> {
         let table = self.0.tables.refusals;
         let sql = |ids: &str| format!("SELECT {COLUMNS} FROM {table} WHERE order_id IN ({ids})");
         parsed(&self.0.rows_of(orders, sql).await?, RefusalRow::parse)

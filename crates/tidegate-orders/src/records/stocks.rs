@@ -140,12 +140,12 @@ impl<'a> StockRows<'a> {
     /// # Errors
     /// As [`StockRows::all`].
     pub async fn snapshot(self, only: Option<VoucherId>) -> Result<StockSnapshot<'a>> {
+        let (columns, _) = self.0.orders().columns().await?;
         // Off the pool: its open transaction ends with it, on every way out of here.
         let mut session = self.0.mysql.acquire().await?.detach();
         let begin = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; \
                      START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY";
         sqlx::raw_sql(begin).execute(&mut session).await?;
-        let (columns, _) = self.0.orders().columns().await?;
         Ok(StockSnapshot { records: self.0, session, columns, only })
     }
 }

@@ -46,19 +46,10 @@ fn condition(voucher: VoucherId, until_s: i64) -> String {
 pub struct UnpaidRows<'a>(pub(super) Records<'a>);
 
 impl UnpaidRows<'_> {
-    /// The clock of MySQL, in Unix seconds: it makes the times of the rows, so it also says what is old.
-    ///
-    /// # Errors
-    /// When MySQL does not answer or the tables are not ready.
-    pub async fn now_s(self) -> Result<i64> {
-        let now = sqlx::query_scalar("SELECT CAST(UNIX_TIMESTAMP() AS SIGNED)");
-        Ok(now.fetch_one(self.0.mysql).await?)
-    }
-
     /// The unpaid orders of a voucher that were written until this second.
     ///
     /// # Errors
-    /// As [`UnpaidRows::now_s`].
+    /// When MySQL does not answer or the tables are not ready.
     pub async fn count(self, voucher: VoucherId, until_s: i64) -> Result<UnpaidSum> {
         let sql = format!(
             "SELECT CAST(COUNT(*) AS SIGNED), CAST(COALESCE(SUM(quantity), 0) AS SIGNED), \
@@ -75,7 +66,7 @@ impl UnpaidRows<'_> {
     /// Up to `limit` of them, in the order of the key, after this one. Empty: there are no more.
     ///
     /// # Errors
-    /// As [`UnpaidRows::now_s`].
+    /// As [`UnpaidRows::count`].
     pub async fn page_after(
         self,
         (voucher, until_s): (VoucherId, i64),

@@ -13,8 +13,7 @@ use super::{RecordsError, Tables, VoucherRow, find_for_update};
 use crate::{
     mysql_error::is_lock_wait_timeout,
     order::{OrderId, Quantity, Slot, UserId, Uses, VoucherId},
-    records::journal::UnderLimits,
-    records::{OrderRow, RefusalRow, orders, refusals},
+    records::{OrderRow, RefusalRow, journal::UnderLimits, orders, refusals},
     row_state::RowState,
 };
 
