@@ -5,6 +5,8 @@
 //! what it judges. Each finding is a sentence that names voucher or order. `tests/pipeline/judge.rs` breaks
 //! every fact by hand and sees it named.
 
+mod entries;
+mod events;
 mod limits;
 pub mod mysql;
 mod redis;
@@ -54,7 +56,13 @@ impl Stores<'_> {
 
 /// What MySQL and the entries that are there prove.
 fn lasting(facts: &Facts) -> Vec<String> {
-    sales::of_mysql(&facts.mysql)
+    [
+        sales::of_mysql(&facts.mysql),
+        events::of_mysql(&facts.mysql),
+        entries::without_an_end(facts),
+        events::of_both(facts),
+    ]
+    .concat()
 }
 
 fn unwritten(mysql: &MysqlFacts, redis: &RedisFacts) -> BTreeMap<i64, Vec<Ordered>> {
