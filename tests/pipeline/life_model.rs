@@ -146,7 +146,6 @@ async fn live(fleet: &Fleet<'_>, seeds: &[u64]) {
     assert_eq!(fleet.dead_letters().await, 0, "nothing is buried");
     let vouchers: Vec<i64> = sales.iter().map(|sale| sale.voucher).collect();
     none_is(&fleet.stores().mismatches(&vouchers, &BTreeMap::new()).await);
-    fleet.tidegate(&["audit"]).await;
     for worker in workers {
         assert!(worker.stop().await.success());
     }
