@@ -76,8 +76,7 @@ async fn units_move_from_one_region_to_another_and_the_same_typed_again_moves_no
             site.client.hget(format!("seckill:journal:{voucher}"), &movement).await.expect("Redis answers");
         assert!(note.is_some_and(|note| note.contains("operator:campaign_move")), "{movement}");
     }
-    program.run("audit").expect(0);
-    program.run("reconcile").expect(0);
+    site.judge().await;
 
     let again = program.run(&format!("{MOVE} --yes")).expect(1);
     assert!(again.stdout.contains("once more: tidegate campaign move"), "{again:#?}");
@@ -94,7 +93,7 @@ async fn units_move_from_one_region_to_another_and_the_same_typed_again_moves_no
     let log = program.run("log --json").expect(0).json();
     let is_noted = |line: &Json| line["command"] == "campaign move" && line["counts"]["units"] == 1_300;
     assert!(log.as_array().expect("lines").iter().any(is_noted), "{log:#}");
-    program.run("audit").expect(0);
+    site.judge().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -189,7 +188,7 @@ async fn a_move_that_is_killed_half_way_is_completed_by_the_same_command_and_by_
         let refused = program.run(&MOVE.replace("400", "1")).expect(1);
         let (_, go_on) = refused.stdout.split_once("first: tidegate ").expect("what to type");
         let go_on = go_on.lines().next().expect("a line");
-        program.run("audit").expect(0);
+        site.judge().await;
         let dry = program.run(&format!("{MOVE} --dry-run")).expect(0);
         assert!(dry.stdout.contains("would be completed"), "{dry:#?}");
         let typed = if step % 2 == 0 { go_on } else { MOVE };
@@ -198,8 +197,7 @@ async fn a_move_that_is_killed_half_way_is_completed_by_the_same_command_and_by_
         assert_eq!(stocks(&site).await, same(600, 900), "{step}");
         program.run(&format!("{MOVE} --yes")).expect(1);
         assert_eq!(stocks(&site).await, same(600, 900), "{step}");
-        program.run("audit").expect(0);
-        program.run("reconcile").expect(0);
+        site.judge().await;
     }
 }
 
@@ -235,7 +233,7 @@ async fn a_region_is_not_delisted_while_units_are_on_their_way_and_units_do_not_
     drop(proxies);
     assert_eq!(stocks(&site).await, same(600, 900), "Redis has its units back");
     program.run("voucher delist --voucher 102 --yes").expect(0);
-    program.run("audit").expect(0);
+    site.judge().await;
 }
 
 /// A move that was killed when it had come to a step.
@@ -298,7 +296,7 @@ async fn a_move_of_which_one_note_is_lost_is_ended_and_blocks_neither_region() {
         for voucher in [101, 102] {
             program.run(&format!("voucher add --voucher {voucher} --units 1 --yes")).expect(0);
         }
-        program.run("audit").expect(0);
+        site.judge().await;
     }
 }
 
@@ -318,7 +316,7 @@ async fn a_move_whose_stock_in_redis_is_lost_is_completed_and_the_region_rebuilt
         program.run(&format!("{MOVE} --yes")).expect(0);
         program.run(&format!("rebuild --voucher {lost} --yes")).expect(0);
         assert_eq!(stocks(&site).await, same(600, 900), "{lost} {is_written}");
-        program.run("audit").expect(0);
+        site.judge().await;
     }
 }
 
@@ -338,7 +336,7 @@ async fn a_move_that_mysql_refuses_is_withdrawn_on_both_sides() {
         let note = site.redis_says(&["HGET", &format!("seckill:voucher:{voucher}"), "change"]).await;
         assert!(note.as_string().is_some_and(|note| note.contains("withdrawn")), "{voucher}");
     }
-    program.run("audit").expect(0);
+    site.judge().await;
     program.run(&format!("{MOVE} --yes")).expect(0);
     assert_eq!(stocks(&site).await, same(600, 900));
 }
@@ -371,7 +369,7 @@ async fn movers_at_once_make_the_same_move_once_and_two_that_cross_one_after_the
     assert!(made.iter().sum::<i64>() > 0, "{runs:#?}");
     let north = 600 - 50 * made[0] + 20 * made[1];
     assert_eq!(stocks(&site).await, same(north, 1_500 - north), "{runs:#?}");
-    program.run("audit").expect(0);
+    site.judge().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -392,7 +390,7 @@ async fn beside_a_move_a_sale_is_paused_and_resumed_and_its_stock_changes_only_a
     let refused = program.run(&format!("{MOVE} --initial-stock 600 --yes")).expect(1);
     assert!(refused.stdout.contains("south is delisted"), "{refused:#?}");
     assert_eq!(stocks(&site).await, same(600, 907));
-    program.run("audit").expect(0);
+    site.judge().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -452,7 +450,6 @@ async fn units_that_move_while_both_regions_sell_are_sold_once_and_the_books_agr
     assert_eq!(sold, 1_500);
     site.settled().await;
     assert_eq!(site.live_orders().await.len(), 1_500);
-    program.run("audit").expect(0);
-    program.run("reconcile").expect(0);
+    site.judge().await;
     assert!(worker.stop().await.success());
 }

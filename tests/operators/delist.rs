@@ -105,7 +105,7 @@ async fn a_delisted_voucher_is_not_loaded_restocked_or_rebuilt_and_every_command
     let loaded = gate.load(7.try_into().unwrap(), 50, SaleWindow::default()).await.unwrap();
     assert_eq!(format!("{loaded:?}"), "Delisted");
     assert!(program.run("reconcile").expect(0).stdout.contains("It agrees"));
-    assert_eq!(site.mismatches().await, Vec::<String>::new());
+    site.judge().await;
     worker.stop().await;
 }
 
@@ -151,7 +151,7 @@ async fn the_fleet_removes_the_keys_after_a_clean_look_and_doctor_tells_what_tha
     assert!(shown.contains("its keys are removed") && !shown.contains("Redis lost"), "{shown}");
     until("a look finds that all agrees", || async { program.run("reconcile").stdout.contains("It agrees") })
         .await;
-    assert_eq!(site.mismatches().await, Vec::<String>::new());
+    site.judge().await;
     program.run("order show 1").expect(0);
     program.run("rebuild --all --yes").expect(0);
     assert!(keys_of_7(&site).await.is_empty());
@@ -259,7 +259,7 @@ async fn releases_replays_and_dead_letters_of_a_removed_sale_change_mysql_only()
         program.run(&format!("order show {id}")).expect(0);
     }
     assert!(program.run("reconcile").expect(0).stdout.contains("It agrees"));
-    assert_eq!(site.mismatches().await, Vec::<String>::new());
+    site.judge().await;
 }
 
 /// Kills a command when it has come to a request to Redis that holds these bytes.

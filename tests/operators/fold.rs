@@ -37,6 +37,7 @@ async fn workers_fold_what_is_final_and_audit_doctor_reconcile_and_rebuild_agree
         .await;
 
     until_page(&worker, "/metrics", 200, r#"tidegate_voucher_memory_bytes{voucher="10"} "#).await;
+    site.judge().await;
     program.run("reconcile").expect(0);
     let audit = program.run("audit").expect(0).stdout;
     assert!(audit.contains("It holds"), "{audit}");
@@ -56,6 +57,7 @@ async fn workers_fold_what_is_final_and_audit_doctor_reconcile_and_rebuild_agree
     until("it is folded again", || async { fields(&site).await == left }).await;
     program.run("reconcile").expect(0);
     program.run("audit").expect(0);
+    site.judge().await;
     assert_eq!(site.redis_says(&["GET", "seckill:stock:10"]).await.as_i64(), Some(97));
     assert!(worker.stop().await.success());
 }

@@ -173,7 +173,7 @@ async fn each_answer_of_the_gate_is_told_by_a_status_and_a_problem_of_its_own() 
 
     let worker = site.worker("w").start();
     until("all are written", || async { site.live_orders().await.len() == 3 }).await;
-    program.run("audit").expect(0);
+    site.judge().await;
     assert!(worker.stop().await.success());
     assert!(gate.stop().await.success());
 }

@@ -79,6 +79,7 @@ async fn counters_and_slots_that_somebody_changed_are_named_one_by_one_and_set_b
     sale_with_limits(&site, &program).await;
     program.run("reconcile").expect(0);
     program.run("audit").expect(0);
+    site.judge().await;
     let mut before = held(&site, OWN).await;
     let day = before["2:a"].split(':').next().expect("a window").to_owned();
     assert_eq!((before["2:a"].as_str(), before["u:1"].as_str()), (format!("{day}:2:3").as_str(), "3"));
@@ -97,6 +98,9 @@ async fn counters_and_slots_that_somebody_changed_are_named_one_by_one_and_set_b
         write(&site, OWN, field, value).await;
         before.insert(field.to_owned(), value.to_owned());
     }
+    let counters = ["1:1", "1:9", "2:a", "2:b", "2:nobody"].map(|field| format!("counter {field}: "));
+    let slots = ["1", "2", "9"].map(|user| format!("slots of user {user}: "));
+    site.judge_except(&[&counters[..], &slots[..]].concat()).await;
     let uses = "limit_uses_apart";
     let expected = [
         apart(uses, "1:1", "0:1:3", "0:2:3"),
@@ -128,6 +132,7 @@ async fn counters_and_slots_that_somebody_changed_are_named_one_by_one_and_set_b
     assert_eq!(held(&site, OWN).await, before);
     program.run("reconcile").expect(0);
     program.run("audit").expect(0);
+    site.judge().await;
     let log = program.run("log").expect(0);
     assert!(log.stdout.contains("counters of voucher:7"), "{log:#?}");
 }
@@ -159,6 +164,7 @@ async fn a_counter_of_a_campaign_is_compared_with_the_orders_of_all_its_regions(
     program.run("reconcile --repair --yes").expect(0);
     assert_eq!(held(&site, COMMON).await["1:a"], "0:3:3");
     program.run("reconcile").expect(0);
+    site.judge().await;
 }
 
 async fn campaign(site: &Site, program: &Program) {
@@ -208,6 +214,7 @@ async fn a_limit_that_was_passed_is_named_until_orders_end_and_one_that_was_lowe
     }
     let audit = program.run("audit").expect(1);
     assert!(audit.stdout.contains("more than limit phones of campaign:5 allows"), "{audit:#?}");
+    site.judge_except(&["campaign:5: 1:a passes limit phones"]).await;
     for order in &last {
         program.run(&format!("order cancel {order} --yes")).expect(0);
     }
@@ -220,6 +227,7 @@ async fn a_limit_that_was_passed_is_named_until_orders_end_and_one_that_was_lowe
         .expect(0);
     program.run("reconcile").expect(0);
     program.run("audit").expect(0);
+    site.judge().await;
     assert!(worker.stop().await.success());
 }
 
@@ -288,6 +296,7 @@ async fn a_sale_that_goes_on_gives_no_false_alarm_and_a_counter_that_is_wrong_in
     site.settled().await;
     program.run("reconcile --repair --yes").expect(0);
     program.run("reconcile").expect(0);
+    site.judge().await;
     assert!(worker.stop().await.success());
 }
 

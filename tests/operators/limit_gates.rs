@@ -122,8 +122,7 @@ async fn two_gates_and_a_caller_of_the_script_together_pass_no_limit() {
     assert_eq!(of_phones["p0"], OF_PHONE);
     site.settled().await;
     assert_eq!((site.live_orders().await.len(), site.refused().await.len()), (admitted, 0));
-    program.run("audit").expect(0);
-    program.run("reconcile").expect(0);
+    site.judge().await;
     assert!(worker.stop().await.success());
     for gate in gates {
         assert!(gate.stop().await.success());

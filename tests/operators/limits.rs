@@ -57,10 +57,8 @@ async fn two_orders_of_a_user_are_written_in_their_slots_and_what_one_used_comes
         orders.len() == 3
     })
     .await;
-    let audit = program.run("audit").expect(0);
-    assert!(audit.stdout.contains("It holds: 4 admitted orders"), "{audit:#?}");
-    let compared = program.run("reconcile");
-    assert_eq!(compared.code, 0, "{compared:#?}");
+    site.settled().await;
+    site.judge().await;
     let status = program.run("status --json").expect(0).json();
     assert_eq!(status["vouchers"][0]["redis"], 97, "{status:#}");
     // Units come and go under the name that the stock has.
@@ -71,7 +69,7 @@ async fn two_orders_of_a_user_are_written_in_their_slots_and_what_one_used_comes
     let stocks: Vec<Option<i64>> =
         site.client.mget(vec!["seckill:stock:7", "seckill:limited:7"]).await.expect("Redis answers");
     assert_eq!(stocks, [None, Some(99)]);
-    program.run("audit").expect(0);
+    site.judge().await;
     assert!(worker.stop().await.success());
 }
 
@@ -272,7 +270,7 @@ async fn an_order_from_before_the_limits_comes_back_from_the_dead_and_one_that_w
     assert_eq!(limited["order"], uses[1].0, "{uses:?}");
     assert!(worker.stop().await.success());
     program.run("dead cancel --all --yes").expect(0);
-    program.run("reconcile").expect(0);
+    site.judge().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -295,7 +293,8 @@ async fn an_order_from_before_the_limits_that_mysql_lost_is_written_again_withou
     assert!(repaired.stdout.contains("1 entry appended anew"), "{repaired:#?}");
     // The repair writes it, or the worker does, whichever reads the new entry first.
     until("it is written again", || async { site.live_orders().await.len() == 1 }).await;
-    program.run("reconcile").expect(0);
+    site.settled().await;
+    site.judge().await;
     assert!(worker.stop().await.success());
 }
 
@@ -333,7 +332,7 @@ async fn redis_is_emptied_and_a_rebuild_restores_limits_counters_and_slots() {
         site.client.mget(vec!["seckill:stock:7", "seckill:limited:7"]).await.expect("Redis answers");
     assert_eq!(stocks, [None, Some(6)]);
     program.run("limit list --voucher 7").expect(0);
-    program.run("audit").expect(0);
+    site.judge().await;
     let refused = program.run("admit --voucher 7 --user 4 --subject phone=a --json").expect(1).json();
     assert_eq!(refused["outcome"], "over_limit", "{refused}");
     // What was restored comes back with its order, once.
@@ -343,8 +342,8 @@ async fn redis_is_emptied_and_a_rebuild_restores_limits_counters_and_slots() {
     assert_eq!(held().await["u:1"], "2");
     program.run("admit --voucher 7 --user 4 --subject phone=a").expect(0);
     until("it is written", || async { site.live_orders().await.len() == 3 }).await;
-    program.run("audit").expect(0);
-    program.run("reconcile").expect(0);
+    site.settled().await;
+    site.judge().await;
     assert!(worker.stop().await.success());
 }
 
@@ -376,7 +375,7 @@ async fn a_sale_with_limits_is_delisted_and_its_dead_orders_are_given_back() {
     assert!(shown.stdout.contains("cancelled"), "{shown:#?}");
     program.run("admit --voucher 7 --user 2 --subject phone=a").expect(0);
     until("it is written", || async { site.live_orders().await.len() == 1 }).await;
-    program.run("audit").expect(0);
+    site.judge().await;
 
     program.run("voucher delist --voucher 7 --yes").expect(0);
     let over = program.run("admit --voucher 7 --user 3 --subject phone=c").expect(1);
@@ -446,7 +445,6 @@ async fn a_repair_brings_back_what_orders_used_and_gives_it_back_with_those_that
 
     let repaired = program.run("reconcile --repair --yes");
     assert_eq!(repaired.code, 0, "{repaired:#?}");
-    program.run("reconcile").expect(0);
     assert!(note(&orders[0]).await.contains(&before), "{}", note(&orders[0]).await);
     assert!(note(&orders[2]).await.contains("release"), "{}", note(&orders[2]).await);
     assert_eq!((held("1:1").await.as_str(), held("u:1").await.as_str()), ("0:2:2", "3"));
@@ -455,7 +453,7 @@ async fn a_repair_brings_back_what_orders_used_and_gives_it_back_with_those_that
     let uses: String =
         sqlx::query_scalar(uses).bind(&orders[1]).fetch_one(&site.pool).await.expect("MySQL has it again");
     assert!(uses.ends_with(",b"), "{uses}");
-    program.run("audit").expect(0);
+    site.judge().await;
     // The phone of the one that ended may buy again, the others not.
     program.run("admit --voucher 7 --user 2 --subject phone=c").expect(0);
     program.run("admit --voucher 7 --user 2 --subject phone=b").expect(1);

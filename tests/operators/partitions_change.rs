@@ -137,12 +137,6 @@ impl Ground {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts")
     }
 
-    fn adds_up(&self, list: &str) {
-        let program = self.program(list);
-        program.run("audit").expect(0);
-        program.run("reconcile").expect(0);
-    }
-
     /// What is left of each voucher is what was not sold.
     async fn units_are(&self, list: &str) {
         for voucher in VOUCHERS {
@@ -198,14 +192,14 @@ async fn a_system_gets_partitions_grows_shrinks_and_is_one_whole_again_and_nothi
         assert!(shown.stdout.contains("keeps ANOTHER list than stream.partitions"), "{shown:#?}");
         let shown = ground.program(to).run("partitions show").expect(0);
         assert!(shown.stdout.contains("0 entries to be settled, 0 dead letters, 0 workers"), "{shown:#?}");
-        ground.adds_up(to);
+        ground.site.judge_partitions(to).await;
         ground.units_are(to).await;
     }
     let worker = ground.worker("last", "").start();
     ground.sell("", 4).await;
     ground.all_written().await;
     ground.site.settled().await;
-    ground.adds_up("");
+    ground.site.judge_partitions("").await;
     ground.units_are("").await;
     assert!(worker.stop().await.success());
 }
@@ -231,7 +225,7 @@ async fn a_change_that_is_killed_at_any_moment_goes_on_where_it_stood() {
             change.wait().expect("gone");
         }
         ground.change(from, to).await.expect(0);
-        ground.adds_up(to);
+        ground.site.judge_partitions(to).await;
         ground.units_are(to).await;
         // So that there is something to count, and a worker to be stopped.
         let mut next = ground.worker("next", to).start();
@@ -277,7 +271,7 @@ async fn a_change_that_is_killed_at_each_of_its_steps_goes_on_where_it_stood() {
     ground.change(from, to).await.expect(0);
     assert_eq!(worker.ended().await.code(), Some(2));
     ground.all_written().await;
-    ground.adds_up(to);
+    ground.site.judge_partitions(to).await;
     ground.units_are(to).await;
 
     let worker = ground.worker("last", to).start();
@@ -309,7 +303,7 @@ async fn orders_that_are_not_paid_in_time_expire_in_the_partitions_of_the_new_li
     until("all have expired", || async { ground.site.live_orders().await.is_empty() }).await;
     ground.admitted.clear();
     ground.units_are(to).await;
-    ground.adds_up(to);
+    ground.site.judge_partitions(to).await;
     let shown = ground.program(to).run("partitions show").expect(0);
     assert!(shown.stdout.contains("0 entries to be settled, 0 dead letters"), "{shown:#?}");
     assert!(worker.stop().await.success());
@@ -485,7 +479,7 @@ async fn a_gate_follows_a_change_of_the_list_by_itself_and_the_change_waits_for_
 
     let worker = ground.worker("next", to).start();
     ground.all_written().await;
-    ground.adds_up(to);
+    ground.site.judge_partitions(to).await;
     ground.units_are(to).await;
     assert!(worker.stop().await.success());
     for gate in [own, frozen, late] {

@@ -266,6 +266,8 @@ async fn looks_beside_a_busy_sale_with_refusals_cancellations_and_kills_find_not
         assert_agrees(&look);
     }
     assert_agrees(&program.run("reconcile --json").json());
+    // Redis was loaded with more of it than MySQL.
+    site.judge_except(&["voucher 34: Redis offers"]).await;
     let dead = site.dead().await.len();
     assert!(dead > 100, "{dead} orders of a voucher that MySQL does not know are dead");
     assert!(killed.stop().await.success() && other.stop().await.success());
@@ -507,7 +509,7 @@ async fn workers_mend_what_they_find_where_the_configuration_says_so() {
     worker.says("mended what both stores differed in").await;
     assert!(program.run("log").expect(0).stdout.contains("worker w"), "it is in the log of changes");
     assert!(worker.stop().await.success());
-    program.run("reconcile").expect(0);
+    site.judge().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -650,6 +652,7 @@ async fn what_a_failover_took_from_redis_is_counted_by_the_audit_and_named_by_a_
     let mended = program.run("reconcile --repair --yes").expect(0).stdout;
     assert!(mended.contains("counter raised from 1 to 2"), "{mended}");
     program.run("reconcile").expect(0);
+    site.judge().await;
     assert!(!program.run("orders count").expect(0).stdout.contains("more orders than ids"));
     assert!(worker.stop().await.success());
 }

@@ -260,7 +260,7 @@ async fn what_mysql_lost_is_written_again_and_the_dry_run_has_said_so() {
         counts(told, &[("created", written), ("given_back", given_back), ("refused", 0), ("dead", 2)]);
     }
     assert_eq!(site.orders().await, before);
-    assert_eq!(site.mismatches().await, Vec::<String>::new());
+    site.judge().await;
     let again = told(&replay(&site, &[&ALL[..], &["--yes", "--json"]].concat()), 0);
     counts(&again, &[("created", 0), ("already_there", before.len() as u64), ("given_back", given_back)]);
 }

@@ -85,6 +85,7 @@ async fn command_and_view_say_the_same_through_the_lives_of_orders() {
     let cells: Vec<&str> = shown.lines().last().into_iter().flat_map(str::split_whitespace).collect();
     assert_eq!(cells, ["100", "88", "0", "6", "2", "2", "2", "4", "98"], "{shown}");
 
+    site.judge().await;
     let audit = program.run("audit --json").expect(0).json();
     let of_1 = json!({
         "unpaid": 3, "paid": 1, "used": 1, "refunding": 2, "cancelled": 1, "refunded": 1, "contradictory": 0,

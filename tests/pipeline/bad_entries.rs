@@ -148,7 +148,7 @@ async fn every_bad_entry_is_buried_once_as_it_came_and_its_neighbours_are_writte
     assert!(worker.stop().await.success());
 }
 
-/// Exported as they came; put back, they die again; in the end they are gone, and the audit holds.
+/// Exported as they came; put back, they die again; in the end they are gone, and nothing is lost.
 async fn operators_get_rid_of_them(site: &Site, ids: &[String], bad: &[(Fields, &str, &str)]) {
     let export = site.tidegate(&["dead", "export"]);
     let mut lines = 0;
@@ -169,12 +169,12 @@ async fn operators_get_rid_of_them(site: &Site, ids: &[String], bad: &[(Fields, 
     does("requeue", 0);
     until("they died again", || async { letters(site).await.len() == bad.len() }).await;
     site.settled().await;
-    assert_eq!(site.mismatches().await, Vec::<String>::new());
+    site.judge().await;
     // One is an order of an unknown voucher: it can be cancelled, and only that.
     does("drop", 1);
     assert_eq!(letters(site).await.len(), 1);
     does("cancel", 0);
-    assert_eq!(site.mismatches().await, Vec::<String>::new());
+    site.judge().await;
     assert!(letters(site).await.is_empty());
 }
 

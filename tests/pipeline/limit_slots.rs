@@ -120,8 +120,7 @@ async fn thirty_one_orders_of_a_user_come_and_go_side_by_side_and_never_share_a_
     let used: BTreeMap<String, String> =
         site.client.hgetall("seckill:uses:voucher:7").await.expect("Redis answers");
     assert_eq!((used["1:1"].as_str(), used["u:1"].as_str()), ("0:31:31", "2147483647"));
-    runs("audit");
-    runs("reconcile");
+    site.judge().await;
 
     let live: Vec<i64> = site.live_orders().await.iter().map(|order| order.id).collect();
     join_all(live.into_iter().map(|order| hands.cancels(order))).await;
@@ -131,8 +130,7 @@ async fn thirty_one_orders_of_a_user_come_and_go_side_by_side_and_never_share_a_
         site.client.hgetall("seckill:uses:voucher:7").await.expect("Redis answers");
     assert_eq!(used, BTreeMap::new());
     assert!(!site.client.sismember::<bool, _, _>("seckill:order:7", USER).await.expect("Redis answers"));
-    runs("audit");
-    runs("reconcile");
+    site.judge().await;
     for worker in workers {
         assert!(worker.stop().await.success());
     }

@@ -46,7 +46,7 @@ async fn orders_are_written_when_both_stores_are_reached_over_tls() {
     program.run_with(&["doctor"], &variables).expect(0);
     assert!(worker.stop().await.success());
     scene.site.invariants().await;
-    // Of the other one, Redis offers more than MySQL has.
+    // It reads both stores. Of the other voucher, Redis offers more than MySQL has.
     program.run_with(&["audit", "--voucher", "1"], &variables).expect(0);
 }
 

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fred::interfaces::SetsInterface;
-use sqlx::{MySqlPool, Row};
+use sqlx::MySqlPool;
 use tidegate_lab::Endpoint;
 
 use super::{
     Site,
+    judge::mysql::MysqlFacts,
     rush::{Pages, Wanted, Way},
 };
 
@@ -22,22 +23,18 @@ pub struct Ends {
 
 impl Ends {
     pub async fn read(pool: &MySqlPool) -> Self {
-        let sql = "SELECT CAST(id AS SIGNED), CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED), \
-                   CAST(quantity AS SIGNED), CAST(slot IS NOT NULL AS SIGNED), CAST(status AS SIGNED) \
-                   FROM tb_voucher_order";
+        let facts = MysqlFacts::of_orders(pool, None).await;
         let (mut orders, mut cancelled) = (BTreeMap::new(), BTreeMap::new());
-        for row in sqlx::query(sql).fetch_all(pool).await.expect("MySQL answers") {
-            let [id, user, voucher, quantity, is_live, status]: [i64; 6] =
-                std::array::from_fn(|at| row.get(at));
-            if is_live == 1 {
-                orders.insert(id, (user, voucher, quantity));
-            } else if status == 4 {
-                cancelled.insert(id, (user, voucher, quantity));
+        for (id, row) in facts.orders {
+            let held = (row.user, row.voucher, row.quantity);
+            if row.is_live() {
+                orders.insert(id, held);
+            } else if row.status == 4 {
+                cancelled.insert(id, held);
             }
         }
-        let sql = "SELECT order_id, reason FROM tidegate_refusal";
-        let refused = sqlx::query_as(sql).fetch_all(pool).await.expect("MySQL answers");
-        Self { orders, cancelled, refused: refused.into_iter().collect() }
+        let refused = facts.refusals.into_iter().map(|(id, refusal)| (id, refusal.reason)).collect();
+        Self { orders, cancelled, refused }
     }
 }
 
@@ -82,7 +79,7 @@ impl<M: Endpoint> Site<M> {
         wrong.extend(fates(&pages, &seen.ends));
         wrong.extend(letters(&pages, &seen));
         if pages.redis_forgot {
-            wrong.extend(self.stores("").mysql_mismatches(&self.vouchers().await).await);
+            wrong.extend(self.stores("").mismatches_after_a_loss(&self.vouchers().await).await);
         } else {
             wrong.extend(gifts(&pages, &seen));
             wrong.extend(self.redis_sums(&pages, &seen).await);
@@ -91,9 +88,49 @@ impl<M: Endpoint> Site<M> {
         none_is(&wrong);
     }
 
-    /// What does not hold at a quiet moment, whatever was put in: by queries of the tests' own, not by the program's audit.
+    /// Checks what must hold at a quiet moment, whatever was put in.
+    ///
+    /// # Panics
+    /// With a list of all that does not.
+    pub async fn judge(&self) {
+        none_is(&self.mismatches().await);
+    }
+
+    /// As [`Site::judge`], where a test has made something wrong on purpose: each of these texts is in a finding, and each finding
+    /// has one of them.
+    ///
+    /// # Panics
+    /// With what is missing, or else wrong.
+    pub async fn judge_except(&self, expected: &[impl AsRef<str>]) {
+        let (expected, found): (Vec<&str>, _) =
+            (expected.iter().map(AsRef::as_ref).collect(), self.mismatches().await);
+        let missing: Vec<_> =
+            expected.iter().filter(|text| !found.iter().any(|what| what.contains(**text))).collect();
+        assert!(missing.is_empty(), "{missing:?} is not among {found:#?}");
+        let is_expected = |what: &String| expected.iter().any(|text| what.contains(text));
+        none_is(&found.into_iter().filter(|what| !is_expected(what)).collect::<Vec<_>>());
+    }
+
+    /// What does not hold at a quiet moment, whatever was put in, a sentence each.
     pub async fn mismatches(&self) -> Vec<String> {
         self.stores("").mismatches(&self.vouchers().await, &self.book.read().loaded).await
+    }
+
+    /// As [`Site::judge`], of a system with these partitions, such as `3,1,0`; none: it is one whole.
+    ///
+    /// # Panics
+    /// With a list of all that does not hold.
+    pub async fn judge_partitions(&self, tags: &str) {
+        if tags.is_empty() {
+            return self.judge().await;
+        }
+        let tags: Vec<&str> = tags.split(',').collect();
+        let (vouchers, loaded) = (self.vouchers().await, self.book.read().loaded);
+        for (at, tag) in tags.iter().enumerate() {
+            let is_own = |voucher: &&i64| usize::try_from(**voucher).expect("small") % tags.len() == at;
+            let vouchers: Vec<i64> = vouchers.iter().filter(is_own).copied().collect();
+            none_is(&self.stores(&format!("{{{tag}}}:")).mismatches(&vouchers, &loaded).await);
+        }
     }
 
     async fn vouchers(&self) -> Vec<i64> {

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
 pub mod invariants;
+mod judge;
 pub mod rush;
 pub mod stores;
 mod users;

@@ -53,13 +53,6 @@ pub async fn mend_what_is_left(fleet: &Fleet<'_>) {
     }
 }
 
-/// Both sides agree, and the audit holds.
-pub async fn agrees(fleet: &Fleet<'_>) {
-    let looked = look(fleet).await;
-    assert_eq!(looked["clean"], true, "{looked:#}");
-    fleet.tidegate(&["audit"]).await;
-}
-
 pub async fn look(fleet: &Fleet<'_>) -> Json {
     let Output { stdout, stderr, .. } = alone(fleet, &["reconcile", "--json"]).await;
     serde_json::from_slice(&stdout)
