@@ -107,12 +107,13 @@ local before, asked = string.match(redis.call('GET', key) or '', '^(%d+) (%w+)$'
 if asked and asked ~= digest then
   return redis.error_reply('OTHERREQ something else was asked for under this key')
 end
-ARGV[1] = before or new
+local wanted = before or new
+ARGV[1] = wanted
 local decided = decide()
 if before and type(decided) == 'table' and find(decided.err or '', '^%-?IDTAKEN ') then
   -- The id of before is another user's: this one gets the new id, and the key stands for that.
-  before = nil
-  ARGV[1] = new
+  before, wanted = nil, new
+  ARGV[1] = wanted
   decided = decide()
 end
 if type(decided) == 'table' and decided.err then return decided end
@@ -121,7 +122,7 @@ if decided == 0 or decided == 6 then
   if before then
     redis.pcall('PEXPIRE', key, span)
   else
-    redis.pcall('SET', key, ARGV[1] .. ' ' .. digest, 'PX', span)
+    redis.pcall('SET', key, wanted .. ' ' .. digest, 'PX', span)
   end
 end
-return { decided, ARGV[1] }
+return { decided, wanted }

@@ -127,6 +127,32 @@ fn has_two_statements(line: &str) -> bool {
     (begins_again || goes_on) && !text.contains("function")
 }
 
+/// Whether a line uses a key or an argument by its number, and not to give it a name.
+fn uses_a_number(line: &str) -> bool {
+    let text = statements(line);
+    let is_number =
+        |rest: &str| rest.split_once(']').is_some_and(|(place, _)| place.chars().all(|c| c.is_ascii_digit()));
+    let numbered = |table: &str| text.split(table).skip(1).any(is_number);
+    let names =
+        text.trim_start().starts_with("local ") || text.contains("= KEYS[") || text.contains("= ARGV[");
+    // A request under a key is one for another order id, at times.
+    let sets = text.trim_start().starts_with("ARGV[1] = ");
+    (numbered("KEYS[") || numbered("ARGV[")) && !names && !sets
+}
+
+#[test]
+fn sources_give_keys_and_arguments_names() {
+    for part in ["src", "include"].map(|part| folder().join(part)) {
+        for name in names(&part) {
+            let text = fs::read_to_string(part.join(&name)).expect("a readable file");
+            for line in header_and_body(&text).1.lines() {
+                assert!(!uses_a_number(line), "{name}: no name for a key or an argument in: {line}");
+            }
+        }
+    }
+    assert!(uses_a_number("call('GET', KEYS[1])") && !uses_a_number("local stock_key = KEYS[1]"));
+}
+
 #[test]
 fn sources_have_one_statement_a_line() {
     for part in ["src", "include"].map(|part| folder().join(part)) {
