@@ -44,9 +44,10 @@ local function decide()
   local find, values, first, last = string.find, ARGV, 1, 3
   local are_ids = true
   for at = first, last do
-    local id = values[at]
-    are_ids = are_ids and id and find(id, '^[1-9]%d*$')
-      and (#id < 19 or #id == 19 and id <= '9223372036854775807')
+    local id = values[at] or ''
+    if not find(id, '^[1-9]%d*$') or #id > 18 and (#id > 19 or id > '9223372036854775807') then
+      are_ids = false
+    end
   end
   if #KEYS ~= 5 or #ARGV ~= 5 or not are_ids
     or #stock > 13 or not find(stock, '^%-?[1-9]%d*$') or #traceparent > 128

@@ -34,8 +34,12 @@ if #KEYS ~= 7 and #KEYS ~= 9 or #ARGV < 5 or #ARGV > 37 or #ARGV % 2 == 0
   return redis.error_reply(bad)
 end
 local has_slots, units = false, tonumber(quantity)
-local function refuse(reply) -- what the journal knows comes first; and a buyer hears of having bought
-  local entry = call('HGET', journal, order)
+-- What the journal knows comes first; and a buyer hears of having bought. It names few locals of the
+-- script: each one that it names costs every admission.
+local function refuse(reply)
+  local call, find, buyers, journal = redis.call, string.find, KEYS[2], KEYS[4]
+  local user, quantity = ARGV[2], ARGV[4]
+  local entry = call('HGET', journal, ARGV[1])
   if entry then
     local taken = entry and not find(entry, '"by":"' .. user .. '"', 1, true)
       and 'IDTAKEN the order id belongs to an order of another user'
@@ -192,9 +196,10 @@ end
 local values, first, last = ARGV, 1, 3
 local are_ids = true
 for at = first, last do
-  local id = values[at]
-  are_ids = are_ids and id and find(id, '^[1-9]%d*$')
-    and (#id < 19 or #id == 19 and id <= '9223372036854775807')
+  local id = values[at] or ''
+  if not find(id, '^[1-9]%d*$') or #id > 18 and (#id > 19 or id > '9223372036854775807') then
+    are_ids = false
+  end
 end
 local is_good = are_ids and #stock <= 13 and find(stock, '^%-?[1-9]%d*$') and #traceparent <= 128
 for at = 6, #ARGV, 2 do

@@ -13,9 +13,10 @@ local stock = #KEYS == 5 and call('GET', stock_key)
 local values, first, last = ARGV, 1, 1
 local are_ids = true
 for at = first, last do
-  local id = values[at]
-  are_ids = are_ids and id and find(id, '^[1-9]%d*$')
-    and (#id < 19 or #id == 19 and id <= '9223372036854775807')
+  local id = values[at] or ''
+  if not find(id, '^[1-9]%d*$') or #id > 18 and (#id > 19 or id > '9223372036854775807') then
+    are_ids = false
+  end
 end
 if #KEYS ~= 5 or #ARGV < 5 or #ARGV > 4001 or #ARGV % 4 ~= 1 or not are_ids
   or stock and (#stock > 13 or stock ~= '0' and not find(stock, '^%-?[1-9]%d*$')) then
@@ -75,9 +76,10 @@ local function admit(at)
   local values, first, last = ARGV, at, at + 1
   local are_ids = true
   for at = first, last do
-    local id = values[at]
-    are_ids = are_ids and id and find(id, '^[1-9]%d*$')
-      and (#id < 19 or #id == 19 and id <= '9223372036854775807')
+    local id = values[at] or ''
+    if not find(id, '^[1-9]%d*$') or #id > 18 and (#id > 19 or id > '9223372036854775807') then
+      are_ids = false
+    end
   end
   if not are_ids or #traceparent > 128
     or quantity ~= '1' and (not find(quantity, '^[1-9]%d?%d?%d?%d?$') or tonumber(quantity) > 10000) then

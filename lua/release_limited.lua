@@ -25,9 +25,10 @@ local call, find, match = redis.call, string.find, string.match
 local values, first, last = ARGV, 1, 2
 local are_ids = true
 for at = first, last do
-  local id = values[at]
-  are_ids = are_ids and id and find(id, '^[1-9]%d*$')
-    and (#id < 19 or #id == 19 and id <= '9223372036854775807')
+  local id = values[at] or ''
+  if not find(id, '^[1-9]%d*$') or #id > 18 and (#id > 19 or id > '9223372036854775807') then
+    are_ids = false
+  end
 end
 if #KEYS < 5 or #ARGV ~= 6 or not are_ids
   or units ~= '0' and (not find(units, '^[1-9]%d?%d?%d?%d?$') or tonumber(units) > 10000)

@@ -41,9 +41,10 @@ for _, entry in ipairs(entries) do
   local values, first, last = found, 1, 2
   local are_ids = true
   for at = first, last do
-    local id = values[at]
-    are_ids = are_ids and id and find(id, '^[1-9]%d*$')
-      and (#id < 19 or #id == 19 and id <= '9223372036854775807')
+    local id = values[at] or ''
+    if not find(id, '^[1-9]%d*$') or #id > 18 and (#id > 19 or id > '9223372036854775807') then
+      are_ids = false
+    end
   end
   local is_ours = not value.event and found[3] == voucher and are_ids
   if is_ours and find(quantity, '^[1-9]%d?%d?%d?%d?$') and tonumber(quantity) <= 10000 then

@@ -4,7 +4,8 @@
 -- are ids.
 local are_ids = true
 for at = first, last do
-  local id = values[at]
-  are_ids = are_ids and id and find(id, '^[1-9]%d*$')
-    and (#id < 19 or #id == 19 and id <= '9223372036854775807')
+  local id = values[at] or ''
+  if not find(id, '^[1-9]%d*$') or #id > 18 and (#id > 19 or id > '9223372036854775807') then
+    are_ids = false
+  end
 end

@@ -13,8 +13,12 @@ if #KEYS ~= 7 and #KEYS ~= 9 or #ARGV < 5 or #ARGV > 37 or #ARGV % 2 == 0
   return redis.error_reply(bad)
 end
 local has_slots, units = false, tonumber(quantity)
-local function refuse(reply) -- what the journal knows comes first; and a buyer hears of having bought
-  local entry = call('HGET', journal, order)
+-- What the journal knows comes first; and a buyer hears of having bought. It names few locals of the
+-- script: each one that it names costs every admission.
+local function refuse(reply)
+  local call, find, buyers, journal = redis.call, string.find, KEYS[2], KEYS[4]
+  local user, quantity = ARGV[2], ARGV[4]
+  local entry = call('HGET', journal, ARGV[1])
   if entry then
     --- @include "known"
     if type(known) == 'string' then return redis.error_reply(known) end
