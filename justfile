@@ -41,6 +41,10 @@ test *args: servers
 model seeds="1000": servers
     TIDEGATE_TEST_SEED={{ if seeds =~ '-' { seeds } else { "1-" + seeds } }} cargo test {{ everything }} --test pipeline life_model -- --nocapture
 
+# Write lua/*.lua from their sources in lua/src and lua/include
+lua:
+    TIDEGATE_WRITE_LUA=1 cargo test {{ everything }} --test promises lua_sources
+
 # What a sale of a week takes in Redis, day by day, with and without folding, of so many orders (`just test` has 20,000)
 memory-curve orders="1000000": servers
     TIDEGATE_MEMORY_ORDERS={{ orders }} cargo test {{ everything }} --test reconcile memory -- --nocapture

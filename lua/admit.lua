@@ -16,45 +16,90 @@
 -- Error BADARG: an argument or the stock is not what it must be
 -- Error IDTAKEN: the order id belongs to an order of another user
 -- Error OTHERQTY: this order was admitted before, with another quantity
-local call, stock = redis.call, redis.call('GET', KEYS[1])
-if stock == '0' and not call('HGET', KEYS[4], ARGV[1]) then return 1 end -- most callers in a rush end here
-local function refuse(reply) -- names no local of the script: each one that it names costs every admission
+-- Written by `just lua` from lua/src/admit.lua: change that file, not this one
+local call, stock_key, journal, order = redis.call, KEYS[1], KEYS[4], ARGV[1]
+local stock = call('GET', stock_key)
+-- Most callers in a rush end here.
+if stock == '0' and not call('HGET', journal, order) then return 1 end
+-- It names no local of the script: each one that it names costs every admission.
+local function refuse(reply)
   local entry = redis.call('HGET', KEYS[4], ARGV[1])
-  if not entry then return reply elseif string.find(entry, '"action":"release"', 1, true) then return 8 end
-  local is_own = string.find(entry, '"by":"' .. ARGV[2] .. '"', 1, true)
-  if not is_own then return redis.error_reply('IDTAKEN the order id belongs to an order of another user') end
-  if string.find(entry, '"change":-' .. ARGV[4] .. ',', 1, true) then return 6 end
-  return redis.error_reply('OTHERQTY this order was admitted before, with another quantity')
+  if not entry then return reply end
+  local find, user, quantity = string.find, ARGV[2], ARGV[4]
+  local taken = entry and not find(entry, '"by":"' .. user .. '"', 1, true)
+    and 'IDTAKEN the order id belongs to an order of another user'
+  local known = 'OTHERQTY this order was admitted before, with another quantity'
+  if find(entry, '"action":"release"', 1, true) then
+    known = 8
+  elseif taken then
+    known = taken
+  elseif find(entry, '"change":-' .. quantity .. ',', 1, true) then
+    known = 6
+  end
+  if type(known) == 'string' then return redis.error_reply(known) end
+  return known
 end
-if not stock and call('HGET', KEYS[3], 'state') == 'paused' then return refuse(7) end -- it may have moved
-if not stock and call('HGET', KEYS[4], '#limited') then return refuse(12) end
-if not stock then return refuse(3) elseif stock == '0' then return refuse(1) end
-local order, user, voucher, quantity, traceparent = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local find, id, max = string.find, '^[1-9]%d*$', '9223372036854775807' -- text: doubles lose its digits
-if #KEYS ~= 5 or #ARGV ~= 5 or #stock > 13 or #traceparent > 128
-  or not (find(order, id) and find(user, id) and find(voucher, id) and find(stock, '^%-?[1-9]%d*$'))
-  or quantity ~= '1' and (not find(quantity, '^[1-9]%d?%d?%d?%d?$') or tonumber(quantity) > 10000)
-  or #order > 18 and (#order > 19 or order > max) or #user > 18 and (#user > 19 or user > max)
-  or #voucher > 18 and (#voucher > 19 or voucher > max) then
+local buyers, sale_key, stream = KEYS[2], KEYS[3], KEYS[5]
+if not stock then
+  if call('HGET', sale_key, 'state') == 'paused' then return refuse(7) end -- it may have moved
+  if call('HGET', journal, '#limited') then return refuse(12) end
+  return refuse(3)
+end
+if stock == '0' then return refuse(1) end
+local user, voucher, quantity, traceparent = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local find, values, first, last = string.find, ARGV, 1, 3
+local are_ids = true
+for at = first, last do
+  local id = values[at] or ''
+  if not find(id, '^[1-9]%d*$') or #id > 18 and (#id > 19 or id > '9223372036854775807') then
+    are_ids = false
+  end
+end
+if #KEYS ~= 5 or #ARGV ~= 5 or not are_ids
+  or #stock > 13 or not find(stock, '^%-?[1-9]%d*$') or #traceparent > 128
+  or quantity ~= '1' and (not find(quantity, '^[1-9]%d?%d?%d?%d?$') or tonumber(quantity) > 10000) then
   return redis.error_reply('BADARG wanted: 5 keys, ids, quantity, traceparent, a stock that is a number')
 end
-local left = stock - quantity if left < 0 then return refuse(1) end
-local sale, time = call('HMGET', KEYS[3], 'begin_ms', 'end_ms', 'state', 'brake'), call('TIME')
+local left = stock - quantity
+if left < 0 then return refuse(1) end
+local sale = call('HMGET', sale_key, 'begin_ms', 'end_ms', 'state', 'brake')
+local time = call('TIME')
 local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
-if sale[3] == 'paused' then return refuse(7) end if sale[1] and now_ms - sale[1] < 0 then return refuse(4) end
-if sale[2] and now_ms - sale[2] >= 0 then return refuse(5) end
-if sale[4] and (find(sale[4], '^until') == 1) == (now_ms - string.match(sale[4], '%d+') < 0) then
-  return refuse(11) end -- 'until <ms>', or 'from <ms>'
-local marked = redis.pcall('SADD', KEYS[2], user)
-if marked ~= 1 then return refuse(marked == 0 and 2 or marked) end
-local entry = '{"action":"admit","from":' .. stock .. ',"to":' .. string.format('%d', left) .. ',"change":-'
-  .. quantity .. ',"by":"' .. user .. '","timestamp":' .. now_ms .. '}'
-local noted, added = redis.pcall('HSETNX', KEYS[4], order, entry) if noted == 1 then
-  local extra = quantity ~= '1' and { 'quantity', quantity } or traceparent ~= '' and {}
-  if traceparent ~= '' then extra[#extra + 1], extra[#extra + 2] = 'traceparent', traceparent end
-  added = redis.pcall('XADD', KEYS[5], '*', 'userId', user, 'voucherId', voucher, 'id', order,
-    unpack(extra or ARGV, extra and 1 or 6)) -- ARGV ends at 5: for most orders nothing, and no table is made
-  if type(added) == 'string' then call('DECRBY', KEYS[1], quantity) return 0 end
-  call('HDEL', KEYS[4], order)
+if sale[3] == 'paused' then return refuse(7) end
+local closed
+if sale[1] and now_ms - sale[1] < 0 then
+  closed = 4
+elseif sale[2] and now_ms - sale[2] >= 0 then
+  closed = 5
 end
-call('SREM', KEYS[2], user) return noted == 0 and refuse(2) or added or noted
+if closed then return refuse(closed) end
+local is_busy = sale[4]
+  and (find(sale[4], '^until') == 1) == (now_ms - string.match(sale[4], '%d+') < 0)
+if is_busy then return refuse(11) end
+local marked = redis.pcall('SADD', buyers, user)
+if marked == 0 then return refuse(2) end
+if marked ~= 1 then return refuse(marked) end
+local note = '{"action":"admit","from":' .. stock .. ',"to":' .. string.format('%d', left) .. ',"change":-'
+  .. quantity .. ',"by":"' .. user .. '","timestamp":' .. now_ms .. '}'
+local noted = redis.pcall('HSETNX', journal, order, note)
+local failed = noted
+if noted == 1 then
+  local extra
+  if quantity ~= '1' then extra = { 'quantity', quantity } end
+  if traceparent ~= '' then
+    extra = extra or {}
+    extra[#extra + 1], extra[#extra + 2] = 'traceparent', traceparent
+  end
+  -- ARGV ends at 5: most orders have nothing extra, and no table is made for them.
+  local added = redis.pcall('XADD', stream, '*', 'userId', user, 'voucherId', voucher, 'id', order,
+    unpack(extra or ARGV, extra and 1 or 6))
+  if type(added) == 'string' then
+    call('DECRBY', stock_key, quantity)
+    return 0
+  end
+  failed = added
+  call('HDEL', journal, order)
+end
+call('SREM', buyers, user)
+if noted == 0 then return refuse(2) end
+return failed

@@ -13,9 +13,9 @@
 -- Reply 4: the sale has not begun; Reply 5: the sale is over; Reply 6: this very order was admitted before
 -- Reply 7: the sale is paused; Reply 8: this very order was admitted and given back
 -- Reply 11: the sale is busy: workers are too far behind, or none lives
--- Reply array: 9, name of the limit, orders left, units left, when it opens again in Unix ms; '' for no
--- bound. The name is slots where the user holds 31 orders
--- Reply array: 10, name of the rate, milliseconds to wait
+-- Reply array: 9; name of the limit, which is slots where the user holds 31 orders; orders left, '' for no
+-- bound; units left, '' for no bound; when it opens again in Unix ms, '' for never
+-- Reply array: 10; name of the rate; milliseconds to wait
 -- Error BADARG: an argument or the stock is not what it must be
 -- Error NOLIMITS: the voucher has no limits: ask admit.lua
 -- Error CAMPAIGN: the voucher is in a campaign, whose id follows, and KEYS[8] and KEYS[9] are not its hashes
@@ -23,56 +23,85 @@
 -- Error IDTAKEN: the order id belongs to an order of another user
 -- Error BADUSES: what is counted in this field, which follows, is no number of ours: nothing was written
 -- Error OTHERQTY: this order was admitted before, with another quantity
+-- Written by `just lua` from lua/src/admit_limited.lua: change that file, not this one
 local call, find, match, format = redis.call, string.find, string.match, string.format
+local stock_key, buyers, sale_key, journal, stream = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local limits, uses, campaign_limits, campaign_uses = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local order, user, voucher, quantity, traceparent = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local bad = 'wanted: 7 or 9 keys, ids, quantity, traceparent, names and values, a numeric stock'
+local bad = 'BADARG wanted: 7 or 9 keys, ids, quantity, traceparent, names and values, a numeric stock'
 if #KEYS ~= 7 and #KEYS ~= 9 or #ARGV < 5 or #ARGV > 37 or #ARGV % 2 == 0
   or quantity ~= '1' and (not find(quantity, '^[1-9]%d?%d?%d?%d?$') or tonumber(quantity) > 10000) then
-  return redis.error_reply('BADARG ' .. bad)
+  return redis.error_reply(bad)
 end
 local has_slots, units = false, tonumber(quantity)
-local function refuse(reply) -- what the journal knows comes first; and a buyer hears of having bought
-  local entry = call('HGET', KEYS[4], order)
-  if not entry then
-    local may_be_buyer = not has_slots and type(reply) == 'table' and not reply.err
-    return may_be_buyer and call('SISMEMBER', KEYS[2], user) == 1 and 2 or reply
-  elseif find(entry, '"action":"release"', 1, true) then return 8
-  elseif not find(entry, '"by":"' .. user .. '"', 1, true) then
-    return redis.error_reply('IDTAKEN the order id belongs to an order of another user')
-  elseif find(entry, '"change":-' .. quantity .. ',', 1, true) then return 6 end
-  return redis.error_reply('OTHERQTY this order was admitted before, with another quantity')
+-- What the journal knows comes first; and a buyer hears of having bought. It names few locals of the
+-- script: each one that it names costs every admission.
+local function refuse(reply)
+  local call, find, buyers, journal = redis.call, string.find, KEYS[2], KEYS[4]
+  local user, quantity = ARGV[2], ARGV[4]
+  local entry = call('HGET', journal, ARGV[1])
+  if entry then
+    local taken = entry and not find(entry, '"by":"' .. user .. '"', 1, true)
+      and 'IDTAKEN the order id belongs to an order of another user'
+    local known = 'OTHERQTY this order was admitted before, with another quantity'
+    if find(entry, '"action":"release"', 1, true) then
+      known = 8
+    elseif taken then
+      known = taken
+    elseif find(entry, '"change":-' .. quantity .. ',', 1, true) then
+      known = 6
+    end
+    if type(known) == 'string' then return redis.error_reply(known) end
+    return known
+  end
+  local may_be_buyer = not has_slots and type(reply) == 'table' and not reply.err
+  if may_be_buyer and call('SISMEMBER', buyers, user) == 1 then return 2 end
+  return reply
 end
-local stock = call('GET', KEYS[1])
-if stock == '0' and not call('HGET', KEYS[4], order) then return 1 end -- most callers in a rush end here
-local sale = call('HMGET', KEYS[3], 'begin_ms', 'end_ms', 'state', 'brake')
+local stock = call('GET', stock_key)
+-- Most callers in a rush end here.
+if stock == '0' and not call('HGET', journal, order) then return 1 end
+local sale = call('HMGET', sale_key, 'begin_ms', 'end_ms', 'state', 'brake')
 if sale[3] == 'paused' then return refuse(7) end
-local rules, common = call('HGET', KEYS[6], 'rules'), nil
+local rules, common = call('HGET', limits, 'rules'), nil
 local slots_word, campaign = match(rules or '', '^([01]) ([%d-]+)')
-if not campaign then return refuse(redis.error_reply('NOLIMITS the voucher has no limits: ask admit.lua')) end
+if not campaign then
+  return refuse(redis.error_reply('NOLIMITS the voucher has no limits: ask admit.lua'))
+end
 has_slots = slots_word == '1'
 if campaign ~= '-' then
-  common = KEYS[9] and call('HGET', KEYS[8], 'rules') or ''
+  common = campaign_uses and call('HGET', campaign_limits, 'rules') or ''
   if match(common, '^%d ([%d-]+)') ~= campaign then
     return refuse(redis.error_reply('CAMPAIGN ' .. campaign .. ' needs its hashes as keys 8 and 9'))
   end
 end
 if not stock then return refuse(3) end
-if not tonumber(stock) then return redis.error_reply('BADARG ' .. bad) end
-local left, time = stock - quantity, call('TIME')
-local now_s, now_ms = tonumber(time[1]), time[1] .. string.sub('00000' .. time[2], -6, -4)
-local now = tonumber(now_ms)
-if sale[1] and now - sale[1] < 0 then return refuse(4) end
-if sale[2] and now - sale[2] >= 0 then return refuse(5) end if left < 0 then return refuse(1) end
-if sale[4] and (find(sale[4], '^until') == 1) == (now - match(sale[4], '%d+') < 0) then
-  return refuse(11) end -- 'until <ms>', or 'from <ms>'
+if not tonumber(stock) then return redis.error_reply(bad) end
+local left = stock - quantity
+local time = call('TIME')
+local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
+local now_s = tonumber(time[1])
+local closed
+if sale[1] and now_ms - sale[1] < 0 then
+  closed = 4
+elseif sale[2] and now_ms - sale[2] >= 0 then
+  closed = 5
+end
+if closed then return refuse(closed) end
+if left < 0 then return refuse(1) end
+local is_busy = sale[4]
+  and (find(sale[4], '^until') == 1) == (now_ms - string.match(sale[4], '%d+') < 0)
+if is_busy then return refuse(11) end
 local rates, used, known = nil, '', {}
--- What to write into a hash of uses; or nothing, and what refuses. a - a % b is the multiple of b below a.
-local function count(all, key, scope)
-  local writes, at = {}, 0
+-- Returns what to write into a hash of uses; or nothing, and what refuses.
+local function count(all, counters, scope)
+  local writes = {}
   for number, name, subject, window, offset, most, most_units in
     string.gmatch(all, '(%d+) ([^ ;]+) ([^ ]+) ([^ ]+) ([^ ]+) ([^ ]+) ([^ ;]+)') do
     local value = subject == 'user' and user or subject == '*' and ''
-    for named = 6, value and 0 or #ARGV, 2 do value = value or ARGV[named] == subject and ARGV[named + 1] end
+    for named = 6, value and 0 or #ARGV, 2 do
+      value = value or ARGV[named] == subject and ARGV[named + 1]
+    end
     if not value then return nil, redis.error_reply('NOSUBJECT ' .. subject) end
     known[subject] = value ~= '' -- what a rule counts by is a name
     local field = number .. ':' .. value
@@ -80,10 +109,12 @@ local function count(all, key, scope)
       if units > tonumber(most_units) then return nil, { 9, name, '', most_units, '' } end
     elseif window == 'rate' then
       rates = rates or {}
-      rates[#rates + 1] = { name, tonumber(offset), tonumber(most), writes, field, call('HGET', key, field) }
+      local stored = call('HGET', counters, field)
+      rates[#rates + 1] = { name, tonumber(offset), tonumber(most), writes, field, stored }
     else
-      local stored, seconds, number_now, orders, of_units = call('HGET', key, field), now_s, 0, 0, 0
+      local stored, number_now, orders, of_units = call('HGET', counters, field), 0, 0, 0
       if window == 'day' or window == 'month' then
+        local seconds = now_s
         if offset ~= '0' then seconds = now_s + offset end
         number_now = (seconds - seconds % 86400) / 86400
         if window == 'month' then
@@ -102,41 +133,55 @@ local function count(all, key, scope)
       if stored then
         local was_at, was_orders, was_units = match(stored, '^(%d+):(%d+):(%d+)$')
         if not was_at then return nil, redis.error_reply('BADUSES ' .. field) end
-        if was_at - number_now >= 0 then number_now, orders, of_units = was_at - 0, was_orders, was_units end
+        if was_at - number_now >= 0 then
+          number_now, orders, of_units = was_at - 0, was_orders, was_units
+        end
       end
       if most ~= '-' and most - orders < 1 or most_units ~= '-' and most_units - of_units < units then
-        local opens = window == 'sale' and '' or (number_now + 1) * (tonumber(window) or 86400)
-        if window == 'month' then
-          local year, from_march = (number_now - 1 - (number_now - 1) % 12) / 12, (number_now - 1) % 12
-          opens = (year * 365 + math.floor(year / 4) - math.floor(year / 100) + math.floor(year / 400)
-            + math.floor((153 * from_march + 2) / 5) - 719468) * 86400
+        local opens_ms = ''
+        if window ~= 'sale' then
+          local opens_s = (number_now + 1) * (tonumber(window) or 86400)
+          if window == 'month' then
+            local year, from_march = (number_now - 1 - (number_now - 1) % 12) / 12, (number_now - 1) % 12
+            opens_s = (year * 365 + math.floor(year / 4) - math.floor(year / 100) + math.floor(year / 400)
+              + math.floor((153 * from_march + 2) / 5) - 719468) * 86400
+          end
+          if window == 'day' or window == 'month' then opens_s = opens_s - offset end
+          opens_ms = format('%.0f', opens_s * 1000)
         end
-        if window == 'day' or window == 'month' then opens = opens - offset end
-        return nil, { 9, name, most ~= '-' and format('%d', math.max(most - orders, 0)) or '',
-          most_units ~= '-' and format('%d', math.max(most_units - of_units, 0)) or '',
-          opens == '' and '' or format('%.0f', opens * 1000) }
+        local orders_left, units_left = '', ''
+        if most ~= '-' then orders_left = format('%d', math.max(most - orders, 0)) end
+        if most_units ~= '-' then units_left = format('%d', math.max(most_units - of_units, 0)) end
+        return nil, { 9, name, orders_left, units_left, opens_ms }
       end
       local counted_at = format('%d', number_now)
-      at, writes[at + 1], writes[at + 2] = at + 2, field, orders == 0 and counted_at .. ':1:' .. quantity
-        or format('%s:%d:%d', counted_at, orders + 1, of_units + units)
+      local becomes
+      if orders == 0 then
+        becomes = counted_at .. ':1:' .. quantity
+      else
+        becomes = format('%s:%d:%d', counted_at, orders + 1, of_units + units)
+      end
+      writes[#writes + 1], writes[#writes + 2] = field, becomes
       used = used .. (used == '' and '' or ' ') .. scope .. number .. ',' .. counted_at .. ',' .. value
     end
   end
   return writes
 end
-local shared, own, refusal = nil, count(rules, KEYS[7], '')
-if common and own then shared, refusal = count(common, KEYS[9], 'c' .. campaign .. '.') end
+local own, shared, refusal
+own, refusal = count(rules, uses, '')
+if common and own then shared, refusal = count(common, campaign_uses, 'c' .. campaign .. '.') end
 if refusal then return refuse(refusal) end
 local slot = 1
 if has_slots then
-  local slots = tonumber(call('HGET', KEYS[7], 'u:' .. user) or call('SISMEMBER', KEYS[2], user))
+  local slots = tonumber(call('HGET', uses, 'u:' .. user) or call('SISMEMBER', buyers, user))
   if not slots or slots < 0 or slots > 2147483647 or slots % 1 ~= 0 then
-    return refuse(redis.error_reply('BADUSES u:' .. user)) end
+    return refuse(redis.error_reply('BADUSES u:' .. user))
+  end
   while slot < 32 and math.floor(slots / 2 ^ (slot - 1)) % 2 == 1 do slot = slot + 1 end
   if slot == 32 then return refuse({ 9, 'slots', '0', '', '' }) end
   own[#own + 1], own[#own + 2] = 'u:' .. user, format('%d', slots + 2 ^ (slot - 1))
 end
-for at = 1, rates and #rates or 0 do -- GCRA, as redis-cell has it
+for at = 1, rates and #rates or 0 do
   local name, period_us, burst, writes, field, stored = unpack(rates[at])
   local now_us, resting_us = now_s * 1000000 + time[2], tonumber(stored or 0)
   if not resting_us then return refuse(redis.error_reply('BADUSES ' .. field)) end
@@ -148,33 +193,53 @@ for at = 1, rates and #rates or 0 do -- GCRA, as redis-cell has it
   if wait_us > 0 then return refuse({ 10, name, math.ceil(wait_us / 1000) }) end
   writes[#writes + 1], writes[#writes + 2] = field, format('%.0f', next_us)
 end
-local id, max, is_good = '^[1-9]%d*$', '9223372036854775807', #stock <= 13 and find(stock, '^%-?[1-9]%d*$')
-is_good = is_good and find(order, id) and find(user, id) and find(voucher, id) and #traceparent <= 128
-  and (#order < 19 or #order == 19 and order <= max) and (#user < 19 or #user == 19 and user <= max)
-  and (#voucher < 19 or #voucher == 19 and voucher <= max)
+local values, first, last = ARGV, 1, 3
+local are_ids = true
+for at = first, last do
+  local id = values[at] or ''
+  if not find(id, '^[1-9]%d*$') or #id > 18 and (#id > 19 or id > '9223372036854775807') then
+    are_ids = false
+  end
+end
+local is_good = are_ids and #stock <= 13 and find(stock, '^%-?[1-9]%d*$') and #traceparent <= 128
 for at = 6, #ARGV, 2 do
   local name, value = ARGV[at], ARGV[at + 1]
-  known[name], is_good = 0, is_good and #value <= 64 and find(value, '^[%w_.:+/=-]+$') and name ~= 'user'
-    and known[name] ~= 0 and (known[name] or #name <= 32 and find(name, '^%l[%l%d_]*$'))
+  is_good = is_good and #value <= 64 and find(value, '^[%w_.:+/=-]+$')
+    and name ~= 'user' and known[name] ~= 0
+    and (known[name] or #name <= 32 and find(name, '^%l[%l%d_]*$'))
+  known[name] = 0
 end
-if not is_good then return redis.error_reply('BADARG ' .. bad) end
+if not is_good then return redis.error_reply(bad) end
 local note = '{"action":"admit","from":' .. stock .. ',"to":' .. format('%d', left) .. ',"change":-'
-  .. quantity .. ',"by":"' .. user .. '","timestamp":' .. now_ms .. ',"slot":' .. (slot == 1 and '1' or slot)
-  .. ',"uses":"' .. used .. '"}'
-local extra = quantity ~= '1' and { 'quantity', quantity } or (slot ~= 1 or traceparent ~= '') and {}
-if slot ~= 1 then extra[#extra + 1], extra[#extra + 2] = 'slot', slot end
-if traceparent ~= '' then extra[#extra + 1], extra[#extra + 2] = 'traceparent', traceparent end
-local marked = redis.pcall('SADD', KEYS[2], user)
-if type(marked) == 'table' then return marked end if marked == 0 and not has_slots then return refuse(2) end
-local noted, added = redis.pcall('HSETNX', KEYS[4], order, note)
-if noted == 1 then
-  added = redis.pcall('XADD', KEYS[5], '*', 'userId', user, 'voucherId', voucher, 'id', order, 'uses', used,
-    unpack(extra or ARGV, extra and 1 or #ARGV + 1))
-  if type(added) == 'string' then
-    if own[1] then call('HSET', KEYS[7], unpack(own)) end
-    if shared and shared[1] then call('HSET', KEYS[9], unpack(shared)) end
-    call('DECRBY', KEYS[1], quantity) return 0
-  end
-  call('HDEL', KEYS[4], order)
+  .. quantity .. ',"by":"' .. user .. '","timestamp":' .. now_ms .. ',"slot":'
+  .. (slot == 1 and '1' or slot) .. ',"uses":"' .. used .. '"}'
+local extra
+if quantity ~= '1' then extra = { 'quantity', quantity } end
+if slot ~= 1 then
+  extra = extra or {}
+  extra[#extra + 1], extra[#extra + 2] = 'slot', slot
 end
-if marked == 1 then call('SREM', KEYS[2], user) end return noted == 0 and refuse(2) or added or noted
+if traceparent ~= '' then
+  extra = extra or {}
+  extra[#extra + 1], extra[#extra + 2] = 'traceparent', traceparent
+end
+local marked = redis.pcall('SADD', buyers, user)
+if type(marked) == 'table' then return marked end
+if marked == 0 and not has_slots then return refuse(2) end
+local noted = redis.pcall('HSETNX', journal, order, note)
+local failed = noted
+if noted == 1 then
+  local added = redis.pcall('XADD', stream, '*', 'userId', user, 'voucherId', voucher, 'id', order,
+    'uses', used, unpack(extra or ARGV, extra and 1 or #ARGV + 1))
+  if type(added) == 'string' then
+    if own[1] then call('HSET', uses, unpack(own)) end
+    if shared and shared[1] then call('HSET', campaign_uses, unpack(shared)) end
+    call('DECRBY', stock_key, quantity)
+    return 0
+  end
+  failed = added
+  call('HDEL', journal, order)
+end
+if marked == 1 then call('SREM', buyers, user) end
+if noted == 0 then return refuse(2) end
+return failed

@@ -9,27 +9,31 @@
 -- Reply 1: refused, what was copied is not all there: Redis lost it, or the call was done before
 -- Reply 2: refused, a sale of this voucher is open here
 -- Error BADARG: an argument is not what it must be, or the copied voucher is not closed
-local call, units = redis.call, ARGV[1]
+-- Written by `just lua` from lua/src/arrive.lua: change that file, not this one
+local stock, buyers, sale, journal = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local copied_buyers, copied_sale, copied_journal = KEYS[5], KEYS[6], KEYS[7]
+local units, members, sale_fields, journal_fields = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local call = redis.call
 if #KEYS ~= 7 or #ARGV ~= 4 or #units > 14 or units ~= '' and not string.find(units, '^%-?%d+$') then
   return redis.error_reply('BADARG wanted: 7 keys, units, counts of members and of fields')
 end
-if call('SCARD', KEYS[5]) ~= tonumber(ARGV[2]) or call('HLEN', KEYS[6]) ~= tonumber(ARGV[3])
-  or call('HLEN', KEYS[7]) ~= tonumber(ARGV[4]) then
+if call('SCARD', copied_buyers) ~= tonumber(members) or call('HLEN', copied_sale) ~= tonumber(sale_fields)
+  or call('HLEN', copied_journal) ~= tonumber(journal_fields) then
   return 1
 end
-local moving = call('HGET', KEYS[6], 'moving')
+local moving = call('HGET', copied_sale, 'moving')
 if not moving or moving == 'gone' then
   return redis.error_reply('BADARG the copied voucher is not closed')
 end
-if call('EXISTS', KEYS[1], KEYS[2], KEYS[4]) > 0 and not call('HGET', KEYS[3], 'moving') then return 2 end
+if call('EXISTS', stock, buyers, journal) > 0 and not call('HGET', sale, 'moving') then return 2 end
 -- HSET comes first: it is refused when memory is short.
-call('HSET', KEYS[6], 'moving', moving)
-call('UNLINK', KEYS[1], KEYS[2], KEYS[3], KEYS[4])
+call('HSET', copied_sale, 'moving', moving)
+call('UNLINK', stock, buyers, sale, journal)
 for at = 5, 7 do
   if call('EXISTS', KEYS[at]) == 1 then
     call('RENAME', KEYS[at], KEYS[at - 3])
     call('PERSIST', KEYS[at - 3])
   end
 end
-if units ~= '' then call('SET', KEYS[1], units) end
+if units ~= '' then call('SET', stock, units) end
 return 0

@@ -5,15 +5,17 @@
 -- brake; KEYS[4] and all that follow: the same of the next voucher, and so on
 -- ARGV[1] mark: 'until' refuses until a time, 'from' refuses from a time on, '' takes away what refuses
 -- ARGV[2] milliseconds from now on, by the clock of Redis: that time; '' without a mark
--- Reply: a list: the number of sales whose mark was written or removed; then the position (from 1) of each
+-- Reply list: the number of sales whose mark was written or removed; then the position (from 1) of each
 -- voucher that was left out
 -- Error BADARG: an argument is not what it must be
-local call, find, mark, span = redis.call, string.find, ARGV[1], ARGV[2]
+-- Written by `just lua` from lua/src/brake.lua: change that file, not this one
+local mark, span = ARGV[1], ARGV[2]
+local call, find = redis.call, string.find
 if #KEYS == 0 or #KEYS % 3 ~= 0 or #ARGV ~= 2
   or mark ~= '' and not ((mark == 'until' or mark == 'from') and #span < 9 and find(span, '^%d+$')) then
   return redis.error_reply('BADARG wanted: 3 keys a voucher, a mark, milliseconds')
 end
-local vouchers, reply = {}, { 0 }
+local vouchers, answers = {}, { 0 }
 for at = 1, #KEYS, 3 do
   -- HGET and no TYPE: users of Redis that were set up for earlier versions have no right to TYPE.
   local brake = redis.pcall('HGET', KEYS[at + 2], 'brake')
@@ -22,7 +24,7 @@ for at = 1, #KEYS, 3 do
       vouchers[#vouchers + 1] = KEYS[at + 2]
     end
   elseif find(brake.err, 'WRONGTYPE', 1, true) then
-    reply[#reply + 1] = (at + 2) / 3
+    answers[#answers + 1] = (at + 2) / 3
   else
     return brake
   end
@@ -31,10 +33,10 @@ local time = call('TIME')
 local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
 for _, voucher in ipairs(vouchers) do
   if mark == '' then
-    reply[1] = reply[1] + call('HDEL', voucher, 'brake')
+    answers[1] = answers[1] + call('HDEL', voucher, 'brake')
   else
     call('HSET', voucher, 'brake', mark .. ' ' .. string.format('%d', now_ms + span))
-    reply[1] = reply[1] + 1
+    answers[1] = answers[1] + 1
   end
 end
-return reply
+return answers

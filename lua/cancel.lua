@@ -18,43 +18,57 @@
 -- Error IDTAKEN: the order id belongs to an order of another user
 -- Error BADARG: the stock is no number
 -- Error LIMITED: as in release.lua: ask release_limited.lua, then drop.lua
-local dead, stream, letter, order, user, units, free, by = KEYS[1], KEYS[2], unpack(ARGV, 1, 6)
+-- Written by `just lua` from lua/src/cancel.lua: change that file, not this one
+local dead, stream, stock_key, buyers, journal = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local letter, order, user, units, free, by = unpack(ARGV, 1, 6)
 local call, find = redis.call, string.find
 if not call('XRANGE', dead, letter, letter)[1] then return 0 end
-local note, is_complete, is_limited = unpack(call('HMGET', KEYS[5], order, '#complete', '#limited'))
-local is_released = note and find(note, '"action":"release"', 1, true)
-if not is_released and (is_limited or note and find(note, '"uses":"', 1, true)) then
+local entry, is_complete, is_limited = unpack(call('HMGET', journal, order, '#complete', '#limited'))
+local is_released = entry and find(entry, '"action":"release"', 1, true)
+if not is_released and (is_limited or entry and find(entry, '"uses":"', 1, true)) then
   return redis.error_reply('LIMITED the voucher has limits, or had them then: ask release_limited.lua')
 end
-if note and not is_released and not find(note, '"by":"' .. user .. '"', 1, true) then
-  return redis.error_reply('IDTAKEN the order id belongs to an order of another user')
-end
-local was, at = string.match(note or '', '"action":"admit".*"change":(%-?%d+).*"timestamp":(%d+)')
-local stock, change = call('GET', KEYS[3]), tonumber(units)
+local taken = entry and not find(entry, '"by":"' .. user .. '"', 1, true)
+  and 'IDTAKEN the order id belongs to an order of another user'
+if taken and not is_released then return redis.error_reply(taken) end
+local admitted, admitted_ms =
+  string.match(entry or '', '"action":"admit".*"change":(%-?%d+).*"timestamp":(%d+)')
+local stock, change = call('GET', stock_key), tonumber(units)
 if stock and (#stock > 13 or stock ~= '0' and not find(stock, '^%-?[1-9]%d*$')) then
   return redis.error_reply('BADARG the stock is no number')
 end
-call('SISMEMBER', KEYS[4], user) -- fails on a key of another type while nothing is written yet
+call('SISMEMBER', buyers, user) -- fails on a key of another type while nothing is written yet
+local entries = { unpack(ARGV, 7) }
 local groups = call('EXISTS', stream) == 1 and call('XINFO', 'GROUPS', stream) or {}
-local function is_pending(entry)
-  for _, group in ipairs(groups) do
-    if call('XPENDING', stream, group[2], entry, entry, 1)[1] then return true end
-  end
-end
 local settled = {}
-for at = 7, #ARGV do settled[#settled + 1] = not is_pending(ARGV[at]) and ARGV[at] or nil end
-local is_gone = not (stock or note) and call('EXISTS', KEYS[4], KEYS[5]) == 0
-local is_unknown = is_gone or is_complete and not was and not is_released
+for _, id in ipairs(entries) do
+  local is_pending = false
+  for _, group in ipairs(groups) do
+    is_pending = is_pending or call('XPENDING', stream, group[2], id, id, 1)[1]
+  end
+  if not is_pending then settled[#settled + 1] = id end
+end
+local is_gone = not (stock or entry) and call('EXISTS', buyers, journal) == 0
+local is_unknown = is_gone or is_complete and not admitted and not is_released
 if not is_released and not is_unknown then
   local time = call('TIME')
-  call('HSET', KEYS[5], order, '{"action":"release","from":' .. (stock or 'null') .. ',"to":'
+  local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
+  local note = '{"action":"release","from":' .. (stock or 'null') .. ',"to":'
     .. (stock and stock + change or 'null') .. ',"change":' .. (stock and change or 0) .. ',"by":"' .. by
-    .. '","timestamp":' .. time[1] .. string.sub('00000' .. time[2], -6, -4) 
-    .. (was and ',"admitted":{"user":"' .. user .. '","change":' .. was .. ',"timestamp":' .. at .. ',"from":'
-    .. (string.match(note, '"from":(%-?%d+)') or 'null') .. '}' or '') .. '}')
-  if free == '1' then call('SREM', KEYS[4], user) end
-  if stock and change > 0 then call('INCRBY', KEYS[3], units) end
+    .. '","timestamp":' .. now_ms
+  if admitted then
+    note = note .. ',"admitted":{"user":"' .. user .. '","change":' .. admitted .. ',"timestamp":'
+      .. admitted_ms .. ',"from":' .. (string.match(entry, '"from":(%-?%d+)') or 'null') .. '}'
+  end
+  note = note .. '}'
+  call('HSET', journal, order, note)
+  if free == '1' then call('SREM', buyers, user) end
+  if stock and change > 0 then call('INCRBY', stock_key, units) end
 end
-for _, entry in ipairs(settled) do call('XDEL', stream, entry) end call('XDEL', dead, letter)
-if is_released then return 3 elseif is_gone then return 5 elseif is_unknown then return 4 end
-if not stock and change > 0 then return 2 end return 1
+for _, id in ipairs(settled) do call('XDEL', stream, id) end
+call('XDEL', dead, letter)
+if is_released then return 3 end
+if is_gone then return 5 end
+if is_unknown then return 4 end
+if not stock and change > 0 then return 2 end
+return 1

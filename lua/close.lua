@@ -5,6 +5,7 @@
 -- 'gone' where the sale was once, before it moved to another partition
 -- Reply 0: it was closed before, or has moved
 -- Reply 1: closed
+-- Written by `just lua` from lua/src/close.lua: change that file, not this one
 local call, voucher = redis.call, KEYS[1]
 local found = call('HMGET', voucher, 'state', 'pause', 'moving')
 if found[3] then return 0 end

@@ -4,6 +4,7 @@
 -- ARGV[1] order id
 -- Reply 1: written
 -- Reply 0: there is no such note; nothing was written
+-- Written by `just lua` from lua/src/confirm.lua: change that file, not this one
 local journal, order = KEYS[1], ARGV[1]
 
 local note = redis.call('HGET', journal, order)

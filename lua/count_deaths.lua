@@ -8,6 +8,7 @@
 -- ARGV[3] and all that follow: entry ids, at most 2000
 -- Reply 0: none of them was in hand
 -- Reply above 0: how many were
+-- Written by `just lua` from lua/src/count_deaths.lua: change that file, not this one
 local stream, deaths, group, consumer = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 local KEEP_DEATHS_MS = 604800000
 

@@ -9,25 +9,27 @@
 -- Reply 0: no such letter any more; nothing was done
 -- Reply 1: deleted
 -- Reply 2: by the journal, this user's order took units that nobody has given back; nothing was done
-local dead, stream, letter, order, user = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]
+-- Written by `just lua` from lua/src/drop.lua: change that file, not this one
+local dead, stream, journal = KEYS[1], KEYS[2], KEYS[3]
+local letter, order, user = ARGV[1], ARGV[2], ARGV[3]
 local call, find = redis.call, string.find
 if not call('XRANGE', dead, letter, letter)[1] then return 0 end
 
-local note = order ~= '' and call('HGET', KEYS[3], order)
+local note = order ~= '' and call('HGET', journal, order)
 if note and find(note, '"action":"admit"', 1, true) and find(note, '"by":"' .. user .. '"', 1, true) then
   return 2
 end
+local entries = { unpack(ARGV, 4) }
 local groups = call('EXISTS', stream) == 1 and call('XINFO', 'GROUPS', stream) or {}
-local function is_pending(entry)
-  for _, group in ipairs(groups) do
-    if call('XPENDING', stream, group[2], entry, entry, 1)[1] then return true end
-  end
-end
 local settled = {}
-for at = 4, #ARGV do
-  if not is_pending(ARGV[at]) then settled[#settled + 1] = ARGV[at] end
+for _, id in ipairs(entries) do
+  local is_pending = false
+  for _, group in ipairs(groups) do
+    is_pending = is_pending or call('XPENDING', stream, group[2], id, id, 1)[1]
+  end
+  if not is_pending then settled[#settled + 1] = id end
 end
 
-for _, entry in ipairs(settled) do call('XDEL', stream, entry) end
+for _, id in ipairs(settled) do call('XDEL', stream, id) end
 call('XDEL', dead, letter)
 return 1

@@ -9,12 +9,14 @@
 -- ARGV[4] largest: bytes, counted so, of one that is handed over; ARGV[5] limit: deaths of the withheld
 -- ARGV[6] run: run_id (INFO server) of the server that the entries came from; '': do not compare
 -- ARGV[7] and all that follow: entry ids, ascending, at most 2000
--- Reply: array of entries as XRANGE has them; ids without payload; ids of the too large; id, deaths, id,
--- deaths, ... of the withheld; ids of handed over ones that have deaths; number of ids that were looked at
+-- Reply array: entries as XRANGE has them; ids without payload; ids of the too large; id, deaths, id, deaths,
+-- ... of the withheld; ids of handed over ones that have deaths; number of ids that were looked at
 -- Error OTHERRUN: another server, or this one after a restart; nothing was done (settle.lua says why)
+-- Written by `just lua` from lua/src/fetch.lua: change that file, not this one
 local stream, deaths, group, consumer = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 local bytes, largest, limit, run = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
-local call, TEN_YEARS_MS, FIELD_BYTES = redis.call, 315360000000, 64
+local TEN_YEARS_MS, FIELD_BYTES = 315360000000, 64
+local call = redis.call
 if run ~= '' and string.match(call('INFO', 'server'), 'run_id:(%x+)') ~= run then
   return redis.error_reply('OTHERRUN these entries are of another server')
 end
@@ -29,7 +31,10 @@ local function look(id, deliveries, entry) -- returns false when there is no roo
   for _, value in ipairs(entry[2]) do size = size + #value end
   if size > bytes and looked > 0 then return false end
   bytes = bytes - size -- also of the too large: it takes long to look at many of them
-  if size > largest then large[#large + 1] = id return true end
+  if size > largest then
+    large[#large + 1] = id
+    return true
+  end
   local note = has_deaths and redis.pcall('HGET', deaths, id) -- an error is a table
   local died = type(note) == 'string' and tonumber(string.match(note, '^%d+')) or 0
   if died >= limit then
@@ -49,8 +54,11 @@ for at = 7, #ARGV do
   local id = ARGV[at]
   local held = rows[id] or #found == most and call('XPENDING', stream, group, id, id, 1, consumer)[1]
   local entry = held and held[3] <= TEN_YEARS_MS and (call('XRANGE', stream, id, id)[1] or 'gone')
-  if entry == 'gone' then gone[#gone + 1] = id
-  elseif entry and not look(id, held[4], entry) then break end
+  if entry == 'gone' then
+    gone[#gone + 1] = id
+  elseif entry and not look(id, held[4], entry) then
+    break
+  end
   looked = looked + 1
 end
 for deliveries, words in pairs(claims) do

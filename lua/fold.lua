@@ -5,10 +5,12 @@
 -- ARGV[1] before: what is folded is older, in Unix milliseconds
 -- Then of each order, at most 500: ARGV[2] order id; ARGV[3] found: the note that was read; ARGV[4] becomes:
 -- its shorter note, or '' to fold it; ARGV[5] units of the order; ARGV[6] change: what it adds to the sum
--- Reply: array of three, orders of each kind: folded releases, folded admissions (used), shortened
+-- Reply array: folded releases; folded admissions (used); shortened: how many orders of each kind
 -- Reply 1: refused, the journal is not complete
 -- Error BADARG: an argument is not what it must be, or nobody can read #purged
-local call, find, before = redis.call, string.find, ARGV[1]
+-- Written by `just lua` from lua/src/fold.lua: change that file, not this one
+local journal, before = KEYS[1], ARGV[1]
+local call, find = redis.call, string.find
 local function is_number(text) return #text <= 14 and (text == '0' or find(text, '^%-?[1-9]%d*$')) end
 local is_good = #KEYS == 1 and #ARGV >= 6 and #ARGV <= 2501 and #ARGV % 5 == 1 and is_number(before)
 local orders, gone, kept, seen, sum = {}, {}, {}, {}, {}
@@ -16,7 +18,7 @@ for at = 2, #ARGV, 5 do
   is_good = is_good and find(ARGV[at], '^[1-9]%d*$') and is_number(ARGV[at + 3]) and is_number(ARGV[at + 4])
   orders[#orders + 1] = ARGV[at]
 end
-local complete, purged = unpack(call('HMGET', KEYS[1], '#complete', '#purged'))
+local is_complete, purged = unpack(call('HMGET', journal, '#complete', '#purged'))
 local names = { 'change', 'released_orders', 'released_units', 'used_orders', 'used_units', 'before' }
 for _, name in ipairs(names) do
   sum[name] = tonumber(purged and string.match(purged, '"' .. name .. '":(%-?%d+)') or not purged and '0')
@@ -25,19 +27,26 @@ end
 if not is_good then
   return redis.error_reply('BADARG wanted: a journal, before, 5 arguments an order, counts in #purged')
 end
-if not complete then return 1 end
-local notes, time = call('HMGET', KEYS[1], unpack(orders)), call('TIME')
+if not is_complete then return 1 end
+local notes = call('HMGET', journal, unpack(orders))
+local time = call('TIME')
+local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
 local shortened, released, used = 0, 0, 0
 local function add(name, units) sum[name] = sum[name] + units end
 local function fold(order, found, becomes, units, change)
   seen[order] = true
   if becomes ~= '' then
-    kept[#kept + 1], kept[#kept + 2], shortened = order, becomes, shortened + 1
+    kept[#kept + 1], kept[#kept + 2] = order, becomes
+    shortened = shortened + 1
     return
   end
-  local is_release = find(found, '"action":"release"', 1, true)
-  released, used = released + (is_release and 1 or 0), used + (is_release and 0 or 1)
-  add(is_release and 'released_units' or 'used_units', units)
+  if find(found, '"action":"release"', 1, true) then
+    released = released + 1
+    add('released_units', units)
+  else
+    used = used + 1
+    add('used_units', units)
+  end
   add('change', change)
   gone[#gone + 1] = order
 end
@@ -48,11 +57,12 @@ end
 add('released_orders', released)
 add('used_orders', used)
 if #gone > 0 then
-  kept[#kept + 1], kept[#kept + 2] = '#purged', string.format('{"action":"purge","change":%.0f,"by":"fold",'
-    .. '"timestamp":%s,"released_orders":%.0f,"released_units":%.0f,"used_orders":%.0f,"used_units":%.0f,'
-    .. '"before":%.0f}', sum.change, time[1] .. string.sub('00000' .. time[2], -6, -4), sum.released_orders,
-    sum.released_units, sum.used_orders, sum.used_units, math.max(sum.before, tonumber(before)))
+  local note = string.format('{"action":"purge","change":%.0f,"by":"fold","timestamp":%s,'
+    .. '"released_orders":%.0f,"released_units":%.0f,"used_orders":%.0f,"used_units":%.0f,"before":%.0f}',
+    sum.change, now_ms, sum.released_orders, sum.released_units, sum.used_orders, sum.used_units,
+    math.max(sum.before, tonumber(before)))
+  kept[#kept + 1], kept[#kept + 2] = '#purged', note
 end
-if #kept > 0 then call('HSET', KEYS[1], unpack(kept)) end -- first: it is refused when memory is short
-if #gone > 0 then call('HDEL', KEYS[1], unpack(gone)) end
+if #kept > 0 then call('HSET', journal, unpack(kept)) end -- first: it is refused when memory is short
+if #gone > 0 then call('HDEL', journal, unpack(gone)) end
 return { released, used, shortened }

@@ -7,9 +7,10 @@
 -- entry is always read; ARGV[2] longest: bytes of a value that is read, where names are given
 -- ARGV[3] count: of names that follow; 0: each entry is read as a whole
 -- ARGV[4] and all that follow: names of the fields; one that stands here twice is one; then entry ids
--- Reply: array, for each id that was looked at, from the first one on: array of name, value, name, value,
+-- Reply list: for each id that was looked at, from the first one on: array of name, value, name, value,
 -- ..., with names of those that the entry has, of a field that stands twice the first; false (null): there
 -- is no such entry
+-- Written by `just lua` from lua/src/glimpse.lua: change that file, not this one
 local stream, bytes, longest, count = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local FIELD_BYTES = 64
 local replies = {}

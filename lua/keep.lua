@@ -8,7 +8,8 @@
 -- ARGV[3] from: where to begin, as XPENDING takes it: an id, or '(' and the last id of the call before
 -- ARGV[4] last: largest entry id; ARGV[5] count: entries at most, 1 .. 5000
 -- Reply 0: none of them is this consumer's any more
--- Reply array: id of the last one that was looked at, number of those that were kept
+-- Reply array: id of the last one that was looked at; number of those that were kept
+-- Written by `just lua` from lua/src/keep.lua: change that file, not this one
 local stream = KEYS[1]
 local group, consumer, from, last, count = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local TEN_YEARS_MS = 315360000000

@@ -16,7 +16,9 @@
 -- Reply 3: refused, the voucher was delisted
 -- Error BADARG: an argument is not what it must be
 -- Error LIMITED: the voucher has limits, and KEYS[4] is missing
-local units, begin_ms, end_ms, by, journal = ARGV[1], ARGV[2], ARGV[3], ARGV[4], KEYS[3]
+-- Written by `just lua` from lua/src/load.lua: change that file, not this one
+local plain_key, sale_key, journal, limited_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local units, begin_ms, end_ms, by = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local call, find = redis.call, string.find
 if #KEYS ~= #ARGV - 1 and (#KEYS ~= 4 or #ARGV ~= 4) or #ARGV < 3 or #ARGV > 4
   or journal and (not find(by, '^[%w_.:-]*$') or #by > 64)
@@ -25,33 +27,42 @@ if #KEYS ~= #ARGV - 1 and (#KEYS ~= 4 or #ARGV ~= 4) or #ARGV < 3 or #ARGV > 4
   or begin_ms ~= '' and end_ms ~= '' and begin_ms - end_ms >= 0 then
   return redis.error_reply('BADARG wanted: keys, units, begin_ms, a later end_ms, by with a journal')
 end
-local stock = KEYS[1]
+local stock_key = plain_key
 if journal and call('HGET', journal, '#limited') then
-  if not KEYS[4] then return redis.error_reply('LIMITED the voucher has limits: KEYS[4] is missing') end
-  stock = KEYS[4]
+  if not limited_key then return redis.error_reply('LIMITED the voucher has limits: KEYS[4] is missing') end
+  stock_key = limited_key
 end
-local loaded, time = call('GET', stock), call('TIME')
-local sale = call('HMGET', KEYS[2], 'end_ms', 'state', 'delisted')
+local loaded = call('GET', stock_key)
+local time = call('TIME')
 local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
+local sale = call('HMGET', sale_key, 'end_ms', 'state', 'delisted')
 if sale[3] then return 3 end
 if loaded and not (sale[1] and now_ms - sale[1] >= 0) then return 1 end
-local noted = journal and call('HMGET', journal, '#load', '#complete') or {}
+local loaded_before, was_complete
+if journal then loaded_before, was_complete = unpack(call('HMGET', journal, '#load', '#complete')) end
 -- HSET and SET come first: they are refused when memory is short, HDEL would not be.
 if journal and by ~= '' then
   local is_empty = call('HLEN', journal) == (call('HGET', journal, '#limited') and 1 or 0)
-  local was = string.match(noted[1] or '', '"change":(%-?%d+)') or 0
   local from = tonumber(loaded or '') -- what was loaded in all grows by what the stock grows
+  local change = units
+  if not is_empty then
+    change = (string.match(loaded_before or '', '"change":(%-?%d+)') or 0) + units - (from or 0)
+  end
   call('HSET', journal, '#load', '{"action":"load","from":' .. (from and loaded or 'null') .. ',"to":'
-    .. units .. ',"change":' .. string.format('%.0f', is_empty and units or was + units - (from or 0))
-    .. ',"by":"' .. by .. '","timestamp":' .. now_ms .. '}')
+    .. units .. ',"change":' .. string.format('%.0f', change) .. ',"by":"' .. by
+    .. '","timestamp":' .. now_ms .. '}')
   local complete = '{"action":"complete","by":"load","timestamp":' .. now_ms .. '}'
   if is_empty then call('HSET', journal, '#complete', complete) end
-  if from then noted = {} end
+  if from then was_complete = nil end
 end
-call('SET', stock, units)
-if noted[2] then call('HDEL', journal, '#complete') end -- a sum that nobody knows any more
+call('SET', stock_key, units)
+if was_complete then call('HDEL', journal, '#complete') end -- a sum that nobody knows any more
 for field, value in pairs({ begin_ms = begin_ms, end_ms = end_ms }) do
-  if value == '' then call('HDEL', KEYS[2], field) else call('HSET', KEYS[2], field, value) end
+  if value == '' then
+    call('HDEL', sale_key, field)
+  else
+    call('HSET', sale_key, field, value)
+  end
 end
 if sale[2] == 'paused' then return 2 end
 return 0

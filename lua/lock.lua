@@ -9,10 +9,11 @@
 -- replicas get to know them, which is half of what they cost; 'everywhere' for all others
 -- ARGV[4] and all that follow: tokens of the caller that nobody works under any more, though leases may stand
 -- under them: calls whose reply it never got. What they hold is taken over.
--- Reply: array of the places in KEYS (from 1) that another token holds; empty when all are held now
-local token, lease_ms = ARGV[1], ARGV[2]
+-- Reply list: the places in KEYS (from 1) that another token holds; empty when all are held now
+-- Written by `just lua` from lua/src/lock.lua: change that file, not this one
+local token, lease_ms, known = ARGV[1], ARGV[2], ARGV[3]
 local call = redis.call
-if ARGV[3] == 'here' then
+if known == 'here' then
   redis.replicate_commands() -- before Redis 7, the next line needs it
   redis.set_repl(redis.REPL_NONE)
 end
@@ -21,7 +22,7 @@ local ours = { [token] = true }
 for place = 4, #ARGV do
   ours[ARGV[place]] = true
 end
-local kind = ARGV[3] == 'here' and token:match('^[^-]*-')
+local kind = known == 'here' and token:match('^[^-]*-')
 
 -- Redisson keeps a hash under the same name: that is somebody else's lock, too, and no error.
 local function take_from_holder(key)

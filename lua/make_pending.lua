@@ -4,6 +4,7 @@
 -- ARGV[1] group: consumer group; ARGV[2] consumer: who holds them from then on
 -- ARGV[3] and all that follow: entry ids, of entries that are in the stream
 -- Reply: number of entries that are pending now
+-- Written by `just lua` from lua/src/make_pending.lua: change that file, not this one
 local stream, deaths, group, consumer = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 local KEEP_DEATHS_MS, IDS_A_CALL = 604800000, 1000
 

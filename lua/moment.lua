@@ -2,16 +2,20 @@
 -- stock. Changes nothing. Whoever reads the journal afterwards counts later movements as they were before.
 -- KEYS[1] stock: string, units left; KEYS[2] journal: hash, order id -> stock movement as JSON
 -- KEYS[3] stream: the orders; KEYS[4] stock: under the name that it has while there are limits
--- Reply: array of six: the stock as text, null where none is loaded; the time in Unix milliseconds, by the
+-- Reply array: the stock as text, null where none is loaded; the time in Unix milliseconds, by the
 -- clock of Redis; the id that the stream gave out last, '0-0' where there is none; 1 where the journal is
 -- complete, otherwise 0; the number of fields that the journal holds; its field #purged, null without one
+-- Written by `just lua` from lua/src/moment.lua: change that file, not this one
+local plain_key, journal, stream, limited_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local call = redis.call
-local stock = call('GET', KEYS[1]) or call('GET', KEYS[4])
-local noted = call('HMGET', KEYS[2], '#complete', '#purged')
-local fields, last_id, time = call('HLEN', KEYS[2]), '0-0', call('TIME')
-local about = call('EXISTS', KEYS[3]) == 1 and call('XINFO', 'STREAM', KEYS[3]) or {}
+local stock = call('GET', plain_key) or call('GET', limited_key)
+local is_complete, purged = unpack(call('HMGET', journal, '#complete', '#purged'))
+local fields = call('HLEN', journal)
+local time = call('TIME')
+local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
+local about = call('EXISTS', stream) == 1 and call('XINFO', 'STREAM', stream) or {}
+local last_id = '0-0'
 for at = 1, #about, 2 do
   if about[at] == 'last-generated-id' then last_id = about[at + 1] end
 end
-local now_ms = tonumber(time[1] .. string.sub('00000' .. time[2], -6, -4))
-return { stock, now_ms, last_id, noted[1] and 1 or 0, fields, noted[2] }
+return { stock, tonumber(now_ms), last_id, is_complete and 1 or 0, fields, purged }

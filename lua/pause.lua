@@ -4,6 +4,7 @@
 -- ARGV[1] pause: 'own' for this voucher by its name, 'all' together with all others
 -- Reply 0: it was paused before; 'own' makes it a pause of its own, which 'all' does not end
 -- Reply 1: paused
+-- Written by `just lua` from lua/src/pause.lua: change that file, not this one
 local voucher, pause = KEYS[1], ARGV[1]
 local call = redis.call
 local found = call('HMGET', voucher, 'state', 'moving')

@@ -3,9 +3,11 @@
 -- KEYS[1] the results stream
 -- ARGV[1] how many names there are; ARGV[2] is the first name, then the others; then come, for each result,
 -- its values in the order of the names; an empty one is left out
--- Reply: array, how many were appended; where the next one was not, the text of its error as well
--- Where the first one was not, its error is the reply.
+-- Reply array: how many were appended
+-- Reply array: how many were appended; the text of the error of the next one, which was not
+-- Reply error: that of the first one, where it was not appended
 -- Error BADARG: key, names or number of arguments are not what they must be; nothing was done
+-- Written by `just lua` from lua/src/publish.lua: change that file, not this one
 local names = #KEYS == 1 and string.find(ARGV[1] or '', '^[1-9]%d?%d?$') and tonumber(ARGV[1])
 if not names or #ARGV <= names or (#ARGV - 1) % names ~= 0 then
   return redis.error_reply('BADARG wanted: 1 key, 1 to 999 names, a value of each for every result')
@@ -21,6 +23,9 @@ for first = names + 2, #argv, names do
     end
   end
   local id = try('XADD', stream, '*', unpack(fields, 1, count))
-  if type(id) == 'table' then return first == names + 2 and id or { (first - 2) / names - 1, id.err } end
+  if type(id) == 'table' then
+    if first == names + 2 then return id end
+    return { (first - 2) / names - 1, id.err }
+  end
 end
 return { (#argv - 1) / names - 1 }

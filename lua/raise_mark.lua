@@ -5,9 +5,10 @@
 -- ARGV[2] to: the new number
 -- Reply below confirmed: what is there; Redis went back in time, nothing was done
 -- Reply otherwise: what is there now, `to` or more
-local confirmed, to = tonumber(ARGV[1]), tonumber(ARGV[2])
-local mark = tonumber(redis.call('GET', KEYS[1]) or 0) or 0
-if mark < confirmed then return mark end
-if mark >= to then return mark end
-redis.call('SET', KEYS[1], ARGV[2])
-return to
+-- Written by `just lua` from lua/src/raise_mark.lua: change that file, not this one
+local mark_key, confirmed, to = KEYS[1], ARGV[1], ARGV[2]
+local mark = tonumber(redis.call('GET', mark_key) or 0) or 0
+if mark < tonumber(confirmed) then return mark end
+if mark >= tonumber(to) then return mark end
+redis.call('SET', mark_key, to)
+return tonumber(to)

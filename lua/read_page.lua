@@ -4,19 +4,22 @@
 -- ARGV[1] from; ARGV[2] to: as XRANGE takes them; ARGV[3] count: entries at most
 -- ARGV[4] bytes: of names and values, and 64 for each field, at most, but of the first entry whatever it
 -- weighs
--- Reply: array of entries as XRANGE has them; empty: there are none
+-- Reply list: entries as XRANGE has them; empty: there are none
+-- Written by `just lua` from lua/src/read_page.lua: change that file, not this one
 local stream, from, to, count, bytes = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local FIELD_BYTES, MOST_AT_ONCE, SMALL = 64, 32, 16384
 local entries, at_once = {}, 1
 
 while #entries < count do
   local asked = math.min(at_once, count - #entries)
-  local some, weight = redis.call('XRANGE', stream, from, to, 'COUNT', asked), 0
+  local some = redis.call('XRANGE', stream, from, to, 'COUNT', asked)
+  local weight = 0
   for _, entry in ipairs(some) do
     weight = weight + #entry[2] / 2 * FIELD_BYTES
     for _, value in ipairs(entry[2]) do weight = weight + #value end
     if weight > bytes and #entries > 0 then return entries end
-    entries[#entries + 1], from = entry, '(' .. entry[1]
+    entries[#entries + 1] = entry
+    from = '(' .. entry[1]
   end
   if #some < asked then break end
   bytes = bytes - weight

@@ -5,6 +5,8 @@
 -- orders:units; or u:<user>, '', slots that the user holds, a bit each
 -- Reply: how many fields were raised
 -- Error BADARG: an argument is not what it must be
+-- Written by `just lua` from lua/src/recount.lua: change that file, not this one
+local uses = KEYS[1]
 local call, find, match, max = redis.call, string.find, string.match, math.max
 local is_good, writes = #KEYS == 1 and #ARGV <= 1500 and #ARGV % 3 == 0, {}
 for at = 1, #ARGV, 3 do
@@ -18,7 +20,7 @@ local function write(field, was, becomes)
 end
 for at = 1, #ARGV, 3 do
   local field, window, counts = ARGV[at], ARGV[at + 1], ARGV[at + 2]
-  local was = call('HGET', KEYS[1], field) or ''
+  local was = call('HGET', uses, field) or ''
   if window == '' then
     local slots, bit = tonumber(counts), 1
     while bit <= 2 ^ 30 do
@@ -37,5 +39,5 @@ for at = 1, #ARGV, 3 do
     end
   end
 end
-if #writes > 0 then call('HSET', KEYS[1], unpack(writes)) end
+if #writes > 0 then call('HSET', uses, unpack(writes)) end
 return #writes / 2

@@ -7,7 +7,8 @@
 -- ARGV[1] group: consumer group
 -- ARGV[2] from: where to begin, as XPENDING takes it: '-', or '(' and the last id of the call before
 -- ARGV[3] count: entries at most, 1 .. 1000
--- Reply: array of last id ('' when there was none), and how many were given another time
+-- Reply array: last id, '' when there was none; how many were given another time
+-- Written by `just lua` from lua/src/redate.lua: change that file, not this one
 local stream = KEYS[1]
 local group, from, count = ARGV[1], ARGV[2], ARGV[3]
 

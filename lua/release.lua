@@ -18,39 +18,54 @@
 -- Error BADARG: an argument or the stock is not what it must be
 -- Error IDTAKEN: the order id belongs to an order of another user
 -- Error LIMITED: the voucher has limits, or had them when the order was admitted: ask release_limited.lua
+-- Written by `just lua` from lua/src/release.lua: change that file, not this one
+local stock_key, buyers, journal = KEYS[1], KEYS[2], KEYS[3]
 local order, user, units, free, by = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local call, find, max = redis.call, string.find, '9223372036854775807'
-if #KEYS ~= 3 or #ARGV ~= 5 or not find(order .. ' ' .. user, '^[1-9]%d* [1-9]%d*$')
-  or #order > 19 or #order == 19 and order > max or #user > 19 or #user == 19 and user > max
+local call, find = redis.call, string.find
+local values, first, last = ARGV, 1, 2
+local are_ids = true
+for at = first, last do
+  local id = values[at] or ''
+  if not find(id, '^[1-9]%d*$') or #id > 18 and (#id > 19 or id > '9223372036854775807') then
+    are_ids = false
+  end
+end
+if #KEYS ~= 3 or #ARGV ~= 5 or not are_ids
   or units ~= '0' and (not find(units, '^[1-9]%d?%d?%d?%d?$') or tonumber(units) > 10000)
   or free ~= '0' and free ~= '1'
   or not find(by, '^[%w_.:-]+$') or #by > 64 then
   return redis.error_reply('BADARG wanted: 3 keys, order id, user id, units, 0 or 1, by')
 end
-local entry, is_complete, is_limited = unpack(call('HMGET', KEYS[3], order, '#complete', '#limited'))
+local entry, is_complete, is_limited = unpack(call('HMGET', journal, order, '#complete', '#limited'))
 if entry and find(entry, '"action":"release"', 1, true) then return 0 end
 if is_limited or entry and find(entry, '"uses":"', 1, true) then
   return redis.error_reply('LIMITED the voucher has limits, or had them then: ask release_limited.lua')
 end
-if entry and not find(entry, '"by":"' .. user .. '"', 1, true) then
-  return redis.error_reply('IDTAKEN the order id belongs to an order of another user')
-end
-local was, at = string.match(entry or '', '"action":"admit".*"change":(%-?%d+).*"timestamp":(%d+)')
-if is_complete and not was then return 3 end
-local stock, change = call('GET', KEYS[1]), tonumber(units)
-if not (stock or entry) and call('EXISTS', KEYS[2], KEYS[3]) == 0 then return 4 end
+local taken = entry and not find(entry, '"by":"' .. user .. '"', 1, true)
+  and 'IDTAKEN the order id belongs to an order of another user'
+if taken then return redis.error_reply(taken) end
+local admitted, admitted_ms =
+  string.match(entry or '', '"action":"admit".*"change":(%-?%d+).*"timestamp":(%d+)')
+if is_complete and not admitted then return 3 end
+local stock, change = call('GET', stock_key), tonumber(units)
+if not (stock or entry) and call('EXISTS', buyers, journal) == 0 then return 4 end
 if stock and (#stock > 13 or stock ~= '0' and not find(stock, '^%-?[1-9]%d*$')) then
   return redis.error_reply('BADARG the stock is no number')
 end
-call('SISMEMBER', KEYS[2], user) -- fails on a key of another type while nothing is written yet
+call('SISMEMBER', buyers, user) -- fails on a key of another type while nothing is written yet
 local time = call('TIME')
--- The first write: HSET is refused when memory is short, SREM would not be.
-call('HSET', KEYS[3], order, '{"action":"release","from":' .. (stock or 'null') .. ',"to":'
+local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
+local note = '{"action":"release","from":' .. (stock or 'null') .. ',"to":'
   .. (stock and stock + change or 'null') .. ',"change":' .. (stock and change or 0) .. ',"by":"' .. by
-  .. '","timestamp":' .. time[1] .. string.sub('00000' .. time[2], -6, -4) .. (was and ',"admitted":{"user":"'
-  .. user .. '","change":' .. was .. ',"timestamp":' .. at .. ',"from":'
-  .. (string.match(entry, '"from":(%-?%d+)') or 'null') .. '}' or '') .. '}')
-if free == '1' then call('SREM', KEYS[2], user) end
-if stock and change > 0 then call('INCRBY', KEYS[1], units) end
+  .. '","timestamp":' .. now_ms
+if admitted then
+  note = note .. ',"admitted":{"user":"' .. user .. '","change":' .. admitted .. ',"timestamp":'
+    .. admitted_ms .. ',"from":' .. (string.match(entry, '"from":(%-?%d+)') or 'null') .. '}'
+end
+note = note .. '}'
+-- The first write: HSET is refused when memory is short, SREM would not be.
+call('HSET', journal, order, note)
+if free == '1' then call('SREM', buyers, user) end
+if stock and change > 0 then call('INCRBY', stock_key, units) end
 if not stock and change > 0 then return 2 end
 return 1

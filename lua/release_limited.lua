@@ -17,64 +17,89 @@
 -- Error BADARG: an argument or the stock is not what it must be
 -- Error IDTAKEN: the order id belongs to an order of another user
 -- Error CAMPAIGN: the order uses limits of a campaign, whose id follows, and KEYS[6] is not its hash
-local order, user, units, free, by, campaign = unpack(ARGV)
-local call, find, match, max = redis.call, string.find, string.match, '9223372036854775807'
-if #KEYS < 5 or #ARGV ~= 6 or not find(order .. ' ' .. user, '^[1-9]%d* [1-9]%d*$')
-  or #order > 19 or #order == 19 and order > max or #user > 19 or #user == 19 and user > max
+-- Written by `just lua` from lua/src/release_limited.lua: change that file, not this one
+local limited_key, plain_key, buyers, journal, uses = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local campaign_uses = KEYS[6]
+local order, user, units, free, by, campaign = unpack(ARGV, 1, 6)
+local call, find, match = redis.call, string.find, string.match
+local values, first, last = ARGV, 1, 2
+local are_ids = true
+for at = first, last do
+  local id = values[at] or ''
+  if not find(id, '^[1-9]%d*$') or #id > 18 and (#id > 19 or id > '9223372036854775807') then
+    are_ids = false
+  end
+end
+if #KEYS < 5 or #ARGV ~= 6 or not are_ids
   or units ~= '0' and (not find(units, '^[1-9]%d?%d?%d?%d?$') or tonumber(units) > 10000)
   or not find(free, '^[012]$') or not find(by, '^[%w_.:-]+$') or #by > 64 then
   return redis.error_reply('BADARG wanted: 5 or 6 keys, order id, user id, units, 0 to 2, by, campaign')
 end
-local entry, is_complete = unpack(call('HMGET', KEYS[4], order, '#complete'))
+local entry, is_complete = unpack(call('HMGET', journal, order, '#complete'))
 if entry and find(entry, '"action":"release"', 1, true) then return 0 end
-if entry and not find(entry, '"by":"' .. user .. '"', 1, true) then
-  return redis.error_reply('IDTAKEN the order id belongs to an order of another user')
-end
-local was, at = match(entry or '', '"action":"admit".*"change":(%-?%d+).*"timestamp":(%d+)')
-if is_complete and not was then return 3 end
-local key = call('EXISTS', KEYS[1]) == 1 and KEYS[1] or KEYS[2]
-local stock, change = call('GET', key), tonumber(units)
-if not (stock or entry) and call('EXISTS', KEYS[3], KEYS[4]) == 0 then return 4 end
+local taken = entry and not find(entry, '"by":"' .. user .. '"', 1, true)
+  and 'IDTAKEN the order id belongs to an order of another user'
+if taken then return redis.error_reply(taken) end
+local admitted, admitted_ms =
+  string.match(entry or '', '"action":"admit".*"change":(%-?%d+).*"timestamp":(%d+)')
+if is_complete and not admitted then return 3 end
+local stock_key = call('EXISTS', limited_key) == 1 and limited_key or plain_key
+local stock, change = call('GET', stock_key), tonumber(units)
+if not (stock or entry) and call('EXISTS', buyers, journal) == 0 then return 4 end
 if stock and (#stock > 13 or stock ~= '0' and not find(stock, '^%-?[1-9]%d*$')) then
   return redis.error_reply('BADARG the stock is no number')
 end
-call('SISMEMBER', KEYS[3], user) -- fails on a key of another type while nothing is written yet
+call('SISMEMBER', buyers, user) -- fails on a key of another type while nothing is written yet
+local counters = { uses, campaign_uses }
 local writes, ends = { {}, {} }, { {}, {} } -- of the voucher, of the campaign
-for scope, number, window, value in string.gmatch(match(entry or '', '"uses":"([^"]*)"') or '',
-  '(%S-)(%d+),(%d+),(%S*)') do
+local entry_uses = match(entry or '', '"uses":"([^"]*)"') or ''
+for scope, number, window, value in string.gmatch(entry_uses, '(%S-)(%d+),(%d+),(%S*)') do
   local of_campaign = match(scope, '^c(%d+)%.$')
-  if of_campaign and (of_campaign ~= campaign or not KEYS[6]) then
+  if of_campaign and (of_campaign ~= campaign or not campaign_uses) then
     return redis.error_reply('CAMPAIGN ' .. of_campaign .. ' needs its hash as key 6')
   end
   local place, field = of_campaign and 2 or 1, number .. ':' .. value
-  local now_at, orders, used = match(call('HGET', KEYS[4 + place], field) or '', '^(%d+):(%d+):(%d+)$')
+  local now_at, orders, used = match(call('HGET', counters[place], field) or '', '^(%d+):(%d+):(%d+)$')
   if now_at == window then
-    local left, left_units = math.max(orders - 1, 0), math.max(used + was, 0)
-    local list = left + left_units > 0 and writes[place] or ends[place]
-    list[#list + 1] = field
-    if list == writes[place] then list[#list + 1] = string.format('%d:%d:%d', now_at, left, left_units) end
+    local left, left_units = math.max(orders - 1, 0), math.max(used + admitted, 0)
+    local to_write, to_end = writes[place], ends[place]
+    if left + left_units > 0 then
+      local becomes = string.format('%d:%d:%d', now_at, left, left_units)
+      to_write[#to_write + 1], to_write[#to_write + 2] = field, becomes
+    else
+      to_end[#to_end + 1] = field
+    end
   end
 end
-local slot, slots = tonumber(match(entry or '', '"slot":(%d+)') or 1), call('HGET', KEYS[5], 'u:' .. user)
-local rest = slots and free ~= '0' and math.floor(slots / 2 ^ (slot - 1)) % 2 == 1 and slots - 2 ^ (slot - 1)
-  or tonumber(slots or 0)
+local slots = call('HGET', uses, 'u:' .. user)
+local rest = tonumber(slots or 0)
 if slots then
-  local list = rest > 0 and writes[1] or ends[1]
-  list[#list + 1] = 'u:' .. user
-  if rest > 0 then list[#list + 1] = string.format('%d', rest) end
+  local bit = 2 ^ (tonumber(match(entry or '', '"slot":(%d+)') or 1) - 1)
+  local to_write, to_end = writes[1], ends[1]
+  if free ~= '0' and math.floor(slots / bit) % 2 == 1 then rest = slots - bit end
+  if rest > 0 then
+    to_write[#to_write + 1], to_write[#to_write + 2] = 'u:' .. user, string.format('%d', rest)
+  else
+    to_end[#to_end + 1] = 'u:' .. user
+  end
 end
 local time = call('TIME')
--- The first write: HSET is refused when memory is short, SREM and HDEL would not be.
-call('HSET', KEYS[4], order, '{"action":"release","from":' .. (stock or 'null') .. ',"to":'
+local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
+local note = '{"action":"release","from":' .. (stock or 'null') .. ',"to":'
   .. (stock and stock + change or 'null') .. ',"change":' .. (stock and change or 0) .. ',"by":"' .. by
-  .. '","timestamp":' .. time[1] .. string.sub('00000' .. time[2], -6, -4) .. (was and ',"admitted":{"user":"'
-  .. user .. '","change":' .. was .. ',"timestamp":' .. at .. ',"from":'
-  .. (match(entry, '"from":(%-?%d+)') or 'null') .. '}' or '') .. '}')
-for place = 1, 2 do
-  if #writes[place] > 0 then call('HSET', KEYS[4 + place], unpack(writes[place])) end
-  if #ends[place] > 0 then call('HDEL', KEYS[4 + place], unpack(ends[place])) end
+  .. '","timestamp":' .. now_ms
+if admitted then
+  note = note .. ',"admitted":{"user":"' .. user .. '","change":' .. admitted .. ',"timestamp":'
+    .. admitted_ms .. ',"from":' .. (string.match(entry, '"from":(%-?%d+)') or 'null') .. '}'
 end
-if rest == 0 and (free == '1' or free == '2' and slots) then call('SREM', KEYS[3], user) end
-if stock and change > 0 then call('INCRBY', key, units) end
+note = note .. '}'
+-- The first write: HSET is refused when memory is short, SREM and HDEL would not be.
+call('HSET', journal, order, note)
+for place = 1, 2 do
+  if #writes[place] > 0 then call('HSET', counters[place], unpack(writes[place])) end
+  if #ends[place] > 0 then call('HDEL', counters[place], unpack(ends[place])) end
+end
+if rest == 0 and (free == '1' or free == '2' and slots) then call('SREM', buyers, user) end
+if stock and change > 0 then call('INCRBY', stock_key, units) end
 if not stock and change > 0 then return 2 end
 return 1

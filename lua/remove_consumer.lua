@@ -6,6 +6,7 @@
 -- ARGV[3] idle_ms: only if it has not been seen for this long
 -- Reply 1: removed
 -- Reply 0: alive, seen too recently, holds entries, or is not there
+-- Written by `just lua` from lua/src/remove_consumer.lua: change that file, not this one
 local stream, heartbeat = KEYS[1], KEYS[2]
 local group, consumer, idle_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
 

@@ -9,10 +9,12 @@
 -- Reply 1: removed
 -- Reply 2: refused, it is not delisted, or was delisted at another moment
 -- Reply 3: refused, units are being added or taken
+-- Written by `just lua` from lua/src/remove_delisted.lua: change that file, not this one
+local sale_key, moment = KEYS[3], ARGV[1]
 local call, find = redis.call, string.find
 if call('EXISTS', unpack(KEYS)) == 0 then return 0 end
-local sale = call('HMGET', KEYS[3], 'delisted', 'change')
-if not sale[1] or sale[1] ~= ARGV[1] then return 2 end
-if sale[2] and find(sale[2], '"state":"open"', 1, true) then return 3 end
+local delisted, change = unpack(call('HMGET', sale_key, 'delisted', 'change'))
+if not delisted or delisted ~= moment then return 2 end
+if change and find(change, '"state":"open"', 1, true) then return 3 end
 call('UNLINK', unpack(KEYS))
 return 1

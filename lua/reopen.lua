@@ -3,6 +3,7 @@
 -- KEYS[1] voucher: hash of, among others, state, pause and moving, as in lua/close.lua
 -- Reply 0: it was not closed
 -- Reply 1: it is as it was before
+-- Written by `just lua` from lua/src/reopen.lua: change that file, not this one
 local call, voucher = redis.call, KEYS[1]
 local before = call('HGET', voucher, 'moving')
 if before == 'gone' then call('UNLINK', voucher) end

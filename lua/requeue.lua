@@ -10,12 +10,13 @@
 -- Reply 0: no such letter any more; nothing was done
 -- Reply 1: the order was given back: it must not be written; nothing was done
 -- Reply text: put back; the id of its new entry
-local dead, stream, letter, order = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
+-- Written by `just lua` from lua/src/requeue.lua: change that file, not this one
+local dead, stream, journal, letter, order = KEYS[1], KEYS[2], KEYS[3], ARGV[1], ARGV[2]
 
 if not redis.call('XRANGE', dead, letter, letter)[1] then
   return 0
 end
-local movement = order ~= '' and redis.call('HGET', KEYS[3], order)
+local movement = order ~= '' and redis.call('HGET', journal, order)
 if movement and string.find(movement, '"action":"release"', 1, true) then
   return 1
 end

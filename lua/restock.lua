@@ -17,17 +17,18 @@
 -- Reply 3: refused, units are to be taken and no stock is loaded
 -- Reply 4: refused, fewer units are left than are to be taken
 -- Error BADARG: an argument or the stock is not what it must be
-local expected, note, units = ARGV[1], ARGV[2], ARGV[3]
+-- Written by `just lua` from lua/src/restock.lua: change that file, not this one
+local plain_key, sale_key, journal, limited_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local expected, note, units, id, by = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local call, find = redis.call, string.find
 local function is_number(text) return #text <= 14 and (text == '0' or find(text, '^%-?[1-9]%d*$')) end
 local function is_word(text) return find(text, '^[%w_.:-]+$') and #text <= 64 end
-if not (#KEYS == 2 and #ARGV == 3
-  or #KEYS > 2 and #KEYS < 5 and #ARGV == 5 and is_word(ARGV[4]) and is_word(ARGV[5]))
+if not (#KEYS == 2 and #ARGV == 3 or #KEYS > 2 and #KEYS < 5 and #ARGV == 5 and is_word(id) and is_word(by))
   or note == '' or not is_number(units) then
   return redis.error_reply('BADARG wanted: keys, the note that is there, a note, units; id, by')
 end
-local key = KEYS[4] and call('EXISTS', KEYS[4]) == 1 and KEYS[4] or KEYS[1]
-local stock, found = call('GET', key), call('HGET', KEYS[2], 'change') or ''
+local stock_key = limited_key and call('EXISTS', limited_key) == 1 and limited_key or plain_key
+local stock, found = call('GET', stock_key), call('HGET', sale_key, 'change') or ''
 if found == note then return 1 end
 if found ~= expected then return 2 end
 if not stock and units - 0 < 0 then return 3 end
@@ -36,15 +37,17 @@ if not is_number(stock or '0') or #string.format('%.0f', (stock or 0) + units) >
 end
 if units - 0 < 0 and stock + units < 0 then return 4 end
 local is_changed = stock and units ~= '0'
-local is_journaled = KEYS[3] and is_changed and call('HLEN', KEYS[3]) > 0
+local is_journaled = journal and is_changed and call('HLEN', journal) > 0
 -- HSET comes first: it is refused when memory is short.
-call('HSET', KEYS[2], 'change', note)
+call('HSET', sale_key, 'change', note)
 if is_journaled then
-  local time, action = call('TIME'), units - 0 < 0 and 'take' or 'add'
-  local to = string.format('%.0f', stock + units)
-  call('HSET', KEYS[3], '#' .. action .. ':' .. ARGV[4], '{"action":"' .. action .. '","from":' .. stock
-    .. ',"to":' .. to .. ',"change":' .. units .. ',"by":"' .. ARGV[5]
-    .. '","timestamp":' .. time[1] .. string.sub('00000' .. time[2], -6, -4) .. '}')
+  local time = call('TIME')
+  local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
+  local action = units - 0 < 0 and 'take' or 'add'
+  local movement = '{"action":"' .. action .. '","from":' .. stock .. ',"to":'
+    .. string.format('%.0f', stock + units) .. ',"change":' .. units .. ',"by":"' .. by
+    .. '","timestamp":' .. now_ms .. '}'
+  call('HSET', journal, '#' .. action .. ':' .. id, movement)
 end
-if is_changed then call('INCRBY', key, units) end
+if is_changed then call('INCRBY', stock_key, units) end
 return 0

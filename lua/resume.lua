@@ -4,6 +4,7 @@
 -- ARGV[1] pause: 'own' however it was paused, 'all' only if that was together with all others
 -- Reply 0: nothing changed, it is not paused, has a pause of its own, or is closed
 -- Reply 1: its sale goes on
+-- Written by `just lua` from lua/src/resume.lua: change that file, not this one
 local voucher, pause = KEYS[1], ARGV[1]
 local found = redis.call('HMGET', voucher, 'state', 'pause', 'moving')
 if found[3] or found[1] ~= 'paused' or pause == 'all' and found[2] ~= 'all' then

@@ -6,7 +6,9 @@
 -- ARGV[3] and all that follow: entry ids, ascending, at most 5000
 -- Reply 0: none of them is this consumer's
 -- Reply above 0: how many are
-local stream, group, consumer, call = KEYS[1], ARGV[1], ARGV[2], redis.call
+-- Written by `just lua` from lua/src/set_aside.lua: change that file, not this one
+local stream, group, consumer = KEYS[1], ARGV[1], ARGV[2]
+local call = redis.call
 
 -- One call tells of all, unless many other entries of the consumer lie between them.
 local most, ids, rows = 2 * (#ARGV - 2), {}, {}

@@ -5,6 +5,7 @@
 -- ARGV[3] and all that follow: entry ids, at most 5000
 -- Reply: number of entries that were pending until now
 -- Error OTHERRUN: another server, or this one after a restart; nothing was done
+-- Written by `just lua` from lua/src/settle.lua: change that file, not this one
 local stream, group, run = KEYS[1], ARGV[1], ARGV[2]
 
 if string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') ~= run then

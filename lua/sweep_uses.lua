@@ -3,12 +3,14 @@
 -- ARGV[1] and all that follow, two for each field, at most 500: field, the value that was read
 -- Reply: how many fields were forgotten
 -- Error BADARG: an argument is not what it must be
+-- Written by `just lua` from lua/src/sweep_uses.lua: change that file, not this one
+local uses, call = KEYS[1], redis.call
 if #KEYS ~= 1 or #ARGV > 1000 or #ARGV % 2 ~= 0 then
   return redis.error_reply('BADARG wanted: uses; field and value of each')
 end
 local gone = {}
 for at = 1, #ARGV, 2 do
-  if redis.call('HGET', KEYS[1], ARGV[at]) == ARGV[at + 1] then gone[#gone + 1] = ARGV[at] end
+  if call('HGET', uses, ARGV[at]) == ARGV[at + 1] then gone[#gone + 1] = ARGV[at] end
 end
-if #gone > 0 then redis.call('HDEL', KEYS[1], unpack(gone)) end
+if #gone > 0 then call('HDEL', uses, unpack(gone)) end
 return #gone

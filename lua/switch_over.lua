@@ -16,42 +16,63 @@
 -- Reply 2: refused, another note stands there
 -- Reply 3: refused, what was filled is not all there: Redis lost it, or the call was done before
 -- Error BADARG: an argument is not what it must be
-local call, find, units = redis.call, string.find, tonumber(ARGV[3])
-if #KEYS ~= 8 or #ARGV ~= 17 or not units or not find(ARGV[3], '^%-?%d+$') or #ARGV[3] > 14 then
+-- Written by `just lua` from lua/src/switch_over.lua: change that file, not this one
+local stock, buyers, sale, journal, stream, staged_buyers, staged_journal, other_stock = unpack(KEYS, 1, 8)
+local last_id, most, begin_units, voucher, members, fields, change, begin_ms, end_ms = unpack(ARGV, 1, 9)
+local names = { unpack(ARGV, 10, 13) }
+local other_names = { unpack(ARGV, 14, 17) }
+local call, find = redis.call, string.find
+local units = tonumber(begin_units)
+if #KEYS ~= 8 or #ARGV ~= 17 or not units or not find(begin_units, '^%-?%d+$') or #begin_units > 14 then
   return redis.error_reply('BADARG wanted: 8 keys, last, most, units, voucher, counts, note, window, names')
 end
-if call('SCARD', KEYS[6]) ~= tonumber(ARGV[5]) or call('HLEN', KEYS[7]) ~= tonumber(ARGV[6]) then return 3 end
-if (call('HGET', KEYS[3], 'change') or '') ~= ARGV[7] then return 2 end
-local most, id, max = tonumber(ARGV[2]), '^[1-9]%d*$', '9223372036854775807'
-local entries = call('XRANGE', KEYS[5], '(' .. ARGV[1], '+', 'COUNT', most + 1)
-if #entries > most then return 1 end
-local function is_id(text) return text and find(text, id) and (#text < 19 or #text == 19 and text <= max) end
-local begin_ms, end_ms = ARGV[8], ARGV[9]
+if call('SCARD', staged_buyers) ~= tonumber(members) then return 3 end
+if call('HLEN', staged_journal) ~= tonumber(fields) then return 3 end
+if (call('HGET', sale, 'change') or '') ~= change then return 2 end
+local entries = call('XRANGE', stream, '(' .. last_id, '+', 'COUNT', tonumber(most) + 1)
+if #entries > tonumber(most) then return 1 end
 -- HSET comes first: it is refused when memory is short.
-call('HSET', KEYS[7], '#load', call('HGET', KEYS[7], '#load'))
+call('HSET', staged_journal, '#load', call('HGET', staged_journal, '#load'))
 for _, entry in ipairs(entries) do
-  local value = {}
+  local value, found = {}, {}
   for at = 1, #entry[2], 2 do value[entry[2][at]] = entry[2][at + 1] end
-  local function field(at) return value[ARGV[at]] or value[ARGV[at + 4]] end
-  local order, user, quantity = field(10), field(11), field(13) or '1'
-  local is_ours = not value.event and field(12) == ARGV[4] and is_id(order) and is_id(user)
+  for at = 1, 4 do found[at] = value[names[at]] or value[other_names[at]] end
+  local order, user, quantity = found[1], found[2], found[4] or '1'
+  local values, first, last = found, 1, 2
+  local are_ids = true
+  for at = first, last do
+    local id = values[at] or ''
+    if not find(id, '^[1-9]%d*$') or #id > 18 and (#id > 19 or id > '9223372036854775807') then
+      are_ids = false
+    end
+  end
+  local is_ours = not value.event and found[3] == voucher and are_ids
   if is_ours and find(quantity, '^[1-9]%d?%d?%d?%d?$') and tonumber(quantity) <= 10000 then
-    local limited, slot = find(value.uses or '-', '^[%w_.:+/=, -]*$'), find(value.slot or '1', '^[1-9]%d?$')
     local note = '{"action":"admit","from":null,"to":null,"change":-' .. quantity .. ',"by":"' .. user
-      .. '","timestamp":' .. string.match(entry[1], '^%d+') .. (value.uses and limited and slot
-      and ',"slot":' .. (value.slot or 1) .. ',"uses":"' .. value.uses .. '"' or '') .. '}'
-    if call('HSETNX', KEYS[7], order, note) == 1 then
+      .. '","timestamp":' .. string.match(entry[1], '^%d+')
+    local has_limits = find(value.uses or '-', '^[%w_.:+/=, -]*$') and find(value.slot or '1', '^[1-9]%d?$')
+    if value.uses and has_limits then
+      note = note .. ',"slot":' .. (value.slot or 1) .. ',"uses":"' .. value.uses .. '"'
+    end
+    if call('HSETNX', staged_journal, order, note .. '}') == 1 then
       units = units - quantity
-      call('SADD', KEYS[6], user)
+      call('SADD', staged_buyers, user)
     end
   end
 end
-call('SET', KEYS[1], string.format('%d', units))
+call('SET', stock, string.format('%d', units))
 for name, value in pairs({ begin_ms = begin_ms, end_ms = end_ms }) do
-  if value == '' then call('HDEL', KEYS[3], name) else call('HSET', KEYS[3], name, value) end
+  if value == '' then
+    call('HDEL', sale, name)
+  else
+    call('HSET', sale, name, value)
+  end
 end
-call('UNLINK', KEYS[2], KEYS[4], KEYS[8])
-call('RENAME', KEYS[7], KEYS[4])
-call('PERSIST', KEYS[4])
-if call('EXISTS', KEYS[6]) == 1 then call('RENAME', KEYS[6], KEYS[2]) call('PERSIST', KEYS[2]) end
+call('UNLINK', buyers, journal, other_stock)
+call('RENAME', staged_journal, journal)
+call('PERSIST', journal)
+if call('EXISTS', staged_buyers) == 1 then
+  call('RENAME', staged_buyers, buyers)
+  call('PERSIST', buyers)
+end
 return 0

@@ -14,46 +14,53 @@
 -- Reply 4: refused, fewer units are left than are to be taken
 -- Reply 5: refused, units are to be taken, and a sale was delisted or is on its way to another partition
 -- Error BADARG: an argument or a stock is not what it must be
-local call, find, sides, same = redis.call, string.find, {}, 0
+-- Written by `just lua` from lua/src/transfer.lua: change that file, not this one
+local from = { plain_key = KEYS[1], sale = KEYS[2], journal = KEYS[3], limited_key = KEYS[4] }
+from.expected, from.note, from.units = ARGV[1], ARGV[2], ARGV[3]
+local to = { plain_key = KEYS[5], sale = KEYS[6], journal = KEYS[7], limited_key = KEYS[8] }
+to.expected, to.note, to.units = ARGV[4], ARGV[5], ARGV[6]
+local id, by = ARGV[7], ARGV[8]
+local call, find = redis.call, string.find
 local function is_number(text) return #text <= 14 and (text == '0' or find(text, '^%-?[1-9]%d*$')) end
 local function is_word(text) return find(text, '^[%w_.:-]+$') and #text <= 64 end
-if not (#KEYS == 8 and #ARGV == 8 and is_word(ARGV[7]) and is_word(ARGV[8]) and ARGV[2] ~= ''
-  and ARGV[5] ~= '' and is_number(ARGV[3]) and is_number(ARGV[6])) then
+if not (#KEYS == 8 and #ARGV == 8 and is_word(id) and is_word(by) and from.note ~= '' and to.note ~= ''
+  and is_number(from.units) and is_number(to.units)) then
   return redis.error_reply('BADARG wanted: keys of both sales, note, note and units of each, id, by')
 end
-for at = 1, 2 do
-  local key, arg = at * 4 - 4, at * 3 - 3
-  local side = { expected = ARGV[arg + 1], note = ARGV[arg + 2], units = ARGV[arg + 3], sale = KEYS[key + 2],
-    journal = KEYS[key + 3] }
-  side.key = call('EXISTS', KEYS[key + 4]) == 1 and KEYS[key + 4] or KEYS[key + 1]
-  side.stock, side.found = call('GET', side.key), call('HGET', side.sale, 'change') or ''
+local same = 0
+for _, side in ipairs({ from, to }) do
+  side.key = call('EXISTS', side.limited_key) == 1 and side.limited_key or side.plain_key
+  side.stock = call('GET', side.key)
+  side.found = call('HGET', side.sale, 'change') or ''
   side.is_changed = side.stock and side.units ~= '0'
   side.is_journaled = side.is_changed and call('HLEN', side.journal) > 0
   if side.found == side.note then same = same + 1 end
-  sides[at] = side
 end
 if same == 2 then return 1 end
-for _, side in ipairs(sides) do
+for _, side in ipairs({ from, to }) do
   if side.found ~= side.expected then return 2 end
   if not side.stock and side.units - 0 < 0 then return 3 end
   local stock = side.stock or '0'
   if not is_number(stock) or #string.format('%.0f', stock + side.units) > 13 then
     return redis.error_reply('BADARG a stock is no number of at most 13 digits, or would be none')
   end
-  local over = call('HMGET', side.sale, 'delisted', 'moving')
-  if ARGV[3] - 0 < 0 and (over[1] or over[2]) then return 5 end
+  local delisted, moving = unpack(call('HMGET', side.sale, 'delisted', 'moving'))
+  if from.units - 0 < 0 and (delisted or moving) then return 5 end
 end
-if ARGV[3] - 0 < 0 and sides[1].stock + ARGV[3] < 0 then return 4 end
+if from.units - 0 < 0 and from.stock + from.units < 0 then return 4 end
 local time = call('TIME')
+local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
 -- HSET comes first: it is refused when memory is short.
-for _, side in ipairs(sides) do call('HSET', side.sale, 'change', side.note) end
-for _, side in ipairs(sides) do
+call('HSET', from.sale, 'change', from.note)
+call('HSET', to.sale, 'change', to.note)
+for _, side in ipairs({ from, to }) do
   if side.is_journaled then
-    local action = side.units - 0 < 0 and 'take' or 'add'
-    local to = string.format('%.0f', side.stock + side.units)
-    call('HSET', side.journal, '#' .. action .. ':' .. ARGV[7], '{"action":"' .. action .. '","from":'
-      .. side.stock .. ',"to":' .. to .. ',"change":' .. side.units .. ',"by":"' .. ARGV[8]
-      .. '","timestamp":' .. time[1] .. string.sub('00000' .. time[2], -6, -4) .. '}')
+    local stock, units = side.stock, side.units
+    local action = units - 0 < 0 and 'take' or 'add'
+    local movement = '{"action":"' .. action .. '","from":' .. stock .. ',"to":'
+      .. string.format('%.0f', stock + units) .. ',"change":' .. units .. ',"by":"' .. by
+      .. '","timestamp":' .. now_ms .. '}'
+    call('HSET', side.journal, '#' .. action .. ':' .. id, movement)
   end
   if side.is_changed then call('INCRBY', side.key, side.units) end
 end

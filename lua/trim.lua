@@ -5,6 +5,7 @@
 -- ARGV[2] most: entries at most in this call, so that it is short
 -- Reply 0: nothing to delete, or there is no group that says what it needs
 -- Reply above 0: how many went; whole nodes only, so up to a hundred older ones may stay
+-- Written by `just lua` from lua/src/trim.lua: change that file, not this one
 local stream, cutoff, most = KEYS[1], ARGV[1], ARGV[2]
 local call = redis.call
 -- Ids are compared as text, each half by its length first: as numbers they would lose digits above 2^53.

@@ -1,7 +1,8 @@
-//! Keys that callers choose themselves, so that a request which is sent again asks for the same order: `lua/admit_by_key.lua`
+//! Keys that callers choose themselves, so that a request which is sent again asks for the same order: `lua/admit_by_key.lua` and
+//! `lua/admit_limited_by_key.lua`, one call for an admission
 //! ([the HTTP header](https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/)).
 
-use std::{fmt::Write, sync::LazyLock, time::Duration};
+use std::{fmt::Write, time::Duration};
 
 use fred::{
     clients::Pool,
@@ -19,16 +20,6 @@ pub const KEY_KEPT: Duration = Duration::from_secs(24 * 3600);
 /// Bytes of a digest, of which Redis gets twice as many letters: nobody meets the key of another by chance.
 const DIGEST_BYTES: usize = 16;
 const MOST_BYTES: usize = 128;
-
-pub(super) const ADMIT: &str = include_str!("../../../../lua/admit.lua");
-pub(super) const ADMIT_LIMITED: &str = include_str!("../../../../lua/admit_limited.lua");
-static ADMIT_BY_KEY: LazyLock<String> = LazyLock::new(|| by_key(ADMIT));
-static ADMIT_LIMITED_BY_KEY: LazyLock<String> = LazyLock::new(|| by_key(ADMIT_LIMITED));
-
-/// A script that admits becomes the function that `lua/admit_by_key.lua` calls.
-fn by_key(admit: &str) -> String {
-    format!("local function decide()\n{admit}\nend\n{}", include_str!("../../../../lua/admit_by_key.lua"))
-}
 
 /// A key that a caller chose: 1 to 128 visible characters of ASCII. It is the caller's own: another user's, or of another voucher, is
 /// another key.
@@ -75,7 +66,7 @@ impl RequestKey {
     }
 }
 
-/// A script that admits orders, and the same for requests under a key: with `lua/admit_by_key.lua` behind it.
+/// A script that admits orders, and the one that does the same under a key of the caller.
 #[derive(Debug)]
 pub(super) struct AdmitScript {
     plain: Script,
@@ -84,13 +75,19 @@ pub(super) struct AdmitScript {
 
 impl AdmitScript {
     pub(super) fn admit() -> Self {
-        Self { plain: Script::new("admit", ADMIT), by_key: Script::new("admit_by_key", &ADMIT_BY_KEY) }
+        Self {
+            plain: Script::new("admit", include_str!("../../../../lua/admit.lua")),
+            by_key: Script::new("admit_by_key", include_str!("../../../../lua/admit_by_key.lua")),
+        }
     }
 
     pub(super) fn admit_limited() -> Self {
         Self {
-            plain: Script::new("admit_limited", ADMIT_LIMITED),
-            by_key: Script::new("admit_by_key", &ADMIT_LIMITED_BY_KEY),
+            plain: Script::new("admit_limited", include_str!("../../../../lua/admit_limited.lua")),
+            by_key: Script::new(
+                "admit_limited_by_key",
+                include_str!("../../../../lua/admit_limited_by_key.lua"),
+            ),
         }
     }
 

@@ -142,3 +142,46 @@ async fn what_was_admitted_is_told_also_where_its_key_cannot_be_written() -> Res
     assert_eq!(ground.gate.admit(&admission(4, 11)).await?, AdmitReply::AdmittedBefore);
     Ok(())
 }
+
+/// Calls of scripts that Redis has had, and how many commands these ran.
+async fn calls(ground: &Ground) -> Result<(u64, u64)> {
+    let stats: String = ground.typed("INFO commandstats").await?.convert()?;
+    let of = |line: &str| {
+        let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+        Some((name.to_owned(), rest.split(',').next()?.parse::<u64>().ok()?))
+    };
+    let all: Vec<(String, u64)> = stats.lines().filter_map(of).collect();
+    let is_script = |name: &str| matches!(name, "evalsha" | "eval" | "fcall");
+    let sum = |scripts: bool| {
+        all.iter().filter(|(name, _)| is_script(name) == scripts).map(|(_, calls)| calls).sum()
+    };
+    Ok((sum(true), sum(false)))
+}
+
+#[tokio::test]
+async fn an_admission_under_a_key_is_one_call_and_two_commands_in_it_more_than_one_without() -> Result<()> {
+    let ground = Ground::new().await?;
+    ground.gate.load(voucher(), 9, SaleWindow::default()).await?;
+    let limited = two_orders_for_a_user().await?;
+    for ground in [&ground, &*limited] {
+        // Both scripts are loaded by these.
+        ground.gate.admit(&admission(4, 7)).await?;
+        ground.gate.admit_by_key(&key("first")?, &admission(1, 8)).await?;
+        ground.typed("CONFIG RESETSTAT").await?;
+        assert_eq!(ground.gate.admit(&admission(5, 10)).await?, AdmitReply::Admitted);
+        let (_, without_key) = calls(ground).await?;
+        for (order, name, expected) in
+            [(2, "mine", (id(2), AdmitReply::Admitted)), (3, "mine", (id(2), AdmitReply::AdmittedBefore))]
+        {
+            ground.typed("CONFIG RESETSTAT").await?;
+            assert_eq!(ground.gate.admit_by_key(&key(name)?, &admission(order, 9)).await?, expected);
+            let (scripts, others) = calls(ground).await?;
+            assert_eq!(scripts, 1, "{name} {order}");
+            assert!(
+                order == 3 || others == without_key + 2,
+                "{others} commands, {without_key} without a key"
+            );
+        }
+    }
+    Ok(())
+}

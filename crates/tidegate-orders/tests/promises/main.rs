@@ -17,6 +17,7 @@ mod ledger;
 mod ledger_cost;
 mod limits;
 mod lua_headers;
+mod lua_sources;
 mod moment;
 mod order_ids;
 mod repair;

@@ -1,0 +1,40 @@
+-- Marks sales as busy, or says until when they are served: whoever asks for an order hears 11. A pause stays
+-- as it is, and of a sale that is not there nothing is made. A voucher whose key is not a hash is
+-- left out.
+-- KEYS[1] stock: string, without limits; KEYS[2] stock: with limits; KEYS[3] voucher: hash, gets the field
+-- brake; KEYS[4] and all that follow: the same of the next voucher, and so on
+-- ARGV[1] mark: 'until' refuses until a time, 'from' refuses from a time on, '' takes away what refuses
+-- ARGV[2] milliseconds from now on, by the clock of Redis: that time; '' without a mark
+-- Reply list: the number of sales whose mark was written or removed; then the position (from 1) of each
+-- voucher that was left out
+-- Error BADARG: an argument is not what it must be
+local mark, span = ARGV[1], ARGV[2]
+local call, find = redis.call, string.find
+if #KEYS == 0 or #KEYS % 3 ~= 0 or #ARGV ~= 2
+  or mark ~= '' and not ((mark == 'until' or mark == 'from') and #span < 9 and find(span, '^%d+$')) then
+  return redis.error_reply('BADARG wanted: 3 keys a voucher, a mark, milliseconds')
+end
+local vouchers, answers = {}, { 0 }
+for at = 1, #KEYS, 3 do
+  -- HGET and no TYPE: users of Redis that were set up for earlier versions have no right to TYPE.
+  local brake = redis.pcall('HGET', KEYS[at + 2], 'brake')
+  if type(brake) ~= 'table' then
+    if mark == '' or call('EXISTS', KEYS[at], KEYS[at + 1]) > 0 then
+      vouchers[#vouchers + 1] = KEYS[at + 2]
+    end
+  elseif find(brake.err, 'WRONGTYPE', 1, true) then
+    answers[#answers + 1] = (at + 2) / 3
+  else
+    return brake
+  end
+end
+--- @include "time"
+for _, voucher in ipairs(vouchers) do
+  if mark == '' then
+    answers[1] = answers[1] + call('HDEL', voucher, 'brake')
+  else
+    call('HSET', voucher, 'brake', mark .. ' ' .. string.format('%d', now_ms + span))
+    answers[1] = answers[1] + 1
+  end
+end
+return answers

@@ -1,0 +1,14 @@
+-- Closes a sale while the list of partitions is changed: whoever asks for an order is told that it is paused,
+-- and no other command ends that. It remembers the pause that was there.
+-- KEYS[1] voucher: hash of, among others, state ('paused' stops the sale), pause ('all': with all others) and
+-- moving: what lua/reopen.lua makes of it, 'running', or paused by its 'own' name or with 'all' others;
+-- 'gone' where the sale was once, before it moved to another partition
+-- Reply 0: it was closed before, or has moved
+-- Reply 1: closed
+local call, voucher = redis.call, KEYS[1]
+local found = call('HMGET', voucher, 'state', 'pause', 'moving')
+if found[3] then return 0 end
+local before = found[1] ~= 'paused' and 'running' or found[2] == 'all' and 'all' or 'own'
+call('HSET', voucher, 'state', 'paused', 'moving', before)
+call('HDEL', voucher, 'pause')
+return 1

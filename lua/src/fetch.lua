@@ -1,0 +1,67 @@
+-- Hands pending entries to the consumer that holds them, by their ids, until they weigh enough: their number
+-- of deliveries is 1 or more from then on (set_aside.lua). Withholds those that too many processes died of
+-- (count_deaths.lua). Ids of others are passed over, and so is what an operator has offered to all
+-- (offer.lua): the next scan of any lane takes it, or a try of its holder would undo the offer.
+-- Deaths that cannot be read (another type, no permission) count as none: they stop nobody.
+-- KEYS[1] stream; KEYS[2] deaths: hash, entry id -> number of deaths; absent where this user may not use it
+-- ARGV[1] group: consumer group; ARGV[2] consumer: whose entries; ARGV[3] bytes: of names and values, and 64
+-- for each field, of all that it looks at, at most, but of the first whatever it weighs
+-- ARGV[4] largest: bytes, counted so, of one that is handed over; ARGV[5] limit: deaths of the withheld
+-- ARGV[6] run: run_id (INFO server) of the server that the entries came from; '': do not compare
+-- ARGV[7] and all that follow: entry ids, ascending, at most 2000
+-- Reply array: entries as XRANGE has them; ids without payload; ids of the too large; id, deaths, id, deaths,
+-- ... of the withheld; ids of handed over ones that have deaths; number of ids that were looked at
+-- Error OTHERRUN: another server, or this one after a restart; nothing was done (settle.lua says why)
+local stream, deaths, group, consumer = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
+local bytes, largest, limit, run = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
+local TEN_YEARS_MS, FIELD_BYTES = 315360000000, 64
+local call = redis.call
+if run ~= '' and string.match(call('INFO', 'server'), 'run_id:(%x+)') ~= run then
+  return redis.error_reply('OTHERRUN these entries are of another server')
+end
+local has_deaths, claims = deaths and redis.pcall('EXISTS', deaths) == 1, {}
+local entries, gone, large, withheld, survivors, looked = {}, {}, {}, {}, {}, 0
+local function claim(id, deliveries) -- one call for those that will have as many deliveries
+  claims[deliveries] = claims[deliveries] or { 'XCLAIM', stream, group, consumer, 0 }
+  table.insert(claims[deliveries], id)
+end
+local function look(id, deliveries, entry) -- returns false when there is no room for it
+  local size = #entry[2] / 2 * FIELD_BYTES
+  for _, value in ipairs(entry[2]) do size = size + #value end
+  if size > bytes and looked > 0 then return false end
+  bytes = bytes - size -- also of the too large: it takes long to look at many of them
+  if size > largest then
+    large[#large + 1] = id
+    return true
+  end
+  local note = has_deaths and redis.pcall('HGET', deaths, id) -- an error is a table
+  local died = type(note) == 'string' and tonumber(string.match(note, '^%d+')) or 0
+  if died >= limit then
+    withheld[#withheld + 1], withheld[#withheld + 2] = id, died
+    claim(id, 0)
+    return true
+  end
+  entries[#entries + 1] = entry
+  if died > 0 then survivors[#survivors + 1] = id end
+  claim(id, deliveries + 1)
+  return true
+end
+local most, rows = 2 * (#ARGV - 6), {} -- one call tells of all, as in set_aside.lua
+local found = call('XPENDING', stream, group, ARGV[7], ARGV[#ARGV], most, consumer)
+for _, row in ipairs(found) do rows[row[1]] = row end
+for at = 7, #ARGV do
+  local id = ARGV[at]
+  local held = rows[id] or #found == most and call('XPENDING', stream, group, id, id, 1, consumer)[1]
+  local entry = held and held[3] <= TEN_YEARS_MS and (call('XRANGE', stream, id, id)[1] or 'gone')
+  if entry == 'gone' then
+    gone[#gone + 1] = id
+  elseif entry and not look(id, held[4], entry) then
+    break
+  end
+  looked = looked + 1
+end
+for deliveries, words in pairs(claims) do
+  words[#words + 1], words[#words + 2], words[#words + 3] = 'RETRYCOUNT', deliveries, 'JUSTID'
+  call(unpack(words))
+end
+return { entries, gone, large, withheld, survivors, looked }

@@ -1,0 +1,66 @@
+-- Opens the sale of a voucher: sets its stock and its window in one step. Never touches a sale that is on.
+-- A refusal or an error leaves no trace. Buyers and journal stay: whoever has an order keeps it.
+-- KEYS[1] stock: string, units left
+-- KEYS[2] voucher: hash of begin_ms, end_ms (missing: no bound), state, delisted; a pause outlives a load
+-- KEYS[3] journal: gets the movement #load, and is #complete from now on where it was empty, or was complete
+-- and its stock was there; absent: nothing is journaled
+-- KEYS[4] stock: under the name that it has while there are limits; absent: with limits, it is refused
+-- ARGV[1] units: 0 .. 9999999999999 (13 digits, see README: Ids stay text)
+-- ARGV[2] begin_ms: Unix time in milliseconds, '' for no bound
+-- ARGV[3] end_ms: likewise, later than begin_ms
+-- ARGV[4] by: with KEYS[3]: who loads, as in release.lua; '' where a script that keeps no journal will sell:
+-- no movement, and the journal is not complete from now on
+-- Reply 0: loaded
+-- Reply 1: refused, a stock is loaded and its sale has not ended by the clock of this server
+-- Reply 2: loaded, but the sale is still paused
+-- Reply 3: refused, the voucher was delisted
+-- Error BADARG: an argument is not what it must be
+-- Error LIMITED: the voucher has limits, and KEYS[4] is missing
+local plain_key, sale_key, journal, limited_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local units, begin_ms, end_ms, by = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local call, find = redis.call, string.find
+if #KEYS ~= #ARGV - 1 and (#KEYS ~= 4 or #ARGV ~= 4) or #ARGV < 3 or #ARGV > 4
+  or journal and (not find(by, '^[%w_.:-]*$') or #by > 64)
+  or #units > 13 or units ~= '0' and not find(units, '^[1-9]%d*$')
+  or #begin_ms > 14 or not find(begin_ms, '^%d*$') or #end_ms > 14 or not find(end_ms, '^%d*$')
+  or begin_ms ~= '' and end_ms ~= '' and begin_ms - end_ms >= 0 then
+  return redis.error_reply('BADARG wanted: keys, units, begin_ms, a later end_ms, by with a journal')
+end
+local stock_key = plain_key
+if journal and call('HGET', journal, '#limited') then
+  if not limited_key then return redis.error_reply('LIMITED the voucher has limits: KEYS[4] is missing') end
+  stock_key = limited_key
+end
+local loaded = call('GET', stock_key)
+--- @include "time"
+local sale = call('HMGET', sale_key, 'end_ms', 'state', 'delisted')
+if sale[3] then return 3 end
+if loaded and not (sale[1] and now_ms - sale[1] >= 0) then return 1 end
+local loaded_before, was_complete
+if journal then loaded_before, was_complete = unpack(call('HMGET', journal, '#load', '#complete')) end
+-- HSET and SET come first: they are refused when memory is short, HDEL would not be.
+if journal and by ~= '' then
+  local is_empty = call('HLEN', journal) == (call('HGET', journal, '#limited') and 1 or 0)
+  local from = tonumber(loaded or '') -- what was loaded in all grows by what the stock grows
+  local change = units
+  if not is_empty then
+    change = (string.match(loaded_before or '', '"change":(%-?%d+)') or 0) + units - (from or 0)
+  end
+  call('HSET', journal, '#load', '{"action":"load","from":' .. (from and loaded or 'null') .. ',"to":'
+    .. units .. ',"change":' .. string.format('%.0f', change) .. ',"by":"' .. by
+    .. '","timestamp":' .. now_ms .. '}')
+  local complete = '{"action":"complete","by":"load","timestamp":' .. now_ms .. '}'
+  if is_empty then call('HSET', journal, '#complete', complete) end
+  if from then was_complete = nil end
+end
+call('SET', stock_key, units)
+if was_complete then call('HDEL', journal, '#complete') end -- a sum that nobody knows any more
+for field, value in pairs({ begin_ms = begin_ms, end_ms = end_ms }) do
+  if value == '' then
+    call('HDEL', sale_key, field)
+  else
+    call('HSET', sale_key, field, value)
+  end
+end
+if sale[2] == 'paused' then return 2 end
+return 0

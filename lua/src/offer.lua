@@ -1,0 +1,44 @@
+-- Offers pending entries of a consumer to all workers: the next scan of any of them claims these, as it
+-- claims what has lain untouched for long. Owner and number of deliveries stay as they are, so an entry has
+-- one owner at any time, whoever comes first takes it, and nothing is lost if nobody comes. An offered entry
+-- is known by its time of delivery: the first millisecond of 1970. Entries that were deleted or trimmed stay
+-- as they are: XCLAIM would drop them from the pending list unseen; since Redis 7, scans find them anyway.
+-- KEYS[1] stream
+-- KEYS[2] heartbeat: string, exists while the process of this consumer lives; left out: even if it lives
+-- ARGV[1] group: consumer group; ARGV[2] consumer: whose entries
+-- ARGV[3] from: where to begin, as XPENDING takes it: '-', or '(' and the last id of the call before
+-- ARGV[4] count: entries at most, 1 .. 1000
+-- ARGV[5] young_ms: not those in hand (set_aside.lua) that were delivered less than so long ago: somebody may
+-- be at work on them, or their locks may stand still
+-- Reply 0: the consumer lives; nothing was done
+-- Reply array: last id, '' when there was none; how many were offered; offered before; too young; and without
+-- payload
+local stream, heartbeat = KEYS[1], KEYS[2]
+local group, consumer, from, count, young_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
+local TEN_YEARS_MS = 315360000000
+
+if heartbeat and redis.call('EXISTS', heartbeat) == 1 then
+  return 0
+end
+local held = redis.call('XPENDING', stream, group, from, '+', count, consumer)
+local before, young, gone = 0, 0, 0
+local claim = { 'XCLAIM', stream, group, consumer, 0 }
+for _, entry in ipairs(held) do
+  if not redis.call('XRANGE', stream, entry[1], entry[1])[1] then
+    gone = gone + 1
+  elseif entry[3] > TEN_YEARS_MS then
+    before = before + 1
+  elseif entry[3] < young_ms and entry[4] > 0 then
+    young = young + 1
+  else
+    claim[#claim + 1] = entry[1]
+  end
+end
+local offered = #claim - 5
+if offered > 0 then
+  for _, word in ipairs({ 'TIME', 1, 'JUSTID' }) do
+    claim[#claim + 1] = word
+  end
+  redis.call(unpack(claim))
+end
+return { #held > 0 and held[#held][1] or '', offered, before, young, gone }

@@ -1,0 +1,54 @@
+-- Gives one order back, once: raises the stock, frees the user, turns its journal entry into a release.
+-- Only for orders that will not be written (refused, buried): the worker does not look into the journal.
+-- The entry keeps what it released: "admitted", with user, change, timestamp and from of the admission.
+-- With a complete journal, only for an order that it holds as admitted. Without, also for orders that were
+-- admitted without a journal. An error leaves no trace.
+-- KEYS[1] stock: string, units left, at most 13 digits; never created here: it would be wrong
+-- KEYS[2] buyers: set of the users who were admitted
+-- KEYS[3] journal: hash, order id -> stock movement as JSON; from and to are null where no stock is loaded
+-- ARGV[1] order id, ARGV[2] user id: each 1 .. 2^63-1, decimal, no sign, no padding
+-- ARGV[3] units: to give back, 0 .. 10000
+-- ARGV[4] free: '1' lets the user order again, '0' does not
+-- ARGV[5] by: who gives back, like worker:out_of_stock; 1 .. 64 letters, digits and _.:-
+-- Reply 0: was given back before, nothing changed
+-- Reply 1: given back now
+-- Reply 2: given back now, but no stock is loaded, so no unit was raised
+-- Reply 3: the journal is complete and does not hold the order as admitted; nothing changed
+-- Reply 4: no key of the sale is there (it was delisted, or Redis lost it); nothing changed, none is made
+-- Error BADARG: an argument or the stock is not what it must be
+-- Error IDTAKEN: the order id belongs to an order of another user
+-- Error LIMITED: the voucher has limits, or had them when the order was admitted: ask release_limited.lua
+local stock_key, buyers, journal = KEYS[1], KEYS[2], KEYS[3]
+local order, user, units, free, by = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local call, find = redis.call, string.find
+local values, first, last = ARGV, 1, 2
+--- @include "ids"
+if #KEYS ~= 3 or #ARGV ~= 5 or not are_ids
+  or units ~= '0' and (not find(units, '^[1-9]%d?%d?%d?%d?$') or tonumber(units) > 10000)
+  or free ~= '0' and free ~= '1'
+  or not find(by, '^[%w_.:-]+$') or #by > 64 then
+  return redis.error_reply('BADARG wanted: 3 keys, order id, user id, units, 0 or 1, by')
+end
+local entry, is_complete, is_limited = unpack(call('HMGET', journal, order, '#complete', '#limited'))
+if entry and find(entry, '"action":"release"', 1, true) then return 0 end
+if is_limited or entry and find(entry, '"uses":"', 1, true) then
+  return redis.error_reply('LIMITED the voucher has limits, or had them then: ask release_limited.lua')
+end
+--- @include "taken"
+if taken then return redis.error_reply(taken) end
+--- @include "admitted"
+if is_complete and not admitted then return 3 end
+local stock, change = call('GET', stock_key), tonumber(units)
+if not (stock or entry) and call('EXISTS', buyers, journal) == 0 then return 4 end
+if stock and (#stock > 13 or stock ~= '0' and not find(stock, '^%-?[1-9]%d*$')) then
+  return redis.error_reply('BADARG the stock is no number')
+end
+call('SISMEMBER', buyers, user) -- fails on a key of another type while nothing is written yet
+--- @include "time"
+--- @include "release_note"
+-- The first write: HSET is refused when memory is short, SREM would not be.
+call('HSET', journal, order, note)
+if free == '1' then call('SREM', buyers, user) end
+if stock and change > 0 then call('INCRBY', stock_key, units) end
+if not stock and change > 0 then return 2 end
+return 1
