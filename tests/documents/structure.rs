@@ -19,9 +19,9 @@ type Count = (&'static str, usize, usize, fn(&Product) -> usize);
 
 /// A commit that lowers a number lowers its bound, too. So no later commit can raise the number unnoticed.
 const COUNTS: [Count; 17] = [
-    ("lines of code", 50_000, 63_026, |it| it.code_lines()),
-    ("lines of tidegate-operations", 16_500, 23_481, |it| it.lines_below("crates/tidegate-operations/src/")),
-    ("lines of tidegate/src/commands", 7_500, 10_037, |it| it.lines_below("crates/tidegate/src/commands/")),
+    ("lines of code", 50_000, 63_008, |it| it.code_lines()),
+    ("lines of tidegate-operations", 16_500, 23_493, |it| it.lines_below("crates/tidegate-operations/src/")),
+    ("lines of tidegate/src/commands", 7_500, 10_039, |it| it.lines_below("crates/tidegate/src/commands/")),
     ("folders with SQL on the order table", 1, 1, |it| it.folders_with_order_sql()),
     ("public methods of a type", 15, 63, |it| highest(&it.public_methods())),
     ("fields of a struct", 12, 33, |it| highest(&it.fields())),
@@ -29,11 +29,11 @@ const COUNTS: [Count; 17] = [
     ("functions above 60 lines", 3, 10, |it| it.long_functions()),
     ("lines of a function", 80, 150, |it| highest(&it.functions())),
     ("files above 350 lines", 15, 25, |it| it.long_files().len()),
-    ("names of several public types", 5, 36, |it| it.ambiguous_names().len()),
-    ("scripts with the time idiom", 1, 17, |it| it.scripts_with("'00000' .. time[2], -6, -4)")),
-    ("scripts with the bounds of an id", 1, 7, |it| it.scripts_with("9223372036854775807")),
-    ("scripts with the note of a release", 1, 4, |it| it.scripts_with("'{\"action\":\"release\",")),
-    ("scripts with the text of IDTAKEN", 1, 7, |it| it.scripts_with("IDTAKEN the order id belongs to")),
+    ("names of several public types", 5, 35, |it| it.ambiguous_names().len()),
+    ("scripts with the time idiom", 1, 1, |it| it.scripts_with("'00000' .. time[2], -6, -4)")),
+    ("scripts with the bounds of an id", 1, 1, |it| it.scripts_with("9223372036854775807")),
+    ("scripts with the note of a release", 1, 1, |it| it.scripts_with("'{\"action\":\"release\",")),
+    ("scripts with the text of IDTAKEN", 1, 1, |it| it.scripts_with("IDTAKEN the order id belongs to")),
     ("commands", 50, 60, |it| it.commands()),
     ("settings", 70, 94, |it| it.settings()),
 ];

@@ -23,45 +23,16 @@ mod unreadable;
 
 use fred::clients::Pool;
 use sqlx::MySqlPool;
-use tidegate_stream::{StreamError, StreamInspector, StreamNames, readable};
+use tidegate_stream::{StreamInspector, StreamNames};
 use tokio_util::sync::CancellationToken;
 
-use tidegate_orders::{Gate, Keys, Records, RecordsError, VoucherId};
+use tidegate_orders::{Gate, Keys, Records, VoucherId};
 
-use crate::{
-    limit_books::{LimitBooks, LimitBooksError},
-    pace::Pace,
-};
+use crate::{CompareError, limit_books::LimitBooks, pace::Pace};
 use input::AuditInput;
 use mysql_reader::MysqlReader;
 use redis_reader::RedisReader;
 pub use report::{AuditReport, LostSpan, Misnamed, Offenders, StateCounts, Unreadable, VoucherAudit};
-
-/// Why an audit could not be made. Each says all in its own text, and names no source that would say it again.
-#[derive(Debug, thiserror::Error)]
-pub enum AuditError {
-    /// Redis did not answer as it should.
-    #[error("Failed to read Redis: {}", readable(&.0.to_string()))]
-    Redis(StreamError),
-    /// MySQL did not answer as it should.
-    #[error("Failed to read MySQL: {0}")]
-    Mysql(RecordsError),
-    /// What is counted for limits could not be compared.
-    #[error(transparent)]
-    Limits(#[from] LimitBooksError),
-}
-
-impl From<StreamError> for AuditError {
-    fn from(error: StreamError) -> Self {
-        Self::Redis(error)
-    }
-}
-
-impl From<RecordsError> for AuditError {
-    fn from(error: RecordsError) -> Self {
-        Self::Mysql(error)
-    }
-}
 
 /// Audits all vouchers, or `only` one. Reads all of the streams, journals and orders; changes nothing.
 ///
@@ -75,7 +46,7 @@ pub async fn audit(
     keys: &Keys,
     names: &StreamNames,
     only: Option<VoucherId>,
-) -> Result<AuditReport, AuditError> {
+) -> Result<AuditReport, CompareError> {
     let mut report = look(redis, mysql, keys, names, only).await?;
     if report.has_possible_surplus() {
         let earlier = std::mem::replace(&mut report, look(redis, mysql, keys, names, only).await?);
@@ -99,7 +70,7 @@ async fn look(
     keys: &Keys,
     names: &StreamNames,
     only: Option<VoucherId>,
-) -> Result<AuditReport, AuditError> {
+) -> Result<AuditReport, CompareError> {
     let inspector = StreamInspector::new(redis.clone(), names.clone());
     let mut redis = RedisReader::new(redis, inspector, keys, only);
     let mysql = MysqlReader::new(Records::new(mysql, keys.partition()), only);

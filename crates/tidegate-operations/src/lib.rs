@@ -9,6 +9,7 @@ pub mod audit;
 pub mod brake;
 pub mod campaigns;
 pub mod change;
+mod compare_error;
 pub mod connect;
 pub mod consumers;
 pub mod dead_letters;
@@ -35,7 +36,6 @@ pub mod partition_show;
 pub mod pause;
 pub mod pending;
 pub mod purge;
-
 pub mod reconciled;
 pub mod redacted;
 pub mod release_unpaid;
@@ -52,6 +52,7 @@ pub mod watch;
 pub mod within;
 
 pub use change::{End, Ending, InvalidInput, Job, Next, Plan, Progress, Report, Silent};
+pub use compare_error::CompareError;
 pub use entry_source::EntrySource;
 pub use settings::{
     FleetTiming, MySqlSettings, OperatorSettings, RedisSettings, ResultsSettings, StreamSettings, System,

@@ -20,8 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use sqlx::MySqlPool;
 use tidegate_orders::{
-    CampaignId, Gate, LimitOwner, RecordsError, Uses, VoucherId, gate::GateError, limit_rows,
-    limits::CountedWindows, records::vouchers,
+    CampaignId, Gate, LimitOwner, Uses, VoucherId, gate::GateError, limit_rows, limits::CountedWindows,
+    records::vouchers,
 };
 use tidegate_stream::readable;
 use tokio_util::sync::CancellationToken;
@@ -37,26 +37,12 @@ pub use self::{
     not_compared::{NotCompared, WhyNotCompared},
     set::CountersSet,
 };
-use crate::pace::Pace;
+use crate::{CompareError, pace::Pace};
 
 /// Fields that are looked at one by one, at most: some 200 bytes each. Whoever looks again finds the others.
 const MOST_CANDIDATES: usize = 50_000;
 /// Fields beside these whose limit is passed, and of which nothing else is suspected: they must not keep others from being looked at.
 const MOST_PASSED: usize = 10_000;
-
-/// Why there is no answer.
-#[derive(Debug, thiserror::Error)]
-pub enum LimitBooksError {
-    /// Redis did not answer as it should.
-    #[error("Failed to read Redis: {0}")]
-    Gate(#[from] GateError),
-    /// MySQL did not answer as it should.
-    #[error("Failed to read MySQL: {0}")]
-    Mysql(#[from] RecordsError),
-    /// It was told to stop.
-    #[error("stopped before the end: nothing is known")]
-    Stopped,
-}
 
 /// What was found.
 #[derive(Clone, Debug, Default)]
@@ -152,8 +138,8 @@ impl<'a> LimitBooks<'a> {
     /// are read. Changes nothing.
     ///
     /// # Errors
-    /// See [`LimitBooksError`].
-    pub async fn compare(&self, vouchers: &[VoucherId]) -> Result<LimitBooksReport, LimitBooksError> {
+    /// See [`CompareError`].
+    pub async fn compare(&self, vouchers: &[VoucherId]) -> Result<LimitBooksReport, CompareError> {
         self.compare_fields(vouchers, Fields::All).await
     }
 
@@ -161,7 +147,7 @@ impl<'a> LimitBooks<'a> {
         &self,
         vouchers: &[VoucherId],
         fields: Fields<'_>,
-    ) -> Result<LimitBooksReport, LimitBooksError> {
+    ) -> Result<LimitBooksReport, CompareError> {
         let mut report = LimitBooksReport::default();
         let mut campaigns: BTreeMap<CampaignId, BTreeSet<VoucherId>> = BTreeMap::new();
         for voucher in vouchers {
@@ -196,13 +182,13 @@ impl<'a> LimitBooks<'a> {
     }
 
     /// None: it has no limits in Redis.
-    async fn windows(&self, owner: LimitOwner) -> Result<Option<CountedWindows>, LimitBooksError> {
+    async fn windows(&self, owner: LimitOwner) -> Result<Option<CountedWindows>, CompareError> {
         let rules = self.0.gate.read_limits(owner).await?;
         Ok(rules.and_then(|rules| CountedWindows::parse(&rules)))
     }
 
     /// A campaign with all its vouchers.
-    async fn group_of(&self, campaign: CampaignId) -> Result<Group, LimitBooksError> {
+    async fn group_of(&self, campaign: CampaignId) -> Result<Group, CompareError> {
         let regions = limit_rows::regions(self.0.mysql, campaign).await?;
         let vouchers: Vec<VoucherId> = regions.into_iter().map(|(_, voucher)| voucher).collect();
         let mut owners = Owners::default();
@@ -220,7 +206,7 @@ impl<'a> LimitBooks<'a> {
         group: &Group,
         asked: &BTreeSet<VoucherId>,
         fields: Fields<'_>,
-    ) -> Result<Found, LimitBooksError> {
+    ) -> Result<Found, CompareError> {
         for voucher in &group.vouchers {
             if let Some(why) = self.why_not(*voucher).await? {
                 return Ok(group.not_compared(asked, why));
@@ -242,7 +228,7 @@ impl<'a> LimitBooks<'a> {
     }
 
     /// Why nobody knows what the orders of a voucher hold.
-    async fn why_not(&self, voucher: VoucherId) -> Result<Option<WhyNotCompared>, LimitBooksError> {
+    async fn why_not(&self, voucher: VoucherId) -> Result<Option<WhyNotCompared>, CompareError> {
         let moment = self.0.gate.moment(voucher).await?;
         if i64::try_from(moment.stream_end.ms).is_ok_and(|end_ms| end_ms > moment.at_ms) {
             return Ok(Some(WhyNotCompared::ClockWentBack));
@@ -262,7 +248,7 @@ impl<'a> LimitBooks<'a> {
     }
 
     /// The fields that may be counted wrong, or of which more is counted than their rule allows. The inner error: nobody can tell.
-    async fn suspects(&self, group: &Group) -> Result<Result<Suspects, WhyNotCompared>, LimitBooksError> {
+    async fn suspects(&self, group: &Group) -> Result<Result<Suspects, WhyNotCompared>, CompareError> {
         let now_ms = self.0.gate.clock_ms().await?;
         let (owners, mut sketch) = (&group.owners, Sketch::new());
         let (mut found, mut passed) = (Suspects::default(), Suspects::default());
@@ -321,7 +307,7 @@ impl<'a> LimitBooks<'a> {
         sketch: &Sketch,
         now_ms: i64,
         found: &mut Suspects,
-    ) -> Result<(), LimitBooksError> {
+    ) -> Result<(), CompareError> {
         let mut insert = |at: Field<'_>| {
             if sketch.may_differ(at) {
                 found.insert((at.owner, at.name), MOST_CANDIDATES);
@@ -341,7 +327,7 @@ impl<'a> LimitBooks<'a> {
         &self,
         owner: LimitOwner,
         mut seen: impl FnMut(&str, &str),
-    ) -> Result<(), LimitBooksError> {
+    ) -> Result<(), CompareError> {
         let mut cursor = Bytes::from_static(b"0");
         loop {
             self.0.go_on()?;
@@ -359,7 +345,7 @@ impl<'a> LimitBooks<'a> {
         &self,
         voucher: VoucherId,
         mut seen: impl FnMut(&str),
-    ) -> Result<(), LimitBooksError> {
+    ) -> Result<(), CompareError> {
         let mut cursor = Bytes::from_static(b"0");
         loop {
             self.0.go_on()?;
@@ -413,14 +399,14 @@ fn is_of_other_type(error: &fred::error::Error) -> bool {
 fn keep<T>(
     report: &mut LimitBooksReport,
     voucher: VoucherId,
-    read: Result<T, LimitBooksError>,
-) -> Result<Option<T>, LimitBooksError> {
+    read: Result<T, CompareError>,
+) -> Result<Option<T>, CompareError> {
     let said = match read {
         Ok(read) => return Ok(Some(read)),
-        Err(LimitBooksError::Gate(GateError::Refused(error))) if is_of_other_type(&error) => {
+        Err(CompareError::Gate(GateError::Refused(error))) if is_of_other_type(&error) => {
             readable(error.details()).to_owned()
         }
-        Err(LimitBooksError::Gate(error @ GateError::Unexpected { .. })) => error.to_string(),
+        Err(CompareError::Gate(error @ GateError::Unexpected { .. })) => error.to_string(),
         Err(error) => return Err(error),
     };
     report.unreadable.push((voucher, said));

@@ -6,7 +6,7 @@ mod stream;
 
 use std::collections::{BTreeSet, HashMap};
 
-use tidegate_operations::{change::Job, pace::Pace, reconciled::DifferenceKind};
+use tidegate_operations::{CompareError, change::Job, pace::Pace, reconciled::DifferenceKind};
 use tidegate_orders::{
     JournalField, JournalNote, OrderId, UserId, VoucherId,
     gate::Moment,
@@ -20,7 +20,7 @@ use crate::{
     judge::{FinalOrder, holds, is_before, is_set_by_others, is_since},
     redis_side::DeadOrders,
     report::Tally,
-    stores::{LookError, Stores},
+    stores::Stores,
     table::{Part, Said, Table, hash_of},
 };
 
@@ -144,7 +144,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Reads all there is; of the stream, what came since `since`.
-    pub(crate) async fn run(mut self, since: EntryId) -> Result<(Candidates, Counted), LookError> {
+    pub(crate) async fn run(mut self, since: EntryId) -> Result<(Candidates, Counted), CompareError> {
         let Stores { inspector, keys, .. } = self.stores;
         // Before what is in flight: an entry up to here that is not in flight then has its outcome in MySQL.
         let end = inspector.last_id(&inspector.names().stream).await?;
@@ -180,11 +180,11 @@ impl<'a> Pass<'a> {
         self.part.has(order) && !self.in_flight.has_own_entry(place, order)
     }
 
-    fn go_on(&self) -> Result<(), LookError> {
-        if self.job.is_stopped() { Err(LookError::Stopped) } else { Ok(()) }
+    fn go_on(&self) -> Result<(), CompareError> {
+        if self.job.is_stopped() { Err(CompareError::Stopped) } else { Ok(()) }
     }
 
-    async fn read_buyers(&mut self, sale: &Sale) -> Result<(), LookError> {
+    async fn read_buyers(&mut self, sale: &Sale) -> Result<(), CompareError> {
         let Some(voucher) = self.places.voucher(sale.place) else { return Ok(()) };
         let (users, part, place) = (&mut self.users, self.part, sale.place);
         let add = |user| {
@@ -196,7 +196,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Compares each user who should be barred with the buyers, and feeds the orders.
-    async fn read_journal(&mut self, sale: &Sale) -> Result<(), LookError> {
+    async fn read_journal(&mut self, sale: &Sale) -> Result<(), CompareError> {
         let Some(voucher) = self.places.voucher(sale.place) else { return Ok(()) };
         let (part, place, progress) = (self.part, sale.place, &self.job.progress);
         let mut sum = (part == Part::WHOLE).then(|| JournalSum::new(sale.moment));
@@ -224,7 +224,7 @@ impl<'a> Pass<'a> {
         let page_read = |fields| progress.add(fields);
         self.stores.redis().read_journal(voucher, self.pace, seen, page_read).await?;
         if job.is_stopped() {
-            return Err(LookError::Stopped);
+            return Err(CompareError::Stopped);
         }
         self.counted.redis_orders += read;
         self.counted.unreadable.insert(place, unreadable);
@@ -235,7 +235,7 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
-    async fn read_rows(&mut self, first: Option<EntryId>) -> Result<(), LookError> {
+    async fn read_rows(&mut self, first: Option<EntryId>) -> Result<(), CompareError> {
         if !self.stores.are_chosen {
             return self.read_all_rows(first).await;
         }
@@ -246,7 +246,7 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
-    async fn read_rows_of(&mut self, voucher: VoucherId, first: Option<EntryId>) -> Result<(), LookError> {
+    async fn read_rows_of(&mut self, voucher: VoucherId, first: Option<EntryId>) -> Result<(), CompareError> {
         let mysql = self.stores.mysql();
         let mut after = 0;
         loop {
@@ -263,7 +263,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    async fn read_all_rows(&mut self, first: Option<EntryId>) -> Result<(), LookError> {
+    async fn read_all_rows(&mut self, first: Option<EntryId>) -> Result<(), CompareError> {
         let mysql = self.stores.mysql();
         let mut after = 0;
         loop {
@@ -280,7 +280,7 @@ impl<'a> Pass<'a> {
         page: &[OrderRow],
         events: &HashMap<OrderId, EventSum>,
         first: Option<EntryId>,
-    ) -> Result<(), LookError> {
+    ) -> Result<(), CompareError> {
         for row in page {
             self.take_row(row, events.get(&row.order), first);
         }
@@ -347,7 +347,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    async fn read_refusals(&mut self, first: Option<EntryId>) -> Result<(), LookError> {
+    async fn read_refusals(&mut self, first: Option<EntryId>) -> Result<(), CompareError> {
         let mysql = self.stores.mysql();
         let mut after = 0;
         loop {
@@ -403,7 +403,7 @@ pub(crate) async fn dead_orders(
     stores: &Stores,
     places: &Places,
     pace: Pace,
-) -> Result<DeadOrders, LookError> {
+) -> Result<DeadOrders, CompareError> {
     let mut dead = DeadOrders::default();
     stores.redis().read_dead(places, pace, |letter| dead.add(letter)).await?;
     Ok(dead)

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use tidegate_operations::{
+    CompareError,
     change::Job,
-    limit_books::{CounterDifference, LimitBooks, LimitBooksError, NotCompared},
+    limit_books::{CounterDifference, LimitBooks, NotCompared},
     pace::Pace,
     reconciled::DifferenceKind,
 };
@@ -13,7 +14,7 @@ use tidegate_orders::VoucherId;
 use crate::{
     books::VoucherBooks,
     difference::{Cause, Difference, Mend},
-    stores::{LookError, Stores},
+    stores::Stores,
 };
 
 /// What is counted wrong, and what was not compared. A key that cannot be read is said in the books of its voucher.
@@ -22,7 +23,7 @@ pub(crate) async fn counter_differences(
     vouchers: &[VoucherId],
     books: &mut [VoucherBooks],
     (pace, job): (Pace, &Job),
-) -> Result<(Vec<Difference>, BTreeSet<NotCompared>), LookError> {
+) -> Result<(Vec<Difference>, BTreeSet<NotCompared>), CompareError> {
     let report = LimitBooks::new(&stores.gate, &stores.mysql, pace, &job.stop).compare(vouchers).await?;
     for (voucher, said) in report.unreadable {
         for its in books.iter_mut().filter(|its| its.voucher == voucher) {
@@ -39,14 +40,4 @@ fn difference(found: CounterDifference) -> Difference {
         _ => (Cause::Unknown, Mend::SetCounter),
     };
     Difference { kind, voucher, order: None, user, units, cause, mend, counter: Some(counter), note: None }
-}
-
-impl From<LimitBooksError> for LookError {
-    fn from(error: LimitBooksError) -> Self {
-        match error {
-            LimitBooksError::Gate(error) => Self::Gate(error),
-            LimitBooksError::Mysql(error) => Self::Mysql(error),
-            LimitBooksError::Stopped => Self::Stopped,
-        }
-    }
 }

@@ -13,7 +13,7 @@ use std::{
 use bytes::Bytes;
 use fred::clients::Pool;
 use sqlx::MySqlPool;
-use tidegate_operations::{change::Job, pace::Pace};
+use tidegate_operations::{CompareError, change::Job, pace::Pace};
 use tidegate_orders::{
     Gate, JournalField, JournalNote, Keys, OrderId, RowState, VoucherId,
     gate::{FoldReply, MOST_FOLDED, OrderFold},
@@ -26,7 +26,7 @@ use crate::{
     in_flight::{InFlight, Places},
     judge::{FinalOrder, is_before},
     redis_side::DeadOrders,
-    stores::{LookError, Stores},
+    stores::Stores,
 };
 
 /// A note may be dated some milliseconds before the id of its entry: the script reads the clock before it appends.
@@ -94,7 +94,7 @@ impl Folder {
     ///
     /// # Errors
     /// When Redis does not answer.
-    pub async fn cut_off_ms(&self) -> Result<i64, LookError> {
+    pub async fn cut_off_ms(&self) -> Result<i64, CompareError> {
         let now_ms = i64::try_from(server_time_ms(&self.stores.redis).await?).unwrap_or(i64::MAX);
         let age_ms = i64::try_from(self.older_than.as_millis()).unwrap_or(i64::MAX);
         let first = self.stores.redis().first_entry().await?;
@@ -113,7 +113,7 @@ impl Folder {
         vouchers: &[VoucherId],
         before_ms: i64,
         job: &Job,
-    ) -> Result<FoldReport, LookError> {
+    ) -> Result<FoldReport, CompareError> {
         let Stores { inspector, keys, .. } = &self.stores;
         let places = Places::new(vouchers.to_vec());
         let in_flight = InFlight::read(inspector, keys, &places, &self.pace).await?;
@@ -137,7 +137,7 @@ impl Folder {
         busy: &Busy,
         job: &Job,
         report: &mut FoldReport,
-    ) -> Result<(), LookError> {
+    ) -> Result<(), CompareError> {
         let mut cursor = Bytes::from_static(b"0");
         loop {
             let page = self.pace.step(self.stores.gate.journal_page(voucher, cursor)).await?;
@@ -151,7 +151,7 @@ impl Folder {
             let old: Vec<Candidate> = old.filter(is_settled).collect();
             for candidates in old.chunks(MOST_FOLDED) {
                 if job.is_stopped() {
-                    return Err(LookError::Stopped);
+                    return Err(CompareError::Stopped);
                 }
                 let folded = self.fold_orders(voucher, before_ms, candidates);
                 let FoldReply::Folded { released, used, shortened } = self.pace.step(folded).await? else {
@@ -173,7 +173,7 @@ impl Folder {
         voucher: VoucherId,
         before_ms: i64,
         candidates: &[Candidate],
-    ) -> Result<FoldReply, LookError> {
+    ) -> Result<FoldReply, CompareError> {
         let ids: Vec<i64> = candidates.iter().map(|it| it.order.get()).collect();
         let mysql = self.stores.mysql();
         let rows: HashMap<i64, OrderRow> =

@@ -34,6 +34,5 @@ pub use repair::{
 };
 pub use report::{KindCount, LookReport, VoucherLook};
 pub use stock::{StockBooks, StockMove};
-pub use stores::LookError;
 pub use sweep::UseSweeper;
 pub use tidegate_operations::pace::Pace;

@@ -15,7 +15,7 @@ use std::{
 
 use fred::clients::Pool;
 use sqlx::MySqlPool;
-use tidegate_operations::{change::Job, pace::Pace, reconciled::Reconciled};
+use tidegate_operations::{CompareError, change::Job, pace::Pace, reconciled::Reconciled};
 use tidegate_orders::{
     CausalReads, Gate, Keys, VoucherId,
     gate::{ChangeState, GateError, RepairGuard, StockChange},
@@ -33,7 +33,7 @@ use crate::{
     in_flight::Places,
     judge::FinalOrder,
     report::{LookReport, Tally},
-    stores::{LookError, Stores},
+    stores::Stores,
     table::Part,
     verify::Verify,
 };
@@ -111,7 +111,11 @@ impl Looker {
     ///
     /// # Errors
     /// When a store cannot be read, the node of MySQL lags, or `job` is stopped. What is wrong with the orders stands in the report.
-    pub async fn look(&self, job: &Job, mut found: impl FnMut(&Difference)) -> Result<LookReport, LookError> {
+    pub async fn look(
+        &self,
+        job: &Job,
+        mut found: impl FnMut(&Difference),
+    ) -> Result<LookReport, CompareError> {
         let began = Instant::now();
         let places = Places::new(self.vouchers().await?);
         let (sales, mut books) = self.begin(&places).await?;
@@ -170,7 +174,7 @@ impl Looker {
     ///
     /// # Errors
     /// As [`Self::look`].
-    pub async fn keep_mended(&self, before: Option<Reconciled>, job: &Job) -> Result<bool, LookError> {
+    pub async fn keep_mended(&self, before: Option<Reconciled>, job: &Job) -> Result<bool, CompareError> {
         if !self.request.is_whole() {
             return Ok(false);
         }
@@ -190,7 +194,7 @@ impl Looker {
     }
 
     /// What a repair compares, of each voucher of which Redis can be read: to be asked for before the look.
-    pub(crate) async fn guards(&self) -> Result<BTreeMap<VoucherId, RepairGuard>, LookError> {
+    pub(crate) async fn guards(&self) -> Result<BTreeMap<VoucherId, RepairGuard>, CompareError> {
         let mut guards = BTreeMap::new();
         for voucher in self.vouchers().await? {
             match self.stores.gate.repair_guard(voucher).await {
@@ -201,11 +205,11 @@ impl Looker {
         Ok(guards)
     }
 
-    async fn now_ms(&self) -> Result<i64, LookError> {
+    async fn now_ms(&self) -> Result<i64, CompareError> {
         Ok(i64::try_from(server_time_ms(&self.stores.redis).await?).unwrap_or(i64::MAX))
     }
 
-    async fn vouchers(&self) -> Result<Vec<VoucherId>, LookError> {
+    async fn vouchers(&self) -> Result<Vec<VoucherId>, CompareError> {
         if !self.request.vouchers.is_empty() {
             return Ok(self.request.vouchers.clone());
         }
@@ -219,7 +223,7 @@ impl Looker {
 
     /// The moment of each voucher. One of which Redis holds nothing is not compared, nor one whose keys hold something else than
     /// they should: that is said in its books.
-    async fn begin(&self, places: &Places) -> Result<(Vec<Option<Sale>>, Vec<VoucherBooks>), LookError> {
+    async fn begin(&self, places: &Places) -> Result<(Vec<Option<Sale>>, Vec<VoucherBooks>), CompareError> {
         let (mut sales, mut books) = (Vec::new(), Vec::new());
         for (place, voucher) in (0..).zip(places.all()) {
             let mut its = VoucherBooks::new(*voucher);
@@ -240,7 +244,7 @@ impl Looker {
         Ok((sales, books))
     }
 
-    async fn sale(&self, place: u32, voucher: VoucherId) -> Result<Option<Sale>, LookError> {
+    async fn sale(&self, place: u32, voucher: VoucherId) -> Result<Option<Sale>, CompareError> {
         let moment = self.stores.gate.moment(voucher).await?;
         if moment.stock.is_none() && moment.journaled == 0 && self.request.vouchers.is_empty() {
             return Ok(None);
@@ -277,7 +281,7 @@ impl Looker {
         counted: &Counted,
         books: &mut [VoucherBooks],
         job: &Job,
-    ) -> Result<(), LookError> {
+    ) -> Result<(), CompareError> {
         for (place, its) in (0..).zip(books.iter_mut()) {
             let counts = |counts: &std::collections::HashMap<u32, (u64, i64)>| {
                 counts.get(&place).copied().unwrap_or_default()
@@ -324,12 +328,12 @@ impl Looker {
         sale: &Sale,
         books: &mut VoucherBooks,
         job: &Job,
-    ) -> Result<(), LookError> {
+    ) -> Result<(), CompareError> {
         let voucher = books.voucher;
         let mut before = None;
         for _ in 0..MOST_BOOKS {
             if job.is_stopped() {
-                return Err(LookError::Stopped);
+                return Err(CompareError::Stopped);
             }
             let change = self.stores.gate.read_change(voucher).await?;
             let moment = self.stores.gate.moment(voucher).await?;
@@ -361,11 +365,11 @@ impl Looker {
         voucher: VoucherId,
         purged: Purged,
         job: &Job,
-    ) -> Result<Option<UsedCount>, LookError> {
+    ) -> Result<Option<UsedCount>, CompareError> {
         let (mysql, mut count, mut after) = (self.stores.mysql(), UsedCount::default(), 0);
         loop {
             if job.is_stopped() {
-                return Err(LookError::Stopped);
+                return Err(CompareError::Stopped);
             }
             let rows = self.request.pace.step(mysql.orders().used_after(voucher, after)).await?;
             let Some(last) = rows.last().map(|row| row.order.get()) else { return Ok(Some(count)) };
@@ -390,7 +394,7 @@ impl Looker {
         &self,
         voucher: VoucherId,
         moment: tidegate_orders::gate::Moment,
-    ) -> Result<(Sum, i64), LookError> {
+    ) -> Result<(Sum, i64), CompareError> {
         let mut sum = JournalSum::new(moment);
         let seen = |field: tidegate_orders::JournalField<'_>, note: &tidegate_orders::JournalNote| {
             sum.add(field, note);
@@ -410,15 +414,15 @@ fn is_settled(before: Option<StockChange>, after: Option<StockChange>) -> bool {
 }
 
 /// What Redis says of a key that holds something else than it should; every other error is one.
-fn wrong_key(error: LookError) -> Result<String, LookError> {
+fn wrong_key(error: CompareError) -> Result<String, CompareError> {
     match &error {
-        LookError::Redis(StreamError::Redis(of_redis)) if of_redis.details().contains("WRONGTYPE") => {
+        CompareError::Redis(StreamError::Redis(of_redis)) if of_redis.details().contains("WRONGTYPE") => {
             Ok(readable(of_redis.details()).to_owned())
         }
-        LookError::Gate(GateError::Refused(of_redis)) if of_redis.details().contains("WRONGTYPE") => {
+        CompareError::Gate(GateError::Refused(of_redis)) if of_redis.details().contains("WRONGTYPE") => {
             Ok(readable(of_redis.details()).to_owned())
         }
-        LookError::Gate(GateError::Unexpected { .. }) => Ok(error.to_string()),
+        CompareError::Gate(GateError::Unexpected { .. }) => Ok(error.to_string()),
         _ => Err(error),
     }
 }

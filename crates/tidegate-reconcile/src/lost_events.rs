@@ -5,6 +5,7 @@
 //! costs one look-up by the primary key, and what is recorded is forgotten at once.
 
 use std::collections::{HashMap, HashSet};
+use tidegate_operations::CompareError;
 
 use tidegate_orders::{
     Event,
@@ -12,11 +13,7 @@ use tidegate_orders::{
 };
 use tidegate_stream::{Entry, EntryId, Letter};
 
-use crate::{
-    in_flight::Places,
-    redis_side::DeadOrders,
-    stores::{LookError, Stores},
-};
+use crate::{in_flight::Places, redis_side::DeadOrders, stores::Stores};
 
 /// An order, by the place of its voucher.
 type At = (u32, i64);
@@ -38,7 +35,7 @@ impl EventPage {
     }
 
     /// Those of them that MySQL has not recorded, each with the entry and the user that it names.
-    pub(crate) async fn unrecorded(self, stores: &Stores) -> Result<Vec<(At, EntryId, i64)>, LookError> {
+    pub(crate) async fn unrecorded(self, stores: &Stores) -> Result<Vec<(At, EntryId, i64)>, CompareError> {
         let (places, events): (Vec<u32>, Vec<IncomingEvent>) = self.0.into_iter().unzip();
         let missing = unrecorded(&stores.mysql, &events).await?;
         let missing = missing.into_iter().filter_map(|at| Some((places.get(at)?, events.get(at)?)));

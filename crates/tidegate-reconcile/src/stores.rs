@@ -1,62 +1,14 @@
-//! Where both sides are read, and why that may fail.
+//! Where both sides are read.
 
 use std::sync::Arc;
+use tidegate_operations::CompareError;
 
 use fred::clients::Pool;
 use sqlx::MySqlPool;
-use tidegate_orders::{
-    CatchUpError, CausalReads, Gate, Keys, NodeBehind, Records, RecordsError, gate::GateError,
-};
-use tidegate_stream::{StreamError, StreamInspector, readable};
+use tidegate_orders::{CausalReads, Gate, Keys, Records};
+use tidegate_stream::StreamInspector;
 
 use crate::redis_side::RedisSide;
-
-/// Why there is no report.
-#[derive(Debug, thiserror::Error)]
-pub enum LookError {
-    /// Redis did not answer as it should.
-    #[error("Failed to read Redis: {}", readable(&.0.to_string()))]
-    Redis(StreamError),
-    /// Redis did not answer as it should.
-    #[error("Failed to read Redis: {0}")]
-    Gate(GateError),
-    /// MySQL did not answer as it should.
-    #[error("Failed to read MySQL: {0}")]
-    Mysql(RecordsError),
-    /// The node of MySQL lags, so what it does not show may be there.
-    #[error("nothing is known: {0}")]
-    Behind(NodeBehind),
-    /// It was told to stop.
-    #[error("stopped before the end: nothing is known")]
-    Stopped,
-}
-
-impl From<StreamError> for LookError {
-    fn from(error: StreamError) -> Self {
-        Self::Redis(error)
-    }
-}
-
-impl From<GateError> for LookError {
-    fn from(error: GateError) -> Self {
-        Self::Gate(error)
-    }
-}
-
-impl From<RecordsError> for LookError {
-    fn from(error: RecordsError) -> Self {
-        Self::Mysql(error)
-    }
-}
-
-impl From<CatchUpError> for LookError {
-    fn from(error: CatchUpError) -> Self {
-        match error {
-            CatchUpError::Behind(behind) => Self::Behind(behind),
-            CatchUpError::Server(error) => Self::Mysql(error.into()),
-        }
-    }
-}
 
 /// Where both sides are read.
 #[derive(Debug)]
@@ -82,7 +34,7 @@ impl Stores {
     }
 
     /// After Redis was read: from here on, MySQL shows whatever came of what Redis said, on whichever node.
-    pub(crate) async fn catch_up(&self) -> Result<(), LookError> {
+    pub(crate) async fn catch_up(&self) -> Result<(), CompareError> {
         Ok(self.causal_reads.catch_up(&self.mysql).await?)
     }
 }

@@ -4,14 +4,12 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use fred::clients::Pool;
-use tidegate_operations::pace::Pace;
+use tidegate_operations::{CompareError, pace::Pace};
 use tidegate_orders::{
     Gate, Keys, VoucherId,
     limits::{CountedWindows, LimitOwner},
 };
 use tidegate_stream::{StreamNames, server_time_ms};
-
-use crate::stores::LookError;
 
 /// Sweeps.
 #[derive(Debug)]
@@ -33,7 +31,7 @@ impl UseSweeper {
     ///
     /// # Errors
     /// When Redis does not answer.
-    pub async fn sweep(&self, vouchers: &[VoucherId]) -> Result<u64, LookError> {
+    pub async fn sweep(&self, vouchers: &[VoucherId]) -> Result<u64, CompareError> {
         let now_ms = i64::try_from(server_time_ms(&self.redis).await?).unwrap_or(i64::MAX);
         // What is forgotten while the clock of Redis is ahead could be bought once more when it is right again.
         let now_ms = now_ms.min(jiff::Timestamp::now().as_millisecond());
@@ -54,7 +52,7 @@ impl UseSweeper {
         Ok(swept)
     }
 
-    async fn windows(&self, owner: LimitOwner) -> Result<Option<CountedWindows>, LookError> {
+    async fn windows(&self, owner: LimitOwner) -> Result<Option<CountedWindows>, CompareError> {
         let rules = self.gate.read_limits(owner).await?;
         Ok(rules.and_then(|rules| CountedWindows::parse(&rules)))
     }
@@ -64,7 +62,7 @@ impl UseSweeper {
         owner: LimitOwner,
         windows: &CountedWindows,
         now_ms: i64,
-    ) -> Result<u64, LookError> {
+    ) -> Result<u64, CompareError> {
         let (mut cursor, mut swept) = (Bytes::from_static(b"0"), 0);
         loop {
             let (next, mut fields) = self.pace.step(self.gate.uses_page(owner, cursor)).await?;

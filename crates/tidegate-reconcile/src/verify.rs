@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::future::try_join_all;
-use tidegate_operations::{change::Job, pace::Pace, reconciled::DifferenceKind};
+use tidegate_operations::{CompareError, change::Job, pace::Pace, reconciled::DifferenceKind};
 use tidegate_orders::{JournalNote, OrderId, VoucherId};
 use tokio::time::sleep;
 
@@ -20,7 +20,7 @@ use crate::{
     in_flight::{InFlight, Places},
     judge::{Evidence, Finding, UserEvidence},
     redis_side::DeadOrders,
-    stores::{LookError, Stores},
+    stores::Stores,
 };
 
 use in_stream::InStream;
@@ -64,7 +64,7 @@ impl Verify<'_> {
         &self,
         orders: BTreeSet<At>,
         users: BTreeSet<At>,
-    ) -> Result<Vec<Difference>, LookError> {
+    ) -> Result<Vec<Difference>, CompareError> {
         let orders = self.orders(orders).await?;
         // What mends these mends their users.
         let told: HashSet<At> = orders
@@ -108,11 +108,11 @@ impl Verify<'_> {
     }
 
     /// An order may be different in two ways, such as given back twice and not released.
-    async fn orders(&self, candidates: BTreeSet<At>) -> Result<Vec<(At, Seen)>, LookError> {
+    async fn orders(&self, candidates: BTreeSet<At>) -> Result<Vec<(At, Seen)>, CompareError> {
         same_twice(candidates, async |left| self.look_at_orders(left).await).await
     }
 
-    async fn look_at_orders(&self, orders: &BTreeSet<At>) -> Result<Vec<(At, Seen)>, LookError> {
+    async fn look_at_orders(&self, orders: &BTreeSet<At>) -> Result<Vec<(At, Seen)>, CompareError> {
         let round = self.round(orders).await?;
         let mut found = Vec::new();
         for (place, ids) in by_place(orders) {
@@ -134,7 +134,7 @@ impl Verify<'_> {
         (place, voucher): (u32, VoucherId),
         ids: Vec<i64>,
         round: &Round,
-    ) -> Result<Vec<(At, Seen)>, LookError> {
+    ) -> Result<Vec<(At, Seen)>, CompareError> {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
@@ -174,13 +174,18 @@ impl Verify<'_> {
         }
         let causes = found.into_iter().map(async |((at, (mut finding, note)), at_ms)| {
             finding.cause = self.cause(at, &finding, at_ms).await?;
-            Ok::<_, LookError>((at, (finding, note)))
+            Ok::<_, CompareError>((at, (finding, note)))
         });
         try_join_all(causes).await
     }
 
     /// Of a lost order: whether the stream still holds its entry.
-    async fn cause(&self, (_, order): At, finding: &Finding, at_ms: Option<i64>) -> Result<Cause, LookError> {
+    async fn cause(
+        &self,
+        (_, order): At,
+        finding: &Finding,
+        at_ms: Option<i64>,
+    ) -> Result<Cause, CompareError> {
         match (finding.kind, at_ms) {
             (DifferenceKind::LostOrder, Some(at_ms)) => {
                 let is_there = self.stores.redis().has_entry(order, at_ms).await?;
@@ -194,7 +199,7 @@ impl Verify<'_> {
         &self,
         candidates: BTreeSet<At>,
         told: &HashSet<At>,
-    ) -> Result<Vec<(At, SeenUser)>, LookError> {
+    ) -> Result<Vec<(At, SeenUser)>, CompareError> {
         same_twice(candidates, async |left| self.look_at_users(left, told).await).await
     }
 
@@ -203,7 +208,7 @@ impl Verify<'_> {
         &self,
         users: &BTreeSet<At>,
         told: &HashSet<At>,
-    ) -> Result<Vec<(At, SeenUser)>, LookError> {
+    ) -> Result<Vec<(At, SeenUser)>, CompareError> {
         let round = self.round(&BTreeSet::new()).await?;
         let mut found = Vec::new();
         for (place, ids) in by_place(users) {
@@ -238,7 +243,7 @@ impl Verify<'_> {
         &self,
         (place, voucher): (u32, VoucherId),
         users: Vec<(i64, Finding, Option<i64>)>,
-    ) -> Result<Vec<(At, SeenUser)>, LookError> {
+    ) -> Result<Vec<(At, SeenUser)>, CompareError> {
         let orders: Vec<i64> = users.iter().filter_map(|(.., order)| *order).collect();
         let notes = match orders.is_empty() {
             true => Vec::new(),
@@ -252,7 +257,7 @@ impl Verify<'_> {
         Ok(users.into_iter().map(&mut seen).collect())
     }
 
-    async fn round(&self, orders: &BTreeSet<At>) -> Result<Round, LookError> {
+    async fn round(&self, orders: &BTreeSet<At>) -> Result<Round, CompareError> {
         let Stores { inspector, keys, .. } = self.stores;
         let end = inspector.last_id(&inspector.names().stream).await?;
         let in_flight = InFlight::read(inspector, keys, self.places, &self.pace).await?;
@@ -266,8 +271,8 @@ impl Verify<'_> {
         self.sales.get(place as usize)?.as_ref()
     }
 
-    fn go_on(&self) -> Result<(), LookError> {
-        if self.job.is_stopped() { Err(LookError::Stopped) } else { Ok(()) }
+    fn go_on(&self) -> Result<(), CompareError> {
+        if self.job.is_stopped() { Err(CompareError::Stopped) } else { Ok(()) }
     }
 }
 
@@ -275,8 +280,8 @@ impl Verify<'_> {
 /// left out.
 async fn same_twice<S: Clone + PartialEq>(
     candidates: BTreeSet<At>,
-    look: impl AsyncFn(&BTreeSet<At>) -> Result<Vec<(At, S)>, LookError>,
-) -> Result<Vec<(At, S)>, LookError> {
+    look: impl AsyncFn(&BTreeSet<At>) -> Result<Vec<(At, S)>, CompareError>,
+) -> Result<Vec<(At, S)>, CompareError> {
     let (mut left, mut before, mut stands) = (candidates, HashMap::new(), Vec::new());
     for nth in 0..MOST_LOOKS {
         if left.is_empty() {

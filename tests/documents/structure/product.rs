@@ -36,8 +36,9 @@ impl Product {
         let sources = tree.paths_of(".rs").filter(|path| is_of_product(path));
         let sources: Vec<(&str, String)> = sources.map(|path| (path, tree.read(path))).collect();
         let sources: Vec<(&str, &str)> = sources.iter().map(|(path, text)| (*path, text.as_str())).collect();
-        let folder = if tree.has("lua/src") { "lua/src/" } else { "lua/" };
-        let scripts = tree.paths_of(".lua").filter(|path| path.starts_with(folder));
+        let is_source =
+            |path: &&str| ["lua/src/", "lua/include/"].iter().any(|folder| path.starts_with(folder));
+        let scripts = tree.paths_of(".lua").filter(is_source);
         let scripts = scripts.map(|path| without_comments(&tree.read(path))).collect();
         let defaults: toml::Table = tree.read("config/default.toml").parse().expect("TOML");
         let sections = defaults.values().map(|section| section.as_table().expect("a section").len());

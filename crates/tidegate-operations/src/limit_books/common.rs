@@ -1,5 +1,6 @@
 //! What the orders of all regions of a campaign hold of the limits that they have in common.
 
+use crate::CompareError;
 use std::collections::HashMap;
 
 use tidegate_orders::{
@@ -7,7 +8,7 @@ use tidegate_orders::{
     gate::{GateError, HeldLimits},
 };
 
-use super::{LimitBooks, LimitBooksError, is_of_other_type, orders::OrderNote};
+use super::{LimitBooks, is_of_other_type, orders::OrderNote};
 
 /// Notes that are asked for at once.
 const PIECE: usize = 500;
@@ -17,12 +18,12 @@ impl LimitBooks<'_> {
     /// go, one that ends meanwhile may be counted.
     ///
     /// # Errors
-    /// See [`LimitBooksError`].
+    /// See [`CompareError`].
     pub async fn held_in_common(
         &self,
         campaign: CampaignId,
         regions: Vec<(VoucherId, Vec<Order>)>,
-    ) -> Result<HeldLimits, LimitBooksError> {
+    ) -> Result<HeldLimits, CompareError> {
         let mut held = HeldLimits::default();
         for (voucher, in_stream) in regions {
             let mut in_stream = self.unnoted(voucher, in_stream).await?;
@@ -48,7 +49,7 @@ impl LimitBooks<'_> {
         &self,
         voucher: VoucherId,
         orders: Vec<Order>,
-    ) -> Result<HashMap<OrderId, Order>, LimitBooksError> {
+    ) -> Result<HashMap<OrderId, Order>, CompareError> {
         let mut left: HashMap<OrderId, Order> = orders.into_iter().map(|order| (order.id, order)).collect();
         let ids: Vec<(VoucherId, OrderId)> = left.keys().map(|order| (voucher, *order)).collect();
         for ids in ids.chunks(PIECE) {
@@ -66,9 +67,9 @@ impl LimitBooks<'_> {
         &self,
         voucher: VoucherId,
         mut seen: impl FnMut(OrderNote),
-    ) -> Result<(), LimitBooksError> {
+    ) -> Result<(), CompareError> {
         match self.0.read(voucher, &mut seen).await {
-            Err(LimitBooksError::Gate(GateError::Refused(error))) if is_of_other_type(&error) => {
+            Err(CompareError::Gate(GateError::Refused(error))) if is_of_other_type(&error) => {
                 self.0.read_rows(voucher, seen).await
             }
             read => read,

@@ -9,8 +9,7 @@ use tidegate_orders::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::LimitBooksError;
-use crate::pace::Pace;
+use crate::{CompareError, pace::Pace};
 
 /// Where orders are read.
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +61,7 @@ impl Orders<'_> {
         &self,
         voucher: VoucherId,
         mut seen: impl FnMut(OrderNote),
-    ) -> Result<(), LimitBooksError> {
+    ) -> Result<(), CompareError> {
         let mut cursor = Bytes::from_static(b"0");
         loop {
             self.go_on()?;
@@ -81,7 +80,7 @@ impl Orders<'_> {
         &self,
         voucher: VoucherId,
         mut seen: impl FnMut(OrderNote),
-    ) -> Result<(), LimitBooksError> {
+    ) -> Result<(), CompareError> {
         let mut after = (0, 0);
         while let Some(page) = self.next_live(voucher, &mut after).await? {
             let ids: Vec<_> = page.iter().map(|row| (voucher, row.order)).collect();
@@ -97,7 +96,7 @@ impl Orders<'_> {
         &self,
         voucher: VoucherId,
         mut seen: impl FnMut(OrderNote),
-    ) -> Result<(), LimitBooksError> {
+    ) -> Result<(), CompareError> {
         let mut after = (0, 0);
         while let Some(page) = self.next_live(voucher, &mut after).await? {
             page.into_iter().map(|row| OrderNote::Held(held(voucher, row))).for_each(&mut seen);
@@ -110,7 +109,7 @@ impl Orders<'_> {
         &self,
         voucher: VoucherId,
         after: &mut (i64, i64),
-    ) -> Result<Option<Vec<LiveOrder>>, LimitBooksError> {
+    ) -> Result<Option<Vec<LiveOrder>>, CompareError> {
         self.go_on()?;
         let page = self.pace.step(self.records().limit_uses().live_page(voucher, *after)).await?;
         let Some(last) = page.last() else { return Ok(None) };
@@ -123,8 +122,8 @@ impl Orders<'_> {
         Records::new(self.mysql, self.gate.partition())
     }
 
-    pub(super) fn go_on(&self) -> Result<(), LimitBooksError> {
-        if self.stop.is_cancelled() { Err(LimitBooksError::Stopped) } else { Ok(()) }
+    pub(super) fn go_on(&self) -> Result<(), CompareError> {
+        if self.stop.is_cancelled() { Err(CompareError::Stopped) } else { Ok(()) }
     }
 }
 

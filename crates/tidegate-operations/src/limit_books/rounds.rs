@@ -9,13 +9,13 @@ use tidegate_orders::{LimitOwner, OrderId, VoucherId, limit_rows};
 use tokio::time::sleep;
 
 use super::{
-    Found, Group, LimitBooks, LimitBooksError, Suspects, WhyNotCompared,
+    Found, Group, LimitBooks, Suspects, WhyNotCompared,
     candidates::{At, Judged, Verdict},
     difference::{Counter, CounterDifference},
     orders::OrderNote,
     owners::user_of,
 };
-use crate::reconciled::DifferenceKind;
+use crate::{CompareError, reconciled::DifferenceKind};
 
 /// Between two looks at the same.
 const BETWEEN: Duration = Duration::from_secs(1);
@@ -36,7 +36,7 @@ impl LimitBooks<'_> {
         group: &Group,
         suspects: Suspects,
         asked: &BTreeSet<VoucherId>,
-    ) -> Result<Found, LimitBooksError> {
+    ) -> Result<Found, CompareError> {
         let not_compared = group.not_compared_at(suspects.cut.into_iter(), asked, WhyNotCompared::TooMany);
         let mut found = Found { differences: Vec::new(), not_compared };
         let (mut left, mut before) = (suspects.fields, HashMap::<At, Verdict>::new());
@@ -76,7 +76,7 @@ impl LimitBooks<'_> {
         &self,
         group: &Group,
         fields: BTreeSet<At>,
-    ) -> Result<Result<BTreeMap<At, Judged>, WhyNotCompared>, LimitBooksError> {
+    ) -> Result<Result<BTreeMap<At, Judged>, WhyNotCompared>, CompareError> {
         let (orders, owners) = (&self.0, &group.owners);
         let mut candidates = Self::names(fields);
         let now_ms = orders.gate.clock_ms().await?;
@@ -120,7 +120,7 @@ impl LimitBooks<'_> {
     }
 
     /// When the limits were set of which one is passed: one query for each owner, however many fields there are.
-    async fn set_at(&self, group: &Group, judged: &[(At, Judged)]) -> Result<SetAt, LimitBooksError> {
+    async fn set_at(&self, group: &Group, judged: &[(At, Judged)]) -> Result<SetAt, CompareError> {
         let passed = judged.iter().filter(|(_, judged)| judged.verdict.passed.is_some());
         let places: BTreeSet<usize> = passed.map(|((place, _), _)| *place).collect();
         let mut set_at = SetAt::new();

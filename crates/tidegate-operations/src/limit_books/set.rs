@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_orders::{LimitOwner, VoucherId, gate::SetUse};
 
-use super::{CounterDifference, Fields, LimitBooks, LimitBooksError, NotCompared};
-use crate::reconciled::DifferenceKind;
+use super::{CounterDifference, Fields, LimitBooks, NotCompared};
+use crate::{CompareError, reconciled::DifferenceKind};
 
 /// A field is set so often at most: by then it was there when it was read, unless somebody takes it away each time.
 const MOST_SETS: usize = 3;
@@ -26,12 +26,12 @@ impl LimitBooks<'_> {
     /// that does not count an order which was given back since: such a one is looked at again after it was set, and set again.
     ///
     /// # Errors
-    /// See [`LimitBooksError`]. What `done` says was set, was.
+    /// See [`CompareError`]. What `done` says was set, was.
     pub async fn set(
         &self,
         found: Vec<CounterDifference>,
         done: &mut CountersSet,
-    ) -> Result<(), LimitBooksError> {
+    ) -> Result<(), CompareError> {
         let (mut found, mut unproven) = (found, Vec::new());
         for _ in 0..MOST_SETS {
             unproven = self.set_once(found, done).await?;
@@ -54,7 +54,7 @@ impl LimitBooks<'_> {
         &self,
         found: Vec<CounterDifference>,
         done: &mut CountersSet,
-    ) -> Result<Vec<CounterDifference>, LimitBooksError> {
+    ) -> Result<Vec<CounterDifference>, CompareError> {
         let mut by_owner: BTreeMap<LimitOwner, Vec<(CounterDifference, SetUse)>> = BTreeMap::new();
         for it in found.into_iter().filter(|it| it.kind != DifferenceKind::LimitPassed) {
             match it.counter.set() {

@@ -1,13 +1,14 @@
 //! Errors of operations as people see them: with all that stands behind them, and each text once.
 
 use fred::error::Error;
-use tidegate_operations::audit::AuditError;
+use tidegate_operations::CompareError;
+
 use tidegate_orders::RecordsError;
 use tidegate_stream::StreamError;
 
 #[test]
 fn each_error_of_an_audit_says_what_it_has_to_say_once() {
-    let printed = |error: AuditError| format!("{:#}", anyhow::Error::new(error));
+    let printed = |error: CompareError| format!("{:#}", anyhow::Error::new(error));
     let refused: Error = std::io::Error::from_raw_os_error(111).into();
     let redis = printed(StreamError::from(refused).into());
     assert_eq!(redis.matches("onnection refused").count(), 1, "{redis}");

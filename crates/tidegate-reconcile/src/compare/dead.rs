@@ -1,13 +1,13 @@
 //! What a pass reads of the dead letters: orders that hold their units until an operator decides.
 
 use std::collections::{BTreeMap, HashSet};
+use tidegate_operations::CompareError;
 
 use tidegate_orders::{JournalNote, order_status::LetterFact};
 
 use super::{HOLDS, KNOWN, Pass};
 use crate::{
     redis_side::{DeadLetter, DeadOrder},
-    stores::LookError,
     table::{Part, Said, hash_of},
 };
 
@@ -16,7 +16,7 @@ const LOOKUP: usize = 500;
 
 impl Pass<'_> {
     /// Reads all dead letters that hold an order, and counts those that hold units.
-    pub(super) async fn read_dead(&mut self) -> Result<(), LookError> {
+    pub(super) async fn read_dead(&mut self) -> Result<(), CompareError> {
         let mut dead = Vec::new();
         let add = |letter| match letter {
             DeadLetter::Order(order) => dead.push(order),
@@ -40,7 +40,7 @@ impl Pass<'_> {
 
     /// Counts the dead orders that hold units: Redis took units for them, and MySQL has not ended them. A row or a refusal of
     /// another owner under the same id says nothing about them.
-    async fn count_dead(&mut self, dead: &[DeadOrder]) -> Result<(), LookError> {
+    async fn count_dead(&mut self, dead: &[DeadOrder]) -> Result<(), CompareError> {
         let mysql = self.stores.mysql();
         for dead in dead.chunks(LOOKUP) {
             let ids: Vec<i64> = dead.iter().map(|it| it.order).collect();
@@ -72,7 +72,7 @@ impl Pass<'_> {
     async fn admitted_under_taken_ids(
         &self,
         dead: &[DeadOrder],
-    ) -> Result<HashSet<(u32, i64, i64)>, LookError> {
+    ) -> Result<HashSet<(u32, i64, i64)>, CompareError> {
         let mut taken: BTreeMap<u32, Vec<&DeadOrder>> = BTreeMap::new();
         for it in dead.iter().filter(|it| it.fact == LetterFact::IdTaken) {
             taken.entry(it.place).or_default().push(it);

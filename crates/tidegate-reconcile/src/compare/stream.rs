@@ -1,6 +1,7 @@
 //! What a pass reads of the stream: events that MySQL should have recorded, and orders that no complete journal tells of.
 
 use std::collections::BTreeSet;
+use tidegate_operations::CompareError;
 
 use tidegate_orders::{
     Order,
@@ -11,7 +12,6 @@ use tidegate_stream::EntryId;
 use super::{DIFFERENCES, KNOWN, Pass};
 use crate::{
     lost_events::EventPage,
-    stores::LookError,
     table::{Said, hash_of},
 };
 
@@ -30,7 +30,7 @@ impl Default for WithEvents {
 
 impl Pass<'_> {
     /// What the stream holds that the group has settled: events, and orders of vouchers without a complete journal.
-    pub(super) async fn read_stream(&mut self, range: (EntryId, EntryId)) -> Result<(), LookError> {
+    pub(super) async fn read_stream(&mut self, range: (EntryId, EntryId)) -> Result<(), CompareError> {
         let fields = self.stores.keys.fields();
         let needs_orders = self.sales.iter().flatten().any(|sale| !sale.is_complete);
         let mut pages = self.stores.redis().stream_pages(range);

@@ -1,9 +1,10 @@
 //! What MySQL is told of journals, for a Redis that will not know it any more.
 
+use tidegate_operations::CompareError;
 use tidegate_orders::{VoucherId, records::vouchers};
 
 use super::Looker;
-use crate::{redis_side::CompletedBy, report::LookReport, stores::LookError};
+use crate::{redis_side::CompletedBy, report::LookReport};
 
 impl Looker {
     /// Notes in MySQL which journals are complete, where it says nothing of them yet. A sum that does not hold may be that of
@@ -11,7 +12,7 @@ impl Looker {
     ///
     /// # Errors
     /// When a store does not answer.
-    pub async fn note_journals(&self, report: &LookReport) -> Result<(), LookError> {
+    pub async fn note_journals(&self, report: &LookReport) -> Result<(), CompareError> {
         let books = report.vouchers.iter().map(|look| &look.books);
         let hold = books.filter(|books| books.is_complete && books.redis_drift == Some(0));
         let hold: Vec<VoucherId> = hold.map(|books| books.voucher).collect();

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use anyhow::Context;
 use tidegate_operations::{
+    CompareError,
     change::{End, Job},
-    limit_books::{LimitBooks, LimitBooksError},
+    limit_books::LimitBooks,
     pace::Pace,
 };
 use tidegate_orders::{
@@ -63,7 +64,7 @@ impl Rebuild {
         let books = LimitBooks::new(&self.gate, &self.mysql, Pace::Full, &job.stop);
         match books.held_in_common(campaign, regions.map(with_backlog).collect()).await {
             Ok(held) => Ok(Some(held)),
-            Err(LimitBooksError::Stopped) => Ok(None),
+            Err(CompareError::Stopped) => Ok(None),
             Err(error) => {
                 Err(error).with_context(|| format!("Failed to read the orders of campaign {campaign}"))
             }

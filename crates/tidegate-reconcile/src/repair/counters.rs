@@ -2,8 +2,9 @@
 
 use anyhow::Context;
 use tidegate_operations::{
+    CompareError,
     change::{End, Job},
-    limit_books::{CounterDifference, CountersSet, LimitBooks, LimitBooksError},
+    limit_books::{CounterDifference, CountersSet, LimitBooks},
     pace::Pace,
 };
 use tidegate_orders::VoucherId;
@@ -27,7 +28,7 @@ impl Repair<'_> {
             plan.vouchers.iter().filter(is_counted).map(|plan| plan.voucher).collect();
         let books = LimitBooks::new(&self.gate, &self.mysql, Pace::Full, &job.stop);
         let found = match books.compare(&vouchers).await {
-            Err(LimitBooksError::Stopped) => return Ok(End::Stopped),
+            Err(CompareError::Stopped) => return Ok(End::Stopped),
             found => found?,
         };
         report.counters_not_compared.extend(found.not_compared);
@@ -44,7 +45,7 @@ impl Repair<'_> {
             report.return_to_look(Returned { voucher, order: None, user, why });
         }
         match ended {
-            Err(LimitBooksError::Stopped) => Ok(End::Stopped),
+            Err(CompareError::Stopped) => Ok(End::Stopped),
             ended => ended.context("Failed to set what is counted").map(|()| End::Whole),
         }
     }

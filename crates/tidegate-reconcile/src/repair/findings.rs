@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use tidegate_operations::change::Job;
+use tidegate_operations::{CompareError, change::Job};
 use tidegate_orders::VoucherId;
 
 use super::{
     super::{
         books::VoucherBooks, difference::Difference, look::Looker, report::LookReport, stock::StockBooks,
-        stores::LookError,
     },
     plan::{RepairPlan, VoucherFindings},
 };
@@ -19,7 +18,7 @@ impl Looker {
     ///
     /// # Errors
     /// As [`Looker::look`].
-    pub async fn plan_repair(&self, job: &Job) -> Result<(LookReport, RepairPlan), LookError> {
+    pub async fn plan_repair(&self, job: &Job) -> Result<(LookReport, RepairPlan), CompareError> {
         let mut guards = self.guards().await?;
         let (mut differences, mut found) = (BTreeMap::<VoucherId, Vec<Difference>>::new(), 0);
         let report = self

@@ -1,6 +1,7 @@
 //! What the stream holds of the candidates.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use tidegate_operations::CompareError;
 
 use tidegate_orders::wire::Message;
 use tidegate_stream::EntryId;
@@ -10,7 +11,6 @@ use crate::{
     in_flight::InFlight,
     lost_events::{EventPage, LostEvents},
     redis_side::{DeadOrders, Entered},
-    stores::LookError,
 };
 
 /// What the stream holds of the candidates.
@@ -29,7 +29,7 @@ impl Verify<'_> {
         orders: &BTreeSet<At>,
         (in_flight, dead): (&InFlight, &DeadOrders),
         end: EntryId,
-    ) -> Result<InStream, LookError> {
+    ) -> Result<InStream, CompareError> {
         let is_without = |(place, _): &At| self.sale(*place).is_some_and(|sale| !sale.is_complete);
         let without: HashSet<At> = orders.iter().copied().filter(is_without).collect();
         let with_events: HashSet<At> = orders.intersection(&self.with_events.orders).copied().collect();

@@ -6,13 +6,13 @@ use std::{sync::Arc, time::Duration};
 use fred::clients::Pool;
 use sqlx::MySqlPool;
 use tidegate_operations::{
-    Job, Next, Plan, Report, Silent, SystemSettings,
+    CompareError, Job, Next, Plan, Report, Silent, SystemSettings,
     reconciled::{DifferenceKind, Reconciled},
 };
 use tidegate_orders::{CausalReads, Keys, VoucherId};
 use tidegate_reconcile::{
-    KeyRemover, LookError, LookReport, LookRequest, Looker, OF_WORKER, Pace, ReconcilerLease, Repair,
-    RepairPlan, RepairReport, TakenLease, UseSweeper,
+    KeyRemover, LookReport, LookRequest, Looker, OF_WORKER, Pace, ReconcilerLease, Repair, RepairPlan,
+    RepairReport, TakenLease, UseSweeper,
     fold::{FoldReport, Folder},
 };
 use tidegate_stream::{StreamError, server_time_ms};
@@ -74,7 +74,7 @@ impl Reconciler {
     }
 
     /// Looks if it is time and nobody else does. None: not now.
-    async fn look_if_due(&self, stop: &CancellationToken) -> Result<Option<Reconciled>, LookError> {
+    async fn look_if_due(&self, stop: &CancellationToken) -> Result<Option<Reconciled>, CompareError> {
         if !self.is_due().await? {
             return Ok(None);
         }
@@ -109,10 +109,10 @@ impl Reconciler {
                         let folded = stop.run_until_cancelled(fold).await;
                         folded.unwrap_or(Ok(())).map(|()| Some(now))
                     }
-                    Err(error) => Err(LookError::from(error)),
+                    Err(error) => Err(CompareError::from(error)),
                 }
             }
-            Some(Err(LookError::Stopped)) | None => Ok(None),
+            Some(Err(CompareError::Stopped)) | None => Ok(None),
             Some(Err(error)) => Err(error),
         };
         lease.end().await;
@@ -129,7 +129,7 @@ impl Reconciler {
     }
 
     /// With what would mend it, where workers are to do that.
-    async fn look(&self, job: &Job) -> Result<(LookReport, Option<RepairPlan>), LookError> {
+    async fn look(&self, job: &Job) -> Result<(LookReport, Option<RepairPlan>), CompareError> {
         if !self.settings.reconcile_repairs {
             return Ok((self.looker.look(job, |_| {}).await?, None));
         }
@@ -202,7 +202,7 @@ impl Reconciler {
         vouchers: &[VoucherId],
         mut kept: Reconciled,
         job: &Job,
-    ) -> Result<(), LookError> {
+    ) -> Result<(), CompareError> {
         if self.fold_after.is_zero() || vouchers.is_empty() {
             return Ok(());
         }

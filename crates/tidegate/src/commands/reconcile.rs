@@ -8,11 +8,13 @@ use anyhow::Context;
 use clap::Args;
 use fred::clients::Pool;
 use serde::Serialize;
-use tidegate_operations::{End, Job, Next, Plan, SystemSettings, connect, reconciled::Reconciled};
+use tidegate_operations::{
+    CompareError, End, Job, Next, Plan, SystemSettings, connect, reconciled::Reconciled,
+};
 use tidegate_orders::{Keys, Sessions, VoucherId};
 use tidegate_reconcile::{
-    LEASE_WAS_LOST, LookError, LookReport, LookRequest, Looker, Pace, ReconcilerLease, Repair, RepairPlan,
-    RepairReport, TakenLease, VoucherLook,
+    LEASE_WAS_LOST, LookReport, LookRequest, Looker, Pace, ReconcilerLease, Repair, RepairPlan, RepairReport,
+    TakenLease, VoucherLook,
 };
 use tidegate_stream::server_time_ms;
 
@@ -91,7 +93,7 @@ pub async fn run(settings: &SystemSettings, args: &ReconcileArgs) -> anyhow::Res
     let is_lost = lease.lost().is_cancelled();
     lease.end().await;
     match ended {
-        Err(error) if is_lost && matches!(error.downcast_ref(), Some(LookError::Stopped)) => {
+        Err(error) if is_lost && matches!(error.downcast_ref(), Some(CompareError::Stopped)) => {
             let invocation = Invocation::current();
             let line = invocation.line(&invocation.again());
             print_note(&format!(

@@ -1,0 +1,51 @@
+//! Why the two stores could not be compared.
+
+use tidegate_orders::{CatchUpError, NodeBehind, RecordsError, gate::GateError};
+use tidegate_stream::{StreamError, readable};
+
+/// Why the two stores could not be compared. Each says all in its own text, and names no source that would say it again.
+#[derive(Debug, thiserror::Error)]
+pub enum CompareError {
+    /// Redis did not answer as it should.
+    #[error("Failed to read Redis: {}", readable(&.0.to_string()))]
+    Redis(StreamError),
+    /// Redis did not answer as it should.
+    #[error("Failed to read Redis: {0}")]
+    Gate(GateError),
+    /// MySQL did not answer as it should.
+    #[error("Failed to read MySQL: {0}")]
+    Mysql(RecordsError),
+    /// The node of MySQL lags, so what it does not show may be there.
+    #[error("nothing is known: {0}")]
+    Behind(NodeBehind),
+    /// It was told to stop.
+    #[error("stopped before the end: nothing is known")]
+    Stopped,
+}
+
+impl From<StreamError> for CompareError {
+    fn from(error: StreamError) -> Self {
+        Self::Redis(error)
+    }
+}
+
+impl From<GateError> for CompareError {
+    fn from(error: GateError) -> Self {
+        Self::Gate(error)
+    }
+}
+
+impl From<RecordsError> for CompareError {
+    fn from(error: RecordsError) -> Self {
+        Self::Mysql(error)
+    }
+}
+
+impl From<CatchUpError> for CompareError {
+    fn from(error: CatchUpError) -> Self {
+        match error {
+            CatchUpError::Behind(behind) => Self::Behind(behind),
+            CatchUpError::Server(error) => Self::Mysql(error.into()),
+        }
+    }
+}
