@@ -24,7 +24,7 @@ local function decide()
     return redis.error_reply(bad)
   end
   local has_slots, units = false, tonumber(quantity)
-  -- What the journal knows comes first; and a buyer hears of having bought. It names few locals of the
+  -- The journal's answer comes first; then a user who has an order gets reply 2. It names few locals of the
   -- script: each one that it names costs every admission.
   local function refuse(reply)
     local call, find, buyers, journal = redis.call, string.find, KEYS[2], KEYS[4]

@@ -57,18 +57,20 @@ end
 local sale = call('HMGET', sale_key, 'begin_ms', 'end_ms', 'state', 'brake')
 local time = call('TIME')
 local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
-local closed
-if sale[1] and now_ms - sale[1] < 0 then
-  closed = 4
-elseif sale[2] and now_ms - sale[2] >= 0 then
-  closed = 5
-end
+local sale_answer -- what the sale answers to every order, or nothing
 if sale[3] == 'paused' then
-  closed = 7
-elseif not closed then
+  sale_answer = 7
+else
+  local closed
+  if sale[1] and now_ms - sale[1] < 0 then
+    closed = 4
+  elseif sale[2] and now_ms - sale[2] >= 0 then
+    closed = 5
+  end
   local is_busy = sale[4]
     and (find(sale[4], '^until') == 1) == (now_ms - string.match(sale[4], '%d+') < 0)
-  if is_busy then closed = 11 end
+  sale_answer = closed
+  if not closed and is_busy then sale_answer = 11 end
 end
 local from = stock -- units left before each order. No error may end the script before the last lines: pcall
 local function admit(at)
@@ -85,7 +87,7 @@ local function admit(at)
     or quantity ~= '1' and (not find(quantity, '^[1-9]%d?%d?%d?%d?$') or tonumber(quantity) > 10000) then
     return 'BADARG wanted: ids, a quantity, a traceparent'
   end
-  local answer = closed
+  local answer = sale_answer
   if from - quantity < 0 then answer = 1 end
   if not answer then
     local marked = pcall('SADD', buyers, user)

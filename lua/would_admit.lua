@@ -8,7 +8,7 @@ local call, stock_key, journal, order = redis.call, KEYS[1], KEYS[4], ARGV[1]
 local stock = call('GET', stock_key)
 -- Most callers in a rush end here.
 if stock == '0' and not call('HGET', journal, order) then return 1 end
--- It names no local of the script: each one that it names costs every admission.
+-- It uses no local of the script: each local that it captures costs every admission.
 local function refuse(reply)
   local entry = redis.call('HGET', KEYS[4], ARGV[1])
   if not entry then return reply end

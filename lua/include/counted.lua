@@ -1,4 +1,5 @@
--- The window of a limit that counts, and what is counted in it. a - a % b is the multiple of b below a.
+-- The window of a limit that counts, and what is counted in it. a - a % b is the largest multiple of b up to
+-- a.
 -- Reads: call, match; counters, the key of a hash; field; window, offset as a rule has them; now_s. Defines:
 -- number_now, the number of the window; orders, of_units: counted in it before this order.
 local stored, number_now, orders, of_units = call('HGET', counters, field), 0, 0, 0

@@ -1,4 +1,4 @@
--- All checks of an admission with limits, and what it uses of them.
+-- All checks of an admission with limits, but whether the user has an order already; and what it uses.
 -- Reads: KEYS and ARGV, as in admit_limited.lua. Defines: call, find, format; stock_key, buyers, journal,
 -- stream, order, user, voucher, quantity, traceparent, uses, campaign_uses; stock, as text; left, the units
 -- after it; now_ms; used, the uses as the entry has them; own, shared: what to write into the uses of the
@@ -13,7 +13,7 @@ if #KEYS ~= 7 and #KEYS ~= 9 or #ARGV < 5 or #ARGV > 37 or #ARGV % 2 == 0
   return redis.error_reply(bad)
 end
 local has_slots, units = false, tonumber(quantity)
--- What the journal knows comes first; and a buyer hears of having bought. It names few locals of the
+-- The journal's answer comes first; then a user who has an order gets reply 2. It names few locals of the
 -- script: each one that it names costs every admission.
 local function refuse(reply)
   local call, find, buyers, journal = redis.call, string.find, KEYS[2], KEYS[4]

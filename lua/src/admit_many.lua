@@ -40,12 +40,14 @@ if not stock or stock == '0' then -- most callers in a rush end here
 end
 local sale = call('HMGET', sale_key, 'begin_ms', 'end_ms', 'state', 'brake')
 --- @include "time"
---- @include "window"
+local sale_answer -- what the sale answers to every order, or nothing
 if sale[3] == 'paused' then
-  closed = 7
-elseif not closed then
+  sale_answer = 7
+else
+  --- @include "window"
   --- @include "busy"
-  if is_busy then closed = 11 end
+  sale_answer = closed
+  if not closed and is_busy then sale_answer = 11 end
 end
 local from = stock -- units left before each order. No error may end the script before the last lines: pcall
 local function admit(at)
@@ -56,7 +58,7 @@ local function admit(at)
     or quantity ~= '1' and (not find(quantity, '^[1-9]%d?%d?%d?%d?$') or tonumber(quantity) > 10000) then
     return 'BADARG wanted: ids, a quantity, a traceparent'
   end
-  local answer = closed
+  local answer = sale_answer
   if from - quantity < 0 then answer = 1 end
   if not answer then
     local marked = pcall('SADD', buyers, user)

@@ -3,7 +3,7 @@
 use tidegate_orders::{CatchUpError, NodeBehind, RecordsError, gate::GateError};
 use tidegate_stream::{StreamError, readable};
 
-/// Why the two stores could not be compared. Each says all in its own text, and names no source that would say it again.
+/// Why the two stores could not be compared. Each text is complete. No variant has a source, because the text contains it.
 #[derive(Debug, thiserror::Error)]
 pub enum CompareError {
     /// Redis did not answer as it should.
@@ -18,7 +18,7 @@ pub enum CompareError {
     /// The node of MySQL lags, so what it does not show may be there.
     #[error("nothing is known: {0}")]
     Behind(NodeBehind),
-    /// It was told to stop.
+    /// The caller stopped the comparison.
     #[error("stopped before the end: nothing is known")]
     Stopped,
 }

@@ -56,8 +56,8 @@ impl From<sqlx::Error> for RecordsError {
 /// The result of a query in this folder.
 pub type Result<T> = std::result::Result<T, RecordsError>;
 
-/// The facts of the orders of one partition. A scan answers with the rows of this partition only. A look-up of orders, users or vouchers
-/// that are named answers with rows of any partition, so that an order in the wrong place is found.
+/// The facts of the orders of one partition. A scan answers with the rows of this partition only. A look-up by the ids of
+/// orders, of users or of a voucher answers with rows of any partition, so that an order in the wrong place is found.
 #[derive(Clone, Copy, Debug)]
 pub struct Records<'a> {
     mysql: &'a MySqlPool,

@@ -13,9 +13,9 @@ use crate::{
 /// What stands in the entry of an order, as far as it can be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct EntryContent {
-    /// Whose order.
+    /// The user of the order.
     pub user: Option<UserId>,
-    /// Of what.
+    /// The voucher of the order.
     pub voucher: Option<VoucherId>,
     /// How many units; 1 where nothing is said.
     pub quantity: i64,

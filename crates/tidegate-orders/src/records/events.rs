@@ -41,7 +41,7 @@ pub struct EventRow {
     /// The external id of the payment or refund.
     #[serde(rename = "ref")]
     pub reference: Option<String>,
-    /// Of a refund: the `ref` of the payment that is given back, as the event says or as it was the only one.
+    /// Of a refund: the `ref` of the refunded payment. The event names it, or the order has only one payment.
     pub payment: Option<String>,
     /// Why, in a word of the sender.
     pub reason: Option<String>,

@@ -20,7 +20,7 @@ pub(super) const COLUMNS: &str = "CAST(o.id AS SIGNED), CAST(o.user_id AS SIGNED
     CAST(o.entry_id AS CHAR), CAST(UNIX_TIMESTAMP(o.create_time) * 1000 AS SIGNED)";
 /// How many columns these are.
 pub(super) const WIDTH: usize = 8;
-/// The column of these that not every table has that was taken over.
+/// The column of these that is missing in some tables that another program made.
 const CREATED: &str = "UNIX_TIMESTAMP(o.create_time) * 1000";
 /// The tutorial's other times, which not every table has either.
 const TIMES: [&str; 4] = ["pay_time", "use_time", "refund_time", "update_time"];
@@ -228,7 +228,7 @@ impl OrderRows<'_> {
         self.orders_where(&page).await
     }
 
-    /// Up to `limit` rows of a user, of these vouchers. Without a user, those of the vouchers with the highest ids.
+    /// Up to `limit` rows of a user, of these vouchers. Without a user: the rows with the highest order ids.
     ///
     /// # Errors
     /// As [`OrderRows::find`].
@@ -266,8 +266,8 @@ impl OrderRows<'_> {
         Ok(rows)
     }
 
-    /// The users of these who have an order of the voucher that holds a slot, and one of its ids: MySQL lets none of them have
-    /// another.
+    /// Those of these users who have an order of the voucher that holds a slot, each with the id of one: MySQL lets none of them have
+    /// another in that slot.
     ///
     /// # Errors
     /// As [`OrderRows::find`].

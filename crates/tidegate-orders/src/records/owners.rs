@@ -6,8 +6,7 @@ use super::{OrderRows, Result};
 use crate::mysql_error::is_missing_table;
 
 impl OrderRows<'_> {
-    /// A table that has rows of a voucher of another partition than those of these numbers, and the voucher. None: all rows are of
-    /// these.
+    /// The first table with a row whose voucher belongs to none of these partitions, and that voucher. None: there is no such row.
     ///
     /// # Errors
     /// When MySQL does not answer.

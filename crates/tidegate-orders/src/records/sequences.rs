@@ -17,8 +17,8 @@ pub struct DaySequences {
 }
 
 impl OrderCounting<'_> {
-    /// Of the ids that the partition gives out, those in this range: the highest value of the bits of `mask`, up to `most`, and how many
-    /// ids there are. Reads the rows and refusals of this range.
+    /// The highest sequence (the bits of `mask`, not above `most`) and the number of the partition's order ids in this range. Reads the
+    /// rows and refusals of this range.
     ///
     /// # Errors
     /// When MySQL does not answer or the tables are not ready.

@@ -103,7 +103,7 @@ fn what_several_scripts_know_stands_in_one_include() {
         };
         let sources: Vec<_> =
             names(&folder().join("src")).into_iter().filter(|name| knows("src", name)).collect();
-        assert!(sources.is_empty(), "{fact} stands in {sources:?} and belongs into lua/include/{place}");
+        assert!(sources.is_empty(), "{fact} stands in {sources:?} and belongs in lua/include/{place}");
         let includes: Vec<_> =
             names(&folder().join("include")).into_iter().filter(|name| knows("include", name)).collect();
         assert_eq!(includes, [place], "{fact}");
@@ -127,7 +127,7 @@ fn has_two_statements(line: &str) -> bool {
     (begins_again || goes_on) && !text.contains("function")
 }
 
-/// Whether a line uses a key or an argument by its number, and not to give it a name.
+/// Whether a line uses a key or an argument by its number. A line that begins with `local` counts as one that gives it a name.
 fn uses_a_number(line: &str) -> bool {
     let text = statements(line);
     let is_number =
@@ -135,7 +135,7 @@ fn uses_a_number(line: &str) -> bool {
     let numbered = |table: &str| text.split(table).skip(1).any(is_number);
     let names =
         text.trim_start().starts_with("local ") || text.contains("= KEYS[") || text.contains("= ARGV[");
-    // A request under a key is one for another order id, at times.
+    // A request under a key may ask for another order id.
     let sets = text.trim_start().starts_with("ARGV[1] = ");
     (numbered("KEYS[") || numbered("ARGV[")) && !names && !sets
 }
