@@ -128,7 +128,7 @@ async fn after_the_cause_is_mended_requeued_letters_become_orders_and_both_store
         "{again:?}"
     );
     assert!(site.dead().await.is_empty());
-    site.judge().await;
+    site.judge_with_open(30).await;
     settled(&site, "w").await;
     site.judge().await;
     assert_eq!(letter_ids(&site).await.len(), 30);
@@ -136,7 +136,7 @@ async fn after_the_cause_is_mended_requeued_letters_become_orders_and_both_store
     add_row_of_77(&site).await;
     let done = program.run("dead requeue --voucher 77 --yes --json").expect(0).json();
     assert_eq!((&done["letters"], &done["gone"]), (&json!(30), &json!(0)), "{done}");
-    site.judge().await;
+    site.judge_with_open(30).await;
     settled(&site, "w").await;
     assert_eq!(site.orders().await.len(), 60);
     site.invariants().await;
@@ -175,7 +175,7 @@ async fn a_letter_goes_round_byte_for_byte_and_its_history_is_kept() {
             assert_eq!(fields[original.len()], (b"dead:requeued".to_vec(), time.to_string().into_bytes()));
             assert_eq!(fields[original.len() + 1].0, b"dead:history");
         }
-        site.judge().await;
+        site.judge_with_open(3).await;
         settled(&site, "w").await;
         site.judge().await;
     }
@@ -231,7 +231,7 @@ async fn a_letter_that_was_requeued_often_stays_until_somebody_insists() {
     program.run(&format!("dead requeue {id} --yes --force {limited}")).expect(0);
     assert!(letter_ids(&site).await.is_empty());
     program.run("dead requeue --all --yes").expect(0);
-    site.judge().await;
+    site.judge_with_open(2).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -990,7 +990,7 @@ async fn letters_are_found_by_reason_voucher_user_time_and_id_and_never_changed_
     is_why(&foreign, "foreign", 1);
     let missing = program.run(&format!("dead cancel {} 1-1 --yes --json", ids[2])).expect(1).json();
     assert_eq!((&missing["letters"], &missing["missing"]), (&json!(1), &json!(["1-1"])), "{missing}");
-    site.judge().await;
+    site.judge_with_open(2).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,7 +8,7 @@ use fred::interfaces::StreamsInterface;
 use sqlx::AssertSqlSafe;
 
 use crate::site::{
-    DEAD, Site,
+    DEAD, GROUP, STREAM, Site,
     invariants::{Ends, fates},
     rush::{Wanted, Way},
 };
@@ -46,17 +46,23 @@ async fn sell(site: &Site, voucher: i64) {
     }
 }
 
-/// Vouchers with limits: one each, and the two regions of a campaign, each sold to users 1 and 2.
-async fn sell_with_limits(site: &Site, vouchers: [i64; 6]) {
+/// Vouchers with limits: one each, the two regions of a campaign, and the one of another campaign, each sold
+/// to users 1 and 2.
+async fn sell_with_limits(site: &Site, vouchers: [i64; 8]) {
     let program = |line: String| {
         let done = site.tidegate(&line.split(' ').collect::<Vec<_>>());
         assert!(done.status.success(), "{line}: {done:?}");
     };
-    let [.., north, south] = vouchers;
-    let regions = site.file("regions.csv", &format!("north,{north},100\nsouth,{south},100\n"));
-    program(format!("campaign load --campaign 5 --regions {}", regions.display()));
-    program("limit set --campaign 5 --name ours --subject user --window month --orders 3 --yes".to_owned());
-    for voucher in &vouchers[..4] {
+    let [.., north, south, east] = vouchers;
+    for (campaign, regions) in
+        [(5, format!("north,{north},100\nsouth,{south},100\n")), (6, format!("east,{east},100\n"))]
+    {
+        let regions = site.file("regions.csv", &regions);
+        program(format!("campaign load --campaign {campaign} --regions {}", regions.display()));
+        let limit = "--name ours --subject user --window month --orders 3 --yes";
+        program(format!("limit set --campaign {campaign} {limit}"));
+    }
+    for voucher in &vouchers[..5] {
         load(site, *voucher).await;
         let limit = "--name mine --subject user --window sale --orders 3 --yes";
         program(format!("limit set --voucher {voucher} {limit}"));
@@ -79,7 +85,7 @@ async fn delete_letter(site: &Site, order: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_fact_that_is_broken_by_hand_is_named() {
     let site = Site::open().await;
-    let of_limits = [11, 12, 13, 14, 15, 16];
+    let of_limits = [11, 12, 13, 14, 15, 16, 17, 18];
     sell_with_limits(&site, of_limits).await;
     let of_sales = FIRST..FIRST + breaks::OF_SALES.len() as i64;
     for voucher in of_sales.clone() {
@@ -108,6 +114,34 @@ async fn every_fact_that_is_broken_by_hand_is_named() {
     }
     let expected = format!("entry {no_order} is neither order nor event, settled, and not buried");
     assert!(found.contains(&expected), "{found:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_that_nobody_can_judge_are_named() {
+    let site = Site::open().await;
+    site.judge().await;
+    site.add_order(1, 1, FIRST).await;
+    let without_a_group = format!("{STREAM} has 1 entries, and no group {GROUP}");
+    site.judge_except(&[&without_a_group]).await;
+    site.call(&format!("XGROUP CREATE {STREAM} other 0")).await;
+    site.judge_except(&[&without_a_group]).await;
+    site.call(&format!("XGROUP CREATE {STREAM} {GROUP} 0")).await;
+    site.judge_except(&[format!("{STREAM} has 1 open entries")]).await;
+    for stream in [STREAM, DEAD] {
+        site.call(&format!("DEL {stream}")).await;
+        site.call(&format!("SET {stream} 1")).await;
+    }
+    site.judge_except(&[STREAM, DEAD].map(|stream| format!("{stream}: Invalid Argument: WRONGTYPE"))).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[should_panic(expected = "a number or -: \"1 mine user sale 0 many -\"")]
+async fn rules_that_nobody_can_read_are_no_rules_without_bounds() {
+    let site = Site::open().await;
+    site.load(FIRST, STOCK).await;
+    let rules = "1 -;1 mine user sale 0 many -";
+    site.redis_says(&["HSET", &format!("seckill:limits:voucher:{FIRST}"), "rules", rules]).await;
+    site.judge().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

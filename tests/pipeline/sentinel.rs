@@ -138,6 +138,8 @@ async fn a_replica_that_lacked_the_last_second_is_promoted_and_one_command_mends
     for (order, user) in [(41, 21), (42, 42)] {
         assert_eq!(ask(&gate, order, user, 1).await, AdmitReply::Admitted);
     }
+    // It is damage that one command has to mend.
+    program.run("reconcile").expect(1);
     let done = program.run("rebuild --all --yes").expect(0);
     assert!(done.stdout.contains("voucher 7: rebuilt with"), "{done:?}");
     assert!(done.stdout.contains("1 order id of today that no side knows"), "{done:?}");

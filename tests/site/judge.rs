@@ -57,6 +57,7 @@ impl Stores<'_> {
 /// What MySQL and the entries that are there prove.
 fn lasting(facts: &Facts) -> Vec<String> {
     [
+        facts.redis.unreadable.clone(),
         sales::of_mysql(&facts.mysql),
         events::of_mysql(&facts.mysql),
         entries::without_an_end(facts),

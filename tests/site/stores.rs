@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fred::{clients::Client, interfaces::StreamsInterface, types::Value};
+use fred::{clients::Client, error::Error, interfaces::StreamsInterface, types::Value};
 use sqlx::MySqlPool;
 
 use super::{GROUP, STREAM};
@@ -30,9 +30,16 @@ impl Stores<'_> {
         Some(undelivered.len() + usize::try_from(group["pending"].as_u64()?).ok()?)
     }
 
+    async fn group(&self) -> Option<BTreeMap<String, Value>> {
+        self.read_group().await.ok()?
+    }
+
     /// What Redis says of the group; None: there is none.
-    pub(super) async fn group(&self) -> Option<BTreeMap<String, Value>> {
-        let groups: Vec<BTreeMap<String, Value>> = self.client.xinfo_groups(self.name(STREAM)).await.ok()?;
-        groups.into_iter().find(|group| group["name"].as_str().as_deref() == Some(GROUP))
+    pub(super) async fn read_group(&self) -> Result<Option<BTreeMap<String, Value>>, Error> {
+        let groups: Vec<BTreeMap<String, Value>> = match self.client.xinfo_groups(self.name(STREAM)).await {
+            Err(error) if error.details().contains("no such key") => return Ok(None),
+            groups => groups?,
+        };
+        Ok(groups.into_iter().find(|group| group["name"].as_str().as_deref() == Some(GROUP)))
     }
 }

@@ -310,7 +310,7 @@ async fn redis_is_out_of_memory() {
     operator.types("Redis is out of memory", "redis UNLINK seckill:journal:7", &[]).succeeds().shows(&["1"]);
     // Nobody misses it: the stock and the orders stay.
     assert_eq!(site.redis_stock(7).await, Some(site.mysql_stock(7).await));
-    site.judge_except(&["by its journal"]).await;
+    site.judge_except(&["voucher 7: 970 left in Redis, and 1000 by its journal"]).await;
     stops_in_good_order(worker).await;
 }
 

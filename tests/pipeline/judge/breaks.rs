@@ -21,7 +21,7 @@ pub enum Break {
 use Break::{Both, NoLetter, Redis, Rules, Sql};
 
 /// One voucher each, which was sold as `super::sell` says.
-pub const OF_SALES: [(Break, &str); 38] = [
+pub const OF_SALES: [(Break, &str); 42] = [
     (
         Sql("UPDATE tb_seckill_voucher SET stock = stock + 1 WHERE voucher_id = {v}"),
         "voucher {v}: Some(100) loaded, 4 sold, 97 left in MySQL",
@@ -70,6 +70,13 @@ pub const OF_SALES: [(Break, &str); 38] = [
         Redis(concat!(
             r#"HSET seckill:journal:{v} {v}3 {"action":"release","from":1,"change":2,"by":"worker:test","#,
             r#""admitted":{"change":-1}}"#
+        )),
+        "voucher {v}: order {v}3 took 1 units and gave others back",
+    ),
+    (
+        Redis(concat!(
+            r#"HSET seckill:journal:{v} {v}3 {"action":"release","from":1,"change":2,"#,
+            r#""by":"operator:dead_cancel","admitted":{"change":-1}}"#
         )),
         "voucher {v}: order {v}3 took 1 units and gave others back",
     ),
@@ -161,11 +168,20 @@ pub const OF_SALES: [(Break, &str); 38] = [
         Redis("DEL seckill:stock:{v} seckill:order:{v} seckill:journal:{v}"),
         "voucher {v}: it is on sale, and Redis holds neither stock nor journal",
     ),
+    (Redis("DEL seckill:stock:{v}"), "voucher {v}: it is on sale, and Redis holds a journal, and no stock"),
+    (
+        Redis("SET seckill:limited:{v} 5"),
+        "voucher {v}: it has two stocks, seckill:stock:{v} of 97 and seckill:limited:{v} of 5",
+    ),
+    (
+        Redis("HSET seckill:journal:{v} {v}3 nothing"),
+        "voucher {v}: seckill:journal:{v}: the note \"nothing\" of {v}3: ",
+    ),
 ];
 
 /// One voucher each, with a limit of 3 orders for each user and an order of user 1 and of user 2; the last
-/// two are a campaign's.
-pub const OF_LIMITS: [(Break, &str); 6] = [
+/// three are those of two campaigns.
+pub const OF_LIMITS: [(Break, &str); 8] = [
     (
         Redis("HSET seckill:uses:voucher:{v} 1:1 0:2:1"),
         "voucher:{v}: limit mine, counter 1:1: orders and units in window 0 of sale: (2, 1) counted, and",
@@ -182,11 +198,13 @@ pub const OF_LIMITS: [(Break, &str); 6] = [
         Rules("1 -;1 mine user sale 0 0 -"),
         "voucher:{v}: 1:1 passes limit mine in window 0: 1 orders, 1 units",
     ),
+    (Redis("HDEL seckill:limits:voucher:{v} rules"), "voucher:{v}: MySQL has limits, and Redis has no rules"),
     (Redis("DEL seckill:uses:campaign:5"), "campaign:5: limit ours, counter 1:1"),
     (
         Sql("DELETE FROM tidegate_limit_use WHERE order_id = {v}1"),
         "voucher {v}: order {v}1 has come past the limits",
     ),
+    (Redis("DEL seckill:limits:campaign:6"), "campaign:6: MySQL has limits, and Redis has no rules"),
 ];
 
 impl Break {

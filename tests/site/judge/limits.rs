@@ -57,12 +57,15 @@ fn has_slots(rules: &str) -> bool {
 }
 
 fn rules_of(rules: &str) -> impl Iterator<Item = Rule<'_>> {
-    rules.split(';').skip(1).filter_map(|rule| {
+    rules.split(';').skip(1).filter(|rule| !rule.is_empty()).filter_map(|rule| {
         let words: Vec<&str> = rule.split(' ').collect();
-        let [number, name, _, window, offset, orders, units] = words[..] else { return None };
-        let (orders, units) = (orders.parse().ok(), units.parse().ok());
+        let [number, name, _, window, offset, orders, units] = words[..] else { panic!("a rule: {rule:?}") };
+        let offset_s = offset.parse().unwrap_or_else(|_| panic!("an offset: {rule:?}"));
+        let most = |most: &str| {
+            (most != "-").then(|| most.parse().unwrap_or_else(|_| panic!("a number or -: {rule:?}")))
+        };
+        let (orders, units) = (most(orders), most(units));
         let counts = !matches!(window, "order" | "rate");
-        let offset_s = offset.parse().ok()?;
         counts.then_some(Rule { number, name, window, offset_s, orders, units })
     })
 }
@@ -71,7 +74,7 @@ fn rules_of(rules: &str) -> impl Iterator<Item = Rule<'_>> {
 pub(super) fn miscounted(facts: &Facts) -> Vec<String> {
     let holders = facts.holders();
     let held = held(&holders);
-    let mut wrong = facts.past_the_limits();
+    let mut wrong = [facts.past_the_limits(), facts.without_rules()].concat();
     for (voucher, sale) in &facts.redis.sales {
         let Some(rules) = &sale.rules else { continue };
         let owner = format!("voucher:{voucher}");
@@ -103,6 +106,30 @@ impl Facts {
         });
         past.map(|(id, row)| format!("voucher {}: order {id} has come past the limits", row.voucher))
             .collect()
+    }
+
+    /// Vouchers and campaigns with limits in MySQL of which Redis knows none.
+    fn without_rules(&self) -> Vec<String> {
+        let sold_here = |voucher: &i64| {
+            let is_listed = self.mysql.vouchers.get(voucher).is_some_and(|row| !row.is_delisted);
+            self.redis.own.contains(voucher) && is_listed
+        };
+        let mut wrong = Vec::new();
+        for owner in &self.mysql.limited {
+            let (kind, id) = owner.split_once(':').expect("kind and id");
+            let id: i64 = id.parse().expect("an id");
+            let rules = match kind {
+                "voucher" if sold_here(&id) => &self.redis.sales[&id].rules,
+                "campaign" if self.mysql.regions.get(&id).is_some_and(|all| all.iter().any(sold_here)) => {
+                    self.redis.campaigns.get(&id).map_or(&None, |campaign| &campaign.rules)
+                }
+                _ => continue,
+            };
+            if rules.is_none() {
+                wrong.push(format!("{owner}: MySQL has limits, and Redis has no rules"));
+            }
+        }
+        wrong
     }
 
     fn holders(&self) -> Vec<Holder<'_>> {

@@ -21,6 +21,10 @@ pub struct MysqlFacts {
     pub time_limits: BTreeSet<i64>,
     /// When a limit was set, in Unix milliseconds: by its owner, such as `voucher:7`, and its number.
     pub limits_set_ms: BTreeMap<(String, String), i64>,
+    /// Who has limits, such as `voucher:7`.
+    pub limited: BTreeSet<String>,
+    /// The vouchers of the regions of each campaign.
+    pub regions: BTreeMap<i64, BTreeSet<i64>>,
 }
 
 /// A row of `tb_seckill_voucher`.
@@ -33,6 +37,8 @@ pub struct VoucherRow {
     pub is_without_journal: bool,
     /// Its sale has begun, and is not over.
     pub is_on_sale: bool,
+    /// Its sale was ended for good, and its keys may be removed.
+    pub is_delisted: bool,
     /// Entries after this, in Unix milliseconds, must say what they used of limits.
     pub limits_since_ms: Option<i64>,
 }
@@ -98,7 +104,7 @@ impl MysqlFacts {
         let sql = "SELECT CAST(voucher_id AS SIGNED), CAST(initial_stock AS SIGNED), CAST(stock AS SIGNED), \
                    CAST(COALESCE(keeps_journal, 1) = 0 AS SIGNED), CAST(delisted_at IS NULL \
                    AND COALESCE(begin_time <= NOW(), 1) AND COALESCE(end_time > NOW(), 1) AS SIGNED), \
-                   limits_since FROM tb_seckill_voucher";
+                   limits_since, CAST(delisted_at IS NOT NULL AS SIGNED) FROM tb_seckill_voucher";
         for row in rows(pool, format!("{sql} WHERE {of_vouchers}")).await {
             let voucher = VoucherRow {
                 loaded: row.get(1),
@@ -106,6 +112,7 @@ impl MysqlFacts {
                 is_without_journal: row.get::<i64, _>(3) == 1,
                 is_on_sale: row.get::<i64, _>(4) == 1,
                 limits_since_ms: row.get(5),
+                is_delisted: row.get::<i64, _>(6) == 1,
             };
             facts.vouchers.insert(row.get(0), voucher);
         }
@@ -121,9 +128,15 @@ impl MysqlFacts {
         let sql = format!("SELECT order_id FROM tidegate_unpaid_order WHERE {of_vouchers}");
         facts.time_limits = rows(pool, sql).await.iter().map(|row| row.get(0)).collect();
         let sql = "SELECT CONCAT(owner_kind, ':', owner_id), CAST(number AS CHAR), \
-                   CAST(UNIX_TIMESTAMP(set_at) * 1000 AS SIGNED) FROM tidegate_limit";
+                   CAST(UNIX_TIMESTAMP(set_at) * 1000 AS SIGNED), CAST(removed_at IS NULL AS SIGNED) \
+                   FROM tidegate_limit";
         let limits = rows(pool, sql.to_owned()).await;
         facts.limits_set_ms = limits.iter().map(|row| ((row.get(0), row.get(1)), row.get(2))).collect();
+        let in_force = limits.iter().filter(|row| row.get::<i64, _>(3) == 1);
+        facts.limited = in_force.map(|row| row.get(0)).collect();
+        for row in rows(pool, "SELECT campaign_id, voucher_id FROM tidegate_campaign".to_owned()).await {
+            facts.regions.entry(row.get(0)).or_default().insert(row.get(1));
+        }
         facts
     }
 

@@ -27,6 +27,8 @@ pub struct RedisFacts {
     pub own: BTreeSet<i64>,
     /// By campaign.
     pub campaigns: BTreeMap<i64, Campaign>,
+    /// What keeps the streams from being judged: they cannot be read, or no group tells what is settled.
+    pub unreadable: Vec<String>,
     /// By the clock of Redis, after everything else was read.
     pub now_ms: i64,
 }
@@ -99,7 +101,7 @@ pub struct Sale {
     pub rules: Option<String>,
     /// What is counted for its limits.
     pub uses: Fields,
-    /// What Redis said of keys that hold something else than they should.
+    /// Keys that hold something else than they should, and what Redis said of them.
     pub unreadable: Vec<String>,
 }
 
@@ -167,7 +169,8 @@ fn earlier(fields: &[(String, String)]) -> Vec<String> {
 impl Stores<'_> {
     /// Reads what Redis holds of these vouchers, and of those that its entries and dead letters name.
     pub(super) async fn read_redis(&self, vouchers: &[i64]) -> RedisFacts {
-        let (entries, letters) = (self.entries().await, self.letters().await);
+        let mut unreadable = Vec::new();
+        let (entries, letters) = (self.entries(&mut unreadable).await, self.letters(&mut unreadable).await);
         let orders = entries.iter().map(|entry| &entry.message).chain(letters.iter().map(|it| &it.message));
         let named = orders.filter_map(|message| match message {
             Message::Order(ordered) => Some(ordered.voucher),
@@ -186,7 +189,8 @@ impl Stores<'_> {
             sales.insert(voucher, sale);
         }
         let time: Vec<i64> = self.ask(&["TIME"]).await.expect("Redis answers");
-        RedisFacts { entries, letters, sales, own, campaigns, now_ms: time[0] * 1_000 + time[1] / 1_000 }
+        let now_ms = time[0] * 1_000 + time[1] / 1_000;
+        RedisFacts { entries, letters, sales, own, campaigns, unreadable, now_ms }
     }
 
     async fn ask<T: FromValue>(&self, words: &[&str]) -> Result<T, fred::error::Error> {
@@ -195,13 +199,17 @@ impl Stores<'_> {
         self.client.custom::<Value, _>(command, args).await?.convert()
     }
 
-    /// All entries of a stream, page by page, in texts. None: there is no such stream.
-    async fn pages(&self, stream: &str) -> Vec<(String, Vec<(String, String)>)> {
+    /// All entries of a stream, page by page, in texts.
+    async fn pages(
+        &self,
+        stream: &str,
+        unreadable: &mut Vec<String>,
+    ) -> Vec<(String, Vec<(String, String)>)> {
         let mut all: Vec<(String, Vec<(String, String)>)> = Vec::new();
         loop {
             let after = all.last().map_or("-".to_owned(), |(id, _)| format!("({id}"));
-            let page: Vec<(String, Vec<(Value, Value)>)> =
-                self.client.xrange(stream, after, "+", Some(PAGE)).await.unwrap_or_default();
+            let page = self.client.xrange(stream, after, "+", Some(PAGE)).await;
+            let page: Vec<(String, Vec<(Value, Value)>)> = read(stream, page, unreadable);
             let is_last = page.len() < usize::try_from(PAGE).expect("small");
             let text = |value: Value| value.as_str_lossy().unwrap_or_default().into_owned();
             all.extend(page.into_iter().map(|(id, fields)| {
@@ -213,29 +221,33 @@ impl Stores<'_> {
         }
     }
 
-    async fn entries(&self) -> Vec<Entry> {
+    async fn entries(&self, unreadable: &mut Vec<String>) -> Vec<Entry> {
         let stream = self.name(STREAM);
-        let last = self.last_delivered().await;
-        let pending: Vec<(String, String, i64, i64)> =
-            self.client.xpending(&stream, GROUP, ("-", "+", 1_000_000_u64)).await.unwrap_or_default();
+        let group = read(&stream, self.read_group().await, unreadable);
+        let last = group.map(|group| id_of(&group["last-delivered-id"].as_str().expect("an id")));
+        let pending: Vec<(String, String, i64, i64)> = match last {
+            Some(_) => {
+                let all = ("-", "+", 1_000_000_u64);
+                read(&stream, self.client.xpending(&stream, GROUP, all).await, unreadable)
+            }
+            None => Vec::new(),
+        };
         let pending: BTreeSet<String> = pending.into_iter().map(|(id, ..)| id).collect();
-        let entries = self.pages(&stream).await.into_iter();
+        let entries = self.pages(&stream, unreadable).await;
+        if last.is_none() && !entries.is_empty() {
+            unreadable.push(format!("{stream} has {} entries, and no group {GROUP}", entries.len()));
+        }
         let entry = |(id, fields): (String, Vec<(String, String)>)| Entry {
             is_open: pending.contains(&id) || last.is_none_or(|last| id_of(&id) > last),
             id,
             message: Message::of(&fields),
             earlier: earlier(&fields),
         };
-        entries.map(entry).collect()
+        entries.into_iter().map(entry).collect()
     }
 
-    /// None: there is no group.
-    async fn last_delivered(&self) -> Option<(u64, u64)> {
-        Some(id_of(&self.group().await?["last-delivered-id"].as_str()?))
-    }
-
-    async fn letters(&self) -> Vec<Letter> {
-        let letters = self.pages(&self.name(DEAD)).await.into_iter();
+    async fn letters(&self, unreadable: &mut Vec<String>) -> Vec<Letter> {
+        let letters = self.pages(&self.name(DEAD), unreadable).await.into_iter();
         let letter = |(_, mut fields): (String, Vec<(String, String)>)| {
             let entry = fields.iter().rev().find(|(name, _)| name == "dead:entry").map(|(_, id)| id.clone());
             if let Some((_, packed)) = fields.first().filter(|(name, _)| name == "dead:fields").cloned() {
@@ -251,29 +263,30 @@ impl Stores<'_> {
     async fn sale(&self, voucher: i64) -> Sale {
         let key = |name: &str| self.name(&format!("seckill:{name}:{voucher}"));
         let mut sale = Sale::default();
-        let mut read = |key: &str, error: fred::error::Error| sale.unreadable.push(format!("{key}: {error}"));
+        let unreadable = &mut sale.unreadable;
         let [stock, limited, order, journal, limits, uses] =
             ["stock", "limited", "order", "journal", "limits:voucher", "uses:voucher"].map(key);
         let client = self.client;
-        let plain: Option<i64> =
-            client.get(&stock).await.map_err(|error| read(&stock, error)).unwrap_or(None);
-        let other: Option<i64> =
-            client.get(&limited).await.map_err(|error| read(&limited, error)).unwrap_or(None);
-        let buyers: Vec<i64> =
-            client.smembers(&order).await.map_err(|error| read(&order, error)).unwrap_or_default();
-        let notes: Fields =
-            client.hgetall(&journal).await.map_err(|error| read(&journal, error)).unwrap_or_default();
+        let plain: Option<i64> = read(&stock, client.get(&stock).await, unreadable);
+        let other: Option<i64> = read(&limited, client.get(&limited).await, unreadable);
+        let buyers: Vec<i64> = read(&order, client.smembers(&order).await, unreadable);
+        let notes: Fields = read(&journal, client.hgetall(&journal).await, unreadable);
+        if let Some((plain, other)) = plain.zip(other) {
+            unreadable.push(format!("it has two stocks, {stock} of {plain} and {limited} of {other}"));
+        }
         let change: Option<String> = client.hget(key("voucher"), "change").await.expect("Redis answers");
         sale.is_changing = change.is_some_and(|change| change.contains(r#""state":"open""#));
         sale.rules = client.hget(&limits, "rules").await.expect("Redis answers");
         sale.uses = client.hgetall(&uses).await.expect("Redis answers");
         sale.stock = plain.or(other);
         sale.buyers = buyers.into_iter().collect();
-        let parse = |(field, note): (String, String)| {
-            let note = serde_json::from_str(&note).unwrap_or(Json::Null);
-            (field, note)
-        };
-        sale.notes = notes.into_iter().map(parse).collect();
+        for (field, note) in notes {
+            let parsed = serde_json::from_str(&note).unwrap_or_else(|error| {
+                unreadable.push(format!("{journal}: the note {note:?} of {field}: {error}"));
+                Json::Null
+            });
+            sale.notes.insert(field, parsed);
+        }
         sale
     }
 
@@ -287,6 +300,14 @@ impl Stores<'_> {
             uses: self.client.hgetall(key("uses")).await.expect("Redis answers"),
         }
     }
+}
+
+/// What Redis answered for a key. Its error is noted.
+fn read<T: Default>(key: &str, reply: Result<T, fred::error::Error>, unreadable: &mut Vec<String>) -> T {
+    reply.unwrap_or_else(|error| {
+        unreadable.push(format!("{key}: {error}"));
+        T::default()
+    })
 }
 
 /// An entry id as numbers that can be compared.

@@ -100,16 +100,21 @@ impl Judged<'_> {
         row.is_some_and(|row| !row.is_live()) && !is_ours
     }
 
-    /// Redis sells what is on sale, if it ever did.
+    /// Redis sells what is on sale, if it ever did: it has a stock.
     fn forgotten(&self) -> Option<String> {
         let row = self.facts.mysql.vouchers.get(&self.voucher)?;
         let mut rows = self.facts.mysql.orders.values().filter(|order| order.voucher == self.voucher);
         let is_sold_here = rows.any(|order| order.entry.is_some());
-        let is_gone =
-            self.sale.stock.is_none() && self.sale.notes.is_empty() && self.sale.unreadable.is_empty();
+        let is_gone = self.sale.stock.is_none() && self.sale.unreadable.is_empty();
         let is_own = self.facts.redis.own.contains(&self.voucher);
-        (is_own && row.is_on_sale && row.left > Some(0) && is_sold_here && is_gone)
-            .then(|| "it is on sale, and Redis holds neither stock nor journal".to_owned())
+        // Limits may be noted before the voucher is loaded.
+        let is_noted = self.sale.notes.keys().any(|field| field != "#limited");
+        let what = match is_noted {
+            true => "it is on sale, and Redis holds a journal, and no stock",
+            false => "it is on sale, and Redis holds neither stock nor journal",
+        };
+        (is_own && row.is_on_sale && row.left > Some(0) && (is_sold_here || is_noted) && is_gone)
+            .then(|| what.to_owned())
     }
 
     /// The stock in Redis is what was loaded, and all movements of the journal.
@@ -211,13 +216,12 @@ impl Judged<'_> {
             if row.is_none() && !is_refused && self.is_on_its_way(order) {
                 wrong.push(format!("order {order} is released, and its entry may still be written: {note}"));
             }
+            // Without a stock, no unit went back.
             let was = note["admitted"]["change"].as_i64().filter(|_| !note["from"].is_null());
-            let by = note["by"].as_str().filter(|by| by.starts_with("worker:"));
+            let by = note["by"].as_str().unwrap_or_default();
             // Units that MySQL never had are not sold again.
-            let due = if by == Some(OUT_OF_STOCK) { 0 } else { -was.unwrap_or(0) };
-            if let Some(was) = was.filter(|_| by.is_some())
-                && note["change"].as_i64() != Some(due)
-            {
+            let due = if by == OUT_OF_STOCK { 0 } else { -was.unwrap_or(0) };
+            if let Some(was) = was.filter(|_| note["change"].as_i64() != Some(due)) {
                 wrong.push(format!("order {order} took {} units and gave others back: {note}", -was));
             }
         }
