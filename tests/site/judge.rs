@@ -2,7 +2,7 @@
 //! parsers and arithmetic.
 //!
 //! It asks nothing of the program and uses nothing of its readers: what judges must not share the mistakes of
-//! what it judges. Each finding is a sentence that names voucher or order. `tests/pipeline/judge.rs` breaks
+//! what it judges. Each finding is a sentence that names a voucher, an order, an entry or a campaign. `tests/pipeline/judge.rs` breaks
 //! every fact by hand and sees it named.
 
 mod entries;
