@@ -12,7 +12,7 @@ use tidegate_stream::EntryId;
 use super::{Scene, reader_of};
 use crate::{
     events::by_outcome,
-    site::{DEAD, STREAM, rush::PLENTY},
+    site::{DEAD, STREAM, rush::PLENTY, until},
 };
 
 /// A voucher that only the other nodes know for a while.
@@ -34,11 +34,13 @@ async fn what_a_member_of_a_group_does_not_show_yet_is_waited_for() {
 async fn stall(scene: &Scene) -> (MySqlConnection, MySqlPool) {
     let at_first = reader_of(&scene.site.mysql, 0).await;
     at_first.execute("CREATE TABLE stall (id INT PRIMARY KEY)").await.unwrap();
-    let rows: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM stall")
-        .fetch_one(&reader_of(&scene.site.mysql, 1).await)
-        .await
-        .expect("the table is on node 1");
-    assert_eq!(rows, 0);
+    // A member may prepare a statement before it waits for what the others have done.
+    let at_behind = reader_of(&scene.site.mysql, 1).await;
+    until("the table is on node 1", || async {
+        let rows = sqlx::query_scalar::<_, i64>("SELECT COUNT(*) FROM stall").fetch_one(&at_behind).await;
+        rows.is_ok_and(|rows| rows == 0)
+    })
+    .await;
     let mut rival = MySqlConnection::connect(&scene.node(1).url()).await.unwrap();
     rival.execute("LOCK TABLES stall READ").await.unwrap();
     // Node 1 cannot apply this, and nothing that comes after it.
