@@ -73,16 +73,17 @@ async fn look(
 ) -> Result<AuditReport, CompareError> {
     let inspector = StreamInspector::new(redis.clone(), names.clone());
     let mut redis = RedisReader::new(redis, inspector, keys, only);
-    let mysql = MysqlReader::new(Records::new(mysql, keys.partition()), only);
+    let records = Records::new(mysql, keys.partition());
+    let mysql = MysqlReader::new(records, only);
     let mut input = AuditInput::default();
 
     redis.read_open_before().await?;
-    input.set_stocks_before(mysql.stocks().await?);
+    input.set_stocks_before(records.stocks().all(only).await?);
     redis.read_redis_stocks(&mut input).await?;
     redis.read_stream(&mut input).await?;
     redis.read_in_flight(&mut input).await?;
     redis.read_dead(&mut input).await?;
-    input.add_stocked(&mysql.stocks().await?);
+    input.add_stocked(&records.stocks().all(only).await?);
     input.add_vouchers(redis.vouchers().await?);
     redis.read_journals(&mut input).await?;
     mysql.read(&mut input).await?;

@@ -17,10 +17,9 @@ use fred::clients::Pool;
 use sqlx::MySqlPool;
 use tidegate_operations::{CompareError, change::Job, pace::Pace, reconciled::Reconciled};
 use tidegate_orders::{
-    CausalReads, Gate, Keys, VoucherId,
+    CausalReads, Gate, JournalSum, Keys, Sum, VoucherId,
     gate::{ChangeState, GateError, RepairGuard, StockChange},
-    records::journal::{JournalSum, Purged, Sum},
-    records::{OrderRow, vouchers},
+    records::{OrderRow, journal::Purged, vouchers},
     sale,
 };
 use tidegate_stream::{EntryId, StreamError, StreamInspector, StreamNames, readable, server_time_ms};

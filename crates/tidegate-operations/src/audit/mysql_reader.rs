@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tidegate_orders::{Records, RecordsError, VoucherId, records::StockRow};
+use tidegate_orders::{Records, RecordsError, VoucherId};
 
 use super::{admissions::OrderKey, input::AuditInput};
 
@@ -15,11 +15,6 @@ pub(super) struct MysqlReader<'a> {
 impl<'a> MysqlReader<'a> {
     pub(super) fn new(records: Records<'a>, only: Option<VoucherId>) -> Self {
         Self { records, only }
-    }
-
-    /// The stocks as they are now, of the vouchers that are, or were, on sale.
-    pub(super) async fn stocks(&self) -> Result<Vec<StockRow>, RecordsError> {
-        self.records.stocks().all(self.only).await
     }
 
     /// Stocks and orders, all as they were at one moment.
@@ -39,12 +34,15 @@ impl<'a> MysqlReader<'a> {
         input: &mut AuditInput,
         unresolved: &[OrderKey],
     ) -> Result<(), RecordsError> {
+        if unresolved.is_empty() {
+            return Ok(());
+        }
         let ids: Vec<_> = unresolved.iter().map(|(_, order)| *order).collect();
         for row in self.records.orders().by_ids(&ids).await? {
             input.add_row_again(&row);
         }
         // Of vouchers whose journals are removed, or will be.
-        let stocks = self.stocks().await?;
+        let stocks = self.records.stocks().all(self.only).await?;
         let delisted: BTreeSet<i64> =
             stocks.iter().filter(|row| row.is_delisted).map(|row| row.voucher.get()).collect();
         for it in
