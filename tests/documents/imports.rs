@@ -15,15 +15,29 @@ use toml::{Table, Value};
 use crate::tree::Tree;
 
 /// `crates/NAME`: what may stand under `[dependencies]` of its own crates.
-const ARROWS: [(&str, &[&str]); 8] = [
+const ARROWS: [(&str, &[&str]); 9] = [
     ("tidegate-stream", &[]),
     ("tidegate-orders", &["tidegate-stream"]),
-    ("tidegate-operations", &["tidegate-orders", "tidegate-stream"]),
-    ("tidegate-reconcile", &["tidegate-operations", "tidegate-orders", "tidegate-stream"]),
-    ("tidegate-worker", &["tidegate-operations", "tidegate-orders", "tidegate-reconcile", "tidegate-stream"]),
+    ("tidegate-compare", &["tidegate-orders", "tidegate-stream"]),
+    ("tidegate-operations", &["tidegate-compare", "tidegate-orders", "tidegate-stream"]),
+    (
+        "tidegate-reconcile",
+        &["tidegate-compare", "tidegate-operations", "tidegate-orders", "tidegate-stream"],
+    ),
+    (
+        "tidegate-worker",
+        &[
+            "tidegate-compare",
+            "tidegate-operations",
+            "tidegate-orders",
+            "tidegate-reconcile",
+            "tidegate-stream",
+        ],
+    ),
     (
         "tidegate",
         &[
+            "tidegate-compare",
             "tidegate-operations",
             "tidegate-orders",
             "tidegate-reconcile",

@@ -10,9 +10,9 @@ use std::{
 
 use fred::interfaces::HashesInterface;
 use serde_json::Value as Json;
-use tidegate_operations::{
+use tidegate_compare::{
+    Pace,
     limit_books::{CountersSet, LimitBooks, WhyNotCompared},
-    pace::Pace,
 };
 use tidegate_orders::{Subjects, gate::Admission};
 use tokio_util::sync::CancellationToken;

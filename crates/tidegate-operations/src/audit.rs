@@ -23,12 +23,12 @@ mod unreadable;
 
 use fred::clients::Pool;
 use sqlx::MySqlPool;
+use tidegate_compare::{CompareError, Pace, limit_books::LimitBooks};
 use tidegate_stream::{StreamInspector, StreamNames};
 use tokio_util::sync::CancellationToken;
 
 use tidegate_orders::{Gate, Keys, Records, VoucherId};
 
-use crate::{CompareError, limit_books::LimitBooks, pace::Pace};
 use input::AuditInput;
 use mysql_reader::MysqlReader;
 use redis_reader::RedisReader;

@@ -7,10 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::Context;
 use fred::{clients::Pool, interfaces::KeysInterface, types::Value};
 use serde::Serialize;
+use tidegate_compare::text::seconds;
 use tidegate_orders::{Keys, event::KNOWS_EVENTS, keys::process_of};
 use tidegate_stream::{ConsumerInfo, StreamError, StreamNames, inspect};
 
-use crate::{settings::SystemSettings, text::seconds};
+use crate::settings::SystemSettings;
 
 /// A consumer.
 #[derive(Clone, Debug, PartialEq, Serialize)]

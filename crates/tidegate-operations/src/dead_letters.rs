@@ -17,6 +17,7 @@ mod selection;
 use std::{cmp::Reverse, collections::BTreeMap};
 
 use fred::clients::Pool;
+use tidegate_compare::text::printable;
 use tidegate_orders::{DeadLetters, Keys};
 use tidegate_stream::{EntryId, StreamError};
 
@@ -31,7 +32,7 @@ pub use self::{
     request::{LetterAction, LetterRequest},
     selection::{LetterPage, LetterPages, LetterSelection},
 };
-use crate::{settings::SystemSettings, text::printable};
+use crate::settings::SystemSettings;
 
 /// Letters that are read for a first impression.
 const SAMPLE: u16 = 100;

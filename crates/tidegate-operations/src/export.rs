@@ -10,6 +10,7 @@ use anyhow::Context;
 use fred::clients::Pool;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
+use tidegate_compare::Job;
 use tidegate_stream::StreamInspector;
 
 pub use self::out::ExportTarget;
@@ -18,7 +19,7 @@ use self::{
     out::{Out, on_thread},
 };
 use crate::{
-    change::{End, Ending, Job, Report},
+    change::{End, Ending, Report},
     dead_letters::{self, LetterSelection},
     selection::{EntrySelection, StreamPages},
     settings::SystemSettings,

@@ -10,14 +10,12 @@ use fred::{
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use tidegate_compare::text::{printable, span};
 use tidegate_orders::Keys;
 use tidegate_stream::{Leases, PauseSwitch, StreamError, server_time_ms};
 use tokio::time::{sleep, timeout};
 
-use crate::{
-    change::InvalidInput,
-    text::{printable, span},
-};
+use crate::change::InvalidInput;
 
 /// The reason of this pause at the pause switch.
 pub const FLEET: &str = "fleet";

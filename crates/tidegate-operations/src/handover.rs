@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use anyhow::Context;
 use fred::clients::Pool;
+use tidegate_compare::Job;
 use tidegate_orders::{Keys, keys::process_of};
 use tidegate_stream::{Backoff, EntryId, Holder, Offer, Offerer, PendingEntry, StreamInspector, is_offered};
 
-use crate::{change::Job, settings::SystemSettings};
+use crate::settings::SystemSettings;
 
 /// The first wait between two polls whether entries were taken, and the longest.
 const POLL_WAITS: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(1)];

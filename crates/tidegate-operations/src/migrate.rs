@@ -3,13 +3,13 @@
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 use sqlx::MySqlPool;
+use tidegate_compare::text::counted;
 use tidegate_orders::schema::{self, Change, MigrateError, Problem};
 
 use crate::{
     change::{Ending, Next, Plan, Report},
     connect,
     settings::SystemSettings,
-    text::counted,
 };
 
 /// What a migration would do.

@@ -6,6 +6,7 @@ use anyhow::Context;
 use fred::clients::Pool;
 use serde::{Serialize, Serializer};
 use sqlx::MySqlPool;
+use tidegate_compare::Progress;
 use tidegate_orders::{
     Keys, Order, OrderId, OrderState, OrderStatus, Records, UserId, VoucherId,
     event::History,
@@ -18,7 +19,7 @@ use tidegate_stream::{Entry, EntryId, Letter, PageSize, Read, StreamInspector};
 use tokio::time::timeout;
 
 use crate::{
-    Progress, SystemSettings, connect,
+    SystemSettings, connect,
     order_show::{RedisOrders, VOUCHER_LIMIT},
 };
 

@@ -3,13 +3,13 @@
 use anyhow::Context;
 use futures_util::future::join_all;
 use sqlx::MySqlPool;
+use tidegate_compare::text::error_chain;
 use tidegate_orders::{OrderId, Partition, Records, VoucherId};
 
 use crate::{
     change::InvalidInput,
     connect,
     settings::{System, SystemSettings},
-    text::error_chain,
     within::in_time,
 };
 

@@ -11,6 +11,7 @@ mod redis_reader;
 mod report;
 mod search;
 
+use tidegate_compare::{Progress, text::error_chain};
 use tidegate_orders::{Keys, OrderId, Records, UserId, VoucherId};
 use tidegate_stream::{EntryId, StreamInspector};
 
@@ -23,7 +24,7 @@ pub use redis_reader::{
 pub use report::OrderReport;
 pub use search::OrderReader;
 
-use crate::{Progress, SystemSettings, connect, consumers::Consumers, text::error_chain};
+use crate::{SystemSettings, connect, consumers::Consumers};
 
 /// Vouchers of MySQL that are looked through, those with the highest ids, where nothing tells which one is meant.
 pub const VOUCHER_LIMIT: u32 = 1_000;

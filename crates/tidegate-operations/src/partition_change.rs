@@ -11,6 +11,7 @@ mod plan;
 mod report;
 
 use anyhow::bail;
+use tidegate_compare::Job;
 use tidegate_orders::VoucherId;
 
 use self::{lease::ChangeLease, places::Places};
@@ -19,7 +20,7 @@ pub use self::{
     report::ChangeReport,
 };
 use crate::{
-    change::{End, InvalidInput, Job},
+    change::{End, InvalidInput},
     partition_list::{ChangeStep, KeptList, ListChange},
     settings::{System, SystemSettings},
 };

@@ -16,16 +16,16 @@ use fred::clients::Pool;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 use sqlx::MySqlPool;
+use tidegate_compare::{Job, text::counted};
 use tidegate_orders::{DeadLetters, Gate, Keys, Partition, Records};
 use tidegate_stream::{KeyKind, StreamInspector, StreamNames, inspect};
 use tokio::time::{Instant, sleep};
 
 use self::named::NamedOrders;
 use crate::{
-    change::{End, Ending, Job, Next, Plan, Report},
+    change::{End, Ending, Next, Plan, Report},
     connect, dead_letters,
     settings::SystemSettings,
-    text::counted,
 };
 
 /// Rows that go in one transaction, at most, or a few more.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use jiff::Timestamp;
 use serde::Serialize;
+use tidegate_compare::{Job, text::counted};
 use tidegate_orders::{
     EventKind, VoucherId,
     event::{Event, EventText},
@@ -18,10 +19,9 @@ use tidegate_orders::{
 pub use report::{ReleaseCounts, ReleaseReport};
 
 use crate::{
-    change::{End, InvalidInput, Job, Next, Plan},
+    change::{End, InvalidInput, Next, Plan},
     order_event::{EventFate, EventSender, PAGE, SentEvent},
     settings::SystemSettings,
-    text::counted,
 };
 
 /// Events that are in the stream and not recorded yet, at most.

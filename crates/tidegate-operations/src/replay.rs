@@ -11,6 +11,7 @@ use std::num::NonZeroU32;
 use anyhow::Context;
 use fred::clients::Pool;
 use serde::Serialize;
+use tidegate_compare::{Job, Progress, text::counted};
 use tidegate_orders::{DryRun, Partition, wire::FieldNames};
 use tidegate_stream::{EntryId, StreamInspector};
 
@@ -25,11 +26,10 @@ pub use self::{
     source::ReplaySource,
 };
 use crate::{
-    change::{End, Job, Next, Plan, Progress},
+    change::{End, Next, Plan},
     entry_source::EntrySource,
     selection::{EntryFilter, EntrySelection, Page, StreamPages},
     settings::SystemSettings,
-    text::counted,
 };
 
 /// Which entries to run again.

@@ -10,6 +10,10 @@ use fred::clients::Pool;
 use jiff::Timestamp;
 use serde::Serialize;
 use sqlx::{MySqlConnection, MySqlPool};
+use tidegate_compare::{
+    reconciled::Reconciled,
+    text::{WRONG_TYPE, error_chain, seconds},
+};
 use tidegate_orders::{
     Gate, Keys, Partition, VoucherId,
     records::vouchers::{self, VoucherRow},
@@ -25,9 +29,7 @@ use crate::{
     expirations::ExpirationsView,
     finding::Finding,
     fleet_pause::FleetPause,
-    reconciled::Reconciled,
     settings::SystemSettings,
-    text::{WRONG_TYPE, error_chain, seconds},
     within::{in_session, in_time, until},
 };
 

@@ -6,14 +6,14 @@ use anyhow::Context;
 use fred::{clients::Pool, interfaces::StreamsInterface};
 use serde::Serialize;
 use serde_json::{Value as Json, json};
+use tidegate_compare::{Job, Progress, text::counted};
 use tidegate_stream::{
     EntryId, KeyKind, RetainedFor, Retainer, StreamInspector, StreamNames, Trimmer, inspect,
 };
 
 use crate::{
-    change::{End, Job, Next, Plan, Progress, Report},
+    change::{End, Next, Plan, Report},
     settings::SystemSettings,
-    text::counted,
 };
 
 /// Entries that are counted at once, at most.

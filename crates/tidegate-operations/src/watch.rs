@@ -8,16 +8,15 @@ use std::{
 
 use fred::clients::Pool;
 use sqlx::MySqlPool;
+use tidegate_compare::{reconciled::Reconciled, text::seconds};
 use tidegate_orders::{Keys, VoucherId, records::vouchers::VoucherRow};
 use tidegate_stream::{EntryId, Letter, StreamInspector, age_ms, server_time_ms};
 
 use crate::{
     connect,
     fleet_pause::FleetPause,
-    reconciled::Reconciled,
     settings::SystemSettings,
     status::{SaleInRedis, StreamView, no_worker, read_stream, voucher_rows},
-    text::seconds,
     within::in_time,
 };
 

@@ -8,13 +8,16 @@ use fred::clients::Pool;
 use serde::{Serialize, Serializer};
 use serde_json::{Value as Json, json};
 use sqlx::MySqlPool;
+use tidegate_compare::{
+    Job, LookReport, LookRequest, Looker, Pace, VoucherLook,
+    reconciled::{DifferenceKind, Reconciled, RemovedSale},
+    text::counted,
+};
 use tidegate_operations::{
-    change::{Ending, Job, Next, Plan, Report},
+    change::{Ending, Next, Plan, Report},
     connect,
     operator_log::{Caller, OperatorLog, Outcome, Record},
-    reconciled::{DifferenceKind, Reconciled, RemovedSale},
     settings::SystemSettings,
-    text::counted,
 };
 use tidegate_orders::{
     CausalReads, Gate, Keys, VoucherId,
@@ -23,7 +26,7 @@ use tidegate_orders::{
 };
 use tidegate_stream::server_time_ms;
 
-use crate::{LookReport, LookRequest, Looker, Pace, ReconcilerLease, VoucherLook};
+use crate::ReconcilerLease;
 
 /// How the log calls it, whoever does it.
 const COMMAND: &str = "voucher remove-keys";
@@ -315,7 +318,7 @@ impl Report for RemoveKeysReport {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::VoucherBooks;
+    use tidegate_compare::VoucherBooks;
 
     fn look(change: impl FnOnce(&mut VoucherBooks)) -> VoucherLook {
         let mut books = VoucherBooks::new(7.try_into().unwrap());

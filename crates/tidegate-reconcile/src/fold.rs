@@ -13,21 +13,18 @@ use std::{
 use bytes::Bytes;
 use fred::clients::Pool;
 use sqlx::MySqlPool;
-use tidegate_operations::{CompareError, change::Job, pace::Pace};
+use tidegate_compare::{
+    CompareError, Job, Pace, Stores, dead_orders,
+    in_flight::{InFlight, Places},
+    judge::{FinalOrder, is_before},
+    redis_side::DeadOrders,
+};
 use tidegate_orders::{
     Gate, JournalField, JournalNote, Keys, OrderId, RowState, VoucherId,
     gate::{FoldReply, MOST_FOLDED, OrderFold},
     records::{EventSum, OrderRow, RefusalRow},
 };
 use tidegate_stream::{StreamInspector, StreamNames, server_time_ms};
-
-use crate::{
-    compare::dead_orders,
-    in_flight::{InFlight, Places},
-    judge::{FinalOrder, is_before},
-    redis_side::DeadOrders,
-    stores::Stores,
-};
 
 /// A note may be dated some milliseconds before the id of its entry: the script reads the clock before it appends.
 const NOTED_BEFORE_MS: i64 = 1_000;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use fred::{clients::Pool, interfaces::KeysInterface, types::Key};
-use tidegate_operations::{change::Job, text::printable};
+use tidegate_compare::{Job, text::printable};
 use tidegate_orders::Keys;
 use tidegate_stream::{Leases, StreamError};
 use tokio::{

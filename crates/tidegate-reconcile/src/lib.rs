@@ -1,38 +1,22 @@
-//! Compares what Redis and MySQL know of each order while the sale goes on, and mends what is different. Rebuilds a Redis that is
-//! empty, folds what is final out of the journals, and removes the keys of delisted sales.
+//! Mends what a comparison of both stores found different, rebuilds a Redis that is empty, folds what is final out of the journals,
+//! and removes the keys of delisted sales.
 
-mod books;
-mod compare;
-mod counters;
 mod delisted;
-mod difference;
 pub mod fold;
-mod in_flight;
-mod judge;
 mod lease;
-mod look;
-mod lost_events;
+mod note_journals;
 mod order_ids;
 pub mod rebuild;
-mod redis_side;
 mod repair;
-mod report;
 mod stock;
-mod stores;
 mod sweep;
-mod table;
-mod verify;
 
-pub use books::{UsedCount, VoucherBooks};
 pub use delisted::{KeptKeys, KeyRemover, RemoveKeysPlan, RemoveKeysReport};
-pub use difference::{Cause, Difference, Mend};
 pub use lease::{LEASE_WAS_LOST, OF_WORKER, ReconcilerLease, StoppedWithLease, TakenLease};
-pub use look::{LookRequest, Looker, MOST_MENDED};
+pub use note_journals::note_journals;
 pub use repair::{
-    PlanCounts, Repair, RepairCounts, RepairPlan, RepairReport, Returned, ReturnedWhy, Unmended,
-    VoucherFindings, VoucherRepairPlan, Why,
+    MOST_MENDED, PlanCounts, Repair, RepairCounts, RepairPlan, RepairReport, Returned, ReturnedWhy, Unmended,
+    VoucherFindings, VoucherRepairPlan, Why, plan_repair,
 };
-pub use report::{KindCount, LookReport, VoucherLook};
 pub use stock::{StockBooks, StockMove};
 pub use sweep::UseSweeper;
-pub use tidegate_operations::pace::Pace;

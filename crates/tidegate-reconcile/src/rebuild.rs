@@ -25,11 +25,8 @@ use anyhow::Context;
 use fred::clients::Pool;
 use serde::Serialize;
 use sqlx::MySqlPool;
-use tidegate_operations::{
-    change::{End, Job},
-    connect,
-    settings::SystemSettings,
-};
+use tidegate_compare::Job;
+use tidegate_operations::{change::End, connect, settings::SystemSettings};
 use tidegate_orders::{CausalReads, Gate, Keys, VoucherId, gate::rebuild_id};
 use tidegate_stream::StreamInspector;
 

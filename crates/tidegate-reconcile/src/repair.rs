@@ -13,6 +13,7 @@ mod report;
 mod run;
 
 pub use self::{
+    findings::{MOST_MENDED, plan_repair},
     plan::{PlanCounts, RepairPlan, Unmended, VoucherFindings, VoucherRepairPlan, Why},
     report::{RepairCounts, RepairReport, Returned, ReturnedWhy},
     run::Repair,

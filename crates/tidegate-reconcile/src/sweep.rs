@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use fred::clients::Pool;
-use tidegate_operations::{CompareError, pace::Pace};
+use tidegate_compare::{CompareError, Pace};
 use tidegate_orders::{
     Gate, Keys, VoucherId,
     limits::{CountedWindows, LimitOwner},

@@ -12,10 +12,10 @@ use anyhow::Context;
 use prometheus::TextEncoder;
 #[cfg(target_os = "linux")]
 use prometheus::{core::Collector, process_collector::ProcessCollector};
+use tidegate_compare::reconciled::{DifferenceKind, Reconciled};
 use tidegate_operations::{
     expirations::ExpirationsView,
     fleet_pause::FLEET,
-    reconciled::{DifferenceKind, Reconciled},
     status::{Status, StreamView, VoucherStocks},
 };
 use tidegate_orders::{

@@ -9,7 +9,8 @@ use std::{
 use tokio::runtime::Runtime;
 
 use crate::{config::InvalidConfig, output::print_note};
-use tidegate_operations::{InvalidInput, order_place::ShardsAway, text::error_chain};
+use tidegate_compare::text::error_chain;
+use tidegate_operations::{InvalidInput, order_place::ShardsAway};
 
 /// The exit codes, for `tidegate --help`.
 pub const EXIT_CODES_HELP: &str = "\

@@ -10,8 +10,9 @@ mod question;
 
 use clap::Args;
 use serde_json::Value as Json;
+use tidegate_compare::Job;
 use tidegate_operations::{
-    End, Job, Next, Plan, Report, SystemSettings,
+    End, Next, Plan, Report, SystemSettings,
     operator_log::{Caller, Record},
 };
 

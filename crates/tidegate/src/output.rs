@@ -10,7 +10,7 @@ use clap::Args;
 use comfy_table::{ContentArrangement, Table, presets};
 use serde::{Serialize, Serializer, ser};
 use serde_json::{Value as Json, json};
-use tidegate_operations::text::printable_lines;
+use tidegate_compare::text::printable_lines;
 
 use crate::command_line::CommandLine;
 

@@ -6,10 +6,10 @@ use std::{collections::BTreeMap, fmt::Write, ops::ControlFlow, sync::Arc};
 
 use fred::interfaces::ClientLike;
 use futures_util::future::join_all;
+use tidegate_compare::text::error_chain;
 use tidegate_operations::{
     InvalidInput, System, SystemSettings, connect,
     order_place::{OrderPlace, ShardsAway},
-    text::error_chain,
 };
 use tidegate_orders::{OrderId, VoucherId};
 

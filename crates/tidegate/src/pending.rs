@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use clap::Args;
-use tidegate_operations::{
-    pending::{PendingEvent, PendingFilter, PendingView},
-    text::printable,
-};
+use tidegate_compare::text::printable;
+use tidegate_operations::pending::{PendingEvent, PendingFilter, PendingView};
 use tidegate_stream::NamedCause;
 
 use crate::{moment, output::table};

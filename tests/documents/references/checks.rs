@@ -326,8 +326,10 @@ pub fn defaults(tree: &Tree, page: &str) -> Vec<String> {
 pub fn log_lines(tree: &Tree, runbook: &str) -> Vec<String> {
     let program = [
         "crates/tidegate/",
+        "crates/tidegate-compare/",
         "crates/tidegate-operations/",
         "crates/tidegate-orders/",
+        "crates/tidegate-reconcile/",
         "crates/tidegate-stream/",
         "crates/tidegate-worker/",
     ];

@@ -4,11 +4,10 @@ use std::{collections::BTreeSet, fmt::Display, iter::Sum};
 
 use serde::Serialize;
 
+use tidegate_compare::limit_books::{CounterDifference, LimitBooksReport, NotCompared};
 use tidegate_stream::EntryId;
 
 use tidegate_orders::{VoucherId, row_state::RowStatus};
-
-use crate::limit_books::{CounterDifference, LimitBooksReport, NotCompared};
 
 /// How many offending ids are listed.
 const LISTED: usize = 20;

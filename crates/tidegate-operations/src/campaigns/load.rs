@@ -6,11 +6,11 @@ use anyhow::Context;
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 use serde_json::{Value as Json, json};
+use tidegate_compare::{Job, text::counted};
 use tidegate_orders::{CampaignId, Partition, VoucherId, gate::JournalUse, limit_rows};
 
 use crate::{
-    change::{End, Ending, InvalidInput, Job, Next, Plan, Report},
-    text::counted,
+    change::{End, Ending, InvalidInput, Next, Plan, Report},
     vouchers::{
         MAX_STOCK, VoucherStores,
         load::{self, LoadOutcome, LoadRefusal, LoadRequest},

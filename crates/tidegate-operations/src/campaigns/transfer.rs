@@ -10,6 +10,7 @@ mod steps;
 use anyhow::Context;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
+use tidegate_compare::text::counted;
 use tidegate_orders::{
     CampaignId, VoucherId,
     gate::{RegionMove, StockChange, Transfer},
@@ -21,7 +22,6 @@ pub use self::precondition::TransferRefusal;
 use self::precondition::{Found, Side};
 use crate::{
     change::{Ending, Next, Plan, Report},
-    text::counted,
     vouchers::VoucherStores,
 };
 

@@ -6,16 +6,16 @@ use anyhow::Context;
 use fred::clients::Pool;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
+use tidegate_compare::{Job, text::counted};
 use tidegate_orders::{Keys, keys::process_of};
 use tidegate_stream::{ConsumerRemover, Offer};
 use tokio::time::{Instant, sleep};
 
 use super::{Consumer, ConsumerChoice, Consumers};
 use crate::{
-    change::{End, Ending, Job, Next, Plan, Report},
+    change::{End, Ending, Next, Plan, Report},
     handover::{Handover, OfferEnd, poll_waits},
     settings::SystemSettings,
-    text::counted,
 };
 
 /// Which consumers are to be removed.

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context;
 use fred::clients::Pool;
+use tidegate_compare::{Job, Progress, text::counted};
 use tidegate_orders::{DeadLetters, Gate, Keys, VoucherId, sale};
 use tidegate_stream::{EntryId, Letter, Outage};
 
@@ -24,10 +25,9 @@ use super::{
     selection::LetterSelection,
 };
 use crate::{
-    change::{End, InvalidInput, Job, Progress},
+    change::{End, InvalidInput},
     connect,
     settings::SystemSettings,
-    text::counted,
 };
 
 /// Does something to letters.

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use anyhow::Context;
 use serde::Serialize;
+use tidegate_compare::Progress;
 use tidegate_orders::DeadLetters;
 
 use super::{
@@ -11,7 +12,6 @@ use super::{
     letter::LetterSummary,
     selection::LetterSelection,
 };
-use crate::change::Progress;
 
 /// The selected letters.
 #[derive(Clone, Debug, Serialize)]

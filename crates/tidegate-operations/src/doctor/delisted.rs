@@ -5,14 +5,11 @@ use std::time::Duration;
 use fred::clients::Pool;
 use futures_util::future::join_all;
 use sqlx::MySqlPool;
+use tidegate_compare::text::{counted, error_chain, size, span};
 use tidegate_orders::{Gate, Keys, VoucherId, gate::VoucherState, records::vouchers};
 use tidegate_stream::server_time_ms;
 
-use crate::finding::Findings;
-use crate::{
-    SystemSettings,
-    text::{counted, error_chain, size, span},
-};
+use crate::{SystemSettings, finding::Findings};
 
 /// Vouchers that are asked about at once.
 const AT_ONCE: usize = 50;

@@ -1,10 +1,10 @@
 //! Do producers name the fields of an order as the configuration says?
 
 use fred::clients::Pool;
+use tidegate_compare::text::counted;
 use tidegate_stream::{EntryId, StreamInspector};
 
-use crate::finding::Findings;
-use crate::{SystemSettings, text::counted};
+use crate::{SystemSettings, finding::Findings};
 
 /// The newest entries, which show what producers write now.
 const LOOKED_AT: u16 = 20;

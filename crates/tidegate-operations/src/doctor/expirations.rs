@@ -2,13 +2,13 @@
 
 use fred::clients::Pool;
 use sqlx::MySqlPool;
+use tidegate_compare::text::{counted, error_chain};
 use tidegate_orders::{MarkState, migration_hint};
 
-use crate::finding::Findings;
 use crate::{
     SystemSettings,
     expirations::{ExpirationsView, WENT_BACK},
-    text::{counted, error_chain},
+    finding::Findings,
 };
 
 /// Later than this, an order does not wait for its turn but for help.

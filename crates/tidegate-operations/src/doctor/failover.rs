@@ -8,13 +8,14 @@ use fred::{
     prelude::FredResult,
     types::{ClusterHash, CustomCommand},
 };
+use tidegate_compare::text::counted;
 use tidegate_orders::{
     VoucherId,
     gate::{Confirmation, ConfirmedIn},
 };
 
 use super::server_settings::{config_get, info as info_of, value};
-use crate::{SystemSettings, connect, finding::Findings, text::counted};
+use crate::{SystemSettings, connect, finding::Findings};
 
 /// MIGRATE blocks a node while it moves a key: 2.6 s for a journal of a million orders. A tenth of that sets off no failover.
 const MOST_MIGRATED: u64 = 100_000;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use sqlx::MySqlPool;
+use tidegate_compare::text::error_chain;
 use tidegate_orders::{
     ServerFacts,
     row_locks::{self, Blocker},
@@ -11,7 +12,7 @@ use tidegate_orders::{
 use tokio::time::timeout;
 
 use super::{clock, cluster};
-use crate::{SystemSettings, connect, finding::Findings, text::error_chain};
+use crate::{SystemSettings, connect, finding::Findings};
 
 const OLDEST_MYSQL: (u64, u64) = (8, 0);
 const OLDEST_MARIADB: (u64, u64) = (10, 6);

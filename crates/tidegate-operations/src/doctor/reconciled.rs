@@ -3,15 +3,14 @@
 use std::time::Duration;
 
 use fred::clients::Pool;
-use tidegate_orders::Keys;
-use tidegate_stream::server_time_ms;
-
-use crate::finding::Findings;
-use crate::{
-    SystemSettings,
+use tidegate_compare::{
     reconciled::Reconciled,
     text::{error_chain, size, span},
 };
+use tidegate_orders::Keys;
+use tidegate_stream::server_time_ms;
+
+use crate::{SystemSettings, finding::Findings};
 
 /// A comparison is late when so many of its intervals are over.
 const LATE: u32 = 3;

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use fred::{clients::Pool, prelude::FredResult};
+use tidegate_compare::text::{counted, error_chain};
 use tidegate_orders::Keys;
 use tidegate_stream::{KeyKind, StreamStatus, inspect, is_disk_full, server_time_ms};
 
@@ -11,12 +12,7 @@ use super::{
     server_settings::{config_get, info, value},
     waiting,
 };
-use crate::{
-    SystemSettings, connect,
-    finding::Findings,
-    fleet_pause::FleetPause,
-    text::{counted, error_chain},
-};
+use crate::{SystemSettings, connect, finding::Findings, fleet_pause::FleetPause};
 
 const OLDEST: (u64, u64) = (6, 2);
 /// From here on, somebody should act before callers notice.

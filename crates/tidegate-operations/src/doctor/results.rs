@@ -4,10 +4,10 @@ use std::{collections::BTreeMap, time::Duration};
 
 use fred::{clients::Pool, interfaces::StreamsInterface, types::Value};
 use sqlx::MySqlPool;
+use tidegate_compare::text::counted;
 use tidegate_stream::{KeyKind, StreamNames, StreamStatus, age_ms, inspect};
 
-use crate::finding::Findings;
-use crate::{SystemSettings, connect, text::counted};
+use crate::{SystemSettings, connect, finding::Findings};
 
 /// A reader who lets results lie for longer is away, or too slow.
 const UNREAD: Duration = Duration::from_secs(600);

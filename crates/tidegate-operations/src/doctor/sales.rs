@@ -6,6 +6,7 @@ use fred::clients::Pool;
 use futures_util::future::join_all;
 use jiff::Timestamp;
 use sqlx::MySqlPool;
+use tidegate_compare::text::{counted, error_chain, printable};
 use tidegate_orders::{
     Gate, Keys, Records, RecordsError, Sum, VoucherId,
     gate::{GateError, SumCheck, VoucherState},
@@ -15,11 +16,7 @@ use tidegate_orders::{
 use tokio::time::timeout;
 
 use super::failover;
-use crate::{
-    SystemSettings,
-    finding::Findings,
-    text::{counted, error_chain, printable},
-};
+use crate::{SystemSettings, finding::Findings};
 
 /// Vouchers on sale that are compared, the highest ids first; more are hardly on sale at once.
 const MOST_VOUCHERS: u32 = 1_000;

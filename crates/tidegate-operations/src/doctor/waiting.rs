@@ -1,17 +1,17 @@
 //! What waits in Redis, and for how long: a sound server may hold orders that nobody writes.
 
 use fred::clients::Pool;
+use tidegate_compare::text::{counted, error_chain, printable};
 use tidegate_orders::Keys;
 use tidegate_stream::{
     EntryId, GroupStatus, SetAsideNote, SetAsideNotes, StreamInspector, StreamStatus, age_ms,
 };
 
-use crate::finding::Findings;
 use crate::{
     SystemSettings,
     consumers::{Consumer, Consumers},
     dead_letters,
-    text::{counted, error_chain, printable},
+    finding::Findings,
 };
 
 /// Older than this, an entry does not wait for its turn but for help.

@@ -2,13 +2,13 @@
 
 use fred::clients::Pool;
 use sqlx::MySqlPool;
+use tidegate_compare::text::error_chain;
 use tidegate_orders::Keys;
 
 use crate::{
     SystemSettings,
     finding::Findings,
     status::{no_worker, read_stream},
-    text::error_chain,
 };
 
 /// Says how grave it is where no worker is alive. Says nothing where one is: its consumers are told with the group.

@@ -7,13 +7,13 @@ use fred::clients::Pool;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 use sqlx::MySqlPool;
+use tidegate_compare::text::counted;
 use tidegate_orders::{FleetMark, Keys, MarkState, fleet_mark::Marks, unpaid_orders};
 
 use super::{ExpirationsView, assign_partitions};
 use crate::{
     change::{Next, Plan, Report},
     settings::SystemSettings,
-    text::counted,
     within::in_session,
 };
 

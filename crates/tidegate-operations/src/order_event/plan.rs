@@ -6,6 +6,7 @@ use std::{
 };
 
 use serde::Serialize;
+use tidegate_compare::text::counted;
 use tidegate_orders::{
     EventKind, OrderId, Partition, Records, UserId, VoucherId,
     event::{Event, EventText, History},
@@ -15,10 +16,7 @@ use tidegate_orders::{
 use tokio::time::timeout;
 
 use super::{EventOrders, Expectation, NamedOrder, OneOrder, OrderEventRequest, expectation};
-use crate::{
-    change::{Next, Plan},
-    text::counted,
-};
+use crate::change::{Next, Plan};
 
 /// What would be appended.
 #[derive(Clone, Debug, Serialize)]

@@ -1,9 +1,10 @@
 //! Appends the events page by page, then waits for all of them together.
 
+use tidegate_compare::Job;
 use tidegate_orders::event::Event;
 
 use super::{OrderEventPlan, OrderEventReport, OrderEvents, sender::PAGE};
-use crate::change::{End, Job};
+use crate::change::End;
 
 impl OrderEvents<'_> {
     /// Appends the events that were planned, waits until they are recorded, and notes in `report` what became of each as soon

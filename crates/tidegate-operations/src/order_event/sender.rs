@@ -6,6 +6,7 @@ use anyhow::Context;
 use fred::clients::Pool;
 use futures_util::future::join_all;
 use sqlx::MySqlPool;
+use tidegate_compare::Job;
 use tidegate_orders::{
     Keys, OrderId, Records,
     event::{Event, History},
@@ -16,7 +17,7 @@ use tidegate_stream::{EntryId, RedisErrorKind, Stream, StreamError};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{EventFate, SentEvent};
-use crate::{change::Job, connect, consumers::Consumers, handover::poll_waits, settings::SystemSettings};
+use crate::{connect, consumers::Consumers, handover::poll_waits, settings::SystemSettings};
 
 /// Events that are appended at once.
 pub(crate) const PAGE: usize = 100;

@@ -3,12 +3,13 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::bail;
+use tidegate_compare::{Job, text::counted};
 use tidegate_orders::{gate_notes, worker_hands};
 use tidegate_stream::inspect;
 use tokio::time::sleep;
 
 use super::{PartitionChange, places::Place, report::ChangeReport};
-use crate::{change::Job, fleet_pause::FleetPause, text::counted};
+use crate::fleet_pause::FleetPause;
 
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// How long nothing may change before it is said what is waited for.

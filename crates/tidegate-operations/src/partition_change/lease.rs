@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use fred::{clients::Pool, types::Key};
+use tidegate_compare::Job;
 use tidegate_orders::{Keys, gate::rebuild_id};
 use tidegate_stream::Leases;
 use tokio::{
@@ -11,8 +12,6 @@ use tokio::{
     time::{Instant, sleep},
 };
 use tokio_util::sync::CancellationToken;
-
-use crate::change::Job;
 
 const LEASE: Duration = Duration::from_secs(3);
 const RENEW_EVERY: Duration = Duration::from_millis(750);

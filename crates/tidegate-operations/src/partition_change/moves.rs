@@ -2,6 +2,7 @@
 
 use anyhow::{Context, bail};
 use jiff::Timestamp;
+use tidegate_compare::Job;
 use tidegate_orders::{
     VoucherId,
     gate::{ArriveReply, DepartReply},
@@ -9,7 +10,7 @@ use tidegate_orders::{
 };
 
 use super::{PartitionChange, places::Place, report::ChangeReport};
-use crate::{change::Job, connect, expirations::assign_partitions};
+use crate::{connect, expirations::assign_partitions};
 
 /// How often a copy is begun anew that Redis has lost a part of.
 const TRIES: u32 = 3;

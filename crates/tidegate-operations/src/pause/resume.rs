@@ -4,6 +4,7 @@ use anyhow::Context;
 use fred::clients::Pool;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
+use tidegate_compare::{Job, Progress, text::counted};
 use tidegate_orders::{
     Gate, Keys, VoucherId,
     gate::{GateError, Pause, Scope},
@@ -12,10 +13,9 @@ use tidegate_orders::{
 
 use super::{CHUNK, VoucherChanges, gate};
 use crate::{
-    change::{End, Ending, Job, Next, Plan, Progress, Report},
+    change::{End, Ending, Next, Plan, Report},
     fleet_pause::{self, FleetPause},
     settings::SystemSettings,
-    text::counted,
 };
 
 /// What is to go on.

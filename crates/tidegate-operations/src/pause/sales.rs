@@ -4,6 +4,7 @@ use anyhow::Context;
 use fred::clients::Pool;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
+use tidegate_compare::{Job, Progress, text::counted};
 use tidegate_orders::{
     Gate, Keys, VoucherId,
     gate::{GateError, Pause, Scope},
@@ -12,9 +13,8 @@ use tidegate_orders::{
 
 use super::{CHUNK, VoucherChanges, gate};
 use crate::{
-    change::{End, Ending, Job, Next, Plan, Progress, Report},
+    change::{End, Ending, Next, Plan, Report},
     settings::SystemSettings,
-    text::counted,
 };
 
 /// Which sales would be paused.

@@ -2,10 +2,11 @@
 
 use futures_util::future::join_all;
 use serde::Serialize;
+use tidegate_compare::Job;
 use tidegate_orders::{VoucherId, gate::GateError};
 
 use super::CHUNK;
-use crate::change::{End, Ending, Job};
+use crate::change::{End, Ending};
 
 /// What became of many vouchers.
 #[derive(Clone, Debug, Default, Serialize)]

@@ -7,18 +7,18 @@ use fred::clients::Pool;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 use sqlx::MySqlPool;
+use tidegate_compare::{Job, Progress, text::counted};
 use tidegate_orders::{Announcer, Keys, OrderId, OrderStatus, Records, keys::process_of, wire::Message};
 use tidegate_stream::{BuryReply, Death, Entry, EntryId, ServerRun, Stream, StreamError};
 use tokio::time::timeout;
 
 use super::{Payload, PendingFilter, PendingReader, PendingView};
 use crate::{
-    change::{End, Ending, InvalidInput, Job, Next, Plan, Progress, Report},
+    change::{End, Ending, InvalidInput, Next, Plan, Report},
     connect,
     entry_source::EntrySource,
     order_show::decided,
     settings::SystemSettings,
-    text::counted,
 };
 
 /// The reason of a dead letter that an operator made.

@@ -5,16 +5,16 @@ use std::time::Duration;
 use fred::clients::Pool;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
+use tidegate_compare::{Job, text::counted};
 use tidegate_orders::Keys;
 use tidegate_stream::{EntryId, Offer};
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    change::{End, Ending, Job, Next, Plan, Report},
+    change::{End, Ending, Next, Plan, Report},
     consumers::{Consumer, ConsumerChoice, Consumers},
     handover::{Handover, OfferEnd, poll_waits},
     settings::SystemSettings,
-    text::counted,
 };
 
 /// Whose pending entries are to be offered to all workers.

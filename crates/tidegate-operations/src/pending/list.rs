@@ -2,9 +2,10 @@
 
 use fred::clients::Pool;
 use serde::Serialize;
+use tidegate_compare::Progress;
 
 use super::{PendingFilter, PendingReader, PendingView};
-use crate::{change::Progress, settings::SystemSettings};
+use crate::settings::SystemSettings;
 
 /// Pending entries of the group.
 #[derive(Clone, Debug, Serialize)]

@@ -2,6 +2,7 @@
 
 use anyhow::Context;
 use fred::clients::Pool;
+use tidegate_compare::{Progress, text::seconds};
 use tidegate_orders::{
     Keys,
     wire::{FieldNames, Message},
@@ -12,10 +13,7 @@ use tidegate_stream::{
 };
 
 use super::{Payload, PendingFilter, PendingView};
-use crate::{
-    change::Progress, consumers::Consumers, entry_source::EntrySource, settings::SystemSettings,
-    text::seconds,
-};
+use crate::{consumers::Consumers, entry_source::EntrySource, settings::SystemSettings};
 
 /// Entries that are read at once.
 const PAGE: u16 = 1_000;

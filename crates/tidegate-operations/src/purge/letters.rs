@@ -4,15 +4,13 @@ use std::collections::BTreeMap;
 
 use anyhow::Context;
 use futures_util::future::join_all;
+use tidegate_compare::Job;
 use tidegate_orders::{Order, OrderId, RecordsError, dead_letters::DropReply};
 use tidegate_stream::{EntryId, Letter, server_time_ms};
 use tokio::time::Instant;
 
 use super::{Mode, Purge, PurgeCount, rest};
-use crate::{
-    change::{End, Job},
-    dead_letters::LetterSelection,
-};
+use crate::{change::End, dead_letters::LetterSelection};
 
 /// What MySQL has of an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,9 +1,8 @@
 //! The orders that the stream or the dead letters still name: any of these may come again. 8 bytes each.
 
+use tidegate_compare::Job;
 use tidegate_orders::{DeadLetters, OrderId, wire::FieldNames};
 use tidegate_stream::{EntryId, Letter, StreamError, StreamInspector};
-
-use crate::change::Job;
 
 /// Entries a page.
 const PAGE: u16 = 1_000;

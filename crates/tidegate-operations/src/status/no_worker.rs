@@ -7,6 +7,7 @@ use anyhow::Context;
 use fred::clients::Pool;
 use jiff::Timestamp;
 use sqlx::MySqlPool;
+use tidegate_compare::text::counted;
 use tidegate_orders::{
     Keys, VoucherId,
     records::vouchers::{self, VoucherRow},
@@ -18,7 +19,6 @@ use super::{SaleInRedis, SaleState, StreamView};
 use crate::{
     SystemSettings,
     finding::{Finding, Level},
-    text::counted,
 };
 
 /// Vouchers inside their time whose sales are looked at, the highest ids first; more are hardly on sale at once.

@@ -4,6 +4,7 @@ use anyhow::Context;
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 use serde_json::{Value as Json, json};
+use tidegate_compare::text::counted;
 use tidegate_orders::{
     VoucherId,
     gate::{JournalUse, LoadReply, SaleWindow, VoucherState},
@@ -14,10 +15,7 @@ use super::{
     COLUMN_TOO_SMALL, VoucherStores,
     limits::{self, NotShown},
 };
-use crate::{
-    change::{Ending, InvalidInput, Next, Plan, Report},
-    text::counted,
-};
+use crate::change::{Ending, InvalidInput, Next, Plan, Report};
 
 #[cfg(test)]
 mod tests;

@@ -11,6 +11,7 @@ mod steps;
 use anyhow::Context;
 use serde::{Serialize, Serializer};
 use serde_json::{Value as Json, json};
+use tidegate_compare::text::counted;
 use tidegate_orders::{
     VoucherId,
     gate::{ChangeState, StockChange},
@@ -19,10 +20,7 @@ use tidegate_orders::{
 
 pub(crate) use self::ended::ended_by_others;
 use super::{MAX_STOCK, VoucherStores};
-use crate::{
-    change::{Ending, Next, Plan, Report},
-    text::counted,
-};
+use crate::change::{Ending, Next, Plan, Report};
 
 /// A change of a voucher's stock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Errors of operations as people see them: with all that stands behind them, and each text once.
 
 use fred::error::Error;
-use tidegate_operations::CompareError;
 
+use tidegate_compare::CompareError;
 use tidegate_orders::RecordsError;
 use tidegate_stream::StreamError;
 

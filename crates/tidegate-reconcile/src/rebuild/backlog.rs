@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::Context;
 use sqlx::MySqlPool;
-use tidegate_operations::change::Job;
+use tidegate_compare::Job;
 use tidegate_orders::{
     CausalReads, Order, OrderId, Records, VoucherId, dead_letters::buried_order,
     order_id::counter::KnownSequences, wire::FieldNames,

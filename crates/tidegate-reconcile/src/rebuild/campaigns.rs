@@ -3,12 +3,8 @@
 use std::collections::BTreeSet;
 
 use anyhow::Context;
-use tidegate_operations::{
-    CompareError,
-    change::{End, Job},
-    limit_books::LimitBooks,
-    pace::Pace,
-};
+use tidegate_compare::{CompareError, Job, Pace, limit_books::LimitBooks};
+use tidegate_operations::change::End;
 use tidegate_orders::{
     CampaignId, VoucherId,
     gate::{GateError, HeldLimits},

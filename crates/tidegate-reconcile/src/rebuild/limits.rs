@@ -1,10 +1,10 @@
 //! The rules that a rebuild shows to Redis again.
 
 use anyhow::Context;
+use tidegate_compare::redis_side::BY_REBUILD;
 use tidegate_orders::{VoucherId, gate::LimitReply, limit_rows, limits::LimitOwner, records::journal::write};
 
 use super::Rebuild;
-use crate::redis_side::BY_REBUILD;
 
 impl Rebuild {
     /// Shows Redis the limits that MySQL has of a voucher and its campaign. Answers with the note of the journal that says so; None: it has

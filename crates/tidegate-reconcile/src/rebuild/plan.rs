@@ -4,10 +4,8 @@ use std::collections::BTreeSet;
 
 use anyhow::Context;
 use serde::Serialize;
-use tidegate_operations::{
-    change::{Next, Plan},
-    text::counted,
-};
+use tidegate_compare::text::counted;
+use tidegate_operations::change::{Next, Plan};
 use tidegate_orders::{Records, VoucherId, records::vouchers, sale};
 
 use super::{Rebuild, RebuildRequest};

@@ -7,12 +7,17 @@ use anyhow::Context;
 use bytes::Bytes;
 use futures_util::TryStreamExt;
 use jiff::Timestamp;
-use tidegate_operations::change::Job;
+use tidegate_compare::{
+    Job,
+    redis_side::{BY_REBUILD, CompletedBy, RedisSide},
+};
 use tidegate_orders::{
     Order, OrderId, Quantity, RowState, UserId, VoucherId,
     gate::{GateError, HeldLimits, NewSale, SaleWindow, StagedSale, StockChange, SwitchReply},
-    records::journal::{COMPLETE, JournalField, JournalNote, LIMITED, UnderLimits, write},
-    records::vouchers::{self, FreezeError, FrozenVoucher, KnownOrder},
+    records::{
+        journal::{COMPLETE, JournalField, JournalNote, LIMITED, UnderLimits, write},
+        vouchers::{self, FreezeError, FrozenVoucher, KnownOrder},
+    },
 };
 use tidegate_stream::{EntryId, server_time_ms};
 use tokio::time::Instant;
@@ -21,7 +26,6 @@ use super::{
     NotRebuilt, Rebuild, RebuildReport, VoucherReport,
     backlog::{Backlog, Unwritten},
 };
-use crate::redis_side::{BY_REBUILD, CompletedBy, RedisSide};
 
 /// Orders that are written to Redis at once.
 const PIECE: usize = 1_000;

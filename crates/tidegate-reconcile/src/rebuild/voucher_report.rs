@@ -1,7 +1,7 @@
 //! What became of one voucher.
 
 use serde::{Serialize, Serializer};
-use tidegate_operations::text::counted;
+use tidegate_compare::text::counted;
 use tidegate_orders::{OrderId, VoucherId, records::by_hand::set_keeps_journal};
 
 /// How many order ids are listed.

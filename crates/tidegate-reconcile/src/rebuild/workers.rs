@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::Context;
 use fred::clients::Pool;
-use tidegate_operations::{change::Job, text::counted};
+use tidegate_compare::{Job, text::counted};
 use tidegate_orders::{Keys, worker_hands};
 use tidegate_stream::server_time_ms;
 use tokio::time::{Instant, sleep};

@@ -11,9 +11,10 @@ use std::{
 
 use anyhow::Context;
 use fred::clients::Pool;
+use tidegate_compare::Job;
 use tidegate_operations::{
     EntrySource,
-    change::{End, Job},
+    change::End,
     replay::{ChosenEntries, RemarkKind},
     selection::{EntryFilter, EntrySelection, StreamPages},
     settings::SystemSettings,

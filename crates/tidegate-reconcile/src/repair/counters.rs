@@ -1,12 +1,11 @@
 //! Sets counters of limits, and slots of users, to what orders hold.
 
 use anyhow::Context;
-use tidegate_operations::{
-    CompareError,
-    change::{End, Job},
+use tidegate_compare::{
+    CompareError, Job, Pace,
     limit_books::{CounterDifference, CountersSet, LimitBooks},
-    pace::Pace,
 };
+use tidegate_operations::change::End;
 use tidegate_orders::VoucherId;
 
 use super::{

@@ -2,47 +2,48 @@
 
 use std::collections::BTreeMap;
 
-use tidegate_operations::{CompareError, change::Job};
+use tidegate_compare::{CompareError, Difference, Job, LookReport, Looker, VoucherBooks};
 use tidegate_orders::VoucherId;
 
-use super::{
-    super::{
-        books::VoucherBooks, difference::Difference, look::Looker, report::LookReport, stock::StockBooks,
-    },
-    plan::{RepairPlan, VoucherFindings},
-};
+use super::plan::{RepairPlan, VoucherFindings};
+use crate::stock::StockBooks;
 
-impl Looker {
-    /// Looks, and plans what mends what is different. Of very many differences, the first [`MOST_MENDED`](crate::MOST_MENDED) are
-    /// planned, and the plan says how many there are beyond them.
-    ///
-    /// # Errors
-    /// As [`Looker::look`].
-    pub async fn plan_repair(&self, job: &Job) -> Result<(LookReport, RepairPlan), CompareError> {
-        let mut guards = self.guards().await?;
-        let (mut differences, mut found) = (BTreeMap::<VoucherId, Vec<Difference>>::new(), 0);
-        let report = self
-            // What others are free to do needs no repair.
-            .look(job, |difference| {
-                if difference.kind.is_failure() {
-                    found += 1;
-                    if found <= self.most_repaired {
-                        differences.entry(difference.voucher).or_default().push(difference.clone());
-                    }
+/// Differences that one repair takes, at most: about 300 bytes of memory each.
+pub const MOST_MENDED: u64 = 300_000;
+
+/// Looks, and plans what mends what is different. Of very many differences, the first `most` are planned, and the plan says how many
+/// there are beyond them.
+///
+/// # Errors
+/// As [`Looker::look`].
+pub async fn plan_repair(
+    looker: &Looker,
+    most: u64,
+    job: &Job,
+) -> Result<(LookReport, RepairPlan), CompareError> {
+    let mut guards = looker.guards().await?;
+    let (mut differences, mut found) = (BTreeMap::<VoucherId, Vec<Difference>>::new(), 0);
+    let report = looker
+        // What others are free to do needs no repair.
+        .look(job, |difference| {
+            if difference.kind.is_failure() {
+                found += 1;
+                if found <= most {
+                    differences.entry(difference.voucher).or_default().push(difference.clone());
                 }
-            })
-            .await?;
-        let findings = report.vouchers.iter().filter_map(|look| {
-            let voucher = look.books.voucher;
-            let differences = differences.remove(&voucher)?;
-            // One that came on sale while the look began is left to the next.
-            let guard = guards.remove(&voucher)?;
-            let (books, is_partial) = (stock_books(&look.books), self.is_partial());
-            Some(VoucherFindings { voucher, guard, books, is_partial, differences })
-        });
-        let plan = RepairPlan::new(findings.collect(), found.saturating_sub(self.most_repaired));
-        Ok((report, plan))
-    }
+            }
+        })
+        .await?;
+    let findings = report.vouchers.iter().filter_map(|look| {
+        let voucher = look.books.voucher;
+        let differences = differences.remove(&voucher)?;
+        // One that came on sale while the look began is left to the next.
+        let guard = guards.remove(&voucher)?;
+        let (books, is_partial) = (stock_books(&look.books), looker.is_partial());
+        Some(VoucherFindings { voucher, guard, books, is_partial, differences })
+    });
+    let plan = RepairPlan::new(findings.collect(), found.saturating_sub(most));
+    Ok((report, plan))
 }
 
 /// None: the sum of the journal could not be told, there is none, or MySQL does not know the voucher.

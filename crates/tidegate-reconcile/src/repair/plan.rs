@@ -3,20 +3,14 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use tidegate_operations::{
-    change::{Next, Plan},
-    reconciled::DifferenceKind,
-    text::counted,
-};
+use tidegate_compare::{Difference, Mend, reconciled::DifferenceKind, text::counted};
+use tidegate_operations::change::{Next, Plan};
 use tidegate_orders::{
     JournalNote, OrderId, Quantity, UserId, VoucherId,
     gate::{MOST_REPAIRED, OrderRepair, RepairAction, RepairGuard, UserAfter, VoucherRepair},
 };
 
-use crate::{
-    difference::{Difference, Mend},
-    stock::{StockBooks, StockMove},
-};
+use crate::stock::{StockBooks, StockMove};
 
 /// Differences of a kind that are named one by one, at most.
 const MOST_NAMED: usize = 20;

@@ -6,11 +6,8 @@ use anyhow::Context;
 use fred::clients::Pool;
 use serde_json::Value as Json;
 use sqlx::MySqlPool;
-use tidegate_operations::{
-    change::{End, Job},
-    connect,
-    settings::SystemSettings,
-};
+use tidegate_compare::Job;
+use tidegate_operations::{change::End, connect, settings::SystemSettings};
 use tidegate_orders::{
     CausalReads, Gate, Incoming, Keys, Ledger, Order, OrderId, Quantity, Records, Slot, VoucherId,
     gate::{

@@ -4,16 +4,13 @@ use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use fred::interfaces::StreamsInterface;
-use tidegate_operations::reconciled::DifferenceKind;
+use tidegate_compare::{LookReport, LookRequest, Looker, Pace, reconciled::DifferenceKind};
 use tidegate_orders::{
     Keys, Sum,
     gate::{AdmitReply, SumCheck},
     records::journal::Purged,
 };
-use tidegate_reconcile::{
-    LookReport, LookRequest, Looker, Pace,
-    fold::{FoldReport, Folder},
-};
+use tidegate_reconcile::fold::{FoldReport, Folder};
 use tidegate_stream::server_time_ms;
 
 use crate::repair_ground::{Ground, UNITS, job, voucher};
@@ -225,7 +222,7 @@ async fn used_orders_that_mysql_lacks_are_counted_and_a_live_one_that_redis_lack
     let report = ground.compare().await?;
     let apart = report.vouchers[0].differences.iter().find(|it| it.kind == DifferenceKind::PurgedApart);
     let first = apart.and_then(|it| it.first.first()).context("it is counted")?;
-    assert_eq!((first.units, first.order, first.mend), (1, None, tidegate_reconcile::Mend::ByHand));
+    assert_eq!((first.units, first.order, first.mend), (1, None, tidegate_compare::Mend::ByHand));
     Ok(())
 }
 

@@ -10,13 +10,14 @@ use fred::{
     types::{ClusterHash, CustomCommand, InfoKind, Value},
 };
 use sqlx::{AssertSqlSafe, MySqlPool};
+use tidegate_compare::{LookRequest, Looker, Pace};
 use tidegate_lab::{Clock, MysqlServer, RedisServer};
 use tidegate_orders::{
     Gate, KeyTemplates, Keys, Sum,
     gate::{SaleWindow, SumCheck},
     schema,
 };
-use tidegate_reconcile::{LookRequest, Looker, Pace, fold::Folder};
+use tidegate_reconcile::fold::Folder;
 use tidegate_stream::{RedisSettings, StreamNames, connect_pool};
 
 use crate::repair_ground::{job, voucher};

@@ -9,9 +9,10 @@ use fred::{
     types::{ClusterHash, CustomCommand, Value},
 };
 use jiff::Timestamp;
+use tidegate_compare::{Job, LookRequest, Looker, Mend, Pace};
 use tidegate_lab::{Proxy, RedisServer};
 use tidegate_operations::{
-    End, Ending, EntrySource, Job, Next, Plan, Report,
+    End, Ending, EntrySource, Next, Plan, Report,
     operator_log::{LogRequest, OperatorLog},
     replay::ChosenEntries,
 };
@@ -20,9 +21,7 @@ use tidegate_orders::{
     gate::StockChange,
     order_id::{EPOCH_SECONDS, compose, day_of, day_text},
 };
-use tidegate_reconcile::{
-    LookRequest, Looker, Mend, Pace, Repair, RepairCounts, RepairPlan, RepairReport, ReturnedWhy, Why,
-};
+use tidegate_reconcile::{Repair, RepairCounts, RepairPlan, RepairReport, ReturnedWhy, Why, plan_repair};
 use tidegate_stream::{EntryId, StreamInspector, connect_pool};
 use tokio_util::sync::CancellationToken;
 
@@ -189,10 +188,10 @@ async fn what_one_repair_does_not_take_is_counted_and_taken_by_the_next() -> Res
     let request = LookRequest { vouchers: Vec::new(), since_ms: None, pace: Pace::Full };
     let stores = (ground.redis.clone(), ground.mysql.clone());
     let keys = Keys::new(ground.settings.keys.clone());
-    let looker = Looker::new(stores, keys, ground.settings.stream_names(), request).with_most_repaired(3);
+    let looker = Looker::new(stores, keys, ground.settings.stream_names(), request);
     let repair = Repair::connect(&ground.settings, "tester".to_owned()).await?;
     for (beyond, created, ending) in [(2, 3, Ending::Left), (0, 2, Ending::Done)] {
-        let (_, plan) = looker.plan_repair(&job()).await?;
+        let (_, plan) = plan_repair(&looker, 3, &job()).await?;
         let mut report = RepairReport::new(&plan);
         ensure!(repair.run(&plan, &mut report, &job()).await? == End::Whole);
         assert_eq!((report.beyond, report.done.created, report.ending()), (beyond, created, ending));

@@ -14,11 +14,11 @@ use fred::{
     types::{ClusterHash, CustomCommand, Value},
 };
 use sqlx::{AssertSqlSafe, MySqlPool, Row};
+use tidegate_compare::{Cause, Difference, Job, Mend, Progress, Silent, reconciled::DifferenceKind};
 use tidegate_lab::{MysqlServer, RedisServer};
 use tidegate_operations::{
-    End, FleetTiming, Job, MySqlSettings, OperatorSettings, Progress, RedisSettings, ResultsSettings, Silent,
-    StreamSettings, SystemSettings,
-    reconciled::DifferenceKind,
+    End, FleetTiming, MySqlSettings, OperatorSettings, RedisSettings, ResultsSettings, StreamSettings,
+    SystemSettings,
     redacted::RedactedUrl,
     replay::{Replay, ReplayReport, ReplayRequest, ReplaySource},
     selection::EntryFilter,
@@ -28,9 +28,7 @@ use tidegate_orders::{
     gate::{Admission, AdmitReply, Release, UserAfter},
     schema,
 };
-use tidegate_reconcile::{
-    Cause, Difference, Mend, Repair, RepairPlan, RepairReport, StockBooks, VoucherFindings,
-};
+use tidegate_reconcile::{Repair, RepairPlan, RepairReport, StockBooks, VoucherFindings};
 use tidegate_stream::connect_pool;
 use tokio_util::sync::CancellationToken;
 

@@ -11,12 +11,12 @@ use hyper::{
 };
 use serde::Serialize;
 use serde_json::json;
+use tidegate_compare::text::error_chain;
 use tidegate_stream::{breaker::State, has_group};
 use tokio::time::Instant;
 
 use tidegate_operations::{
     status::Status,
-    text::error_chain,
     within::{in_time, until},
 };
 

@@ -12,7 +12,8 @@ use std::{
 use fred::{clients::Pool, interfaces::ClientLike, types::Value};
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use sqlx::MySqlPool;
-use tidegate_operations::{System, SystemSettings, connect, partition_list, text::error_chain};
+use tidegate_compare::text::error_chain;
+use tidegate_operations::{System, SystemSettings, connect, partition_list};
 use tidegate_orders::{
     CampaignId, Gate, Keys, OrderIdAllocator, VoucherId,
     gate::{GateError, SoldOut},

@@ -3,7 +3,7 @@
 
 use std::{net::IpAddr, sync::Arc};
 
-use tidegate_operations::text::error_chain;
+use tidegate_compare::text::error_chain;
 use tidegate_orders::{
     LimitedLog,
     gate::{Admission, GateError},

@@ -3,7 +3,7 @@
 use std::{fs, io, path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context, anyhow, ensure};
-use tidegate_operations::text::error_chain;
+use tidegate_compare::text::error_chain;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,

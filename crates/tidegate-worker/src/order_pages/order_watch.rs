@@ -10,10 +10,10 @@ use anyhow::Context;
 use fred::clients::Pool;
 use futures_util::future::join_all;
 use sqlx::MySqlPool;
+use tidegate_compare::text::error_chain;
 use tidegate_operations::{
     SystemSettings,
     order_progress::{OrderLooker, OrderProgress, WatchedOrder},
-    text::error_chain,
 };
 use tidegate_orders::{OrderId, Partition, VoucherId};
 use tokio::{

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use fred::clients::Pool;
+use tidegate_compare::text::error_chain;
 use tidegate_operations::{
     InvalidInput, SystemSettings, brake::Braker, connect, expirations::Sweeper, fleet_pause, partition_list,
-    text::error_chain,
 };
 use tidegate_orders::{Gate, Keys, OrderCounters, OrderHandler, ResultsTrimmer, UserLocks, gate::SoldOut};
 use tidegate_stream::{

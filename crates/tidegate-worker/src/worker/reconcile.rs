@@ -5,15 +5,17 @@ use std::{sync::Arc, time::Duration};
 
 use fred::clients::Pool;
 use sqlx::MySqlPool;
-use tidegate_operations::{
-    CompareError, Job, Next, Plan, Report, Silent, SystemSettings,
+use tidegate_compare::{
+    CompareError, Job, LookReport, LookRequest, Looker, Pace, Silent,
     reconciled::{DifferenceKind, Reconciled},
 };
+use tidegate_operations::{Next, Plan, Report, SystemSettings};
 use tidegate_orders::{CausalReads, Keys, VoucherId};
 use tidegate_reconcile::{
-    KeyRemover, LookReport, LookRequest, Looker, OF_WORKER, Pace, ReconcilerLease, Repair, RepairPlan,
-    RepairReport, TakenLease, UseSweeper,
+    KeyRemover, MOST_MENDED, OF_WORKER, ReconcilerLease, Repair, RepairPlan, RepairReport, TakenLease,
+    UseSweeper,
     fold::{FoldReport, Folder},
+    note_journals, plan_repair,
 };
 use tidegate_stream::{StreamError, server_time_ms};
 use tokio::{
@@ -133,7 +135,7 @@ impl Reconciler {
         if !self.settings.reconcile_repairs {
             return Ok((self.looker.look(job, |_| {}).await?, None));
         }
-        let (report, plan) = self.looker.plan_repair(job).await?;
+        let (report, plan) = plan_repair(&self.looker, MOST_MENDED, job).await?;
         let has_work = matches!(plan.next(), Next::Ask(_));
         Ok((report, has_work.then_some(plan)))
     }
@@ -166,7 +168,7 @@ impl Reconciler {
 
     /// Notes in MySQL which journals are complete, for a Redis that will not know it any more. What fails is done after the next look.
     async fn note_journals(&self, report: &LookReport) {
-        if let Err(error) = self.looker.note_journals(report).await {
+        if let Err(error) = note_journals(self.looker.stores(), report).await {
             tracing::debug!(%error, "did not note which vouchers have a complete journal");
         }
     }

@@ -1,7 +1,8 @@
 //! A worker writes only where the rows of its partition are. It may begin while MySQL is away; then it looks before it reads.
 
 use sqlx::MySqlPool;
-use tidegate_operations::{InvalidInput, SystemSettings, shards, text::error_chain};
+use tidegate_compare::text::error_chain;
+use tidegate_operations::{InvalidInput, SystemSettings, shards};
 use tidegate_orders::Ledger;
 use tidegate_stream::Outage;
 use tokio::sync::watch;

@@ -4,12 +4,8 @@ use std::borrow::Cow;
 
 use anyhow::Context;
 use clap::Args;
-use tidegate_operations::{
-    SystemSettings,
-    admit::{self, AdmitRequest},
-    connect,
-    text::counted,
-};
+use tidegate_compare::text::counted;
+use tidegate_operations::{SystemSettings, admit, admit::AdmitRequest, connect};
 use tidegate_orders::{
     OrderId, Quantity, Subjects, UserId, VoucherId,
     gate::{AdmitReply, GateError},

@@ -4,6 +4,7 @@ use std::{cell::RefCell, collections::BTreeMap, time::Instant};
 
 use clap::Args;
 use serde::Serialize;
+use tidegate_compare::text::counted;
 use tidegate_orders::{Keys, VoucherId};
 
 use crate::{
@@ -16,7 +17,6 @@ use tidegate_operations::{
     System, SystemSettings,
     audit::{AuditReport, LostSpan, StateCounts, VoucherAudit, audit},
     connect,
-    text::counted,
 };
 
 const EXAMPLES: &str = "\

@@ -1,7 +1,8 @@
 //! `tidegate consumers list`: who reads, who lives, and what each holds.
 
 use clap::Args;
-use tidegate_operations::{SystemSettings, connect, consumers::ConsumerList, text::printable};
+use tidegate_compare::text::printable;
+use tidegate_operations::{SystemSettings, connect, consumers::ConsumerList};
 
 use crate::{
     exit::Exit,

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use clap::{ArgGroup, Args};
+use tidegate_compare::text::{counted, printable};
 use tidegate_operations::{
     SystemSettings, connect,
     consumers::{
         ConsumerChoice,
         remove::{ConsumerRemoval, ConsumerRemovalPlan, ConsumerRemovalReport, ConsumerRemovalRequest},
     },
-    text::{counted, printable},
 };
 
 use crate::{

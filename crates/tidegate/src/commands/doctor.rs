@@ -1,10 +1,10 @@
 //! `tidegate doctor`: is the ground fit for orders, and does any of them wait? Each line is ok, a warning, an error or not read, with what to do.
 
 use clap::Args;
+use tidegate_compare::text::counted;
 use tidegate_operations::{
     System,
     doctor::{self, Diagnosis, Finding, Level},
-    text::counted,
 };
 
 use crate::{

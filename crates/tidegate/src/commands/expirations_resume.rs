@@ -1,10 +1,10 @@
 //! `tidegate expirations resume`: lets unpaid orders expire again after a store went back in time.
 
 use clap::Args;
+use tidegate_compare::{Job, text::counted};
 use tidegate_operations::{
-    Job, SystemSettings, connect,
+    SystemSettings, connect,
     expirations::{self, ExpirationsPlan, ExpirationsReport, WENT_BACK},
-    text::counted,
 };
 use tidegate_orders::MarkState;
 

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use clap::Args;
+use tidegate_compare::text::{counted, printable, span};
 use tidegate_operations::{
     SystemSettings, connect,
     expirations::{ExpirationsView, WENT_BACK},
-    text::{counted, printable, span},
 };
 use tidegate_orders::MarkState;
 

@@ -56,8 +56,8 @@ fn rule_text(rule: &ShownRule) -> String {
         let burst = rule.orders.unwrap_or(1);
         return format!("{name}: at most {rate} {by}, {burst} at once after a rest");
     }
-    let orders = rule.orders.map(|most| tidegate_operations::text::counted(most, "order"));
-    let units = rule.units.map(|most| tidegate_operations::text::counted(most, "unit"));
+    let orders = rule.orders.map(|most| tidegate_compare::text::counted(most, "order"));
+    let units = rule.units.map(|most| tidegate_compare::text::counted(most, "unit"));
     let most = orders.into_iter().chain(units).collect::<Vec<_>>().join(" and ");
     let period = match rule.window.as_str() {
         "order" => "an order".to_owned(),

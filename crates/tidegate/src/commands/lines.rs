@@ -8,11 +8,11 @@ use std::{
 use anyhow::Context;
 use clap::Args;
 use fred::clients::Pool;
+use tidegate_compare::{Job, text::counted};
 use tidegate_operations::{
-    Job, System, SystemSettings, connect,
+    System, SystemSettings, connect,
     export::{Export, ExportReport, ExportSelection, ExportTarget},
     selection::EntrySelection,
-    text::counted,
 };
 
 use crate::{

@@ -6,6 +6,7 @@ use anyhow::Context;
 use clap::Args;
 use futures_util::future::join_all;
 use serde_json::Value as Json;
+use tidegate_compare::text::{error_chain, printable};
 use tidegate_stream::{EntryId, server_time_ms};
 use tokio::time::sleep;
 
@@ -18,7 +19,6 @@ use crate::{
 use tidegate_operations::{
     InvalidInput, System, SystemSettings, connect,
     operator_log::{Line, LogRequest, OperatorLog, Outcome},
-    text::{error_chain, printable},
 };
 
 const FAILED: &str = "Failed to read the log";

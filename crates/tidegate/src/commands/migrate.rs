@@ -1,11 +1,11 @@
 //! `tidegate migrate`: creates or takes over the MySQL tables.
 
 use clap::Args;
+use tidegate_compare::text::counted;
 use tidegate_operations::{
     System, SystemSettings,
     migrate::{self, MigratePlan, MigrateReport, SchemaState},
     shard_claims,
-    text::counted,
 };
 
 use crate::{

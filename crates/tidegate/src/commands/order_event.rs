@@ -6,8 +6,9 @@ use std::{collections::HashSet, path::PathBuf, time::Duration};
 
 use anyhow::Context;
 use clap::{ArgGroup, Args};
+use tidegate_compare::Job;
 use tidegate_operations::{
-    Job, Next, Plan, System, SystemSettings,
+    Next, Plan, System, SystemSettings,
     order_event::{
         EventFate, EventOrders, OneOrder, OrderEventPlan, OrderEventReport, OrderEventRequest, OrderEvents,
     },

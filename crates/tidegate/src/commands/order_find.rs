@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use clap::{ArgGroup, Args};
 use serde::Serialize;
+use tidegate_compare::text::counted;
 use tidegate_operations::{
     SystemSettings,
     order_find::{FoundOrder, FoundOrders, FoundStatus, OrderFindRequest, Unsearched, find_orders},
     order_show::VOUCHER_LIMIT,
-    text::counted,
 };
 use tidegate_orders::{OrderStatus, UserId, VoucherId};
 

@@ -9,11 +9,11 @@ mod text;
 use clap::Args;
 use futures_util::future::join_all;
 use serde::Serialize;
+use tidegate_compare::text::counted;
 use tidegate_operations::{
     System, SystemSettings,
     order_place::OrderPlaces,
     order_show::{OrderQuery, OrderRecords, OrderReport, show_order},
-    text::counted,
 };
 use tidegate_orders::{Keys, OrderId, OrderStatus, UserId, VoucherId};
 

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use clap::Args;
+use tidegate_compare::{Job, text::counted};
 use tidegate_operations::{
-    Job, SystemSettings,
+    SystemSettings,
     order_event::SentEvent,
     release_unpaid::{ReleaseCounts, ReleasePlan, ReleaseReport, ReleaseRequest, ReleaseUnpaid},
-    text::counted,
 };
 use tidegate_orders::{VoucherId, event::EventText};
 

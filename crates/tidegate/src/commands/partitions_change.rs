@@ -1,11 +1,11 @@
 //! `tidegate partitions change`: gives a system another list of partitions.
 
 use clap::Args;
+use tidegate_compare::{Job, text::counted};
 use tidegate_operations::{
-    Job, System,
+    System,
     partition_change::{self, ChangePlan, ChangeReport, PartitionChange, PlannedChange},
     partition_list::named_list,
-    text::counted,
 };
 
 use crate::{

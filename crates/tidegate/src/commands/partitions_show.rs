@@ -1,8 +1,9 @@
 //! `tidegate partitions show`: the partitions, and whether they agree on their list.
 
 use clap::Args;
+use tidegate_compare::text::counted;
 use tidegate_operations::{
-    SystemSettings, connect, partition_list::named_list, partition_show::PartitionView, text::counted,
+    SystemSettings, connect, partition_list::named_list, partition_show::PartitionView,
 };
 
 use crate::{exit::Exit, output::OutputArgs};

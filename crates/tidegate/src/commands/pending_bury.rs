@@ -1,10 +1,10 @@
 //! `tidegate pending bury`: moves pending entries that shall not be written to the dead letters.
 
 use clap::Args;
+use tidegate_compare::text::{counted, printable};
 use tidegate_operations::{
     SystemSettings, connect,
     pending::bury::{BuryPlan, BuryReport, BuryRequest, LeftReason, PendingBurial, PendingChoice},
-    text::{counted, printable},
 };
 
 use crate::{

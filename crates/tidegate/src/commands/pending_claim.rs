@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use clap::{ArgGroup, Args};
+use tidegate_compare::text::{counted, printable};
 use tidegate_operations::{
     SystemSettings, connect,
     consumers::ConsumerChoice,
     pending::claim::{ClaimPlan, ClaimReport, ClaimRequest, PendingClaim},
-    text::{counted, printable},
 };
 
 use crate::{

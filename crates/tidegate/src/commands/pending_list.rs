@@ -1,7 +1,8 @@
 //! `tidegate pending list`: which entries were read and are not acknowledged, and who holds them.
 
 use clap::Args;
-use tidegate_operations::{SystemSettings, connect, pending::PendingList, text::counted};
+use tidegate_compare::text::counted;
+use tidegate_operations::{SystemSettings, connect, pending::PendingList};
 
 use crate::{
     exit::Exit,

@@ -2,10 +2,10 @@
 
 use clap::Args;
 use serde::Serialize;
+use tidegate_compare::text::printable;
 use tidegate_operations::{
     SystemSettings, connect,
     pending::{EntryState, Payload, PendingView, ShownEntry},
-    text::printable,
 };
 use tidegate_orders::keys::process_of;
 use tidegate_stream::{EntryId, NamedCause};

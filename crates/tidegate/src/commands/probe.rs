@@ -5,7 +5,7 @@ use std::{net::SocketAddr, time::Duration};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use tidegate_operations::text::error_chain;
+use tidegate_compare::text::error_chain;
 use tidegate_worker::{
     AdminSettings,
     admin_client::{self, StatusCode},

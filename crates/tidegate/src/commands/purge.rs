@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use clap::Args;
+use tidegate_compare::{Job, text::counted};
 use tidegate_operations::{
-    Job, SystemSettings,
+    SystemSettings,
     purge::{Purge, PurgeCount, PurgeKind, PurgePlan, PurgeReport, PurgeRequest},
-    text::counted,
 };
 use tokio_util::sync::CancellationToken;
 

@@ -1,7 +1,8 @@
 //! `tidegate rebuild`: fills Redis from MySQL, the stream and the dead letters.
 
 use clap::Args;
-use tidegate_operations::{Job, SystemSettings, text::counted};
+use tidegate_compare::{Job, text::counted};
+use tidegate_operations::SystemSettings;
 use tidegate_orders::{VoucherId, order_id::counter::RaisedCounter};
 use tidegate_reconcile::rebuild::{
     Rebuild, RebuildPlan, RebuildRefusal, RebuildReport, RebuildRequest, VoucherPlan, VoucherReport,

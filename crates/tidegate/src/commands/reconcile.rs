@@ -8,13 +8,13 @@ use anyhow::Context;
 use clap::Args;
 use fred::clients::Pool;
 use serde::Serialize;
-use tidegate_operations::{
-    CompareError, End, Job, Next, Plan, SystemSettings, connect, reconciled::Reconciled,
+use tidegate_compare::{
+    CompareError, Job, LookReport, LookRequest, Looker, Pace, VoucherLook, reconciled::Reconciled,
 };
+use tidegate_operations::{End, Next, Plan, SystemSettings, connect};
 use tidegate_orders::{Keys, Sessions, VoucherId};
 use tidegate_reconcile::{
-    LEASE_WAS_LOST, LookReport, LookRequest, Looker, Pace, ReconcilerLease, Repair, RepairPlan, RepairReport,
-    TakenLease, VoucherLook,
+    LEASE_WAS_LOST, MOST_MENDED, ReconcilerLease, Repair, RepairPlan, RepairReport, TakenLease, plan_repair,
 };
 use tidegate_stream::server_time_ms;
 
@@ -172,7 +172,7 @@ async fn repair(
     let change = &args.change;
     let (look, plan) = {
         let job = Job { stop: lease.lost().clone(), progress: Box::new(ProgressBar::new()) };
-        looker.plan_repair(&job).await?
+        plan_repair(looker, MOST_MENDED, &job).await?
     };
     is_known(args, &look)?;
     if plan.next() == Next::NothingToDo && !look.is_clean() {

@@ -1,9 +1,10 @@
 //! What `tidegate reconcile --repair` would do and did, for people.
 
-use tidegate_operations::text::{counted, printable};
+use tidegate_compare::text::{counted, printable};
 use tidegate_orders::VoucherId;
+use tidegate_reconcile::MOST_MENDED;
 use tidegate_reconcile::{
-    MOST_MENDED, PlanCounts, RepairCounts, RepairPlan, RepairReport, Returned, ReturnedWhy, Unmended, Why,
+    PlanCounts, RepairCounts, RepairPlan, RepairReport, Returned, ReturnedWhy, Unmended, Why,
 };
 
 use super::rebuild::raised;
@@ -165,9 +166,11 @@ fn returned(returned: &Returned) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_operations::{Ending, Report, reconciled::DifferenceKind};
+    use tidegate_compare::reconciled::DifferenceKind;
+    use tidegate_compare::{Cause, Difference, Mend};
+    use tidegate_operations::{Ending, Report};
     use tidegate_orders::gate::RepairGuard;
-    use tidegate_reconcile::{Cause, Difference, Mend, StockBooks, VoucherFindings};
+    use tidegate_reconcile::{StockBooks, VoucherFindings};
 
     use super::*;
 

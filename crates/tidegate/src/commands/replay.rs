@@ -4,13 +4,13 @@ use std::{num::NonZeroU32, path::PathBuf};
 
 use anyhow::Context;
 use clap::Args;
+use tidegate_compare::text::counted;
 use tidegate_operations::{
     SystemSettings, connect,
     replay::{
         EntryRemark, RemarkKind, Replay, ReplayCounts, ReplayOutcomes, ReplayPlan, ReplayReport,
         ReplayRequest, ReplaySource,
     },
-    text::counted,
 };
 use tidegate_stream::server_time_ms;
 

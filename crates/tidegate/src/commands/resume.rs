@@ -1,6 +1,7 @@
 //! `tidegate resume`: an operator ends what `tidegate pause` began.
 
 use clap::Args;
+use tidegate_compare::text::counted;
 use tidegate_operations::{
     SystemSettings, connect,
     fleet_pause::FleetPause,
@@ -8,7 +9,6 @@ use tidegate_operations::{
         resume::{Resume, ResumePlan, ResumeReport, ResumeRequest, ResumedWorkers},
         voucher::VoucherPauseRequest,
     },
-    text::counted,
 };
 use tidegate_orders::VoucherId;
 

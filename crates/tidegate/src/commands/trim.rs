@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use clap::Args;
+use tidegate_compare::text::{counted, printable};
 use tidegate_operations::{
     SystemSettings, connect,
-    text::{counted, printable},
     trim::{HeldBy, Need, Trim, TrimPlan, TrimReport, TrimRequest},
 };
 use tidegate_stream::EntryId;

@@ -1,9 +1,9 @@
 //! `tidegate voucher delist`: the sale of a voucher is over for good.
 
 use clap::Args;
+use tidegate_compare::{Job, text::counted};
 use tidegate_operations::{
-    Job, SystemSettings,
-    text::counted,
+    SystemSettings,
     vouchers::{
         VoucherStores,
         delist::{self, DelistOutcome, DelistPlan, DelistReport},

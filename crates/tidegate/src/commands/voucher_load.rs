@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use clap::Args;
 use jiff::Timestamp;
+use tidegate_compare::{Job, text::counted};
 use tidegate_operations::{
-    Job, SystemSettings,
-    text::counted,
+    SystemSettings,
     vouchers::{
         MAX_STOCK, VoucherStores,
         load::{self, LoadOutcome, LoadPlan, LoadRefusal, LoadReport, LoadRequest},

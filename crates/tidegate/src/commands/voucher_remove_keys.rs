@@ -1,7 +1,8 @@
 //! `tidegate voucher remove-keys`: removes the keys of a delisted voucher from Redis at once.
 
 use clap::Args;
-use tidegate_operations::{Job, SystemSettings, text::size};
+use tidegate_compare::{Job, text::size};
+use tidegate_operations::SystemSettings;
 use tidegate_orders::VoucherId;
 use tidegate_reconcile::{KeyRemover, RemoveKeysPlan, RemoveKeysReport};
 

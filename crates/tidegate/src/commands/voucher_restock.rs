@@ -1,9 +1,9 @@
 //! `tidegate voucher add` and `tidegate voucher take`: more units for a sale that is on, or fewer, on both sides.
 
 use clap::Args;
+use tidegate_compare::{Job, text::counted};
 use tidegate_operations::{
-    End, Job, SystemSettings,
-    text::counted,
+    End, SystemSettings,
     vouchers::{
         MAX_STOCK, VoucherStores,
         restock::{

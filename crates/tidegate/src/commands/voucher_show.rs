@@ -6,9 +6,9 @@ use clap::Args;
 use comfy_table::Table;
 use jiff::Timestamp;
 use serde::Serialize;
+use tidegate_compare::text::{counted, span};
 use tidegate_operations::{
     SystemSettings, connect,
-    text::{counted, span},
     vouchers::show::{self, DeadOrders, Difference, VoucherSides},
 };
 use tidegate_orders::{

@@ -6,7 +6,8 @@ use anyhow::Context;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-use tidegate_operations::{End, Ending, Job, operator_log::Outcome, text::error_chain};
+use tidegate_compare::{Job, text::error_chain};
+use tidegate_operations::{End, Ending, operator_log::Outcome};
 
 use super::{ProgressBar, ReportText};
 use crate::{

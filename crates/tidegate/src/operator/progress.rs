@@ -2,7 +2,7 @@
 
 use indicatif::{ProgressDrawTarget, ProgressStyle};
 
-use tidegate_operations::Progress;
+use tidegate_compare::Progress;
 
 use crate::output::print_note;
 

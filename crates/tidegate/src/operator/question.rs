@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::Context;
-use tidegate_operations::text::printable_lines;
+use tidegate_compare::text::printable_lines;
 use tokio::sync::{Notify, watch};
 
 use crate::{exit::WrongUsage, output::print_note};

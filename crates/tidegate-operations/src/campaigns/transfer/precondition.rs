@@ -1,6 +1,7 @@
 //! Whether a move of units from one region to another may begin, or was begun before. Pure.
 
 use serde::{Serialize, Serializer};
+use tidegate_compare::text::counted;
 use tidegate_orders::{
     VoucherId,
     gate::{ChangeState, StockChange, Transfer},
@@ -9,10 +10,7 @@ use tidegate_orders::{
 };
 
 use super::TransferRequest;
-use crate::{
-    text::counted,
-    vouchers::{MAX_STOCK, restock::described},
-};
+use crate::vouchers::{MAX_STOCK, restock::described};
 
 /// What was read of a region.
 #[derive(Clone, Debug, Default)]

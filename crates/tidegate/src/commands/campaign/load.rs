@@ -5,10 +5,10 @@ use std::{path::PathBuf, time::Duration};
 use anyhow::Context;
 use clap::Args;
 use jiff::Timestamp;
+use tidegate_compare::{Job, text::counted};
 use tidegate_operations::{
-    Job, System,
+    System,
     campaigns::load::{self, CampaignLoad, CampaignLoadState, RegionOutcome, parse_regions, summed},
-    text::counted,
     vouchers::{VoucherStores, load::LoadOutcome},
 };
 use tidegate_orders::CampaignId;

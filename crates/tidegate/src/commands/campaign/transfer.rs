@@ -1,13 +1,13 @@
 //! `tidegate campaign move`.
 
 use clap::Args;
+use tidegate_compare::{Job, text::counted};
 use tidegate_operations::{
-    End, Job, System,
+    End, System,
     campaigns::{
         self,
         transfer::{self, TransferOutcome, TransferRefusal, TransferRequest, TransferSide, TransferState},
     },
-    text::counted,
     vouchers::{MAX_STOCK, VoucherStores, restock::described},
 };
 use tidegate_orders::CampaignId;

@@ -1,12 +1,12 @@
 //! The face of requeue, cancel and drop: what they would do and did, for people.
 
+use tidegate_compare::text::{counted, printable};
 use tidegate_operations::{
     SystemSettings,
     dead_letters::{
         DyingAgain, EndedLetter, LetterAction, LetterChange, LetterPlan, LetterReport, LetterRequest,
         Obstacle, ReasonCount, StayingGroup, StayingLetters, VoucherGiveBack,
     },
-    text::{counted, printable},
 };
 use tidegate_stream::EntryId;
 

@@ -1,11 +1,8 @@
 //! `tidegate dead list`: what died, and why.
 
 use clap::Args;
-use tidegate_operations::{
-    SystemSettings, connect,
-    dead_letters::{self, LetterList},
-    text::counted,
-};
+use tidegate_compare::text::counted;
+use tidegate_operations::{SystemSettings, connect, dead_letters, dead_letters::LetterList};
 
 use super::text;
 use crate::{exit::Exit, operator::ProgressBar, output::OutputArgs, selection::letters::FilterArgs};

@@ -2,6 +2,7 @@
 
 use anyhow::Context;
 use clap::Args;
+use tidegate_compare::text::{counted, printable};
 use tidegate_orders::wire::{FieldNames, Message};
 use tidegate_stream::{Burial, EntryId, Letter};
 
@@ -10,7 +11,6 @@ use crate::{entry_arg::EntryArg, exit::Exit, output::OutputArgs};
 use tidegate_operations::{
     SystemSettings, connect,
     dead_letters::{self, FullLetter, reason_of},
-    text::{counted, printable},
 };
 
 /// Fields, and bytes of a name or value, that are shown to people.

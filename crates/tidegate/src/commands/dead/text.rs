@@ -1,10 +1,8 @@
 //! Letters in tables.
 
 use jiff::Timestamp;
-use tidegate_operations::{
-    dead_letters::{LetterCounts, LetterGroup, LetterSummary},
-    text::printable,
-};
+use tidegate_compare::text::printable;
+use tidegate_operations::dead_letters::{LetterCounts, LetterGroup, LetterSummary};
 use tidegate_stream::EntryId;
 
 use crate::output::{is_terminal, table};

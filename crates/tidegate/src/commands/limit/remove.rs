@@ -1,8 +1,9 @@
 //! `tidegate limit remove`.
 
 use clap::Args;
+use tidegate_compare::Job;
 use tidegate_operations::{
-    Job, System,
+    System,
     vouchers::{
         VoucherStores,
         limits::{self, LimitChange, LimitRequest},

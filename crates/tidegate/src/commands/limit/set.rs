@@ -3,8 +3,9 @@
 use std::num::NonZeroU32;
 
 use clap::Args;
+use tidegate_compare::Job;
 use tidegate_operations::{
-    Job, System,
+    System,
     vouchers::{
         VoucherStores,
         limits::{self, LimitChange, LimitRequest, NewLimit},

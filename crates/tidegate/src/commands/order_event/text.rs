@@ -1,11 +1,8 @@
 //! What would come of events, and what came of them, for people.
 
-use tidegate_operations::{
-    order_event::{
-        EventFate, EventOrders, Expectation, Obstacle, OrderEventPlan, OrderEventReport, PlannedEvent,
-        SentEvent,
-    },
-    text::counted,
+use tidegate_compare::text::counted;
+use tidegate_operations::order_event::{
+    EventFate, EventOrders, Expectation, Obstacle, OrderEventPlan, OrderEventReport, PlannedEvent, SentEvent,
 };
 use tidegate_orders::event::{EventOutcome, EventRejection};
 

@@ -1,9 +1,7 @@
 //! What is said of an order that no store holds: where it was seen last, and what was not searched.
 
-use tidegate_operations::{
-    order_show::{Coverage, OrderRecords},
-    text::counted,
-};
+use tidegate_compare::text::counted;
+use tidegate_operations::order_show::{Coverage, OrderRecords};
 
 use super::moments::{entry_moment, moment_of};
 

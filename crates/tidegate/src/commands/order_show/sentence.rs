@@ -1,8 +1,8 @@
 //! Where an order is and what can be done, in words.
 
-use tidegate_operations::{
-    order_show::{EntryRecord, EntryState, JournalRecord, NextStep, OrderRecords, OrderReport},
-    text::counted,
+use tidegate_compare::text::counted;
+use tidegate_operations::order_show::{
+    EntryRecord, EntryState, JournalRecord, NextStep, OrderRecords, OrderReport,
 };
 use tidegate_orders::{
     OrderStatus, RowState,

@@ -1,9 +1,7 @@
 //! All of it, for people.
 
-use tidegate_operations::{
-    order_show::{EntryRecord, EntryState, JournalRecord, OrderRecords},
-    text::{counted, printable},
-};
+use tidegate_compare::text::{counted, printable};
+use tidegate_operations::order_show::{EntryRecord, EntryState, JournalRecord, OrderRecords};
 use tidegate_orders::{
     event::EventOutcome,
     records::{BuriedEvent, DeadLetterRecord, EntryContent, EventRow, OrderDetails},

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use tidegate_operations::{
-    order_progress::{Awaited, OrderProgress, ProgressEvent, QueueEstimate, QueuePlace, WaitEnd},
-    text::{counted, span},
+use tidegate_compare::text::{counted, span};
+use tidegate_operations::order_progress::{
+    Awaited, OrderProgress, ProgressEvent, QueueEstimate, QueuePlace, WaitEnd,
 };
 use tidegate_orders::{OrderState, event::EventOutcome};
 

@@ -1,9 +1,9 @@
 //! Pausing the sales of all vouchers, and what is said of it.
 
+use tidegate_compare::text::counted;
 use tidegate_operations::{
     SystemSettings, connect,
     pause::sales::{SalesPause, SalesPausePlan, SalesPauseReport},
-    text::counted,
 };
 use tidegate_orders::VoucherId;
 

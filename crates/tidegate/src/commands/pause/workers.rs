@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use tidegate_compare::text;
 use tidegate_operations::{
     SystemSettings, connect,
     fleet_pause::FleetPauseRequest,
     pause::workers::{
         PlannedWorkersPause, WorkersPause, WorkersPauseOutcome, WorkersPausePlan, WorkersPauseReport,
     },
-    text,
 };
 
 use crate::{

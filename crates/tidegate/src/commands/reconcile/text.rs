@@ -1,7 +1,9 @@
 //! What a look found, for people.
 
-use tidegate_operations::{reconciled::DifferenceKind, text::counted};
-use tidegate_reconcile::{Cause, Difference, KindCount, LookReport, Mend, VoucherBooks, VoucherLook};
+use tidegate_compare::{
+    Cause, Difference, KindCount, LookReport, Mend, VoucherBooks, VoucherLook, reconciled::DifferenceKind,
+    text::counted,
+};
 
 use crate::output::table;
 

@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use tidegate_compare::{
+    reconciled::Reconciled,
+    text::{printable, span},
+};
 use tidegate_stream::{NamedCause, SetAsideNote};
 
 use super::Whole;
@@ -9,9 +13,7 @@ use crate::{commands::expirations_show, output::table, partitions::names, pendin
 use tidegate_operations::{
     consumers::Consumer,
     finding::{Finding, Level},
-    reconciled::Reconciled,
     status::{Status, StreamView, VoucherStocks},
-    text::{printable, span},
 };
 
 /// Up to three tables, what could not be read, and what to do.

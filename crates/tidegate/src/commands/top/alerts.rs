@@ -3,15 +3,17 @@
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use tidegate_compare::{
+    reconciled::Reconciled,
+    text::{counted, printable},
+};
 use tidegate_operations::{
     finding::Level,
     fleet_pause::{FLEET, FleetPause},
-    reconciled::Reconciled,
     status::{
         StreamView,
         no_worker::{self, OpenSale},
     },
-    text::{counted, printable},
     watch::RedisOverview,
 };
 

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use tidegate_operations::{status::StreamView, text::printable};
+use tidegate_compare::text::printable;
+use tidegate_operations::status::StreamView;
 
 use super::{
     alerts::alerts,

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use ratatui::{Terminal, backend::TestBackend};
+use tidegate_compare::reconciled::Reconciled;
 use tidegate_orders::records::vouchers::VoucherRow;
 use tidegate_stream::{NamedCause, SetAsideNote};
 
@@ -15,7 +16,6 @@ use super::{
 };
 use tidegate_operations::{
     consumers::Consumer,
-    reconciled::Reconciled,
     status::{SaleInRedis, StreamView},
     watch::{NewestLetters, Reading, RedisOverview},
 };

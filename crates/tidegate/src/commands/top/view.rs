@@ -7,6 +7,7 @@ use std::{
 };
 
 use jiff::Timestamp;
+use tidegate_compare::text::printable;
 use tidegate_orders::records::vouchers::VoucherRow;
 use tidegate_stream::SetAsideNote;
 
@@ -20,7 +21,6 @@ use super::{
 use tidegate_operations::{
     consumers::Consumer,
     status::{SaleInRedis, SaleState, StreamView, units_to_deduct},
-    text::printable,
     watch::NewestLetters,
 };
 

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, net::SocketAddr};
 
 use anyhow::{Context, ensure};
 use serde::Deserialize;
-use tidegate_operations::text::printable;
+use tidegate_compare::text::printable;
 use tidegate_worker::{
     AdminSettings,
     admin_client::{self, StatusCode},

@@ -6,23 +6,25 @@ mod stream;
 
 use std::collections::{BTreeSet, HashMap};
 
-use tidegate_operations::{CompareError, change::Job, pace::Pace, reconciled::DifferenceKind};
-use tidegate_orders::{
-    JournalField, JournalNote, OrderId, UserId, VoucherId,
-    gate::Moment,
-    records::journal::{JournalSum, Sum},
-    records::{EventSum, OrderRow, PAGE},
-};
-use tidegate_stream::EntryId;
-
 use crate::{
+    CompareError, Job, Pace,
     in_flight::{InFlight, Places},
     judge::{FinalOrder, holds, is_before, is_set_by_others, is_since},
+    reconciled::DifferenceKind,
     redis_side::DeadOrders,
     report::Tally,
     stores::Stores,
     table::{Part, Said, Table, hash_of},
 };
+use tidegate_orders::{
+    JournalField, JournalNote, OrderId, UserId, VoucherId,
+    gate::Moment,
+    records::{
+        EventSum, OrderRow, PAGE,
+        journal::{JournalSum, Sum},
+    },
+};
+use tidegate_stream::EntryId;
 
 pub(crate) use stream::WithEvents;
 
@@ -399,11 +401,7 @@ pub(crate) fn tally_by_others(counted: &Counted, places: &Places, tally: &mut Ta
 }
 
 /// All dead letters, to look orders up in.
-pub(crate) async fn dead_orders(
-    stores: &Stores,
-    places: &Places,
-    pace: Pace,
-) -> Result<DeadOrders, CompareError> {
+pub async fn dead_orders(stores: &Stores, places: &Places, pace: Pace) -> Result<DeadOrders, CompareError> {
     let mut dead = DeadOrders::default();
     stores.redis().read_dead(places, pace, |letter| dead.add(letter)).await?;
     Ok(dead)

@@ -1,15 +1,18 @@
 //! The books of a voucher: what its stocks are, and what they should be. Pure.
 
+use crate::{
+    difference::{Cause, Difference, Mend},
+    reconciled::DifferenceKind,
+};
 use serde::Serialize;
-use tidegate_operations::reconciled::DifferenceKind;
 use tidegate_orders::{
     VoucherId,
     gate::Moment,
-    records::StockSum,
-    records::journal::{Purged, Sum},
+    records::{
+        StockSum,
+        journal::{Purged, Sum},
+    },
 };
-
-use crate::difference::{Cause, Difference, Mend};
 
 /// Orders that were used, and their units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -77,7 +80,9 @@ pub struct VoucherBooks {
 }
 
 impl VoucherBooks {
-    pub(crate) fn new(voucher: VoucherId) -> Self {
+    /// Of a voucher of which nothing was read yet.
+    #[must_use]
+    pub fn new(voucher: VoucherId) -> Self {
         Self {
             voucher,
             is_complete: false,
@@ -129,7 +134,8 @@ impl VoucherBooks {
     }
 
     /// Units that MySQL had when the journal began, as far as that is known.
-    pub(crate) fn initial_of_journal(&self) -> Option<i64> {
+    #[must_use]
+    pub fn initial_of_journal(&self) -> Option<i64> {
         self.initial_stock.map(|initial| initial - self.earlier_units)
     }
 

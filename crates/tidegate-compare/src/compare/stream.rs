@@ -1,7 +1,11 @@
 //! What a pass reads of the stream: events that MySQL should have recorded, and orders that no complete journal tells of.
 
+use crate::{
+    CompareError,
+    lost_events::EventPage,
+    table::{Said, hash_of},
+};
 use std::collections::BTreeSet;
-use tidegate_operations::CompareError;
 
 use tidegate_orders::{
     Order,
@@ -10,10 +14,6 @@ use tidegate_orders::{
 use tidegate_stream::EntryId;
 
 use super::{DIFFERENCES, KNOWN, Pass};
-use crate::{
-    lost_events::EventPage,
-    table::{Said, hash_of},
-};
 
 /// Orders with events that MySQL has not recorded, and the first entry that brought one of these.
 #[derive(Debug)]

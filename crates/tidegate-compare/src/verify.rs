@@ -8,20 +8,20 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
-use futures_util::future::try_join_all;
-use tidegate_operations::{CompareError, change::Job, pace::Pace, reconciled::DifferenceKind};
-use tidegate_orders::{JournalNote, OrderId, VoucherId};
-use tokio::time::sleep;
-
 use crate::{
+    CompareError, Job, Pace,
     compare::{Sale, WithEvents, dead_orders},
     difference::{Cause, Difference},
     in_flight::{InFlight, Places},
     judge::{Evidence, Finding, UserEvidence},
+    reconciled::DifferenceKind,
     redis_side::DeadOrders,
     stores::Stores,
 };
+use bytes::Bytes;
+use futures_util::future::try_join_all;
+use tidegate_orders::{JournalNote, OrderId, VoucherId};
+use tokio::time::sleep;
 
 use in_stream::InStream;
 

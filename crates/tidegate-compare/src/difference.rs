@@ -1,7 +1,7 @@
 //! Differences between what Redis and MySQL know, order by order, user by user, and voucher by voucher.
 
+use crate::{limit_books::Counter, reconciled::DifferenceKind};
 use serde::Serialize;
-use tidegate_operations::{limit_books::Counter, reconciled::DifferenceKind};
 use tidegate_orders::{OrderId, UserId, VoucherId};
 
 /// Why it is so, where that can be known.

@@ -2,20 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use tidegate_operations::{
-    CompareError,
-    change::Job,
-    limit_books::{CounterDifference, LimitBooks, NotCompared},
-    pace::Pace,
-    reconciled::DifferenceKind,
-};
-use tidegate_orders::VoucherId;
-
 use crate::{
+    CompareError, Job, Pace,
     books::VoucherBooks,
     difference::{Cause, Difference, Mend},
+    limit_books::{CounterDifference, LimitBooks, NotCompared},
+    reconciled::DifferenceKind,
     stores::Stores,
 };
+use tidegate_orders::VoucherId;
 
 /// What is counted wrong, and what was not compared. A key that cannot be read is said in the books of its voucher.
 pub(crate) async fn counter_differences(

@@ -1,17 +1,17 @@
 //! What the stream holds of the candidates.
 
+use crate::{
+    CompareError,
+    in_flight::InFlight,
+    lost_events::{EventPage, LostEvents},
+    redis_side::{DeadOrders, Entered},
+};
 use std::collections::{BTreeSet, HashMap, HashSet};
-use tidegate_operations::CompareError;
 
 use tidegate_orders::wire::Message;
 use tidegate_stream::EntryId;
 
 use super::{At, Verify};
-use crate::{
-    in_flight::InFlight,
-    lost_events::{EventPage, LostEvents},
-    redis_side::{DeadOrders, Entered},
-};
 
 /// What the stream holds of the candidates.
 #[derive(Default)]

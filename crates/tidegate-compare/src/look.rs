@@ -5,17 +5,28 @@
 //! entry that waits to be handled, and about 100 for each dead letter. Where more is different, it goes through both sides again
 //! in parts.
 
-mod journals;
-
 use std::{
     collections::{BTreeMap, HashSet},
     sync::Arc,
     time::Instant,
 };
 
+use crate::{
+    CompareError, Job, Pace,
+    books::{UsedCount, VoucherBooks},
+    compare::{Candidates, Counted, Pass, Sale, tally_by_others},
+    counters::counter_differences,
+    difference::Difference,
+    in_flight::Places,
+    judge::FinalOrder,
+    reconciled::Reconciled,
+    report::{LookReport, Tally},
+    stores::Stores,
+    table::Part,
+    verify::Verify,
+};
 use fred::clients::Pool;
 use sqlx::MySqlPool;
-use tidegate_operations::{CompareError, change::Job, pace::Pace, reconciled::Reconciled};
 use tidegate_orders::{
     CausalReads, Gate, JournalSum, Keys, Sum, VoucherId,
     gate::{ChangeState, GateError, RepairGuard, StockChange},
@@ -24,25 +35,10 @@ use tidegate_orders::{
 };
 use tidegate_stream::{EntryId, StreamError, StreamInspector, StreamNames, readable, server_time_ms};
 
-use crate::{
-    books::{UsedCount, VoucherBooks},
-    compare::{Candidates, Counted, Pass, Sale, tally_by_others},
-    counters::counter_differences,
-    difference::Difference,
-    in_flight::Places,
-    judge::FinalOrder,
-    report::{LookReport, Tally},
-    stores::Stores,
-    table::Part,
-    verify::Verify,
-};
-
 /// So many times a voucher's stocks are looked at, before nothing is said of them.
 const MOST_BOOKS: usize = 4;
 /// Vouchers that are on sale and of which Redis should have a stock, the highest ids first.
 const MOST_ON_SALE: u32 = 10_000;
-/// Differences that one repair takes, at most: about 300 bytes of memory each.
-pub const MOST_MENDED: u64 = 300_000;
 /// Into so many parts a part is divided in which too much is different.
 const DIVIDED: u64 = 8;
 
@@ -70,8 +66,6 @@ impl LookRequest {
 pub struct Looker {
     stores: Stores,
     request: LookRequest,
-    /// Differences that a repair takes, at most.
-    pub(crate) most_repaired: u64,
 }
 
 impl Looker {
@@ -88,7 +82,7 @@ impl Looker {
         // Of a table that all partitions share, most rows are none of this one's.
         let are_chosen = !request.vouchers.is_empty() || keys.partition().tag().is_some();
         let stores = Stores { redis, mysql, causal_reads: Arc::default(), inspector, keys, gate, are_chosen };
-        Self { stores, request, most_repaired: MOST_MENDED }
+        Self { stores, request }
     }
 
     /// Lets the absence of a row decide only after the node has caught up with the others of its cluster. Without this, the server
@@ -99,10 +93,10 @@ impl Looker {
         self
     }
 
-    /// The same, but a repair takes so many differences at most.
+    /// Where it looks.
     #[must_use]
-    pub fn with_most_repaired(self, most_repaired: u64) -> Self {
-        Self { most_repaired, ..self }
+    pub const fn stores(&self) -> &Stores {
+        &self.stores
     }
 
     /// Looks. Changes nothing. Each difference that stands goes to `found` as well, those of a voucher together unless very much
@@ -188,12 +182,16 @@ impl Looker {
     }
 
     /// Only orders since some moment are compared.
-    pub(crate) fn is_partial(&self) -> bool {
+    #[must_use]
+    pub const fn is_partial(&self) -> bool {
         self.request.since_ms.is_some()
     }
 
     /// What a repair compares, of each voucher of which Redis can be read: to be asked for before the look.
-    pub(crate) async fn guards(&self) -> Result<BTreeMap<VoucherId, RepairGuard>, CompareError> {
+    ///
+    /// # Errors
+    /// When Redis does not answer.
+    pub async fn guards(&self) -> Result<BTreeMap<VoucherId, RepairGuard>, CompareError> {
         let mut guards = BTreeMap::new();
         for voucher in self.vouchers().await? {
             match self.stores.gate.repair_guard(voucher).await {

@@ -1,17 +1,16 @@
 //! What the facts of one order, or of one user, mean: a difference, or none. Pure.
 
-use tidegate_operations::reconciled::DifferenceKind;
+use crate::{
+    difference::{Cause, Mend},
+    reconciled::DifferenceKind,
+    redis_side::{DeadOrder, Entered},
+};
 use tidegate_orders::{
     JournalNote, OrderFacts, OrderStatus, RowState,
     order_status::{EntryFact, JournalFact, LetterFact, RowFact},
     records::{EventSum, OrderRow, RefusalRow},
 };
 use tidegate_stream::EntryId;
-
-use crate::{
-    difference::{Cause, Mend},
-    redis_side::{DeadOrder, Entered},
-};
 
 /// What was read of an order whose own entry is not in flight. Of MySQL first, then of the journal: what the journal lacks then
 /// was lacking when the row was there.
@@ -218,7 +217,7 @@ pub(crate) fn is_set_by_others(row: &OrderRow, events: Option<&EventSum>) -> boo
 
 /// What became for good of an order. Whatever comes, its units move no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FinalOrder {
+pub enum FinalOrder {
     /// It was used, by an event of ours: it keeps its units, and its user stays a buyer.
     Used,
     /// It holds nothing any more.
@@ -228,7 +227,7 @@ pub(crate) enum FinalOrder {
 impl FinalOrder {
     /// By a row that came through a stream. None: it may still change, or it, or an event of it, is not that old. A used one whose
     /// status another program has set may be set back by it.
-    pub(crate) fn of(row: &OrderRow, events: Option<&EventSum>, before_ms: i64) -> Option<Self> {
+    pub fn of(row: &OrderRow, events: Option<&EventSum>, before_ms: i64) -> Option<Self> {
         let last_ms = events.map_or(0, |events| events.last_ms);
         if !is_before(row.entry, before_ms) || last_ms >= before_ms {
             return None;
@@ -245,7 +244,7 @@ impl FinalOrder {
 }
 
 /// Whether an entry came before. Of what has none, nobody can tell.
-pub(crate) fn is_before(entry: Option<EntryId>, before_ms: i64) -> bool {
+pub fn is_before(entry: Option<EntryId>, before_ms: i64) -> bool {
     entry.is_some_and(|entry| i64::try_from(entry.ms).is_ok_and(|ms| ms < before_ms))
 }
 

@@ -9,7 +9,7 @@ use tidegate_orders::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{CompareError, pace::Pace};
+use crate::{CompareError, Pace};
 
 /// Where orders are read.
 #[derive(Clone, Copy, Debug)]

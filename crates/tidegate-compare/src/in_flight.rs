@@ -3,11 +3,10 @@
 
 use std::collections::HashMap;
 
-use tidegate_operations::pace::Pace;
+use crate::{Pace, table::hash_of_id};
 use tidegate_orders::{VoucherId, wire::Message};
 use tidegate_stream::{Entry, EntryId, Read, StreamError, StreamInspector};
 
-use crate::table::hash_of_id;
 use tidegate_orders::{Keys, Order};
 
 /// Entries and ids a page.
@@ -15,20 +14,24 @@ const PAGE: u16 = 1_000;
 
 /// Vouchers that are looked at, each with its place.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Places {
+pub struct Places {
     vouchers: Vec<VoucherId>,
     places: HashMap<VoucherId, u32>,
 }
 
 impl Places {
-    pub(crate) fn new(mut vouchers: Vec<VoucherId>) -> Self {
+    /// Of these vouchers, each once.
+    #[must_use]
+    pub fn new(mut vouchers: Vec<VoucherId>) -> Self {
         vouchers.sort_unstable();
         vouchers.dedup();
         let places = vouchers.iter().copied().zip(0..).collect();
         Self { vouchers, places }
     }
 
-    pub(crate) fn of(&self, voucher: VoucherId) -> Option<u32> {
+    /// The place of a voucher; None: it is not looked at.
+    #[must_use]
+    pub fn of(&self, voucher: VoucherId) -> Option<u32> {
         self.places.get(&voucher).copied()
     }
 
@@ -37,18 +40,22 @@ impl Places {
         self.of(voucher.try_into().ok()?)
     }
 
-    pub(crate) fn voucher(&self, place: u32) -> Option<VoucherId> {
+    /// The voucher at a place.
+    #[must_use]
+    pub fn voucher(&self, place: u32) -> Option<VoucherId> {
         self.vouchers.get(place as usize).copied()
     }
 
-    pub(crate) fn all(&self) -> &[VoucherId] {
+    /// All of them, ascending: that of place 0 first.
+    #[must_use]
+    pub fn all(&self) -> &[VoucherId] {
         &self.vouchers
     }
 }
 
 /// What the group has still to handle, in 16 bytes an entry.
 #[derive(Debug, Default)]
-pub(crate) struct InFlight {
+pub struct InFlight {
     orders: Vec<u64>,
     /// Orders with events.
     with_events: Vec<u64>,
@@ -62,7 +69,10 @@ pub(crate) struct InFlight {
 impl InFlight {
     /// Reads it. Whatever is not in it and stood in the stream before has its outcome in MySQL, in Redis and among the dead
     /// letters by now: what is read of these afterwards agrees.
-    pub(crate) async fn read(
+    ///
+    /// # Errors
+    /// When Redis does not answer.
+    pub async fn read(
         inspector: &StreamInspector,
         keys: &Keys,
         places: &Places,
@@ -114,17 +124,21 @@ impl InFlight {
     }
 
     /// An entry of the order is in flight, be it its own or an event.
-    pub(crate) fn has_order(&self, place: u32, order: i64) -> bool {
+    #[must_use]
+    pub fn has_order(&self, place: u32, order: i64) -> bool {
         let hash = hash_of_id(place, order);
         self.orders.binary_search(&hash).is_ok() || self.with_events.binary_search(&hash).is_ok()
     }
 
     /// The order's own entry is in flight. If only events of it are, the order itself is settled; a lost one keeps them waiting.
-    pub(crate) fn has_own_entry(&self, place: u32, order: i64) -> bool {
+    #[must_use]
+    pub fn has_own_entry(&self, place: u32, order: i64) -> bool {
         self.orders.binary_search(&hash_of_id(place, order)).is_ok()
     }
 
-    pub(crate) fn has_user(&self, place: u32, user: i64) -> bool {
+    /// An order or an event of the user is in flight.
+    #[must_use]
+    pub fn has_user(&self, place: u32, user: i64) -> bool {
         self.users.binary_search(&hash_of_id(place, user)).is_ok()
     }
 }

@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Serialize;
-use tidegate_operations::{
+use crate::{
+    books::VoucherBooks,
+    difference::Difference,
     limit_books::NotCompared,
     reconciled::{DifferenceKind, Reconciled},
 };
+use serde::Serialize;
 use tidegate_orders::VoucherId;
-
-use crate::{books::VoucherBooks, difference::Difference};
 
 /// How many differences of a kind are listed for a voucher.
 const LISTED: usize = 20;

@@ -2,12 +2,12 @@
 
 use std::collections::{HashMap, HashSet};
 
+use crate::{Pace, in_flight::Places, table::hash_of_id};
 use bytes::Bytes;
 use fred::{
     clients::Pool,
     interfaces::{HashesInterface, SetsInterface},
 };
-use tidegate_operations::pace::Pace;
 use tidegate_orders::{
     Gate, JournalField, JournalNote, Keys, UserId, VoucherId,
     dead_letters::buried_order,
@@ -19,27 +19,29 @@ use tidegate_orders::{
 };
 use tidegate_stream::{Entry, EntryId, EntryPages, Letter, StreamError, StreamInspector};
 
-use crate::{in_flight::Places, table::hash_of_id};
-
 /// Fields, members and entries a page.
 const PAGE: u16 = 1_000;
 /// How much later than its note in the journal an entry is looked for.
 const ENTRY_LATER_MS: u64 = 50;
 /// Who writes the notes of a rebuild.
-pub(crate) const BY_REBUILD: &str = "rebuild";
+pub const BY_REBUILD: &str = "rebuild";
 
 /// Reads Redis.
 #[derive(Debug)]
-pub(crate) struct RedisSide<'a> {
-    pub(crate) pool: &'a Pool,
-    pub(crate) gate: &'a Gate,
-    pub(crate) inspector: &'a StreamInspector,
-    pub(crate) keys: &'a Keys,
+pub struct RedisSide<'a> {
+    /// Its connections.
+    pub pool: &'a Pool,
+    /// The scripts.
+    pub gate: &'a Gate,
+    /// The streams.
+    pub inspector: &'a StreamInspector,
+    /// The names of its keys.
+    pub keys: &'a Keys,
 }
 
 /// Who called a journal complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CompletedBy {
+pub enum CompletedBy {
     /// It is not complete.
     Nobody,
     /// A load of the voucher: whoever typed it knows what sells it.
@@ -64,12 +66,17 @@ fn is_of_rebuild(note: &JournalNote) -> bool {
 
 /// A dead letter that holds an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct DeadOrder {
-    pub(crate) place: u32,
-    pub(crate) order: i64,
-    pub(crate) user: i64,
-    pub(crate) quantity: i64,
-    pub(crate) fact: LetterFact,
+pub struct DeadOrder {
+    /// The place of its voucher.
+    pub place: u32,
+    /// Its id.
+    pub order: i64,
+    /// Whose it is.
+    pub user: i64,
+    /// Its units.
+    pub quantity: i64,
+    /// What its burial says of it.
+    pub fact: LetterFact,
 }
 
 /// What a dead letter holds.
@@ -90,7 +97,10 @@ pub(crate) struct Entered {
 
 impl RedisSide<'_> {
     /// Reads all fields of a journal, page by page.
-    pub(crate) async fn read_journal(
+    ///
+    /// # Errors
+    /// When Redis does not answer.
+    pub async fn read_journal(
         &self,
         voucher: VoucherId,
         pace: Pace,
@@ -164,7 +174,10 @@ impl RedisSide<'_> {
     }
 
     /// The first entry that the stream holds; None: it holds none.
-    pub(crate) async fn first_entry(&self) -> Result<Option<EntryId>, StreamError> {
+    ///
+    /// # Errors
+    /// When Redis does not answer.
+    pub async fn first_entry(&self) -> Result<Option<EntryId>, StreamError> {
         let stream = &self.inspector.names().stream;
         let page = self.inspector.page(stream, (EntryId::MIN, EntryId::MAX), 1).await?;
         Ok(page.first().map(|entry| entry.id))
@@ -201,13 +214,19 @@ impl RedisSide<'_> {
     }
 
     /// Since when the journal is complete, where a load made it so: it does not hold what was sold before.
-    pub(crate) async fn complete_since(&self, voucher: VoucherId) -> Result<i64, StreamError> {
+    ///
+    /// # Errors
+    /// When Redis does not answer.
+    pub async fn complete_since(&self, voucher: VoucherId) -> Result<i64, StreamError> {
         let note = self.complete_note(voucher).await?.and_then(|note| JournalNote::parse(&note));
         Ok(note.filter(|note| !is_of_rebuild(note)).and_then(|note| note.at_ms).unwrap_or(0))
     }
 
     /// Who called the journal complete.
-    pub(crate) async fn completed_by(&self, voucher: VoucherId) -> Result<CompletedBy, StreamError> {
+    ///
+    /// # Errors
+    /// When Redis does not answer.
+    pub async fn completed_by(&self, voucher: VoucherId) -> Result<CompletedBy, StreamError> {
         let note = self.complete_note(voucher).await?;
         Ok(note.map_or(CompletedBy::Nobody, |note| CompletedBy::of(&note)))
     }
@@ -236,7 +255,7 @@ impl RedisSide<'_> {
 
 /// The dead letters, by order: of several, the latest.
 #[derive(Debug, Default)]
-pub(crate) struct DeadOrders {
+pub struct DeadOrders {
     orders: HashMap<(u32, i64), DeadOrder>,
     users: HashMap<u64, i64>,
     events: HashSet<EntryId>,
@@ -258,7 +277,9 @@ impl DeadOrders {
         self.events.contains(&entry)
     }
 
-    pub(crate) fn of(&self, place: u32, order: i64) -> Option<&DeadOrder> {
+    /// The letter of an order; None: it has none.
+    #[must_use]
+    pub fn of(&self, place: u32, order: i64) -> Option<&DeadOrder> {
         self.orders.get(&(place, order))
     }
 

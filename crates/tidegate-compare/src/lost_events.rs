@@ -4,16 +4,14 @@
 //! such a record is lost, unless it is a dead letter, or was put back into the stream as another entry. Each page of the stream
 //! costs one look-up by the primary key, and what is recorded is forgotten at once.
 
+use crate::{CompareError, in_flight::Places, redis_side::DeadOrders, stores::Stores};
 use std::collections::{HashMap, HashSet};
-use tidegate_operations::CompareError;
 
 use tidegate_orders::{
     Event,
     ledger::{IncomingEvent, unrecorded},
 };
 use tidegate_stream::{Entry, EntryId, Letter};
-
-use crate::{in_flight::Places, redis_side::DeadOrders, stores::Stores};
 
 /// An order, by the place of its voucher.
 type At = (u32, i64);

@@ -37,7 +37,7 @@ pub use self::{
     not_compared::{NotCompared, WhyNotCompared},
     set::CountersSet,
 };
-use crate::{CompareError, pace::Pace};
+use crate::{CompareError, Pace};
 
 /// Fields that are looked at one by one, at most: some 200 bytes each. Whoever looks again finds the others.
 const MOST_CANDIDATES: usize = 50_000;

@@ -1,15 +1,15 @@
 //! What a pass reads of the dead letters: orders that hold their units until an operator decides.
 
+use crate::{
+    CompareError,
+    redis_side::{DeadLetter, DeadOrder},
+    table::{Part, Said, hash_of},
+};
 use std::collections::{BTreeMap, HashSet};
-use tidegate_operations::CompareError;
 
 use tidegate_orders::{JournalNote, order_status::LetterFact};
 
 use super::{HOLDS, KNOWN, Pass};
-use crate::{
-    redis_side::{DeadLetter, DeadOrder},
-    table::{Part, Said, hash_of},
-};
 
 /// Dead letters that are looked up at once.
 const LOOKUP: usize = 500;

@@ -1,0 +1,31 @@
+//! Compares what Redis and MySQL know of each order while the sale goes on. It changes no order, no sale and no stock.
+
+mod books;
+mod compare;
+mod compare_error;
+mod counters;
+mod difference;
+pub mod in_flight;
+mod job;
+pub mod judge;
+pub mod limit_books;
+mod look;
+mod lost_events;
+mod pace;
+pub mod reconciled;
+pub mod redis_side;
+mod report;
+mod stores;
+mod table;
+pub mod text;
+mod verify;
+
+pub use books::{UsedCount, VoucherBooks};
+pub use compare::dead_orders;
+pub use compare_error::CompareError;
+pub use difference::{Cause, Difference, Mend};
+pub use job::{Job, Progress, Silent};
+pub use look::{LookRequest, Looker};
+pub use pace::Pace;
+pub use report::{KindCount, LookReport, VoucherLook};
+pub use stores::Stores;

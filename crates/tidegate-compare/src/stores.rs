@@ -1,0 +1,51 @@
+//! Where both sides are read.
+
+use crate::{CompareError, redis_side::RedisSide};
+use std::sync::Arc;
+
+use fred::clients::Pool;
+use sqlx::MySqlPool;
+use tidegate_orders::{CausalReads, Gate, Keys, Records};
+use tidegate_stream::StreamInspector;
+
+/// Where both sides are read.
+#[derive(Debug)]
+pub struct Stores {
+    /// Redis.
+    pub redis: Pool,
+    /// MySQL.
+    pub mysql: MySqlPool,
+    /// How a node of MySQL is waited for that lags.
+    pub causal_reads: Arc<CausalReads>,
+    /// The streams.
+    pub inspector: StreamInspector,
+    /// The names of the keys.
+    pub keys: Keys,
+    /// The scripts.
+    pub gate: Gate,
+    /// Only some vouchers are looked at: their rows are read by voucher, and no others.
+    pub are_chosen: bool,
+}
+
+impl Stores {
+    /// Redis' side of it.
+    #[must_use]
+    pub fn redis(&self) -> RedisSide<'_> {
+        let Self { redis: pool, gate, inspector, keys, .. } = self;
+        RedisSide { pool, gate, inspector, keys }
+    }
+
+    /// MySQL's side of it.
+    #[must_use]
+    pub fn mysql(&self) -> Records<'_> {
+        Records::new(&self.mysql, self.keys.partition())
+    }
+
+    /// After Redis was read: from here on, MySQL shows whatever came of what Redis said, on whichever node.
+    ///
+    /// # Errors
+    /// When MySQL does not answer, or its node does not catch up.
+    pub async fn catch_up(&self) -> Result<(), CompareError> {
+        Ok(self.causal_reads.catch_up(&self.mysql).await?)
+    }
+}
