@@ -8,9 +8,9 @@ default:
     @just --list --unsorted
 
 # Of `just test`, what other servers could answer in another way; what a worker weighs is its own affair (`--skip weight::`)
-with_servers := "--lib --bins --test operations --test reconcile --test operators --test pipeline --test promises --test traces"
+with_servers := "--lib --bins --test compare --test reconcile --test operators --test pipeline --test promises --test traces"
 # What the libraries promise of servers: most of what another one could answer in another way, and the soonest tested
-libraries := "--lib --test operations --test reconcile --test promises"
+libraries := "--lib --test compare --test reconcile --test promises"
 # Tests wait for servers more than they compute: two of them for each core, and one more
 export RUST_TEST_THREADS := env("RUST_TEST_THREADS", shell("echo $(($(nproc) * 2 + 1))"))
 # One way to build the tests, so that nothing is built twice

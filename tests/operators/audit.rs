@@ -7,11 +7,13 @@ use std::{
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
+use tidegate_compare::{Job, LookRequest, Looker, Pace, Silent};
 use tidegate_orders::{
     KeyTemplates, Keys, Quantity,
     gate::{Release, UserAfter},
 };
 use tidegate_stream::StreamNames;
+use tokio_util::sync::CancellationToken;
 
 use crate::site::{DEAD, GROUP, STREAM, Site, redis_pool, rush::SHORT, until};
 
@@ -168,7 +170,10 @@ async fn lost_orders_are_told_with_their_time_and_the_command_that_writes_them()
 async fn audit_failures(site: &Site) -> Vec<String> {
     let names = StreamNames { stream: STREAM.into(), dead: DEAD.into(), group: GROUP.into() };
     let (redis, keys) = (redis_pool(&site.redis.url()).await, Keys::new(KeyTemplates::default()));
-    let report = tidegate_operations::audit::audit(&redis, &site.pool, &keys, &names, None).await;
+    let request = LookRequest { vouchers: Vec::new(), since_ms: None, pace: Pace::Full };
+    let looker = Looker::new((redis, site.pool.clone()), keys, names, request);
+    let job = Job { stop: CancellationToken::new(), progress: Box::new(Silent) };
+    let report = tidegate_compare::audit::audit(&looker, &job).await;
     let failures = report.expect("both answer").failures();
     let is_meant = format!("voucher {SHORT}: Redis offers");
     let failures = failures.into_iter().filter(|failure| !failure.starts_with(&is_meant));

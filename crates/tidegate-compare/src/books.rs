@@ -55,6 +55,9 @@ pub struct VoucherBooks {
     /// Units of its live rows, of the same moment as the two before; with those of rows whose slot and status contradict each
     /// other, as far as the stock lacks them.
     pub live_units: i64,
+    /// Those of these of rows that contradict each other.
+    #[serde(skip)]
+    pub contradictory_units: i64,
     /// Units of live rows that are older than its journal, which holds nothing of them.
     pub earlier_units: i64,
     /// Its live rows.
@@ -97,6 +100,7 @@ impl VoucherBooks {
             mysql_stock: None,
             initial_stock: None,
             live_units: 0,
+            contradictory_units: 0,
             earlier_units: 0,
             live_orders: 0,
             mysql_drift: None,
@@ -128,8 +132,8 @@ impl VoucherBooks {
         self.earlier_units = earlier_units;
         (self.mysql_stock, self.initial_stock) = (stock, initial);
         let missing = stock.zip(initial).map_or(0, |(stock, initial)| initial - live_units - stock);
-        let kept = missing.clamp(0, contradictory_units.max(0));
-        (self.live_units, self.live_orders) = (live_units + kept, live_orders);
+        self.contradictory_units = missing.clamp(0, contradictory_units.max(0));
+        (self.live_units, self.live_orders) = (live_units + self.contradictory_units, live_orders);
         self.mysql_drift = stock.zip(initial).map(|(stock, initial)| stock - (initial - self.live_units));
     }
 
@@ -159,6 +163,8 @@ impl VoucherBooks {
             cause,
             mend,
             counter: None,
+            status: None,
+            entry: None,
             note: None,
         };
         let mut found = Vec::new();

@@ -2,12 +2,14 @@
 //! at one by one afterwards. What is said here need not be of one moment, as long as it is soon.
 
 mod dead;
+mod follow;
 mod stream;
 
 use std::collections::{BTreeSet, HashMap};
 
 use crate::{
     CompareError, Job, Pace,
+    counts::OrderCounter,
     in_flight::{InFlight, Places},
     judge::{FinalOrder, holds, is_before, is_set_by_others, is_since},
     reconciled::DifferenceKind,
@@ -61,6 +63,11 @@ impl Sale {
         at_ms.is_none_or(|at_ms| at_ms < self.moment.at_ms && at_ms >= self.since_ms)
     }
 
+    /// Whether the order of a note was admitted before the moment.
+    fn is_before(&self, note: &JournalNote) -> bool {
+        note.at_ms.is_none_or(|at_ms| at_ms < self.moment.at_ms)
+    }
+
     /// What is final and older than that, the journal does not hold any more.
     fn folded_before_ms(&self) -> Option<i64> {
         self.moment.purged.filter(|_| self.is_complete).map(|purged| purged.before_ms)
@@ -100,6 +107,10 @@ pub(crate) struct Counted {
     pub(crate) used: HashMap<u32, (u64, i64)>,
     /// Those of them that are looked at again, and orders that MySQL gave back more than once.
     pub(crate) of_mysql: BTreeSet<(u32, i64)>,
+    /// Where the orders are, if that is counted, too.
+    pub(crate) counts: Option<OrderCounter>,
+    /// Orders that no complete journal tells of and that are nowhere, or whose id another order has.
+    pub(crate) unnoted: BTreeSet<(u32, i64)>,
 }
 
 /// One pass through both sides.
@@ -108,6 +119,7 @@ pub(crate) struct Pass<'a> {
     pub(crate) places: &'a Places,
     pub(crate) sales: &'a [Option<Sale>],
     pub(crate) part: Part,
+    is_counted: bool,
     pub(crate) pace: Pace,
     pub(crate) job: &'a Job,
     orders: Table,
@@ -118,11 +130,13 @@ pub(crate) struct Pass<'a> {
 }
 
 impl<'a> Pass<'a> {
-    /// `expected` is how many orders both sides have, about.
+    /// `expected` is how many orders both sides have, about. What no complete journal tells of is not compared where orders are
+    /// counted: it is followed.
     pub(crate) fn new(
         stores: &'a Stores,
         (places, sales): (&'a Places, &'a [Option<Sale>]),
         (part, expected): (Part, u64),
+        is_counted: bool,
         (pace, job): (Pace, &'a Job),
     ) -> Self {
         let journaled: u64 = sales.iter().flatten().map(|sale| sale.moment.journaled).sum();
@@ -135,6 +149,7 @@ impl<'a> Pass<'a> {
             places,
             sales,
             part,
+            is_counted,
             pace,
             job,
             orders: if is_small { Table::exact() } else { Table::new(differences, seed) },
@@ -145,8 +160,13 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Reads all there is; of the stream, what came since `since`.
-    pub(crate) async fn run(mut self, since: EntryId) -> Result<(Candidates, Counted), CompareError> {
+    /// Reads all there is; of the stream, what came since `since`. It counts where the orders are, if `counts` are given.
+    pub(crate) async fn run(
+        mut self,
+        since: EntryId,
+        counts: Option<OrderCounter>,
+    ) -> Result<(Candidates, Counted), CompareError> {
+        self.counted.counts = counts;
         let Stores { inspector, keys, .. } = self.stores;
         // Before what is in flight: an entry up to here that is not in flight then has its outcome in MySQL.
         let end = inspector.last_id(&inspector.names().stream).await?;
@@ -161,9 +181,11 @@ impl<'a> Pass<'a> {
         self.stores.catch_up().await?;
         let first = self.stores.redis().first_entry().await?;
         self.read_stream((since.previous(), end)).await?;
+        self.read_open_journals().await?;
         self.read_dead().await?;
         self.read_rows(first).await?;
         self.read_refusals(first).await?;
+        self.finish_counts();
         let (orders, users) = (self.orders.left(), self.users.left());
         let pairs = |said: Vec<Said>| said.into_iter().map(|it| (it.voucher, it.id)).collect();
         let is_whole = orders.is_whole && users.is_whole && self.with_events.orders.len() <= DIFFERENCES;
@@ -203,11 +225,13 @@ impl<'a> Pass<'a> {
         let (part, place, progress) = (self.part, sale.place, &self.job.progress);
         let mut sum = (part == Part::WHOLE).then(|| JournalSum::new(sale.moment));
         let (orders, users, in_flight) = (&mut self.orders, &mut self.users, &self.in_flight);
-        let (mut read, mut unreadable) = (0, 0);
+        let (mut read, mut unreadable, mut fields) = (0, 0, 0_u64);
+        let counts = &mut self.counted.counts;
         let seen = |field: JournalField<'_>, note: &JournalNote| {
             if let Some(sum) = &mut sum {
                 sum.add(field, note);
             }
+            fields += 1;
             let JournalField::Order(order) = field else { return };
             read += 1;
             unreadable += u64::from(!note.is_admission() && !note.is_release());
@@ -215,8 +239,12 @@ impl<'a> Pass<'a> {
                 users.take(&Said { id: user.get(), voucher: place, what: 0 });
             }
             let order = order.get();
+            let is_in_flight = in_flight.has_own_entry(place, order);
+            if let Some(counts) = counts {
+                counts.add_note(voucher, note, is_in_flight, sale.is_before(note));
+            }
             if part.has(order)
-                && !in_flight.has_own_entry(place, order)
+                && !is_in_flight
                 && let Some(what) = said_by(note, sale)
             {
                 orders.add(&Said { id: order, voucher: place, what });
@@ -232,6 +260,11 @@ impl<'a> Pass<'a> {
         self.counted.unreadable.insert(place, unreadable);
         if let Some(sum) = sum {
             let end = self.stores.gate.moment(voucher).await?;
+            if let Some(counts) = &mut self.counted.counts {
+                // SCAN may show a field twice.
+                let more = fields.saturating_sub(sale.moment.journaled.max(end.journaled));
+                counts.noted(voucher).shown_twice = more;
+            }
             self.counted.sums.insert(place, (sum.finish(&end), sum.loaded()));
         }
         Ok(())
@@ -241,9 +274,10 @@ impl<'a> Pass<'a> {
         if !self.stores.are_chosen {
             return self.read_all_rows(first).await;
         }
-        for sale in self.sales.iter().flatten() {
-            let Some(voucher) = self.places.voucher(sale.place) else { continue };
-            self.read_rows_of(voucher, first).await?;
+        for (place, voucher) in (0..).zip(self.places.all()) {
+            if self.sale(place).is_some() || self.counted.counts.is_some() {
+                self.read_rows_of(*voucher, first).await?;
+            }
         }
         Ok(())
     }
@@ -291,6 +325,7 @@ impl<'a> Pass<'a> {
     }
 
     fn take_row(&mut self, row: &OrderRow, events: Option<&EventSum>, first: Option<EntryId>) {
+        self.count_row(row, events);
         let Some(place) = self.places.of_number(row.voucher) else { return };
         let Some(sale) = self.sale(place) else { return };
         let end = sale.folded_before_ms().and_then(|before_ms| FinalOrder::of(row, events, before_ms));
@@ -316,6 +351,7 @@ impl<'a> Pass<'a> {
         let what = match sale.is_complete {
             true if holds(row) => hash_of(&[HOLDS, row.user, row.quantity]),
             true => hash_of(&[ENDED]),
+            false if self.is_counted => return,
             // Its entry is gone, or never was.
             false if row.entry.is_none_or(|entry| first.is_none_or(|first| entry < first)) => return,
             false => hash_of(&[KNOWN]),
@@ -356,6 +392,7 @@ impl<'a> Pass<'a> {
             let page = self.pace.step(mysql.refusals().page_after(after, PAGE)).await?;
             let Some(last) = page.last().map(|refusal| refusal.order.get()) else { return Ok(()) };
             for row in &page {
+                self.count_refusal(row);
                 let Some(place) = self.places.of_number(row.voucher) else { continue };
                 let Some(sale) = self.sale(place).filter(|_| self.is_wanted(place, row.order.get())) else {
                     continue;
@@ -365,6 +402,7 @@ impl<'a> Pass<'a> {
                 }
                 let is_known =
                     sale.is_complete || first.zip(row.entry).is_some_and(|(first, its)| its >= first);
+                let is_known = is_known && (sale.is_complete || !self.is_counted);
                 if is_known && sale.has_entry(row.entry) {
                     let what = hash_of(&[if sale.is_complete { ENDED } else { KNOWN }]);
                     self.orders.take(&Said { id: row.order.get(), voucher: place, what });

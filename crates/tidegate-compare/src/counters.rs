@@ -34,5 +34,17 @@ fn difference(found: CounterDifference) -> Difference {
         DifferenceKind::LimitPassed => (Cause::RedisWentBack, Mend::ByHand),
         _ => (Cause::Unknown, Mend::SetCounter),
     };
-    Difference { kind, voucher, order: None, user, units, cause, mend, counter: Some(counter), note: None }
+    Difference {
+        kind,
+        voucher,
+        order: None,
+        user,
+        units,
+        cause,
+        mend,
+        counter: Some(counter),
+        status: None,
+        entry: None,
+        note: None,
+    }
 }

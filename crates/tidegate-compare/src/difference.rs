@@ -2,7 +2,8 @@
 
 use crate::{limit_books::Counter, reconciled::DifferenceKind};
 use serde::Serialize;
-use tidegate_orders::{OrderId, UserId, VoucherId};
+use tidegate_orders::{OrderId, OrderStatus, UserId, VoucherId};
+use tidegate_stream::EntryId;
 
 /// Why it is so, where that can be known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -71,6 +72,12 @@ pub struct Difference {
     pub mend: Mend,
     /// Which counter of a limit it is about, where it is about one.
     pub counter: Option<Counter>,
+    /// Where the order is; None: it is not about that.
+    #[serde(skip)]
+    pub status: Option<OrderStatus>,
+    /// Its entry, where the stream holds it and the order is lost.
+    #[serde(skip)]
+    pub entry: Option<EntryId>,
     /// What the journal held of the order at the look, byte for byte: a repair acts only while it still does.
     #[serde(skip)]
     pub note: Option<String>,

@@ -1,11 +1,11 @@
 //! Which orders the group has still to handle. Neither side knows yet what becomes of them, so nothing is said of them.
 //! Exception: a lost order is reported also if events of it are in flight.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::{Pace, table::hash_of_id};
 use tidegate_orders::{VoucherId, wire::Message};
-use tidegate_stream::{Entry, EntryId, Read, StreamError, StreamInspector};
+use tidegate_stream::{Entry, EntryId, History, Read, StreamError, StreamInspector};
 
 use tidegate_orders::{Keys, Order};
 
@@ -64,6 +64,8 @@ pub struct InFlight {
     pub(crate) counts: HashMap<u32, (u64, i64)>,
     /// Of each place: events.
     pub(crate) events: HashMap<u32, u64>,
+    /// Entries that are neither orders nor events, and what they were before they were put back.
+    pub(crate) unreadable: HashSet<EntryId>,
 }
 
 impl InFlight {
@@ -111,7 +113,10 @@ impl InFlight {
                     *self.events.entry(place).or_default() += 1;
                 }
             }
-            Err(_) => {}
+            Err(_) => {
+                let burials = History::of(entry).burials;
+                self.unreadable.extend(burials.iter().map(|burial| burial.entry).chain([entry.id]));
+            }
         }
     }
 
@@ -128,6 +133,11 @@ impl InFlight {
     pub fn has_order(&self, place: u32, order: i64) -> bool {
         let hash = hash_of_id(place, order);
         self.orders.binary_search(&hash).is_ok() || self.with_events.binary_search(&hash).is_ok()
+    }
+
+    /// An event of the order is in flight.
+    pub(crate) fn has_event(&self, place: u32, order: i64) -> bool {
+        self.with_events.binary_search(&hash_of_id(place, order)).is_ok()
     }
 
     /// The order's own entry is in flight. If only events of it are, the order itself is settled; a lost one keeps them waiting.

@@ -27,7 +27,7 @@ pub(crate) struct Evidence {
     pub(crate) refusal: Option<RefusalRow>,
     pub(crate) dead: Option<DeadOrder>,
     pub(crate) events: Option<EventSum>,
-    /// Where the journal is not complete: its entry, which is acknowledged.
+    /// Where no complete journal tells of it: its entry, which is acknowledged.
     pub(crate) entry: Option<Entered>,
     /// Events of it were acknowledged and are not recorded: whose order the first of these names.
     pub(crate) lost_event_of: Option<i64>,
@@ -41,6 +41,10 @@ pub(crate) struct Finding {
     pub(crate) units: i64,
     pub(crate) cause: Cause,
     pub(crate) mend: Mend,
+    /// Where the order is; None: it is not about that.
+    pub(crate) status: Option<OrderStatus>,
+    /// Its entry, where the stream holds it.
+    pub(crate) entry: Option<EntryId>,
 }
 
 impl Evidence {
@@ -105,6 +109,8 @@ impl Evidence {
             units: 0,
             cause: Cause::AcknowledgedAndNotWritten,
             mend: if is_known { Mend::RecordEvents } else { Mend::RunAgain },
+            status: None,
+            entry: None,
         })
     }
 
@@ -112,7 +118,8 @@ impl Evidence {
     pub(crate) fn finding(&self, voucher: i64) -> Option<Finding> {
         let facts = self.facts(voucher);
         let (user, units) = self.admitted().unwrap_or_else(|| self.by_mysql());
-        let finding = |kind, cause, mend| Some(Finding { kind, user, units, cause, mend });
+        let (status, entry) = (Some(facts.status()), self.entry.map(|entered| entered.entry));
+        let finding = |kind, cause, mend| Some(Finding { kind, user, units, cause, mend, status, entry });
         let is_admitted = facts.journal == JournalFact::Admitted;
         match facts.status() {
             OrderStatus::Written if self.is_complete => self.finding_of_live(facts.journal),
@@ -140,7 +147,8 @@ impl Evidence {
     fn finding_of_live(&self, journal: JournalFact) -> Option<Finding> {
         let row = self.row.as_ref()?;
         let finding = |kind, cause, mend| {
-            Some(Finding { kind, user: Some(row.user), units: row.quantity, cause, mend })
+            let (user, units) = (Some(row.user), row.quantity);
+            Some(Finding { kind, user, units, cause, mend, status: Some(OrderStatus::Written), entry: None })
         };
         match journal {
             JournalFact::Released => finding(DifferenceKind::ReleasedAndLive, Cause::Unknown, Mend::Admit),
@@ -177,6 +185,8 @@ impl Evidence {
             units: events.released - row.quantity,
             cause: Cause::Unknown,
             mend: Mend::ByHand,
+            status: None,
+            entry: None,
         })
     }
 
@@ -189,6 +199,8 @@ impl Evidence {
             units: row.quantity,
             cause: Cause::ChangedByHand,
             mend: Mend::ByHand,
+            status: None,
+            entry: None,
         })
     }
 }
@@ -267,7 +279,9 @@ impl UserEvidence {
     }
 
     pub(crate) fn finding(&self, user: i64) -> Option<Finding> {
-        let finding = |kind, cause, mend| Some(Finding { kind, user: Some(user), units: 0, cause, mend });
+        let finding = |kind, cause, mend| {
+            Some(Finding { kind, user: Some(user), units: 0, cause, mend, status: None, entry: None })
+        };
         match (self.is_buyer, self.order().is_some()) {
             _ if self.is_told => None,
             (true, false) => finding(DifferenceKind::BarredWithoutOrder, Cause::Unknown, Mend::Unbar),
@@ -313,7 +327,8 @@ mod tests {
     }
 
     fn dead(user: i64) -> Option<DeadOrder> {
-        Some(DeadOrder { place: 0, order: 1, user, quantity: 2, fact: LetterFact::Order })
+        let (fact, entry) = (LetterFact::Order, EntryId { ms: 5, seq: 0 });
+        Some(DeadOrder { place: 0, order: 1, user, quantity: 2, fact, entry })
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! Compares what Redis and MySQL know of each order while the sale goes on. It changes no order, no sale and no stock.
 
+pub mod audit;
 mod books;
 mod compare;
 mod compare_error;
 mod counters;
+mod counts;
 mod difference;
 pub mod in_flight;
 mod job;

@@ -6,7 +6,7 @@
 //! in parts.
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     sync::Arc,
     time::Instant,
 };
@@ -16,24 +16,28 @@ use crate::{
     books::{UsedCount, VoucherBooks},
     compare::{Candidates, Counted, Pass, Sale, tally_by_others},
     counters::counter_differences,
+    counts::OrderCounter,
     difference::Difference,
-    in_flight::Places,
+    in_flight::{InFlight, Places},
     judge::FinalOrder,
     reconciled::Reconciled,
+    redis_side::DeadLetter,
     report::{LookReport, Tally},
     stores::Stores,
     table::Part,
-    verify::Verify,
+    verify::{AT_ONCE, BETWEEN, Verify},
 };
+use bytes::Bytes;
 use fred::clients::Pool;
 use sqlx::MySqlPool;
 use tidegate_orders::{
-    CausalReads, Gate, JournalSum, Keys, Sum, VoucherId,
+    CausalReads, Gate, JournalNote, JournalSum, Keys, Sum, VoucherId,
     gate::{ChangeState, GateError, RepairGuard, StockChange},
-    records::{OrderRow, journal::Purged, vouchers},
+    records::{OrderRow, StockRow, journal::Purged, vouchers},
     sale,
 };
 use tidegate_stream::{EntryId, StreamError, StreamInspector, StreamNames, readable, server_time_ms};
+use tokio::time::sleep;
 
 /// So many times a voucher's stocks are looked at, before nothing is said of them.
 const MOST_BOOKS: usize = 4;
@@ -104,27 +108,66 @@ impl Looker {
     ///
     /// # Errors
     /// When a store cannot be read, the node of MySQL lags, or `job` is stopped. What is wrong with the orders stands in the report.
-    pub async fn look(
+    pub async fn look(&self, job: &Job, found: impl FnMut(&Difference)) -> Result<LookReport, CompareError> {
+        Ok(self.look_at(self.vouchers().await?, None, job, found).await?.0)
+    }
+
+    /// Looks at these vouchers, and counts where their orders are, if `counts` are given.
+    pub(crate) async fn look_at(
         &self,
+        vouchers: Vec<VoucherId>,
+        counts: Option<OrderCounter>,
         job: &Job,
         mut found: impl FnMut(&Difference),
-    ) -> Result<LookReport, CompareError> {
+    ) -> Result<(LookReport, Option<OrderCounter>), CompareError> {
         let began = Instant::now();
-        let places = Places::new(self.vouchers().await?);
-        let (sales, mut books) = self.begin(&places).await?;
+        let places = Places::new(vouchers);
+        let (sales, mut books) = self.begin(&places, counts.is_some()).await?;
         let at_ms = match sales.iter().flatten().map(|sale| sale.moment.at_ms).min() {
             Some(at_ms) => at_ms,
             // Of a Redis that has lost all its sales. Without a time, the fleet would look again at once, and never rest.
             None => self.now_ms().await?,
         };
         job.progress.expect(self.expected(&sales), "orders");
-        let (mut tally, mut passes, mut counted) = (Tally::default(), 0, None);
+        let mut tally = Tally::default();
+        let mut told = |difference: Difference| {
+            found(&difference);
+            tally.add(difference);
+        };
+        let (passes, mut counted) = self.compare((&places, &sales), counts, job, &mut told).await?;
+        self.finish_books(&places, &sales, &counted, &mut books, job).await?;
+        let (counters, counters_not_compared) =
+            counter_differences(&self.stores, places.all(), &mut books, (self.request.pace, job)).await?;
+        books.iter().flat_map(VoucherBooks::differences).chain(counters).for_each(&mut told);
+        tally_by_others(&counted, &places, &mut tally);
+        let report = LookReport {
+            at_ms,
+            took_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+            redis_orders: counted.redis_orders,
+            mysql_orders: counted.mysql_orders,
+            passes,
+            vouchers: tally.into_looks(books),
+            counters_not_compared,
+        };
+        Ok((report, counted.counts.take()))
+    }
+
+    /// Compares order by order. Answers with how often both sides were read, and what was counted.
+    async fn compare(
+        &self,
+        (places, sales): (&Places, &[Option<Sale>]),
+        mut counts: Option<OrderCounter>,
+        job: &Job,
+        told: &mut impl FnMut(Difference),
+    ) -> Result<(u64, Counted), CompareError> {
+        let (stores, pace, is_counted) = (&self.stores, self.request.pace, counts.is_some());
+        let (mut passes, mut counted) = (0, None);
         let mut parts = vec![Part::WHOLE];
         while let Some(part) = parts.pop() {
             passes += 1;
             let expected = counted.as_ref().map_or(0, |it: &Counted| it.redis_orders.max(it.mysql_orders));
-            let pass = Pass::new(&self.stores, (&places, &sales), (part, expected), (self.request.pace, job));
-            let (candidates, its) = pass.run(self.since()).await?;
+            let pass = Pass::new(stores, (places, sales), (part, expected), is_counted, (pace, job));
+            let (candidates, its) = pass.run(self.since(), counts.take()).await?;
             let Candidates { mut orders, users, with_events, is_whole } = candidates;
             let first = counted.get_or_insert(its);
             if !is_whole {
@@ -133,32 +176,112 @@ impl Looker {
             }
             orders.append(&mut first.of_mysql);
             orders.extend(&with_events.orders);
-            let (stores, pace) = (&self.stores, self.request.pace);
-            let verify =
-                Verify { stores, places: &places, sales: &sales, with_events: &with_events, pace, job };
-            for difference in verify.differences(orders, users).await? {
-                found(&difference);
-                tally.add(difference);
+            let unnoted = &std::mem::take(&mut first.unnoted);
+            orders.extend(unnoted);
+            let with_events = &with_events;
+            let verify = Verify { stores, places, sales, with_events, unnoted, pace, job };
+            verify.differences(orders, users).await?.into_iter().for_each(&mut *told);
+        }
+        let mut counted = counted.unwrap_or_default();
+        if let Some(counts) = counted.counts.as_mut().filter(|counts| counts.has_lost_unreadable()) {
+            self.look_at_unreadable_again(places, counts).await?;
+        }
+        Ok((passes, counted))
+    }
+
+    /// They may have been buried or put back since.
+    async fn look_at_unreadable_again(
+        &self,
+        places: &Places,
+        counts: &mut OrderCounter,
+    ) -> Result<(), CompareError> {
+        let (Stores { inspector, keys, .. }, pace) = (&self.stores, self.request.pace);
+        let in_flight = InFlight::read(inspector, keys, places, &pace).await?;
+        let seen = |letter| {
+            if let DeadLetter::Unreadable(entries) = letter {
+                counts.add_unreadable_letter(&entries);
+            }
+        };
+        self.stores.redis().read_dead(places, pace, seen).await?;
+        counts.set_unreadable_in_flight(&in_flight.unreadable);
+        Ok(())
+    }
+
+    /// For [`Looker::look_at`], before anything else is read.
+    pub(crate) async fn counts(&self, vouchers: &[VoucherId]) -> Result<OrderCounter, CompareError> {
+        let (Stores { inspector, keys, .. }, pace) = (&self.stores, self.request.pace);
+        let end = inspector.last_id(&inspector.names().stream).await?;
+        let open = InFlight::read(inspector, keys, &Places::new(vouchers.to_vec()), &pace).await?;
+        Ok(OrderCounter::after(end, open))
+    }
+
+    /// Those of the orders that MySQL has cancelled and that journals still hold as admitted some time later: what was under way is
+    /// done then.
+    pub(crate) async fn still_kept(
+        &self,
+        counts: &OrderCounter,
+    ) -> Result<BTreeMap<VoucherId, Vec<i64>>, CompareError> {
+        let mut found: BTreeMap<VoucherId, Vec<i64>> = BTreeMap::new();
+        if counts.kept().next().is_some() {
+            sleep(BETWEEN).await;
+        }
+        let is_admitted = |note: &Bytes| JournalNote::parse(note).is_some_and(|note| note.is_admission());
+        for (voucher, orders) in counts.kept() {
+            for orders in orders.chunks(AT_ONCE) {
+                let (notes, _) = self.stores.redis().notes(voucher, orders).await?;
+                let kept = orders.iter().zip(notes);
+                let kept = kept.filter(|(_, note)| note.as_ref().is_some_and(is_admitted));
+                found.entry(voucher).or_default().extend(kept.map(|(order, _)| *order));
             }
         }
-        let counted = counted.unwrap_or_default();
-        tally_by_others(&counted, &places, &mut tally);
-        self.finish_books(&places, &sales, &counted, &mut books, job).await?;
-        let (counters, counters_not_compared) =
-            counter_differences(&self.stores, places.all(), &mut books, (self.request.pace, job)).await?;
-        for difference in books.iter().flat_map(VoucherBooks::differences).chain(counters) {
-            found(&difference);
-            tally.add(difference);
-        }
-        Ok(LookReport {
-            at_ms,
-            took_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
-            redis_orders: counted.redis_orders,
-            mysql_orders: counted.mysql_orders,
-            passes,
-            vouchers: tally.into_looks(books),
-            counters_not_compared,
-        })
+        Ok(found)
+    }
+
+    /// The stocks of what is looked at in MySQL.
+    pub(crate) async fn stocks(&self) -> Result<BTreeMap<VoucherId, StockRow>, CompareError> {
+        let rows = self.stores.mysql().stocks().all(self.only()).await?;
+        Ok(rows.into_iter().map(|row| (row.voucher, row)).collect())
+    }
+
+    /// Slots with more than one live order, each as voucher and `user/slot`.
+    pub(crate) async fn shared_slots(&self) -> Result<Vec<(VoucherId, String)>, CompareError> {
+        Ok(self.stores.mysql().stocks().shared_slots(self.only()).await?)
+    }
+
+    /// Those of these vouchers that may be looked at.
+    pub(crate) fn asked_for(&self, vouchers: BTreeSet<VoucherId>) -> BTreeSet<VoucherId> {
+        if self.request.vouchers.is_empty() { vouchers } else { BTreeSet::new() }
+    }
+
+    /// The voucher belongs to this partition.
+    pub(crate) fn owns(&self, voucher: VoucherId) -> bool {
+        self.stores.keys.partition().owns(voucher)
+    }
+
+    /// Both stocks of a voucher are still what they were.
+    pub(crate) async fn is_at_rest(&self, books: &VoucherBooks) -> Result<bool, CompareError> {
+        let voucher = books.voucher;
+        let redis_stock = self.stores.gate.moment(voucher).await?.stock;
+        let sums = self.stores.mysql().stocks().sums(&[(voucher, 0)]).await?;
+        let mysql_stock = sums.get(&voucher).and_then(|row| row.stock);
+        Ok((redis_stock, mysql_stock) == (books.redis_stock, books.mysql_stock))
+    }
+
+    fn only(&self) -> Option<VoucherId> {
+        self.request.vouchers.first().copied().filter(|_| self.request.vouchers.len() == 1)
+    }
+
+    /// All keys of a voucher that hold something else than they should, with what Redis says of each.
+    pub(crate) async fn wrong_keys(&self, voucher: VoucherId) -> Result<Vec<String>, CompareError> {
+        let (gate, first) = (&self.stores.gate, Bytes::from_static(b"0"));
+        let (wrong, failed) = match self.stores.redis().wrong_stock(voucher).await {
+            Ok(wrong) => (wrong, None),
+            Err(error) => (None, Some(CompareError::from(error))),
+        };
+        let journal = gate.journal_page(voucher, first.clone()).await.err().map(CompareError::from);
+        let buyers = gate.buyers_page(voucher, first).await.err().map(CompareError::from);
+        let failed = [failed, journal, buyers].into_iter().flatten().map(wrong_key);
+        wrong.map(Ok).into_iter().chain(failed).collect()
     }
 
     /// After a repair: looks once more, so that `status`, `top` and `doctor` tell no more of what was mended. `before` was kept
@@ -206,7 +329,8 @@ impl Looker {
         Ok(i64::try_from(server_time_ms(&self.stores.redis).await?).unwrap_or(i64::MAX))
     }
 
-    async fn vouchers(&self) -> Result<Vec<VoucherId>, CompareError> {
+    /// Those that are asked for, or all that have a stock in MySQL or a journal.
+    pub(crate) async fn vouchers(&self) -> Result<Vec<VoucherId>, CompareError> {
         if !self.request.vouchers.is_empty() {
             return Ok(self.request.vouchers.clone());
         }
@@ -220,18 +344,24 @@ impl Looker {
 
     /// The moment of each voucher. One of which Redis holds nothing is not compared, nor one whose keys hold something else than
     /// they should: that is said in its books.
-    async fn begin(&self, places: &Places) -> Result<(Vec<Option<Sale>>, Vec<VoucherBooks>), CompareError> {
+    async fn begin(
+        &self,
+        places: &Places,
+        is_counted: bool,
+    ) -> Result<(Vec<Option<Sale>>, Vec<VoucherBooks>), CompareError> {
         let (mut sales, mut books) = (Vec::new(), Vec::new());
         for (place, voucher) in (0..).zip(places.all()) {
             let mut its = VoucherBooks::new(*voucher);
             let sale = match self.sale(place, *voucher).await {
-                Ok(sale) => sale,
+                // Entries and rows of it may be there all the same.
+                Ok(sale) if is_counted => Some(sale),
+                Ok(sale) => Some(sale).filter(|sale| self.is_compared(sale)),
                 Err(error) => {
                     its.unreadable = Some(wrong_key(error)?);
                     None
                 }
             };
-            if sale.is_some() {
+            if sale.is_some() && !is_counted {
                 // Whoever may not ask for it compares all the same.
                 its.redis_bytes = self.stores.gate.memory_bytes(*voucher).await.ok();
             }
@@ -241,11 +371,13 @@ impl Looker {
         Ok((sales, books))
     }
 
-    async fn sale(&self, place: u32, voucher: VoucherId) -> Result<Option<Sale>, CompareError> {
+    /// Redis holds something of it, or it was asked for.
+    fn is_compared(&self, sale: &Sale) -> bool {
+        sale.moment.stock.is_some() || sale.moment.journaled > 0 || !self.request.vouchers.is_empty()
+    }
+
+    async fn sale(&self, place: u32, voucher: VoucherId) -> Result<Sale, CompareError> {
         let moment = self.stores.gate.moment(voucher).await?;
-        if moment.stock.is_none() && moment.journaled == 0 && self.request.vouchers.is_empty() {
-            return Ok(None);
-        }
         let complete_since_ms =
             if moment.is_complete { self.stores.redis().complete_since(voucher).await? } else { 0 };
         // A clock of Redis that was ahead and was set back says that everything is older.
@@ -256,7 +388,7 @@ impl Looker {
         }
         let since_ms = self.request.since_ms.unwrap_or(0).max(complete_since_ms);
         let is_complete = moment.is_complete;
-        Ok(Some(Sale { place, moment, is_complete, complete_since_ms, since_ms }))
+        Ok(Sale { place, moment, is_complete, complete_since_ms, since_ms })
     }
 
     /// The first entry that is looked at.
@@ -309,10 +441,11 @@ impl Looker {
                 its.is_forgotten = self.stores.gate.moment(its.voucher).await?.stock.is_none();
                 its.mysql_stock = row.and_then(|row| row.stock);
             }
-            let Some(sale) = sales.get(place as usize).and_then(Option::as_ref) else { continue };
-            if let Some(row) = row {
+            let sale = sales.get(place as usize).and_then(Option::as_ref);
+            if let Some(row) = row.filter(|_| sale.is_some() || counted.counts.is_some()) {
                 its.set_mysql(row);
             }
+            let Some(sale) = sale else { continue };
             if !its.differences().is_empty() || its.is_unsure {
                 self.look_at_books_again(sale, its, job).await?;
             }
@@ -356,7 +489,7 @@ impl Looker {
         Ok(())
     }
 
-    /// Counts the used orders of MySQL that the journal does not hold, one by one. None: more was folded meanwhile.
+    /// OrderCounter the used orders of MySQL that the journal does not hold, one by one. None: more was folded meanwhile.
     async fn count_used(
         &self,
         voucher: VoucherId,
@@ -411,7 +544,7 @@ fn is_settled(before: Option<StockChange>, after: Option<StockChange>) -> bool {
 }
 
 /// What Redis says of a key that holds something else than it should; every other error is one.
-fn wrong_key(error: CompareError) -> Result<String, CompareError> {
+pub(crate) fn wrong_key(error: CompareError) -> Result<String, CompareError> {
     match &error {
         CompareError::Redis(StreamError::Redis(of_redis)) if of_redis.details().contains("WRONGTYPE") => {
             Ok(readable(of_redis.details()).to_owned())

@@ -6,7 +6,7 @@ use crate::{Pace, in_flight::Places, table::hash_of_id};
 use bytes::Bytes;
 use fred::{
     clients::Pool,
-    interfaces::{HashesInterface, SetsInterface},
+    interfaces::{HashesInterface, KeysInterface, SetsInterface},
 };
 use tidegate_orders::{
     Gate, JournalField, JournalNote, Keys, UserId, VoucherId,
@@ -77,14 +77,20 @@ pub struct DeadOrder {
     pub quantity: i64,
     /// What its burial says of it.
     pub fact: LetterFact,
+    /// The entry that was buried.
+    pub entry: EntryId,
 }
 
 /// What a dead letter holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DeadLetter {
     Order(DeadOrder),
     /// An event, by an entry that it once was.
     Event(EntryId),
+    /// An order of a voucher that is not looked at.
+    Elsewhere(VoucherId),
+    /// Neither, with all entries that it once was, the last that was buried at the end.
+    Unreadable(Vec<EntryId>),
 }
 
 /// An order as its entry in the stream has it.
@@ -141,7 +147,7 @@ impl RedisSide<'_> {
         }
     }
 
-    /// All dead letters with an order of these vouchers, and the entries that letters with an event once were.
+    /// All dead letters.
     pub(crate) async fn read_dead(
         &self,
         places: &Places,
@@ -162,15 +168,15 @@ impl RedisSide<'_> {
         if is_event(&letter.entry()) {
             return letter.entries().map(DeadLetter::Event).collect();
         }
-        self.dead_order(letter, places).map(DeadLetter::Order).into_iter().collect()
-    }
-
-    fn dead_order(&self, letter: Letter, places: &Places) -> Option<DeadOrder> {
-        let order = buried_order(self.keys.fields(), &letter)?;
-        let fact = LetterFact::of_reason(&letter.burial?.reason);
-        let place = places.of(order.voucher)?;
+        // Without a burial, it is another program's.
+        let Some(burial) = &letter.burial else { return Vec::new() };
+        let Some(order) = buried_order(self.keys.fields(), &letter) else {
+            return vec![DeadLetter::Unreadable(letter.entries().collect())];
+        };
+        let Some(place) = places.of(order.voucher) else { return vec![DeadLetter::Elsewhere(order.voucher)] };
         let (user, quantity) = (order.user.get(), order.quantity.get());
-        Some(DeadOrder { place, order: order.id.get(), user, quantity, fact })
+        let (fact, entry) = (LetterFact::of_reason(&burial.reason), burial.entry);
+        vec![DeadLetter::Order(DeadOrder { place, order: order.id.get(), user, quantity, fact, entry })]
     }
 
     /// The first entry that the stream holds; None: it holds none.
@@ -200,6 +206,17 @@ impl RedisSide<'_> {
         let mut notes: Vec<Option<Bytes>> = notes.map_err(|error| naming(&key, error))?;
         let purged = notes.pop().flatten().and_then(|note| Purged::parse(&note));
         Ok((notes, purged))
+    }
+
+    /// What is wrong about the stock of a voucher, with limits or without; None: it is a number, or there is none.
+    pub(crate) async fn wrong_stock(&self, voucher: VoucherId) -> Result<Option<String>, StreamError> {
+        for key in [self.keys.stock(voucher), self.keys.limited(voucher)] {
+            let stock: Option<String> = self.pool.get(&key).await.map_err(|error| naming(&key, error))?;
+            if let Some(text) = stock.filter(|text| text.parse::<i64>().is_err()) {
+                return Ok(Some(format!("{} holds {text:?}, which is no number", key.as_str_lossy())));
+            }
+        }
+        Ok(None)
     }
 
     /// Which of these users are in the set of buyers.
@@ -236,20 +253,20 @@ impl RedisSide<'_> {
         Ok(self.pool.hget(&key, COMPLETE).await.map_err(|error| naming(&key, error))?)
     }
 
-    /// Whether the stream holds the entry with which this order was admitted at that time. On a busy machine, the entry's id may
-    /// be some milliseconds later than the journal's time.
-    pub(crate) async fn has_entry(&self, order: i64, at_ms: i64) -> Result<bool, StreamError> {
-        let Ok(ms) = u64::try_from(at_ms) else { return Ok(false) };
+    /// The entry with which this order was admitted at that time; None: the stream does not hold it. On a busy machine, the entry's
+    /// id may be some milliseconds later than the journal's time.
+    pub(crate) async fn entry_of(&self, order: i64, at_ms: i64) -> Result<Option<EntryId>, StreamError> {
+        let Ok(ms) = u64::try_from(at_ms) else { return Ok(None) };
         let before = ms.checked_sub(1).map_or(EntryId::MIN, |ms| EntryId { ms, seq: u64::MAX });
         let last = EntryId { ms: ms.saturating_add(ENTRY_LATER_MS), seq: u64::MAX };
-        let is_its = |entry: &Entry| self.keys.fields().decode(entry).is_ok_and(|it| it.id.get() == order);
+        let is_its = |entry: &&Entry| self.keys.fields().decode(entry).is_ok_and(|it| it.id.get() == order);
         let mut pages = self.stream_pages((before, last));
         while let Some(page) = pages.next(u64::MAX).await? {
-            if page.iter().any(is_its) {
-                return Ok(true);
+            if let Some(entry) = page.iter().find(is_its) {
+                return Ok(Some(entry.id));
             }
         }
-        Ok(false)
+        Ok(None)
     }
 }
 
@@ -269,6 +286,7 @@ impl DeadOrders {
                 self.orders.insert((dead.place, dead.order), dead);
             }
             DeadLetter::Event(entry) => _ = self.events.insert(entry),
+            DeadLetter::Elsewhere(_) | DeadLetter::Unreadable(_) => {}
         }
     }
 

@@ -120,7 +120,7 @@ impl LookReport {
     }
 }
 
-/// Counts differences.
+/// OrderCounter differences.
 #[derive(Debug, Default)]
 pub(crate) struct Tally(BTreeMap<(VoucherId, DifferenceKind), KindCount>);
 

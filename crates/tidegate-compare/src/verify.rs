@@ -26,9 +26,9 @@ use tokio::time::sleep;
 use in_stream::InStream;
 
 /// Orders or users that are asked for at once.
-const AT_ONCE: usize = 500;
+pub(crate) const AT_ONCE: usize = 500;
 /// Between two looks at the same: a command that is at it gets on meanwhile.
-const BETWEEN: Duration = Duration::from_secs(1);
+pub(crate) const BETWEEN: Duration = Duration::from_secs(1);
 /// What changes its face with every look is not settled, and left to the next time.
 const MOST_LOOKS: usize = 5;
 
@@ -47,6 +47,8 @@ pub(crate) struct Verify<'a> {
     pub(crate) sales: &'a [Option<Sale>],
     /// Those of the orders that have events which may be lost.
     pub(crate) with_events: &'a WithEvents,
+    /// Those of the orders that a complete journal should tell of and does not.
+    pub(crate) unnoted: &'a BTreeSet<(u32, i64)>,
     pub(crate) pace: Pace,
     pub(crate) job: &'a Job,
 }
@@ -103,6 +105,8 @@ impl Verify<'_> {
             cause: finding.cause,
             mend: finding.mend,
             counter: None,
+            status: finding.status,
+            entry: finding.entry,
             note,
         })
     }
@@ -173,26 +177,26 @@ impl Verify<'_> {
             found.extend(its.map(|found| (found, at_ms)));
         }
         let causes = found.into_iter().map(async |((at, (mut finding, note)), at_ms)| {
-            finding.cause = self.cause(at, &finding, at_ms).await?;
+            self.find_entry(at, &mut finding, at_ms).await?;
             Ok::<_, CompareError>((at, (finding, note)))
         });
         try_join_all(causes).await
     }
 
     /// Of a lost order: whether the stream still holds its entry.
-    async fn cause(
+    async fn find_entry(
         &self,
         (_, order): At,
-        finding: &Finding,
+        finding: &mut Finding,
         at_ms: Option<i64>,
-    ) -> Result<Cause, CompareError> {
-        match (finding.kind, at_ms) {
-            (DifferenceKind::LostOrder, Some(at_ms)) => {
-                let is_there = self.stores.redis().has_entry(order, at_ms).await?;
-                Ok(if is_there { finding.cause } else { Cause::EntryIsGone })
+    ) -> Result<(), CompareError> {
+        if let (DifferenceKind::LostOrder, None, Some(at_ms)) = (finding.kind, finding.entry, at_ms) {
+            finding.entry = self.stores.redis().entry_of(order, at_ms).await?;
+            if finding.entry.is_none() {
+                finding.cause = Cause::EntryIsGone;
             }
-            _ => Ok(finding.cause),
         }
+        Ok(())
     }
 
     async fn users(

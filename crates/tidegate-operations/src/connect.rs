@@ -5,7 +5,8 @@ use std::str::FromStr;
 use anyhow::{Context, anyhow};
 use fred::clients::Pool;
 use sqlx::{ConnectOptions, MySqlPool, mysql::MySqlConnectOptions};
-use tidegate_orders::{Announcer, Ledger, SessionError, SessionSettings, Sessions};
+use tidegate_compare::{LookRequest, Looker};
+use tidegate_orders::{Announcer, Keys, Ledger, SessionError, SessionSettings, Sessions};
 use tidegate_stream::readable;
 use tokio::time::timeout;
 
@@ -77,6 +78,14 @@ pub async fn mysql_reached(settings: &SystemSettings) -> anyhow::Result<Sessions
         shards::compare(settings, &sessions.pool(1)).await?;
     }
     Ok(sessions)
+}
+
+/// What compares both stores of a system.
+#[must_use]
+pub fn looker(settings: &SystemSettings, (redis, mysql): (&Pool, &Sessions), request: LookRequest) -> Looker {
+    let stores = (redis.clone(), mysql.pool(settings.mysql.connections));
+    Looker::new(stores, Keys::new(settings.keys.clone()), settings.stream_names(), request)
+        .reading_causally(mysql.causal_reads())
 }
 
 /// As [`mysql_reached`], whatever partitions it serves.

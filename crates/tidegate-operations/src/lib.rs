@@ -5,7 +5,6 @@
 //! report. Command line, HTTP server and tests are faces over these; none of them is known here.
 
 pub mod admit;
-pub mod audit;
 pub mod brake;
 pub mod campaigns;
 pub mod change;

@@ -28,7 +28,7 @@ pub use self::{
     orders::{OrderDetails, OrderRow, OrderRows},
     refusals::{RefusalRow, RefusalRows},
     sequences::DaySequences,
-    stocks::{StockRow, StockRows, StockSnapshot, StockSum},
+    stocks::{StockRow, StockRows, StockSum},
     unpaid::{UnpaidKey, UnpaidLive, UnpaidRows, UnpaidSum},
 };
 use crate::{lists::MOST_LISTED, mysql_error::is_not_migrated, order::VoucherId, partition::Partition};

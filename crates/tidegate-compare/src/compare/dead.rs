@@ -5,7 +5,7 @@ use crate::{
     redis_side::{DeadLetter, DeadOrder},
     table::{Part, Said, hash_of},
 };
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use tidegate_orders::{JournalNote, order_status::LetterFact};
 
@@ -17,11 +17,13 @@ const LOOKUP: usize = 500;
 impl Pass<'_> {
     /// Reads all dead letters that hold an order, and counts those that hold units.
     pub(super) async fn read_dead(&mut self) -> Result<(), CompareError> {
-        let mut dead = Vec::new();
-        let add = |letter| match letter {
-            DeadLetter::Order(order) => dead.push(order),
+        let (mut dead, counts) = (Vec::new(), &mut self.counted.counts);
+        let add = |letter| match (letter, &mut *counts) {
+            (DeadLetter::Order(order), _) => dead.push(order),
+            (DeadLetter::Elsewhere(voucher), Some(counts)) => counts.add_unplaced(voucher),
+            (DeadLetter::Unreadable(entries), Some(counts)) => counts.add_unreadable_letter(&entries),
             // Where it seems lost it is looked at again.
-            DeadLetter::Event(_) => {}
+            (DeadLetter::Event(_) | DeadLetter::Elsewhere(_) | DeadLetter::Unreadable(_), _) => {}
         };
         self.stores.redis().read_dead(self.places, self.pace, add).await?;
         dead.sort_by_key(|it| (it.place, it.order, it.user));
@@ -32,13 +34,16 @@ impl Pass<'_> {
         dead.dedup_by_key(|it| (it.place, it.order));
         for DeadOrder { place, order, user, quantity, .. } in dead {
             let Some(sale) = self.sale(place).filter(|_| self.is_wanted(place, order)) else { continue };
+            if self.is_counted && !sale.is_complete {
+                continue;
+            }
             let what = if sale.is_complete { hash_of(&[HOLDS, user, quantity]) } else { hash_of(&[KNOWN]) };
             self.orders.take(&Said { id: order, voucher: place, what });
         }
         Ok(())
     }
 
-    /// Counts the dead orders that hold units: Redis took units for them, and MySQL has not ended them. A row or a refusal of
+    /// OrderCounter the dead orders that hold units: Redis took units for them, and MySQL has not ended them. A row or a refusal of
     /// another owner under the same id says nothing about them.
     async fn count_dead(&mut self, dead: &[DeadOrder]) -> Result<(), CompareError> {
         let mysql = self.stores.mysql();
@@ -53,42 +58,53 @@ impl Pass<'_> {
             let mut ended: HashSet<(i64, i64, i64)> = rows.collect();
             let refusals = mysql.refusals().by_ids(&ids).await?.into_iter();
             ended.extend(refusals.map(|refusal| (refusal.order.get(), refusal.user, refusal.voucher)));
-            let admitted = self.admitted_under_taken_ids(dead).await?;
+            let notes = self.notes_of_letters(dead).await?;
             for it in dead {
                 let Some(voucher) = self.places.voucher(it.place) else { continue };
-                let took_units =
-                    it.fact == LetterFact::Order || admitted.contains(&(it.place, it.order, it.user));
-                if took_units && !ended.contains(&(it.order, it.user, voucher.get())) {
+                let note = notes.get(&(it.place, it.order));
+                let is_admitted = note.is_some_and(|note| is_admission_of(note, it.user));
+                let is_ended = ended.contains(&(it.order, it.user, voucher.get()));
+                if (it.fact == LetterFact::Order || is_admitted) && !is_ended {
                     let counts = self.counted.dead.entry(it.place).or_default();
                     (counts.0, counts.1) = (counts.0 + 1, counts.1 + it.quantity);
                 }
+                self.count_letter((it, voucher), note, is_ended);
             }
+        }
+        if let Some(counts) = &mut self.counted.counts {
+            counts.sort();
         }
         Ok(())
     }
 
-    /// Which of the letters that died of a taken id hold units all the same: the journal says that their user was admitted. They
-    /// are given as place, order and user.
-    async fn admitted_under_taken_ids(
+    /// What the journals say of these letters: of those that died of a taken id, which may hold units all the same; and of all,
+    /// where orders are counted.
+    async fn notes_of_letters(
         &self,
         dead: &[DeadOrder],
-    ) -> Result<HashSet<(u32, i64, i64)>, CompareError> {
-        let mut taken: BTreeMap<u32, Vec<&DeadOrder>> = BTreeMap::new();
-        for it in dead.iter().filter(|it| it.fact == LetterFact::IdTaken) {
-            taken.entry(it.place).or_default().push(it);
-        }
-        let mut admitted = HashSet::new();
-        for (place, letters) in taken {
-            let Some(voucher) = self.places.voucher(place) else { continue };
-            let orders: Vec<i64> = letters.iter().map(|it| it.order).collect();
-            let (notes, _) = self.stores.redis().notes(voucher, &orders).await?;
-            for (it, note) in letters.iter().zip(notes) {
-                let note = note.and_then(|note| JournalNote::parse(&note)).filter(JournalNote::is_admission);
-                if note.and_then(|note| note.by?.parse().ok()) == Some(it.user) {
-                    admitted.insert((place, it.order, it.user));
-                }
+    ) -> Result<HashMap<(u32, i64), JournalNote>, CompareError> {
+        let counts = self.counted.counts.is_some();
+        let mut wanted: BTreeMap<u32, Vec<i64>> = BTreeMap::new();
+        for it in dead {
+            if it.fact == LetterFact::IdTaken
+                || counts && self.sale(it.place).is_some_and(|sale| sale.is_complete)
+            {
+                wanted.entry(it.place).or_default().push(it.order);
             }
         }
-        Ok(admitted)
+        let mut found = HashMap::new();
+        for (place, orders) in wanted {
+            let Some(voucher) = self.places.voucher(place) else { continue };
+            let (notes, _) = self.stores.redis().notes(voucher, &orders).await?;
+            let notes = notes.into_iter().map(|note| note.and_then(|note| JournalNote::parse(&note)));
+            found.extend(
+                orders.into_iter().zip(notes).filter_map(|(order, note)| Some(((place, order), note?))),
+            );
+        }
+        Ok(found)
     }
+}
+
+pub(super) fn is_admission_of(note: &JournalNote, user: i64) -> bool {
+    note.is_admission() && note.by.as_ref().and_then(|by| by.parse().ok()) == Some(user)
 }

@@ -32,13 +32,22 @@ impl Pass<'_> {
     /// What the stream holds that the group has settled: events, and orders of vouchers without a complete journal.
     pub(super) async fn read_stream(&mut self, range: (EntryId, EntryId)) -> Result<(), CompareError> {
         let fields = self.stores.keys.fields();
-        let needs_orders = self.sales.iter().flatten().any(|sale| !sale.is_complete);
+        let counts = self.counted.counts.is_some();
+        let needs_orders =
+            counts || !self.is_counted && self.sales.iter().flatten().any(|sale| !sale.is_complete);
         let mut pages = self.stores.redis().stream_pages(range);
         while let Some(page) = self.pace.step(pages.next(u64::MAX)).await? {
-            let mut events = EventPage::default();
+            let (mut events, mut orders) = (EventPage::default(), Vec::new());
             for entry in page.into_iter().filter(|entry| needs_orders || is_event(entry)) {
-                match fields.decode_message(&entry) {
-                    Ok(Message::Order(order)) => self.add_entered(entry.id, &order),
+                let message = fields.decode_message(&entry);
+                self.count_entry(&entry, &message);
+                match message {
+                    Ok(Message::Order(order)) => {
+                        self.add_entered(entry.id, &order);
+                        if counts {
+                            orders.push((entry.id, order));
+                        }
+                    }
                     // There are too many: this goes on in parts.
                     Ok(Message::Event(_)) if self.with_events.orders.len() > DIFFERENCES => {}
                     Ok(Message::Event(event)) => {
@@ -56,6 +65,7 @@ impl Pass<'_> {
                     self.with_events.orders.insert(at);
                 }
             }
+            self.follow(orders).await?;
             self.go_on()?;
         }
         Ok(())
@@ -71,7 +81,7 @@ impl Pass<'_> {
         let Some(sale) = self.sale(place).filter(|sale| !sale.is_complete) else { return };
         let id = order.id.get();
         self.counted.redis_orders += 1;
-        if sale.has_entry(Some(entry)) && self.is_wanted(place, id) {
+        if !self.is_counted && sale.has_entry(Some(entry)) && self.is_wanted(place, id) {
             self.orders.add(&Said { id, voucher: place, what: hash_of(&[KNOWN]) });
         }
     }

@@ -16,7 +16,7 @@ use super::{At, Verify};
 /// What the stream holds of the candidates.
 #[derive(Default)]
 pub(super) struct InStream {
-    /// Of those whose journal is not complete: their entries.
+    /// Of those that no complete journal tells of: their entries.
     pub(super) entered: HashMap<At, Entered>,
     /// Of those with lost events: the user of the first of these.
     pub(super) lost_events: HashMap<At, i64>,
@@ -30,7 +30,8 @@ impl Verify<'_> {
         (in_flight, dead): (&InFlight, &DeadOrders),
         end: EntryId,
     ) -> Result<InStream, CompareError> {
-        let is_without = |(place, _): &At| self.sale(*place).is_some_and(|sale| !sale.is_complete);
+        let is_without =
+            |at: &At| self.unnoted.contains(at) || self.sale(at.0).is_some_and(|sale| !sale.is_complete);
         let without: HashSet<At> = orders.iter().copied().filter(is_without).collect();
         let with_events: HashSet<At> = orders.intersection(&self.with_events.orders).copied().collect();
         let first = match (without.is_empty(), with_events.is_empty()) {

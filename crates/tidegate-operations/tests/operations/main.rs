@@ -1,4 +1,3 @@
 //! What operations promise, shown on real servers.
 
-mod audit;
 mod error_texts;

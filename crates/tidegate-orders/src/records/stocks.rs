@@ -2,10 +2,9 @@
 
 use std::collections::HashMap;
 
-use futures_util::TryStreamExt;
-use sqlx::{AssertSqlSafe, Connection, MySqlConnection, Row, mysql::MySqlRow};
+use sqlx::{Row, mysql::MySqlRow};
 
-use super::{OrderRow, Records, Result, parsed, voucher_at};
+use super::{Records, Result, parsed, voucher_at};
 use crate::{
     lists::MOST_LISTED,
     order::VoucherId,
@@ -90,7 +89,7 @@ fn sum(row: &MySqlRow) -> sqlx::Result<Option<(VoucherId, StockSum)>> {
 #[derive(Clone, Copy, Debug)]
 pub struct StockRows<'a>(pub(super) Records<'a>);
 
-impl<'a> StockRows<'a> {
+impl StockRows<'_> {
     fn select_stocks(&self, only: Option<VoucherId>) -> String {
         format!("SELECT {COLUMNS} FROM {} WHERE TRUE{}", self.0.tables.vouchers, self.0.of_voucher(only))
     }
@@ -135,65 +134,15 @@ impl<'a> StockRows<'a> {
         Ok(sums)
     }
 
-    /// Stocks and orders as they are at one moment, of the partition or of one voucher.
-    ///
-    /// # Errors
-    /// As [`StockRows::all`].
-    pub async fn snapshot(self, only: Option<VoucherId>) -> Result<StockSnapshot<'a>> {
-        let (columns, _) = self.0.orders().columns().await?;
-        // Off the pool: its open transaction ends with it, on every way out of here.
-        let mut session = self.0.mysql.acquire().await?.detach();
-        let begin = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; \
-                     START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY";
-        sqlx::raw_sql(begin).execute(&mut session).await?;
-        Ok(StockSnapshot { records: self.0, session, columns, only })
-    }
-}
-
-/// Stocks and orders as they are at one moment: their sums must agree. Dropped, its session ends.
-#[derive(Debug)]
-pub struct StockSnapshot<'a> {
-    records: Records<'a>,
-    session: MySqlConnection,
-    columns: String,
-    only: Option<VoucherId>,
-}
-
-impl StockSnapshot<'_> {
-    /// The stocks.
-    ///
-    /// # Errors
-    /// As [`StockRows::all`].
-    pub async fn all(&mut self) -> Result<Vec<StockRow>> {
-        let sql = self.records.stocks().select_stocks(self.only);
-        parsed(&sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(&mut self.session).await?, StockRow::parse)
-    }
-
-    /// Shows all rows of orders, one by one. Pages would need an order that no index of all databases has.
-    ///
-    /// # Errors
-    /// As [`StockRows::all`].
-    pub async fn orders(&mut self, mut seen: impl FnMut(&OrderRow)) -> Result<()> {
-        let (columns, of) = (&self.columns, self.records.of_voucher(self.only));
-        let sql = format!("SELECT {columns} FROM {} o WHERE TRUE{of}", self.records.tables.orders);
-        let mut rows = sqlx::query(AssertSqlSafe(sql)).persistent(false).fetch(&mut self.session);
-        while let Some(row) = rows.try_next().await? {
-            if let Some(row) = OrderRow::parse(&row)? {
-                seen(&row);
-            }
-        }
-        Ok(())
-    }
-
     /// The slots that more than one order holds, each as voucher and `user/slot`. None where a unique key keeps it from happening.
     ///
     /// # Errors
     /// As [`StockRows::all`].
-    pub async fn shared_slots(&mut self) -> Result<Vec<(VoucherId, String)>> {
-        let (table, of) = (self.records.tables.orders, self.records.of_voucher(self.only));
+    pub async fn shared_slots(self, only: Option<VoucherId>) -> Result<Vec<(VoucherId, String)>> {
+        let (table, of) = (self.0.tables.orders, self.0.of_voucher(only));
         let key = "SELECT COUNT(*) FROM information_schema.statistics WHERE table_schema = DATABASE() \
                    AND table_name = ? AND index_name = 'uk_voucher_user_slot' AND non_unique = 0";
-        let keys: i64 = sqlx::query_scalar(key).bind(table).fetch_one(&mut self.session).await?;
+        let keys: i64 = sqlx::query_scalar(key).bind(table).fetch_one(self.0.mysql).await?;
         if keys > 0 {
             return Ok(Vec::new());
         }
@@ -201,15 +150,6 @@ impl StockSnapshot<'_> {
             "SELECT CAST(voucher_id AS SIGNED), CAST(CONCAT(user_id, '/', slot) AS CHAR) FROM {table} \
              WHERE {LIVE}{of} GROUP BY voucher_id, user_id, slot HAVING COUNT(*) > 1 ORDER BY 1, 2"
         );
-        let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(&mut self.session).await?;
-        parsed(&rows, |row| Ok(voucher_at(row, 0)?.zip(row.try_get(1)?)))
-    }
-
-    /// Ends the session.
-    ///
-    /// # Errors
-    /// As [`StockRows::all`].
-    pub async fn end(self) -> Result<()> {
-        Ok(self.session.close().await?)
+        parsed(&self.0.rows(sql).await?, |row| Ok(voucher_at(row, 0)?.zip(row.try_get(1)?)))
     }
 }

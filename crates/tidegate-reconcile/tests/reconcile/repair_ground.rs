@@ -350,6 +350,8 @@ impl Held {
                 cause: Cause::Unknown,
                 mend,
                 counter: None,
+                status: None,
+                entry: None,
                 note: note.cloned(),
             });
         };

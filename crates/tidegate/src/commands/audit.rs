@@ -4,8 +4,13 @@ use std::{cell::RefCell, collections::BTreeMap, time::Instant};
 
 use clap::Args;
 use serde::Serialize;
-use tidegate_compare::text::counted;
-use tidegate_orders::{Keys, VoucherId};
+use tidegate_compare::{
+    Job, LookRequest, Pace, Silent,
+    audit::{AuditReport, LostSpan, Offences, StateCounts, VoucherAudit, audit},
+    text::counted,
+};
+use tidegate_orders::VoucherId;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     exit::Exit,
@@ -13,11 +18,7 @@ use crate::{
     output::{OutputArgs, print_note, table},
     partitions::{names, over_all},
 };
-use tidegate_operations::{
-    System, SystemSettings,
-    audit::{AuditReport, LostSpan, StateCounts, VoucherAudit, audit},
-    connect,
-};
+use tidegate_operations::{System, SystemSettings, connect};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -118,7 +119,7 @@ impl Whole {
                 Some(None) => {}
                 Some(Some(audit)) => {
                     whole.admitted +=
-                        audit.report.vouchers.iter().map(|voucher| voucher.admitted).sum::<u64>();
+                        audit.report.vouchers.iter().map(|voucher| voucher.orders.admitted).sum::<u64>();
                     whole
                         .failures
                         .extend(audit.failures.iter().map(|failure| format!("{{{tag}}}: {failure}")));
@@ -160,10 +161,13 @@ impl Whole {
 }
 
 async fn audit_one(settings: &SystemSettings, args: &AuditArgs) -> anyhow::Result<(Exit, Option<Audit>)> {
-    let (redis, mysql) = (connect::redis(settings).await?, connect::mysql(settings).await?);
-    let keys = Keys::new(settings.keys.clone());
+    let (redis, mysql) = (connect::redis(settings).await?, connect::mysql_reached(settings).await?);
     let began = Instant::now();
-    let report = audit(&redis, &mysql, &keys, &settings.stream_names(), args.voucher).await?;
+    let request =
+        LookRequest { vouchers: args.voucher.into_iter().collect(), since_ms: None, pace: Pace::Full };
+    let looker = connect::looker(settings, (&redis, &mysql), request);
+    let job = Job { stop: CancellationToken::new(), progress: Box::new(Silent) };
+    let report = audit(&looker, &job).await?;
     if let Some(voucher) = args.voucher.filter(|_| report.vouchers.iter().all(VoucherAudit::is_unknown)) {
         print_note(&format!(
             "voucher {voucher} is unknown: MySQL has no row of it, and Redis has admitted no order for it"
@@ -215,7 +219,7 @@ fn text(report: &AuditReport) -> String {
             counted(entries, "entry")
         ));
     }
-    let unknown: u64 = report.vouchers.iter().map(|voucher| voucher.unknown_orders).sum();
+    let unknown: u64 = report.vouchers.iter().map(|voucher| voucher.rows.unknown_orders).sum();
     if unknown > 0 {
         parts.push(format!(
             "MySQL holds {} that Redis does not know: taken over, trimmed without a journal, or forgotten by Redis. After a \
@@ -229,7 +233,7 @@ fn text(report: &AuditReport) -> String {
         let page = "docs/runbook/redis-stock-is-wrong.md";
         Some(format!("Voucher {} has a surplus of {surplus}: see {page}", voucher.voucher))
     }));
-    for VoucherAudit { voucher, half_cancelled, kept, .. } in &report.vouchers {
+    for VoucherAudit { voucher, offences: Offences { half_cancelled, kept, .. }, .. } in &report.vouchers {
         if half_cancelled.total > 0 {
             let orders = counted(half_cancelled.total, "order");
             let (are, ids) = if half_cancelled.total == 1 { ("is", "id") } else { ("are", "ids") };
@@ -252,7 +256,7 @@ fn text(report: &AuditReport) -> String {
 /// Plain sentences: that it holds, or everything that is wrong.
 fn verdict(audit: &Audit) -> String {
     if audit.holds {
-        let admitted: u64 = audit.report.vouchers.iter().map(|voucher| voucher.admitted).sum();
+        let admitted: u64 = audit.report.vouchers.iter().map(|voucher| voucher.orders.admitted).sum();
         let orders = counted(admitted, "admitted order");
         return format!("It holds: {orders} that Redis knows, none lost, none doubled, nothing oversold.");
     }
@@ -263,7 +267,7 @@ fn verdict(audit: &Audit) -> String {
 
 /// When the lost orders of a voucher were admitted, and what writes those that the stream still holds.
 fn repair(audit: &VoucherAudit) -> Option<String> {
-    let VoucherAudit { voucher, lost, lost_span, .. } = audit;
+    let VoucherAudit { voucher, offences: Offences { lost, lost_span, .. }, .. } = audit;
     let LostSpan { from_ms, to_ms, in_stream, entries } = (*lost_span)?;
     let utc = |ms: u64| i64::try_from(ms).map_or_else(|_| ms.to_string(), moment::utc);
     let when =
@@ -283,18 +287,18 @@ fn repair(audit: &VoucherAudit) -> Option<String> {
 }
 
 fn order_counts(voucher: &VoucherAudit) -> [String; 8] {
-    let wrong = voucher.mismatched.total
-        + voucher.doubled_back.total
-        + voucher.shared_slots.total
-        + voucher.contradictory.total;
+    let wrong = voucher.offences.mismatched.total
+        + voucher.offences.doubled_back.total
+        + voucher.offences.shared_slots.total
+        + voucher.offences.contradictory.total;
     [
         voucher.voucher.to_string(),
-        voucher.admitted.to_string(),
-        voucher.written.to_string(),
-        voucher.released.to_string(),
-        voucher.dead.to_string(),
-        voucher.in_flight.to_string(),
-        voucher.lost.total.to_string(),
+        voucher.orders.admitted.to_string(),
+        voucher.orders.written.to_string(),
+        voucher.orders.released.to_string(),
+        voucher.orders.dead.to_string(),
+        voucher.orders.in_flight.to_string(),
+        voucher.offences.lost.total.to_string(),
         wrong.to_string(),
     ]
 }
@@ -307,7 +311,7 @@ fn states(report: &AuditReport) -> String {
         states.add_row([name].into_iter().chain(counts.all().map(|orders| orders.to_string())));
     };
     for voucher in &report.vouchers {
-        add(voucher.voucher.to_string(), &voucher.states);
+        add(voucher.voucher.to_string(), &voucher.rows.states);
     }
     if report.vouchers.len() > 1 {
         add("all".to_owned(), &report.states);
@@ -319,11 +323,11 @@ fn stocks(voucher: &VoucherAudit) -> [String; 7] {
     let known = |units: Option<i64>| units.map_or_else(|| "-".to_owned(), |units| units.to_string());
     [
         voucher.voucher.to_string(),
-        voucher.live_orders.to_string(),
-        voucher.live_units.to_string(),
-        known(voucher.initial_stock),
-        known(voucher.stock),
-        known(voucher.redis_stock),
+        voucher.rows.live_orders.to_string(),
+        voucher.rows.live_units.to_string(),
+        known(voucher.stocks.initial_stock),
+        known(voucher.stocks.stock),
+        known(voucher.stocks.redis_stock),
         known(voucher.redis_surplus()),
     ]
 }

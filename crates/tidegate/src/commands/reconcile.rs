@@ -123,9 +123,8 @@ async fn run_alone(
         since_ms: since_ms.and_then(|ms| i64::try_from(ms).ok()),
         pace: Pace::Full,
     };
-    let (is_whole, pool) = (request.is_whole(), mysql.pool(settings.mysql.connections));
-    let looker = Looker::new((redis.clone(), pool), keys.clone(), settings.stream_names(), request)
-        .reading_causally(mysql.causal_reads());
+    let is_whole = request.is_whole();
+    let looker = connect::looker(settings, (&redis, &mysql), request);
     if args.repair {
         let mended = Cell::new(false);
         let exit = repair(settings, args, (&looker, &mended), lease).await?;

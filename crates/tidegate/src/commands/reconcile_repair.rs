@@ -185,6 +185,8 @@ mod tests {
             cause: Cause::Unknown,
             mend,
             counter: None,
+            status: None,
+            entry: None,
             note: None,
         };
         let books = StockBooks {

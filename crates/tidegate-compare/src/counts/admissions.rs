@@ -1,12 +1,12 @@
 //! All admissions, sorted, so that millions of them are found by their order without an index beside them.
 
-use tidegate_orders::{OrderId, VoucherId, order_status::EntryFact, records::OrderRow};
+use tidegate_orders::{OrderId, VoucherId, records::OrderRow};
 use tidegate_stream::EntryId;
 
-use super::admission::{Admission, Column};
+use super::admission::Admission;
 
 /// An order of a voucher. Both are needed: an id may have been admitted for several vouchers.
-pub(super) type OrderKey = (VoucherId, OrderId);
+pub(crate) type OrderKey = (VoucherId, OrderId);
 
 #[derive(Debug, Default)]
 pub(super) struct Admissions {
@@ -16,10 +16,6 @@ pub(super) struct Admissions {
 }
 
 impl Admissions {
-    pub(super) fn reserve(&mut self, admissions: usize) {
-        self.all.reserve_exact(admissions);
-    }
-
     /// One more, which is not found before [`Admissions::sort`].
     pub(super) fn push(&mut self, admission: Admission) {
         self.all.push(admission);
@@ -31,15 +27,6 @@ impl Admissions {
         if self.unsorted > 0 {
             self.all.sort_unstable_by_key(|admission| (admission.order, admission.voucher, admission.entry));
             self.unsorted = 0;
-        }
-    }
-
-    /// Says what the group has still to do of the entries.
-    pub(super) fn set_in_flight(&mut self, in_flight: impl Fn(EntryId) -> Option<EntryFact>) {
-        for admission in &mut self.all {
-            if let Some(state) = in_flight(admission.entry) {
-                admission.is_in(state);
-            }
         }
     }
 
@@ -63,15 +50,9 @@ impl Admissions {
         is_known
     }
 
-    /// Orders with an admission of which nothing is known, or that is cancelled and may have been given back since.
-    pub(super) fn unresolved(&mut self) -> Vec<OrderKey> {
-        self.sort();
-        let is_unresolved = |it: &&Admission| it.column() >= Column::Mismatched || it.is_kept();
-        let unresolved = self.all.iter().filter(is_unresolved);
-        let mut keys: Vec<OrderKey> =
-            unresolved.map(|admission| (admission.voucher, admission.order)).collect();
-        keys.dedup();
-        keys
+    /// All of them.
+    pub(super) fn all(&mut self) -> &mut [Admission] {
+        &mut self.all
     }
 
     /// All of them, sorted: those of one order and voucher stand together.

@@ -2,9 +2,26 @@
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
 use tidegate_stream::EntryId;
 
-use super::report::Unreadable;
+use super::Offenders;
+
+/// Entries without a readable order.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Unreadable {
+    /// All of them.
+    pub total: u64,
+    /// Buried, as they should be.
+    pub dead: u64,
+    /// Not delivered or not settled yet.
+    pub in_flight: u64,
+    /// Too few fields for an order, and neither dead nor in flight: of a tutorial's `XADD stream.orders * init 1`, from before
+    /// the group. No failure.
+    pub no_orders: u64,
+    /// None of these: acknowledged and gone.
+    pub lost: Offenders,
+}
 
 /// What became of an entry. Later ones are worse: one that was put back is where its best entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,13 +62,6 @@ impl UnreadableEntries {
         }
     }
 
-    /// Entries of which one was put back after the stream had been read.
-    pub(super) fn add_late(&mut self, followed: &[EntryId]) {
-        for entry in followed {
-            self.states.entry(*entry).and_modify(|state| *state = (*state).min(State::InFlight));
-        }
-    }
-
     pub(super) fn has_lost(&self) -> bool {
         self.states.keys().any(|entry| self.state(*entry) == State::Lost)
     }
@@ -63,7 +73,7 @@ impl UnreadableEntries {
         state(&entry).min(later)
     }
 
-    /// Counts them, each once: one that was put back is counted as its latest entry.
+    /// OrderCounter them, each once: one that was put back is counted as its latest entry.
     pub(super) fn report(&self) -> Unreadable {
         let mut report = Unreadable::default();
         let is_counted_later =

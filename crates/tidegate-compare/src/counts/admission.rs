@@ -1,7 +1,7 @@
 //! One admission: what both stores say of an order id, entry by entry, and the column of the report that it belongs to. Pure.
 
 use tidegate_orders::{
-    Order, OrderFacts, OrderId, OrderStatus, RowState, UserId, VoucherId,
+    OrderFacts, OrderId, OrderStatus, RowState, UserId, VoucherId,
     order_status::{EntryFact, JournalFact, LetterFact, RowFact},
     records::OrderRow,
 };
@@ -56,14 +56,19 @@ pub(super) enum Column {
 
 impl Admission {
     /// By an entry, which is settled unless [`Admission::is_in`] says otherwise.
-    pub(super) fn by_entry(entry: EntryId, order: &Order) -> Self {
+    pub(super) fn by_entry(
+        entry: EntryId,
+        (voucher, order): (VoucherId, OrderId),
+        user: UserId,
+        units: i64,
+    ) -> Self {
         Self {
-            user: Some(order.user),
+            user: Some(user),
             entry,
             has_entry: true,
-            quantity: u16::try_from(order.quantity.get()).unwrap_or(0),
+            quantity: u16::try_from(units).unwrap_or(0),
             state: EntryFact::Settled,
-            ..Self::unknown(order.voucher, order.id)
+            ..Self::unknown(voucher, order)
         }
     }
 
@@ -130,15 +135,14 @@ impl Admission {
         self.row = if is_same { RowFact::Own(row.state()) } else { RowFact::Other };
     }
 
-    /// MySQL refused it, and the journal of its voucher is removed. It was given back: both sides were seen to agree before.
+    /// MySQL refused it, so it was given back.
     pub(super) fn take_refusal(&mut self, user: i64) {
         if self.journal == JournalFact::Nothing && self.user.is_none_or(|own| own.get() == user) {
             self.journal = JournalFact::Released;
         }
     }
 
-    /// What is known of its order. The audit reads no refusals but those of delisted vouchers: a refused order was given back,
-    /// which the journal tells.
+    /// What is known of its order. A refusal counts as what comes of it, see [`Admission::take_refusal`].
     fn facts(&self) -> OrderFacts {
         let letter = if self.is_dead { LetterFact::Order } else { LetterFact::None };
         OrderFacts { row: self.row, journal: self.journal, entry: self.state, letter, ..OrderFacts::NOTHING }
@@ -175,6 +179,10 @@ impl Admission {
         self.is_cancelled() && self.journal == JournalFact::Admitted
     }
 
+    pub(super) fn is_open(&self) -> bool {
+        self.is_dead || matches!(self.state, EntryFact::Undelivered | EntryFact::Pending(_))
+    }
+
     pub(super) fn is_cancelled(&self) -> bool {
         self.row == RowFact::Own(RowState::Cancelled)
     }
@@ -182,10 +190,6 @@ impl Admission {
     /// Its units were given back, and its row counts all the same.
     pub(super) fn is_doubled(&self) -> bool {
         self.journal == JournalFact::Released && self.row == RowFact::Own(RowState::Live)
-    }
-
-    pub(super) fn is_open(&self) -> bool {
-        self.is_dead || matches!(self.state, EntryFact::Undelivered | EntryFact::Pending(_))
     }
 }
 

@@ -1,0 +1,363 @@
+//! What an audit found, counted, and whether it holds.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+use tidegate_orders::VoucherId;
+use tidegate_stream::EntryId;
+
+use crate::{
+    counts::{LISTED, Misnamed, Offenders, StateCounts, Unreadable},
+    limit_books::{CounterDifference, NotCompared},
+};
+
+/// What an audit found.
+#[derive(Clone, Debug, Serialize)]
+pub struct AuditReport {
+    /// One for each voucher that either side names, ascending.
+    pub vouchers: Vec<VoucherAudit>,
+    /// The orders of all vouchers in MySQL, by what has become of them.
+    pub states: StateCounts,
+    /// Entries of the stream that say what happened to orders: paid, cancelled and so on.
+    pub events: u64,
+    /// Entries of the stream that are neither, and so belong to no voucher.
+    pub unreadable: Unreadable,
+    /// Of these, the ones that are orders if their fields have other names than are configured.
+    pub misnamed: Misnamed,
+    /// What is counted for limits and is not what orders hold, and limits of which orders hold more than they allow.
+    pub counters: Vec<CounterDifference>,
+    /// Counters of which nobody knows whether they are right. No failure.
+    pub counters_not_compared: BTreeSet<NotCompared>,
+}
+
+impl AuditReport {
+    /// Everything that is wrong, a sentence each; it holds when there is nothing.
+    #[must_use]
+    pub fn failures(&self) -> Vec<String> {
+        let mut failures: Vec<String> = self.vouchers.iter().flat_map(VoucherAudit::failures).collect();
+        failures.extend(self.counters.iter().take(LISTED).map(CounterDifference::sentence));
+        let more = self.counters.len().saturating_sub(LISTED);
+        if more > 0 {
+            failures.push(format!("{more} more counters of limits are not what orders hold"));
+        }
+        let Offenders { total, .. } = self.unreadable.lost;
+        if total > 0 {
+            let what = either(total, "entry was acknowledged and is", "entries were acknowledged and are");
+            failures.push(format!(
+                "{total} unreadable {what} not in the dead stream: {}; see docs/runbook/unreadable-entry.md",
+                self.unreadable.lost
+            ));
+        }
+        failures
+    }
+}
+
+/// Where lost orders stood in time and in the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct LostSpan {
+    /// When the first of those of which it is known was admitted, Unix time in milliseconds.
+    pub from_ms: u64,
+    /// When the last of them was.
+    pub to_ms: u64,
+    /// How many of them the stream still holds: `tidegate replay` can write these.
+    pub in_stream: u64,
+    /// From the first to the last of these.
+    pub entries: Option<(EntryId, EntryId)>,
+}
+
+/// One voucher.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct VoucherAudit {
+    /// The voucher.
+    pub voucher: VoucherId,
+    /// Where its orders are.
+    #[serde(flatten)]
+    pub orders: OrdersByPlace,
+    /// What MySQL holds of it.
+    #[serde(flatten)]
+    pub rows: RowCounts,
+    /// What is wrong with its orders.
+    #[serde(flatten)]
+    pub offences: Offences,
+    /// Its stocks.
+    #[serde(flatten)]
+    pub stocks: Stocks,
+}
+
+/// Order ids that Redis admitted: in the journal, the stream or the dead stream. `admitted = written + released + dead + in_flight`
+/// when nothing is lost, mismatched or not given back.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct OrdersByPlace {
+    /// All of them.
+    pub admitted: u64,
+    /// Admitted, and a row in MySQL, live, or cancelled since and not given back.
+    pub written: u64,
+    /// Admitted, and given back; cancelled in MySQL, or never written there.
+    pub released: u64,
+    /// Admitted, and buried.
+    pub dead: u64,
+    /// Units of the buried orders, which Redis holds until they are written or given back.
+    pub dead_units: i64,
+    /// Admitted, and not delivered or not settled yet.
+    pub in_flight: u64,
+    /// Units of the orders in flight.
+    pub in_flight_units: i64,
+    /// Events of its orders that were not done when the audit began.
+    pub in_flight_events: u64,
+}
+
+/// Rows of MySQL.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RowCounts {
+    /// By what has become of them.
+    pub states: StateCounts,
+    /// Those that are live.
+    pub live_orders: u64,
+    /// Units in them.
+    pub live_units: i64,
+    /// Those that are cancelled.
+    pub cancelled_orders: u64,
+    /// Those that Redis does not know: older than its data, or of another producer.
+    pub unknown_orders: u64,
+    /// Of these, the ones that name the entry of the stream that they came from.
+    pub forgotten_orders: u64,
+}
+
+/// What is wrong with the orders of a voucher.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Offences {
+    /// Buried, cancelled in MySQL and not given back: `tidegate dead cancel` was killed between the two.
+    pub half_cancelled: Offenders,
+    /// Cancelled in MySQL, neither in flight nor dead, and admitted still by the journal. No failure: a service that
+    /// cancels without `lua/release.lua` leaves them, too.
+    pub kept: Offenders,
+    /// Admitted, and nowhere.
+    pub lost: Offenders,
+    /// When they were admitted, and which of them can be run again; None where nothing is known of it.
+    pub lost_span: Option<LostSpan>,
+    /// Admitted, settled, and the row with their id is of another user, voucher or quantity.
+    pub mismatched: Offenders,
+    /// Refused by MySQL, settled, and still held by Redis.
+    pub not_given_back: Offenders,
+    /// Given back although they have a live row: their units were sold twice.
+    pub doubled_back: Offenders,
+    /// Keys of Redis that hold something else than they should, with what Redis says of each. What they hold is missing here.
+    pub wrong_keys: Offenders,
+    /// Slots with more than one live order, as `user/slot`; possible only without the unique key.
+    pub shared_slots: Offenders,
+    /// Rows whose slot and status contradict each other (see [`tidegate_orders::row_state`]): neither live nor cancelled.
+    pub contradictory: Offenders,
+    /// Units in them: whether they went back to the stock, the rows do not tell.
+    pub contradictory_units: i64,
+    /// Its sale is on and has units left by MySQL, orders of it came through Redis, and Redis holds no stock and no admitted
+    /// order of it: nobody can buy it.
+    pub is_forgotten: bool,
+}
+
+/// The stocks of a voucher, in units.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Stocks {
+    /// Left by MySQL; `None` when it does not know the voucher.
+    pub stock: Option<i64>,
+    /// Loaded; `None` for vouchers that were taken over.
+    pub initial_stock: Option<i64>,
+    /// Left by Redis.
+    pub redis_stock: Option<i64>,
+    /// What Redis should offer: what MySQL has left, without those of the orders in flight and of the dead ones, which
+    /// will be taken from it or given back. `None` when MySQL does not know the voucher.
+    pub redis_stock_due: Option<i64>,
+    /// What Redis offers and MySQL will not have, at least, whatever is on its way meanwhile; 0 where none are seen.
+    /// `None` where nobody can tell: the sale is over, there is no stock or no journal, or it was restocked just now.
+    pub surplus_at_least: Option<i64>,
+    /// What Redis offers beyond the sum of its journal, below 0 fewer: somebody wrote the stock by hand, or Redis lost
+    /// something. 0: it holds. `None` where the journal is not complete, or nobody could tell.
+    pub journal_apart: Option<i64>,
+    /// Both stocks were the same again afterwards. False as well where nobody had to know.
+    #[serde(skip)]
+    pub is_at_rest: bool,
+}
+
+impl Offences {
+    /// Takes a lost order into the span: when it was admitted, and its entry if the stream holds it.
+    pub(super) fn add_lost(&mut self, at_ms: Option<u64>, entry: Option<EntryId>) {
+        let Some(at_ms) = at_ms.filter(|at_ms| *at_ms > 0) else { return };
+        let span = self.lost_span.get_or_insert(LostSpan {
+            from_ms: at_ms,
+            to_ms: at_ms,
+            in_stream: 0,
+            entries: None,
+        });
+        (span.from_ms, span.to_ms) = (span.from_ms.min(at_ms), span.to_ms.max(at_ms));
+        if let Some(entry) = entry {
+            span.in_stream += 1;
+            let (first, last) = span.entries.unwrap_or((entry, entry));
+            span.entries = Some((first.min(entry), last.max(entry)));
+        }
+    }
+}
+
+impl VoucherAudit {
+    /// All that was admitted is written or given back, and nothing is wrong.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        let wrong = [
+            &self.offences.half_cancelled,
+            &self.offences.lost,
+            &self.offences.mismatched,
+            &self.offences.not_given_back,
+            &self.offences.doubled_back,
+            &self.offences.wrong_keys,
+            &self.offences.shared_slots,
+            &self.offences.contradictory,
+        ];
+        self.orders.admitted == self.orders.written + self.orders.released
+            && wrong.iter().all(|offenders| offenders.total == 0)
+    }
+
+    /// Neither side has anything of it: most likely a typo, and no reason for a verdict that all is well.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        self.stocks.stock.is_none()
+            && self.orders.admitted + self.rows.live_orders + self.rows.cancelled_orders == 0
+    }
+
+    /// Units that Redis offers beyond what MySQL will have when everything in flight is written and everything
+    /// dead is requeued; negative when Redis offers fewer. Exact at a quiet moment only: see [`Self::surplus_at_least`].
+    #[must_use]
+    pub fn redis_surplus(&self) -> Option<i64> {
+        Some(self.stocks.redis_stock? - self.stocks.redis_stock_due?)
+    }
+
+    /// The surplus that is certain and no failure already; not 0. Nothing is on its way or waits for a decision, and both
+    /// stocks were the same again afterwards, so nothing moved while they were read.
+    #[must_use]
+    pub fn settled_surplus(&self) -> Option<i64> {
+        self.possible_surplus().filter(|_| self.stocks.is_at_rest)
+    }
+
+    /// What one look says of it: the numbers may be of different moments.
+    pub(super) fn possible_surplus(&self) -> Option<i64> {
+        let is_failure = self.stocks.surplus_at_least.is_some_and(|surplus| surplus > 0);
+        let is_settled =
+            self.orders.in_flight + self.orders.dead + self.orders.in_flight_events == 0 && !is_failure;
+        self.redis_surplus().filter(|surplus| is_settled && *surplus != 0)
+    }
+
+    /// Everything that is wrong with this voucher, a sentence each.
+    #[must_use]
+    pub fn failures(&self) -> Vec<String> {
+        let offences = [
+            (&self.offences.lost, "admitted order is lost", "admitted orders are lost"),
+            (
+                &self.offences.mismatched,
+                "order differs from what was admitted under its id",
+                "orders differ from what was admitted under their ids",
+            ),
+            (
+                &self.offences.not_given_back,
+                "order was refused and is not given back to Redis",
+                "orders were refused and are not given back to Redis",
+            ),
+            (
+                &self.offences.doubled_back,
+                "live order was given back to Redis as well",
+                "live orders were given back to Redis as well",
+            ),
+            (
+                &self.offences.shared_slots,
+                "slot of a user (user/slot) has more than one live order",
+                "slots of a user (user/slot) have more than one live order",
+            ),
+            (
+                &self.offences.contradictory,
+                "order is neither live nor cancelled (status 4 or 6 with a slot, or no slot with another status)",
+                "orders are neither live nor cancelled (status 4 or 6 with a slot, or no slot with another status)",
+            ),
+        ];
+        let offences = offences.into_iter().filter(|(offenders, ..)| offenders.total > 0);
+        let mut failures: Vec<String> = offences
+            .map(|(offenders, one, many)| {
+                let what = either(offenders.total, one, many);
+                format!("voucher {}: {} {what}: {offenders}", self.voucher, offenders.total)
+            })
+            .collect();
+        failures.extend(
+            self.stock_failures().into_iter().map(|what| format!("voucher {}: {what}", self.voucher)),
+        );
+        failures.extend(
+            self.offences
+                .wrong_keys
+                .first
+                .iter()
+                .map(|what| format!("voucher {}: {what}; see docs/runbook/wrong-type.md", self.voucher)),
+        );
+        if let Some(surplus) = self.stocks.surplus_at_least.filter(|surplus| *surplus > 0) {
+            let units = either(surplus.unsigned_abs(), "unit", "units");
+            failures.push(format!(
+                "voucher {}: Redis offers {surplus} {units} or more that MySQL does not have{}: who is admitted for them is \
+                 refused later; see docs/runbook/redis-stock-is-wrong.md",
+                self.voucher,
+                self.uncertain_surplus(surplus)
+            ));
+        }
+        failures.extend(self.stocks.journal_apart.filter(|apart| *apart != 0).map(|apart| {
+            let units = either(apart.unsigned_abs(), "unit", "units");
+            let more = if apart > 0 { "more" } else { "fewer" };
+            format!(
+                "voucher {}: Redis offers {} {units} {more} than its journal says: somebody changed the stock by hand, or Redis \
+                 lost something; see docs/runbook/redis-stock-is-wrong.md",
+                self.voucher,
+                apart.unsigned_abs()
+            )
+        }));
+        failures.extend(self.offences.is_forgotten.then(|| {
+            let orders = either(self.rows.forgotten_orders, "order that came through Redis", "orders that came through Redis");
+            format!(
+                "voucher {}: Redis has forgotten it: its sale is on, MySQL has {} {} of it and {} {orders}, and Redis has \
+                 no stock of it under the names that are configured; see docs/runbook/redis-lost-data.md",
+                self.voucher,
+                self.stocks.stock.unwrap_or_default(),
+                either(self.stocks.stock.unwrap_or_default().unsigned_abs(), "unit", "units"),
+                self.rows.forgotten_orders,
+            )
+        }));
+        failures
+    }
+
+    /// What the table shows beyond what is certain.
+    fn uncertain_surplus(&self, certain: i64) -> String {
+        let shown = self.redis_surplus().filter(|shown| *shown > certain);
+        shown.map_or_else(String::new, |shown| {
+            format!(
+                " (that is certain; the surplus of {shown} in the table is right unless orders that its journal does not know, \
+                 or orders on their way, account for the rest)"
+            )
+        })
+    }
+
+    fn stock_failures(&self) -> Vec<String> {
+        let mut failures = Vec::new();
+        let Some(stock) = self.stocks.stock else { return failures };
+        if stock < 0 {
+            failures.push(format!("the stock in MySQL is {stock}"));
+        }
+        let Some(initial) = self.stocks.initial_stock else { return failures };
+        if self.rows.live_units > initial {
+            failures
+                .push(format!("oversold: {} of {initial} units are in live orders", self.rows.live_units));
+        }
+        let left = initial - self.rows.live_units;
+        if !(left - self.offences.contradictory_units..=left).contains(&stock) {
+            failures.push(format!(
+                "the stock in MySQL is {stock}, but {initial} loaded - {} in live orders = {}",
+                self.rows.live_units, left
+            ));
+        }
+        failures
+    }
+}
+
+/// The words for one, or for any other number.
+fn either(count: u64, one: &'static str, many: &'static str) -> &'static str {
+    if count == 1 { one } else { many }
+}

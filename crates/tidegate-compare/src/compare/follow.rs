@@ -1,0 +1,167 @@
+//! What a pass counts beside what differs: where the orders are, and what the stream holds that is no order.
+
+use std::collections::BTreeMap;
+
+use tidegate_orders::{
+    JournalField, JournalNote, Order, OrderId, VoucherId,
+    records::{EventSum, OrderRow, RefusalRow},
+    wire::{FieldNames, Glimpse, Message, WireError},
+};
+use tidegate_stream::{Entry, EntryId, History};
+
+use super::{Pass, Sale, dead::is_admission_of};
+use crate::{
+    CompareError,
+    counts::RowSeen,
+    in_flight::InFlight,
+    judge::{FinalOrder, is_since},
+    redis_side::DeadOrder,
+};
+
+impl Pass<'_> {
+    /// An entry of the stream.
+    pub(super) fn count_entry(&mut self, entry: &Entry, message: &Result<Message, WireError>) {
+        let Some(counts) = &mut self.counted.counts else { return };
+        let voucher = match message {
+            Ok(Message::Order(order)) => order.voucher,
+            Ok(Message::Event(event)) => event.voucher,
+            Err(error) => {
+                let followed: Vec<EntryId> =
+                    History::of(entry).burials.iter().map(|burial| burial.entry).collect();
+                let could_be_order = could_be_order(entry, self.stores.keys.fields());
+                return counts.add_unreadable(entry.id, &followed, could_be_order, error);
+            }
+        };
+        if self.places.of(voucher).is_none() {
+            counts.add_unplaced(voucher);
+        } else if let Ok(Message::Event(event)) = message {
+            counts.add_event(entry.id, (voucher, event.order));
+        }
+    }
+
+    /// Takes the orders of a page of which no complete journal tells.
+    pub(super) async fn follow(&mut self, orders: Vec<(EntryId, Order)>) -> Result<(), CompareError> {
+        let mut by_place: BTreeMap<u32, Vec<(EntryId, Order)>> = BTreeMap::new();
+        for (entry, order) in orders {
+            if let Some(place) = self.places.of(order.voucher) {
+                by_place.entry(place).or_default().push((entry, order));
+            }
+        }
+        for (place, mut orders) in by_place {
+            let (Some(sale), Some(voucher)) = (self.sale(place), self.places.voucher(place)) else {
+                continue;
+            };
+            if sale.is_complete {
+                let ids: Vec<i64> = orders.iter().map(|(_, order)| order.id.get()).collect();
+                let (notes, _) = self.pace.step(self.stores.redis().notes(voucher, &ids)).await?;
+                let mut notes = notes.into_iter();
+                orders.retain(|_| notes.next().flatten().is_none());
+                // What is in flight is counted there.
+                orders.retain(|(_, order)| !self.in_flight.has_own_entry(place, order.id.get()));
+            }
+            if let Some(counts) = &mut self.counted.counts {
+                for (entry, Order { id, user, quantity, .. }) in orders {
+                    counts.add_entry(entry, (voucher, id), user, quantity.get());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The journals that are not complete. The stream was read before: what is not known from there, they add.
+    pub(super) async fn read_open_journals(&mut self) -> Result<(), CompareError> {
+        let (stores, pace, places) = (self.stores, self.pace, self.places);
+        let Some(counts) = &mut self.counted.counts else { return Ok(()) };
+        counts.sort();
+        let is_open = |sale: &&Sale| !sale.is_complete && sale.moment.journaled > 0;
+        for sale in self.sales.iter().flatten().filter(is_open) {
+            let Some(voucher) = places.voucher(sale.place) else { continue };
+            let seen = |field: JournalField<'_>, note: &JournalNote| {
+                if let JournalField::Order(order) = field {
+                    counts.add_movement(voucher, order, note);
+                }
+            };
+            stores.redis().read_journal(voucher, pace, seen, |_| {}).await?;
+        }
+        counts.sort();
+        Ok(())
+    }
+
+    /// A letter, with what the journal says of its order, and whether MySQL has ended that.
+    pub(super) fn count_letter(
+        &mut self,
+        (it, voucher): (&DeadOrder, VoucherId),
+        note: Option<&JournalNote>,
+        is_ended: bool,
+    ) {
+        let Some(is_complete) = self.sale(it.place).map(|sale| sale.is_complete) else { return };
+        let Some(counts) = &mut self.counted.counts else { return };
+        match note.filter(|_| is_complete) {
+            Some(note) if is_ended || note.is_release() => {}
+            Some(note) if is_admission_of(note, it.user) => counts.noted(voucher).dead.add(it.quantity),
+            // The id belongs to another order. Nothing was taken for this one.
+            Some(_) => counts.noted(voucher).dead_of_taken_ids += 1,
+            None => {
+                if let (Ok(order), Ok(user)) = (it.order.try_into(), it.user.try_into()) {
+                    counts.add_letter(it.entry, (voucher, order), user, it.quantity);
+                }
+            }
+        }
+    }
+
+    /// A row of MySQL, of whichever voucher.
+    pub(super) fn count_row(&mut self, row: &OrderRow, events: Option<&EventSum>) {
+        let Some(counts) = &mut self.counted.counts else { return };
+        let Ok(voucher) = VoucherId::try_from(row.voucher) else { return };
+        let Some(place) = self.places.of(voucher) else { return counts.add_unplaced(voucher) };
+        let sale = self.sales.get(place as usize).and_then(Option::as_ref);
+        let is_known = sale.is_none_or(|sale| {
+            let came_ms = row.entry.and_then(|entry| i64::try_from(entry.ms).ok());
+            let is_new = came_ms.is_some_and(|came_ms| came_ms >= sale.moment.at_ms);
+            let is_folded = sale
+                .folded_before_ms()
+                .is_some_and(|before_ms| FinalOrder::of(row, events, before_ms).is_some());
+            is_new || (sale.is_complete && is_since(row, sale.complete_since_ms) && !is_folded)
+        });
+        let is_in_flight = self.in_flight.has_own_entry(place, row.order.get());
+        counts.add_row(voucher, row, RowSeen { is_in_flight, is_known });
+    }
+
+    /// A refusal of MySQL, of whichever voucher.
+    pub(super) fn count_refusal(&mut self, refusal: &RefusalRow) {
+        if let (Some(counts), Ok(voucher)) = (&mut self.counted.counts, refusal.voucher.try_into()) {
+            counts.add_refusal(voucher, refusal.order, refusal.user);
+        }
+    }
+
+    /// Says where the orders are that no complete journal tells of.
+    pub(super) fn finish_counts(&mut self) {
+        let Some(counts) = &mut self.counted.counts else { return };
+        let (places, in_flight, sales) = (self.places, &self.in_flight, self.sales);
+        let sale = |voucher| sales.get(places.of(voucher)? as usize).and_then(Option::as_ref);
+        let end = |voucher| sale(voucher).map_or(EntryId::MIN, |sale: &Sale| sale.moment.stream_end);
+        let has_event = |open: &InFlight, (voucher, order): (VoucherId, OrderId)| {
+            places.of(voucher).is_some_and(|place| open.has_event(place, order.get()))
+        };
+        for sale in sales.iter().flatten() {
+            if let Some(voucher) = places.voucher(sale.place) {
+                counts.set_redis_stock(voucher, sale.moment.stock);
+            }
+        }
+        counts.set_in_flight(|(voucher, order)| {
+            places.of(voucher).is_some_and(|place| in_flight.has_own_entry(place, order.get()))
+        });
+        counts.set_unreadable_in_flight(&in_flight.unreadable);
+        let unresolved = counts.follow(end, has_event, in_flight);
+        let at =
+            unresolved.into_iter().filter_map(|(voucher, order)| Some((places.of(voucher)?, order.get())));
+        self.counted.unnoted = at.collect();
+    }
+}
+
+/// An order has a user, a voucher and an id, whatever its producer calls them. What has fewer fields, and none of an order's,
+/// is no order that somebody wrote wrongly: tutorials make the stream by `XADD stream.orders * init 1`.
+fn could_be_order(entry: &Entry, names: &FieldNames) -> bool {
+    let Glimpse { id, user, voucher } = names.glimpse(entry);
+    entry.fields.len() >= 3 || id.is_some() || user.is_some() || voucher.is_some()
+}

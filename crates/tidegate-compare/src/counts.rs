@@ -1,0 +1,513 @@
+//! OrderCounter where the orders of a look are. Pure.
+//!
+//! Of a voucher with a complete journal, numbers are enough: each order has its note, and a comparison finds what is wrong. What no
+//! complete journal tells of is followed order by order, in 48 bytes each: orders of vouchers that other programs load or sell, and
+//! entries that were never admitted.
+
+mod admission;
+mod admissions;
+#[cfg(test)]
+mod tests;
+mod unreadable;
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    fmt::Display,
+};
+
+use serde::Serialize;
+use tidegate_orders::{
+    JournalNote, OrderId, RowState, UserId, VoucherId,
+    order_status::{ConsumerFact, EntryFact, JournalFact, RowFact},
+    records::OrderRow,
+    row_state::RowStatus,
+    wire::WireError,
+};
+use tidegate_stream::EntryId;
+
+pub use self::unreadable::Unreadable;
+use self::{
+    admission::{Admission, Column, Movement, column_of, is_half_cancelled},
+    admissions::{Admissions, OrderKey},
+    unreadable::UnreadableEntries,
+};
+use crate::in_flight::InFlight;
+
+/// How many offending ids are listed.
+pub(crate) const LISTED: usize = 20;
+/// Vouchers that only entries or rows name and that are looked at as well, at most.
+const MOST_UNPLACED: usize = 1_000;
+/// Who gives back the second order of a user; see [`tidegate_orders::handler`].
+const SECOND_ORDER: &str = "worker:user_has_order";
+
+/// Ids that should not be: how many, and the first 20 of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Offenders {
+    /// How many.
+    pub total: u64,
+    /// The first of them.
+    pub first: Vec<String>,
+}
+
+impl Offenders {
+    pub(crate) fn add(&mut self, id: impl Display) {
+        self.total += 1;
+        if self.first.len() < LISTED {
+            self.first.push(id.to_string());
+        }
+    }
+
+    /// Adds others of the kind.
+    pub(crate) fn extend(&mut self, others: Self) {
+        self.total += others.total;
+        self.first.extend(others.first);
+        self.first.truncate(LISTED);
+    }
+
+    /// Adds what is not among the first of them yet.
+    pub(crate) fn add_new(&mut self, id: String) {
+        if !self.first.contains(&id) {
+            self.add(id);
+        }
+    }
+}
+
+impl Display for Offenders {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.first.join(", "))?;
+        match self.total.saturating_sub(self.first.len() as u64) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
+    }
+}
+
+/// Orders in MySQL, by what has become of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct StateCounts {
+    /// Not paid yet.
+    pub unpaid: u64,
+    /// Paid.
+    pub paid: u64,
+    /// Used.
+    pub used: u64,
+    /// A payment is being given back, also one that came after the cancellation.
+    pub refunding: u64,
+    /// Cancelled, expired, or never to be written.
+    pub cancelled: u64,
+    /// The payment was given back.
+    pub refunded: u64,
+    /// Slot and status contradict each other, or the status is none of the tutorial's.
+    pub contradictory: u64,
+}
+
+impl StateCounts {
+    /// One more.
+    fn add(&mut self, state: RowStatus) {
+        *match state {
+            RowStatus::Unpaid => &mut self.unpaid,
+            RowStatus::Paid => &mut self.paid,
+            RowStatus::Used => &mut self.used,
+            RowStatus::Refunding => &mut self.refunding,
+            RowStatus::Cancelled => &mut self.cancelled,
+            RowStatus::Refunded => &mut self.refunded,
+            RowStatus::Contradictory => &mut self.contradictory,
+        } += 1;
+    }
+
+    /// In the order of the drawing: unpaid, paid, used, refunding, cancelled, refunded, contradictory.
+    #[must_use]
+    pub fn all(&self) -> [u64; 7] {
+        let Self { unpaid, paid, used, refunding, cancelled, refunded, contradictory } = *self;
+        [unpaid, paid, used, refunding, cancelled, refunded, contradictory]
+    }
+}
+
+impl std::iter::Sum for StateCounts {
+    fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
+        counts.fold(Self::default(), |sum, it| Self {
+            unpaid: sum.unpaid + it.unpaid,
+            paid: sum.paid + it.paid,
+            used: sum.used + it.used,
+            refunding: sum.refunding + it.refunding,
+            cancelled: sum.cancelled + it.cancelled,
+            refunded: sum.refunded + it.refunded,
+            contradictory: sum.contradictory + it.contradictory,
+        })
+    }
+}
+
+/// Entries whose fields seem to have other names.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Misnamed {
+    /// How many.
+    pub entries: u64,
+    /// Why the first of them is no order, with the names that would make it one.
+    pub error: Option<String>,
+}
+
+/// So many orders, with so many units.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) orders: u64,
+    pub(crate) units: i64,
+}
+
+impl Held {
+    pub(crate) fn add(&mut self, units: i64) {
+        (self.orders, self.units) = (self.orders + 1, self.units + units);
+    }
+}
+
+/// What a complete journal says, and what is known of the orders that it tells of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Noted {
+    /// Admitted before the look, and not in flight.
+    pub(crate) settled: u64,
+    pub(crate) released: u64,
+    /// Given back, and their entries are in flight all the same.
+    pub(crate) released_in_flight: Held,
+    /// Among the dead letters, and not ended by MySQL.
+    pub(crate) dead: Held,
+    /// Letters whose order id another order has.
+    pub(crate) dead_of_taken_ids: u64,
+    /// Notes that a page showed a second time.
+    pub(crate) shown_twice: u64,
+}
+
+/// What the rows of a voucher say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rows {
+    pub(crate) states: StateCounts,
+    pub(crate) cancelled: u64,
+    pub(crate) contradictory: Offenders,
+    pub(crate) contradictory_units: i64,
+    /// Those whose entry is in flight all the same.
+    pub(crate) in_flight: Held,
+    /// Those that Redis does not know.
+    pub(crate) unknown: u64,
+    /// Of these, the ones that name the entry that they came from.
+    pub(crate) forgotten: u64,
+}
+
+/// Where the orders are that no complete journal tells of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Followed {
+    pub(crate) written: u64,
+    pub(crate) released: u64,
+    pub(crate) in_flight: Held,
+    pub(crate) dead: Held,
+    /// Nowhere, or another order has their id: those of them that are no difference after a second look have arrived.
+    pub(crate) unresolved: u64,
+    pub(crate) half_cancelled: Offenders,
+    /// Cancelled by MySQL, neither in flight nor dead, and admitted by the journal when it was read.
+    kept: Vec<i64>,
+    pub(crate) doubled_back: Offenders,
+    /// Units that Redis offered when the look began.
+    redis_stock: Option<i64>,
+    /// Our scripts admit orders of the voucher.
+    has_journal: bool,
+    /// Units of orders that the journal holds as admitted, and that are in flight or dead and have no row.
+    open_units: i64,
+    /// Units of orders that the journal does not hold: their producers may have taken them from the stock in Redis or not. And of
+    /// orders with an event in flight: it may have given them back to one store only.
+    doubtful_units: i64,
+}
+
+impl Followed {
+    /// Units that Redis offers and MySQL will not have, at least, by the stock in MySQL before the look. None: our scripts do
+    /// not sell the voucher, so nobody can tell what the stock in Redis is for.
+    pub(crate) fn surplus(&self, mysql: i64) -> Option<i64> {
+        let redis = self.redis_stock.filter(|_| self.has_journal)?;
+        Some((redis + self.open_units - self.doubtful_units - mysql).max(0))
+    }
+}
+
+/// OrderCounter one look.
+#[derive(Debug, Default)]
+pub(crate) struct OrderCounter {
+    noted: HashMap<VoucherId, Noted>,
+    rows: HashMap<VoucherId, Rows>,
+    /// Orders that no complete journal tells of.
+    admissions: Admissions,
+    followed: HashMap<VoucherId, Followed>,
+    unreadable: UnreadableEntries,
+    pub(crate) misnamed: Misnamed,
+    /// Entries of the stream that say what happened to orders.
+    pub(crate) events: u64,
+    /// Vouchers that only entries, letters or rows name.
+    pub(crate) unplaced: BTreeSet<VoucherId>,
+    /// Where the stream ended before anything else was read, and what was in flight then.
+    begun_at: EntryId,
+    open_before: InFlight,
+    /// Orders with events that came later.
+    late_events: HashSet<OrderKey>,
+}
+
+/// What is read of Redis.
+impl OrderCounter {
+    /// Before anything else is read: where the stream ends, and what is in flight.
+    pub(crate) fn after(begun_at: EntryId, open_before: InFlight) -> Self {
+        Self { begun_at, open_before, ..Self::default() }
+    }
+
+    /// An entry of the stream that says what happened to an order.
+    pub(crate) fn add_event(&mut self, entry: EntryId, order: OrderKey) {
+        self.events += 1;
+        if entry > self.begun_at {
+            self.late_events.insert(order);
+        }
+    }
+
+    pub(crate) fn noted(&mut self, voucher: VoucherId) -> &mut Noted {
+        self.noted.entry(voucher).or_default()
+    }
+
+    pub(crate) fn add_unplaced(&mut self, voucher: VoucherId) {
+        if self.unplaced.len() < MOST_UNPLACED {
+            self.unplaced.insert(voucher);
+        }
+    }
+
+    pub(crate) fn set_redis_stock(&mut self, voucher: VoucherId, stock: Option<i64>) {
+        self.followed.entry(voucher).or_default().redis_stock = stock;
+    }
+
+    /// A note of a complete journal, and whether the entry of its order is in flight.
+    pub(crate) fn add_note(
+        &mut self,
+        voucher: VoucherId,
+        note: &JournalNote,
+        is_in_flight: bool,
+        is_before: bool,
+    ) {
+        let noted = self.noted(voucher);
+        if note.is_release() {
+            noted.released += 1;
+            if is_in_flight {
+                noted.released_in_flight.add(note.change.unwrap_or(0));
+            }
+        } else if !is_in_flight && is_before {
+            // A note that cannot be read still says that the order was admitted.
+            noted.settled += 1;
+        }
+    }
+
+    /// An entry of the stream with an order that no complete journal tells of.
+    pub(crate) fn add_entry(&mut self, entry: EntryId, order: OrderKey, user: UserId, units: i64) {
+        self.admissions.push(Admission::by_entry(entry, order, user, units));
+    }
+
+    /// A letter with such an order. Its entry may have been trimmed away.
+    pub(crate) fn add_letter(&mut self, entry: EntryId, order: OrderKey, user: UserId, units: i64) {
+        if !self.admissions.bury(entry, order) {
+            let mut admission = Admission::by_entry(entry, order, user, units);
+            admission.bury();
+            self.admissions.push(admission);
+        }
+    }
+
+    /// A note of a journal that is not complete, after the entries of the stream.
+    pub(crate) fn add_movement(&mut self, voucher: VoucherId, order: OrderId, note: &JournalNote) {
+        let (followed, movement) = (self.followed.entry(voucher).or_default(), movement(note));
+        followed.has_journal = true;
+        if let Movement::Release { second_order_units } = movement {
+            followed.doubtful_units += i64::from(second_order_units);
+        }
+        let mut is_known = false;
+        for admission in self.admissions.of((voucher, order)) {
+            is_known = true;
+            admission.take_movement(movement);
+        }
+        if !is_known {
+            self.admissions.push(Admission::by_journal(voucher, order, movement));
+        }
+    }
+
+    /// Puts what was added last in its place; until then it is not found.
+    pub(crate) fn sort(&mut self) {
+        self.admissions.sort();
+    }
+
+    /// Says which orders are in flight.
+    pub(crate) fn set_in_flight(&mut self, is_in_flight: impl Fn(OrderKey) -> bool) {
+        for admission in self.admissions.all() {
+            if is_in_flight((admission.voucher, admission.order)) {
+                admission.is_in(EntryFact::Pending(ConsumerFact::Unread));
+            }
+        }
+    }
+
+    /// An entry of the stream that is neither order nor event, and what it was before, if it was put back.
+    pub(crate) fn add_unreadable(
+        &mut self,
+        entry: EntryId,
+        followed: &[EntryId],
+        could_be_order: bool,
+        error: &WireError,
+    ) {
+        if error.has_other_names() {
+            self.misnamed.entries += 1;
+            self.misnamed.error.get_or_insert_with(|| error.to_string());
+        }
+        self.unreadable.add(entry, followed, could_be_order);
+    }
+
+    pub(crate) fn add_unreadable_letter(&mut self, entries: &[EntryId]) {
+        if let Some((entry, followed)) = entries.split_last() {
+            self.unreadable.add_dead(*entry, followed);
+        }
+    }
+
+    pub(crate) fn set_unreadable_in_flight(&mut self, in_flight: &HashSet<EntryId>) {
+        self.unreadable.set_in_flight(|entry| in_flight.contains(&entry));
+    }
+
+    pub(crate) fn has_lost_unreadable(&self) -> bool {
+        self.unreadable.has_lost()
+    }
+
+    pub(crate) fn unreadable(&self) -> Unreadable {
+        self.unreadable.report()
+    }
+}
+
+/// What is read of MySQL, after Redis.
+impl OrderCounter {
+    /// A row; of a voucher with a complete journal, with whether that should hold it.
+    pub(crate) fn add_row(&mut self, voucher: VoucherId, row: &OrderRow, seen: RowSeen) {
+        let is_followed = self.admissions.take_row(row);
+        let rows = self.rows.entry(voucher).or_default();
+        rows.states.add(row.row_status());
+        match row.state() {
+            RowState::Live => {}
+            RowState::Cancelled => rows.cancelled += 1,
+            RowState::Contradictory => {
+                rows.contradictory.add(row.order);
+                rows.contradictory_units += row.quantity;
+            }
+        }
+        if seen.is_in_flight {
+            rows.in_flight.add(row.quantity);
+        }
+        if !seen.is_known && !is_followed {
+            rows.unknown += 1;
+            rows.forgotten += u64::from(row.entry.is_some());
+            if row.state() == RowState::Live {
+                self.followed.entry(voucher).or_default().doubtful_units += row.quantity;
+            }
+        }
+    }
+
+    /// A refusal: what was refused is given back, whether or not anything was taken for it.
+    pub(crate) fn add_refusal(&mut self, voucher: VoucherId, order: OrderId, user: i64) {
+        self.admissions.of((voucher, order)).for_each(|admission| admission.take_refusal(user));
+    }
+
+    /// OrderCounter the orders that no complete journal tells of, and answers with those of which nothing is known, and those whose id
+    /// another order has: to be looked at one by one.
+    pub(crate) fn follow(
+        &mut self,
+        stream_end: impl Fn(VoucherId) -> EntryId,
+        has_event: impl Fn(&InFlight, OrderKey) -> bool,
+        in_flight: &InFlight,
+    ) -> Vec<OrderKey> {
+        let mut unresolved = Vec::new();
+        let (before, late) = (std::mem::take(&mut self.open_before), std::mem::take(&mut self.late_events));
+        let has_open_event =
+            |order| late.contains(&order) || has_event(&before, order) || has_event(in_flight, order);
+        let admissions = std::mem::take(&mut self.admissions).into_sorted();
+        for group in admissions.chunk_by(|a, b| (a.order, a.voucher) == (b.order, b.voucher)) {
+            let [first, ..] = group else { continue };
+            let (order, voucher, units) = (first.order, first.voucher, i64::from(first.quantity));
+            let followed = self.followed.entry(voucher).or_default();
+            let column = column_of(group);
+            followed.add_units(column, group, stream_end(voucher), has_open_event((voucher, order)));
+            match column {
+                Column::Written if is_half_cancelled(group) => {
+                    followed.dead.add(units);
+                    // What is another's by the journal cannot be given back by its letter.
+                    if group.iter().any(|it| it.is_cancelled() && it.journal != JournalFact::Other) {
+                        followed.half_cancelled.add(order);
+                    }
+                }
+                Column::Written => {
+                    followed.written += 1;
+                    let is_open = has_open_event((voucher, order)) || group.iter().any(Admission::is_open);
+                    if group.iter().any(Admission::is_kept) && !is_open {
+                        followed.kept.push(order.get());
+                    }
+                }
+                Column::Released => followed.released += 1,
+                Column::Dead => followed.dead.add(units),
+                Column::InFlight => followed.in_flight.add(units),
+                Column::Mismatched | Column::Lost => {
+                    followed.unresolved += 1;
+                    unresolved.push((voucher, order));
+                }
+            }
+            if group.iter().any(Admission::is_doubled) {
+                followed.doubled_back.add(order);
+            }
+        }
+        unresolved
+    }
+
+    /// Orders that MySQL has cancelled and the journal held as admitted a moment ago.
+    pub(crate) fn kept(&self) -> impl Iterator<Item = (VoucherId, &[i64])> {
+        let kept = self.followed.iter().map(|(voucher, followed)| (*voucher, &followed.kept[..]));
+        kept.filter(|(_, orders)| !orders.is_empty())
+    }
+
+    /// What was counted of a voucher.
+    pub(crate) fn of(&mut self, voucher: VoucherId) -> (Noted, Rows, Followed) {
+        let noted = self.noted.remove(&voucher).unwrap_or_default();
+        let rows = self.rows.remove(&voucher).unwrap_or_default();
+        (noted, rows, self.followed.remove(&voucher).unwrap_or_default())
+    }
+}
+
+/// What is known of a row beside what it says itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RowSeen {
+    /// Its entry is in flight.
+    pub(crate) is_in_flight: bool,
+    /// A complete journal tells of it or shall, or it came after the look began.
+    pub(crate) is_known: bool,
+}
+
+impl Followed {
+    /// What an order says about the stock in Redis. One whose entry is later may have been admitted after that stock was read.
+    fn add_units(&mut self, column: Column, group: &[Admission], end: EntryId, has_open_event: bool) {
+        let [first, ..] = group else { return };
+        let quantity = i64::from(first.quantity);
+        let is_journaled =
+            group.iter().any(|it| matches!(it.journal, JournalFact::Admitted | JournalFact::Released));
+        let is_open = matches!(column, Column::Dead | Column::InFlight)
+            && group.iter().all(|it| it.row == RowFact::None)
+            && group.iter().any(|it| it.has_entry && it.entry <= end);
+        match column {
+            _ if is_open && is_journaled => self.open_units += quantity,
+            Column::Written if !is_journaled => self.doubtful_units += quantity,
+            _ => {}
+        }
+        // Its units may have come back to both stocks between the two readings.
+        if has_open_event {
+            self.doubtful_units += quantity;
+        }
+    }
+}
+
+/// A note that cannot be read still says that the order was admitted.
+fn movement(note: &JournalNote) -> Movement {
+    let units = u16::try_from(note.change.map_or(0, i64::unsigned_abs)).unwrap_or(0);
+    if note.is_release() {
+        let is_second_order = note.by.as_deref() == Some(SECOND_ORDER);
+        return Movement::Release { second_order_units: if is_second_order { units } else { 0 } };
+    }
+    Movement::Admit {
+        user: note.by.as_ref().and_then(|user| user.parse::<UserId>().ok()),
+        quantity: units,
+        at_ms: note.at_ms.and_then(|at_ms| u64::try_from(at_ms).ok()).unwrap_or(0),
+    }
+}

@@ -1,0 +1,3 @@
+//! The comparison of both stores, on real servers.
+
+mod audit;
