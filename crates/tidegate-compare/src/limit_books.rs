@@ -17,10 +17,12 @@ mod sketch;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bytes::Bytes;
 use sqlx::MySqlPool;
 use tidegate_orders::{
-    CampaignId, Gate, LimitOwner, Uses, VoucherId, gate::GateError, limit_rows, limits::CountedWindows,
+    CampaignId, Gate, LimitOwner, Uses, VoucherId,
+    gate::{GateError, ScanPages},
+    limit_rows,
+    limits::CountedWindows,
     records::vouchers,
 };
 use tidegate_stream::readable;
@@ -328,16 +330,11 @@ impl<'a> LimitBooks<'a> {
         owner: LimitOwner,
         mut seen: impl FnMut(&str, &str),
     ) -> Result<(), CompareError> {
-        let mut cursor = Bytes::from_static(b"0");
-        loop {
-            self.0.go_on()?;
-            let (next, fields) = self.0.pace.step(self.0.gate.uses_page(owner, cursor)).await?;
+        let mut pages = ScanPages::of_uses(self.0.gate, owner);
+        while let Some(fields) = self.0.step(pages.next()).await? {
             fields.iter().for_each(|(field, value)| seen(field, value));
-            if next == "0" {
-                return Ok(());
-            }
-            cursor = next;
         }
+        Ok(())
     }
 
     /// Each buyer of a voucher without a field of slots, by its name: such a one has the first slot.
@@ -346,20 +343,15 @@ impl<'a> LimitBooks<'a> {
         voucher: VoucherId,
         mut seen: impl FnMut(&str),
     ) -> Result<(), CompareError> {
-        let mut cursor = Bytes::from_static(b"0");
-        loop {
-            self.0.go_on()?;
-            let (next, users) = self.0.pace.step(self.0.gate.buyers_page(voucher, cursor)).await?;
+        let mut pages = ScanPages::of_buyers(self.0.gate, voucher);
+        while let Some(users) = self.0.step(pages.next()).await? {
             let users = users.iter().filter_map(|user| str::from_utf8(user).ok()?.parse().ok());
             let fields: Vec<String> = users.map(slots_field).collect();
             for moment in self.0.gate.read_uses(LimitOwner::Voucher(voucher), &fields).await? {
                 moment.fields.iter().filter(|(_, held)| held.is_none()).for_each(|(field, _)| seen(field));
             }
-            if next == "0" {
-                return Ok(());
-            }
-            cursor = next;
         }
+        Ok(())
     }
 
     fn names(found: BTreeSet<At>) -> Candidates {
