@@ -1,12 +1,12 @@
-//! Compares what Redis counts for limits with what orders hold, while the sale goes on.
+//! Compares the counters of limits in Redis with what orders hold, while the sale goes on.
 //!
 //! What an order used is in its note of the journal; of an order that was folded, beside its row in MySQL. Both sides are added up in a
 //! `sketch` first, whose memory does not grow with them. Only fields in which they may differ are looked at one by one, until
 //! whatever is wrong is the same twice. Only windows that have not ended are compared: nobody is checked against the others. A voucher
 //! without limits costs one call.
 
+mod campaign;
 mod candidates;
-mod common;
 mod difference;
 mod not_compared;
 mod orders;
@@ -14,72 +14,35 @@ mod owners;
 mod rounds;
 mod set;
 mod sketch;
+mod suspects;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use sqlx::MySqlPool;
 use tidegate_orders::{
-    CampaignId, Gate, LimitOwner, Uses, VoucherId,
-    gate::{GateError, ScanPages},
-    limit_rows,
-    limits::CountedWindows,
+    CampaignId, Gate, LimitOwner, VoucherId, gate::GateError, limit_rows, limits::CountedWindows,
     records::vouchers,
 };
 use tidegate_stream::readable;
 use tokio_util::sync::CancellationToken;
 
-use self::{
-    candidates::{At, Candidates},
-    orders::{OrderNote, Orders},
-    owners::{Count, Owners, slots_field},
-    sketch::{Field, Sketch},
-};
 pub use self::{
     difference::{Counter, CounterDifference},
     not_compared::{NotCompared, WhyNotCompared},
     set::CountersSet,
 };
+use self::{orders::Orders, owners::Owners, suspects::Suspects};
 use crate::{CompareError, Pace};
-
-/// Fields that are looked at one by one, at most: some 200 bytes each. Whoever looks again finds the others.
-const MOST_CANDIDATES: usize = 50_000;
-/// Fields beside these whose limit is passed, and of which nothing else is suspected: they must not keep others from being looked at.
-const MOST_PASSED: usize = 10_000;
 
 /// What was found.
 #[derive(Clone, Debug, Default)]
 pub struct LimitBooksReport {
-    /// What is counted wrong, and which limits are passed.
+    /// Counters that are wrong, and limits that are passed.
     pub differences: Vec<CounterDifference>,
     /// Vouchers of which a key holds something else than it should, with what Redis says of it.
     pub unreadable: Vec<(VoucherId, String)>,
-    /// Of what it is not known whether it is right, each once.
+    /// Counters that may be right or wrong, each owner once for each reason.
     pub not_compared: BTreeSet<NotCompared>,
-}
-
-/// What was found of a group.
-#[derive(Debug, Default)]
-struct Found {
-    differences: Vec<CounterDifference>,
-    not_compared: BTreeSet<NotCompared>,
-}
-
-/// Fields that may be wrong.
-#[derive(Debug, Default)]
-struct Suspects {
-    fields: BTreeSet<At>,
-    /// Places of owners of which there are more.
-    cut: BTreeSet<usize>,
-}
-
-impl Suspects {
-    fn insert(&mut self, (place, field): (usize, &str), most: usize) {
-        if self.fields.len() < most {
-            self.fields.insert((place, field.to_owned()));
-        } else if !self.fields.contains(&(place, field.to_owned())) {
-            self.cut.insert(place);
-        }
-    }
 }
 
 /// Compares.
@@ -101,16 +64,37 @@ struct Group {
 }
 
 impl LimitBooksReport {
-    fn add(&mut self, found: Found) {
+    fn add(&mut self, voucher: VoucherId, compared: Result<Self, CompareError>) -> Result<(), CompareError> {
+        let found = self.keep(voucher, compared)?.unwrap_or_default();
         self.differences.extend(found.differences);
         self.not_compared.extend(found.not_compared);
+        Ok(())
+    }
+
+    /// What was read; None, and noted as unreadable, if a key holds something else than it should.
+    fn keep<T>(
+        &mut self,
+        voucher: VoucherId,
+        read: Result<T, CompareError>,
+    ) -> Result<Option<T>, CompareError> {
+        let said = match read {
+            Ok(read) => return Ok(Some(read)),
+            Err(CompareError::Gate(GateError::Refused(error))) if is_of_other_type(&error) => {
+                readable(error.details()).to_owned()
+            }
+            Err(CompareError::Gate(error @ GateError::Unexpected { .. })) => error.to_string(),
+            Err(error) => return Err(error),
+        };
+        self.unreadable.push((voucher, said));
+        Ok(None)
     }
 }
 
 impl Group {
-    fn not_compared(&self, asked: &BTreeSet<VoucherId>, why: WhyNotCompared) -> Found {
+    fn not_compared(&self, asked: &BTreeSet<VoucherId>, why: WhyNotCompared) -> LimitBooksReport {
         let places = self.owners.all().map(|(place, _)| place);
-        Found { not_compared: self.not_compared_at(places, asked, why), ..Found::default() }
+        let not_compared = self.not_compared_at(places, asked, why);
+        LimitBooksReport { not_compared, ..LimitBooksReport::default() }
     }
 
     /// Nothing of vouchers that nobody asked for.
@@ -136,7 +120,7 @@ impl<'a> LimitBooks<'a> {
         Self(Orders { gate, mysql, pace, stop })
     }
 
-    /// Compares what is counted for these vouchers and the campaigns that they are in. Of a campaign, the orders of all its vouchers
+    /// Compares the counters of these vouchers and of the campaigns that they are in. Of a campaign, the orders of all its vouchers
     /// are read. Changes nothing.
     ///
     /// # Errors
@@ -152,24 +136,16 @@ impl<'a> LimitBooks<'a> {
     ) -> Result<LimitBooksReport, CompareError> {
         let mut report = LimitBooksReport::default();
         let mut campaigns: BTreeMap<CampaignId, BTreeSet<VoucherId>> = BTreeMap::new();
-        for voucher in vouchers {
-            let Some(windows) =
-                keep(&mut report, *voucher, self.windows(LimitOwner::Voucher(*voucher)).await)?
-            else {
+        for voucher in vouchers.iter().copied() {
+            let windows = self.windows(LimitOwner::Voucher(voucher)).await;
+            let Some(windows) = report.keep(voucher, windows)?.flatten() else { continue };
+            if let Some(campaign) = windows.campaign {
+                campaigns.entry(campaign).or_default().insert(voucher);
                 continue;
-            };
-            match windows.map(|windows| (windows.campaign, windows)) {
-                Some((Some(campaign), _)) => _ = campaigns.entry(campaign).or_default().insert(*voucher),
-                Some((None, windows)) => {
-                    let mut owners = Owners::default();
-                    owners.add(LimitOwner::Voucher(*voucher), windows);
-                    let group = Group { vouchers: vec![*voucher], owners };
-                    let found = self.compare_group(&group, &BTreeSet::from([*voucher]), fields).await;
-                    let found = keep(&mut report, *voucher, found)?;
-                    report.add(found.unwrap_or_default());
-                }
-                None => {}
             }
+            let mut group = Group { vouchers: vec![voucher], owners: Owners::default() };
+            group.owners.add(LimitOwner::Voucher(voucher), windows);
+            report.add(voucher, self.compare_group(&group, &BTreeSet::from([voucher]), fields).await)?;
         }
         for (campaign, asked) in campaigns {
             let Some(first) = asked.first() else { continue };
@@ -177,8 +153,7 @@ impl<'a> LimitBooks<'a> {
                 let group = self.group_of(campaign).await?;
                 self.compare_group(&group, &asked, fields).await
             };
-            let found = keep(&mut report, *first, found.await)?;
-            report.add(found.unwrap_or_default());
+            report.add(*first, found.await)?;
         }
         Ok(report)
     }
@@ -208,7 +183,7 @@ impl<'a> LimitBooks<'a> {
         group: &Group,
         asked: &BTreeSet<VoucherId>,
         fields: Fields<'_>,
-    ) -> Result<Found, CompareError> {
+    ) -> Result<LimitBooksReport, CompareError> {
         for voucher in &group.vouchers {
             if let Some(why) = self.why_not(*voucher).await? {
                 return Ok(group.not_compared(asked, why));
@@ -248,173 +223,9 @@ impl<'a> LimitBooks<'a> {
             || !self.0.records().limit_uses().live_page(voucher, (0, 0)).await?.is_empty();
         Ok((was_sold && !is_delisted).then_some(WhyNotCompared::JournalGone))
     }
-
-    /// The fields that may be counted wrong, or of which more is counted than their rule allows. The inner error: nobody can tell.
-    async fn suspects(&self, group: &Group) -> Result<Result<Suspects, WhyNotCompared>, CompareError> {
-        let now_ms = self.0.gate.clock_ms().await?;
-        let (owners, mut sketch) = (&group.owners, Sketch::new());
-        let (mut found, mut passed) = (Suspects::default(), Suspects::default());
-        for (place, owner) in owners.all() {
-            let add = |field: &str, value: &str| {
-                let at = Field { owner: place, name: field };
-                if owner.windows.has_slots && owners::user_of(field).is_some() {
-                    match value.parse::<u32>() {
-                        Ok(slots) => sketch.add(at, 0, (slots.into(), 0)),
-                        Err(_) => found.insert((place, field), MOST_CANDIDATES),
-                    }
-                } else if let Some(rule) = owner.windows.rule_of(field) {
-                    match Count::parse(value) {
-                        Some(count) if !rule.is_running(count.window, now_ms) => {}
-                        Some(Count { window, orders, units }) => {
-                            sketch.add(at, window, (orders.cast_signed(), units.cast_signed()));
-                            if rule.is_passed_by(orders, units) {
-                                passed.insert((place, field), MOST_PASSED);
-                            }
-                        }
-                        None => found.insert((place, field), MOST_CANDIDATES),
-                    }
-                }
-            };
-            self.each_use(owner.owner, add).await?;
-        }
-        let mut is_readable = true;
-        for voucher in &group.vouchers {
-            if let Some(place) = owners.place_of_slots(*voucher) {
-                let add = |field: &str| sketch.add(Field { owner: place, name: field }, 0, (1, 0));
-                self.each_buyer_without_field(*voucher, add).await?;
-            }
-            let take = |note| {
-                is_readable &= !matches!(note, OrderNote::Unreadable);
-                each_field(&note, owners, now_ms, |at, window, (orders, units)| {
-                    sketch.add(at, window, (-orders, -units));
-                });
-            };
-            self.0.read(*voucher, take).await?;
-        }
-        if !is_readable {
-            return Ok(Err(WhyNotCompared::UnreadableNotes));
-        }
-        if !sketch.is_even() {
-            self.collect(group, &sketch, now_ms, &mut found).await?;
-        }
-        found.fields.append(&mut passed.fields);
-        found.cut.append(&mut passed.cut);
-        Ok(Ok(found))
-    }
-
-    /// Goes through both sides again for the names of the fields that may differ.
-    async fn collect(
-        &self,
-        group: &Group,
-        sketch: &Sketch,
-        now_ms: i64,
-        found: &mut Suspects,
-    ) -> Result<(), CompareError> {
-        let mut insert = |at: Field<'_>| {
-            if sketch.may_differ(at) {
-                found.insert((at.owner, at.name), MOST_CANDIDATES);
-            }
-        };
-        for (place, owner) in group.owners.all() {
-            self.each_use(owner.owner, |field, _| insert(Field { owner: place, name: field })).await?;
-        }
-        for voucher in &group.vouchers {
-            let see = |note| each_field(&note, &group.owners, now_ms, |at, _, _| insert(at));
-            self.0.read(*voucher, see).await?;
-        }
-        Ok(())
-    }
-
-    async fn each_use(
-        &self,
-        owner: LimitOwner,
-        mut seen: impl FnMut(&str, &str),
-    ) -> Result<(), CompareError> {
-        let mut pages = ScanPages::of_uses(self.0.gate, owner);
-        while let Some(fields) = self.0.step(pages.next()).await? {
-            fields.iter().for_each(|(field, value)| seen(field, value));
-        }
-        Ok(())
-    }
-
-    /// Each buyer of a voucher without a field of slots, by its name: such a one has the first slot.
-    async fn each_buyer_without_field(
-        &self,
-        voucher: VoucherId,
-        mut seen: impl FnMut(&str),
-    ) -> Result<(), CompareError> {
-        let mut pages = ScanPages::of_buyers(self.0.gate, voucher);
-        while let Some(users) = self.0.step(pages.next()).await? {
-            let users = users.iter().filter_map(|user| str::from_utf8(user).ok()?.parse().ok());
-            let fields: Vec<String> = users.map(slots_field).collect();
-            for moment in self.0.gate.read_uses(LimitOwner::Voucher(voucher), &fields).await? {
-                moment.fields.iter().filter(|(_, held)| held.is_none()).for_each(|(field, _)| seen(field));
-            }
-        }
-        Ok(())
-    }
-
-    fn names(found: BTreeSet<At>) -> Candidates {
-        let mut candidates = Candidates::default();
-        found.into_iter().for_each(|at| candidates.insert(at));
-        candidates
-    }
-}
-
-/// The fields of which an order holds something, with how much.
-fn each_field(
-    note: &OrderNote,
-    owners: &Owners,
-    now_ms: i64,
-    mut seen: impl FnMut(Field<'_>, u64, (i64, i64)),
-) {
-    let OrderNote::Held(order) = note else { return };
-    if let Some(place) = owners.place_of_slots(order.voucher) {
-        let field = slots_field(order.user);
-        seen(Field { owner: place, name: &field }, 0, (1 << (order.slot.get() - 1), 0));
-    }
-    for used in order.uses.iter().flat_map(Uses::iter) {
-        let Some(place) = owners.place_of_use(order.voucher, used.campaign) else { continue };
-        let field = used.field();
-        if owners.running(place, &field, used.window, now_ms).is_some() {
-            seen(Field { owner: place, name: &field }, used.window, (1, order.units.cast_signed()));
-        }
-    }
 }
 
 /// A key holds something of another type than it should.
 fn is_of_other_type(error: &fred::error::Error) -> bool {
     error.details().contains("WRONGTYPE")
-}
-
-/// What was read; None, and said in the report, where a key holds something else than it should.
-fn keep<T>(
-    report: &mut LimitBooksReport,
-    voucher: VoucherId,
-    read: Result<T, CompareError>,
-) -> Result<Option<T>, CompareError> {
-    let said = match read {
-        Ok(read) => return Ok(Some(read)),
-        Err(CompareError::Gate(GateError::Refused(error))) if is_of_other_type(&error) => {
-            readable(error.details()).to_owned()
-        }
-        Err(CompareError::Gate(error @ GateError::Unexpected { .. })) => error.to_string(),
-        Err(error) => return Err(error),
-    };
-    report.unreadable.push((voucher, said));
-    Ok(None)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn owners_of_which_more_is_suspected_than_is_looked_at_are_known() {
-        let mut suspects = Suspects::default();
-        for (place, field) in [(0, "1:a"), (0, "1:b"), (0, "1:a"), (1, "1:a"), (0, "1:b")] {
-            suspects.insert((place, field), 2);
-        }
-        assert_eq!((suspects.fields.len(), suspects.cut), (2, BTreeSet::from([1])));
-    }
 }

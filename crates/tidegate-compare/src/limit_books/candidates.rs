@@ -3,7 +3,7 @@
 //! A field is read at one moment, and the orders after it. So an order that was noted later does not count, and one that was given
 //! back later still does. Of what was noted in the very millisecond nobody knows: the field may have it or not.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use tidegate_orders::{Uses, gate::UsesMoment};
 
@@ -104,8 +104,12 @@ impl Verdict {
 pub(super) struct Candidates(HashMap<usize, HashMap<String, Candidate>>);
 
 impl Candidates {
-    pub(super) fn insert(&mut self, (owner, field): At) {
-        self.0.entry(owner).or_default().entry(field).or_default();
+    pub(super) fn new(fields: BTreeSet<At>) -> Self {
+        let mut candidates = Self::default();
+        for (owner, field) in fields {
+            candidates.0.entry(owner).or_default().insert(field, Candidate::default());
+        }
+        candidates
     }
 
     /// The fields of each owner.

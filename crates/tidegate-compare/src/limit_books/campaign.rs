@@ -1,4 +1,4 @@
-//! What the orders of all regions of a campaign hold of the limits that they have in common.
+//! Adds up what the orders of all regions of a campaign hold of its limits.
 
 use crate::CompareError;
 use std::collections::HashMap;
