@@ -23,7 +23,7 @@ mod unreadable;
 
 use fred::clients::Pool;
 use sqlx::MySqlPool;
-use tidegate_compare::{CompareError, Pace, limit_books::LimitBooks};
+use tidegate_compare::{CompareError, Pace, limit_counters::LimitCounterCheck};
 use tidegate_stream::{StreamInspector, StreamNames};
 use tokio_util::sync::CancellationToken;
 
@@ -58,8 +58,8 @@ pub async fn audit(
     let own = report.vouchers.iter().map(|own| own.voucher).filter(|own| partition.owns(*own));
     let gate = Gate::new(redis.clone(), keys.clone(), names.stream.as_str());
     let never = CancellationToken::new();
-    let limits = LimitBooks::new(&gate, mysql, Pace::Full, &never).compare(&own.collect::<Vec<_>>()).await?;
-    report.set_limits(limits);
+    let check = LimitCounterCheck::new(&gate, mysql, Pace::Full, &never);
+    report.set_limits(check.compare(&own.collect::<Vec<_>>()).await?);
     Ok(report)
 }
 

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt::Display, iter::Sum};
 
 use serde::Serialize;
 
-use tidegate_compare::limit_books::{CounterDifference, LimitBooksReport, NotCompared};
+use tidegate_compare::limit_counters::{CounterDifference, LimitCounterReport, NotCompared};
 use tidegate_stream::EntryId;
 
 use tidegate_orders::{VoucherId, row_state::RowStatus};
@@ -53,7 +53,7 @@ impl AuditReport {
         }
     }
 
-    pub(super) fn set_limits(&mut self, limits: LimitBooksReport) {
+    pub(super) fn set_limits(&mut self, limits: LimitCounterReport) {
         self.counters = limits.differences;
         self.counters_not_compared = limits.not_compared;
         for (voucher, said) in limits.unreadable {

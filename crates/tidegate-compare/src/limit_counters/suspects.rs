@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use tidegate_orders::{LimitOwner, Uses, VoucherId, gate::ScanPages};
 
 use super::{
-    Group, LimitBooks, WhyNotCompared,
+    Group, LimitCounterCheck, WhyNotCompared,
     candidates::At,
     orders::OrderNote,
     owners::{Count, Owners, slots_field, user_of},
@@ -37,7 +37,7 @@ impl Suspects {
     }
 }
 
-impl LimitBooks<'_> {
+impl LimitCounterCheck<'_> {
     /// The fields that may be counted wrong, or of which more is counted than their rule allows. The inner error says
     /// why that cannot be known.
     pub(super) async fn suspects(

@@ -8,12 +8,12 @@ use tidegate_orders::{
     gate::{GateError, HeldLimits},
 };
 
-use super::{LimitBooks, is_of_other_type, orders::OrderNote};
+use super::{LimitCounterCheck, is_of_other_type, orders::OrderNote};
 
 /// Notes that are asked for at once.
 const PIECE: usize = 500;
 
-impl LimitBooks<'_> {
+impl LimitCounterCheck<'_> {
     /// Adds it up, with the orders of each region that are known to stand in the stream or among the dead letters. While orders come and
     /// go, one that ends meanwhile may be counted.
     ///

@@ -9,7 +9,7 @@ use tidegate_orders::{LimitOwner, OrderId, VoucherId, limit_rows};
 use tokio::time::sleep;
 
 use super::{
-    Group, LimitBooks, LimitBooksReport, WhyNotCompared,
+    Group, LimitCounterCheck, LimitCounterReport, WhyNotCompared,
     candidates::{At, Candidates, Judged, Verdict},
     difference::{Counter, CounterDifference},
     orders::OrderNote,
@@ -30,16 +30,16 @@ const CLOCKS_MS: i64 = 10_000;
 /// When limits were set, by the place of their owner and their number.
 type SetAt = HashMap<(usize, u32), i64>;
 
-impl LimitBooks<'_> {
+impl LimitCounterCheck<'_> {
     /// Those of the candidates that are wrong.
     pub(super) async fn stand(
         &self,
         group: &Group,
         suspects: Suspects,
         asked: &BTreeSet<VoucherId>,
-    ) -> Result<LimitBooksReport, CompareError> {
+    ) -> Result<LimitCounterReport, CompareError> {
         let not_compared = group.not_compared_at(suspects.cut.into_iter(), asked, WhyNotCompared::TooMany);
-        let mut found = LimitBooksReport { not_compared, ..LimitBooksReport::default() };
+        let mut found = LimitCounterReport { not_compared, ..LimitCounterReport::default() };
         let (mut left, mut before) = (suspects.fields, HashMap::<At, Verdict>::new());
         for nth in 0..MOST_LOOKS {
             if left.is_empty() {

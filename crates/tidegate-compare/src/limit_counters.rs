@@ -36,7 +36,7 @@ use crate::{CompareError, Pace};
 
 /// What was found.
 #[derive(Clone, Debug, Default)]
-pub struct LimitBooksReport {
+pub struct LimitCounterReport {
     /// Counters that are wrong, and limits that are passed.
     pub differences: Vec<CounterDifference>,
     /// Vouchers of which a key holds something else than it should, with what Redis says of it.
@@ -47,7 +47,7 @@ pub struct LimitBooksReport {
 
 /// Compares.
 #[derive(Clone, Copy, Debug)]
-pub struct LimitBooks<'a>(Orders<'a>);
+pub struct LimitCounterCheck<'a>(Orders<'a>);
 
 /// Which fields are compared.
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +63,7 @@ struct Group {
     owners: Owners,
 }
 
-impl LimitBooksReport {
+impl LimitCounterReport {
     fn add(&mut self, voucher: VoucherId, compared: Result<Self, CompareError>) -> Result<(), CompareError> {
         let found = self.keep(voucher, compared)?.unwrap_or_default();
         self.differences.extend(found.differences);
@@ -91,10 +91,10 @@ impl LimitBooksReport {
 }
 
 impl Group {
-    fn not_compared(&self, asked: &BTreeSet<VoucherId>, why: WhyNotCompared) -> LimitBooksReport {
+    fn not_compared(&self, asked: &BTreeSet<VoucherId>, why: WhyNotCompared) -> LimitCounterReport {
         let places = self.owners.all().map(|(place, _)| place);
         let not_compared = self.not_compared_at(places, asked, why);
-        LimitBooksReport { not_compared, ..LimitBooksReport::default() }
+        LimitCounterReport { not_compared, ..LimitCounterReport::default() }
     }
 
     /// Nothing of vouchers that nobody asked for.
@@ -113,7 +113,7 @@ impl Group {
     }
 }
 
-impl<'a> LimitBooks<'a> {
+impl<'a> LimitCounterCheck<'a> {
     /// Of the vouchers of this gate, until `stop`.
     #[must_use]
     pub const fn new(gate: &'a Gate, mysql: &'a MySqlPool, pace: Pace, stop: &'a CancellationToken) -> Self {
@@ -125,7 +125,7 @@ impl<'a> LimitBooks<'a> {
     ///
     /// # Errors
     /// See [`CompareError`].
-    pub async fn compare(&self, vouchers: &[VoucherId]) -> Result<LimitBooksReport, CompareError> {
+    pub async fn compare(&self, vouchers: &[VoucherId]) -> Result<LimitCounterReport, CompareError> {
         self.compare_fields(vouchers, Fields::All).await
     }
 
@@ -133,8 +133,8 @@ impl<'a> LimitBooks<'a> {
         &self,
         vouchers: &[VoucherId],
         fields: Fields<'_>,
-    ) -> Result<LimitBooksReport, CompareError> {
-        let mut report = LimitBooksReport::default();
+    ) -> Result<LimitCounterReport, CompareError> {
+        let mut report = LimitCounterReport::default();
         let mut campaigns: BTreeMap<CampaignId, BTreeSet<VoucherId>> = BTreeMap::new();
         for voucher in vouchers.iter().copied() {
             let windows = self.windows(LimitOwner::Voucher(voucher)).await;
@@ -183,7 +183,7 @@ impl<'a> LimitBooks<'a> {
         group: &Group,
         asked: &BTreeSet<VoucherId>,
         fields: Fields<'_>,
-    ) -> Result<LimitBooksReport, CompareError> {
+    ) -> Result<LimitCounterReport, CompareError> {
         for voucher in &group.vouchers {
             if let Some(why) = self.why_not(*voucher).await? {
                 return Ok(group.not_compared(asked, why));
