@@ -18,7 +18,7 @@ pub use crate::counts::{Misnamed, Offenders, StateCounts, Unreadable};
 use crate::{
     Cause, CompareError, Difference, Job, Looker, VoucherBooks,
     counts::{Followed, OrderCounter},
-    limit_books::CounterDifference,
+    limit_counters::CounterDifference,
     reconciled::DifferenceKind,
 };
 

@@ -6,7 +6,7 @@ use crate::{
     CompareError, Job, Pace,
     books::VoucherBooks,
     difference::{Cause, Difference, Mend},
-    limit_books::{CounterDifference, LimitBooks, NotCompared},
+    limit_counters::{CounterDifference, LimitCounterCheck, NotCompared},
     reconciled::DifferenceKind,
     stores::Stores,
 };
@@ -19,7 +19,8 @@ pub(crate) async fn counter_differences(
     books: &mut [VoucherBooks],
     (pace, job): (Pace, &Job),
 ) -> Result<(Vec<Difference>, BTreeSet<NotCompared>), CompareError> {
-    let report = LimitBooks::new(&stores.gate, &stores.mysql, pace, &job.stop).compare(vouchers).await?;
+    let report =
+        LimitCounterCheck::new(&stores.gate, &stores.mysql, pace, &job.stop).compare(vouchers).await?;
     for (voucher, said) in report.unreadable {
         for its in books.iter_mut().filter(|its| its.voucher == voucher) {
             its.unreadable.get_or_insert_with(|| said.clone());

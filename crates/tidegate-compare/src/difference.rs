@@ -1,6 +1,6 @@
 //! Differences between what Redis and MySQL know, order by order, user by user, and voucher by voucher.
 
-use crate::{limit_books::Counter, reconciled::DifferenceKind};
+use crate::{limit_counters::Counter, reconciled::DifferenceKind};
 use serde::Serialize;
 use tidegate_orders::{OrderId, OrderStatus, UserId, VoucherId};
 use tidegate_stream::EntryId;

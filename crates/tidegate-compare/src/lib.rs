@@ -10,7 +10,7 @@ mod difference;
 pub mod in_flight;
 mod job;
 pub mod judge;
-pub mod limit_books;
+pub mod limit_counters;
 mod look;
 mod lost_events;
 mod pace;

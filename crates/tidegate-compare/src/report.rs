@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{
     books::VoucherBooks,
     difference::Difference,
-    limit_books::NotCompared,
+    limit_counters::NotCompared,
     reconciled::{DifferenceKind, Reconciled},
 };
 use serde::Serialize;

@@ -14,7 +14,6 @@ mod delist;
 mod fold;
 mod held;
 mod idempotency;
-mod journal_page;
 mod limited;
 mod memory;
 mod moment;
@@ -24,6 +23,7 @@ mod release;
 mod repair;
 mod restock;
 mod sales;
+mod scan;
 mod shown_limits;
 mod sold_out;
 mod sum;
@@ -71,6 +71,7 @@ pub use self::{
     },
     restock::{ChangeState, RegionMove, RestockReply, StockChange},
     sales::{JournalUse, LoadReply, Pause, SaleWindow, Scope, VoucherState},
+    scan::ScanPages,
     shown_limits::LimitReply,
     sold_out::SoldOut,
     sum::SumCheck,

@@ -10,7 +10,6 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
 use fred::clients::Pool;
 use sqlx::MySqlPool;
 use tidegate_compare::{
@@ -21,7 +20,7 @@ use tidegate_compare::{
 };
 use tidegate_orders::{
     Gate, JournalField, JournalNote, Keys, OrderId, RowState, VoucherId,
-    gate::{FoldReply, MOST_FOLDED, OrderFold},
+    gate::{FoldReply, MOST_FOLDED, OrderFold, ScanPages},
     records::{EventSum, OrderRow, RefusalRow},
 };
 use tidegate_stream::{StreamInspector, StreamNames, server_time_ms};
@@ -135,10 +134,8 @@ impl Folder {
         job: &Job,
         report: &mut FoldReport,
     ) -> Result<(), CompareError> {
-        let mut cursor = Bytes::from_static(b"0");
-        loop {
-            let page = self.pace.step(self.stores.gate.journal_page(voucher, cursor)).await?;
-            let (next, fields) = page;
+        let mut pages = ScanPages::of_journal(&self.stores.gate, voucher);
+        while let Some(fields) = self.pace.step(pages.next()).await? {
             job.progress.add(fields.len() as u64);
             let is_settled = |it: &Candidate| {
                 let order = it.order.get();
@@ -158,11 +155,8 @@ impl Folder {
                 report.used += used;
                 report.shortened += shortened;
             }
-            if next == "0" {
-                return Ok(());
-            }
-            cursor = next;
         }
+        Ok(())
     }
 
     async fn fold_orders(

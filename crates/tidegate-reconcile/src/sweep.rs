@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use bytes::Bytes;
 use fred::clients::Pool;
 use tidegate_compare::{CompareError, Pace};
 use tidegate_orders::{
     Gate, Keys, VoucherId,
+    gate::ScanPages,
     limits::{CountedWindows, LimitOwner},
 };
 use tidegate_stream::{StreamNames, server_time_ms};
@@ -63,15 +63,11 @@ impl UseSweeper {
         windows: &CountedWindows,
         now_ms: i64,
     ) -> Result<u64, CompareError> {
-        let (mut cursor, mut swept) = (Bytes::from_static(b"0"), 0);
-        loop {
-            let (next, mut fields) = self.pace.step(self.gate.uses_page(owner, cursor)).await?;
+        let (mut pages, mut swept) = (ScanPages::of_uses(&self.gate, owner), 0);
+        while let Some(mut fields) = self.pace.step(pages.next()).await? {
             fields.retain(|(field, value)| windows.is_over(field, value, now_ms));
             swept += self.gate.sweep_uses(owner, &fields).await?;
-            if next == "0" {
-                return Ok(swept);
-            }
-            cursor = next;
         }
+        Ok(swept)
     }
 }

@@ -8,7 +8,7 @@ use tidegate_stream::EntryId;
 
 use crate::{
     counts::{LISTED, Misnamed, Offenders, StateCounts, Unreadable},
-    limit_books::{CounterDifference, NotCompared},
+    limit_counters::{CounterDifference, NotCompared},
 };
 
 /// What an audit found.

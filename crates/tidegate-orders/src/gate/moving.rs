@@ -1,21 +1,18 @@
 //! Moves a closed sale to another partition: it is copied in pieces, arrives in one step, and departs in another one. Each may be
 //! repeated, and in between the sale is whole on at least one side.
 
-use bytes::Bytes;
 use fred::{
     interfaces::{ClientLike, HashesInterface, KeysInterface, SetsInterface},
     types::{ClusterHash, CustomCommand, Key, Value},
 };
 use tidegate_stream::Script;
 
-use super::{Gate, GateError, rebuild_id, sales::flag, understood};
+use super::{Gate, GateError, ScanPages, rebuild_id, sales::flag, understood};
 use crate::{
     keys::{Keys, naming},
     order::VoucherId,
 };
 
-/// Elements a page: some milliseconds of either server at most.
-const PAGE: i64 = 1_000;
 /// What was copied and has not arrived by then ends by itself.
 const KEPT_S: i64 = 3_600;
 const MOVING: &str = "moving";
@@ -177,24 +174,19 @@ impl Gate {
     ) -> Result<u64, GateError> {
         let (source, staged) = (key(&from.keys), Keys::staged(&key(&self.keys), id));
         let custom = |command| CustomCommand::new_static(command, ClusterHash::FirstKey, false);
-        let mut cursor = Bytes::from_static(b"0");
-        loop {
-            let page: Vec<Value> = vec![source.clone().into(), cursor.into(), "COUNT".into(), PAGE.into()];
-            let page = from.pool.next().custom::<(Bytes, Vec<Bytes>), _>(custom(scan), page).await;
-            let (next, elements) = page.map_err(|error| naming(&source, error))?;
-            if !elements.is_empty() {
-                let own = [Value::from(staged.clone())];
-                let args = own.into_iter().chain(elements.into_iter().map(Value::Bytes)).collect::<Vec<_>>();
-                let _new: u64 = self.pool.next().custom(custom(add), args).await?;
-                let ends: Vec<Value> = vec![staged.clone().into(), KEPT_S.into()];
-                let _one: u64 = self.pool.next().custom(custom("EXPIRE"), ends).await?;
+        let mut pages = ScanPages::<Value>::new(from, scan, source.clone());
+        while let Some(elements) = pages.next().await? {
+            if elements.is_empty() {
+                continue;
             }
-            if next.as_ref() == b"0" {
-                let size = if scan == "SSCAN" { "SCARD" } else { "HLEN" };
-                let size = from.pool.next().custom(custom(size), vec![Value::from(source.clone())]).await;
-                return Ok(size.map_err(|error| naming(&source, error))?);
-            }
-            cursor = next;
+            let own = [Value::from(staged.clone())];
+            let args = own.into_iter().chain(elements).collect::<Vec<_>>();
+            let _new: u64 = self.pool.next().custom(custom(add), args).await?;
+            let ends: Vec<Value> = vec![staged.clone().into(), KEPT_S.into()];
+            let _one: u64 = self.pool.next().custom(custom("EXPIRE"), ends).await?;
         }
+        let size = if scan == "SSCAN" { "SCARD" } else { "HLEN" };
+        let size = from.pool.next().custom(custom(size), vec![Value::from(source.clone())]).await;
+        Ok(size.map_err(|error| naming(&source, error))?)
     }
 }

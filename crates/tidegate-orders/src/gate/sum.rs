@@ -1,8 +1,6 @@
 //! Whether the stock of a voucher is the sum of its journal: reads the journal in pieces, while the sale goes on.
 
-use bytes::Bytes;
-
-use super::{Gate, GateError, Moment};
+use super::{Gate, GateError, Moment, ScanPages};
 use crate::{
     order::VoucherId,
     records::journal::{JournalField, JournalNote, JournalSum, Sum},
@@ -49,17 +47,13 @@ impl Gate {
 
     async fn sum_since(&self, voucher: VoucherId, moment: Moment) -> Result<Sum, GateError> {
         let mut sum = JournalSum::new(moment);
-        let mut cursor = Bytes::from_static(b"0");
-        loop {
-            let (next, fields) = self.journal_page(voucher, cursor).await?;
+        let mut pages = ScanPages::of_journal(self, voucher);
+        while let Some(fields) = pages.next().await? {
             for (name, note) in &fields {
                 let note = JournalNote::parse(note).unwrap_or_default();
                 sum.add(JournalField::parse(&String::from_utf8_lossy(name)), &note);
             }
-            if next == "0" {
-                return Ok(sum.finish(&self.moment(voucher).await?));
-            }
-            cursor = next;
         }
+        Ok(sum.finish(&self.moment(voucher).await?))
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::Context;
-use tidegate_compare::{CompareError, Job, Pace, limit_books::LimitBooks};
+use tidegate_compare::{CompareError, Job, Pace, limit_counters::LimitCounterCheck};
 use tidegate_operations::change::End;
 use tidegate_orders::{
     CampaignId, VoucherId,
@@ -57,8 +57,8 @@ impl Rebuild {
         let regions = limit_rows::regions(&self.mysql, campaign).await;
         let regions = regions.context("Failed to read the campaign in MySQL")?.into_iter();
         let with_backlog = |(_, voucher): (String, VoucherId)| (voucher, backlog.orders(voucher));
-        let books = LimitBooks::new(&self.gate, &self.mysql, Pace::Full, &job.stop);
-        match books.held_in_common(campaign, regions.map(with_backlog).collect()).await {
+        let check = LimitCounterCheck::new(&self.gate, &self.mysql, Pace::Full, &job.stop);
+        match check.held_in_common(campaign, regions.map(with_backlog).collect()).await {
             Ok(held) => Ok(Some(held)),
             Err(CompareError::Stopped) => Ok(None),
             Err(error) => {

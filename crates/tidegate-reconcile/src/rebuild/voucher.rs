@@ -13,7 +13,7 @@ use tidegate_compare::{
 };
 use tidegate_orders::{
     Order, OrderId, Quantity, RowState, UserId, VoucherId,
-    gate::{GateError, HeldLimits, NewSale, SaleWindow, StagedSale, StockChange, SwitchReply},
+    gate::{GateError, HeldLimits, NewSale, SaleWindow, ScanPages, StagedSale, StockChange, SwitchReply},
     records::{
         journal::{COMPLETE, JournalField, JournalNote, LIMITED, UnderLimits, write},
         vouchers::{self, FreezeError, FrozenVoucher, KnownOrder},
@@ -128,17 +128,13 @@ impl Rebuild {
     async fn has_admission(&self, voucher: VoucherId) -> anyhow::Result<bool> {
         let is_admission =
             |(_, note): &(Bytes, Bytes)| JournalNote::parse(note).is_some_and(|entry| entry.is_admission());
-        let mut cursor = Bytes::from_static(b"0");
-        loop {
-            let (next, fields) = self.gate.journal_page(voucher, cursor).await?;
+        let mut pages = ScanPages::of_journal(&self.gate, voucher);
+        while let Some(fields) = pages.next().await? {
             if fields.iter().any(is_admission) {
                 return Ok(true);
             }
-            if next == "0" {
-                return Ok(false);
-            }
-            cursor = next;
         }
+        Ok(false)
     }
 }
 
@@ -264,14 +260,14 @@ impl Filling<'_> {
     /// What the journal that is there knows beyond MySQL.
     async fn look_beyond(&mut self) -> anyhow::Result<()> {
         let (gate, voucher) = (&self.rebuild.gate, self.frozen.row.voucher);
-        let mut cursor = Bytes::from_static(b"0");
+        let mut pages = ScanPages::of_journal(gate, voucher);
         loop {
-            let page = match gate.journal_page(voucher, cursor).await {
+            let fields = match pages.next().await {
                 // Whatever it is, it goes: a journal is a hash.
                 Err(GateError::Refused(error)) if error.details().contains("WRONGTYPE") => return Ok(()),
-                page => page?,
+                fields => fields?,
             };
-            let (next, fields) = page;
+            let Some(fields) = fields else { return Ok(()) };
             let orders: Vec<(OrderId, Bytes)> = fields
                 .into_iter()
                 .filter_map(|(name, note)| match JournalField::parse(&String::from_utf8_lossy(&name)) {
@@ -289,10 +285,6 @@ impl Filling<'_> {
                 }
             }
             self.frozen.check().await?;
-            if next == "0" {
-                return Ok(());
-            }
-            cursor = next;
         }
     }
 

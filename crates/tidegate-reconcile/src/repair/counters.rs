@@ -3,7 +3,7 @@
 use anyhow::Context;
 use tidegate_compare::{
     CompareError, Job, Pace,
-    limit_books::{CounterDifference, CountersSet, LimitBooks},
+    limit_counters::{CounterDifference, CountersSet, LimitCounterCheck},
 };
 use tidegate_operations::change::End;
 use tidegate_orders::VoucherId;
@@ -25,14 +25,14 @@ impl Repair<'_> {
         let is_counted = |plan: &&VoucherRepairPlan| plan.mended.counters > 0 || plan.mended.admitted > 0;
         let vouchers: Vec<VoucherId> =
             plan.vouchers.iter().filter(is_counted).map(|plan| plan.voucher).collect();
-        let books = LimitBooks::new(&self.gate, &self.mysql, Pace::Full, &job.stop);
-        let found = match books.compare(&vouchers).await {
+        let check = LimitCounterCheck::new(&self.gate, &self.mysql, Pace::Full, &job.stop);
+        let found = match check.compare(&vouchers).await {
             Err(CompareError::Stopped) => return Ok(End::Stopped),
             found => found?,
         };
         report.counters_not_compared.extend(found.not_compared);
         let mut done = CountersSet::default();
-        let ended = books.set(found.differences, &mut done).await;
+        let ended = check.set(found.differences, &mut done).await;
         for ((owner, voucher), fields) in &done.fields {
             let before = report.done;
             report.done.counters += fields.len() as u64;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 use serde_json::Value as Json;
-use tidegate_compare::limit_books::NotCompared;
+use tidegate_compare::limit_counters::NotCompared;
 use tidegate_operations::change::{Ending, Report};
 use tidegate_orders::{OrderId, UserId, VoucherId, order_id::counter::RaisedCounter};
 

@@ -1,14 +1,17 @@
 //! Reads what the orders of a voucher hold: by its journal, and by MySQL where the journal does not know them any more.
 
-use bytes::Bytes;
+use std::{collections::HashSet, future::Future};
+
 use sqlx::MySqlPool;
 use tidegate_orders::{
     Gate, JournalField, JournalNote, OrderId, Records, UserId, VoucherId,
+    gate::{GateError, ScanPages},
     order::{Slot, Uses},
     records::LiveOrder,
 };
 use tokio_util::sync::CancellationToken;
 
+use super::is_of_other_type;
 use crate::{CompareError, Pace};
 
 /// Where orders are read.
@@ -62,64 +65,54 @@ impl Orders<'_> {
         voucher: VoucherId,
         mut seen: impl FnMut(OrderNote),
     ) -> Result<(), CompareError> {
-        let mut cursor = Bytes::from_static(b"0");
-        loop {
-            self.go_on()?;
-            let (next, fields) = self.pace.step(self.gate.journal_page(voucher, cursor)).await?;
+        let mut pages = ScanPages::of_journal(self.gate, voucher);
+        while let Some(fields) = self.step(pages.next()).await? {
             fields.iter().filter_map(|(name, note)| parse(voucher, name, note)).for_each(&mut seen);
-            if next == "0" {
-                break;
-            }
-            cursor = next;
         }
         self.read_unnoted(voucher, seen).await
     }
 
-    /// Live orders of which the journal has no note: they were folded, or are older than it.
-    async fn read_unnoted(
+    /// Reads the live orders of which the journal has no note: they were folded, or are older than it.
+    pub(super) async fn read_unnoted(
         &self,
         voucher: VoucherId,
         mut seen: impl FnMut(OrderNote),
     ) -> Result<(), CompareError> {
         let mut after = (0, 0);
-        while let Some(page) = self.next_live(voucher, &mut after).await? {
+        loop {
+            let page = self.step(self.records().limit_uses().live_page(voucher, after)).await?;
+            let Some(last) = page.last() else { return Ok(()) };
+            after = (last.user.get(), last.slot.get());
             let ids: Vec<_> = page.iter().map(|row| (voucher, row.order)).collect();
-            let noted = self.pace.step(self.gate.journaled(&ids)).await?;
+            let noted = self.noted(&ids).await?;
             let unnoted = page.into_iter().filter(|row| !noted.contains(&(voucher, row.order)));
             unnoted.map(|row| OrderNote::Held(held(voucher, row))).for_each(&mut seen);
         }
-        Ok(())
     }
 
-    /// All live orders by their rows, whatever the journal says.
-    pub(super) async fn read_rows(
+    /// The orders among these of which the journal has a note. A journal of another type has none.
+    pub(super) async fn noted(
         &self,
-        voucher: VoucherId,
-        mut seen: impl FnMut(OrderNote),
-    ) -> Result<(), CompareError> {
-        let mut after = (0, 0);
-        while let Some(page) = self.next_live(voucher, &mut after).await? {
-            page.into_iter().map(|row| OrderNote::Held(held(voucher, row))).for_each(&mut seen);
+        orders: &[(VoucherId, OrderId)],
+    ) -> Result<HashSet<(VoucherId, OrderId)>, CompareError> {
+        match self.pace.step(self.gate.journaled(orders)).await {
+            Err(GateError::Refused(error)) if is_of_other_type(&error) => Ok(HashSet::new()),
+            noted => Ok(noted?),
         }
-        Ok(())
-    }
-
-    /// The live rows behind this user and slot, which become those of the last of them. None: there are no more.
-    async fn next_live(
-        &self,
-        voucher: VoucherId,
-        after: &mut (i64, i64),
-    ) -> Result<Option<Vec<LiveOrder>>, CompareError> {
-        self.go_on()?;
-        let page = self.pace.step(self.records().limit_uses().live_page(voucher, *after)).await?;
-        let Some(last) = page.last() else { return Ok(None) };
-        *after = (last.user.get(), last.slot.get());
-        Ok(Some(page))
     }
 
     /// What MySQL holds of orders.
     pub(super) fn records(&self) -> Records<'_> {
         Records::new(self.mysql, self.gate.partition())
+    }
+
+    /// Reads a page, unless the caller has stopped the comparison.
+    pub(super) async fn step<T, E: Into<CompareError>>(
+        &self,
+        page: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, CompareError> {
+        self.go_on()?;
+        self.pace.step(page).await.map_err(Into::into)
     }
 
     pub(super) fn go_on(&self) -> Result<(), CompareError> {

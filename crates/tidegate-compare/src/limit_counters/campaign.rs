@@ -1,4 +1,4 @@
-//! What the orders of all regions of a campaign hold of the limits that they have in common.
+//! Adds up what the orders of all regions of a campaign hold of its limits.
 
 use crate::CompareError;
 use std::collections::HashMap;
@@ -8,12 +8,12 @@ use tidegate_orders::{
     gate::{GateError, HeldLimits},
 };
 
-use super::{LimitBooks, is_of_other_type, orders::OrderNote};
+use super::{LimitCounterCheck, is_of_other_type, orders::OrderNote};
 
 /// Notes that are asked for at once.
 const PIECE: usize = 500;
 
-impl LimitBooks<'_> {
+impl LimitCounterCheck<'_> {
     /// Adds it up, with the orders of each region that are known to stand in the stream or among the dead letters. While orders come and
     /// go, one that ends meanwhile may be counted.
     ///
@@ -53,11 +53,7 @@ impl LimitBooks<'_> {
         let mut left: HashMap<OrderId, Order> = orders.into_iter().map(|order| (order.id, order)).collect();
         let ids: Vec<(VoucherId, OrderId)> = left.keys().map(|order| (voucher, *order)).collect();
         for ids in ids.chunks(PIECE) {
-            match self.0.gate.journaled(ids).await {
-                Ok(noted) => noted.iter().for_each(|(_, order)| drop(left.remove(order))),
-                Err(GateError::Refused(error)) if is_of_other_type(&error) => break,
-                Err(error) => return Err(error.into()),
-            }
+            self.0.noted(ids).await?.iter().for_each(|(_, order)| drop(left.remove(order)));
         }
         Ok(left)
     }
@@ -70,7 +66,7 @@ impl LimitBooks<'_> {
     ) -> Result<(), CompareError> {
         match self.0.read(voucher, &mut seen).await {
             Err(CompareError::Gate(GateError::Refused(error))) if is_of_other_type(&error) => {
-                self.0.read_rows(voucher, seen).await
+                self.0.read_unnoted(voucher, seen).await
             }
             read => read,
         }

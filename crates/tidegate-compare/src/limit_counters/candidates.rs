@@ -3,7 +3,10 @@
 //! A field is read at one moment, and the orders after it. So an order that was noted later does not count, and one that was given
 //! back later still does. Of what was noted in the very millisecond nobody knows: the field may have it or not.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    cmp::Ordering,
+    collections::{BTreeMap, BTreeSet, HashMap},
+};
 
 use tidegate_orders::{Uses, gate::UsesMoment};
 
@@ -104,8 +107,12 @@ impl Verdict {
 pub(super) struct Candidates(HashMap<usize, HashMap<String, Candidate>>);
 
 impl Candidates {
-    pub(super) fn insert(&mut self, (owner, field): At) {
-        self.0.entry(owner).or_default().entry(field).or_default();
+    pub(super) fn new(fields: BTreeSet<At>) -> Self {
+        let mut candidates = Self::default();
+        for (owner, field) in fields {
+            candidates.0.entry(owner).or_default().insert(field, Candidate::default());
+        }
+        candidates
     }
 
     /// The fields of each owner.
@@ -135,18 +142,21 @@ impl Candidates {
     pub(super) fn add(&mut self, order: &HeldOrder, owners: &Owners) {
         let of_slots = owners.place_of_slots(order.voucher);
         if let Some(candidate) = of_slots.and_then(|place| self.get(place, &slots_field(order.user))) {
-            match order.noted_ms.is_none_or(|noted_ms| noted_ms < candidate.at_ms) {
-                true => candidate.slots |= 1 << (order.slot.get() - 1),
-                false if order.noted_ms == Some(candidate.at_ms) => candidate.unknown.0 += 1,
-                false => {}
+            match candidate.when(order) {
+                Ordering::Less => candidate.slots |= 1 << (order.slot.get() - 1),
+                Ordering::Equal => candidate.unknown.0 += 1,
+                Ordering::Greater => {}
             }
         }
         for used in order.uses.iter().flat_map(Uses::iter) {
             let place = owners.place_of_use(order.voucher, used.campaign);
             let Some(candidate) = place.and_then(|place| self.get(place, &used.field())) else { continue };
-            let is_earlier = order.noted_ms.is_none_or(|noted_ms| noted_ms < candidate.at_ms);
-            let is_within = order.noted_ms == Some(candidate.at_ms);
-            candidate.count(used.window, order, (is_earlier, is_within));
+            let when = candidate.when(order);
+            let tally = candidate.windows.entry(used.window).or_default();
+            tally.add(order.units, when);
+            if when.is_lt() {
+                tally.latest_ms = tally.latest_ms.max(order.made_ms.unwrap_or(0));
+            }
         }
     }
 
@@ -172,9 +182,9 @@ impl Candidates {
             if order.released_ms < at_ms || order.admitted_ms > at_ms {
                 continue;
             }
-            let is_earlier = order.admitted_ms < at_ms && order.released_ms > at_ms;
-            let tally = candidate.windows.entry(used.window).or_default();
-            tally.add((1, order.units), (is_earlier, !is_earlier));
+            let is_held = order.admitted_ms < at_ms && order.released_ms > at_ms;
+            let when = if is_held { Ordering::Less } else { Ordering::Equal };
+            candidate.windows.entry(used.window).or_default().add(order.units, when);
         }
     }
 
@@ -193,12 +203,9 @@ impl Candidates {
 }
 
 impl Candidate {
-    fn count(&mut self, window: u64, order: &HeldOrder, when: (bool, bool)) {
-        let tally = self.windows.entry(window).or_default();
-        tally.add((1, order.units), when);
-        if when.0 {
-            tally.latest_ms = tally.latest_ms.max(order.made_ms.unwrap_or(0));
-        }
+    /// When the order was noted: before the field was read (or long ago), in that millisecond, or later.
+    fn when(&self, order: &HeldOrder) -> Ordering {
+        order.noted_ms.cmp(&Some(self.at_ms))
     }
 
     /// None: nothing is wrong, or nobody can tell.
@@ -251,11 +258,14 @@ impl Candidate {
 }
 
 impl Tally {
-    fn add(&mut self, (orders, units): (u64, u64), (is_earlier, is_within): (bool, bool)) {
-        if is_earlier {
-            (self.orders, self.units) = (self.orders + orders, self.units + units);
-        } else if is_within {
-            (self.more_orders, self.more_units) = (self.more_orders + orders, self.more_units + units);
+    /// Adds an order that was noted before the field was read, in that millisecond, or later.
+    fn add(&mut self, units: u64, when: Ordering) {
+        match when {
+            Ordering::Less => (self.orders, self.units) = (self.orders + 1, self.units + units),
+            Ordering::Equal => {
+                (self.more_orders, self.more_units) = (self.more_orders + 1, self.more_units + units);
+            }
+            Ordering::Greater => {}
         }
     }
 }

@@ -6,6 +6,8 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use crate::table::hash_of;
+
 /// 2 MB: of ten million fields, some forty share the cell of one that differs.
 const CELLS: usize = 1 << 18;
 
@@ -27,8 +29,8 @@ impl Sketch {
 
     /// One side has so much in a window; the other says it with a minus.
     pub(super) fn add(&mut self, field: Field<'_>, window: u64, (orders, units): (i64, i64)) {
-        let hash = hash_of(field);
-        let weight = |salt: u64| hash_of((hash, window, salt)) | 1;
+        let hash = hash_of_field(field);
+        let weight = |salt| hash_of(&[hash.cast_signed(), window.cast_signed(), salt]) | 1;
         let sum = weight(1).wrapping_mul(orders.cast_unsigned());
         let sum = sum.wrapping_add(weight(2).wrapping_mul(units.cast_unsigned()));
         let cell = &mut self.0[cell_of(hash)];
@@ -42,7 +44,7 @@ impl Sketch {
 
     /// The field may be one in which they do not.
     pub(super) fn may_differ(&self, field: Field<'_>) -> bool {
-        self.0[cell_of(hash_of(field))] != 0
+        self.0[cell_of(hash_of_field(field))] != 0
     }
 }
 
@@ -50,9 +52,9 @@ fn cell_of(hash: u64) -> usize {
     usize::try_from(hash % CELLS as u64).unwrap_or(0)
 }
 
-fn hash_of(what: impl Hash) -> u64 {
+fn hash_of_field(field: Field<'_>) -> u64 {
     let mut hasher = DefaultHasher::new();
-    what.hash(&mut hasher);
+    field.hash(&mut hasher);
     hasher.finish()
 }
 

@@ -9,17 +9,18 @@ use tidegate_orders::{LimitOwner, OrderId, VoucherId, limit_rows};
 use tokio::time::sleep;
 
 use super::{
-    Found, Group, LimitBooks, Suspects, WhyNotCompared,
-    candidates::{At, Judged, Verdict},
+    Group, LimitCounterCheck, LimitCounterReport, WhyNotCompared,
+    candidates::{At, Candidates, Judged, Verdict},
     difference::{Counter, CounterDifference},
     orders::OrderNote,
     owners::user_of,
+    suspects::Suspects,
 };
 use crate::{CompareError, reconciled::DifferenceKind};
 
 /// Between two looks at the same.
 const BETWEEN: Duration = Duration::from_secs(1);
-/// What changes its face with every look is left to the next time.
+/// A field that is wrong in another way each time is left to the next comparison.
 const MOST_LOOKS: usize = 5;
 /// Orders that were given back while a look read, at most: nobody can tell with more.
 const MOST_RELEASED: usize = 20_000;
@@ -29,16 +30,16 @@ const CLOCKS_MS: i64 = 10_000;
 /// When limits were set, by the place of their owner and their number.
 type SetAt = HashMap<(usize, u32), i64>;
 
-impl LimitBooks<'_> {
+impl LimitCounterCheck<'_> {
     /// Those of the candidates that are wrong.
     pub(super) async fn stand(
         &self,
         group: &Group,
         suspects: Suspects,
         asked: &BTreeSet<VoucherId>,
-    ) -> Result<Found, CompareError> {
+    ) -> Result<LimitCounterReport, CompareError> {
         let not_compared = group.not_compared_at(suspects.cut.into_iter(), asked, WhyNotCompared::TooMany);
-        let mut found = Found { differences: Vec::new(), not_compared };
+        let mut found = LimitCounterReport { not_compared, ..LimitCounterReport::default() };
         let (mut left, mut before) = (suspects.fields, HashMap::<At, Verdict>::new());
         for nth in 0..MOST_LOOKS {
             if left.is_empty() {
@@ -56,7 +57,7 @@ impl LimitBooks<'_> {
             };
             for (at, judged) in &now {
                 match before.get(at).is_some_and(|before| before.is_as(judged.verdict)) {
-                    true => found.differences.extend(told(group, asked, at, judged)),
+                    true => found.differences.extend(differences_of(group, asked, at, judged)),
                     false => _ = left.insert(at.clone()),
                 }
             }
@@ -71,14 +72,14 @@ impl LimitBooks<'_> {
         Ok(found)
     }
 
-    /// What is wrong with these fields now. The inner error: nobody can tell.
+    /// What is wrong with these fields now. The inner error says why that cannot be known.
     async fn look(
         &self,
         group: &Group,
         fields: BTreeSet<At>,
     ) -> Result<Result<BTreeMap<At, Judged>, WhyNotCompared>, CompareError> {
         let (orders, owners) = (&self.0, &group.owners);
-        let mut candidates = Self::names(fields);
+        let mut candidates = Candidates::new(fields);
         let now_ms = orders.gate.clock_ms().await?;
         for (place, fields) in candidates.fields() {
             for moment in orders.gate.read_uses(owners.get(place).owner, &fields).await? {
@@ -139,8 +140,8 @@ fn was_set_before(set_at: &SetAt, (place, field): &At, made_ms: i64) -> bool {
     set_ms.is_some_and(|set_ms| set_ms.saturating_add(CLOCKS_MS) < made_ms)
 }
 
-/// What is said of a field: that it is counted wrong, that its limit is passed, or both. Nothing of vouchers that nobody asked for.
-fn told(
+/// The differences of a field: it is counted wrong, its limit is passed, or both. Without those of vouchers that nobody asked for.
+fn differences_of(
     group: &Group,
     asked: &BTreeSet<VoucherId>,
     (place, field): &At,

@@ -12,7 +12,7 @@ use fred::interfaces::HashesInterface;
 use serde_json::Value as Json;
 use tidegate_compare::{
     Pace,
-    limit_books::{CountersSet, LimitBooks, WhyNotCompared},
+    limit_counters::{CountersSet, LimitCounterCheck, WhyNotCompared},
 };
 use tidegate_orders::{Subjects, gate::Admission};
 use tokio_util::sync::CancellationToken;
@@ -362,19 +362,19 @@ async fn an_order_that_ends_before_a_lost_counter_is_set_is_not_counted_for_ever
     write(&site, OWN, "u:1", "1").await;
 
     let (gate, stop) = (site.gate().await, CancellationToken::new());
-    let books = LimitBooks::new(&gate, &site.pool, Pace::Full, &stop);
+    let check = LimitCounterCheck::new(&gate, &site.pool, Pace::Full, &stop);
     let seven = [7.try_into().expect("a voucher")];
-    let found = books.compare(&seven).await.expect("both answer").differences;
+    let found = check.compare(&seven).await.expect("both answer").differences;
     assert_eq!(found.len(), 3, "{found:?}");
     program.run(&format!("order cancel {} --yes", orders[1])).expect(0);
     site.settled().await;
     let mut done = CountersSet::default();
-    books.set(found, &mut done).await.expect("both answer");
+    check.set(found, &mut done).await.expect("both answer");
     assert!(done.left.is_empty(), "{done:?}");
     let now = held(&site, OWN).await;
     let one = format!("{day}:1:1");
     assert_eq!((now["1:1"].as_str(), now["2:a"].as_str(), now["u:1"].as_str()), ("0:1:1", one.as_str(), "1"));
-    assert!(books.compare(&seven).await.expect("both answer").differences.is_empty());
+    assert!(check.compare(&seven).await.expect("both answer").differences.is_empty());
     program.run("reconcile").expect(0);
     assert!(worker.stop().await.success());
 }
@@ -389,10 +389,10 @@ async fn a_journal_that_is_gone_or_cannot_be_read_lowers_no_counter_and_is_said(
     let order = order["order"].as_str().expect("an id").to_owned();
     let before = held(&site, OWN).await;
     let (gate, stop) = (site.gate().await, CancellationToken::new());
-    let books = LimitBooks::new(&gate, &site.pool, Pace::Full, &stop);
+    let check = LimitCounterCheck::new(&gate, &site.pool, Pace::Full, &stop);
     let seven = [7.try_into().expect("a voucher")];
     let why = async || {
-        let report = books.compare(&seven).await.expect("both answer");
+        let report = check.compare(&seven).await.expect("both answer");
         assert!(report.differences.is_empty(), "{report:?}");
         report.not_compared.into_iter().map(|not| not.why).collect::<Vec<_>>()
     };

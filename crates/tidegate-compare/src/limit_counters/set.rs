@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_orders::{LimitOwner, VoucherId, gate::SetUse};
 
-use super::{CounterDifference, Fields, LimitBooks, NotCompared};
+use super::{CounterDifference, Fields, LimitCounterCheck, NotCompared};
 use crate::{CompareError, reconciled::DifferenceKind};
 
 /// A field is set so often at most: by then it was there when it was read, unless somebody takes it away each time.
@@ -21,7 +21,7 @@ pub struct CountersSet {
     pub not_compared: BTreeSet<NotCompared>,
 }
 
-impl LimitBooks<'_> {
+impl LimitCounterCheck<'_> {
     /// Sets these fields, as [`Self::compare`] found them, each only while it still holds what was read. That proves nothing of a field
     /// that does not count an order which was given back since: such a one is looked at again after it was set, and set again.
     ///

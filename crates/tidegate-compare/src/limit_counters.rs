@@ -1,0 +1,231 @@
+//! Compares the counters of limits in Redis with what orders hold, while the sale goes on.
+//!
+//! What an order used is in its note of the journal; of an order that was folded, beside its row in MySQL. Both sides are added up in a
+//! `sketch` first, whose memory does not grow with them. Only fields in which they may differ are looked at one by one, until
+//! whatever is wrong is the same twice. Only windows that have not ended are compared: nobody is checked against the others. A voucher
+//! without limits costs one call.
+
+mod campaign;
+mod candidates;
+mod difference;
+mod not_compared;
+mod orders;
+mod owners;
+mod rounds;
+mod set;
+mod sketch;
+mod suspects;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sqlx::MySqlPool;
+use tidegate_orders::{
+    CampaignId, Gate, LimitOwner, VoucherId, gate::GateError, limit_rows, limits::CountedWindows,
+    records::vouchers,
+};
+use tidegate_stream::readable;
+use tokio_util::sync::CancellationToken;
+
+pub use self::{
+    difference::{Counter, CounterDifference},
+    not_compared::{NotCompared, WhyNotCompared},
+    set::CountersSet,
+};
+use self::{orders::Orders, owners::Owners, suspects::Suspects};
+use crate::{CompareError, Pace};
+
+/// What was found.
+#[derive(Clone, Debug, Default)]
+pub struct LimitCounterReport {
+    /// Counters that are wrong, and limits that are passed.
+    pub differences: Vec<CounterDifference>,
+    /// Vouchers of which a key holds something else than it should, with what Redis says of it.
+    pub unreadable: Vec<(VoucherId, String)>,
+    /// Counters that may be right or wrong, each owner once for each reason.
+    pub not_compared: BTreeSet<NotCompared>,
+}
+
+/// Compares.
+#[derive(Clone, Copy, Debug)]
+pub struct LimitCounterCheck<'a>(Orders<'a>);
+
+/// Which fields are compared.
+#[derive(Clone, Copy, Debug)]
+enum Fields<'a> {
+    All,
+    /// These, one by one.
+    Only(&'a BTreeSet<(LimitOwner, String)>),
+}
+
+/// Vouchers that are compared together.
+struct Group {
+    vouchers: Vec<VoucherId>,
+    owners: Owners,
+}
+
+impl LimitCounterReport {
+    fn add(&mut self, voucher: VoucherId, compared: Result<Self, CompareError>) -> Result<(), CompareError> {
+        let found = self.keep(voucher, compared)?.unwrap_or_default();
+        self.differences.extend(found.differences);
+        self.not_compared.extend(found.not_compared);
+        Ok(())
+    }
+
+    /// What was read; None, and noted as unreadable, if a key holds something else than it should.
+    fn keep<T>(
+        &mut self,
+        voucher: VoucherId,
+        read: Result<T, CompareError>,
+    ) -> Result<Option<T>, CompareError> {
+        let said = match read {
+            Ok(read) => return Ok(Some(read)),
+            Err(CompareError::Gate(GateError::Refused(error))) if is_of_other_type(&error) => {
+                readable(error.details()).to_owned()
+            }
+            Err(CompareError::Gate(error @ GateError::Unexpected { .. })) => error.to_string(),
+            Err(error) => return Err(error),
+        };
+        self.unreadable.push((voucher, said));
+        Ok(None)
+    }
+}
+
+impl Group {
+    fn not_compared(&self, asked: &BTreeSet<VoucherId>, why: WhyNotCompared) -> LimitCounterReport {
+        let places = self.owners.all().map(|(place, _)| place);
+        let not_compared = self.not_compared_at(places, asked, why);
+        LimitCounterReport { not_compared, ..LimitCounterReport::default() }
+    }
+
+    /// Nothing of vouchers that nobody asked for.
+    fn not_compared_at(
+        &self,
+        places: impl Iterator<Item = usize>,
+        asked: &BTreeSet<VoucherId>,
+        why: WhyNotCompared,
+    ) -> BTreeSet<NotCompared> {
+        let owners = places.map(|place| self.owners.get(place).owner);
+        let is_asked = |owner: &LimitOwner| match owner {
+            LimitOwner::Voucher(voucher) => asked.contains(voucher),
+            LimitOwner::Campaign(_) => true,
+        };
+        owners.filter(is_asked).map(|owner| NotCompared { owner, why }).collect()
+    }
+}
+
+impl<'a> LimitCounterCheck<'a> {
+    /// Of the vouchers of this gate, until `stop`.
+    #[must_use]
+    pub const fn new(gate: &'a Gate, mysql: &'a MySqlPool, pace: Pace, stop: &'a CancellationToken) -> Self {
+        Self(Orders { gate, mysql, pace, stop })
+    }
+
+    /// Compares the counters of these vouchers and of the campaigns that they are in. Of a campaign, the orders of all its vouchers
+    /// are read. Changes nothing.
+    ///
+    /// # Errors
+    /// See [`CompareError`].
+    pub async fn compare(&self, vouchers: &[VoucherId]) -> Result<LimitCounterReport, CompareError> {
+        self.compare_fields(vouchers, Fields::All).await
+    }
+
+    async fn compare_fields(
+        &self,
+        vouchers: &[VoucherId],
+        fields: Fields<'_>,
+    ) -> Result<LimitCounterReport, CompareError> {
+        let mut report = LimitCounterReport::default();
+        let mut campaigns: BTreeMap<CampaignId, BTreeSet<VoucherId>> = BTreeMap::new();
+        for voucher in vouchers.iter().copied() {
+            let windows = self.windows(LimitOwner::Voucher(voucher)).await;
+            let Some(windows) = report.keep(voucher, windows)?.flatten() else { continue };
+            if let Some(campaign) = windows.campaign {
+                campaigns.entry(campaign).or_default().insert(voucher);
+                continue;
+            }
+            let mut group = Group { vouchers: vec![voucher], owners: Owners::default() };
+            group.owners.add(LimitOwner::Voucher(voucher), windows);
+            report.add(voucher, self.compare_group(&group, &BTreeSet::from([voucher]), fields).await)?;
+        }
+        for (campaign, asked) in campaigns {
+            let Some(first) = asked.first() else { continue };
+            let found = async {
+                let group = self.group_of(campaign).await?;
+                self.compare_group(&group, &asked, fields).await
+            };
+            report.add(*first, found.await)?;
+        }
+        Ok(report)
+    }
+
+    /// None: it has no limits in Redis.
+    async fn windows(&self, owner: LimitOwner) -> Result<Option<CountedWindows>, CompareError> {
+        let rules = self.0.gate.read_limits(owner).await?;
+        Ok(rules.and_then(|rules| CountedWindows::parse(&rules)))
+    }
+
+    /// A campaign with all its vouchers.
+    async fn group_of(&self, campaign: CampaignId) -> Result<Group, CompareError> {
+        let regions = limit_rows::regions(self.0.mysql, campaign).await?;
+        let vouchers: Vec<VoucherId> = regions.into_iter().map(|(_, voucher)| voucher).collect();
+        let mut owners = Owners::default();
+        let all = vouchers.iter().copied().map(LimitOwner::Voucher);
+        for owner in all.chain([LimitOwner::Campaign(campaign)]) {
+            if let Some(windows) = self.windows(owner).await? {
+                owners.add(owner, windows);
+            }
+        }
+        Ok(Group { vouchers, owners })
+    }
+
+    async fn compare_group(
+        &self,
+        group: &Group,
+        asked: &BTreeSet<VoucherId>,
+        fields: Fields<'_>,
+    ) -> Result<LimitCounterReport, CompareError> {
+        for voucher in &group.vouchers {
+            if let Some(why) = self.why_not(*voucher).await? {
+                return Ok(group.not_compared(asked, why));
+            }
+        }
+        let suspects = match fields {
+            Fields::All => match self.suspects(group).await? {
+                Ok(suspects) => suspects,
+                Err(why) => return Ok(group.not_compared(asked, why)),
+            },
+            Fields::Only(fields) => {
+                let place = |(owner, field): &(LimitOwner, String)| {
+                    Some((group.owners.place(*owner)?, field.clone()))
+                };
+                Suspects { fields: fields.iter().filter_map(place).collect(), cut: BTreeSet::new() }
+            }
+        };
+        self.stand(group, suspects, asked).await
+    }
+
+    /// Why nobody knows what the orders of a voucher hold.
+    async fn why_not(&self, voucher: VoucherId) -> Result<Option<WhyNotCompared>, CompareError> {
+        let moment = self.0.gate.moment(voucher).await?;
+        if i64::try_from(moment.stream_end.ms).is_ok_and(|end_ms| end_ms > moment.at_ms) {
+            return Ok(Some(WhyNotCompared::ClockWentBack));
+        }
+        if moment.is_complete {
+            return Ok(None);
+        }
+        if moment.journaled > 0 {
+            return Ok(Some(WhyNotCompared::JournalNotComplete));
+        }
+        // Orders that only the journal knew are on their way to MySQL: what its rows hold is not all.
+        let row = vouchers::find(self.0.mysql, voucher).await?;
+        let is_delisted = row.is_some_and(|row| row.delisted_ms.is_some());
+        let was_sold = moment.stock.is_some()
+            || !self.0.records().limit_uses().live_page(voucher, (0, 0)).await?.is_empty();
+        Ok((was_sold && !is_delisted).then_some(WhyNotCompared::JournalGone))
+    }
+}
+
+/// A key holds something of another type than it should.
+fn is_of_other_type(error: &fred::error::Error) -> bool {
+    error.details().contains("WRONGTYPE")
+}
