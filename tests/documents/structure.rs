@@ -19,11 +19,11 @@ type Count = (&'static str, usize, usize, fn(&Product) -> usize);
 
 /// A commit that lowers a number lowers its bound, too. So no later commit can raise the number unnoticed.
 const COUNTS: [Count; 17] = [
-    ("lines of code", 50_000, 62_973, |it| it.code_lines()),
+    ("lines of code", 50_000, 62_944, |it| it.code_lines()),
     ("lines of tidegate-operations", 16_500, 21_575, |it| it.lines_below("crates/tidegate-operations/src/")),
     ("lines of tidegate/src/commands", 7_500, 10_039, |it| it.lines_below("crates/tidegate/src/commands/")),
     ("other folders with SQL on the order table", 1, 1, |it| it.folders_with_order_sql()),
-    ("public methods of a type", 15, 62, |it| highest(&it.public_methods())),
+    ("public methods of a type", 15, 60, |it| highest(&it.public_methods())),
     ("fields of a struct", 12, 33, |it| highest(&it.fields())),
     ("fields of a struct that are not pub", 12, 26, |it| highest(&it.private_fields())),
     ("functions above 60 lines", 3, 10, |it| it.long_functions()),

@@ -11,7 +11,7 @@ use fred::{
 use tidegate_orders::{
     Gate, JournalField, JournalNote, Keys, UserId, VoucherId,
     dead_letters::buried_order,
-    gate::GateError,
+    gate::{GateError, ScanPages},
     keys::naming,
     order_status::LetterFact,
     records::journal::{COMPLETE, PURGED, Purged},
@@ -113,19 +113,15 @@ impl RedisSide<'_> {
         mut seen: impl FnMut(JournalField<'_>, &JournalNote),
         mut page_read: impl FnMut(u64),
     ) -> Result<(), GateError> {
-        let mut cursor = Bytes::from_static(b"0");
-        loop {
-            let (next, fields) = pace.step(self.gate.journal_page(voucher, cursor)).await?;
+        let mut pages = ScanPages::of_journal(self.gate, voucher);
+        while let Some(fields) = pace.step(pages.next()).await? {
             for (name, note) in &fields {
                 let Ok(name) = str::from_utf8(name) else { continue };
                 seen(JournalField::parse(name), &JournalNote::parse(note).unwrap_or_default());
             }
             page_read(fields.len() as u64);
-            if next == "0" {
-                return Ok(());
-            }
-            cursor = next;
         }
+        Ok(())
     }
 
     /// Reads all members of a set of buyers, page by page.
@@ -135,16 +131,12 @@ impl RedisSide<'_> {
         pace: Pace,
         mut seen: impl FnMut(i64),
     ) -> Result<(), GateError> {
-        let mut cursor = Bytes::from_static(b"0");
-        loop {
-            let (next, members) = pace.step(self.gate.buyers_page(voucher, cursor)).await?;
+        let mut pages = ScanPages::of_buyers(self.gate, voucher);
+        while let Some(members) = pace.step(pages.next()).await? {
             // What is no number of a user's bars nobody.
             members.iter().filter_map(|member| UserId::parse(member).ok()).for_each(|user| seen(user.get()));
-            if next == "0" {
-                return Ok(());
-            }
-            cursor = next;
         }
+        Ok(())
     }
 
     /// All dead letters.

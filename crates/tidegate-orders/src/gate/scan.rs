@@ -67,36 +67,4 @@ impl<'a, T: FromValue> ScanPages<'a, T> {
         self.cursor = (next != "0").then_some(next);
         Ok(Some(items))
     }
-
-    async fn from(mut self, cursor: Bytes) -> Result<(Bytes, Vec<T>), GateError> {
-        self.cursor = Some(cursor);
-        let page = self.next().await?.unwrap_or_default();
-        Ok((self.cursor.unwrap_or_else(|| Bytes::from_static(b"0")), page))
-    }
-}
-
-impl Gate {
-    /// A page of a voucher's journal, from a cursor that is `0` at first and at the end, as [`ScanPages::of_journal`].
-    ///
-    /// # Errors
-    /// See [`GateError`].
-    pub async fn journal_page(
-        &self,
-        voucher: VoucherId,
-        cursor: Bytes,
-    ) -> Result<(Bytes, Vec<(Bytes, Bytes)>), GateError> {
-        ScanPages::of_journal(self, voucher).from(cursor).await
-    }
-
-    /// A page of the buyers of a voucher, as [`Gate::journal_page`].
-    ///
-    /// # Errors
-    /// See [`GateError`].
-    pub async fn buyers_page(
-        &self,
-        voucher: VoucherId,
-        cursor: Bytes,
-    ) -> Result<(Bytes, Vec<Bytes>), GateError> {
-        ScanPages::of_buyers(self, voucher).from(cursor).await
-    }
 }
