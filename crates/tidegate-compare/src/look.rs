@@ -32,7 +32,7 @@ use fred::clients::Pool;
 use sqlx::MySqlPool;
 use tidegate_orders::{
     CausalReads, Gate, JournalNote, JournalSum, Keys, Sum, VoucherId,
-    gate::{ChangeState, GateError, RepairGuard, StockChange},
+    gate::{ChangeState, GateError, RepairGuard, ScanPages, StockChange},
     records::{OrderRow, StockRow, journal::Purged, vouchers},
     sale,
 };
@@ -273,13 +273,13 @@ impl Looker {
 
     /// All keys of a voucher that hold something else than they should, with what Redis says of each.
     pub(crate) async fn wrong_keys(&self, voucher: VoucherId) -> Result<Vec<String>, CompareError> {
-        let (gate, first) = (&self.stores.gate, Bytes::from_static(b"0"));
+        let gate = &self.stores.gate;
         let (wrong, failed) = match self.stores.redis().wrong_stock(voucher).await {
             Ok(wrong) => (wrong, None),
             Err(error) => (None, Some(CompareError::from(error))),
         };
-        let journal = gate.journal_page(voucher, first.clone()).await.err().map(CompareError::from);
-        let buyers = gate.buyers_page(voucher, first).await.err().map(CompareError::from);
+        let journal = ScanPages::of_journal(gate, voucher).next().await.err().map(CompareError::from);
+        let buyers = ScanPages::of_buyers(gate, voucher).next().await.err().map(CompareError::from);
         let failed = [failed, journal, buyers].into_iter().flatten().map(wrong_key);
         wrong.map(Ok).into_iter().chain(failed).collect()
     }
