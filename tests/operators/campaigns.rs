@@ -57,7 +57,9 @@ async fn regions_sell_their_own_stock_under_common_limits() {
         "of the north only"
     );
     until("all are written", || async { site.live_orders().await.len() == 3 }).await;
-    program.run(&format!("order cancel {} --yes", first["order"].as_str().expect("an id"))).expect(0);
+    program
+        .run(&format!("order event cancelled {} --yes", first["order"].as_str().expect("an id")))
+        .expect(0);
     until("what it used is given back", || async {
         let uses: Option<String> =
             site.client.hget("seckill:uses:campaign:5", "1:a").await.expect("Redis answers");

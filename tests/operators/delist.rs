@@ -216,9 +216,9 @@ async fn releases_replays_and_dead_letters_of_a_removed_sale_change_mysql_only()
     program.run("voucher remove-keys --voucher 7 --yes").expect(0);
     let stock = site.mysql_stock(7).await;
 
-    program.run("order cancel 1 --yes").expect(0);
-    program.run("order pay 2 --ref p2 --yes").expect(0);
-    program.run("order refunded 2 --yes").expect(0);
+    program.run("order event cancelled 1 --yes").expect(0);
+    program.run("order event paid 2 --ref p2 --yes").expect(0);
+    program.run("order event refunded 2 --yes").expect(0);
     assert_eq!(site.mysql_stock(7).await, stock + 2);
     // An old entry that comes again: its order is there, or is refused once more.
     program.run("replay --from -1h --to 0s --yes").expect(0);

@@ -37,7 +37,7 @@ async fn two_orders_of_a_user_are_written_in_their_slots_and_what_one_used_comes
     let slots: Vec<i64> = slots.fetch_all(&site.pool).await.expect("MySQL answers");
     assert_eq!(slots, [1, 2, 3]);
 
-    program.run(&format!("order cancel {first} --yes")).expect(0);
+    program.run(&format!("order event cancelled {first} --yes")).expect(0);
     until("the slot is free", || async {
         let slots: Option<String> =
             site.client.hget("seckill:uses:voucher:7", "u:1").await.expect("Redis answers");
@@ -314,7 +314,9 @@ async fn redis_is_emptied_and_a_rebuild_restores_limits_counters_and_slots() {
     program.run("admit --voucher 7 --user 2 --subject phone=b").expect(0);
     let cancelled = program.run("admit --voucher 7 --user 3 --subject phone=b --json").expect(0).json();
     until("all are written", || async { site.live_orders().await.len() == 4 }).await;
-    program.run(&format!("order cancel {} --yes", cancelled["order"].as_str().expect("an id"))).expect(0);
+    program
+        .run(&format!("order event cancelled {} --yes", cancelled["order"].as_str().expect("an id")))
+        .expect(0);
     until("one is cancelled", || async { site.live_orders().await.len() == 3 }).await;
     let held = async || {
         let uses: std::collections::BTreeMap<String, String> =
@@ -337,7 +339,9 @@ async fn redis_is_emptied_and_a_rebuild_restores_limits_counters_and_slots() {
     assert_eq!(refused["outcome"], "over_limit", "{refused}");
     // What was restored comes back with its order, once.
     let worker = site.worker("w").start();
-    program.run(&format!("order cancel {} --yes", first["order"].as_str().expect("an id"))).expect(0);
+    program
+        .run(&format!("order event cancelled {} --yes", first["order"].as_str().expect("an id")))
+        .expect(0);
     until("it is given back", || async { held().await.get("1:1").is_some_and(|mine| mine == "0:1:1") }).await;
     assert_eq!(held().await["u:1"], "2");
     program.run("admit --voucher 7 --user 4 --subject phone=a").expect(0);

@@ -108,19 +108,19 @@ async fn events_of_ended_orders_go_but_for_payments_and_the_last_and_both_sides_
     until("five are written", || async { site.orders().await.len() == 5 }).await;
     for line in [
         // Used; refunded; paid only; cancelled and paid too late; paid twice and used.
-        "order pay 1 --ref p1 --yes",
-        "order pay 1 --ref p1 --yes",
-        "order use 1 --yes",
-        "order pay 2 --ref p2 --yes",
-        "order refund 2 --yes",
-        "order refund-failed 2 --yes",
-        "order refunded 2 --ref r2 --yes",
-        "order pay 3 --ref p3 --yes",
-        "order cancel 4 --yes",
-        "order pay 4 --ref p4 --yes",
-        "order pay 5 --ref p5 --yes",
-        "order pay 5 --ref p5b --yes",
-        "order use 5 --yes",
+        "order event paid 1 --ref p1 --yes",
+        "order event paid 1 --ref p1 --yes",
+        "order event used 1 --yes",
+        "order event paid 2 --ref p2 --yes",
+        "order event refunding 2 --yes",
+        "order event refund_failed 2 --yes",
+        "order event refunded 2 --ref r2 --yes",
+        "order event paid 3 --ref p3 --yes",
+        "order event cancelled 4 --yes",
+        "order event paid 4 --ref p4 --yes",
+        "order event paid 5 --ref p5 --yes",
+        "order event paid 5 --ref p5b --yes",
+        "order event used 5 --yes",
     ] {
         program.run(line);
     }
@@ -144,7 +144,7 @@ async fn events_of_ended_orders_go_but_for_payments_and_the_last_and_both_sides_
     program.run("order show 2").expect(0);
 
     // The same end again is the same end, in a step of its own.
-    program.run("order use 1 --yes").expect(0);
+    program.run("order event used 1 --yes").expect(0);
     site.settled().await;
     assert_eq!(numbers(&site, EVENTS).await[..3], [11, 13, 14]);
     assert_eq!(site.mysql_stock(7).await, 97);
@@ -161,16 +161,16 @@ async fn after_a_purge_a_payment_is_decided_as_before_it() {
     until("three are written", || async { site.orders().await.len() == 3 }).await;
     for line in [
         // Used; refunded; cancelled, paid too late and given back.
-        "order pay 1 --ref p1 --yes",
-        "order use 1 --yes",
-        "order use 1 --yes",
-        "order use 1 --yes",
-        "order pay 2 --ref p2 --yes",
-        "order refunded 2 --ref r2 --yes",
-        "order cancel 3 --yes",
-        "order pay 3 --ref p3 --yes",
-        "order refunded 3 --ref r3 --yes",
-        "order cancel 3 --yes",
+        "order event paid 1 --ref p1 --yes",
+        "order event used 1 --yes",
+        "order event used 1 --yes",
+        "order event used 1 --yes",
+        "order event paid 2 --ref p2 --yes",
+        "order event refunded 2 --ref r2 --yes",
+        "order event cancelled 3 --yes",
+        "order event paid 3 --ref p3 --yes",
+        "order event refunded 3 --ref r3 --yes",
+        "order event cancelled 3 --yes",
     ] {
         program.run(line);
     }
@@ -179,20 +179,20 @@ async fn after_a_purge_a_payment_is_decided_as_before_it() {
     trim(&site).await;
     assert_eq!(purged(&program, "purge --older-than 90d --events", "events"), (1, 9));
     let outcome = |line: &str| {
-        let report = program.run(&format!("order {line} --yes --json")).json();
+        let report = program.run(&format!("order event {line} --yes --json")).json();
         report["orders"][0]["outcome"].as_str().expect("an outcome").to_owned()
     };
     for (line, expected) in [
         // The same payments and refunds change nothing.
-        ("pay 1 --ref p1", "unchanged"),
-        ("pay 2 --ref p2", "unchanged"),
-        ("pay 3 --ref p3", "unchanged"),
+        ("paid 1 --ref p1", "unchanged"),
+        ("paid 2 --ref p2", "unchanged"),
+        ("paid 3 --ref p3", "unchanged"),
         ("refunded 2 --ref r2", "unchanged"),
         ("refunded 3 --ref r3", "unchanged"),
         // Second ones have to go back.
-        ("pay 1 --ref p1b", "refund_due"),
-        ("pay 2 --ref p2b", "refund_due"),
-        ("pay 3 --ref p3b", "refund_due"),
+        ("paid 1 --ref p1b", "refund_due"),
+        ("paid 2 --ref p2b", "refund_due"),
+        ("paid 3 --ref p3b", "refund_due"),
         ("refunded 1 --payment p1b", "applied"),
         ("refunded 1 --payment p1b", "unchanged"),
         ("refunded 1 --payment nobodys", "rejected"),

@@ -573,7 +573,7 @@ async fn a_repair_moves_nothing_on_what_it_did_not_or_cannot_read() {
     program.run("reconcile").expect(0);
 
     // A row that is gone without its events: written again, it would be unpaid, and expire.
-    program.run("order pay 3 --ref pay-3 --yes").expect(0);
+    program.run("order event paid 3 --ref pay-3 --yes").expect(0);
     site.settled().await;
     sql(&site, "DELETE FROM tb_voucher_order WHERE id = 3").await;
     let gone = program.run("reconcile --repair --dry-run").expect(0).stdout;

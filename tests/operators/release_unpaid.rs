@@ -37,8 +37,8 @@ async fn the_unpaid_orders_of_a_voucher_that_are_old_enough_end_and_no_others() 
     sql(&site, "UPDATE tb_voucher_order SET create_time = NOW() WHERE id = 1").await;
     sql(&site, "ALTER TABLE tb_voucher_order MODIFY COLUMN status TINYINT NULL DEFAULT 1").await;
     sql(&site, "UPDATE tb_voucher_order SET status = NULL WHERE id = 5").await;
-    program.run("order pay 2 --yes").expect(0);
-    program.run("order cancel 3 --yes").expect(0);
+    program.run("order event paid 2 --yes").expect(0);
+    program.run("order event cancelled 3 --yes").expect(0);
     // A service has cancelled it by itself, without its slot: nobody knows where its unit is.
     sql(&site, "UPDATE tb_voucher_order SET status = 4 WHERE id = 4").await;
 
@@ -84,7 +84,7 @@ async fn the_unpaid_orders_of_a_voucher_that_are_old_enough_end_and_no_others() 
 async fn an_order_whose_payment_is_in_the_stream_stays() {
     let site = with_orders(1..=3).await;
     let program = operator(&site);
-    program.run("order pay 2 --ref p --for 0s --yes").expect(1);
+    program.run("order event paid 2 --ref p --for 0s --yes").expect(1);
     let worker = site.worker("w");
     let command =
         program.command(&["orders", "release-unpaid", "--voucher", "1", "--older-than", "30m", "--yes"]);

@@ -41,7 +41,7 @@ async fn sell(site: &Site, program: &Program) {
     }
     site.settled().await;
     for order in 1..=PAID {
-        program.run(&format!("order pay {order} --ref p{order} --yes")).expect(0);
+        program.run(&format!("order event paid {order} --ref p{order} --yes")).expect(0);
     }
 }
 
@@ -141,7 +141,7 @@ async fn units_that_a_redis_that_went_back_sold_twice_are_neither_on_sale_nor_lo
     program.run("reconcile").expect(0);
     site.judge().await;
     // What comes back is on sale again, on both sides.
-    program.run("order cancel 1 --yes").expect(0);
+    program.run("order event cancelled 1 --yes").expect(0);
     assert_eq!(state(&site).await, (vec![(1, 4), (4, 1)], 1, Some(1)));
     program.run("reconcile").expect(0);
     site.judge().await;

@@ -130,7 +130,7 @@ async fn the_default_counts_for_vouchers_that_say_nothing() {
     site.settled().await;
     assert_eq!((with_status(&site, 1).await, unpaid_with_limit(&site).await), (2, 1));
     // Every tool has the word that results have for it; an order that was cancelled is still cancelled.
-    assert!(site.tidegate(&["order", "cancel", "2", "--yes"]).status.success());
+    assert!(site.tidegate(&["order", "event", "cancelled", "2", "--yes"]).status.success());
     for (user, word) in [("1", "expired"), ("2", "cancelled")] {
         let found = site.tidegate(&["order", "find", "--user", user, "--json"]).stdout;
         let found: serde_json::Value = serde_json::from_slice(&found).expect("JSON");

@@ -26,10 +26,7 @@ use crate::{
         limit::{list::LimitListArgs, remove::LimitRemoveArgs, set::LimitSetArgs},
         log::LogArgs,
         migrate::MigrateArgs,
-        order_event::{
-            CANCEL_HELP, OrderEventArgs, PAY_HELP, REFUND_FAILED_HELP, REFUND_HELP, REFUNDED_HELP,
-            RefundEventArgs, USE_HELP,
-        },
+        order_event::OrderEventArgs,
         order_find::OrderFindArgs,
         order_show::OrderShowArgs,
         order_wait::OrderWaitArgs,
@@ -202,24 +199,8 @@ pub enum OrderCommand {
     Find(OrderFindArgs),
     /// Wait until an order is written, or paid, and say what became of it
     Wait(OrderWaitArgs),
-    /// Say that an order was paid
-    #[command(after_help = PAY_HELP)]
-    Pay(OrderEventArgs),
-    /// Cancel an unpaid order
-    #[command(after_help = CANCEL_HELP)]
-    Cancel(OrderEventArgs),
-    /// Say that a paid order was used
-    #[command(after_help = USE_HELP)]
-    Use(OrderEventArgs),
-    /// Say that the payment of an order is being given back
-    #[command(after_help = REFUND_HELP)]
-    Refund(RefundEventArgs),
-    /// Say that the payment of an order was given back
-    #[command(after_help = REFUNDED_HELP)]
-    Refunded(RefundEventArgs),
-    /// Say that the payment of an order could not be given back
-    #[command(after_help = REFUND_FAILED_HELP)]
-    RefundFailed(RefundEventArgs),
+    /// Say what happened to orders: they were paid, cancelled, used or refunded
+    Event(OrderEventArgs),
 }
 
 /// What can be done with many orders at once.

@@ -161,14 +161,7 @@ async fn run_once(command: &Command, config: &Config) -> anyhow::Result<Exit> {
                 .conclude(async |system| commands::order_wait::run(system, args).await)
                 .await
         }
-        Command::Order(OrderCommand::Pay(args)) => commands::order_event::pay(system, args).await,
-        Command::Order(OrderCommand::Cancel(args)) => commands::order_event::cancel(system, args).await,
-        Command::Order(OrderCommand::Use(args)) => commands::order_event::note_use(system, args).await,
-        Command::Order(OrderCommand::Refund(args)) => commands::order_event::refund(system, args).await,
-        Command::Order(OrderCommand::Refunded(args)) => commands::order_event::refunded(system, args).await,
-        Command::Order(OrderCommand::RefundFailed(args)) => {
-            commands::order_event::refund_failed(system, args).await
-        }
+        Command::Order(OrderCommand::Event(args)) => commands::order_event::run(system, args).await,
         Command::Orders(OrdersCommand::Count(args)) => {
             over_all(&system.chosen(args.voucher)?, async |system| {
                 commands::orders_count::run(system, args).await

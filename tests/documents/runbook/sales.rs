@@ -78,7 +78,7 @@ async fn a_limit_is_set_right_and_taken_away_and_whoever_took_too_much_is_found(
         assert!(site.tidegate(&buys).status.success());
         site.settled().await;
         if order == "999" {
-            assert!(site.tidegate(&["order", "cancel", order, "--yes"]).status.success());
+            assert!(site.tidegate(&["order", "event", "cancelled", order, "--yes"]).status.success());
             site.settled().await;
         }
     }

@@ -21,7 +21,7 @@ Examples:
 
 Workers raise a number in MySQL and in Redis while orders wait to be paid. Where one of the two has a lower one than it had,
 that store lost something, perhaps payments, and no order expires. This takes both stores as they are: first find out what is
-lost, and tell Tidegate of payments that it does not know (tidegate order pay). Orders of which the time is over are
+lost, and tell Tidegate of payments that it does not know (tidegate order event paid). Orders of which the time is over are
 cancelled at once then.";
 
 /// What `tidegate expirations resume` takes.
