@@ -26,12 +26,12 @@ use crate::{
         limit::{list::LimitListArgs, remove::LimitRemoveArgs, set::LimitSetArgs},
         log::LogArgs,
         migrate::MigrateArgs,
+        order_count::OrderCountArgs,
         order_event::OrderEventArgs,
         order_find::OrderFindArgs,
+        order_release_unpaid::OrderReleaseUnpaidArgs,
         order_show::OrderShowArgs,
         order_wait::OrderWaitArgs,
-        orders_count::OrdersCountArgs,
-        orders_release_unpaid::OrdersReleaseUnpaidArgs,
         partitions_change::PartitionsChangeArgs,
         partitions_show::PartitionsShowArgs,
         pause::PauseArgs,
@@ -116,12 +116,9 @@ pub enum Command {
     Trim(TrimArgs),
     /// Delete refusals, events and dead letters that are final and old
     Purge(PurgeArgs),
-    /// Tell what became of orders, find them, or say what happened to them
+    /// Tell what became of orders, find or count them, or say what happened to them
     #[command(subcommand)]
     Order(OrderCommand),
-    /// Count orders, or end many at once
-    #[command(subcommand)]
-    Orders(OrdersCommand),
     /// Look at orders that expire if they are not paid in time, or let them do so again
     #[command(subcommand)]
     Expirations(ExpirationsCommand),
@@ -201,15 +198,10 @@ pub enum OrderCommand {
     Wait(OrderWaitArgs),
     /// Say what happened to orders: they were paid, cancelled, used or refunded
     Event(OrderEventArgs),
-}
-
-/// What can be done with many orders at once.
-#[derive(Debug, Subcommand)]
-pub enum OrdersCommand {
     /// Count orders by day or hour, beside the ids that were given out
-    Count(OrdersCountArgs),
+    Count(OrderCountArgs),
     /// End the unpaid orders of a voucher that are too old: their units are on sale again
-    ReleaseUnpaid(OrdersReleaseUnpaidArgs),
+    ReleaseUnpaid(OrderReleaseUnpaidArgs),
 }
 
 /// What can be done about unpaid orders that expire.

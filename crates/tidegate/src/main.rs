@@ -30,7 +30,7 @@ use tokio::runtime::Runtime;
 use crate::{
     cli::{
         CampaignCommand, Cli, Command, ConsumersCommand, DeadCommand, ExpirationsCommand, LimitCommand,
-        OrderCommand, OrdersCommand, PartitionsCommand, PendingCommand, VoucherCommand,
+        OrderCommand, PartitionsCommand, PendingCommand, VoucherCommand,
     },
     config::Config,
     exit::Exit,
@@ -162,14 +162,14 @@ async fn run_once(command: &Command, config: &Config) -> anyhow::Result<Exit> {
                 .await
         }
         Command::Order(OrderCommand::Event(args)) => commands::order_event::run(system, args).await,
-        Command::Orders(OrdersCommand::Count(args)) => {
+        Command::Order(OrderCommand::Count(args)) => {
             over_all(&system.chosen(args.voucher)?, async |system| {
-                commands::orders_count::run(system, args).await
+                commands::order_count::run(system, args).await
             })
             .await
         }
-        Command::Orders(OrdersCommand::ReleaseUnpaid(args)) => {
-            commands::orders_release_unpaid::run(system.of_voucher(args.voucher)?, args).await
+        Command::Order(OrderCommand::ReleaseUnpaid(args)) => {
+            commands::order_release_unpaid::run(system.of_voucher(args.voucher)?, args).await
         }
         Command::Expirations(ExpirationsCommand::Show(args)) => {
             over_all(system, async |system| commands::expirations_show::run(system, args).await).await

@@ -48,7 +48,7 @@ async fn payments_that_never_came_are_appended_and_what_stays_unpaid_ends() {
         )
         .succeeds()
         .shows(&["Nothing was changed (dry run).", "3 applied, 1 unchanged"]);
-    operator.types("Payments come late", "tidegate orders release-unpaid", &[]).succeeds().shows(&[
+    operator.types("Payments come late", "tidegate order release-unpaid", &[]).succeeds().shows(&[
         "6 unpaid orders with 6 units",
         "Nothing was changed (dry run).",
         "6 orders ended, 6 units given back",
