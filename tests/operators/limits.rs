@@ -492,30 +492,30 @@ async fn counters_of_windows_that_are_over_are_swept_and_the_others_stay() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn why_says_what_the_gate_would_say_and_changes_nothing() {
+async fn check_says_what_the_gate_would_say_and_changes_nothing() {
     let site = Site::open().await;
     let program = operator(&site);
-    let why = |voucher: i64, rest: &str| {
-        program.run(&format!("voucher why --voucher {voucher} --user 1 --json {rest}"))
+    let check = |voucher: i64, rest: &str| {
+        program.run(&format!("voucher check --voucher {voucher} --user 1 --json {rest}"))
     };
     let outcome =
         |run: crate::program::Run| (run.code, run.json()["outcome"].as_str().unwrap_or_default().to_owned());
     let says = |code: i32, word: &str| (code, word.to_owned());
-    assert_eq!(outcome(why(7, "--quantity 1")), says(1, "no_stock"));
+    assert_eq!(outcome(check(7, "--quantity 1")), says(1, "no_stock"));
     program.run("voucher load --voucher 7 --stock 2").expect(0);
     program.run("voucher load --voucher 8 --stock 5").expect(0);
-    assert_eq!(outcome(why(7, "--quantity 2")), says(0, "admitted"));
-    assert_eq!(outcome(why(7, "--quantity 3")), says(1, "sold_out"));
+    assert_eq!(outcome(check(7, "--quantity 2")), says(0, "admitted"));
+    assert_eq!(outcome(check(7, "--quantity 3")), says(1, "sold_out"));
     program.run("admit --voucher 7 --user 1").expect(0);
-    assert_eq!(outcome(why(7, "--quantity 1")), says(1, "user_has_order"));
+    assert_eq!(outcome(check(7, "--quantity 1")), says(1, "user_has_order"));
     program.run("pause --voucher 7 --yes").expect(0);
-    assert_eq!(outcome(why(7, "--quantity 1")), says(1, "paused"));
+    assert_eq!(outcome(check(7, "--quantity 1")), says(1, "paused"));
 
     program
         .run("limit set --voucher 8 --name phones --subject phone --window day --orders 1 --yes")
         .expect(0);
     program.run("limit set --voucher 8 --name fast --subject phone --rate 1/1h --yes").expect(0);
-    let asked = why(8, "--quantity 1").expect(2);
+    let asked = check(8, "--quantity 1").expect(2);
     assert!(asked.all().contains("phone"), "{asked:#?}");
     let state = async || {
         let uses: std::collections::BTreeMap<String, String> =
@@ -526,11 +526,11 @@ async fn why_says_what_the_gate_would_say_and_changes_nothing() {
     };
     let before = state().await;
     for _ in 0..3 {
-        assert_eq!(outcome(why(8, "--subject phone=a")), says(0, "admitted"));
+        assert_eq!(outcome(check(8, "--subject phone=a")), says(0, "admitted"));
     }
     assert_eq!(state().await, before, "nothing was changed");
     program.run("admit --voucher 8 --user 2 --subject phone=a").expect(0);
-    let refused = why(8, "--subject phone=a").expect(1).json();
+    let refused = check(8, "--subject phone=a").expect(1).json();
     assert_eq!(
         (&refused["outcome"], &refused["limit"]),
         (&"over_limit".into(), &"phones".into()),
@@ -538,10 +538,10 @@ async fn why_says_what_the_gate_would_say_and_changes_nothing() {
     );
     assert!(refused["opens_ms"].is_i64(), "{refused}");
     program.run("limit remove --voucher 8 --name phones --yes").expect(0);
-    let refused = why(8, "--subject phone=a").expect(1).json();
+    let refused = check(8, "--subject phone=a").expect(1).json();
     assert_eq!((&refused["outcome"], &refused["limit"]), (&"too_fast".into(), &"fast".into()), "{refused}");
     assert!(refused["retry_ms"].as_u64().is_some_and(|retry_ms| retry_ms > 3_000_000), "{refused}");
-    let text = program.run("voucher why --voucher 8 --user 1 --subject phone=a").expect(1);
+    let text = program.run("voucher check --voucher 8 --user 1 --subject phone=a").expect(1);
     assert!(text.stdout.contains("user 1 would be refused, too fast for the rate fast"), "{text:#?}");
 }
 

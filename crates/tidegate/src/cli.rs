@@ -48,12 +48,12 @@ use crate::{
         status::StatusArgs,
         top::TopArgs,
         trim::TrimArgs,
+        voucher_check::VoucherCheckArgs,
         voucher_delist::VoucherDelistArgs,
         voucher_load::VoucherLoadArgs,
         voucher_remove_keys::VoucherRemoveKeysArgs,
         voucher_restock::{ADD_HELP, TAKE_HELP, VoucherRestockArgs},
         voucher_show::VoucherShowArgs,
-        voucher_why::VoucherWhyArgs,
         worker::WorkerArgs,
     },
     config::ConfigArgs,
@@ -151,8 +151,8 @@ pub enum VoucherCommand {
     Load(VoucherLoadArgs),
     /// Show what both sides hold of a voucher
     Show(VoucherShowArgs),
-    /// Say whether a caller would be admitted now, and if not, by which rule
-    Why(VoucherWhyArgs),
+    /// Check whether a caller would be admitted now, and if not, by which rule
+    Check(VoucherCheckArgs),
     /// Add units to a voucher on sale, on both sides
     #[command(after_help = ADD_HELP)]
     Add(VoucherRestockArgs),

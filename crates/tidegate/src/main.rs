@@ -86,8 +86,8 @@ async fn run_once(command: &Command, config: &Config) -> anyhow::Result<Exit> {
         Command::Voucher(VoucherCommand::Show(args)) => {
             commands::voucher_show::run(system.of_voucher(args.voucher)?, args).await
         }
-        Command::Voucher(VoucherCommand::Why(args)) => {
-            commands::voucher_why::run(system.of_voucher(args.voucher)?, args).await
+        Command::Voucher(VoucherCommand::Check(args)) => {
+            commands::voucher_check::run(system.of_voucher(args.voucher)?, args).await
         }
         Command::Voucher(VoucherCommand::Delist(args)) => {
             commands::voucher_delist::run(system.of_voucher(args.voucher)?, args).await

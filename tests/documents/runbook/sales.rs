@@ -59,7 +59,7 @@ async fn a_sale_that_is_busy_is_looked_at_and_its_mark_removed() {
     site.load(7, 1_000).await;
     let operator = Operator::at(&site);
     site.redis_says(&["HSET", "seckill:voucher:7", "brake", "from 1"]).await;
-    operator.types("Busy does not end", "tidegate voucher why", &[]).shows(&["busy", "undelivered"]);
+    operator.types("Busy does not end", "tidegate voucher check", &[]).shows(&["busy", "undelivered"]);
     operator.types("Busy does not end", "redis HDEL seckill:voucher:7 brake", &[]).succeeds().shows(&["1"]);
     assert_eq!(buys(&site, "1001").status.code(), Some(0));
 }
@@ -83,7 +83,7 @@ async fn a_limit_is_set_right_and_taken_away_and_whoever_took_too_much_is_found(
         }
     }
     operator
-        .types("A limit is wrong", "tidegate limit list --voucher 7\ntidegate voucher why", &[])
+        .types("A limit is wrong", "tidegate limit list --voucher 7\ntidegate voucher check", &[])
         .shows(&["phones", "refused, over the limit phones"]);
     operator.types("A limit is wrong", "tidegate limit set", &[]).succeeds().shows(&["3"]);
     operator.types("A limit is wrong", "tidegate pause --voucher 7", &[]).succeeds();
