@@ -9,7 +9,7 @@ use crate::{
     commands::{
         admit::AdmitArgs,
         audit::AuditArgs,
-        campaign::{load::CampaignLoadArgs, show::CampaignShowArgs, transfer::CampaignMoveArgs},
+        campaign::{load::CampaignLoadArgs, show::CampaignShowArgs},
         completions::CompletionsArgs,
         config::ConfigCommandArgs,
         consumers_list::ConsumersListArgs,
@@ -54,6 +54,7 @@ use crate::{
         voucher_remove_keys::VoucherRemoveKeysArgs,
         voucher_restock::{ADD_HELP, TAKE_HELP, VoucherRestockArgs},
         voucher_show::VoucherShowArgs,
+        voucher_transfer::VoucherTransferArgs,
         worker::WorkerArgs,
     },
     config::ConfigArgs,
@@ -159,6 +160,8 @@ pub enum VoucherCommand {
     /// Take units from a voucher on sale, on both sides
     #[command(after_help = TAKE_HELP)]
     Take(VoucherRestockArgs),
+    /// Move units from one region of a campaign to another, on both sides
+    Transfer(VoucherTransferArgs),
     /// End the sale of a voucher for good, on both sides
     Delist(VoucherDelistArgs),
     /// Remove the keys of a delisted voucher from Redis at once
@@ -172,8 +175,6 @@ pub enum CampaignCommand {
     Load(CampaignLoadArgs),
     /// Show what both sides hold of its regions, and its limits
     Show(CampaignShowArgs),
-    /// Move units from one region to another, on both sides
-    Move(CampaignMoveArgs),
 }
 
 /// What can be done with limits.

@@ -47,4 +47,5 @@ pub mod voucher_load;
 pub mod voucher_remove_keys;
 pub mod voucher_restock;
 pub mod voucher_show;
+pub mod voucher_transfer;
 pub mod worker;

@@ -83,6 +83,9 @@ async fn run_once(command: &Command, config: &Config) -> anyhow::Result<Exit> {
         Command::Voucher(VoucherCommand::Take(args)) => {
             commands::voucher_restock::take(system.of_voucher(args.voucher)?, args).await
         }
+        Command::Voucher(VoucherCommand::Transfer(args)) => {
+            commands::voucher_transfer::run(system, args).await
+        }
         Command::Voucher(VoucherCommand::Show(args)) => {
             commands::voucher_show::run(system.of_voucher(args.voucher)?, args).await
         }
@@ -96,9 +99,6 @@ async fn run_once(command: &Command, config: &Config) -> anyhow::Result<Exit> {
             commands::voucher_remove_keys::run(system.of_voucher(args.voucher)?, args).await
         }
         Command::Campaign(CampaignCommand::Load(args)) => commands::campaign::load::run(system, args).await,
-        Command::Campaign(CampaignCommand::Move(args)) => {
-            commands::campaign::transfer::run(system, args).await
-        }
         Command::Campaign(CampaignCommand::Show(args)) => commands::campaign::show::run(system, args).await,
         Command::Limit(LimitCommand::Set(args)) => commands::limit::set::run(system, args).await,
         Command::Limit(LimitCommand::List(args)) => commands::limit::list::run(system, args).await,
