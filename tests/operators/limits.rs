@@ -387,7 +387,7 @@ async fn a_sale_with_limits_is_delisted_and_its_dead_orders_are_given_back() {
     program
         .run("limit set --voucher 7 --name phones --subject phone --window day --orders 2 --yes")
         .expect(1);
-    program.run("voucher remove-keys --voucher 7 --yes").expect(0);
+    program.run("voucher delist --voucher 7 --remove-keys --yes").expect(0);
     let keys =
         ["stock:7", "limited:7", "order:7", "voucher:7", "journal:7", "limits:voucher:7", "uses:voucher:7"];
     let keys: Vec<String> = keys.iter().map(|key| format!("seckill:{key}")).collect();

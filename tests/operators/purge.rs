@@ -90,7 +90,7 @@ async fn a_refusal_goes_only_where_no_entry_no_letter_and_no_journal_names_its_o
 
     program.run("dead drop --all --yes").expect(0);
     program.run("voucher delist --voucher 7 --yes").expect(0);
-    program.run("voucher remove-keys --voucher 7 --yes").expect(0);
+    program.run("voucher delist --voucher 7 --remove-keys --yes").expect(0);
     assert_eq!(purged(&program, line, "refusals"), (2, 0));
     assert_eq!(numbers(&site, REFUSALS).await, [14], "the young one stays");
     agrees(&site, &program).await;

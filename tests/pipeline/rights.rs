@@ -138,7 +138,7 @@ async fn with_the_rights_of_the_examples_every_part_does_its_work() {
     // One is removed by hand, one by a worker.
     for line in [
         "voucher delist --voucher 3 --yes",
-        "voucher remove-keys --voucher 3 --yes",
+        "voucher delist --voucher 3 --remove-keys --yes",
         "voucher load --voucher 4 --stock 5 --yes",
         "voucher delist --voucher 4 --yes",
     ] {

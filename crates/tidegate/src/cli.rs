@@ -51,7 +51,6 @@ use crate::{
         voucher_check::VoucherCheckArgs,
         voucher_delist::VoucherDelistArgs,
         voucher_load::VoucherLoadArgs,
-        voucher_remove_keys::VoucherRemoveKeysArgs,
         voucher_restock::{ADD_HELP, TAKE_HELP, VoucherRestockArgs},
         voucher_show::VoucherShowArgs,
         voucher_transfer::VoucherTransferArgs,
@@ -162,10 +161,8 @@ pub enum VoucherCommand {
     Take(VoucherRestockArgs),
     /// Move units from one region of a campaign to another, on both sides
     Transfer(VoucherTransferArgs),
-    /// End the sale of a voucher for good, on both sides
+    /// End the sale of a voucher for good, on both sides, or remove its keys afterwards
     Delist(VoucherDelistArgs),
-    /// Remove the keys of a delisted voucher from Redis at once
-    RemoveKeys(VoucherRemoveKeysArgs),
 }
 
 /// What can be done with campaigns.

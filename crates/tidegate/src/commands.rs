@@ -44,7 +44,6 @@ pub mod trim;
 pub mod voucher_check;
 pub mod voucher_delist;
 pub mod voucher_load;
-pub mod voucher_remove_keys;
 pub mod voucher_restock;
 pub mod voucher_show;
 pub mod voucher_transfer;

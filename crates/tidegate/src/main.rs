@@ -95,9 +95,6 @@ async fn run_once(command: &Command, config: &Config) -> anyhow::Result<Exit> {
         Command::Voucher(VoucherCommand::Delist(args)) => {
             commands::voucher_delist::run(system.of_voucher(args.voucher)?, args).await
         }
-        Command::Voucher(VoucherCommand::RemoveKeys(args)) => {
-            commands::voucher_remove_keys::run(system.of_voucher(args.voucher)?, args).await
-        }
         Command::Campaign(CampaignCommand::Load(args)) => commands::campaign::load::run(system, args).await,
         Command::Campaign(CampaignCommand::Show(args)) => commands::campaign::show::run(system, args).await,
         Command::Limit(LimitCommand::Set(args)) => commands::limit::set::run(system, args).await,
