@@ -98,7 +98,7 @@ async fn a_sale_over_partitions_is_seen_and_changed_as_a_whole() {
         "consumers list",
         "log",
         "trim --dry-run",
-        "expirations show",
+        "resume --expirations --dry-run",
         "reconcile --repair --yes",
         "order find --user 4",
         "voucher show --voucher 4",

@@ -338,7 +338,7 @@ async fn mysql_that_was_restored_from_an_hour_ago_holds_after_one_repair_and_no_
 
     // Only what nobody has paid expires when somebody says so.
     sql(&site, &[all_due]).await;
-    program.run("expirations resume --yes").expect(0);
+    program.run("resume --expirations --yes").expect(0);
     until("the unpaid expire", || async { state(&site).await.0 == [(2, 10), (4, 15)] }).await;
     site.settled().await;
     assert_eq!(state(&site).await.2, Some(90));

@@ -19,8 +19,6 @@ use crate::{
             requeue::DeadRequeueArgs, show::DeadShowArgs,
         },
         doctor::DoctorArgs,
-        expirations_resume::ExpirationsResumeArgs,
-        expirations_show::ExpirationsShowArgs,
         export::ExportArgs,
         gate::GateArgs,
         limit::{list::LimitListArgs, remove::LimitRemoveArgs, set::LimitSetArgs},
@@ -92,7 +90,7 @@ pub enum Command {
     Limit(LimitCommand),
     /// Stop the gate, for one voucher or for all, or the workers
     Pause(PauseArgs),
-    /// Go on with what was paused
+    /// Go on with what was paused, or with expirations after a store went back in time
     Resume(ResumeArgs),
     /// Create or take over the MySQL tables
     Migrate(MigrateArgs),
@@ -119,9 +117,6 @@ pub enum Command {
     /// Tell what became of orders, find or count them, or say what happened to them
     #[command(subcommand)]
     Order(OrderCommand),
-    /// Look at orders that expire if they are not paid in time, or let them do so again
-    #[command(subcommand)]
-    Expirations(ExpirationsCommand),
     /// Look at entries that were read and not acknowledged, hand them over, or bury them
     #[command(subcommand)]
     Pending(PendingCommand),
@@ -200,15 +195,6 @@ pub enum OrderCommand {
     Count(OrderCountArgs),
     /// End the unpaid orders of a voucher that are too old: their units are on sale again
     ReleaseUnpaid(OrderReleaseUnpaidArgs),
-}
-
-/// What can be done about unpaid orders that expire.
-#[derive(Debug, Subcommand)]
-pub enum ExpirationsCommand {
-    /// Show how many wait, how late they are, and what keeps them from expiring
-    Show(ExpirationsShowArgs),
-    /// Let them expire again after a store went back in time
-    Resume(ExpirationsResumeArgs),
 }
 
 /// What can be done with pending entries.

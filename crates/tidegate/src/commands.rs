@@ -9,8 +9,6 @@ pub mod consumers_list;
 pub mod consumers_remove;
 pub mod dead;
 pub mod doctor;
-pub mod expirations_resume;
-pub mod expirations_show;
 pub mod export;
 pub mod gate;
 pub mod limit;

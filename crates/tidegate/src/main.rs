@@ -29,8 +29,8 @@ use tokio::runtime::Runtime;
 
 use crate::{
     cli::{
-        CampaignCommand, Cli, Command, ConsumersCommand, DeadCommand, ExpirationsCommand, LimitCommand,
-        OrderCommand, PartitionsCommand, PendingCommand, VoucherCommand,
+        CampaignCommand, Cli, Command, ConsumersCommand, DeadCommand, LimitCommand, OrderCommand,
+        PartitionsCommand, PendingCommand, VoucherCommand,
     },
     config::Config,
     exit::Exit,
@@ -167,12 +167,6 @@ async fn run_once(command: &Command, config: &Config) -> anyhow::Result<Exit> {
         }
         Command::Order(OrderCommand::ReleaseUnpaid(args)) => {
             commands::order_release_unpaid::run(system.of_voucher(args.voucher)?, args).await
-        }
-        Command::Expirations(ExpirationsCommand::Show(args)) => {
-            over_all(system, async |system| commands::expirations_show::run(system, args).await).await
-        }
-        Command::Expirations(ExpirationsCommand::Resume(args)) => {
-            over_all(system, async |system| commands::expirations_resume::run(system, args).await).await
         }
         Command::Dead(DeadCommand::List(args)) => {
             over_all(system, async |system| commands::dead::list::run(system, args).await).await
