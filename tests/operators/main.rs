@@ -42,7 +42,7 @@ mod partitions;
 mod partitions_change;
 mod pause;
 mod pending;
-mod purge;
+mod prune;
 mod rebuild;
 mod reconcile;
 mod release_unpaid;

@@ -97,7 +97,7 @@ async fn a_sale_over_partitions_is_seen_and_changed_as_a_whole() {
         "dead list",
         "consumers list",
         "log",
-        "trim --dry-run",
+        "prune stream --dry-run",
         "resume --expirations --dry-run",
         "reconcile --repair --yes",
         "order find --user 4",

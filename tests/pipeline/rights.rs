@@ -89,7 +89,7 @@ async fn with_the_rights_of_the_examples_every_part_does_its_work() {
         ("resume --workers --yes", 0),
         ("order event paid 1001 --yes", 0),
         ("order release-unpaid --voucher 3 --older-than 1h --yes", 0),
-        ("trim --older-than 1s --yes", 0),
+        ("prune stream --older-than 1s --yes", 0),
         ("replay --from -1h --to -1s --yes", 0),
         ("export --from -1h --to -1s", 0),
         ("dead list", 0),

@@ -38,14 +38,13 @@ use crate::{
         pending_list::PendingListArgs,
         pending_show::PendingShowArgs,
         probe::ProbeArgs,
-        purge::PurgeArgs,
+        prune::PruneArgs,
         rebuild::RebuildArgs,
         reconcile::ReconcileArgs,
         replay::ReplayArgs,
         resume::ResumeArgs,
         status::StatusArgs,
         top::TopArgs,
-        trim::TrimArgs,
         voucher_check::VoucherCheckArgs,
         voucher_delist::VoucherDelistArgs,
         voucher_load::VoucherLoadArgs,
@@ -110,10 +109,8 @@ pub enum Command {
     Replay(ReplayArgs),
     /// Write entries of the stream as lines of JSON, for replay --file
     Export(ExportArgs),
-    /// Delete acknowledged entries that are old enough, as workers do by themselves
-    Trim(TrimArgs),
-    /// Delete refusals, events and dead letters that are final and old
-    Purge(PurgeArgs),
+    /// Delete what is old and needed by nobody: entries of the stream, refusals, events, dead letters
+    Prune(PruneArgs),
     /// Tell what became of orders, find or count them, or say what happened to them
     #[command(subcommand)]
     Order(OrderCommand),

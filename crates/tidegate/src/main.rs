@@ -124,9 +124,8 @@ async fn run_once(command: &Command, config: &Config) -> anyhow::Result<Exit> {
             over_all(system, async |system| commands::replay::run(system, args).await).await
         }
         Command::Export(args) => commands::export::run(system, args).await,
-        Command::Trim(args) => over_all(system, async |system| commands::trim::run(system, args).await).await,
-        Command::Purge(args) => {
-            over_all(system, async |system| commands::purge::run(system, args).await).await
+        Command::Prune(args) => {
+            over_all(system, async |system| commands::prune::run(system, args).await).await
         }
         Command::Pending(PendingCommand::List(args)) => {
             over_all(system, async |system| commands::pending_list::run(system, args).await).await

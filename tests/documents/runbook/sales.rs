@@ -114,14 +114,18 @@ async fn old_entries_are_deleted_once_no_group_needs_them() {
     site.admit(2_000, 2_000, 7, 1).await;
     site.settled().await;
     operator
-        .types("The stream takes too much memory", "tidegate trim --dry-run --older-than 12h", &[])
+        .types("The stream takes too much memory", "tidegate prune stream --dry-run --older-than 12h", &[])
         .shows(&["old"]);
     operator
         .types("The stream takes too much memory", "redis XGROUP DESTROY stream.orders old", &[])
         .succeeds()
         .shows(&["1"]);
     operator
-        .types("The stream takes too much memory", "tidegate audit\ntidegate trim --older-than 12h", &[])
+        .types(
+            "The stream takes too much memory",
+            "tidegate audit\ntidegate prune stream --older-than 12h",
+            &[],
+        )
         .succeeds()
         .shows(&["It holds", "200 entries deleted"]);
     let left = site.call(&format!("XLEN {STREAM}")).await.as_i64();
