@@ -12,8 +12,8 @@ use crate::{
         campaign::{load::CampaignLoadArgs, show::CampaignShowArgs},
         completions::CompletionsArgs,
         config::ConfigCommandArgs,
+        consumers_drain::ConsumersDrainArgs,
         consumers_list::ConsumersListArgs,
-        consumers_remove::ConsumersRemoveArgs,
         dead::{
             cancel::DeadCancelArgs, drop::DeadDropArgs, export::DeadExportArgs, list::DeadListArgs,
             requeue::DeadRequeueArgs, show::DeadShowArgs,
@@ -34,7 +34,6 @@ use crate::{
         partitions_show::PartitionsShowArgs,
         pause::PauseArgs,
         pending_bury::PendingBuryArgs,
-        pending_claim::PendingClaimArgs,
         pending_list::PendingListArgs,
         pending_show::PendingShowArgs,
         probe::ProbeArgs,
@@ -114,10 +113,10 @@ pub enum Command {
     /// Tell what became of orders, find or count them, or say what happened to them
     #[command(subcommand)]
     Order(OrderCommand),
-    /// Look at entries that were read and not acknowledged, hand them over, or bury them
+    /// Look at entries that were read and not acknowledged, or bury them
     #[command(subcommand)]
     Pending(PendingCommand),
-    /// Look at who reads the stream, or remove who is gone
+    /// List the consumers of the stream, hand over what dead ones hold, or remove them
     #[command(subcommand)]
     Consumers(ConsumersCommand),
     /// Look at the dead letters, put them back, give their orders back, or delete them
@@ -201,8 +200,6 @@ pub enum PendingCommand {
     List(PendingListArgs),
     /// Show one, whole
     Show(PendingShowArgs),
-    /// Hand what a dead consumer holds over to the workers that live, at once
-    Claim(PendingClaimArgs),
     /// Move entries that shall not be written to the dead letters
     Bury(PendingBuryArgs),
 }
@@ -212,8 +209,8 @@ pub enum PendingCommand {
 pub enum ConsumersCommand {
     /// List them: who lives, and what each holds
     List(ConsumersListArgs),
-    /// Remove dead ones, after others have taken what they hold
-    Remove(ConsumersRemoveArgs),
+    /// Hand what dead ones hold over to the workers that live, at once, or remove them after that
+    Drain(ConsumersDrainArgs),
 }
 
 /// What can be done with the partitions of a system.

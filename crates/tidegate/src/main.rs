@@ -134,9 +134,6 @@ async fn run_once(command: &Command, config: &Config) -> anyhow::Result<Exit> {
             let chosen = entry_arg::partition_of(slice::from_ref(&args.entry), system)?;
             over_all(&chosen, async |system| commands::pending_show::run(system, args).await).await
         }
-        Command::Pending(PendingCommand::Claim(args)) => {
-            over_all(system, async |system| commands::pending_claim::run(system, args).await).await
-        }
         Command::Pending(PendingCommand::Bury(args)) => {
             let chosen = entry_arg::partition_of(&args.entries, system)?;
             over_all(&chosen, async |system| commands::pending_bury::run(system, args).await).await
@@ -144,8 +141,8 @@ async fn run_once(command: &Command, config: &Config) -> anyhow::Result<Exit> {
         Command::Consumers(ConsumersCommand::List(args)) => {
             over_all(system, async |system| commands::consumers_list::run(system, args).await).await
         }
-        Command::Consumers(ConsumersCommand::Remove(args)) => {
-            over_all(system, async |system| commands::consumers_remove::run(system, args).await).await
+        Command::Consumers(ConsumersCommand::Drain(args)) => {
+            over_all(system, async |system| commands::consumers_drain::run(system, args).await).await
         }
         Command::Order(OrderCommand::Show(args)) => commands::order_show::run(system, args).await,
         Command::Order(OrderCommand::Find(args)) => {

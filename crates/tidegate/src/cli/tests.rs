@@ -89,8 +89,8 @@ fn a_command_that_is_typed_again_is_the_same_command() {
         "tidegate prune refusals events --older-than 90d",
         "tidegate pause --reason='--x' --json",
         "tidegate resume --workers",
-        "tidegate pending claim --consumer=-x --consumer 'a b' --wait 10m --force",
-        "tidegate consumers remove 'a b' c --wait 5m",
+        "tidegate consumers drain --wait 10m --force -- 'a b' -x",
+        "tidegate consumers drain 'a b' c --wait 5m --remove",
         "tidegate pending bury --dead --deaths 2 --set-aside --limit 7 --why=-1",
         "tidegate pending bury 1-1 2-2 --why \"it's\"",
     ] {
