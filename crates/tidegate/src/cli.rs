@@ -68,15 +68,9 @@ pub struct Cli {
     pub config: ConfigArgs,
 }
 
-/// The roles of the program.
+/// The roles of the program, in the order of its help, where [`crate::help`] names the groups.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Write the stream's orders to MySQL until told to stop
-    Worker(WorkerArgs),
-    /// Admit orders over HTTP, for applications without a Redis client, until told to stop
-    Gate(GateArgs),
-    /// Admit one order, as a producer does
-    Admit(AdmitArgs),
     /// Put a voucher on sale, change its stock, look at it, or end its sale
     #[command(subcommand)]
     Voucher(VoucherCommand),
@@ -86,33 +80,40 @@ pub enum Command {
     /// Set, list or take away limits: who may buy how much in which time
     #[command(subcommand)]
     Limit(LimitCommand),
-    /// Stop the gate, for one voucher or for all, or the workers
-    Pause(PauseArgs),
-    /// Go on with what was paused, or with expirations after a store went back in time
-    Resume(ResumeArgs),
-    /// Create or take over the MySQL tables
-    Migrate(MigrateArgs),
-    /// Check both stores and say what to do about what is wrong
-    Doctor(DoctorArgs),
+    /// Admit one order, as a producer does
+    Admit(AdmitArgs),
+    /// Tell what became of orders, find or count them, or say what happened to them
+    #[command(subcommand)]
+    Order(OrderCommand),
     /// Show how far the stream is behind
     Status(StatusArgs),
     /// Watch the stream, consumers, lanes and stocks live on a terminal
     Top(TopArgs),
+    /// Check both stores and say what to do about what is wrong
+    Doctor(DoctorArgs),
     /// Count every order on both sides: is one lost, doubled or oversold?
     Audit(AuditArgs),
+    /// Show who changed what with which command
+    Log(LogArgs),
+    /// Write entries of the stream as lines of JSON, for replay --file
+    Export(ExportArgs),
+    /// Stop the gate, for one voucher or for all, or the workers
+    Pause(PauseArgs),
+    /// Go on with what was paused, or with expirations after a store went back in time
+    Resume(ResumeArgs),
+    /// Delete what is old and needed by nobody: entries of the stream, refusals, events, dead letters
+    Prune(PruneArgs),
+    /// Create or take over the MySQL tables
+    Migrate(MigrateArgs),
+    /// Look at the partitions, or change their list
+    #[command(subcommand)]
+    Partitions(PartitionsCommand),
     /// Compare each order on both sides while the sale goes on: what differs?
     Reconcile(ReconcileArgs),
     /// Fill Redis from MySQL, the stream and the dead letters, where it is empty or older
     Rebuild(RebuildArgs),
     /// Run entries of the stream or of a file again: what is there already stays as it is
     Replay(ReplayArgs),
-    /// Write entries of the stream as lines of JSON, for replay --file
-    Export(ExportArgs),
-    /// Delete what is old and needed by nobody: entries of the stream, refusals, events, dead letters
-    Prune(PruneArgs),
-    /// Tell what became of orders, find or count them, or say what happened to them
-    #[command(subcommand)]
-    Order(OrderCommand),
     /// Look at entries that were read and not acknowledged, or bury them
     #[command(subcommand)]
     Pending(PendingCommand),
@@ -122,11 +123,10 @@ pub enum Command {
     /// Look at the dead letters, put them back, give their orders back, or delete them
     #[command(subcommand)]
     Dead(DeadCommand),
-    /// Look at the partitions, or change their list
-    #[command(subcommand)]
-    Partitions(PartitionsCommand),
-    /// Show who changed what with which command
-    Log(LogArgs),
+    /// Write the stream's orders to MySQL until told to stop
+    Worker(WorkerArgs),
+    /// Admit orders over HTTP, for applications without a Redis client, until told to stop
+    Gate(GateArgs),
     /// Ask the worker of this machine or container whether it is alive, or ready
     Probe(ProbeArgs),
     /// Print the configuration in effect, passwords hidden

@@ -39,7 +39,7 @@ use crate::{
 };
 
 fn main() -> ExitCode {
-    let command = help::filled(Cli::command());
+    let command = help::grouped(help::filled(Cli::command()));
     let matches = command.clone().get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let program = env::args().next().unwrap_or_else(|| "tidegate".to_owned());
