@@ -68,7 +68,7 @@ pub struct Cli {
     pub config: ConfigArgs,
 }
 
-/// The roles of the program, in the order of its help, where [`crate::help`] names the groups.
+/// The roles of the program, in the order of its help; `help.rs` names the groups.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Put a voucher on sale, change its stock, look at it, or end its sale
