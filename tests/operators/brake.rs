@@ -49,7 +49,7 @@ async fn a_fleet_that_is_too_far_behind_makes_sales_busy_and_not_beyond_half_of_
     assert_eq!(many, [AdmitReply::Busy, AdmitReply::AdmittedBefore], "what the journal knows comes first");
     let told = program.run("admit --voucher 7 --user 9").expect(1);
     assert!(told.stdout.contains("refused, busy"), "{told:?}");
-    assert_eq!(program.run("voucher why --voucher 7 --user 9 --json").expect(1).json()["outcome"], "busy");
+    assert_eq!(program.run("voucher check --voucher 7 --user 9 --json").expect(1).json()["outcome"], "busy");
     assert_eq!(brake_of(&site, 8).await, None, "nobody asked for it");
     // An operator's pause comes first, and neither ends the other.
     program.run("pause --voucher 7 --yes").expect(0);

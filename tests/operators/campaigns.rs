@@ -57,7 +57,9 @@ async fn regions_sell_their_own_stock_under_common_limits() {
         "of the north only"
     );
     until("all are written", || async { site.live_orders().await.len() == 3 }).await;
-    program.run(&format!("order cancel {} --yes", first["order"].as_str().expect("an id"))).expect(0);
+    program
+        .run(&format!("order event cancelled {} --yes", first["order"].as_str().expect("an id")))
+        .expect(0);
     until("what it used is given back", || async {
         let uses: Option<String> =
             site.client.hget("seckill:uses:campaign:5", "1:a").await.expect("Redis answers");
@@ -170,7 +172,7 @@ async fn a_campaign_of_which_a_part_sells_already_is_completed_by_a_file_of_all(
 async fn orders_are_counted_by_day_beside_the_ids_that_were_given_out() {
     let site = Site::open().await;
     let program = operator(&site);
-    assert!(program.run("orders count").expect(0).stdout.contains("no order and no id"));
+    assert!(program.run("order count").expect(0).stdout.contains("no order and no id"));
     program.run("voucher load --voucher 7 --stock 2").expect(0);
     program.run("voucher load --voucher 8 --stock 9").expect(0);
     let worker = site.worker("w").start();
@@ -180,7 +182,7 @@ async fn orders_are_counted_by_day_beside_the_ids_that_were_given_out() {
     }
     program.run("admit --voucher 7 --user 3").expect(1);
     until("all are written", || async { site.live_orders().await.len() == 4 }).await;
-    let counts = program.run("orders count --by day --json").expect(0).json();
+    let counts = program.run("order count --by day --json").expect(0).json();
     // A test that runs at midnight has two days.
     let sum = |field: &str| -> i64 {
         let counts = counts["counts"].as_array().expect("a list");
@@ -188,13 +190,13 @@ async fn orders_are_counted_by_day_beside_the_ids_that_were_given_out() {
     };
     assert_eq!((sum("orders"), sum("units"), sum("live"), sum("refused")), (4, 8, 4, 0));
     assert_eq!((sum("ids"), sum("without_order")), (5, 1), "one caller was refused");
-    let hours = program.run("orders count --by hour --voucher 8 --json").expect(0).json();
+    let hours = program.run("order count --by hour --voucher 8 --json").expect(0).json();
     assert_eq!(
         hours["counts"].as_array().map(|counts| counts.iter().map(|of| of["units"].as_i64()).sum()),
         Some(Some(6))
     );
     assert!(hours["counts"][0]["ids"].is_null(), "{hours}");
-    assert!(program.run("orders count").expect(0).stdout.contains("without an order"));
-    program.run("orders count --days 0").expect(2);
+    assert!(program.run("order count").expect(0).stdout.contains("without an order"));
+    program.run("order count --days 0").expect(2);
     assert!(worker.stop().await.success());
 }

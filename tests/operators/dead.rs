@@ -742,7 +742,7 @@ async fn an_order_that_is_put_back_takes_its_buried_events_along_behind_it_in_th
     let bury = program.run("pending list --json").expect(0).json();
     assert_eq!(bury["entries"], json!([]));
 
-    program.run("order pay 1 --user 11 --voucher 77 --ref p --for 0s --yes").expect(1);
+    program.run("order event paid 1 --user 11 --voucher 77 --ref p --for 0s --yes").expect(1);
     settled(&site, "w2").await;
     assert_eq!((status_of(&site, 1).await, status_of(&site, 2).await), (Some(2), Some(2)));
     let outcomes: Vec<(i64, String, String)> = sqlx::query_as(

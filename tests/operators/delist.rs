@@ -119,7 +119,7 @@ async fn the_fleet_removes_the_keys_after_a_clean_look_and_doctor_tells_what_tha
     program.run("voucher delist --voucher 7 --yes").expect(0);
     worker.says("both stores differ").await;
     assert_eq!(keys_of_7(&site).await.len(), 4);
-    let remove_keys = || program.run("voucher remove-keys --voucher 7 --yes");
+    let remove_keys = || program.run("voucher delist --voucher 7 --remove-keys --yes");
     let began = Instant::now();
     let kept = loop {
         let kept = remove_keys();
@@ -143,7 +143,9 @@ async fn the_fleet_removes_the_keys_after_a_clean_look_and_doctor_tells_what_tha
     .await;
     let log = program.run("log").expect(0).stdout;
     assert!(
-        log.contains("voucher remove-keys") && log.contains("worker w") && log.contains("bytes"),
+        log.contains("voucher delist --voucher 7 --remove-keys")
+            && log.contains("worker w")
+            && log.contains("bytes"),
         "{log}"
     );
 
@@ -173,7 +175,7 @@ async fn keys_stay_before_their_time_and_while_something_of_the_sale_is_on_its_w
 
     site.add(&[("event", "paid"), ("orderId", "1"), ("userId", "1"), ("voucherId", "7"), ("ref", "p1")])
         .await;
-    let kept = program.run("voucher remove-keys --voucher 7 --yes").expect(1);
+    let kept = program.run("voucher delist --voucher 7 --remove-keys --yes").expect(1);
     assert!(kept.stdout.contains("0 orders and 1 event of it wait for workers"), "{kept:?}");
     let entry = site.add(&[("userId", "5"), ("voucherId", "7"), ("id", "5")]).await;
     site.redis_says(&[
@@ -190,16 +192,16 @@ async fn keys_stay_before_their_time_and_while_something_of_the_sale_is_on_its_w
     let worker = site.worker("w").set("RECONCILE_EVERY_S", 0).start();
     site.settled().await;
     worker.stop().await;
-    let kept = program.run("voucher remove-keys --voucher 7 --yes").expect(1);
+    let kept = program.run("voucher delist --voucher 7 --remove-keys --yes").expect(1);
     assert!(kept.stdout.contains("1 order of it among the dead letters"), "{kept:?}");
     program.run("dead cancel --all --yes").expect(0);
-    let done = program.run("voucher remove-keys --voucher 7 --yes").expect(0);
+    let done = program.run("voucher delist --voucher 7 --remove-keys --yes").expect(0);
     assert!(done.stdout.contains("keys are removed from Redis"), "{done:?}");
     assert!(keys_of_7(&site).await.is_empty());
-    let again = program.run("voucher remove-keys --voucher 7 --yes").expect(0);
+    let again = program.run("voucher delist --voucher 7 --remove-keys --yes").expect(0);
     assert!(again.stdout.contains("Redis holds no key of it"), "{again:?}");
     program.run("voucher load --voucher 8 --stock 1").expect(0);
-    let on_sale = program.run("voucher remove-keys --voucher 8 --yes").expect(1);
+    let on_sale = program.run("voucher delist --voucher 8 --remove-keys --yes").expect(1);
     assert!(on_sale.stdout.contains("it is not delisted"), "{on_sale:?}");
 }
 
@@ -213,12 +215,12 @@ async fn releases_replays_and_dead_letters_of_a_removed_sale_change_mysql_only()
     site.add_order(11, 1, 7).await;
     site.settled().await;
     program.run("voucher delist --voucher 7 --yes").expect(0);
-    program.run("voucher remove-keys --voucher 7 --yes").expect(0);
+    program.run("voucher delist --voucher 7 --remove-keys --yes").expect(0);
     let stock = site.mysql_stock(7).await;
 
-    program.run("order cancel 1 --yes").expect(0);
-    program.run("order pay 2 --ref p2 --yes").expect(0);
-    program.run("order refunded 2 --yes").expect(0);
+    program.run("order event cancelled 1 --yes").expect(0);
+    program.run("order event paid 2 --ref p2 --yes").expect(0);
+    program.run("order event refunded 2 --yes").expect(0);
     assert_eq!(site.mysql_stock(7).await, stock + 2);
     // An old entry that comes again: its order is there, or is refused once more.
     program.run("replay --from -1h --to 0s --yes").expect(0);
@@ -296,7 +298,7 @@ async fn what_was_killed_between_any_two_steps_is_completed_by_the_same_command(
     until("the order is written", || async { site.orders().await.len() == 1 }).await;
     site.settled().await;
 
-    let line = "voucher remove-keys --voucher 7 --yes";
+    let line = "voucher delist --voucher 7 --remove-keys --yes";
     killed_at(&site, line, remove.as_bytes()).await;
     assert_eq!(keys_of_7(&site).await.len(), 4, "killed before its keys went");
     // After its keys went, before that was noted.

@@ -26,8 +26,8 @@ async fn workers_fold_what_is_final_and_audit_doctor_reconcile_and_rebuild_agree
         site.admit(order, order, VOUCHER, 1).await;
     }
     site.settled().await;
-    for event in ["cancel 1", "cancel 2", "pay 3", "pay 4", "use 3"] {
-        program.run(&format!("order {event} --yes")).expect(0);
+    for event in ["cancelled 1", "cancelled 2", "paid 3", "paid 4", "used 3"] {
+        program.run(&format!("order event {event} --yes")).expect(0);
     }
     site.settled().await;
     site.redis_says(&["XTRIM", "stream.orders", "MAXLEN", "0"]).await;
@@ -46,7 +46,7 @@ async fn workers_fold_what_is_final_and_audit_doctor_reconcile_and_rebuild_agree
     let shown = program.run("order show 1").all();
     assert!(shown.contains("cancelled"), "{shown}");
 
-    program.run("order refunded 4 --yes").expect(0);
+    program.run("order event refunded 4 --yes").expect(0);
     site.settled().await;
     assert_eq!(site.redis_says(&["GET", "seckill:stock:10"]).await.as_i64(), Some(97));
     // A rebuild knows all of them again, and what is final is folded anew.

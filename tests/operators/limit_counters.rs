@@ -66,7 +66,7 @@ async fn sale_with_limits(site: &Site, program: &Program) {
     }
     let gone = program.run("admit --voucher 7 --user 3 --subject phone=b --json").expect(0).json();
     until("all are written", || async { site.live_orders().await.len() == 4 }).await;
-    program.run(&format!("order cancel {} --yes", gone["order"].as_str().expect("an id"))).expect(0);
+    program.run(&format!("order event cancelled {} --yes", gone["order"].as_str().expect("an id"))).expect(0);
     until("one is cancelled", || async { site.live_orders().await.len() == 3 }).await;
     site.settled().await;
     assert!(worker.stop().await.success());
@@ -216,7 +216,7 @@ async fn a_limit_that_was_passed_is_named_until_orders_end_and_one_that_was_lowe
     assert!(audit.stdout.contains("more than limit phones of campaign:5 allows"), "{audit:#?}");
     site.judge_except(&["campaign:5: 1:a passes limit phones"]).await;
     for order in &last {
-        program.run(&format!("order cancel {order} --yes")).expect(0);
+        program.run(&format!("order event cancelled {order} --yes")).expect(0);
     }
     until("they end", || async { site.live_orders().await.len() == 3 }).await;
     site.settled().await;
@@ -269,7 +269,7 @@ async fn a_sale_that_goes_on_gives_no_false_alarm_and_a_counter_that_is_wrong_in
             while !stop.load(Ordering::Relaxed) {
                 let any = "SELECT id FROM tb_voucher_order WHERE slot IS NOT NULL ORDER BY id DESC LIMIT 1";
                 let Ok(order) = sqlx::query_scalar::<_, i64>(any).fetch_one(&pool).await else { continue };
-                program.run(&format!("order cancel {order} --yes")).expect(0);
+                program.run(&format!("order event cancelled {order} --yes")).expect(0);
             }
         })
     };
@@ -318,8 +318,8 @@ async fn what_orders_hold_that_were_folded_is_known_from_mysql() {
         orders.push(order["order"].as_str().expect("an id").to_owned());
     }
     site.settled().await;
-    for event in ["pay", "use"] {
-        program.run(&format!("order {event} {} --yes", orders[0])).expect(0);
+    for event in ["paid", "used"] {
+        program.run(&format!("order event {event} {} --yes", orders[0])).expect(0);
     }
     site.settled().await;
     site.redis_says(&["XTRIM", "stream.orders", "MAXLEN", "0"]).await;
@@ -366,7 +366,7 @@ async fn an_order_that_ends_before_a_lost_counter_is_set_is_not_counted_for_ever
     let seven = [7.try_into().expect("a voucher")];
     let found = check.compare(&seven).await.expect("both answer").differences;
     assert_eq!(found.len(), 3, "{found:?}");
-    program.run(&format!("order cancel {} --yes", orders[1])).expect(0);
+    program.run(&format!("order event cancelled {} --yes", orders[1])).expect(0);
     site.settled().await;
     let mut done = CountersSet::default();
     check.set(found, &mut done).await.expect("both answer");

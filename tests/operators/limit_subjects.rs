@@ -57,7 +57,7 @@ async fn hostile_subjects_are_refused_by_the_commands_and_nothing_is_written() {
             if subject == "phone=user" {
                 continue;
             }
-            for command in ["admit", "voucher why"] {
+            for command in ["admit", "voucher check"] {
                 let mut words: Vec<&str> = command.split(' ').collect();
                 words.extend(["--voucher", "7", "--user", "1", "--subject", &subject]);
                 refused(&program.run_with(&words, &[]), &subject[..subject.len().min(80)]);

@@ -37,7 +37,7 @@ async fn two_orders_of_a_user_are_written_in_their_slots_and_what_one_used_comes
     let slots: Vec<i64> = slots.fetch_all(&site.pool).await.expect("MySQL answers");
     assert_eq!(slots, [1, 2, 3]);
 
-    program.run(&format!("order cancel {first} --yes")).expect(0);
+    program.run(&format!("order event cancelled {first} --yes")).expect(0);
     until("the slot is free", || async {
         let slots: Option<String> =
             site.client.hget("seckill:uses:voucher:7", "u:1").await.expect("Redis answers");
@@ -314,7 +314,9 @@ async fn redis_is_emptied_and_a_rebuild_restores_limits_counters_and_slots() {
     program.run("admit --voucher 7 --user 2 --subject phone=b").expect(0);
     let cancelled = program.run("admit --voucher 7 --user 3 --subject phone=b --json").expect(0).json();
     until("all are written", || async { site.live_orders().await.len() == 4 }).await;
-    program.run(&format!("order cancel {} --yes", cancelled["order"].as_str().expect("an id"))).expect(0);
+    program
+        .run(&format!("order event cancelled {} --yes", cancelled["order"].as_str().expect("an id")))
+        .expect(0);
     until("one is cancelled", || async { site.live_orders().await.len() == 3 }).await;
     let held = async || {
         let uses: std::collections::BTreeMap<String, String> =
@@ -337,7 +339,9 @@ async fn redis_is_emptied_and_a_rebuild_restores_limits_counters_and_slots() {
     assert_eq!(refused["outcome"], "over_limit", "{refused}");
     // What was restored comes back with its order, once.
     let worker = site.worker("w").start();
-    program.run(&format!("order cancel {} --yes", first["order"].as_str().expect("an id"))).expect(0);
+    program
+        .run(&format!("order event cancelled {} --yes", first["order"].as_str().expect("an id")))
+        .expect(0);
     until("it is given back", || async { held().await.get("1:1").is_some_and(|mine| mine == "0:1:1") }).await;
     assert_eq!(held().await["u:1"], "2");
     program.run("admit --voucher 7 --user 4 --subject phone=a").expect(0);
@@ -383,7 +387,7 @@ async fn a_sale_with_limits_is_delisted_and_its_dead_orders_are_given_back() {
     program
         .run("limit set --voucher 7 --name phones --subject phone --window day --orders 2 --yes")
         .expect(1);
-    program.run("voucher remove-keys --voucher 7 --yes").expect(0);
+    program.run("voucher delist --voucher 7 --remove-keys --yes").expect(0);
     let keys =
         ["stock:7", "limited:7", "order:7", "voucher:7", "journal:7", "limits:voucher:7", "uses:voucher:7"];
     let keys: Vec<String> = keys.iter().map(|key| format!("seckill:{key}")).collect();
@@ -488,30 +492,30 @@ async fn counters_of_windows_that_are_over_are_swept_and_the_others_stay() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn why_says_what_the_gate_would_say_and_changes_nothing() {
+async fn check_says_what_the_gate_would_say_and_changes_nothing() {
     let site = Site::open().await;
     let program = operator(&site);
-    let why = |voucher: i64, rest: &str| {
-        program.run(&format!("voucher why --voucher {voucher} --user 1 --json {rest}"))
+    let check = |voucher: i64, rest: &str| {
+        program.run(&format!("voucher check --voucher {voucher} --user 1 --json {rest}"))
     };
     let outcome =
         |run: crate::program::Run| (run.code, run.json()["outcome"].as_str().unwrap_or_default().to_owned());
     let says = |code: i32, word: &str| (code, word.to_owned());
-    assert_eq!(outcome(why(7, "--quantity 1")), says(1, "no_stock"));
+    assert_eq!(outcome(check(7, "--quantity 1")), says(1, "no_stock"));
     program.run("voucher load --voucher 7 --stock 2").expect(0);
     program.run("voucher load --voucher 8 --stock 5").expect(0);
-    assert_eq!(outcome(why(7, "--quantity 2")), says(0, "admitted"));
-    assert_eq!(outcome(why(7, "--quantity 3")), says(1, "sold_out"));
+    assert_eq!(outcome(check(7, "--quantity 2")), says(0, "admitted"));
+    assert_eq!(outcome(check(7, "--quantity 3")), says(1, "sold_out"));
     program.run("admit --voucher 7 --user 1").expect(0);
-    assert_eq!(outcome(why(7, "--quantity 1")), says(1, "user_has_order"));
+    assert_eq!(outcome(check(7, "--quantity 1")), says(1, "user_has_order"));
     program.run("pause --voucher 7 --yes").expect(0);
-    assert_eq!(outcome(why(7, "--quantity 1")), says(1, "paused"));
+    assert_eq!(outcome(check(7, "--quantity 1")), says(1, "paused"));
 
     program
         .run("limit set --voucher 8 --name phones --subject phone --window day --orders 1 --yes")
         .expect(0);
     program.run("limit set --voucher 8 --name fast --subject phone --rate 1/1h --yes").expect(0);
-    let asked = why(8, "--quantity 1").expect(2);
+    let asked = check(8, "--quantity 1").expect(2);
     assert!(asked.all().contains("phone"), "{asked:#?}");
     let state = async || {
         let uses: std::collections::BTreeMap<String, String> =
@@ -522,11 +526,11 @@ async fn why_says_what_the_gate_would_say_and_changes_nothing() {
     };
     let before = state().await;
     for _ in 0..3 {
-        assert_eq!(outcome(why(8, "--subject phone=a")), says(0, "admitted"));
+        assert_eq!(outcome(check(8, "--subject phone=a")), says(0, "admitted"));
     }
     assert_eq!(state().await, before, "nothing was changed");
     program.run("admit --voucher 8 --user 2 --subject phone=a").expect(0);
-    let refused = why(8, "--subject phone=a").expect(1).json();
+    let refused = check(8, "--subject phone=a").expect(1).json();
     assert_eq!(
         (&refused["outcome"], &refused["limit"]),
         (&"over_limit".into(), &"phones".into()),
@@ -534,10 +538,10 @@ async fn why_says_what_the_gate_would_say_and_changes_nothing() {
     );
     assert!(refused["opens_ms"].is_i64(), "{refused}");
     program.run("limit remove --voucher 8 --name phones --yes").expect(0);
-    let refused = why(8, "--subject phone=a").expect(1).json();
+    let refused = check(8, "--subject phone=a").expect(1).json();
     assert_eq!((&refused["outcome"], &refused["limit"]), (&"too_fast".into(), &"fast".into()), "{refused}");
     assert!(refused["retry_ms"].as_u64().is_some_and(|retry_ms| retry_ms > 3_000_000), "{refused}");
-    let text = program.run("voucher why --voucher 8 --user 1 --subject phone=a").expect(1);
+    let text = program.run("voucher check --voucher 8 --user 1 --subject phone=a").expect(1);
     assert!(text.stdout.contains("user 1 would be refused, too fast for the rate fast"), "{text:#?}");
 }
 

@@ -75,7 +75,7 @@ async fn a_question_is_asked_on_a_terminal_and_only_a_yes_changes_something() {
     let before = dump(&client).await;
 
     for no in ["n", "", "yess"] {
-        let mut terminal = Terminal::start(&program.command(&["trim"]));
+        let mut terminal = Terminal::start(&program.command(&["prune", "stream"]));
         let shown = terminal.shows("Delete up to 999 entries of stream.orders? [y/N]");
         assert!(shown.contains("999 of 1000 entries are old enough"), "{shown}");
         terminal.types(no);
@@ -83,14 +83,14 @@ async fn a_question_is_asked_on_a_terminal_and_only_a_yes_changes_something() {
         assert_eq!(code, 1, "{no:?}: {shown}");
         assert!(shown.contains("Nothing was changed."), "{shown}");
     }
-    let mut terminal = Terminal::start(&program.command(&["trim"]));
+    let mut terminal = Terminal::start(&program.command(&["prune", "stream"]));
     terminal.shows("[y/N]");
     terminal.presses_control('c');
     let (signal, shown) = terminal.ends_by_signal();
     assert_eq!(signal, Signal::SIGINT, "130, as shells say it: {shown}");
     assert_eq!(dump(&client).await, before);
 
-    let mut terminal = Terminal::start(&program.command(&["trim", "--as", "alice"]));
+    let mut terminal = Terminal::start(&program.command(&["prune", "stream", "--as", "alice"]));
     terminal.shows("[y/N]");
     terminal.types("y");
     let (code, shown) = terminal.ends();
@@ -101,7 +101,7 @@ async fn a_question_is_asked_on_a_terminal_and_only_a_yes_changes_something() {
     let log = program.run("log --json").expect(0).json();
     assert_eq!(log.as_array().unwrap().len(), 1, "{log}");
     let line = &log[0];
-    assert_eq!((&line["command"], &line["arguments"]), (&"trim".into(), &"--as alice".into()));
+    assert_eq!((&line["command"], &line["arguments"]), (&"prune".into(), &"stream --as alice".into()));
     assert_eq!((&line["who"], &line["outcome"]), (&"alice".into(), &"done".into()));
     assert_eq!(line["counts"], serde_json::json!({ "deleted": 900 }));
     assert_eq!(call::<u64>(&client, "XLEN tidegate:log").await, 2, "one when it began, one when it ended");
@@ -112,25 +112,25 @@ async fn without_a_terminal_and_without_yes_nothing_is_changed_and_the_error_say
     let (server, client) = redis_with_old_entries(1000).await;
     let program = with_stores(&server.url(), NOWHERE);
     let before = dump(&client).await;
-    for line in ["trim", "trim --json", "trim --older-than 1h"] {
+    for line in ["prune stream", "prune stream --json", "prune stream --older-than 1h"] {
         let run = program.run(line).expect(2);
         assert!(run.stderr.contains("--yes") && run.stderr.contains("nothing was changed"), "{run:?}");
         assert!(run.stdout.is_empty(), "{run:?}");
     }
     assert_eq!(dump(&client).await, before, "no line in the log either");
 
-    let done = program.run("trim --yes --json").expect(0).json();
+    let done = program.run("prune stream --yes --json").expect(0).json();
     assert_eq!((&done["deleted"], &done["length"]), (&900.into(), &100.into()), "{done}");
-    let again = program.run("trim --json --dry-run").expect(0).json();
+    let again = program.run("prune stream --json --dry-run").expect(0).json();
     assert_eq!(again["entries"], 99, "whole nodes go: {again}");
-    let none = program.run("trim --older-than 7000d --dry-run").expect(0).stdout;
+    let none = program.run("prune stream --older-than 7000d --dry-run").expect(0).stdout;
     for part in
         ["none of 100 entries can go", "the oldest is of 2023-", "is old enough", "Nothing was changed."]
     {
         assert!(none.contains(part), "{part}: {none}");
     }
     // Nodes that are too young as a whole: nothing is deleted, and a line of the log counts nothing.
-    program.run("trim --yes").expect(0);
+    program.run("prune stream --yes").expect(0);
     let log = program.run("log").expect(0).stdout;
     assert!(log.contains("900 deleted") && !log.contains(" 0 deleted"), "{log}");
 }
@@ -146,8 +146,8 @@ async fn a_dry_run_changes_nothing() {
     let shown = program.run("voucher show --voucher 303 --json").json();
 
     for (line, told) in [
-        ("trim", "999 of 1000"),
-        ("trim --yes", "999 of 1000"),
+        ("prune stream", "999 of 1000"),
+        ("prune stream --yes", "999 of 1000"),
         ("voucher load --voucher 303 --stock 5", "would be loaded with 5 units"),
         ("pause --voucher 301", "would be paused"),
         ("resume --voucher 302", "would go on"),
@@ -162,26 +162,26 @@ async fn a_dry_run_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn trim_says_which_group_holds_it_back_and_deletes_nothing_that_is_needed() {
+async fn prune_stream_says_which_group_holds_it_back_and_deletes_nothing_that_is_needed() {
     let (server, client) = redis_with_old_entries(1000).await;
     let program = with_stores(&server.url(), NOWHERE);
     let at = |number: u64| format!("{}-0", LONG_AGO + number);
     call::<Value>(&client, &format!("XGROUP CREATE stream.orders slow {}", at(700))).await;
-    let unread = program.run("trim --dry-run --json").expect(0).json();
+    let unread = program.run("prune stream --dry-run --json").expect(0).json();
     assert_eq!((&unread["entries"], &unread["length"]), (&699.into(), &1000.into()), "{unread}");
     assert_eq!(unread["held_by"]["group"], "slow", "{unread}");
     assert_eq!((&unread["held_by"]["id"], &unread["held_by"]["why"]), (&at(700).into(), &"unread".into()));
-    let told = program.run("trim --dry-run").expect(0);
+    let told = program.run("prune stream --dry-run").expect(0);
     assert!(told.all().contains(&format!("group slow has read nothing after {}", at(700))), "{told:?}");
 
     // One entry of another group is pending.
     call::<Value>(&client, &format!("XGROUP CREATE stream.orders held {}", at(349))).await;
     call::<Value>(&client, "XREADGROUP GROUP held c COUNT 1 STREAMS stream.orders >").await;
-    let pending = program.run("trim --dry-run").expect(0);
+    let pending = program.run("prune stream --dry-run").expect(0);
     assert!(pending.stdout.contains("349 of 1000"), "{pending:?}");
     assert!(pending.stdout.contains(&format!("group held keeps all from {} on, which is pending", at(350))));
 
-    program.run("trim --yes").expect(0);
+    program.run("prune stream --yes").expect(0);
     let first: Vec<Value> = call(&client, &format!("XRANGE stream.orders {0} {0}", at(350))).await;
     assert_eq!(first.len(), 1, "what is pending is there");
     assert_eq!(call::<u64>(&client, "XLEN stream.orders").await, 700);
@@ -190,11 +190,11 @@ async fn trim_says_which_group_holds_it_back_and_deletes_nothing_that_is_needed(
     for group in ["slow", "g1"] {
         call::<Value>(&client, &format!("XGROUP DESTROY stream.orders {group}")).await;
     }
-    let nobody = program.run("trim").expect(0);
+    let nobody = program.run("prune stream").expect(0);
     assert!(nobody.stdout.contains("no group that says what it needs"), "{nobody:?}");
-    let never = program.run("trim --set stream.retention_ms=0").expect(2);
+    let never = program.run("prune stream --set stream.retention_ms=0").expect(2);
     assert!(never.stderr.contains("--older-than"), "{never:?}");
-    program.run("trim --set stream.retention_ms=0 --older-than 9d --dry-run").expect(0);
+    program.run("prune stream --set stream.retention_ms=0 --older-than 9d --dry-run").expect(0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -204,11 +204,11 @@ async fn long_work_shows_how_far_it_is_and_ctrl_c_ends_it_after_the_step_in_hand
     let through = with_stores(&proxy.url_for(&server), NOWHERE);
     let program = with_stores(&server.url(), NOWHERE);
     // The scripts are there, so that the first request with this name of it is a step.
-    program.run("trim --yes --older-than 9000d").expect(0);
+    program.run("prune stream --yes --older-than 9000d").expect(0);
     call::<String>(&client, "CONFIG RESETSTAT").await;
     let held = proxy.hold_when("EVALSHA");
 
-    let mut terminal = Terminal::start(&through.command(&["trim", "--yes"]));
+    let mut terminal = Terminal::start(&through.command(&["prune", "stream", "--yes"]));
     held.reached().await.unwrap();
     terminal.shows("0/25,000");
     let stats: String = call(&client, "INFO commandstats").await;
@@ -221,14 +221,14 @@ async fn long_work_shows_how_far_it_is_and_ctrl_c_ends_it_after_the_step_in_hand
     let (code, shown) = terminal.ends();
     assert_eq!(code, 6, "{shown}");
     assert!(shown.contains("10000 entries deleted, 15000 entries left"), "{shown}");
-    assert!(go_on(&shown).ends_with(" trim --yes"), "{shown}");
+    assert!(go_on(&shown).ends_with(" prune stream --yes"), "{shown}");
     assert_eq!(call::<u64>(&client, "XLEN stream.orders").await, 15_000);
 
-    program.run("trim --yes").expect(0);
+    program.run("prune stream --yes").expect(0);
     assert_eq!(call::<u64>(&client, "XLEN stream.orders").await, 100);
     let deleted = |count: u64| serde_json::json!({ "deleted": count });
     let expected = [("stopped".to_owned(), deleted(10_000)), ("done".to_owned(), deleted(14_900))];
-    assert_eq!(logged(&program, "trim"), expected);
+    assert_eq!(logged(&program, "prune"), expected);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -238,16 +238,16 @@ async fn a_command_that_was_killed_is_seen_in_the_log_and_one_that_failed_says_w
     let (program, through) =
         (with_stores(&server.url(), NOWHERE), with_stores(&proxy.url_for(&server), NOWHERE));
     let held = proxy.hold_when("EVALSHA");
-    let mut command = through.command(&["trim", "--yes"]);
+    let mut command = through.command(&["prune", "stream", "--yes"]);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     held.reached().await.unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
-    assert_eq!(logged(&program, "trim"), [("began".to_owned(), Json::Null)]);
+    assert_eq!(logged(&program, "prune"), [("began".to_owned(), Json::Null)]);
 
     // A second signal does not wait for the step; the log is told, because Redis answers others.
     let held = proxy.hold_when("EVALSHA");
-    let mut terminal = Terminal::start(&through.command(&["trim", "--yes"]));
+    let mut terminal = Terminal::start(&through.command(&["prune", "stream", "--yes"]));
     held.reached().await.unwrap();
     terminal.presses_control('c');
     terminal.shows("once more to stop at once");
@@ -255,7 +255,7 @@ async fn a_command_that_was_killed_is_seen_in_the_log_and_one_that_failed_says_w
     let (code, shown) = terminal.ends();
     assert_eq!(code, 6, "{shown}");
     assert!(shown.contains("the step in hand may be done or not"), "{shown}");
-    assert!(go_on(&shown).ends_with(" trim --yes"), "{shown}");
+    assert!(go_on(&shown).ends_with(" prune stream --yes"), "{shown}");
     let log = program.run("log").expect(0);
     assert!(log.stdout.contains("stopped: stopped at once by a second SIGINT"), "{log:?}");
 }
@@ -265,14 +265,14 @@ async fn a_log_that_cannot_be_written_is_no_reason_to_leave_the_work_undone() {
     let (server, client) = redis_with_old_entries(1000).await;
     call::<Value>(&client, "SET tidegate:log x").await;
     let program = with_stores(&server.url(), NOWHERE);
-    let run = program.run("trim --yes").expect(0);
+    let run = program.run("prune stream --yes").expect(0);
     assert!(run.stderr.contains("will not show all of this") && run.stderr.contains("WRONGTYPE"), "{run:?}");
     assert_eq!(call::<u64>(&client, "XLEN stream.orders").await, 100);
 
     // What makes room works where there is none.
     let (server, client) = redis_with_old_entries(1000).await;
     call::<String>(&client, "CONFIG SET maxmemory 1mb").await;
-    let run = with_stores(&server.url(), NOWHERE).run("trim --yes").expect(0);
+    let run = with_stores(&server.url(), NOWHERE).run("prune stream --yes").expect(0);
     assert!(run.stderr.contains("OOM command not allowed"), "{run:?}");
     assert_eq!(call::<u64>(&client, "XLEN stream.orders").await, 100);
 
@@ -295,7 +295,7 @@ async fn every_change_leaves_a_line_and_what_changes_nothing_leaves_none() {
         "pause --voucher 7 --yes",
         "resume --voucher 7 --yes",
         "admit --voucher 7 --user 1",
-        "trim",
+        "prune stream",
     ] {
         program.run(line).expect(0);
     }
@@ -344,8 +344,11 @@ async fn the_log_can_be_cut_at_a_number_or_a_time_and_followed() {
     let line = |at: u64, fields: &str| format!("XADD tidegate:log {at} who bob command {fields}");
     for (at, fields) in [
         (LONG_AGO, "migrate arguments - outcome began"),
-        (LONG_AGO + 1, "trim arguments --yes outcome began"),
-        (LONG_AGO + 60_000, "trim arguments --yes outcome done began 1700000000001-0 counts {\"deleted\":3}"),
+        (LONG_AGO + 1, "prune arguments stream outcome began"),
+        (
+            LONG_AGO + 60_000,
+            "prune arguments stream outcome done began 1700000000001-0 counts {\"deleted\":3}",
+        ),
     ] {
         call::<String>(&client, &line(at, fields)).await;
     }
@@ -362,8 +365,11 @@ async fn the_log_can_be_cut_at_a_number_or_a_time_and_followed() {
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut next = || -> Json { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
     assert_eq!(next()["outcome"], "done");
-    call::<String>(&client, "XADD tidegate:log * who eve\u{1b}[2J command trim arguments - outcome failed")
-        .await;
+    call::<String>(
+        &client,
+        "XADD tidegate:log * who eve\u{1b}[2J command prune arguments stream outcome failed",
+    )
+    .await;
     assert_eq!(next()["outcome"], "failed");
     kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), Signal::SIGINT).unwrap();
     assert_eq!(child.wait().unwrap().signal(), Some(Signal::SIGINT as i32), "130, as shells say it");

@@ -1,5 +1,4 @@
-//! `tidegate order pay`, `cancel`, `use`, `refund`, `refunded` and `refund-failed`: what is said of orders reaches their rows, and
-//! the command knows what came of it.
+//! `tidegate order event`: what is said of orders reaches their rows, and the command knows what came of it.
 
 use std::{ops::RangeInclusive, process::Stdio};
 
@@ -60,17 +59,17 @@ async fn each_command_moves_its_order_and_says_where_it_is_then() {
     let site = with_orders(1..=3).await;
     let (program, worker) = (operator(&site), site.worker("w").start());
     for (line, told, is) in [
-        ("pay 1 --ref p-1", "order 1 is paid", 2),
-        ("pay 1 --ref p-1", "order 1: unchanged", 2),
-        ("use 1", "order 1 is used", 3),
-        ("cancel 2 --reason by_phone", "order 2 is cancelled, 1 unit given back", 4),
-        ("pay 3", "order 3 is paid", 2),
-        ("refund 3 --ref r-3", "order 3 is refunding", 5),
-        ("refund-failed 3 --ref r-3", "order 3 is paid", 2),
-        ("refund 3 --ref r-4", "order 3 is refunding", 5),
+        ("paid 1 --ref p-1", "order 1 is paid", 2),
+        ("paid 1 --ref p-1", "order 1: unchanged", 2),
+        ("used 1", "order 1 is used", 3),
+        ("cancelled 2 --reason by_phone", "order 2 is cancelled, 1 unit given back", 4),
+        ("paid 3", "order 3 is paid", 2),
+        ("refunding 3 --ref r-3", "order 3 is refunding", 5),
+        ("refund_failed 3 --ref r-3", "order 3 is paid", 2),
+        ("refunding 3 --ref r-4", "order 3 is refunding", 5),
         ("refunded 3 --ref r-4", "order 3 is refunded, 1 unit given back", 6),
     ] {
-        let run = program.run(&format!("order {line} --yes")).expect(0);
+        let run = program.run(&format!("order event {line} --yes")).expect(0);
         assert!(run.stdout.contains(told), "{line}: {run:?}");
         let order = line.split(' ').nth(1).and_then(|id| id.parse().ok()).expect("an id");
         assert_eq!(status(&site, order).await, is, "{line}");
@@ -78,7 +77,7 @@ async fn each_command_moves_its_order_and_says_where_it_is_then() {
     assert_eq!((site.mysql_stock(1).await, site.redis_stock(1).await), (999, Some(999)));
 
     // Every payment has a home.
-    let late = program.run("order pay 1 --ref p-2 --yes --json").expect(1).json();
+    let late = program.run("order event paid 1 --ref p-2 --yes --json").expect(1).json();
     let late = &late["orders"][0];
     assert_eq!(
         (&late["order"], &late["outcome"], &late["ref"]),
@@ -92,7 +91,7 @@ async fn each_command_moves_its_order_and_says_where_it_is_then() {
     assert!(
         shown.contains("Its payment p-2 has to be given back.") && !shown.contains("Nothing is to be done")
     );
-    program.run("order refunded 1 --payment p-2 --yes").expect(0);
+    program.run("order event refunded 1 --payment p-2 --yes").expect(0);
     let told = program.run("order show 1 --json").expect(0).json();
     assert_eq!(told["events"][4]["payment"], "p-2", "{told:#}");
     assert!(
@@ -101,13 +100,13 @@ async fn each_command_moves_its_order_and_says_where_it_is_then() {
     );
 
     let log = program.run("log --json --last 1").expect(0).json();
-    assert_eq!((&log[0]["command"], &log[0]["counts"]["applied"]), (&"order refunded".into(), &1.into()));
+    assert_eq!((&log[0]["command"], &log[0]["counts"]["applied"]), (&"order event".into(), &1.into()));
 
     // A refund that names no payment is not that of a later one.
     let due = "Its payment late has to be given back.";
-    program.run("order pay 3 --ref late --yes").expect(1);
+    program.run("order event paid 3 --ref late --yes").expect(1);
     assert!(program.run("order show 3").expect(0).stdout.contains(due));
-    let run = program.run("order refunded 3 --payment late --yes").expect(0);
+    let run = program.run("order event refunded 3 --payment late --yes").expect(0);
     assert!(!program.run("order show 3").expect(0).stdout.contains(due), "{run:?}");
     assert!(worker.stop().await.success());
 }
@@ -116,24 +115,24 @@ async fn each_command_moves_its_order_and_says_where_it_is_then() {
 async fn a_rejected_event_ends_with_1_and_says_why() {
     let site = with_orders(1..=2).await;
     let (program, worker) = (operator(&site), site.worker("w").start());
-    program.run("order pay 1 --ref a --yes").expect(0);
-    program.run("order pay 1 --ref b --yes").expect(1);
+    program.run("order event paid 1 --ref a --yes").expect(0);
+    program.run("order event paid 1 --ref b --yes").expect(1);
     for (line, why, reason) in [
-        ("use 2", "because the order is not paid", "not_paid"),
-        ("cancel 1", "because the order is paid, and only a refund ends it", "paid"),
-        ("refund 1", "--payment says which payment is meant", "payment_needed"),
-        ("refund 1 --payment c", "it has no payment with the ref", "no_such_payment"),
+        ("used 2", "because the order is not paid", "not_paid"),
+        ("cancelled 1", "because the order is paid, and only a refund ends it", "paid"),
+        ("refunding 1", "--payment says which payment is meant", "payment_needed"),
+        ("refunding 1 --payment c", "it has no payment with the ref", "no_such_payment"),
     ] {
-        let dry = program.run(&format!("order {line} --dry-run")).expect(0);
+        let dry = program.run(&format!("order event {line} --dry-run")).expect(0);
         assert!(dry.stdout.contains("would be rejected") && dry.stdout.contains(why), "{line}: {dry:?}");
-        let run = program.run(&format!("order {line} --yes")).expect(1);
+        let run = program.run(&format!("order event {line} --yes")).expect(1);
         assert!(run.stdout.contains("was rejected") && run.stdout.contains(why), "{line}: {run:?}");
-        let json = program.run(&format!("order {line} --yes --json")).expect(1).json();
+        let json = program.run(&format!("order event {line} --yes --json")).expect(1).json();
         let event = &json["orders"][0];
         assert_eq!((&event["outcome"], &event["reason"]), (&"rejected".into(), &reason.into()), "{json:#}");
     }
     // MySQL does not know it, but somebody says whose it is.
-    let unknown = program.run("order use 77 --user 77 --voucher 1 --yes").expect(1);
+    let unknown = program.run("order event used 77 --user 77 --voucher 1 --yes").expect(1);
     assert!(unknown.stdout.contains("because there is no such order"), "{unknown:?}");
     assert!(worker.stop().await.success());
 }
@@ -146,24 +145,24 @@ async fn a_payment_that_has_to_go_back_is_said_to_be_so_however_often_it_is_sent
     let wrong = [("event", "paid"), ("orderId", "1"), ("userId", "2"), ("voucherId", "1"), ("ref", "p")];
     site.add(&wrong).await;
     site.settled().await;
-    for line in ["pay 1 --ref p", "pay 1 --ref p"] {
-        let dry = program.run(&format!("order {line} --dry-run")).expect(0);
+    for line in ["paid 1 --ref p", "paid 1 --ref p"] {
+        let dry = program.run(&format!("order event {line} --dry-run")).expect(0);
         assert!(dry.stdout.contains("the payment would have to be given back"), "{dry:?}");
-        let run = program.run(&format!("order {line} --yes")).expect(1);
+        let run = program.run(&format!("order event {line} --yes")).expect(1);
         assert!(run.stdout.contains("order 1: this payment has to be given back"), "{run:?}");
-        let json = program.run(&format!("order {line} --yes --json")).expect(1).json();
+        let json = program.run(&format!("order event {line} --yes --json")).expect(1).json();
         assert_eq!(json["orders"][0]["outcome"], "refund_due", "{json:#}");
         assert_eq!(status(&site, 1).await, 1, "it stays unpaid");
     }
     // Among those of a file, too.
-    program.run("order pay 2 --ref a --yes").expect(0);
+    program.run("order event paid 2 --ref a --yes").expect(0);
     let file = site.file("paid.csv", "1,p\n2,a\n3,c\n");
-    let told = program.run(&format!("order pay --file {} --yes", file.display())).expect(1).stdout;
+    let told = program.run(&format!("order event paid --file {} --yes", file.display())).expect(1).stdout;
     assert!(told.contains("paid for 3 orders: 1 applied, 1 unchanged, 1 to be given back"), "{told}");
     assert!(told.contains("line 1, order 1: this payment has to be given back"), "{told}");
     // Once it has gone back, it has not to go back again.
-    program.run("order refunded 1 --payment p --yes").expect(0);
-    let run = program.run("order pay 1 --ref p --yes").expect(0);
+    program.run("order event refunded 1 --payment p --yes").expect(0);
+    let run = program.run("order event paid 1 --ref p --yes").expect(0);
     assert!(run.stdout.contains("order 1: unchanged"), "{run:?}");
     assert!(worker.stop().await.success());
 }
@@ -176,7 +175,7 @@ async fn the_orders_of_a_file_are_waited_for_together() {
         site.file("paid.csv", &(1..=200).map(|order| format!("{order},p-{order}\n")).collect::<String>());
     let file = file.to_str().expect("a path");
     for outcome in ["applied", "unchanged"] {
-        let json = program.run(&format!("order pay --file {file} --yes --json")).expect(0).json();
+        let json = program.run(&format!("order event paid --file {file} --yes --json")).expect(0).json();
         let events = json["orders"].as_array().expect("an array");
         assert_eq!(events.len(), 200);
         assert!(events.iter().all(|event| event["outcome"] == outcome), "{json:#}");
@@ -187,10 +186,11 @@ async fn the_orders_of_a_file_are_waited_for_together() {
         assert_eq!(count(&site, "tb_voucher_order WHERE status = 2").await, 200);
     }
     let mixed = site.file("mixed.txt", "7\n8\n9\n");
-    program.run("order use 8 --yes").expect(0);
-    let told = program.run(&format!("order use --file {} --yes", mixed.display())).expect(0).stdout;
+    program.run("order event used 8 --yes").expect(0);
+    let told = program.run(&format!("order event used --file {} --yes", mixed.display())).expect(0).stdout;
     assert!(told.contains("used for 3 orders: 2 applied, 1 unchanged"), "{told}");
-    let told = program.run(&format!("order refund --file {} --dry-run", mixed.display())).expect(0).stdout;
+    let told =
+        program.run(&format!("order event refunding --file {} --dry-run", mixed.display())).expect(0).stdout;
     assert!(told.contains("refunding for 3 orders: 3 would be rejected"), "{told}");
     assert!(told.contains("line 2, order 8 of user 8 for voucher 1 is used: "), "{told}");
     assert!(worker.stop().await.success());
@@ -200,15 +200,15 @@ async fn the_orders_of_a_file_are_waited_for_together() {
 async fn nothing_is_appended_by_a_dry_run_nor_where_one_order_cannot_be_meant() {
     let site = with_orders(1..=2).await;
     let program = operator(&site);
-    let dry = program.run("order cancel 1 --dry-run").expect(0).stdout;
+    let dry = program.run("order event cancelled 1 --dry-run").expect(0).stdout;
     assert!(dry.contains("order 1 of user 1 for voucher 1 is unpaid: it would be cancelled"), "{dry}");
     assert!(dry.contains("Nothing was changed (dry run)."), "{dry}");
-    let json = program.run("order pay 1 --dry-run --json").expect(0).json();
+    let json = program.run("order event paid 1 --dry-run --json").expect(0).json();
     assert_eq!(json["orders"][0]["expected"], json!({ "outcome": "applied", "to": 2 }), "{json:#}");
-    let asked = program.run("order cancel 1").expect(2);
+    let asked = program.run("order event cancelled 1").expect(2);
     assert!(asked.stderr.contains("Append the event cancelled for order 1?"), "{asked:?}");
 
-    let unknown = program.run("order pay 9 --yes").expect(1).stdout;
+    let unknown = program.run("order event paid 9 --yes").expect(1).stdout;
     for part in [
         "order 9: MySQL does not know it",
         "--user and --voucher",
@@ -217,26 +217,31 @@ async fn nothing_is_appended_by_a_dry_run_nor_where_one_order_cannot_be_meant() 
     ] {
         assert!(unknown.contains(part), "{part}: {unknown}");
     }
-    let other = program.run("order pay 1 --user 2 --yes").expect(1).stdout;
+    let other = program.run("order event paid 1 --user 2 --yes").expect(1).stdout;
     assert!(other.contains("order 1: it belongs to user 1, for voucher 1"), "{other}");
     let mixed = site.file("mixed.txt", "1\n9\n");
-    let mixed = program.run(&format!("order pay --file {} --yes", mixed.display())).expect(1).stdout;
+    let mixed = program.run(&format!("order event paid --file {} --yes", mixed.display())).expect(1).stdout;
     assert!(mixed.contains("line 2, order 9: MySQL does not know it"), "{mixed}");
 
     let wrong = site.file("wrong.txt", "1\nabc\n");
-    let wrong = program.run(&format!("order pay --file {} --yes", wrong.display())).expect(2).stderr;
+    let wrong = program.run(&format!("order event paid --file {} --yes", wrong.display())).expect(2).stderr;
     assert!(wrong.contains("wrong.txt, line 2: \"abc\" is no order id"), "{wrong}");
-    let missing = program.run("order pay --file /nowhere/orders --yes").expect(3).stderr;
+    let missing = program.run("order event paid --file /nowhere/orders --yes").expect(3).stderr;
     assert!(missing.contains("Failed to read /nowhere/orders"), "{missing}");
-    program.run("order pay --yes").expect(2);
-    program.run("order pay 1 --file x --yes").expect(2);
+    program.run("order event paid --yes").expect(2);
+    let kind = program.run("order event expired 1 --yes").expect(2).stderr;
+    assert!(kind.contains("paid, cancelled, used, refunding, refunded, refund_failed"), "{kind}");
+    let payment = program.run("order event paid 1 --payment p --yes").expect(2).stderr;
+    assert!(payment.contains("--payment belongs to refunds"), "{payment}");
+    program.run("order event paid 1 --file x --yes").expect(2);
 
     let closed = closed_port();
     let without_redis = Program::with_variables(&format!("redis://127.0.0.1:{closed}"), &site.mysql.url());
-    let error = without_redis.run("order pay 1 --yes").expect(3).stderr;
+    let error = without_redis.run("order event paid 1 --yes").expect(3).stderr;
     assert!(error.contains("Failed to reach Redis"), "{error}");
     let away = format!("mysql://root@127.0.0.1:{closed}/hmdp");
-    let error = Program::with_variables(&site.redis.url(), &away).run("order pay 1 --yes").expect(3).stderr;
+    let error =
+        Program::with_variables(&site.redis.url(), &away).run("order event paid 1 --yes").expect(3).stderr;
     assert!(error.contains("Failed to reach MySQL"), "{error}");
     assert_eq!(events_in_stream(&site).await, Vec::<String>::new());
     assert_eq!(program.run("log --json").expect(0).json(), Json::Array(Vec::new()));
@@ -251,11 +256,11 @@ async fn without_a_worker_it_says_so_after_its_time_and_the_event_is_recorded_la
         list["consumers"].as_array().expect("an array").iter().all(|consumer| consumer["alive"] == false)
     })
     .await;
-    let run = program.run("order pay 1 --ref p --for 300ms --yes").expect(1);
+    let run = program.run("order event paid 1 --ref p --for 300ms --yes").expect(1);
     assert!(run.stdout.contains("order 1: not recorded yet (entry "), "{run:?}");
     assert!(run.stdout.contains("no living worker reads it: start one"), "{run:?}");
     assert_eq!(go_on(&run.stderr), "tidegate order show 1");
-    let json = program.run("order pay 1 --ref p --for 0s --yes --json").expect(1).json();
+    let json = program.run("order event paid 1 --ref p --for 0s --yes --json").expect(1).json();
     assert_eq!(
         (&json["orders"][0]["outcome"], &json["workers_live"]),
         (&"not_recorded".into(), &false.into())
@@ -279,7 +284,8 @@ async fn ctrl_c_ends_it_after_the_page_in_hand_and_it_says_from_which_line_on_no
     let path = file.to_str().expect("a path");
 
     let held = proxy.hold_when("500150");
-    let mut terminal = Terminal::start(&through.command(&["order", "pay", "--file", path, "--yes"]));
+    let mut terminal =
+        Terminal::start(&through.command(&["order", "event", "paid", "--file", path, "--yes"]));
     held.reached().await.expect("the second page is on its way");
     terminal.presses_control('c');
     terminal.shows("stopping after the step in hand");
@@ -289,13 +295,13 @@ async fn ctrl_c_ends_it_after_the_page_in_hand_and_it_says_from_which_line_on_no
     assert!(shown.contains("paid for 250 orders: 200 not recorded yet, 50 not appended"), "{shown}");
     assert!(shown.contains("was appended from line 201 on."), "{shown}");
     let line = go_on(&shown);
-    assert!(line.contains("order pay --file ") && line.contains(" --from-line 201"), "{shown}");
+    assert!(line.contains("order event paid --file ") && line.contains(" --from-line 201"), "{shown}");
     assert_eq!(events_in_stream(&site).await.len(), 200);
 
     // Killed in the middle of a page, as far as the command knows: the reply is lost.
     let worker = site.worker("w").start();
     let dropped = proxy.drop_next_reply("500220");
-    let lost = through.run(&format!("order pay --file {path} --from-line 201 --yes"));
+    let lost = through.run(&format!("order event paid --file {path} --from-line 201 --yes"));
     drop(dropped);
     let lost = lost.expect(3);
     assert!(lost.stdout.contains("appended or not, Redis did not say"), "{lost:?}");
@@ -311,7 +317,7 @@ async fn ctrl_c_ends_it_after_the_page_in_hand_and_it_says_from_which_line_on_no
 
     // All is in the stream: what is left is to look.
     assert!(worker.stop().await.success());
-    let mut terminal = Terminal::start(&through.command(&["order", "use", "500001", "--yes"]));
+    let mut terminal = Terminal::start(&through.command(&["order", "event", "used", "500001", "--yes"]));
     terminal.shows("0/1");
     until("it is in the stream", || async { events_in_stream(&site).await.contains(&"used".to_owned()) })
         .await;
@@ -329,7 +335,8 @@ async fn a_store_that_goes_away_leaves_no_doubt_what_is_in_the_stream() {
     let mysql = Proxy::start(site.mysql.port()).await.expect("a proxy");
     let through = Program::with_variables(&redis.url_for(&site.redis), &mysql.url_for(&site.mysql));
     let held = redis.hold_when("orderId");
-    let mut command = through.command(&["order", "pay", "1", "--ref", "p", "--for", "300ms", "--yes"]);
+    let mut command =
+        through.command(&["order", "event", "paid", "1", "--ref", "p", "--for", "300ms", "--yes"]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     held.reached().await.expect("the event is on its way");
     mysql.cut().await;
@@ -344,13 +351,13 @@ async fn a_store_that_goes_away_leaves_no_doubt_what_is_in_the_stream() {
     assert_eq!(events_in_stream(&site).await, ["paid"]);
 
     site.redis_says(&["CONFIG", "SET", "maxmemory", "1mb"]).await;
-    let run = operator(&site).run("order use 1 --yes").expect(3);
+    let run = operator(&site).run("order event used 1 --yes").expect(3);
     assert!(run.stdout.contains("order 1: nothing was appended"), "{run:?}");
     assert!(
         run.stderr.contains("Failed to append to stream.orders") && run.stderr.contains("OOM command"),
         "{run:?}"
     );
-    assert_eq!(go_on(&run.stderr), "tidegate order use 1 --yes");
+    assert_eq!(go_on(&run.stderr), "tidegate order event used 1 --yes");
     assert_eq!(events_in_stream(&site).await, ["paid"]);
 }
 
@@ -361,12 +368,12 @@ async fn nothing_is_appended_while_a_worker_lives_that_knows_no_events() {
     site.redis_says(&["XGROUP", "CREATECONSUMER", STREAM, GROUP, "old-0"]).await;
     let heartbeat = "pid 7 on shop since 2026-01-01T00:00:00Z, heartbeat 10000 ms (00000000)";
     site.redis_says(&["SET", "tidegate:worker:old", heartbeat, "PX", "60000"]).await;
-    let refused = operator(&site).run("order pay 1 --ref p --yes").expect(1);
+    let refused = operator(&site).run("order event paid 1 --ref p --yes").expect(1);
     assert!(refused.all().contains("knows no events and would bury them: old."), "{}", refused.all());
     assert_eq!(events_in_stream(&site).await, Vec::<String>::new());
     site.redis_says(&["DEL", "tidegate:worker:old"]).await;
     let worker = site.worker("w").start();
-    operator(&site).run("order pay 1 --ref p --yes").expect(0);
+    operator(&site).run("order event paid 1 --ref p --yes").expect(0);
     assert_eq!(status(&site, 1).await, 2);
     assert!(worker.stop().await.success());
 }

@@ -95,7 +95,7 @@ async fn an_order_is_followed_from_its_admission_to_its_row() {
     heir.says("worker started").await;
     let told = shown(&site, &format!("{BIG} --voucher {PLENTY}"), "pending");
     says(&told, "or at once if told to");
-    assert_eq!(commands(&told), ["tidegate pending claim --consumer victim-0"]);
+    assert_eq!(commands(&told), ["tidegate consumers drain victim-0"]);
     assert!(heir.stop().await.success());
 
     let worker = quick(&site, "victim").start();

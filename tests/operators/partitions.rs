@@ -97,8 +97,8 @@ async fn a_sale_over_partitions_is_seen_and_changed_as_a_whole() {
         "dead list",
         "consumers list",
         "log",
-        "trim --dry-run",
-        "expirations show",
+        "prune stream --dry-run",
+        "resume --expirations --dry-run",
         "reconcile --repair --yes",
         "order find --user 4",
         "voucher show --voucher 4",
@@ -125,11 +125,11 @@ async fn a_sale_over_partitions_is_seen_and_changed_as_a_whole() {
     assert!(wrong.stderr.contains("voucher 4 belongs to the partition 1"), "{wrong:#?}");
 
     let (_, order) = &orders[3];
-    program.run(&format!("order pay {order} --user 4 --ref p4 --yes")).expect(0);
+    program.run(&format!("order event paid {order} --user 4 --ref p4 --yes")).expect(0);
     let others = orders.iter().filter(|(voucher, _)| *voucher != 4);
     let paid: String = others.map(|(voucher, order)| format!("{order},p{voucher}\n")).collect();
     let unknown = site.file("unknown.csv", &format!("{paid}77,p77\n"));
-    let refused = program.run(&format!("order pay --file {} --yes", unknown.display())).expect(1);
+    let refused = program.run(&format!("order event paid --file {} --yes", unknown.display())).expect(1);
     assert!(refused.stdout.contains("MySQL does not know it"), "{refused:#?}");
     assert_eq!(
         refused.stdout.matches("order 77:").count(),
@@ -137,7 +137,7 @@ async fn a_sale_over_partitions_is_seen_and_changed_as_a_whole() {
         "said once, and nothing was appended: {refused:#?}"
     );
     let paid = site.file("paid.csv", &paid);
-    let sent = program.run(&format!("order pay --file {} --yes", paid.display())).expect(0);
+    let sent = program.run(&format!("order event paid --file {} --yes", paid.display())).expect(0);
     for tag in ["3", "1", "0"] {
         assert!(sent.stdout.contains(&format!("Partition {{{tag}}}:")), "{sent:#?}");
     }

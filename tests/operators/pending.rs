@@ -130,21 +130,21 @@ async fn what_a_killed_worker_had_in_hand_is_taken_at_once_and_written_once() {
     assert!(entry["order"]["id"].is_string(), "{entry}");
 
     let before = still(&site).await;
-    let dry = operator.run("pending claim --dead --dry-run").expect(0);
+    let dry = operator.run("consumers drain --dead --dry-run").expect(0);
     assert!(dry.stdout.contains("victim-0: 300 entries") && dry.stdout.contains("within about"), "{dry:?}");
-    let asked = operator.run("pending claim --dead").expect(2);
+    let asked = operator.run("consumers drain --dead").expect(2);
     assert!(asked.stderr.contains("Offer 300 entries to all workers?"), "{asked:?}");
     let list = operator.run("pending list --dead --limit 1000 --json").expect(0).json();
     let offered = list["entries"].as_array().expect("an array").iter().filter(|it| it["offered"] == true);
     assert_eq!(offered.count(), 0, "{list}");
     assert_eq!(still(&site).await, before, "nobody has taken them by himself");
 
-    let claimed = operator.run("pending claim --dead --wait 1m --yes --json").expect(0).json();
+    let claimed = operator.run("consumers drain --dead --wait 1m --yes --json").expect(0).json();
     assert_eq!((&claimed["offered"], &claimed["left"]), (&300.into(), &0.into()), "{claimed}");
     site.settled().await;
     site.invariants().await;
     let line = logged(&site);
-    assert_eq!((&line["command"], &line["outcome"]), (&"pending claim".into(), &"done".into()), "{line}");
+    assert_eq!((&line["command"], &line["outcome"]), (&"consumers drain".into(), &"done".into()), "{line}");
     assert_eq!(line["counts"]["offered"], 300, "{line}");
     assert!(heir.stop().await.success());
 }
@@ -154,13 +154,13 @@ async fn what_a_living_worker_has_in_hand_is_left_to_it_unless_somebody_insists(
     let (site, _redis, _mysql, hold, victim) = held_up(LOCK, 100).await;
     let operator = operator(&site);
     let before = dump(&site).await;
-    let refused = operator.run("pending claim --consumer victim-0 --yes").expect(1);
+    let refused = operator.run("consumers drain victim-0 --yes").expect(1);
     assert!(refused.stdout.contains("victim-0 lives") && refused.stdout.contains("--force"), "{refused:?}");
-    let nobody = operator.run("pending claim --dead --yes").expect(0);
+    let nobody = operator.run("consumers drain --dead --yes").expect(0);
     assert!(nobody.stdout.contains("No consumer is dead"), "{nobody:?}");
     let protected = operator.run("pending bury --consumer victim-0 --why test --yes").expect(1);
     assert!(protected.stdout.contains("may be writing it"), "{protected:?}");
-    let stays = operator.run("consumers remove victim-0 --yes").expect(1);
+    let stays = operator.run("consumers drain victim-0 --remove --yes").expect(1);
     assert!(stays.stdout.contains("victim-0 lives"), "{stays:?}");
     let after = dump(&site).await;
     for key in [STREAM, DEAD] {
@@ -169,7 +169,7 @@ async fn what_a_living_worker_has_in_hand_is_left_to_it_unless_somebody_insists(
 
     // It is taken out of its hands, written by another, and comes back late.
     let heir = patient(&site, "heir").start();
-    let forced = operator.run("pending claim --consumer victim-0 --force --wait 1m --yes").expect(0);
+    let forced = operator.run("consumers drain victim-0 --force --wait 1m --yes").expect(0);
     assert!(forced.stdout.contains("100 entries offered"), "{forced:?}");
     until("the heir has written them", || async { site.orders().await.len() == 100 }).await;
     hold.release();
@@ -184,7 +184,7 @@ async fn a_worker_that_slept_while_its_entries_were_handed_over_doubles_nothing(
     sleeper.signal(Signal::SIGSTOP);
     let heir = patient(&site, "heir").start();
     until_dead(&site, "victim-0").await;
-    operator(&site).run("pending claim --dead --wait 1m --yes").expect(0);
+    operator(&site).run("consumers drain --dead --wait 1m --yes").expect(0);
     until("the heir has written them", || async { site.orders().await.len() == 200 }).await;
     sleeper.signal(Signal::SIGCONT);
     hold.release();
@@ -201,21 +201,21 @@ async fn two_operators_at_once_offer_each_entry_once_and_both_remove_the_consume
     hold.cut();
     until_dead(&site, "victim-0").await;
     let operator = operator(&site);
-    let claim = ["pending", "claim", "--dead", "--yes", "--json"];
+    let claim = ["consumers", "drain", "--dead", "--yes", "--json"];
     let both = [(); 2].map(|()| spawned(&mut operator.command(&claim)));
     let both = both.map(|child| Run::from(child.wait_with_output().expect("it ends")).expect(0).json());
     let sum = |field: &str| both.iter().map(|it| it[field].as_u64().expect("a number")).sum::<u64>();
     assert_eq!(sum("offered"), 500, "{both:?}");
-    let told = operator.run("pending claim --dead --yes").expect(0);
+    let told = operator.run("consumers drain --dead --yes").expect(0);
     assert!(told.stdout.contains("No living worker reads the stream"), "{told:?}");
     let list = operator.run("pending list --json").expect(0).json();
     assert_eq!((&list["entries"][0]["offered"], &list["entries"][0]["idle_s"]), (&true.into(), &Json::Null));
     assert_eq!(list["entries"][0]["deliveries"], 1, "no delivery was counted");
 
-    let stuck = operator.run("consumers remove --dead --yes").expect(1);
+    let stuck = operator.run("consumers drain --dead --remove --yes").expect(1);
     assert!(stuck.stdout.contains("No living worker reads the stream"), "{stuck:?}");
     let heir = patient(&site, "heir").start();
-    let remove = ["consumers", "remove", "victim-0", "--yes"];
+    let remove = ["consumers", "drain", "victim-0", "--remove", "--yes"];
     heir.says("worker started").await;
     let both = [(); 2].map(|()| spawned(&mut operator.command(&remove)));
     for child in both {
@@ -237,26 +237,30 @@ async fn a_consumer_is_removed_only_after_others_have_taken_what_it_holds() {
     hold.cut();
     until_dead(&site, "victim-0").await;
     let operator = operator(&site);
-    let stuck = operator.run("consumers remove victim-0 --yes").expect(1);
+    let stuck = operator.run("consumers drain victim-0 --remove --yes").expect(1);
     assert!(
         stuck.stdout.contains("No living worker reads the stream and could take 300 entries"),
         "{stuck:?}"
     );
     assert!(
-        operator.run("consumers remove nobody --yes").expect(1).stdout.contains("has no consumer nobody")
+        operator
+            .run("consumers drain nobody --remove --yes")
+            .expect(1)
+            .stdout
+            .contains("has no consumer nobody")
     );
 
     // Workers live, but do not look within the time.
     let busy = patient(&site, "busy").set("WORKER_CLAIM_EVERY_MS", 3_600_000).start();
     busy.says("worker started").await;
     until("its first look is over", || async { site.calls_of("xautoclaim").await > 0 }).await;
-    let kept = operator.run("consumers remove victim-0 --wait 1s --yes").expect(1);
+    let kept = operator.run("consumers drain victim-0 --remove --wait 1s --yes").expect(1);
     assert!(kept.stdout.contains("victim-0 still has 300 entries pending"), "{kept:?}");
     assert_eq!(site.pending().await, 300);
     assert_eq!(logged(&site)["outcome"], "refused");
 
     let heir = patient(&site, "heir").start();
-    let removed = operator.run("consumers remove --dead --yes --json").expect(0).json();
+    let removed = operator.run("consumers drain --dead --remove --yes --json").expect(0).json();
     assert_eq!((&removed["removed"][0], &removed["kept"]), (&"victim-0".into(), &Json::Array(vec![])));
     site.settled().await;
     site.invariants().await;
@@ -276,8 +280,8 @@ async fn a_worker_that_comes_back_before_the_step_keeps_its_entries_and_its_cons
     let alive = site.worker("other").set("WORKER_CLAIM_EVERY_MS", 3_600_000).start();
     alive.says("worker started").await;
     for (line, told) in [
-        ("pending claim --consumer back-0 --yes", "back-0 lives by now"),
-        ("consumers remove back-0 --yes", "back-0 lives by now"),
+        ("consumers drain back-0 --yes", "back-0 lives by now"),
+        ("consumers drain back-0 --remove --yes", "back-0 lives by now"),
         ("pending bury --consumer back-0 --why test --yes", "may be writing it"),
     ] {
         let held = proxy.hold_when("EVALSHA");
@@ -291,7 +295,7 @@ async fn a_worker_that_comes_back_before_the_step_keeps_its_entries_and_its_cons
         site.call("DEL tidegate:worker:back").await;
     }
     assert!(site.dead().await.is_empty());
-    operator(&site).run("pending claim --consumer back-0 --yes").expect(0);
+    operator(&site).run("consumers drain back-0 --yes").expect(0);
     assert!(alive.stop().await.success());
     let heir = patient(&site, "heir").start();
     site.settled().await;
@@ -413,7 +417,7 @@ async fn who_waits_for_workers_is_asked_first_may_stop_waiting_and_is_told_how_t
     busy.says("worker started").await;
     until("its first look is over", || async { site.calls_of("xautoclaim").await > 0 }).await;
     let operator = operator(&site);
-    let mut terminal = Terminal::start(&operator.command(&["pending", "claim", "--dead", "--wait", "10m"]));
+    let mut terminal = Terminal::start(&operator.command(&["consumers", "drain", "--dead", "--wait", "10m"]));
     let shown = terminal.shows("Offer 30 entries to all workers? [y/N]");
     assert!(shown.contains("dead-0: 30 entries"), "{shown}");
     terminal.types("y");
@@ -426,25 +430,25 @@ async fn who_waits_for_workers_is_asked_first_may_stop_waiting_and_is_told_how_t
     assert_eq!(code, 6, "{shown}");
     assert!(shown.contains("30 entries not taken yet"), "{shown}");
     assert!(
-        go_on(&shown).ends_with(" --set worker.lock_lease_ms=600 pending claim --dead --wait 10m"),
+        go_on(&shown).ends_with(" --set worker.lock_lease_ms=600 consumers drain --dead --wait 10m"),
         "{shown}"
     );
     assert_eq!(logged(&site)["outcome"], "stopped");
 
-    let mut terminal = Terminal::start(&operator.command(&["consumers", "remove", "dead-0"]));
+    let mut terminal = Terminal::start(&operator.command(&["consumers", "drain", "dead-0", "--remove"]));
     terminal.shows("Remove 1 consumer of group g1, after workers have taken 30 entries? [y/N]");
     terminal.types("y");
     until("it has begun", || async { logged(&site)["outcome"] == "began" }).await;
     terminal.presses_control('c');
     let (code, shown) = terminal.ends();
     assert_eq!(code, 6, "{shown}");
-    assert!(go_on(&shown).ends_with(" consumers remove dead-0"), "{shown}");
+    assert!(go_on(&shown).ends_with(" consumers drain dead-0 --remove"), "{shown}");
     assert_eq!(site.pending().await, 30, "nothing is gone");
     busy.kill9();
 
     let heir = patient(&site, "heir").start();
     heir.says("worker started").await;
-    operator.run("consumers remove dead-0 --yes").expect(0);
+    operator.run("consumers drain dead-0 --remove --yes").expect(0);
     site.settled().await;
     site.invariants().await;
     assert!(heir.stop().await.success());
@@ -456,9 +460,9 @@ async fn pending_entries_are_shown_with_what_is_in_them_also_when_nothing_is() {
     let operator = operator(&site);
     assert!(operator.run("pending list").expect(0).stdout.contains("None of them: 0 entries"));
     assert!(operator.run("consumers list").expect(0).stdout.contains("has no consumers"));
-    operator.run("pending claim --dead --yes").expect(0);
-    operator.run("consumers remove --dead --yes").expect(0);
-    operator.run("pending claim --consumer x --yes").expect(1);
+    operator.run("consumers drain --dead --yes").expect(0);
+    operator.run("consumers drain --dead --remove --yes").expect(0);
+    operator.run("consumers drain x --yes").expect(1);
     operator.run("pending show 1-1").expect(1);
     operator.run("pending show x").expect(2);
 
@@ -480,7 +484,7 @@ async fn pending_entries_are_shown_with_what_is_in_them_also_when_nothing_is() {
     assert!(limited.stdout.contains("2 shown of 3 entries pending, and there are more"), "{limited:?}");
 
     let shown = |id: &str, code| operator.run(&format!("pending show {id}")).expect(code).stdout;
-    assert!(shown(&order, 0).contains(" pending claim --consumer c1"));
+    assert!(shown(&order, 0).contains(" consumers drain c1"));
     assert!(shown(&no_order, 0).contains("no order: the field userId"));
     assert!(shown(&gone, 0).contains("its payload is gone"));
     assert!(shown(&unread, 1).contains("no worker has read it yet"));
@@ -505,10 +509,10 @@ async fn keys_of_a_wrong_type_are_told_and_nothing_is_done() {
     for line in [
         "pending list",
         "pending show 1-1",
-        "pending claim --dead --yes",
+        "consumers drain --dead --yes",
         "pending bury --dead --why x --yes",
         "consumers list",
-        "consumers remove --dead --yes",
+        "consumers drain --dead --remove --yes",
     ] {
         let failed = operator.run(line).expect(3);
         assert!(failed.stderr.contains("WRONGTYPE"), "{line}: {failed:?}");
@@ -600,9 +604,9 @@ async fn a_handover_that_loses_redis_half_way_tells_what_it_has_offered() {
     let flags = ["--redis-url", &url, "--mysql-url", &mysql_url, "--set", "worker.lock_lease_ms=600"];
     let through = Program::with_flags(&[&flags[..], &["--set", "redis.command_timeout_ms=500"]].concat());
     for (line, told, done) in [
-        ("pending claim --dead --yes --json", "offered", 10),
+        ("consumers drain --dead --yes --json", "offered", 10),
         // Offered before, so these are not offered again.
-        ("consumers remove --dead --yes --json", "handed_over", 0),
+        ("consumers drain --dead --remove --yes --json", "handed_over", 0),
     ] {
         let held = proxy.hold_when("second-0");
         let child = spawned(&mut through.command(&line.split(' ').collect::<Vec<_>>()));
@@ -614,7 +618,7 @@ async fn a_handover_that_loses_redis_half_way_tells_what_it_has_offered() {
         assert!(go_on(&failed.stderr).ends_with(line), "{failed:?}");
     }
     let rest =
-        pastes(&format!("tidegate {} pending claim --dead --yes --json", flags.join(" ")), &[]).expect(0);
+        pastes(&format!("tidegate {} consumers drain --dead --yes --json", flags.join(" ")), &[]).expect(0);
     assert_eq!(rest.json()["offered"], 20, "{rest:?}");
     busy.kill9();
     let heir = patient(&site, "heir").start();
@@ -640,13 +644,13 @@ async fn who_waits_does_not_read_all_of_it_again_and_again() {
         operator.run(line).expect(code);
         site.calls_of("xpending").await - before
     };
-    let offering = reads("pending claim --dead --yes", 0).await;
-    let looks = reads("pending claim --dead --wait 3s --yes", 1).await - offering;
+    let offering = reads("consumers drain --dead --yes", 0).await;
+    let looks = reads("consumers drain --dead --wait 3s --yes", 1).await - offering;
     // Once at the end it is counted whole.
     assert!(looks <= 20, "{looks} times a page of the pending list was read, which has six of them");
 
     let before = site.calls_of("xinfo|consumers").await + site.calls_of("xinfo").await;
-    operator.run("consumers remove dead-0 --wait 3s --yes").expect(1);
+    operator.run("consumers drain dead-0 --remove --wait 3s --yes").expect(1);
     let looks = site.calls_of("xinfo|consumers").await + site.calls_of("xinfo").await - before;
     assert!(looks < 5, "{looks} times the consumers were read");
 }
@@ -685,7 +689,7 @@ async fn a_claim_that_offers_nothing_does_not_say_that_all_was_taken() {
     site.call("XGROUP CREATE stream.orders g1 0").await;
     site.hand_over("ghost", 1).await;
     let leases = Program::with_variables(&site.redis.url(), &site.mysql.url());
-    let claimed = leases.run("pending claim --dead --wait 1s --yes").expect(1).stdout;
+    let claimed = leases.run("consumers drain --dead --wait 1s --yes").expect(1).stdout;
     assert!(claimed.contains("0 entries offered") && claimed.contains("1 entry left"), "{claimed}");
     assert!(!claimed.contains("taken"), "{claimed}");
 }
@@ -697,12 +701,12 @@ async fn what_is_set_aside_is_claimed_at_once_from_the_dead_and_from_the_living_
     // Leases as they are where nobody has set them: far longer than this may take.
     let leases = Program::with_variables(&site.redis.url(), &site.mysql.url());
     let careful = |line: &str| leases.run(line);
-    let refused = careful("pending claim --consumer holder-0 --yes").expect(1);
+    let refused = careful("consumers drain holder-0 --yes").expect(1);
     assert!(refused.stdout.contains("holder-0 lives"), "{refused:?}");
 
     let heir = trying_once(&site, "heir").start();
     heir.says("worker started").await;
-    let forced = careful("pending claim --consumer holder-0 --force --wait 1m --yes").expect(0);
+    let forced = careful("consumers drain holder-0 --force --wait 1m --yes").expect(0);
     assert!(forced.stdout.contains("1 entry offered"), "{forced:?}");
     set_aside_by(&site, "heir-0").await;
     assert!(holder.stop().await.success());
@@ -712,7 +716,7 @@ async fn what_is_set_aside_is_claimed_at_once_from_the_dead_and_from_the_living_
     until_gone(&site, "heir-0").await;
     let third = patient(&site, "third").start();
     third.says("worker started").await;
-    let claimed = careful("pending claim --dead --wait 1m --yes --json").expect(0).json();
+    let claimed = careful("consumers drain --dead --wait 1m --yes --json").expect(0).json();
     assert_eq!((&claimed["offered"], &claimed["young"], &claimed["left"]), (&1.into(), &0.into(), &0.into()));
     set_aside_by(&site, "third-0").await;
     site.call("DEL lock:order:1005").await;
@@ -726,20 +730,20 @@ async fn a_consumer_that_has_set_something_aside_is_removed_once_it_is_dead_and_
     let site = Site::open().await;
     let holder = with_one_set_aside(&site).await;
     let operator = operator(&site);
-    let stays = operator.run("consumers remove holder-0 --yes").expect(1);
+    let stays = operator.run("consumers drain holder-0 --remove --yes").expect(1);
     assert!(stays.stdout.contains("holder-0 lives"), "{stays:?}");
     holder.kill9();
     until_gone(&site, "holder-0").await;
     let heir = patient(&site, "heir").start();
     heir.says("worker started").await;
-    let removed = operator.run("consumers remove holder-0 --yes --json").expect(0).json();
+    let removed = operator.run("consumers drain holder-0 --remove --yes --json").expect(0).json();
     assert_eq!(
         (&removed["removed"][0], &removed["handed_over"]),
         (&"holder-0".into(), &1.into()),
         "{removed}"
     );
     set_aside_by(&site, "heir-0").await;
-    let left = operator.run("consumers remove --dead --yes").expect(0);
+    let left = operator.run("consumers drain --dead --remove --yes").expect(0);
     assert!(left.stdout.contains("No consumer of group g1 is dead"), "{left:?}");
     site.call("DEL lock:order:1005").await;
     site.settled().await;

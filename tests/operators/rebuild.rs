@@ -254,7 +254,7 @@ async fn each_order_is_counted_where_it_is_and_holds_its_units_once() {
         assert_eq!(ask(&gate, id, id, 2).await, AdmitReply::Admitted);
     }
     site.settled().await;
-    program.run("order cancel 4 --user 4 --voucher 7 --yes").expect(0);
+    program.run("order event cancelled 4 --user 4 --voucher 7 --yes").expect(0);
     site.settled().await;
     assert!(worker.stop().await.success());
     // Two that nobody has read, one that is pending, one dead, one acknowledged and not written, one that only the journal has.
@@ -596,11 +596,11 @@ async fn what_ends_after_a_rebuild_is_given_back_once() {
     site.call("FLUSHALL").await;
     // Cancelled while Redis knows nothing of it; its release meets no stock.
     until("the group is there again", || async { site.open_entries().await == Some(0) }).await;
-    program.run("order cancel 1 --user 1 --voucher 7 --yes").expect(0);
+    program.run("order event cancelled 1 --user 1 --voucher 7 --yes").expect(0);
     site.settled().await;
     program.run("rebuild --all --yes").expect(0);
     assert_eq!(site.redis_stock(7).await, Some(44));
-    program.run("order cancel 2 --user 2 --voucher 7 --yes").expect(0);
+    program.run("order event cancelled 2 --user 2 --voucher 7 --yes").expect(0);
     until("it is given back", || async { site.redis_stock(7).await == Some(46) }).await;
     // Whoever gives back again, by an entry that comes once more or by the script, changes nothing.
     program.run("replay --from -1h --to 0s --yes").expect(0);

@@ -573,7 +573,7 @@ async fn a_repair_moves_nothing_on_what_it_did_not_or_cannot_read() {
     program.run("reconcile").expect(0);
 
     // A row that is gone without its events: written again, it would be unpaid, and expire.
-    program.run("order pay 3 --ref pay-3 --yes").expect(0);
+    program.run("order event paid 3 --ref pay-3 --yes").expect(0);
     site.settled().await;
     sql(&site, "DELETE FROM tb_voucher_order WHERE id = 3").await;
     let gone = program.run("reconcile --repair --dry-run").expect(0).stdout;
@@ -638,10 +638,10 @@ async fn what_a_failover_took_from_redis_is_counted_by_the_audit_and_named_by_a_
     assert!(audit.contains("MySQL holds 1 order that Redis does not know"), "{audit}");
     assert!(audit.contains("`tidegate reconcile` says which"), "{audit}");
     assert!(audit.contains("It holds: 2 admitted orders that Redis knows, none lost"), "{audit}");
-    let counts = program.run("orders count --json").expect(0).json();
+    let counts = program.run("order count --json").expect(0).json();
     let behind = counts["counts"].as_array().unwrap().iter().find(|of| of["is_counter_behind"] == true);
     assert!(behind.is_some_and(|of| of["without_order"].is_null()), "{counts:#}");
-    let counts = program.run("orders count").expect(0).stdout;
+    let counts = program.run("order count").expect(0).stdout;
     assert!(counts.contains("more orders than ids that were given out"), "{counts}");
     let text = program.run("reconcile").expect(1).stdout;
     assert!(text.contains("1 order (1 unit) live in MySQL, of which the journal knows nothing"), "{text}");
@@ -655,6 +655,6 @@ async fn what_a_failover_took_from_redis_is_counted_by_the_audit_and_named_by_a_
     assert!(mended.contains("counter raised from 1 to 2"), "{mended}");
     program.run("reconcile").expect(0);
     site.judge().await;
-    assert!(!program.run("orders count").expect(0).stdout.contains("more orders than ids"));
+    assert!(!program.run("order count").expect(0).stdout.contains("more orders than ids"));
     assert!(worker.stop().await.success());
 }

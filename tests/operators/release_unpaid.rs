@@ -1,4 +1,4 @@
-//! `tidegate orders release-unpaid`: the unpaid orders of one voucher end, and no others, however many there are.
+//! `tidegate order release-unpaid`: the unpaid orders of one voucher end, and no others, however many there are.
 
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -37,12 +37,12 @@ async fn the_unpaid_orders_of_a_voucher_that_are_old_enough_end_and_no_others() 
     sql(&site, "UPDATE tb_voucher_order SET create_time = NOW() WHERE id = 1").await;
     sql(&site, "ALTER TABLE tb_voucher_order MODIFY COLUMN status TINYINT NULL DEFAULT 1").await;
     sql(&site, "UPDATE tb_voucher_order SET status = NULL WHERE id = 5").await;
-    program.run("order pay 2 --yes").expect(0);
-    program.run("order cancel 3 --yes").expect(0);
+    program.run("order event paid 2 --yes").expect(0);
+    program.run("order event cancelled 3 --yes").expect(0);
     // A service has cancelled it by itself, without its slot: nobody knows where its unit is.
     sql(&site, "UPDATE tb_voucher_order SET status = 4 WHERE id = 4").await;
 
-    let command = "orders release-unpaid --voucher 1 --older-than 30m --reason not_paid";
+    let command = "order release-unpaid --voucher 1 --older-than 30m --reason not_paid";
     let before = entries(&site).await;
     let dry = program.run(&format!("{command} --dry-run")).expect(0).stdout;
     assert!(dry.contains("voucher 1: 5 unpaid orders with 7 units, written by 20"), "{dry}");
@@ -51,7 +51,7 @@ async fn the_unpaid_orders_of_a_voucher_that_are_old_enough_end_and_no_others() 
     assert!(asked.contains("End 5 unpaid orders of voucher 1, and sell 7 units again?"), "{asked}");
     assert_eq!(entries(&site).await, before);
 
-    let unknown = program.run("orders release-unpaid --voucher 99 --older-than 30m --yes").expect(2).stderr;
+    let unknown = program.run("order release-unpaid --voucher 99 --older-than 30m --yes").expect(2).stderr;
     assert!(unknown.contains("MySQL has no voucher 99, and no order of it"), "{unknown}");
 
     let done = program.run(&format!("{command} --yes --json")).expect(0).json();
@@ -73,9 +73,9 @@ async fn the_unpaid_orders_of_a_voucher_that_are_old_enough_end_and_no_others() 
     let log = program.run("log --json --last 1").expect(0).json();
     assert_eq!(
         (&log[0]["command"], &log[0]["counts"]["applied"], &log[0]["counts"]["units"]),
-        (&"orders release-unpaid".into(), &5.into(), &7.into())
+        (&"order release-unpaid".into(), &5.into(), &7.into())
     );
-    let young = program.run("orders release-unpaid --voucher 1 --older-than 0s --yes").expect(0).stdout;
+    let young = program.run("order release-unpaid --voucher 1 --older-than 0s --yes").expect(0).stdout;
     assert!(young.contains("voucher 1: 1 order ended, 1 unit given back"), "{young}");
     assert!(worker.stop().await.success());
 }
@@ -84,10 +84,10 @@ async fn the_unpaid_orders_of_a_voucher_that_are_old_enough_end_and_no_others() 
 async fn an_order_whose_payment_is_in_the_stream_stays() {
     let site = with_orders(1..=3).await;
     let program = operator(&site);
-    program.run("order pay 2 --ref p --for 0s --yes").expect(1);
+    program.run("order event paid 2 --ref p --for 0s --yes").expect(1);
     let worker = site.worker("w");
     let command =
-        program.command(&["orders", "release-unpaid", "--voucher", "1", "--older-than", "30m", "--yes"]);
+        program.command(&["order", "release-unpaid", "--voucher", "1", "--older-than", "30m", "--yes"]);
     let before = entries(&site).await;
     let terminal = Terminal::start(&command);
     until("the events are in the stream", || async { entries(&site).await == before + 3 }).await;
@@ -106,13 +106,13 @@ async fn thousands_end_with_a_bounded_number_in_hand() {
     let program = operator(&site);
     let before = entries(&site).await;
     // Nobody records: it appends no more than it has room for, and says what is left.
-    let left = program.run("orders release-unpaid --voucher 1 --older-than 30m --for 200ms --yes").expect(1);
+    let left = program.run("order release-unpaid --voucher 1 --older-than 30m --for 200ms --yes").expect(1);
     let appended = entries(&site).await - before;
     assert!((500..=1_000).contains(&appended), "{appended}");
     assert!(left.stdout.contains(&format!("{appended} not recorded yet")), "{left:?}");
     assert!(left.stdout.contains("Other orders got no event."), "{left:?}");
     let line = go_on(&left.stderr);
-    assert_eq!(line, "tidegate orders release-unpaid --voucher 1 --older-than 30m --for 200ms --yes");
+    assert_eq!(line, "tidegate order release-unpaid --voucher 1 --older-than 30m --for 200ms --yes");
 
     let worker = site.worker("w").start();
     let url = (site.redis.url(), site.mysql.url());
@@ -130,7 +130,7 @@ async fn ctrl_c_ends_it_after_the_page_in_hand() {
     let proxy = Proxy::start(site.redis.port()).await.expect("a proxy");
     let through = Program::with_variables(&proxy.url_for(&site.redis), &site.mysql.url());
     let held = proxy.hold_when("500150");
-    let words = ["orders", "release-unpaid", "--voucher", "1", "--older-than", "30m", "--yes"];
+    let words = ["order", "release-unpaid", "--voucher", "1", "--older-than", "30m", "--yes"];
     let mut terminal = Terminal::start(&through.command(&words));
     held.reached().await.expect("the second page is on its way");
     terminal.presses_control('c');
@@ -139,9 +139,9 @@ async fn ctrl_c_ends_it_after_the_page_in_hand() {
     let (code, shown) = terminal.ends();
     assert_eq!(code, 6, "{shown}");
     assert!(shown.contains("0 orders ended, 0 units given back, 200 not recorded yet"), "{shown}");
-    assert!(go_on(&shown).contains("orders release-unpaid --voucher 1 --older-than 30m"), "{shown}");
+    assert!(go_on(&shown).contains("order release-unpaid --voucher 1 --older-than 30m"), "{shown}");
     let worker = site.worker("w").start();
-    operator(&site).run("orders release-unpaid --voucher 1 --older-than 30m --yes").expect(0);
+    operator(&site).run("order release-unpaid --voucher 1 --older-than 30m --yes").expect(0);
     assert_eq!(count(&site, "tb_voucher_order WHERE status = 4").await, 250);
     assert!(worker.stop().await.success());
 }
@@ -155,7 +155,7 @@ async fn unpaid_orders_are_left_while_a_worker_lives_that_knows_no_events() {
     let lease_ms = Duration::from_secs(60).as_millis().to_string();
     site.redis_says(&["SET", "tidegate:worker:old", heartbeat, "PX", &lease_ms]).await;
     let before = entries(&site).await;
-    let refused = operator(&site).run("orders release-unpaid --voucher 1 --older-than 30m --yes").expect(1);
+    let refused = operator(&site).run("order release-unpaid --voucher 1 --older-than 30m --yes").expect(1);
     assert!(refused.all().contains("knows no events and would bury them: old."), "{}", refused.all());
     assert_eq!(entries(&site).await, before);
 }

@@ -41,7 +41,7 @@ async fn sell(site: &Site, program: &Program) {
     }
     site.settled().await;
     for order in 1..=PAID {
-        program.run(&format!("order pay {order} --ref p{order} --yes")).expect(0);
+        program.run(&format!("order event paid {order} --ref p{order} --yes")).expect(0);
     }
 }
 
@@ -141,7 +141,7 @@ async fn units_that_a_redis_that_went_back_sold_twice_are_neither_on_sale_nor_lo
     program.run("reconcile").expect(0);
     site.judge().await;
     // What comes back is on sale again, on both sides.
-    program.run("order cancel 1 --yes").expect(0);
+    program.run("order event cancelled 1 --yes").expect(0);
     assert_eq!(state(&site).await, (vec![(1, 4), (4, 1)], 1, Some(1)));
     program.run("reconcile").expect(0);
     site.judge().await;
@@ -338,7 +338,7 @@ async fn mysql_that_was_restored_from_an_hour_ago_holds_after_one_repair_and_no_
 
     // Only what nobody has paid expires when somebody says so.
     sql(&site, &[all_due]).await;
-    program.run("expirations resume --yes").expect(0);
+    program.run("resume --expirations --yes").expect(0);
     until("the unpaid expire", || async { state(&site).await.0 == [(2, 10), (4, 15)] }).await;
     site.settled().await;
     assert_eq!(state(&site).await.2, Some(90));

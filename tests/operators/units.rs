@@ -68,12 +68,13 @@ async fn command_and_view_say_the_same_through_the_lives_of_orders() {
     are(&units(&site, 1).await, &[("unsold", 84), ("unpaid", 16), ("in_flight", 0), ("unaccounted", 0)]);
 
     // Order 10 is cancelled before it is written: it never held units here.
-    program.run("order cancel 10 --user 10 --voucher 1 --yes").expect(0);
-    for line in ["pay 1", "pay 2", "pay 3", "pay 4", "use 2", "refund 3", "refunded 4", "cancel 5"] {
-        program.run(&format!("order {line} --yes")).expect(0);
+    program.run("order event cancelled 10 --user 10 --voucher 1 --yes").expect(0);
+    for line in ["paid 1", "paid 2", "paid 3", "paid 4", "used 2", "refunding 3", "refunded 4", "cancelled 5"]
+    {
+        program.run(&format!("order event {line} --yes")).expect(0);
     }
     // A payment that comes too late holds no units.
-    program.run("order pay 5 --ref late --yes").expect(1);
+    program.run("order event paid 5 --ref late --yes").expect(1);
     let now = units(&site, 1).await;
     are(&now, &[("loaded", 100), ("unsold", 88), ("unpaid", 6), ("paid", 2), ("used", 2), ("refunding", 2)]);
     are(

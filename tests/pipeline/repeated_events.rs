@@ -126,7 +126,7 @@ async fn an_event_waits_for_its_order_that_a_repair_made_pending_again_while_an_
     })
     .await;
     assert_eq!(recorded(&site, 1).await, Vec::<String>::new(), "nobody knows of its order yet");
-    let offered = site.tidegate(&["pending", "claim", "--consumer", "reconcile-0", "--yes"]);
+    let offered = site.tidegate(&["consumers", "drain", "reconcile-0", "--yes"]);
     assert!(offered.status.success(), "{offered:?}");
     until("it is paid", || async { state(&site, 1).await.as_deref() == Some("2 held") }).await;
     assert_eq!(recorded(&site, 1).await, ["paid applied 0"]);

@@ -112,8 +112,8 @@ async fn a_replica_that_lacked_the_last_second_is_promoted_and_one_command_mends
         site.admit(order, order, 7, 1).await;
     }
     site.settled().await;
-    program.run("order pay 25 --user 25 --ref p25 --yes").expect(0);
-    program.run("order cancel 30 --user 30 --yes").expect(0);
+    program.run("order event paid 25 --user 25 --ref p25 --yes").expect(0);
+    program.run("order event cancelled 30 --user 30 --yes").expect(0);
     site.settled().await;
     worker.signal(nix::sys::signal::Signal::SIGSTOP);
     until("no reply is on its way to the worker", || async {

@@ -182,7 +182,7 @@ async fn a_shard_that_is_away_stops_only_its_partitions_and_leaves_look_ups_unkn
     }
     program.run("order show 999937 --voucher 5").expect(1);
     program.run("order wait 999937 --for 300ms").expect(12);
-    let change = program.run("order pay 999937 --user 4 --ref r --yes").expect(12);
+    let change = program.run("order event paid 999937 --user 4 --ref r --yes").expect(12);
     assert!(change.stderr.contains("nothing was changed"), "{change:#?}");
     program.run("migrate --yes").expect(3);
 

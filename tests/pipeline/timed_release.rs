@@ -112,7 +112,7 @@ async fn a_voucher_is_loaded_with_the_time_in_which_its_orders_have_to_be_paid()
     assert!(said(load("900s")).contains("just so"), "the same again");
     let shown = said(site.tidegate(&["voucher", "show", "--voucher", "7"]));
     assert!(shown.contains("to be paid within") && shown.contains("15 min"), "{shown}");
-    let resumed = site.tidegate(&["expirations", "resume", "--yes"]);
+    let resumed = site.tidegate(&["resume", "--expirations", "--yes"]);
     assert!(resumed.status.success() && said(resumed).contains("nothing stands still"));
 }
 
@@ -130,7 +130,7 @@ async fn the_default_counts_for_vouchers_that_say_nothing() {
     site.settled().await;
     assert_eq!((with_status(&site, 1).await, unpaid_with_limit(&site).await), (2, 1));
     // Every tool has the word that results have for it; an order that was cancelled is still cancelled.
-    assert!(site.tidegate(&["order", "cancel", "2", "--yes"]).status.success());
+    assert!(site.tidegate(&["order", "event", "cancelled", "2", "--yes"]).status.success());
     for (user, word) in [("1", "expired"), ("2", "cancelled")] {
         let found = site.tidegate(&["order", "find", "--user", user, "--json"]).stdout;
         let found: serde_json::Value = serde_json::from_slice(&found).expect("JSON");
@@ -279,21 +279,23 @@ async fn stands_still_after(happens: impl AsyncFn(&Site), store: &str) {
     assert!(worker.log().contains(&format!("store=\"{store}\"")), "{}", worker.log());
     // Its event was on its way, and was lost: otherwise it gets another one in ten minutes.
     sql(&site, "UPDATE tidegate_unpaid_order SET due_ms = 1, ask_ms = ask_ms + 600000").await;
-    let shown = site.tidegate(&["expirations", "show", "--json"]);
+    let shown = site.tidegate(&["status", "--json"]);
     let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).expect("JSON");
+    let shown = &shown["expirations"];
     assert_eq!(
         (shown["overdue"].as_i64(), shown["state"].as_str() == Some("whole")),
         (Some(1), false),
         "{shown}"
     );
     let doctor = site.tidegate(&["doctor"]);
+    assert_eq!(doctor.status.code(), Some(1), "{doctor:?}");
     let doctor = String::from_utf8_lossy(&doctor.stdout).into_owned();
     assert!(doctor.contains(&format!("{store} went back in time")), "{doctor}");
     assert_eq!(with_status(&site, 4).await, 0);
-    let dry = site.tidegate(&["expirations", "resume", "--dry-run"]);
+    let dry = site.tidegate(&["resume", "--expirations", "--dry-run"]);
     assert!(dry.status.success(), "{dry:?}");
     assert_eq!(with_status(&site, 4).await, 0);
-    let resumed = site.tidegate(&["expirations", "resume", "--yes"]);
+    let resumed = site.tidegate(&["resume", "--expirations", "--yes"]);
     assert!(resumed.status.success(), "{resumed:?}");
     worker.says("unpaid orders expire again").await;
     until("it has expired", || async { with_status(&site, 4).await == 1 }).await;

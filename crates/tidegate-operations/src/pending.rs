@@ -94,7 +94,7 @@ pub struct PendingView {
     pub alive: bool,
     /// Since it was delivered; None: it is on offer.
     pub idle_s: Option<f64>,
-    /// `tidegate pending claim` has offered it to all workers, and none has taken it yet.
+    /// `tidegate consumers drain` has offered it to all workers, and none has taken it yet.
     pub offered: bool,
     /// How often it was delivered since it was last set aside.
     pub deliveries: u64,

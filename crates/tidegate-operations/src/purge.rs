@@ -203,7 +203,7 @@ impl Purge {
         match status.kind {
             KeyKind::Stream => {}
             KeyKind::Missing => anyhow::bail!(
-                "Failed to read the stream: {stream} is not there, so nobody can say what may come again; nothing was purged"
+                "Failed to read the stream: {stream} is not there, so nobody can say what may come again; nothing was pruned"
             ),
             KeyKind::Other(kind) => anyhow::bail!("Failed to read the stream: {stream} holds a {kind}"),
         }

@@ -29,7 +29,9 @@ use tidegate_stream::server_time_ms;
 use crate::ReconcilerLease;
 
 /// How the log calls it, whoever does it.
-const COMMAND: &str = "voucher remove-keys";
+const COMMAND: &str = "voucher delist";
+/// Its flag, without which it ends the sale.
+const FLAG: &str = "--remove-keys";
 
 /// Why the keys of a voucher stay.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -38,7 +40,7 @@ pub enum KeptKeys {
     #[error("MySQL has no row of it")]
     NoRow,
     /// Its sale is not over for good.
-    #[error("it is not delisted: tidegate voucher delist does that first")]
+    #[error("it is not delisted: tidegate voucher delist without --remove-keys does that first")]
     NotDelisted,
     /// The two sides do not agree.
     #[error("both sides differ: tidegate reconcile --voucher {0} says in what")]
@@ -175,7 +177,7 @@ impl KeyRemover {
     /// Removes, between two lines of the operators' log.
     async fn remove_noted(&self, voucher: VoucherId, since_ms: i64) -> anyhow::Result<Option<RemovedSale>> {
         let (who, command) = (self.who.clone(), COMMAND.to_owned());
-        let caller = Caller { who, command, arguments: format!("--voucher {voucher}") };
+        let caller = Caller { who, command, arguments: format!("--voucher {voucher} {FLAG}") };
         let mut record = Record::of(self.log.clone(), caller);
         // Without the log it is done all the same: it makes room in a full Redis.
         let _is_noted = record.begin().await;
@@ -233,7 +235,7 @@ impl KeyRemover {
     /// # Errors
     /// When a store does not answer, or another look is under way.
     pub async fn run(&self, plan: &RemoveKeysPlan, job: &Job) -> anyhow::Result<RemoveKeysReport> {
-        let doing = format!("{}: tidegate {COMMAND}", self.who);
+        let doing = format!("{}: tidegate {COMMAND} {FLAG}", self.who);
         let lease = ReconcilerLease::wait(&self.redis, &self.keys, &doing, job).await?;
         let done = self.look_and_remove(plan.voucher, job).await;
         lease.end().await;

@@ -9,54 +9,47 @@ use crate::{
     commands::{
         admit::AdmitArgs,
         audit::AuditArgs,
-        campaign::{load::CampaignLoadArgs, show::CampaignShowArgs, transfer::CampaignMoveArgs},
+        campaign::{load::CampaignLoadArgs, show::CampaignShowArgs},
         completions::CompletionsArgs,
         config::ConfigCommandArgs,
+        consumers_drain::ConsumersDrainArgs,
         consumers_list::ConsumersListArgs,
-        consumers_remove::ConsumersRemoveArgs,
         dead::{
             cancel::DeadCancelArgs, drop::DeadDropArgs, export::DeadExportArgs, list::DeadListArgs,
             requeue::DeadRequeueArgs, show::DeadShowArgs,
         },
         doctor::DoctorArgs,
-        expirations_resume::ExpirationsResumeArgs,
-        expirations_show::ExpirationsShowArgs,
         export::ExportArgs,
         gate::GateArgs,
         limit::{list::LimitListArgs, remove::LimitRemoveArgs, set::LimitSetArgs},
         log::LogArgs,
         migrate::MigrateArgs,
-        order_event::{
-            CANCEL_HELP, OrderEventArgs, PAY_HELP, REFUND_FAILED_HELP, REFUND_HELP, REFUNDED_HELP,
-            RefundEventArgs, USE_HELP,
-        },
+        order_count::OrderCountArgs,
+        order_event::OrderEventArgs,
         order_find::OrderFindArgs,
+        order_release_unpaid::OrderReleaseUnpaidArgs,
         order_show::OrderShowArgs,
         order_wait::OrderWaitArgs,
-        orders_count::OrdersCountArgs,
-        orders_release_unpaid::OrdersReleaseUnpaidArgs,
         partitions_change::PartitionsChangeArgs,
         partitions_show::PartitionsShowArgs,
         pause::PauseArgs,
         pending_bury::PendingBuryArgs,
-        pending_claim::PendingClaimArgs,
         pending_list::PendingListArgs,
         pending_show::PendingShowArgs,
         probe::ProbeArgs,
-        purge::PurgeArgs,
+        prune::PruneArgs,
         rebuild::RebuildArgs,
         reconcile::ReconcileArgs,
         replay::ReplayArgs,
         resume::ResumeArgs,
         status::StatusArgs,
         top::TopArgs,
-        trim::TrimArgs,
+        voucher_check::VoucherCheckArgs,
         voucher_delist::VoucherDelistArgs,
         voucher_load::VoucherLoadArgs,
-        voucher_remove_keys::VoucherRemoveKeysArgs,
         voucher_restock::{ADD_HELP, TAKE_HELP, VoucherRestockArgs},
         voucher_show::VoucherShowArgs,
-        voucher_why::VoucherWhyArgs,
+        voucher_transfer::VoucherTransferArgs,
         worker::WorkerArgs,
     },
     config::ConfigArgs,
@@ -75,15 +68,9 @@ pub struct Cli {
     pub config: ConfigArgs,
 }
 
-/// The roles of the program.
+/// The roles of the program, in the order of its help; `help.rs` names the groups.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Write the stream's orders to MySQL until told to stop
-    Worker(WorkerArgs),
-    /// Admit orders over HTTP, for applications without a Redis client, until told to stop
-    Gate(GateArgs),
-    /// Admit one order, as a producer does
-    Admit(AdmitArgs),
     /// Put a voucher on sale, change its stock, look at it, or end its sale
     #[command(subcommand)]
     Voucher(VoucherCommand),
@@ -93,55 +80,53 @@ pub enum Command {
     /// Set, list or take away limits: who may buy how much in which time
     #[command(subcommand)]
     Limit(LimitCommand),
-    /// Stop the gate, for one voucher or for all, or the workers
-    Pause(PauseArgs),
-    /// Go on with what was paused
-    Resume(ResumeArgs),
-    /// Create or take over the MySQL tables
-    Migrate(MigrateArgs),
-    /// Check both stores and say what to do about what is wrong
-    Doctor(DoctorArgs),
+    /// Admit one order, as a producer does
+    Admit(AdmitArgs),
+    /// Tell what became of orders, find or count them, or say what happened to them
+    #[command(subcommand)]
+    Order(OrderCommand),
     /// Show how far the stream is behind
     Status(StatusArgs),
     /// Watch the stream, consumers, lanes and stocks live on a terminal
     Top(TopArgs),
+    /// Check both stores and say what to do about what is wrong
+    Doctor(DoctorArgs),
     /// Count every order on both sides: is one lost, doubled or oversold?
     Audit(AuditArgs),
+    /// Show who changed what with which command
+    Log(LogArgs),
+    /// Write entries of the stream as lines of JSON, for replay --file
+    Export(ExportArgs),
+    /// Stop the gate, for one voucher or for all, or the workers
+    Pause(PauseArgs),
+    /// Go on with what was paused, or with expirations after a store went back in time
+    Resume(ResumeArgs),
+    /// Delete what is old and needed by nobody: entries of the stream, refusals, events, dead letters
+    Prune(PruneArgs),
+    /// Create or take over the MySQL tables
+    Migrate(MigrateArgs),
+    /// Look at the partitions, or change their list
+    #[command(subcommand)]
+    Partitions(PartitionsCommand),
     /// Compare each order on both sides while the sale goes on: what differs?
     Reconcile(ReconcileArgs),
     /// Fill Redis from MySQL, the stream and the dead letters, where it is empty or older
     Rebuild(RebuildArgs),
     /// Run entries of the stream or of a file again: what is there already stays as it is
     Replay(ReplayArgs),
-    /// Write entries of the stream as lines of JSON, for replay --file
-    Export(ExportArgs),
-    /// Delete acknowledged entries that are old enough, as workers do by themselves
-    Trim(TrimArgs),
-    /// Delete refusals, events and dead letters that are final and old
-    Purge(PurgeArgs),
-    /// Tell what became of orders, find them, or say what happened to them
-    #[command(subcommand)]
-    Order(OrderCommand),
-    /// Count orders, or end many at once
-    #[command(subcommand)]
-    Orders(OrdersCommand),
-    /// Look at orders that expire if they are not paid in time, or let them do so again
-    #[command(subcommand)]
-    Expirations(ExpirationsCommand),
-    /// Look at entries that were read and not acknowledged, hand them over, or bury them
+    /// Look at entries that were read and not acknowledged, or bury them
     #[command(subcommand)]
     Pending(PendingCommand),
-    /// Look at who reads the stream, or remove who is gone
+    /// List the consumers of the stream, hand over what dead ones hold, or remove them
     #[command(subcommand)]
     Consumers(ConsumersCommand),
     /// Look at the dead letters, put them back, give their orders back, or delete them
     #[command(subcommand)]
     Dead(DeadCommand),
-    /// Look at the partitions, or change their list
-    #[command(subcommand)]
-    Partitions(PartitionsCommand),
-    /// Show who changed what with which command
-    Log(LogArgs),
+    /// Write the stream's orders to MySQL until told to stop
+    Worker(WorkerArgs),
+    /// Admit orders over HTTP, for applications without a Redis client, until told to stop
+    Gate(GateArgs),
     /// Ask the worker of this machine or container whether it is alive, or ready
     Probe(ProbeArgs),
     /// Print the configuration in effect, passwords hidden
@@ -157,18 +142,18 @@ pub enum VoucherCommand {
     Load(VoucherLoadArgs),
     /// Show what both sides hold of a voucher
     Show(VoucherShowArgs),
-    /// Say whether a caller would be admitted now, and if not, by which rule
-    Why(VoucherWhyArgs),
+    /// Check whether a caller would be admitted now, and if not, by which rule
+    Check(VoucherCheckArgs),
     /// Add units to a voucher on sale, on both sides
     #[command(after_help = ADD_HELP)]
     Add(VoucherRestockArgs),
     /// Take units from a voucher on sale, on both sides
     #[command(after_help = TAKE_HELP)]
     Take(VoucherRestockArgs),
-    /// End the sale of a voucher for good, on both sides
+    /// Move units from one region of a campaign to another, on both sides
+    Transfer(VoucherTransferArgs),
+    /// End the sale of a voucher for good, on both sides, or remove its keys afterwards
     Delist(VoucherDelistArgs),
-    /// Remove the keys of a delisted voucher from Redis at once
-    RemoveKeys(VoucherRemoveKeysArgs),
 }
 
 /// What can be done with campaigns.
@@ -178,8 +163,6 @@ pub enum CampaignCommand {
     Load(CampaignLoadArgs),
     /// Show what both sides hold of its regions, and its limits
     Show(CampaignShowArgs),
-    /// Move units from one region to another, on both sides
-    Move(CampaignMoveArgs),
 }
 
 /// What can be done with limits.
@@ -202,42 +185,12 @@ pub enum OrderCommand {
     Find(OrderFindArgs),
     /// Wait until an order is written, or paid, and say what became of it
     Wait(OrderWaitArgs),
-    /// Say that an order was paid
-    #[command(after_help = PAY_HELP)]
-    Pay(OrderEventArgs),
-    /// Cancel an unpaid order
-    #[command(after_help = CANCEL_HELP)]
-    Cancel(OrderEventArgs),
-    /// Say that a paid order was used
-    #[command(after_help = USE_HELP)]
-    Use(OrderEventArgs),
-    /// Say that the payment of an order is being given back
-    #[command(after_help = REFUND_HELP)]
-    Refund(RefundEventArgs),
-    /// Say that the payment of an order was given back
-    #[command(after_help = REFUNDED_HELP)]
-    Refunded(RefundEventArgs),
-    /// Say that the payment of an order could not be given back
-    #[command(after_help = REFUND_FAILED_HELP)]
-    RefundFailed(RefundEventArgs),
-}
-
-/// What can be done with many orders at once.
-#[derive(Debug, Subcommand)]
-pub enum OrdersCommand {
+    /// Say what happened to orders: they were paid, cancelled, used or refunded
+    Event(OrderEventArgs),
     /// Count orders by day or hour, beside the ids that were given out
-    Count(OrdersCountArgs),
+    Count(OrderCountArgs),
     /// End the unpaid orders of a voucher that are too old: their units are on sale again
-    ReleaseUnpaid(OrdersReleaseUnpaidArgs),
-}
-
-/// What can be done about unpaid orders that expire.
-#[derive(Debug, Subcommand)]
-pub enum ExpirationsCommand {
-    /// Show how many wait, how late they are, and what keeps them from expiring
-    Show(ExpirationsShowArgs),
-    /// Let them expire again after a store went back in time
-    Resume(ExpirationsResumeArgs),
+    ReleaseUnpaid(OrderReleaseUnpaidArgs),
 }
 
 /// What can be done with pending entries.
@@ -247,8 +200,6 @@ pub enum PendingCommand {
     List(PendingListArgs),
     /// Show one, whole
     Show(PendingShowArgs),
-    /// Hand what a dead consumer holds over to the workers that live, at once
-    Claim(PendingClaimArgs),
     /// Move entries that shall not be written to the dead letters
     Bury(PendingBuryArgs),
 }
@@ -258,8 +209,8 @@ pub enum PendingCommand {
 pub enum ConsumersCommand {
     /// List them: who lives, and what each holds
     List(ConsumersListArgs),
-    /// Remove dead ones, after others have taken what they hold
-    Remove(ConsumersRemoveArgs),
+    /// Hand what dead ones hold over to the workers that live, at once, or remove them after that
+    Drain(ConsumersDrainArgs),
 }
 
 /// What can be done with the partitions of a system.

@@ -21,6 +21,11 @@ impl CommandLine {
         self
     }
 
+    /// With a last word that is no flag, even if it looks like one.
+    pub fn operand(self, word: &str) -> Self {
+        self.switch("--", word.starts_with('-')).word(word)
+    }
+
     /// With a flag and its value, where there is one.
     pub fn flag(mut self, flag: &str, value: Option<impl ToString>) -> Self {
         if let Some(value) = value {

@@ -100,7 +100,7 @@ fn command_and_arguments(mut command: &Command, mut matches: &ArgMatches) -> (St
     }
     let configuration = ConfigArgs::augment_args(Command::new("configuration"));
     let is_own = |id: &clap::Id| configuration.get_arguments().all(|arg| arg.get_id() != id);
-    let mut arguments = Vec::new();
+    let (mut arguments, mut operands) = (Vec::new(), Vec::new());
     for arg in command.get_arguments().filter(|arg| is_own(arg.get_id())) {
         let id = arg.get_id().as_str();
         if matches.value_source(id) != Some(ValueSource::CommandLine) {
@@ -115,9 +115,14 @@ fn command_and_arguments(mut command: &Command, mut matches: &ArgMatches) -> (St
             let value = value.to_string_lossy().into_owned();
             match &flag {
                 Some(flag) => add_flag(&mut arguments, flag, value),
+                None if value.starts_with('-') => operands.push(value),
                 None => arguments.push(value),
             }
         }
+    }
+    if !operands.is_empty() {
+        arguments.push("--".to_owned());
+        arguments.append(&mut operands);
     }
     (path.join(" "), arguments)
 }

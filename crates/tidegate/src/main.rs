@@ -29,8 +29,8 @@ use tokio::runtime::Runtime;
 
 use crate::{
     cli::{
-        CampaignCommand, Cli, Command, ConsumersCommand, DeadCommand, ExpirationsCommand, LimitCommand,
-        OrderCommand, OrdersCommand, PartitionsCommand, PendingCommand, VoucherCommand,
+        CampaignCommand, Cli, Command, ConsumersCommand, DeadCommand, LimitCommand, OrderCommand,
+        PartitionsCommand, PendingCommand, VoucherCommand,
     },
     config::Config,
     exit::Exit,
@@ -39,7 +39,7 @@ use crate::{
 };
 
 fn main() -> ExitCode {
-    let command = help::filled(Cli::command());
+    let command = help::grouped(help::filled(Cli::command()));
     let matches = command.clone().get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let program = env::args().next().unwrap_or_else(|| "tidegate".to_owned());
@@ -83,22 +83,19 @@ async fn run_once(command: &Command, config: &Config) -> anyhow::Result<Exit> {
         Command::Voucher(VoucherCommand::Take(args)) => {
             commands::voucher_restock::take(system.of_voucher(args.voucher)?, args).await
         }
+        Command::Voucher(VoucherCommand::Transfer(args)) => {
+            commands::voucher_transfer::run(system, args).await
+        }
         Command::Voucher(VoucherCommand::Show(args)) => {
             commands::voucher_show::run(system.of_voucher(args.voucher)?, args).await
         }
-        Command::Voucher(VoucherCommand::Why(args)) => {
-            commands::voucher_why::run(system.of_voucher(args.voucher)?, args).await
+        Command::Voucher(VoucherCommand::Check(args)) => {
+            commands::voucher_check::run(system.of_voucher(args.voucher)?, args).await
         }
         Command::Voucher(VoucherCommand::Delist(args)) => {
             commands::voucher_delist::run(system.of_voucher(args.voucher)?, args).await
         }
-        Command::Voucher(VoucherCommand::RemoveKeys(args)) => {
-            commands::voucher_remove_keys::run(system.of_voucher(args.voucher)?, args).await
-        }
         Command::Campaign(CampaignCommand::Load(args)) => commands::campaign::load::run(system, args).await,
-        Command::Campaign(CampaignCommand::Move(args)) => {
-            commands::campaign::transfer::run(system, args).await
-        }
         Command::Campaign(CampaignCommand::Show(args)) => commands::campaign::show::run(system, args).await,
         Command::Limit(LimitCommand::Set(args)) => commands::limit::set::run(system, args).await,
         Command::Limit(LimitCommand::List(args)) => commands::limit::list::run(system, args).await,
@@ -127,9 +124,8 @@ async fn run_once(command: &Command, config: &Config) -> anyhow::Result<Exit> {
             over_all(system, async |system| commands::replay::run(system, args).await).await
         }
         Command::Export(args) => commands::export::run(system, args).await,
-        Command::Trim(args) => over_all(system, async |system| commands::trim::run(system, args).await).await,
-        Command::Purge(args) => {
-            over_all(system, async |system| commands::purge::run(system, args).await).await
+        Command::Prune(args) => {
+            over_all(system, async |system| commands::prune::run(system, args).await).await
         }
         Command::Pending(PendingCommand::List(args)) => {
             over_all(system, async |system| commands::pending_list::run(system, args).await).await
@@ -138,9 +134,6 @@ async fn run_once(command: &Command, config: &Config) -> anyhow::Result<Exit> {
             let chosen = entry_arg::partition_of(slice::from_ref(&args.entry), system)?;
             over_all(&chosen, async |system| commands::pending_show::run(system, args).await).await
         }
-        Command::Pending(PendingCommand::Claim(args)) => {
-            over_all(system, async |system| commands::pending_claim::run(system, args).await).await
-        }
         Command::Pending(PendingCommand::Bury(args)) => {
             let chosen = entry_arg::partition_of(&args.entries, system)?;
             over_all(&chosen, async |system| commands::pending_bury::run(system, args).await).await
@@ -148,8 +141,8 @@ async fn run_once(command: &Command, config: &Config) -> anyhow::Result<Exit> {
         Command::Consumers(ConsumersCommand::List(args)) => {
             over_all(system, async |system| commands::consumers_list::run(system, args).await).await
         }
-        Command::Consumers(ConsumersCommand::Remove(args)) => {
-            over_all(system, async |system| commands::consumers_remove::run(system, args).await).await
+        Command::Consumers(ConsumersCommand::Drain(args)) => {
+            over_all(system, async |system| commands::consumers_drain::run(system, args).await).await
         }
         Command::Order(OrderCommand::Show(args)) => commands::order_show::run(system, args).await,
         Command::Order(OrderCommand::Find(args)) => {
@@ -161,28 +154,15 @@ async fn run_once(command: &Command, config: &Config) -> anyhow::Result<Exit> {
                 .conclude(async |system| commands::order_wait::run(system, args).await)
                 .await
         }
-        Command::Order(OrderCommand::Pay(args)) => commands::order_event::pay(system, args).await,
-        Command::Order(OrderCommand::Cancel(args)) => commands::order_event::cancel(system, args).await,
-        Command::Order(OrderCommand::Use(args)) => commands::order_event::note_use(system, args).await,
-        Command::Order(OrderCommand::Refund(args)) => commands::order_event::refund(system, args).await,
-        Command::Order(OrderCommand::Refunded(args)) => commands::order_event::refunded(system, args).await,
-        Command::Order(OrderCommand::RefundFailed(args)) => {
-            commands::order_event::refund_failed(system, args).await
-        }
-        Command::Orders(OrdersCommand::Count(args)) => {
+        Command::Order(OrderCommand::Event(args)) => commands::order_event::run(system, args).await,
+        Command::Order(OrderCommand::Count(args)) => {
             over_all(&system.chosen(args.voucher)?, async |system| {
-                commands::orders_count::run(system, args).await
+                commands::order_count::run(system, args).await
             })
             .await
         }
-        Command::Orders(OrdersCommand::ReleaseUnpaid(args)) => {
-            commands::orders_release_unpaid::run(system.of_voucher(args.voucher)?, args).await
-        }
-        Command::Expirations(ExpirationsCommand::Show(args)) => {
-            over_all(system, async |system| commands::expirations_show::run(system, args).await).await
-        }
-        Command::Expirations(ExpirationsCommand::Resume(args)) => {
-            over_all(system, async |system| commands::expirations_resume::run(system, args).await).await
+        Command::Order(OrderCommand::ReleaseUnpaid(args)) => {
+            commands::order_release_unpaid::run(system.of_voucher(args.voucher)?, args).await
         }
         Command::Dead(DeadCommand::List(args)) => {
             over_all(system, async |system| commands::dead::list::run(system, args).await).await

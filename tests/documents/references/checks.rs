@@ -58,7 +58,9 @@ fn help(path: &[&str]) -> String {
 fn subcommands(help: &str) -> Vec<String> {
     let section = help.split("\nCommands:\n").nth(1).unwrap_or_default();
     let lines = section.lines().take_while(|line| !line.is_empty());
-    lines.filter_map(|line| Some(line.split_whitespace().next()?.to_owned())).collect()
+    // Names of groups are indented less, and what goes on with a description is indented more.
+    let names = lines.filter_map(|line| line.strip_prefix("  ")?.split(' ').next().map(str::to_owned));
+    names.filter(|name| !name.is_empty()).collect()
 }
 
 /// `just ...` against the justfile.

@@ -27,7 +27,7 @@ async fn redis_is_emptied_and_mysql_is_as_it_was_an_hour_ago() {
         assert!(admitted.status.success(), "{admitted:?}");
     }
     site.settled().await;
-    let paid = site.tidegate(&["order", "pay", "5", "--ref", "p5", "--yes"]);
+    let paid = site.tidegate(&["order", "event", "paid", "5", "--ref", "p5", "--yes"]);
     assert!(paid.status.success(), "{paid:?}");
 
     // Twenty orders of the last hour and a payment are in no backup; then Redis loses all it has.
@@ -38,7 +38,7 @@ async fn redis_is_emptied_and_mysql_is_as_it_was_an_hour_ago() {
     site.call("FLUSHALL").await;
     worker.says("the consumer group was gone and has been made again").await;
     // Whoever takes the payments says it again, and somebody is quick to order: no stock is there.
-    let again = site.tidegate(&["order", "pay", "5", "--ref", "p5", "--yes"]);
+    let again = site.tidegate(&["order", "event", "paid", "5", "--ref", "p5", "--yes"]);
     assert!(again.status.success(), "{again:?}");
     let refused = site.tidegate(&["admit", "--voucher", "7", "--user", "77"]);
     assert!(!refused.status.success(), "{refused:?}");

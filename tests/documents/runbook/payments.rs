@@ -43,12 +43,12 @@ async fn payments_that_never_came_are_appended_and_what_stays_unpaid_ends() {
     operator
         .types(
             "Payments come late",
-            "tidegate order pay --file",
+            "tidegate order event paid --file",
             &[("paid.csv", file.to_str().expect("a path"))],
         )
         .succeeds()
         .shows(&["Nothing was changed (dry run).", "3 applied, 1 unchanged"]);
-    operator.types("Payments come late", "tidegate orders release-unpaid", &[]).succeeds().shows(&[
+    operator.types("Payments come late", "tidegate order release-unpaid", &[]).succeeds().shows(&[
         "6 unpaid orders with 6 units",
         "Nothing was changed (dry run).",
         "6 orders ended, 6 units given back",
@@ -65,7 +65,7 @@ async fn payments_that_pay_for_nothing_are_listed_and_refunded_from_a_file() {
         site.admit(order, order, 7, 1).await;
     }
     site.settled().await;
-    site.tidegate(&["order", "cancel", "1001", "--yes"]);
+    site.tidegate(&["order", "event", "cancelled", "1001", "--yes"]);
     // Too late; twice; and of an order that is not there.
     for (order, reference) in [("1001", "late"), ("1002", "first"), ("1002", "second"), ("1003", "lost")] {
         pays(&site, order, reference).await;
@@ -82,13 +82,13 @@ async fn payments_that_pay_for_nothing_are_listed_and_refunded_from_a_file() {
     let mut due: Vec<String> = operator.file("due.csv").lines().map(str::to_owned).collect();
     due.sort();
     assert_eq!(due, ["1001,,late", "1002,,second", "1003,,lost"]);
-    operator.types("A wave of refunds", "tidegate order refunded --file", &[]).succeeds().shows(&[
+    operator.types("A wave of refunds", "tidegate order event refunded --file", &[]).succeeds().shows(&[
         "3 would be applied",
         "Nothing was changed (dry run).",
         "refunded for 3 orders: 3 applied",
     ]);
     operator
-        .types("A wave of refunds", "tidegate order refunded --file", &[])
+        .types("A wave of refunds", "tidegate order event refunded --file", &[])
         .succeeds()
         .shows(&["refunded for 3 orders: 3 unchanged"]);
     let left = operator.types("A wave of refunds", "SELECT p.order_id", &[]).succeeds();

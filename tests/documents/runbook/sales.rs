@@ -59,7 +59,7 @@ async fn a_sale_that_is_busy_is_looked_at_and_its_mark_removed() {
     site.load(7, 1_000).await;
     let operator = Operator::at(&site);
     site.redis_says(&["HSET", "seckill:voucher:7", "brake", "from 1"]).await;
-    operator.types("Busy does not end", "tidegate voucher why", &[]).shows(&["busy", "undelivered"]);
+    operator.types("Busy does not end", "tidegate voucher check", &[]).shows(&["busy", "undelivered"]);
     operator.types("Busy does not end", "redis HDEL seckill:voucher:7 brake", &[]).succeeds().shows(&["1"]);
     assert_eq!(buys(&site, "1001").status.code(), Some(0));
 }
@@ -78,12 +78,12 @@ async fn a_limit_is_set_right_and_taken_away_and_whoever_took_too_much_is_found(
         assert!(site.tidegate(&buys).status.success());
         site.settled().await;
         if order == "999" {
-            assert!(site.tidegate(&["order", "cancel", order, "--yes"]).status.success());
+            assert!(site.tidegate(&["order", "event", "cancelled", order, "--yes"]).status.success());
             site.settled().await;
         }
     }
     operator
-        .types("A limit is wrong", "tidegate limit list --voucher 7\ntidegate voucher why", &[])
+        .types("A limit is wrong", "tidegate limit list --voucher 7\ntidegate voucher check", &[])
         .shows(&["phones", "refused, over the limit phones"]);
     operator.types("A limit is wrong", "tidegate limit set", &[]).succeeds().shows(&["3"]);
     operator.types("A limit is wrong", "tidegate pause --voucher 7", &[]).succeeds();
@@ -114,14 +114,18 @@ async fn old_entries_are_deleted_once_no_group_needs_them() {
     site.admit(2_000, 2_000, 7, 1).await;
     site.settled().await;
     operator
-        .types("The stream takes too much memory", "tidegate trim --dry-run --older-than 12h", &[])
+        .types("The stream takes too much memory", "tidegate prune stream --dry-run --older-than 12h", &[])
         .shows(&["old"]);
     operator
         .types("The stream takes too much memory", "redis XGROUP DESTROY stream.orders old", &[])
         .succeeds()
         .shows(&["1"]);
     operator
-        .types("The stream takes too much memory", "tidegate audit\ntidegate trim --older-than 12h", &[])
+        .types(
+            "The stream takes too much memory",
+            "tidegate audit\ntidegate prune stream --older-than 12h",
+            &[],
+        )
         .succeeds()
         .shows(&["It holds", "200 entries deleted"]);
     let left = site.call(&format!("XLEN {STREAM}")).await.as_i64();

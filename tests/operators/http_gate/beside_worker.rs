@@ -24,7 +24,7 @@ async fn a_worker_with_a_gate_sells_at_once_what_it_gives_back_itself() {
     assert_eq!(refused(address, order(2)).await, told(409, "sold-out"));
     let id = first.body["orderId"].as_str().expect("text");
     let began = std::time::Instant::now();
-    program.run(&format!("order cancel {id} --yes")).expect(0);
+    program.run(&format!("order event cancelled {id} --yes")).expect(0);
     until("its unit is sold again", || async { post(address, &order(2)).await.status == 202 }).await;
     assert!(began.elapsed().as_secs() < 8, "{:?}", began.elapsed());
     assert!(both.stop().await.success(), "both stop in good order");

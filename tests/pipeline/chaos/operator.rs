@@ -23,7 +23,7 @@ pub async fn mend(fleet: &Fleet<'_>, losses: &[Loss], rebuilds: bool) {
         assert!(done.status.success(), "{done:?}");
     }
     repair(fleet).await;
-    fleet.tidegate_tries(&["expirations", "resume", "--yes"]).await;
+    fleet.tidegate_tries(&["resume", "--expirations", "--yes"]).await;
     // A loss younger than the last mark is not seen, and nothing stands still. If it took an order's event along, the order gets
     // another one ten minutes later: not waited for here.
     let unseen = "UPDATE tidegate_unpaid_order SET ask_ms = due_ms";

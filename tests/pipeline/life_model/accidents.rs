@@ -9,7 +9,7 @@ use super::fleet::Fleet;
 use crate::site::{DEADLINE, Worker, until_within};
 
 const RELEASE_UNPAID: [&str; 7] =
-    ["orders", "release-unpaid", "--voucher", "1", "--older-than", "1s", "--yes"];
+    ["order", "release-unpaid", "--voucher", "1", "--older-than", "1s", "--yes"];
 /// How many there are in each fleet.
 const ACCIDENTS: usize = 7;
 

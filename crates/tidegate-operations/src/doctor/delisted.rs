@@ -67,7 +67,7 @@ async fn look(
             findings.warning(
                 what,
                 format!(
-                    "tidegate voucher remove-keys --voucher {voucher} removes them, or says why they stay"
+                    "tidegate voucher delist --voucher {voucher} --remove-keys removes them, or says why they stay"
                 ),
             );
         } else {

@@ -42,7 +42,7 @@ fn is_not_migrated(error: &anyhow::Error) -> bool {
 }
 
 fn report(findings: &mut Findings, view: &ExpirationsView) {
-    let resume = format!("find out what is lost, then tidegate expirations resume; see {WENT_BACK}");
+    let resume = format!("find out what is lost, then tidegate resume --expirations; see {WENT_BACK}");
     match view.state {
         MarkState::RedisWentBack => {
             findings.error("Redis went back in time: no unpaid order expires", resume)
@@ -56,7 +56,7 @@ fn report(findings: &mut Findings, view: &ExpirationsView) {
                 counted(view.unpaid.overdue, "unpaid order"),
                 view.unpaid.overdue_s
             ),
-            "tidegate expirations show; see docs/runbook/expirations-stand-still.md",
+            "tidegate status; see docs/runbook/expirations-stand-still.md",
         ),
         MarkState::Whole if view.unpaid.orders > 0 => {
             findings

@@ -5,7 +5,7 @@ use super::{ChangeState, Gate, GateError, RegionMove, StockChange, understood};
 use crate::order::VoucherId;
 
 /// Who moves them, for the journals; the notes say more.
-const JOURNALED_BY: &str = "operator:campaign_move";
+const JOURNALED_BY: &str = "operator:voucher_transfer";
 
 /// A move of units: what either sale has noted of it.
 #[derive(Clone, Debug, PartialEq, Eq)]

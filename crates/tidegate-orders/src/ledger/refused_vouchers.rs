@@ -1,4 +1,4 @@
-//! Vouchers that have refusals, as far as this process knows. What is noted is at least so: after `tidegate purge`,
+//! Vouchers that have refusals, as far as this process knows. What is noted is at least so: after `tidegate prune refusals`,
 //! a voucher that is noted may have none left, and is looked up for nothing.
 
 use std::{

@@ -77,7 +77,7 @@ fn tell(pass: &Pass) {
             let store = if *state == MarkState::MySqlWentBack { "MySQL" } else { "Redis" };
             tracing::error!(
                 store,
-                "a store went back in time: no unpaid order expires until somebody says `tidegate expirations resume`; \
+                "a store went back in time: no unpaid order expires until somebody says `tidegate resume --expirations`; \
                  see {WENT_BACK}"
             );
         }

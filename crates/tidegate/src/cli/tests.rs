@@ -26,7 +26,8 @@ fn a_line_keeps_the_configuration_and_shows_no_secret() {
         "./tidegate",
         "--config",
         "my shop.toml",
-        "trim",
+        "prune",
+        "stream",
         "--set",
         "stream.name=a b",
         "--redis-url=redis://:hunter2@host",
@@ -53,8 +54,8 @@ fn a_line_keeps_the_configuration_and_shows_no_secret() {
 
 #[test]
 fn where_nothing_was_set_nothing_is_added() {
-    let invocation = invocation(&["tidegate", "trim"]);
-    assert_eq!(invocation.line(&CommandLine::new("trim")), "tidegate trim");
+    let invocation = invocation(&["tidegate", "prune", "stream"]);
+    assert_eq!(invocation.line(&CommandLine::new("prune stream")), "tidegate prune stream");
     assert_eq!(invocation.note(), None);
     assert_eq!(invocation.complete("tidegate order show 7"), "tidegate order show 7");
     assert_eq!(invocation.complete("redis-cli XADD s '*'"), "redis-cli XADD s '*'");
@@ -84,11 +85,12 @@ fn a_line_can_be_typed_again_and_holds_no_password() {
 #[test]
 fn a_command_that_is_typed_again_is_the_same_command() {
     for line in [
-        "tidegate trim --older-than 12h --yes --as 'a b'",
+        "tidegate prune stream --older-than 12h --yes --as 'a b'",
+        "tidegate prune refusals events --older-than 90d",
         "tidegate pause --reason='--x' --json",
         "tidegate resume --workers",
-        "tidegate pending claim --consumer=-x --consumer 'a b' --wait 10m --force",
-        "tidegate consumers remove 'a b' c --wait 5m",
+        "tidegate consumers drain --wait 10m --force -- 'a b' -x",
+        "tidegate consumers drain 'a b' c --wait 5m --remove",
         "tidegate pending bury --dead --deaths 2 --set-aside --limit 7 --why=-1",
         "tidegate pending bury 1-1 2-2 --why \"it's\"",
     ] {

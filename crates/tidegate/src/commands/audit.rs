@@ -286,21 +286,14 @@ fn repair(audit: &VoucherAudit) -> Option<String> {
     Some([Some(when), again, gone].into_iter().flatten().collect::<Vec<_>>().join("\n  "))
 }
 
-fn order_counts(voucher: &VoucherAudit) -> [String; 8] {
-    let wrong = voucher.offences.mismatched.total
-        + voucher.offences.doubled_back.total
-        + voucher.offences.shared_slots.total
-        + voucher.offences.contradictory.total;
-    [
-        voucher.voucher.to_string(),
-        voucher.orders.admitted.to_string(),
-        voucher.orders.written.to_string(),
-        voucher.orders.released.to_string(),
-        voucher.orders.dead.to_string(),
-        voucher.orders.in_flight.to_string(),
-        voucher.offences.lost.total.to_string(),
-        wrong.to_string(),
-    ]
+fn order_counts(audit: &VoucherAudit) -> Vec<String> {
+    let VoucherAudit { voucher, orders, offences, .. } = audit;
+    let wrong = [&offences.mismatched, &offences.not_given_back, &offences.doubled_back];
+    let wrong = wrong.into_iter().chain([&offences.shared_slots, &offences.contradictory]);
+    let wrong: u64 = wrong.map(|them| them.total).sum();
+    let places = [orders.admitted, orders.written, orders.released, orders.dead, orders.in_flight];
+    let counts = places.into_iter().chain([offences.lost.total, wrong]);
+    [voucher.to_string()].into_iter().chain(counts.map(|count| count.to_string())).collect()
 }
 
 /// What has become of the orders in MySQL, with a sum where there is one.

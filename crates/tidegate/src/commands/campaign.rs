@@ -2,4 +2,3 @@
 
 pub mod load;
 pub mod show;
-pub mod transfer;

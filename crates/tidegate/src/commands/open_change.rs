@@ -28,9 +28,9 @@ pub fn restock(request: &RestockRequest) -> CommandLine {
     command.flag("--units", Some(request.units.abs())).flag("--initial-stock", request.initial_stock)
 }
 
-/// `tidegate campaign move`.
+/// `tidegate voucher transfer`.
 pub fn transfer(request: &TransferRequest) -> CommandLine {
-    let command = CommandLine::new("campaign move").flag("--campaign", Some(request.campaign));
+    let command = CommandLine::new("voucher transfer").flag("--campaign", Some(request.campaign));
     let command = command.flag("--from", Some(&request.from)).flag("--to", Some(&request.to));
     command.flag("--units", Some(request.units)).flag("--initial-stock", request.initial_stock)
 }
@@ -59,8 +59,7 @@ mod tests {
             StockChange { moved: Some(Box::new(moved.clone())), ..change }
         };
         for units in [-20, 20] {
-            let line =
-                "tidegate campaign move --campaign 5 --from north --to south --units 20 --initial-stock 60";
+            let line = "tidegate voucher transfer --campaign 5 --from north --to south --units 20 --initial-stock 60";
             assert_eq!(complete(voucher, &change(units)).to_string(), line);
         }
     }

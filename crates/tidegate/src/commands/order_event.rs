@@ -1,11 +1,14 @@
-//! `tidegate order pay`, `cancel`, `use`, `refund`, `refunded` and `refund-failed`: say what happened to orders.
+//! `tidegate order event`: says what happened to orders.
 
 mod text;
 
 use std::{collections::HashSet, path::PathBuf, time::Duration};
 
 use anyhow::Context;
-use clap::{ArgGroup, Args};
+use clap::{
+    ArgGroup, Args,
+    builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
+};
 use tidegate_compare::Job;
 use tidegate_operations::{
     Next, Plan, System, SystemSettings,
@@ -19,7 +22,7 @@ pub use text::{older_workers, told};
 
 use crate::{
     command_line::CommandLine,
-    exit::Exit,
+    exit::{Exit, WrongUsage},
     moment,
     operator::{Change, ChangeArgs, PlanText, ReportText},
     partitions::{ask_all, over_all, place_of},
@@ -29,88 +32,51 @@ use crate::{
 const WAIT: Duration = Duration::from_secs(30);
 pub const WAIT_TEXT: &str = "30s";
 
-macro_rules! help {
-    ($examples:literal) => {
-        concat!(
-            $examples,
-            "\n\nAppends the event to the stream and waits until a worker has recorded it. Exits with 1 if the event \
-             was rejected, if it is a payment that has to be given back, or if it was not recorded within --for. An event \
-             that was not recorded in time stays in the stream, and workers record it later. \
-             MySQL has to know the order. If it does not yet, or the order will never be written, --user and \
-             --voucher say whose it is.\n\n\
-             The same --ref is the same event: the command may be typed again and changes nothing twice. A line of \
-             --file is an order id, or an order id, a comma and a ref; for a refund the payment may follow, after another \
-             comma. If one of them cannot be appended, none is. \
-             Ctrl-C ends it with 6, and it says what is in the stream."
-        )
-    };
-}
+/// The kinds that can be typed, and what each says. `expired` is not among them: only the program itself appends it.
+const KINDS: [(EventKind, &str); 6] = [
+    (
+        EventKind::Paid,
+        "The order was paid. A payment with another ref than the first, or of an order that cannot be paid, has to be given back",
+    ),
+    (
+        EventKind::Cancelled,
+        "An unpaid order is cancelled: its units are on sale again, and its user may buy again. A paid order is refunded instead",
+    ),
+    (EventKind::Used, "A paid order was used"),
+    (EventKind::Refunding, "The payment is being given back. The order keeps its units until `refunded`"),
+    (
+        EventKind::Refunded,
+        "The payment was given back: the units of the order are on sale again, and its user may buy again",
+    ),
+    (EventKind::RefundFailed, "The payment could not be given back: the order is paid again"),
+];
 
-/// Help of `tidegate order pay`.
-pub const PAY_HELP: &str = help!(
-    "\
+/// In the order of the words: clap would name the group of `ORDER` and `--file` before `KIND`.
+const USAGE: &str = "tidegate order event [OPTIONS] <KIND> <ORDER|--file <FILE>>";
+
+const EXAMPLES: &str = "\
 Examples:
-  tidegate order pay 693106606080001 --ref pay-8812
-  tidegate order pay --file paid.csv --yes
+  tidegate order event paid 693106606080001 --ref pay-8812
+  tidegate order event paid --file paid.csv --yes
+  tidegate order event cancelled 693106606080001 --reason by_phone --dry-run
+  tidegate order event refunded 693106606080001 --payment pay-8813 --ref refund-18
 
-A payment with another ref than the first, or of an order that cannot be paid, has to be given back."
-);
+Appends the event to the stream and waits until a worker has recorded it. Exits with 1 if the event was rejected, if it
+is a payment that has to be given back, or if it was not recorded within --for. An event that was not recorded in time
+stays in the stream, and workers record it later. MySQL has to know the order. If it does not yet, or the order will
+never be written, --user and --voucher say whose it is.
 
-/// Help of `tidegate order cancel`.
-pub const CANCEL_HELP: &str = help!(
-    "\
-Examples:
-  tidegate order cancel 693106606080001 --dry-run
-  tidegate order cancel 693106606080001 --reason by_phone
-  tidegate order cancel --file unpaid.txt --yes --json
+The same --ref is the same event: the command may be typed again and changes nothing twice. A line of --file is an
+order id, or an order id, a comma and a ref; for a refund the payment may follow, after another comma. If one of them
+cannot be appended, none is. Ctrl-C ends it with 6, and it says what is in the stream.";
 
-Its units are on sale again, and its user may buy again. A paid order is refunded instead."
-);
-
-/// Help of `tidegate order use`.
-pub const USE_HELP: &str = help!(
-    "\
-Examples:
-  tidegate order use 693106606080001
-  tidegate order use --file used.txt --yes
-
-Only a paid order can be used."
-);
-
-/// Help of `tidegate order refund`.
-pub const REFUND_HELP: &str = help!(
-    "\
-Examples:
-  tidegate order refund 693106606080001 --ref refund-17
-  tidegate order refund 693106606080001 --payment pay-8813 --ref refund-18
-
-The payment is being given back. The order keeps its units until `tidegate order refunded`."
-);
-
-/// Help of `tidegate order refunded`.
-pub const REFUNDED_HELP: &str = help!(
-    "\
-Examples:
-  tidegate order refunded 693106606080001 --ref refund-17
-  tidegate order refunded --file refunds.csv --yes
-
-The payment was given back: the units of the order are on sale again, and its user may buy again."
-);
-
-/// Help of `tidegate order refund-failed`.
-pub const REFUND_FAILED_HELP: &str = help!(
-    "\
-Examples:
-  tidegate order refund-failed 693106606080001 --ref refund-17
-  tidegate order refund-failed 693106606080001 --ref refund-17 --reason account_closed
-
-The payment could not be given back: the order is paid again."
-);
-
-/// What the commands for events take.
+/// What `tidegate order event` takes.
 #[derive(Args, Debug)]
-#[command(group = ArgGroup::new("which").required(true).args(["order", "file"]))]
+#[command(after_help = EXAMPLES, override_usage = USAGE, group = ArgGroup::new("which").required(true).args(["order", "file"]))]
 pub struct OrderEventArgs {
+    /// What happened
+    #[arg(value_name = "KIND", value_parser = kind_parser())]
+    kind: EventKind,
     /// The id of the order
     #[arg(value_name = "ORDER")]
     order: Option<OrderId>,
@@ -135,85 +101,42 @@ pub struct OrderEventArgs {
     /// How long to wait until it is recorded
     #[arg(long = "for", value_name = "SPAN", value_parser = moment::parse_span, default_value = WAIT_TEXT)]
     wait: Duration,
+    /// Of a refund, the ref of the payment that is given back; needed where the order was paid more than once
+    #[arg(long, value_name = "REF")]
+    payment: Option<EventText>,
     #[command(flatten)]
     change: ChangeArgs,
 }
 
-/// What the commands for refunds take.
-#[derive(Args, Debug)]
-pub struct RefundEventArgs {
-    #[command(flatten)]
-    event: OrderEventArgs,
-    /// The ref of the payment that is given back; needed where the order was paid more than once
-    #[arg(long, value_name = "REF")]
-    payment: Option<EventText>,
+fn kind_parser() -> impl TypedValueParser<Value = EventKind> {
+    let kinds = KINDS.map(|(kind, help)| PossibleValue::new(kind.word()).help(help));
+    let kind = |word: String| EventKind::from_word(word.as_bytes()).expect("the word of a kind");
+    PossibleValuesParser::new(kinds).map(kind)
 }
 
 impl OrderEventArgs {
-    fn request(&self, kind: EventKind, payment: Option<EventText>) -> OrderEventRequest {
-        let Self { order, ref file, from_line, ref reference, ref reason, user, voucher, wait, .. } = *self;
+    fn request(&self) -> OrderEventRequest {
+        let Self { kind, order, ref file, from_line, ref reference, user, voucher, wait, .. } = *self;
         let orders = match (order, file) {
             (Some(order), _) => {
                 EventOrders::One(OneOrder { order, reference: reference.clone(), user, voucher })
             }
             (None, file) => EventOrders::File { path: file.clone().unwrap_or_default(), from_line },
         };
-        OrderEventRequest { kind, orders, payment, reason: reason.clone(), wait }
+        OrderEventRequest { kind, orders, payment: self.payment.clone(), reason: self.reason.clone(), wait }
     }
 }
 
-impl RefundEventArgs {
-    fn request(&self, kind: EventKind) -> OrderEventRequest {
-        self.event.request(kind, self.payment.clone())
+/// Says what happened to the orders.
+///
+/// # Errors
+/// When a store cannot be reached, the file is none of orders, or an event that is no refund names a payment.
+pub async fn run(system: &System, args: &OrderEventArgs) -> anyhow::Result<Exit> {
+    if args.payment.is_some() && !args.kind.is_refund() {
+        let wrong = "--payment belongs to refunds: refunding, refunded and refund_failed";
+        return Err(WrongUsage(wrong.to_owned()).into());
     }
-}
-
-/// Says that the orders were paid.
-///
-/// # Errors
-/// When a store cannot be reached, or the file is none of orders.
-pub async fn pay(system: &System, args: &OrderEventArgs) -> anyhow::Result<Exit> {
-    send(system, args.request(EventKind::Paid, None), &args.change).await
-}
-
-/// Cancels the orders.
-///
-/// # Errors
-/// As [`pay`].
-pub async fn cancel(system: &System, args: &OrderEventArgs) -> anyhow::Result<Exit> {
-    send(system, args.request(EventKind::Cancelled, None), &args.change).await
-}
-
-/// Says that the orders were used.
-///
-/// # Errors
-/// As [`pay`].
-pub async fn note_use(system: &System, args: &OrderEventArgs) -> anyhow::Result<Exit> {
-    send(system, args.request(EventKind::Used, None), &args.change).await
-}
-
-/// Says that payments are being given back.
-///
-/// # Errors
-/// As [`pay`].
-pub async fn refund(system: &System, args: &RefundEventArgs) -> anyhow::Result<Exit> {
-    send(system, args.request(EventKind::Refunding), &args.event.change).await
-}
-
-/// Says that payments were given back.
-///
-/// # Errors
-/// As [`pay`].
-pub async fn refunded(system: &System, args: &RefundEventArgs) -> anyhow::Result<Exit> {
-    send(system, args.request(EventKind::Refunded), &args.event.change).await
-}
-
-/// Says that payments could not be given back.
-///
-/// # Errors
-/// As [`pay`].
-pub async fn refund_failed(system: &System, args: &RefundEventArgs) -> anyhow::Result<Exit> {
-    send(system, args.request(EventKind::RefundFailed), &args.event.change).await
+    send(system, args.request(), &args.change).await
 }
 
 async fn send(system: &System, request: OrderEventRequest, change: &ChangeArgs) -> anyhow::Result<Exit> {
@@ -226,7 +149,7 @@ async fn send(system: &System, request: OrderEventRequest, change: &ChangeArgs) 
     };
     let events = OrderEvents::connect(settings, request.clone()).await?;
     let plan = events.plan().await?;
-    run(settings, &events, (plan, request), change).await
+    run_in(settings, &events, (plan, request), change).await
 }
 
 /// Each order of a file in its own partition. All are looked at first: if one of them cannot be appended, none is.
@@ -259,7 +182,7 @@ async fn send_everywhere(
         let of_partition = |looked: &&(&SystemSettings, _, _)| looked.0.partition() == settings.partition();
         match looked.iter().find(of_partition) {
             Some((_, events, plan)) if !plan.orders.is_empty() => {
-                run(settings, events, (plan.clone(), request.clone()), change).await
+                run_in(settings, events, (plan.clone(), request.clone()), change).await
             }
             _ => Ok(Exit::Ok),
         }
@@ -267,7 +190,7 @@ async fn send_everywhere(
     .await
 }
 
-async fn run(
+async fn run_in(
     settings: &SystemSettings,
     events: &OrderEvents<'_>,
     (plan, request): (OrderEventPlan, OrderEventRequest),
@@ -295,8 +218,7 @@ impl ReportText for OrderEventReport {
         let EventOrders::File { path, .. } = &self.request.orders else { return None };
         let OrderEventRequest { kind, payment, reason, wait, .. } = &self.request;
         let line = self.first_to_append()?.line?;
-        let command =
-            CommandLine::new(&format!("order {}", verb(*kind))).flag("--file", Some(path.display()));
+        let command = CommandLine::new("order event").word(kind).flag("--file", Some(path.display()));
         let command = command.flag("--from-line", Some(line)).flag("--payment", payment.as_ref());
         let command = command.flag("--reason", reason.as_ref());
         Some(command.flag("--for", Some(format!("{}ms", wait.as_millis())).filter(|_| *wait != WAIT)))
@@ -311,17 +233,5 @@ impl ReportText for OrderEventReport {
             (one, None) => Some(CommandLine::new("order show").word(one.order)),
             _ => Some(CommandLine::new("status")),
         }
-    }
-}
-
-/// The command for an event. Nobody types `expired`: it is a cancellation, with a reason.
-const fn verb(kind: EventKind) -> &'static str {
-    match kind {
-        EventKind::Paid => "pay",
-        EventKind::Cancelled | EventKind::Expired => "cancel",
-        EventKind::Used => "use",
-        EventKind::Refunding => "refund",
-        EventKind::Refunded => "refunded",
-        EventKind::RefundFailed => "refund-failed",
     }
 }

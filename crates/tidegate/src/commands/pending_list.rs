@@ -26,7 +26,7 @@ A consumer is a lane of a worker. Its process is alive while it has a heartbeat.
              worker told. `tidegate status` has all causes, and since when
   deaths     so many worker processes died with the entry in hand. From the second death on, the
              entry is handled alone; after five it is buried
-  on offer   `tidegate pending claim` has offered the entry to all workers
+  on offer   `tidegate consumers drain` has offered the entry to all workers
 
 If an entry has no payload any more, it was deleted or trimmed. Workers acknowledge it and say
 so in their log.";

@@ -106,7 +106,7 @@ fn hint_of_pending(pending: &PendingView, workers_live: bool) -> String {
             "process {process} lives and has it in hand: if it stays, see what the worker's log says"
         );
     }
-    let claim = CommandLine::new("pending claim").flag("--consumer", Some(&pending.consumer));
+    let claim = CommandLine::new("consumers drain").operand(&pending.consumer);
     format!(
         "its process is gone: others take it once it was idle for worker.claim_idle_ms, or at once after {}",
         Invocation::current().line(&claim)

@@ -1,4 +1,6 @@
-//! `tidegate resume`: an operator ends what `tidegate pause` began.
+//! `tidegate resume`: an operator ends what `tidegate pause` began, or lets unpaid orders expire again.
+
+mod expirations;
 
 use clap::Args;
 use tidegate_compare::text::counted;
@@ -23,6 +25,7 @@ Examples:
   tidegate resume
   tidegate resume --workers
   tidegate resume --voucher 7 --yes
+  tidegate resume --expirations --dry-run
 
 It ends what `tidegate pause` with the same flag began: without a flag all sales, with --workers
 all workers, with --voucher the sale of one voucher. A voucher that was paused by its own name
@@ -30,7 +33,12 @@ stays paused, even if `tidegate pause` has paused all others as well: only --vou
 If nothing is paused, it does nothing.
 
 Exits with 1 if only pauses are left that another flag ends, if Redis does not know the voucher,
-or if somebody has paused the workers anew meanwhile.";
+or if somebody has paused the workers anew meanwhile.
+
+--expirations ends no pause. Workers raise a number in MySQL and in Redis while orders wait to be paid. If one of
+the two has a lower number than before, that store lost something, perhaps payments, and no order expires.
+--expirations takes both stores as they are. First find out what is lost, and tell Tidegate of payments that it does
+not know (tidegate order event paid). Orders of which the time is over are then cancelled at once.";
 
 /// What `tidegate resume` takes.
 #[derive(Args, Debug)]
@@ -42,6 +50,9 @@ pub struct ResumeArgs {
     /// The workers, instead of the sales
     #[arg(long, conflicts_with = "voucher")]
     workers: bool,
+    /// The unpaid orders that do not expire since a store went back in time, instead of the sales
+    #[arg(long, conflicts_with_all = ["voucher", "workers"])]
+    expirations: bool,
     #[command(flatten)]
     change: ChangeArgs,
 }
@@ -111,13 +122,16 @@ fn workers_stay_paused(pause: Option<&FleetPause>) -> Option<String> {
     })
 }
 
-/// Ends pauses.
+/// Ends pauses, or lets unpaid orders expire again.
 ///
 /// # Errors
-/// When Redis cannot be reached or does not answer.
+/// When a store that it needs cannot be reached or does not answer.
 pub async fn run(settings: &SystemSettings, args: &ResumeArgs) -> anyhow::Result<Exit> {
     if let Some(voucher) = args.voucher {
         return voucher::run(settings, VoucherPauseRequest::Resume(voucher), &args.change).await;
+    }
+    if args.expirations {
+        return expirations::run(settings, &args.change).await;
     }
     let request = if args.workers { ResumeRequest::Workers } else { ResumeRequest::Sales };
     let redis = connect::redis(settings).await?;

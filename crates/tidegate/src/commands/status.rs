@@ -1,5 +1,6 @@
 //! `tidegate status`: how far the stream is behind, who works on it, and the stocks of both sides.
 
+pub mod expirations;
 mod text;
 
 use std::future::ready;
@@ -18,10 +19,13 @@ const EXAMPLES: &str = "\
 Examples:
   tidegate status
   tidegate status --json | jq .stream.oldest_pending_s
+  tidegate status --json | jq .expirations.overdue
 
 Alarm on the age of the oldest undelivered and of the oldest pending entry. Counts depend on how
 busy the sale is, but an age of a minute is never good. If no worker is alive although orders wait
-or a sale is open, it says so and exits with 1. If a store is away, it shows what it can and exits
+or a sale is open, it says so and exits with 1. It says how late the orders are that expire if they
+are not paid in time, and whether a store went back in time: nothing expires then, until somebody types
+tidegate resume --expirations. If a store is away, it shows what it can and exits
 with 3; with 12 where a part of a system with partitions is away.";
 
 /// What `tidegate status` takes.

@@ -1,5 +1,7 @@
 //! `tidegate voucher delist`: the sale of a voucher is over for good.
 
+mod remove_keys;
+
 use clap::Args;
 use tidegate_compare::{Job, text::counted};
 use tidegate_operations::{
@@ -22,13 +24,18 @@ const EXAMPLES: &str = "\
 Examples:
   tidegate voucher delist --voucher 7 --dry-run
   tidegate voucher delist --voucher 7
-  tidegate voucher delist --voucher 7 --yes
+  tidegate voucher delist --voucher 7 --remove-keys --yes
 
 Ends the sale for good, in MySQL first, then in Redis: from then on whoever asks for an order hears that the sale is over
 (5), and nobody can load the voucher, add units to it, take some, or rebuild it. Orders stay as they are; what happens to
 them later goes on as before. Workers remove its keys from Redis once they have seen both sides agree,
-reconcile.remove_delisted_after_s later; tidegate voucher remove-keys does so at once. If it fails half-way, the same
-command again completes it. Exits with 1 where MySQL has no row of it, or a change of its stock is unfinished.";
+reconcile.remove_delisted_after_s later. If it fails half-way, the same command again completes it. Exits with 1 where
+MySQL has no row of it, or a change of its stock is unfinished.
+
+With --remove-keys, it ends no sale, and removes the keys of a voucher that was delisted before at once. It compares both
+sides of this voucher first, and removes nothing where they differ, or where orders or events of it wait for workers or
+are dead letters that nobody has ended. Afterwards whoever asks for an order hears that no stock is loaded (3), and what
+happens to its orders changes MySQL only. Exits with 1 where its keys stay, and says why.";
 
 /// What `tidegate voucher delist` takes.
 #[derive(Args, Debug)]
@@ -37,19 +44,26 @@ pub struct VoucherDelistArgs {
     /// The voucher
     #[arg(long, value_name = "ID")]
     pub voucher: VoucherId,
+    /// Remove the keys of the delisted voucher from Redis at once, instead of ending its sale
+    #[arg(long)]
+    remove_keys: bool,
     #[command(flatten)]
     change: ChangeArgs,
 }
 
-/// Delists the voucher.
+/// Delists the voucher, or removes its keys.
 ///
 /// # Errors
-/// When a store cannot be reached or refuses.
+/// When a store cannot be reached or refuses, or somebody else compares both sides.
 pub async fn run(settings: &SystemSettings, args: &VoucherDelistArgs) -> anyhow::Result<Exit> {
+    let VoucherDelistArgs { voucher, remove_keys, ref change } = *args;
+    if remove_keys {
+        return remove_keys::run(settings, voucher, change).await;
+    }
     let stores = VoucherStores::connect(settings).await?;
-    let plan = delist::plan(&stores, args.voucher).await?;
+    let plan = delist::plan(&stores, voucher).await?;
     let work = async |plan: DelistPlan, _job: &Job| delist::run(&stores, plan).await;
-    Change::new(settings, &args.change).run(plan, work).await
+    Change::new(settings, change).run(plan, work).await
 }
 
 impl PlanText for DelistPlan {
@@ -84,7 +98,7 @@ impl ReportText for DelistReport {
         let Self { voucher, outcome, has_keys, open } = self;
         let keys = match has_keys {
             true => {
-                "its keys in Redis go by themselves once both sides agree; at once: tidegate voucher remove-keys"
+                "its keys in Redis go by themselves once both sides agree; at once: the same with --remove-keys"
             }
             false => "Redis holds nothing of it",
         };

@@ -3,7 +3,7 @@
 use tidegate_operations::order_show::{NextStep, OrderQuery};
 use tidegate_orders::{Keys, OrderId};
 
-use crate::pending::shell_word;
+use crate::{command_line::CommandLine, pending::shell_word};
 
 /// What the lines for `redis-cli` name.
 #[derive(Clone, Debug)]
@@ -18,7 +18,7 @@ pub struct RedisNames {
 pub fn command(step: &NextStep, order: OrderId, names: &RedisNames) -> String {
     match step {
         NextStep::AuditVoucher(voucher) => format!("tidegate audit --voucher {voucher}"),
-        NextStep::ClaimOf(consumer) => format!("tidegate pending claim --consumer {}", shell_word(consumer)),
+        NextStep::ClaimOf(consumer) => CommandLine::new("consumers drain").operand(consumer).to_string(),
         NextStep::StartWorker => "tidegate worker".to_owned(),
         NextStep::ShowLetter(letter) => format!("tidegate dead show {letter}"),
         NextStep::RequeueLetter { letter, force } => {

@@ -149,7 +149,7 @@ fn what_is_written_is_written_whatever_else_is_left_of_it() {
         "2026-11-20T10:00:00Z, unpaid. Nothing is to be done.",
         &[],
     );
-    let claim = "tidegate pending claim --consumer shop-7-0";
+    let claim = "tidegate consumers drain shop-7-0";
     let open = OrderRecords { entries: vec![held(false, Some(1), 1)], ..records.clone() };
     says(&open, &around(), OrderStatus::Written, "only acknowledges it", &[claim]);
     let twice = OrderRecords { journal: vec![note("release", "operator:x")], ..records.clone() };
@@ -309,7 +309,7 @@ fn what_is_in_flight_says_who_has_it_and_when_it_goes_on() {
     let own = OrderRecords { entries: vec![held(true, Some(5), 1)], ..lock(Some("tidegate-0"), Some(9_000)) };
     says(&own, &around(), OrderStatus::Pending, "has it in hand", &[]);
 
-    let claim = "tidegate pending claim --consumer shop-7-0";
+    let claim = "tidegate consumers drain shop-7-0";
     says(&with(held(false, Some(15_000), 1)), &around(), OrderStatus::Pending, "in about 45 s", &[claim]);
     says(&with(held(false, None, 1)), &around(), OrderStatus::Pending, "it is on offer", &[]);
     says(

@@ -8,8 +8,8 @@ use tidegate_compare::{
 };
 use tidegate_stream::{NamedCause, SetAsideNote};
 
-use super::Whole;
-use crate::{commands::expirations_show, output::table, partitions::names, pending::life};
+use super::{Whole, expirations};
+use crate::{output::table, partitions::names, pending::life};
 use tidegate_operations::{
     consumers::Consumer,
     finding::{Finding, Level},
@@ -43,9 +43,7 @@ pub fn render(status: &Status) -> String {
             parts.push(consumers(&stream.consumers));
         }
     }
-    if let Some(sentence) = status.expirations.as_ref().and_then(expirations_show::sentence) {
-        parts.push(format!("{sentence}."));
-    }
+    parts.extend(status.expirations.as_ref().and_then(expirations::render));
     if let Some(sentence) = status.reconciled.as_ref().and_then(Reconciled::sentence) {
         parts.push(format!("{sentence}."));
     }

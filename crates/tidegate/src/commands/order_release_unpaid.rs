@@ -1,4 +1,4 @@
-//! `tidegate orders release-unpaid`: ends the unpaid orders of a voucher that are too old.
+//! `tidegate order release-unpaid`: ends the unpaid orders of a voucher that are too old.
 
 use std::time::Duration;
 
@@ -21,8 +21,8 @@ use crate::{
 
 const EXAMPLES: &str = "\
 Examples:
-  tidegate orders release-unpaid --voucher 7 --older-than 30m --dry-run
-  tidegate orders release-unpaid --voucher 7 --older-than 2h --reason not_paid_in_time --yes
+  tidegate order release-unpaid --voucher 7 --older-than 30m --dry-run
+  tidegate order release-unpaid --voucher 7 --older-than 2h --reason not_paid_in_time --yes
 
 Every order of the voucher that holds units, is unpaid, and was written so long ago by MySQL's
 clock gets the event expired: its units are on sale again, and its user may buy again. An order
@@ -31,10 +31,10 @@ whose payment is in the stream by then stays as it is.
 It may be typed again at any time. Exits with 1 where events were not recorded: they stay in the
 stream, and workers record them later. Ctrl-C ends it with 6 after the events in hand.";
 
-/// What `tidegate orders release-unpaid` takes.
+/// What `tidegate order release-unpaid` takes.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
-pub struct OrdersReleaseUnpaidArgs {
+pub struct OrderReleaseUnpaidArgs {
     /// The voucher
     #[arg(long, value_name = "ID")]
     pub voucher: VoucherId,
@@ -55,8 +55,8 @@ pub struct OrdersReleaseUnpaidArgs {
 ///
 /// # Errors
 /// When a store cannot be reached.
-pub async fn run(settings: &SystemSettings, args: &OrdersReleaseUnpaidArgs) -> anyhow::Result<Exit> {
-    let OrdersReleaseUnpaidArgs { voucher, older_than, ref reason, wait, ref change } = *args;
+pub async fn run(settings: &SystemSettings, args: &OrderReleaseUnpaidArgs) -> anyhow::Result<Exit> {
+    let OrderReleaseUnpaidArgs { voucher, older_than, ref reason, wait, ref change } = *args;
     let request = ReleaseRequest { voucher, older_than, reason: reason.clone(), wait };
     let release = ReleaseUnpaid::connect(settings, request).await?;
     let plan = release.plan().await?;

@@ -1,8 +1,7 @@
-//! `tidegate trim`: deletes acknowledged entries that are old enough, as workers do by themselves.
+//! `tidegate prune stream`: deletes acknowledged entries that are old enough, as workers do by themselves.
 
 use std::time::Duration;
 
-use clap::Args;
 use tidegate_compare::text::{counted, printable};
 use tidegate_operations::{
     SystemSettings, connect,
@@ -16,43 +15,24 @@ use crate::{
     operator::{Change, ChangeArgs, PlanText, ProgressBar, ReportText},
 };
 
-const EXAMPLES: &str = "\
-Examples:
-  tidegate trim --dry-run
-  tidegate trim
-  tidegate trim --older-than 12h --yes
-
-Deletes entries that are older than stream.retention_ms or --older-than, below everything that any group of the stream
-has not acknowledged or not read. What is unread or pending stays, however old. Redis deletes whole nodes, so up to a
-hundred old entries stay. Workers do the same every worker.trim_every_ms; nobody needs this in everyday life. What is
-deleted cannot be run again, and of orders without a journal it is the only trace in Redis: run tidegate audit before.
-Ctrl-C ends it between two steps of 10,000 entries, with exit code 6; the same command again goes on.";
-
-/// What `tidegate trim` takes.
-#[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
-pub struct TrimArgs {
-    /// Delete what is older than this, such as 12h or 3d; stream.retention_ms by default
-    #[arg(long, value_name = "SPAN", value_parser = moment::parse_span)]
-    older_than: Option<Duration>,
-    #[command(flatten)]
-    change: ChangeArgs,
-}
-
 /// Trims the stream.
 ///
 /// # Errors
 /// When Redis cannot be reached, its key holds no stream, or there is no age to go by.
-pub async fn run(settings: &SystemSettings, args: &TrimArgs) -> anyhow::Result<Exit> {
-    let older_than = args.older_than.or(settings.stream.retention).ok_or_else(|| {
+pub async fn run(
+    settings: &SystemSettings,
+    older_than: Option<Duration>,
+    change: &ChangeArgs,
+) -> anyhow::Result<Exit> {
+    let older_than = older_than.or(settings.stream.retention).ok_or_else(|| {
         WrongUsage("stream.retention_ms is 0, which keeps everything: say --older-than".to_owned())
     })?;
-    let request = TrimRequest { older_than, count_all: args.change.is_plan_read() };
+    let request = TrimRequest { older_than, count_all: change.is_plan_read() };
     let trim = Trim::new(settings, connect::redis(settings).await?, request);
     let plan = trim.plan(&ProgressBar::new()).await?;
     let report = TrimReport::new(&plan);
     let work = async |plan: TrimPlan, report: &mut TrimReport, job: &_| trim.run(&plan, report, job).await;
-    Change::new(settings, &args.change).run_in_steps(plan, report, work).await
+    Change::new(settings, change).run_in_steps(plan, report, work).await
 }
 
 impl PlanText for TrimPlan {

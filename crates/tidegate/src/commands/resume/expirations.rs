@@ -1,6 +1,5 @@
-//! `tidegate expirations resume`: lets unpaid orders expire again after a store went back in time.
+//! `tidegate resume --expirations`: lets unpaid orders expire again after a store went back in time.
 
-use clap::Args;
 use tidegate_compare::{Job, text::counted};
 use tidegate_operations::{
     SystemSettings, connect,
@@ -8,39 +7,21 @@ use tidegate_operations::{
 };
 use tidegate_orders::MarkState;
 
-use super::expirations_show::stores;
 use crate::{
+    commands::status::expirations::stores,
     exit::Exit,
     operator::{Change, ChangeArgs, PlanText, ReportText},
 };
-
-const EXAMPLES: &str = "\
-Examples:
-  tidegate expirations resume --dry-run
-  tidegate expirations resume
-
-Workers raise a number in MySQL and in Redis while orders wait to be paid. Where one of the two has a lower one than it had,
-that store lost something, perhaps payments, and no order expires. This takes both stores as they are: first find out what is
-lost, and tell Tidegate of payments that it does not know (tidegate order pay). Orders of which the time is over are
-cancelled at once then.";
-
-/// What `tidegate expirations resume` takes.
-#[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
-pub struct ExpirationsResumeArgs {
-    #[command(flatten)]
-    change: ChangeArgs,
-}
 
 /// Marks both stores anew.
 ///
 /// # Errors
 /// When a store cannot be reached.
-pub async fn run(settings: &SystemSettings, args: &ExpirationsResumeArgs) -> anyhow::Result<Exit> {
+pub async fn run(settings: &SystemSettings, change: &ChangeArgs) -> anyhow::Result<Exit> {
     let (redis, mysql) = tokio::try_join!(connect::redis(settings), connect::mysql(settings))?;
     let plan = expirations::plan(settings, &redis, &mysql).await?;
     let work = async |_: ExpirationsPlan, _job: &Job| expirations::run(settings, &redis, &mysql).await;
-    Change::new(settings, &args.change).run(plan, work).await
+    Change::new(settings, change).run(plan, work).await
 }
 
 impl PlanText for ExpirationsPlan {

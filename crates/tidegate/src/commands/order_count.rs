@@ -1,4 +1,4 @@
-//! `tidegate orders count`: orders by day or hour.
+//! `tidegate order count`: orders by day or hour.
 
 use clap::{Args, ValueEnum};
 use tidegate_operations::{
@@ -15,18 +15,18 @@ use crate::{
 
 const EXAMPLES: &str = "\
 Examples:
-  tidegate orders count --by day
-  tidegate orders count --by hour --days 2 --voucher 7
-  tidegate orders count --by day --days 31 --json | jq '.counts[] | {from_ms, orders}'
+  tidegate order count --by day
+  tidegate order count --by hour --days 2 --voucher 7
+  tidegate order count --by day --days 31 --json | jq '.counts[] | {from_ms, orders}'
 
 Days and hours are those of UTC, by the second that an order's id names, as Tidegate makes them. By days and over all
 vouchers, it also shows how many ids were given out. Ids without an order are of callers who were refused, of orders that
 are on their way or dead, and of what was lost: tidegate audit tells these apart.";
 
-/// What `tidegate orders count` takes.
+/// What `tidegate order count` takes.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
-pub struct OrdersCountArgs {
+pub struct OrderCountArgs {
     /// The length of a line
     #[arg(long, value_name = "LENGTH", default_value = "day")]
     by: By,
@@ -50,7 +50,7 @@ enum By {
 ///
 /// # Errors
 /// When a store cannot be reached.
-pub async fn run(settings: &SystemSettings, args: &OrdersCountArgs) -> anyhow::Result<Exit> {
+pub async fn run(settings: &SystemSettings, args: &OrderCountArgs) -> anyhow::Result<Exit> {
     let (redis, mysql) = tokio::try_join!(connect::redis(settings), connect::mysql(settings))?;
     let by = match args.by {
         By::Day => CountBy::Day,

@@ -1,4 +1,4 @@
-//! `tidegate campaign move`.
+//! `tidegate voucher transfer`: units go from one region of a campaign to another.
 
 use clap::Args;
 use tidegate_compare::{Job, text::counted};
@@ -21,19 +21,19 @@ use crate::{
 
 const EXAMPLES: &str = "\
 Examples:
-  tidegate campaign move --campaign 5 --from north --to south --units 500 --dry-run
-  tidegate campaign move --campaign 5 --from north --to south --units 500
-  tidegate campaign move --campaign 5 --from north --to south --units 500 --initial-stock 5000 --yes
+  tidegate voucher transfer --campaign 5 --from north --to south --units 500 --dry-run
+  tidegate voucher transfer --campaign 5 --from north --to south --units 500
+  tidegate voucher transfer --campaign 5 --from north --to south --units 500 --initial-stock 5000 --yes
 
 Changes stock and initial stock of both regions in MySQL in one transaction, and their stocks in Redis, while both are sold. If
 it fails or is killed half-way, the same command again completes it. When both sides have it, the same command again is
 refused, unless --initial-stock says that it is meant. Exits with 1, changing nothing, where a region is not there or not on
 sale on both sides, or has fewer units left.";
 
-/// What `tidegate campaign move` takes.
+/// What `tidegate voucher transfer` takes.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
-pub struct CampaignMoveArgs {
+pub struct VoucherTransferArgs {
     /// The campaign
     #[arg(long, value_name = "ID")]
     campaign: CampaignId,
@@ -57,8 +57,8 @@ pub struct CampaignMoveArgs {
 ///
 /// # Errors
 /// When a store cannot be reached, or refuses before anything was done.
-pub async fn run(system: &System, args: &CampaignMoveArgs) -> anyhow::Result<Exit> {
-    let CampaignMoveArgs { campaign, from, to, units, initial_stock, change } = args;
+pub async fn run(system: &System, args: &VoucherTransferArgs) -> anyhow::Result<Exit> {
+    let VoucherTransferArgs { campaign, from, to, units, initial_stock, change } = args;
     let settings = campaigns::partition_of(system, *campaign).await?;
     let stores = VoucherStores::connect(settings).await?;
     let (campaign, from, to) = (*campaign, from.clone(), to.clone());

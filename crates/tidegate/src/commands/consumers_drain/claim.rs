@@ -1,71 +1,15 @@
-//! `tidegate pending claim`: hands what a consumer holds over to the workers that live, at once.
+//! `tidegate consumers drain`: hands what a consumer holds over to the workers that live, at once.
 
-use std::time::Duration;
-
-use clap::{ArgGroup, Args};
 use tidegate_compare::text::{counted, printable};
 use tidegate_operations::{
     SystemSettings, connect,
-    consumers::ConsumerChoice,
     pending::claim::{ClaimPlan, ClaimReport, ClaimRequest, PendingClaim},
 };
 
 use crate::{
     exit::Exit,
-    moment,
     operator::{Change, ChangeArgs, PlanText, ReportText},
 };
-
-const EXAMPLES: &str = "\
-Examples:
-  tidegate pending claim --dead --dry-run
-  tidegate pending claim --dead --yes --wait 1m
-  tidegate pending claim --consumer shop-7-0 --consumer shop-7-1
-
-Workers claim what has lain untouched for worker.claim_idle_ms. This command offers it to them
-now: the next scan of any lane takes it, within worker.claim_every_ms. Until then, the entries
-belong to their old consumer. No failure and no delivery is counted. Nothing is lost if no
-living worker reads the stream.
-
-An entry that was in hand less than worker.lock_lease_ms ago is left, because the locks of its
-worker may still stand. Type the command again later. This does not apply to entries that were
-set aside.
-
-A consumer whose process lives is refused: it works on what it holds, or tries it again. --force
-offers its entries all the same. Use it for a lane that hangs, or that a restart with fewer
-lanes has left behind. What such a lane has in hand is handled twice, which writes no order
-twice.
-
---wait waits until all entries were taken, and exits with 1 if they were not. Ctrl-C ends it
-with 6.";
-
-/// What `tidegate pending claim` takes.
-#[derive(Args, Debug)]
-#[command(after_help = EXAMPLES, group = ArgGroup::new("whose").required(true).args(["consumers", "dead"]))]
-pub struct PendingClaimArgs {
-    /// Whose entries; may stand more than once
-    #[arg(long = "consumer", value_name = "NAME")]
-    consumers: Vec<String>,
-    /// Those of all consumers whose process has no heartbeat
-    #[arg(long)]
-    dead: bool,
-    /// Even of a consumer whose process lives, and what was delivered a moment ago
-    #[arg(long, requires = "consumers")]
-    force: bool,
-    /// Wait until workers have taken them, but no longer than this, such as 1m
-    #[arg(long, value_name = "SPAN", value_parser = moment::parse_span)]
-    wait: Option<Duration>,
-    #[command(flatten)]
-    change: ChangeArgs,
-}
-
-impl PendingClaimArgs {
-    fn request(&self) -> ClaimRequest {
-        let consumers =
-            if self.dead { ConsumerChoice::Dead } else { ConsumerChoice::Named(self.consumers.clone()) };
-        ClaimRequest { consumers, force: self.force, wait: self.wait }
-    }
-}
 
 impl PlanText for ClaimPlan {
     fn text(&self) -> String {
@@ -143,11 +87,15 @@ impl ReportText for ClaimReport {
 ///
 /// # Errors
 /// When Redis cannot be reached, or the key holds no stream.
-pub async fn run(settings: &SystemSettings, args: &PendingClaimArgs) -> anyhow::Result<Exit> {
+pub async fn run(
+    settings: &SystemSettings,
+    request: ClaimRequest,
+    change: &ChangeArgs,
+) -> anyhow::Result<Exit> {
     let redis = connect::redis(settings).await?;
-    let claim = PendingClaim::new(&redis, settings, args.request());
+    let claim = PendingClaim::new(&redis, settings, request);
     let plan = claim.plan().await?;
     let report = claim.report(&plan);
     let work = async |plan: ClaimPlan, report: &mut ClaimReport, job: &_| claim.run(&plan, report, job).await;
-    Change::new(settings, &args.change).run_in_steps(plan, report, work).await
+    Change::new(settings, change).run_in_steps(plan, report, work).await
 }

@@ -1,4 +1,4 @@
-//! `tidegate campaign move`: units go from one region to another on both sides, or stay, whatever happens in between.
+//! `tidegate voucher transfer`: units go from one region to another on both sides, or stay, whatever happens in between.
 
 use std::{
     process::{Child, Stdio},
@@ -27,7 +27,7 @@ const LOCK: &[u8] = b"FROM tb_seckill_voucher WHERE voucher_id = ? FOR UPDATE";
 const UPDATE: &[u8] = b"UPDATE tb_seckill_voucher SET stock = CAST";
 /// As a statement of its own, not as a part of READ COMMITTED.
 const COMMIT: &[u8] = b"\x03COMMIT";
-const MOVE: &str = "campaign move --campaign 5 --from north --to south --units 400";
+const MOVE: &str = "voucher transfer --campaign 5 --from north --to south --units 400";
 
 /// A site that sells 1000 units in the north (voucher 101) and 500 in the south (voucher 102), and the program.
 async fn open() -> (Site, Program) {
@@ -74,12 +74,12 @@ async fn units_move_from_one_region_to_another_and_the_same_typed_again_moves_no
     for (voucher, movement) in [(101, format!("#take:{id}")), (102, format!("#add:{id}"))] {
         let note: Option<String> =
             site.client.hget(format!("seckill:journal:{voucher}"), &movement).await.expect("Redis answers");
-        assert!(note.is_some_and(|note| note.contains("operator:campaign_move")), "{movement}");
+        assert!(note.is_some_and(|note| note.contains("operator:voucher_transfer")), "{movement}");
     }
     site.judge().await;
 
     let again = program.run(&format!("{MOVE} --yes")).expect(1);
-    assert!(again.stdout.contains("once more: tidegate campaign move"), "{again:#?}");
+    assert!(again.stdout.contains("once more: tidegate voucher transfer"), "{again:#?}");
     assert!(again.stdout.contains("--units 400 --initial-stock 600"), "{again:#?}");
     let done = program.run(&format!("{MOVE} --initial-stock 1000 --yes")).expect(0);
     assert!(done.stdout.contains("both sides have it already"), "{done:#?}");
@@ -87,11 +87,11 @@ async fn units_move_from_one_region_to_another_and_the_same_typed_again_moves_no
     program.run(&format!("{MOVE} --initial-stock 600 --yes")).expect(0);
     assert_eq!(stocks(&site).await, same(200, 1_300));
     // The other way round, and a change of one stock that is no move.
-    program.run("campaign move --campaign 5 --from south --to north --units 1300 --yes").expect(0);
+    program.run("voucher transfer --campaign 5 --from south --to north --units 1300 --yes").expect(0);
     program.run("voucher take --voucher 101 --units 400 --yes").expect(0);
     assert_eq!(stocks(&site).await, same(1_100, 0));
     let log = program.run("log --json").expect(0).json();
-    let is_noted = |line: &Json| line["command"] == "campaign move" && line["counts"]["units"] == 1_300;
+    let is_noted = |line: &Json| line["command"] == "voucher transfer" && line["counts"]["units"] == 1_300;
     assert!(log.as_array().expect("lines").iter().any(is_noted), "{log:#}");
     site.judge().await;
 }
@@ -101,7 +101,7 @@ async fn what_cannot_be_moved_is_refused_and_leaves_no_trace() {
     let (site, program) = open().await;
     let before = site.redis_says(&["DUMP", "seckill:voucher:101"]).await;
     let by = |from: &str, to: &str, units: i64| {
-        format!("campaign move --campaign 5 --from {from} --to {to} --units {units} --yes")
+        format!("voucher transfer --campaign 5 --from {from} --to {to} --units {units} --yes")
     };
     let check = async |line: String, told: &str| {
         let refused = program.run(&line).expect(1);
@@ -213,7 +213,7 @@ async fn a_region_is_not_delisted_while_units_are_on_their_way_and_units_do_not_
         for rest in ["--dry-run", "--yes"] {
             let refused = program.run(&format!("voucher delist --voucher {voucher} {rest}")).expect(1);
             assert!(
-                refused.stdout.contains("complete that first: tidegate campaign move --campaign 5"),
+                refused.stdout.contains("complete that first: tidegate voucher transfer --campaign 5"),
                 "{refused:#?}"
             );
         }
@@ -359,7 +359,7 @@ async fn movers_at_once_make_the_same_move_once_and_two_that_cross_one_after_the
 
     let line = |from: &str, to: &str, units: i64, initial: i64| {
         format!(
-            "campaign move --campaign 5 --from {from} --to {to} --units {units} --initial-stock {initial} --yes"
+            "voucher transfer --campaign 5 --from {from} --to {to} --units {units} --initial-stock {initial} --yes"
         )
     };
     let runs = at_once(&program, &[line("north", "south", 50, 600), line("south", "north", 20, 900)]);
@@ -426,7 +426,7 @@ async fn units_that_move_while_both_regions_sell_are_sold_once_and_the_books_agr
     };
     let buyers = [tokio::spawn(buyer(101)), tokio::spawn(buyer(102))];
     for (from, to) in [("north", "south"), ("south", "north"), ("north", "south")] {
-        let command = format!("campaign move --campaign 5 --from {from} --to {to} --units 100 --yes");
+        let command = format!("voucher transfer --campaign 5 --from {from} --to {to} --units 100 --yes");
         let moved = program.run(&command);
         // All of it may be sold by then, but not before the first.
         let is_sold = *has_moved.borrow() && moved.stdout.contains("left");

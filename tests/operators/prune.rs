@@ -1,4 +1,4 @@
-//! `tidegate purge`: what is final and old goes, and only where nothing can bring its order again.
+//! `tidegate prune refusals events dead-letters`: what is final and old goes, and only where nothing can bring its order again.
 
 use std::process::Stdio;
 
@@ -35,7 +35,7 @@ async fn trim(site: &Site) {
     site.redis_says(&["XTRIM", STREAM, "MAXLEN", "0"]).await;
 }
 
-fn purged(program: &Program, line: &str, kind: &str) -> (u64, u64) {
+fn pruned(program: &Program, line: &str, kind: &str) -> (u64, u64) {
     let report: Json = program.run(&format!("{line} --yes --json")).expect(0).json();
     (report[kind]["purged"].as_u64().unwrap(), report[kind]["kept"].as_u64().unwrap())
 }
@@ -67,7 +67,7 @@ async fn a_refusal_goes_only_where_no_entry_no_letter_and_no_journal_names_its_o
     site.redis_says(&["SADD", "seckill:order:7", "1"]).await;
     grow_old(&site).await;
     sql(&site, "UPDATE tidegate_refusal SET at = NOW() WHERE order_id = 14").await;
-    let line = "purge --older-than 90d --refusals";
+    let line = "prune refusals --older-than 90d";
     assert!(
         program.run(&format!("{line} --yes")).expect(0).stdout.contains("3 as old stay"),
         "the stream names them"
@@ -84,18 +84,18 @@ async fn a_refusal_goes_only_where_no_entry_no_letter_and_no_journal_names_its_o
     let plan = program.run(&format!("{line} --dry-run")).expect(0);
     assert!(plan.stdout.contains("1 refusal would go; 2 as old stay"), "{plan:?}");
     assert_eq!(numbers(&site, REFUSALS).await.len(), 4, "a dry run deletes nothing");
-    assert_eq!(purged(&program, line, "refusals"), (1, 2));
+    assert_eq!(pruned(&program, line, "refusals"), (1, 2));
     assert_eq!(numbers(&site, REFUSALS).await, [12, 13, 14]);
     agrees(&site, &program).await;
 
     program.run("dead drop --all --yes").expect(0);
     program.run("voucher delist --voucher 7 --yes").expect(0);
-    program.run("voucher remove-keys --voucher 7 --yes").expect(0);
-    assert_eq!(purged(&program, line, "refusals"), (2, 0));
+    program.run("voucher delist --voucher 7 --remove-keys --yes").expect(0);
+    assert_eq!(pruned(&program, line, "refusals"), (2, 0));
     assert_eq!(numbers(&site, REFUSALS).await, [14], "the young one stays");
     agrees(&site, &program).await;
     let log = program.run("log").expect(0).stdout;
-    assert!(log.contains("purge"), "{log}");
+    assert!(log.contains("prune"), "{log}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -108,35 +108,35 @@ async fn events_of_ended_orders_go_but_for_payments_and_the_last_and_both_sides_
     until("five are written", || async { site.orders().await.len() == 5 }).await;
     for line in [
         // Used; refunded; paid only; cancelled and paid too late; paid twice and used.
-        "order pay 1 --ref p1 --yes",
-        "order pay 1 --ref p1 --yes",
-        "order use 1 --yes",
-        "order pay 2 --ref p2 --yes",
-        "order refund 2 --yes",
-        "order refund-failed 2 --yes",
-        "order refunded 2 --ref r2 --yes",
-        "order pay 3 --ref p3 --yes",
-        "order cancel 4 --yes",
-        "order pay 4 --ref p4 --yes",
-        "order pay 5 --ref p5 --yes",
-        "order pay 5 --ref p5b --yes",
-        "order use 5 --yes",
+        "order event paid 1 --ref p1 --yes",
+        "order event paid 1 --ref p1 --yes",
+        "order event used 1 --yes",
+        "order event paid 2 --ref p2 --yes",
+        "order event refunding 2 --yes",
+        "order event refund_failed 2 --yes",
+        "order event refunded 2 --ref r2 --yes",
+        "order event paid 3 --ref p3 --yes",
+        "order event cancelled 4 --yes",
+        "order event paid 4 --ref p4 --yes",
+        "order event paid 5 --ref p5 --yes",
+        "order event paid 5 --ref p5b --yes",
+        "order event used 5 --yes",
     ] {
         program.run(line);
     }
     site.settled().await;
     let all = [11, 12, 13, 21, 22, 23, 24, 31, 41, 42, 51, 52, 53];
     assert_eq!(numbers(&site, EVENTS).await, all);
-    let line = "purge --older-than 90d --events";
-    assert_eq!(purged_none(&program, line), "0 events would go");
+    let line = "prune events --older-than 90d";
+    assert_eq!(pruned_none(&program, line), "0 events would go");
     grow_old(&site).await;
     assert!(
-        purged_none(&program, line).starts_with("0 events would go; 13 as old stay"),
+        pruned_none(&program, line).starts_with("0 events would go; 13 as old stay"),
         "the stream names them"
     );
     trim(&site).await;
     // The payment that came again, and the refund that failed.
-    assert_eq!(purged(&program, line, "events"), (3, 10));
+    assert_eq!(pruned(&program, line, "events"), (3, 10));
     assert_eq!(numbers(&site, EVENTS).await, [11, 13, 21, 24, 31, 41, 42, 51, 52, 53]);
     agrees(&site, &program).await;
     let units = program.run("voucher show --voucher 7 --json").expect(0).json()["mysql"]["units"].clone();
@@ -144,7 +144,7 @@ async fn events_of_ended_orders_go_but_for_payments_and_the_last_and_both_sides_
     program.run("order show 2").expect(0);
 
     // The same end again is the same end, in a step of its own.
-    program.run("order use 1 --yes").expect(0);
+    program.run("order event used 1 --yes").expect(0);
     site.settled().await;
     assert_eq!(numbers(&site, EVENTS).await[..3], [11, 13, 14]);
     assert_eq!(site.mysql_stock(7).await, 97);
@@ -152,7 +152,7 @@ async fn events_of_ended_orders_go_but_for_payments_and_the_last_and_both_sides_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_a_purge_a_payment_is_decided_as_before_it() {
+async fn after_a_prune_a_payment_is_decided_as_before_it() {
     let (site, program, gate) = open().await;
     let worker = site.worker("w").set("RECONCILE_EVERY_S", 0).start();
     for id in 1..=3 {
@@ -161,38 +161,38 @@ async fn after_a_purge_a_payment_is_decided_as_before_it() {
     until("three are written", || async { site.orders().await.len() == 3 }).await;
     for line in [
         // Used; refunded; cancelled, paid too late and given back.
-        "order pay 1 --ref p1 --yes",
-        "order use 1 --yes",
-        "order use 1 --yes",
-        "order use 1 --yes",
-        "order pay 2 --ref p2 --yes",
-        "order refunded 2 --ref r2 --yes",
-        "order cancel 3 --yes",
-        "order pay 3 --ref p3 --yes",
-        "order refunded 3 --ref r3 --yes",
-        "order cancel 3 --yes",
+        "order event paid 1 --ref p1 --yes",
+        "order event used 1 --yes",
+        "order event used 1 --yes",
+        "order event used 1 --yes",
+        "order event paid 2 --ref p2 --yes",
+        "order event refunded 2 --ref r2 --yes",
+        "order event cancelled 3 --yes",
+        "order event paid 3 --ref p3 --yes",
+        "order event refunded 3 --ref r3 --yes",
+        "order event cancelled 3 --yes",
     ] {
         program.run(line);
     }
     site.settled().await;
     grow_old(&site).await;
     trim(&site).await;
-    assert_eq!(purged(&program, "purge --older-than 90d --events", "events"), (1, 9));
+    assert_eq!(pruned(&program, "prune events --older-than 90d", "events"), (1, 9));
     let outcome = |line: &str| {
-        let report = program.run(&format!("order {line} --yes --json")).json();
+        let report = program.run(&format!("order event {line} --yes --json")).json();
         report["orders"][0]["outcome"].as_str().expect("an outcome").to_owned()
     };
     for (line, expected) in [
         // The same payments and refunds change nothing.
-        ("pay 1 --ref p1", "unchanged"),
-        ("pay 2 --ref p2", "unchanged"),
-        ("pay 3 --ref p3", "unchanged"),
+        ("paid 1 --ref p1", "unchanged"),
+        ("paid 2 --ref p2", "unchanged"),
+        ("paid 3 --ref p3", "unchanged"),
         ("refunded 2 --ref r2", "unchanged"),
         ("refunded 3 --ref r3", "unchanged"),
         // Second ones have to go back.
-        ("pay 1 --ref p1b", "refund_due"),
-        ("pay 2 --ref p2b", "refund_due"),
-        ("pay 3 --ref p3b", "refund_due"),
+        ("paid 1 --ref p1b", "refund_due"),
+        ("paid 2 --ref p2b", "refund_due"),
+        ("paid 3 --ref p3b", "refund_due"),
         ("refunded 1 --payment p1b", "applied"),
         ("refunded 1 --payment p1b", "unchanged"),
         ("refunded 1 --payment nobodys", "rejected"),
@@ -207,8 +207,8 @@ async fn after_a_purge_a_payment_is_decided_as_before_it() {
     worker.stop().await;
 }
 
-/// What a purge says that has nothing to do.
-fn purged_none(program: &Program, line: &str) -> String {
+/// What a prune says that has nothing to do.
+fn pruned_none(program: &Program, line: &str) -> String {
     program.run(&format!("{line} --yes")).expect(0).stdout.trim().to_owned()
 }
 
@@ -235,8 +235,8 @@ async fn a_dead_letter_goes_only_where_its_order_has_ended_in_mysql_and_never_on
     until("one is refused", || async { numbers(&site, REFUSALS).await.len() == 1 }).await;
     site.settled().await;
     worker.stop().await;
-    assert_eq!(purged_none(&program, "purge --older-than 1h --dead-letters"), "0 dead letters would go");
-    assert_eq!(purged(&program, "purge --older-than 0s --dead-letters", "dead_letters"), (2, 3));
+    assert_eq!(pruned_none(&program, "prune dead-letters --older-than 1h"), "0 dead letters would go");
+    assert_eq!(pruned(&program, "prune dead-letters --older-than 0s", "dead_letters"), (2, 3));
     let left = site.dead().await;
     assert!(
         left.iter().all(|letter| !["1", "11"].contains(&letter.get("id").map_or("", String::as_str))),
@@ -282,13 +282,13 @@ async fn refused_and_ended_orders_in_each_partition(site: &Site) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_purge_of_one_partition_leaves_the_rows_of_the_others_in_a_mysql_that_they_share() {
+async fn a_prune_of_one_partition_leaves_the_rows_of_the_others_in_a_mysql_that_they_share() {
     let site = Site::open().await;
     let program = partitions::program(&site, TAGS);
     refused_and_ended_orders_in_each_partition(&site).await;
     // An event of order 24 that named a voucher of another partition: it belongs where its order is.
     sql(&site, "UPDATE tidegate_event SET voucher_id = 5 WHERE order_id = 24 AND step = 2").await;
-    let line = "purge --older-than 90d --refusals --events";
+    let line = "prune refusals events --older-than 90d";
     let dry = program.run(&format!("{line} --dry-run --json")).expect(0).stdout;
     assert_eq!(in_all_partitions(&dry, "refusals"), (2, 1), "each row is counted once: {dry}");
     assert_eq!(in_all_partitions(&dry, "events"), (2, 7), "each row is counted once: {dry}");
@@ -311,21 +311,24 @@ async fn a_purge_of_one_partition_leaves_the_rows_of_the_others_in_a_mysql_that_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_the_stream_or_a_store_nothing_is_purged_and_nothing_by_default() {
+async fn without_the_stream_or_a_store_nothing_is_pruned_and_nothing_by_default() {
     let site = Site::with_own_mysql().await;
     let program = program(&site);
     let insert = "INSERT INTO tidegate_refusal (order_id, user_id, voucher_id, quantity, reason, entry_id, at) \
                   VALUES (1, 1, 7, 1, 'out_of_stock', '1-0', NOW() - INTERVAL 100 DAY)";
     sqlx::query(insert).execute(&site.pool).await.unwrap();
-    let line = "purge --older-than 90d --refusals --yes";
+    let line = "prune refusals --older-than 90d --yes";
     let refused = program.run(line);
     assert!(refused.code != 0 && refused.stderr.contains("is not there"), "{refused:?}");
     site.redis_says(&["SET", STREAM, "x"]).await;
     let refused = program.run(line);
     assert!(refused.code != 0 && refused.stderr.contains("holds a string"), "{refused:?}");
-    let nothing = program.run("purge --older-than 90d --yes").expect(2);
-    assert!(nothing.stderr.contains("say what to purge"), "{nothing:?}");
-    program.run("purge --refusals --yes").expect(2);
+    let nothing = program.run("prune --older-than 90d --yes").expect(2);
+    assert!(nothing.stderr.contains("<WHAT>"), "{nothing:?}");
+    let ageless = program.run("prune refusals --yes").expect(2);
+    assert!(ageless.stderr.contains("say --older-than"), "{ageless:?}");
+    let both = program.run("prune stream refusals --older-than 90d --yes").expect(2);
+    assert!(both.stderr.contains("the stream is pruned by itself"), "{both:?}");
     site.redis_says(&["DEL", STREAM]).await;
     site.redis_says(&["XGROUP", "CREATE", STREAM, "g1", "0", "MKSTREAM"]).await;
     site.mysql.kill9().expect("MySQL is gone");
@@ -368,14 +371,14 @@ async fn many_rows(site: &Site, rows: i64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_purge_that_is_killed_between_two_bites_leaves_the_rest_to_the_next_one() {
+async fn a_prune_that_is_killed_between_two_bites_leaves_the_rest_to_the_next_one() {
     let site = Site::open().await;
     let program = program(&site);
     many_rows(&site, 2_500).await;
     let mysql = Proxy::start(site.mysql.port()).await.expect("a proxy");
     let through =
         Program::with_flags(&["--redis-url", &site.redis.url(), "--mysql-url", &mysql.url_for(&site.mysql)]);
-    let line = "purge --older-than 90d --refusals --yes";
+    let line = "prune refusals --older-than 90d --yes";
     // The last bite: the one with the last order.
     let hold = mysql.hold_when(b"693106606082500)");
     let mut command = through.command(&line.split(' ').collect::<Vec<_>>());
@@ -385,11 +388,11 @@ async fn a_purge_that_is_killed_between_two_bites_leaves_the_rest_to_the_next_on
     child.kill().expect("it is there");
     child.wait().expect("it is gone");
     hold.cut();
-    assert_eq!(purged(&program, "purge --older-than 90d --refusals", "refusals"), (500, 0));
+    assert_eq!(pruned(&program, "prune refusals --older-than 90d", "refusals"), (500, 0));
     assert_eq!(numbers(&site, REFUSALS).await, [0_i64; 0]);
 }
 
-/// docs/purge.md names these sizes.
+/// docs/prune.md names these sizes.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_takes_no_more_bytes_on_disk_than_the_documents_say() {
     let site = Site::open().await;

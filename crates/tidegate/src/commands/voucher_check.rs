@@ -1,4 +1,4 @@
-//! `tidegate voucher why`: what a caller would be told now.
+//! `tidegate voucher check`: what a caller would be told now.
 
 use anyhow::Context;
 use clap::Args;
@@ -20,16 +20,16 @@ use crate::{
 
 const EXAMPLES: &str = "\
 Examples:
-  tidegate voucher why --voucher 7 --user 1001
-  tidegate voucher why --voucher 7 --user 1001 --quantity 2 --subject phone=8d969eef6ecad3c2 --json
+  tidegate voucher check --voucher 7 --user 1001
+  tidegate voucher check --voucher 7 --user 1001 --quantity 2 --subject phone=8d969eef6ecad3c2 --json
 
 Makes the checks of an admission, in Redis, and stops before it would change anything. Exits with 0 where this caller would
 be admitted at this moment, and with 1 where not: then it says by which rule, and until when.";
 
-/// What `tidegate voucher why` takes.
+/// What `tidegate voucher check` takes.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
-pub struct VoucherWhyArgs {
+pub struct VoucherCheckArgs {
     /// What is wanted
     #[arg(long, value_name = "ID")]
     pub voucher: VoucherId,
@@ -50,9 +50,9 @@ pub struct VoucherWhyArgs {
 ///
 /// # Errors
 /// When Redis cannot be reached or does not answer.
-pub async fn run(settings: &SystemSettings, args: &VoucherWhyArgs) -> anyhow::Result<Exit> {
+pub async fn run(settings: &SystemSettings, args: &VoucherCheckArgs) -> anyhow::Result<Exit> {
     let redis = connect::redis(settings).await?;
-    let VoucherWhyArgs { voucher, user, quantity, .. } = *args;
+    let VoucherCheckArgs { voucher, user, quantity, .. } = *args;
     let subjects =
         args.subjects.iter().try_fold(Subjects::none(), |all, (name, value)| all.with(name, value));
     let subjects = subjects.map_err(|error| WrongUsage(format!("--subject: {error}")))?;

@@ -1,0 +1,84 @@
+//! `tidegate consumers drain`: hands over what consumers hold, and removes them only if that is asked for.
+
+mod claim;
+mod remove;
+
+use std::time::Duration;
+
+use clap::{ArgGroup, Args};
+use tidegate_operations::{
+    SystemSettings,
+    consumers::{ConsumerChoice, remove::ConsumerRemovalRequest},
+    pending::claim::ClaimRequest,
+};
+
+use crate::{exit::Exit, moment, operator::ChangeArgs};
+
+/// How long a removal waits, unless it is told otherwise.
+const REMOVAL_WAIT: Duration = Duration::from_mins(2);
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate consumers drain --dead --dry-run
+  tidegate consumers drain --dead --wait 1m --yes
+  tidegate consumers drain shop-7-0 shop-7-1 --remove
+
+Workers claim what has lain untouched for worker.claim_idle_ms. This command offers it to them
+now: the next scan of any lane takes it, within worker.claim_every_ms. Until then, the entries
+belong to their old consumer. No failure and no delivery is counted. Nothing is lost if no
+living worker reads the stream.
+
+An entry that was in hand less than worker.lock_lease_ms ago is left, because the locks of its
+worker may still stand. Type the command again later. This does not apply to entries that were
+set aside.
+
+A consumer whose process lives is refused: it works on what it holds, or tries it again. --force
+offers its entries all the same. Use it for a lane that hangs, or that a restart with fewer
+lanes has left behind. What such a lane has in hand is handled twice, which writes no order
+twice.
+
+--wait waits until all entries were taken, and exits with 1 if they were not. Ctrl-C ends it
+with 6.
+
+With --remove, it waits until workers have taken the entries. Then it removes each consumer in
+one step, which checks again that it holds nothing and does not live. If entries are pending and
+no living worker reads the stream, nothing is done: start a worker. What could not be removed
+within --wait stays, and nothing of it is lost; the exit code is 1. Workers remove dead, empty
+consumers by themselves after worker.retire_idle_ms.";
+
+/// What `tidegate consumers drain` takes.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES, group = ArgGroup::new("whose").required(true).args(["names", "dead"]))]
+pub struct ConsumersDrainArgs {
+    /// Whose entries
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    /// Those of all consumers whose process has no heartbeat
+    #[arg(long)]
+    dead: bool,
+    /// Even of a consumer whose process lives, and what was delivered a moment ago
+    #[arg(long, requires = "names", conflicts_with = "remove")]
+    force: bool,
+    /// Remove the consumers once workers have taken what they hold
+    #[arg(long)]
+    remove: bool,
+    /// Wait until workers have taken them, but no longer than this, such as 1m; with --remove, 2m by default
+    #[arg(long, value_name = "SPAN", value_parser = moment::parse_span)]
+    wait: Option<Duration>,
+    #[command(flatten)]
+    change: ChangeArgs,
+}
+
+/// Offers the entries, and removes the consumers with `--remove`.
+///
+/// # Errors
+/// When Redis cannot be reached, or the key holds no stream.
+pub async fn run(settings: &SystemSettings, args: &ConsumersDrainArgs) -> anyhow::Result<Exit> {
+    let ConsumersDrainArgs { ref names, dead, force, remove, wait, ref change } = *args;
+    let consumers = if dead { ConsumerChoice::Dead } else { ConsumerChoice::Named(names.clone()) };
+    if remove {
+        let wait = wait.unwrap_or(REMOVAL_WAIT);
+        return remove::run(settings, ConsumerRemovalRequest { consumers, wait }, change).await;
+    }
+    claim::run(settings, ClaimRequest { consumers, force, wait }, change).await
+}

@@ -1,0 +1,95 @@
+//! `tidegate prune`: deletes what is old and needed by nobody any more.
+
+mod ended;
+mod stream;
+
+use std::{collections::BTreeSet, time::Duration};
+
+use clap::{Args, ValueEnum};
+use tidegate_operations::{
+    SystemSettings,
+    purge::{PurgeKind, PurgeRequest},
+};
+
+use crate::{
+    exit::{Exit, WrongUsage},
+    moment,
+    operator::ChangeArgs,
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate prune stream --older-than 12h --dry-run
+  tidegate prune stream
+  tidegate prune refusals events --older-than 90d --dry-run
+  tidegate prune dead-letters --older-than 30d --yes
+
+stream: deletes entries that are older than stream.retention_ms or --older-than, below everything that any group of the
+stream has not acknowledged or not read. What is unread or pending stays, however old. Redis deletes whole nodes, so up
+to a hundred old entries stay. Workers do the same every worker.trim_every_ms; nobody needs this in everyday life. What
+is deleted cannot be run again, and of orders without a journal it is the only trace in Redis: run tidegate audit before.
+It goes in steps of 10,000 entries.
+
+refusals, events, dead-letters: deletes what has an end in MySQL, is older than --older-than, and whose order neither the
+stream nor a dead letter names any more: refusals that no journal notes either; events of orders that are used, cancelled
+or refunded, but for the last of each; dead letters whose orders are written, cancelled or refused. Nobody else does this,
+and nothing brings it back: what can no longer be answered afterwards is in docs/prune.md. It deletes at most some
+thousand rows at a time and rests as long.
+
+Ctrl-C ends it between two steps with exit code 6; the same command again goes on.";
+
+/// What `tidegate prune` takes.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct PruneArgs {
+    /// What to prune: the stream, or any of the others together
+    #[arg(value_name = "WHAT", required = true)]
+    what: Vec<Prunable>,
+    /// Only what is older than this, such as 12h or 90d; of the stream, stream.retention_ms by default
+    #[arg(long, value_name = "SPAN", value_parser = moment::parse_span)]
+    older_than: Option<Duration>,
+    #[command(flatten)]
+    change: ChangeArgs,
+}
+
+/// What can be pruned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Prunable {
+    /// Acknowledged entries of the stream
+    Stream,
+    /// Refusals, in tidegate_refusal
+    Refusals,
+    /// Events of orders that have ended, in tidegate_event
+    Events,
+    /// Dead letters whose orders have ended in MySQL
+    DeadLetters,
+}
+
+impl Prunable {
+    const fn kind(self) -> Option<PurgeKind> {
+        match self {
+            Self::Stream => None,
+            Self::Refusals => Some(PurgeKind::Refusals),
+            Self::Events => Some(PurgeKind::Events),
+            Self::DeadLetters => Some(PurgeKind::DeadLetters),
+        }
+    }
+}
+
+/// Prunes.
+///
+/// # Errors
+/// When a store that it needs cannot be reached, the stream cannot be read, or there is no age to go by.
+pub async fn run(settings: &SystemSettings, args: &PruneArgs) -> anyhow::Result<Exit> {
+    let PruneArgs { what, older_than, change } = args;
+    let kinds: BTreeSet<PurgeKind> = what.iter().filter_map(|what| what.kind()).collect();
+    let wrong = match (what.contains(&Prunable::Stream), older_than) {
+        (true, older_than) if kinds.is_empty() => return stream::run(settings, *older_than, change).await,
+        (true, _) => "the stream is pruned by itself: type one command for it and another one for the others",
+        (false, None) => "say --older-than: only the stream has an age of its own, stream.retention_ms",
+        (false, Some(older_than)) => {
+            return ended::run(settings, PurgeRequest { older_than: *older_than, kinds }, change).await;
+        }
+    };
+    Err(WrongUsage(wrong.to_owned()).into())
+}
