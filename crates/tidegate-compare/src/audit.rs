@@ -3,9 +3,9 @@
 //!
 //! It wants a quiet moment but needs none: what seems lost or wrong is looked at again, until it is the same twice.
 //!
-//! What Redis offers too much is measured from below, so that a busy sale raises no false alarm. Of a complete journal, what was
-//! loaded by it is compared with what was loaded by MySQL: no order changes either. Of others, MySQL's stock is read first, then that
-//! in Redis, then all else: whatever moves meanwhile makes the surplus look smaller.
+//! The surplus is a lower bound, so a busy sale raises no false alarm. With a complete journal, the units loaded by the journal are
+//! compared with those loaded by MySQL: orders change neither. Without one, MySQL's stock is read first, then that in Redis, then all
+//! else: changes in between only lower the surplus.
 
 mod report;
 
@@ -17,7 +17,7 @@ pub use self::report::{AuditReport, LostSpan, Offences, OrdersByPlace, RowCounts
 pub use crate::counts::{Misnamed, Offenders, StateCounts, Unreadable};
 use crate::{
     Cause, CompareError, Difference, Job, Looker, VoucherBooks,
-    counts::{Followed, OrderCounter},
+    counts::{Followed, Held, Noted, Rows},
     limit_counters::CounterDifference,
     reconciled::DifferenceKind,
 };
@@ -33,9 +33,12 @@ struct Told {
 #[derive(Clone, Debug, Default)]
 struct ToldOfVoucher {
     offences: Offences,
-    /// Lost ones and such with the id of another, of which a complete journal tells.
+    /// Refused orders that Redis still holds: those that a complete journal lists, and those that another does.
+    not_released: u64,
+    refused: u64,
+    /// Lost and mismatched orders that a complete journal lists.
     noted: u64,
-    /// Those of which none does.
+    /// Lost and mismatched orders that no complete journal lists.
     unnoted: u64,
     /// Cancelled by MySQL, buried, and held by Redis.
     half_cancelled_units: i64,
@@ -43,66 +46,77 @@ struct ToldOfVoucher {
     kept_units: i64,
     /// Live orders that the journal does not hold, and those of them that name their entry.
     not_admitted: (u64, u64),
+    /// Differences of orders that an audit does not count.
+    others: u64,
 }
 
 /// Audits the vouchers that `looker` is asked for. Reads all of the stream, journals and orders; changes nothing.
 ///
-/// Beside what a look takes, it needs 50 bytes of memory for each order that no complete journal tells of.
+/// Beside what a look takes, it needs about 50 bytes of memory for each order that no complete journal lists.
 ///
 /// # Errors
 /// When a store cannot be read. What is wrong with the orders stands in the report.
 pub async fn audit(looker: &Looker, job: &Job) -> Result<AuditReport, CompareError> {
-    let mut extra = BTreeSet::new();
-    loop {
-        let mut vouchers = looker.vouchers().await?;
-        vouchers.extend(&extra);
-        // In this order: an event that is done before both stocks are read has done all that it does in both.
-        let counts = looker.counts(&vouchers).await?;
-        let before = looker.stocks().await?;
-        let mut told = Told::default();
-        let (report, counts) = looker.look_at(vouchers, Some(counts), job, |it| told.add(it)).await?;
-        let mut counts = counts.unwrap_or_default();
-        let unplaced = looker.asked_for(std::mem::take(&mut counts.unplaced));
-        // Vouchers that only entries or rows name are looked at as well.
-        if !unplaced.is_subset(&extra) {
-            extra.extend(unplaced);
-            continue;
-        }
-        let mut kept = looker.still_kept(&counts).await?;
-        let mut audited = Vec::new();
-        for look in &report.vouchers {
-            let books = &look.books;
-            let its = told.vouchers.remove(&books.voucher).unwrap_or_default();
-            let mut audit = its.into_audit(books, &mut counts, before.get(&books.voucher));
-            kept.remove(&books.voucher)
-                .into_iter()
-                .flatten()
-                .for_each(|order| audit.offences.kept.add(order));
-            if let Some(what) = &books.unreadable {
-                let named = looker.wrong_keys(books.voucher).await?;
-                let named = if named.is_empty() { vec![what.clone()] } else { named };
-                named.into_iter().for_each(|what| audit.offences.wrong_keys.add_new(what));
-            }
-            audit.stocks.is_at_rest = audit.possible_surplus().is_some() && looker.is_at_rest(books).await?;
-            audited.push(audit);
-        }
-        for (voucher, slot) in looker.shared_slots().await? {
-            if let Some(audit) = audited.iter_mut().find(|audit| audit.voucher == voucher) {
-                audit.offences.shared_slots.add(slot);
-            }
-        }
-        // After a change of the partitions, streams still hold entries of vouchers that moved away. Their partition speaks for these.
-        audited.retain(|audit| looker.owns(audit.voucher) || !audit.is_settled());
-        return Ok(AuditReport {
-            states: audited.iter().map(|audit| audit.rows.states).sum(),
-            vouchers: audited,
-            events: counts.events,
-            unreadable: counts.unreadable(),
-            misnamed: counts.misnamed,
-            counters: told.counters,
-            counters_not_compared: report.counters_not_compared,
-        });
+    let (mut report, unplaced) = audit_asked(looker, job).await?;
+    if looker.is_whole() && !unplaced.is_empty() {
+        let (others, _) = audit_asked(&looker.only_at(unplaced), job).await?;
+        report.add(others);
     }
+    // After a change of the partitions, streams still hold entries of vouchers that moved away. Their partition speaks for these.
+    report.vouchers.retain(|audit| looker.owns(audit.voucher) || !audit.is_settled());
+    report.states = report.vouchers.iter().map(|audit| audit.rows.states).sum();
+    Ok(report)
+}
+
+/// Audits the vouchers that have a stock or a journal, or those that `looker` is asked for. Answers as well with those that only
+/// entries, letters or rows name.
+async fn audit_asked(looker: &Looker, job: &Job) -> Result<(AuditReport, BTreeSet<VoucherId>), CompareError> {
+    let mut vouchers = looker.vouchers().await?;
+    vouchers.extend(looker.vouchers_with_orders().await?);
+    // In this order: an event that was handled before the stocks are read has changed both of them.
+    let counts = looker.counts(&vouchers).await?;
+    let before = looker.stocks().await?;
+    let mut told = Told::default();
+    let (report, counts) = looker.look_at(vouchers, Some(counts), job, |it| told.add(it)).await?;
+    let mut counts = counts.unwrap_or_default();
+    let mut kept = looker.still_kept(&counts).await?;
+    let mut audited = Vec::new();
+    for look in &report.vouchers {
+        let books = &look.books;
+        let mut its = told.vouchers.remove(&books.voucher).unwrap_or_default();
+        let counted = counts.take(books.voucher);
+        for order in kept.remove(&books.voucher).into_iter().flatten() {
+            if counted.2.is_refused(order) {
+                its.offences.not_released.add(order);
+                its.refused += 1;
+            } else {
+                its.offences.kept.add(order);
+            }
+        }
+        let mut audit = its.into_audit(books, counted, before.get(&books.voucher));
+        if let Some(what) = &books.unreadable {
+            let named = looker.wrong_keys(books.voucher).await?;
+            let named = if named.is_empty() { vec![what.clone()] } else { named };
+            named.into_iter().for_each(|what| audit.offences.wrong_keys.add_new(what));
+        }
+        audit.stocks.is_at_rest = audit.possible_surplus().is_some() && looker.is_at_rest(books).await?;
+        audited.push(audit);
+    }
+    for (voucher, slot) in looker.shared_slots().await? {
+        if let Some(audit) = audited.iter_mut().find(|audit| audit.voucher == voucher) {
+            audit.offences.shared_slots.add(slot);
+        }
+    }
+    let report = AuditReport {
+        vouchers: audited,
+        states: StateCounts::default(),
+        events: counts.events,
+        unreadable: counts.unreadable(),
+        misnamed: std::mem::take(&mut counts.misnamed),
+        counters: told.counters,
+        counters_not_compared: report.counters_not_compared,
+    };
+    Ok((report, counts.unplaced))
 }
 
 impl Told {
@@ -112,6 +126,8 @@ impl Told {
             self.counters.push(CounterDifference { kind, voucher, user, units, counter: counter.clone() });
         } else if let Some(order) = it.order {
             self.vouchers.entry(it.voucher).or_default().add(it, order);
+        } else if it.user.is_some() || it.kind == DifferenceKind::PurgedApart {
+            self.vouchers.entry(it.voucher).or_default().others += 1;
         }
     }
 }
@@ -131,12 +147,15 @@ impl ToldOfVoucher {
             }
             (DifferenceKind::ReleasedAndLive, ..) => its.doubled_back.add(order),
             (DifferenceKind::NotReleased, status, cause) => {
-                self.kept_units += it.units;
+                self.kept_units = self.kept_units.saturating_add(it.units);
                 match (status, cause) {
-                    (Some(OrderStatus::Refused), _) => its.not_given_back.add(order),
+                    (Some(OrderStatus::Refused), _) => {
+                        its.not_released.add(order);
+                        self.not_released += 1;
+                    }
                     (_, Cause::LeftHalfDone) => {
                         its.half_cancelled.add(order);
-                        self.half_cancelled_units += it.units;
+                        self.half_cancelled_units = self.half_cancelled_units.saturating_add(it.units);
                     }
                     _ => its.kept.add(order),
                 }
@@ -145,66 +164,66 @@ impl ToldOfVoucher {
                 let (all, ours) = self.not_admitted;
                 self.not_admitted = (all + 1, ours + u64::from(cause == Cause::NoAdmission));
             }
-            _ => {}
+            (kind, ..) => self.others += u64::from(kind.is_failure()),
         }
     }
 
-    /// Of an order that is lost, or whose id another has: whether its journal tells of it.
+    /// Counts a lost or mismatched order by whether its journal lists it.
     fn count(&mut self, it: &Difference) {
-        *if it.note.is_some() { &mut self.noted } else { &mut self.unnoted } += 1;
+        // One under a taken id is not the order that the journal lists.
+        let is_noted = it.note.is_some() && (it.kind != DifferenceKind::Mismatched || it.entry.is_none());
+        *if is_noted { &mut self.noted } else { &mut self.unnoted } += 1;
     }
 
     fn into_audit(
         mut self,
         books: &VoucherBooks,
-        counts: &mut OrderCounter,
+        (noted, rows, followed): (Noted, Rows, Followed),
         before: Option<&StockRow>,
     ) -> VoucherAudit {
-        let (noted, rows, followed) = counts.of(books.voucher);
         if !books.is_complete {
             self.unnoted += std::mem::take(&mut self.noted);
         }
+        // What was nowhere and is no difference was on its way.
+        let moved = followed.unresolved.orders.saturating_sub(self.unnoted);
         let mut orders = OrdersByPlace {
-            written: followed.written + followed.unresolved.saturating_sub(self.unnoted),
-            released: followed.released,
+            written: followed.written,
+            released: followed.released.saturating_sub(self.refused),
             dead: followed.dead.orders,
             dead_units: followed.dead.units,
-            in_flight: followed.in_flight.orders,
-            in_flight_units: followed.in_flight.units,
+            in_flight: followed.in_flight.orders + moved,
+            in_flight_units: followed.in_flight.units
+                + if self.unnoted == 0 { followed.unresolved.units } else { 0 },
             ..OrdersByPlace::default()
         };
         let stocks = self.stocks(books, &followed, before);
-        let unknown = |orders: u64| orders.saturating_sub(followed.written);
         let (all, ours) = self.not_admitted;
-        let (unknown_orders, forgotten_orders) =
-            (rows.unknown + unknown(all), rows.forgotten + unknown(ours));
-        let mut offences = self.offences;
+        let unknown_orders = rows.unknown + all.saturating_sub(rows.entered);
+        let forgotten_orders = rows.forgotten + ours.saturating_sub(rows.entered_by_us);
         if books.is_complete {
-            let (half, twice) = (offences.half_cancelled.total, offences.doubled_back.total);
-            let settled = noted.settled.saturating_sub(noted.shown_twice) + rows.in_flight.orders + twice;
-            let elsewhere = noted.dead.orders + self.noted + offences.not_given_back.total + half;
-            orders.written += settled.saturating_sub(elsewhere);
-            orders.released += noted.released.saturating_sub(twice);
-            orders.dead += noted.dead.orders + noted.dead_of_taken_ids + half;
-            orders.dead_units += noted.dead.units + self.half_cancelled_units;
-            let (written, released) = (rows.in_flight, noted.released_in_flight);
-            orders.in_flight += books.in_flight_orders.saturating_sub(written.orders + released.orders);
-            orders.in_flight_units += (books.in_flight_units - written.units - released.units).max(0);
+            self.add_noted(&mut orders, books, &noted, rows.in_flight);
         }
+        let mut offences = self.offences;
+        offences.other_differences = self.others;
         offences.half_cancelled.extend(followed.half_cancelled);
         offences.doubled_back.extend(followed.doubled_back);
         orders.in_flight_events = books.in_flight_events;
         orders.admitted = orders.written + orders.released + orders.dead + orders.in_flight;
-        let nowhere = [&offences.lost, &offences.mismatched, &offences.not_given_back];
+        let nowhere = [&offences.lost, &offences.mismatched, &offences.not_released];
         orders.admitted += nowhere.map(|them| them.total).iter().sum::<u64>();
         offences.is_forgotten =
             books.is_forgotten && orders.admitted == orders.released && forgotten_orders > 0;
         (offences.contradictory, offences.contradictory_units) =
             (rows.contradictory, rows.contradictory_units);
+        let live = match books.mysql_stock {
+            Some(_) => (books.live_orders, books.live_units - books.contradictory_units),
+            // It has no row among the vouchers.
+            None => (rows.live.orders, rows.live.units),
+        };
         let rows = RowCounts {
             states: rows.states,
-            live_orders: books.live_orders,
-            live_units: books.live_units - books.contradictory_units,
+            live_orders: live.0,
+            live_units: live.1,
             cancelled_orders: rows.cancelled,
             unknown_orders,
             forgotten_orders,
@@ -212,6 +231,20 @@ impl ToldOfVoucher {
         let due = |stock: i64| stock - orders.in_flight_units - orders.dead_units;
         let stocks = Stocks { redis_stock_due: stocks.stock.map(due), ..stocks };
         VoucherAudit { voucher: books.voucher, orders, rows, offences, stocks }
+    }
+
+    /// Adds the orders that a complete journal lists: what is nowhere else is written.
+    fn add_noted(&self, orders: &mut OrdersByPlace, books: &VoucherBooks, noted: &Noted, written: Held) {
+        let (half, twice) = (self.offences.half_cancelled.total, self.offences.doubled_back.total);
+        let settled = noted.settled.saturating_sub(noted.shown_twice) + written.orders + twice;
+        let elsewhere = noted.dead.orders + self.noted + self.not_released + half;
+        orders.written += settled.saturating_sub(elsewhere);
+        orders.released += noted.released.saturating_sub(twice);
+        orders.dead += noted.dead.orders + half;
+        orders.dead_units += noted.dead.units + self.half_cancelled_units;
+        let released = noted.released_in_flight;
+        orders.in_flight += books.in_flight_orders.saturating_sub(written.orders + released.orders);
+        orders.in_flight_units += (books.in_flight_units - written.units - released.units).max(0);
     }
 
     fn stocks(&self, books: &VoucherBooks, followed: &Followed, before: Option<&StockRow>) -> Stocks {
@@ -224,6 +257,7 @@ impl ToldOfVoucher {
             stock: books.mysql_stock,
             initial_stock: books.initial_stock,
             redis_stock: books.redis_stock,
+            mysql_drift: books.mysql_drift,
             surplus_at_least: before.filter(|row| !row.is_over).and_then(surplus),
             journal_apart: books.redis_drift.filter(|_| keeps_journal),
             ..Stocks::default()
@@ -237,7 +271,8 @@ fn surplus(books: &VoucherBooks, kept_units: i64) -> Option<i64> {
     let by_hand = books.redis_drift?;
     let by_hand = if by_hand > 0 { (by_hand - kept_units).max(0) } else { by_hand };
     let has = books.mysql_stock? + books.live_units - books.earlier_units;
-    (!books.is_change_open).then_some((books.loaded? + by_hand - has).max(0))
+    let loaded = books.loaded?.saturating_add(by_hand);
+    (!books.is_change_open).then_some(loaded.saturating_sub(has).max(0))
 }
 
 /// When an order was admitted, by its note or its entry.

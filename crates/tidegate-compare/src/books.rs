@@ -55,7 +55,7 @@ pub struct VoucherBooks {
     /// Units of its live rows, of the same moment as the two before; with those of rows whose slot and status contradict each
     /// other, as far as the stock lacks them.
     pub live_units: i64,
-    /// Those of these of rows that contradict each other.
+    /// The part of these in rows whose slot and status contradict each other.
     #[serde(skip)]
     pub contradictory_units: i64,
     /// Units of live rows that are older than its journal, which holds nothing of them.

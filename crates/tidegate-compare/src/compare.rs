@@ -109,7 +109,7 @@ pub(crate) struct Counted {
     pub(crate) of_mysql: BTreeSet<(u32, i64)>,
     /// Where the orders are, if that is counted, too.
     pub(crate) counts: Option<OrderCounter>,
-    /// Orders that no complete journal tells of and that are nowhere, or whose id another order has.
+    /// Orders that no complete journal lists and that are nowhere, or whose id belongs to another order.
     pub(crate) unnoted: BTreeSet<(u32, i64)>,
 }
 
@@ -130,8 +130,8 @@ pub(crate) struct Pass<'a> {
 }
 
 impl<'a> Pass<'a> {
-    /// `expected` is how many orders both sides have, about. What no complete journal tells of is not compared where orders are
-    /// counted: it is followed.
+    /// `expected` is how many orders both sides have, about. When orders are counted, those that no complete journal lists are
+    /// followed instead of compared.
     pub(crate) fn new(
         stores: &'a Stores,
         (places, sales): (&'a Places, &'a [Option<Sale>]),

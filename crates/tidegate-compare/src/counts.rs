@@ -1,8 +1,8 @@
-//! OrderCounter where the orders of a look are. Pure.
+//! Counts where the orders of a comparison are. Pure.
 //!
-//! Of a voucher with a complete journal, numbers are enough: each order has its note, and a comparison finds what is wrong. What no
-//! complete journal tells of is followed order by order, in 48 bytes each: orders of vouchers that other programs load or sell, and
-//! entries that were never admitted.
+//! Of a voucher with a complete journal, numbers are enough: each order has its note, and a comparison finds what is wrong. Orders
+//! that no complete journal lists are followed one by one, in about 50 bytes each: those of vouchers that other programs load or
+//! sell, and entries that were never admitted.
 
 mod admission;
 mod admissions;
@@ -35,8 +35,6 @@ use crate::in_flight::InFlight;
 
 /// How many offending ids are listed.
 pub(crate) const LISTED: usize = 20;
-/// Vouchers that only entries or rows name and that are looked at as well, at most.
-const MOST_UNPLACED: usize = 1_000;
 /// Who gives back the second order of a user; see [`tidegate_orders::handler`].
 const SECOND_ORDER: &str = "worker:user_has_order";
 
@@ -155,7 +153,7 @@ pub(crate) struct Held {
 
 impl Held {
     pub(crate) fn add(&mut self, units: i64) {
-        (self.orders, self.units) = (self.orders + 1, self.units + units);
+        (self.orders, self.units) = (self.orders + 1, self.units.saturating_add(units));
     }
 }
 
@@ -165,12 +163,10 @@ pub(crate) struct Noted {
     /// Admitted before the look, and not in flight.
     pub(crate) settled: u64,
     pub(crate) released: u64,
-    /// Given back, and their entries are in flight all the same.
+    /// Given back, and their entries are still in flight.
     pub(crate) released_in_flight: Held,
     /// Among the dead letters, and not ended by MySQL.
     pub(crate) dead: Held,
-    /// Letters whose order id another order has.
-    pub(crate) dead_of_taken_ids: u64,
     /// Notes that a page showed a second time.
     pub(crate) shown_twice: u64,
 }
@@ -179,29 +175,35 @@ pub(crate) struct Noted {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rows {
     pub(crate) states: StateCounts,
+    pub(crate) live: Held,
     pub(crate) cancelled: u64,
     pub(crate) contradictory: Offenders,
     pub(crate) contradictory_units: i64,
-    /// Those whose entry is in flight all the same.
+    /// Those whose entry is still in flight.
     pub(crate) in_flight: Held,
+    /// Live ones that a complete journal should list and that only an entry names, and those of them that name it.
+    pub(crate) entered: u64,
+    pub(crate) entered_by_us: u64,
     /// Those that Redis does not know.
     pub(crate) unknown: u64,
     /// Of these, the ones that name the entry that they came from.
     pub(crate) forgotten: u64,
 }
 
-/// Where the orders are that no complete journal tells of.
+/// Where the orders are that no complete journal lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Followed {
     pub(crate) written: u64,
     pub(crate) released: u64,
     pub(crate) in_flight: Held,
     pub(crate) dead: Held,
-    /// Nowhere, or another order has their id: those of them that are no difference after a second look have arrived.
-    pub(crate) unresolved: u64,
+    /// Orders found nowhere, or whose id belongs to another order. If a second check finds no difference, the order has arrived.
+    pub(crate) unresolved: Held,
     pub(crate) half_cancelled: Offenders,
     /// Cancelled by MySQL, neither in flight nor dead, and admitted by the journal when it was read.
     kept: Vec<i64>,
+    /// Refused by MySQL, likewise.
+    refused: Vec<i64>,
     pub(crate) doubled_back: Offenders,
     /// Units that Redis offered when the look began.
     redis_stock: Option<i64>,
@@ -215,20 +217,26 @@ pub(crate) struct Followed {
 }
 
 impl Followed {
+    /// Whether MySQL refused this one of the orders that Redis keeps, and did not cancel it.
+    pub(crate) fn is_refused(&self, order: i64) -> bool {
+        self.refused.contains(&order)
+    }
+
     /// Units that Redis offers and MySQL will not have, at least, by the stock in MySQL before the look. None: our scripts do
     /// not sell the voucher, so nobody can tell what the stock in Redis is for.
     pub(crate) fn surplus(&self, mysql: i64) -> Option<i64> {
         let redis = self.redis_stock.filter(|_| self.has_journal)?;
-        Some((redis + self.open_units - self.doubtful_units - mysql).max(0))
+        let offered = redis.saturating_add(self.open_units).saturating_sub(self.doubtful_units);
+        Some(offered.saturating_sub(mysql).max(0))
     }
 }
 
-/// OrderCounter one look.
+/// The counts of one comparison.
 #[derive(Debug, Default)]
 pub(crate) struct OrderCounter {
     noted: HashMap<VoucherId, Noted>,
     rows: HashMap<VoucherId, Rows>,
-    /// Orders that no complete journal tells of.
+    /// Orders that no complete journal lists.
     admissions: Admissions,
     followed: HashMap<VoucherId, Followed>,
     unreadable: UnreadableEntries,
@@ -264,9 +272,7 @@ impl OrderCounter {
     }
 
     pub(crate) fn add_unplaced(&mut self, voucher: VoucherId) {
-        if self.unplaced.len() < MOST_UNPLACED {
-            self.unplaced.insert(voucher);
-        }
+        self.unplaced.insert(voucher);
     }
 
     pub(crate) fn set_redis_stock(&mut self, voucher: VoucherId, stock: Option<i64>) {
@@ -293,7 +299,7 @@ impl OrderCounter {
         }
     }
 
-    /// An entry of the stream with an order that no complete journal tells of.
+    /// An entry of the stream with an order that no complete journal lists.
     pub(crate) fn add_entry(&mut self, entry: EntryId, order: OrderKey, user: UserId, units: i64) {
         self.admissions.push(Admission::by_entry(entry, order, user, units));
     }
@@ -380,15 +386,20 @@ impl OrderCounter {
         let rows = self.rows.entry(voucher).or_default();
         rows.states.add(row.row_status());
         match row.state() {
-            RowState::Live => {}
+            RowState::Live => rows.live.add(row.quantity),
             RowState::Cancelled => rows.cancelled += 1,
             RowState::Contradictory => {
                 rows.contradictory.add(row.order);
                 rows.contradictory_units += row.quantity;
             }
         }
-        if seen.is_in_flight {
+        // One that was cancelled before it came waits for its entry to be handled.
+        if seen.is_in_flight && row.state() != RowState::Cancelled {
             rows.in_flight.add(row.quantity);
+        }
+        if seen.is_known && is_followed && row.state() == RowState::Live {
+            rows.entered += 1;
+            rows.entered_by_us += u64::from(row.entry.is_some());
         }
         if !seen.is_known && !is_followed {
             rows.unknown += 1;
@@ -404,8 +415,8 @@ impl OrderCounter {
         self.admissions.of((voucher, order)).for_each(|admission| admission.take_refusal(user));
     }
 
-    /// OrderCounter the orders that no complete journal tells of, and answers with those of which nothing is known, and those whose id
-    /// another order has: to be looked at one by one.
+    /// Counts the orders that no complete journal lists. Returns those to check one by one: those found nowhere, and those whose id
+    /// belongs to another order.
     pub(crate) fn follow(
         &mut self,
         stream_end: impl Fn(VoucherId) -> EntryId,
@@ -438,11 +449,17 @@ impl OrderCounter {
                         followed.kept.push(order.get());
                     }
                 }
-                Column::Released => followed.released += 1,
+                Column::Released => {
+                    followed.released += 1;
+                    let is_kept = group.iter().any(Admission::is_refused_and_kept);
+                    if is_kept && !group.iter().any(Admission::is_open) {
+                        followed.refused.push(order.get());
+                    }
+                }
                 Column::Dead => followed.dead.add(units),
                 Column::InFlight => followed.in_flight.add(units),
                 Column::Mismatched | Column::Lost => {
-                    followed.unresolved += 1;
+                    followed.unresolved.add(units);
                     unresolved.push((voucher, order));
                 }
             }
@@ -453,21 +470,21 @@ impl OrderCounter {
         unresolved
     }
 
-    /// Orders that MySQL has cancelled and the journal held as admitted a moment ago.
-    pub(crate) fn kept(&self) -> impl Iterator<Item = (VoucherId, &[i64])> {
-        let kept = self.followed.iter().map(|(voucher, followed)| (*voucher, &followed.kept[..]));
-        kept.filter(|(_, orders)| !orders.is_empty())
+    /// Orders that MySQL has cancelled or refused and the journal held as admitted a moment ago.
+    pub(crate) fn kept(&self) -> impl Iterator<Item = (VoucherId, Vec<i64>)> {
+        let ended = |(voucher, it): (&VoucherId, &Followed)| (*voucher, [&it.kept[..], &it.refused].concat());
+        self.followed.iter().map(ended).filter(|(_, orders)| !orders.is_empty())
     }
 
     /// What was counted of a voucher.
-    pub(crate) fn of(&mut self, voucher: VoucherId) -> (Noted, Rows, Followed) {
+    pub(crate) fn take(&mut self, voucher: VoucherId) -> (Noted, Rows, Followed) {
         let noted = self.noted.remove(&voucher).unwrap_or_default();
         let rows = self.rows.remove(&voucher).unwrap_or_default();
         (noted, rows, self.followed.remove(&voucher).unwrap_or_default())
     }
 }
 
-/// What is known of a row beside what it says itself.
+/// Facts about a row from outside MySQL.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowSeen {
     /// Its entry is in flight.

@@ -72,7 +72,7 @@ pub struct Difference {
     pub mend: Mend,
     /// Which counter of a limit it is about, where it is about one.
     pub counter: Option<Counter>,
-    /// Where the order is; None: it is not about that.
+    /// Where the order is; None: the difference does not depend on it.
     #[serde(skip)]
     pub status: Option<OrderStatus>,
     /// Its entry, where the stream holds it and the order is lost.

@@ -27,8 +27,8 @@ pub(crate) struct Evidence {
     pub(crate) refusal: Option<RefusalRow>,
     pub(crate) dead: Option<DeadOrder>,
     pub(crate) events: Option<EventSum>,
-    /// Where no complete journal tells of it: its entry, which is acknowledged.
-    pub(crate) entry: Option<Entered>,
+    /// Where no complete journal lists it: its entries, which are acknowledged, one of each user.
+    pub(crate) entries: Vec<Entered>,
     /// Events of it were acknowledged and are not recorded: whose order the first of these names.
     pub(crate) lost_event_of: Option<i64>,
 }
@@ -41,7 +41,7 @@ pub(crate) struct Finding {
     pub(crate) units: i64,
     pub(crate) cause: Cause,
     pub(crate) mend: Mend,
-    /// Where the order is; None: it is not about that.
+    /// Where the order is; None: the difference does not depend on it.
     pub(crate) status: Option<OrderStatus>,
     /// Its entry, where the stream holds it.
     pub(crate) entry: Option<EntryId>,
@@ -58,7 +58,31 @@ impl Evidence {
             }
             None => None,
         });
-        by_journal.or_else(|| self.entry.map(|entry| (Some(entry.user), entry.quantity)))
+        by_journal.or_else(|| self.entry().map(|entry| (Some(entry.user), entry.quantity)))
+    }
+
+    /// Of several, that of the row's owner, or else the latest.
+    fn entry(&self) -> Option<Entered> {
+        let is_owners = |it: &&Entered| self.row.as_ref().is_some_and(|row| row.user == it.user);
+        let own = self.entries.iter().find(is_owners);
+        own.or_else(|| self.entries.iter().max_by_key(|it| it.entry)).copied()
+    }
+
+    /// An entry of another user under the order's id, which must be among the dead letters.
+    pub(crate) fn stranger(&self, is_buried: impl Fn(i64) -> bool) -> Option<Finding> {
+        let by_note = self.note.as_ref().filter(|note| note.is_admission());
+        let by_note = by_note.and_then(|note| note.by.as_ref()?.parse::<i64>().ok());
+        let owner = by_note.or_else(|| self.row.as_ref().map(|row| row.user))?;
+        let it = self.entries.iter().find(|it| it.user != owner && !is_buried(it.user))?;
+        Some(Finding {
+            kind: DifferenceKind::Mismatched,
+            user: Some(it.user),
+            units: it.quantity,
+            cause: Cause::Unknown,
+            mend: Mend::ByHand,
+            status: Some(OrderStatus::Mismatched),
+            entry: Some(it.entry),
+        })
     }
 
     /// What is known, for the one place that decides where an order is.
@@ -82,7 +106,7 @@ impl Evidence {
             _ => LetterFact::None,
         };
         let entry =
-            if self.entry.is_some() || self.is_complete { EntryFact::Settled } else { EntryFact::None };
+            if self.entry().is_some() || self.is_complete { EntryFact::Settled } else { EntryFact::None };
         OrderFacts { row, is_refused, journal, entry, letter, ..OrderFacts::NOTHING }
     }
 
@@ -118,7 +142,7 @@ impl Evidence {
     pub(crate) fn finding(&self, voucher: i64) -> Option<Finding> {
         let facts = self.facts(voucher);
         let (user, units) = self.admitted().unwrap_or_else(|| self.by_mysql());
-        let (status, entry) = (Some(facts.status()), self.entry.map(|entered| entered.entry));
+        let (status, entry) = (Some(facts.status()), self.entry().map(|entered| entered.entry));
         let finding = |kind, cause, mend| Some(Finding { kind, user, units, cause, mend, status, entry });
         let is_admitted = facts.journal == JournalFact::Admitted;
         match facts.status() {
@@ -137,7 +161,7 @@ impl Evidence {
             OrderStatus::Lost if self.events.is_some_and(|events| events.status.is_some()) => {
                 finding(DifferenceKind::LostOrder, Cause::ChangedByHand, Mend::ByHand)
             }
-            OrderStatus::Lost if is_admitted || self.entry.is_some() => {
+            OrderStatus::Lost if is_admitted || self.entry().is_some() => {
                 finding(DifferenceKind::LostOrder, Cause::AcknowledgedAndNotWritten, Mend::RunAgain)
             }
             _ => None,
@@ -405,8 +429,8 @@ mod tests {
 
     #[test]
     fn without_a_complete_journal_only_what_was_acknowledged_and_is_nowhere_is_different() {
-        let entry = Some(Entered { entry: EntryId { ms: 5, seq: 0 }, user: 7, quantity: 2 });
-        let with = |note, row| Evidence { entry, note, row, ..Evidence::default() };
+        let entries = vec![Entered { entry: EntryId { ms: 5, seq: 0 }, user: 7, quantity: 2 }];
+        let with = |note, row| Evidence { entries: entries.clone(), note, row, ..Evidence::default() };
         let kind = |evidence: Evidence| evidence.finding(VOUCHER).map(|it| it.kind);
         assert_eq!(kind(with(None, None)), Some(DifferenceKind::LostOrder));
         assert_eq!(kind(with(admit(7, 2), None)), Some(DifferenceKind::LostOrder));
@@ -415,6 +439,24 @@ mod tests {
         assert_eq!(kind(with(release(7, 2), None)), None);
         assert_eq!(kind(Evidence { row: row(7, 2, 1), ..Evidence::default() }), None);
         assert_eq!(kind(Evidence { note: admit(7, 2), ..with(None, row(7, 2, 1)) }), None);
+    }
+
+    #[test]
+    fn an_entry_of_another_user_under_the_orders_id_must_be_buried() {
+        let entered = |ms, user| Entered { entry: EntryId { ms, seq: 0 }, user, quantity: 2 };
+        for (note, row) in [(admit(7, 2), None), (None, row(7, 2, 1)), (admit(7, 2), row(7, 2, 1))] {
+            for entries in [[entered(5, 7), entered(6, 8)], [entered(5, 8), entered(6, 7)]] {
+                let (note, row, entries) = (note.clone(), row.clone(), entries.to_vec());
+                let evidence = Evidence { is_complete: true, note, row, entries, ..Evidence::default() };
+                let stranger = evidence.stranger(|_| false).map(|it| (it.kind, it.user));
+                assert_eq!(stranger, Some((DifferenceKind::Mismatched, Some(8))), "{evidence:?}");
+                assert_eq!(evidence.stranger(|user| user == 8), None);
+                let told = evidence.finding(VOUCHER);
+                assert!(told.is_none_or(|it| it.kind != DifferenceKind::Mismatched), "{evidence:?}");
+            }
+        }
+        let alone = Evidence { entries: vec![entered(5, 8)], ..Evidence::default() };
+        assert_eq!(alone.stranger(|_| false), None, "nobody else has the id");
     }
 
     #[test]

@@ -189,7 +189,7 @@ impl Looker {
         Ok((passes, counted))
     }
 
-    /// They may have been buried or put back since.
+    /// Checks unreadable entries again: they may have been buried or put back meanwhile.
     async fn look_at_unreadable_again(
         &self,
         places: &Places,
@@ -215,7 +215,7 @@ impl Looker {
         Ok(OrderCounter::after(end, open))
     }
 
-    /// Those of the orders that MySQL has cancelled and that journals still hold as admitted some time later: what was under way is
+    /// Those of the orders that MySQL has cancelled or refused and that journals still hold as admitted some time later: what was under way is
     /// done then.
     pub(crate) async fn still_kept(
         &self,
@@ -248,9 +248,25 @@ impl Looker {
         Ok(self.stores.mysql().stocks().shared_slots(self.only()).await?)
     }
 
-    /// Those of these vouchers that may be looked at.
-    pub(crate) fn asked_for(&self, vouchers: BTreeSet<VoucherId>) -> BTreeSet<VoucherId> {
-        if self.request.vouchers.is_empty() { vouchers } else { BTreeSet::new() }
+    /// Vouchers that have orders, whether they have a stock or not; none if only some vouchers are looked at.
+    pub(crate) async fn vouchers_with_orders(&self) -> Result<Vec<VoucherId>, CompareError> {
+        if !self.is_whole() {
+            return Ok(Vec::new());
+        }
+        Ok(self.stores.mysql().orders().vouchers(usize::MAX).await?)
+    }
+
+    /// All vouchers are looked at.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.request.vouchers.is_empty()
+    }
+
+    /// The same, of these vouchers only.
+    pub(crate) fn only_at(&self, vouchers: BTreeSet<VoucherId>) -> Self {
+        let Stores { redis, mysql, causal_reads, inspector, keys, .. } = &self.stores;
+        let request = LookRequest { vouchers: vouchers.into_iter().collect(), ..self.request };
+        Self::new((redis.clone(), mysql.clone()), keys.clone(), inspector.names().clone(), request)
+            .reading_causally(Arc::clone(causal_reads))
     }
 
     /// The voucher belongs to this partition.
@@ -258,13 +274,16 @@ impl Looker {
         self.stores.keys.partition().owns(voucher)
     }
 
-    /// Both stocks of a voucher are still what they were.
+    /// Nothing of a voucher is in flight, and both stocks are still what they were.
     pub(crate) async fn is_at_rest(&self, books: &VoucherBooks) -> Result<bool, CompareError> {
         let voucher = books.voucher;
         let redis_stock = self.stores.gate.moment(voucher).await?.stock;
         let sums = self.stores.mysql().stocks().sums(&[(voucher, 0)]).await?;
         let mysql_stock = sums.get(&voucher).and_then(|row| row.stock);
-        Ok((redis_stock, mysql_stock) == (books.redis_stock, books.mysql_stock))
+        let (Stores { inspector, keys, .. }, pace) = (&self.stores, self.request.pace);
+        let in_flight = InFlight::read(inspector, keys, &Places::new(vec![voucher]), &pace).await?;
+        let is_quiet = in_flight.counts.is_empty() && in_flight.events.is_empty();
+        Ok(is_quiet && (redis_stock, mysql_stock) == (books.redis_stock, books.mysql_stock))
     }
 
     fn only(&self) -> Option<VoucherId> {
@@ -489,7 +508,7 @@ impl Looker {
         Ok(())
     }
 
-    /// OrderCounter the used orders of MySQL that the journal does not hold, one by one. None: more was folded meanwhile.
+    /// Counts the used orders of MySQL that the journal does not hold, one by one. None: more was folded meanwhile.
     async fn count_used(
         &self,
         voucher: VoucherId,

@@ -267,6 +267,7 @@ impl RedisSide<'_> {
 pub struct DeadOrders {
     orders: HashMap<(u32, i64), DeadOrder>,
     users: HashMap<u64, i64>,
+    owners: HashSet<(u32, i64, i64)>,
     events: HashSet<EntryId>,
 }
 
@@ -275,6 +276,7 @@ impl DeadOrders {
         match dead {
             DeadLetter::Order(dead) => {
                 self.users.insert(hash_of_id(dead.place, dead.user), dead.order);
+                self.owners.insert((dead.place, dead.order, dead.user));
                 self.orders.insert((dead.place, dead.order), dead);
             }
             DeadLetter::Event(entry) => _ = self.events.insert(entry),
@@ -291,6 +293,11 @@ impl DeadOrders {
     #[must_use]
     pub fn of(&self, place: u32, order: i64) -> Option<&DeadOrder> {
         self.orders.get(&(place, order))
+    }
+
+    /// There is a letter of this user's order.
+    pub(crate) fn has(&self, place: u32, order: i64, user: i64) -> bool {
+        self.owners.contains(&(place, order, user))
     }
 
     /// A dead order of this user.

@@ -120,7 +120,7 @@ impl LookReport {
     }
 }
 
-/// OrderCounter differences.
+/// Counts differences.
 #[derive(Debug, Default)]
 pub(crate) struct Tally(BTreeMap<(VoucherId, DifferenceKind), KindCount>);
 

@@ -15,7 +15,7 @@ pub struct Stores {
     pub redis: Pool,
     /// MySQL.
     pub mysql: MySqlPool,
-    /// How a node of MySQL is waited for that lags.
+    /// Waits for a node of MySQL that lags.
     pub causal_reads: Arc<CausalReads>,
     /// The streams.
     pub inspector: StreamInspector,

@@ -73,7 +73,7 @@ impl Table {
         Self { cells: vec![Cell::default(); third * 3], seed, counts: None }
     }
 
-    /// OrderCounter each thing: for few of them. What one side says three times and the other once is found only so.
+    /// Counts each thing: for few of them. What one side says three times and the other once is found only so.
     pub(crate) fn exact() -> Self {
         Self { cells: Vec::new(), seed: 0, counts: Some(HashMap::new()) }
     }

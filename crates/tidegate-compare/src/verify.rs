@@ -164,15 +164,18 @@ impl Verify<'_> {
                 refusal: refusals.remove(&order),
                 dead: round.dead.of(place, order).copied(),
                 events: OrderId::try_from(order).ok().and_then(|order| events.get(&order).copied()),
-                entry: round.in_stream.entered.get(&(place, order)).copied(),
+                entries: round.in_stream.entered.get(&(place, order)).cloned().unwrap_or_default(),
                 lost_event_of: round.in_stream.lost_events.get(&(place, order)).copied(),
             };
+            let stranger = evidence.stranger(|user| round.dead.has(place, order, user));
             let at_ms = evidence.note.as_ref().and_then(|note| note.at_ms);
             let its = evidence.findings(voucher.get());
             let is_lost = |kind| kind == DifferenceKind::LostOrder;
             // While an event is in flight, only a lost order is told: the event waits for it.
             let is_told = |its: &Finding| is_lost(its.kind) || !round.in_flight.has_order(place, order);
-            let its = its.into_iter().flatten().filter(is_told);
+            let is_mismatched = its.iter().flatten().any(|it| it.kind == DifferenceKind::Mismatched);
+            let stranger = stranger.filter(|_| !is_mismatched);
+            let its = its.into_iter().chain([stranger]).flatten().filter(is_told);
             let its = its.map(|finding| ((place, order), (finding, note.clone())));
             found.extend(its.map(|found| (found, at_ms)));
         }

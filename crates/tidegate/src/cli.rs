@@ -82,7 +82,7 @@ pub enum Command {
     Limit(LimitCommand),
     /// Admit one order, as a producer does
     Admit(AdmitArgs),
-    /// Tell what became of orders, find or count them, or say what happened to them
+    /// Show, find and count orders, or record an event such as a payment
     #[command(subcommand)]
     Order(OrderCommand),
     /// Show how far the stream is behind
@@ -99,9 +99,9 @@ pub enum Command {
     Export(ExportArgs),
     /// Stop the gate, for one voucher or for all, or the workers
     Pause(PauseArgs),
-    /// Go on with what was paused, or with expirations after a store went back in time
+    /// Resume sales or workers that were paused, or let unpaid orders expire again after a store went back in time
     Resume(ResumeArgs),
-    /// Delete what is old and needed by nobody: entries of the stream, refusals, events, dead letters
+    /// Delete old entries of the stream, refusals, events and dead letters that no order needs any more
     Prune(PruneArgs),
     /// Create or take over the MySQL tables
     Migrate(MigrateArgs),
@@ -185,7 +185,7 @@ pub enum OrderCommand {
     Find(OrderFindArgs),
     /// Wait until an order is written, or paid, and say what became of it
     Wait(OrderWaitArgs),
-    /// Say what happened to orders: they were paid, cancelled, used or refunded
+    /// Append an event to orders: paid, cancelled, used or refunded
     Event(OrderEventArgs),
     /// Count orders by day or hour, beside the ids that were given out
     Count(OrderCountArgs),
@@ -209,7 +209,7 @@ pub enum PendingCommand {
 pub enum ConsumersCommand {
     /// List them: who lives, and what each holds
     List(ConsumersListArgs),
-    /// Hand what dead ones hold over to the workers that live, at once, or remove them after that
+    /// Hand the entries of dead consumers to living workers now; with --remove, remove the consumers afterwards
     Drain(ConsumersDrainArgs),
 }
 

@@ -438,10 +438,10 @@ async fn orders_expire_late_and_then_a_store_goes_back_in_time() {
     site.pool.execute(overdue).await.expect("MySQL answers");
     operator.types("Expirations stand still", "tidegate status", &[]).succeeds().shows(&[
         "The workers are paused",
-        "unpaid orders with a limit 3",
+        "orders to be paid in time 3",
         "overdue 3, the oldest for 1 h",
         "done by w",
-        "fit each other",
+        "agree (restore counter",
     ]);
     site.redis_says(&["DEL", "tidegate:pause"]).await;
     until("they have expired", || async { site.live_orders().await.is_empty() }).await;
@@ -455,7 +455,7 @@ async fn orders_expire_late_and_then_a_store_goes_back_in_time() {
     operator
         .types("A store went back in time", "tidegate status", &[])
         .succeeds()
-        .shows(&["Redis went back in time: its mark is 0", "docs/runbook/store-went-back.md"]);
+        .shows(&["Redis went back in time: its restore counter is 0", "docs/runbook/store-went-back.md"]);
     operator
         .types("A store went back in time", "tidegate resume --expirations --dry-run", &[])
         .succeeds()

@@ -43,7 +43,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// OrderCounter the dead orders that hold units: Redis took units for them, and MySQL has not ended them. A row or a refusal of
+    /// Counts the dead orders that hold units: Redis took units for them, and MySQL has not ended them. A row or a refusal of
     /// another owner under the same id says nothing about them.
     async fn count_dead(&mut self, dead: &[DeadOrder]) -> Result<(), CompareError> {
         let mysql = self.stores.mysql();
@@ -105,6 +105,6 @@ impl Pass<'_> {
     }
 }
 
-pub(super) fn is_admission_of(note: &JournalNote, user: i64) -> bool {
+fn is_admission_of(note: &JournalNote, user: i64) -> bool {
     note.is_admission() && note.by.as_ref().and_then(|by| by.parse().ok()) == Some(user)
 }

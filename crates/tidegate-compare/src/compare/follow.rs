@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use tidegate_orders::{
-    JournalField, JournalNote, Order, OrderId, VoucherId,
+    JournalField, JournalNote, Order, OrderId, UserId, VoucherId,
     records::{EventSum, OrderRow, RefusalRow},
     wire::{FieldNames, Glimpse, Message, WireError},
 };
 use tidegate_stream::{Entry, EntryId, History};
 
-use super::{Pass, Sale, dead::is_admission_of};
+use super::{Pass, Sale};
 use crate::{
     CompareError,
     counts::RowSeen,
@@ -55,7 +55,12 @@ impl Pass<'_> {
                 let ids: Vec<i64> = orders.iter().map(|(_, order)| order.id.get()).collect();
                 let (notes, _) = self.pace.step(self.stores.redis().notes(voucher, &ids)).await?;
                 let mut notes = notes.into_iter();
-                orders.retain(|_| notes.next().flatten().is_none());
+                // Whose id another user's order has must be buried.
+                orders.retain(|(_, order)| {
+                    let note =
+                        notes.next().flatten().map(|note| JournalNote::parse(&note).unwrap_or_default());
+                    note.is_none_or(|note| is_admission_of_another(&note, order.user.get()))
+                });
                 // What is in flight is counted there.
                 orders.retain(|(_, order)| !self.in_flight.has_own_entry(place, order.id.get()));
             }
@@ -97,10 +102,16 @@ impl Pass<'_> {
         let Some(is_complete) = self.sale(it.place).map(|sale| sale.is_complete) else { return };
         let Some(counts) = &mut self.counted.counts else { return };
         match note.filter(|_| is_complete) {
+            // It was buried since: it counts as in flight.
+            _ if is_complete && self.in_flight.has_own_entry(it.place, it.order) => {}
+            Some(note) if is_admission_of_another(note, it.user) => {
+                // Nothing was taken for it.
+                if let (Ok(order), Ok(user)) = (it.order.try_into(), it.user.try_into()) {
+                    counts.add_letter(it.entry, (voucher, order), user, 0);
+                }
+            }
             Some(note) if is_ended || note.is_release() => {}
-            Some(note) if is_admission_of(note, it.user) => counts.noted(voucher).dead.add(it.quantity),
-            // The id belongs to another order. Nothing was taken for this one.
-            Some(_) => counts.noted(voucher).dead_of_taken_ids += 1,
+            Some(_) => counts.noted(voucher).dead.add(it.quantity),
             None => {
                 if let (Ok(order), Ok(user)) = (it.order.try_into(), it.user.try_into()) {
                     counts.add_letter(it.entry, (voucher, order), user, it.quantity);
@@ -157,6 +168,12 @@ impl Pass<'_> {
             unresolved.into_iter().filter_map(|(voucher, order)| Some((places.of(voucher)?, order.get())));
         self.counted.unnoted = at.collect();
     }
+}
+
+/// The journal lists the order id as that of another user's order.
+fn is_admission_of_another(note: &JournalNote, user: i64) -> bool {
+    let its = note.by.as_ref().and_then(|by| by.parse::<UserId>().ok());
+    note.is_admission() && its.is_some_and(|its| its.get() != user)
 }
 
 /// An order has a user, a voucher and an id, whatever its producer calls them. What has fewer fields, and none of an order's,

@@ -26,6 +26,7 @@ pub(super) struct Admission {
     pub(super) journal: JournalFact,
     state: EntryFact,
     pub(super) is_dead: bool,
+    is_refused: bool,
 }
 
 /// A movement of the journal.
@@ -99,6 +100,7 @@ impl Admission {
             journal: JournalFact::Nothing,
             state: EntryFact::None,
             is_dead: false,
+            is_refused: false,
         }
     }
 
@@ -135,17 +137,16 @@ impl Admission {
         self.row = if is_same { RowFact::Own(row.state()) } else { RowFact::Other };
     }
 
-    /// MySQL refused it, so it was given back.
+    /// MySQL refused it.
     pub(super) fn take_refusal(&mut self, user: i64) {
-        if self.journal == JournalFact::Nothing && self.user.is_none_or(|own| own.get() == user) {
-            self.journal = JournalFact::Released;
-        }
+        self.is_refused |= self.user.is_none_or(|own| own.get() == user);
     }
 
-    /// What is known of its order. A refusal counts as what comes of it, see [`Admission::take_refusal`].
+    /// What is known of its order.
     fn facts(&self) -> OrderFacts {
         let letter = if self.is_dead { LetterFact::Order } else { LetterFact::None };
-        OrderFacts { row: self.row, journal: self.journal, entry: self.state, letter, ..OrderFacts::NOTHING }
+        let (row, is_refused, journal, entry) = (self.row, self.is_refused, self.journal, self.state);
+        OrderFacts { row, is_refused, journal, entry, letter, ..OrderFacts::NOTHING }
     }
 
     /// The column of its status. What was given back is counted there, wherever its entry is, unless its row counts: its units
@@ -177,6 +178,11 @@ impl Admission {
     /// It is cancelled, and Redis keeps its units.
     pub(super) fn is_kept(&self) -> bool {
         self.is_cancelled() && self.journal == JournalFact::Admitted
+    }
+
+    /// It was refused, and Redis keeps its units.
+    pub(super) fn is_refused_and_kept(&self) -> bool {
+        self.is_refused && self.journal == JournalFact::Admitted
     }
 
     pub(super) fn is_open(&self) -> bool {

@@ -61,11 +61,11 @@ impl OrderCounter {
         self.add_row(voucher(), row, RowSeen { is_in_flight: false, is_known: false });
     }
 
-    /// OrderCounter, with these orders in flight: what was counted, and what has to be looked at.
+    /// Counts, with these orders in flight: what was counted, and what has to be looked at.
     fn finish(mut self, in_flight: &[i64]) -> (Followed, Rows, Vec<i64>) {
         self.set_in_flight(|(_, order)| in_flight.contains(&order.get()));
         let unresolved = self.follow(|_| EntryId::MAX, |_, _| false, &InFlight::default());
-        let (_, rows, followed) = self.of(voucher());
+        let (_, rows, followed) = self.take(voucher());
         (followed, rows, unresolved.into_iter().map(|(_, order)| order.get()).collect())
     }
 }
@@ -87,7 +87,7 @@ fn each_fate_is_told_from_the_others() {
     counts.row(&row(1));
     let (it, _, unresolved) = counts.finish(&[4, 6]);
     assert_eq!((it.written, it.released, it.dead.orders, it.in_flight.orders), (1, 1, 1, 2));
-    assert_eq!((it.unresolved, unresolved), (1, vec![5]));
+    assert_eq!((it.unresolved.orders, unresolved), (1, vec![5]));
 }
 
 #[test]
@@ -164,6 +164,27 @@ fn another_users_entry_with_a_taken_id_must_be_buried() {
         counts.row(&row(1));
         let (it, _, unresolved) = counts.finish(&[]);
         assert_eq!((it.written, unresolved.len()), if is_buried { (1, 0) } else { (0, 1) });
+    }
+}
+
+#[test]
+fn an_order_that_mysql_has_ended_and_redis_keeps_is_named_unless_it_is_on_its_way() {
+    for (in_flight, expected) in [(&[][..], vec![1, 2]), (&[1, 2], vec![])] {
+        let mut counts = admitted(3);
+        for id in 1..=3 {
+            counts.note(id, &admit(id));
+        }
+        counts.row(&cancelled(1));
+        counts.add_refusal(voucher(), order(2).1, 2);
+        // Of another user.
+        counts.add_refusal(voucher(), order(3).1, 9);
+        counts.set_in_flight(|(_, order)| in_flight.contains(&order.get()));
+        let unresolved = counts.follow(|_| EntryId::MAX, |_, _| false, &InFlight::default());
+        assert_eq!(unresolved, [order(3)]);
+        let mut kept: Vec<i64> = counts.kept().flat_map(|(_, orders)| orders).collect();
+        kept.sort_unstable();
+        assert_eq!(kept, expected);
+        assert!(expected.is_empty() || counts.take(voucher()).2.is_refused(2));
     }
 }
 

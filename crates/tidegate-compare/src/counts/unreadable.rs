@@ -73,7 +73,7 @@ impl UnreadableEntries {
         state(&entry).min(later)
     }
 
-    /// OrderCounter them, each once: one that was put back is counted as its latest entry.
+    /// Counts them, each once: one that was put back is counted as its latest entry.
     pub(super) fn report(&self) -> Unreadable {
         let mut report = Unreadable::default();
         let is_counted_later =

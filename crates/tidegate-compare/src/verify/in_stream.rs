@@ -17,7 +17,7 @@ use super::{At, Verify};
 #[derive(Default)]
 pub(super) struct InStream {
     /// Of those that no complete journal tells of: their entries.
-    pub(super) entered: HashMap<At, Entered>,
+    pub(super) entered: HashMap<At, Vec<Entered>>,
     /// Of those with lost events: the user of the first of these.
     pub(super) lost_events: HashMap<At, i64>,
 }
@@ -39,7 +39,7 @@ impl Verify<'_> {
             (true, false) => self.with_events.first,
             (false, _) => EntryId::MIN,
         };
-        let (mut entered, mut lost) = (HashMap::new(), LostEvents::default());
+        let (mut entered, mut lost) = (HashMap::<At, Vec<Entered>>::new(), LostEvents::default());
         let mut pages = self.stores.redis().stream_pages((first.previous(), end));
         while let Some(page) = self.pace.step(pages.next(u64::MAX)).await? {
             let mut events = EventPage::default();
@@ -49,7 +49,10 @@ impl Verify<'_> {
                         let at = self.places.of(order.voucher).map(|place| (place, order.id.get()));
                         if let Some(at) = at.filter(|at| without.contains(at)) {
                             let (user, quantity) = (order.user.get(), order.quantity.get());
-                            entered.insert(at, Entered { entry: entry.id, user, quantity });
+                            let entered = entered.entry(at).or_default();
+                            // One of each user is enough.
+                            entered.retain(|it| it.user != user);
+                            entered.push(Entered { entry: entry.id, user, quantity });
                         }
                     }
                     Ok(Message::Event(event)) => {

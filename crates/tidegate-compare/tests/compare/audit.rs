@@ -270,7 +270,7 @@ async fn an_order_that_was_acknowledged_and_not_written_is_lost() -> Result<()> 
 
 /// A producer appends by XADD alone, into a sale with a complete journal.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_that_was_never_admitted_is_followed_by_its_entry() -> Result<()> {
+async fn an_order_without_an_admission_is_found_by_its_entry() -> Result<()> {
     let world = World::with(Journal::Complete).await?;
     world.sell(2).await?;
     let entry = world.append("userId 50 voucherId 10 id 50").await?;
@@ -313,24 +313,71 @@ async fn an_order_that_was_never_admitted_is_followed_by_its_entry() -> Result<(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refused_order_that_redis_still_holds_is_named_and_no_longer_when_it_is_given_back() -> Result<()> {
+async fn a_refused_order_is_a_finding_until_redis_releases_it() -> Result<()> {
+    for world in World::both().await? {
+        world.sell(1).await?;
+        let refused = world.admit(2).await?;
+        world.deliver(1).await?;
+        let refusal =
+            "INSERT INTO tidegate_refusal (order_id, user_id, voucher_id, quantity, reason, entry_id) VALUES";
+        world.sql(&format!("{refusal} (2, 2, 10, 1, 'out_of_stock', '{refused}')")).await?;
+        assert_eq!(world.audit().await?.failures(), Vec::<String>::new(), "its worker may be at it");
+        world.settle(refused).await?;
+        let voucher = world.audit_voucher().await?;
+        assert_eq!(
+            voucher.failures(),
+            ["voucher 10: 1 order was refused, and Redis still holds its units: 2"]
+        );
+        assert_eq!((voucher.orders.admitted, voucher.orders.written, voucher.orders.released), (2, 1, 0));
+        world.release(2).await?;
+        world.redis("SREM seckill:order:10 2").await?;
+        let voucher = world.audit_voucher().await?;
+        assert_eq!(voucher.failures(), Vec::<String>::new());
+        assert_eq!((voucher.orders.admitted, voucher.orders.written, voucher.orders.released), (2, 1, 1));
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entry_under_the_id_of_another_users_order_must_be_buried() -> Result<()> {
+    for world in World::both().await? {
+        world.sell(2).await?;
+        for is_buried in [true, false] {
+            let entry = world.append("userId 99 voucherId 10 id 1").await?;
+            world.deliver(1).await?;
+            if is_buried {
+                world.bury(entry, &[("userId", "99"), ("voucherId", "10"), ("id", "1")]).await?;
+            } else {
+                world.settle(entry).await?;
+            }
+            let voucher = world.audit_voucher().await?;
+            let expected = if is_buried { vec![] } else { vec!["1".to_owned()] };
+            assert_eq!(voucher.offences.mismatched.first, expected, "{:?} {voucher:?}", world.journal);
+            assert_eq!(voucher.failures().len(), expected.len());
+            world.redis("DEL stream.orders.dead").await?;
+            world.redis(&format!("XDEL stream.orders {entry}")).await?;
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn orders_of_a_voucher_that_only_rows_or_entries_name_are_counted() -> Result<()> {
     let world = World::with(Journal::Complete).await?;
     world.sell(1).await?;
-    let refused = world.admit(2).await?;
+    world
+        .sql("INSERT INTO tb_voucher_order (id, user_id, voucher_id, quantity) VALUES (70, 70, 12, 3)")
+        .await?;
+    let lost = world.append("userId 80 voucherId 13 id 80").await?;
     world.deliver(1).await?;
-    let refusal =
-        "INSERT INTO tidegate_refusal (order_id, user_id, voucher_id, quantity, reason, entry_id) VALUES";
-    world.sql(&format!("{refusal} (2, 2, 10, 1, 'out_of_stock', '{refused}')")).await?;
-    assert_eq!(world.audit().await?.failures(), Vec::<String>::new(), "its worker may be at it");
-    world.settle(refused).await?;
-    let voucher = world.audit_voucher().await?;
-    assert_eq!(voucher.failures(), ["voucher 10: 1 order was refused and is not given back to Redis: 2"]);
-    assert_eq!((voucher.orders.admitted, voucher.orders.written, voucher.orders.released), (2, 1, 0));
-    world.release(2).await?;
-    world.redis("SREM seckill:order:10 2").await?;
-    let voucher = world.audit_voucher().await?;
-    assert_eq!(voucher.failures(), Vec::<String>::new());
-    assert_eq!((voucher.orders.admitted, voucher.orders.written, voucher.orders.released), (2, 1, 1));
+    world.settle(lost).await?;
+    let report = world.audit().await?;
+    let of = |id: i64| report.vouchers.iter().find(|it| it.voucher.get() == id).context("it is looked at");
+    let rows = &of(12)?.rows;
+    assert_eq!((rows.live_orders, rows.live_units, rows.unknown_orders), (1, 3, 1));
+    assert!(!of(12)?.is_unknown());
+    assert_eq!(report.failures(), ["voucher 13: 1 admitted order is lost: 80"]);
+    assert_eq!(of(10)?.orders.written, 1);
     Ok(())
 }
 

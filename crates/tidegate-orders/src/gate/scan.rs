@@ -14,7 +14,7 @@ use crate::{keys::naming, limits::LimitOwner, order::VoucherId};
 /// Fields or members a page: under a millisecond of the one thread that also admits.
 const PAGE: i64 = 1_000;
 
-/// The fields of a hash with their values, or the members of a set, in pages; some perhaps twice.
+/// The fields of a hash with their values, or the members of a set, in pages. SCAN may return an item twice.
 #[derive(Debug)]
 pub struct ScanPages<'a, T> {
     gate: &'a Gate,

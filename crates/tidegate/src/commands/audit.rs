@@ -26,10 +26,14 @@ Examples:
   tidegate audit --voucher 10
   tidegate audit --json | jq .failures
 
-Follows every order id that Redis admitted: it is written, given back, dead, in flight, or lost.
-It changes nothing and may run at any time. It exits with 1 when
+Finds every order that Redis, the stream or a dead letter names: it is written, given back, dead,
+in flight, or lost. It changes nothing and may run at any time. What seems wrong is checked again
+a second later. On a cluster, it waits for its node. It exits with 1 when
   - an order is lost, doubled or oversold
+  - an order differs from what was admitted under its id
+  - Redis still holds an order that MySQL refused
   - an order is neither live nor cancelled
+  - an entry that is no order was acknowledged and not buried
   - Redis offers units that MySQL does not have
   - the stock in Redis is not the sum of its journal, where that is complete
   - a counter of a limit, or the slots of a user, are not what orders hold, or they hold more than
@@ -47,7 +51,7 @@ To find vouchers that MySQL does not know, it looks through all keys of Redis fo
 
 A surplus is what Redis offers beyond what MySQL will have once everything in flight and dead
 is written. The number in the table is exact only while nothing moves. A sentence below the
-table names a surplus only if two readings of the voucher were the same. It is negative after
+table names a surplus only if both stocks were the same once more. It is negative after
 refusals for want of stock are given back. To raise no false alarm in a busy sale, the failure
 counts only what is certain: vouchers that lua/admit.lua sells, without the units of orders
 that their journal does not know.";
@@ -227,6 +231,13 @@ fn text(report: &AuditReport) -> String {
             counted(unknown, "order")
         ));
     }
+    let others: u64 = report.vouchers.iter().map(|voucher| voucher.offences.other_differences).sum();
+    if others > 0 {
+        parts.push(format!(
+            "Both stores differ in {} that loses and doubles nothing: `tidegate reconcile` names them.",
+            counted(others, "more way")
+        ));
+    }
     parts.extend(report.counters_not_compared.iter().map(|not| format!("Not known: {}.", not.sentence())));
     parts.extend(report.vouchers.iter().filter_map(|voucher| {
         let surplus = voucher.settled_surplus()?;
@@ -288,7 +299,7 @@ fn repair(audit: &VoucherAudit) -> Option<String> {
 
 fn order_counts(audit: &VoucherAudit) -> Vec<String> {
     let VoucherAudit { voucher, orders, offences, .. } = audit;
-    let wrong = [&offences.mismatched, &offences.not_given_back, &offences.doubled_back];
+    let wrong = [&offences.mismatched, &offences.not_released, &offences.doubled_back];
     let wrong = wrong.into_iter().chain([&offences.shared_slots, &offences.contradictory]);
     let wrong: u64 = wrong.map(|them| them.total).sum();
     let places = [orders.admitted, orders.written, orders.released, orders.dead, orders.in_flight];

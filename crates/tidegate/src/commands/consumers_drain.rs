@@ -32,37 +32,38 @@ An entry that was in hand less than worker.lock_lease_ms ago is left, because th
 worker may still stand. Type the command again later. This does not apply to entries that were
 set aside.
 
-A consumer whose process lives is refused: it works on what it holds, or tries it again. --force
-offers its entries all the same. Use it for a lane that hangs, or that a restart with fewer
+A consumer whose process lives is refused: it works on what it holds, or tries it again. With
+--force, its entries are offered anyway. Use it for a lane that hangs, or that a restart with fewer
 lanes has left behind. What such a lane has in hand is handled twice, which writes no order
-twice.
+twice. --force needs names, and cannot be combined with --remove. Write -- before a name that
+begins with a hyphen.
 
 --wait waits until all entries were taken, and exits with 1 if they were not. Ctrl-C ends it
 with 6.
 
 With --remove, it waits until workers have taken the entries. Then it removes each consumer in
 one step, which checks again that it holds nothing and does not live. If entries are pending and
-no living worker reads the stream, nothing is done: start a worker. What could not be removed
-within --wait stays, and nothing of it is lost; the exit code is 1. Workers remove dead, empty
-consumers by themselves after worker.retire_idle_ms.";
+no living worker reads the stream, nothing is done: start a worker. If a consumer could not be
+removed within --wait, it stays, nothing is lost, and the exit code is 1. Workers remove dead,
+empty consumers by themselves after worker.retire_idle_ms.";
 
 /// What `tidegate consumers drain` takes.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES, group = ArgGroup::new("whose").required(true).args(["names", "dead"]))]
 pub struct ConsumersDrainArgs {
-    /// Whose entries
+    /// The consumers to drain
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// Those of all consumers whose process has no heartbeat
+    /// Drain all consumers whose process has no heartbeat
     #[arg(long)]
     dead: bool,
-    /// Even of a consumer whose process lives, and what was delivered a moment ago
+    /// Also drain a consumer whose process lives, and what was delivered a moment ago
     #[arg(long, requires = "names", conflicts_with = "remove")]
     force: bool,
     /// Remove the consumers once workers have taken what they hold
     #[arg(long)]
     remove: bool,
-    /// Wait until workers have taken them, but no longer than this, such as 1m; with --remove, 2m by default
+    /// How long to wait until workers have taken the entries, such as 1m. Default: no wait; with --remove, 2m
     #[arg(long, value_name = "SPAN", value_parser = moment::parse_span)]
     wait: Option<Duration>,
     #[command(flatten)]

@@ -36,19 +36,19 @@ pub const WAIT_TEXT: &str = "30s";
 const KINDS: [(EventKind, &str); 6] = [
     (
         EventKind::Paid,
-        "The order was paid. A payment with another ref than the first, or of an order that cannot be paid, has to be given back",
+        "The order was paid. A second payment (another ref), or one of an order that cannot be paid, has to be refunded",
     ),
     (
         EventKind::Cancelled,
         "An unpaid order is cancelled: its units are on sale again, and its user may buy again. A paid order is refunded instead",
     ),
     (EventKind::Used, "A paid order was used"),
-    (EventKind::Refunding, "The payment is being given back. The order keeps its units until `refunded`"),
+    (EventKind::Refunding, "The payment is being refunded. The order keeps its units until `refunded`"),
     (
         EventKind::Refunded,
-        "The payment was given back: the units of the order are on sale again, and its user may buy again",
+        "The payment was refunded: the units of the order are on sale again, and its user may buy again",
     ),
-    (EventKind::RefundFailed, "The payment could not be given back: the order is paid again"),
+    (EventKind::RefundFailed, "The payment could not be refunded: the order is paid again"),
 ];
 
 /// In the order of the words: clap would name the group of `ORDER` and `--file` before `KIND`.
@@ -62,13 +62,13 @@ Examples:
   tidegate order event refunded 693106606080001 --payment pay-8813 --ref refund-18
 
 Appends the event to the stream and waits until a worker has recorded it. Exits with 1 if the event was rejected, if it
-is a payment that has to be given back, or if it was not recorded within --for. An event that was not recorded in time
+is a payment that has to be refunded, or if it was not recorded within --for. An event that was not recorded in time
 stays in the stream, and workers record it later. MySQL has to know the order. If it does not yet, or the order will
 never be written, --user and --voucher say whose it is.
 
-The same --ref is the same event: the command may be typed again and changes nothing twice. A line of --file is an
-order id, or an order id, a comma and a ref; for a refund the payment may follow, after another comma. If one of them
-cannot be appended, none is. Ctrl-C ends it with 6, and it says what is in the stream.";
+The same --ref is the same event: the command may be typed again and changes nothing twice. Each line of --file
+is ORDER or ORDER,REF; for a refund also ORDER,REF,PAYMENT. If one line cannot be appended, no line is. Ctrl-C ends it
+with 6, and it says what is in the stream.";
 
 /// What `tidegate order event` takes.
 #[derive(Args, Debug)]
@@ -80,16 +80,16 @@ pub struct OrderEventArgs {
     /// The id of the order
     #[arg(value_name = "ORDER")]
     order: Option<OrderId>,
-    /// The orders of this file: one id a line, or an id, a comma and a ref; of refunds, also a comma and the payment
+    /// A file with one order a line: ORDER or ORDER,REF; for refunds also ORDER,REF,PAYMENT
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// The first line of the file that counts
+    /// Start at this line of the file
     #[arg(long, value_name = "NUMBER", default_value_t = 1, requires = "file", value_parser = clap::value_parser!(u64).range(1..))]
     from_line: u64,
-    /// The id that it has with you: what comes with the same one is the same event
+    /// Your own id of the event: an event with the same ref is recorded once
     #[arg(long = "ref", value_name = "REF", conflicts_with = "file")]
     reference: Option<EventText>,
-    /// Why, in a word
+    /// The reason, one word
     #[arg(long, value_name = "WORD")]
     reason: Option<EventText>,
     /// Its user, where MySQL does not know the order
@@ -98,7 +98,7 @@ pub struct OrderEventArgs {
     /// Its voucher, where MySQL does not know the order
     #[arg(long, value_name = "ID", conflicts_with = "file")]
     voucher: Option<VoucherId>,
-    /// How long to wait until it is recorded
+    /// How long to wait until the events are recorded
     #[arg(long = "for", value_name = "SPAN", value_parser = moment::parse_span, default_value = WAIT_TEXT)]
     wait: Duration,
     /// Of a refund, the ref of the payment that is given back; needed where the order was paid more than once

@@ -24,17 +24,19 @@ Examples:
   tidegate prune refusals events --older-than 90d --dry-run
   tidegate prune dead-letters --older-than 30d --yes
 
-stream: deletes entries that are older than stream.retention_ms or --older-than, below everything that any group of the
-stream has not acknowledged or not read. What is unread or pending stays, however old. Redis deletes whole nodes, so up
-to a hundred old entries stay. Workers do the same every worker.trim_every_ms; nobody needs this in everyday life. What
-is deleted cannot be run again, and of orders without a journal it is the only trace in Redis: run tidegate audit before.
-It goes in steps of 10,000 entries.
+stream: deletes entries that are older than --older-than (default: stream.retention_ms) and that every group has read and
+acknowledged. It stops at the first entry that a group still needs. Redis deletes whole nodes, so up to a hundred old
+entries stay. Workers do the same every worker.trim_every_ms, so you rarely need this command. Deleted entries cannot be
+run again, and an order without a journal leaves no other trace in Redis: run tidegate audit first. It goes in steps of
+10,000 entries.
 
-refusals, events, dead-letters: deletes what has an end in MySQL, is older than --older-than, and whose order neither the
-stream nor a dead letter names any more: refusals that no journal notes either; events of orders that are used, cancelled
-or refunded, but for the last of each; dead letters whose orders are written, cancelled or refused. Nobody else does this,
-and nothing brings it back: what can no longer be answered afterwards is in docs/prune.md. It deletes at most some
-thousand rows at a time and rests as long.
+refusals, events, dead-letters: deletes what is older than --older-than and has an end in MySQL, if no entry of the stream
+and no dead letter names its order any more:
+  - refusals that no journal notes
+  - events of used, cancelled or refunded orders, but for the last of each
+  - dead letters whose orders are written, cancelled or refused
+Workers never do this, and it cannot be undone. docs/prune.md says what can no longer be answered afterwards. It deletes
+some thousand rows at a time, and rests as long as that took.
 
 Ctrl-C ends it between two steps with exit code 6; the same command again goes on.";
 
@@ -42,10 +44,10 @@ Ctrl-C ends it between two steps with exit code 6; the same command again goes o
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct PruneArgs {
-    /// What to prune: the stream, or any of the others together
+    /// What to prune: the stream alone, or one or more of the others
     #[arg(value_name = "WHAT", required = true)]
     what: Vec<Prunable>,
-    /// Only what is older than this, such as 12h or 90d; of the stream, stream.retention_ms by default
+    /// Delete only what is older than this, such as 12h or 90d. Needed, but for the stream (default: stream.retention_ms)
     #[arg(long, value_name = "SPAN", value_parser = moment::parse_span)]
     older_than: Option<Duration>,
     #[command(flatten)]
@@ -85,8 +87,10 @@ pub async fn run(settings: &SystemSettings, args: &PruneArgs) -> anyhow::Result<
     let kinds: BTreeSet<PurgeKind> = what.iter().filter_map(|what| what.kind()).collect();
     let wrong = match (what.contains(&Prunable::Stream), older_than) {
         (true, older_than) if kinds.is_empty() => return stream::run(settings, *older_than, change).await,
-        (true, _) => "the stream is pruned by itself: type one command for it and another one for the others",
-        (false, None) => "say --older-than: only the stream has an age of its own, stream.retention_ms",
+        (true, _) => {
+            "the stream cannot be pruned together with the others: type one command for the stream and one for the others"
+        }
+        (false, None) => "--older-than is missing: only the stream has a default, stream.retention_ms",
         (false, Some(older_than)) => {
             return ended::run(settings, PurgeRequest { older_than: *older_than, kinds }, change).await;
         }

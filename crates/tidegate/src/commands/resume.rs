@@ -35,10 +35,10 @@ If nothing is paused, it does nothing.
 Exits with 1 if only pauses are left that another flag ends, if Redis does not know the voucher,
 or if somebody has paused the workers anew meanwhile.
 
---expirations ends no pause. Workers raise a number in MySQL and in Redis while orders wait to be paid. If one of
-the two has a lower number than before, that store lost something, perhaps payments, and no order expires.
---expirations takes both stores as they are. First find out what is lost, and tell Tidegate of payments that it does
-not know (tidegate order event paid). Orders of which the time is over are then cancelled at once.";
+--expirations ends no pause. While orders wait to be paid, workers raise a counter in MySQL and in Redis. If one store has
+a lower counter than before, it lost data, perhaps payments, and no order expires. --expirations accepts both stores as
+they are. First find out what is lost, and report missing payments (tidegate order event paid): overdue orders are
+cancelled at once.";
 
 /// What `tidegate resume` takes.
 #[derive(Args, Debug)]
@@ -50,7 +50,7 @@ pub struct ResumeArgs {
     /// The workers, instead of the sales
     #[arg(long, conflicts_with = "voucher")]
     workers: bool,
-    /// The unpaid orders that do not expire since a store went back in time, instead of the sales
+    /// Let unpaid orders expire again after a store went back in time, instead of resuming sales
     #[arg(long, conflicts_with_all = ["voucher", "workers"])]
     expirations: bool,
     #[command(flatten)]

@@ -23,10 +23,9 @@ Examples:
 
 Alarm on the age of the oldest undelivered and of the oldest pending entry. Counts depend on how
 busy the sale is, but an age of a minute is never good. If no worker is alive although orders wait
-or a sale is open, it says so and exits with 1. It says how late the orders are that expire if they
-are not paid in time, and whether a store went back in time: nothing expires then, until somebody types
-tidegate resume --expirations. If a store is away, it shows what it can and exits
-with 3; with 12 where a part of a system with partitions is away.";
+or a sale is open, it says so and exits with 1. It shows how late unpaid orders expire. If a store
+went back in time, nothing expires until you type tidegate resume --expirations. If a store is
+away, it shows what it can and exits with 3. If only some partitions answer, it exits with 12.";
 
 /// What `tidegate status` takes.
 #[derive(Args, Debug)]

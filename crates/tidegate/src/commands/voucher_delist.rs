@@ -32,10 +32,12 @@ them later goes on as before. Workers remove its keys from Redis once they have 
 reconcile.remove_delisted_after_s later. If it fails half-way, the same command again completes it. Exits with 1 where
 MySQL has no row of it, or a change of its stock is unfinished.
 
-With --remove-keys, it ends no sale, and removes the keys of a voucher that was delisted before at once. It compares both
-sides of this voucher first, and removes nothing where they differ, or where orders or events of it wait for workers or
-are dead letters that nobody has ended. Afterwards whoever asks for an order hears that no stock is loaded (3), and what
-happens to its orders changes MySQL only. Exits with 1 where its keys stay, and says why.";
+With --remove-keys, it removes the keys of a voucher that is delisted already, at once. It compares both sides of this
+voucher first. It removes nothing, says why, and exits with 1 if
+  - both sides differ
+  - an order or event of it waits for workers
+  - a dead letter of it has not ended
+Afterwards, whoever asks for an order hears that no stock is loaded (3), and events of its orders change MySQL only.";
 
 /// What `tidegate voucher delist` takes.
 #[derive(Args, Debug)]
@@ -98,7 +100,7 @@ impl ReportText for DelistReport {
         let Self { voucher, outcome, has_keys, open } = self;
         let keys = match has_keys {
             true => {
-                "its keys in Redis go by themselves once both sides agree; at once: the same with --remove-keys"
+                "workers remove its keys from Redis once both sides agree. To remove them now: the same command with --remove-keys"
             }
             false => "Redis holds nothing of it",
         };

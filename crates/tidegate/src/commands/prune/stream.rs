@@ -25,7 +25,7 @@ pub async fn run(
     change: &ChangeArgs,
 ) -> anyhow::Result<Exit> {
     let older_than = older_than.or(settings.stream.retention).ok_or_else(|| {
-        WrongUsage("stream.retention_ms is 0, which keeps everything: say --older-than".to_owned())
+        WrongUsage("stream.retention_ms is 0, which keeps everything: give --older-than".to_owned())
     })?;
     let request = TrimRequest { older_than, count_all: change.is_plan_read() };
     let trim = Trim::new(settings, connect::redis(settings).await?, request);

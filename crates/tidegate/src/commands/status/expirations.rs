@@ -8,32 +8,32 @@ use tidegate_orders::MarkState;
 
 use crate::{moment, output::table};
 
-/// How many there are and what keeps them from expiring; None: there are none, and both stores fit each other.
+/// How many there are and what keeps them from expiring; None: there are none, and both stores agree.
 pub fn render(view: &ExpirationsView) -> Option<String> {
     let unpaid = &view.unpaid;
     if unpaid.orders == 0 && view.state == MarkState::Whole {
         return None;
     }
     let more = if view.at_least { " or more" } else { "" };
-    let mut table = table(&["unpaid orders with a limit", &format!("{}{more}", unpaid.orders)]);
+    let mut table = table(&["orders to be paid in time", &format!("{}{more}", unpaid.orders)]);
     let since = span(Duration::from_secs_f64(unpaid.overdue_s));
     let since = if unpaid.overdue == 0 { String::new() } else { format!(", the oldest for {since}") };
     table.add_row(["overdue", &format!("{}{since}", unpaid.overdue)]);
     let oldest = unpaid.oldest_due_ms.map_or_else(|| "none".to_owned(), moment::utc);
     table.add_row(["oldest due", &oldest]);
     let sweeper = view.sweeper.as_deref().map_or_else(|| "no worker".to_owned(), printable);
-    table.add_row(["done by", &sweeper]);
+    table.add_row(["expired by", &sweeper]);
     table.add_row(["stores", &stores(view)]);
     Some(table.to_string())
 }
 
-/// Whether they fit each other, and what to do where they do not.
+/// Whether they agree, and what to do where they do not.
 pub fn stores(view: &ExpirationsView) -> String {
     let marks = &view.marks;
     let (store, has, other) = match view.state {
-        MarkState::Whole => return format!("fit each other (mark {})", marks.mark),
+        MarkState::Whole => return format!("agree (restore counter {})", marks.mark),
         MarkState::RedisWentBack => ("Redis", marks.redis, marks.confirmed),
         MarkState::MySqlWentBack => ("MySQL", marks.mark, marks.redis),
     };
-    format!("{store} went back in time: its mark is {has}, and was {other}; see {WENT_BACK}")
+    format!("{store} went back in time: its restore counter is {has}, and was {other}; see {WENT_BACK}")
 }
