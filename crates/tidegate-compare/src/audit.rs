@@ -82,7 +82,9 @@ async fn audit_asked(looker: &Looker, job: &Job) -> Result<(AuditReport, BTreeSe
     let mut kept = looker.still_kept(&counts).await?;
     let mut audited = Vec::new();
     for look in &report.vouchers {
-        let books = &look.books;
+        // Of a voucher of another partition, only what became of its entries here is said.
+        let of_another = VoucherBooks::new(look.books.voucher);
+        let books = if looker.owns(look.books.voucher) { &look.books } else { &of_another };
         let mut its = told.vouchers.remove(&books.voucher).unwrap_or_default();
         let counted = counts.take(books.voucher);
         for order in kept.remove(&books.voucher).into_iter().flatten() {
@@ -145,6 +147,7 @@ impl ToldOfVoucher {
                 its.mismatched.add(order);
                 self.count(it);
             }
+            (DifferenceKind::LostEvent, ..) => its.lost_events.add(order),
             (DifferenceKind::ReleasedAndLive, ..) => its.doubled_back.add(order),
             (DifferenceKind::NotReleased, status, cause) => {
                 self.kept_units = self.kept_units.saturating_add(it.units);

@@ -40,6 +40,9 @@ const COUNTED: u64 = 100_000;
 /// are only counted.
 const BY_OTHERS: usize = 10_000;
 
+/// A note that is later than the moment by more than this was dated by another clock.
+const CLOCK_MS: i64 = 60_000;
+
 /// What a side says of an order.
 const HOLDS: i64 = 1;
 const ENDED: i64 = 2;
@@ -61,6 +64,13 @@ impl Sale {
     /// Whether an order is compared that was admitted then: not one of before, nor one that came after the moment.
     fn has(&self, at_ms: Option<i64>) -> bool {
         at_ms.is_none_or(|at_ms| at_ms < self.moment.at_ms && at_ms >= self.since_ms)
+    }
+
+    /// Whether a note is dated at a time of which orders are not compared, by a clock of Redis that was set back.
+    fn is_out_of_time(&self, note: &JournalNote) -> bool {
+        let is_wrong =
+            |at_ms: i64| at_ms < self.since_ms || at_ms > self.moment.at_ms.saturating_add(CLOCK_MS);
+        note.is_admission() && note.at_ms.is_some_and(is_wrong)
     }
 
     /// Whether the order of a note was admitted before the moment.
@@ -238,16 +248,19 @@ impl<'a> Pass<'a> {
             if let Some(user) = barred(note).filter(|user| part.has(user.get())) {
                 users.take(&Said { id: user.get(), voucher: place, what: 0 });
             }
-            let order = order.get();
-            let is_in_flight = in_flight.has_own_entry(place, order);
+            let is_in_flight = in_flight.has_own_entry(place, order.get());
             if let Some(counts) = counts {
-                counts.add_note(voucher, note, is_in_flight, sale.is_before(note));
+                if sale.is_out_of_time(note) {
+                    counts.add_movement(voucher, order, note);
+                } else {
+                    counts.add_note(voucher, note, is_in_flight, sale.is_before(note));
+                }
             }
-            if part.has(order)
+            if part.has(order.get())
                 && !is_in_flight
                 && let Some(what) = said_by(note, sale)
             {
-                orders.add(&Said { id: order, voucher: place, what });
+                orders.add(&Said { id: order.get(), voucher: place, what });
             }
         };
         let job = self.job;
@@ -284,7 +297,8 @@ impl<'a> Pass<'a> {
 
     async fn read_rows_of(&mut self, voucher: VoucherId, first: Option<EntryId>) -> Result<(), CompareError> {
         let mysql = self.stores.mysql();
-        let mut after = 0;
+        // Another program may have written a row of user 0.
+        let mut after = -1;
         loop {
             let page = self.pace.step(mysql.orders().of_voucher_after(voucher, after)).await?;
             let Some(last) = page.last().map(|row| row.user) else { return Ok(()) };
@@ -423,7 +437,9 @@ fn barred(note: &JournalNote) -> Option<UserId> {
 fn said_by(note: &JournalNote, sale: &Sale) -> Option<u64> {
     if note.is_admission() {
         let user = note.by.as_ref().and_then(|by| by.parse::<UserId>().ok()).map_or(0, UserId::get);
-        return sale.has(note.at_ms).then(|| hash_of(&[HOLDS, user, -note.change.unwrap_or(0)]));
+        return sale
+            .has(note.at_ms)
+            .then(|| hash_of(&[HOLDS, user, note.change.unwrap_or(0).saturating_neg()]));
     }
     let admitted_ms = note.admitted.and_then(|admitted| admitted.at_ms).or(note.at_ms);
     sale.has(admitted_ms).then(|| hash_of(&[ENDED]))

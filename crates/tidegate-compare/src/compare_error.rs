@@ -23,6 +23,19 @@ pub enum CompareError {
     Stopped,
 }
 
+impl CompareError {
+    /// What Redis says of a key that holds something else than it should; every other error is one.
+    pub(crate) fn wrong_key(self) -> Result<String, Self> {
+        let said = match &self {
+            Self::Redis(StreamError::Redis(error)) => error.details(),
+            Self::Gate(GateError::Refused(error)) => error.details(),
+            Self::Gate(GateError::Unexpected { .. }) => return Ok(self.to_string()),
+            _ => return Err(self),
+        };
+        if said.contains("WRONGTYPE") { Ok(readable(said).to_owned()) } else { Err(self) }
+    }
+}
+
 impl From<StreamError> for CompareError {
     fn from(error: StreamError) -> Self {
         Self::Redis(error)

@@ -123,15 +123,9 @@ impl StateCounts {
 
 impl std::iter::Sum for StateCounts {
     fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
-        counts.fold(Self::default(), |sum, it| Self {
-            unpaid: sum.unpaid + it.unpaid,
-            paid: sum.paid + it.paid,
-            used: sum.used + it.used,
-            refunding: sum.refunding + it.refunding,
-            cancelled: sum.cancelled + it.cancelled,
-            refunded: sum.refunded + it.refunded,
-            contradictory: sum.contradictory + it.contradictory,
-        })
+        let add = |sum: [u64; 7], it: Self| std::array::from_fn(|at| sum[at] + it.all()[at]);
+        let [unpaid, paid, used, refunding, cancelled, refunded, contradictory] = counts.fold([0; 7], add);
+        Self { unpaid, paid, used, refunding, cancelled, refunded, contradictory }
     }
 }
 
@@ -300,8 +294,19 @@ impl OrderCounter {
     }
 
     /// An entry of the stream with an order that no complete journal lists.
-    pub(crate) fn add_entry(&mut self, entry: EntryId, order: OrderKey, user: UserId, units: i64) {
-        self.admissions.push(Admission::by_entry(entry, order, user, units));
+    /// If its id `is_taken`, the journal lists that for another user's order.
+    pub(crate) fn add_entry(
+        &mut self,
+        entry: EntryId,
+        order: OrderKey,
+        (user, units): (UserId, i64),
+        is_taken: bool,
+    ) {
+        let mut admission = Admission::by_entry(entry, order, user, units);
+        if is_taken {
+            admission.journal = JournalFact::Other;
+        }
+        self.admissions.push(admission);
     }
 
     /// A letter with such an order. Its entry may have been trimmed away.
@@ -311,6 +316,11 @@ impl OrderCounter {
             admission.bury();
             self.admissions.push(admission);
         }
+    }
+
+    /// A letter of an entry whose order id belongs to another order, if the stream holds that entry.
+    pub(crate) fn bury(&mut self, entry: EntryId, order: OrderKey) {
+        self.admissions.bury(entry, order);
     }
 
     /// A note of a journal that is not complete, after the entries of the stream.
@@ -383,6 +393,9 @@ impl OrderCounter {
     /// A row; of a voucher with a complete journal, with whether that should hold it.
     pub(crate) fn add_row(&mut self, voucher: VoucherId, row: &OrderRow, seen: RowSeen) {
         let is_followed = self.admissions.take_row(row);
+        if !seen.is_own {
+            return;
+        }
         let rows = self.rows.entry(voucher).or_default();
         rows.states.add(row.row_status());
         match row.state() {
@@ -456,6 +469,8 @@ impl OrderCounter {
                         followed.refused.push(order.get());
                     }
                 }
+                // The letter of an entry under a taken id says nothing of the order that the journal lists.
+                Column::Dead if group.iter().all(|it| it.journal == JournalFact::Other) => {}
                 Column::Dead => followed.dead.add(units),
                 Column::InFlight => followed.in_flight.add(units),
                 Column::Mismatched | Column::Lost => {
@@ -487,6 +502,8 @@ impl OrderCounter {
 /// Facts about a row from outside MySQL.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowSeen {
+    /// Its voucher belongs to this partition.
+    pub(crate) is_own: bool,
     /// Its entry is in flight.
     pub(crate) is_in_flight: bool,
     /// A complete journal tells of it or shall, or it came after the look began.

@@ -53,10 +53,19 @@ impl Places {
     }
 }
 
-/// What the group has still to handle, in 16 bytes an entry.
+/// An order whose own entry is in flight.
+#[derive(Clone, Copy, Debug)]
+struct OrderInFlight {
+    hash: u64,
+    place: u32,
+    units: u32,
+}
+
+/// What the group has still to handle, in 24 bytes an entry.
+// An order may have several entries: it is counted once.
 #[derive(Debug, Default)]
 pub struct InFlight {
-    orders: Vec<u64>,
+    orders: Vec<OrderInFlight>,
     /// Orders with events.
     with_events: Vec<u64>,
     users: Vec<u64>,
@@ -97,7 +106,12 @@ impl InFlight {
         while let Some(page) = pace.step(unread.next(u64::MAX)).await? {
             page.iter().for_each(|entry| found.add(entry, keys, places));
         }
-        found.orders.sort_unstable();
+        found.orders.sort_unstable_by_key(|it| it.hash);
+        found.orders.dedup_by_key(|it| it.hash);
+        for OrderInFlight { place, units, .. } in &found.orders {
+            let counts = found.counts.entry(*place).or_default();
+            (counts.0, counts.1) = (counts.0 + 1, counts.1 + i64::from(*units));
+        }
         found.with_events.sort_unstable();
         found.users.sort_unstable();
         Ok(found)
@@ -122,17 +136,15 @@ impl InFlight {
 
     fn add_order(&mut self, order: &Order, places: &Places) {
         let Some(place) = places.of(order.voucher) else { return };
-        self.orders.push(hash_of_id(place, order.id.get()));
+        let units = u32::try_from(order.quantity.get()).unwrap_or(u32::MAX);
+        self.orders.push(OrderInFlight { hash: hash_of_id(place, order.id.get()), place, units });
         self.users.push(hash_of_id(place, order.user.get()));
-        let counts = self.counts.entry(place).or_default();
-        (counts.0, counts.1) = (counts.0 + 1, counts.1 + order.quantity.get());
     }
 
     /// An entry of the order is in flight, be it its own or an event.
     #[must_use]
     pub fn has_order(&self, place: u32, order: i64) -> bool {
-        let hash = hash_of_id(place, order);
-        self.orders.binary_search(&hash).is_ok() || self.with_events.binary_search(&hash).is_ok()
+        self.has_own_entry(place, order) || self.has_event(place, order)
     }
 
     /// An event of the order is in flight.
@@ -143,7 +155,7 @@ impl InFlight {
     /// The order's own entry is in flight. If only events of it are, the order itself is settled; a lost one keeps them waiting.
     #[must_use]
     pub fn has_own_entry(&self, place: u32, order: i64) -> bool {
-        self.orders.binary_search(&hash_of_id(place, order)).is_ok()
+        self.orders.binary_search_by_key(&hash_of_id(place, order), |it| it.hash).is_ok()
     }
 
     /// An order or an event of the user is in flight.

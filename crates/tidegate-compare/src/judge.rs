@@ -51,10 +51,12 @@ impl Evidence {
     /// Whose order it is and how many units it has, by whoever admitted it.
     fn admitted(&self) -> Option<(Option<i64>, i64)> {
         let by_journal = self.note.as_ref().and_then(|note| match &note.admitted {
-            Some(admitted) => Some((admitted.user.map(tidegate_orders::UserId::get), -admitted.change)),
+            Some(admitted) => {
+                Some((admitted.user.map(tidegate_orders::UserId::get), admitted.change.saturating_neg()))
+            }
             None if note.is_admission() => {
                 let user = note.by.as_ref().and_then(|by| by.parse().ok());
-                Some((user, -note.change.unwrap_or(0)))
+                Some((user, note.change.unwrap_or(0).saturating_neg()))
             }
             None => None,
         });
@@ -72,15 +74,18 @@ impl Evidence {
     pub(crate) fn stranger(&self, is_buried: impl Fn(i64) -> bool) -> Option<Finding> {
         let by_note = self.note.as_ref().filter(|note| note.is_admission());
         let by_note = by_note.and_then(|note| note.by.as_ref()?.parse::<i64>().ok());
-        let owner = by_note.or_else(|| self.row.as_ref().map(|row| row.user))?;
-        let it = self.entries.iter().find(|it| it.user != owner && !is_buried(it.user))?;
+        let owner = by_note.or_else(|| self.row.as_ref().map(|row| row.user));
+        // Where nobody has the id, the letter of one entry says nothing of the others.
+        let owned = owner.or_else(|| self.entry().map(|it| it.user));
+        let it = self.entries.iter().find(|it| Some(it.user) != owned && !is_buried(it.user))?;
+        let kind = if owner.is_some() { DifferenceKind::Mismatched } else { DifferenceKind::LostOrder };
         Some(Finding {
-            kind: DifferenceKind::Mismatched,
+            kind,
             user: Some(it.user),
             units: it.quantity,
             cause: Cause::Unknown,
             mend: Mend::ByHand,
-            status: Some(OrderStatus::Mismatched),
+            status: None,
             entry: Some(it.entry),
         })
     }

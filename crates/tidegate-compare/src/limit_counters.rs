@@ -20,10 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sqlx::MySqlPool;
 use tidegate_orders::{
-    CampaignId, Gate, LimitOwner, VoucherId, gate::GateError, limit_rows, limits::CountedWindows,
-    records::vouchers,
+    CampaignId, Gate, LimitOwner, VoucherId, limit_rows, limits::CountedWindows, records::vouchers,
 };
-use tidegate_stream::readable;
 use tokio_util::sync::CancellationToken;
 
 pub use self::{
@@ -79,11 +77,7 @@ impl LimitCounterReport {
     ) -> Result<Option<T>, CompareError> {
         let said = match read {
             Ok(read) => return Ok(Some(read)),
-            Err(CompareError::Gate(GateError::Refused(error))) if is_of_other_type(&error) => {
-                readable(error.details()).to_owned()
-            }
-            Err(CompareError::Gate(error @ GateError::Unexpected { .. })) => error.to_string(),
-            Err(error) => return Err(error),
+            Err(error) => error.wrong_key()?,
         };
         self.unreadable.push((voucher, said));
         Ok(None)

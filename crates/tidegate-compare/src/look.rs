@@ -1,7 +1,7 @@
 //! One look at both sides while the sale goes on: what the journals, the stream and the dead letters say of each order, and what
 //! MySQL says of it.
 //!
-//! It takes about 25 MB of memory for up to 260,000 differences at a time, however many orders there are, 16 bytes for each
+//! It takes about 25 MB of memory for up to 260,000 differences at a time, however many orders there are, 24 bytes for each
 //! entry that waits to be handled, and about 100 for each dead letter. Where more is different, it goes through both sides again
 //! in parts.
 
@@ -32,11 +32,11 @@ use fred::clients::Pool;
 use sqlx::MySqlPool;
 use tidegate_orders::{
     CausalReads, Gate, JournalNote, JournalSum, Keys, Sum, VoucherId,
-    gate::{ChangeState, GateError, RepairGuard, ScanPages, StockChange},
+    gate::{ChangeState, RepairGuard, ScanPages, StockChange},
     records::{OrderRow, StockRow, journal::Purged, vouchers},
     sale,
 };
-use tidegate_stream::{EntryId, StreamError, StreamInspector, StreamNames, readable, server_time_ms};
+use tidegate_stream::{EntryId, StreamError, StreamInspector, StreamNames, server_time_ms};
 use tokio::time::sleep;
 
 /// So many times a voucher's stocks are looked at, before nothing is said of them.
@@ -179,7 +179,7 @@ impl Looker {
             let unnoted = &std::mem::take(&mut first.unnoted);
             orders.extend(unnoted);
             let with_events = &with_events;
-            let verify = Verify { stores, places, sales, with_events, unnoted, pace, job };
+            let verify = Verify { stores, places, sales, with_events, unnoted, is_counted, pace, job };
             verify.differences(orders, users).await?.into_iter().for_each(&mut *told);
         }
         let mut counted = counted.unwrap_or_default();
@@ -299,7 +299,7 @@ impl Looker {
         };
         let journal = ScanPages::of_journal(gate, voucher).next().await.err().map(CompareError::from);
         let buyers = ScanPages::of_buyers(gate, voucher).next().await.err().map(CompareError::from);
-        let failed = [failed, journal, buyers].into_iter().flatten().map(wrong_key);
+        let failed = [failed, journal, buyers].into_iter().flatten().map(CompareError::wrong_key);
         wrong.map(Ok).into_iter().chain(failed).collect()
     }
 
@@ -338,7 +338,7 @@ impl Looker {
         for voucher in self.vouchers().await? {
             match self.stores.gate.repair_guard(voucher).await {
                 Ok(guard) => _ = guards.insert(voucher, guard),
-                Err(error) => _ = wrong_key(error.into())?,
+                Err(error) => _ = CompareError::from(error).wrong_key()?,
             }
         }
         Ok(guards)
@@ -376,7 +376,7 @@ impl Looker {
                 Ok(sale) if is_counted => Some(sale),
                 Ok(sale) => Some(sale).filter(|sale| self.is_compared(sale)),
                 Err(error) => {
-                    its.unreadable = Some(wrong_key(error)?);
+                    its.unreadable = Some(error.wrong_key()?);
                     None
                 }
             };
@@ -560,18 +560,4 @@ fn is_settled(before: Option<StockChange>, after: Option<StockChange>) -> bool {
         change.as_ref().is_some_and(|change| change.state == ChangeState::Open)
     };
     !is_open(&before) && !is_open(&after) && before.map(|it| it.id) == after.map(|it| it.id)
-}
-
-/// What Redis says of a key that holds something else than it should; every other error is one.
-pub(crate) fn wrong_key(error: CompareError) -> Result<String, CompareError> {
-    match &error {
-        CompareError::Redis(StreamError::Redis(of_redis)) if of_redis.details().contains("WRONGTYPE") => {
-            Ok(readable(of_redis.details()).to_owned())
-        }
-        CompareError::Gate(GateError::Refused(of_redis)) if of_redis.details().contains("WRONGTYPE") => {
-            Ok(readable(of_redis.details()).to_owned())
-        }
-        CompareError::Gate(GateError::Unexpected { .. }) => Ok(error.to_string()),
-        _ => Err(error),
-    }
 }

@@ -10,12 +10,11 @@ use fred::{
 };
 use tidegate_orders::{
     Gate, JournalField, JournalNote, Keys, UserId, VoucherId,
-    dead_letters::buried_order,
     gate::{GateError, ScanPages},
     keys::naming,
     order_status::LetterFact,
     records::journal::{COMPLETE, PURGED, Purged},
-    wire::is_event,
+    wire::Message,
 };
 use tidegate_stream::{Entry, EntryId, EntryPages, Letter, StreamError, StreamInspector};
 
@@ -157,13 +156,12 @@ impl RedisSide<'_> {
 
     fn dead_letters(&self, entry: Entry, places: &Places) -> Vec<DeadLetter> {
         let letter = Letter::parse(entry);
-        if is_event(&letter.entry()) {
-            return letter.entries().map(DeadLetter::Event).collect();
-        }
         // Without a burial, it is another program's.
         let Some(burial) = &letter.burial else { return Vec::new() };
-        let Some(order) = buried_order(self.keys.fields(), &letter) else {
-            return vec![DeadLetter::Unreadable(letter.entries().collect())];
+        let order = match self.keys.fields().decode_message(&letter.entry()) {
+            Ok(Message::Order(order)) => order,
+            Ok(Message::Event(_)) => return letter.entries().map(DeadLetter::Event).collect(),
+            Err(_) => return vec![DeadLetter::Unreadable(letter.entries().collect())],
         };
         let Some(place) = places.of(order.voucher) else { return vec![DeadLetter::Elsewhere(order.voucher)] };
         let (user, quantity) = (order.user.get(), order.quantity.get());

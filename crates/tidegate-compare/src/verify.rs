@@ -49,6 +49,7 @@ pub(crate) struct Verify<'a> {
     pub(crate) with_events: &'a WithEvents,
     /// Those of the orders that a complete journal should tell of and does not.
     pub(crate) unnoted: &'a BTreeSet<(u32, i64)>,
+    pub(crate) is_counted: bool,
     pub(crate) pace: Pace,
     pub(crate) job: &'a Job,
 }
@@ -170,11 +171,10 @@ impl Verify<'_> {
             let stranger = evidence.stranger(|user| round.dead.has(place, order, user));
             let at_ms = evidence.note.as_ref().and_then(|note| note.at_ms);
             let its = evidence.findings(voucher.get());
-            let is_lost = |kind| kind == DifferenceKind::LostOrder;
-            // While an event is in flight, only a lost order is told: the event waits for it.
-            let is_told = |its: &Finding| is_lost(its.kind) || !round.in_flight.has_order(place, order);
-            let is_mismatched = its.iter().flatten().any(|it| it.kind == DifferenceKind::Mismatched);
-            let stranger = stranger.filter(|_| !is_mismatched);
+            let has_event = round.in_flight.has_order(place, order);
+            let is_told = |its: &Finding| !has_event || self.is_told_beside_events(its.kind);
+            let is_same = |stranger: &Finding| its.iter().flatten().any(|it| it.kind == stranger.kind);
+            let stranger = stranger.filter(|stranger| !is_same(stranger));
             let its = its.into_iter().chain([stranger]).flatten().filter(is_told);
             let its = its.map(|finding| ((place, order), (finding, note.clone())));
             found.extend(its.map(|found| (found, at_ms)));
@@ -184,6 +184,13 @@ impl Verify<'_> {
             Ok::<_, CompareError>((at, (finding, note)))
         });
         try_join_all(causes).await
+    }
+
+    /// While an event is in flight, a repair is told only of a lost order: the event waits for it. Who counts is told of what no event
+    /// changes.
+    fn is_told_beside_events(&self, kind: DifferenceKind) -> bool {
+        let is_lasting = matches!(kind, DifferenceKind::Mismatched | DifferenceKind::ReleasedAndLive);
+        kind == DifferenceKind::LostOrder || self.is_counted && is_lasting
     }
 
     /// Of a lost order: whether the stream still holds its entry.

@@ -440,7 +440,7 @@ async fn orders_expire_late_and_then_a_store_goes_back_in_time() {
         "The workers are paused",
         "orders to be paid in time 3",
         "overdue 3, the oldest for 1 h",
-        "done by w",
+        "expired by w",
         "agree (restore counter",
     ]);
     site.redis_says(&["DEL", "tidegate:pause"]).await;

@@ -158,6 +158,8 @@ pub struct Offences {
     pub contradictory: Offenders,
     /// Units in them: whether they went back to the stock, the rows do not tell.
     pub contradictory_units: i64,
+    /// Orders with events that were acknowledged and that MySQL has not recorded.
+    pub lost_events: Offenders,
     /// Differences of its orders and users that only a comparison names: no order and no unit is lost or sold twice.
     pub other_differences: u64,
     /// Its sale is on and has units left by MySQL, orders of it came through Redis, and Redis holds no stock and no admitted
@@ -219,6 +221,7 @@ impl VoucherAudit {
             &self.offences.lost,
             &self.offences.mismatched,
             &self.offences.not_released,
+            &self.offences.lost_events,
             &self.offences.doubled_back,
             &self.offences.wrong_keys,
             &self.offences.shared_slots,
@@ -239,7 +242,7 @@ impl VoucherAudit {
     /// dead is requeued; negative when Redis offers fewer. Exact at a quiet moment only: see [`Self::surplus_at_least`].
     #[must_use]
     pub fn redis_surplus(&self) -> Option<i64> {
-        Some(self.stocks.redis_stock? - self.stocks.redis_stock_due?)
+        Some(self.stocks.redis_stock?.saturating_sub(self.stocks.redis_stock_due?))
     }
 
     /// The surplus that is certain and no failure already; not 0. Nothing is on its way or waits for a decision, and both
@@ -271,6 +274,11 @@ impl VoucherAudit {
                 &self.offences.not_released,
                 "order was refused, and Redis still holds its units",
                 "orders were refused, and Redis still holds their units",
+            ),
+            (
+                &self.offences.lost_events,
+                "order has events that were acknowledged and not recorded",
+                "orders have events that were acknowledged and not recorded",
             ),
             (
                 &self.offences.doubled_back,

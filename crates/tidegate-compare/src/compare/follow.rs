@@ -41,10 +41,10 @@ impl Pass<'_> {
 
     /// Takes the orders of a page of which no complete journal tells.
     pub(super) async fn follow(&mut self, orders: Vec<(EntryId, Order)>) -> Result<(), CompareError> {
-        let mut by_place: BTreeMap<u32, Vec<(EntryId, Order)>> = BTreeMap::new();
+        let mut by_place: BTreeMap<u32, Vec<(EntryId, Order, bool)>> = BTreeMap::new();
         for (entry, order) in orders {
             if let Some(place) = self.places.of(order.voucher) {
-                by_place.entry(place).or_default().push((entry, order));
+                by_place.entry(place).or_default().push((entry, order, false));
             }
         }
         for (place, mut orders) in by_place {
@@ -52,21 +52,23 @@ impl Pass<'_> {
                 continue;
             };
             if sale.is_complete {
-                let ids: Vec<i64> = orders.iter().map(|(_, order)| order.id.get()).collect();
+                let ids: Vec<i64> = orders.iter().map(|(_, order, _)| order.id.get()).collect();
                 let (notes, _) = self.pace.step(self.stores.redis().notes(voucher, &ids)).await?;
                 let mut notes = notes.into_iter();
                 // Whose id another user's order has must be buried.
-                orders.retain(|(_, order)| {
+                orders.retain_mut(|(_, order, is_taken)| {
                     let note =
                         notes.next().flatten().map(|note| JournalNote::parse(&note).unwrap_or_default());
-                    note.is_none_or(|note| is_admission_of_another(&note, order.user.get()))
+                    *is_taken =
+                        note.as_ref().is_some_and(|note| is_admission_of_another(note, order.user.get()));
+                    note.is_none() || *is_taken
                 });
                 // What is in flight is counted there.
-                orders.retain(|(_, order)| !self.in_flight.has_own_entry(place, order.id.get()));
+                orders.retain(|(_, order, _)| !self.in_flight.has_own_entry(place, order.id.get()));
             }
             if let Some(counts) = &mut self.counted.counts {
-                for (entry, Order { id, user, quantity, .. }) in orders {
-                    counts.add_entry(entry, (voucher, id), user, quantity.get());
+                for (entry, Order { id, user, quantity, .. }, is_taken) in orders {
+                    counts.add_entry(entry, (voucher, id), (user, quantity.get()), is_taken);
                 }
             }
         }
@@ -105,9 +107,8 @@ impl Pass<'_> {
             // It was buried since: it counts as in flight.
             _ if is_complete && self.in_flight.has_own_entry(it.place, it.order) => {}
             Some(note) if is_admission_of_another(note, it.user) => {
-                // Nothing was taken for it.
-                if let (Ok(order), Ok(user)) = (it.order.try_into(), it.user.try_into()) {
-                    counts.add_letter(it.entry, (voucher, order), user, 0);
+                if let Ok(order) = it.order.try_into() {
+                    counts.bury(it.entry, (voucher, order));
                 }
             }
             Some(note) if is_ended || note.is_release() => {}
@@ -135,7 +136,8 @@ impl Pass<'_> {
             is_new || (sale.is_complete && is_since(row, sale.complete_since_ms) && !is_folded)
         });
         let is_in_flight = self.in_flight.has_own_entry(place, row.order.get());
-        counts.add_row(voucher, row, RowSeen { is_in_flight, is_known });
+        let is_own = self.stores.keys.partition().owns(voucher);
+        counts.add_row(voucher, row, RowSeen { is_own, is_in_flight, is_known });
     }
 
     /// A refusal of MySQL, of whichever voucher.

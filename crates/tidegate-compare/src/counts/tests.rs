@@ -43,11 +43,11 @@ fn release(by: &str) -> JournalNote {
 
 impl OrderCounter {
     fn enter(&mut self, seq: u64, id: i64, user: i64) {
-        self.add_entry(entry(seq), order(id), user.try_into().unwrap(), 1);
+        self.add_entry(entry(seq), order(id), (user.try_into().unwrap(), 1), false);
         self.sort();
     }
 
-    fn bury(&mut self, seq: u64, id: i64, user: i64) {
+    fn letter(&mut self, seq: u64, id: i64, user: i64) {
         self.add_letter(entry(seq), order(id), user.try_into().unwrap(), 1);
         self.sort();
     }
@@ -58,7 +58,7 @@ impl OrderCounter {
     }
 
     fn row(&mut self, row: &OrderRow) {
-        self.add_row(voucher(), row, RowSeen { is_in_flight: false, is_known: false });
+        self.add_row(voucher(), row, RowSeen { is_own: true, is_in_flight: false, is_known: false });
     }
 
     /// Counts, with these orders in flight: what was counted, and what has to be looked at.
@@ -83,7 +83,7 @@ fn admitted(n: i64) -> OrderCounter {
 fn each_fate_is_told_from_the_others() {
     let mut counts = admitted(6);
     counts.note(2, &release("worker:x"));
-    counts.bury(3, 3, 3);
+    counts.letter(3, 3, 3);
     counts.row(&row(1));
     let (it, _, unresolved) = counts.finish(&[4, 6]);
     assert_eq!((it.written, it.released, it.dead.orders, it.in_flight.orders), (1, 1, 1, 2));
@@ -99,7 +99,7 @@ fn a_cancelled_order_that_has_a_letter_is_dead_until_it_is_given_back() {
         if is_released {
             counts.note(1, &release("operator:x"));
         }
-        counts.bury(2, 1, 1);
+        counts.letter(2, 1, 1);
         counts.row(&cancelled(1));
         let (it, _, unresolved) = counts.finish(&[]);
         assert_eq!((it.written, it.released, unresolved.len()), (0, u64::from(is_released), 0));
@@ -112,7 +112,7 @@ fn a_cancelled_order_that_has_a_letter_is_dead_until_it_is_given_back() {
 fn a_cancelled_order_with_a_letter_and_the_note_of_another_cannot_be_given_back_by_it() {
     let mut counts = admitted(1);
     counts.note(1, &admit(9));
-    counts.bury(1, 1, 1);
+    counts.letter(1, 1, 1);
     counts.row(&cancelled(1));
     let (it, ..) = counts.finish(&[]);
     assert_eq!((it.dead.orders, it.half_cancelled.total), (1, 0));
@@ -133,7 +133,7 @@ fn an_order_that_was_put_back_is_where_its_latest_entry_is() {
         let mut counts = admitted(1);
         counts.enter(2, 1, 1);
         if is_dead_again {
-            counts.bury(2, 1, 1);
+            counts.letter(2, 1, 1);
         }
         let (it, _, unresolved) = counts.finish(if is_dead_again { &[] } else { &[1] });
         let expected = if is_dead_again { (1, 0, 0) } else { (0, 1, 0) };
@@ -147,7 +147,7 @@ fn an_order_with_a_taken_id_may_be_put_back_and_die_again() {
     for seq in [2, 3] {
         counts.enter(seq, 1, 99);
     }
-    counts.bury(3, 1, 99);
+    counts.letter(3, 1, 99);
     counts.row(&row(1));
     let (it, _, unresolved) = counts.finish(&[]);
     assert_eq!((it.written, unresolved.len()), (1, 0));
@@ -159,7 +159,7 @@ fn another_users_entry_with_a_taken_id_must_be_buried() {
         let mut counts = admitted(1);
         counts.enter(2, 1, 99);
         if is_buried {
-            counts.bury(2, 1, 99);
+            counts.letter(2, 1, 99);
         }
         counts.row(&row(1));
         let (it, _, unresolved) = counts.finish(&[]);
@@ -197,7 +197,7 @@ fn a_trimmed_entry_is_followed_by_its_journal() {
     counts.row(&row(1));
     counts.row(&row(8));
     // It came while the look went on.
-    counts.add_row(voucher(), &row(9), RowSeen { is_in_flight: false, is_known: true });
+    counts.add_row(voucher(), &row(9), RowSeen { is_own: true, is_in_flight: false, is_known: true });
     let (it, rows, unresolved) = counts.finish(&[]);
     assert_eq!((it.written, it.released, unresolved), (1, 1, vec![2]));
     assert_eq!((rows.unknown, rows.forgotten), (1, 1));

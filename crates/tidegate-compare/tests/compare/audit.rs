@@ -382,6 +382,49 @@ async fn orders_of_a_voucher_that_only_rows_or_entries_name_are_counted() -> Res
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_event_that_was_acknowledged_and_not_recorded_is_named_and_one_that_was_buried_is_not()
+-> Result<()> {
+    for world in World::both().await? {
+        world.sell(1).await?;
+        let event = world.append("event paid orderId 1 userId 1 voucherId 10").await?;
+        world.deliver(1).await?;
+        assert_eq!(world.audit().await?.failures(), Vec::<String>::new(), "it is in hand");
+        world.settle(event).await?;
+        let failures = world.audit().await?.failures();
+        assert_eq!(failures, ["voucher 10: 1 order has events that were acknowledged and not recorded: 1"]);
+        world.redis(&format!("XDEL stream.orders {event}")).await?;
+        let unreadable = world.append("event bogus orderId 1 userId 1 voucherId 10").await?;
+        world.deliver(1).await?;
+        let fields = [("event", "bogus"), ("orderId", "1"), ("userId", "1"), ("voucherId", "10")];
+        world.bury(unreadable, &fields).await?;
+        let report = world.audit().await?;
+        assert_eq!(report.failures(), Vec::<String>::new());
+        assert_eq!((report.unreadable.total, report.unreadable.dead), (1, 1));
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_with_two_entries_in_flight_is_one_order_and_an_event_hides_no_finding() -> Result<()> {
+    for world in World::both().await? {
+        world.sell(2).await?;
+        world.admit(3).await?;
+        for order in [1, 3, 3] {
+            world.append(&format!("userId {order} voucherId 10 id {order}")).await?;
+        }
+        let voucher = world.audit_voucher().await?;
+        let orders = &voucher.orders;
+        assert_eq!((orders.admitted, orders.written, orders.in_flight), (3, 2, 1), "{:?}", world.journal);
+        assert_eq!((orders.in_flight_units, voucher.redis_surplus()), (1, Some(0)));
+        world.release(2).await?;
+        world.append("event paid orderId 2 userId 2 voucherId 10").await?;
+        let voucher = world.audit_voucher().await?;
+        assert_eq!(voucher.offences.doubled_back.first, ["2"], "{:?}", world.journal);
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_unreadable_entry_that_was_acknowledged_and_not_buried_is_lost() -> Result<()> {
     for world in World::both().await? {
         let entry = world.append("voucherId 10").await?;

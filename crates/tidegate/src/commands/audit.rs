@@ -32,6 +32,7 @@ a second later. On a cluster, it waits for its node. It exits with 1 when
   - an order is lost, doubled or oversold
   - an order differs from what was admitted under its id
   - Redis still holds an order that MySQL refused
+  - an event of an order was acknowledged and not recorded
   - an order is neither live nor cancelled
   - an entry that is no order was acknowledged and not buried
   - Redis offers units that MySQL does not have
