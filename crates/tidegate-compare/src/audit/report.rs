@@ -239,7 +239,7 @@ impl VoucherAudit {
     }
 
     /// Units that Redis offers beyond what MySQL will have when everything in flight is written and everything
-    /// dead is requeued; negative when Redis offers fewer. Exact at a quiet moment only: see [`Self::surplus_at_least`].
+    /// dead is requeued; negative when Redis offers fewer. Exact at a quiet moment only: see [`Stocks::surplus_at_least`].
     #[must_use]
     pub fn redis_surplus(&self) -> Option<i64> {
         Some(self.stocks.redis_stock?.saturating_sub(self.stocks.redis_stock_due?))
