@@ -17,7 +17,7 @@ pub use self::report::{AuditReport, LostSpan, Offences, OrdersByPlace, RowCounts
 pub use crate::counts::{Misnamed, Offenders, StateCounts, Unreadable};
 use crate::{
     Cause, CompareError, Difference, Job, Looker, VoucherBooks,
-    counts::{Followed, Held, Noted, Rows},
+    counts::{Followed, Held, KeptOrder, Noted, Rows},
     limit_counters::CounterDifference,
     reconciled::DifferenceKind,
 };
@@ -62,6 +62,11 @@ pub async fn audit(looker: &Looker, job: &Job) -> Result<AuditReport, CompareErr
         let (others, _) = audit_asked(&looker.only_at(unplaced), job).await?;
         report.add(others);
     }
+    for (voucher, slot) in looker.shared_slots().await? {
+        if let Some(audit) = report.vouchers.iter_mut().find(|audit| audit.voucher == voucher) {
+            audit.offences.shared_slots.add(slot);
+        }
+    }
     // After a change of the partitions, streams still hold entries of vouchers that moved away. Their partition speaks for these.
     report.vouchers.retain(|audit| looker.owns(audit.voucher) || !audit.is_settled());
     report.states = report.vouchers.iter().map(|audit| audit.rows.states).sum();
@@ -87,8 +92,8 @@ async fn audit_asked(looker: &Looker, job: &Job) -> Result<(AuditReport, BTreeSe
         let books = if looker.owns(look.books.voucher) { &look.books } else { &of_another };
         let mut its = told.vouchers.remove(&books.voucher).unwrap_or_default();
         let counted = counts.take(books.voucher);
-        for order in kept.remove(&books.voucher).into_iter().flatten() {
-            if counted.2.is_refused(order) {
+        for KeptOrder { order, is_refused } in kept.remove(&books.voucher).into_iter().flatten() {
+            if is_refused {
                 its.offences.not_released.add(order);
                 its.refused += 1;
             } else {
@@ -101,19 +106,20 @@ async fn audit_asked(looker: &Looker, job: &Job) -> Result<(AuditReport, BTreeSe
             let named = if named.is_empty() { vec![what.clone()] } else { named };
             named.into_iter().for_each(|what| audit.offences.wrong_keys.add_new(what));
         }
-        audit.stocks.is_at_rest = audit.possible_surplus().is_some() && looker.is_at_rest(books).await?;
         audited.push(audit);
     }
-    for (voucher, slot) in looker.shared_slots().await? {
-        if let Some(audit) = audited.iter_mut().find(|audit| audit.voucher == voucher) {
-            audit.offences.shared_slots.add(slot);
-        }
+    // One for each look, in its order.
+    let looks = report.vouchers.iter().map(|look| &look.books).zip(&audited);
+    let with_surplus = looks.filter(|(_, audit)| audit.possible_surplus().is_some());
+    let at_rest = looker.at_rest(&with_surplus.map(|(books, _)| books).collect::<Vec<_>>()).await?;
+    for audit in &mut audited {
+        audit.stocks.is_at_rest = at_rest.contains(&audit.voucher);
     }
     let report = AuditReport {
         vouchers: audited,
         states: StateCounts::default(),
         events: counts.events,
-        unreadable: counts.unreadable(),
+        unreadable: counts.unreadable.report(),
         misnamed: std::mem::take(&mut counts.misnamed),
         counters: told.counters,
         counters_not_compared: report.counters_not_compared,

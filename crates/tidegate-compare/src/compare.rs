@@ -83,6 +83,11 @@ impl Sale {
         self.moment.purged.filter(|_| self.is_complete).map(|purged| purged.before_ms)
     }
 
+    /// What became of the order of a row for good, if the journal need not hold it any more.
+    fn folded(&self, row: &OrderRow, events: Option<&EventSum>) -> Option<FinalOrder> {
+        FinalOrder::of(row, events, self.folded_before_ms()?)
+    }
+
     fn has_entry(&self, entry: Option<EntryId>) -> bool {
         self.has(entry.and_then(|entry| i64::try_from(entry.ms).ok()))
     }
@@ -245,7 +250,7 @@ impl<'a> Pass<'a> {
             let JournalField::Order(order) = field else { return };
             read += 1;
             unreadable += u64::from(!note.is_admission() && !note.is_release());
-            if let Some(user) = barred(note).filter(|user| part.has(user.get())) {
+            if let Some(user) = note.buyer().filter(|user| part.has(user.get())) {
                 users.take(&Said { id: user.get(), voucher: place, what: 0 });
             }
             let is_in_flight = in_flight.has_own_entry(place, order.get());
@@ -342,7 +347,7 @@ impl<'a> Pass<'a> {
         self.count_row(row, events);
         let Some(place) = self.places.of_number(row.voucher) else { return };
         let Some(sale) = self.sale(place) else { return };
-        let end = sale.folded_before_ms().and_then(|before_ms| FinalOrder::of(row, events, before_ms));
+        let end = sale.folded(row, events);
         if end == Some(FinalOrder::Used) {
             self.take_used(place, row);
         }
@@ -428,15 +433,10 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// Who may not order again, by the last movement of an order.
-fn barred(note: &JournalNote) -> Option<UserId> {
-    note.by.as_ref().filter(|_| note.is_admission())?.parse().ok()
-}
-
 /// What a complete journal says of an order; none of one that is not compared.
 fn said_by(note: &JournalNote, sale: &Sale) -> Option<u64> {
     if note.is_admission() {
-        let user = note.by.as_ref().and_then(|by| by.parse::<UserId>().ok()).map_or(0, UserId::get);
+        let user = note.buyer().map_or(0, UserId::get);
         return sale
             .has(note.at_ms)
             .then(|| hash_of(&[HOLDS, user, note.change.unwrap_or(0).saturating_neg()]));

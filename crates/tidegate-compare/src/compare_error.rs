@@ -32,8 +32,13 @@ impl CompareError {
             Self::Gate(GateError::Unexpected { .. }) => return Ok(self.to_string()),
             _ => return Err(self),
         };
-        if said.contains("WRONGTYPE") { Ok(readable(said).to_owned()) } else { Err(self) }
+        if is_of_other_type(said) { Ok(readable(said).to_owned()) } else { Err(self) }
     }
+}
+
+/// By the details of an error of Redis: a key holds something of another type than it should.
+pub(crate) fn is_of_other_type(details: &str) -> bool {
+    details.contains("WRONGTYPE")
 }
 
 impl From<StreamError> for CompareError {

@@ -151,7 +151,7 @@ impl Held {
     }
 }
 
-/// What a complete journal says, and what is known of the orders that it tells of.
+/// What a complete journal says, and what is known of the orders that it lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Noted {
     /// Admitted before the look, and not in flight.
@@ -184,6 +184,14 @@ pub(crate) struct Rows {
     pub(crate) forgotten: u64,
 }
 
+/// An order that MySQL has ended, neither in flight nor dead, and that the journal held as admitted when it was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KeptOrder {
+    pub(crate) order: i64,
+    /// MySQL refused it, and did not cancel it.
+    pub(crate) is_refused: bool,
+}
+
 /// Where the orders are that no complete journal lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Followed {
@@ -194,10 +202,7 @@ pub(crate) struct Followed {
     /// Orders found nowhere, or whose id belongs to another order. If a second check finds no difference, the order has arrived.
     pub(crate) unresolved: Held,
     pub(crate) half_cancelled: Offenders,
-    /// Cancelled by MySQL, neither in flight nor dead, and admitted by the journal when it was read.
-    kept: Vec<i64>,
-    /// Refused by MySQL, likewise.
-    refused: Vec<i64>,
+    kept: Vec<KeptOrder>,
     pub(crate) doubled_back: Offenders,
     /// Units that Redis offered when the look began.
     redis_stock: Option<i64>,
@@ -211,11 +216,6 @@ pub(crate) struct Followed {
 }
 
 impl Followed {
-    /// Whether MySQL refused this one of the orders that Redis keeps, and did not cancel it.
-    pub(crate) fn is_refused(&self, order: i64) -> bool {
-        self.refused.contains(&order)
-    }
-
     /// Units that Redis offers and MySQL will not have, at least, by the stock in MySQL before the look. None: our scripts do
     /// not sell the voucher, so nobody can tell what the stock in Redis is for.
     pub(crate) fn surplus(&self, mysql: i64) -> Option<i64> {
@@ -233,7 +233,7 @@ pub(crate) struct OrderCounter {
     /// Orders that no complete journal lists.
     admissions: Admissions,
     followed: HashMap<VoucherId, Followed>,
-    unreadable: UnreadableEntries,
+    pub(crate) unreadable: UnreadableEntries,
     pub(crate) misnamed: Misnamed,
     /// Entries of the stream that say what happened to orders.
     pub(crate) events: u64,
@@ -263,10 +263,6 @@ impl OrderCounter {
 
     pub(crate) fn noted(&mut self, voucher: VoucherId) -> &mut Noted {
         self.noted.entry(voucher).or_default()
-    }
-
-    pub(crate) fn add_unplaced(&mut self, voucher: VoucherId) {
-        self.unplaced.insert(voucher);
     }
 
     pub(crate) fn set_redis_stock(&mut self, voucher: VoucherId, stock: Option<i64>) {
@@ -368,24 +364,6 @@ impl OrderCounter {
         }
         self.unreadable.add(entry, followed, could_be_order);
     }
-
-    pub(crate) fn add_unreadable_letter(&mut self, entries: &[EntryId]) {
-        if let Some((entry, followed)) = entries.split_last() {
-            self.unreadable.add_dead(*entry, followed);
-        }
-    }
-
-    pub(crate) fn set_unreadable_in_flight(&mut self, in_flight: &HashSet<EntryId>) {
-        self.unreadable.set_in_flight(|entry| in_flight.contains(&entry));
-    }
-
-    pub(crate) fn has_lost_unreadable(&self) -> bool {
-        self.unreadable.has_lost()
-    }
-
-    pub(crate) fn unreadable(&self) -> Unreadable {
-        self.unreadable.report()
-    }
 }
 
 /// What is read of MySQL, after Redis.
@@ -459,14 +437,14 @@ impl OrderCounter {
                     followed.written += 1;
                     let is_open = has_open_event((voucher, order)) || group.iter().any(Admission::is_open);
                     if group.iter().any(Admission::is_kept) && !is_open {
-                        followed.kept.push(order.get());
+                        followed.kept.push(KeptOrder { order: order.get(), is_refused: false });
                     }
                 }
                 Column::Released => {
                     followed.released += 1;
                     let is_kept = group.iter().any(Admission::is_refused_and_kept);
                     if is_kept && !group.iter().any(Admission::is_open) {
-                        followed.refused.push(order.get());
+                        followed.kept.push(KeptOrder { order: order.get(), is_refused: true });
                     }
                 }
                 // The letter of an entry under a taken id says nothing of the order that the journal lists.
@@ -486,9 +464,9 @@ impl OrderCounter {
     }
 
     /// Orders that MySQL has cancelled or refused and the journal held as admitted a moment ago.
-    pub(crate) fn kept(&self) -> impl Iterator<Item = (VoucherId, Vec<i64>)> {
-        let ended = |(voucher, it): (&VoucherId, &Followed)| (*voucher, [&it.kept[..], &it.refused].concat());
-        self.followed.iter().map(ended).filter(|(_, orders)| !orders.is_empty())
+    pub(crate) fn kept(&self) -> impl Iterator<Item = (VoucherId, &[KeptOrder])> {
+        let kept = self.followed.iter().map(|(voucher, followed)| (*voucher, &followed.kept[..]));
+        kept.filter(|(_, orders)| !orders.is_empty())
     }
 
     /// What was counted of a voucher.

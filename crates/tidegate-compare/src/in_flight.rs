@@ -61,8 +61,7 @@ struct OrderInFlight {
     units: u32,
 }
 
-/// What the group has still to handle, in 24 bytes an entry.
-// An order may have several entries: it is counted once.
+/// What the group has still to handle, in 24 bytes an entry. An order with several entries is counted once.
 #[derive(Debug, Default)]
 pub struct InFlight {
     orders: Vec<OrderInFlight>,
@@ -128,8 +127,7 @@ impl InFlight {
                 }
             }
             Err(_) => {
-                let burials = History::of(entry).burials;
-                self.unreadable.extend(burials.iter().map(|burial| burial.entry).chain([entry.id]));
+                self.unreadable.extend(History::of(entry).entries().chain([entry.id]));
             }
         }
     }

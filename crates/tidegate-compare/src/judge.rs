@@ -6,7 +6,7 @@ use crate::{
     redis_side::{DeadOrder, Entered},
 };
 use tidegate_orders::{
-    JournalNote, OrderFacts, OrderStatus, RowState,
+    JournalNote, OrderFacts, OrderStatus, RowState, UserId,
     order_status::{EntryFact, JournalFact, LetterFact, RowFact},
     records::{EventSum, OrderRow, RefusalRow},
 };
@@ -51,11 +51,9 @@ impl Evidence {
     /// Whose order it is and how many units it has, by whoever admitted it.
     fn admitted(&self) -> Option<(Option<i64>, i64)> {
         let by_journal = self.note.as_ref().and_then(|note| match &note.admitted {
-            Some(admitted) => {
-                Some((admitted.user.map(tidegate_orders::UserId::get), admitted.change.saturating_neg()))
-            }
+            Some(admitted) => Some((admitted.user.map(UserId::get), admitted.change.saturating_neg())),
             None if note.is_admission() => {
-                let user = note.by.as_ref().and_then(|by| by.parse().ok());
+                let user = note.buyer().map(UserId::get);
                 Some((user, note.change.unwrap_or(0).saturating_neg()))
             }
             None => None,
@@ -72,8 +70,7 @@ impl Evidence {
 
     /// An entry of another user under the order's id, which must be among the dead letters.
     pub(crate) fn stranger(&self, is_buried: impl Fn(i64) -> bool) -> Option<Finding> {
-        let by_note = self.note.as_ref().filter(|note| note.is_admission());
-        let by_note = by_note.and_then(|note| note.by.as_ref()?.parse::<i64>().ok());
+        let by_note = self.note.as_ref().and_then(JournalNote::buyer).map(UserId::get);
         let owner = by_note.or_else(|| self.row.as_ref().map(|row| row.user));
         // Where nobody has the id, the letter of one entry says nothing of the others.
         let owned = owner.or_else(|| self.entry().map(|it| it.user));

@@ -218,8 +218,3 @@ impl<'a> LimitCounterCheck<'a> {
         Ok((was_sold && !is_delisted).then_some(WhyNotCompared::JournalGone))
     }
 }
-
-/// A key holds something of another type than it should.
-fn is_of_other_type(error: &fred::error::Error) -> bool {
-    error.details().contains("WRONGTYPE")
-}

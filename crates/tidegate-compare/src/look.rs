@@ -16,7 +16,7 @@ use crate::{
     books::{UsedCount, VoucherBooks},
     compare::{Candidates, Counted, Pass, Sale, tally_by_others},
     counters::counter_differences,
-    counts::OrderCounter,
+    counts::{KeptOrder, OrderCounter},
     difference::Difference,
     in_flight::{InFlight, Places},
     judge::FinalOrder,
@@ -183,7 +183,7 @@ impl Looker {
             verify.differences(orders, users).await?.into_iter().for_each(&mut *told);
         }
         let mut counted = counted.unwrap_or_default();
-        if let Some(counts) = counted.counts.as_mut().filter(|counts| counts.has_lost_unreadable()) {
+        if let Some(counts) = counted.counts.as_mut().filter(|counts| counts.unreadable.has_lost()) {
             self.look_at_unreadable_again(places, counts).await?;
         }
         Ok((passes, counted))
@@ -199,11 +199,11 @@ impl Looker {
         let in_flight = InFlight::read(inspector, keys, places, &pace).await?;
         let seen = |letter| {
             if let DeadLetter::Unreadable(entries) = letter {
-                counts.add_unreadable_letter(&entries);
+                counts.unreadable.add_dead(&entries);
             }
         };
         self.stores.redis().read_dead(places, pace, seen).await?;
-        counts.set_unreadable_in_flight(&in_flight.unreadable);
+        counts.unreadable.set_in_flight(&in_flight.unreadable);
         Ok(())
     }
 
@@ -220,15 +220,16 @@ impl Looker {
     pub(crate) async fn still_kept(
         &self,
         counts: &OrderCounter,
-    ) -> Result<BTreeMap<VoucherId, Vec<i64>>, CompareError> {
-        let mut found: BTreeMap<VoucherId, Vec<i64>> = BTreeMap::new();
+    ) -> Result<BTreeMap<VoucherId, Vec<KeptOrder>>, CompareError> {
+        let mut found: BTreeMap<VoucherId, Vec<KeptOrder>> = BTreeMap::new();
         if counts.kept().next().is_some() {
             sleep(BETWEEN).await;
         }
         let is_admitted = |note: &Bytes| JournalNote::parse(note).is_some_and(|note| note.is_admission());
         for (voucher, orders) in counts.kept() {
             for orders in orders.chunks(AT_ONCE) {
-                let (notes, _) = self.stores.redis().notes(voucher, orders).await?;
+                let ids: Vec<i64> = orders.iter().map(|it| it.order).collect();
+                let (notes, _) = self.stores.redis().notes(voucher, &ids).await?;
                 let kept = orders.iter().zip(notes);
                 let kept = kept.filter(|(_, note)| note.as_ref().is_some_and(is_admitted));
                 found.entry(voucher).or_default().extend(kept.map(|(order, _)| *order));
@@ -248,9 +249,10 @@ impl Looker {
         Ok(self.stores.mysql().stocks().shared_slots(self.only()).await?)
     }
 
-    /// Vouchers that have orders, whether they have a stock or not; none if only some vouchers are looked at.
+    /// Vouchers that have orders, whether they have a stock or not. None if only some vouchers are looked at, or if all rows are read
+    /// anyway, which name them.
     pub(crate) async fn vouchers_with_orders(&self) -> Result<Vec<VoucherId>, CompareError> {
-        if !self.is_whole() {
+        if !self.is_whole() || !self.stores.are_chosen {
             return Ok(Vec::new());
         }
         Ok(self.stores.mysql().orders().vouchers(usize::MAX).await?)
@@ -274,16 +276,28 @@ impl Looker {
         self.stores.keys.partition().owns(voucher)
     }
 
-    /// Nothing of a voucher is in flight, and both stocks are still what they were.
-    pub(crate) async fn is_at_rest(&self, books: &VoucherBooks) -> Result<bool, CompareError> {
-        let voucher = books.voucher;
-        let redis_stock = self.stores.gate.moment(voucher).await?.stock;
-        let sums = self.stores.mysql().stocks().sums(&[(voucher, 0)]).await?;
-        let mysql_stock = sums.get(&voucher).and_then(|row| row.stock);
-        let (Stores { inspector, keys, .. }, pace) = (&self.stores, self.request.pace);
-        let in_flight = InFlight::read(inspector, keys, &Places::new(vec![voucher]), &pace).await?;
-        let is_quiet = in_flight.counts.is_empty() && in_flight.events.is_empty();
-        Ok(is_quiet && (redis_stock, mysql_stock) == (books.redis_stock, books.mysql_stock))
+    /// Those of these vouchers of which nothing is in flight, and both stocks are still what they were.
+    pub(crate) async fn at_rest(&self, books: &[&VoucherBooks]) -> Result<BTreeSet<VoucherId>, CompareError> {
+        let mut at_rest = BTreeSet::new();
+        if books.is_empty() {
+            return Ok(at_rest);
+        }
+        let (Stores { inspector, keys, gate, .. }, pace) = (&self.stores, self.request.pace);
+        let asked: Vec<(VoucherId, i64)> = books.iter().map(|its| (its.voucher, 0)).collect();
+        let sums = self.stores.mysql().stocks().sums(&asked).await?;
+        let places = Places::new(asked.into_iter().map(|(voucher, _)| voucher).collect());
+        let in_flight = InFlight::read(inspector, keys, &places, &pace).await?;
+        for its in books {
+            let place = places.of(its.voucher);
+            let is_busy = place
+                .is_some_and(|it| in_flight.counts.contains_key(&it) || in_flight.events.contains_key(&it));
+            let mysql_stock = sums.get(&its.voucher).and_then(|row| row.stock);
+            let redis_stock = gate.moment(its.voucher).await?.stock;
+            if !is_busy && (redis_stock, mysql_stock) == (its.redis_stock, its.mysql_stock) {
+                at_rest.insert(its.voucher);
+            }
+        }
+        Ok(at_rest)
     }
 
     fn only(&self) -> Option<VoucherId> {

@@ -11,7 +11,7 @@ use tidegate_orders::{
     Event,
     ledger::{IncomingEvent, unrecorded},
 };
-use tidegate_stream::{Entry, EntryId, Letter};
+use tidegate_stream::{Entry, EntryId, History};
 
 /// An order, by the place of its voucher.
 type At = (u32, i64);
@@ -54,9 +54,8 @@ pub(crate) struct LostEvents {
 
 impl LostEvents {
     /// Takes in an entry that holds an event.
-    pub(crate) fn note(&mut self, entry: Entry) {
-        let burials = Letter::parse(entry).history.burials;
-        self.put_back.extend(burials.into_iter().map(|burial| burial.entry));
+    pub(crate) fn note(&mut self, entry: &Entry) {
+        self.put_back.extend(History::of(entry).entries());
     }
 
     /// Takes in what MySQL has not recorded of a page.

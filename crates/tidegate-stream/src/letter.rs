@@ -86,7 +86,7 @@ impl Letter {
 
     /// Every entry that it once was, as far as that is known.
     pub fn entries(&self) -> impl Iterator<Item = EntryId> {
-        self.history.burials.iter().chain(&self.burial).map(|burial| burial.entry)
+        self.history.entries().chain(self.burial.iter().map(|burial| burial.entry))
     }
 
     /// The first entry that it was, as far as that is known.
@@ -133,6 +133,11 @@ impl History {
     pub fn of(entry: &Entry) -> Self {
         let length = entry.fields.len();
         Self::take(&mut entry.fields[length.saturating_sub(CARRIED.len())..].to_vec())
+    }
+
+    /// Every entry that it was before, as far as that is known.
+    pub fn entries(&self) -> impl Iterator<Item = EntryId> {
+        self.burials.iter().map(|burial| burial.entry)
     }
 
     /// Takes the history off the fields. What only looks like one is left there: it is the producer's.

@@ -7,7 +7,7 @@ use crate::{
 };
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use tidegate_orders::{JournalNote, order_status::LetterFact};
+use tidegate_orders::{JournalNote, UserId, order_status::LetterFact};
 
 use super::{HOLDS, KNOWN, Pass};
 
@@ -20,8 +20,8 @@ impl Pass<'_> {
         let (mut dead, counts) = (Vec::new(), &mut self.counted.counts);
         let add = |letter| match (letter, &mut *counts) {
             (DeadLetter::Order(order), _) => dead.push(order),
-            (DeadLetter::Elsewhere(voucher), Some(counts)) => counts.add_unplaced(voucher),
-            (DeadLetter::Unreadable(entries), Some(counts)) => counts.add_unreadable_letter(&entries),
+            (DeadLetter::Elsewhere(voucher), Some(counts)) => _ = counts.unplaced.insert(voucher),
+            (DeadLetter::Unreadable(entries), Some(counts)) => counts.unreadable.add_dead(&entries),
             // Where it seems lost it is looked at again.
             (DeadLetter::Event(_) | DeadLetter::Elsewhere(_) | DeadLetter::Unreadable(_), _) => {}
         };
@@ -62,7 +62,7 @@ impl Pass<'_> {
             for it in dead {
                 let Some(voucher) = self.places.voucher(it.place) else { continue };
                 let note = notes.get(&(it.place, it.order));
-                let is_admitted = note.is_some_and(|note| is_admission_of(note, it.user));
+                let is_admitted = note.and_then(JournalNote::buyer).map(UserId::get) == Some(it.user);
                 let is_ended = ended.contains(&(it.order, it.user, voucher.get()));
                 if (it.fact == LetterFact::Order || is_admitted) && !is_ended {
                     let counts = self.counted.dead.entry(it.place).or_default();
@@ -103,8 +103,4 @@ impl Pass<'_> {
         }
         Ok(found)
     }
-}
-
-fn is_admission_of(note: &JournalNote, user: i64) -> bool {
-    note.is_admission() && note.by.as_ref().and_then(|by| by.parse().ok()) == Some(user)
 }

@@ -3,20 +3,14 @@
 use std::collections::BTreeMap;
 
 use tidegate_orders::{
-    JournalField, JournalNote, Order, OrderId, UserId, VoucherId,
+    JournalField, JournalNote, Order, OrderId, VoucherId,
     records::{EventSum, OrderRow, RefusalRow},
     wire::{FieldNames, Glimpse, Message, WireError},
 };
 use tidegate_stream::{Entry, EntryId, History};
 
 use super::{Pass, Sale};
-use crate::{
-    CompareError,
-    counts::RowSeen,
-    in_flight::InFlight,
-    judge::{FinalOrder, is_since},
-    redis_side::DeadOrder,
-};
+use crate::{CompareError, counts::RowSeen, in_flight::InFlight, judge::is_since, redis_side::DeadOrder};
 
 impl Pass<'_> {
     /// An entry of the stream.
@@ -26,20 +20,19 @@ impl Pass<'_> {
             Ok(Message::Order(order)) => order.voucher,
             Ok(Message::Event(event)) => event.voucher,
             Err(error) => {
-                let followed: Vec<EntryId> =
-                    History::of(entry).burials.iter().map(|burial| burial.entry).collect();
+                let followed: Vec<EntryId> = History::of(entry).entries().collect();
                 let could_be_order = could_be_order(entry, self.stores.keys.fields());
                 return counts.add_unreadable(entry.id, &followed, could_be_order, error);
             }
         };
         if self.places.of(voucher).is_none() {
-            counts.add_unplaced(voucher);
+            counts.unplaced.insert(voucher);
         } else if let Ok(Message::Event(event)) = message {
             counts.add_event(entry.id, (voucher, event.order));
         }
     }
 
-    /// Takes the orders of a page of which no complete journal tells.
+    /// Takes the orders of a page that no complete journal lists.
     pub(super) async fn follow(&mut self, orders: Vec<(EntryId, Order)>) -> Result<(), CompareError> {
         let mut by_place: BTreeMap<u32, Vec<(EntryId, Order, bool)>> = BTreeMap::new();
         for (entry, order) in orders {
@@ -125,14 +118,15 @@ impl Pass<'_> {
     pub(super) fn count_row(&mut self, row: &OrderRow, events: Option<&EventSum>) {
         let Some(counts) = &mut self.counted.counts else { return };
         let Ok(voucher) = VoucherId::try_from(row.voucher) else { return };
-        let Some(place) = self.places.of(voucher) else { return counts.add_unplaced(voucher) };
+        let Some(place) = self.places.of(voucher) else {
+            counts.unplaced.insert(voucher);
+            return;
+        };
         let sale = self.sales.get(place as usize).and_then(Option::as_ref);
         let is_known = sale.is_none_or(|sale| {
             let came_ms = row.entry.and_then(|entry| i64::try_from(entry.ms).ok());
             let is_new = came_ms.is_some_and(|came_ms| came_ms >= sale.moment.at_ms);
-            let is_folded = sale
-                .folded_before_ms()
-                .is_some_and(|before_ms| FinalOrder::of(row, events, before_ms).is_some());
+            let is_folded = sale.folded(row, events).is_some();
             is_new || (sale.is_complete && is_since(row, sale.complete_since_ms) && !is_folded)
         });
         let is_in_flight = self.in_flight.has_own_entry(place, row.order.get());
@@ -147,7 +141,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Says where the orders are that no complete journal tells of.
+    /// Says where the orders are that no complete journal lists.
     pub(super) fn finish_counts(&mut self) {
         let Some(counts) = &mut self.counted.counts else { return };
         let (places, in_flight, sales) = (self.places, &self.in_flight, self.sales);
@@ -164,7 +158,7 @@ impl Pass<'_> {
         counts.set_in_flight(|(voucher, order)| {
             places.of(voucher).is_some_and(|place| in_flight.has_own_entry(place, order.get()))
         });
-        counts.set_unreadable_in_flight(&in_flight.unreadable);
+        counts.unreadable.set_in_flight(&in_flight.unreadable);
         let unresolved = counts.follow(end, has_event, in_flight);
         let at =
             unresolved.into_iter().filter_map(|(voucher, order)| Some((places.of(voucher)?, order.get())));
@@ -174,8 +168,7 @@ impl Pass<'_> {
 
 /// The journal lists the order id as that of another user's order.
 fn is_admission_of_another(note: &JournalNote, user: i64) -> bool {
-    let its = note.by.as_ref().and_then(|by| by.parse::<UserId>().ok());
-    note.is_admission() && its.is_some_and(|its| its.get() != user)
+    note.buyer().is_some_and(|its| its.get() != user)
 }
 
 /// An order has a user, a voucher and an id, whatever its producer calls them. What has fewer fields, and none of an order's,

@@ -1,4 +1,4 @@
-//! What a pass reads of the stream: events that MySQL should have recorded, and orders that no complete journal tells of.
+//! What a pass reads of the stream: events that MySQL should have recorded, and orders that no complete journal lists.
 
 use crate::{
     CompareError,

@@ -1,6 +1,6 @@
 //! Entries of the stream without a readable order: what became of each.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use serde::Serialize;
 use tidegate_stream::EntryId;
@@ -34,7 +34,7 @@ enum State {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct UnreadableEntries {
+pub(crate) struct UnreadableEntries {
     states: BTreeMap<EntryId, State>,
     /// Of these, the ones that were put back out of the dead letters, with the latest entry that is known.
     followed: BTreeMap<EntryId, EntryId>,
@@ -47,22 +47,23 @@ impl UnreadableEntries {
         self.followed.extend(followed.iter().map(|old| (*old, entry)));
     }
 
-    /// A letter that holds no order.
-    pub(super) fn add_dead(&mut self, entry: EntryId, followed: &[EntryId]) {
-        self.states.insert(entry, State::Dead);
-        self.followed.extend(followed.iter().map(|old| (*old, entry)));
+    /// A letter that holds no order, by all entries that it once was.
+    pub(crate) fn add_dead(&mut self, entries: &[EntryId]) {
+        let Some((entry, followed)) = entries.split_last() else { return };
+        self.states.insert(*entry, State::Dead);
+        self.followed.extend(followed.iter().map(|old| (*old, *entry)));
     }
 
     /// Says which of them the group has still to handle.
-    pub(super) fn set_in_flight(&mut self, is_in_flight: impl Fn(EntryId) -> bool) {
+    pub(crate) fn set_in_flight(&mut self, in_flight: &HashSet<EntryId>) {
         for (entry, state) in &mut self.states {
-            if is_in_flight(*entry) {
+            if in_flight.contains(entry) {
                 *state = (*state).min(State::InFlight);
             }
         }
     }
 
-    pub(super) fn has_lost(&self) -> bool {
+    pub(crate) fn has_lost(&self) -> bool {
         self.states.keys().any(|entry| self.state(*entry) == State::Lost)
     }
 
@@ -74,7 +75,7 @@ impl UnreadableEntries {
     }
 
     /// Counts them, each once: one that was put back is counted as its latest entry.
-    pub(super) fn report(&self) -> Unreadable {
+    pub(crate) fn report(&self) -> Unreadable {
         let mut report = Unreadable::default();
         let is_counted_later =
             |entry: &EntryId| self.followed.get(entry).is_some_and(|later| self.states.contains_key(later));

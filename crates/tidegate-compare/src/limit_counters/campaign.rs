@@ -1,6 +1,6 @@
 //! Adds up what the orders of all regions of a campaign hold of its limits.
 
-use crate::CompareError;
+use crate::{CompareError, compare_error::is_of_other_type};
 use std::collections::HashMap;
 
 use tidegate_orders::{
@@ -8,7 +8,7 @@ use tidegate_orders::{
     gate::{GateError, HeldLimits},
 };
 
-use super::{LimitCounterCheck, is_of_other_type, orders::OrderNote};
+use super::{LimitCounterCheck, orders::OrderNote};
 
 /// Notes that are asked for at once.
 const PIECE: usize = 500;
@@ -65,7 +65,7 @@ impl LimitCounterCheck<'_> {
         mut seen: impl FnMut(OrderNote),
     ) -> Result<(), CompareError> {
         match self.0.read(voucher, &mut seen).await {
-            Err(CompareError::Gate(GateError::Refused(error))) if is_of_other_type(&error) => {
+            Err(CompareError::Gate(GateError::Refused(error))) if is_of_other_type(error.details()) => {
                 self.0.read_unnoted(voucher, seen).await
             }
             read => read,

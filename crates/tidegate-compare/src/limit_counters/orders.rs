@@ -11,8 +11,7 @@ use tidegate_orders::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::is_of_other_type;
-use crate::{CompareError, Pace};
+use crate::{CompareError, Pace, compare_error::is_of_other_type};
 
 /// Where orders are read.
 #[derive(Clone, Copy, Debug)]
@@ -96,7 +95,7 @@ impl Orders<'_> {
         orders: &[(VoucherId, OrderId)],
     ) -> Result<HashSet<(VoucherId, OrderId)>, CompareError> {
         match self.pace.step(self.gate.journaled(orders)).await {
-            Err(GateError::Refused(error)) if is_of_other_type(&error) => Ok(HashSet::new()),
+            Err(GateError::Refused(error)) if is_of_other_type(error.details()) => Ok(HashSet::new()),
             noted => Ok(noted?),
         }
     }
@@ -141,7 +140,7 @@ fn released(voucher: VoucherId, order: OrderId, note: &JournalNote) -> Option<Or
 }
 
 fn admitted(voucher: VoucherId, order: OrderId, note: JournalNote) -> Option<OrderNote> {
-    let user = note.by.as_ref().filter(|_| note.is_admission()).and_then(|by| by.parse().ok());
+    let user = note.buyer();
     let Some((user, change)) = user.zip(note.change) else { return Some(OrderNote::Unreadable) };
     let units = change.unsigned_abs();
     let (slot, uses) = note.limited.map_or((Slot::FIRST, None), |limited| (limited.slot, Some(limited.uses)));

@@ -16,7 +16,7 @@ use super::{At, Verify};
 /// What the stream holds of the candidates.
 #[derive(Default)]
 pub(super) struct InStream {
-    /// Of those that no complete journal tells of: their entries.
+    /// Of those that no complete journal lists: their entries.
     pub(super) entered: HashMap<At, Vec<Entered>>,
     /// Of those with lost events: the user of the first of these.
     pub(super) lost_events: HashMap<At, i64>,
@@ -59,7 +59,7 @@ impl Verify<'_> {
                         let is_wanted =
                             |at: At| with_events.contains(&at) && !in_flight.has_order(at.0, at.1);
                         events.add(entry.id, event, self.places, is_wanted);
-                        lost.note(entry);
+                        lost.note(&entry);
                     }
                     Err(_) => {}
                 }

@@ -164,6 +164,12 @@ impl JournalNote {
         self.action == RELEASE
     }
 
+    /// Whose order it is; None: it was given back, or what it says is no user.
+    #[must_use]
+    pub fn buyer(&self) -> Option<UserId> {
+        self.by.as_ref().filter(|_| self.is_admission())?.parse().ok()
+    }
+
     /// This user admitted it, or gave it back.
     #[must_use]
     pub fn is_by(&self, user: UserId) -> bool {
