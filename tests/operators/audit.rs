@@ -9,13 +9,12 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use tidegate_compare::{Job, LookRequest, Looker, Pace, Silent};
 use tidegate_orders::{
-    KeyTemplates, Keys, Quantity,
+    Quantity,
     gate::{Release, UserAfter},
 };
-use tidegate_stream::StreamNames;
 use tokio_util::sync::CancellationToken;
 
-use crate::site::{DEAD, GROUP, STREAM, Site, redis_pool, rush::SHORT, until};
+use crate::site::{Site, rush::SHORT, until};
 
 const BIG: i64 = 9_007_199_254_740_993;
 /// How long a pipeline is audited while it moves.
@@ -168,10 +167,8 @@ async fn lost_orders_are_told_with_their_time_and_the_command_that_writes_them()
 
 /// What the operation behind the command finds, but for what Redis offers too much of [`SHORT`]: that is what it is for.
 async fn audit_failures(site: &Site) -> Vec<String> {
-    let names = StreamNames { stream: STREAM.into(), dead: DEAD.into(), group: GROUP.into() };
-    let (redis, keys) = (redis_pool(&site.redis.url()).await, Keys::new(KeyTemplates::default()));
     let request = LookRequest { vouchers: Vec::new(), since_ms: None, pace: Pace::Full };
-    let looker = Looker::new((redis, site.pool.clone()), keys, names, request);
+    let looker = Looker::new((site.gate().await, site.pool.clone()), request);
     let job = Job { stop: CancellationToken::new(), progress: Box::new(Silent) };
     let report = tidegate_compare::audit::audit(&looker, &job).await;
     let failures = report.expect("both answer").failures();
@@ -251,7 +248,7 @@ async fn orders_of_vouchers_that_only_redis_knows_are_followed() {
             user_after: UserAfter::Freed,
             by: "operator:test".into(),
         };
-        gate.release(&release).await.expect("the gate answers");
+        gate.releases().release(&release).await.expect("the gate answers");
     }
     let held = site.tidegate(&["audit"]);
     assert_eq!(held.status.code(), Some(0), "{held:?}");

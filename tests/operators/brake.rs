@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use fred::interfaces::{HashesInterface, KeysInterface};
 use tidegate_orders::{
-    Gate, VoucherId,
+    RedisStore, VoucherId,
     gate::{AdmitReply, Brake, Scope},
 };
 use tokio::time::sleep;
@@ -21,7 +21,7 @@ async fn brake_of(site: &Site, voucher: i64) -> Option<String> {
 }
 
 /// Asks for one order after the other, each of a user of its own, until one gets this answer.
-async fn until_told(gate: &Gate, ids: &mut impl Iterator<Item = i64>, expected: AdmitReply) {
+async fn until_told(gate: &RedisStore, ids: &mut impl Iterator<Item = i64>, expected: AdmitReply) {
     let began = Instant::now();
     while asks(gate, ids.next().expect("an id")).await != expected {
         assert!(began.elapsed() < DEADLINE, "waited in vain for {expected:?}");
@@ -29,7 +29,7 @@ async fn until_told(gate: &Gate, ids: &mut impl Iterator<Item = i64>, expected: 
     }
 }
 
-async fn asks(gate: &Gate, order: i64) -> AdmitReply {
+async fn asks(gate: &RedisStore, order: i64) -> AdmitReply {
     ask(gate, order, order, 1).await
 }
 
@@ -44,7 +44,7 @@ async fn a_fleet_that_is_too_far_behind_makes_sales_busy_and_not_beyond_half_of_
     until("the sale is busy", || async { brake_of(&site, 7).await.is_some() }).await;
     let marked = Instant::now();
     assert_eq!(asks(&gate, 2).await, AdmitReply::Busy);
-    let many = gate.admit_all(&[admission(3, 3, 1), admission(1, 1, 1)]).await;
+    let many = gate.admissions().admit_all(&[admission(3, 3, 1), admission(1, 1, 1)]).await;
     let many: Vec<AdmitReply> = many.into_iter().map(|reply| reply.expect("the gate answers")).collect();
     assert_eq!(many, [AdmitReply::Busy, AdmitReply::AdmittedBefore], "what the journal knows comes first");
     let told = program.run("admit --voucher 7 --user 9").expect(1);
@@ -98,11 +98,11 @@ async fn where_sales_need_workers_they_are_refused_without_one_until_the_setting
         wanted.voucher = 8.try_into().expect("an id");
         wanted
     };
-    assert_eq!(gate.admit(&limited(2)).await.expect("the gate answers"), AdmitReply::Admitted);
+    assert_eq!(gate.admissions().admit(&limited(2)).await.expect("the gate answers"), AdmitReply::Admitted);
     worker.kill9();
     let mut ids = 100..;
     until_told(&gate, &mut ids, AdmitReply::Busy).await;
-    assert_eq!(gate.admit(&limited(3)).await.expect("the gate answers"), AdmitReply::Busy);
+    assert_eq!(gate.admissions().admit(&limited(3)).await.expect("the gate answers"), AdmitReply::Busy);
     // A mark of the kind `from` begins at its time and has no end, and nothing in Redis removes it.
     for voucher in [7, 8] {
         let mark = brake_of(&site, voucher).await.expect("a mark");
@@ -130,8 +130,8 @@ async fn what_is_marked_is_a_sale_and_what_is_wrong_is_refused() {
     let busy = Brake::BusyFor(Duration::from_secs(60));
     assert_eq!(marked(&gate, &vouchers, busy).await, (1, vec![]), "only 7 is on sale");
     assert!(!site.client.exists::<bool, _>("seckill:voucher:8").await.expect("Redis answers"));
-    gate.pause(7.try_into().expect("an id"), Scope::Own).await.expect("Redis answers");
-    gate.brake(&vouchers, busy).await.expect("Redis answers");
+    gate.sales().pause(7.try_into().expect("an id"), Scope::Own).await.expect("Redis answers");
+    gate.sales().brake(&vouchers, busy).await.expect("Redis answers");
     assert_eq!(asks(&gate, 1).await, AdmitReply::Paused);
     assert_eq!(marked(&gate, &vouchers, Brake::Off).await, (1, vec![]));
     assert_eq!(asks(&gate, 1).await, AdmitReply::Paused);
@@ -148,8 +148,8 @@ async fn what_is_marked_is_a_sale_and_what_is_wrong_is_refused() {
 }
 
 /// How many sales were changed, and which vouchers were left out.
-async fn marked(gate: &Gate, vouchers: &[VoucherId], brake: Brake) -> (u64, Vec<i64>) {
-    let marks = gate.brake(vouchers, brake).await.expect("Redis answers");
+async fn marked(gate: &RedisStore, vouchers: &[VoucherId], brake: Brake) -> (u64, Vec<i64>) {
+    let marks = gate.sales().brake(vouchers, brake).await.expect("Redis answers");
     (marks.changed, marks.left_out.iter().map(|voucher| voucher.get()).collect())
 }
 

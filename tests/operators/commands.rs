@@ -395,3 +395,34 @@ fn where_nobody_hears_what_went_wrong_the_exit_code_says_it() {
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
     assert_eq!(command.stderr(full).status().unwrap().code(), Some(3));
 }
+
+/// What an operator needs in an outage of MySQL: these commands ask Redis alone, and never connect to MySQL.
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_about_redis_alone_work_while_mysql_is_stopped() {
+    let server = RedisServer::start().unwrap();
+    with_stores(&server.url(), migrated_mysql().await).run("voucher load --voucher 100 --stock 3").expect(0);
+    let program = with_stores(&server.url(), &format!("mysql://root@127.0.0.1:{}/hmdp", closed_port()));
+    let command = redis(&server.url()).await;
+    let _: fred::types::Value = call(&command, "XGROUP CREATE stream.orders g1 0 MKSTREAM").await;
+    program.run("admit --voucher 100 --user 5").expect(0);
+    let _: fred::types::Value =
+        call(&command, "XREADGROUP GROUP g1 w-0 COUNT 1 STREAMS stream.orders >").await;
+    let entry = program.run("pending list --json").expect(0).json()["entries"][0]["id"].clone();
+    for line in [
+        &format!("pending show {}", entry.as_str().expect("an id")),
+        "consumers list",
+        "consumers drain w-0 --force --yes",
+        "pause --yes --voucher 100",
+        "resume --yes --voucher 100",
+        "pause --yes",
+        "resume --yes",
+        "pause --yes --workers",
+        "resume --yes --workers",
+        "prune stream --yes",
+        "dead list",
+        "log",
+        "voucher check --voucher 100 --user 6",
+    ] {
+        program.run(line).expect(0);
+    }
+}

@@ -7,7 +7,7 @@ use std::{
 
 use tidegate_lab::Proxy;
 use tidegate_orders::{
-    Gate,
+    RedisStore,
     gate::{Admission, AdmitReply, Pause, SaleWindow, Scope},
 };
 
@@ -37,7 +37,7 @@ async fn delisted_at(site: &Site) -> Option<i64> {
 }
 
 /// Three orders are bought and written: 1 by user 1, and so on.
-async fn sell_three(site: &Site, gate: &Gate) {
+async fn sell_three(site: &Site, gate: &RedisStore) {
     for id in 1..=3 {
         assert_eq!(ask(gate, id, id, 1).await, AdmitReply::Admitted);
     }
@@ -49,7 +49,7 @@ async fn sell_three(site: &Site, gate: &Gate) {
 async fn a_delisted_sale_is_over_for_whoever_asks_also_where_it_was_paused_or_had_not_begun() {
     let (_site, program, gate) = open().await;
     assert_eq!(ask(&gate, 1, 1, 1).await, AdmitReply::Admitted);
-    gate.pause(7.try_into().unwrap(), Scope::Own).await.unwrap();
+    gate.sales().pause(7.try_into().unwrap(), Scope::Own).await.unwrap();
     assert_eq!(ask(&gate, 2, 2, 1).await, AdmitReply::Paused);
 
     let plan = program.run("voucher delist --voucher 7 --dry-run").expect(0);
@@ -71,7 +71,7 @@ async fn a_delisted_sale_is_over_for_whoever_asks_also_where_it_was_paused_or_ha
     program.run(&format!("voucher load --voucher 9 --stock 5 --begin {later:.0} --yes")).expect(0);
     program.run("voucher delist --voucher 9 --yes").expect(0);
     let nine = Admission { voucher: 9.try_into().unwrap(), ..admission(90, 1, 1) };
-    assert_eq!(gate.admit(&nine).await.unwrap(), AdmitReply::Over);
+    assert_eq!(gate.admissions().admit(&nine).await.unwrap(), AdmitReply::Over);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -100,9 +100,9 @@ async fn a_delisted_voucher_is_not_loaded_restocked_or_rebuilt_and_every_command
     let doctor = program.run("doctor").all();
     assert!(doctor.contains("voucher 7 was delisted"), "{doctor}");
     // The gate of an older program would load it: Redis refuses by itself.
-    let state = gate.read_voucher(7.try_into().unwrap()).await.unwrap();
+    let state = gate.sales().read_voucher(7.try_into().unwrap()).await.unwrap();
     assert_eq!((state.stock, state.pause), (Some(97), Pause::Running));
-    let loaded = gate.load(7.try_into().unwrap(), 50, SaleWindow::default()).await.unwrap();
+    let loaded = gate.sales().load(7.try_into().unwrap(), 50, SaleWindow::default()).await.unwrap();
     assert_eq!(format!("{loaded:?}"), "Delisted");
     assert!(program.run("reconcile").expect(0).stdout.contains("It agrees"));
     site.judge().await;

@@ -3,7 +3,7 @@
 use sqlx::AssertSqlSafe;
 use tidegate_lab::Endpoint;
 use tidegate_orders::{
-    Gate,
+    RedisStore,
     gate::{Admission, AdmitReply},
 };
 
@@ -15,7 +15,7 @@ pub fn program<M: Endpoint>(site: &Site<M>) -> Program {
 }
 
 /// A site with a voucher 7 of which 100 units are on sale.
-pub async fn open() -> (Site, Program, Gate) {
+pub async fn open() -> (Site, Program, RedisStore) {
     let site = Site::open().await;
     let (program, gate) = (program(&site), site.gate().await);
     program.run("voucher load --voucher 7 --stock 100").expect(0);
@@ -35,8 +35,8 @@ pub fn admission(id: i64, user: i64, quantity: i64) -> Admission {
 }
 
 /// Asks for so many units of voucher 7.
-pub async fn ask(gate: &Gate, id: i64, user: i64, quantity: i64) -> AdmitReply {
-    gate.admit(&admission(id, user, quantity)).await.expect("the gate answers")
+pub async fn ask(gate: &RedisStore, id: i64, user: i64, quantity: i64) -> AdmitReply {
+    gate.admissions().admit(&admission(id, user, quantity)).await.expect("the gate answers")
 }
 
 /// A statement by somebody else.

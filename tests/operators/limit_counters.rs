@@ -257,7 +257,7 @@ async fn a_sale_that_goes_on_gives_no_false_alarm_and_a_counter_that_is_wrong_in
                     subjects,
                     traceparent: None,
                 };
-                gate.admit(&admission).await.expect("the gate answers");
+                gate.admissions().admit(&admission).await.expect("the gate answers");
             }
         }
     };

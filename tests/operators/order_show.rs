@@ -206,7 +206,7 @@ async fn what_was_given_back_or_lost_is_told_apart_and_a_lost_order_can_be_broug
         user_after: tidegate_orders::gate::UserAfter::Freed,
         by: "operator:test".into(),
     };
-    site.gate().await.release(&given_back).await.expect("the gate answers");
+    site.gate().await.releases().release(&given_back).await.expect("the gate answers");
     says(&shown(&site, "10", "given_back"), "by operator:test, and is not written");
 
     site.admit(20, 20, PLENTY, 3).await;

@@ -18,7 +18,7 @@ use serde_json::json;
 use sqlx::AssertSqlSafe;
 use tidegate_lab::{Proxy, Seeds};
 use tidegate_orders::{
-    Gate, KeyTemplates, Keys, OrderIdAllocator, Partition,
+    KeyTemplates, OrderIdAllocator, Partition, RedisStore,
     gate::{Admission, AdmitReply},
 };
 use tokio::time::sleep;
@@ -76,20 +76,21 @@ impl Ground {
     }
 
     /// The gate of a voucher as a producer with this list has it, and its order ids.
-    async fn gate(&self, list: &str, voucher: i64) -> (Gate, OrderIdAllocator) {
+    async fn gate(&self, list: &str, voucher: i64) -> (RedisStore, OrderIdAllocator) {
         let all = Partition::all(&tags(list));
         let partition = all.iter().find(|it| it.owns(voucher.try_into().unwrap())).expect("an owner");
-        let keys = Keys::new(KeyTemplates::default().of_partition(partition));
+        let keys = KeyTemplates::default().of_partition(partition);
         let pool = redis_pool(&self.site.redis.url()).await;
-        let stream = format!("{}stream.orders", partition.prefix());
-        let ids = OrderIdAllocator::new(pool.clone(), keys.clone(), NonZeroU32::new(10).unwrap());
-        (Gate::new(pool, keys, stream), ids)
+        let redis = RedisStore::with_default_names(pool, keys);
+        let ids = OrderIdAllocator::new(redis.clone(), NonZeroU32::new(10).unwrap());
+        (redis, ids)
     }
 
     async fn ask(&self, list: &str, voucher: i64, user: i64) -> (i64, AdmitReply) {
         let (gate, ids) = self.gate(list, voucher).await;
         let order = ids.next().await.expect("an id");
-        let reply = gate.admit(&admission(order.get(), user, voucher)).await.expect("the gate answers");
+        let reply =
+            gate.admissions().admit(&admission(order.get(), user, voucher)).await.expect("the gate answers");
         (order.get(), reply)
     }
 
@@ -101,7 +102,11 @@ impl Ground {
             for _ in 0..each {
                 let (order, user) = (ids.next().await.expect("an id").get(), self.next_user);
                 self.next_user += 1;
-                let reply = gate.admit(&admission(order, user, voucher)).await.expect("the gate answers");
+                let reply = gate
+                    .admissions()
+                    .admit(&admission(order, user, voucher))
+                    .await
+                    .expect("the gate answers");
                 assert_eq!(reply, AdmitReply::Admitted);
                 let known = self.admitted.insert(order, (user, voucher));
                 assert_eq!(known, None, "order id {order} was given out twice");

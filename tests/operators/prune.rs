@@ -5,7 +5,7 @@ use std::process::Stdio;
 use serde_json::{Value as Json, json};
 use sqlx::AssertSqlSafe;
 use tidegate_lab::Proxy;
-use tidegate_orders::{Gate, gate::AdmitReply};
+use tidegate_orders::{RedisStore, gate::AdmitReply};
 
 use crate::{
     ground::{ask, open, program, sql},
@@ -14,7 +14,7 @@ use crate::{
     site::{STREAM, Site, until},
 };
 
-async fn buy(gate: &Gate, id: i64, user: i64) {
+async fn buy(gate: &RedisStore, id: i64, user: i64) {
     assert_eq!(ask(gate, id, user, 1).await, AdmitReply::Admitted);
 }
 

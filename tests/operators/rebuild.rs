@@ -13,7 +13,7 @@ use std::{
 use serde_json::{Value as Json, json};
 use tidegate_lab::{Endpoint, Hold, Proxy};
 use tidegate_orders::{
-    Gate,
+    RedisStore,
     gate::{AdmitReply, Release, UserAfter},
 };
 
@@ -31,7 +31,7 @@ use crate::{
 const SCRIPT: &str = include_str!("../../lua/switch_over.lua");
 const COMPLETE: &str = "#complete";
 
-async fn open(stock: i64) -> (Site, Program, Gate) {
+async fn open(stock: i64) -> (Site, Program, RedisStore) {
     let site = Site::open().await;
     site.load(7, stock).await;
     let (program, gate) = (program(&site), site.gate().await);
@@ -617,7 +617,7 @@ async fn what_ends_after_a_rebuild_is_given_back_once() {
             user_after: UserAfter::Freed,
             by: "test".into(),
         };
-        gate.release(&release).await.expect("the gate answers");
+        gate.releases().release(&release).await.expect("the gate answers");
     }
     site.settled().await;
     agrees(&site, 7, 50).await;

@@ -419,7 +419,9 @@ async fn units_that_move_while_both_regions_sell_are_sold_once_and_the_books_agr
                     subjects: Subjects::none().with("phone", &format!("p{id}")).expect("a phone"),
                     traceparent: None,
                 };
-                sold += i64::from(gate.admit(&admission).await.expect("the gate answers").is_admitted());
+                sold += i64::from(
+                    gate.admissions().admit(&admission).await.expect("the gate answers").is_admitted(),
+                );
             }
             sold
         }

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use sqlx::AssertSqlSafe;
 use tidegate_lab::Proxy;
 use tidegate_orders::{
-    Gate, KeyTemplates, Keys, OrderIdAllocator, Quantity,
+    KeyTemplates, OrderIdAllocator, Quantity, RedisStore,
     gate::{Admission, AdmitReply, SaleWindow},
 };
 use tokio::time::sleep;
@@ -37,8 +37,8 @@ fn admission(order: i64, user: i64, voucher: i64) -> Admission {
     }
 }
 
-async fn admit(gate: &Gate, order: i64, user: i64, voucher: i64) -> AdmitReply {
-    gate.admit(&admission(order, user, voucher)).await.expect("the gate answers")
+async fn admit(gate: &RedisStore, order: i64, user: i64, voucher: i64) -> AdmitReply {
+    gate.admissions().admit(&admission(order, user, voucher)).await.expect("the gate answers")
 }
 
 async fn buyers(site: &Site, voucher: i64) -> BTreeSet<i64> {
@@ -325,7 +325,7 @@ async fn a_missing_stock_is_an_answer_and_every_key_comes_from_the_configuration
 
     site.load(1, 2).await;
     site.redis_says(&["DEL", &stock_key(1)]).await;
-    gate.load(1.try_into().unwrap(), 3, SaleWindow::default()).await.expect("loaded");
+    gate.sales().load(1.try_into().unwrap(), 3, SaleWindow::default()).await.expect("loaded");
     for user in 1..=3 {
         assert_eq!(admit(&gate, 100 + user, user, 1).await, AdmitReply::Admitted);
     }
@@ -354,11 +354,7 @@ async fn a_missing_stock_is_an_answer_and_every_key_comes_from_the_configuration
         .set("STREAM_RESULTS", "hm_dianping:{s}:results");
     let _worker =
         templates_by_name.iter().fold(plan, |plan, (name, template)| plan.set(name, template)).start();
-    let ids = OrderIdAllocator::new(
-        redis_pool(&site.redis.url()).await,
-        Keys::new(templates),
-        10.try_into().expect("a size"),
-    );
+    let ids = OrderIdAllocator::new(gate, 10.try_into().expect("a size"));
     ids.next().await.expect("an order id");
     // One is written, one buried; the third finds MySQL empty and is given back.
     until("all are settled", || async {
@@ -443,9 +439,9 @@ async fn a_retry_after_a_lost_reply_says_admitted_and_takes_nothing_twice() {
 
     let proxy = Proxy::start(site.redis.port()).await.expect("a proxy");
     let pool = redis_pool(&proxy.url_for(&site.redis)).await;
-    let far_gate = Gate::new(pool, Keys::new(KeyTemplates::default()), STREAM);
+    let far_gate = RedisStore::with_default_names(pool, KeyTemplates::default());
     let reply = proxy.drop_next_reply("EVALSHA");
-    let answer = match far_gate.admit(&admission(103, 3, 1)).await {
+    let answer = match far_gate.admissions().admit(&admission(103, 3, 1)).await {
         Ok(answer) => answer,
         Err(_) => admit(&far_gate, 103, 3, 1).await,
     };
@@ -477,7 +473,7 @@ async fn the_sale_window_is_the_scripts_own_check_by_the_clock_of_redis() {
         (5, SaleWindow { begin: at(1_500), end: None }, AdmitReply::NotBegun),
     ];
     for (voucher, window, expected) in windows {
-        gate.load(voucher.try_into().unwrap(), 10, window).await.expect("loaded");
+        gate.sales().load(voucher.try_into().unwrap(), 10, window).await.expect("loaded");
         assert_eq!(admit(&gate, 100 + voucher, 1, voucher).await, expected, "voucher {voucher}");
     }
     assert_eq!(site.redis_stock(1).await, Some(10));
@@ -558,8 +554,7 @@ async fn ids_beyond_2_to_the_53_stay_exact_everywhere_and_are_never_negative() {
         assert_eq!(broken_numbers(&json), [""; 0], "{args:?}");
     }
 
-    let pool = redis_pool(&site.redis.url()).await;
-    let allocator = OrderIdAllocator::new(pool, Keys::new(KeyTemplates::default()), 7.try_into().unwrap());
+    let allocator = OrderIdAllocator::new(site.gate().await, 7.try_into().unwrap());
     let mut last = 0;
     for _ in 0..100 {
         let id = allocator.next().await.expect("an order id").get();

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::Relaxed};
 use futures_util::future::join_all;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use tidegate_lab::Seeds;
-use tidegate_orders::Gate;
+use tidegate_orders::RedisStore;
 
 use crate::site::{DEADLINE, Site, Worker, until_within};
 
@@ -37,7 +37,7 @@ const CHANGES: [&str; 3] = [
 /// A sale, and those who buy.
 struct Drill<'a> {
     site: &'a Site,
-    gate: Gate,
+    gate: RedisStore,
     next: AtomicI64,
     buying: AtomicUsize,
 }

@@ -10,7 +10,7 @@ use std::{
 use fred::interfaces::{HashesInterface, SetsInterface, StreamsInterface};
 use futures_util::future::join_all;
 use tidegate_orders::{
-    Gate, Subjects,
+    RedisStore, Subjects,
     gate::{Admission, AdmitReply},
 };
 use tokio::time::sleep;
@@ -27,7 +27,7 @@ const ROUNDS: usize = 5;
 
 struct Hands<'a> {
     site: &'a Site,
-    gate: Gate,
+    gate: RedisStore,
     next: AtomicI64,
 }
 
@@ -45,7 +45,7 @@ impl Hands<'_> {
         };
         let began = Instant::now();
         loop {
-            match self.gate.admit(&admission).await.expect("the gate answers") {
+            match self.gate.admissions().admit(&admission).await.expect("the gate answers") {
                 AdmitReply::Admitted => return order,
                 AdmitReply::OverLimit(limit) => assert_eq!(limit.name, "slots"),
                 other => panic!("{other:?}"),

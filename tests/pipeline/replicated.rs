@@ -37,13 +37,13 @@ async fn no_order_is_written_that_a_promoted_replica_would_not_know() {
     let worker = plan.set("WORKER_BACKOFF_MAX_MS", 200).start();
     // Its callers do not wait: the neighbours of those who do.
     let gate = site.gate().await;
-    assert_eq!(gate.admit(&wanted(1)).await.expect("an answer"), AdmitReply::Admitted);
+    assert_eq!(gate.admissions().admit(&wanted(1)).await.expect("an answer"), AdmitReply::Admitted);
     until("order 1 is written", || async { site.orders().await.len() == 1 }).await;
     assert!(has(1).await, "what is written, the replica has");
 
     replica.stop().expect("it stands still");
     for order in 2..=4 {
-        assert_eq!(gate.admit(&wanted(order)).await.expect("an answer"), AdmitReply::Admitted);
+        assert_eq!(gate.admissions().admit(&wanted(order)).await.expect("an answer"), AdmitReply::Admitted);
     }
     worker.says("nothing is handled until replicas have what was read: 0 of 1 replicas").await;
     let before = looks(&site).await;

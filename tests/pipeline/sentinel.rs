@@ -16,7 +16,7 @@ use fred::{
 };
 use tidegate_lab::{Proxy, RedisSentinel, RedisServer};
 use tidegate_orders::{
-    Gate, KeyTemplates, Keys,
+    KeyTemplates, RedisStore,
     gate::{Admission, AdmitReply},
 };
 
@@ -134,7 +134,7 @@ async fn a_replica_that_lacked_the_last_second_is_promoted_and_one_command_mends
     .await;
     assert_eq!(call(&client, "GET seckill:stock:7").await.as_i64(), Some(59), "it knows 21 orders of 30");
     // The sale goes on, and sells to some who have an order.
-    let gate = Gate::new(redis_pool(&replica.url()).await, Keys::new(KeyTemplates::default()), STREAM);
+    let gate = RedisStore::with_default_names(redis_pool(&replica.url()).await, KeyTemplates::default());
     for (order, user) in [(41, 21), (42, 42)] {
         assert_eq!(ask(&gate, order, user, 1).await, AdmitReply::Admitted);
     }
@@ -221,7 +221,7 @@ struct Watched {
     replica: RedisServer,
     sentinel: RedisSentinel,
     next: Arc<AtomicI64>,
-    gate: Gate,
+    gate: RedisStore,
     /// What callers asked for, and what they were told.
     book: Arc<Book>,
 }
@@ -242,7 +242,7 @@ impl Watched {
             Program::with_flags(&["--redis-url", &sentinel.url(), "--mysql-url", &site.mysql.url()]);
         program.run("voucher load --voucher 7 --stock 1000000").expect(0);
         has_it_all(&site, &replica).await;
-        let gate = Gate::new(redis_pool(&sentinel.url()).await, Keys::new(KeyTemplates::default()), STREAM);
+        let gate = RedisStore::with_default_names(redis_pool(&sentinel.url()).await, KeyTemplates::default());
         Self { site, replica, sentinel, next: Arc::new(AtomicI64::new(1)), gate, book: Arc::default() }
     }
 
@@ -323,7 +323,7 @@ impl Sale {
 }
 
 /// One order of a user of its own. None: the gate gave no answer.
-async fn admit(gate: &Gate, next: &AtomicI64, book: &Book) -> Option<i64> {
+async fn admit(gate: &RedisStore, next: &AtomicI64, book: &Book) -> Option<i64> {
     let order = next.fetch_add(1, Ordering::Relaxed);
     let admission = Admission {
         order: order.try_into().expect("an order id"),
@@ -334,7 +334,7 @@ async fn admit(gate: &Gate, next: &AtomicI64, book: &Book) -> Option<i64> {
         traceparent: None,
     };
     let asked = book.ask(order, Wanted { user: order, voucher: 7, quantity: 1, way: Way::Gate });
-    match gate.admit(&admission).await {
+    match gate.admissions().admit(&admission).await {
         Ok(reply) if reply.is_admitted() => {
             book.told(&asked);
             Some(order)
@@ -425,7 +425,7 @@ async fn add_with_same_ids(client: &Client, first: i64) {
     client.eval::<(), _, _, _>(lua, STREAM, first).await.expect("they are added");
 }
 
-async fn ask(gate: &Gate, order: i64, user: i64, quantity: i64) -> AdmitReply {
+async fn ask(gate: &RedisStore, order: i64, user: i64, quantity: i64) -> AdmitReply {
     let admission = Admission {
         order: order.try_into().expect("an order id"),
         user: user.try_into().expect("a user id"),
@@ -434,7 +434,7 @@ async fn ask(gate: &Gate, order: i64, user: i64, quantity: i64) -> AdmitReply {
         subjects: tidegate_orders::Subjects::none(),
         traceparent: None,
     };
-    gate.admit(&admission).await.expect("the gate answers")
+    gate.admissions().admit(&admission).await.expect("the gate answers")
 }
 
 async fn call(client: &Client, words: &str) -> Value {

@@ -11,7 +11,7 @@ use serde_json::Value as Json;
 use sqlx::MySqlPool;
 use tidegate_lab::MysqlServer;
 use tidegate_orders::{
-    Gate, KeyTemplates, Keys, Partition,
+    KeyTemplates, Partition, RedisStore,
     gate::{Admission, AdmitReply},
 };
 
@@ -32,7 +32,7 @@ struct ShardSite {
     site: Site,
     second: MysqlServer,
     second_pool: MySqlPool,
-    gates: Vec<Gate>,
+    gates: Vec<RedisStore>,
     next: AtomicI64,
 }
 
@@ -43,9 +43,8 @@ impl ShardSite {
         let second_pool = MySqlPool::connect(&second.url()).await.expect("MySQL answers");
         let mut gates = Vec::new();
         for partition in Partition::all(&TAGS.map(str::to_owned)) {
-            let stream = format!("{}stream.orders", partition.prefix());
-            let keys = Keys::new(KeyTemplates::default().of_partition(&partition));
-            gates.push(Gate::new(redis_pool(&site.redis.url()).await, keys, stream));
+            let keys = KeyTemplates::default().of_partition(&partition);
+            gates.push(RedisStore::with_default_names(redis_pool(&site.redis.url()).await, keys));
         }
         let shards = Self { site, second, second_pool, gates, next: AtomicI64::new(1) };
         let migrated = shards.program().run("migrate --yes").expect(0);
@@ -98,7 +97,8 @@ impl ShardSite {
             subjects: tidegate_orders::Subjects::none(),
             traceparent: None,
         };
-        let reply = self.gates[usize::try_from(voucher % 4).expect("small")].admit(&admission).await;
+        let reply =
+            self.gates[usize::try_from(voucher % 4).expect("small")].admissions().admit(&admission).await;
         assert!(matches!(reply, Ok(AdmitReply::Admitted)), "{reply:?}");
         order
     }

@@ -408,7 +408,7 @@ async fn in_the_end_every_unit_is_sold_to_somebody_who_paid() {
                     subjects: tidegate_orders::Subjects::none(),
                     traceparent: None,
                 };
-                match gate.admit(&admission).await.expect("the gate answers") {
+                match gate.admissions().admit(&admission).await.expect("the gate answers") {
                     AdmitReply::Admitted => {
                         if buyer % 2 == 0 {
                             add_paid(&site, buyer, buyer, 1).await;

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use fred::interfaces::StreamsInterface;
 use sqlx::MySqlPool;
 use tidegate_lab::MysqlServer;
-use tidegate_orders::{Gate, KeyTemplates, Keys};
+use tidegate_orders::{KeyTemplates, RedisStore};
+use tidegate_stream::StreamNames;
 
 use crate::{
     program::{Program, Run},
-    site::{DEAD, STREAM, Site, WorkerPlan, invariants::none_is, redis_pool, stores::Stores, until},
+    site::{DEAD, GROUP, STREAM, Site, WorkerPlan, invariants::none_is, redis_pool, stores::Stores, until},
 };
 
 const PREFIX: &str = "shop2:";
@@ -72,12 +73,16 @@ async fn a_second_fleet_with_a_prefix_shares_nothing_with_the_first() {
     let log = String::from_utf8(site.tidegate(&["log", "--json"]).stdout).expect("text");
     assert!(!log.contains("theirs"), "{log}");
     site.judge().await;
-    let gate = Gate::new(
+    let gate = RedisStore::new(
         redis_pool(&site.redis.url()).await,
-        Keys::new(KeyTemplates::default().prefixed(PREFIX)),
-        format!("{PREFIX}{STREAM}"),
+        KeyTemplates::default().prefixed(PREFIX),
+        StreamNames {
+            stream: format!("{PREFIX}{STREAM}"),
+            dead: format!("{PREFIX}{DEAD}"),
+            group: GROUP.to_owned(),
+        },
     );
-    let state = gate.read_voucher(1.try_into().expect("an id")).await.expect("Redis answers");
+    let state = gate.sales().read_voucher(1.try_into().expect("an id")).await.expect("Redis answers");
     assert_eq!((state.stock, state.buyers), (Some(1), 1));
     assert!(first.stop().await.success() && other.stop().await.success());
 }

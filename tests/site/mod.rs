@@ -29,8 +29,8 @@ use nix::{
 use sqlx::{AssertSqlSafe, MySqlPool, Row};
 use tempfile::TempDir;
 use tidegate_lab::{Endpoint, MysqlServer, RedisServer};
-use tidegate_orders::{Gate, KeyTemplates, Keys};
-use tidegate_stream::{RedisSettings, connect_pool};
+use tidegate_orders::{KeyTemplates, RedisStore};
+use tidegate_stream::{RedisSettings, StreamNames, connect_pool};
 use tokio::time::sleep;
 
 use rush::{Book, Wanted, Way};
@@ -49,7 +49,7 @@ pub struct Site<M = MysqlServer> {
     pub client: Client,
     pub pool: MySqlPool,
     connections: Pool,
-    own_gate: Gate,
+    own_gate: RedisStore,
     /// What was put in, for [`Site::invariants`].
     pub book: Book,
     folder: TempDir,
@@ -104,7 +104,7 @@ impl<M: Endpoint> Site<M> {
         let pool = MySqlPool::connect(&mysql.url()).await.expect("MySQL answers");
         let client = connect(&redis.url()).await;
         let connections = redis_pool(&redis.url()).await;
-        let own_gate = Gate::new(connections.clone(), keys(), STREAM);
+        let own_gate = RedisStore::with_default_names(connections.clone(), KeyTemplates::default());
         let folder = TempDir::new().expect("a folder");
         Self { redis, mysql, client, pool, connections, own_gate, book: Book::default(), folder }
     }
@@ -121,12 +121,14 @@ impl<M: Endpoint> Site<M> {
     }
 
     /// The gate itself, with these names of keys.
-    pub async fn gate_with(&self, keys: KeyTemplates, stream: &str) -> Gate {
-        Gate::new(redis_pool(&self.redis.url()).await, Keys::new(keys), stream)
+    pub async fn gate_with(&self, keys: KeyTemplates, stream: &str) -> RedisStore {
+        let (stream, dead) = (stream.to_owned(), format!("{stream}.dead"));
+        let names = StreamNames { stream, dead, group: GROUP.to_owned() };
+        RedisStore::new(redis_pool(&self.redis.url()).await, keys, names)
     }
 
     /// The gate itself.
-    pub async fn gate(&self) -> Gate {
+    pub async fn gate(&self) -> RedisStore {
         self.gate_with(KeyTemplates::default(), STREAM).await
     }
 
@@ -267,10 +269,6 @@ pub async fn redis_pool(url: &str) -> Pool {
         connect_timeout: Duration::from_secs(5),
     };
     connect_pool(&settings).await.expect("Redis answers").into()
-}
-
-fn keys() -> Keys {
-    Keys::new(KeyTemplates::default())
 }
 
 /// A client of the tests' own, which never gives up.

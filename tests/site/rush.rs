@@ -253,7 +253,7 @@ impl<M: Endpoint> Site<M> {
             subjects: tidegate_orders::Subjects::none(),
             traceparent: None,
         };
-        let reply = self.own_gate.admit(&admission).await.expect("the gate answers");
+        let reply = self.own_gate.admissions().admit(&admission).await.expect("the gate answers");
         assert_eq!(reply, AdmitReply::Admitted, "order {id}");
         self.book.note(id, Wanted { user, voucher, quantity, way: Way::Gate });
     }

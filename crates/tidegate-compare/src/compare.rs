@@ -182,10 +182,10 @@ impl<'a> Pass<'a> {
         counts: Option<OrderCounter>,
     ) -> Result<(Candidates, Counted), CompareError> {
         self.counted.counts = counts;
-        let Stores { inspector, keys, .. } = self.stores;
+        let redis = &self.stores.redis;
         // Before what is in flight: an entry up to here that is not in flight then has its outcome in MySQL.
-        let end = inspector.last_id(&inspector.names().stream).await?;
-        self.in_flight = InFlight::read(inspector, keys, self.places, &self.pace).await?;
+        let end = redis.inspector().last_id(&redis.stream_names().stream).await?;
+        self.in_flight = InFlight::read(redis, self.places, &self.pace).await?;
         self.counted.in_flight = std::mem::take(&mut self.in_flight.counts);
         self.counted.events_in_flight = std::mem::take(&mut self.in_flight.events);
         let sales = self.sales;
@@ -277,7 +277,7 @@ impl<'a> Pass<'a> {
         self.counted.redis_orders += read;
         self.counted.unreadable.insert(place, unreadable);
         if let Some(sum) = sum {
-            let end = self.stores.gate.moment(voucher).await?;
+            let end = self.stores.redis.journals().moment(voucher).await?;
             if let Some(counts) = &mut self.counted.counts {
                 // SCAN may show a field twice.
                 let more = fields.saturating_sub(sale.moment.journaled.max(end.journaled));

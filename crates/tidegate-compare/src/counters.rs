@@ -20,7 +20,7 @@ pub(crate) async fn counter_differences(
     (pace, job): (Pace, &Job),
 ) -> Result<(Vec<Difference>, BTreeSet<NotCompared>), CompareError> {
     let report =
-        LimitCounterCheck::new(&stores.gate, &stores.mysql, pace, &job.stop).compare(vouchers).await?;
+        LimitCounterCheck::new(&stores.redis, &stores.mysql, pace, &job.stop).compare(vouchers).await?;
     for (voucher, said) in report.unreadable {
         for its in books.iter_mut().filter(|its| its.voucher == voucher) {
             its.unreadable.get_or_insert_with(|| said.clone());

@@ -5,9 +5,9 @@ use std::collections::{HashMap, HashSet};
 
 use crate::{Pace, table::hash_of_id};
 use tidegate_orders::{VoucherId, wire::Message};
-use tidegate_stream::{Entry, EntryId, History, Read, StreamError, StreamInspector};
+use tidegate_stream::{Entry, EntryId, History, Read, StreamError};
 
-use tidegate_orders::{Keys, Order};
+use tidegate_orders::{Keys, Order, RedisStore};
 
 /// Entries and ids a page.
 const PAGE: u16 = 1_000;
@@ -82,13 +82,9 @@ impl InFlight {
     ///
     /// # Errors
     /// When Redis does not answer.
-    pub async fn read(
-        inspector: &StreamInspector,
-        keys: &Keys,
-        places: &Places,
-        pace: &Pace,
-    ) -> Result<Self, StreamError> {
+    pub async fn read(redis: &RedisStore, places: &Places, pace: &Pace) -> Result<Self, StreamError> {
         let mut found = Self::default();
+        let (inspector, keys) = (redis.inspector(), redis.keys());
         // The boundary first: an entry that is delivered after this is beyond it, whatever becomes of it.
         let delivered = inspector.last_delivered().await?.unwrap_or(EntryId::MIN);
         let stream = &inspector.names().stream;

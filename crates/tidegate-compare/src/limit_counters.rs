@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sqlx::MySqlPool;
 use tidegate_orders::{
-    CampaignId, Gate, LimitOwner, VoucherId, limit_rows, limits::CountedWindows, records::vouchers,
+    CampaignId, LimitOwner, RedisStore, VoucherId, limit_rows, limits::CountedWindows, records::vouchers,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -110,8 +110,13 @@ impl Group {
 impl<'a> LimitCounterCheck<'a> {
     /// Of the vouchers of this gate, until `stop`.
     #[must_use]
-    pub const fn new(gate: &'a Gate, mysql: &'a MySqlPool, pace: Pace, stop: &'a CancellationToken) -> Self {
-        Self(Orders { gate, mysql, pace, stop })
+    pub const fn new(
+        redis: &'a RedisStore,
+        mysql: &'a MySqlPool,
+        pace: Pace,
+        stop: &'a CancellationToken,
+    ) -> Self {
+        Self(Orders { redis, mysql, pace, stop })
     }
 
     /// Compares the counters of these vouchers and of the campaigns that they are in. Of a campaign, the orders of all its vouchers
@@ -154,7 +159,7 @@ impl<'a> LimitCounterCheck<'a> {
 
     /// None: it has no limits in Redis.
     async fn windows(&self, owner: LimitOwner) -> Result<Option<CountedWindows>, CompareError> {
-        let rules = self.0.gate.read_limits(owner).await?;
+        let rules = self.0.redis.limits().read_limits(owner).await?;
         Ok(rules.and_then(|rules| CountedWindows::parse(&rules)))
     }
 
@@ -200,7 +205,7 @@ impl<'a> LimitCounterCheck<'a> {
 
     /// Why nobody knows what the orders of a voucher hold.
     async fn why_not(&self, voucher: VoucherId) -> Result<Option<WhyNotCompared>, CompareError> {
-        let moment = self.0.gate.moment(voucher).await?;
+        let moment = self.0.redis.journals().moment(voucher).await?;
         if i64::try_from(moment.stream_end.ms).is_ok_and(|end_ms| end_ms > moment.at_ms) {
             return Ok(Some(WhyNotCompared::ClockWentBack));
         }

@@ -28,15 +28,14 @@ use crate::{
     verify::{AT_ONCE, BETWEEN, Verify},
 };
 use bytes::Bytes;
-use fred::clients::Pool;
 use sqlx::MySqlPool;
 use tidegate_orders::{
-    CausalReads, Gate, JournalNote, JournalSum, Keys, Sum, VoucherId,
+    CausalReads, JournalNote, JournalSum, RedisStore, Sum, VoucherId,
     gate::{ChangeState, RepairGuard, ScanPages, StockChange},
     records::{OrderRow, StockRow, journal::Purged, vouchers},
     sale,
 };
-use tidegate_stream::{EntryId, StreamError, StreamInspector, StreamNames, server_time_ms};
+use tidegate_stream::{EntryId, StreamError, server_time_ms};
 use tokio::time::sleep;
 
 /// So many times a voucher's stocks are looked at, before nothing is said of them.
@@ -73,19 +72,12 @@ pub struct Looker {
 }
 
 impl Looker {
-    /// Of the system with these names.
+    /// Of these stores.
     #[must_use]
-    pub fn new(
-        (redis, mysql): (Pool, MySqlPool),
-        keys: Keys,
-        names: StreamNames,
-        request: LookRequest,
-    ) -> Self {
-        let gate = Gate::new(redis.clone(), keys.clone(), names.stream.as_str());
-        let inspector = StreamInspector::new(redis.clone(), names);
+    pub fn new((redis, mysql): (RedisStore, MySqlPool), request: LookRequest) -> Self {
         // Of a table that all partitions share, most rows are none of this one's.
-        let are_chosen = !request.vouchers.is_empty() || keys.partition().tag().is_some();
-        let stores = Stores { redis, mysql, causal_reads: Arc::default(), inspector, keys, gate, are_chosen };
+        let are_chosen = !request.vouchers.is_empty() || redis.partition().tag().is_some();
+        let stores = Stores { redis, mysql, causal_reads: Arc::default(), are_chosen };
         Self { stores, request }
     }
 
@@ -195,8 +187,8 @@ impl Looker {
         places: &Places,
         counts: &mut OrderCounter,
     ) -> Result<(), CompareError> {
-        let (Stores { inspector, keys, .. }, pace) = (&self.stores, self.request.pace);
-        let in_flight = InFlight::read(inspector, keys, places, &pace).await?;
+        let (Stores { redis, .. }, pace) = (&self.stores, self.request.pace);
+        let in_flight = InFlight::read(redis, places, &pace).await?;
         let seen = |letter| {
             if let DeadLetter::Unreadable(entries) = letter {
                 counts.unreadable.add_dead(&entries);
@@ -209,9 +201,9 @@ impl Looker {
 
     /// For [`Looker::look_at`], before anything else is read.
     pub(crate) async fn counts(&self, vouchers: &[VoucherId]) -> Result<OrderCounter, CompareError> {
-        let (Stores { inspector, keys, .. }, pace) = (&self.stores, self.request.pace);
-        let end = inspector.last_id(&inspector.names().stream).await?;
-        let open = InFlight::read(inspector, keys, &Places::new(vouchers.to_vec()), &pace).await?;
+        let (Stores { redis, .. }, pace) = (&self.stores, self.request.pace);
+        let end = redis.inspector().last_id(&redis.stream_names().stream).await?;
+        let open = InFlight::read(redis, &Places::new(vouchers.to_vec()), &pace).await?;
         Ok(OrderCounter::after(end, open))
     }
 
@@ -265,15 +257,14 @@ impl Looker {
 
     /// The same, of these vouchers only.
     pub(crate) fn only_at(&self, vouchers: BTreeSet<VoucherId>) -> Self {
-        let Stores { redis, mysql, causal_reads, inspector, keys, .. } = &self.stores;
+        let Stores { redis, mysql, causal_reads, .. } = &self.stores;
         let request = LookRequest { vouchers: vouchers.into_iter().collect(), ..self.request };
-        Self::new((redis.clone(), mysql.clone()), keys.clone(), inspector.names().clone(), request)
-            .reading_causally(Arc::clone(causal_reads))
+        Self::new((redis.clone(), mysql.clone()), request).reading_causally(Arc::clone(causal_reads))
     }
 
     /// The voucher belongs to this partition.
     pub(crate) fn owns(&self, voucher: VoucherId) -> bool {
-        self.stores.keys.partition().owns(voucher)
+        self.stores.redis.partition().owns(voucher)
     }
 
     /// Those of these vouchers of which nothing is in flight, and both stocks are still what they were.
@@ -282,17 +273,17 @@ impl Looker {
         if books.is_empty() {
             return Ok(at_rest);
         }
-        let (Stores { inspector, keys, gate, .. }, pace) = (&self.stores, self.request.pace);
+        let (Stores { redis, .. }, pace) = (&self.stores, self.request.pace);
         let asked: Vec<(VoucherId, i64)> = books.iter().map(|its| (its.voucher, 0)).collect();
         let sums = self.stores.mysql().stocks().sums(&asked).await?;
         let places = Places::new(asked.into_iter().map(|(voucher, _)| voucher).collect());
-        let in_flight = InFlight::read(inspector, keys, &places, &pace).await?;
+        let in_flight = InFlight::read(redis, &places, &pace).await?;
         for its in books {
             let place = places.of(its.voucher);
             let is_busy = place
                 .is_some_and(|it| in_flight.counts.contains_key(&it) || in_flight.events.contains_key(&it));
             let mysql_stock = sums.get(&its.voucher).and_then(|row| row.stock);
-            let redis_stock = gate.moment(its.voucher).await?.stock;
+            let redis_stock = redis.journals().moment(its.voucher).await?.stock;
             if !is_busy && (redis_stock, mysql_stock) == (its.redis_stock, its.mysql_stock) {
                 at_rest.insert(its.voucher);
             }
@@ -306,13 +297,13 @@ impl Looker {
 
     /// All keys of a voucher that hold something else than they should, with what Redis says of each.
     pub(crate) async fn wrong_keys(&self, voucher: VoucherId) -> Result<Vec<String>, CompareError> {
-        let gate = &self.stores.gate;
+        let redis = &self.stores.redis;
         let (wrong, failed) = match self.stores.redis().wrong_stock(voucher).await {
             Ok(wrong) => (wrong, None),
             Err(error) => (None, Some(CompareError::from(error))),
         };
-        let journal = ScanPages::of_journal(gate, voucher).next().await.err().map(CompareError::from);
-        let buyers = ScanPages::of_buyers(gate, voucher).next().await.err().map(CompareError::from);
+        let journal = ScanPages::of_journal(redis, voucher).next().await.err().map(CompareError::from);
+        let buyers = ScanPages::of_buyers(redis, voucher).next().await.err().map(CompareError::from);
         let failed = [failed, journal, buyers].into_iter().flatten().map(CompareError::wrong_key);
         wrong.map(Ok).into_iter().chain(failed).collect()
     }
@@ -328,12 +319,12 @@ impl Looker {
             return Ok(false);
         }
         let mut now = self.look(job, |_| {}).await?.outcome(before);
-        let Stores { redis, keys, .. } = &self.stores;
-        if let Some(kept) = Reconciled::read(redis, keys).await? {
+        let Stores { redis, .. } = &self.stores;
+        if let Some(kept) = Reconciled::read(redis).await? {
             // Others note these at any time.
             (now.removed, now.folded_before_ms) = (kept.removed, kept.folded_before_ms);
         }
-        now.write(redis, keys).await?;
+        now.write(redis).await?;
         Ok(true)
     }
 
@@ -350,7 +341,7 @@ impl Looker {
     pub async fn guards(&self) -> Result<BTreeMap<VoucherId, RepairGuard>, CompareError> {
         let mut guards = BTreeMap::new();
         for voucher in self.vouchers().await? {
-            match self.stores.gate.repair_guard(voucher).await {
+            match self.stores.redis.repairs().repair_guard(voucher).await {
                 Ok(guard) => _ = guards.insert(voucher, guard),
                 Err(error) => _ = CompareError::from(error).wrong_key()?,
             }
@@ -359,7 +350,7 @@ impl Looker {
     }
 
     async fn now_ms(&self) -> Result<i64, CompareError> {
-        Ok(i64::try_from(server_time_ms(&self.stores.redis).await?).unwrap_or(i64::MAX))
+        Ok(i64::try_from(server_time_ms(self.stores.redis.pool()).await?).unwrap_or(i64::MAX))
     }
 
     /// Those that are asked for, or all that have a stock in MySQL or a journal.
@@ -367,10 +358,10 @@ impl Looker {
         if !self.request.vouchers.is_empty() {
             return Ok(self.request.vouchers.clone());
         }
-        let Stores { redis, keys, .. } = &self.stores;
+        let Stores { redis, .. } = &self.stores;
         let stocks = self.stores.mysql().stocks().all(None).await?;
         let mut vouchers: Vec<VoucherId> = stocks.iter().map(|row| row.voucher).collect();
-        let journaled = sale::find_journaled(redis, keys, |_| {}).await;
+        let journaled = sale::find_journaled(redis, |_| {}).await;
         vouchers.extend(journaled.map_err(StreamError::from)?);
         Ok(vouchers)
     }
@@ -396,7 +387,7 @@ impl Looker {
             };
             if sale.is_some() && !is_counted {
                 // Whoever may not ask for it compares all the same.
-                its.redis_bytes = self.stores.gate.memory_bytes(*voucher).await.ok();
+                its.redis_bytes = self.stores.redis.sales().memory_bytes(*voucher).await.ok();
             }
             sales.push(sale);
             books.push(its);
@@ -410,7 +401,7 @@ impl Looker {
     }
 
     async fn sale(&self, place: u32, voucher: VoucherId) -> Result<Sale, CompareError> {
-        let moment = self.stores.gate.moment(voucher).await?;
+        let moment = self.stores.redis.journals().moment(voucher).await?;
         let complete_since_ms =
             if moment.is_complete { self.stores.redis().complete_since(voucher).await? } else { 0 };
         // A clock of Redis that was ahead and was set back says that everything is older.
@@ -458,7 +449,7 @@ impl Looker {
             its.used = its.purged.map(|_| UsedCount { orders, units });
         }
         // Redis was asked for their stocks before.
-        let partition = self.stores.keys.partition();
+        let partition = self.stores.redis.partition();
         let on_sale = vouchers::on_sale_with_orders(&self.stores.mysql, partition, MOST_ON_SALE).await;
         let on_sale = on_sale?.into_iter().filter(|row| row.stock > 0);
         let on_sale: HashSet<VoucherId> = on_sale.map(|row| row.voucher).collect();
@@ -471,7 +462,7 @@ impl Looker {
             let row = stocks.get(&its.voucher);
             if its.redis_stock.is_none() && its.unreadable.is_none() && on_sale.contains(&its.voucher) {
                 // It may have been loaded and bought since the look began.
-                its.is_forgotten = self.stores.gate.moment(its.voucher).await?.stock.is_none();
+                its.is_forgotten = self.stores.redis.journals().moment(its.voucher).await?.stock.is_none();
                 its.mysql_stock = row.and_then(|row| row.stock);
             }
             let sale = sales.get(place as usize).and_then(Option::as_ref);
@@ -498,8 +489,8 @@ impl Looker {
             if job.is_stopped() {
                 return Err(CompareError::Stopped);
             }
-            let change = self.stores.gate.read_change(voucher).await?;
-            let moment = self.stores.gate.moment(voucher).await?;
+            let change = self.stores.redis.sales().read_change(voucher).await?;
+            let moment = self.stores.redis.journals().moment(voucher).await?;
             let sum = if sale.is_complete { Some(self.sum(voucher, moment).await?) } else { None };
             books.set_redis(&moment, sum);
             self.stores.catch_up().await?;
@@ -512,7 +503,7 @@ impl Looker {
                 Some(purged) => self.count_used(voucher, purged, job).await?,
                 None => None,
             };
-            books.is_change_open = !is_settled(change, self.stores.gate.read_change(voucher).await?);
+            books.is_change_open = !is_settled(change, self.stores.redis.sales().read_change(voucher).await?);
             let found = books.differences();
             if !books.is_unsure && (found.is_empty() || before.as_ref() == Some(&found)) {
                 return Ok(());
@@ -563,7 +554,7 @@ impl Looker {
             sum.add(field, note);
         };
         self.stores.redis().read_journal(voucher, self.request.pace, seen, |_| {}).await?;
-        let end = self.stores.gate.moment(voucher).await?;
+        let end = self.stores.redis.journals().moment(voucher).await?;
         Ok((sum.finish(&end), sum.loaded()))
     }
 }

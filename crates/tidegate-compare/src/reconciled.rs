@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use fred::{clients::Pool, interfaces::KeysInterface};
+use fred::interfaces::KeysInterface;
 use serde::{Deserialize, Serialize};
-use tidegate_orders::{Keys, VoucherId};
+use tidegate_orders::{RedisStore, VoucherId};
 use tidegate_stream::StreamError;
 
 use crate::text::counted;
@@ -159,8 +159,8 @@ impl Reconciled {
     ///
     /// # Errors
     /// When Redis does not answer.
-    pub async fn read(redis: &Pool, keys: &Keys) -> Result<Option<Self>, StreamError> {
-        let text: Option<String> = redis.get(keys.reconciled()).await?;
+    pub async fn read(redis: &RedisStore) -> Result<Option<Self>, StreamError> {
+        let text: Option<String> = redis.pool().get(redis.keys().reconciled()).await?;
         Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
     }
 
@@ -168,9 +168,9 @@ impl Reconciled {
     ///
     /// # Errors
     /// When Redis does not answer, or takes no writes.
-    pub async fn write(&self, redis: &Pool, keys: &Keys) -> Result<(), StreamError> {
+    pub async fn write(&self, redis: &RedisStore) -> Result<(), StreamError> {
         let text = serde_json::to_string(self).unwrap_or_default();
-        Ok(redis.set::<(), _, _>(keys.reconciled(), text, None, None, false).await?)
+        Ok(redis.pool().set::<(), _, _>(redis.keys().reconciled(), text, None, None, false).await?)
     }
 
     /// Notes in it whose keys were removed.

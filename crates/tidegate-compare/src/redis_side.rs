@@ -4,19 +4,16 @@ use std::collections::{HashMap, HashSet};
 
 use crate::{Pace, in_flight::Places, table::hash_of_id};
 use bytes::Bytes;
-use fred::{
-    clients::Pool,
-    interfaces::{HashesInterface, KeysInterface, SetsInterface},
-};
+use fred::interfaces::{HashesInterface, KeysInterface, SetsInterface};
 use tidegate_orders::{
-    Gate, JournalField, JournalNote, Keys, UserId, VoucherId,
+    JournalField, JournalNote, RedisStore, UserId, VoucherId,
     gate::{GateError, ScanPages},
     keys::naming,
     order_status::LetterFact,
     records::journal::{COMPLETE, PURGED, Purged},
     wire::Message,
 };
-use tidegate_stream::{Entry, EntryId, EntryPages, Letter, StreamError, StreamInspector};
+use tidegate_stream::{Entry, EntryId, EntryPages, Letter, StreamError};
 
 /// Fields, members and entries a page.
 const PAGE: u16 = 1_000;
@@ -28,14 +25,7 @@ pub const BY_REBUILD: &str = "rebuild";
 /// Reads Redis.
 #[derive(Debug)]
 pub struct RedisSide<'a> {
-    /// Its connections.
-    pub pool: &'a Pool,
-    /// The scripts.
-    pub gate: &'a Gate,
-    /// The streams.
-    pub inspector: &'a StreamInspector,
-    /// The names of its keys.
-    pub keys: &'a Keys,
+    redis: &'a RedisStore,
 }
 
 /// Who called a journal complete.
@@ -100,7 +90,13 @@ pub(crate) struct Entered {
     pub(crate) quantity: i64,
 }
 
-impl RedisSide<'_> {
+impl<'a> RedisSide<'a> {
+    /// Of this store.
+    #[must_use]
+    pub const fn of(redis: &'a RedisStore) -> Self {
+        Self { redis }
+    }
+
     /// Reads all fields of a journal, page by page.
     ///
     /// # Errors
@@ -112,7 +108,7 @@ impl RedisSide<'_> {
         mut seen: impl FnMut(JournalField<'_>, &JournalNote),
         mut page_read: impl FnMut(u64),
     ) -> Result<(), GateError> {
-        let mut pages = ScanPages::of_journal(self.gate, voucher);
+        let mut pages = ScanPages::of_journal(self.redis, voucher);
         while let Some(fields) = pace.step(pages.next()).await? {
             for (name, note) in &fields {
                 let Ok(name) = str::from_utf8(name) else { continue };
@@ -130,7 +126,7 @@ impl RedisSide<'_> {
         pace: Pace,
         mut seen: impl FnMut(i64),
     ) -> Result<(), GateError> {
-        let mut pages = ScanPages::of_buyers(self.gate, voucher);
+        let mut pages = ScanPages::of_buyers(self.redis, voucher);
         while let Some(members) = pace.step(pages.next()).await? {
             // What is no number of a user's bars nobody.
             members.iter().filter_map(|member| UserId::parse(member).ok()).for_each(|user| seen(user.get()));
@@ -145,9 +141,9 @@ impl RedisSide<'_> {
         pace: Pace,
         mut seen: impl FnMut(DeadLetter),
     ) -> Result<(), StreamError> {
-        let dead = self.inspector.names().dead.clone();
-        let last = self.inspector.last_id(&dead).await?;
-        let mut pages = self.inspector.entry_pages(&dead, (EntryId::MIN, last), PAGE);
+        let dead = self.redis.inspector().names().dead.clone();
+        let last = self.redis.inspector().last_id(&dead).await?;
+        let mut pages = self.redis.inspector().entry_pages(&dead, (EntryId::MIN, last), PAGE);
         while let Some(page) = pace.step(pages.next(u64::MAX)).await? {
             page.into_iter().flat_map(|entry| self.dead_letters(entry, places)).for_each(&mut seen);
         }
@@ -158,7 +154,7 @@ impl RedisSide<'_> {
         let letter = Letter::parse(entry);
         // Without a burial, it is another program's.
         let Some(burial) = &letter.burial else { return Vec::new() };
-        let order = match self.keys.fields().decode_message(&letter.entry()) {
+        let order = match self.redis.keys().fields().decode_message(&letter.entry()) {
             Ok(Message::Order(order)) => order,
             Ok(Message::Event(_)) => return letter.entries().map(DeadLetter::Event).collect(),
             Err(_) => return vec![DeadLetter::Unreadable(letter.entries().collect())],
@@ -174,14 +170,14 @@ impl RedisSide<'_> {
     /// # Errors
     /// When Redis does not answer.
     pub async fn first_entry(&self) -> Result<Option<EntryId>, StreamError> {
-        let stream = &self.inspector.names().stream;
-        let page = self.inspector.page(stream, (EntryId::MIN, EntryId::MAX), 1).await?;
+        let stream = &self.redis.inspector().names().stream;
+        let page = self.redis.inspector().page(stream, (EntryId::MIN, EntryId::MAX), 1).await?;
         Ok(page.first().map(|entry| entry.id))
     }
 
     /// What the stream holds after `after` up to `last`, page by page.
     pub(crate) fn stream_pages(&self, range: (EntryId, EntryId)) -> EntryPages {
-        self.inspector.entry_pages(&self.inspector.names().stream, range, PAGE)
+        self.redis.inspector().entry_pages(&self.redis.inspector().names().stream, range, PAGE)
     }
 
     /// The notes of these orders, byte for byte, and what was folded until that very moment.
@@ -191,8 +187,8 @@ impl RedisSide<'_> {
         orders: &[i64],
     ) -> Result<(Vec<Option<Bytes>>, Option<Purged>), StreamError> {
         let names = orders.iter().map(i64::to_string).chain([PURGED.to_owned()]);
-        let key = self.keys.journal(voucher);
-        let notes = self.pool.hmget(&key, names.collect::<Vec<_>>()).await;
+        let key = self.redis.keys().journal(voucher);
+        let notes = self.redis.pool().hmget(&key, names.collect::<Vec<_>>()).await;
         let mut notes: Vec<Option<Bytes>> = notes.map_err(|error| naming(&key, error))?;
         let purged = notes.pop().flatten().and_then(|note| Purged::parse(&note));
         Ok((notes, purged))
@@ -200,8 +196,9 @@ impl RedisSide<'_> {
 
     /// What is wrong about the stock of a voucher, with limits or without; None: it is a number, or there is none.
     pub(crate) async fn wrong_stock(&self, voucher: VoucherId) -> Result<Option<String>, StreamError> {
-        for key in [self.keys.stock(voucher), self.keys.limited(voucher)] {
-            let stock: Option<String> = self.pool.get(&key).await.map_err(|error| naming(&key, error))?;
+        for key in [self.redis.keys().stock(voucher), self.redis.keys().limited(voucher)] {
+            let stock: Option<String> =
+                self.redis.pool().get(&key).await.map_err(|error| naming(&key, error))?;
             if let Some(text) = stock.filter(|text| text.parse::<i64>().is_err()) {
                 return Ok(Some(format!("{} holds {text:?}, which is no number", key.as_str_lossy())));
             }
@@ -215,9 +212,9 @@ impl RedisSide<'_> {
         voucher: VoucherId,
         users: &[i64],
     ) -> Result<Vec<bool>, StreamError> {
-        let key = self.keys.buyers(voucher);
+        let key = self.redis.keys().buyers(voucher);
         let names: Vec<String> = users.iter().map(i64::to_string).collect();
-        Ok(self.pool.smismember(&key, names).await.map_err(|error| naming(&key, error))?)
+        Ok(self.redis.pool().smismember(&key, names).await.map_err(|error| naming(&key, error))?)
     }
 
     /// Since when the journal is complete, where a load made it so: it does not hold what was sold before.
@@ -239,8 +236,8 @@ impl RedisSide<'_> {
     }
 
     async fn complete_note(&self, voucher: VoucherId) -> Result<Option<Bytes>, StreamError> {
-        let key = self.keys.journal(voucher);
-        Ok(self.pool.hget(&key, COMPLETE).await.map_err(|error| naming(&key, error))?)
+        let key = self.redis.keys().journal(voucher);
+        Ok(self.redis.pool().hget(&key, COMPLETE).await.map_err(|error| naming(&key, error))?)
     }
 
     /// The entry with which this order was admitted at that time; None: the stream does not hold it. On a busy machine, the entry's
@@ -249,7 +246,8 @@ impl RedisSide<'_> {
         let Ok(ms) = u64::try_from(at_ms) else { return Ok(None) };
         let before = ms.checked_sub(1).map_or(EntryId::MIN, |ms| EntryId { ms, seq: u64::MAX });
         let last = EntryId { ms: ms.saturating_add(ENTRY_LATER_MS), seq: u64::MAX };
-        let is_its = |entry: &&Entry| self.keys.fields().decode(entry).is_ok_and(|it| it.id.get() == order);
+        let is_its =
+            |entry: &&Entry| self.redis.keys().fields().decode(entry).is_ok_and(|it| it.id.get() == order);
         let mut pages = self.stream_pages((before, last));
         while let Some(page) = pages.next(u64::MAX).await? {
             if let Some(entry) = page.iter().find(is_its) {

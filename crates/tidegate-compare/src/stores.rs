@@ -3,26 +3,18 @@
 use crate::{CompareError, redis_side::RedisSide};
 use std::sync::Arc;
 
-use fred::clients::Pool;
 use sqlx::MySqlPool;
-use tidegate_orders::{CausalReads, Gate, Keys, Records};
-use tidegate_stream::StreamInspector;
+use tidegate_orders::{CausalReads, Records, RedisStore};
 
 /// Where both sides are read.
 #[derive(Debug)]
 pub struct Stores {
     /// Redis.
-    pub redis: Pool,
+    pub redis: RedisStore,
     /// MySQL.
     pub mysql: MySqlPool,
     /// Waits for a node of MySQL that lags.
     pub causal_reads: Arc<CausalReads>,
-    /// The streams.
-    pub inspector: StreamInspector,
-    /// The names of the keys.
-    pub keys: Keys,
-    /// The scripts.
-    pub gate: Gate,
     /// Only some vouchers are looked at: their rows are read by voucher, and no others.
     pub are_chosen: bool,
 }
@@ -31,14 +23,13 @@ impl Stores {
     /// Redis' side of it.
     #[must_use]
     pub fn redis(&self) -> RedisSide<'_> {
-        let Self { redis: pool, gate, inspector, keys, .. } = self;
-        RedisSide { pool, gate, inspector, keys }
+        RedisSide::of(&self.redis)
     }
 
     /// MySQL's side of it.
     #[must_use]
     pub fn mysql(&self) -> Records<'_> {
-        Records::new(&self.mysql, self.keys.partition())
+        Records::new(&self.mysql, self.redis.partition())
     }
 
     /// After Redis was read: from here on, MySQL shows whatever came of what Redis said, on whichever node.

@@ -272,9 +272,9 @@ impl Verify<'_> {
     }
 
     async fn round(&self, orders: &BTreeSet<At>) -> Result<Round, CompareError> {
-        let Stores { inspector, keys, .. } = self.stores;
-        let end = inspector.last_id(&inspector.names().stream).await?;
-        let in_flight = InFlight::read(inspector, keys, self.places, &self.pace).await?;
+        let redis = &self.stores.redis;
+        let end = redis.inspector().last_id(&redis.stream_names().stream).await?;
+        let in_flight = InFlight::read(redis, self.places, &self.pace).await?;
         let dead = dead_orders(self.stores, self.places, self.pace).await?;
         self.stores.catch_up().await?;
         let in_stream = self.in_stream(orders, (&in_flight, &dead), end).await?;

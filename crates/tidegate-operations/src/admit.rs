@@ -3,10 +3,9 @@
 use std::num::NonZeroU32;
 
 use anyhow::Context;
-use fred::clients::Pool;
 use serde::Serialize;
 use tidegate_orders::{
-    Gate, Keys, OrderId, OrderIdAllocator, Quantity, Subjects, UserId, VoucherId,
+    OrderId, OrderIdAllocator, Quantity, RedisStore, Subjects, UserId, VoucherId,
     gate::{Admission, AdmitReply, GateError},
 };
 
@@ -53,24 +52,27 @@ pub struct AdmitReport {
 /// When Redis does not answer before the order has an id.
 pub async fn admit(
     settings: &SystemSettings,
-    redis: &Pool,
+    redis: &RedisStore,
     request: &AdmitRequest,
 ) -> anyhow::Result<AdmitReport> {
-    let keys = Keys::new(settings.keys.clone());
     let order = match request.order {
         Some(order) => order,
         None => {
-            let ids = OrderIdAllocator::new(redis.clone(), keys.clone(), NonZeroU32::MIN);
+            let ids = OrderIdAllocator::new(redis.clone(), NonZeroU32::MIN);
             ids.next().await.context("Failed to get an order id")?
         }
     };
-    let mut gate = Gate::new(redis.clone(), keys, settings.stream.name.as_str());
-    if let Some(confirmation) = settings.confirmation {
-        gate = gate.confirmed(confirmation, vec![connect::redis_in_order(settings).await?]);
-    }
+    let redis = match settings.confirmation {
+        Some(confirmation) => {
+            let connection = connect::redis_in_order(settings).await?.pool().clone();
+            &redis.clone().confirmed(confirmation, vec![connection])
+        }
+        None => redis,
+    };
     let AdmitRequest { voucher, user, quantity, .. } = *request;
     let (subjects, traceparent) = (request.subjects.clone(), request.traceparent.clone());
-    let reply = gate.admit(&Admission { order, user, voucher, quantity, subjects, traceparent }).await;
+    let reply =
+        redis.admissions().admit(&Admission { order, user, voucher, quantity, subjects, traceparent }).await;
     Ok(AdmitReport { order, user, voucher, quantity, outcome: word(&reply), reply })
 }
 
@@ -97,14 +99,13 @@ pub struct WouldAdmit {
 }
 
 /// Asks what the gate would answer, and changes nothing. [`AdmitRequest::order`] is not used.
-pub async fn would_admit(settings: &SystemSettings, redis: &Pool, request: &AdmitRequest) -> WouldAdmit {
-    let gate = Gate::new(redis.clone(), Keys::new(settings.keys.clone()), settings.stream.name.as_str());
+pub async fn would_admit(redis: &RedisStore, request: &AdmitRequest) -> WouldAdmit {
     let AdmitRequest { voucher, user, quantity, .. } = *request;
     // Ids are handed out from below: no journal holds the last one.
     let order = OrderId::try_from(OrderId::MAX).expect("it is the last id");
     let subjects = request.subjects.clone();
     let asked = Admission { order, user, voucher, quantity, subjects, traceparent: None };
-    let reply = gate.would_admit(&asked).await;
+    let reply = redis.admissions().would_admit(&asked).await;
     let (limit, opens_ms, retry_ms) = match &reply {
         Ok(AdmitReply::OverLimit(reached)) => (Some(reached.name.clone()), reached.opens_ms, None),
         Ok(AdmitReply::TooFast(reached)) => (Some(reached.name.clone()), None, Some(reached.retry_ms)),

@@ -7,16 +7,14 @@ use std::{
 };
 
 use anyhow::Context;
-use fred::{clients::Pool, interfaces::KeysInterface};
+use fred::interfaces::KeysInterface;
 use sqlx::MySqlPool;
 use tidegate_orders::{
-    Gate, Keys, VoucherId,
+    RedisStore, VoucherId,
     gate::{Brake, BusyMarks},
     records::vouchers,
 };
-use tidegate_stream::{EntryId, PageSize, StreamInspector};
-
-use crate::settings::SystemSettings;
+use tidegate_stream::{EntryId, PageSize};
 
 /// How long a mark lasts that nobody renews.
 pub const MARK_LASTS: Duration = Duration::from_secs(3);
@@ -59,10 +57,7 @@ pub struct Braked {
 #[derive(Debug)]
 pub struct Braker {
     settings: BrakeSettings,
-    redis: Pool,
-    gate: Gate,
-    inspector: StreamInspector,
-    keys: Keys,
+    redis: RedisStore,
     mysql: MySqlPool,
     is_busy: bool,
     /// Whose orders were last in the stream while it was busy.
@@ -78,14 +73,10 @@ pub struct Braker {
 impl Braker {
     /// Of one partition. It needs a session of `mysql` only where sales need workers.
     #[must_use]
-    pub fn new(settings: BrakeSettings, system: &SystemSettings, redis: Pool, mysql: MySqlPool) -> Self {
-        let keys = Keys::new(system.keys.clone());
+    pub fn new(settings: BrakeSettings, redis: RedisStore, mysql: MySqlPool) -> Self {
         Self {
             settings,
-            gate: Gate::new(redis.clone(), keys.clone(), system.stream.name.as_str()),
-            inspector: StreamInspector::new(redis.clone(), system.stream_names()),
             redis,
-            keys,
             mysql,
             is_busy: false,
             sold: BTreeMap::new(),
@@ -119,9 +110,9 @@ impl Braker {
         }
         let sold: Vec<VoucherId> = self.sold.keys().copied().collect();
         let sales = match (self.settings.needs_workers, self.is_busy) {
-            (false, true) => self.gate.brake(&sold, Brake::BusyFor(MARK_LASTS)).await,
+            (false, true) => self.redis.sales().brake(&sold, Brake::BusyFor(MARK_LASTS)).await,
             (false, false) if was_busy => {
-                let off = self.gate.brake(&sold, Brake::Off).await;
+                let off = self.redis.sales().brake(&sold, Brake::Off).await;
                 off.map(|marks| BusyMarks { changed: 0, ..marks })
             }
             (false, false) => Ok(BusyMarks::default()),
@@ -129,7 +120,7 @@ impl Braker {
                 let span = if is_busy { Duration::ZERO } else { MARK_LASTS };
                 let all: BTreeSet<VoucherId> = sold.into_iter().chain(self.listed.iter().copied()).collect();
                 let all: Vec<VoucherId> = all.into_iter().collect();
-                self.gate.brake(&all, Brake::ServedFor(span)).await
+                self.redis.sales().brake(&all, Brake::ServedFor(span)).await
             }
         };
         let sales = sales.context("Failed to mark sales")?;
@@ -149,17 +140,17 @@ impl Braker {
     }
 
     async fn oldest_unread(&self) -> anyhow::Result<Duration> {
-        let Some(backlog) = self.inspector.backlog().await? else { return Ok(Duration::ZERO) };
+        let Some(backlog) = self.redis.inspector().backlog().await? else { return Ok(Duration::ZERO) };
         let age = |entry: EntryId| Duration::from_millis(backlog.now_ms.saturating_sub(entry.ms));
         Ok(backlog.oldest_undelivered.map_or(Duration::ZERO, age))
     }
 
     async fn note_what_is_sold(&mut self) -> anyhow::Result<()> {
-        let stream = &self.inspector.names().stream;
+        let stream = &self.redis.inspector().names().stream;
         let range = (EntryId::MIN, EntryId::MAX);
-        let last = self.inspector.page_back(stream, range, self.page.count(u64::MAX)).await?;
+        let last = self.redis.inspector().page_back(stream, range, self.page.count(u64::MAX)).await?;
         self.page.learn(last.iter().map(|entry| &entry.fields));
-        let shown = last.iter().filter_map(|entry| self.keys.fields().glimpse(entry).voucher);
+        let shown = last.iter().filter_map(|entry| self.redis.keys().fields().glimpse(entry).voucher);
         note(&mut self.sold, shown, Instant::now());
         Ok(())
     }
@@ -169,9 +160,12 @@ impl Braker {
         if self.listed_at.is_some_and(|at| at.elapsed() < LIST_EVERY) {
             return Ok(());
         }
-        self.redis.set::<(), _, _>(self.keys.sales_need_workers(), "yes", None, None, false).await?;
+        self.redis
+            .pool()
+            .set::<(), _, _>(self.redis.keys().sales_need_workers(), "yes", None, None, false)
+            .await?;
         self.listed_at = Some(Instant::now());
-        match vouchers::on_sale(&self.mysql, self.keys.partition()).await {
+        match vouchers::on_sale(&self.mysql, self.redis.keys().partition()).await {
             Ok(listed) => self.listed = listed,
             Err(error) => tracing::debug!(%error, "could not read what is on sale"),
         }
@@ -184,19 +178,19 @@ impl Braker {
     /// # Errors
     /// When a store does not answer; the next call goes on.
     pub async fn forget_need(&self) -> anyhow::Result<BusyMarks> {
-        let note = self.keys.sales_need_workers();
-        if self.settings.needs_workers || !self.redis.exists::<bool, _>(&note).await? {
+        let note = self.redis.keys().sales_need_workers();
+        if self.settings.needs_workers || !self.redis.pool().exists::<bool, _>(&note).await? {
             return Ok(BusyMarks::default());
         }
         // First the note: a worker of before that still marks sales writes it again.
-        self.redis.del::<(), _>(&note).await?;
+        self.redis.pool().del::<(), _>(&note).await?;
         let forget = async {
-            let listed = vouchers::on_sale(&self.mysql, self.keys.partition()).await?;
-            anyhow::Ok(self.gate.brake(&listed, Brake::Off).await?)
+            let listed = vouchers::on_sale(&self.mysql, self.redis.keys().partition()).await?;
+            anyhow::Ok(self.redis.sales().brake(&listed, Brake::Off).await?)
         };
         let forgotten = forget.await;
         if forgotten.is_err() {
-            self.redis.set::<(), _, _>(&note, "yes", None, None, false).await?;
+            self.redis.pool().set::<(), _, _>(&note, "yes", None, None, false).await?;
         }
         forgotten
     }

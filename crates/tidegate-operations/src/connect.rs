@@ -6,7 +6,7 @@ use anyhow::{Context, anyhow};
 use fred::clients::Pool;
 use sqlx::{ConnectOptions, MySqlPool, mysql::MySqlConnectOptions};
 use tidegate_compare::{LookRequest, Looker};
-use tidegate_orders::{Announcer, Keys, Ledger, SessionError, SessionSettings, Sessions};
+use tidegate_orders::{Announcer, Ledger, RedisStore, SessionError, SessionSettings, Sessions};
 use tidegate_stream::readable;
 use tokio::time::timeout;
 
@@ -16,7 +16,7 @@ use crate::{partition_list, settings::SystemSettings, shards};
 ///
 /// # Errors
 /// When the first connection fails, within connect and command timeout.
-pub async fn redis(settings: &SystemSettings) -> anyhow::Result<Pool> {
+pub async fn redis(settings: &SystemSettings) -> anyhow::Result<RedisStore> {
     open(settings, settings.redis.connection()).await
 }
 
@@ -24,7 +24,7 @@ pub async fn redis(settings: &SystemSettings) -> anyhow::Result<Pool> {
 ///
 /// # Errors
 /// As [`redis`].
-pub async fn redis_of_any_list(settings: &SystemSettings) -> anyhow::Result<Pool> {
+pub async fn redis_of_any_list(settings: &SystemSettings) -> anyhow::Result<RedisStore> {
     open_unchecked(settings, settings.redis.connection()).await
 }
 
@@ -32,24 +32,35 @@ pub async fn redis_of_any_list(settings: &SystemSettings) -> anyhow::Result<Pool
 ///
 /// # Errors
 /// As [`redis`].
-pub async fn redis_in_order(settings: &SystemSettings) -> anyhow::Result<Pool> {
+pub async fn redis_in_order(settings: &SystemSettings) -> anyhow::Result<RedisStore> {
     open(settings, tidegate_stream::RedisSettings { connections: 1, ..settings.redis.connection() }).await
 }
 
-async fn open(settings: &SystemSettings, connection: tidegate_stream::RedisSettings) -> anyhow::Result<Pool> {
+async fn open(
+    settings: &SystemSettings,
+    connection: tidegate_stream::RedisSettings,
+) -> anyhow::Result<RedisStore> {
     let pool = open_unchecked(settings, connection).await?;
     partition_list::compare(settings, &pool).await?;
     Ok(pool)
 }
 
+/// The Redis of `settings` behind these connections.
+#[must_use]
+pub fn redis_store(settings: &SystemSettings, pool: impl Into<Pool>) -> RedisStore {
+    RedisStore::new(pool.into(), settings.keys.clone(), settings.stream_names())
+}
+
 async fn open_unchecked(
     settings: &SystemSettings,
     connection: tidegate_stream::RedisSettings,
-) -> anyhow::Result<Pool> {
+) -> anyhow::Result<RedisStore> {
     let redis = &settings.redis;
     let within = redis.connect_timeout + redis.command_timeout;
     let opened = match timeout(within, tidegate_stream::connect_pool(&connection)).await {
-        Ok(opened) => opened.map(Pool::from).map_err(|error| anyhow!("{}", readable(error.details()))),
+        Ok(opened) => opened
+            .map(|pool| redis_store(settings, pool))
+            .map_err(|error| anyhow!("{}", readable(error.details()))),
         Err(_) => Err(anyhow!("no answer within {} ms", within.as_millis())),
     };
     opened.with_context(|| {
@@ -82,9 +93,12 @@ pub async fn mysql_reached(settings: &SystemSettings) -> anyhow::Result<Sessions
 
 /// What compares both stores of a system.
 #[must_use]
-pub fn looker(settings: &SystemSettings, (redis, mysql): (&Pool, &Sessions), request: LookRequest) -> Looker {
-    let stores = (redis.clone(), mysql.pool(settings.mysql.connections));
-    Looker::new(stores, Keys::new(settings.keys.clone()), settings.stream_names(), request)
+pub fn looker(
+    settings: &SystemSettings,
+    (redis, mysql): (&RedisStore, &Sessions),
+    request: LookRequest,
+) -> Looker {
+    Looker::new((redis.clone(), mysql.pool(settings.mysql.connections)), request)
         .reading_causally(mysql.causal_reads())
 }
 
@@ -132,10 +146,10 @@ pub fn ledger(settings: &SystemSettings, sessions: &Sessions, mysql: MySqlPool) 
 
 /// Whoever settles an entry announces what became of its order, as the settings say.
 #[must_use]
-pub fn announcer(settings: &SystemSettings, redis: &Pool, mysql: &MySqlPool) -> Announcer {
+pub fn announcer(settings: &SystemSettings, redis: &RedisStore, mysql: &MySqlPool) -> Announcer {
     let mysql = (mysql.clone(), settings.mysql.statement_timeout);
     let results = settings.stream.results.clone();
-    Announcer::new(redis.clone(), results, settings.results.announced, mysql)
+    Announcer::new(redis.pool().clone(), results, settings.results.announced, mysql)
         .of_partition(settings.partition().clone())
 }
 

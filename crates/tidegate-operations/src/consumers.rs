@@ -5,11 +5,11 @@ pub mod remove;
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context;
-use fred::{clients::Pool, interfaces::KeysInterface, types::Value};
+use fred::{interfaces::KeysInterface, types::Value};
 use serde::Serialize;
 use tidegate_compare::text::seconds;
-use tidegate_orders::{Keys, event::KNOWS_EVENTS, keys::process_of};
-use tidegate_stream::{ConsumerInfo, StreamError, StreamNames, inspect};
+use tidegate_orders::{RedisStore, event::KNOWS_EVENTS, keys::process_of};
+use tidegate_stream::{ConsumerInfo, StreamError, inspect};
 
 use crate::settings::SystemSettings;
 
@@ -51,9 +51,9 @@ impl ConsumerList {
     ///
     /// # Errors
     /// When it does not answer, or the key holds no stream.
-    pub async fn read(redis: &Pool, settings: &SystemSettings) -> anyhow::Result<Self> {
+    pub async fn read(redis: &RedisStore, settings: &SystemSettings) -> anyhow::Result<Self> {
         let names = settings.stream_names();
-        let consumers = Consumers::read(redis, &Keys::new(settings.keys.clone()), &names).await?;
+        let consumers = Consumers::read(redis).await?;
         Ok(Self { stream: names.stream, group: names.group, consumers: consumers.all })
     }
 }
@@ -81,24 +81,24 @@ impl Consumers {
     ///
     /// # Errors
     /// When it does not answer, or the key holds no stream.
-    pub async fn read(redis: &Pool, keys: &Keys, names: &StreamNames) -> anyhow::Result<Self> {
-        let infos = match inspect::consumers(redis, names).await {
+    pub async fn read(redis: &RedisStore) -> anyhow::Result<Self> {
+        let infos = match inspect::consumers(redis, redis.stream_names()).await {
             Ok(infos) => infos,
             Err(StreamError::NoGroup(_)) => Vec::new(),
             Err(StreamError::Redis(error)) if error.details().contains("no such key") => Vec::new(),
             Err(error) => return Err(error).context("Failed to read the consumers"),
         };
-        Self::of(redis, keys, infos).await
+        Self::of(redis, infos).await
     }
 
     /// Asks Redis whose process lives, of consumers that are known.
     ///
     /// # Errors
     /// When it does not answer.
-    pub async fn of(redis: &Pool, keys: &Keys, mut infos: Vec<ConsumerInfo>) -> anyhow::Result<Self> {
+    pub async fn of(redis: &RedisStore, mut infos: Vec<ConsumerInfo>) -> anyhow::Result<Self> {
         infos.sort_by(|one, other| one.name.cmp(&other.name));
         let processes: Vec<&str> = infos.iter().map(|info| process_of(&info.name)).collect();
-        let beats = heartbeats(redis, keys, &processes).await.context("Failed to read the heartbeats")?;
+        let beats = heartbeats(redis, &processes).await.context("Failed to read the heartbeats")?;
         let consumer = |info: &ConsumerInfo| {
             let process = beats.get(process_of(&info.name)).cloned().flatten();
             Consumer {
@@ -169,14 +169,13 @@ impl Consumers {
 }
 
 async fn heartbeats<'a>(
-    redis: &Pool,
-    keys: &Keys,
+    redis: &RedisStore,
     processes: &[&'a str],
 ) -> anyhow::Result<BTreeMap<&'a str, Option<String>>> {
     if processes.is_empty() {
         return Ok(BTreeMap::new());
     }
-    let names: Vec<_> = processes.iter().map(|process| keys.heartbeat(process)).collect();
-    let beats: Vec<Value> = redis.mget(names).await?;
+    let names: Vec<_> = processes.iter().map(|process| redis.keys().heartbeat(process)).collect();
+    let beats: Vec<Value> = redis.pool().mget(names).await?;
     Ok(processes.iter().copied().zip(beats.iter().map(Value::as_string)).collect())
 }

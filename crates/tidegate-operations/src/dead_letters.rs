@@ -16,9 +16,8 @@ mod selection;
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use fred::clients::Pool;
 use tidegate_compare::text::printable;
-use tidegate_orders::{DeadLetters, Keys};
+use tidegate_orders::{DeadLetters, RedisStore};
 use tidegate_stream::{EntryId, StreamError};
 
 pub use self::{
@@ -32,24 +31,18 @@ pub use self::{
     request::{LetterAction, LetterRequest},
     selection::{LetterPage, LetterPages, LetterSelection},
 };
-use crate::settings::SystemSettings;
 
 /// Letters that are read for a first impression.
 const SAMPLE: u16 = 100;
 /// Reasons that are named in it.
 const NAMED_REASONS: usize = 5;
 
-/// The dead letters of this system.
-pub fn open(settings: &SystemSettings, redis: &Pool) -> DeadLetters {
-    DeadLetters::new(redis.clone(), Keys::new(settings.keys.clone()), settings.stream_names())
-}
-
 /// Why the oldest letters died, in few words: `2 unknown_voucher, 1 bad_value`.
 ///
 /// # Errors
 /// When Redis does not answer, or the key holds no stream.
-pub async fn oldest_reasons(settings: &SystemSettings, redis: &Pool) -> Result<String, StreamError> {
-    let letters = open(settings, redis).page((EntryId::MIN, EntryId::MAX), SAMPLE).await?;
+pub async fn oldest_reasons(redis: &RedisStore) -> Result<String, StreamError> {
+    let letters = DeadLetters::new(redis.clone()).page((EntryId::MIN, EntryId::MAX), SAMPLE).await?;
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     for letter in &letters {
         *counts.entry(printable(reason_of(letter))).or_default() += 1;

@@ -1,7 +1,7 @@
 //! Where entries of the stream are read that are settled afterwards.
 
 use anyhow::Context;
-use fred::clients::Pool;
+use tidegate_orders::RedisStore;
 use tidegate_stream::{ServerRun, StreamInspector};
 
 use crate::settings::SystemSettings;
@@ -21,8 +21,8 @@ impl EntrySource {
     ///
     /// # Errors
     /// When it does not answer.
-    pub async fn open(settings: &SystemSettings, redis: &Pool) -> anyhow::Result<Self> {
-        let inspector = StreamInspector::new(redis, settings.stream_names()).over_one_connection();
+    pub async fn open(settings: &SystemSettings, redis: &RedisStore) -> anyhow::Result<Self> {
+        let inspector = redis.inspector().clone().over_one_connection();
         let run = match settings.redis.may_fail_over() {
             true => inspector.server_run().await.context("Failed to ask Redis for its run_id")?,
             false => ServerRun::Any,

@@ -8,11 +8,11 @@ mod unread_events;
 use std::time::Duration;
 
 use anyhow::Context;
-use fred::{clients::Pool, interfaces::KeysInterface};
+use fred::interfaces::KeysInterface;
 use serde::Serialize;
 use sqlx::MySqlPool;
 use tidegate_orders::{
-    FleetMark, Keys, MarkState,
+    FleetMark, MarkState, RedisStore,
     fleet_mark::Marks,
     unpaid_orders::{self, Assigned, SUMMED_UP, UnpaidSummary},
 };
@@ -74,14 +74,14 @@ impl ExpirationsView {
     /// When a store does not answer in time.
     pub async fn read(
         settings: &SystemSettings,
-        redis: &Pool,
+        redis: &RedisStore,
         mysql: &MySqlPool,
         within: Duration,
     ) -> anyhow::Result<Self> {
-        let keys = Keys::new(settings.keys.clone());
-        let mark = FleetMark::new(redis.clone(), &keys, &settings.stream.name);
+        let keys = redis.keys();
+        let mark = FleetMark::new(redis.clone());
         let end = Instant::now() + within;
-        let holder = async { Ok(redis.get::<Option<String>, _>(keys.sweeper()).await?) };
+        let holder = async { Ok(redis.pool().get::<Option<String>, _>(keys.sweeper()).await?) };
         let holder =
             in_time("Redis", within, holder).await.context("Failed to read who lets orders expire")?;
         let (unpaid, marks) = in_session(mysql, until(end), async |session| {

@@ -5,13 +5,12 @@ mod merged;
 mod out;
 
 use std::path::{Path, PathBuf};
+use tidegate_orders::{DeadLetters, RedisStore};
 
 use anyhow::Context;
-use fred::clients::Pool;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 use tidegate_compare::Job;
-use tidegate_stream::StreamInspector;
 
 pub use self::out::ExportTarget;
 use self::{
@@ -20,7 +19,7 @@ use self::{
 };
 use crate::{
     change::{End, Ending, Report},
-    dead_letters::{self, LetterSelection},
+    dead_letters::LetterSelection,
     selection::{EntrySelection, StreamPages},
     settings::SystemSettings,
 };
@@ -88,7 +87,7 @@ impl Export {
     /// # Errors
     /// When Redis does not answer, its key holds no stream, the file cannot be made, or it is there already.
     pub async fn open(
-        partitions: &[(SystemSettings, Pool)],
+        partitions: &[(SystemSettings, RedisStore)],
         selection: ExportSelection,
         target: ExportTarget,
     ) -> anyhow::Result<Self> {
@@ -138,12 +137,12 @@ impl Export {
 /// Begins to read what is selected of one stream: its name, how much is looked at for it at most, and its pages.
 async fn begin(
     settings: &SystemSettings,
-    redis: Pool,
+    redis: RedisStore,
     selection: ExportSelection,
 ) -> anyhow::Result<(String, u64, Pages)> {
     Ok(match selection {
         ExportSelection::Entries(selection) => {
-            let inspector = StreamInspector::new(redis, settings.stream_names());
+            let inspector = redis.inspector().clone();
             let stream = settings.stream_names().stream;
             let end = inspector.last_id(&stream).await.context("Failed to read the stream")?;
             let selection = EntrySelection { last: selection.last.min(end), ..selection };
@@ -152,7 +151,7 @@ async fn begin(
             (stream, total, Pages::Entries(pages))
         }
         ExportSelection::Letters(letters) => {
-            let dead = dead_letters::open(settings, &redis);
+            let dead = DeadLetters::new(redis.clone());
             let all = dead.count().await.context("Failed to read the dead letters")?;
             let letters = letters.up_to_now(&dead).await?;
             (dead.stream_name().to_owned(), letters.length(all), Pages::Letters(letters.pages(&dead)))

@@ -3,7 +3,6 @@
 use std::{ops::RangeInclusive, time::Duration};
 
 use fred::{
-    clients::Pool,
     interfaces::KeysInterface,
     prelude::FredResult,
     types::{Expiration, SetOptions, Value},
@@ -11,7 +10,7 @@ use fred::{
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tidegate_compare::text::{printable, span};
-use tidegate_orders::Keys;
+use tidegate_orders::RedisStore;
 use tidegate_stream::{Leases, PauseSwitch, StreamError, server_time_ms};
 use tokio::time::{sleep, timeout};
 
@@ -80,15 +79,15 @@ impl FleetPause {
     ///
     /// # Errors
     /// When Redis does not answer, or the key holds something else than a string.
-    pub async fn read(redis: &Pool, keys: &Keys) -> Result<Option<Self>, StreamError> {
-        let client = redis.next();
+    pub async fn read(redis: &RedisStore) -> Result<Option<Self>, StreamError> {
+        let client = redis.pool().next();
         let (raw, left_ms) = tokio::try_join!(
-            client.get::<Option<String>, _>(keys.pause()),
-            client.pttl::<i64, _>(keys.pause())
+            client.get::<Option<String>, _>(redis.keys().pause()),
+            client.pttl::<i64, _>(redis.keys().pause())
         )?;
         let Some(raw) = raw else { return Ok(None) };
         let mut pause = Self::parse(raw);
-        let now_ms = i64::try_from(server_time_ms(redis).await?).unwrap_or(i64::MAX);
+        let now_ms = i64::try_from(server_time_ms(redis.pool()).await?).unwrap_or(i64::MAX);
         let age_ms =
             pause.since.map(|since| u64::try_from(now_ms - since.as_millisecond()).unwrap_or_default());
         pause.lasting_s = age_ms.map(|ms| Duration::from_millis(ms).as_secs_f64());
@@ -132,38 +131,38 @@ impl FleetPause {
 /// # Errors
 /// When Redis does not answer or refuses; the workers may be paused then.
 pub async fn begin(
-    redis: &Pool,
-    keys: &Keys,
+    redis: &RedisStore,
     request: &FleetPauseRequest,
     before: Option<&FleetPause>,
 ) -> anyhow::Result<bool> {
-    let at_ms = i64::try_from(server_time_ms(redis).await?).unwrap_or(i64::MAX);
+    let at_ms = i64::try_from(server_time_ms(redis.pool()).await?).unwrap_or(i64::MAX);
     let record = PauseRecord { by: request.by.clone(), at_ms, reason: request.reason.clone() };
     let value = serde_json::to_string(&record)?;
     let expiry = request.span.map(|span| Expiration::PX(i64::try_from(span.as_millis()).unwrap_or(i64::MAX)));
     // One step replaces a pause: workers that saw none in between would read.
     let only_new = before.is_none().then_some(SetOptions::NX);
-    let set: Value = redis.set(keys.pause(), value.clone(), expiry, only_new, false).await?;
+    let set: Value = redis.pool().set(redis.keys().pause(), value.clone(), expiry, only_new, false).await?;
     // It is sent again where its reply was lost: then it finds its own pause.
-    Ok(!set.is_null() || redis.get::<Option<String>, _>(keys.pause()).await?.as_ref() == Some(&value))
+    Ok(!set.is_null()
+        || redis.pool().get::<Option<String>, _>(redis.keys().pause()).await?.as_ref() == Some(&value))
 }
 
 /// Ends this very pause. False: another one is there now.
 ///
 /// # Errors
 /// When Redis does not answer; the pause may be over then.
-pub async fn end(redis: &Pool, keys: &Keys, pause: &FleetPause) -> FredResult<bool> {
-    let ended = Leases::new(redis.clone()).end(vec![keys.pause()], &pause.raw).await? == 1;
+pub async fn end(redis: &RedisStore, pause: &FleetPause) -> FredResult<bool> {
+    let ended = Leases::new(redis).end(vec![redis.keys().pause()], &pause.raw).await? == 1;
     // It is sent again where its reply was lost: then it finds none.
-    Ok(ended || !redis.exists::<bool, _>(keys.pause()).await?)
+    Ok(ended || !redis.pool().exists::<bool, _>(redis.keys().pause()).await?)
 }
 
 /// Reads the key once, and sets or releases the pause switch accordingly.
 ///
 /// # Errors
 /// When Redis does not answer; the switch is left as it was.
-pub async fn update_switch(redis: &Pool, keys: &Keys, pause_switch: &PauseSwitch) -> FredResult<()> {
-    match redis.get::<Option<String>, _>(keys.pause()).await? {
+pub async fn update_switch(redis: &RedisStore, pause_switch: &PauseSwitch) -> FredResult<()> {
+    match redis.pool().get::<Option<String>, _>(redis.keys().pause()).await? {
         Some(raw) => pause_switch.pause(FLEET, &FleetPause::parse(raw).origin()),
         None => pause_switch.resume(FLEET),
     }
@@ -171,11 +170,11 @@ pub async fn update_switch(redis: &Pool, keys: &Keys, pause_switch: &PauseSwitch
 }
 
 /// Keeps the pause switch up to date, for ever. A read that fails neither pauses nor resumes.
-pub async fn watch(redis: &Pool, keys: &Keys, pause_switch: &PauseSwitch) {
+pub async fn watch(redis: &RedisStore, pause_switch: &PauseSwitch) {
     let mut is_logged = false;
     loop {
         sleep(READ_EVERY).await;
-        let failed = match timeout(READ_TIMEOUT, update_switch(redis, keys, pause_switch)).await {
+        let failed = match timeout(READ_TIMEOUT, update_switch(redis, pause_switch)).await {
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some(error.to_string()),
             Err(_) => Some("Redis does not answer".to_owned()),

@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use fred::clients::Pool;
 use tidegate_compare::Job;
-use tidegate_orders::{Keys, keys::process_of};
-use tidegate_stream::{Backoff, EntryId, Holder, Offer, Offerer, PendingEntry, StreamInspector, is_offered};
+use tidegate_orders::{RedisStore, keys::process_of};
+use tidegate_stream::{Backoff, EntryId, Holder, Offer, Offerer, PendingEntry, is_offered};
 
 use crate::settings::SystemSettings;
 
@@ -20,8 +19,7 @@ const PAGE: u16 = 1_000;
 #[derive(Clone, Debug)]
 pub struct Handover {
     offerer: Offerer,
-    inspector: StreamInspector,
-    keys: Keys,
+    redis: RedisStore,
     young_ms: u64,
 }
 
@@ -44,14 +42,13 @@ pub enum OfferEnd {
 
 impl Handover {
     /// For the group of these settings.
-    pub fn new(redis: &Pool, settings: &SystemSettings) -> Self {
-        let names = settings.stream_names();
+    pub fn new(redis: &RedisStore, settings: &SystemSettings) -> Self {
+        let names = redis.stream_names();
         // Until their locks expire, whoever claims them could only set them aside.
         let young = settings.fleet.lock_lease.as_millis();
         Self {
-            offerer: Offerer::new(redis.clone(), names.clone()),
-            inspector: StreamInspector::new(redis.clone(), names),
-            keys: Keys::new(settings.keys.clone()),
+            offerer: Offerer::new(redis, names.clone()),
+            redis: redis.clone(),
             young_ms: u64::try_from(young).unwrap_or(u64::MAX),
         }
     }
@@ -70,7 +67,7 @@ impl Handover {
     ) -> anyhow::Result<OfferEnd> {
         let holder = Holder {
             consumer: consumer.to_owned(),
-            heartbeat: (!forced).then(|| self.keys.heartbeat(process_of(consumer)).into()),
+            heartbeat: (!forced).then(|| self.redis.keys().heartbeat(process_of(consumer)).into()),
             young_ms: if forced { 0 } else { self.young_ms },
         };
         let mut after = EntryId::MIN;
@@ -119,7 +116,7 @@ impl Handover {
     /// When Redis does not answer.
     pub async fn on_offer(&self, consumer: &str) -> anyhow::Result<u64> {
         let all = (EntryId::MIN, EntryId::MAX);
-        let (mut count, mut pages) = (0, self.inspector.pending_pages(all, PAGE, Some(consumer)));
+        let (mut count, mut pages) = (0, self.redis.inspector().pending_pages(all, PAGE, Some(consumer)));
         while let Some(page) = pages.next().await.context("Failed to read the pending list")? {
             count += page.iter().filter(|pending| is_offered(pending.idle_ms)).count() as u64;
         }
@@ -127,7 +124,7 @@ impl Handover {
     }
 
     async fn page(&self, consumer: &str, after: EntryId, count: u16) -> anyhow::Result<Vec<PendingEntry>> {
-        let page = self.inspector.pending_entries((after, EntryId::MAX), count, Some(consumer)).await;
+        let page = self.redis.inspector().pending_entries((after, EntryId::MAX), count, Some(consumer)).await;
         page.context("Failed to read the pending list")
     }
 }

@@ -5,10 +5,10 @@ mod line;
 use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::Context;
-use fred::{clients::Pool, interfaces::StreamsInterface};
+use fred::interfaces::StreamsInterface;
 use serde_json::Value as Json;
-use tidegate_orders::Keys;
-use tidegate_stream::{EntryId, StreamError, StreamInspector};
+use tidegate_orders::RedisStore;
+use tidegate_stream::{EntryId, StreamError};
 use tokio::time::timeout;
 
 use self::line::{ARGUMENTS, BEGAN, COMMAND, COUNTS, ERROR, OUTCOME, WHO};
@@ -32,20 +32,18 @@ pub struct LogRequest {
 /// The log in Redis.
 #[derive(Clone, Debug)]
 pub struct OperatorLog {
-    pool: Pool,
-    inspector: StreamInspector,
+    redis: RedisStore,
     key: String,
     lines: u32,
     patience: Duration,
 }
 
 impl OperatorLog {
-    /// The log in the Redis behind `pool`.
-    pub fn new(pool: Pool, settings: &SystemSettings) -> Self {
-        let key = Keys::new(settings.keys.clone()).log().as_str_lossy().into_owned();
-        let inspector = StreamInspector::new(pool.clone(), settings.stream_names());
+    /// The log in this Redis.
+    pub fn new(redis: RedisStore, settings: &SystemSettings) -> Self {
+        let key = redis.keys().log().as_str_lossy().into_owned();
         let (lines, patience) = (settings.operator.log_lines, settings.redis.command_timeout);
-        Self { pool, inspector, key, lines, patience }
+        Self { redis, key, lines, patience }
     }
 
     /// One line for each command, oldest first: the one with which it ended, or the one with which it began, where there
@@ -69,7 +67,7 @@ impl OperatorLog {
     /// # Errors
     /// As [`OperatorLog::commands`].
     pub async fn page(&self, from: EntryId) -> Result<Vec<Line>, StreamError> {
-        let page = self.inspector.page(&self.key, (from.previous(), EntryId::MAX), PAGE).await?;
+        let page = self.redis.inspector().page(&self.key, (from.previous(), EntryId::MAX), PAGE).await?;
         Ok(page.into_iter().map(Line::parse).collect())
     }
 
@@ -88,7 +86,7 @@ impl OperatorLog {
         let (mut lines, mut before, mut left) = (Vec::new(), EntryId::MAX, count);
         while left > 0 {
             let most = u16::try_from(left).map_or(PAGE, |left| left.min(PAGE));
-            let page = self.inspector.page_back(&self.key, (EntryId::MIN, before), most).await?;
+            let page = self.redis.inspector().page_back(&self.key, (EntryId::MIN, before), most).await?;
             let Some(first) = page.last() else { break };
             (before, left) = (first.id, left - page.len() as u64);
             lines.extend(page.into_iter().map(Line::parse));
@@ -118,7 +116,7 @@ impl OperatorLog {
 
     async fn add(&self, fields: Vec<(&str, String)>) -> anyhow::Result<String> {
         let cap = ("MAXLEN", "~", i64::from(self.lines));
-        let written = self.pool.xadd(&self.key, false, cap, "*", fields);
+        let written = self.redis.pool().xadd(&self.key, false, cap, "*", fields);
         // In all, however often the client tries: somebody may have asked twice to be let go.
         Ok(timeout(self.patience, written).await.context("Redis does not answer")??)
     }

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use anyhow::Context;
-use fred::{clients::Pool, interfaces::KeysInterface};
+use fred::interfaces::KeysInterface;
 use jiff::Timestamp;
 use serde::Serialize;
 use sqlx::MySqlPool;
 use tidegate_orders::{
-    Keys, Records, VoucherId,
+    Records, RedisStore, VoucherId,
     order_id::{EPOCH_SECONDS, day_text, ids_of},
 };
 
@@ -84,7 +84,7 @@ pub struct OrderCounts {
 /// When a store does not answer.
 pub async fn count(
     settings: &SystemSettings,
-    redis: &Pool,
+    redis: &RedisStore,
     mysql: &MySqlPool,
     request: CountRequest,
 ) -> anyhow::Result<OrderCounts> {
@@ -108,9 +108,10 @@ pub async fn count(
         of.refused += count.refused;
     }
     if by == CountBy::Day && voucher.is_none() {
-        let keys = Keys::new(settings.keys.clone());
+        let keys = redis.keys();
         for day in days {
             let given: Option<i64> = redis
+                .pool()
                 .get(keys.order_id(&day_text(day)))
                 .await
                 .context("Failed to read the counter of order ids")?;

@@ -3,19 +3,18 @@
 use std::collections::HashMap;
 
 use anyhow::Context;
-use fred::clients::Pool;
 use serde::{Serialize, Serializer};
 use sqlx::MySqlPool;
 use tidegate_compare::Progress;
 use tidegate_orders::{
-    Keys, Order, OrderId, OrderState, OrderStatus, Records, UserId, VoucherId,
+    Order, OrderId, OrderState, OrderStatus, Records, RedisStore, UserId, VoucherId,
     event::History,
     ledger::read_histories,
     records::{OrderRow, RefusalRow},
     sale,
     wire::FieldNames,
 };
-use tidegate_stream::{Entry, EntryId, Letter, PageSize, Read, StreamInspector};
+use tidegate_stream::{Entry, EntryId, Letter, PageSize, Read};
 use tokio::time::timeout;
 
 use crate::{
@@ -123,13 +122,11 @@ pub async fn find_orders(
     progress: &dyn Progress,
 ) -> anyhow::Result<FoundOrders> {
     let (redis, mysql) = tokio::try_join!(connect::redis(settings), connect::mysql(settings))?;
-    let keys = Keys::new(settings.keys.clone());
-    let inspector = StreamInspector::new(redis.clone(), settings.stream_names());
-    let redis = RedisOrders { pool: &redis, inspector: &inspector, keys: &keys };
+    let redis = RedisOrders { store: &redis };
     let mut finder = Finder { request, redis, progress, found: FoundOrders::default() };
     let vouchers = match request.voucher {
         Some(voucher) => vec![voucher],
-        None => bought(finder.redis.pool, &keys, progress).await.context("Failed to read Redis")?,
+        None => bought(finder.redis.store, progress).await.context("Failed to read Redis")?,
     };
     let records = Records::new(&mysql, settings.partition());
     let vouchers = timeout(settings.mysql.statement_timeout, finder.in_mysql(records, vouchers)).await;
@@ -144,9 +141,9 @@ pub async fn find_orders(
 }
 
 /// All vouchers that have buyers in Redis: MySQL may know nothing of them.
-async fn bought(redis: &Pool, keys: &Keys, progress: &dyn Progress) -> anyhow::Result<Vec<VoucherId>> {
+async fn bought(redis: &RedisStore, progress: &dyn Progress) -> anyhow::Result<Vec<VoucherId>> {
     progress.expect(sale::count_keys(redis).await?, "keys looked at");
-    Ok(sale::find_bought(redis, keys, |keys| progress.add(keys)).await?)
+    Ok(sale::find_bought(redis, |keys| progress.add(keys)).await?)
 }
 
 impl FoundOrders {
@@ -227,7 +224,7 @@ impl Finder<'_> {
     }
 
     async fn pending(&mut self) -> anyhow::Result<()> {
-        let (inspector, budget) = (self.redis.inspector, self.request.budget);
+        let (inspector, budget) = (self.redis.store.inspector(), self.request.budget);
         let (mut after, mut left) = (EntryId::MIN, budget);
         while left > 0 {
             let count = u16::try_from(left).map_or(PAGE, |left| left.min(PAGE));
@@ -248,7 +245,7 @@ impl Finder<'_> {
     }
 
     async fn undelivered(&mut self) -> anyhow::Result<()> {
-        let (inspector, budget) = (self.redis.inspector, self.request.budget);
+        let (inspector, budget) = (self.redis.store.inspector(), self.request.budget);
         let mut after = inspector.last_delivered().await?.unwrap_or(EntryId::MIN);
         let (mut left, mut size) = (budget, PageSize::new(PAGE));
         while left > 0 {
@@ -267,11 +264,11 @@ impl Finder<'_> {
 
     async fn dead(&mut self) -> anyhow::Result<()> {
         let (mut budget, all) = (self.request.budget, (EntryId::MIN, EntryId::MAX));
-        let fields = self.redis.keys.fields();
+        let fields = self.redis.store.keys().fields();
         let buried = |entry: &Entry| Letter::parse(entry.clone()).entry();
         let is_meant = |entry: &Entry| self.request.order_in(fields, &buried(entry)).is_some();
         let seen = |entries| self.progress.add(entries);
-        let names = self.redis.inspector.names();
+        let names = self.redis.store.inspector().names();
         let (letters, searched) = self.redis.search(&names.dead, all, &mut budget, is_meant, seen).await?;
         if !searched.complete {
             self.found.unsearched.push(Unsearched::Letters(searched.entries));
@@ -288,7 +285,7 @@ impl Finder<'_> {
     }
 
     fn take<'e>(&mut self, entries: impl Iterator<Item = &'e Entry>, status: OrderStatus) {
-        let fields = self.redis.keys.fields();
+        let fields = self.redis.store.keys().fields();
         let found = entries.filter_map(|entry| {
             let order = self.request.order_in(fields, entry)?;
             Some(FoundOrder::in_redis(&order, status, (entry.id, entry.id)))

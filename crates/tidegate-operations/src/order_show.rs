@@ -12,8 +12,8 @@ mod report;
 mod search;
 
 use tidegate_compare::{Progress, text::error_chain};
-use tidegate_orders::{Keys, OrderId, Records, UserId, VoucherId};
-use tidegate_stream::{EntryId, StreamInspector};
+use tidegate_orders::{OrderId, Records, UserId, VoucherId};
+use tidegate_stream::EntryId;
 
 pub use decided::decided;
 pub use next_step::NextStep;
@@ -55,10 +55,7 @@ pub async fn show_order(
     let mut keep = |error: anyhow::Error| errors.push(error_chain(&error));
     let (redis, mysql) = (redis.map_err(&mut keep).ok(), mysql.map_err(&mut keep).ok());
 
-    let (keys, names) = (Keys::new(settings.keys.clone()), settings.stream_names());
-    let inspector = redis.as_ref().map(|redis| StreamInspector::new(redis.clone(), names.clone()));
-    let orders = redis.as_ref().zip(inspector.as_ref());
-    let orders = orders.map(|(pool, inspector)| RedisOrders { pool, inspector, keys: &keys });
+    let orders = redis.as_ref().map(|store| RedisOrders { store });
     let mysql = mysql.as_ref().map(|mysql| Records::new(mysql, settings.partition()));
     let patience = settings.mysql.statement_timeout;
     let reader = OrderReader { redis: orders.as_ref(), mysql, patience };
@@ -67,7 +64,7 @@ pub async fn show_order(
 
     let mut workers_live = false;
     if let Some(redis) = &redis {
-        let consumers = Consumers::read(redis, &keys, &names).await;
+        let consumers = Consumers::read(redis).await;
         workers_live = consumers.map_err(&mut keep).is_ok_and(|consumers| consumers.has_life());
     }
     errors.extend(std::mem::take(&mut records.errors));

@@ -63,7 +63,7 @@ impl PartitionChange {
     /// # Errors
     /// When a store does not answer, or something stands in the way. The same again goes on from there.
     pub async fn run(&self, plan: &ChangePlan, report: &mut ChangeReport, job: &Job) -> anyhow::Result<End> {
-        let lease = ChangeLease::take(&self.places.first().redis, &self.places.first().keys, job).await?;
+        let lease = ChangeLease::take(&self.places.first().redis, job).await?;
         let guard = lease.stops(job);
         let end = match plan.outcome {
             PlannedChange::WouldGiveUp => self.give_up(report).await,
@@ -134,22 +134,22 @@ impl PartitionChange {
     async fn give_up(&self, report: &mut ChangeReport) -> anyhow::Result<End> {
         for place in &self.places.old {
             for voucher in place.vouchers().await? {
-                report.opened += u64::from(place.gate.reopen(voucher).await?);
+                report.opened += u64::from(place.redis.repairs().reopen(voucher).await?);
             }
         }
         let tags = self.system.common().partition().tags().to_vec();
         let before = if tags.is_empty() { KeptList::Nothing } else { KeptList::Settled(tags) };
         // Where it would have been changed to, first: what is left there would stand in the way of another change.
         let first = self.places.first();
-        if let KeptList::Changing(change) = KeptList::read(&first.redis, &first.keys).await? {
+        if let KeptList::Changing(change) = KeptList::read(&first.redis).await? {
             for place in Places::connect(&self.system, &self.system.with_tags(&change.to)).await?.all() {
                 if self.places.old.iter().all(|old| old.prefix() != place.prefix()) {
-                    KeptList::Nothing.write(&place.redis, &place.keys).await?;
+                    KeptList::Nothing.write(&place.redis).await?;
                 }
             }
         }
         for place in self.places.old.iter().rev() {
-            before.write(&place.redis, &place.keys).await?;
+            before.write(&place.redis).await?;
         }
         report.is_done = true;
         Ok(End::Whole)
@@ -160,7 +160,7 @@ impl PartitionChange {
         let (from, to) = self.lists();
         let mut step = None;
         for place in self.places.all() {
-            match KeptList::read(&place.redis, &place.keys).await? {
+            match KeptList::read(&place.redis).await? {
                 KeptList::Changing(change) if (&change.from, &change.to) == (&from, &to) => {
                     step = step.max(Some(change.step));
                 }
@@ -173,7 +173,7 @@ impl PartitionChange {
         }
         let mut is_after = true;
         for place in &self.places.old {
-            match KeptList::read(&place.redis, &place.keys).await? {
+            match KeptList::read(&place.redis).await? {
                 KeptList::Settled(tags) if tags == to => {}
                 KeptList::Nothing => is_after = false,
                 KeptList::Settled(tags) if tags == from => is_after = false,
@@ -189,7 +189,7 @@ impl PartitionChange {
         let (from, to) = self.lists();
         let change = KeptList::Changing(ListChange { from, to, step });
         for place in self.places.all() {
-            change.write(&place.redis, &place.keys).await?;
+            change.write(&place.redis).await?;
         }
         Ok(())
     }
@@ -200,7 +200,7 @@ impl PartitionChange {
         late::retire(&self.places, &from, &to).await?;
         let settled = KeptList::Settled(to);
         for place in self.places.all().into_iter().rev() {
-            settled.write(&place.redis, &place.keys).await?;
+            settled.write(&place.redis).await?;
         }
         Ok(())
     }

@@ -4,9 +4,9 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::Context;
-use fred::{clients::Pool, interfaces::KeysInterface, types::SetOptions};
+use fred::{interfaces::KeysInterface, types::SetOptions};
 use serde::{Deserialize, Serialize};
-use tidegate_orders::Keys;
+use tidegate_orders::RedisStore;
 use tidegate_stream::RedisError;
 use tokio::time::sleep;
 
@@ -69,9 +69,10 @@ impl KeptList {
     ///
     /// # Errors
     /// When Redis does not answer, or the key holds something else than a list.
-    pub async fn read(redis: &Pool, keys: &Keys) -> anyhow::Result<Self> {
-        let key = keys.partitions();
+    pub async fn read(redis: &RedisStore) -> anyhow::Result<Self> {
+        let key = redis.keys().partitions();
         let text: Option<String> = redis
+            .pool()
             .get(&key)
             .await
             .with_context(|| format!("Failed to read the list of partitions ({})", key.as_str_lossy()))?;
@@ -83,11 +84,11 @@ impl KeptList {
     ///
     /// # Errors
     /// When Redis does not answer or refuses.
-    pub async fn write(&self, redis: &Pool, keys: &Keys) -> anyhow::Result<()> {
-        let key = keys.partitions();
+    pub async fn write(&self, redis: &RedisStore) -> anyhow::Result<()> {
+        let key = redis.keys().partitions();
         let kept: Result<(), _> = match self.text() {
-            Some(text) => redis.set(&key, text, None, None, false).await,
-            None => redis.del(&key).await,
+            Some(text) => redis.pool().set(&key, text, None, None, false).await,
+            None => redis.pool().del(&key).await,
         };
         kept.with_context(|| format!("Failed to keep the list of partitions ({})", key.as_str_lossy()))
     }
@@ -184,12 +185,11 @@ pub fn named_list(tags: &[String]) -> String {
 ///
 /// # Errors
 /// [`InvalidInput`] when they differ; and when Redis does not answer.
-pub async fn keep(settings: &SystemSettings, redis: &Pool) -> anyhow::Result<()> {
+pub async fn keep(settings: &SystemSettings, redis: &RedisStore) -> anyhow::Result<()> {
     if settings.partition().tag().is_some() {
-        let (key, own) =
-            (Keys::new(settings.keys.clone()).partitions(), settings.partition().tags().join(","));
+        let (key, own) = (redis.keys().partitions(), settings.partition().tags().join(","));
         let first = Some(SetOptions::NX);
-        let kept: Result<Option<String>, _> = redis.set(&key, own, None, first, false).await;
+        let kept: Result<Option<String>, _> = redis.pool().set(&key, own, None, first, false).await;
         kept.with_context(|| {
             format!("Failed to keep the list of partitions ({})", settings.keys.partitions)
         })?;
@@ -201,7 +201,7 @@ pub async fn keep(settings: &SystemSettings, redis: &Pool) -> anyhow::Result<()>
 ///
 /// # Errors
 /// As [`keep`].
-pub async fn compare(settings: &SystemSettings, redis: &Pool) -> anyhow::Result<()> {
+pub async fn compare(settings: &SystemSettings, redis: &RedisStore) -> anyhow::Result<()> {
     let partition = settings.partition();
     let kept = match read_kept(settings, redis).await {
         // It hears of an outage from what it does next.
@@ -218,8 +218,8 @@ pub async fn compare(settings: &SystemSettings, redis: &Pool) -> anyhow::Result<
 ///
 /// # Errors
 /// When Redis does not answer, or the key holds something else than a list.
-pub async fn read_kept(settings: &SystemSettings, redis: &Pool) -> anyhow::Result<KeptList> {
-    let kept = KeptList::read(redis, &Keys::new(settings.keys.clone())).await;
+pub async fn read_kept(settings: &SystemSettings, redis: &RedisStore) -> anyhow::Result<KeptList> {
+    let kept = KeptList::read(redis).await;
     kept.or_else(|error| match of_redis(&error) {
         // It has arrived at another node already, or there is none. The other partitions have theirs.
         Some(known) if known.is_slot_moving() => Ok(KeptList::Nothing),
@@ -234,11 +234,10 @@ fn of_redis(error: &anyhow::Error) -> Option<RedisError> {
 }
 
 /// Returns when the system has another list than the settings, and says so. A look that fails is no answer.
-pub async fn until_changed(settings: &SystemSettings, redis: &Pool) -> InvalidInput {
-    let keys = Keys::new(settings.keys.clone());
+pub async fn until_changed(settings: &SystemSettings, redis: &RedisStore) -> InvalidInput {
     loop {
         sleep(LOOK_EVERY).await;
-        match KeptList::read(redis, &keys).await {
+        match KeptList::read(redis).await {
             Ok(kept) => {
                 if let Some(refusal) = kept.refusal(settings.partition().tags()) {
                     return refusal;

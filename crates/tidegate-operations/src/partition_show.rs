@@ -1,9 +1,8 @@
 //! What there is to see of a partition: the list that it keeps, its master, what is on its way in it.
 
 use anyhow::Context;
-use fred::clients::Pool;
 use serde::Serialize;
-use tidegate_orders::{Keys, gate_notes, sale, worker_hands};
+use tidegate_orders::{RedisStore, gate_notes, sale, worker_hands};
 use tidegate_stream::inspect;
 
 use crate::{
@@ -45,9 +44,9 @@ impl PartitionView {
     ///
     /// # Errors
     /// When Redis does not answer.
-    pub async fn read(redis: &Pool, settings: &SystemSettings) -> anyhow::Result<Self> {
-        let (keys, partition) = (Keys::new(settings.keys.clone()), settings.partition());
-        let kept = KeptList::read(redis, &keys).await?;
+    pub async fn read(redis: &RedisStore, settings: &SystemSettings) -> anyhow::Result<Self> {
+        let partition = settings.partition();
+        let kept = KeptList::read(redis).await?;
         let agrees = match &kept {
             KeptList::Nothing => true,
             KeptList::Settled(tags) => tags == partition.tags(),
@@ -60,8 +59,8 @@ impl PartitionView {
         };
         let (changing_to, step) = changing.unzip();
         let status = inspect(redis, &settings.stream_names()).await.context("Failed to read the stream")?;
-        let known = sale::find_known(redis, &keys, |_| {}).await?;
-        let loaded = sale::find_loaded(redis, &keys, |_| {}).await?;
+        let known = sale::find_known(redis, |_| {}).await?;
+        let loaded = sale::find_loaded(redis, |_| {}).await?;
         let only_known = known.iter().filter(|voucher| !loaded.contains(voucher)).count();
         let master = settings.redis.master.as_ref().and_then(tidegate_stream::SlotMaster::address);
         Ok(Self {
@@ -75,8 +74,8 @@ impl PartitionView {
             vouchers: (loaded.len() + only_known) as u64,
             entries: status.group.map_or(status.length, |group| group.pending + group.undelivered.number()),
             dead_letters: status.dead,
-            workers: worker_hands::read_all(redis, &keys).await?.len() as u64,
-            gates: gate_notes::read_all(redis, &keys).await?.len() as u64,
+            workers: worker_hands::read_all(redis).await?.len() as u64,
+            gates: gate_notes::read_all(redis).await?.len() as u64,
         })
     }
 }

@@ -12,19 +12,18 @@ mod refusals;
 use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::Context;
-use fred::clients::Pool;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 use sqlx::MySqlPool;
 use tidegate_compare::{Job, text::counted};
-use tidegate_orders::{DeadLetters, Gate, Keys, Partition, Records};
+use tidegate_orders::{DeadLetters, Partition, Records, RedisStore};
 use tidegate_stream::{KeyKind, StreamInspector, StreamNames, inspect};
 use tokio::time::{Instant, sleep};
 
 use self::named::NamedOrders;
 use crate::{
     change::{End, Ending, Next, Plan, Report},
-    connect, dead_letters,
+    connect,
     settings::SystemSettings,
 };
 
@@ -149,9 +148,8 @@ enum Mode {
 /// Purges.
 #[derive(Debug)]
 pub struct Purge {
-    redis: Pool,
+    redis: RedisStore,
     mysql: MySqlPool,
-    gate: Gate,
     dead: DeadLetters,
     inspector: StreamInspector,
     names: StreamNames,
@@ -167,12 +165,11 @@ impl Purge {
     /// When one cannot be reached.
     pub async fn connect(settings: &SystemSettings, request: PurgeRequest) -> anyhow::Result<Self> {
         let (redis, mysql) = tokio::try_join!(connect::redis(settings), connect::mysql(settings))?;
-        let (names, keys) = (settings.stream_names(), Keys::new(settings.keys.clone()));
-        let gate = Gate::new(redis.clone(), keys, settings.stream.name.as_str());
-        let dead = dead_letters::open(settings, &redis);
-        let inspector = StreamInspector::new(redis.clone(), names.clone());
+        let names = settings.stream_names();
+        let dead = DeadLetters::new(redis.clone());
+        let inspector = redis.inspector().clone();
         let partition = settings.partition().clone();
-        Ok(Self { redis, mysql, gate, dead, inspector, names, partition, request })
+        Ok(Self { redis, mysql, dead, inspector, names, partition, request })
     }
 
     /// Counts what would go.

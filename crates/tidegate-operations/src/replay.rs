@@ -9,10 +9,9 @@ mod source;
 use std::num::NonZeroU32;
 
 use anyhow::Context;
-use fred::clients::Pool;
 use serde::Serialize;
 use tidegate_compare::{Job, Progress, text::counted};
-use tidegate_orders::{DryRun, Partition, wire::FieldNames};
+use tidegate_orders::{DryRun, Partition, RedisStore, wire::FieldNames};
 use tidegate_stream::{EntryId, StreamInspector};
 
 pub use self::chosen::{ChosenEntries, ChosenOutcome};
@@ -138,7 +137,7 @@ impl Replay {
     /// When a store does not answer, the file cannot be read, or the last entry comes before the first.
     pub async fn open(
         settings: &SystemSettings,
-        redis: Pool,
+        redis: RedisStore,
         mut request: ReplayRequest,
     ) -> anyhow::Result<Self> {
         let source = EntrySource::open(settings, &redis).await?;

@@ -6,7 +6,6 @@ mod sale_state;
 use std::{future::Future, time::Duration};
 
 use anyhow::Context;
-use fred::clients::Pool;
 use jiff::Timestamp;
 use serde::Serialize;
 use sqlx::{MySqlConnection, MySqlPool};
@@ -15,7 +14,7 @@ use tidegate_compare::{
     text::{WRONG_TYPE, error_chain, seconds},
 };
 use tidegate_orders::{
-    Gate, Keys, Partition, VoucherId,
+    Partition, RedisStore, VoucherId,
     records::vouchers::{self, VoucherRow},
 };
 use tidegate_stream::{
@@ -141,11 +140,10 @@ impl Status {
     /// counted from when both `redis` and `mysql` have connected or failed to.
     pub async fn read(
         settings: &SystemSettings,
-        redis: impl Future<Output = anyhow::Result<Pool>>,
+        redis: impl Future<Output = anyhow::Result<RedisStore>>,
         mysql: impl Future<Output = anyhow::Result<MySqlPool>>,
         within: Duration,
     ) -> Self {
-        let keys = Keys::new(settings.keys.clone());
         let mut status = Self::default();
         let (redis, mysql) = tokio::join!(redis, mysql);
         let end = Instant::now() + within;
@@ -157,12 +155,12 @@ impl Status {
         };
         let stream = async {
             let redis = redis?;
-            let view = in_time("Redis", until(end), read_stream(&redis, settings, &keys)).await;
+            let view = in_time("Redis", until(end), read_stream(&redis, settings)).await;
             let view = view.context("Failed to read the stream");
-            let pause = async { Ok(FleetPause::read(&redis, &keys).await?) };
+            let pause = async { Ok(FleetPause::read(&redis).await?) };
             let pause = in_time("Redis", until(end), pause).await;
             let pause = pause.context("Failed to look whether the workers are paused");
-            let reconciled = async { Ok(Reconciled::read(&redis, &keys).await?) };
+            let reconciled = async { Ok(Reconciled::read(&redis).await?) };
             let reconciled = in_time("Redis", until(end), reconciled).await;
             let reconciled =
                 reconciled.context("Failed to read what the last comparison of both stores found");
@@ -192,7 +190,7 @@ impl Status {
                 let read = ExpirationsView::read(settings, redis, &mysql, until(end)).await;
                 status.expirations = status.value_or_note(read);
             }
-            status.add_vouchers(rows, redis.as_ref(), &keys, end).await;
+            status.add_vouchers(rows, redis.as_ref(), end).await;
         }
         status
     }
@@ -202,24 +200,17 @@ impl Status {
         read.map_err(|error| self.errors.push(error_chain(&error))).ok()
     }
 
-    async fn add_vouchers(
-        &mut self,
-        mut rows: Vec<VoucherRow>,
-        redis: Option<&Pool>,
-        keys: &Keys,
-        end: Instant,
-    ) {
+    async fn add_vouchers(&mut self, mut rows: Vec<VoucherRow>, redis: Option<&RedisStore>, end: Instant) {
         self.more_vouchers = rows.len() > VOUCHER_LIMIT as usize;
         rows.truncate(VOUCHER_LIMIT as usize);
         rows.reverse();
         let ids: Vec<VoucherId> = rows.iter().map(|row| row.voucher).collect();
         let mut sales = vec![None; ids.len()];
         if let Some(redis) = redis {
-            let read = in_time("Redis", until(end), SaleInRedis::read(redis, keys, &ids)).await;
+            let read = in_time("Redis", until(end), SaleInRedis::read(redis, &ids)).await;
             let read = self.value_or_note(read.context("Failed to read the sales in Redis"));
             sales = read.map_or(sales, |read| read.into_iter().map(Some).collect());
-            let gate = Gate::new(redis.clone(), keys.clone(), "");
-            let read = async { Ok(gate.count_uses(&ids).await?) };
+            let read = async { Ok(redis.limits().count_uses(&ids).await?) };
             let read = in_time("Redis", until(end), read).await;
             let read = read.context("Failed to count what is counted for limits in Redis");
             let counters = self.value_or_note(read).into_iter().flatten();
@@ -260,11 +251,11 @@ pub async fn voucher_rows(
 ///
 /// # Errors
 /// When Redis does not answer.
-pub async fn read_stream(redis: &Pool, settings: &SystemSettings, keys: &Keys) -> anyhow::Result<StreamView> {
+pub async fn read_stream(redis: &RedisStore, settings: &SystemSettings) -> anyhow::Result<StreamView> {
     let status = inspect(redis, &settings.stream_names()).await?;
     let consumers = status.group.as_ref().map_or_else(Vec::new, |group| group.consumers.clone());
-    let consumers = Consumers::of(redis, keys, consumers).await?;
-    let set_aside_notes = SetAsideNotes::new(redis.clone(), &settings.stream_names());
+    let consumers = Consumers::of(redis, consumers).await?;
+    let set_aside_notes = SetAsideNotes::new(redis, redis.stream_names());
     let set_aside = match set_aside_notes.read(consumers.processes()).await {
         Err(error) if error.is_refusal() => Err(error),
         read => Ok(read.context("Failed to read what is set aside")?),

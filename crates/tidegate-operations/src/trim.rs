@@ -1,9 +1,10 @@
 //! Deletes acknowledged entries that are old enough, as workers do by themselves.
 
 use std::time::Duration;
+use tidegate_orders::RedisStore;
 
 use anyhow::Context;
-use fred::{clients::Pool, interfaces::StreamsInterface};
+use fred::interfaces::StreamsInterface;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 use tidegate_compare::{Job, Progress, text::counted};
@@ -97,7 +98,7 @@ impl Report for TrimReport {
 /// Trims the stream of one system.
 #[derive(Debug)]
 pub struct Trim {
-    redis: Pool,
+    redis: RedisStore,
     names: StreamNames,
     trimmer: Trimmer,
     request: TrimRequest,
@@ -106,9 +107,9 @@ pub struct Trim {
 impl Trim {
     /// Of the stream in the Redis behind `redis`.
     #[must_use]
-    pub fn new(settings: &SystemSettings, redis: Pool, request: TrimRequest) -> Self {
+    pub fn new(settings: &SystemSettings, redis: RedisStore, request: TrimRequest) -> Self {
         let names = settings.stream_names();
-        let trimmer = Trimmer::new(redis.clone(), names.clone(), request.older_than);
+        let trimmer = Trimmer::new(&redis, names.clone(), request.older_than);
         Self { redis, names, trimmer, request }
     }
 
@@ -128,7 +129,7 @@ impl Trim {
         }
         let cutoff = self.trimmer.cutoff().await?;
         let limit = self.trimmer.plan(cutoff).await?;
-        let inspector = StreamInspector::new(self.redis.clone(), self.names.clone());
+        let inspector = StreamInspector::new(&self.redis, self.names.clone());
         let oldest = inspector.page(stream, (EntryId::MIN, EntryId::MAX), 1).await?;
         let entries = match limit.keep_from {
             None => 0,
@@ -167,7 +168,8 @@ impl Trim {
             job.progress.add(deleted);
             report.deleted += deleted;
         }
-        report.length = Some(self.redis.xlen(&plan.stream).await.context("Failed to read the stream")?);
+        report.length =
+            Some(self.redis.pool().xlen(&plan.stream).await.context("Failed to read the stream")?);
         Ok(end)
     }
 }

@@ -9,7 +9,7 @@ pub mod show;
 use anyhow::Context;
 use sqlx::MySqlPool;
 use tidegate_orders::{
-    Gate, Keys, Records, VoucherId,
+    Records, RedisStore, VoucherId,
     gate::VoucherState,
     records::vouchers::{self, VoucherRow},
 };
@@ -24,7 +24,7 @@ pub(crate) const COLUMN_TOO_SMALL: &str = "the column in MySQL cannot hold so ma
 /// The stores of the vouchers.
 #[derive(Clone, Debug)]
 pub struct VoucherStores {
-    pub(crate) gate: Gate,
+    pub(crate) redis: RedisStore,
     pub(crate) mysql: MySqlPool,
 }
 
@@ -35,8 +35,7 @@ impl VoucherStores {
     /// When one cannot be reached.
     pub async fn connect(settings: &SystemSettings) -> anyhow::Result<Self> {
         let (redis, mysql) = tokio::try_join!(connect::redis(settings), connect::mysql(settings))?;
-        let keys = Keys::new(settings.keys.clone());
-        Ok(Self { gate: Gate::new(redis, keys, settings.stream.name.as_str()), mysql })
+        Ok(Self { redis, mysql })
     }
 
     /// The MySQL of the vouchers.
@@ -47,11 +46,11 @@ impl VoucherStores {
 
     /// What MySQL holds of orders.
     pub(crate) fn records(&self) -> Records<'_> {
-        Records::new(&self.mysql, self.gate.partition())
+        Records::new(&self.mysql, self.redis.partition())
     }
 
     pub(crate) async fn state(&self, voucher: VoucherId) -> anyhow::Result<VoucherState> {
-        self.gate.read_voucher(voucher).await.context("Failed to read the voucher in Redis")
+        self.redis.sales().read_voucher(voucher).await.context("Failed to read the voucher in Redis")
     }
 
     pub(crate) async fn row(&self, voucher: VoucherId) -> anyhow::Result<Option<VoucherRow>> {

@@ -6,11 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fred::clients::Pool;
 use sqlx::MySqlPool;
 use tidegate_compare::{reconciled::Reconciled, text::seconds};
-use tidegate_orders::{Keys, VoucherId, records::vouchers::VoucherRow};
-use tidegate_stream::{EntryId, Letter, StreamInspector, age_ms, server_time_ms};
+use tidegate_orders::{RedisStore, VoucherId, records::vouchers::VoucherRow};
+use tidegate_stream::{EntryId, Letter, age_ms, server_time_ms};
 
 use crate::{
     connect,
@@ -74,8 +73,7 @@ pub struct NewestLetters {
 #[derive(Debug)]
 pub struct RedisWatch<'a> {
     settings: &'a SystemSettings,
-    keys: Keys,
-    pool: Option<Pool>,
+    pool: Option<RedisStore>,
     /// Whether a worker was alive at the last look at all keys, and when that was.
     looked: Option<(Instant, Option<bool>)>,
     /// No consumer has been alive since.
@@ -86,7 +84,7 @@ impl<'a> RedisWatch<'a> {
     /// Connects at the first read.
     #[must_use]
     pub fn new(settings: &'a SystemSettings) -> Self {
-        Self { settings, keys: Keys::new(settings.keys.clone()), pool: None, looked: None, none_since: None }
+        Self { settings, pool: None, looked: None, none_since: None }
     }
 
     /// Reads everything, with the sales of these vouchers.
@@ -106,7 +104,7 @@ impl<'a> RedisWatch<'a> {
     }
 
     /// Consumers of the group tell at once. Where none is alive, all keys have to be looked at, which is not done at each reading.
-    async fn look_for_worker(&mut self, pool: &Pool, stream: &StreamView) -> Option<bool> {
+    async fn look_for_worker(&mut self, pool: &RedisStore, stream: &StreamView) -> Option<bool> {
         if stream.consumers.iter().any(|consumer| consumer.alive) {
             (self.looked, self.none_since) = (None, None);
             return Some(true);
@@ -120,27 +118,27 @@ impl<'a> RedisWatch<'a> {
         {
             return found;
         }
-        let look = no_worker::is_any_alive(pool, &self.keys, stream);
+        let look = no_worker::is_any_alive(pool, stream);
         let found = in_time("Redis", TIMEOUT, look).await.ok();
         self.looked = Some((Instant::now(), found));
         found
     }
 
-    async fn overview(&self, pool: &Pool, vouchers: &[VoucherId]) -> anyhow::Result<RedisOverview> {
-        let stream = read_stream(pool, self.settings, &self.keys).await?;
+    async fn overview(&self, pool: &RedisStore, vouchers: &[VoucherId]) -> anyhow::Result<RedisOverview> {
+        let stream = read_stream(pool, self.settings).await?;
         let letters = async {
             if stream.dead_letters == 0 { Ok(NewestLetters::default()) } else { self.letters(pool).await }
         };
-        let pause = async { Ok(FleetPause::read(pool, &self.keys).await?) };
-        let reconciled = async { Ok(Reconciled::read(pool, &self.keys).await?) };
-        let sales = SaleInRedis::read(pool, &self.keys, vouchers);
+        let pause = async { Ok(FleetPause::read(pool).await?) };
+        let reconciled = async { Ok(Reconciled::read(pool).await?) };
+        let sales = SaleInRedis::read(pool, vouchers);
         let (letters, pause, reconciled, sales) = tokio::try_join!(letters, pause, reconciled, sales)?;
         let sales = vouchers.iter().copied().zip(sales).collect();
         Ok(RedisOverview { stream, pause, letters, reconciled, sales, has_worker: None })
     }
 
-    async fn letters(&self, pool: &Pool) -> anyhow::Result<NewestLetters> {
-        let inspector = StreamInspector::new(pool.clone(), self.settings.stream_names());
+    async fn letters(&self, pool: &RedisStore) -> anyhow::Result<NewestLetters> {
+        let inspector = pool.inspector();
         let all = (EntryId::MIN, EntryId::MAX);
         let newest = inspector.page_back(&self.settings.stream.dead, all, LETTERS).await?;
         let now_ms = server_time_ms(pool).await?;

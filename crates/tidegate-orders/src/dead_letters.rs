@@ -4,16 +4,14 @@
 //! twice, do it once; who comes second is told that the letter is gone.
 
 use fred::{
-    clients::Pool,
     error::Error,
     types::{Key, Value},
 };
-use tidegate_stream::{Entry, EntryId, Letter, Script, StreamError, StreamInspector, StreamNames};
+use tidegate_stream::{Entry, EntryId, Letter, Script, StreamError};
 
 use crate::{
     Order, Uses,
-    gate::{Gate, GateError, Release, ReleaseReply, UserAfter, of_order, understood},
-    keys::Keys,
+    gate::{GateError, RedisStore, Release, ReleaseReply, UserAfter, of_order, understood},
     wire::{FieldNames, USES, WireError},
 };
 
@@ -61,26 +59,18 @@ pub fn buried_order(fields: &FieldNames, letter: &Letter) -> Option<Order> {
 /// Reads and ends dead letters.
 #[derive(Clone, Debug)]
 pub struct DeadLetters {
-    pool: Pool,
-    inspector: StreamInspector,
-    keys: Keys,
-    /// Gives orders of vouchers with limits back.
-    gate: Gate,
+    redis: RedisStore,
     requeue: Script,
     cancel: Script,
     drop: Script,
 }
 
 impl DeadLetters {
-    /// The dead letters of `names` in the Redis behind `pool`.
+    /// The dead letters in this store.
     #[must_use]
-    pub fn new(pool: Pool, keys: Keys, names: StreamNames) -> Self {
-        let gate = Gate::new(pool.clone(), keys.clone(), names.stream.as_str());
+    pub fn new(redis: RedisStore) -> Self {
         Self {
-            inspector: StreamInspector::new(pool.clone(), names),
-            pool,
-            keys,
-            gate,
+            redis,
             requeue: Script::new("requeue", include_str!("../../../lua/requeue.lua")),
             cancel: Script::new("cancel", include_str!("../../../lua/cancel.lua")),
             drop: Script::new("drop", include_str!("../../../lua/drop.lua")),
@@ -90,7 +80,7 @@ impl DeadLetters {
     /// The name of the stream in which they stand.
     #[must_use]
     pub fn stream_name(&self) -> &str {
-        &self.inspector.names().dead
+        &self.redis.inspector().names().dead
     }
 
     /// How many there are.
@@ -98,7 +88,7 @@ impl DeadLetters {
     /// # Errors
     /// When Redis does not answer, or the key holds no stream.
     pub async fn count(&self) -> Result<u64, StreamError> {
-        self.inspector.length(&self.inspector.names().dead).await
+        self.redis.inspector().length(&self.redis.inspector().names().dead).await
     }
 
     /// The last of them, [`EntryId::MIN`] where there is none.
@@ -106,7 +96,7 @@ impl DeadLetters {
     /// # Errors
     /// As [`DeadLetters::count`].
     pub async fn last_id(&self) -> Result<EntryId, StreamError> {
-        self.inspector.last_id(&self.inspector.names().dead).await
+        self.redis.inspector().last_id(&self.redis.inspector().names().dead).await
     }
 
     /// Up to `count` letters that come after the first of these ids, none later than the second; oldest first.
@@ -114,7 +104,7 @@ impl DeadLetters {
     /// # Errors
     /// As [`DeadLetters::count`].
     pub async fn page(&self, range: (EntryId, EntryId), count: u16) -> Result<Vec<Letter>, StreamError> {
-        let entries = self.inspector.page(&self.inspector.names().dead, range, count).await?;
+        let entries = self.redis.inspector().page(&self.redis.inspector().names().dead, range, count).await?;
         Ok(entries.into_iter().map(Letter::parse).collect())
     }
 
@@ -123,7 +113,7 @@ impl DeadLetters {
     /// # Errors
     /// As [`DeadLetters::count`].
     pub async fn find(&self, id: EntryId) -> Result<Option<Letter>, StreamError> {
-        Ok(self.inspector.entry(&self.inspector.names().dead, id).await?.map(Letter::parse))
+        Ok(self.redis.inspector().entry(&self.redis.inspector().names().dead, id).await?.map(Letter::parse))
     }
 
     /// Puts a letter back into the stream, with its history.
@@ -133,12 +123,12 @@ impl DeadLetters {
     pub async fn requeue(&self, letter: &Letter) -> Result<RequeueReply, GateError> {
         let order = self.order_of(letter).ok();
         let mut keys = self.streams();
-        keys.extend(order.as_ref().map(|order| self.keys.journal(order.voucher)));
+        keys.extend(order.as_ref().map(|order| self.redis.keys().journal(order.voucher)));
         let mut args: Vec<Value> = vec![letter.id.to_string().into(), id_of(order.as_ref()).into()];
         for (name, value) in letter.carried() {
             args.extend([Value::Bytes(name), Value::Bytes(value)]);
         }
-        let reply = self.requeue.call(&self.pool, keys, args).await?;
+        let reply = self.requeue.call(self.redis.pool(), keys, args).await?;
         let added = reply.as_bytes().and_then(|text| str::from_utf8(text).ok()?.parse().ok());
         let code = |code| match code {
             0 => Some(RequeueReply::Gone),
@@ -160,7 +150,11 @@ impl DeadLetters {
     ) -> Result<CancelReply, GateError> {
         let Order { id, user, voucher, quantity, .. } = order;
         let mut keys = self.streams();
-        keys.extend([self.keys.stock(*voucher), self.keys.buyers(*voucher), self.keys.journal(*voucher)]);
+        keys.extend([
+            self.redis.keys().stock(*voucher),
+            self.redis.keys().buyers(*voucher),
+            self.redis.keys().journal(*voucher),
+        ]);
         let frees = if user_after == UserAfter::Freed { 1 } else { 0 };
         let mut args: Vec<Value> = vec![
             letter.id.to_string().into(),
@@ -171,7 +165,7 @@ impl DeadLetters {
             "operator:dead_cancel".into(),
         ];
         args.extend(self.old_entries(letter).await?);
-        let reply = match self.cancel.call(&self.pool, keys, args).await {
+        let reply = match self.cancel.call(self.redis.pool(), keys, args).await {
             Err(error) if error.details().contains(": LIMITED ") => {
                 return self.cancel_limited(letter, order, user_after).await;
             }
@@ -204,7 +198,7 @@ impl DeadLetters {
             user_after,
             by: "operator:dead_cancel".into(),
         };
-        let given_back = self.gate.release(&release).await?;
+        let given_back = self.redis.releases().release(&release).await?;
         Ok(match self.delete(letter, None).await? {
             DropReply::Gone if given_back == ReleaseReply::GivenBackBefore => CancelReply::Gone,
             _ => CancelReply::Cancelled(given_back),
@@ -230,13 +224,13 @@ impl DeadLetters {
     /// Deletes a letter, unless the journal says that this order took units.
     async fn delete(&self, letter: &Letter, order: Option<Order>) -> Result<DropReply, GateError> {
         let mut keys = self.streams();
-        keys.extend(order.as_ref().map(|order| self.keys.journal(order.voucher)));
+        keys.extend(order.as_ref().map(|order| self.redis.keys().journal(order.voucher)));
         let user = order.as_ref().map_or_else(String::new, |order| order.user.to_string());
         let mut args: Vec<Value> =
             vec![letter.id.to_string().into(), id_of(order.as_ref()).into(), user.into()];
         // Its own entry, with or without a history: whoever forges a letter must not reach the entry of another.
         args.extend(self.old_entries(letter).await?);
-        let reply = self.drop.call(&self.pool, keys, args).await?;
+        let reply = self.drop.call(self.redis.pool(), keys, args).await?;
         understood("drop.lua", &reply, |code| match code {
             0 => Some(DropReply::Gone),
             1 => Some(DropReply::Dropped),
@@ -256,11 +250,11 @@ impl DeadLetters {
     /// How to read them.
     #[must_use]
     pub fn fields(&self) -> &FieldNames {
-        self.keys.fields()
+        self.redis.keys().fields()
     }
 
     fn streams(&self) -> Vec<Key> {
-        let names = self.inspector.names();
+        let names = self.redis.inspector().names();
         vec![names.dead.as_str().into(), names.stream.as_str().into()]
     }
 
@@ -271,7 +265,12 @@ impl DeadLetters {
         let is_own =
             |entry: &Entry| letter.is_of(entry) || before.as_ref().is_some_and(|before| before.is_of(entry));
         for id in letter.entries() {
-            let entry = self.inspector.entry(&self.inspector.names().stream, id).await.map_err(unread)?;
+            let entry = self
+                .redis
+                .inspector()
+                .entry(&self.redis.inspector().names().stream, id)
+                .await
+                .map_err(unread)?;
             own.extend(entry.filter(is_own).map(|entry| entry.id.to_string().into()));
         }
         Ok(own)

@@ -6,7 +6,7 @@
 use sqlx::MySqlPool;
 
 use crate::{
-    gate::{ChangeState, Gate, StockChange},
+    gate::{ChangeState, Sales, StockChange},
     order::VoucherId,
     records::vouchers::lock_rows,
     restock::RestockError,
@@ -28,12 +28,12 @@ pub enum DelistedRow {
 /// # Errors
 /// See [`RestockError`]. May be called again.
 pub async fn delist_in_mysql(
-    gate: &Gate,
+    sales: &Sales,
     pool: &MySqlPool,
     voucher: VoucherId,
 ) -> Result<DelistedRow, RestockError> {
     let mut held = lock_rows(pool, [voucher]).await?;
-    let note = gate.read_change(voucher).await?;
+    let note = sales.read_change(voucher).await?;
     let step = match (held.rows, note.filter(|note| note.state == ChangeState::Open)) {
         ([None], _) => DelistedRow::NoRow,
         (_, Some(open)) => DelistedRow::ChangeIsOpen(Box::new(open)),

@@ -4,12 +4,12 @@
 //! and after a death between them, `confirmed <= Redis <= mark` holds. Below that, Redis lost its last entries, or all of them;
 //! above it, MySQL lost its last transactions. A loss that is younger than the last raise is not seen.
 
-use fred::{clients::Pool, error::Error, interfaces::KeysInterface, types::Key};
+use fred::{error::Error, interfaces::KeysInterface};
 use serde::Serialize;
 use sqlx::{MySqlConnection, Row};
 use tidegate_stream::Script;
 
-use crate::keys::Keys;
+use crate::gate::RedisStore;
 
 /// Lua compares numbers up to 2^53 exactly; once a second, it takes longer than anybody lives to come near.
 const MOST: i64 = 1 << 52;
@@ -66,18 +66,16 @@ pub enum MarkError {
 /// The mark of one fleet.
 #[derive(Clone, Debug)]
 pub struct FleetMark {
-    redis: Pool,
-    key: Key,
-    stream: String,
+    redis: RedisStore,
     raise: Script,
 }
 
 impl FleetMark {
-    /// Of the fleet that works on `stream`.
+    /// Of the fleet that works on the stream of this store.
     #[must_use]
-    pub fn new(redis: Pool, keys: &Keys, stream: impl Into<String>) -> Self {
+    pub fn new(redis: RedisStore) -> Self {
         let raise = Script::new("raise_mark", include_str!("../../../lua/raise_mark.lua"));
-        Self { redis, key: keys.mark(), stream: stream.into(), raise }
+        Self { redis, raise }
     }
 
     /// Reads both. Somebody may raise them meanwhile: MySQL is read before and after Redis, so that this does not look as if one
@@ -106,16 +104,16 @@ impl FleetMark {
         let insert = "INSERT INTO tidegate_fleet_mark (stream, mark, confirmed) VALUES (?, 0, 0) \
                       ON DUPLICATE KEY UPDATE mark = mark";
         if marks.mark == 0 {
-            sqlx::query(insert).bind(&self.stream).execute(&mut *mysql).await?;
+            sqlx::query(insert).bind(self.stream()).execute(&mut *mysql).await?;
         }
         // Only where nothing has changed since the look: a server that took the place of the other would not hold it.
         let update = "UPDATE tidegate_fleet_mark SET mark = ? WHERE stream = ? AND mark = ?";
-        let update = sqlx::query(update).bind(to).bind(&self.stream).bind(marks.mark);
+        let update = sqlx::query(update).bind(to).bind(self.stream()).bind(marks.mark);
         if update.execute(&mut *mysql).await?.rows_affected() == 0 {
             return Ok(self.read(mysql).await?.state());
         }
         let args = vec![marks.confirmed.to_string().into(), to.to_string().into()];
-        let reply = self.raise.call(&self.redis, vec![self.key.clone()], args).await?;
+        let reply = self.raise.call(self.redis.pool(), vec![self.redis.keys().mark()], args).await?;
         let redis: i64 = reply.convert()?;
         if redis < to {
             return Ok(MarkState::RedisWentBack);
@@ -133,13 +131,13 @@ impl FleetMark {
         let to = before.mark.max(before.confirmed).max(before.redis) + 1;
         let mark = "INSERT INTO tidegate_fleet_mark (stream, mark, confirmed) VALUES (?, ?, 0) \
                     ON DUPLICATE KEY UPDATE mark = GREATEST(mark, ?)";
-        sqlx::query(mark).bind(&self.stream).bind(to).bind(to).execute(&mut *mysql).await?;
+        sqlx::query(mark).bind(self.stream()).bind(to).bind(to).execute(&mut *mysql).await?;
         // A worker may have raised it meanwhile: it is never lowered.
         let args = vec!["0".into(), to.to_string().into()];
-        self.raise.call(&self.redis, vec![self.key.clone()], args).await?;
+        self.raise.call(self.redis.pool(), vec![self.redis.keys().mark()], args).await?;
         // No number of ours stood there.
         if self.read_redis().await? < to {
-            self.redis.set::<(), _, _>(&self.key, to, None, None, false).await?;
+            self.redis.pool().set::<(), _, _>(self.redis.keys().mark(), to, None, None, false).await?;
         }
         self.confirm(mysql, to).await?;
         self.read(mysql).await
@@ -148,19 +146,23 @@ impl FleetMark {
     /// Redis has this number.
     async fn confirm(&self, mysql: &mut MySqlConnection, number: i64) -> sqlx::Result<()> {
         let sql = "UPDATE tidegate_fleet_mark SET confirmed = GREATEST(confirmed, ?) WHERE stream = ? AND mark >= ?";
-        sqlx::query(sql).bind(number).bind(&self.stream).bind(number).execute(mysql).await?;
+        sqlx::query(sql).bind(number).bind(self.stream()).bind(number).execute(mysql).await?;
         Ok(())
     }
 
     async fn read_mysql(&self, mysql: &mut MySqlConnection) -> Result<(i64, i64), sqlx::Error> {
         let sql = "SELECT mark, confirmed FROM tidegate_fleet_mark WHERE stream = ?";
-        let row = sqlx::query(sql).bind(&self.stream).fetch_optional(mysql).await?;
+        let row = sqlx::query(sql).bind(self.stream()).fetch_optional(mysql).await?;
         row.map_or(Ok((0, 0)), |row| Ok((row.try_get(0)?, row.try_get(1)?)))
+    }
+
+    fn stream(&self) -> &str {
+        &self.redis.stream_names().stream
     }
 
     /// What is no number of ours reads as 0.
     async fn read_redis(&self) -> Result<i64, Error> {
-        let value: Option<String> = self.redis.get(&self.key).await?;
+        let value: Option<String> = self.redis.pool().get(self.redis.keys().mark()).await?;
         let mark = value.and_then(|value| value.parse().ok());
         Ok(mark.filter(|mark| (0..MOST).contains(mark)).unwrap_or_default())
     }

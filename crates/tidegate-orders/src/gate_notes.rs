@@ -4,16 +4,12 @@
 use std::collections::BTreeMap;
 
 use fred::{
-    clients::Pool,
     interfaces::KeysInterface,
     prelude::FredResult,
     types::{Expiration, Key},
 };
 
-use crate::{
-    keys::{Keys, Pattern},
-    worker_hands::scan,
-};
+use crate::{gate::RedisStore, keys::Pattern, worker_hands::scan};
 
 /// A note that nobody renews is of no gate that lives.
 const KEPT_S: i64 = 10;
@@ -22,32 +18,33 @@ const KEPT_S: i64 = 10;
 ///
 /// # Errors
 /// When Redis does not answer or refuses.
-pub async fn write(redis: &Pool, keys: &Keys, name: &str, tags: &[String]) -> FredResult<()> {
-    redis.set(keys.gate(name), tags.join(","), Some(Expiration::EX(KEPT_S)), None, false).await
+pub async fn write(redis: &RedisStore, name: &str, tags: &[String]) -> FredResult<()> {
+    redis.pool().set(redis.keys().gate(name), tags.join(","), Some(Expiration::EX(KEPT_S)), None, false).await
 }
 
 /// The gate `name` works with no list from now on.
 ///
 /// # Errors
 /// As [`write()`]; the note ends by itself then.
-pub async fn end(redis: &Pool, keys: &Keys, name: &str) -> FredResult<()> {
+pub async fn end(redis: &RedisStore, name: &str) -> FredResult<()> {
     // A gate needs no right to delete.
-    redis.pexpire(keys.gate(name), 0, None).await
+    redis.pool().pexpire(redis.keys().gate(name), 0, None).await
 }
 
 /// All gates that live and work with a list, by name, with that list. Looks at all keys.
 ///
 /// # Errors
 /// When Redis does not answer, or does not allow SCAN.
-pub async fn read_all(redis: &Pool, keys: &Keys) -> FredResult<BTreeMap<String, Vec<String>>> {
-    let before = keys.gate("");
+pub async fn read_all(redis: &RedisStore) -> FredResult<BTreeMap<String, Vec<String>>> {
+    let before = redis.keys().gate("");
     let before = before.as_str_lossy();
     let pattern = Pattern::beginning(&before);
-    let found: Vec<String> = scan(redis, &pattern.glob()).await?;
+    let found: Vec<String> = scan(redis.pool(), &pattern.glob()).await?;
     if found.is_empty() {
         return Ok(BTreeMap::new());
     }
-    let notes: Vec<Option<String>> = redis.mget(found.iter().map(Key::from).collect::<Vec<_>>()).await?;
+    let notes: Vec<Option<String>> =
+        redis.pool().mget(found.iter().map(Key::from).collect::<Vec<_>>()).await?;
     let list = |note: String| note.split(',').filter(|tag| !tag.is_empty()).map(str::to_owned).collect();
     let named = found.iter().zip(notes);
     Ok(named.filter_map(|(key, note)| Some((pattern.name(key)?.to_owned(), list(note?)))).collect())

@@ -9,14 +9,12 @@ mod results;
 
 use std::{collections::BTreeMap, mem, sync::Arc, time::Instant};
 
-use tidegate_stream::{
-    Cause, Causes, Death, Entry, EntryId, Handled, Handler, Outage, Outcome, Stage, StreamInspector,
-};
+use tidegate_stream::{Cause, Causes, Death, Entry, EntryId, Handled, Handler, Outage, Outcome, Stage};
 
 use crate::{
     announcer::Announcer,
     batch_trace::{BatchTrace, BatchTracer},
-    gate::{Gate, GateError, Release, ReleaseReply, UserAfter},
+    gate::{GateError, RedisStore, Release, ReleaseReply, UserAfter},
     ledger::{Contention, EndedOrders, Incoming, Ledger, Refusal, Verdict},
     limited_log::LimitedLog,
     order::{Order, OrderId},
@@ -35,7 +33,7 @@ use results::Results;
 /// Turns stream entries into orders in MySQL, and moves these by their events.
 #[derive(Clone, Debug)]
 pub struct OrderHandler {
-    gate: Gate,
+    redis: RedisStore,
     locks: Arc<UserLocks>,
     ledger: Ledger,
     order_counters: Arc<OrderCounters>,
@@ -46,20 +44,19 @@ pub struct OrderHandler {
 }
 
 impl OrderHandler {
-    /// A handler that locks with `locks`, writes to `ledger`, gives refused units back through `gate`, and looks with
-    /// `inspector` for older entries of an order before it records what happened to it.
+    /// A handler that locks with `locks`, writes to `ledger`, gives refused units back to `redis`, and looks in its
+    /// stream for older entries of an order before it records what happened to it.
     #[must_use]
     pub fn new(
-        gate: Gate,
+        redis: RedisStore,
         locks: UserLocks,
         ledger: Ledger,
         order_counters: Arc<OrderCounters>,
-        inspector: StreamInspector,
     ) -> Self {
-        let ledger = ledger.hearing(Witness::new(gate.clone(), inspector.clone()));
-        let earlier = Arc::new(EarlierEntries::new(inspector, gate.fields().clone()));
+        let ledger = ledger.hearing(Witness::new(redis.clone()));
+        let earlier = Arc::new(EarlierEntries::new(redis.inspector().clone(), redis.keys().fields().clone()));
         Self {
-            gate,
+            redis,
             locks: Arc::new(locks),
             ledger,
             order_counters,
@@ -114,7 +111,7 @@ impl Handler for OrderHandler {
     async fn before_burial(&self, entry: EntryId, death: &Death) -> Result<(), Outage> {
         let announcer = self.announcer.as_ref().filter(|announcer| announcer.announced() != Announced::None);
         let Some(announcer) = announcer else { return Ok(()) };
-        let names = self.gate.fields();
+        let names = self.redis.keys().fields();
         let glimpsed = self.earlier.glimpse(entry).await?;
         announcer.announce_burial(names, &glimpsed, death.reason).await
     }
@@ -168,8 +165,8 @@ impl OrderHandler {
         trace: Option<&'a mut BatchTrace>,
     ) -> Batch<'a> {
         let kinds = self.announcer.as_ref().map_or(Announced::None, Announcer::announced);
-        let results = Results::new(entries, self.gate.fields(), kinds, announced);
-        Batch::decode(entries, self.gate.fields(), self.gate.partition(), results, trace)
+        let results = Results::new(entries, self.redis.keys().fields(), kinds, announced);
+        Batch::decode(entries, self.redis.keys().fields(), self.redis.partition(), results, trace)
     }
 
     /// Sets aside what has to come later, and whatever needs the row of a voucher that somebody else holds. It takes no lock and waits
@@ -296,7 +293,8 @@ impl OrderHandler {
         let calls: Vec<Release> = owed.iter().map(|owed| owed.release.clone()).collect();
         let mut answers = Vec::with_capacity(calls.len());
         let (mut withheld, mut without_sale) = (0, Vec::new());
-        for (reply, Owed { release, entry, .. }) in self.gate.release_all(&calls).await.into_iter().zip(owed)
+        for (reply, Owed { release, entry, .. }) in
+            self.redis.releases().release_all(&calls).await.into_iter().zip(owed)
         {
             answers.push(match reply {
                 Ok(reply) => {

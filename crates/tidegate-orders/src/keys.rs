@@ -171,6 +171,11 @@ impl Keys {
         fill(&self.templates.journal, "<voucher>", voucher)
     }
 
+    /// The keys of every sale: stock, buyers, window with state, and journal.
+    pub(crate) fn of_sale(&self, voucher: VoucherId) -> Vec<Key> {
+        vec![self.stock(voucher), self.buyers(voucher), self.voucher(voucher), self.journal(voucher)]
+    }
+
     /// Units left of a voucher that has limits.
     #[must_use]
     pub fn limited(&self, voucher: VoucherId) -> Key {

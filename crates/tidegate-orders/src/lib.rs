@@ -45,7 +45,7 @@ pub use batch_trace::{BatchTrace, BatchTracer};
 pub use dead_letters::DeadLetters;
 pub use event::{Event, EventKind};
 pub use fleet_mark::{FleetMark, MarkState};
-pub use gate::Gate;
+pub use gate::RedisStore;
 pub use handler::{AnnouncedEntries, OrderHandler, Predicted};
 pub use keys::{KeyTemplates, Keys};
 pub use ledger::{DryRun, Incoming, Ledger, Refusal, Verdict};

@@ -10,12 +10,12 @@ pub mod counter;
 
 use std::{fmt, num::NonZeroU32, ops::RangeInclusive};
 
-use fred::{clients::Pool, interfaces::KeysInterface};
+use fred::interfaces::KeysInterface;
 use jiff::Timestamp;
 use tidegate_stream::{Reconnects, readable};
 use tokio::sync::Mutex;
 
-use crate::{keys::Keys, order::OrderId};
+use crate::{gate::RedisStore, order::OrderId};
 
 /// 2022-01-01T00:00:00Z as Unix time in seconds.
 pub const EPOCH_SECONDS: i64 = 1_640_995_200;
@@ -109,8 +109,7 @@ pub fn ids_of(day: i64) -> Option<RangeInclusive<i64>> {
 /// After a failover, the counter may be behind ids that were given out before. So a block ends when a connection is made anew:
 /// another server may give the same block to another process. And no block begins below what this process has given out.
 pub struct OrderIdAllocator {
-    pool: Pool,
-    keys: Keys,
+    redis: RedisStore,
     block_size: NonZeroU32,
     clock: Box<dyn Fn() -> Timestamp + Send + Sync>,
     // Held while a block is fetched: one fetches, the others wait for what it brings.
@@ -143,20 +142,19 @@ impl fmt::Debug for OrderIdAllocator {
 impl OrderIdAllocator {
     /// By the clock of this machine.
     #[must_use]
-    pub fn new(pool: Pool, keys: Keys, block_size: NonZeroU32) -> Self {
-        Self::with_clock(pool, keys, block_size, Timestamp::now)
+    pub fn new(redis: RedisStore, block_size: NonZeroU32) -> Self {
+        Self::with_clock(redis, block_size, Timestamp::now)
     }
 
     /// By another clock.
     #[must_use]
     pub fn with_clock(
-        pool: Pool,
-        keys: Keys,
+        redis: RedisStore,
         block_size: NonZeroU32,
         clock: impl Fn() -> Timestamp + Send + Sync + 'static,
     ) -> Self {
-        let held = Held { block: None, reconnects: Reconnects::from(&pool) };
-        Self { pool, keys, block_size, clock: Box::new(clock), held: Mutex::new(held) }
+        let held = Held { block: None, reconnects: Reconnects::from(redis.pool()) };
+        Self { redis, block_size, clock: Box::new(clock), held: Mutex::new(held) }
     }
 
     /// An id that nobody else was given.
@@ -187,7 +185,7 @@ impl OrderIdAllocator {
             if day == block.day {
                 if let Some(number) = block.left.next() {
                     block.given = number;
-                    return compose(seconds, self.keys.partition().sequence(number));
+                    return compose(seconds, self.redis.keys().partition().sequence(number));
                 }
                 given = block.given;
             }
@@ -199,16 +197,16 @@ impl OrderIdAllocator {
         }
         let first = left.next().unwrap_or(MAX_SEQUENCE + 1);
         held.block = Some(Block { day, given: first, left });
-        compose(seconds, self.keys.partition().sequence(first))
+        compose(seconds, self.redis.keys().partition().sequence(first))
     }
 
     /// Takes a block that begins above `given`.
     async fn fetch(&self, day: i64, given: i64) -> Result<RangeInclusive<i64>, OrderIdError> {
-        let (key, size) = (self.keys.order_id(&day_text(day)), i64::from(self.block_size.get()));
+        let (key, size) = (self.redis.keys().order_id(&day_text(day)), i64::from(self.block_size.get()));
         let mut raise_by = size;
         loop {
             // All numbers by which a call raises the counter are the caller's, and the block is the last of them.
-            let last: i64 = self.pool.next().incr_by(&key, raise_by).await?;
+            let last: i64 = self.redis.pool().next().incr_by(&key, raise_by).await?;
             let first = last - (size - 1);
             if !(1..=MAX_SEQUENCE).contains(&first) {
                 return Err(OrderIdError::SequenceOutOfRange { sequence: first });

@@ -9,7 +9,7 @@ use sqlx::MySqlPool;
 
 use crate::{
     RecordsError,
-    gate::{ChangeState, Gate, GateError, RestockReply, StockChange},
+    gate::{ChangeState, GateError, RestockReply, Sales, StockChange},
     order::VoucherId,
     records::vouchers::{LockedRows, RowChange, lock_rows},
 };
@@ -68,14 +68,14 @@ pub enum RestockError {
 /// # Errors
 /// See [`RestockError`]. May be called again.
 pub async fn apply_to_mysql(
-    gate: &Gate,
+    sales: &Sales,
     pool: &MySqlPool,
     voucher: VoucherId,
     change: &StockChange,
     begun: Begun,
 ) -> Result<Restocked, RestockError> {
     let mut held = lock_rows(pool, [voucher]).await?;
-    let step = apply_once(gate, &mut held, voucher, (change, begun)).await;
+    let step = apply_once(sales, &mut held, voucher, (change, begun)).await;
     if matches!(step, Ok(Restocked::Done)) {
         held.commit().await.map_err(RestockError::Commit)?;
     } else {
@@ -85,13 +85,13 @@ pub async fn apply_to_mysql(
 }
 
 async fn apply_once(
-    gate: &Gate,
+    sales: &Sales,
     held: &mut LockedRows<1>,
     voucher: VoucherId,
     (change, begun): (&StockChange, Begun),
 ) -> Result<Restocked, RestockError> {
     // After the lock: what was read before it may have changed since.
-    if gate.read_change(voucher).await?.as_ref() != Some(&change.with_state(ChangeState::Open)) {
+    if sales.read_change(voucher).await?.as_ref() != Some(&change.with_state(ChangeState::Open)) {
         return Ok(Restocked::NotOpen);
     }
     let [row] = held.rows;
@@ -116,7 +116,7 @@ async fn apply_once(
     };
     // While the row is locked, too: otherwise somebody else could find the note open in between, and make the change.
     let cancelled = change.with_state(ChangeState::Cancelled);
-    Ok(match gate.restock(voucher, Some(change), &cancelled, -change.units.min(0)).await? {
+    Ok(match sales.restock(voucher, Some(change), &cancelled, -change.units.min(0)).await? {
         RestockReply::Done => refused,
         reply => Restocked::NotCancelled(reply),
     })

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use fred::{
-    clients::Pool,
     error::{Error, ErrorKind},
     interfaces::{ClientLike, KeysInterface, ServerInterface},
     prelude::FredResult,
@@ -11,7 +10,8 @@ use fred::{
 };
 
 use crate::{
-    keys::{Keys, Pattern, naming},
+    gate::RedisStore,
+    keys::{Pattern, naming},
     order::VoucherId,
 };
 
@@ -22,13 +22,15 @@ const KEYS_A_STEP: u64 = 1000;
 ///
 /// # Errors
 /// When Redis does not answer.
-pub async fn read_stocks(pool: &Pool, keys: &Keys, vouchers: &[VoucherId]) -> FredResult<Vec<Option<i64>>> {
+pub async fn read_stocks(redis: &RedisStore, vouchers: &[VoucherId]) -> FredResult<Vec<Option<i64>>> {
     if vouchers.is_empty() {
         return Ok(Vec::new());
     }
-    let keys: Vec<Key> =
-        vouchers.iter().flat_map(|voucher| [keys.stock(*voucher), keys.limited(*voucher)]).collect();
-    let stocks: Vec<Value> = pool.mget(keys).await?;
+    let keys: Vec<Key> = vouchers
+        .iter()
+        .flat_map(|voucher| [redis.keys().stock(*voucher), redis.keys().limited(*voucher)])
+        .collect();
+    let stocks: Vec<Value> = redis.pool().mget(keys).await?;
     Ok(stocks.chunks(2).map(|names| names.iter().find_map(Value::as_i64)).collect())
 }
 
@@ -36,10 +38,10 @@ pub async fn read_stocks(pool: &Pool, keys: &Keys, vouchers: &[VoucherId]) -> Fr
 ///
 /// # Errors
 /// When Redis does not answer, or the key is of another type or holds no number.
-pub async fn read_stock(pool: &Pool, keys: &Keys, voucher: VoucherId) -> FredResult<Option<i64>> {
-    let (mut key, mut stock) = (keys.stock(voucher), None);
-    for name in [keys.stock(voucher), keys.limited(voucher)] {
-        stock = pool.get::<Option<String>, _>(&name).await.map_err(|error| naming(&name, error))?;
+pub async fn read_stock(redis: &RedisStore, voucher: VoucherId) -> FredResult<Option<i64>> {
+    let (mut key, mut stock) = (redis.keys().stock(voucher), None);
+    for name in [redis.keys().stock(voucher), redis.keys().limited(voucher)] {
+        stock = redis.pool().get::<Option<String>, _>(&name).await.map_err(|error| naming(&name, error))?;
         if stock.is_some() {
             key = name;
             break;
@@ -56,8 +58,8 @@ pub async fn read_stock(pool: &Pool, keys: &Keys, voucher: VoucherId) -> FredRes
 ///
 /// # Errors
 /// When Redis does not answer.
-pub async fn count_keys(pool: &Pool) -> FredResult<u64> {
-    pool.next().dbsize().await
+pub async fn count_keys(redis: &RedisStore) -> FredResult<u64> {
+    redis.pool().next().dbsize().await
 }
 
 /// All vouchers that have a stock in Redis, with limits or without: the gate admits orders for no others. Looks at all keys
@@ -65,13 +67,9 @@ pub async fn count_keys(pool: &Pool) -> FredResult<u64> {
 ///
 /// # Errors
 /// When Redis does not answer, or does not allow SCAN.
-pub async fn find_loaded(
-    pool: &Pool,
-    keys: &Keys,
-    mut looked: impl FnMut(u64),
-) -> FredResult<Vec<VoucherId>> {
-    let mut found = find(pool, keys, keys.stocks(), &mut looked).await?;
-    found.extend(find(pool, keys, keys.limited_stocks(), looked).await?);
+pub async fn find_loaded(redis: &RedisStore, mut looked: impl FnMut(u64)) -> FredResult<Vec<VoucherId>> {
+    let mut found = find(redis, redis.keys().stocks(), &mut looked).await?;
+    found.extend(find(redis, redis.keys().limited_stocks(), looked).await?);
     found.sort_unstable();
     found.dedup();
     Ok(found)
@@ -81,24 +79,24 @@ pub async fn find_loaded(
 ///
 /// # Errors
 /// As [`find_loaded`].
-pub async fn find_known(pool: &Pool, keys: &Keys, looked: impl FnMut(u64)) -> FredResult<Vec<VoucherId>> {
-    find(pool, keys, keys.vouchers(), looked).await
+pub async fn find_known(redis: &RedisStore, looked: impl FnMut(u64)) -> FredResult<Vec<VoucherId>> {
+    find(redis, redis.keys().vouchers(), looked).await
 }
 
 /// All vouchers that have a journal in Redis: orders were admitted for them, whatever MySQL knows. As [`find_loaded`].
 ///
 /// # Errors
 /// As [`find_loaded`].
-pub async fn find_journaled(pool: &Pool, keys: &Keys, looked: impl FnMut(u64)) -> FredResult<Vec<VoucherId>> {
-    find(pool, keys, keys.journals(), looked).await
+pub async fn find_journaled(redis: &RedisStore, looked: impl FnMut(u64)) -> FredResult<Vec<VoucherId>> {
+    find(redis, redis.keys().journals(), looked).await
 }
 
 /// All vouchers that have buyers in Redis. As [`find_loaded`].
 ///
 /// # Errors
 /// As [`find_loaded`].
-pub async fn find_bought(pool: &Pool, keys: &Keys, looked: impl FnMut(u64)) -> FredResult<Vec<VoucherId>> {
-    find(pool, keys, keys.all_buyers(), looked).await
+pub async fn find_bought(redis: &RedisStore, looked: impl FnMut(u64)) -> FredResult<Vec<VoucherId>> {
+    find(redis, redis.keys().all_buyers(), looked).await
 }
 
 /// Keys that end with the number of this voucher, whatever they are called, the first `limit` of them: what a producer with
@@ -107,8 +105,7 @@ pub async fn find_bought(pool: &Pool, keys: &Keys, looked: impl FnMut(u64)) -> F
 /// # Errors
 /// As [`find_loaded`].
 pub async fn find_named_after(
-    pool: &Pool,
-    keys: &Keys,
+    redis: &RedisStore,
     voucher: VoucherId,
     limit: usize,
 ) -> FredResult<Vec<String>> {
@@ -122,14 +119,14 @@ pub async fn find_named_after(
             "COUNT".into(),
             KEYS_A_STEP.to_string().into(),
         ];
-        let (next, page): (String, Vec<Value>) = pool.next().custom(scan.clone(), args).await?;
+        let (next, page): (String, Vec<Value>) = redis.pool().next().custom(scan.clone(), args).await?;
         // 7 is no part of 17.
         let is_whole = |key: &String| {
             let before = key.strip_suffix(&voucher.to_string());
             let is_number =
                 before.is_some_and(|before| !before.ends_with(|last: char| last.is_ascii_digit()));
             // The digest of a caller's key may end like any voucher.
-            is_number && !keys.is_idempotency(key)
+            is_number && !redis.keys().is_idempotency(key)
         };
         found.extend(page.iter().filter_map(Value::as_string).filter(is_whole));
         if next == "0" || found.len() >= limit {
@@ -141,8 +138,7 @@ pub async fn find_named_after(
 
 /// Only vouchers that belong to the partition of these keys: what is left of others says where they were once.
 async fn find(
-    pool: &Pool,
-    keys: &Keys,
+    redis: &RedisStore,
     pattern: Pattern<'_>,
     mut looked: impl FnMut(u64),
 ) -> FredResult<Vec<VoucherId>> {
@@ -158,9 +154,9 @@ async fn find(
             "COUNT".into(),
             KEYS_A_STEP.to_string().into(),
         ];
-        let (next, names): (String, Vec<Value>) = pool.next().custom(scan.clone(), args).await?;
+        let (next, names): (String, Vec<Value>) = redis.pool().next().custom(scan.clone(), args).await?;
         let vouchers = names.iter().filter_map(|name| pattern.voucher(&name.as_str()?));
-        found.extend(vouchers.filter(|voucher| keys.partition().owns(*voucher)));
+        found.extend(vouchers.filter(|voucher| redis.keys().partition().owns(*voucher)));
         looked(KEYS_A_STEP);
         if next == "0" {
             return Ok(found.into_iter().collect());

@@ -4,7 +4,7 @@
 use sqlx::MySqlPool;
 
 use crate::{
-    gate::{ChangeState, Gate, RestockReply, StockChange, Transfer, TransferReply},
+    gate::{ChangeState, RestockReply, Sales, StockChange, Transfer, TransferReply},
     order::VoucherId,
     records::vouchers::{LockedRows, RowChange, lock_rows},
     restock::{Begun, RestockError},
@@ -39,13 +39,13 @@ pub enum Transferred {
 /// # Errors
 /// See [`RestockError`]. May be called again.
 pub async fn apply_to_mysql(
-    gate: &Gate,
+    sales: &Sales,
     pool: &MySqlPool,
     transfer: &Transfer,
     begun: Begun,
 ) -> Result<Transferred, RestockError> {
     let mut held = lock_rows(pool, [transfer.giver.0, transfer.taker.0]).await?;
-    let step = apply_once(gate, &mut held, transfer, begun).await;
+    let step = apply_once(sales, &mut held, transfer, begun).await;
     if matches!(step, Ok(Transferred::Done)) {
         held.commit().await.map_err(RestockError::Commit)?;
     } else {
@@ -55,14 +55,14 @@ pub async fn apply_to_mysql(
 }
 
 async fn apply_once(
-    gate: &Gate,
+    sales: &Sales,
     held: &mut LockedRows<2>,
     transfer: &Transfer,
     begun: Begun,
 ) -> Result<Transferred, RestockError> {
     let open = transfer.with_state(ChangeState::Open);
     for (voucher, change) in [&open.giver, &open.taker] {
-        if gate.read_change(*voucher).await?.as_ref() != Some(change) {
+        if sales.read_change(*voucher).await?.as_ref() != Some(change) {
             return Ok(Transferred::NotOpen);
         }
     }
@@ -89,7 +89,7 @@ async fn apply_once(
     // While the rows are locked, too: otherwise somebody else could find the notes open in between, and make the move.
     let cancelled = transfer.with_state(ChangeState::Cancelled);
     let open = [Some(&open.giver.1), Some(&open.taker.1)];
-    Ok(match gate.transfer(open, &cancelled, [transfer.units(), 0]).await? {
+    Ok(match sales.transfer(open, &cancelled, [transfer.units(), 0]).await? {
         TransferReply::Done => refused,
         reply => Transferred::NotCancelled(reply),
     })
@@ -145,28 +145,28 @@ pub enum EndedByOne {
 /// # Errors
 /// See [`RestockError`]. May be called again.
 pub async fn end_by_one_note(
-    gate: &Gate,
+    sales: &Sales,
     pool: &MySqlPool,
     transfer: &Transfer,
     kept: Kept,
 ) -> Result<EndedByOne, RestockError> {
     let held = lock_rows(pool, [kept.side(transfer).0]).await?;
-    let ended = end_once(gate, &held, transfer, kept).await;
+    let ended = end_once(sales, &held, transfer, kept).await;
     held.rollback().await;
     ended
 }
 
 /// While the row is locked, nobody makes the move in MySQL.
 async fn end_once(
-    gate: &Gate,
+    sales: &Sales,
     held: &LockedRows<1>,
     transfer: &Transfer,
     kept: Kept,
 ) -> Result<EndedByOne, RestockError> {
     let (voucher, open) = kept.side(transfer);
     // In this order: one that begins now is noted on both sides at once.
-    let is_open = gate.read_change(*voucher).await?.as_ref() == Some(open);
-    let other = gate.read_change(kept.other().side(transfer).0).await?;
+    let is_open = sales.read_change(*voucher).await?.as_ref() == Some(open);
+    let other = sales.read_change(kept.other().side(transfer).0).await?;
     if !is_open || other.is_some_and(|note| note.id == open.id) {
         return Ok(EndedByOne::Moved);
     }
@@ -180,7 +180,7 @@ async fn end_once(
     } else {
         (ChangeState::Cancelled, -open.units.min(0), EndedByOne::Cancelled)
     };
-    Ok(match gate.restock(*voucher, Some(open), &open.with_state(state), units).await? {
+    Ok(match sales.restock(*voucher, Some(open), &open.with_state(state), units).await? {
         RestockReply::Done => ended,
         reply => EndedByOne::NotEnded(reply),
     })

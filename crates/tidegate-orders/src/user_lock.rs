@@ -17,7 +17,7 @@ use std::{
 use fred::types::Key;
 use tidegate_stream::{Leases, Outage};
 
-use crate::{keys::Keys, order::UserId};
+use crate::{gate::RedisStore, order::UserId};
 use abandoned_tokens::AbandonedTokens;
 
 /// Locks users, a batch at a time. Every batch has a token of its own, so that the lanes of a process exclude each other, and a
@@ -29,7 +29,7 @@ use abandoned_tokens::AbandonedTokens;
 #[derive(Clone, Debug)]
 pub struct UserLocks {
     leases: Leases,
-    keys: Keys,
+    redis: RedisStore,
     lease: Duration,
     abandoned: Arc<AbandonedTokens>,
 }
@@ -72,10 +72,10 @@ impl UserLocks {
     /// Locks that end by themselves after `lease`, unless they are renewed. A failover forgets them, which does no
     /// harm: the unique key decides.
     #[must_use]
-    pub fn new(leases: Leases, keys: Keys, lease: Duration) -> Self {
+    pub fn new(redis: RedisStore, lease: Duration) -> Self {
         Self {
-            leases: leases.known_here_only(),
-            keys,
+            leases: Leases::new(redis.pool().clone()).known_here_only(),
+            redis,
             lease,
             abandoned: Arc::new(AbandonedTokens::new(lease)),
         }
@@ -90,7 +90,7 @@ impl UserLocks {
         users.sort_unstable();
         users.dedup();
         let token = format!("tidegate-{:032x}", rand::random::<u128>());
-        let keys = self.keys.locks(&users);
+        let keys = self.redis.keys().locks(&users);
         let abandoned = self.abandoned.tokens();
         let refused: HashSet<usize> =
             match self.leases.take_over(keys.clone(), &token, self.lease, &abandoned).await {

@@ -17,7 +17,7 @@ use tokio::sync::Mutex;
 
 use crate::{
     dead_letters::buried_order,
-    gate::{Gate, GateError},
+    gate::{GateError, RedisStore},
     order::{OrderId, Subject, VoucherId},
     wire::FieldNames,
 };
@@ -31,15 +31,15 @@ const PAGE: u16 = 1_000;
 /// The journals and the dead letters.
 #[derive(Clone, Debug)]
 pub(crate) struct Witness {
-    gate: Gate,
+    redis: RedisStore,
     buried: Arc<BuriedOrders>,
 }
 
 impl Witness {
-    pub(crate) fn new(gate: Gate, inspector: StreamInspector) -> Self {
-        let fields = gate.fields().clone();
+    pub(crate) fn new(redis: RedisStore) -> Self {
+        let (inspector, fields) = (redis.inspector().clone(), redis.keys().fields().clone());
         let buried = Arc::new(BuriedOrders { inspector, fields, known: Mutex::default() });
-        Self { gate, buried }
+        Self { redis, buried }
     }
 
     /// Of these orders, of which MySQL knows nothing, those that it has lost: a complete journal holds them as admitted for these
@@ -51,7 +51,7 @@ impl Witness {
     pub(crate) async fn lost(&self, orders: &[Subject]) -> Result<HashSet<OrderId>, Outage> {
         let mut held = Vec::new();
         for orders in by_voucher(orders, |(.., voucher)| *voucher) {
-            match unless_refused(self.gate.held_since(&orders).await)? {
+            match unless_refused(self.redis.journals().held_since(&orders).await)? {
                 Some(since) => {
                     let held_here = orders.into_iter().zip(since).filter(|(_, since)| since.is_some());
                     held.extend(held_here.map(|(order, _)| order));
@@ -74,7 +74,7 @@ impl Witness {
     pub(crate) async fn ended(&self, live: &[(VoucherId, OrderId)]) -> Result<HashSet<OrderId>, Outage> {
         let mut ended = HashSet::new();
         for live in by_voucher(live, |(voucher, _)| *voucher) {
-            let given_back = unless_refused(self.gate.surely_given_back(&live).await)?;
+            let given_back = unless_refused(self.redis.journals().surely_given_back(&live).await)?;
             ended.extend(given_back.unwrap_or_else(|| live.into_iter().collect()));
         }
         Ok(ended.into_iter().map(|(_, order)| order).collect())

@@ -11,7 +11,7 @@ use fred::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::keys::Keys;
+use crate::gate::RedisStore;
 
 /// A note that nobody renews is of no process that lives.
 const KEPT_S: i64 = 10;
@@ -45,17 +45,17 @@ impl WorkerHands {
 ///
 /// # Errors
 /// When Redis does not answer or refuses.
-pub async fn write(redis: &Pool, keys: &Keys, name: &str, hands: WorkerHands) -> FredResult<()> {
+pub async fn write(redis: &RedisStore, name: &str, hands: WorkerHands) -> FredResult<()> {
     let json = serde_json::to_string(&hands).expect("numbers are JSON");
-    redis.set(keys.hands(name), json, Some(Expiration::EX(KEPT_S)), None, false).await
+    redis.pool().set(redis.keys().hands(name), json, Some(Expiration::EX(KEPT_S)), None, false).await
 }
 
 /// The process `name` has nothing in hand any more, and will not.
 ///
 /// # Errors
 /// As [`write()`]; the note ends by itself then.
-pub async fn end(redis: &Pool, keys: &Keys, name: &str) -> FredResult<()> {
-    redis.del(keys.hands(name)).await
+pub async fn end(redis: &RedisStore, name: &str) -> FredResult<()> {
+    redis.pool().del(redis.keys().hands(name)).await
 }
 
 /// All worker processes that live, by name, and what each says of its hands; None: it is of a version that says nothing. One
@@ -63,10 +63,10 @@ pub async fn end(redis: &Pool, keys: &Keys, name: &str) -> FredResult<()> {
 ///
 /// # Errors
 /// When Redis does not answer, or does not allow SCAN.
-pub async fn read_all(redis: &Pool, keys: &Keys) -> FredResult<BTreeMap<String, Option<WorkerHands>>> {
-    let pattern = keys.heartbeats();
+pub async fn read_all(redis: &RedisStore) -> FredResult<BTreeMap<String, Option<WorkerHands>>> {
+    let pattern = redis.keys().heartbeats();
     let mut names: Vec<String> = Vec::new();
-    for key in scan(redis, &pattern.glob()).await? {
+    for key in scan(redis.pool(), &pattern.glob()).await? {
         let name = pattern.name(&key).unwrap_or_default();
         // What stands behind the heartbeat's key may be before or behind the end of its template.
         let of_hands = key.strip_suffix(super::keys::HANDS).and_then(|heartbeat| pattern.name(heartbeat));
@@ -78,8 +78,9 @@ pub async fn read_all(redis: &Pool, keys: &Keys) -> FredResult<BTreeMap<String, 
         return Ok(BTreeMap::new());
     }
     // Both of one moment: the note of a process that was killed may have ended since its key was found.
-    let both: Vec<Key> = names.iter().flat_map(|name| [keys.hands(name), keys.heartbeat(name)]).collect();
-    let both: Vec<Value> = redis.mget(both).await?;
+    let both: Vec<Key> =
+        names.iter().flat_map(|name| [redis.keys().hands(name), redis.keys().heartbeat(name)]).collect();
+    let both: Vec<Value> = redis.pool().mget(both).await?;
     let of_each = names.into_iter().zip(both.chunks_exact(2));
     Ok(of_each.filter_map(|(name, pair)| Some((name, of_process(&pair[0], &pair[1])?))).collect())
 }
@@ -88,8 +89,8 @@ pub async fn read_all(redis: &Pool, keys: &Keys) -> FredResult<BTreeMap<String, 
 ///
 /// # Errors
 /// As [`read_all`].
-pub async fn has_sign_of_life(redis: &Pool, keys: &Keys) -> FredResult<bool> {
-    Ok(!scan(redis, &keys.heartbeats().glob()).await?.is_empty())
+pub async fn has_sign_of_life(redis: &RedisStore) -> FredResult<bool> {
+    Ok(!scan(redis.pool(), &redis.keys().heartbeats().glob()).await?.is_empty())
 }
 
 /// What a process says of its hands, by its note and its heartbeat. None: it lives no more.
@@ -101,12 +102,12 @@ fn of_process(note: &Value, heartbeat: &Value) -> Option<Option<WorkerHands>> {
 }
 
 /// All keys of this form, each once.
-pub(crate) async fn scan(redis: &Pool, glob: &str) -> FredResult<Vec<String>> {
+pub(crate) async fn scan(pool: &Pool, glob: &str) -> FredResult<Vec<String>> {
     let command = CustomCommand::new_static("SCAN", ClusterHash::Random, false);
     let (mut cursor, mut found) = ("0".to_owned(), Vec::new());
     loop {
         let args: Vec<Value> = vec![cursor.into(), "MATCH".into(), glob.into(), "COUNT".into(), 1000.into()];
-        let (next, keys): (String, Vec<Value>) = redis.next().custom(command.clone(), args).await?;
+        let (next, keys): (String, Vec<Value>) = pool.next().custom(command.clone(), args).await?;
         found.extend(keys.iter().filter_map(Value::as_string));
         if next == "0" {
             found.sort_unstable();

@@ -4,7 +4,6 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use anyhow::Context;
-use fred::clients::Pool;
 use serde::{Serialize, Serializer};
 use serde_json::{Value as Json, json};
 use sqlx::MySqlPool;
@@ -20,7 +19,7 @@ use tidegate_operations::{
     settings::SystemSettings,
 };
 use tidegate_orders::{
-    CausalReads, Gate, Keys, VoucherId,
+    CausalReads, RedisStore, VoucherId,
     gate::{GateError, RemovedKeys, SaleKeys, VoucherState},
     records::vouchers,
 };
@@ -104,13 +103,10 @@ fn has_keys(state: &VoucherState) -> bool {
 /// Removes keys.
 #[derive(Debug)]
 pub struct KeyRemover {
-    redis: Pool,
+    redis: RedisStore,
     mysql: MySqlPool,
     causal_reads: Arc<CausalReads>,
-    keys: Keys,
-    gate: Gate,
     log: OperatorLog,
-    settings: SystemSettings,
     who: String,
     after: Duration,
 }
@@ -118,13 +114,11 @@ pub struct KeyRemover {
 impl KeyRemover {
     /// With these stores, for `who`.
     #[must_use]
-    pub fn new((redis, mysql): (Pool, MySqlPool), settings: &SystemSettings, who: String) -> Self {
-        let keys = Keys::new(settings.keys.clone());
-        let gate = Gate::new(redis.clone(), keys.clone(), settings.stream.name.as_str());
+    pub fn new((redis, mysql): (RedisStore, MySqlPool), settings: &SystemSettings, who: String) -> Self {
         let log = OperatorLog::new(redis.clone(), settings);
         let after = settings.remove_delisted_after;
         let causal_reads = Arc::default();
-        Self { redis, mysql, causal_reads, keys, gate, log, settings: settings.clone(), who, after }
+        Self { redis, mysql, causal_reads, log, who, after }
     }
 
     /// Connects to both stores.
@@ -144,22 +138,23 @@ impl KeyRemover {
     /// # Errors
     /// When a store does not answer. What was removed by then is in the operators' log.
     pub async fn remove_due(&self, report: &LookReport) -> anyhow::Result<Vec<RemovedSale>> {
-        let delisted = vouchers::delisted(&self.mysql, self.keys.partition()).await;
+        let delisted = vouchers::delisted(&self.mysql, self.redis.keys().partition()).await;
         let delisted = delisted.context("Failed to read what is delisted")?;
         let delisted: BTreeSet<VoucherId> = delisted.into_iter().collect();
         let mut removed = Vec::new();
         for look in report.vouchers.iter().filter(|look| delisted.contains(&look.books.voucher)) {
             let voucher = look.books.voucher;
             // A key that holds something else than it should is for people, who hear of it from the look; others go on.
-            let state = match self.gate.read_voucher(voucher).await {
+            let state = match self.redis.sales().read_voucher(voucher).await {
                 Err(GateError::Unexpected { .. }) => continue,
                 Err(error) if error.to_string().contains("WRONGTYPE") => continue,
                 state => state.context("Failed to read a delisted voucher in Redis")?,
             };
-            let now_ms = server_time_ms(&self.redis).await.context("Failed to read the clock of Redis")?;
+            let now_ms =
+                server_time_ms(self.redis.pool()).await.context("Failed to read the clock of Redis")?;
             let now_ms = i64::try_from(now_ms).unwrap_or(i64::MAX);
             match state.delisted_ms {
-                None if has_keys(&state) => _ = self.gate.delist(voucher).await?,
+                None if has_keys(&state) => _ = self.redis.sales().delist(voucher).await?,
                 Some(since_ms) if self.is_due(since_ms, report.at_ms, now_ms) && kept(look).is_none() => {
                     removed.extend(self.remove_noted(voucher, since_ms).await?);
                 }
@@ -195,19 +190,25 @@ impl KeyRemover {
         voucher: VoucherId,
         since_ms: i64,
     ) -> anyhow::Result<(RemovedKeys, Option<RemovedSale>)> {
-        let SaleKeys { keys, bytes } = self.gate.weigh(voucher).await.context("Failed to weigh its keys")?;
-        let reply =
-            self.gate.remove_delisted(voucher, since_ms).await.context("Failed to remove its keys")?;
+        let SaleKeys { keys, bytes } =
+            self.redis.sales().weigh(voucher).await.context("Failed to weigh its keys")?;
+        let reply = self
+            .redis
+            .sales()
+            .remove_delisted(voucher, since_ms)
+            .await
+            .context("Failed to remove its keys")?;
         if reply != RemovedKeys::Removed {
             return Ok((reply, None));
         }
-        let at_ms =
-            server_time_ms(&self.redis).await.map_or(since_ms, |ms| i64::try_from(ms).unwrap_or(i64::MAX));
+        let at_ms = server_time_ms(self.redis.pool())
+            .await
+            .map_or(since_ms, |ms| i64::try_from(ms).unwrap_or(i64::MAX));
         let sale = RemovedSale { voucher, at_ms, keys, bytes };
         let kept = async {
-            let mut known = Reconciled::read(&self.redis, &self.keys).await?.unwrap_or_default();
+            let mut known = Reconciled::read(&self.redis).await?.unwrap_or_default();
             known.note_removed(sale.clone());
-            known.write(&self.redis, &self.keys).await
+            known.write(&self.redis).await
         };
         // They are gone, whether doctor learns of it or not.
         let _is_kept = kept.await;
@@ -226,7 +227,8 @@ impl KeyRemover {
             Some(row) if row.delisted_ms.is_none() => Some(KeptKeys::NotDelisted),
             Some(_) => None,
         };
-        let SaleKeys { keys, bytes } = self.gate.weigh(voucher).await.context("Failed to weigh its keys")?;
+        let SaleKeys { keys, bytes } =
+            self.redis.sales().weigh(voucher).await.context("Failed to weigh its keys")?;
         Ok(RemoveKeysPlan { voucher, keys, bytes, kept })
     }
 
@@ -236,7 +238,7 @@ impl KeyRemover {
     /// When a store does not answer, or another look is under way.
     pub async fn run(&self, plan: &RemoveKeysPlan, job: &Job) -> anyhow::Result<RemoveKeysReport> {
         let doing = format!("{}: tidegate {COMMAND} {FLAG}", self.who);
-        let lease = ReconcilerLease::wait(&self.redis, &self.keys, &doing, job).await?;
+        let lease = ReconcilerLease::wait(&self.redis, &doing, job).await?;
         let done = self.look_and_remove(plan.voucher, job).await;
         lease.end().await;
         done
@@ -244,15 +246,15 @@ impl KeyRemover {
 
     async fn look_and_remove(&self, voucher: VoucherId, job: &Job) -> anyhow::Result<RemoveKeysReport> {
         // What a killed delist left: from here on nobody is admitted, and the look comes after it.
-        self.gate.delist(voucher).await.context("Failed to end the sale in Redis")?;
-        let state = self.gate.read_voucher(voucher).await.context("Failed to read the voucher in Redis")?;
+        self.redis.sales().delist(voucher).await.context("Failed to end the sale in Redis")?;
+        let state =
+            self.redis.sales().read_voucher(voucher).await.context("Failed to read the voucher in Redis")?;
         let Some(since_ms) = state.delisted_ms else {
             return Ok(RemoveKeysReport { voucher, removed: None, kept: None });
         };
         let request = LookRequest { vouchers: vec![voucher], since_ms: None, pace: Pace::Full };
-        let (redis, mysql, keys) = (self.redis.clone(), self.mysql.clone(), self.keys.clone());
-        let looker = Looker::new((redis, mysql), keys, self.settings.stream_names(), request)
-            .reading_causally(Arc::clone(&self.causal_reads));
+        let stores = (self.redis.clone(), self.mysql.clone());
+        let looker = Looker::new(stores, request).reading_causally(Arc::clone(&self.causal_reads));
         let report = looker.look(job, |_| {}).await?;
         if let Some(kept) = report.vouchers.iter().find_map(kept) {
             return Ok(RemoveKeysReport { voucher, removed: None, kept: Some(kept) });

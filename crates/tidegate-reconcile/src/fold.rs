@@ -10,7 +10,6 @@ use std::{
     time::Duration,
 };
 
-use fred::clients::Pool;
 use sqlx::MySqlPool;
 use tidegate_compare::{
     CompareError, Job, Pace, Stores, dead_orders,
@@ -19,11 +18,11 @@ use tidegate_compare::{
     redis_side::DeadOrders,
 };
 use tidegate_orders::{
-    Gate, JournalField, JournalNote, Keys, OrderId, RowState, VoucherId,
+    JournalField, JournalNote, OrderId, RedisStore, RowState, VoucherId,
     gate::{FoldReply, MOST_FOLDED, OrderFold, ScanPages},
     records::{EventSum, OrderRow, RefusalRow},
 };
-use tidegate_stream::{StreamInspector, StreamNames, server_time_ms};
+use tidegate_stream::server_time_ms;
 
 /// A note may be dated some milliseconds before the id of its entry: the script reads the clock before it appends.
 const NOTED_BEFORE_MS: i64 = 1_000;
@@ -69,20 +68,13 @@ struct Busy {
 }
 
 impl Folder {
-    /// Of the system with these names: what is `older_than` that, and older than the stream.
+    /// Of these stores: what is `older_than` that, and older than the stream.
     #[must_use]
-    pub fn new(
-        (redis, mysql): (Pool, MySqlPool),
-        keys: Keys,
-        names: StreamNames,
-        (older_than, pace): (Duration, Pace),
-    ) -> Self {
-        let gate = Gate::new(redis.clone(), keys.clone(), names.stream.as_str());
-        let inspector = StreamInspector::new(redis.clone(), names);
-        let are_chosen = keys.partition().tag().is_some();
+    pub fn new((redis, mysql): (RedisStore, MySqlPool), (older_than, pace): (Duration, Pace)) -> Self {
+        let are_chosen = redis.partition().tag().is_some();
         // A row that is absent, or as it was, keeps what is noted of its order: nothing is folded by it.
         let causal_reads = Arc::default();
-        let stores = Stores { redis, mysql, causal_reads, inspector, keys, gate, are_chosen };
+        let stores = Stores { redis, mysql, causal_reads, are_chosen };
         Self { stores, older_than, pace }
     }
 
@@ -91,7 +83,7 @@ impl Folder {
     /// # Errors
     /// When Redis does not answer.
     pub async fn cut_off_ms(&self) -> Result<i64, CompareError> {
-        let now_ms = i64::try_from(server_time_ms(&self.stores.redis).await?).unwrap_or(i64::MAX);
+        let now_ms = i64::try_from(server_time_ms(self.stores.redis.pool()).await?).unwrap_or(i64::MAX);
         let age_ms = i64::try_from(self.older_than.as_millis()).unwrap_or(i64::MAX);
         let first = self.stores.redis().first_entry().await?;
         let first_ms = first.and_then(|first| i64::try_from(first.ms).ok()).unwrap_or(i64::MAX);
@@ -110,14 +102,13 @@ impl Folder {
         before_ms: i64,
         job: &Job,
     ) -> Result<FoldReport, CompareError> {
-        let Stores { inspector, keys, .. } = &self.stores;
         let places = Places::new(vouchers.to_vec());
-        let in_flight = InFlight::read(inspector, keys, &places, &self.pace).await?;
+        let in_flight = InFlight::read(&self.stores.redis, &places, &self.pace).await?;
         let dead = dead_orders(&self.stores, &places, self.pace).await?;
         let busy = Busy { places, in_flight, dead };
         let mut report = FoldReport::default();
         for (place, voucher) in (0..).zip(busy.places.all()) {
-            let moment = self.stores.gate.moment(*voucher).await?;
+            let moment = self.stores.redis.journals().moment(*voucher).await?;
             // A journal that a load made complete holds nothing that is older than that.
             if moment.is_complete && self.stores.redis().complete_since(*voucher).await? < before_ms {
                 self.fold_voucher((place, *voucher), before_ms, &busy, job, &mut report).await?;
@@ -134,7 +125,7 @@ impl Folder {
         job: &Job,
         report: &mut FoldReport,
     ) -> Result<(), CompareError> {
-        let mut pages = ScanPages::of_journal(&self.stores.gate, voucher);
+        let mut pages = ScanPages::of_journal(&self.stores.redis, voucher);
         while let Some(fields) = self.pace.step(pages.next()).await? {
             job.progress.add(fields.len() as u64);
             let is_settled = |it: &Candidate| {
@@ -188,7 +179,7 @@ impl Folder {
         if folds.is_empty() {
             return Ok(FoldReply::Folded { released: 0, used: 0, shortened: 0 });
         }
-        Ok(self.stores.gate.fold(voucher, before_ms, &folds).await?)
+        Ok(self.stores.redis.repairs().fold(voucher, before_ms, &folds).await?)
     }
 }
 

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use fred::{clients::Pool, interfaces::KeysInterface, types::Key};
+use fred::{interfaces::KeysInterface, types::Key};
 use tidegate_compare::{Job, text::printable};
-use tidegate_orders::Keys;
+use tidegate_orders::RedisStore;
 use tidegate_stream::{Leases, StreamError};
 use tokio::{
     task::JoinHandle,
@@ -53,10 +53,10 @@ impl ReconcilerLease {
     ///
     /// # Errors
     /// When Redis does not answer, or somebody else has it for longer.
-    pub async fn wait(redis: &Pool, keys: &Keys, who: &str, job: &Job) -> anyhow::Result<Self> {
+    pub async fn wait(redis: &RedisStore, who: &str, job: &Job) -> anyhow::Result<Self> {
         let (began, mut is_said) = (Instant::now(), false);
         loop {
-            let taken = Self::take_over(redis, keys, who).await;
+            let taken = Self::take_over(redis, who).await;
             let taken = taken.context("Failed to ask Redis who is at work")?;
             let holder = match taken {
                 TakenLease::Held(lease) => return Ok(lease),
@@ -77,23 +77,23 @@ impl ReconcilerLease {
     ///
     /// # Errors
     /// When Redis does not answer.
-    pub async fn take_over(redis: &Pool, keys: &Keys, who: &str) -> Result<TakenLease, StreamError> {
-        let taken = Self::take(redis, keys, who).await?;
+    pub async fn take_over(redis: &RedisStore, who: &str) -> Result<TakenLease, StreamError> {
+        let taken = Self::take(redis, who).await?;
         if !matches!(&taken, TakenLease::Of(holder) if holder.starts_with(OF_WORKER)) {
             return Ok(taken);
         }
-        let token: Option<String> = redis.get(keys.reconciler()).await?;
+        let token: Option<String> = redis.pool().get(redis.keys().reconciler()).await?;
         let token = token.filter(|token| token.starts_with(OF_WORKER)).unwrap_or_default();
-        Leases::new(redis.clone()).end(vec![keys.reconciler()], &token).await?;
-        Self::take(redis, keys, who).await
+        Leases::new(redis).end(vec![redis.keys().reconciler()], &token).await?;
+        Self::take(redis, who).await
     }
 
     /// Takes it for `who`, such as `anna@shop: tidegate reconcile`, which others are told meanwhile.
     ///
     /// # Errors
     /// When Redis does not answer.
-    pub async fn take(redis: &Pool, keys: &Keys, who: &str) -> Result<TakenLease, StreamError> {
-        let (leases, key) = (Leases::new(redis.clone()), keys.reconciler());
+    pub async fn take(redis: &RedisStore, who: &str) -> Result<TakenLease, StreamError> {
+        let (leases, key) = (Leases::new(redis), redis.keys().reconciler());
         let token = format!("{who} {:08x}", rand_number());
         for _ in 0..ATTEMPTS {
             if leases.take(vec![key.clone()], &token, LEASE).await?.is_empty() {
@@ -102,7 +102,7 @@ impl ReconcilerLease {
                 return Ok(TakenLease::Held(Self { leases, key, token, lost, renewing }));
             }
             // None: its holder ended it after this call was refused.
-            if let Some(holder) = redis.get::<Option<String>, _>(&key).await.unwrap_or_default() {
+            if let Some(holder) = redis.pool().get::<Option<String>, _>(&key).await.unwrap_or_default() {
                 let who = holder.rsplit_once(' ').map_or(holder.as_str(), |(who, _)| who);
                 return Ok(TakenLease::Of(who.to_owned()));
             }

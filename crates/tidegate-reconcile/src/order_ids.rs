@@ -1,11 +1,10 @@
 //! The counters of order ids, after a loss of data: no id may be given out that an order has.
 
 use anyhow::Context;
-use fred::clients::Pool;
 use jiff::Timestamp;
 use sqlx::MySqlPool;
 use tidegate_orders::{
-    Keys,
+    Keys, RedisStore,
     order_id::counter::{KnownSequences, RaisedCounter},
 };
 
@@ -22,10 +21,6 @@ pub(crate) fn is_no_right(error: &anyhow::Error) -> bool {
 }
 
 /// Raises the counters above all ids that are known. None is ever lowered.
-pub(crate) async fn raise(
-    known: &KnownSequences,
-    redis: &Pool,
-    keys: &Keys,
-) -> anyhow::Result<Vec<RaisedCounter>> {
-    known.raise(redis, keys).await.context("Failed to raise the counter of order ids")
+pub(crate) async fn raise(known: &KnownSequences, redis: &RedisStore) -> anyhow::Result<Vec<RaisedCounter>> {
+    known.raise(redis).await.context("Failed to raise the counter of order ids")
 }

@@ -22,13 +22,11 @@ mod workers;
 use std::sync::Arc;
 
 use anyhow::Context;
-use fred::clients::Pool;
 use serde::Serialize;
 use sqlx::MySqlPool;
 use tidegate_compare::Job;
 use tidegate_operations::{change::End, connect, settings::SystemSettings};
-use tidegate_orders::{CausalReads, Gate, Keys, VoucherId, gate::rebuild_id};
-use tidegate_stream::StreamInspector;
+use tidegate_orders::{CausalReads, RedisStore, VoucherId, gate::rebuild_id};
 
 pub use plan::{RebuildPlan, VoucherPlan};
 pub use report::{RebuildRefusal, RebuildReport};
@@ -49,12 +47,9 @@ pub struct RebuildRequest {
 /// The stores of a rebuild.
 #[derive(Debug)]
 pub struct Rebuild {
-    redis: Pool,
+    redis: RedisStore,
     mysql: MySqlPool,
     causal_reads: Arc<CausalReads>,
-    keys: Keys,
-    gate: Gate,
-    inspector: StreamInspector,
     who: String,
 }
 
@@ -66,10 +61,7 @@ impl Rebuild {
     pub async fn connect(settings: &SystemSettings, who: String) -> anyhow::Result<Self> {
         let (redis, sessions) = tokio::try_join!(connect::redis(settings), connect::mysql_reached(settings))?;
         let (mysql, causal_reads) = (sessions.pool(settings.mysql.connections), sessions.causal_reads());
-        let keys = Keys::new(settings.keys.clone());
-        let gate = Gate::new(redis.clone(), keys.clone(), settings.stream.name.as_str());
-        let inspector = StreamInspector::new(redis.clone(), settings.stream_names());
-        Ok(Self { redis, mysql, causal_reads, keys, gate, inspector, who })
+        Ok(Self { redis, mysql, causal_reads, who })
     }
 
     /// Rebuilds what was planned. The same again begins anew, and does no harm to what is rebuilt already.
@@ -82,7 +74,7 @@ impl Rebuild {
         report: &mut RebuildReport,
         job: &Job,
     ) -> anyhow::Result<End> {
-        let lease = ReconcilerLease::wait(&self.redis, &self.keys, &self.who, job).await?;
+        let lease = ReconcilerLease::wait(&self.redis, &self.who, job).await?;
         let end = {
             let _stopped = lease.stops(job);
             self.run_alone(plan, report, job).await
@@ -100,8 +92,12 @@ impl Rebuild {
         report: &mut RebuildReport,
         job: &Job,
     ) -> anyhow::Result<End> {
-        self.gate.remove_staged().await.context("Failed to remove what a rebuild left that was killed")?;
-        match workers::wait(&self.redis, &self.keys, &plan.request.despite_workers, job).await? {
+        self.redis
+            .staged_sales()
+            .remove_staged()
+            .await
+            .context("Failed to remove what a rebuild left that was killed")?;
+        match workers::wait(&self.redis, &plan.request.despite_workers, job).await? {
             Waited::Done => {}
             Waited::Stopped => return Ok(End::Stopped),
             Waited::Silent(workers) => {
@@ -138,11 +134,11 @@ impl Rebuild {
 
     async fn read_backlog(&self, job: &Job) -> anyhow::Result<Backlog> {
         self.catch_up().await?;
-        let sequences = order_ids::in_mysql(&self.mysql, &self.keys).await?;
-        let fields = self.keys.fields().clone();
+        let sequences = order_ids::in_mysql(&self.mysql, &self.redis.keys()).await?;
+        let fields = self.redis.keys().fields().clone();
         let mysql = (self.mysql.clone(), Arc::clone(&self.causal_reads));
-        let mut backlog = Backlog::new(self.inspector.clone(), mysql, fields, sequences);
-        let length = self.inspector.length(&self.inspector.names().stream).await;
+        let mut backlog = Backlog::new(self.redis.inspector().clone(), mysql, fields, sequences);
+        let length = self.redis.inspector().length(&self.redis.inspector().names().stream).await;
         job.progress.expect(length.context("Failed to read the stream")?, "entries");
         backlog.advance(job).await?;
         Ok(backlog)
@@ -150,7 +146,7 @@ impl Rebuild {
 
     /// Before a gate opens on what is rebuilt, no id may be given out that somebody has.
     async fn raise_counters(&self, backlog: &Backlog, report: &mut RebuildReport) -> anyhow::Result<()> {
-        report.note_counters(order_ids::raise(&backlog.sequences, &self.redis, &self.keys).await?);
+        report.note_counters(order_ids::raise(&backlog.sequences, &self.redis).await?);
         report.known_today = backlog.sequences.known_today();
         Ok(())
     }

@@ -2,28 +2,26 @@
 
 use std::collections::BTreeSet;
 
-use fred::clients::Pool;
 use tidegate_compare::{CompareError, Pace};
 use tidegate_orders::{
-    Gate, Keys, VoucherId,
+    RedisStore, VoucherId,
     gate::ScanPages,
     limits::{CountedWindows, LimitOwner},
 };
-use tidegate_stream::{StreamNames, server_time_ms};
+use tidegate_stream::server_time_ms;
 
 /// Sweeps.
 #[derive(Debug)]
 pub struct UseSweeper {
-    redis: Pool,
-    gate: Gate,
+    redis: RedisStore,
     pace: Pace,
 }
 
 impl UseSweeper {
-    /// Of the system with these names.
+    /// Of this store.
     #[must_use]
-    pub fn new(redis: Pool, keys: Keys, names: &StreamNames, pace: Pace) -> Self {
-        Self { gate: Gate::new(redis.clone(), keys, names.stream.as_str()), redis, pace }
+    pub fn new(redis: RedisStore, pace: Pace) -> Self {
+        Self { redis, pace }
     }
 
     /// Sweeps what is counted for these vouchers and their campaigns, in windows that are over by the clock of Redis and by that of this
@@ -32,7 +30,7 @@ impl UseSweeper {
     /// # Errors
     /// When Redis does not answer.
     pub async fn sweep(&self, vouchers: &[VoucherId]) -> Result<u64, CompareError> {
-        let now_ms = i64::try_from(server_time_ms(&self.redis).await?).unwrap_or(i64::MAX);
+        let now_ms = i64::try_from(server_time_ms(self.redis.pool()).await?).unwrap_or(i64::MAX);
         // What is forgotten while the clock of Redis is ahead could be bought once more when it is right again.
         let now_ms = now_ms.min(jiff::Timestamp::now().as_millisecond());
         let (mut swept, mut campaigns) = (0, BTreeSet::new());
@@ -53,7 +51,7 @@ impl UseSweeper {
     }
 
     async fn windows(&self, owner: LimitOwner) -> Result<Option<CountedWindows>, CompareError> {
-        let rules = self.gate.read_limits(owner).await?;
+        let rules = self.redis.limits().read_limits(owner).await?;
         Ok(rules.and_then(|rules| CountedWindows::parse(&rules)))
     }
 
@@ -63,10 +61,10 @@ impl UseSweeper {
         windows: &CountedWindows,
         now_ms: i64,
     ) -> Result<u64, CompareError> {
-        let (mut pages, mut swept) = (ScanPages::of_uses(&self.gate, owner), 0);
+        let (mut pages, mut swept) = (ScanPages::of_uses(&self.redis, owner), 0);
         while let Some(mut fields) = self.pace.step(pages.next()).await? {
             fields.retain(|(field, value)| windows.is_over(field, value, now_ms));
-            swept += self.gate.sweep_uses(owner, &fields).await?;
+            swept += self.redis.limits().sweep_uses(owner, &fields).await?;
         }
         Ok(swept)
     }

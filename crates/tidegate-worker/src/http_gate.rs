@@ -1,9 +1,9 @@
-//! The gate over HTTP, for applications without a Redis client: `POST /orders` asks for an order, as [`Gate::admit`] does.
+//! The gate over HTTP, for applications without a Redis client: `POST /orders` asks for an order, as [`Admissions::admit`] does.
 //!
 //! Whoever sends slowly, or opens many connections, holds up nobody else: each has a task of its own, and time and bytes that it may
 //! take. Callers who come together go to Redis together.
 //!
-//! [`Gate::admit`]: tidegate_orders::Gate::admit
+//! [`Admissions::admit`]: tidegate_orders::gate::Admissions::admit
 
 mod accepting;
 mod attempts;

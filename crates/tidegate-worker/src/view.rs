@@ -8,12 +8,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fred::clients::Pool;
 use serde::Serialize;
 use sqlx::MySqlPool;
 use tidegate_operations::SystemSettings;
 use tidegate_orders::{
-    OrderCounters, Sessions, announcer::ResultCounters, ledger::Contentions, order_counters::OrderCounts,
+    OrderCounters, RedisStore, Sessions, announcer::ResultCounters, ledger::Contentions,
+    order_counters::OrderCounts,
 };
 use tidegate_stream::{
     ActivePause, Activity, Breaker, Counters, Counts, LaneSnapshot, LaneStatus, PauseSwitch, SetAsideNote,
@@ -27,7 +27,7 @@ use crate::{order_pages::OrderStores, settings::ProcessSettings};
 #[derive(Clone, Debug)]
 pub struct Parts {
     /// Its connections for commands.
-    pub redis: Pool,
+    pub redis: RedisStore,
     /// Connections to MySQL that no lane ever waits for.
     pub mysql: MySqlPool,
     /// All sessions with MySQL, these and those of the lanes.
@@ -131,7 +131,7 @@ impl OrderStores for View {
         &self.settings.system
     }
 
-    fn connections(&self) -> Option<(Pool, MySqlPool)> {
+    fn connections(&self) -> Option<(RedisStore, MySqlPool)> {
         self.parts().map(|parts| (parts.redis.clone(), parts.mysql.clone()))
     }
 }

@@ -17,7 +17,6 @@ use std::{
     time::Duration,
 };
 
-use fred::clients::Pool;
 use sqlx::MySqlPool;
 use tidegate_operations::{
     SystemSettings,
@@ -27,7 +26,7 @@ use tidegate_operations::{
     fleet_pause, partition_list,
 };
 use tidegate_orders::{
-    Announcer, Keys, Ledger, OrderCounters, OrderHandler, ResultsTrimmer, Sessions, worker_hands,
+    Announcer, Ledger, OrderCounters, OrderHandler, RedisStore, ResultsTrimmer, Sessions, worker_hands,
 };
 use tidegate_stream::{
     Backoff, Breaker, ConsumerRemover, Counters, Lane, Outage, PauseSwitch, ReplicaProbe, ServerClock,
@@ -85,8 +84,7 @@ impl SharedMySql {
 pub struct Worker {
     name: Name,
     replica_probe: Option<ReplicaProbe>,
-    keys: Keys,
-    pool: Pool,
+    redis: RedisStore,
     for_lookers: MySqlPool,
     mysql: Sessions,
     shard: Shard,
@@ -116,7 +114,7 @@ impl Worker {
     #[must_use]
     pub fn parts(&self) -> Parts {
         Parts {
-            redis: self.pool.clone(),
+            redis: self.redis.clone(),
             mysql: self.for_lookers.clone(),
             sessions: self.mysql.clone(),
             lane_statuses: self.lanes.iter().map(Lane::lane_status).collect(),
@@ -158,19 +156,14 @@ impl Worker {
         let probe = || probe(&self.shard, &self.ledger, &self.stream, replicas);
         let backoff = Backoff::new(self.settings.backoff_min, self.settings.backoff_max);
         let remover =
-            ConsumerRemover::new(self.pool.clone(), self.stream.names().clone(), self.settings.retire_idle);
-        let clock = ServerClock::new(self.pool.clone(), self.stream.names().clone());
-        let trimmer =
-            self.retention.map(|keep| Trimmer::new(self.pool.clone(), self.stream.names().clone(), keep));
-        let set_aside_notes = SetAsideNotes::new(self.pool.clone(), self.stream.names());
+            ConsumerRemover::new(&self.redis, self.stream.names().clone(), self.settings.retire_idle);
+        let clock = ServerClock::new(&self.redis, self.stream.names().clone());
+        let trimmer = self.retention.map(|keep| Trimmer::new(&self.redis, self.stream.names().clone(), keep));
+        let set_aside_notes = SetAsideNotes::new(&self.redis, self.stream.names());
         let around = on_heap(async || {
             tokio::join!(
                 on_heap(|| self.breaker.run(probe, backoff, stop.clone())),
-                stop.run_until_cancelled(on_heap(|| fleet_pause::watch(
-                    &self.pool,
-                    &self.keys,
-                    &self.pause_switch
-                ))),
+                stop.run_until_cancelled(on_heap(|| fleet_pause::watch(&self.redis, &self.pause_switch))),
                 on_heap(|| beside::trim(trimmer.as_ref(), self.settings.trim_every, stop.clone())),
                 on_heap(|| beside::trim_results(
                     &self.results_trimmer,
@@ -180,7 +173,7 @@ impl Worker {
                 self.shard.then(|| beside::announce_remembered(&self.announcer, stop.clone()), &stop),
                 on_heap(|| beside::remove_consumers(
                     &remover,
-                    &self.keys,
+                    self.redis.keys(),
                     self.settings.claim_every,
                     stop.clone()
                 )),
@@ -223,7 +216,7 @@ impl Worker {
         });
         let changed = OnceLock::new();
         let mind_the_list = on_heap(async || {
-            let _ = changed.set(partition_list::until_changed(&self.system, &self.pool).await);
+            let _ = changed.set(partition_list::until_changed(&self.system, &self.redis).await);
             stop.cancel();
             std::future::pending::<()>().await;
         });
@@ -231,11 +224,11 @@ impl Worker {
             (outcome, _) = async { tokio::join!(joined, around) } => outcome,
             () = keep_name => unreachable!("pends for ever"),
             () = mind_the_list => unreachable!("pends for ever"),
-            () = on_heap(|| beside::tell_hands(&self.pool, &self.keys, &self.settings.name, &lane_statuses)) => {
+            () = on_heap(|| beside::tell_hands(&self.redis, &self.settings.name, &lane_statuses)) => {
                 unreachable!("goes on for ever")
             }
         };
-        let _by_time = worker_hands::end(&self.pool, &self.keys, &self.settings.name).await;
+        let _by_time = worker_hands::end(&self.redis, &self.settings.name).await;
         self.name.give_back().await;
         beside::tell("worker stopped", &self.counters, &self.order_counters);
         match (lost.into_inner(), changed.into_inner()) {

@@ -112,7 +112,7 @@ pub fn names<'a>(tags: impl IntoIterator<Item = &'a String>) -> String {
 async fn unreachable(system: &System) -> BTreeMap<usize, anyhow::Error> {
     let reached = ask_all(system, async |settings| {
         let redis = connect::redis_in_order(settings).await?;
-        let _closed = redis.quit().await;
+        let _closed = redis.pool().quit().await;
         anyhow::Ok(())
     });
     let errors = reached.await.into_iter().enumerate();

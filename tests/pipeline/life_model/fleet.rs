@@ -6,7 +6,7 @@ use fred::interfaces::{HashesInterface, KeysInterface, StreamsInterface};
 use sqlx::MySqlPool;
 use tidegate_lab::MysqlServer;
 use tidegate_orders::{
-    Event, Gate, KeyTemplates,
+    Event, KeyTemplates, RedisStore,
     gate::{Admission, AdmitReply, LoadReply, SaleWindow},
 };
 use tidegate_stream::{Entry, EntryId, StreamInspector, StreamNames};
@@ -18,7 +18,7 @@ pub struct Fleet<'a> {
     prefix: &'static str,
     mysql: MysqlServer,
     pub pool: MySqlPool,
-    pub gate: Gate,
+    pub gate: RedisStore,
     inspector: StreamInspector,
 }
 
@@ -72,7 +72,8 @@ impl<'a> Fleet<'a> {
         let row = sqlx::query(insert).bind(voucher).bind(stock).bind(stock).bind(pay_within);
         row.execute(&self.pool).await.expect("the voucher is inserted");
         let (voucher, stock) = (voucher.try_into().expect("a voucher"), stock.unsigned_abs());
-        let loaded = self.gate.load(voucher, stock, SaleWindow::default()).await.expect("Redis answers");
+        let loaded =
+            self.gate.sales().load(voucher, stock, SaleWindow::default()).await.expect("Redis answers");
         assert_eq!(loaded, LoadReply::Loaded);
     }
 
@@ -92,7 +93,7 @@ impl<'a> Fleet<'a> {
             subjects: tidegate_orders::Subjects::none(),
             traceparent: None,
         };
-        self.gate.admit(&admission).await.expect("the gate answers")
+        self.gate.admissions().admit(&admission).await.expect("the gate answers")
     }
 
     pub async fn append(&self, event: &Event) {

@@ -16,7 +16,7 @@ use fred::{
 };
 use sqlx::MySqlPool;
 use tidegate_lab::{MysqlServer, RedisCluster};
-use tidegate_orders::{Gate, KeyTemplates, Keys, Partition, gate::Admission};
+use tidegate_orders::{KeyTemplates, Partition, RedisStore, gate::Admission};
 use tidegate_stream::{RedisCluster as Cluster, RedisSettings, connect_pool};
 use tokio::{task::JoinHandle, time::sleep};
 use tokio_util::sync::CancellationToken;
@@ -44,7 +44,7 @@ pub struct ClusterSite {
     pub cluster: RedisCluster,
     pub mysql: MysqlServer,
     pub pool: MySqlPool,
-    gates: Arc<Vec<Gate>>,
+    gates: Arc<Vec<RedisStore>>,
     next: Arc<AtomicI64>,
     /// What callers asked for, and what they were told.
     pub book: Arc<Book>,
@@ -70,7 +70,8 @@ impl ClusterSite {
             .await
             .expect("the cluster answers")
             .into();
-            gates.push(Gate::new(pool, Keys::new(KeyTemplates::default().of_partition(&partition)), stream));
+            gates
+                .push(RedisStore::with_default_names(pool, KeyTemplates::default().of_partition(&partition)));
         }
         let site = Self {
             cluster,
@@ -258,7 +259,7 @@ impl Sale {
     }
 }
 
-async fn admit(gates: &[Gate], next: &AtomicI64, book: &Book, voucher: i64) -> Option<i64> {
+async fn admit(gates: &[RedisStore], next: &AtomicI64, book: &Book, voucher: i64) -> Option<i64> {
     let order = next.fetch_add(1, Relaxed);
     let admission = Admission {
         order: order.try_into().expect("an order id"),
@@ -270,7 +271,7 @@ async fn admit(gates: &[Gate], next: &AtomicI64, book: &Book, voucher: i64) -> O
     };
     let gate = &gates[usize::try_from(voucher % 12).expect("small")];
     let asked = book.ask(order, Wanted { user: order, voucher, quantity: 1, way: Way::Gate });
-    match gate.admit(&admission).await {
+    match gate.admissions().admit(&admission).await {
         Ok(reply) if reply.is_admitted() => {
             book.told(&asked);
             Some(order)

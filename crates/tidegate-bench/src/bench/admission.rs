@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Result, ensure};
 use jiff::{SignedDuration, Timestamp};
 use tidegate_orders::{
-    Gate, KeyTemplates, Keys, OrderId, Quantity, UserId, VoucherId,
+    KeyTemplates, OrderId, Quantity, RedisStore, UserId, VoucherId,
     gate::{Admission as Wanted, AdmitReply, SaleWindow},
 };
 use tidegate_stream::{RedisSettings, connect_pool};
@@ -94,7 +94,7 @@ pub async fn once(site: &mut Site, way: Way<'_>, sale: Sale, calls: usize) -> Re
 }
 
 /// An empty Redis with one voucher on sale, in the middle of its window.
-pub(super) async fn open_sale(site: &mut Site) -> Result<Gate> {
+pub(super) async fn open_sale(site: &mut Site) -> Result<RedisStore> {
     site.clear_redis().await?;
     let limit = Duration::from_secs(10);
     let pool = connect_pool(&RedisSettings {
@@ -106,14 +106,20 @@ pub(super) async fn open_sale(site: &mut Site) -> Result<Gate> {
         connect_timeout: limit,
     })
     .await?;
-    let gate = Gate::new(pool.into(), Keys::new(KeyTemplates::default()), STREAM);
+    let gate = RedisStore::with_default_names(pool.into(), KeyTemplates::default());
     let hour = SignedDuration::from_hours(1);
     let window = SaleWindow { begin: Some(Timestamp::now() - hour), end: Some(Timestamp::now() + hour) };
-    gate.load(VoucherId::try_from(1)?, 1_000_000_000, window).await?;
+    gate.sales().load(VoucherId::try_from(1)?, 1_000_000_000, window).await?;
     Ok(gate)
 }
 
-async fn call_all(site: &Site, gate: &Gate, way: Way<'_>, sale: Sale, orders: &Orders) -> Result<Duration> {
+async fn call_all(
+    site: &Site,
+    gate: &RedisStore,
+    way: Way<'_>,
+    sale: Sale,
+    orders: &Orders,
+) -> Result<Duration> {
     match way {
         Way::Gate => through_gate(gate, sale, orders).await,
         Way::BareScript(lua) => pipelined(site, lua, is_wanted(sale), orders, queue_admit).await,
@@ -121,7 +127,7 @@ async fn call_all(site: &Site, gate: &Gate, way: Way<'_>, sale: Sale, orders: &O
     }
 }
 
-async fn through_gate(gate: &Gate, sale: Sale, orders: &Orders) -> Result<Duration> {
+async fn through_gate(gate: &RedisStore, sale: Sale, orders: &Orders) -> Result<Duration> {
     let is_wanted = match sale {
         Sale::Open => |reply: &AdmitReply| *reply == AdmitReply::Admitted,
         Sale::SoldOut => |reply: &AdmitReply| *reply == AdmitReply::SoldOut,
@@ -133,7 +139,7 @@ async fn through_gate(gate: &Gate, sale: Sale, orders: &Orders) -> Result<Durati
         let (gate, orders, next) = (gate.clone(), Arc::clone(&orders), Arc::clone(&next));
         callers.spawn(async move {
             while let Some(order) = orders.get(next.fetch_add(1, Relaxed)) {
-                let reply = gate.admit(&wish(order)?).await?;
+                let reply = gate.admissions().admit(&wish(order)?).await?;
                 ensure!(is_wanted(&reply), "The gate answers {reply:?}");
             }
             Ok(())

@@ -21,7 +21,7 @@ use nix::{
 use sqlx::MySqlPool;
 use tidegate_lab::{MysqlServer, RedisCluster, RedisServer, slot_of};
 use tidegate_orders::{
-    Gate, KeyTemplates, Keys, Partition, Quantity, VoucherId, gate::Admission as Wanted, schema,
+    KeyTemplates, Partition, Quantity, RedisStore, VoucherId, gate::Admission as Wanted, schema,
 };
 use tidegate_stream::{RedisCluster as KnownCluster, RedisSettings, connect_pool};
 use tokio::task::JoinSet;
@@ -55,7 +55,7 @@ struct Spread {
 struct Ground {
     servers: Servers,
     tags: Vec<String>,
-    gates: Vec<(VoucherId, Gate)>,
+    gates: Vec<(VoucherId, RedisStore)>,
 }
 
 enum Servers {
@@ -120,11 +120,10 @@ impl Ground {
                 connect_timeout: limit,
             };
             let pool: Pool = connect_pool(&settings).await?.into();
-            let keys = Keys::new(KeyTemplates::default().of_partition(&partition));
-            let gate = Gate::new(pool, keys, stream.as_str());
+            let gate = RedisStore::with_default_names(pool, KeyTemplates::default().of_partition(&partition));
             let index = i64::try_from(partition.index())?;
             let voucher = VoucherId::try_from(if index == 0 { tags.len().max(1) as i64 } else { index })?;
-            gate.load(voucher, 1_000_000_000, Default::default()).await?;
+            gate.sales().load(voucher, 1_000_000_000, Default::default()).await?;
             gates.push((voucher, gate));
         }
         Ok(Self { servers, tags, gates })
@@ -142,7 +141,7 @@ impl Ground {
                     for begin in (0..each).step_by(TOGETHER) {
                         let ids = (begin..(begin + TOGETHER).min(each)).map(|at| first + at as i64);
                         let wanted = ids.map(|id| wanted(id, voucher)).collect::<Result<Vec<_>>>()?;
-                        for reply in gate.admit_all(&wanted).await {
+                        for reply in gate.admissions().admit_all(&wanted).await {
                             ensure!(reply?.is_admitted(), "Not admitted");
                         }
                     }

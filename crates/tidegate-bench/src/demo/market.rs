@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use fred::clients::Pool;
 use tidegate_lab::{RedisCluster, RedisServer};
 use tidegate_orders::{
-    Gate, KeyTemplates, Keys, OrderIdAllocator, Partition, UserId, VoucherId,
+    KeyTemplates, OrderIdAllocator, Partition, RedisStore, UserId, VoucherId,
     gate::{Confirmation, ConfirmedIn},
     keys::process_of,
 };
@@ -51,7 +51,7 @@ pub struct Stall {
     pub voucher: VoucherId,
     /// Of a campaign.
     pub region: Option<&'static str>,
-    pub gate: Gate,
+    pub gate: RedisStore,
     pub ids: OrderIdAllocator,
     pub pool: Pool,
     /// On which whoever appends waits for a replica.
@@ -98,8 +98,8 @@ impl Market {
             };
             let master = known.as_ref().map(|known| known.master_of(&names.stream));
             let pool = connect(&url, &master, 2).await?;
-            let keys = Keys::new(KeyTemplates::default().of_partition(&partition));
-            let mut gate = Gate::new(pool.clone(), keys.clone(), names.stream.as_str());
+            let keys = KeyTemplates::default().of_partition(&partition);
+            let mut gate = RedisStore::new(pool.clone(), keys, names.clone());
             if master.is_some() {
                 let mut connections = Vec::new();
                 for _ in 0..WAITING {
@@ -116,7 +116,7 @@ impl Market {
                     voucher: VoucherId::try_from(voucher)?,
                     region,
                     gate: gate.clone(),
-                    ids: OrderIdAllocator::new(pool.clone(), keys.clone(), block),
+                    ids: OrderIdAllocator::new(gate.clone(), block),
                     waiting: connect(&url, &master, 1).await?,
                     pool: pool.clone(),
                     names: names.clone(),

@@ -142,9 +142,9 @@ impl Rush {
             subjects: tidegate_orders::Subjects::none(),
             traceparent,
         };
-        let reply = patiently(|| gate.admit(&wanted)).await.context("Failed to ask the gate")?;
+        let reply = patiently(|| gate.admissions().admit(&wanted)).await.context("Failed to ask the gate")?;
         if is_reply_lost && reply == AdmitReply::Admitted {
-            let again = patiently(|| gate.admit(&wanted)).await;
+            let again = patiently(|| gate.admissions().admit(&wanted)).await;
             let again = again.context("Failed to ask the gate again")?;
             if again != AdmitReply::AdmittedBefore {
                 bail!("Order {} was admitted, and asked again the gate says {again:?}", wanted.order);

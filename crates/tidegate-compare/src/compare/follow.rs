@@ -21,7 +21,7 @@ impl Pass<'_> {
             Ok(Message::Event(event)) => event.voucher,
             Err(error) => {
                 let followed: Vec<EntryId> = History::of(entry).entries().collect();
-                let could_be_order = could_be_order(entry, self.stores.keys.fields());
+                let could_be_order = could_be_order(entry, self.stores.redis.keys().fields());
                 return counts.add_unreadable(entry.id, &followed, could_be_order, error);
             }
         };
@@ -130,7 +130,7 @@ impl Pass<'_> {
             is_new || (sale.is_complete && is_since(row, sale.complete_since_ms) && !is_folded)
         });
         let is_in_flight = self.in_flight.has_own_entry(place, row.order.get());
-        let is_own = self.stores.keys.partition().owns(voucher);
+        let is_own = self.stores.redis.partition().owns(voucher);
         counts.add_row(voucher, row, RowSeen { is_own, is_in_flight, is_known });
     }
 

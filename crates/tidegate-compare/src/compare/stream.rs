@@ -31,7 +31,7 @@ impl Default for WithEvents {
 impl Pass<'_> {
     /// What the stream holds that the group has settled: events, and orders of vouchers without a complete journal.
     pub(super) async fn read_stream(&mut self, range: (EntryId, EntryId)) -> Result<(), CompareError> {
-        let fields = self.stores.keys.fields();
+        let fields = self.stores.redis.keys().fields();
         let counts = self.counted.counts.is_some();
         let needs_orders =
             counts || !self.is_counted && self.sales.iter().flatten().any(|sale| !sale.is_complete);

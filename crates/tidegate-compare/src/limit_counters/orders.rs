@@ -4,7 +4,7 @@ use std::{collections::HashSet, future::Future};
 
 use sqlx::MySqlPool;
 use tidegate_orders::{
-    Gate, JournalField, JournalNote, OrderId, Records, UserId, VoucherId,
+    JournalField, JournalNote, OrderId, Records, RedisStore, UserId, VoucherId,
     gate::{GateError, ScanPages},
     order::{Slot, Uses},
     records::LiveOrder,
@@ -16,7 +16,7 @@ use crate::{CompareError, Pace, compare_error::is_of_other_type};
 /// Where orders are read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Orders<'a> {
-    pub(super) gate: &'a Gate,
+    pub(super) redis: &'a RedisStore,
     pub(super) mysql: &'a MySqlPool,
     pub(super) pace: Pace,
     pub(super) stop: &'a CancellationToken,
@@ -64,7 +64,7 @@ impl Orders<'_> {
         voucher: VoucherId,
         mut seen: impl FnMut(OrderNote),
     ) -> Result<(), CompareError> {
-        let mut pages = ScanPages::of_journal(self.gate, voucher);
+        let mut pages = ScanPages::of_journal(self.redis, voucher);
         while let Some(fields) = self.step(pages.next()).await? {
             fields.iter().filter_map(|(name, note)| parse(voucher, name, note)).for_each(&mut seen);
         }
@@ -94,7 +94,7 @@ impl Orders<'_> {
         &self,
         orders: &[(VoucherId, OrderId)],
     ) -> Result<HashSet<(VoucherId, OrderId)>, CompareError> {
-        match self.pace.step(self.gate.journaled(orders)).await {
+        match self.pace.step(self.redis.journals().journaled(orders)).await {
             Err(GateError::Refused(error)) if is_of_other_type(error.details()) => Ok(HashSet::new()),
             noted => Ok(noted?),
         }
@@ -102,7 +102,7 @@ impl Orders<'_> {
 
     /// What MySQL holds of orders.
     pub(super) fn records(&self) -> Records<'_> {
-        Records::new(self.mysql, self.gate.partition())
+        Records::new(self.mysql, self.redis.partition())
     }
 
     /// Reads a page, unless the caller has stopped the comparison.

@@ -80,9 +80,9 @@ impl LimitCounterCheck<'_> {
     ) -> Result<Result<BTreeMap<At, Judged>, WhyNotCompared>, CompareError> {
         let (orders, owners) = (&self.0, &group.owners);
         let mut candidates = Candidates::new(fields);
-        let now_ms = orders.gate.clock_ms().await?;
+        let now_ms = orders.redis.journals().clock_ms().await?;
         for (place, fields) in candidates.fields() {
-            for moment in orders.gate.read_uses(owners.get(place).owner, &fields).await? {
+            for moment in orders.redis.limits().read_uses(owners.get(place).owner, &fields).await? {
                 candidates.set(place, moment);
             }
         }

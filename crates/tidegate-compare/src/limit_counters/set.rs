@@ -66,7 +66,7 @@ impl LimitCounterCheck<'_> {
         for (owner, fields) in by_owner {
             self.0.go_on()?;
             let (found, sets): (Vec<_>, Vec<_>) = fields.into_iter().unzip();
-            let are_set = self.0.gate.set_uses(owner, &sets).await?;
+            let are_set = self.0.redis.limits().set_uses(owner, &sets).await?;
             for (it, is_set) in found.into_iter().zip(are_set) {
                 if !is_set {
                     done.left.push(it);

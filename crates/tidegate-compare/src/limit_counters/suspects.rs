@@ -44,7 +44,7 @@ impl LimitCounterCheck<'_> {
         &self,
         group: &Group,
     ) -> Result<Result<Suspects, WhyNotCompared>, CompareError> {
-        let now_ms = self.0.gate.clock_ms().await?;
+        let now_ms = self.0.redis.journals().clock_ms().await?;
         let (owners, mut sketch) = (&group.owners, Sketch::new());
         let (mut found, mut passed) = (Suspects::default(), Suspects::default());
         for (place, owner) in owners.all() {
@@ -123,7 +123,7 @@ impl LimitCounterCheck<'_> {
         owner: LimitOwner,
         mut seen: impl FnMut(&str, &str),
     ) -> Result<(), CompareError> {
-        let mut pages = ScanPages::of_uses(self.0.gate, owner);
+        let mut pages = ScanPages::of_uses(self.0.redis, owner);
         while let Some(fields) = self.0.step(pages.next()).await? {
             fields.iter().for_each(|(field, value)| seen(field, value));
         }
@@ -136,11 +136,11 @@ impl LimitCounterCheck<'_> {
         voucher: VoucherId,
         mut seen: impl FnMut(&str),
     ) -> Result<(), CompareError> {
-        let mut pages = ScanPages::of_buyers(self.0.gate, voucher);
+        let mut pages = ScanPages::of_buyers(self.0.redis, voucher);
         while let Some(users) = self.0.step(pages.next()).await? {
             let users = users.iter().filter_map(|user| str::from_utf8(user).ok()?.parse().ok());
             let fields: Vec<String> = users.map(slots_field).collect();
-            for moment in self.0.gate.read_uses(LimitOwner::Voucher(voucher), &fields).await? {
+            for moment in self.0.redis.limits().read_uses(LimitOwner::Voucher(voucher), &fields).await? {
                 moment.fields.iter().filter(|(_, held)| held.is_none()).for_each(|(field, _)| seen(field));
             }
         }

@@ -44,7 +44,7 @@ impl Verify<'_> {
         while let Some(page) = self.pace.step(pages.next(u64::MAX)).await? {
             let mut events = EventPage::default();
             for entry in page {
-                match self.stores.keys.fields().decode_message(&entry) {
+                match self.stores.redis.keys().fields().decode_message(&entry) {
                     Ok(Message::Order(order)) => {
                         let at = self.places.of(order.voucher).map(|place| (place, order.id.get()));
                         if let Some(at) = at.filter(|at| without.contains(at)) {

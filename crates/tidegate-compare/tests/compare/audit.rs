@@ -15,7 +15,7 @@ use tidegate_compare::{
 };
 use tidegate_lab::{MysqlServer, RedisServer};
 use tidegate_orders::{
-    KeyTemplates, Keys,
+    KeyTemplates, RedisStore,
     records::journal::{COMPLETE, write},
     schema,
 };
@@ -177,8 +177,8 @@ impl World {
 
     async fn audit(&self) -> Result<AuditReport> {
         let request = LookRequest { vouchers: Vec::new(), since_ms: None, pace: Pace::Full };
-        let (stores, keys) = ((self.redis.clone(), self.mysql.clone()), Keys::new(KeyTemplates::default()));
-        let looker = Looker::new(stores, keys, self.names.clone(), request);
+        let store = RedisStore::new(self.redis.clone(), KeyTemplates::default(), self.names.clone());
+        let looker = Looker::new((store, self.mysql.clone()), request);
         let job = Job { stop: CancellationToken::new(), progress: Box::new(Silent) };
         Ok(audit(&looker, &job).await?)
     }

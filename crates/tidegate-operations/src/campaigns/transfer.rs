@@ -220,9 +220,9 @@ async fn read_side(
     if let Some(voucher) = voucher {
         const FAILED: &str = "Failed to read the voucher in Redis";
         // Before all else: what is read after it is at least as new.
-        side.last = stores.gate.read_change(voucher).await.context(FAILED)?;
+        side.last = stores.redis.sales().read_change(voucher).await.context(FAILED)?;
         side.redis_stock = stores.state(voucher).await?.stock;
-        let size = stores.gate.sale_size(voucher).await.context(FAILED)?;
+        let size = stores.redis.repairs().sale_size(voucher).await.context(FAILED)?;
         side.is_moving = size.is_closed || size.is_gone;
         side.row = stores.row(voucher).await?;
     }

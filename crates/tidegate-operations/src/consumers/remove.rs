@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use fred::clients::Pool;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 use tidegate_compare::{Job, text::counted};
-use tidegate_orders::{Keys, keys::process_of};
+use tidegate_orders::{RedisStore, keys::process_of};
 use tidegate_stream::{ConsumerRemover, Offer};
 use tokio::time::{Instant, sleep};
 
@@ -112,10 +111,9 @@ impl Report for ConsumerRemovalReport {
 /// Removes consumers. To continue one that was stopped, run the same request again.
 #[derive(Debug)]
 pub struct ConsumerRemoval<'a> {
-    redis: &'a Pool,
+    redis: &'a RedisStore,
     settings: &'a SystemSettings,
     request: ConsumerRemovalRequest,
-    keys: Keys,
     handover: Handover,
     remover: ConsumerRemover,
 }
@@ -131,15 +129,14 @@ struct Draining<'a> {
 impl<'a> ConsumerRemoval<'a> {
     /// For the group of these settings.
     #[must_use]
-    pub fn new(redis: &'a Pool, settings: &'a SystemSettings, request: ConsumerRemovalRequest) -> Self {
+    pub fn new(redis: &'a RedisStore, settings: &'a SystemSettings, request: ConsumerRemovalRequest) -> Self {
         Self {
             redis,
             settings,
             request,
-            keys: Keys::new(settings.keys.clone()),
             handover: Handover::new(redis, settings),
             // Whoever asks for it does not want to wait until it has been idle for an hour.
-            remover: ConsumerRemover::new(redis.clone(), settings.stream_names(), Duration::ZERO),
+            remover: ConsumerRemover::new(redis, redis.stream_names().clone(), Duration::ZERO),
         }
     }
 
@@ -198,7 +195,7 @@ impl<'a> ConsumerRemoval<'a> {
     }
 
     async fn consumers(&self) -> anyhow::Result<Consumers> {
-        Consumers::read(self.redis, &self.keys, &self.settings.stream_names()).await
+        Consumers::read(self.redis).await
     }
 
     /// Offers what the consumer holds.
@@ -241,7 +238,7 @@ impl<'a> ConsumerRemoval<'a> {
 
     /// False: it lives, holds something, or is not there.
     async fn remove(&self, consumer: &str) -> anyhow::Result<bool> {
-        let heartbeat = self.keys.heartbeat(process_of(consumer));
+        let heartbeat = self.redis.keys().heartbeat(process_of(consumer));
         let removed = self.remover.remove(consumer, heartbeat).await;
         removed.with_context(|| format!("Failed to remove {consumer}"))
     }

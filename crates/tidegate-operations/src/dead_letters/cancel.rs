@@ -2,7 +2,7 @@
 
 use futures_util::future::join_all;
 use tidegate_orders::{
-    Announcer, DeadLetters, Gate, Incoming, Ledger, Order, OrderResult, ResultState,
+    Announcer, DeadLetters, Incoming, Ledger, Order, OrderResult, RedisStore, ResultState,
     announcer::now_ms,
     dead_letters::CancelReply,
     gate::{GateError, Release, ReleaseReply, UserAfter},
@@ -23,7 +23,7 @@ const BY_OPERATOR: &str = "by_operator";
 #[derive(Debug)]
 pub(super) struct Cancel {
     pub(super) dead: DeadLetters,
-    pub(super) gate: Gate,
+    pub(super) redis: RedisStore,
     pub(super) ledger: Ledger,
     pub(super) announcer: Announcer,
 }
@@ -39,7 +39,8 @@ impl Cancel {
         let mut cancellations =
             self.ledger.snapshot(&held, Absence::Decides).await?.predict_cancel(&held).into_iter();
         let ids: Vec<_> = held.iter().map(|incoming| (incoming.order.voucher, incoming.order.id)).collect();
-        let given_back = self.gate.given_back(&ids).await.map_err(|error| Outage::new("Redis", error))?;
+        let given_back =
+            self.redis.journals().given_back(&ids).await.map_err(|error| Outage::new("Redis", error))?;
         let decision = |order: &Result<Incoming, Obstacle>| match order {
             Ok(Incoming { order, .. }) => match cancellations.next().map(user_after) {
                 Some(Err((obstacle, _))) => LetterDecision::Stays(obstacle),
@@ -89,7 +90,7 @@ impl Cancel {
         let known =
             orders.iter().flatten().map(|Incoming { order, .. }| (order.id, order.user, order.voucher));
         let known: Vec<_> = known.collect();
-        let are_of_others = self.gate.are_of_others(&known).await;
+        let are_of_others = self.redis.journals().are_of_others(&known).await;
         let mut are_of_others = are_of_others.map_err(|error| Outage::new("Redis", error))?.into_iter();
         let mut own = |order: Incoming| match are_of_others.next() {
             Some(true) => Err(Obstacle::IdTaken),
@@ -134,7 +135,7 @@ impl Cancel {
         };
         let reply = match self.dead.cancel(letter, order, user_after).await {
             // Somebody has put the letter back, and now the order is cancelled: nobody else would give it back.
-            Ok(CancelReply::Gone) => match self.gate.release(&release(order, user_after)).await {
+            Ok(CancelReply::Gone) => match self.redis.releases().release(&release(order, user_after)).await {
                 Ok(ReleaseReply::GivenBackBefore | ReleaseReply::NotAdmitted | ReleaseReply::NoSale) => {
                     return Ok(LetterOutcome::Gone);
                 }

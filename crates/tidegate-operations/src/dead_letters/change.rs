@@ -7,9 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context;
-use fred::clients::Pool;
 use tidegate_compare::{Job, Progress, text::counted};
-use tidegate_orders::{DeadLetters, Gate, Keys, VoucherId, sale};
+use tidegate_orders::{DeadLetters, RedisStore, VoucherId, sale};
 use tidegate_stream::{EntryId, Letter, Outage};
 
 use super::{
@@ -34,8 +33,7 @@ use crate::{
 #[derive(Debug)]
 pub struct LetterChange {
     action: LetterAction,
-    redis: Pool,
-    keys: Keys,
+    redis: RedisStore,
     dead: DeadLetters,
     /// The stream into which letters are put back.
     stream: String,
@@ -117,31 +115,28 @@ impl LetterChange {
             Ok(connect::ledger(settings, &sessions, sessions.pool(settings.mysql.connections)))
         };
         let stream = settings.stream.name.clone();
-        let access = |redis: &Pool| {
-            let gate = Gate::new(redis.clone(), Keys::new(settings.keys.clone()), stream.as_str());
-            (super::open(settings, redis), gate)
-        };
+        let dead = |redis: &RedisStore| DeadLetters::new(redis.clone());
         let (redis, step) = match action {
             LetterAction::Requeue { force } => {
                 // Earlier orders win where the stock does not suffice for all.
                 let (redis, ledger) = tokio::try_join!(connect::redis_in_order(settings), ledger)?;
-                let (dead, gate) = access(&redis);
                 let limit = (!force).then_some(settings.operator.requeue_limit);
                 let entry_max_bytes = settings.fleet.entry_max_bytes;
-                (redis, Step::Requeue(Requeue { dead, gate, ledger, limit, entry_max_bytes }))
+                (
+                    redis.clone(),
+                    Step::Requeue(Requeue { dead: dead(&redis), redis, ledger, limit, entry_max_bytes }),
+                )
             }
             LetterAction::Cancel => {
                 let (redis, sessions) =
                     tokio::try_join!(connect::redis(settings), connect::mysql_reached(settings))?;
-                let (dead, gate) = access(&redis);
                 let mysql = sessions.pool(settings.mysql.connections);
                 let announcer = connect::announcer(settings, &redis, &mysql);
                 let ledger = connect::ledger(settings, &sessions, mysql);
-                (redis, Step::Cancel(Cancel { dead, gate, ledger, announcer }))
+                (redis.clone(), Step::Cancel(Cancel { dead: dead(&redis), redis, ledger, announcer }))
             }
             LetterAction::Drop => {
                 let redis = connect::redis(settings).await?;
-                let (dead, gate) = access(&redis);
                 // It is asked about letters with orders only: what holds none can be dropped while MySQL is away.
                 let sessions = match connect::mysql_reached(settings).await {
                     // One that serves other partitions would answer for orders that it never had.
@@ -149,15 +144,14 @@ impl LetterChange {
                     reached => reached.or_else(|_| connect::mysql_sessions(settings))?,
                 };
                 let ledger = connect::ledger(settings, &sessions, sessions.pool(settings.mysql.connections));
-                (redis, Step::Drop(Drop { dead, gate, ledger }))
+                (redis.clone(), Step::Drop(Drop { dead: dead(&redis), redis, ledger }))
             }
         };
-        let keys = Keys::new(settings.keys.clone());
-        Ok(Self { action, dead: super::open(settings, &redis), redis, keys, stream, step })
+        Ok(Self { action, dead: dead(&redis), redis, stream, step })
     }
 
     /// The connections to Redis.
-    pub fn redis(&self) -> &Pool {
+    pub fn redis(&self) -> &RedisStore {
         &self.redis
     }
 
@@ -189,7 +183,7 @@ impl LetterChange {
         let question = self.question(draft.would, draft.along);
         let mut plan = draft.finish(self.dead.stream_name(), selection, question);
         let vouchers: Vec<VoucherId> = plan.gives_back.iter().map(|give_back| give_back.voucher).collect();
-        let stocks = sale::read_stocks(&self.redis, &self.keys, &vouchers).await;
+        let stocks = sale::read_stocks(&self.redis, &vouchers).await;
         let stocks = stocks.context("Failed to read the stocks in Redis")?;
         plan.gives_back.iter_mut().zip(stocks).for_each(|(give_back, stock)| give_back.stock = stock);
         if plan.counts.letters == 0 && plan.selection.reason.is_some() {

@@ -2,7 +2,7 @@
 
 use futures_util::future::join_all;
 use tidegate_orders::{
-    DeadLetters, Gate, Incoming, Ledger, Order, OrderId,
+    DeadLetters, Incoming, Ledger, Order, OrderId, RedisStore,
     dead_letters::DropReply,
     ledger::{Absence, Cancellation},
     order_status::ID_TAKEN,
@@ -18,7 +18,7 @@ use super::{
 #[derive(Debug)]
 pub(super) struct Drop {
     pub(super) dead: DeadLetters,
-    pub(super) gate: Gate,
+    pub(super) redis: RedisStore,
     pub(super) ledger: Ledger,
 }
 
@@ -30,7 +30,7 @@ impl Drop {
             letters.iter().map(|letter| self.dead.order_of(letter).ok()).collect();
         let known = orders.iter().flatten().map(|order| (order.id, order.user, order.voucher));
         let known: Vec<_> = known.collect();
-        let are_of_others = self.gate.are_of_others(&known).await;
+        let are_of_others = self.redis.journals().are_of_others(&known).await;
         let mut are_of_others = are_of_others.map_err(|error| Outage::new("Redis", error))?.into_iter();
         let mut are_written = self.are_written(letters).await?.into_iter();
         let decision = |(letter, order): (&Letter, &Option<Order>)| {

@@ -4,7 +4,7 @@ use std::{borrow::Cow, collections::HashSet};
 
 use futures_util::future::join_all;
 use tidegate_orders::{
-    DeadLetters, DryRun, Gate, Incoming, Ledger, Order, OrderId, Verdict, VoucherId,
+    DeadLetters, DryRun, Incoming, Ledger, Order, OrderId, RedisStore, Verdict, VoucherId,
     dead_letters::{MOST_FIELDS, RequeueReply, with_uses},
     gate::{GateError, ReleaseReply},
     ledger::{Absence, Decided, Snapshot},
@@ -22,7 +22,7 @@ use super::{
 #[derive(Debug)]
 pub(super) struct Requeue {
     pub(super) dead: DeadLetters,
-    pub(super) gate: Gate,
+    pub(super) redis: RedisStore,
     pub(super) ledger: Ledger,
     /// Letters that were put back so often stay; None: however often.
     pub(super) limit: Option<u32>,
@@ -149,7 +149,8 @@ impl Requeue {
 
     async fn known(&self, orders: &[Incoming]) -> Result<Known, Outage> {
         let ids: Vec<_> = orders.iter().map(|Incoming { order, .. }| (order.voucher, order.id)).collect();
-        let given_back = self.gate.given_back(&ids).await.map_err(|error| Outage::new("Redis", error))?;
+        let given_back =
+            self.redis.journals().given_back(&ids).await.map_err(|error| Outage::new("Redis", error))?;
         Ok(Known { given_back, snapshot: self.ledger.snapshot(orders, Absence::Decides).await? })
     }
 
@@ -194,7 +195,7 @@ impl Requeue {
         };
         let releases = orders.iter().zip(outcomes).map(async |(incoming, outcome)| {
             let Some(user_after) = snapshot.cancelled(&incoming.order) else { return };
-            *outcome = match self.gate.release(&release(&incoming.order, user_after)).await {
+            *outcome = match self.redis.releases().release(&release(&incoming.order, user_after)).await {
                 Ok(ReleaseReply::GivenBackBefore | ReleaseReply::NotAdmitted | ReleaseReply::NoSale)
                 | Err(GateError::IdTaken { .. }) => Ok(LetterOutcome::Gone),
                 Ok(ReleaseReply::GivenBack | ReleaseReply::GivenBackWithoutStock) => {

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use fred::clients::Pool;
 use futures_util::future::join_all;
 use sqlx::MySqlPool;
 use tidegate_compare::text::{counted, error_chain, size, span};
-use tidegate_orders::{Gate, Keys, VoucherId, gate::VoucherState, records::vouchers};
+use tidegate_orders::{RedisStore, VoucherId, gate::VoucherState, records::vouchers};
 use tidegate_stream::server_time_ms;
 
 use crate::{SystemSettings, finding::Findings};
@@ -22,7 +21,7 @@ const LATE: u32 = 3;
 pub(super) async fn check(
     settings: &SystemSettings,
     findings: &mut Findings,
-    redis: &Pool,
+    redis: &RedisStore,
     mysql: &MySqlPool,
 ) {
     if let Err(error) = look(settings, findings, redis, mysql).await {
@@ -37,18 +36,17 @@ pub(super) async fn check(
 async fn look(
     settings: &SystemSettings,
     findings: &mut Findings,
-    redis: &Pool,
+    redis: &RedisStore,
     mysql: &MySqlPool,
 ) -> anyhow::Result<()> {
-    let gate = Gate::new(redis.clone(), Keys::new(settings.keys.clone()), settings.stream.name.as_str());
     let mut left: Vec<(VoucherId, VoucherState)> = Vec::new();
     for vouchers in vouchers::delisted(mysql, settings.partition()).await?.chunks(AT_ONCE) {
-        let states = join_all(vouchers.iter().map(|voucher| gate.read_voucher(*voucher))).await;
+        let states = join_all(vouchers.iter().map(|voucher| redis.sales().read_voucher(*voucher))).await;
         // A key of another type is told with the sales.
         let states = vouchers.iter().zip(states).filter_map(|(voucher, state)| Some((*voucher, state.ok()?)));
         left.extend(states.filter(|(_, state)| state.stock.is_some() || state.buyers + state.journaled > 0));
     }
-    let now_ms = i64::try_from(server_time_ms(redis).await?).unwrap_or(i64::MAX);
+    let now_ms = i64::try_from(server_time_ms(redis.pool()).await?).unwrap_or(i64::MAX);
     for (voucher, state) in left.iter().take(NAMED) {
         let Some(since_ms) = state.delisted_ms else {
             findings.error(
@@ -58,7 +56,7 @@ async fn look(
             continue;
         };
         let age = Duration::from_millis((now_ms - since_ms).max(0).unsigned_abs());
-        let bytes = size(gate.weigh(*voucher).await.map_or(0, |keys| keys.bytes));
+        let bytes = size(redis.sales().weigh(*voucher).await.map_or(0, |keys| keys.bytes));
         let what =
             format!("voucher {voucher} was delisted {} ago, and its keys take about {bytes}", span(age));
         let late =

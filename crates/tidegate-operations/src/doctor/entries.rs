@@ -1,8 +1,8 @@
 //! Do producers name the fields of an order as the configuration says?
 
-use fred::clients::Pool;
 use tidegate_compare::text::counted;
-use tidegate_stream::{EntryId, StreamInspector};
+use tidegate_orders::RedisStore;
+use tidegate_stream::EntryId;
 
 use crate::{SystemSettings, finding::Findings};
 
@@ -10,8 +10,8 @@ use crate::{SystemSettings, finding::Findings};
 const LOOKED_AT: u16 = 20;
 
 /// Looks at the newest entries of the stream.
-pub(super) async fn check(settings: &SystemSettings, findings: &mut Findings, redis: &Pool) {
-    let inspector = StreamInspector::new(redis.clone(), settings.stream_names());
+pub(super) async fn check(settings: &SystemSettings, findings: &mut Findings, redis: &RedisStore) {
+    let inspector = redis.inspector();
     let newest = inspector.page_back(&settings.stream.name, (EntryId::MIN, EntryId::MAX), LOOKED_AT).await;
     // Whoever may not read the stream is told so with its length.
     let Ok(newest) = newest else { return };

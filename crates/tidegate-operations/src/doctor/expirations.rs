@@ -1,9 +1,8 @@
 //! Do unpaid orders expire in time?
 
-use fred::clients::Pool;
 use sqlx::MySqlPool;
 use tidegate_compare::text::{counted, error_chain};
-use tidegate_orders::{MarkState, migration_hint};
+use tidegate_orders::{MarkState, RedisStore, migration_hint};
 
 use crate::{
     SystemSettings,
@@ -18,7 +17,7 @@ const LATE_S: f64 = 60.0;
 pub(super) async fn check(
     settings: &SystemSettings,
     findings: &mut Findings,
-    redis: &Pool,
+    redis: &RedisStore,
     mysql: &MySqlPool,
 ) {
     let view = ExpirationsView::read(settings, redis, mysql, settings.mysql.statement_timeout).await;

@@ -3,14 +3,13 @@
 use std::collections::HashMap;
 
 use fred::{
-    clients::Pool,
     interfaces::{ClientLike, StreamsInterface},
     prelude::FredResult,
     types::{ClusterHash, CustomCommand},
 };
 use tidegate_compare::text::counted;
 use tidegate_orders::{
-    VoucherId,
+    RedisStore, VoucherId,
     gate::{Confirmation, ConfirmedIn},
 };
 
@@ -33,7 +32,7 @@ const CHOICE: &str = "With two replicas for each master, this costs nothing: see
 pub(super) async fn check(
     settings: &SystemSettings,
     findings: &mut Findings,
-    redis: &Pool,
+    redis: &RedisStore,
     info: &HashMap<String, String>,
 ) {
     let is_cluster = value(info, "cluster_enabled") == "1";
@@ -79,7 +78,7 @@ fn check_confirmation(findings: &mut Findings, wanted: Confirmation, info: &Hash
     }
 }
 
-async fn check_cluster(findings: &mut Findings, redis: &Pool, info: &HashMap<String, String>) {
+async fn check_cluster(findings: &mut Findings, redis: &RedisStore, info: &HashMap<String, String>) {
     match config_get(redis, "cluster-require-full-coverage").await {
         Ok(Some(answer)) if answer == "no" => findings.ok("cluster-require-full-coverage is no"),
         Ok(Some(_)) => findings.error(
@@ -111,14 +110,14 @@ async fn check_cluster(findings: &mut Findings, redis: &Pool, info: &HashMap<Str
 }
 
 /// What a node says of itself in CLUSTER NODES.
-async fn own_line(redis: &Pool) -> FredResult<Option<String>> {
+async fn own_line(redis: &RedisStore) -> FredResult<Option<String>> {
     let command = CustomCommand::new_static("CLUSTER", ClusterHash::Random, false);
-    let nodes: String = redis.next().custom(command, vec!["NODES"]).await?;
+    let nodes: String = redis.pool().next().custom(command, vec!["NODES"]).await?;
     Ok(nodes.lines().find(|line| line.contains("myself")).map(str::to_owned))
 }
 
 /// What a master does that is cut off from its replicas.
-async fn check_replicas(findings: &mut Findings, redis: &Pool, attached: u64) {
+async fn check_replicas(findings: &mut Findings, redis: &RedisStore, attached: u64) {
     let Ok(Some(least)) = config_get(redis, "min-replicas-to-write").await else { return };
     let least: u64 = least.parse().unwrap_or(0);
     let replicas = counted(attached, "replica");
@@ -155,7 +154,7 @@ async fn check_replicas(findings: &mut Findings, redis: &Pool, attached: u64) {
 pub(super) async fn check_sizes(
     settings: &SystemSettings,
     findings: &mut Findings,
-    redis: &Pool,
+    redis: &RedisStore,
     journal: Option<(VoucherId, u64)>,
 ) {
     if settings.redis.master.is_none() {
@@ -167,7 +166,7 @@ pub(super) async fn check_sizes(
         findings.ok("its slots move whole, however large (CLUSTER MIGRATESLOTS)");
         return;
     }
-    let stream: u64 = redis.xlen(settings.stream.name.as_str()).await.unwrap_or(0);
+    let stream: u64 = redis.pool().xlen(settings.stream.name.as_str()).await.unwrap_or(0);
     let journal = journal.map(|(voucher, entries)| (format!("the journal of voucher {voucher}"), entries));
     let all = [(format!("the stream {}", settings.stream.name), stream)].into_iter().chain(journal);
     let large: Vec<String> = all

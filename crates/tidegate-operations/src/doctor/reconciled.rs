@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use fred::clients::Pool;
 use tidegate_compare::{
     reconciled::Reconciled,
     text::{error_chain, size, span},
 };
-use tidegate_orders::Keys;
+use tidegate_orders::RedisStore;
 use tidegate_stream::server_time_ms;
 
 use crate::{SystemSettings, finding::Findings};
@@ -16,10 +15,10 @@ use crate::{SystemSettings, finding::Findings};
 const LATE: u32 = 3;
 
 /// Says when the last comparison was, and what it found. Where none was made yet, workers will make one.
-pub(super) async fn check(settings: &SystemSettings, findings: &mut Findings, redis: &Pool) {
+pub(super) async fn check(settings: &SystemSettings, findings: &mut Findings, redis: &RedisStore) {
     let read = async {
-        let found = Reconciled::read(redis, &Keys::new(settings.keys.clone())).await?;
-        anyhow::Ok((found, i64::try_from(server_time_ms(redis).await?).unwrap_or(i64::MAX)))
+        let found = Reconciled::read(redis).await?;
+        anyhow::Ok((found, i64::try_from(server_time_ms(redis.pool()).await?).unwrap_or(i64::MAX)))
     };
     match read.await {
         Ok((Some(found), now_ms)) => {

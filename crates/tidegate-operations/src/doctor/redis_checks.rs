@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use fred::{clients::Pool, prelude::FredResult};
+use fred::prelude::FredResult;
 use tidegate_compare::text::{counted, error_chain};
-use tidegate_orders::Keys;
+use tidegate_orders::RedisStore;
 use tidegate_stream::{KeyKind, StreamStatus, inspect, is_disk_full, server_time_ms};
 
 use super::{
@@ -21,7 +21,7 @@ const MAKE_ROOM: &str =
     "make room on its disk; do not restart it before: it would forget what is not in its file";
 
 /// All checks of Redis. Answers with the connections to it, where it can be reached.
-pub(super) async fn run(settings: &SystemSettings, findings: &mut Findings) -> Option<Pool> {
+pub(super) async fn run(settings: &SystemSettings, findings: &mut Findings) -> Option<RedisStore> {
     let redis = match connect::redis(settings).await {
         Ok(redis) => redis,
         Err(error) => {
@@ -147,9 +147,9 @@ fn check_fsync(findings: &mut Findings, appendfsync: FredResult<Option<String>>)
     }
 }
 
-async fn check_clock(findings: &mut Findings, redis: &Pool) {
+async fn check_clock(findings: &mut Findings, redis: &RedisStore) {
     let before_ms = clock::host_ms();
-    match server_time_ms(redis).await {
+    match server_time_ms(redis.pool()).await {
         Ok(now_ms) => {
             let host_ms = (before_ms, clock::host_ms());
             clock::compare(findings, host_ms, i64::try_from(now_ms).unwrap_or(i64::MAX));
@@ -160,7 +160,7 @@ async fn check_clock(findings: &mut Findings, redis: &Pool) {
     }
 }
 
-async fn check_stream(settings: &SystemSettings, findings: &mut Findings, redis: &Pool) {
+async fn check_stream(settings: &SystemSettings, findings: &mut Findings, redis: &RedisStore) {
     let names = settings.stream_names();
     match inspect(redis, &names).await {
         Ok(status) => {
@@ -175,8 +175,8 @@ async fn check_stream(settings: &SystemSettings, findings: &mut Findings, redis:
     }
 }
 
-async fn check_pause(settings: &SystemSettings, findings: &mut Findings, redis: &Pool) {
-    match FleetPause::read(redis, &Keys::new(settings.keys.clone())).await {
+async fn check_pause(settings: &SystemSettings, findings: &mut Findings, redis: &RedisStore) {
+    match FleetPause::read(redis).await {
         Ok(None) => findings.ok("the workers are not paused"),
         Ok(Some(pause)) => {
             let lasting =

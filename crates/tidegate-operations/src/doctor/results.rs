@@ -1,8 +1,9 @@
 //! Do results come where they are read?
 
 use std::{collections::BTreeMap, time::Duration};
+use tidegate_orders::RedisStore;
 
-use fred::{clients::Pool, interfaces::StreamsInterface, types::Value};
+use fred::{interfaces::StreamsInterface, types::Value};
 use sqlx::MySqlPool;
 use tidegate_compare::text::counted;
 use tidegate_stream::{KeyKind, StreamNames, StreamStatus, age_ms, inspect};
@@ -18,7 +19,7 @@ const MOST_GROUPS: usize = 10;
 pub(super) async fn check(
     settings: &SystemSettings,
     findings: &mut Findings,
-    redis: &Pool,
+    redis: &RedisStore,
     mysql: &MySqlPool,
 ) {
     let key = &settings.stream.results;
@@ -29,7 +30,8 @@ pub(super) async fn check(
             "rename that key, or set stream.results; workers announce what they remember by themselves",
         ),
         Ok(_) => {
-            let groups: Vec<BTreeMap<String, Value>> = redis.xinfo_groups(key).await.unwrap_or_default();
+            let groups: Vec<BTreeMap<String, Value>> =
+                redis.pool().xinfo_groups(key).await.unwrap_or_default();
             for group in groups.iter().take(MOST_GROUPS).filter_map(|group| group.get("name")?.as_string()) {
                 let Ok(status) = inspect(redis, &names(&group)).await else { continue };
                 report_reader(findings, (key, &group), &status);

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use fred::clients::Pool;
 use futures_util::future::join_all;
 use jiff::Timestamp;
 use sqlx::MySqlPool;
 use tidegate_compare::text::{counted, error_chain, printable};
 use tidegate_orders::{
-    Gate, Keys, Records, RecordsError, Sum, VoucherId,
+    Records, RecordsError, RedisStore, Sum, VoucherId,
     gate::{GateError, SumCheck, VoucherState},
     records::vouchers::{self, VoucherRow},
     sale,
@@ -52,7 +51,7 @@ struct Mismatches {
 pub(super) async fn check(
     settings: &SystemSettings,
     findings: &mut Findings,
-    redis: &Pool,
+    redis: &RedisStore,
     mysql: &MySqlPool,
 ) {
     let within = settings.mysql.statement_timeout;
@@ -61,7 +60,7 @@ pub(super) async fn check(
         Ok((on_sale, vouchers::latest(mysql, settings.partition(), MOST_VOUCHERS).await?))
     };
     let found = match timeout(within, read).await {
-        Ok(Ok((on_sale, latest))) => compare(settings, redis, on_sale, latest).await,
+        Ok(Ok((on_sale, latest))) => compare(redis, on_sale, latest).await,
         // Told with the tables.
         Ok(Err(RecordsError::NotMigrated(_))) => return,
         Ok(Err(error)) => Err(error.into()),
@@ -98,18 +97,16 @@ pub(super) async fn check(
 /// while orders are on their way. Of vouchers that nobody has bought yet, only the keys are looked at: a sale need not be
 /// loaded before it begins.
 async fn compare(
-    settings: &SystemSettings,
-    redis: &Pool,
+    redis: &RedisStore,
     on_sale: Vec<VoucherRow>,
     latest: Vec<VoucherRow>,
 ) -> anyhow::Result<Mismatches> {
-    let gate = Gate::new(redis.clone(), Keys::new(settings.keys.clone()), settings.stream.name.as_str());
     let mut found = Mismatches { has_more: on_sale.len() == MOST_VOUCHERS as usize, ..Mismatches::default() };
     for rows in on_sale.chunks(AT_ONCE) {
-        for (row, state) in rows.iter().zip(read_vouchers(&gate, rows).await) {
+        for (row, state) in rows.iter().zip(read_vouchers(redis, rows).await) {
             found.on_sale += u64::from(row.stock > 0);
             let Some(state) = found.keep(row.voucher, state)? else { continue };
-            match gate.check_sum(row.voucher, MOST_FIELDS).await {
+            match redis.journals().check_sum(row.voucher, MOST_FIELDS).await {
                 Ok(SumCheck::Checked(_, Sum::Apart(units))) => found.apart.push((row.voucher, units)),
                 Ok(SumCheck::TooLarge(fields)) => found.unread.push((row.voucher, fields)),
                 Err(error @ GateError::Unreachable(_)) => return Err(error.into()),
@@ -132,15 +129,15 @@ async fn compare(
     };
     let others: Vec<VoucherRow> = latest.into_iter().filter(is_new).collect();
     for rows in others.chunks(AT_ONCE) {
-        for (row, state) in rows.iter().zip(read_vouchers(&gate, rows).await) {
+        for (row, state) in rows.iter().zip(read_vouchers(redis, rows).await) {
             found.keep(row.voucher, state)?;
         }
     }
     Ok(found)
 }
 
-async fn read_vouchers(gate: &Gate, rows: &[VoucherRow]) -> Vec<Result<VoucherState, GateError>> {
-    join_all(rows.iter().map(|row| gate.read_voucher(row.voucher))).await
+async fn read_vouchers(redis: &RedisStore, rows: &[VoucherRow]) -> Vec<Result<VoucherState, GateError>> {
+    join_all(rows.iter().map(|row| redis.sales().read_voucher(row.voucher))).await
 }
 
 impl Mismatches {
@@ -238,7 +235,7 @@ fn more(findings: &mut Findings, found: usize) {
 async fn report_forgotten(
     settings: &SystemSettings,
     findings: &mut Findings,
-    (redis, mysql): (&Pool, &MySqlPool),
+    (redis, mysql): (&RedisStore, &MySqlPool),
     forgotten: &[VoucherRow],
 ) {
     for VoucherRow { voucher, stock, .. } in forgotten.iter().take(NAMED) {
@@ -249,9 +246,9 @@ async fn report_forgotten(
                 "voucher {voucher} is inside its sale window, has {} and {orders} in MySQL, and nothing in Redis, neither \
                  {} nor any other key that is configured",
                 counted(*stock, "unit"),
-                Keys::new(settings.keys.clone()).stock(*voucher).as_str_lossy(),
+                redis.keys().stock(*voucher).as_str_lossy(),
             ),
-            match sale::find_named_after(redis, &Keys::new(settings.keys.clone()), *voucher, NAMED).await {
+            match sale::find_named_after(redis, *voucher, NAMED).await {
                 Ok(others) if !others.is_empty() => format!(
                     "nobody can buy it by these names. Other keys end with its number: {}. If they are those of your producer, \
                      give tidegate their names (`keys` in the configuration); do not fill Redis anew",

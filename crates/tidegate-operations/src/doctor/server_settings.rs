@@ -1,26 +1,26 @@
 //! What a Redis server says of itself and of its settings.
 
 use std::collections::HashMap;
+use tidegate_orders::RedisStore;
 
 use fred::{
-    clients::Pool,
     interfaces::ClientLike,
     prelude::FredResult,
     types::{ClusterHash, CustomCommand, Value},
 };
 
 /// What INFO says.
-pub(super) async fn info(redis: &Pool) -> FredResult<HashMap<String, String>> {
+pub(super) async fn info(redis: &RedisStore) -> FredResult<HashMap<String, String>> {
     let command = CustomCommand::new_static("INFO", ClusterHash::Random, false);
-    let text: String = redis.next().custom(command, Vec::<Value>::new()).await?;
+    let text: String = redis.pool().next().custom(command, Vec::<Value>::new()).await?;
     let pairs = text.lines().filter_map(|line| line.trim_end().split_once(':'));
     Ok(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
 }
 
 /// A setting of the server; None: it does not know that one.
-pub(super) async fn config_get(redis: &Pool, name: &str) -> FredResult<Option<String>> {
+pub(super) async fn config_get(redis: &RedisStore, name: &str) -> FredResult<Option<String>> {
     let command = CustomCommand::new_static("CONFIG", ClusterHash::Random, false);
-    let mut found: HashMap<String, String> = redis.next().custom(command, vec!["GET", name]).await?;
+    let mut found: HashMap<String, String> = redis.pool().next().custom(command, vec!["GET", name]).await?;
     Ok(found.remove(name))
 }
 

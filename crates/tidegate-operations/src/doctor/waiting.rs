@@ -1,11 +1,8 @@
 //! What waits in Redis, and for how long: a sound server may hold orders that nobody writes.
 
-use fred::clients::Pool;
 use tidegate_compare::text::{counted, error_chain, printable};
-use tidegate_orders::Keys;
-use tidegate_stream::{
-    EntryId, GroupStatus, SetAsideNote, SetAsideNotes, StreamInspector, StreamStatus, age_ms,
-};
+use tidegate_orders::RedisStore;
+use tidegate_stream::{EntryId, GroupStatus, SetAsideNote, SetAsideNotes, StreamStatus, age_ms};
 
 use crate::{
     SystemSettings,
@@ -27,7 +24,7 @@ const NAMED: usize = 5;
 pub(super) async fn check(
     settings: &SystemSettings,
     findings: &mut Findings,
-    redis: &Pool,
+    redis: &RedisStore,
     status: &StreamStatus,
 ) {
     if let Some(group) = &status.group {
@@ -59,7 +56,7 @@ fn check_ages(findings: &mut Findings, group: &GroupStatus, now_ms: u64) {
 async fn check_consumers(
     settings: &SystemSettings,
     findings: &mut Findings,
-    redis: &Pool,
+    redis: &RedisStore,
     group: &GroupStatus,
 ) {
     if group.consumers.is_empty() {
@@ -67,7 +64,7 @@ async fn check_consumers(
     }
     let pending = counted(group.pending, "entry");
     findings.ok(format!("{}, {pending} pending", counted(group.consumers.len() as u64, "consumer")));
-    match Consumers::of(redis, &Keys::new(settings.keys.clone()), group.consumers.clone()).await {
+    match Consumers::of(redis, group.consumers.clone()).await {
         Ok(consumers) => {
             report_gone(findings, &consumers);
             check_set_aside(settings, findings, redis, &consumers).await;
@@ -102,11 +99,11 @@ fn report_gone(findings: &mut Findings, consumers: &Consumers) {
 async fn check_set_aside(
     settings: &SystemSettings,
     findings: &mut Findings,
-    redis: &Pool,
+    redis: &RedisStore,
     consumers: &Consumers,
 ) {
     let names = settings.stream_names();
-    match SetAsideNotes::new(redis.clone(), &names).read(consumers.processes()).await {
+    match SetAsideNotes::new(redis, &names).read(consumers.processes()).await {
         Ok(notice) => report_set_aside(findings, &notice),
         Err(error) => findings.warning(
             format!("nobody can say what workers have set aside: {error}"),
@@ -131,8 +128,8 @@ fn report_set_aside(findings: &mut Findings, notice: &SetAsideNote) {
     );
 }
 
-async fn check_deaths(settings: &SystemSettings, findings: &mut Findings, redis: &Pool) {
-    let inspector = StreamInspector::new(redis.clone(), settings.stream_names());
+async fn check_deaths(settings: &SystemSettings, findings: &mut Findings, redis: &RedisStore) {
+    let inspector = redis.inspector();
     let oldest = match inspector.pending(EntryId::MIN, LOOKED_AT).await {
         Ok(oldest) => oldest,
         Err(error) => {
@@ -174,8 +171,8 @@ fn to_read(hash: &str, error: &str) -> String {
     format!("allow this user HMGET on {hash}")
 }
 
-async fn check_dead(settings: &SystemSettings, findings: &mut Findings, redis: &Pool, letters: u64) {
-    let reasons = match dead_letters::oldest_reasons(settings, redis).await {
+async fn check_dead(settings: &SystemSettings, findings: &mut Findings, redis: &RedisStore, letters: u64) {
+    let reasons = match dead_letters::oldest_reasons(redis).await {
         Ok(reasons) => reasons,
         Err(error) => format!("their reasons could not be read: {error}"),
     };

@@ -1,9 +1,8 @@
 //! Is there a worker at all?
 
-use fred::clients::Pool;
 use sqlx::MySqlPool;
 use tidegate_compare::text::error_chain;
-use tidegate_orders::Keys;
+use tidegate_orders::RedisStore;
 
 use crate::{
     SystemSettings,
@@ -15,11 +14,11 @@ use crate::{
 pub(super) async fn check(
     settings: &SystemSettings,
     findings: &mut Findings,
-    redis: &Pool,
+    redis: &RedisStore,
     mysql: Option<&MySqlPool>,
 ) {
     // A stream that cannot be read is told already.
-    let Ok(stream) = read_stream(redis, settings, &Keys::new(settings.keys.clone())).await else { return };
+    let Ok(stream) = read_stream(redis, settings).await else { return };
     let within = settings.mysql.statement_timeout;
     match no_worker::check(settings, (redis, mysql), &stream, within).await {
         Ok(None) => {}

@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use fred::clients::Pool;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 use sqlx::MySqlPool;
 use tidegate_compare::text::counted;
-use tidegate_orders::{FleetMark, Keys, MarkState, fleet_mark::Marks, unpaid_orders};
+use tidegate_orders::{FleetMark, MarkState, RedisStore, fleet_mark::Marks, unpaid_orders};
 
 use super::{ExpirationsView, assign_partitions};
 use crate::{
@@ -61,7 +60,7 @@ impl Report for ExpirationsReport {
 /// When a store does not answer.
 pub async fn plan(
     settings: &SystemSettings,
-    redis: &Pool,
+    redis: &RedisStore,
     mysql: &MySqlPool,
 ) -> anyhow::Result<ExpirationsPlan> {
     Ok(ExpirationsPlan { expirations: ExpirationsView::read(settings, redis, mysql, PATIENCE).await? })
@@ -73,10 +72,10 @@ pub async fn plan(
 /// When a store does not answer; the same again goes on.
 pub async fn run(
     settings: &SystemSettings,
-    redis: &Pool,
+    redis: &RedisStore,
     mysql: &MySqlPool,
 ) -> anyhow::Result<ExpirationsReport> {
-    let mark = FleetMark::new(redis.clone(), &Keys::new(settings.keys.clone()), &settings.stream.name);
+    let mark = FleetMark::new(redis.clone());
     assign_partitions(mysql, settings, || false).await?;
     let renewed = in_session(mysql, PATIENCE, async |session| {
         // Before anything expires: what was on its way may have been lost with the store that went back.

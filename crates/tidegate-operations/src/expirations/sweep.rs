@@ -10,11 +10,10 @@ use std::{
 };
 
 use anyhow::Context;
-use fred::clients::Pool;
 use futures_util::future::join_all;
 use sqlx::{MySqlConnection, MySqlPool};
 use tidegate_orders::{
-    Event, EventKind, FleetMark, Keys, MarkState, OrderId,
+    Event, EventKind, FleetMark, MarkState, OrderId, RedisStore,
     unpaid_orders::{self, Assigned, UnpaidOrder},
     wire::event_fields,
 };
@@ -56,9 +55,8 @@ pub enum Pass {
 /// Lets unpaid orders expire. Two of them do no harm: an order that has expired cannot do so again.
 #[derive(Debug)]
 pub struct Sweeper {
-    redis: Pool,
+    redis: RedisStore,
     mysql: MySqlPool,
-    keys: Keys,
     stream: Stream,
     inspector: StreamInspector,
     mark: FleetMark,
@@ -71,15 +69,13 @@ pub struct Sweeper {
 impl Sweeper {
     /// Of one system. It needs a session of `mysql` for a moment now and then.
     #[must_use]
-    pub fn new(settings: &SystemSettings, redis: Pool, mysql: MySqlPool) -> Self {
-        let keys = Keys::new(settings.keys.clone());
+    pub fn new(settings: &SystemSettings, redis: RedisStore, mysql: MySqlPool) -> Self {
         Self {
-            stream: Stream::new(redis.clone(), settings.stream_names()),
-            inspector: StreamInspector::new(redis.clone(), settings.stream_names()),
-            mark: FleetMark::new(redis.clone(), &keys, &settings.stream.name),
+            stream: Stream::new(&redis, redis.stream_names().clone()),
+            inspector: redis.inspector().clone(),
+            mark: FleetMark::new(redis.clone()),
             redis,
             mysql,
-            keys,
             unread: UnreadEvents::default(),
             raised: None,
             within: settings.mysql.statement_timeout,
@@ -105,12 +101,12 @@ impl Sweeper {
     async fn pass_in(&mut self, session: &mut MySqlConnection) -> anyhow::Result<Pass> {
         // Rows that other programs wrote belong to some partition: whichever sweeper finds them says to which.
         for _ in 0..ASSIGN_CALLS {
-            let assigned = unpaid_orders::assign(session, self.keys.partition()).await;
+            let assigned = unpaid_orders::assign(session, self.redis.keys().partition()).await;
             if assigned.context("Failed to note the partitions of unpaid orders")? == Assigned::All {
                 break;
             }
         }
-        let next_in = unpaid_orders::next_in(session, self.keys.partition()).await;
+        let next_in = unpaid_orders::next_in(session, self.redis.keys().partition()).await;
         let next_in = next_in.context("Failed to look for unpaid orders")?;
         let Some(next_in) = next_in else { return Ok(Pass::NoLimits) };
         let is_due = next_in.is_zero();
@@ -125,7 +121,7 @@ impl Sweeper {
         if !is_due {
             return Ok(Pass::NothingDue(next_in));
         }
-        let older = Consumers::read(&self.redis, &self.keys, self.stream.names()).await?.without_events();
+        let older = Consumers::read(&self.redis).await?.without_events();
         if !older.is_empty() {
             return Ok(Pass::OlderWorkers(older));
         }
@@ -134,7 +130,7 @@ impl Sweeper {
         if room == 0 {
             return Ok(Pass::Full);
         }
-        let due = unpaid_orders::due(session, self.keys.partition(), room.min(PASS)).await;
+        let due = unpaid_orders::due(session, self.redis.keys().partition(), room.min(PASS)).await;
         let due = due.context("Failed to read what is due")?;
         if due.is_empty() {
             // Paid since, or rows of somebody else with numbers that are none of ours: nothing to hurry for.

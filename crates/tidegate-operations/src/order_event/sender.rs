@@ -3,12 +3,11 @@
 use std::{collections::HashMap, time::Duration};
 
 use anyhow::Context;
-use fred::clients::Pool;
 use futures_util::future::join_all;
 use sqlx::MySqlPool;
 use tidegate_compare::Job;
 use tidegate_orders::{
-    Keys, OrderId, Records,
+    OrderId, Records, RedisStore,
     event::{Event, History},
     records::EventRow,
     wire::event_fields,
@@ -26,7 +25,7 @@ pub(crate) const PAGE: usize = 100;
 #[derive(Debug)]
 pub(crate) struct EventSender<'a> {
     settings: &'a SystemSettings,
-    redis: Pool,
+    redis: RedisStore,
     mysql: MySqlPool,
     stream: Stream,
 }
@@ -39,7 +38,7 @@ impl<'a> EventSender<'a> {
     pub(crate) async fn connect(settings: &'a SystemSettings) -> anyhow::Result<Self> {
         // Events of one order are to stand in the stream as they were named.
         let (redis, mysql) = tokio::try_join!(connect::redis_in_order(settings), connect::mysql(settings))?;
-        let stream = Stream::new(redis.clone(), settings.stream_names());
+        let stream = Stream::new(redis.pool().clone(), redis.stream_names().clone());
         Ok(Self { settings, redis, mysql, stream })
     }
 
@@ -62,8 +61,7 @@ impl<'a> EventSender<'a> {
     }
 
     async fn consumers(&self) -> anyhow::Result<Consumers> {
-        let keys = Keys::new(self.settings.keys.clone());
-        Consumers::read(&self.redis, &keys, self.stream.names()).await
+        Consumers::read(&self.redis).await
     }
 
     /// Appends a page of events, and notes of each whether it is in the stream.

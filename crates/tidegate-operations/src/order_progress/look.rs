@@ -9,15 +9,14 @@ use std::{
 };
 
 use anyhow::Context;
-use fred::clients::Pool;
 use sqlx::MySqlPool;
 use tidegate_orders::{
-    Keys, OrderId, Records, RecordsError, VoucherId,
+    OrderId, Records, RecordsError, RedisStore, VoucherId,
     event::History,
     ledger::read_histories,
     records::{DeadLetterRecord, EntryContent, RefusalRow, vouchers},
 };
-use tidegate_stream::{EntryId, Pace, StreamInspector};
+use tidegate_stream::{EntryId, Pace};
 use tokio::time::timeout;
 
 use self::redis_look::{Open, RedisLook};
@@ -70,10 +69,8 @@ impl WatchedOrder {
 /// Looks at orders.
 #[derive(Debug)]
 pub struct OrderLooker {
-    redis: Pool,
+    redis: RedisStore,
     mysql: MySqlPool,
-    keys: Keys,
-    inspector: StreamInspector,
     /// How long MySQL may take.
     patience: Duration,
     pace: Pace,
@@ -87,15 +84,13 @@ impl OrderLooker {
     /// When one of them cannot be reached.
     pub async fn connect(settings: &SystemSettings) -> anyhow::Result<Self> {
         let (redis, mysql) = tokio::try_join!(connect::redis(settings), connect::mysql(settings))?;
-        Ok(Self::new(settings, redis, mysql, settings.mysql.statement_timeout))
+        Ok(Self::new(redis, mysql, settings.mysql.statement_timeout))
     }
 
     /// With these connections; MySQL may take as long as `patience`.
     #[must_use]
-    pub fn new(settings: &SystemSettings, redis: Pool, mysql: MySqlPool, patience: Duration) -> Self {
-        let inspector = StreamInspector::new(redis.clone(), settings.stream_names());
-        let keys = Keys::new(settings.keys.clone());
-        Self { redis, mysql, keys, inspector, patience, pace: Pace::default(), on_sale: None }
+    pub fn new(redis: RedisStore, mysql: MySqlPool, patience: Duration) -> Self {
+        Self { redis, mysql, patience, pace: Pace::default(), on_sale: None }
     }
 
     /// Where these orders are; one answer each, in this order.
@@ -123,7 +118,7 @@ impl OrderLooker {
         };
         let refused: Vec<OrderId> = ids.iter().filter(is_refused).copied().collect();
         let refusals: HashMap<OrderId, RefusalRow> = self
-            .in_time(Records::new(&self.mysql, self.keys.partition()).refusals().by_ids(&refused))
+            .in_time(Records::new(&self.mysql, self.redis.partition()).refusals().by_ids(&refused))
             .await?
             .into_iter()
             .map(|refusal| (refusal.order, refusal))
@@ -148,14 +143,14 @@ impl OrderLooker {
 
     /// Looks in Redis for orders that MySQL knows nothing of.
     async fn follow(&mut self, open: &mut [Open<'_>]) -> anyhow::Result<()> {
-        let backlog = self.inspector.backlog().await.context("Redis")?.unwrap_or_default();
+        let backlog = self.redis.inspector().backlog().await.context("Redis")?.unwrap_or_default();
         self.pace.note(Instant::now(), &backlog);
-        let is_paused = FleetPause::read(&self.redis, &self.keys).await.context("Redis")?.is_some();
+        let is_paused = FleetPause::read(&self.redis).await.context("Redis")?.is_some();
         if open.iter().any(|(watched, _)| watched.voucher.is_none()) {
             self.read_on_sale().await?;
         }
         let on_sale = self.on_sale.as_ref().map_or(&[][..], |(_, vouchers)| vouchers);
-        let redis = RedisOrders { pool: &self.redis, inspector: &self.inspector, keys: &self.keys };
+        let redis = RedisOrders { store: &self.redis };
         let look =
             RedisLook { redis: &redis, backlog: &backlog, on_sale, read_per_s: self.pace.rate(), is_paused };
         look.follow(open).await.context("Redis")
@@ -168,7 +163,7 @@ impl OrderLooker {
         }
         // One more tells whether these are all.
         let most = u32::try_from(VOUCHERS).unwrap_or(u32::MAX) + 1;
-        let latest = vouchers::latest(&self.mysql, self.keys.partition(), most);
+        let latest = vouchers::latest(&self.mysql, self.redis.partition(), most);
         let rows = self.in_time(latest).await?;
         self.on_sale = Some((Instant::now(), rows.iter().map(|row| row.voucher).collect()));
         Ok(())

@@ -1,17 +1,17 @@
 //! What Redis holds of single orders.
 
 use fred::{
-    clients::Pool,
     error::Error,
     interfaces::{HashesInterface, KeysInterface, SetsInterface},
     types::Key,
 };
 use futures_util::future::try_join_all;
 use serde::Serialize;
-use tidegate_stream::{Entry, EntryId, PageSize, StreamError, StreamInspector, is_offered};
+use tidegate_stream::{Entry, EntryId, PageSize, StreamError, is_offered};
 
 use tidegate_orders::{
-    keys::{Keys, naming, process_of},
+    RedisStore,
+    keys::{naming, process_of},
     order::{OrderId, UserId, VoucherId},
     records::{EntryContent, journal::JournalNote},
     wire::FieldNames,
@@ -129,12 +129,8 @@ pub struct StreamCoverage {
 /// Reads what Redis holds of single orders.
 #[derive(Clone, Debug)]
 pub struct RedisOrders<'a> {
-    /// The connections.
-    pub pool: &'a Pool,
-    /// A look at the stream.
-    pub inspector: &'a StreamInspector,
-    /// Names of keys.
-    pub keys: &'a Keys,
+    /// The store.
+    pub store: &'a RedisStore,
 }
 
 impl RedisOrders<'_> {
@@ -150,8 +146,8 @@ impl RedisOrders<'_> {
         let mut found = Vec::new();
         for vouchers in vouchers.chunks(AT_ONCE) {
             let notes = vouchers.iter().map(|voucher| async {
-                let key = self.keys.journal(*voucher);
-                let note = self.pool.hget(&key, order.to_string()).await;
+                let key = self.store.keys().journal(*voucher);
+                let note = self.store.pool().hget(&key, order.to_string()).await;
                 let note: Option<Vec<u8>> = note.map_err(|error| naming(&key, error))?;
                 Ok::<_, Error>(note.map(|note| JournalRecord::of(*voucher, &note)))
             });
@@ -168,8 +164,8 @@ impl RedisOrders<'_> {
         let mut found = Vec::new();
         for vouchers in vouchers.chunks(AT_ONCE) {
             let asked = vouchers.iter().map(|voucher| async {
-                let key = self.keys.buyers(*voucher);
-                let is_buyer = self.pool.sismember(&key, user.to_string()).await;
+                let key = self.store.keys().buyers(*voucher);
+                let is_buyer = self.store.pool().sismember(&key, user.to_string()).await;
                 let is_buyer: bool = is_buyer.map_err(|error| naming(&key, error))?;
                 Ok::<_, Error>(is_buyer.then_some(*voucher))
             });
@@ -183,13 +179,13 @@ impl RedisOrders<'_> {
     /// # Errors
     /// As for every call here.
     pub async fn lock(&self, user: UserId) -> Result<Option<LockRecord>, StreamError> {
-        let Some(key) = self.keys.locks(&[user]).pop() else { return Ok(None) };
+        let Some(key) = self.store.keys().locks(&[user]).pop() else { return Ok(None) };
         // -2: there is none, -1: it never ends.
-        let left_ms: i64 = self.pool.pttl(&key).await?;
+        let left_ms: i64 = self.store.pool().pttl(&key).await?;
         if left_ms == -2 {
             return Ok(None);
         }
-        let holder = match self.pool.get::<Option<String>, _>(&key).await {
+        let holder = match self.store.pool().get::<Option<String>, _>(&key).await {
             Err(error) if error.details().starts_with("WRONGTYPE") => None,
             holder => match holder? {
                 Some(holder) => Some(holder),
@@ -204,10 +200,10 @@ impl RedisOrders<'_> {
     /// # Errors
     /// As for every call here.
     pub async fn entry(&self, id: EntryId) -> Result<Option<EntryRecord>, StreamError> {
-        let content = self.inspector.entry(&self.inspector.names().stream, id).await?;
+        let content = self.store.inspector().entry(&self.store.inspector().names().stream, id).await?;
         match content {
             Some(entry) => {
-                Ok(Some(self.record(id, Some(EntryContent::of(self.keys.fields(), &entry))).await?))
+                Ok(Some(self.record(id, Some(EntryContent::of(self.store.keys().fields(), &entry))).await?))
             }
             None => {
                 let record = self.record(id, None).await?;
@@ -226,17 +222,18 @@ impl RedisOrders<'_> {
         content: Option<EntryContent>,
     ) -> Result<EntryRecord, StreamError> {
         // The boundary first: what is delivered after this is beyond it, whatever becomes of it.
-        let delivered = self.inspector.last_delivered().await?;
-        let state = match self.inspector.pending_entry(id).await? {
+        let delivered = self.store.inspector().last_delivered().await?;
+        let state = match self.store.inspector().pending_entry(id).await? {
             Some(pending) => {
-                let heartbeat: Key = self.keys.heartbeat(process_of(&pending.consumer));
+                let heartbeat: Key = self.store.keys().heartbeat(process_of(&pending.consumer));
                 EntryState::Pending {
-                    alive: self.pool.exists(heartbeat).await?,
+                    alive: self.store.pool().exists(heartbeat).await?,
                     idle_ms: (!is_offered(pending.idle_ms)).then_some(pending.idle_ms),
                     deliveries: pending.deliveries,
                     // Whoever may not read this is told the rest.
                     deaths: self
-                        .inspector
+                        .store
+                        .inspector()
                         .deaths(&[id])
                         .await
                         .unwrap_or_default()
@@ -270,7 +267,7 @@ impl RedisOrders<'_> {
         let (mut before, mut size) = (last, PageSize::new(PAGE));
         while *budget > 0 {
             let count = size.count(*budget);
-            let page = self.inspector.page_back(key, (first, before), count).await?;
+            let page = self.store.inspector().page_back(key, (first, before), count).await?;
             size.learn(page.iter().map(|entry| &entry.fields));
             let read = page.len() as u64;
             *budget -= read;

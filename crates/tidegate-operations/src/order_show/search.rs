@@ -76,7 +76,7 @@ impl OrderReader<'_> {
         records: &mut OrderRecords,
         seen: impl Fn(u64) + Copy,
     ) {
-        match tidegate_stream::server_time_ms(redis.pool).await {
+        match tidegate_stream::server_time_ms(redis.store).await {
             Ok(now_ms) => records.now_ms = now_ms,
             Err(error) => return records.fail("Redis", error),
         }
@@ -96,7 +96,10 @@ impl OrderReader<'_> {
         }
         // These first: it is most often for one of them, and all keys of Redis take longer.
         if let Some(mysql) = self.mysql {
-            match self.in_time(vouchers::latest(mysql.mysql(), redis.keys.partition(), VOUCHER_LIMIT)).await {
+            match self
+                .in_time(vouchers::latest(mysql.mysql(), redis.store.keys().partition(), VOUCHER_LIMIT))
+                .await
+            {
                 Ok(rows) => known = rows.iter().map(|row| row.voucher).collect(),
                 Err(error) => records.fail("MySQL", error),
             }
@@ -106,7 +109,7 @@ impl OrderReader<'_> {
         if records.searched.all_journals {
             return;
         }
-        match sale::find_journaled(redis.pool, redis.keys, |_| {}).await {
+        match sale::find_journaled(redis.store, |_| {}).await {
             Ok(journaled) => {
                 let others = journaled.into_iter().filter(|voucher| !known.contains(voucher)).collect();
                 look_into(redis, &others, query, records).await;
@@ -136,12 +139,12 @@ async fn read_letters(
     records: &mut OrderRecords,
     seen: impl Fn(u64) + Copy,
 ) {
-    let names = redis.inspector.names();
+    let names = redis.store.inspector().names();
     // A second time, only what has come since.
     let known = records.letters.first().map(|letter| letter.id);
     let known = known.max(records.buried_events.last().map(|event| event.letter));
     let after = known.map_or(EntryId::MIN, EntryId::next);
-    let (mut budget, fields) = (query.budget, redis.keys.fields());
+    let (mut budget, fields) = (query.budget, redis.store.keys().fields());
     let is_meant = |entry: &Entry| {
         let letter = Letter::parse(entry.clone());
         carries(fields, &letter.entry(), query.order)
@@ -212,10 +215,10 @@ async fn search_stream(
     places.extend(records.made_ms.map(|ms| around(ms, BESIDE_ID_MS)));
     places.push((EntryId::MIN, EntryId::MAX));
 
-    let stream = redis.inspector.names().stream.clone();
+    let stream = redis.store.inspector().names().stream.clone();
     // Half of it for where it should be, at most: what is said of the search is how far it came from the end on.
     let mut budget = query.budget / 2;
-    let is_meant = |entry: &Entry| carries(redis.keys.fields(), entry, query.order);
+    let is_meant = |entry: &Entry| carries(redis.store.keys().fields(), entry, query.order);
     records.searched.stream.complete = true;
     for place in places {
         if records.is_explained() {
@@ -234,7 +237,7 @@ async fn search_stream(
             if records.entries.iter().any(|known| known.id == entry.id) {
                 continue;
             }
-            match redis.record(entry.id, Some(EntryContent::of(redis.keys.fields(), &entry))).await {
+            match redis.record(entry.id, Some(EntryContent::of(redis.store.keys().fields(), &entry))).await {
                 Ok(record) => records.entries.push(record),
                 Err(error) => return records.fail("the stream", error),
             }

@@ -20,7 +20,7 @@ impl PartitionChange {
     pub(super) async fn close(&self, report: &mut ChangeReport) -> anyhow::Result<()> {
         for place in &self.places.old {
             for voucher in place.vouchers().await? {
-                report.closed += u64::from(place.gate.close(voucher).await?);
+                report.closed += u64::from(place.redis.repairs().close(voucher).await?);
             }
         }
         Ok(())
@@ -30,7 +30,7 @@ impl PartitionChange {
     pub(super) async fn reopen(&self, report: &mut ChangeReport) -> anyhow::Result<()> {
         for place in &self.places.new {
             for voucher in place.vouchers().await? {
-                report.opened += u64::from(place.gate.reopen(voucher).await?);
+                report.opened += u64::from(place.redis.repairs().reopen(voucher).await?);
             }
         }
         Ok(())
@@ -105,7 +105,7 @@ impl PartitionChange {
     pub(super) async fn living_workers(&self) -> anyhow::Result<BTreeSet<String>> {
         let mut names = BTreeSet::new();
         for place in &self.places.old {
-            names.extend(worker_hands::read_all(&place.redis, &place.keys).await?.into_keys());
+            names.extend(worker_hands::read_all(&place.redis).await?.into_keys());
         }
         Ok(names)
     }
@@ -115,7 +115,7 @@ impl PartitionChange {
         let (from, _) = self.lists();
         let mut names = BTreeSet::new();
         for place in &self.places.old {
-            let gates = gate_notes::read_all(&place.redis, &place.keys).await?;
+            let gates = gate_notes::read_all(&place.redis).await?;
             names.extend(gates.into_iter().filter(|(_, list)| *list == from).map(|(name, _)| name));
         }
         Ok(names)
@@ -123,7 +123,7 @@ impl PartitionChange {
 
     pub(super) async fn are_workers_paused(&self) -> anyhow::Result<bool> {
         for place in &self.places.old {
-            if FleetPause::read(&place.redis, &place.keys).await?.is_some() {
+            if FleetPause::read(&place.redis).await?.is_some() {
                 return Ok(true);
             }
         }

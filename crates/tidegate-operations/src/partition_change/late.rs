@@ -8,12 +8,11 @@ use std::{
 
 use anyhow::Context;
 use fred::{
-    clients::Pool,
     interfaces::{ClientLike, KeysInterface},
     types::{ClusterHash, CustomCommand, Value},
 };
-use tidegate_orders::wire::Message;
-use tidegate_stream::{Entry, EntryId, Leases, Read, Stream, StreamInspector, Trimmer};
+use tidegate_orders::{RedisStore, wire::Message};
+use tidegate_stream::{Entry, EntryId, Leases, Read, Stream, Trimmer};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -39,14 +38,16 @@ pub(super) async fn retire(places: &Places, from: &[String], to: &[String]) -> a
     retired.extend(named(from));
     retired.retain(|tag| !named(to).contains(tag));
     let text = serde_json::to_string(&retired)?;
-    let noted: Result<(), _> = now.redis.set(now.keys.retired_partitions(), text, None, None, false).await;
+    let noted: Result<(), _> =
+        now.redis.pool().set(now.redis.keys().retired_partitions(), text, None, None, false).await;
     noted.context("Failed to note which partitions are no more")
 }
 
 async fn read(place: &Place) -> anyhow::Result<BTreeSet<String>> {
     let text: Option<String> = place
         .redis
-        .get(place.keys.retired_partitions())
+        .pool()
+        .get(place.redis.keys().retired_partitions())
         .await
         .context("Failed to read which partitions are no more")?;
     Ok(text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default())
@@ -99,7 +100,7 @@ struct LateEntries {
 
 impl LateEntries {
     async fn find(system: &System) -> anyhow::Result<Self> {
-        let mut pools: BTreeMap<String, Pool> = BTreeMap::new();
+        let mut pools: BTreeMap<String, RedisStore> = BTreeMap::new();
         let first = Place::connect(&thrifty(system.common()), &mut pools).await?;
         let tags = read(&first).await?;
         let mut retired = Vec::new();
@@ -113,13 +114,13 @@ impl LateEntries {
                 places.push(Place::connect(&thrifty(settings), &mut pools).await?);
             }
         }
-        let leases = Leases::new(first.redis);
+        let leases = Leases::new(&first.redis);
         Ok(Self { retired, places, leases, token: tidegate_orders::gate::rebuild_id() })
     }
 
     /// Takes all there is to where it belongs; returns how many entries these were.
     async fn pass(&self) -> anyhow::Result<u64> {
-        let first = &self.places[0].keys;
+        let first = &self.places[0].redis.keys();
         let key = format!("{}:late", first.retired_partitions().as_str_lossy());
         if !self.leases.take(vec![fred::types::Key::from(key)], &self.token, LEASE).await?.is_empty() {
             return Ok(0);
@@ -135,7 +136,7 @@ impl LateEntries {
     async fn trim(&self) {
         for place in &self.retired {
             let Some(keep) = place.settings.stream.retention else { continue };
-            let trimmer = Trimmer::new(place.redis.clone(), place.settings.stream_names(), keep);
+            let trimmer = Trimmer::new(&place.redis, place.redis.stream_names().clone(), keep);
             if let Err(error) = trimmer.run_once().await {
                 tracing::debug!("cannot trim a stream that is no more: {error}");
             }
@@ -144,11 +145,11 @@ impl LateEntries {
 
     async fn take_from(&self, place: &Place) -> anyhow::Result<u64> {
         let names = place.settings.stream_names();
-        let inspector = StreamInspector::new(place.redis.clone(), names.clone());
+        let inspector = place.redis.inspector();
         if inspector.length(&names.stream).await? == 0 {
             return Ok(0);
         }
-        Stream::new(place.redis.clone(), names.clone()).ensure_group().await?;
+        Stream::new(&place.redis, names.clone()).ensure_group().await?;
         let idle = i64::try_from(place.settings.fleet.claim_idle.as_millis()).unwrap_or(i64::MAX);
         let claim = ["0-0", "COUNT", "100", "JUSTID"].map(Value::from);
         let claim = [names.stream.as_str(), &names.group, CONSUMER]
@@ -178,7 +179,7 @@ impl LateEntries {
 
     /// To the stream of its voucher; what nobody can read, to the first one, where it becomes a dead letter.
     async fn append(&self, from: &Place, entry: &Entry) -> anyhow::Result<()> {
-        let voucher = match from.keys.fields().decode_message(entry) {
+        let voucher = match from.redis.keys().fields().decode_message(entry) {
             Ok(Message::Order(order)) => Some(order.voucher),
             Ok(Message::Event(event)) => Some(event.voucher),
             Err(_) => None,
@@ -202,10 +203,10 @@ fn thrifty(settings: &SystemSettings) -> SystemSettings {
 }
 
 async fn command<T: fred::types::FromValue>(
-    redis: &Pool,
+    redis: &RedisStore,
     name: &'static str,
     args: Vec<Value>,
 ) -> anyhow::Result<T> {
     let command = CustomCommand::new_static(name, ClusterHash::FirstKey, false);
-    Ok(redis.next().custom(command, args).await?)
+    Ok(redis.pool().next().custom(command, args).await?)
 }

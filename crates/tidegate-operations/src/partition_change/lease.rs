@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use anyhow::bail;
-use fred::{clients::Pool, types::Key};
+use fred::types::Key;
 use tidegate_compare::Job;
-use tidegate_orders::{Keys, gate::rebuild_id};
+use tidegate_orders::{RedisStore, gate::rebuild_id};
 use tidegate_stream::Leases;
 use tokio::{
     task::JoinHandle,
@@ -29,8 +29,8 @@ pub(super) struct ChangeLease {
 
 impl ChangeLease {
     /// Waits for one that was killed.
-    pub(super) async fn take(redis: &Pool, keys: &Keys, job: &Job) -> anyhow::Result<Self> {
-        let (leases, key, token) = (Leases::new(redis.clone()), keys.partition_change(), rebuild_id());
+    pub(super) async fn take(redis: &RedisStore, job: &Job) -> anyhow::Result<Self> {
+        let (leases, key, token) = (Leases::new(redis), redis.keys().partition_change(), rebuild_id());
         let began = Instant::now();
         while !leases.take(vec![key.clone()], &token, LEASE).await?.is_empty() {
             if began.elapsed() > PATIENCE || job.is_stopped() {

@@ -34,7 +34,7 @@ impl PartitionChange {
             if job.is_stopped() {
                 return Ok(false);
             }
-            if !place.gate.sale_size(*voucher).await?.is_gone {
+            if !place.redis.repairs().sale_size(*voucher).await?.is_gone {
                 self.copy(place, *voucher).await?;
                 report.copied += 1;
             }
@@ -46,7 +46,7 @@ impl PartitionChange {
             if job.is_stopped() {
                 return Ok(false);
             }
-            if !place.gate.sale_size(*voucher).await?.is_gone {
+            if !place.redis.repairs().sale_size(*voucher).await?.is_gone {
                 self.depart(place, *voucher).await?;
                 report.moved += 1;
             }
@@ -58,7 +58,7 @@ impl PartitionChange {
     async fn copy(&self, place: &Place, voucher: VoucherId) -> anyhow::Result<()> {
         let there = self.places.of(voucher);
         for _ in 0..TRIES {
-            let reply = place.gate.copy_to(&there.gate, voucher).await;
+            let reply = place.redis.repairs().copy_to(there.redis.repairs(), voucher).await;
             match reply.with_context(|| format!("Failed to copy voucher {voucher}"))? {
                 ArriveReply::Arrived => return Ok(()),
                 ArriveReply::Incomplete => {}
@@ -75,12 +75,13 @@ impl PartitionChange {
     /// Only a sale that is whole on the other side.
     async fn depart(&self, place: &Place, voucher: VoucherId) -> anyhow::Result<()> {
         let there = self.places.of(voucher);
-        if place.gate.sale_size(voucher).await? != there.gate.sale_size(voucher).await? {
+        if place.redis.repairs().sale_size(voucher).await? != there.redis.repairs().sale_size(voucher).await?
+        {
             // That server went back since: a failover, a restart.
             self.copy(place, voucher).await?;
             there.replicated().await?;
         }
-        match place.gate.depart(voucher).await? {
+        match place.redis.repairs().depart(voucher).await? {
             DepartReply::Gone | DepartReply::GoneBefore => Ok(()),
             DepartReply::NotClosed => {
                 bail!("somebody has opened the sale of voucher {voucher}; run this again")
@@ -92,12 +93,13 @@ impl PartitionChange {
     async fn raise_counters(&self, report: &mut ChangeReport) -> anyhow::Result<()> {
         let mysql = connect::mysql(self.changed.common()).await?;
         for place in &self.places.new {
-            let known = KnownSequences::in_mysql(Timestamp::now(), place.keys.partition(), &mysql).await;
+            let known =
+                KnownSequences::in_mysql(Timestamp::now(), place.redis.keys().partition(), &mysql).await;
             let mut known = known.context("Failed to read the order ids in MySQL")?;
             for other in self.places.all() {
-                known.read_counters(&other.redis, &other.keys).await?;
+                known.read_counters(&other.redis).await?;
             }
-            report.counters += known.raise(&place.redis, &place.keys).await?.len() as u64;
+            report.counters += known.raise(&place.redis).await?.len() as u64;
         }
         Ok(())
     }

@@ -7,11 +7,10 @@ use std::{
 
 use anyhow::{Context, ensure};
 use fred::{
-    clients::Pool,
     interfaces::{ClientLike, KeysInterface},
     types::{ClusterHash, CustomCommand, InfoKind, config::Options},
 };
-use tidegate_orders::{Gate, Keys, VoucherId, sale};
+use tidegate_orders::{RedisStore, VoucherId, sale};
 
 use crate::{
     connect,
@@ -27,16 +26,14 @@ const MARGIN: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub struct Place {
     pub settings: SystemSettings,
-    pub redis: Pool,
-    pub keys: Keys,
-    pub gate: Gate,
+    pub redis: RedisStore,
 }
 
 impl Place {
     /// With connections of its own, or with those of another one at the same place.
     pub async fn connect(
         settings: &SystemSettings,
-        pools: &mut BTreeMap<String, Pool>,
+        pools: &mut BTreeMap<String, RedisStore>,
     ) -> anyhow::Result<Self> {
         let prefix = settings.partition().prefix();
         let redis = match pools.get(&prefix) {
@@ -44,9 +41,7 @@ impl Place {
             None => connect::redis_of_any_list(settings).await?,
         };
         pools.insert(prefix, redis.clone());
-        let keys = Keys::new(settings.keys.clone());
-        let gate = Gate::new(redis.clone(), keys.clone(), settings.stream.name.as_str());
-        Ok(Self { settings: settings.clone(), redis, keys, gate })
+        Ok(Self { settings: settings.clone(), redis })
     }
 
     /// What stands before its names.
@@ -58,7 +53,7 @@ impl Place {
     /// removed elsewhere.
     pub async fn replicated(&self) -> anyhow::Result<()> {
         // WAIT is about what its own connection has written.
-        let (client, key) = (self.redis.next().clone(), self.keys.partitions());
+        let (client, key) = (self.redis.pool().next().clone(), self.redis.keys().partitions());
         let replication: String = client.info(Some(InfoKind::Replication)).await?;
         if replication.lines().any(|line| line.trim_end() == "connected_slaves:0") {
             return Ok(());
@@ -84,12 +79,12 @@ impl Place {
 
     /// All vouchers of it that have any key in Redis.
     pub async fn vouchers(&self) -> anyhow::Result<BTreeSet<VoucherId>> {
-        let (redis, keys) = (&self.redis, &self.keys);
+        let redis = &self.redis;
         let mut found = BTreeSet::new();
-        found.extend(sale::find_loaded(redis, keys, |_| {}).await?);
-        found.extend(sale::find_known(redis, keys, |_| {}).await?);
-        found.extend(sale::find_journaled(redis, keys, |_| {}).await?);
-        found.extend(sale::find_bought(redis, keys, |_| {}).await?);
+        found.extend(sale::find_loaded(redis, |_| {}).await?);
+        found.extend(sale::find_known(redis, |_| {}).await?);
+        found.extend(sale::find_journaled(redis, |_| {}).await?);
+        found.extend(sale::find_bought(redis, |_| {}).await?);
         Ok(found)
     }
 }

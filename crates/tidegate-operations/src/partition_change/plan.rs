@@ -121,7 +121,7 @@ impl PartitionChange {
             plan.vouchers += vouchers.len() as u64;
             for voucher in vouchers.into_iter().filter(|voucher| self.is_moved(*voucher)) {
                 plan.moving += 1;
-                if place.gate.has_limits(voucher).await? {
+                if place.redis.limits().has_limits(voucher).await? {
                     limited = Some(voucher);
                 }
             }
@@ -161,7 +161,7 @@ impl PartitionChange {
     async fn giving_up(&self, plan: &mut ChangePlan) -> anyhow::Result<PlannedChange> {
         let mut found: Option<ListChange> = None;
         for place in &self.places.old {
-            match KeptList::read(&place.redis, &place.keys).await? {
+            match KeptList::read(&place.redis).await? {
                 KeptList::Changing(change) if found.as_ref().is_none_or(|it| it.step < change.step) => {
                     found = Some(change);
                 }

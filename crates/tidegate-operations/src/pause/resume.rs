@@ -1,21 +1,19 @@
 //! Ends the pause of the workers, or of all sales that were paused together: each what its own `pause` began.
 
 use anyhow::Context;
-use fred::clients::Pool;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 use tidegate_compare::{Job, Progress, text::counted};
 use tidegate_orders::{
-    Gate, Keys, VoucherId,
+    RedisStore, VoucherId,
     gate::{GateError, Pause, Scope},
     sale,
 };
 
-use super::{CHUNK, VoucherChanges, gate};
+use super::{CHUNK, VoucherChanges};
 use crate::{
     change::{End, Ending, Next, Plan, Report},
     fleet_pause::{self, FleetPause},
-    settings::SystemSettings,
 };
 
 /// What is to go on.
@@ -112,17 +110,15 @@ impl From<&ResumePlan> for ResumeReport {
 /// Ends pauses. To continue a resume that was stopped, run the same request again.
 #[derive(Clone, Debug)]
 pub struct Resume<'a> {
-    redis: &'a Pool,
-    keys: Keys,
-    gate: Gate,
+    redis: &'a RedisStore,
     request: ResumeRequest,
 }
 
 impl<'a> Resume<'a> {
-    /// With the keys of these settings.
+    /// In this Redis.
     #[must_use]
-    pub fn new(redis: &'a Pool, settings: &SystemSettings, request: ResumeRequest) -> Self {
-        Self { redis, keys: Keys::new(settings.keys.clone()), gate: gate(redis, settings), request }
+    pub fn new(redis: &'a RedisStore, request: ResumeRequest) -> Self {
+        Self { redis, request }
     }
 
     /// Reads what is paused.
@@ -130,7 +126,7 @@ impl<'a> Resume<'a> {
     /// # Errors
     /// When Redis does not answer.
     pub async fn plan(&self, progress: &dyn Progress) -> anyhow::Result<ResumePlan> {
-        let workers = FleetPause::read(self.redis, &self.keys).await;
+        let workers = FleetPause::read(self.redis).await;
         let workers = workers.context("Failed to look at the workers' pause")?;
         let (workers, workers_stay_paused) = match self.request {
             ResumeRequest::Workers => (workers, None),
@@ -146,9 +142,9 @@ impl<'a> Resume<'a> {
 
     async fn find_paused(&self, plan: &mut ResumePlan, progress: &dyn Progress) -> anyhow::Result<()> {
         progress.expect(sale::count_keys(self.redis).await?, "keys looked at");
-        let known = sale::find_known(self.redis, &self.keys, |keys| progress.add(keys)).await?;
+        let known = sale::find_known(self.redis, |keys| progress.add(keys)).await?;
         for chunk in known.chunks(CHUNK) {
-            for (voucher, pause) in chunk.iter().zip(self.gate.read_pauses(chunk).await) {
+            for (voucher, pause) in chunk.iter().zip(self.redis.sales().read_pauses(chunk).await) {
                 match pause {
                     Ok(Pause::Paused(Scope::All)) => plan.vouchers.push(*voucher),
                     Ok(Pause::Paused(Scope::Own)) => plan.stay_paused.push(*voucher),
@@ -167,11 +163,11 @@ impl<'a> Resume<'a> {
     /// When Redis does not answer.
     pub async fn run(&self, plan: &ResumePlan, report: &mut ResumeReport, job: &Job) -> anyhow::Result<End> {
         if let Some(pause) = &plan.workers {
-            let is_over = fleet_pause::end(self.redis, &self.keys, pause).await;
+            let is_over = fleet_pause::end(self.redis, pause).await;
             let is_over = is_over.context("Failed to resume the workers")?;
             report.workers = if is_over { ResumedWorkers::Resumed } else { ResumedWorkers::Refused };
         }
-        let resume = async |voucher| self.gate.resume(voucher, Scope::All).await;
+        let resume = async |voucher| self.redis.sales().resume(voucher, Scope::All).await;
         report.changed.apply(&plan.vouchers, job, resume).await.context("Failed to go on with all sales")
     }
 }

@@ -1,21 +1,17 @@
 //! Pauses the sales of all vouchers that have a stock in Redis.
 
 use anyhow::Context;
-use fred::clients::Pool;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 use tidegate_compare::{Job, Progress, text::counted};
 use tidegate_orders::{
-    Gate, Keys, VoucherId,
+    RedisStore, VoucherId,
     gate::{GateError, Pause, Scope},
     sale,
 };
 
-use super::{CHUNK, VoucherChanges, gate};
-use crate::{
-    change::{End, Ending, Next, Plan, Report},
-    settings::SystemSettings,
-};
+use super::{CHUNK, VoucherChanges};
+use crate::change::{End, Ending, Next, Plan, Report};
 
 /// Which sales would be paused.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -66,16 +62,14 @@ impl From<&SalesPausePlan> for SalesPauseReport {
 /// Pauses all sales. To continue a pause that was stopped, run it again.
 #[derive(Clone, Debug)]
 pub struct SalesPause<'a> {
-    redis: &'a Pool,
-    keys: Keys,
-    gate: Gate,
+    redis: &'a RedisStore,
 }
 
 impl<'a> SalesPause<'a> {
-    /// With the keys of these settings.
+    /// In this Redis.
     #[must_use]
-    pub fn new(redis: &'a Pool, settings: &SystemSettings) -> Self {
-        Self { redis, keys: Keys::new(settings.keys.clone()), gate: gate(redis, settings) }
+    pub fn new(redis: &'a RedisStore) -> Self {
+        Self { redis }
     }
 
     /// Reads which vouchers are on sale.
@@ -88,10 +82,10 @@ impl<'a> SalesPause<'a> {
 
     async fn read(&self, progress: &dyn Progress) -> anyhow::Result<SalesPausePlan> {
         progress.expect(2 * sale::count_keys(self.redis).await?, "keys looked at");
-        let loaded = sale::find_loaded(self.redis, &self.keys, |keys| progress.add(keys)).await?;
+        let loaded = sale::find_loaded(self.redis, |keys| progress.add(keys)).await?;
         let mut plan = SalesPausePlan::default();
         for chunk in loaded.chunks(CHUNK) {
-            for (voucher, pause) in chunk.iter().zip(self.gate.read_pauses(chunk).await) {
+            for (voucher, pause) in chunk.iter().zip(self.redis.sales().read_pauses(chunk).await) {
                 match pause {
                     Ok(Pause::Paused(_)) => plan.paused_before.push(*voucher),
                     Err(error @ GateError::Unreachable(_)) => return Err(error.into()),
@@ -113,7 +107,7 @@ impl<'a> SalesPause<'a> {
         report: &mut SalesPauseReport,
         job: &Job,
     ) -> anyhow::Result<End> {
-        let pause = async |voucher| self.gate.pause(voucher, Scope::All).await;
+        let pause = async |voucher| self.redis.sales().pause(voucher, Scope::All).await;
         report.changed.apply(&plan.running, job, pause).await.context("Failed to pause all sales")
     }
 }

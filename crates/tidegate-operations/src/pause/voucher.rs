@@ -1,21 +1,16 @@
 //! Pauses or resumes the sale of one voucher.
 
 use anyhow::Context;
-use fred::clients::Pool;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 use tidegate_orders::{
-    Gate, Keys, VoucherId,
+    RedisStore, VoucherId,
     gate::{GateError, Pause, Scope},
     sale,
 };
 use tidegate_stream::readable;
 
-use super::gate;
-use crate::{
-    change::{Next, Plan, Report},
-    settings::SystemSettings,
-};
+use crate::change::{Next, Plan, Report};
 
 /// What is to be done with the sale of a voucher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,17 +107,15 @@ impl Report for VoucherPauseReport {
 /// Pauses or resumes the sale of one voucher.
 #[derive(Clone, Debug)]
 pub struct VoucherPause<'a> {
-    redis: &'a Pool,
-    keys: Keys,
-    gate: Gate,
+    redis: &'a RedisStore,
     request: VoucherPauseRequest,
 }
 
 impl<'a> VoucherPause<'a> {
-    /// With the keys of these settings.
+    /// In this Redis.
     #[must_use]
-    pub fn new(redis: &'a Pool, settings: &SystemSettings, request: VoucherPauseRequest) -> Self {
-        Self { redis, keys: Keys::new(settings.keys.clone()), gate: gate(redis, settings), request }
+    pub fn new(redis: &'a RedisStore, request: VoucherPauseRequest) -> Self {
+        Self { redis, request }
     }
 
     /// Reads stock and pause, and no more: whatever else is wrong with a voucher must not keep an operator from stopping
@@ -132,14 +125,14 @@ impl<'a> VoucherPause<'a> {
     /// When Redis does not answer.
     pub async fn plan(&self) -> anyhow::Result<VoucherPausePlan> {
         let voucher = self.request.voucher();
-        let (stock, stock_error) = match sale::read_stock(self.redis, &self.keys, voucher).await {
+        let (stock, stock_error) = match sale::read_stock(self.redis, voucher).await {
             Ok(stock) => (stock, None),
             Err(error) => match GateError::from(error) {
                 GateError::Refused(wrong) => (None, Some(readable(wrong.details()))),
                 error => return Err(error).context("Failed to read the stock in Redis"),
             },
         };
-        let pause = self.gate.read_pauses(&[voucher]).await.pop().unwrap_or(Ok(Pause::Running));
+        let pause = self.redis.sales().read_pauses(&[voucher]).await.pop().unwrap_or(Ok(Pause::Running));
         let pause = pause.context("Failed to read the pause in Redis")?;
         let is_known = stock.is_some() || stock_error.is_some();
         Ok(VoucherPausePlan {
@@ -158,11 +151,15 @@ impl<'a> VoucherPause<'a> {
     pub async fn run(&self, plan: &VoucherPausePlan) -> anyhow::Result<VoucherPauseReport> {
         let outcome = match self.request {
             VoucherPauseRequest::Pause(voucher) => {
-                self.gate.pause(voucher, Scope::Own).await.context("Failed to pause the sale")?;
+                self.redis.sales().pause(voucher, Scope::Own).await.context("Failed to pause the sale")?;
                 ChangedPause::Paused
             }
             VoucherPauseRequest::Resume(voucher) => {
-                self.gate.resume(voucher, Scope::Own).await.context("Failed to end the pause of the sale")?;
+                self.redis
+                    .sales()
+                    .resume(voucher, Scope::Own)
+                    .await
+                    .context("Failed to end the pause of the sale")?;
                 ChangedPause::Resumed
             }
         };

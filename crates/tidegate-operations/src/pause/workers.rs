@@ -1,15 +1,13 @@
 //! Pauses all workers.
 
 use anyhow::Context;
-use fred::clients::Pool;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
-use tidegate_orders::Keys;
+use tidegate_orders::RedisStore;
 
 use crate::{
     change::{Ending, Next, Plan, Report},
     fleet_pause::{self, FleetPause, FleetPauseRequest},
-    settings::SystemSettings,
 };
 
 /// Whether the workers would be paused.
@@ -82,16 +80,15 @@ impl Report for WorkersPauseReport {
 /// Pauses all workers.
 #[derive(Clone, Debug)]
 pub struct WorkersPause<'a> {
-    redis: &'a Pool,
-    keys: Keys,
+    redis: &'a RedisStore,
     request: FleetPauseRequest,
 }
 
 impl<'a> WorkersPause<'a> {
-    /// With the keys of these settings.
+    /// In this Redis.
     #[must_use]
-    pub fn new(redis: &'a Pool, settings: &SystemSettings, request: FleetPauseRequest) -> Self {
-        Self { redis, keys: Keys::new(settings.keys.clone()), request }
+    pub fn new(redis: &'a RedisStore, request: FleetPauseRequest) -> Self {
+        Self { redis, request }
     }
 
     /// Reads whether they are paused.
@@ -99,7 +96,7 @@ impl<'a> WorkersPause<'a> {
     /// # Errors
     /// When Redis does not answer, or the key holds something else than a string.
     pub async fn plan(&self) -> anyhow::Result<WorkersPausePlan> {
-        let before = FleetPause::read(self.redis, &self.keys).await;
+        let before = FleetPause::read(self.redis).await;
         let before = before.context("Failed to look whether they are paused")?;
         let FleetPauseRequest { span, reason, .. } = &self.request;
         // The same again changes nothing; another end or another reason does.
@@ -118,7 +115,7 @@ impl<'a> WorkersPause<'a> {
     /// When Redis does not answer or refuses; the workers may be paused then.
     pub async fn run(&self, plan: WorkersPausePlan) -> anyhow::Result<WorkersPauseReport> {
         let WorkersPausePlan { before, ends_in_s, .. } = plan;
-        let is_paused = fleet_pause::begin(self.redis, &self.keys, &self.request, before.as_ref()).await;
+        let is_paused = fleet_pause::begin(self.redis, &self.request, before.as_ref()).await;
         let outcome = if is_paused.context("Failed to pause the workers")? {
             WorkersPauseOutcome::Paused
         } else {

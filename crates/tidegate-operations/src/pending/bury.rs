@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 
 use anyhow::Context;
-use fred::clients::Pool;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 use sqlx::MySqlPool;
 use tidegate_compare::{Job, Progress, text::counted};
-use tidegate_orders::{Announcer, Keys, OrderId, OrderStatus, Records, keys::process_of, wire::Message};
+use tidegate_orders::{
+    Announcer, OrderId, OrderStatus, Records, RedisStore, keys::process_of, wire::Message,
+};
 use tidegate_stream::{BuryReply, Death, Entry, EntryId, ServerRun, Stream, StreamError};
 use tokio::time::timeout;
 
@@ -142,12 +143,11 @@ impl From<&BuryPlan> for BuryReport {
 /// Buries pending entries. To continue a burial that was stopped, run the same request again.
 #[derive(Clone, Debug)]
 pub struct PendingBurial<'a> {
-    redis: &'a Pool,
+    redis: &'a RedisStore,
     mysql: &'a MySqlPool,
     settings: &'a SystemSettings,
     request: BuryRequest,
     stream: Stream,
-    keys: Keys,
     announcer: Announcer,
 }
 
@@ -157,15 +157,14 @@ impl<'a> PendingBurial<'a> {
     /// # Errors
     /// When the request's filter leaves nothing out: nobody means all pending entries.
     pub fn new(
-        (redis, mysql): (&'a Pool, &'a MySqlPool),
+        (redis, mysql): (&'a RedisStore, &'a MySqlPool),
         settings: &'a SystemSettings,
         request: BuryRequest,
     ) -> Result<Self, InvalidInput> {
         request.check()?;
-        let stream = Stream::new(redis.clone(), settings.stream_names());
+        let stream = Stream::new(redis.pool().clone(), redis.stream_names().clone());
         let announcer = connect::announcer(settings, redis, mysql);
-        let keys = Keys::new(settings.keys.clone());
-        Ok(Self { redis, mysql, settings, request, stream, keys, announcer })
+        Ok(Self { redis, mysql, settings, request, stream, announcer })
     }
 
     /// Reads what is meant, and what MySQL says of it.
@@ -244,8 +243,8 @@ impl<'a> PendingBurial<'a> {
         };
         let death = Death { reason: BY_OPERATOR, error: self.request.why.clone() };
         // Told before: after it, nobody has the entry in hand. If its consumer lives after all, what it says counts more.
-        self.announcer.announce_burial(self.keys.fields(), &entry, BY_OPERATOR).await?;
-        let heartbeat = self.keys.heartbeat(process_of(&pending.consumer));
+        self.announcer.announce_burial(self.redis.keys().fields(), &entry, BY_OPERATOR).await?;
+        let heartbeat = self.redis.keys().heartbeat(process_of(&pending.consumer));
         let reply = self.stream.bury_of_dead(&source.run, &entry, &death, &pending.consumer, heartbeat).await;
         Ok(match reply.with_context(|| format!("Failed to bury {}", pending.entry))? {
             BuryReply::Buried => None,
@@ -263,7 +262,7 @@ impl<'a> PendingBurial<'a> {
     ) -> Result<Option<Entry>, StreamError> {
         let inspector = &source.inspector;
         let Some(entry) = inspector.entry(&inspector.names().stream, id).await? else { return Ok(None) };
-        let order = match self.keys.fields().decode_message(&entry) {
+        let order = match self.redis.keys().fields().decode_message(&entry) {
             Ok(Message::Order(order)) => Some(order.id),
             _ => None,
         };

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use fred::clients::Pool;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 use tidegate_compare::{Job, text::counted};
-use tidegate_orders::Keys;
+use tidegate_orders::RedisStore;
 use tidegate_stream::{EntryId, Offer};
 use tokio::time::{Instant, sleep};
 
@@ -139,7 +138,7 @@ impl Report for ClaimReport {
 /// Offers the entries of consumers to all workers. To continue one that was stopped, run the same request again.
 #[derive(Clone, Debug)]
 pub struct PendingClaim<'a> {
-    redis: &'a Pool,
+    redis: &'a RedisStore,
     settings: &'a SystemSettings,
     request: ClaimRequest,
     handover: Handover,
@@ -148,7 +147,7 @@ pub struct PendingClaim<'a> {
 impl<'a> PendingClaim<'a> {
     /// For the group of these settings.
     #[must_use]
-    pub fn new(redis: &'a Pool, settings: &'a SystemSettings, request: ClaimRequest) -> Self {
+    pub fn new(redis: &'a RedisStore, settings: &'a SystemSettings, request: ClaimRequest) -> Self {
         Self { redis, settings, request, handover: Handover::new(redis, settings) }
     }
 
@@ -157,8 +156,7 @@ impl<'a> PendingClaim<'a> {
     /// # Errors
     /// When Redis does not answer, or the key holds no stream.
     pub async fn plan(&self) -> anyhow::Result<ClaimPlan> {
-        let (keys, names) = (Keys::new(self.settings.keys.clone()), self.settings.stream_names());
-        let consumers = Consumers::read(self.redis, &keys, &names).await?;
+        let consumers = Consumers::read(self.redis).await?;
         let chosen = consumers.choose(&self.request.consumers);
         let living = chosen.known.iter().filter(|consumer| consumer.alive && consumer.pending > 0);
         let fleet = &self.settings.fleet;

@@ -1,8 +1,8 @@
 //! Which entries were read and are not acknowledged, and who holds them.
 
-use fred::clients::Pool;
 use serde::Serialize;
 use tidegate_compare::Progress;
+use tidegate_orders::RedisStore;
 
 use super::{PendingFilter, PendingReader, PendingView};
 use crate::settings::SystemSettings;
@@ -28,7 +28,7 @@ impl PendingList {
     /// # Errors
     /// When Redis does not answer, or the key holds no stream.
     pub async fn read(
-        redis: &Pool,
+        redis: &RedisStore,
         settings: &SystemSettings,
         filter: &PendingFilter,
         progress: &dyn Progress,

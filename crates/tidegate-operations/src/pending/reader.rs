@@ -1,10 +1,9 @@
 //! Reads pending entries, page by page.
 
 use anyhow::Context;
-use fred::clients::Pool;
 use tidegate_compare::{Progress, text::seconds};
 use tidegate_orders::{
-    Keys,
+    RedisStore,
     wire::{FieldNames, Message},
 };
 use tidegate_stream::{
@@ -45,14 +44,14 @@ impl PendingReader {
     ///
     /// # Errors
     /// When Redis does not answer, or the key holds no stream.
-    pub async fn open(redis: &Pool, settings: &SystemSettings) -> anyhow::Result<Self> {
-        let (names, source) = (settings.stream_names(), EntrySource::open(settings, redis).await?);
+    pub async fn open(redis: &RedisStore, settings: &SystemSettings) -> anyhow::Result<Self> {
+        let source = EntrySource::open(settings, redis).await?;
         Ok(Self {
-            consumers: Consumers::read(redis, &Keys::new(settings.keys.clone()), &names).await?,
+            consumers: Consumers::read(redis).await?,
             inspector: source.inspector,
             run: source.run,
             fields: settings.keys.fields.clone(),
-            now_ms: server_time_ms(redis).await?,
+            now_ms: server_time_ms(redis.pool()).await?,
         })
     }
 

@@ -1,8 +1,8 @@
 //! One entry: where it stands, and all that is in it if it is pending.
 
 use anyhow::Context;
-use fred::clients::Pool;
 use serde::Serialize;
+use tidegate_orders::RedisStore;
 use tidegate_stream::EntryId;
 
 use super::{PendingReader, PendingView};
@@ -43,7 +43,7 @@ impl ShownEntry {
     ///
     /// # Errors
     /// When Redis does not answer, or the key holds no stream.
-    pub async fn read(redis: &Pool, settings: &SystemSettings, id: EntryId) -> anyhow::Result<Self> {
+    pub async fn read(redis: &RedisStore, settings: &SystemSettings, id: EntryId) -> anyhow::Result<Self> {
         let reader = PendingReader::open(redis, settings).await?;
         let workers_live = reader.consumers().has_life();
         let Some(pending) = reader.one(id).await? else {

@@ -23,7 +23,7 @@ enum Ended {
 
 impl Purge {
     pub(super) async fn letters(&self, mode: Mode, count: &mut PurgeCount, job: &Job) -> anyhow::Result<End> {
-        let now_ms = server_time_ms(&self.redis).await.context("Failed to read the clock of Redis")?;
+        let now_ms = server_time_ms(self.redis.pool()).await.context("Failed to read the clock of Redis")?;
         let older_ms = u64::try_from(self.request.older_than.as_millis()).unwrap_or(u64::MAX);
         let last = EntryId { ms: now_ms.saturating_sub(older_ms), seq: 0 }.previous();
         let selection = LetterSelection { last, ..LetterSelection::ALL };

@@ -25,8 +25,12 @@ impl Purge {
             old.filter_map(|it| Some((it.voucher.try_into().ok()?, it.order))).collect();
         let unnamed: Vec<(VoucherId, OrderId)> =
             old.iter().copied().filter(|(_, order)| !named.has(order.get())).collect();
-        let journaled =
-            self.gate.journaled(&unnamed).await.context("Failed to read the journals in Redis")?;
+        let journaled = self
+            .redis
+            .journals()
+            .journaled(&unnamed)
+            .await
+            .context("Failed to read the journals in Redis")?;
         let going = unnamed.iter().filter(|order| !journaled.contains(order));
         let going: Vec<OrderId> = going.map(|(_, order)| *order).collect();
         if mode == Mode::Delete {

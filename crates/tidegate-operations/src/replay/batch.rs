@@ -6,14 +6,14 @@ use std::{
     time::Duration,
 };
 
-use fred::{clients::Pool, interfaces::KeysInterface, types::Key};
+use fred::{interfaces::KeysInterface, types::Key};
 use tidegate_orders::{
-    AnnouncedEntries, DryRun, Gate, Keys, LOST_IN_MYSQL, Ledger, OrderCounters, OrderHandler, Predicted,
-    UserLocks, gate::rebuild_id, keys::process_of,
+    AnnouncedEntries, DryRun, Keys, LOST_IN_MYSQL, Ledger, OrderCounters, OrderHandler, Predicted,
+    RedisStore, UserLocks, gate::rebuild_id, keys::process_of,
 };
 use tidegate_stream::{
-    Backoff, BuryReply, Death, Entry, EntryId, Leases, Outage, Outcome, ReplicaProbe, ServerRun, Stream,
-    StreamError, StreamInspector, connect_reader,
+    Backoff, BuryReply, Death, Entry, EntryId, Outage, Outcome, ReplicaProbe, ServerRun, Stream, StreamError,
+    StreamInspector, connect_reader,
 };
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -44,8 +44,7 @@ pub(super) struct BatchRunner {
     ledger: Ledger,
     stream: Stream,
     inspector: StreamInspector,
-    pool: Pool,
-    keys: Keys,
+    redis: RedisStore,
     /// Of the server that the entries are read from.
     run: ServerRun,
     /// Replicas must have an entry of the stream before its order is written, where that is asked for.
@@ -98,29 +97,27 @@ struct Before {
 }
 
 impl BatchRunner {
-    /// Connects to MySQL; `pool` is that of Redis. Entries of the stream are read from `source`.
+    /// Connects to MySQL. Entries of the stream are read from `source`.
     pub(super) async fn open(
         settings: &SystemSettings,
-        pool: Pool,
+        redis: RedisStore,
         source: &EntrySource,
         request: &ReplayRequest,
     ) -> anyhow::Result<Self> {
-        let (fleet, names) = (&settings.fleet, settings.stream_names());
-        let keys = Keys::new(settings.keys.clone());
+        let fleet = &settings.fleet;
         let sessions = connect::mysql_reached(settings).await?;
         let mysql = sessions.pool(settings.mysql.connections);
-        let announcer = connect::announcer(settings, &pool, &mysql);
+        let announcer = connect::announcer(settings, &redis, &mysql);
         let ledger = connect::ledger(settings, &sessions, mysql)
             .with_look_up_first()
             .committing_in_packet(sessions.commit_in_packet())
             .with_pay_within(settings.pay_within, settings.partition());
         let order_counters = Arc::new(OrderCounters::default());
         let handler = OrderHandler::new(
-            Gate::new(pool.clone(), keys.clone(), names.stream.clone()),
-            UserLocks::new(Leases::new(pool.clone()), keys.clone(), fleet.lock_lease),
+            redis.clone(),
+            UserLocks::new(redis.clone(), fleet.lock_lease),
             ledger.clone(),
             Arc::clone(&order_counters),
-            StreamInspector::new(pool.clone(), names.clone()),
         );
         let handler = handler.announcing(announcer);
         Ok(Self {
@@ -128,12 +125,11 @@ impl BatchRunner {
             order_counters,
             ledger,
             first: request.first.unwrap_or(EntryId::MIN),
-            stream: Stream::new(pool.clone(), names),
+            stream: Stream::new(&redis, redis.stream_names().clone()),
             inspector: source.inspector.clone(),
             run: source.run.clone(),
-            replicas: Replicas::open(settings, &keys).await?,
-            pool,
-            keys,
+            replicas: Replicas::open(settings, redis.keys()).await?,
+            redis,
             settles: request.source == ReplaySource::Stream,
             announces_all: request.announce,
             retry: (fleet.lock_retry, fleet.backoff_max),
@@ -367,7 +363,7 @@ impl BatchRunner {
         let Some(pending) = self.inspector.pending_entry(entry.id).await? else {
             return Ok(BuryReply::Settled);
         };
-        let heartbeat = self.keys.heartbeat(process_of(&pending.consumer));
+        let heartbeat = self.redis.keys().heartbeat(process_of(&pending.consumer));
         self.stream.bury_of_dead(&self.run, entry, death, &pending.consumer, heartbeat).await
     }
 
@@ -377,8 +373,8 @@ impl BatchRunner {
             return Ok(BuryReply::Settled);
         }
         let Some(pending) = self.inspector.pending_entry(id).await? else { return Ok(BuryReply::Settled) };
-        let heartbeat: Key = self.keys.heartbeat(process_of(&pending.consumer));
-        let is_alive = self.pool.exists(heartbeat).await.map_err(StreamError::from)?;
+        let heartbeat: Key = self.redis.keys().heartbeat(process_of(&pending.consumer));
+        let is_alive = self.redis.pool().exists(heartbeat).await.map_err(StreamError::from)?;
         Ok(if is_alive { BuryReply::InHand } else { BuryReply::Buried })
     }
 

@@ -1,6 +1,6 @@
 //! Runs entries of the stream again that another operation has chosen one by one.
 
-use fred::clients::Pool;
+use tidegate_orders::RedisStore;
 use tidegate_stream::Entry;
 use tokio_util::sync::CancellationToken;
 
@@ -28,7 +28,11 @@ impl ChosenEntries {
     ///
     /// # Errors
     /// When MySQL cannot be reached.
-    pub async fn open(settings: &SystemSettings, redis: Pool, source: &EntrySource) -> anyhow::Result<Self> {
+    pub async fn open(
+        settings: &SystemSettings,
+        redis: RedisStore,
+        source: &EntrySource,
+    ) -> anyhow::Result<Self> {
         let request = ReplayRequest {
             source: ReplaySource::Stream,
             first: None,

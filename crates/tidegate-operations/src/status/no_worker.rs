@@ -4,12 +4,11 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use fred::clients::Pool;
 use jiff::Timestamp;
 use sqlx::MySqlPool;
 use tidegate_compare::text::counted;
 use tidegate_orders::{
-    Keys, VoucherId,
+    RedisStore, VoucherId,
     records::vouchers::{self, VoucherRow},
     worker_hands,
 };
@@ -57,16 +56,15 @@ impl OpenSale {
 /// When Redis does not answer, or does not allow SCAN.
 pub async fn check(
     settings: &SystemSettings,
-    (redis, mysql): (&Pool, Option<&MySqlPool>),
+    (redis, mysql): (&RedisStore, Option<&MySqlPool>),
     stream: &StreamView,
     within: Duration,
 ) -> anyhow::Result<Option<Finding>> {
-    let keys = Keys::new(settings.keys.clone());
-    if is_any_alive(redis, &keys, stream).await? {
+    if is_any_alive(redis, stream).await? {
         return Ok(None);
     }
     sleep(REAPPEARS_WITHIN.min(within / 2)).await;
-    if is_any_alive(redis, &keys, stream).await? {
+    if is_any_alive(redis, stream).await? {
         return Ok(None);
     }
     let rows = match mysql {
@@ -75,7 +73,7 @@ pub async fn check(
     };
     let Some(rows) = rows else { return Ok(Some(judge(stream, &OpenSale::Unknown))) };
     let ids: Vec<VoucherId> = rows.iter().map(|row| row.voucher).collect();
-    let sales = SaleInRedis::read(redis, &keys, &ids).await.context("Failed to read the sales in Redis")?;
+    let sales = SaleInRedis::read(redis, &ids).await.context("Failed to read the sales in Redis")?;
     let sales = rows.iter().zip(sales.into_iter().map(Some));
     Ok(Some(judge(stream, &OpenSale::among(sales, Timestamp::now().as_millisecond()))))
 }
@@ -84,15 +82,15 @@ pub async fn check(
 ///
 /// # Errors
 /// As [`check`].
-pub async fn is_any_alive(redis: &Pool, keys: &Keys, stream: &StreamView) -> anyhow::Result<bool> {
+pub async fn is_any_alive(redis: &RedisStore, stream: &StreamView) -> anyhow::Result<bool> {
     if stream.consumers.iter().any(|consumer| consumer.alive) {
         return Ok(true);
     }
-    let has_sign_of_life = worker_hands::has_sign_of_life(redis, keys).await;
+    let has_sign_of_life = worker_hands::has_sign_of_life(redis).await;
     has_sign_of_life.with_context(|| {
         format!(
             "Failed to look for living workers (keys {}); if Redis answers NOPERM, give this user +scan",
-            keys.heartbeat("*").as_str_lossy()
+            redis.keys().heartbeat("*").as_str_lossy()
         )
     })
 }

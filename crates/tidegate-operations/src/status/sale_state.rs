@@ -1,8 +1,7 @@
 //! How the sale of a voucher stands: the one place that decides it for `status`, `top`, and for whether a worker is needed.
 
-use fred::clients::Pool;
 use serde::Serialize;
-use tidegate_orders::{Gate, Keys, VoucherId, gate::Pause, records::vouchers::VoucherRow, sale};
+use tidegate_orders::{RedisStore, VoucherId, gate::Pause, records::vouchers::VoucherRow, sale};
 
 /// What Redis says of the sale of a voucher.
 #[derive(Clone, Copy, Debug)]
@@ -18,10 +17,9 @@ impl SaleInRedis {
     ///
     /// # Errors
     /// When Redis does not answer.
-    pub async fn read(redis: &Pool, keys: &Keys, vouchers: &[VoucherId]) -> anyhow::Result<Vec<Self>> {
-        let gate = Gate::new(redis.clone(), keys.clone(), "");
-        let stocks = async { anyhow::Ok(sale::read_stocks(redis, keys, vouchers).await?) };
-        let pauses = async { anyhow::Ok(gate.read_pauses(vouchers).await) };
+    pub async fn read(redis: &RedisStore, vouchers: &[VoucherId]) -> anyhow::Result<Vec<Self>> {
+        let stocks = async { anyhow::Ok(sale::read_stocks(redis, vouchers).await?) };
+        let pauses = async { anyhow::Ok(redis.sales().read_pauses(vouchers).await) };
         let (stocks, pauses) = tokio::try_join!(stocks, pauses)?;
         let both = stocks.into_iter().zip(pauses);
         Ok(both.map(|(stock, pause)| Self { stock, is_paused: pause.ok().map(Pause::is_paused) }).collect())

@@ -96,7 +96,8 @@ impl Report for DelistReport {
 /// # Errors
 /// When a store does not answer.
 pub async fn plan(stores: &VoucherStores, voucher: VoucherId) -> anyhow::Result<DelistPlan> {
-    let note = stores.gate.read_change(voucher).await.context("Failed to read the voucher in Redis")?;
+    let note =
+        stores.redis.sales().read_change(voucher).await.context("Failed to read the voucher in Redis")?;
     let open = note.filter(|note| note.state == ChangeState::Open).map(Box::new);
     let sale = stores.state(voucher).await?;
     let row = stores.row(voucher).await?;
@@ -119,7 +120,7 @@ pub async fn plan(stores: &VoucherStores, voucher: VoucherId) -> anyhow::Result<
 /// When a store does not answer.
 pub async fn run(stores: &VoucherStores, plan: DelistPlan) -> anyhow::Result<DelistReport> {
     let DelistPlan { voucher, outcome, .. } = plan;
-    let row = delist_in_mysql(&stores.gate, &stores.mysql, voucher).await;
+    let row = delist_in_mysql(stores.redis.sales(), &stores.mysql, voucher).await;
     let refused = match row.context("Failed to delist the voucher in MySQL")? {
         DelistedRow::Delisted => None,
         DelistedRow::NoRow => Some((DelistOutcome::NoRow, None)),
@@ -128,7 +129,7 @@ pub async fn run(stores: &VoucherStores, plan: DelistPlan) -> anyhow::Result<Del
     if let Some((outcome, open)) = refused {
         return Ok(DelistReport { voucher, outcome, has_keys: false, open });
     }
-    let reply = stores.gate.delist(voucher).await;
+    let reply = stores.redis.sales().delist(voucher).await;
     let reply = reply.context("Failed to end the sale in Redis; it is delisted in MySQL, run this again")?;
     let outcome = match outcome {
         DelistOutcome::WouldComplete => DelistOutcome::Completed,

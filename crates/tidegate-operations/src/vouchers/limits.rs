@@ -319,7 +319,12 @@ async fn is_on_sale(stores: &VoucherStores, owner: LimitOwner) -> anyhow::Result
         }
     };
     for voucher in vouchers {
-        let state = stores.gate.read_voucher(voucher).await.context("Failed to read the voucher in Redis")?;
+        let state = stores
+            .redis
+            .sales()
+            .read_voucher(voucher)
+            .await
+            .context("Failed to read the voucher in Redis")?;
         // One that is paused or has not begun is announced to its callers with the rules that it has.
         let is_over = state.window.end.is_some_and(|end| end <= Timestamp::now());
         if state.stock.is_some() && state.delisted_ms.is_none() && !is_over {
@@ -337,7 +342,7 @@ async fn refused_from_now_on(
 ) -> anyhow::Result<Vec<String>> {
     let (mut refused, mut asked) = (Vec::new(), rules.to_vec());
     if let LimitOwner::Voucher(voucher) = owner {
-        if !stores.gate.has_limits(voucher).await.context("Failed to read the voucher in Redis")? {
+        if !stores.redis.limits().has_limits(voucher).await.context("Failed to read the voucher in Redis")? {
             refused.push("callers of admit.lua hear 12: they have to use admit_limited.lua".to_owned());
         }
         if let Some(campaign) = campaign_of(stores, voucher).await? {

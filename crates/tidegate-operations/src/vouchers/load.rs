@@ -322,7 +322,11 @@ async fn load(
     if let Err(not_shown) = limits::show_all(stores, voucher, LOADED_BY).await? {
         return Ok(Err(LoadRefusal::LimitsNotShown(not_shown)));
     }
-    let reply = stores.gate.load_with(voucher, stock.unsigned_abs(), request.window(), request.journal).await;
+    let reply = stores
+        .redis
+        .sales()
+        .load_with(voucher, stock.unsigned_abs(), request.window(), request.journal)
+        .await;
     let reply =
         reply.context("Failed to load the voucher into Redis; its MySQL row is there, run this again")?;
     Ok(match reply {

@@ -229,7 +229,8 @@ pub async fn plan(
 ) -> anyhow::Result<RestockPlan> {
     let RestockRequest { voucher, units, initial_stock } = request;
     // Before all else: what is read after it is at least as new, and a change since then is refused by the note.
-    let last = stores.gate.read_change(voucher).await.context("Failed to read the voucher in Redis")?;
+    let last =
+        stores.redis.sales().read_change(voucher).await.context("Failed to read the voucher in Redis")?;
     let sale = stores.state(voucher).await?;
     let row = stores.row(voucher).await?;
     let initial = row.as_ref().and_then(|row| row.initial_stock);

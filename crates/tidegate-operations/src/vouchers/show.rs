@@ -1,12 +1,11 @@
 //! What both sides hold of a voucher, and where they differ.
 
 use anyhow::Context;
-use fred::clients::Pool;
 use jiff::Timestamp;
 use serde::Serialize;
 use sqlx::MySqlPool;
 use tidegate_orders::{
-    DeadLetters, Gate, Keys, Records, VoucherId,
+    DeadLetters, Records, RedisStore, VoucherId,
     gate::VoucherState,
     records::vouchers::{self, VoucherRow, VoucherUnits},
 };
@@ -221,12 +220,11 @@ impl VoucherSides {
 /// When a store does not answer.
 pub async fn read(
     settings: &SystemSettings,
-    (redis, mysql): (&Pool, &MySqlPool),
+    (redis, mysql): (&RedisStore, &MySqlPool),
     voucher: VoucherId,
 ) -> anyhow::Result<VoucherSides> {
-    let keys = Keys::new(settings.keys.clone());
-    let gate = Gate::new(redis.clone(), keys.clone(), settings.stream.name.as_str());
-    let state = gate.read_voucher(voucher).await.context("Failed to read the voucher in Redis")?;
+    let keys = redis.keys();
+    let state = redis.sales().read_voucher(voucher).await.context("Failed to read the voucher in Redis")?;
     let row = vouchers::find(mysql, voucher).await.context("Failed to read the voucher in MySQL")?;
     let records = Records::new(mysql, settings.partition());
     let orders = records.counts().of_voucher(voucher).await.context("Failed to count its orders")?;
@@ -234,7 +232,7 @@ pub async fn read(
     let dead = match row {
         Some(_) => DeadOrders::default(),
         None => {
-            let letters = DeadLetters::new(redis.clone(), keys.clone(), settings.stream_names());
+            let letters = DeadLetters::new(redis.clone());
             dead_orders(&letters, voucher).await?
         }
     };

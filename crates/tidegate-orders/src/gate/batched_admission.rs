@@ -18,10 +18,11 @@ use super::{
     confirmed::ConfirmedCalls,
     idempotency::{AdmitScript, Decided, RequestKey},
     limited::{LimitedCalls, LimitedReply},
-    of_order, understood,
+    of_order,
+    redis_store::RedisAccess,
+    understood,
 };
 use crate::{
-    keys::Keys,
     order::{OrderId, VoucherId},
     traceparent::Traceparent,
 };
@@ -34,32 +35,23 @@ const MOST_CHANGES: usize = 3;
 /// Sends admissions to Redis.
 #[derive(Debug)]
 pub(super) struct BatchedAdmission {
-    pool: Pool,
-    keys: Keys,
-    stream: Key,
+    access: RedisAccess,
     batcher: Batcher,
     confirmed: Option<ConfirmedCalls>,
-    limited: Arc<LimitedCalls>,
+    limited: LimitedCalls,
     admit: AdmitScript,
     admit_many: Script,
 }
 
 impl BatchedAdmission {
-    /// The stream to which it appends.
-    pub(super) fn stream(&self) -> &Key {
-        &self.stream
-    }
-
     /// As this one, with another script in the place of `lua/admit.lua`.
     pub(super) fn admitting_by(self, admit: Script) -> Self {
         Self { admit: self.admit.replaced_by(admit), ..self }
     }
 
-    pub(super) fn new(pool: Pool, keys: Keys, stream: Key, limited: Arc<LimitedCalls>) -> Self {
+    pub(super) fn new(access: RedisAccess, limited: LimitedCalls) -> Self {
         Self {
-            pool,
-            keys,
-            stream,
+            access,
             limited,
             batcher: Batcher::default(),
             confirmed: None,
@@ -68,7 +60,7 @@ impl BatchedAdmission {
         }
     }
 
-    /// As [`super::Gate::confirmed`].
+    /// As [`super::RedisStore::confirmed`].
     pub(super) fn confirmed(self, confirmation: Confirmation, connections: Vec<Pool>) -> Self {
         Self { confirmed: Some(ConfirmedCalls::new(confirmation, connections)), ..self }
     }
@@ -81,13 +73,13 @@ impl BatchedAdmission {
         key: Option<&RequestKey>,
     ) -> AdmitResult {
         if self.confirmed.is_none() && (key.is_some() || self.limited.knows(admission.voucher)) {
-            return self.admit_one(&self.pool, admission, key).await;
+            return self.admit_one(&self.access.pool, admission, key).await;
         }
         let answered = match self.batcher.join(admission, key) {
             Joined::Alone => {
                 let _call = EndCallOnDrop { admissions: self, voucher: admission.voucher };
                 return match &self.confirmed {
-                    None => self.admit_one(&self.pool, admission, key).await,
+                    None => self.admit_one(&self.access.pool, admission, key).await,
                     Some(_) => {
                         let alone = [Asked::new(admission, key)];
                         self.admit_together(admission.voucher, &alone).await.swap_remove(0)
@@ -129,7 +121,7 @@ impl BatchedAdmission {
         }
     }
 
-    /// As [`super::Gate::admit_all`].
+    /// As [`super::Admissions::admit_all`].
     pub(super) async fn admit_all(&self, admissions: &[Admission]) -> Vec<Result<AdmitReply, GateError>> {
         let mut places: BTreeMap<VoucherId, Vec<usize>> = BTreeMap::new();
         for (place, admission) in admissions.iter().enumerate() {
@@ -151,7 +143,7 @@ impl BatchedAdmission {
     /// All of one voucher; at most [`MOST`].
     async fn admit_together(&self, voucher: VoucherId, asked: &[Asked]) -> Vec<AdmitResult> {
         let Some(calls) = &self.confirmed else {
-            return self.call(&self.pool, voucher, asked).await;
+            return self.call(&self.access.pool, voucher, asked).await;
         };
         let mut call = calls.begin().await;
         let mut answers = self.call(&call.pool(), voucher, asked).await;
@@ -160,7 +152,7 @@ impl BatchedAdmission {
         let is_new = admitted.clone().any(|decided| decided.reply == AdmitReply::Admitted);
         let confirmed = match admitted.next().map(|decided| decided.order) {
             _ if is_new => call.wait().await,
-            Some(before) => call.wait_for(self.keys.journal(voucher), before).await,
+            Some(before) => call.wait_for(self.access.keys.journal(voucher), before).await,
             None => return answers,
         };
         if let Err(why) = confirmed {
@@ -287,7 +279,7 @@ impl BatchedAdmission {
 
     /// The keys of a voucher of another partition are in another slot, and its workers would bury the order.
     fn is_own(&self, voucher: VoucherId) -> Result<(), GateError> {
-        match self.keys.partition().refuses(voucher) {
+        match self.access.keys.partition().refuses(voucher) {
             None => Ok(()),
             Some(death) => Err(GateError::WrongPartition(death.error)),
         }
@@ -295,11 +287,11 @@ impl BatchedAdmission {
 
     fn admit_keys(&self, voucher: VoucherId) -> Vec<Key> {
         vec![
-            self.keys.stock(voucher),
-            self.keys.buyers(voucher),
-            self.keys.voucher(voucher),
-            self.keys.journal(voucher),
-            self.stream.clone(),
+            self.access.keys.stock(voucher),
+            self.access.keys.buyers(voucher),
+            self.access.keys.voucher(voucher),
+            self.access.keys.journal(voucher),
+            self.access.stream.clone(),
         ]
     }
 }

@@ -6,20 +6,17 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use fred::{
-    clients::Pool,
-    error::Error,
-    types::{Key, Value},
-};
+use fred::{clients::Pool, error::Error, types::Value};
 use tidegate_stream::Script;
 
 use super::{
     Admission, AdmitReply, GateError, Release, ReleaseReply, UserAfter,
     idempotency::{AdmitScript, Decided, RequestKey},
-    of_order, understood,
+    of_order,
+    redis_store::RedisAccess,
+    understood,
 };
 use crate::{
-    keys::Keys,
     limits::{LimitOwner, LimitReached, RateReached},
     order::{CampaignId, VoucherId},
 };
@@ -30,8 +27,7 @@ const TRIES: usize = 3;
 /// What the gate knows of vouchers with limits.
 #[derive(Debug)]
 pub(super) struct LimitedCalls {
-    keys: Keys,
-    stream: Key,
+    access: RedisAccess,
     admit: AdmitScript,
     release: Script,
     /// Vouchers that had limits when they were asked for last, and the campaign of each.
@@ -47,10 +43,9 @@ pub(super) enum LimitedReply<T> {
 }
 
 impl LimitedCalls {
-    pub(super) fn new(keys: Keys, stream: Key) -> Self {
+    pub(super) fn new(access: RedisAccess) -> Self {
         Self {
-            keys,
-            stream,
+            access,
             admit: AdmitScript::admit_limited(),
             release: Script::new("release_limited", include_str!("../../../../lua/release_limited.lua")),
             known: Mutex::default(),
@@ -86,14 +81,16 @@ impl LimitedCalls {
         for _ in 0..TRIES {
             let campaign = self.campaign_of(voucher);
             let mut keys = vec![
-                self.keys.limited(voucher),
-                self.keys.buyers(voucher),
-                self.keys.voucher(voucher),
-                self.keys.journal(voucher),
-                self.stream.clone(),
+                self.access.keys.limited(voucher),
+                self.access.keys.buyers(voucher),
+                self.access.keys.voucher(voucher),
+                self.access.keys.journal(voucher),
+                self.access.stream.clone(),
             ];
             let owners = [LimitOwner::Voucher(voucher)].into_iter().chain(campaign.map(LimitOwner::Campaign));
-            keys.extend(owners.flat_map(|owner| [self.keys.limits(owner), self.keys.uses(owner)]));
+            keys.extend(
+                owners.flat_map(|owner| [self.access.keys.limits(owner), self.access.keys.uses(owner)]),
+            );
             let decided = self.admit.call(pool, order, key, keys, args.clone()).await;
             match decided.map_err(Told::of) {
                 Ok(Decided { order, reply }) => {
@@ -113,7 +110,7 @@ impl LimitedCalls {
     }
 
     /// Also gives back what was admitted without limits.
-    pub(super) async fn release(&self, pool: &Pool, release: &Release) -> Result<ReleaseReply, GateError> {
+    pub(super) async fn release(&self, release: &Release) -> Result<ReleaseReply, GateError> {
         let Release { order, user, voucher, units, user_after, ref by } = *release;
         let mut campaign = self.campaign_of(voucher);
         let free = match user_after {
@@ -123,13 +120,13 @@ impl LimitedCalls {
         };
         for _ in 0..TRIES {
             let mut keys = vec![
-                self.keys.limited(voucher),
-                self.keys.stock(voucher),
-                self.keys.buyers(voucher),
-                self.keys.journal(voucher),
-                self.keys.uses(LimitOwner::Voucher(voucher)),
+                self.access.keys.limited(voucher),
+                self.access.keys.stock(voucher),
+                self.access.keys.buyers(voucher),
+                self.access.keys.journal(voucher),
+                self.access.keys.uses(LimitOwner::Voucher(voucher)),
             ];
-            keys.extend(campaign.map(|campaign| self.keys.uses(LimitOwner::Campaign(campaign))));
+            keys.extend(campaign.map(|campaign| self.access.keys.uses(LimitOwner::Campaign(campaign))));
             let args: Vec<Value> = vec![
                 order.get().into(),
                 user.get().into(),
@@ -138,7 +135,7 @@ impl LimitedCalls {
                 by.as_ref().into(),
                 campaign.map_or_else(String::new, |campaign| campaign.to_string()).into(),
             ];
-            match self.release.call(pool, keys, args).await.map_err(Told::of) {
+            match self.release.call(&self.access.pool, keys, args).await.map_err(Told::of) {
                 Ok(reply) => return understood("release_limited.lua", &reply, ReleaseReply::from_code),
                 // The campaign that the voucher was in then.
                 Err(Told::Campaign(then)) => campaign = Some(then),

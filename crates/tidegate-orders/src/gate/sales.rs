@@ -1,13 +1,26 @@
 //! Opens, pauses and reads sales: what Redis holds of a voucher beside its orders.
 
+mod brake;
+mod delist;
+mod memory;
+mod restock;
+mod transfer;
+
 use fred::{
     interfaces::{HashesInterface, KeysInterface, SetsInterface},
     types::{Key, Value},
 };
 use futures_util::future::join_all;
 use jiff::Timestamp;
+use tidegate_stream::Script;
 
-use super::{Gate, GateError, understood};
+pub use self::{
+    brake::{Brake, BusyMarks},
+    delist::{DelistReply, RemovedKeys, SaleKeys},
+    restock::{ChangeState, RegionMove, RestockReply, StockChange},
+    transfer::{Transfer, TransferReply},
+};
+use super::{GateError, redis_store::RedisAccess, understood};
 use crate::{
     keys::naming,
     order::VoucherId,
@@ -130,7 +143,38 @@ impl Scope {
     }
 }
 
-impl Gate {
+/// Sales: what Redis holds of a voucher beside its orders.
+#[derive(Clone, Debug)]
+pub struct Sales {
+    access: RedisAccess,
+    brake: Script,
+    delist: Script,
+    load: Script,
+    pause: Script,
+    remove_delisted: Script,
+    restock: Script,
+    resume: Script,
+    transfer: Script,
+}
+
+impl Sales {
+    pub(super) fn new(access: &RedisAccess) -> Self {
+        Self {
+            access: access.clone(),
+            brake: Script::new("brake", include_str!("../../../../lua/brake.lua")),
+            delist: Script::new("delist", include_str!("../../../../lua/delist.lua")),
+            load: Script::new("load", include_str!("../../../../lua/load.lua")),
+            pause: Script::new("pause", include_str!("../../../../lua/pause.lua")),
+            remove_delisted: Script::new(
+                "remove_delisted",
+                include_str!("../../../../lua/remove_delisted.lua"),
+            ),
+            restock: Script::new("restock", include_str!("../../../../lua/restock.lua")),
+            resume: Script::new("resume", include_str!("../../../../lua/resume.lua")),
+            transfer: Script::new("transfer", include_str!("../../../../lua/transfer.lua")),
+        }
+    }
+
     /// Opens the sale of a voucher with this many units, unless one is on, and journals it. Buyers of an earlier sale stay
     /// buyers.
     ///
@@ -146,10 +190,10 @@ impl Gate {
         self.load_with(voucher, stock, window, JournalUse::Complete).await
     }
 
-    /// As [`Gate::load`], also for what sells without a journal.
+    /// As [`Sales::load`], also for what sells without a journal.
     ///
     /// # Errors
-    /// As [`Gate::load`].
+    /// As [`Sales::load`].
     pub async fn load_with(
         &self,
         voucher: VoucherId,
@@ -158,10 +202,10 @@ impl Gate {
         journal: JournalUse,
     ) -> Result<LoadReply, GateError> {
         let keys = vec![
-            self.keys.stock(voucher),
-            self.keys.voucher(voucher),
-            self.keys.journal(voucher),
-            self.keys.limited(voucher),
+            self.access.keys.stock(voucher),
+            self.access.keys.voucher(voucher),
+            self.access.keys.journal(voucher),
+            self.access.keys.limited(voucher),
         ];
         let ms = |bound: Option<Timestamp>| {
             bound.map_or_else(String::new, |bound| bound.as_millisecond().to_string())
@@ -171,7 +215,7 @@ impl Gate {
             JournalUse::None => "",
         };
         let args = vec![stock.to_string().into(), ms(window.begin).into(), ms(window.end).into(), by.into()];
-        let reply = self.load.call(&self.pool, keys, args).await?;
+        let reply = self.load.call(&self.access.pool, keys, args).await?;
         understood("load.lua", &reply, LoadReply::from_code)
     }
 
@@ -181,8 +225,8 @@ impl Gate {
     /// # Errors
     /// See [`GateError`].
     pub async fn pause(&self, voucher: VoucherId, scope: Scope) -> Result<bool, GateError> {
-        let (keys, args) = (vec![self.keys.voucher(voucher)], vec![scope.word().into()]);
-        understood("pause.lua", &self.pause.call(&self.pool, keys, args).await?, flag)
+        let (keys, args) = (vec![self.access.keys.voucher(voucher)], vec![scope.word().into()]);
+        understood("pause.lua", &self.pause.call(&self.access.pool, keys, args).await?, flag)
     }
 
     /// Ends a pause: with [`Scope::Own`] any, with [`Scope::All`] only one together with all others. Returns whether
@@ -191,16 +235,16 @@ impl Gate {
     /// # Errors
     /// See [`GateError`].
     pub async fn resume(&self, voucher: VoucherId, scope: Scope) -> Result<bool, GateError> {
-        let (keys, args) = (vec![self.keys.voucher(voucher)], vec![scope.word().into()]);
-        understood("resume.lua", &self.resume.call(&self.pool, keys, args).await?, flag)
+        let (keys, args) = (vec![self.access.keys.voucher(voucher)], vec![scope.word().into()]);
+        understood("resume.lua", &self.resume.call(&self.access.pool, keys, args).await?, flag)
     }
 
     /// Whether the sales of many vouchers are stopped, in one round trip. Each has its own answer, in that order: a key
     /// of another type leaves its neighbours alone.
     pub async fn read_pauses(&self, vouchers: &[VoucherId]) -> Vec<Result<Pause, GateError>> {
-        let client = self.pool.next();
+        let client = self.access.pool.next();
         join_all(vouchers.iter().map(|voucher| async {
-            let key = self.keys.voucher(*voucher);
+            let key = self.access.keys.voucher(*voucher);
             let fields = client.hmget(&key, vec![STATE, PAUSE]).await;
             let fields: Vec<Option<String>> = fields.map_err(|error| naming(&key, error))?;
             let [state, pause] = <[_; 2]>::try_from(fields).unwrap_or_default();
@@ -215,10 +259,10 @@ impl Gate {
     /// # Errors
     /// See [`GateError`].
     pub async fn read_voucher(&self, voucher: VoucherId) -> Result<VoucherState, GateError> {
-        let (plain_key, limited_key) = (self.keys.stock(voucher), self.keys.limited(voucher));
-        let sale_key = self.keys.voucher(voucher);
-        let (buyers_key, journal_key) = (self.keys.buyers(voucher), self.keys.journal(voucher));
-        let client = self.pool.next();
+        let (plain_key, limited_key) = (self.access.keys.stock(voucher), self.access.keys.limited(voucher));
+        let sale_key = self.access.keys.voucher(voucher);
+        let (buyers_key, journal_key) = (self.access.keys.buyers(voucher), self.access.keys.journal(voucher));
+        let client = self.access.pool.next();
         let sale_movements = || vec!["#load", COMPLETE, LIMITED];
         let (plain, limited, buyers, sale, journaled, of_sale) = tokio::join!(
             client.get::<Option<String>, _>(&plain_key),

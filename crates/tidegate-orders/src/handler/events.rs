@@ -54,7 +54,8 @@ impl OrderHandler {
         let mut ended = self.ledger.ended(&cancelled).await?;
         let by_another = |order: &&&Order| ended.by_another_program.contains_key(&order.id);
         let asked: Vec<_> = cancelled.iter().filter(by_another).map(|order| order.subject()).collect();
-        let held = self.gate.held_since(&asked).await.map_err(|error| Outage::new("Redis", error))?;
+        let held =
+            self.redis.journals().held_since(&asked).await.map_err(|error| Outage::new("Redis", error))?;
         for ((order, ..), held_ms) in asked.iter().zip(held) {
             let was_before =
                 |(_, written_ms): &(_, i64)| held_ms.is_some_and(|held_ms| written_ms + CLOCKS_MS <= held_ms);
@@ -82,7 +83,7 @@ impl OrderHandler {
         let cancellations: Vec<_> =
             events.iter().filter(|incoming| incoming.event.kind == EventKind::Cancelled).collect();
         let said: Vec<_> = cancellations.iter().map(|incoming| incoming.event.subject()).collect();
-        let are_of_others = self.gate.are_of_others(&said).await;
+        let are_of_others = self.redis.journals().are_of_others(&said).await;
         let are_of_others = are_of_others.map_err(|error| Outage::new("Redis", error))?;
         let of_others = cancellations.iter().zip(are_of_others).filter(|(_, is_of_another)| *is_of_another);
         Ok(of_others.map(|(incoming, _)| incoming.entry).collect())

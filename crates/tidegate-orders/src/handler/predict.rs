@@ -42,9 +42,10 @@ impl OrderHandler {
     /// # Errors
     /// When a store does not answer.
     pub async fn predict(&self, entries: &[Entry], before: &mut DryRun) -> Result<Vec<Predicted>, Outage> {
-        let nothing = Results::new(entries, self.gate.fields(), Announced::None, AnnouncedEntries::All);
+        let nothing =
+            Results::new(entries, self.redis.keys().fields(), Announced::None, AnnouncedEntries::All);
         let Batch { orders, events, outcomes, .. } =
-            Batch::decode(entries, self.gate.fields(), self.gate.partition(), nothing, None);
+            Batch::decode(entries, self.redis.keys().fields(), self.redis.partition(), nothing, None);
         let mut predicted: Vec<Predicted> = outcomes.into_iter().map(of_outcome).collect();
         let of_events = self.ledger.predict_events(&events.items).await?;
         for (at, (_, is_recorded)) in events.places.into_iter().zip(of_events) {
@@ -56,7 +57,8 @@ impl OrderHandler {
             .filter(|order| snapshot.is_unknown(order))
             .map(|order| (order.voucher, order.id))
             .collect();
-        let given_back = self.gate.given_back(&unknown).await.map_err(|error| Outage::new("Redis", error))?;
+        let given_back =
+            self.redis.journals().given_back(&unknown).await.map_err(|error| Outage::new("Redis", error))?;
         let mut left = Placed::with_capacity(orders.items.len());
         for (at, incoming) in orders.places.into_iter().zip(orders.items) {
             if given_back.contains(&(incoming.order.voucher, incoming.order.id)) {

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use fred::{clients::Pool, interfaces::KeysInterface, prelude::FredResult};
+use fred::{interfaces::KeysInterface, prelude::FredResult};
 use jiff::Timestamp;
 use serde::Serialize;
 use sqlx::MySqlPool;
 
 use super::{MAX_SEQUENCE, SECONDS_OF_A_DAY, day_of, day_text, decompose, ids_of};
 use crate::{
-    keys::Keys,
+    gate::RedisStore,
     order::OrderId,
     partition::{MOST_PARTITIONS, Partition},
     records::{Records, RecordsError},
@@ -109,11 +109,11 @@ impl KnownSequences {
     ///
     /// # Errors
     /// When Redis does not answer, or a counter is no number.
-    pub async fn read_counters(&mut self, redis: &Pool, keys: &Keys) -> FredResult<()> {
+    pub async fn read_counters(&mut self, redis: &RedisStore) -> FredResult<()> {
         for (day, known) in &mut self.days {
-            let given: Option<i64> = redis.get(keys.order_id(&day_text(*day))).await?;
+            let given: Option<i64> = redis.pool().get(redis.keys().order_id(&day_text(*day))).await?;
             let Some(given) = given else { continue };
-            let highest = keys.partition().sequence(given + IN_HAND);
+            let highest = redis.keys().partition().sequence(given + IN_HAND);
             // The sequence as it would be here, or the next above it.
             let number = match self.partition.tag() {
                 None => highest,
@@ -149,14 +149,15 @@ impl KnownSequences {
     ///
     /// # Errors
     /// When Redis does not answer, or a counter is no number.
-    pub async fn raise(&self, redis: &Pool, keys: &Keys) -> FredResult<Vec<RaisedCounter>> {
+    pub async fn raise(&self, redis: &RedisStore) -> FredResult<Vec<RaisedCounter>> {
         let mut raised = Vec::new();
         for (day, known) in &self.days {
-            let key = keys.order_id(&day_text(*day));
-            let before: Option<i64> = redis.get(&key).await?;
+            let key = redis.keys().order_id(&day_text(*day));
+            let before: Option<i64> = redis.pool().get(&key).await?;
             let missing = known - before.unwrap_or(0);
             // Sent twice, or beside a producer, it leaves a gap, which is harmless.
-            let now = if missing > 0 { redis.incr_by(&key, missing).await? } else { before.unwrap_or(0) };
+            let now =
+                if missing > 0 { redis.pool().incr_by(&key, missing).await? } else { before.unwrap_or(0) };
             if *day == self.today || missing > 0 {
                 raised.push(RaisedCounter { day: day_text(*day), before, now, raised: missing > 0 });
             }

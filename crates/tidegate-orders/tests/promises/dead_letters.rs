@@ -12,7 +12,7 @@ use tidegate_orders::{
     dead_letters::{CancelReply, DropReply, MOST_FIELDS, RequeueReply},
     gate::{GateError, Release, ReleaseReply, UserAfter},
 };
-use tidegate_stream::{History, Letter, StreamInspector, StreamNames};
+use tidegate_stream::{History, Letter, StreamInspector};
 
 const DEAD: &str = "stream.orders.dead";
 
@@ -25,9 +25,8 @@ struct Morgue {
 impl Morgue {
     async fn new() -> Result<Self> {
         let ground = Ground::new().await?;
-        let names = StreamNames { stream: STREAM.into(), dead: DEAD.into(), group: "g1".into() };
-        let letters = DeadLetters::new(ground.pool.clone(), ground.keys.clone(), names.clone());
-        Ok(Self { inspector: StreamInspector::new(ground.pool.clone(), names), ground, letters })
+        let letters = DeadLetters::new(ground.gate.clone());
+        Ok(Self { inspector: ground.gate.inspector().clone(), ground, letters })
     }
 
     /// An entry and its letter, as `lua/bury.lua` leaves them.
@@ -132,7 +131,7 @@ async fn however_many_ask_at_once_an_order_is_given_back_once() -> Result<()> {
     ensure!(morgue.ground.typed("SCARD seckill:order:7").await?.as_i64() == Some(0));
     ensure!(morgue.lengths().await? == (0, 0), "a group that is made again brings nothing back");
     // Whoever goes by the journal hears of it.
-    ensure!(morgue.ground.gate.release(&release(5, 1)).await? == ReleaseReply::GivenBackBefore);
+    ensure!(morgue.ground.gate.releases().release(&release(5, 1)).await? == ReleaseReply::GivenBackBefore);
     Ok(())
 }
 
@@ -142,7 +141,7 @@ async fn what_was_given_back_is_not_put_back() -> Result<()> {
     // Without any key of the sale, a release would leave no note.
     morgue.ground.typed("SET seckill:stock:7 10").await?;
     let letter = morgue.buried_order(5, 1, 1).await?;
-    morgue.ground.gate.release(&release(5, 1)).await?;
+    morgue.ground.gate.releases().release(&release(5, 1)).await?;
     let before = morgue.ground.everything().await?;
     ensure!(morgue.letters.requeue(&letter).await? == RequeueReply::GivenBack);
     ensure!(morgue.ground.everything().await? == before);
@@ -300,7 +299,7 @@ fn cancelling_is_a_release_and_the_end_of_the_letter() -> Result<()> {
             by: "operator:dead_cancel".into(),
             ..release(5, 1)
         };
-        let released = morgue.ground.gate.release(&wanted).await;
+        let released = morgue.ground.gate.releases().release(&wanted).await;
         let expected = outcome(&morgue).await?;
 
         set_up(&morgue, state).await?;

@@ -9,10 +9,10 @@ use anyhow::{Result, ensure};
 use fred::{interfaces::StreamsInterface, types::Value};
 use sqlx::{Executor, MySqlPool, mysql::MySqlPoolOptions};
 use tidegate_lab::{MysqlServer, RedisServer};
-use tidegate_orders::{Gate, Ledger, OrderCounters, OrderHandler, UserLocks, schema};
+use tidegate_orders::{Ledger, OrderCounters, OrderHandler, UserLocks, schema};
 use tidegate_stream::{
-    Breaker, Confirmation, Counters, Failover, Lane, LaneSettings, Leases, Reader, RedisSettings, Stream,
-    StreamInspector, StreamNames, connect_reader,
+    Breaker, Confirmation, Counters, Failover, Lane, LaneSettings, Reader, RedisSettings, Stream,
+    StreamNames, connect_reader,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -84,20 +84,19 @@ impl Drain {
     pub async fn run(&self, orders: i64, batch: usize, replicas: Option<Confirmation>) -> Result<Duration> {
         let names =
             StreamNames { stream: STREAM.into(), dead: "stream.orders.dead".into(), group: "g1".into() };
-        let (pool, keys) = (self.ground.pool.clone(), self.ground.keys.clone());
+        let redis = &self.ground.gate;
         let ledger = Ledger::new(self.pool.clone(), Duration::from_secs(20));
         let counters = Arc::new(Counters::default());
         let handler = OrderHandler::new(
-            Gate::new(pool.clone(), keys.clone(), STREAM),
-            UserLocks::new(Leases::new(pool.clone()), keys, Duration::from_secs(10)),
+            redis.clone(),
+            UserLocks::new(redis.clone(), Duration::from_secs(10)),
             ledger.clone(),
             Arc::new(OrderCounters::default()),
-            StreamInspector::new(pool.clone(), names.clone()),
         );
         let connection = connect_reader(&RedisSettings::new(self.ground.redis.url())).await?;
         let lane = Lane::new(
             Reader::new(connection, names.clone(), "w-0".into()),
-            Stream::new(pool, names),
+            Stream::new(redis, names),
             Arc::new(handler),
             Arc::new(Breaker::default()),
             Arc::clone(&counters),

@@ -12,23 +12,23 @@ use tidegate_orders::{
 use crate::ground::{Ground, admission, release, voucher};
 
 async fn note(ground: &Ground, field: &str) -> Result<Option<String>> {
-    Ok(ground.pool.hget(ground.keys.journal(voucher()), field).await?)
+    Ok(ground.pool.hget(ground.gate.keys().journal(voucher()), field).await?)
 }
 
 /// By field.
 async fn journal(ground: &Ground) -> Result<BTreeMap<String, String>> {
-    Ok(ground.pool.hgetall(ground.keys.journal(voucher())).await?)
+    Ok(ground.pool.hgetall(ground.gate.keys().journal(voucher())).await?)
 }
 
 async fn fold(ground: &Ground, orders: &[OrderFold]) -> Result<(u64, u64, u64)> {
-    match ground.gate.fold(voucher(), 1_000, orders).await? {
+    match ground.gate.repairs().fold(voucher(), 1_000, orders).await? {
         FoldReply::Folded { released, used, shortened } => Ok((released, used, shortened)),
         FoldReply::NotComplete => anyhow::bail!("the journal is not complete"),
     }
 }
 
 async fn expect_sum(ground: &Ground) -> Result<i64> {
-    match ground.gate.check_sum(voucher(), u64::MAX).await? {
+    match ground.gate.journals().check_sum(voucher(), u64::MAX).await? {
         SumCheck::Checked(moment, Sum::Holds) => moment.stock.context("a stock"),
         other => anyhow::bail!("{other:?}"),
     }
@@ -36,12 +36,12 @@ async fn expect_sum(ground: &Ground) -> Result<i64> {
 
 async fn sale() -> Result<Ground> {
     let ground = Ground::new().await?;
-    ground.gate.load(voucher(), 100, SaleWindow::default()).await?;
+    ground.gate.sales().load(voucher(), 100, SaleWindow::default()).await?;
     for order in 1..=6 {
-        assert_eq!(ground.gate.admit(&admission(order, order)).await?, AdmitReply::Admitted);
+        assert_eq!(ground.gate.admissions().admit(&admission(order, order)).await?, AdmitReply::Admitted);
     }
     for order in [1, 2] {
-        assert_eq!(ground.gate.release(&release(order, order)).await?, ReleaseReply::GivenBack);
+        assert_eq!(ground.gate.releases().release(&release(order, order)).await?, ReleaseReply::GivenBack);
     }
     Ok(ground)
 }
@@ -76,7 +76,7 @@ async fn what_is_folded_is_counted_once_and_the_sum_stays() -> Result<()> {
         before_ms: 1_000,
     };
     assert_eq!(purged, Some(expected));
-    assert_eq!(ground.gate.moment(voucher()).await?.purged, Some(expected));
+    assert_eq!(ground.gate.journals().moment(voucher()).await?.purged, Some(expected));
     assert_eq!((note(&ground, "1").await?, expect_sum(&ground).await?), (None, 96));
     Ok(())
 }
@@ -85,7 +85,7 @@ async fn what_is_folded_is_counted_once_and_the_sum_stays() -> Result<()> {
 async fn an_order_that_moved_since_it_was_read_is_left() -> Result<()> {
     let ground = sale().await?;
     let read = read(&ground, 3..=4, OrderFold::remove).await?;
-    ground.gate.release(&release(3, 3)).await?;
+    ground.gate.releases().release(&release(3, 3)).await?;
     assert_eq!(fold(&ground, &read).await?, (0, 1, 0));
     assert!(note(&ground, "3").await?.is_some() && note(&ground, "4").await?.is_none());
     assert_eq!(expect_sum(&ground).await?, 97);
@@ -102,23 +102,26 @@ async fn a_shortened_order_is_admitted_before_belongs_to_its_user_and_is_release
     assert!(short.starts_with(r#"{"action":"admit","change":-1,"by":"3","timestamp":"#), "{short}");
     assert_eq!(expect_sum(&ground).await?, 96);
 
-    assert_eq!(ground.gate.admit(&admission(3, 3)).await?, AdmitReply::AdmittedBefore);
-    assert!(matches!(ground.gate.admit(&admission(3, 99)).await, Err(GateError::IdTaken { .. })));
-    let many = ground.gate.admit_all(&[admission(4, 4), admission(4, 98)]).await;
+    assert_eq!(ground.gate.admissions().admit(&admission(3, 3)).await?, AdmitReply::AdmittedBefore);
+    assert!(matches!(
+        ground.gate.admissions().admit(&admission(3, 99)).await,
+        Err(GateError::IdTaken { .. })
+    ));
+    let many = ground.gate.admissions().admit_all(&[admission(4, 4), admission(4, 98)]).await;
     assert!(matches!(many[..], [Ok(AdmitReply::AdmittedBefore), Err(GateError::IdTaken { .. })]), "{many:?}");
-    assert!(matches!(ground.gate.release(&release(3, 99)).await, Err(GateError::IdTaken { .. })));
+    assert!(matches!(ground.gate.releases().release(&release(3, 99)).await, Err(GateError::IdTaken { .. })));
 
-    assert_eq!(ground.gate.release(&release(3, 3)).await?, ReleaseReply::GivenBack);
-    assert_eq!(ground.gate.release(&release(3, 3)).await?, ReleaseReply::GivenBackBefore);
-    for reply in ground.gate.release_all(&[release(4, 4), release(5, 5)]).await {
+    assert_eq!(ground.gate.releases().release(&release(3, 3)).await?, ReleaseReply::GivenBack);
+    assert_eq!(ground.gate.releases().release(&release(3, 3)).await?, ReleaseReply::GivenBackBefore);
+    for reply in ground.gate.releases().release_all(&[release(4, 4), release(5, 5)]).await {
         assert_eq!(reply?, ReleaseReply::GivenBack);
     }
-    assert_eq!(ground.gate.admit(&admission(4, 4)).await?, AdmitReply::GivenBack);
+    assert_eq!(ground.gate.admissions().admit(&admission(4, 4)).await?, AdmitReply::GivenBack);
     assert_eq!(expect_sum(&ground).await?, 99);
     // What was shortened, released and is final by now goes with a change of 0.
     let removed = read(&ground, 3..=5, OrderFold::remove).await?;
     assert_eq!(fold(&ground, &removed).await?, (3, 0, 0));
-    let purged = ground.gate.moment(voucher()).await?.purged.context("it is folded")?;
+    let purged = ground.gate.journals().moment(voucher()).await?.purged.context("it is folded")?;
     assert_eq!((purged.change, purged.released_units, expect_sum(&ground).await?), (0, 3, 99));
     Ok(())
 }
@@ -129,9 +132,9 @@ async fn a_release_of_a_folded_order_gives_nothing_back() -> Result<()> {
     let removed = read(&ground, 1..=3, OrderFold::remove).await?;
     fold(&ground, &removed).await?;
     for order in 1..=3 {
-        assert_eq!(ground.gate.release(&release(order, order)).await?, ReleaseReply::NotAdmitted);
+        assert_eq!(ground.gate.releases().release(&release(order, order)).await?, ReleaseReply::NotAdmitted);
     }
-    for reply in ground.gate.release_all(&[release(1, 1), release(3, 3)]).await {
+    for reply in ground.gate.releases().release_all(&[release(1, 1), release(3, 3)]).await {
         assert_eq!(reply?, ReleaseReply::NotAdmitted);
     }
     assert_eq!(expect_sum(&ground).await?, 96);
@@ -144,12 +147,12 @@ async fn nothing_is_folded_of_a_journal_that_is_not_complete_or_whose_counts_nob
     let removed = read(&ground, 1..=3, OrderFold::remove).await?;
     ground.words(&["HSET", "seckill:journal:7", PURGED, r#"{"change":0}"#]).await?;
     let before = journal(&ground).await?;
-    let error = ground.gate.fold(voucher(), 1_000, &removed).await.unwrap_err();
+    let error = ground.gate.repairs().fold(voucher(), 1_000, &removed).await.unwrap_err();
     assert!(error.to_string().contains("BADARG"), "{error}");
     assert_eq!(journal(&ground).await?, before);
     ground.words(&["HDEL", "seckill:journal:7", PURGED, "#complete"]).await?;
     let before = journal(&ground).await?;
-    assert_eq!(ground.gate.fold(voucher(), 1_000, &removed).await?, FoldReply::NotComplete);
+    assert_eq!(ground.gate.repairs().fold(voucher(), 1_000, &removed).await?, FoldReply::NotComplete);
     assert_eq!(journal(&ground).await?, before);
     Ok(())
 }

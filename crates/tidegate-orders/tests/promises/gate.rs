@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use tidegate_lab::Proxy;
 use tidegate_orders::{
-    Gate, KeyTemplates, Keys, Partition, Quantity, VoucherId,
+    KeyTemplates, Partition, Quantity, RedisStore, VoucherId,
     gate::{
         Admission, AdmitReply, DelistReply, GateError, JournalUse, LoadReply, Pause, Release, ReleaseReply,
         RemovedKeys, SaleWindow, Scope, UserAfter,
@@ -18,12 +18,12 @@ use tidegate_orders::{
 };
 use tidegate_stream::Script;
 
-/// As `Gate` does it: a stock of ten, and one order that stands already, so that every key is there.
+/// As `Admissions` does it: a stock of ten, and one order that stands already, so that every key is there.
 async fn with_a_sale() -> Result<Ground> {
     let ground = Ground::new().await?;
     let window = SaleWindow { begin: Some(Timestamp::now() - SignedDuration::from_hours(1)), end: None };
-    assert_eq!(ground.gate.load(voucher(), 10, window).await?, LoadReply::Loaded);
-    assert_eq!(ground.gate.admit(&admission(1, 1)).await?, AdmitReply::Admitted);
+    assert_eq!(ground.gate.sales().load(voucher(), 10, window).await?, LoadReply::Loaded);
+    assert_eq!(ground.gate.admissions().admit(&admission(1, 1)).await?, AdmitReply::Admitted);
     Ok(ground)
 }
 
@@ -51,8 +51,8 @@ async fn raw(ground: &Ground, script: &Script, keys: &[&str], args: &[&str]) -> 
 
 /// Of one order that comes alone, and of two in one call.
 async fn errors(ground: &Ground) -> Vec<GateError> {
-    let alone = ground.gate.admit(&admission(2, 2)).await;
-    let together = ground.gate.admit_all(&[admission(2, 2), admission(3, 3)]).await;
+    let alone = ground.gate.admissions().admit(&admission(2, 2)).await;
+    let together = ground.gate.admissions().admit_all(&[admission(2, 2), admission(3, 3)]).await;
     let errors = together.into_iter().chain([alone]).map(|reply| reply.expect_err("it cannot be admitted"));
     errors.collect()
 }
@@ -69,7 +69,7 @@ const LOAD_KEYS_AND_JOURNAL: [&str; 3] = [STOCK, VOUCHER, JOURNAL];
 #[tokio::test(flavor = "multi_thread")]
 async fn fifty_tasks_race_for_a_hundred_units_and_a_hundred_different_users_get_one_each() -> Result<()> {
     let ground = Arc::new(Ground::new().await?);
-    ground.gate.load(voucher(), 100, SaleWindow::default()).await?;
+    ground.gate.sales().load(voucher(), 100, SaleWindow::default()).await?;
     let tasks: Vec<_> = (0..50)
         .map(|task| {
             let ground = Arc::clone(&ground);
@@ -78,7 +78,7 @@ async fn fifty_tasks_race_for_a_hundred_units_and_a_hundred_different_users_get_
             tokio::spawn(async move {
                 let mut admitted = Vec::new();
                 for attempt in attempts {
-                    match ground.gate.admit(&attempt).await? {
+                    match ground.gate.admissions().admit(&attempt).await? {
                         AdmitReply::Admitted => admitted.push(attempt.user),
                         reply => assert!(matches!(reply, AdmitReply::SoldOut | AdmitReply::UserHasOrder)),
                     }
@@ -94,7 +94,7 @@ async fn fifty_tasks_race_for_a_hundred_units_and_a_hundred_different_users_get_
     assert_eq!((admitted.len(), admitted.iter().collect::<HashSet<_>>().len()), (100, 100));
     let in_stream: HashSet<_> = ground.orders().await?.into_iter().map(|order| order.user).collect();
     assert_eq!(in_stream, admitted.into_iter().collect());
-    let state = ground.gate.read_voucher(voucher()).await?;
+    let state = ground.gate.sales().read_voucher(voucher()).await?;
     assert_eq!((state.stock, state.buyers, state.journaled), (Some(0), 100, 100));
     Ok(())
 }
@@ -105,7 +105,7 @@ async fn twenty_tasks_that_send_the_same_order_place_it_once() -> Result<()> {
     let tasks: Vec<_> = (0..20)
         .map(|_| {
             let ground = Arc::clone(&ground);
-            tokio::spawn(async move { ground.gate.admit(&admission(2, 2)).await })
+            tokio::spawn(async move { ground.gate.admissions().admit(&admission(2, 2)).await })
         })
         .collect();
     let mut replies = Vec::new();
@@ -122,15 +122,18 @@ async fn twenty_tasks_that_send_the_same_order_place_it_once() -> Result<()> {
 async fn an_order_whose_reply_was_lost_is_admitted_and_stands_in_the_stream_once() -> Result<()> {
     let ground = with_a_sale().await?;
     let proxy = Proxy::start(ground.redis.port()).await?;
-    let gate = Gate::new(connect(&proxy.url_for(&ground.redis), 1).await?, ground.keys.clone(), STREAM);
+    let gate = RedisStore::with_default_names(
+        connect(&proxy.url_for(&ground.redis), 1).await?,
+        KeyTemplates::default(),
+    );
     let wanted = admission(693_106_606_080_001, 2);
     let lost = proxy.drop_next_reply("693106606080001");
     // The client sends it again by itself; whoever asks once more hears the same.
-    assert_eq!(gate.admit(&wanted).await?, AdmitReply::AdmittedBefore);
+    assert_eq!(gate.admissions().admit(&wanted).await?, AdmitReply::AdmittedBefore);
     lost.reached().await?;
-    assert!(gate.admit(&wanted).await?.is_admitted());
+    assert!(gate.admissions().admit(&wanted).await?.is_admitted());
     assert_eq!(ground.orders().await?.len(), 2);
-    assert_eq!(ground.gate.read_voucher(voucher()).await?.stock, Some(8));
+    assert_eq!(ground.gate.sales().read_voucher(voucher()).await?.stock, Some(8));
     Ok(())
 }
 
@@ -138,16 +141,16 @@ async fn an_order_whose_reply_was_lost_is_admitted_and_stands_in_the_stream_once
 #[tokio::test]
 async fn callers_who_come_at_the_same_time_go_together_and_each_hears_of_its_own_order() -> Result<()> {
     let ground = Ground::new().await?;
-    ground.gate.load(voucher(), 100, SaleWindow::default()).await?;
+    ground.gate.sales().load(voucher(), 100, SaleWindow::default()).await?;
     // The scripts are known from now on.
-    let first = ground.gate.admit_all(&[admission(1, 1), admission(2, 2)]).await;
+    let first = ground.gate.admissions().admit_all(&[admission(1, 1), admission(2, 2)]).await;
     assert!(first.iter().all(|reply| matches!(reply, Ok(AdmitReply::Admitted))), "{first:?}");
-    assert_eq!(ground.gate.admit(&admission(3, 3)).await?, AdmitReply::Admitted);
+    assert_eq!(ground.gate.admissions().admit(&admission(3, 3)).await?, AdmitReply::Admitted);
     ground.typed("CONFIG RESETSTAT").await?;
 
     // Each user comes twice.
     let wanted: Vec<_> = (0..200).map(|at| admission(1000 + at, 1000 + at / 2)).collect();
-    let replies = join_all(wanted.iter().map(|wanted| ground.gate.admit(wanted))).await;
+    let replies = join_all(wanted.iter().map(|wanted| ground.gate.admissions().admit(wanted))).await;
     let mut admitted = HashSet::new();
     for (wanted, reply) in wanted.iter().zip(replies) {
         match reply? {
@@ -169,7 +172,8 @@ async fn callers_who_come_at_the_same_time_go_together_and_each_hears_of_its_own
 async fn a_caller_who_does_not_wait_any_more_holds_up_nobody_and_wants_nothing() -> Result<()> {
     let ground = with_a_sale().await?;
     let wanted: Vec<_> = (2..=7).map(|at| admission(at, at)).collect();
-    let mut callers: Vec<_> = wanted.iter().map(|wanted| Box::pin(ground.gate.admit(wanted))).collect();
+    let mut callers: Vec<_> =
+        wanted.iter().map(|wanted| Box::pin(ground.gate.admissions().admit(wanted))).collect();
     for caller in &mut callers {
         assert!(futures_util::poll!(caller).is_pending());
     }
@@ -178,8 +182,8 @@ async fn a_caller_who_does_not_wait_any_more_holds_up_nobody_and_wants_nothing()
     for reply in join_all(callers).await {
         assert_eq!(reply?, AdmitReply::Admitted);
     }
-    assert!(ground.gate.admit(&wanted[0]).await?.is_admitted());
-    assert_eq!(ground.gate.admit(&wanted[5]).await?, AdmitReply::Admitted);
+    assert!(ground.gate.admissions().admit(&wanted[0]).await?.is_admitted());
+    assert_eq!(ground.gate.admissions().admit(&wanted[5]).await?, AdmitReply::Admitted);
     assert_eq!(ground.orders().await?.len(), 7);
     Ok(())
 }
@@ -188,17 +192,20 @@ async fn a_caller_who_does_not_wait_any_more_holds_up_nobody_and_wants_nothing()
 async fn orders_whose_common_reply_was_lost_stand_in_the_stream_once() -> Result<()> {
     let ground = with_a_sale().await?;
     let proxy = Proxy::start(ground.redis.port()).await?;
-    let gate = Gate::new(connect(&proxy.url_for(&ground.redis), 1).await?, ground.keys.clone(), STREAM);
+    let gate = RedisStore::with_default_names(
+        connect(&proxy.url_for(&ground.redis), 1).await?,
+        KeyTemplates::default(),
+    );
     // So that the reply that is lost is not the one that says NOSCRIPT.
-    gate.admit_all(&[admission(1, 1), admission(1, 1)]).await;
+    gate.admissions().admit_all(&[admission(1, 1), admission(1, 1)]).await;
     let wanted = [admission(693_106_606_080_001, 2), admission(693_106_606_080_002, 3)];
     let lost = proxy.drop_next_reply("693106606080001");
-    for reply in gate.admit_all(&wanted).await {
+    for reply in gate.admissions().admit_all(&wanted).await {
         assert_eq!(reply?, AdmitReply::AdmittedBefore);
     }
     lost.reached().await?;
     assert_eq!(ground.orders().await?.len(), 3);
-    assert_eq!(ground.gate.read_voucher(voucher()).await?.stock, Some(7));
+    assert_eq!(ground.gate.sales().read_voucher(voucher()).await?.stock, Some(7));
     Ok(())
 }
 
@@ -208,7 +215,7 @@ async fn one_order_of_many_that_fails_leaves_its_neighbours_alone() -> Result<()
     let mut other = admission(5, 5);
     other.voucher = VoucherId::try_from(8)?;
     let wanted = [admission(2, 2), admission(1, 3), other, admission(4, 4), admission(4, 4)];
-    let replies = ground.gate.admit_all(&wanted).await;
+    let replies = ground.gate.admissions().admit_all(&wanted).await;
     assert!(
         matches!(
             replies[..],
@@ -222,7 +229,7 @@ async fn one_order_of_many_that_fails_leaves_its_neighbours_alone() -> Result<()
         ),
         "{replies:?}"
     );
-    let state = ground.gate.read_voucher(voucher()).await?;
+    let state = ground.gate.sales().read_voucher(voucher()).await?;
     assert_eq!((state.stock, state.buyers, state.journaled), (Some(7), 3, 3));
     Ok(())
 }
@@ -231,24 +238,27 @@ async fn one_order_of_many_that_fails_leaves_its_neighbours_alone() -> Result<()
 async fn an_order_whose_release_lost_its_reply_is_given_back_once() -> Result<()> {
     let ground = with_a_sale().await?;
     let order = 693_106_606_080_001;
-    ground.gate.admit(&admission(order, 2)).await?;
+    ground.gate.admissions().admit(&admission(order, 2)).await?;
     let proxy = Proxy::start(ground.redis.port()).await?;
-    let gate = Gate::new(connect(&proxy.url_for(&ground.redis), 1).await?, ground.keys.clone(), STREAM);
+    let gate = RedisStore::with_default_names(
+        connect(&proxy.url_for(&ground.redis), 1).await?,
+        KeyTemplates::default(),
+    );
     // So that the reply that is lost is not the one that says NOSCRIPT.
-    assert_eq!(gate.release(&release(1, 1)).await?, ReleaseReply::GivenBack);
+    assert_eq!(gate.releases().release(&release(1, 1)).await?, ReleaseReply::GivenBack);
     let lost = proxy.drop_next_reply("693106606080001");
-    assert_eq!(gate.release(&release(order, 2)).await?, ReleaseReply::GivenBackBefore);
+    assert_eq!(gate.releases().release(&release(order, 2)).await?, ReleaseReply::GivenBackBefore);
     lost.reached().await?;
-    assert_eq!(ground.gate.read_voucher(voucher()).await?.stock, Some(10));
+    assert_eq!(ground.gate.sales().read_voucher(voucher()).await?.stock, Some(10));
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_id_that_was_given_back_for_one_voucher_is_not_for_another() -> Result<()> {
     let ground = with_a_sale().await?;
-    ground.gate.release(&release(1, 1)).await?;
+    ground.gate.releases().release(&release(1, 1)).await?;
     let (ours, other, order) = (voucher(), VoucherId::try_from(8)?, admission(1, 1).order);
-    let found = ground.gate.given_back(&[(ours, order), (other, order)]).await?;
+    let found = ground.gate.journals().given_back(&[(ours, order), (other, order)]).await?;
     assert_eq!(found, HashSet::from([(ours, order)]));
     Ok(())
 }
@@ -257,11 +267,11 @@ async fn an_id_that_was_given_back_for_one_voucher_is_not_for_another() -> Resul
 async fn a_server_that_forgot_its_scripts_is_taught_them_again_unseen() -> Result<()> {
     let ground = with_a_sale().await?;
     ground.typed("SCRIPT FLUSH").await?;
-    assert_eq!(ground.gate.admit(&admission(2, 2)).await?, AdmitReply::Admitted);
+    assert_eq!(ground.gate.admissions().admit(&admission(2, 2)).await?, AdmitReply::Admitted);
     ground.typed("SCRIPT FLUSH").await?;
-    let replies = ground.gate.release_all(&[release(1, 1), release(2, 2)]).await;
+    let replies = ground.gate.releases().release_all(&[release(1, 1), release(2, 2)]).await;
     assert!(replies.iter().all(|reply| matches!(reply, Ok(ReleaseReply::GivenBack))), "{replies:?}");
-    assert_eq!(ground.gate.read_voucher(voucher()).await?.stock, Some(10));
+    assert_eq!(ground.gate.sales().read_voucher(voucher()).await?.stock, Some(10));
     Ok(())
 }
 
@@ -271,9 +281,9 @@ async fn of_many_that_are_given_back_each_has_its_own_answer_in_its_own_place() 
     let ground = Ground::new().await?;
     let other = VoucherId::try_from(8)?;
     for voucher in [voucher(), other] {
-        ground.gate.load_with(voucher, 1_000, SaleWindow::default(), JournalUse::None).await?;
+        ground.gate.sales().load_with(voucher, 1_000, SaleWindow::default(), JournalUse::None).await?;
     }
-    ground.gate.admit(&admission(79, 1)).await?;
+    ground.gate.admissions().admit(&admission(79, 1)).await?;
     let many: Vec<Release> = (1..=1_200)
         .map(|order| Release {
             voucher: if order % 2 == 0 { other } else { voucher() },
@@ -284,8 +294,8 @@ async fn of_many_that_are_given_back_each_has_its_own_answer_in_its_own_place() 
         })
         .collect();
     let first = many[123].clone();
-    assert_eq!(ground.gate.release(&first).await?, ReleaseReply::GivenBack);
-    for (release, reply) in many.iter().zip(ground.gate.release_all(&many).await) {
+    assert_eq!(ground.gate.releases().release(&first).await?, ReleaseReply::GivenBack);
+    for (release, reply) in many.iter().zip(ground.gate.releases().release_all(&many).await) {
         match (release.order, reply) {
             (order, Err(GateError::IdTaken { order: named })) if order.get() == 79 => {
                 assert_eq!(named, order)
@@ -298,8 +308,10 @@ async fn of_many_that_are_given_back_each_has_its_own_answer_in_its_own_place() 
         let of_voucher = many.iter().filter(move |release| release.voucher == voucher);
         of_voucher.filter(|release| release.units.is_some()).count() as i64
     };
-    let stocks =
-        (ground.gate.read_voucher(voucher()).await?.stock, ground.gate.read_voucher(other).await?.stock);
+    let stocks = (
+        ground.gate.sales().read_voucher(voucher()).await?.stock,
+        ground.gate.sales().read_voucher(other).await?.stock,
+    );
     // Order 79 was admitted, and nothing was given back by its id.
     assert_eq!(stocks, (Some(1_000 - 1 + units(voucher()) - 1), Some(1_000 + units(other))));
     Ok(())
@@ -308,18 +320,18 @@ async fn of_many_that_are_given_back_each_has_its_own_answer_in_its_own_place() 
 #[tokio::test(flavor = "multi_thread")]
 async fn ids_beyond_2_to_the_53_and_the_callers_trace_pass_the_gate_exactly() -> Result<()> {
     let ground = Ground::new().await?;
-    ground.gate.load(voucher(), 10, SaleWindow::default()).await?;
+    ground.gate.sales().load(voucher(), 10, SaleWindow::default()).await?;
     let mut wanted = admission(i64::MAX, 9_007_199_254_740_993);
     wanted.quantity = Quantity::try_from(3)?;
     wanted.traceparent = Some(TRACE.to_owned());
-    assert_eq!(ground.gate.admit(&wanted).await?, AdmitReply::Admitted);
+    assert_eq!(ground.gate.admissions().admit(&wanted).await?, AdmitReply::Admitted);
     let [(order, trace)] = &ground.traced_orders().await?[..] else { panic!("one order") };
     assert_eq!((order.id, order.user, order.quantity), (wanted.order, wanted.user, wanted.quantity));
     assert_eq!(trace.as_deref(), Some(TRACE.as_bytes()));
     // A neighbour that a double could not tell from it.
     let neighbour = admission(i64::MAX - 1, 9_007_199_254_740_992);
-    assert_eq!(ground.gate.admit(&neighbour).await?, AdmitReply::Admitted);
-    assert_eq!(ground.gate.read_voucher(voucher()).await?.buyers, 2);
+    assert_eq!(ground.gate.admissions().admit(&neighbour).await?, AdmitReply::Admitted);
+    assert_eq!(ground.gate.sales().read_voucher(voucher()).await?.buyers, 2);
     Ok(())
 }
 
@@ -328,7 +340,7 @@ async fn an_invalid_traceparent_does_not_cost_the_order() -> Result<()> {
     let ground = with_a_sale().await?;
     let mut wanted = admission(2, 2);
     wanted.traceparent = Some("x".repeat(1 << 20));
-    assert_eq!(ground.gate.admit(&wanted).await?, AdmitReply::Admitted);
+    assert_eq!(ground.gate.admissions().admit(&wanted).await?, AdmitReply::Admitted);
     assert_eq!(ground.traced_orders().await?[1].1, None);
     Ok(())
 }
@@ -346,18 +358,18 @@ async fn the_same_order_with_another_quantity_is_an_error_also_when_all_is_sold(
             ground.typed("SET seckill:stock:7 0").await?;
         }
         let before = ground.everything().await?;
-        let alone = ground.gate.admit(&more).await;
+        let alone = ground.gate.admissions().admit(&more).await;
         assert!(matches!(&alone, Err(GateError::OtherQuantity { order }) if order.get() == 1), "{alone:?}");
-        let together = ground.gate.admit_all(&[more.clone(), admission(1, 1)]).await;
+        let together = ground.gate.admissions().admit_all(&[more.clone(), admission(1, 1)]).await;
         let is_told_apart =
             matches!(together[..], [Err(GateError::OtherQuantity { .. }), Ok(AdmitReply::AdmittedBefore)]);
         assert!(is_told_apart, "{together:?}");
         assert_eq!(ground.everything().await?, before);
         if !sold_out {
-            assert_eq!(ground.gate.admit(&other).await?, AdmitReply::Admitted);
+            assert_eq!(ground.gate.admissions().admit(&other).await?, AdmitReply::Admitted);
         }
-        assert_eq!(ground.gate.admit(&other).await?, AdmitReply::AdmittedBefore);
-        let one = ground.gate.admit(&admission(2, 2)).await;
+        assert_eq!(ground.gate.admissions().admit(&other).await?, AdmitReply::AdmittedBefore);
+        let one = ground.gate.admissions().admit(&admission(2, 2)).await;
         assert!(matches!(one, Err(GateError::OtherQuantity { .. })), "{one:?}");
     }
     Ok(())
@@ -367,9 +379,9 @@ async fn the_same_order_with_another_quantity_is_an_error_also_when_all_is_sold(
 async fn an_order_id_of_another_user_is_refused_and_changes_nothing() -> Result<()> {
     let ground = with_a_sale().await?;
     let before = ground.everything().await?;
-    let error = ground.gate.admit(&admission(1, 2)).await.expect_err("the order is user 1's");
+    let error = ground.gate.admissions().admit(&admission(1, 2)).await.expect_err("the order is user 1's");
     assert!(matches!(error, GateError::IdTaken { order } if order.get() == 1), "{error}");
-    let error = ground.gate.release(&release(1, 2)).await.expect_err("the order is user 1's");
+    let error = ground.gate.releases().release(&release(1, 2)).await.expect_err("the order is user 1's");
     assert!(matches!(error, GateError::IdTaken { .. }), "{error}");
     assert_eq!(ground.everything().await?, before);
     Ok(())
@@ -378,8 +390,8 @@ async fn an_order_id_of_another_user_is_refused_and_changes_nothing() -> Result<
 #[tokio::test(flavor = "multi_thread")]
 async fn every_refusal_leaves_no_trace() -> Result<()> {
     let ground = with_a_sale().await?;
-    ground.gate.admit(&admission(2, 2)).await?;
-    ground.gate.release(&release(2, 2)).await?;
+    ground.gate.admissions().admit(&admission(2, 2)).await?;
+    ground.gate.releases().release(&release(2, 2)).await?;
     let hours = |hours| Some(Timestamp::now() + SignedDuration::from_hours(hours));
     let future_ms = hours(1).map(|at| at.as_millisecond().to_string()).unwrap_or_default();
     let past_ms = hours(-1).map(|at| at.as_millisecond().to_string()).unwrap_or_default();
@@ -407,7 +419,7 @@ async fn every_refusal_leaves_no_trace() -> Result<()> {
             ground.words(&change).await?;
         }
         let before = ground.everything().await?;
-        assert_eq!(ground.gate.admit(&wanted).await?, reply, "{change:?}");
+        assert_eq!(ground.gate.admissions().admit(&wanted).await?, reply, "{change:?}");
         assert_eq!(ground.everything().await?, before, "{reply:?}");
     }
     Ok(())
@@ -430,7 +442,7 @@ async fn a_key_of_a_wrong_type_is_an_error_that_leaves_no_trace_whichever_key_it
             ground.typed("FLUSHALL").await?;
             ground.words(&["SET", STOCK, "10"]).await?;
             if sale_is_on {
-                ground.gate.admit(&admission(1, 1)).await?;
+                ground.gate.admissions().admit(&admission(1, 1)).await?;
             }
             ground.words(&["DEL", wrong]).await?;
             ground.words(&["RPUSH", wrong, "of another type"]).await?;
@@ -523,7 +535,10 @@ async fn a_window_that_is_no_number_is_an_error_that_leaves_no_trace() -> Result
         for error in errors(&ground).await {
             assert!(matches!(error, GateError::Refused(_)), "{error}");
         }
-        assert!(matches!(ground.gate.read_voucher(voucher()).await, Err(GateError::Unexpected { .. })));
+        assert!(matches!(
+            ground.gate.sales().read_voucher(voucher()).await,
+            Err(GateError::Unexpected { .. })
+        ));
         assert_eq!(ground.everything().await?, before);
         ground.words(&["HDEL", VOUCHER, field]).await?;
     }
@@ -549,29 +564,29 @@ async fn a_memory_limit_leaves_no_trace_and_still_lets_refusals_through() -> Res
     let past_ms = (Timestamp::now() - SignedDuration::from_hours(1)).as_millisecond().to_string();
     ground.words(&["CONFIG", "SET", "maxmemory", "1"]).await?;
     let before = ground.everything().await?;
-    let not_released = ground.gate.release(&release(1, 1)).await.expect_err("no memory");
-    let none_released = ground.gate.release_all(&[release(1, 1), release(2, 2)]).await;
+    let not_released = ground.gate.releases().release(&release(1, 1)).await.expect_err("no memory");
+    let none_released = ground.gate.releases().release_all(&[release(1, 1), release(2, 2)]).await;
     let none_released = none_released.into_iter().map(|reply| reply.expect_err("no memory"));
     for error in errors(&ground).await.into_iter().chain([not_released]).chain(none_released) {
         assert!(matches!(&error, GateError::Refused(why) if why.details().contains("OOM")), "{error}");
     }
-    assert_eq!(ground.gate.admit(&admission(1, 1)).await?, AdmitReply::AdmittedBefore);
-    let replies = ground.gate.admit_all(&[admission(1, 1), admission(1, 1)]).await;
+    assert_eq!(ground.gate.admissions().admit(&admission(1, 1)).await?, AdmitReply::AdmittedBefore);
+    let replies = ground.gate.admissions().admit_all(&[admission(1, 1), admission(1, 1)]).await;
     assert!(replies.iter().all(|reply| matches!(reply, Ok(AdmitReply::AdmittedBefore))), "{replies:?}");
-    assert_eq!(ground.gate.load(voucher(), 5, SaleWindow::default()).await?, LoadReply::OnSale);
+    assert_eq!(ground.gate.sales().load(voucher(), 5, SaleWindow::default()).await?, LoadReply::OnSale);
     assert_eq!(ground.everything().await?, before);
 
     ground.words(&["CONFIG", "SET", "maxmemory", "0"]).await?;
     ground.words(&["HSET", VOUCHER, "begin_ms", "0", "end_ms", &past_ms]).await?;
     ground.words(&["CONFIG", "SET", "maxmemory", "1"]).await?;
     let before = ground.everything().await?;
-    let error = ground.gate.load(voucher(), 5, SaleWindow::default()).await.expect_err("no memory");
+    let error = ground.gate.sales().load(voucher(), 5, SaleWindow::default()).await.expect_err("no memory");
     assert!(matches!(&error, GateError::Refused(why) if why.details().contains("OOM")), "{error}");
     assert_eq!(ground.everything().await?, before);
 
     ground.words(&["CONFIG", "SET", "maxmemory", "0"]).await?;
-    ground.gate.load(voucher(), 5, SaleWindow::default()).await?;
-    assert_eq!(ground.gate.admit(&admission(2, 2)).await?, AdmitReply::Admitted);
+    ground.gate.sales().load(voucher(), 5, SaleWindow::default()).await?;
+    assert_eq!(ground.gate.admissions().admit(&admission(2, 2)).await?, AdmitReply::Admitted);
     Ok(())
 }
 
@@ -683,9 +698,9 @@ async fn an_order_that_the_tutorials_script_admitted_is_given_back_once() -> Res
     let ground = Ground::new().await?;
     ground.words(&["SET", STOCK, "9"]).await?;
     ground.words(&["SADD", BUYERS, "1"]).await?;
-    assert_eq!(ground.gate.release(&release(1, 1)).await?, ReleaseReply::GivenBack);
-    assert_eq!(ground.gate.release(&release(1, 1)).await?, ReleaseReply::GivenBackBefore);
-    let state = ground.gate.read_voucher(voucher()).await?;
+    assert_eq!(ground.gate.releases().release(&release(1, 1)).await?, ReleaseReply::GivenBack);
+    assert_eq!(ground.gate.releases().release(&release(1, 1)).await?, ReleaseReply::GivenBackBefore);
+    let state = ground.gate.sales().read_voucher(voucher()).await?;
     assert_eq!((state.stock, state.buyers, state.journaled), (Some(10), 0, 1));
     Ok(())
 }
@@ -694,14 +709,14 @@ async fn an_order_that_the_tutorials_script_admitted_is_given_back_once() -> Res
 async fn a_release_never_makes_a_stock_where_none_is_loaded() -> Result<()> {
     let ground = with_a_sale().await?;
     ground.words(&["DEL", STOCK]).await?;
-    assert_eq!(ground.gate.release(&release(1, 1)).await?, ReleaseReply::GivenBackWithoutStock);
+    assert_eq!(ground.gate.releases().release(&release(1, 1)).await?, ReleaseReply::GivenBackWithoutStock);
     let mut without_units = release(2, 2);
     without_units.units = None;
     without_units.user_after = UserAfter::StaysBuyer;
-    assert_eq!(ground.gate.release(&without_units).await?, ReleaseReply::NotAdmitted);
+    assert_eq!(ground.gate.releases().release(&without_units).await?, ReleaseReply::NotAdmitted);
     ground.words(&["HDEL", JOURNAL, "#complete"]).await?;
-    assert_eq!(ground.gate.release(&without_units).await?, ReleaseReply::GivenBack);
-    let state = ground.gate.read_voucher(voucher()).await?;
+    assert_eq!(ground.gate.releases().release(&without_units).await?, ReleaseReply::GivenBack);
+    let state = ground.gate.sales().read_voucher(voucher()).await?;
     assert_eq!((state.stock, state.buyers, state.journaled), (None, 0, 2));
     Ok(())
 }
@@ -709,10 +724,10 @@ async fn a_release_never_makes_a_stock_where_none_is_loaded() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_makes_no_key_where_none_of_the_sale_is_there() -> Result<()> {
     let ground = Ground::new().await?;
-    assert_eq!(ground.gate.release(&release(1, 1)).await?, ReleaseReply::NoSale);
-    let many = ground.gate.release_all(&[release(1, 1), release(2, 2)]).await;
+    assert_eq!(ground.gate.releases().release(&release(1, 1)).await?, ReleaseReply::NoSale);
+    let many = ground.gate.releases().release_all(&[release(1, 1), release(2, 2)]).await;
     assert!(matches!(many[..], [Ok(ReleaseReply::NoSale), Ok(ReleaseReply::NoSale)]), "{many:?}");
-    let state = ground.gate.read_voucher(voucher()).await?;
+    let state = ground.gate.sales().read_voucher(voucher()).await?;
     assert_eq!((state.stock, state.buyers, state.journaled), (None, 0, 0));
     Ok(())
 }
@@ -720,38 +735,38 @@ async fn a_release_makes_no_key_where_none_of_the_sale_is_there() -> Result<()> 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_delisted_sale_is_over_and_its_keys_go_only_as_of_the_moment_it_was_delisted() -> Result<()> {
     let ground = with_a_sale().await?;
-    assert_eq!(ground.gate.delist(voucher()).await?, DelistReply::Delisted);
-    let since = ground.gate.read_voucher(voucher()).await?.delisted_ms;
-    assert_eq!(ground.gate.delist(voucher()).await?, DelistReply::DelistedBefore);
-    assert_eq!(ground.gate.read_voucher(voucher()).await?.delisted_ms, since);
-    assert_eq!(ground.gate.admit(&admission(2, 2)).await?, AdmitReply::Over);
+    assert_eq!(ground.gate.sales().delist(voucher()).await?, DelistReply::Delisted);
+    let since = ground.gate.sales().read_voucher(voucher()).await?.delisted_ms;
+    assert_eq!(ground.gate.sales().delist(voucher()).await?, DelistReply::DelistedBefore);
+    assert_eq!(ground.gate.sales().read_voucher(voucher()).await?.delisted_ms, since);
+    assert_eq!(ground.gate.admissions().admit(&admission(2, 2)).await?, AdmitReply::Over);
     let since = since.expect("it is delisted");
     let before = ground.everything().await?;
-    assert_eq!(ground.gate.remove_delisted(voucher(), since - 1).await?, RemovedKeys::NotDelisted);
+    assert_eq!(ground.gate.sales().remove_delisted(voucher(), since - 1).await?, RemovedKeys::NotDelisted);
     assert_eq!(ground.everything().await?, before);
-    let weight = ground.gate.weigh(voucher()).await?;
+    let weight = ground.gate.sales().weigh(voucher()).await?;
     assert!(weight.keys == 4 && weight.bytes > 200, "{weight:?}");
-    assert_eq!(ground.gate.remove_delisted(voucher(), since).await?, RemovedKeys::Removed);
-    assert_eq!(ground.gate.remove_delisted(voucher(), since).await?, RemovedKeys::NoKeys);
-    assert_eq!(ground.gate.admit(&admission(2, 2)).await?, AdmitReply::NoStock);
-    assert_eq!(ground.gate.delist(voucher()).await?, DelistReply::NoSale);
-    assert_eq!(ground.gate.weigh(voucher()).await?.keys, 0);
+    assert_eq!(ground.gate.sales().remove_delisted(voucher(), since).await?, RemovedKeys::Removed);
+    assert_eq!(ground.gate.sales().remove_delisted(voucher(), since).await?, RemovedKeys::NoKeys);
+    assert_eq!(ground.gate.admissions().admit(&admission(2, 2)).await?, AdmitReply::NoStock);
+    assert_eq!(ground.gate.sales().delist(voucher()).await?, DelistReply::NoSale);
+    assert_eq!(ground.gate.sales().weigh(voucher()).await?.keys, 0);
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_release_that_fails_leaves_its_neighbours_alone() -> Result<()> {
     let ground = with_a_sale().await?;
-    ground.gate.admit(&admission(2, 2)).await?;
+    ground.gate.admissions().admit(&admission(2, 2)).await?;
     let [first, second, third] =
-        &ground.gate.release_all(&[release(1, 1), release(2, 9), release(3, 3)]).await[..]
+        &ground.gate.releases().release_all(&[release(1, 1), release(2, 9), release(3, 3)]).await[..]
     else {
         panic!("three answers to three releases")
     };
     assert!(matches!(first, Ok(ReleaseReply::GivenBack)), "{first:?}");
     assert!(matches!(second, Err(GateError::IdTaken { .. })), "{second:?}");
     assert!(matches!(third, Ok(ReleaseReply::NotAdmitted)), "{third:?}");
-    assert!(ground.gate.release_all(&[]).await.is_empty());
+    assert!(ground.gate.releases().release_all(&[]).await.is_empty());
     Ok(())
 }
 
@@ -759,18 +774,21 @@ async fn one_release_that_fails_leaves_its_neighbours_alone() -> Result<()> {
 async fn a_voucher_that_is_on_sale_is_not_loaded_again_and_one_whose_sale_ended_is() -> Result<()> {
     let ground = with_a_sale().await?;
     let before = ground.everything().await?;
-    assert_eq!(ground.gate.load(voucher(), 50, SaleWindow::default()).await?, LoadReply::OnSale);
+    assert_eq!(ground.gate.sales().load(voucher(), 50, SaleWindow::default()).await?, LoadReply::OnSale);
     assert_eq!(ground.everything().await?, before);
     let ended = (Timestamp::now() - SignedDuration::from_hours(1)).as_millisecond().to_string();
     ground.words(&["HSET", VOUCHER, "end_ms", &ended]).await?;
-    assert!(ground.gate.pause(voucher(), Scope::Own).await?);
-    assert_eq!(ground.gate.load(voucher(), 50, SaleWindow::default()).await?, LoadReply::LoadedPaused);
-    let state = ground.gate.read_voucher(voucher()).await?;
+    assert!(ground.gate.sales().pause(voucher(), Scope::Own).await?);
+    assert_eq!(
+        ground.gate.sales().load(voucher(), 50, SaleWindow::default()).await?,
+        LoadReply::LoadedPaused
+    );
+    let state = ground.gate.sales().read_voucher(voucher()).await?;
     let paused = Pause::Paused(Scope::Own);
     assert_eq!((state.stock, state.window, state.pause), (Some(50), SaleWindow::default(), paused));
     // Whoever bought in the first sale has an order still.
-    assert!(ground.gate.resume(voucher(), Scope::Own).await?);
-    assert_eq!(ground.gate.admit(&admission(2, 1)).await?, AdmitReply::UserHasOrder);
+    assert!(ground.gate.sales().resume(voucher(), Scope::Own).await?);
+    assert_eq!(ground.gate.admissions().admit(&admission(2, 1)).await?, AdmitReply::UserHasOrder);
     Ok(())
 }
 
@@ -784,16 +802,19 @@ async fn all_vouchers_are_found_among_many_other_keys() -> Result<()> {
                   return 1";
     ground.words(&["EVAL", script, "0"]).await?;
     let of = |id: i64| VoucherId::try_from(id).expect("an id");
-    assert!(ground.gate.pause(of(20), Scope::Own).await? && ground.gate.pause(of(7000), Scope::All).await?);
+    assert!(
+        ground.gate.sales().pause(of(20), Scope::Own).await?
+            && ground.gate.sales().pause(of(7000), Scope::All).await?
+    );
 
     let mut looked = 0;
-    let loaded = sale::find_loaded(&ground.pool, &ground.keys, |keys| looked += keys).await?;
+    let loaded = sale::find_loaded(&ground.gate, |keys| looked += keys).await?;
     assert_eq!(loaded, (1..=50).map(|at| of(at * 10)).collect::<Vec<_>>());
-    assert!(looked >= sale::count_keys(&ground.pool).await?, "{looked}");
-    let known = sale::find_known(&ground.pool, &ground.keys, |_| {}).await?;
+    assert!(looked >= sale::count_keys(&ground.gate).await?, "{looked}");
+    let known = sale::find_known(&ground.gate, |_| {}).await?;
     assert_eq!(known, [of(20), of(7000)]);
     ground.words(&["SET", "seckill:voucher:30", "x"]).await?;
-    let pauses = ground.gate.read_pauses(&[of(7000), of(10), of(30), of(20)]).await;
+    let pauses = ground.gate.sales().read_pauses(&[of(7000), of(10), of(30), of(20)]).await;
     let [
         Ok(Pause::Paused(Scope::All)),
         Ok(Pause::Running),
@@ -803,7 +824,7 @@ async fn all_vouchers_are_found_among_many_other_keys() -> Result<()> {
     else {
         panic!("{pauses:?}")
     };
-    assert!(ground.gate.read_pauses(&[]).await.is_empty());
+    assert!(ground.gate.sales().read_pauses(&[]).await.is_empty());
     Ok(())
 }
 
@@ -811,9 +832,9 @@ async fn all_vouchers_are_found_among_many_other_keys() -> Result<()> {
 async fn a_dead_redis_is_unreachable_and_not_a_refusal() -> Result<()> {
     let ground = with_a_sale().await?;
     let pool = connect_with_patience(&ground.redis.url(), 1, Duration::from_secs(1)).await?;
-    let gate = Gate::new(pool, ground.keys.clone(), STREAM);
+    let gate = RedisStore::with_default_names(pool, KeyTemplates::default());
     ground.redis.kill9()?;
-    let error = gate.admit(&admission(2, 2)).await.expect_err("nobody is there");
+    let error = gate.admissions().admit(&admission(2, 2)).await.expect_err("nobody is there");
     assert!(matches!(error, GateError::Unreachable(_)), "{error:?}");
     Ok(())
 }
@@ -822,20 +843,20 @@ async fn a_dead_redis_is_unreachable_and_not_a_refusal() -> Result<()> {
 async fn a_gate_of_a_partition_admits_no_order_of_another() -> Result<()> {
     let ground = Ground::new().await?;
     let partitions = Partition::all(&["3", "1", "0"].map(str::to_owned));
-    let keys = Keys::new(KeyTemplates::default().of_partition(&partitions[0]));
-    let gate = Gate::new(ground.pool.clone(), keys, "{3}:stream.orders");
+    let keys = KeyTemplates::default().of_partition(&partitions[0]);
+    let gate = RedisStore::with_default_names(ground.pool.clone(), keys);
     // Voucher 4 belongs to {1}.
     let wanted = |order: i64, voucher: i64| -> Result<Admission> {
         Ok(Admission { voucher: voucher.try_into()?, ..admission(order, order) })
     };
     let before = ground.everything().await?;
-    let alone = gate.admit(&wanted(1, 4)?).await;
+    let alone = gate.admissions().admit(&wanted(1, 4)?).await;
     let said = alone.expect_err("it is refused").to_string();
     assert_eq!(
         said,
         "voucher 4 belongs to the partition {1}, and this is {3}: ask the gate of that partition"
     );
-    let together = gate.admit_all(&[wanted(2, 4)?, wanted(3, 4)?, wanted(4, 6)?]).await;
+    let together = gate.admissions().admit_all(&[wanted(2, 4)?, wanted(3, 4)?, wanted(4, 6)?]).await;
     assert!(
         matches!(
             together[..],

@@ -391,34 +391,46 @@ fn unwanted((order, user, units): (i64, i64, i64), freed: bool) -> Release {
 }
 
 async fn apply(ground: &Ground, model: &Model, step: &Step) -> Result<Reply> {
-    let (gate, pool, keys) = (&ground.gate, &ground.pool, &ground.keys);
+    let (gate, pool, keys) = (&ground.gate, &ground.pool, ground.gate.keys());
     match *step {
-        Step::Admit(wanted) => return reply_of(gate.admit(&wanted.admission()?).await, Reply::Admit),
+        Step::Admit(wanted) => {
+            return reply_of(gate.admissions().admit(&wanted.admission()?).await, Reply::Admit);
+        }
         Step::AdmitAll(ref many) => {
             let many = many.iter().map(|wanted| wanted.admission()).collect::<Result<Vec<_>>>()?;
-            let replies = gate.admit_all(&many).await.into_iter().map(|reply| reply_of(reply, Reply::Admit));
+            let replies = gate
+                .admissions()
+                .admit_all(&many)
+                .await
+                .into_iter()
+                .map(|reply| reply_of(reply, Reply::Admit));
             return Ok(Reply::AdmitAll(replies.collect::<Result<_>>()?));
         }
         Step::Release { order, user, units, freed } => {
-            return reply_of(gate.release(&unwanted((order, user, units), freed)).await, Reply::Release);
+            return reply_of(
+                gate.releases().release(&unwanted((order, user, units), freed)).await,
+                Reply::Release,
+            );
         }
         Step::ReleaseAll { unwanted: ref many, freed } => {
             let many: Vec<Release> = many.iter().map(|one| unwanted(*one, freed)).collect();
-            let replies = gate.release_all(&many).await;
+            let replies = gate.releases().release_all(&many).await;
             let replies = replies.into_iter().map(|reply| reply_of(reply, Reply::Release));
             return Ok(Reply::ReleaseAll(replies.collect::<Result<_>>()?));
         }
         Step::Load { stock, begin, end, journal } => {
-            let reply = gate.load_with(voucher(), stock, window(begin, end), journal).await;
+            let reply = gate.sales().load_with(voucher(), stock, window(begin, end), journal).await;
             return reply_of(reply, Reply::Load);
         }
         Step::Restock { units } => {
             let (now, before) = (model.next_change(units), model.change.as_ref());
-            return reply_of(gate.restock(voucher(), before, &now, units).await, Reply::Restock);
+            return reply_of(gate.sales().restock(voucher(), before, &now, units).await, Reply::Restock);
         }
-        Step::Pause(scope) => return Ok(Reply::Changed(gate.pause(voucher(), scope).await?)),
-        Step::Brake(brake) => return Ok(Reply::Changed(gate.brake(&[voucher()], brake).await?.changed == 1)),
-        Step::Resume(scope) => return Ok(Reply::Changed(gate.resume(voucher(), scope).await?)),
+        Step::Pause(scope) => return Ok(Reply::Changed(gate.sales().pause(voucher(), scope).await?)),
+        Step::Brake(brake) => {
+            return Ok(Reply::Changed(gate.sales().brake(&[voucher()], brake).await?.changed == 1));
+        }
+        Step::Resume(scope) => return Ok(Reply::Changed(gate.sales().resume(voucher(), scope).await?)),
         Step::Window { begin, end } => {
             let key = keys.voucher(voucher());
             let window = window(begin, end);
@@ -437,7 +449,7 @@ async fn apply(ground: &Ground, model: &Model, step: &Step) -> Result<Reply> {
 
 /// Everything that Redis holds is what the model says, and nothing else is there.
 async fn compare(ground: &Ground, model: &Model, began_ms: i64) -> Result<()> {
-    let (pool, keys) = (&ground.pool, &ground.keys);
+    let (pool, keys) = (&ground.pool, ground.gate.keys());
     let stock: Option<i64> = pool.get(keys.stock(voucher())).await?;
     ensure!(stock == model.stock, "stock {stock:?}");
     let buyers: BTreeSet<i64> =
@@ -466,10 +478,10 @@ async fn compare(ground: &Ground, model: &Model, began_ms: i64) -> Result<()> {
     });
     let stream: Vec<_> = stream.collect();
     ensure!(stream == model.stream, "stream {stream:?}");
-    let state = ground.gate.read_voucher(voucher()).await?;
+    let state = ground.gate.sales().read_voucher(voucher()).await?;
     let paused = model.paused.map_or(Pause::Running, Pause::Paused);
     ensure!(state.pause == paused, "{:?}", state.pause);
-    let read = ground.gate.read_pauses(&[voucher()]).await.remove(0)?;
+    let read = ground.gate.sales().read_pauses(&[voucher()]).await.remove(0)?;
     ensure!(read == paused, "read with others: {read:?}");
     let bounds = (state.window.begin.is_some(), state.window.end.is_some());
     ensure!(bounds == (model.begin != Bound::None, model.end != Bound::None));
@@ -481,7 +493,7 @@ async fn compare(ground: &Ground, model: &Model, began_ms: i64) -> Result<()> {
 
 /// The stock is the sum of the journal, but for what hands have done.
 async fn compare_sum(ground: &Ground, model: &Model) -> Result<()> {
-    let check = ground.gate.check_sum(voucher(), 1_000).await?;
+    let check = ground.gate.journals().check_sum(voucher(), 1_000).await?;
     let as_expected = match (check, model.apart) {
         (SumCheck::NotComplete, None) => true,
         (SumCheck::Checked(_, Sum::Holds), Some(apart)) => apart == 0,

@@ -4,12 +4,12 @@ use anyhow::{Context, Result};
 use fred::interfaces::KeysInterface;
 use tidegate_lab::Proxy;
 use tidegate_orders::{
-    Gate, OrderId,
+    KeyTemplates, OrderId, RedisStore,
     gate::{Admission, AdmitReply, GateError, IdempotencyKey, SaleWindow},
 };
 
 use crate::{
-    ground::{Ground, STREAM, admission, connect, release, voucher},
+    ground::{Ground, admission, connect, release, voucher},
     limits::two_orders_for_a_user,
 };
 
@@ -38,31 +38,43 @@ async fn whoever_asks_again_asks_for_the_same_order_and_it_is_remembered_for_a_d
 {
     let ground = Ground::new().await?;
     let (gate, mine) = (&ground.gate, key("mine")?);
-    gate.load(voucher(), 0, SaleWindow::default()).await?;
+    gate.sales().load(voucher(), 0, SaleWindow::default()).await?;
     let before = ground.everything().await?;
-    assert_eq!(gate.admit_by_key(&mine, &admission(1, 9)).await?, (id(1), AdmitReply::SoldOut));
+    assert_eq!(gate.admissions().admit_by_key(&mine, &admission(1, 9)).await?, (id(1), AdmitReply::SoldOut));
     assert_eq!(ground.everything().await?, before, "a refusal leaves no trace");
 
     ground.typed("SET seckill:stock:7 5").await?;
-    assert_eq!(gate.admit_by_key(&mine, &admission(2, 9)).await?, (id(2), AdmitReply::Admitted));
+    assert_eq!(gate.admissions().admit_by_key(&mine, &admission(2, 9)).await?, (id(2), AdmitReply::Admitted));
     assert!(kept_ms(&ground).await? > MOST_OF_A_DAY_MS);
     let name = names_of_keys(&ground).await?.concat();
     ground.pool.pexpire::<(), _>(&name, 60_000, None).await?;
-    assert_eq!(gate.admit_by_key(&mine, &admission(3, 9)).await?, (id(2), AdmitReply::AdmittedBefore));
+    assert_eq!(
+        gate.admissions().admit_by_key(&mine, &admission(3, 9)).await?,
+        (id(2), AdmitReply::AdmittedBefore)
+    );
     assert!(kept_ms(&ground).await? > MOST_OF_A_DAY_MS);
     // Whatever else the user asks for is another request.
     let two = Admission { quantity: 2.try_into()?, ..admission(4, 9) };
-    assert!(matches!(gate.admit_by_key(&mine, &two).await, Err(GateError::OtherRequest)));
-    let second = gate.admit_by_key(&key("second")?, &admission(5, 9)).await?;
+    assert!(matches!(gate.admissions().admit_by_key(&mine, &two).await, Err(GateError::OtherRequest)));
+    let second = gate.admissions().admit_by_key(&key("second")?, &admission(5, 9)).await?;
     assert_eq!(second, (id(5), AdmitReply::UserHasOrder));
     assert_eq!(names_of_keys(&ground).await?, [name]);
     // Somebody else's key of the same name is another one.
-    assert_eq!(gate.admit_by_key(&mine, &admission(6, 10)).await?, (id(6), AdmitReply::Admitted));
+    assert_eq!(
+        gate.admissions().admit_by_key(&mine, &admission(6, 10)).await?,
+        (id(6), AdmitReply::Admitted)
+    );
     assert_eq!(ground.orders().await?.len(), 2);
 
-    gate.release(&release(2, 9)).await?;
-    assert_eq!(gate.admit_by_key(&mine, &admission(7, 9)).await?, (id(2), AdmitReply::GivenBack));
-    assert_eq!(gate.admit_by_key(&key("new")?, &admission(8, 9)).await?, (id(8), AdmitReply::Admitted));
+    gate.releases().release(&release(2, 9)).await?;
+    assert_eq!(
+        gate.admissions().admit_by_key(&mine, &admission(7, 9)).await?,
+        (id(2), AdmitReply::GivenBack)
+    );
+    assert_eq!(
+        gate.admissions().admit_by_key(&key("new")?, &admission(8, 9)).await?,
+        (id(8), AdmitReply::Admitted)
+    );
     Ok(())
 }
 
@@ -70,11 +82,23 @@ async fn whoever_asks_again_asks_for_the_same_order_and_it_is_remembered_for_a_d
 async fn where_a_user_may_hold_several_orders_each_key_stands_for_one_of_them() -> Result<()> {
     let ground = two_orders_for_a_user().await?;
     let (gate, [first, second]) = (&ground.gate, [key("first")?, key("second")?]);
-    assert_eq!(gate.admit_by_key(&first, &admission(1, 9)).await?, (id(1), AdmitReply::Admitted));
-    assert_eq!(gate.admit_by_key(&second, &admission(2, 9)).await?, (id(2), AdmitReply::Admitted));
-    assert_eq!(gate.admit_by_key(&first, &admission(3, 9)).await?, (id(1), AdmitReply::AdmittedBefore));
-    assert_eq!(gate.admit_by_key(&second, &admission(4, 9)).await?, (id(2), AdmitReply::AdmittedBefore));
-    let third = gate.admit_by_key(&key("third")?, &admission(5, 9)).await?;
+    assert_eq!(
+        gate.admissions().admit_by_key(&first, &admission(1, 9)).await?,
+        (id(1), AdmitReply::Admitted)
+    );
+    assert_eq!(
+        gate.admissions().admit_by_key(&second, &admission(2, 9)).await?,
+        (id(2), AdmitReply::Admitted)
+    );
+    assert_eq!(
+        gate.admissions().admit_by_key(&first, &admission(3, 9)).await?,
+        (id(1), AdmitReply::AdmittedBefore)
+    );
+    assert_eq!(
+        gate.admissions().admit_by_key(&second, &admission(4, 9)).await?,
+        (id(2), AdmitReply::AdmittedBefore)
+    );
+    let third = gate.admissions().admit_by_key(&key("third")?, &admission(5, 9)).await?;
     assert!(matches!(third, (_, AdmitReply::OverLimit(_))), "{third:?}");
     assert_eq!((ground.orders().await?.len(), names_of_keys(&ground).await?.len()), (2, 2));
     Ok(())
@@ -83,17 +107,20 @@ async fn where_a_user_may_hold_several_orders_each_key_stands_for_one_of_them() 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_comes_late_leads_to_the_order_that_its_key_stands_for() -> Result<()> {
     let ground = Ground::new().await?;
-    ground.gate.load(voucher(), 5, SaleWindow::default()).await?;
+    ground.gate.sales().load(voucher(), 5, SaleWindow::default()).await?;
     let proxy = Proxy::start(ground.redis.port()).await?;
     let pool = connect(&proxy.url_for(&ground.redis), 1).await?;
-    let slow = Gate::new(pool, ground.keys.clone(), STREAM);
+    let slow = RedisStore::with_default_names(pool, KeyTemplates::default());
     // The script is there: the call itself is what comes late.
-    assert_eq!(slow.admit_by_key(&key("k")?, &admission(1, 8)).await?, (id(1), AdmitReply::Admitted));
+    assert_eq!(
+        slow.admissions().admit_by_key(&key("k")?, &admission(1, 8)).await?,
+        (id(1), AdmitReply::Admitted)
+    );
     let held = proxy.hold_when("EVALSHA");
     let mine = key("k")?;
-    let late = tokio::spawn(async move { slow.admit_by_key(&mine, &admission(2, 9)).await });
+    let late = tokio::spawn(async move { slow.admissions().admit_by_key(&mine, &admission(2, 9)).await });
     held.reached().await?;
-    let again = ground.gate.admit_by_key(&key("k")?, &admission(3, 9)).await?;
+    let again = ground.gate.admissions().admit_by_key(&key("k")?, &admission(3, 9)).await?;
     assert_eq!(again, (id(3), AdmitReply::Admitted));
     held.release();
     assert_eq!(late.await??, (id(3), AdmitReply::AdmittedBefore));
@@ -104,18 +131,27 @@ async fn a_request_that_comes_late_leads_to_the_order_that_its_key_stands_for() 
 #[tokio::test]
 async fn a_key_of_an_id_that_another_user_has_stands_for_a_new_order() -> Result<()> {
     let ground = Ground::new().await?;
-    ground.gate.load(voucher(), 5, SaleWindow::default()).await?;
+    ground.gate.sales().load(voucher(), 5, SaleWindow::default()).await?;
     let mine = key("mine")?;
-    assert_eq!(ground.gate.admit_by_key(&mine, &admission(1, 9)).await?, (id(1), AdmitReply::Admitted));
+    assert_eq!(
+        ground.gate.admissions().admit_by_key(&mine, &admission(1, 9)).await?,
+        (id(1), AdmitReply::Admitted)
+    );
     // As a gate of before left it, which wrote the key before the order: somebody else has the id.
     for lost in ["HDEL seckill:journal:7 1", "SREM seckill:order:7 9"] {
         ground.typed(lost).await?;
     }
-    assert_eq!(ground.gate.admit(&admission(1, 8)).await?, AdmitReply::Admitted);
-    assert_eq!(ground.gate.admit_by_key(&mine, &admission(2, 9)).await?, (id(2), AdmitReply::Admitted));
-    assert_eq!(ground.gate.admit_by_key(&mine, &admission(3, 9)).await?, (id(2), AdmitReply::AdmittedBefore));
+    assert_eq!(ground.gate.admissions().admit(&admission(1, 8)).await?, AdmitReply::Admitted);
+    assert_eq!(
+        ground.gate.admissions().admit_by_key(&mine, &admission(2, 9)).await?,
+        (id(2), AdmitReply::Admitted)
+    );
+    assert_eq!(
+        ground.gate.admissions().admit_by_key(&mine, &admission(3, 9)).await?,
+        (id(2), AdmitReply::AdmittedBefore)
+    );
     // A new id that is taken is told as it is.
-    let another = ground.gate.admit_by_key(&key("another")?, &admission(2, 10)).await;
+    let another = ground.gate.admissions().admit_by_key(&key("another")?, &admission(2, 10)).await;
     assert!(matches!(another, Err(GateError::IdTaken { order }) if order == id(2)), "{another:?}");
     assert_eq!(names_of_keys(&ground).await?.len(), 1);
     Ok(())
@@ -124,22 +160,31 @@ async fn a_key_of_an_id_that_another_user_has_stands_for_a_new_order() -> Result
 #[tokio::test]
 async fn what_was_admitted_is_told_also_where_its_key_cannot_be_written() -> Result<()> {
     let ground = Ground::new().await?;
-    ground.gate.load(voucher(), 5, SaleWindow::default()).await?;
+    ground.gate.sales().load(voucher(), 5, SaleWindow::default()).await?;
     let mine = key("mine")?;
-    assert_eq!(ground.gate.admit_by_key(&mine, &admission(1, 9)).await?, (id(1), AdmitReply::Admitted));
+    assert_eq!(
+        ground.gate.admissions().admit_by_key(&mine, &admission(1, 9)).await?,
+        (id(1), AdmitReply::Admitted)
+    );
     ground.typed("CONFIG SET maxmemory 1").await?;
-    assert_eq!(ground.gate.admit_by_key(&mine, &admission(2, 9)).await?, (id(1), AdmitReply::AdmittedBefore));
+    assert_eq!(
+        ground.gate.admissions().admit_by_key(&mine, &admission(2, 9)).await?,
+        (id(1), AdmitReply::AdmittedBefore)
+    );
     ground.pool.del::<(), _>(names_of_keys(&ground).await?).await?;
     let before = ground.everything().await?;
-    let refused = ground.gate.admit_by_key(&mine, &admission(3, 10)).await;
+    let refused = ground.gate.admissions().admit_by_key(&mine, &admission(3, 10)).await;
     assert!(matches!(refused, Err(GateError::Refused(_))), "{refused:?}");
     assert_eq!(ground.everything().await?, before, "an error leaves no trace");
     ground.typed("CONFIG SET maxmemory 0").await?;
 
     // With rights that lack SET, the order is there, and its caller hears so.
     ground.typed("ACL SETUSER default -set").await?;
-    assert_eq!(ground.gate.admit_by_key(&mine, &admission(4, 11)).await?, (id(4), AdmitReply::Admitted));
-    assert_eq!(ground.gate.admit(&admission(4, 11)).await?, AdmitReply::AdmittedBefore);
+    assert_eq!(
+        ground.gate.admissions().admit_by_key(&mine, &admission(4, 11)).await?,
+        (id(4), AdmitReply::Admitted)
+    );
+    assert_eq!(ground.gate.admissions().admit(&admission(4, 11)).await?, AdmitReply::AdmittedBefore);
     Ok(())
 }
 
@@ -161,20 +206,23 @@ async fn calls(ground: &Ground) -> Result<(u64, u64)> {
 #[tokio::test]
 async fn an_admission_under_a_key_is_one_call_and_two_commands_in_it_more_than_one_without() -> Result<()> {
     let ground = Ground::new().await?;
-    ground.gate.load(voucher(), 9, SaleWindow::default()).await?;
+    ground.gate.sales().load(voucher(), 9, SaleWindow::default()).await?;
     let limited = two_orders_for_a_user().await?;
     for ground in [&ground, &*limited] {
         // Both scripts are loaded by these.
-        ground.gate.admit(&admission(4, 7)).await?;
-        ground.gate.admit_by_key(&key("first")?, &admission(1, 8)).await?;
+        ground.gate.admissions().admit(&admission(4, 7)).await?;
+        ground.gate.admissions().admit_by_key(&key("first")?, &admission(1, 8)).await?;
         ground.typed("CONFIG RESETSTAT").await?;
-        assert_eq!(ground.gate.admit(&admission(5, 10)).await?, AdmitReply::Admitted);
+        assert_eq!(ground.gate.admissions().admit(&admission(5, 10)).await?, AdmitReply::Admitted);
         let (_, without_key) = calls(ground).await?;
         for (order, name, expected) in
             [(2, "mine", (id(2), AdmitReply::Admitted)), (3, "mine", (id(2), AdmitReply::AdmittedBefore))]
         {
             ground.typed("CONFIG RESETSTAT").await?;
-            assert_eq!(ground.gate.admit_by_key(&key(name)?, &admission(order, 9)).await?, expected);
+            assert_eq!(
+                ground.gate.admissions().admit_by_key(&key(name)?, &admission(order, 9)).await?,
+                expected
+            );
             let (scripts, others) = calls(ground).await?;
             assert_eq!(scripts, 1, "{name} {order}");
             assert!(

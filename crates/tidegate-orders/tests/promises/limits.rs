@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use anyhow::{Context, Result};
 use fred::types::Value;
 use tidegate_orders::{
-    Gate, Subjects,
+    KeyTemplates, RedisStore, Subjects,
     gate::{Admission, AdmitReply, GateError, ReleaseReply},
     limits::LimitReached,
 };
@@ -296,17 +296,18 @@ async fn the_gate_finds_the_limits_and_the_campaign_of_a_voucher_by_itself() -> 
     let wanted = |order: i64, phone: &str| -> Result<Admission> {
         Ok(Admission { subjects: Subjects::none().with("phone", phone)?, ..admission(order, order) })
     };
-    assert_eq!(gate.admit(&wanted(1, "a")?).await?, AdmitReply::Admitted);
-    assert_eq!(gate.admit(&wanted(1, "a")?).await?, AdmitReply::AdmittedBefore);
-    let error = gate.admit(&admission(2, 2)).await.expect_err("it says no phone");
+    assert_eq!(gate.admissions().admit(&wanted(1, "a")?).await?, AdmitReply::Admitted);
+    assert_eq!(gate.admissions().admit(&wanted(1, "a")?).await?, AdmitReply::AdmittedBefore);
+    let error = gate.admissions().admit(&admission(2, 2)).await.expect_err("it says no phone");
     assert!(matches!(&error, GateError::NoSubject { name, .. } if name == "phone"), "{error}");
-    let other = gate.admit(&Admission { user: 9.try_into()?, ..wanted(1, "a")? }).await;
+    let other = gate.admissions().admit(&Admission { user: 9.try_into()?, ..wanted(1, "a")? }).await;
     assert!(matches!(other, Err(GateError::IdTaken { .. })), "{other:?}");
 
     // Many in one call, of a gate that has not heard of limits either.
-    let fresh = Gate::new(sale.ground.pool.clone(), sale.ground.keys.clone(), STREAM);
+    let fresh = RedisStore::with_default_names(sale.ground.pool.clone(), KeyTemplates::default());
     let all = [wanted(2, "a")?, wanted(3, "a")?, wanted(4, "b")?, wanted(5, "c")?];
-    let replies: Vec<AdmitReply> = fresh.admit_all(&all).await.into_iter().collect::<Result<_, _>>()?;
+    let replies: Vec<AdmitReply> =
+        fresh.admissions().admit_all(&all).await.into_iter().collect::<Result<_, _>>()?;
     let over = |name: &str, orders: u64, units: Option<u64>| {
         let (orders_left, units_left) = (Some(orders), units);
         AdmitReply::OverLimit(LimitReached { name: name.into(), orders_left, units_left, opens_ms: None })
@@ -314,15 +315,19 @@ async fn the_gate_finds_the_limits_and_the_campaign_of_a_voucher_by_itself() -> 
     let expected =
         [AdmitReply::Admitted, over("phones", 0, Some(1)), AdmitReply::Admitted, over("all", 0, None)];
     assert_eq!(replies, expected);
-    let released = fresh.release_all(&[release(2, 2), release(4, 4), release(4, 4)]).await;
+    let released = fresh.releases().release_all(&[release(2, 2), release(4, 4), release(4, 4)]).await;
     let released: Vec<ReleaseReply> = released.into_iter().collect::<Result<_, _>>()?;
     assert_eq!(released, [ReleaseReply::GivenBack, ReleaseReply::GivenBack, ReleaseReply::GivenBackBefore]);
     assert_eq!(sale.hash(COMMON_USES).await?, BTreeMap::from([("2:".to_owned(), "0:1:1".to_owned())]));
-    assert_eq!(gate.admit(&wanted(6, "a")?).await?, AdmitReply::Admitted, "there is room again");
+    assert_eq!(gate.admissions().admit(&wanted(6, "a")?).await?, AdmitReply::Admitted, "there is room again");
 
     sale.limits("").await?;
-    assert_eq!(gate.admit(&admission(7, 7)).await?, AdmitReply::Admitted, "without limits, without a phone");
-    assert_eq!(gate.release(&release(6, 6)).await?, ReleaseReply::GivenBack);
+    assert_eq!(
+        gate.admissions().admit(&admission(7, 7)).await?,
+        AdmitReply::Admitted,
+        "without limits, without a phone"
+    );
+    assert_eq!(gate.releases().release(&release(6, 6)).await?, ReleaseReply::GivenBack);
     assert_eq!(sale.text(&format!("GET {PLAIN}")).await?, Some((UNITS - 2).to_string()));
     Ok(())
 }

@@ -13,30 +13,30 @@ use tidegate_stream::EntryId;
 #[tokio::test]
 async fn a_moment_has_stock_time_end_of_the_stream_and_length_of_the_journal() -> Result<()> {
     let ground = Ground::new().await?;
-    let nothing = ground.gate.moment(voucher()).await?;
+    let nothing = ground.gate.journals().moment(voucher()).await?;
     assert_eq!((nothing.stock, nothing.journaled, nothing.is_complete), (None, 0, false));
     assert_eq!(nothing.stream_end, EntryId::MIN);
 
-    ground.gate.load(voucher(), 10, SaleWindow::default()).await?;
-    let before = ground.gate.moment(voucher()).await?;
-    ground.gate.admit(&admission(1, 1)).await?;
-    let moment = ground.gate.moment(voucher()).await?;
+    ground.gate.sales().load(voucher(), 10, SaleWindow::default()).await?;
+    let before = ground.gate.journals().moment(voucher()).await?;
+    ground.gate.admissions().admit(&admission(1, 1)).await?;
+    let moment = ground.gate.journals().moment(voucher()).await?;
     assert_eq!((moment.stock, moment.journaled), (Some(9), before.journaled + 1));
     assert!(moment.stream_end > EntryId::MIN && moment.at_ms >= before.at_ms);
-    assert!(ground.gate.clock_ms().await? > moment.at_ms, "its millisecond is over");
+    assert!(ground.gate.journals().clock_ms().await? > moment.at_ms, "its millisecond is over");
 
     ground.typed("SET seckill:stock:7 many").await?;
-    let error = ground.gate.moment(voucher()).await.unwrap_err();
+    let error = ground.gate.journals().moment(voucher()).await.unwrap_err();
     assert!(matches!(error, GateError::Unexpected { .. }), "{error}");
     ground.typed("DEL seckill:stock:7").await?;
     ground.typed("SADD seckill:stock:7 1").await?;
-    assert!(matches!(ground.gate.moment(voucher()).await.unwrap_err(), GateError::Refused(_)));
+    assert!(matches!(ground.gate.journals().moment(voucher()).await.unwrap_err(), GateError::Refused(_)));
     Ok(())
 }
 
 /// What a look at the journal finds.
 async fn sum(ground: &Ground) -> Result<Option<Sum>> {
-    Ok(match ground.gate.check_sum(voucher(), u64::MAX).await? {
+    Ok(match ground.gate.journals().check_sum(voucher(), u64::MAX).await? {
         SumCheck::Checked(_, sum) => Some(sum),
         SumCheck::NotComplete | SumCheck::TooLarge(_) => None,
     })
@@ -46,13 +46,14 @@ async fn sum(ground: &Ground) -> Result<Option<Sum>> {
 async fn sell(ground: Arc<Ground>, first: i64) -> Result<(), GateError> {
     for at in (first..).step_by(16) {
         let wanted: Vec<_> = (0..16).map(|n| admission(at + n, at + n)).collect();
-        let replies = ground.gate.admit_all(&wanted).await.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let replies =
+            ground.gate.admissions().admit_all(&wanted).await.into_iter().collect::<Result<Vec<_>, _>>()?;
         if replies.contains(&AdmitReply::Over) {
             break;
         }
         assert!(replies.iter().all(AdmitReply::is_admitted));
         let unwanted: Vec<_> = (0..3).map(|n| release(at + 5 * n, at + 5 * n)).collect();
-        for reply in ground.gate.release_all(&unwanted).await {
+        for reply in ground.gate.releases().release_all(&unwanted).await {
             assert_eq!(reply?, ReleaseReply::GivenBack);
         }
     }
@@ -67,7 +68,7 @@ async fn a_hand_at_the_stock_is_found_at_once_in_a_busy_sale_and_nothing_is_foun
     let ground = Arc::new(Ground::new().await?);
     for sale in 0..40 {
         ground.typed("FLUSHALL").await?;
-        ground.gate.load(voucher(), 1_000_000, SaleWindow::default()).await?;
+        ground.gate.sales().load(voucher(), 1_000_000, SaleWindow::default()).await?;
         let sellers: Vec<_> =
             (1..=4).map(|task| tokio::spawn(sell(Arc::clone(&ground), task << 40))).collect();
         for look in 0..5 {
@@ -79,8 +80,8 @@ async fn a_hand_at_the_stock_is_found_at_once_in_a_busy_sale_and_nothing_is_foun
         }
         ground.typed("INCRBY seckill:stock:7 7").await?;
         // Within the very millisecond of a hand, it is seen that something is apart, and not by how much.
-        let hand_ms = ground.gate.clock_ms().await?;
-        while ground.gate.clock_ms().await? <= hand_ms {}
+        let hand_ms = ground.gate.journals().clock_ms().await?;
+        while ground.gate.journals().clock_ms().await? <= hand_ms {}
         assert_eq!(sum(&ground).await?, Some(Sum::Apart(7)));
         ground.typed("DECRBY seckill:stock:7 7").await?;
         ground.typed("HSET seckill:voucher:7 end_ms 1").await?;
@@ -97,14 +98,14 @@ async fn a_hand_at_the_stock_is_found_at_once_in_a_busy_sale_and_nothing_is_foun
 async fn a_sale_that_another_script_sells_has_no_complete_journal() -> Result<()> {
     let ground = Ground::new().await?;
     let (gate, window) = (&ground.gate, SaleWindow::default());
-    assert_eq!(gate.load_with(voucher(), 10, window, JournalUse::None).await?, LoadReply::Loaded);
+    assert_eq!(gate.sales().load_with(voucher(), 10, window, JournalUse::None).await?, LoadReply::Loaded);
     assert_eq!(sum(&ground).await?, None);
     ground.typed("DECRBY seckill:stock:7 1").await?;
     ground.typed("SADD seckill:order:7 1").await?;
-    assert_eq!(gate.release(&release(1, 1)).await?, ReleaseReply::GivenBack);
+    assert_eq!(gate.releases().release(&release(1, 1)).await?, ReleaseReply::GivenBack);
     // What was sold until now, nobody knows: it is not complete from now on either.
     ground.typed("HSET seckill:voucher:7 end_ms 1").await?;
-    assert_eq!(gate.load(voucher(), 20, window).await?, LoadReply::Loaded);
+    assert_eq!(gate.sales().load(voucher(), 20, window).await?, LoadReply::Loaded);
     assert_eq!(sum(&ground).await?, None);
     Ok(())
 }
@@ -112,16 +113,16 @@ async fn a_sale_that_another_script_sells_has_no_complete_journal() -> Result<()
 #[tokio::test]
 async fn with_a_complete_journal_only_what_it_holds_as_admitted_is_given_back() -> Result<()> {
     let ground = Ground::new().await?;
-    ground.gate.load(voucher(), 10, SaleWindow::default()).await?;
-    ground.gate.admit(&admission(1, 1)).await?;
+    ground.gate.sales().load(voucher(), 10, SaleWindow::default()).await?;
+    ground.gate.admissions().admit(&admission(1, 1)).await?;
     let before = ground.everything().await?;
-    let many = ground.gate.release_all(&[release(2, 2), release(3, 3)]).await;
+    let many = ground.gate.releases().release_all(&[release(2, 2), release(3, 3)]).await;
     assert!(many.iter().all(|reply| matches!(reply, Ok(ReleaseReply::NotAdmitted))), "{many:?}");
-    assert_eq!(ground.gate.release(&release(2, 2)).await?, ReleaseReply::NotAdmitted);
+    assert_eq!(ground.gate.releases().release(&release(2, 2)).await?, ReleaseReply::NotAdmitted);
     assert_eq!(ground.everything().await?, before);
-    let both = ground.gate.release_all(&[release(1, 1), release(2, 2)]).await;
+    let both = ground.gate.releases().release_all(&[release(1, 1), release(2, 2)]).await;
     assert!(matches!(both[..], [Ok(ReleaseReply::GivenBack), Ok(ReleaseReply::NotAdmitted)]), "{both:?}");
-    assert_eq!(ground.gate.release(&release(1, 1)).await?, ReleaseReply::GivenBackBefore);
+    assert_eq!(ground.gate.releases().release(&release(1, 1)).await?, ReleaseReply::GivenBackBefore);
     assert_eq!(sum(&ground).await?, Some(Sum::Holds));
     Ok(())
 }

@@ -14,7 +14,7 @@ use anyhow::Result;
 use jiff::Timestamp;
 use tidegate_lab::Proxy;
 use tidegate_orders::{
-    OrderIdAllocator,
+    KeyTemplates, OrderIdAllocator, RedisStore,
     order_id::{EPOCH_SECONDS, OrderIdError, decompose},
 };
 
@@ -29,7 +29,7 @@ fn allocator(ground: &Ground, block_size: u32) -> (OrderIdAllocator, Arc<AtomicI
     let hands = Arc::clone(&clock);
     let now = move || Timestamp::from_second(hands.load(Ordering::Relaxed)).expect("a time");
     let size = NonZeroU32::new(block_size).expect("a block holds something");
-    (OrderIdAllocator::with_clock(ground.pool.clone(), ground.keys.clone(), size, now), clock)
+    (OrderIdAllocator::with_clock(ground.gate.clone(), size, now), clock)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -182,11 +182,12 @@ async fn a_block_ends_when_another_server_answers_which_may_give_it_to_somebody_
     let promoted = Ground::new().await?;
     let proxy = Proxy::start(ground.redis.port()).await?;
     let pool = connect(&proxy.url_for(&ground.redis), 2).await?;
+    let store = RedisStore::with_default_names(pool, KeyTemplates::default());
     let now = Arc::new(AtomicI64::new(NOON));
     let gate = || {
         let (now, size) = (Arc::clone(&now), NonZeroU32::new(10).expect("a block holds something"));
         let clock = move || Timestamp::from_second(now.load(Ordering::Relaxed)).expect("a time");
-        OrderIdAllocator::with_clock(pool.clone(), ground.keys.clone(), size, clock)
+        OrderIdAllocator::with_clock(store.clone(), size, clock)
     };
     let (one, other) = (gate(), gate());
     let mut taken = HashSet::new();

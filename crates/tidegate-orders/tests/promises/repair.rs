@@ -79,7 +79,7 @@ struct Held {
 
 impl Held {
     async fn read(ground: &Ground) -> Result<Self> {
-        let (pool, keys) = (&ground.pool, &ground.keys);
+        let (pool, keys) = (&ground.pool, ground.gate.keys());
         let buyers: Vec<i64> = pool.smembers(keys.buyers(voucher())).await?;
         Ok(Self {
             stock: pool.get(keys.stock(voucher())).await?,
@@ -106,22 +106,22 @@ impl Held {
 /// A sale of ten units whose journal is complete.
 async fn open_sale(ground: &Ground) -> Result<()> {
     ground.typed("FLUSHALL").await?;
-    ground.pool.set::<(), _, _>(ground.keys.stock(voucher()), 10, None, None, false).await?;
+    ground.pool.set::<(), _, _>(ground.gate.keys().stock(voucher()), 10, None, None, false).await?;
     let load = r##"{"action":"load","from":null,"to":10,"change":10,"by":"x","timestamp":1}"##;
     let complete = r##"{"action":"complete","by":"load","timestamp":1}"##;
     let fields = [("#load", load), ("#complete", complete)];
-    ground.pool.hset::<(), _, _>(ground.keys.journal(voucher()), fields.to_vec()).await?;
+    ground.pool.hset::<(), _, _>(ground.gate.keys().journal(voucher()), fields.to_vec()).await?;
     Ok(())
 }
 
 async fn apply(ground: &Ground, step: Step) -> Result<()> {
-    let (pool, keys) = (&ground.pool, &ground.keys);
+    let (pool, keys) = (&ground.pool, ground.gate.keys());
     match step {
         Step::Admit { order, user, quantity } => {
             let mut wanted = admission(order, user);
             wanted.quantity = quantity.try_into()?;
             // Refused, or of another user: nothing moves.
-            _ = ground.gate.admit(&wanted).await;
+            _ = ground.gate.admissions().admit(&wanted).await;
         }
         Step::Release { order, user } => {
             let note = Held::read(ground).await?.note(order);
@@ -131,6 +131,7 @@ async fn apply(ground: &Ground, step: Step) -> Result<()> {
             if units.is_some() {
                 let _of_another_user = ground
                     .gate
+                    .releases()
                     .release(&tidegate_orders::gate::Release { units, ..release(order, user) })
                     .await;
             }
@@ -187,14 +188,14 @@ async fn run(ground: &Ground, case: &Case) -> Result<()> {
     for step in &case.before {
         apply(ground, *step).await?;
     }
-    let guard = ground.gate.repair_guard(voucher()).await?;
+    let guard = ground.gate.repairs().repair_guard(voucher()).await?;
     let look = Held::read(ground).await?;
     for step in &case.between {
         apply(ground, *step).await?;
     }
     let before = Held::read(ground).await?;
     let first = repair("a.1", &guard, &look, case)?;
-    let reply = ground.gate.repair(&first).await?;
+    let reply = ground.gate.repairs().repair(&first).await?;
     let after = Held::read(ground).await?;
     let RepairReply::Made(answers) = reply else { anyhow::bail!("{reply:?}") };
     check_orders(&first, &answers, &before, &after)?;
@@ -204,7 +205,7 @@ async fn run(ground: &Ground, case: &Case) -> Result<()> {
         apply(ground, *step).await?;
     }
     let later = Held::read(ground).await?;
-    let again = ground.gate.repair(&first).await?;
+    let again = ground.gate.repairs().repair(&first).await?;
     let RepairReply::Made(again) = again else { anyhow::bail!("{again:?}") };
     ensure!(Held::read(ground).await? == later, "the second sending changed something");
     if case.after.is_empty() {
@@ -214,7 +215,7 @@ async fn run(ground: &Ground, case: &Case) -> Result<()> {
     }
     // Another one that looked at the same time.
     let second = repair("b.1", &guard, &look, case)?;
-    ensure!(ground.gate.repair(&second).await? == RepairReply::Overtaken);
+    ensure!(ground.gate.repairs().repair(&second).await? == RepairReply::Overtaken);
     ensure!(Held::read(ground).await? == later, "a repair that was overtaken changed something");
     Ok(())
 }
@@ -235,9 +236,9 @@ fn after_a_repair_a_complete_journal_adds_up_to_the_stock_whatever_moved_and_how
 #[tokio::test]
 async fn a_repair_is_refused_where_something_else_than_orders_came_between() -> Result<()> {
     let ground = Ground::new().await?;
-    let (pool, keys) = (&ground.pool, &ground.keys);
+    let (pool, keys) = (&ground.pool, ground.gate.keys());
     open_sale(&ground).await?;
-    let guard = ground.gate.repair_guard(voucher()).await?;
+    let guard = ground.gate.repairs().repair_guard(voucher()).await?;
     let moving = VoucherRepair {
         id: "a".to_owned(),
         voucher: voucher(),
@@ -248,12 +249,12 @@ async fn a_repair_is_refused_where_something_else_than_orders_came_between() -> 
     };
     // A change of stock, open and then at its end, concerns what moves the stock and nothing else.
     let change = StockChange::new(5, 10, "somebody".to_owned());
-    ground.gate.restock(voucher(), None, &change, 5).await?;
-    assert_eq!(ground.gate.repair(&moving).await?, RepairReply::StockChanged);
-    let open = ground.gate.repair_guard(voucher()).await?;
+    ground.gate.sales().restock(voucher(), None, &change, 5).await?;
+    assert_eq!(ground.gate.repairs().repair(&moving).await?, RepairReply::StockChanged);
+    let open = ground.gate.repairs().repair_guard(voucher()).await?;
     assert!(open.is_change_open() && open.is_complete());
     let knowing = VoucherRepair { guard: open, ..moving.clone() };
-    assert_eq!(ground.gate.repair(&knowing).await?, RepairReply::StockChanged);
+    assert_eq!(ground.gate.repairs().repair(&knowing).await?, RepairReply::StockChanged);
     let orders = vec![OrderRepair {
         order: Some(9.try_into()?),
         found: None,
@@ -262,18 +263,21 @@ async fn a_repair_is_refused_where_something_else_than_orders_came_between() -> 
         limited: None,
     }];
     let of_orders = VoucherRepair { loaded: 0, orders: orders.clone(), ..moving.clone() };
-    assert_eq!(ground.gate.repair(&of_orders).await?, RepairReply::Made(vec![RepairAnswer::Mended]));
+    assert_eq!(
+        ground.gate.repairs().repair(&of_orders).await?,
+        RepairReply::Made(vec![RepairAnswer::Mended])
+    );
     // The next part of the same repair knows of the part before it.
     let next = VoucherRepair { id: "b".to_owned(), guard: guard.after("a"), ..of_orders.clone() };
-    assert_eq!(ground.gate.repair(&next).await?, RepairReply::Made(vec![RepairAnswer::Moved]));
+    assert_eq!(ground.gate.repairs().repair(&next).await?, RepairReply::Made(vec![RepairAnswer::Moved]));
     let late = VoucherRepair { id: "c".to_owned(), ..of_orders.clone() };
-    assert_eq!(ground.gate.repair(&late).await?, RepairReply::Overtaken);
-    let guard = ground.gate.repair_guard(voucher()).await?;
+    assert_eq!(ground.gate.repairs().repair(&late).await?, RepairReply::Overtaken);
+    let guard = ground.gate.repairs().repair_guard(voucher()).await?;
     pool.del::<(), _>(keys.stock(voucher())).await?;
     let late = VoucherRepair { guard, ..late };
-    assert_eq!(ground.gate.repair(&late).await?, RepairReply::NoStock);
+    assert_eq!(ground.gate.repairs().repair(&late).await?, RepairReply::NoStock);
     pool.hdel::<(), _, _>(keys.journal(voucher()), "#complete").await?;
-    assert_eq!(ground.gate.repair(&late).await?, RepairReply::NotComplete);
+    assert_eq!(ground.gate.repairs().repair(&late).await?, RepairReply::NotComplete);
     Ok(())
 }
 
@@ -281,8 +285,8 @@ async fn a_repair_is_refused_where_something_else_than_orders_came_between() -> 
 async fn a_repair_that_redis_refuses_leaves_no_trace() -> Result<()> {
     let ground = Ground::new().await?;
     open_sale(&ground).await?;
-    ground.gate.admit(&admission(1, 1)).await?;
-    let guard = ground.gate.repair_guard(voucher()).await?;
+    ground.gate.admissions().admit(&admission(1, 1)).await?;
+    let guard = ground.gate.repairs().repair_guard(voucher()).await?;
     let found = Held::read(&ground).await?.note(1);
     let orders = vec![OrderRepair {
         order: Some(1.try_into()?),
@@ -294,7 +298,7 @@ async fn a_repair_that_redis_refuses_leaves_no_trace() -> Result<()> {
     let repair = VoucherRepair { id: "a".to_owned(), voucher: voucher(), guard, loaded: 0, drift: 3, orders };
     let before = ground.everything().await?;
     ground.typed("CONFIG SET maxmemory 1").await?;
-    ensure!(ground.gate.repair(&repair).await.is_err());
+    ensure!(ground.gate.repairs().repair(&repair).await.is_err());
     ground.typed("CONFIG SET maxmemory 0").await?;
     assert_eq!(ground.everything().await?, before);
     for (what, change) in [
@@ -302,10 +306,10 @@ async fn a_repair_that_redis_refuses_leaves_no_trace() -> Result<()> {
         ("too many units", VoucherRepair { loaded: 99_999_999_999_999, ..repair.clone() }),
         ("far too many", VoucherRepair { loaded: i64::MAX, ..repair.clone() }),
     ] {
-        ensure!(ground.gate.repair(&change).await.is_err(), "{what}");
+        ensure!(ground.gate.repairs().repair(&change).await.is_err(), "{what}");
         assert_eq!(ground.everything().await?, before, "{what}");
     }
-    assert_eq!(ground.gate.repair(&repair).await?, RepairReply::Made(vec![RepairAnswer::Mended]));
+    assert_eq!(ground.gate.repairs().repair(&repair).await?, RepairReply::Made(vec![RepairAnswer::Mended]));
     let held = Held::read(&ground).await?;
     assert_eq!((held.stock, held.buyers.len()), (10 - 3, 0));
     Ok(())
@@ -316,8 +320,8 @@ async fn an_order_that_was_mended_is_admitted_or_given_back_for_its_caller() -> 
     use tidegate_orders::gate::AdmitReply;
     let ground = Ground::new().await?;
     open_sale(&ground).await?;
-    ground.gate.admit(&admission(1, 1)).await?;
-    let guard = ground.gate.repair_guard(voucher()).await?;
+    ground.gate.admissions().admit(&admission(1, 1)).await?;
+    let guard = ground.gate.repairs().repair_guard(voucher()).await?;
     let found = Held::read(&ground).await?.note(1);
     let one = |order: i64, found, action| -> Result<OrderRepair> {
         Ok(OrderRepair {
@@ -333,11 +337,14 @@ async fn an_order_that_was_mended_is_admitted_or_given_back_for_its_caller() -> 
         one(2, None, RepairAction::Admit(Quantity::ONE))?,
     ];
     let repair = VoucherRepair { id: "a".to_owned(), voucher: voucher(), guard, loaded: 0, drift: 0, orders };
-    assert_eq!(ground.gate.repair(&repair).await?, RepairReply::Made(vec![RepairAnswer::Mended; 2]));
-    assert_eq!(ground.gate.admit(&admission(1, 1)).await?, AdmitReply::GivenBack);
-    assert_eq!(ground.gate.admit(&admission(2, 2)).await?, AdmitReply::AdmittedBefore);
-    assert_eq!(ground.gate.admit(&admission(3, 2)).await?, AdmitReply::UserHasOrder);
-    assert_eq!(ground.gate.admit(&admission(4, 1)).await?, AdmitReply::Admitted);
+    assert_eq!(
+        ground.gate.repairs().repair(&repair).await?,
+        RepairReply::Made(vec![RepairAnswer::Mended; 2])
+    );
+    assert_eq!(ground.gate.admissions().admit(&admission(1, 1)).await?, AdmitReply::GivenBack);
+    assert_eq!(ground.gate.admissions().admit(&admission(2, 2)).await?, AdmitReply::AdmittedBefore);
+    assert_eq!(ground.gate.admissions().admit(&admission(3, 2)).await?, AdmitReply::UserHasOrder);
+    assert_eq!(ground.gate.admissions().admit(&admission(4, 1)).await?, AdmitReply::Admitted);
     let held = Held::read(&ground).await?;
     assert_eq!((held.stock, held.drift()), (8, 0));
     Ok(())

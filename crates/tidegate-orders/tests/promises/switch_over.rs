@@ -2,7 +2,6 @@
 
 use anyhow::Result;
 use tidegate_orders::{
-    Keys,
     gate::{AdmitReply, NewSale, SaleWindow, StagedSale, SwitchReply, rebuild_id},
     records::journal::{COMPLETE, write},
 };
@@ -17,23 +16,23 @@ fn new_sale(stock: i64, last: EntryId) -> NewSale {
 /// An order of user 50 and the movements of the sale, of which 10 units are left.
 async fn staged(ground: &Ground) -> Result<StagedSale> {
     let id = rebuild_id();
-    let mut staged = StagedSale::new(&Keys::new(Default::default()), voucher(), &id);
+    let mut staged = StagedSale::new(ground.gate.keys(), voucher(), &id);
     let (user, quantity) = (50.try_into()?, 1.try_into()?);
     let notes = [(900.try_into()?, write::admission(user, quantity, 1))];
-    ground.gate.stage(&mut staged, &notes, &[user]).await?;
+    ground.gate.staged_sales().stage(&mut staged, &notes, &[user]).await?;
     let sale = [(write::LOAD, write::load(11, "test", 1)), (COMPLETE, write::complete("test", &id, 1))];
-    ground.gate.stage_sale(&mut staged, &sale).await?;
+    ground.gate.staged_sales().stage_sale(&mut staged, &sale).await?;
     Ok(staged)
 }
 
 #[tokio::test]
 async fn what_came_since_is_added_and_what_concerns_others_is_not() -> Result<()> {
     let ground = Ground::new().await?;
-    ground.gate.load(voucher(), 100, SaleWindow::default()).await?;
-    ground.gate.admit(&admission(1, 1)).await?;
-    let last = ground.gate.moment(voucher()).await?.stream_end;
+    ground.gate.sales().load(voucher(), 100, SaleWindow::default()).await?;
+    ground.gate.admissions().admit(&admission(1, 1)).await?;
+    let last = ground.gate.journals().moment(voucher()).await?.stream_end;
     let staged = staged(&ground).await?;
-    ground.gate.admit(&admission(2, 2)).await?;
+    ground.gate.admissions().admit(&admission(2, 2)).await?;
     for others in [
         "XADD stream.orders * userId 3 voucherId 8 id 3",
         "XADD stream.orders * event paid orderId 4 userId 4 voucherId 7 id 4",
@@ -44,34 +43,44 @@ async fn what_came_since_is_added_and_what_concerns_others_is_not() -> Result<()
         ground.typed(others).await?;
     }
     ground.typed("XADD stream.orders * voucherId 7 quantity 3 id 8 userId 9").await?;
-    assert_eq!(ground.gate.switch_over(&staged, &new_sale(10, last)).await?, SwitchReply::Done);
-    let sum = ground.gate.moment(voucher()).await?;
+    assert_eq!(
+        ground.gate.staged_sales().switch_over(&staged, &new_sale(10, last)).await?,
+        SwitchReply::Done
+    );
+    let sum = ground.gate.journals().moment(voucher()).await?;
     assert_eq!((sum.stock, sum.journaled, sum.is_complete), (Some(10 - 1 - 3), 5, true));
-    assert_eq!(ground.gate.admit(&admission(2, 2)).await?, AdmitReply::AdmittedBefore);
-    assert_eq!(ground.gate.admit(&admission(77, 9)).await?, AdmitReply::UserHasOrder);
-    assert_eq!(ground.gate.admit(&admission(1, 1)).await?, AdmitReply::Admitted, "it was not filled in");
+    assert_eq!(ground.gate.admissions().admit(&admission(2, 2)).await?, AdmitReply::AdmittedBefore);
+    assert_eq!(ground.gate.admissions().admit(&admission(77, 9)).await?, AdmitReply::UserHasOrder);
+    assert_eq!(
+        ground.gate.admissions().admit(&admission(1, 1)).await?,
+        AdmitReply::Admitted,
+        "it was not filled in"
+    );
     // The client asks again where it did not hear the reply.
-    assert_eq!(ground.gate.switch_over(&staged, &new_sale(10, last)).await?, SwitchReply::Done);
-    assert_eq!(ground.gate.moment(voucher()).await?.stock, Some(5));
+    assert_eq!(
+        ground.gate.staged_sales().switch_over(&staged, &new_sale(10, last)).await?,
+        SwitchReply::Done
+    );
+    assert_eq!(ground.gate.journals().moment(voucher()).await?.stock, Some(5));
     Ok(())
 }
 
 #[tokio::test]
 async fn a_switch_that_is_refused_changes_nothing() -> Result<()> {
     let ground = Ground::new().await?;
-    ground.gate.load(voucher(), 100, SaleWindow::default()).await?;
+    ground.gate.sales().load(voucher(), 100, SaleWindow::default()).await?;
     let staged_sale = staged(&ground).await?;
     let new = new_sale(10, EntryId::MIN);
     ground.typed("HSET seckill:voucher:7 change somebody").await?;
-    assert_eq!(ground.gate.switch_over(&staged_sale, &new).await?, SwitchReply::OtherNote);
+    assert_eq!(ground.gate.staged_sales().switch_over(&staged_sale, &new).await?, SwitchReply::OtherNote);
     let known = NewSale { change: Some("somebody".to_owned()), ..new.clone() };
     for order in 0..501 {
         ground.typed(&format!("XADD stream.orders * userId 1 voucherId 8 id {}", order + 1)).await?;
     }
-    assert_eq!(ground.gate.switch_over(&staged_sale, &known).await?, SwitchReply::EntriesCame);
-    assert_eq!(ground.gate.moment(voucher()).await?.stock, Some(100));
-    assert_eq!(ground.gate.remove_staged().await?, 2);
-    assert_eq!(ground.gate.switch_over(&staged_sale, &known).await?, SwitchReply::Incomplete);
-    assert_eq!(ground.gate.moment(voucher()).await?.stock, Some(100));
+    assert_eq!(ground.gate.staged_sales().switch_over(&staged_sale, &known).await?, SwitchReply::EntriesCame);
+    assert_eq!(ground.gate.journals().moment(voucher()).await?.stock, Some(100));
+    assert_eq!(ground.gate.staged_sales().remove_staged().await?, 2);
+    assert_eq!(ground.gate.staged_sales().switch_over(&staged_sale, &known).await?, SwitchReply::Incomplete);
+    assert_eq!(ground.gate.journals().moment(voucher()).await?.stock, Some(100));
     Ok(())
 }

@@ -6,7 +6,7 @@ use anyhow::Result;
 use sqlx::{AssertSqlSafe, Executor, MySqlConnection, MySqlPool, mysql::MySqlPoolOptions};
 use tidegate_lab::{MysqlServer, RedisServer};
 use tidegate_orders::{
-    Event, EventKind, FleetMark, Incoming, KeyTemplates, Keys, Ledger, MarkState, Partition, Verdict,
+    Event, EventKind, FleetMark, Incoming, KeyTemplates, Ledger, MarkState, Partition, RedisStore, Verdict,
     ledger::IncomingEvent,
     schema,
     unpaid_orders::{self, Assigned},
@@ -310,7 +310,7 @@ async fn the_mark_shows_which_store_went_back_until_both_are_marked_anew() -> Re
     let books = Books::open(Duration::ZERO).await?;
     let redis = RedisServer::start()?;
     let pool = connect(&redis.url(), 1).await?;
-    let mark = FleetMark::new(pool.clone(), &Keys::new(KeyTemplates::default()), "stream.orders");
+    let mark = FleetMark::new(RedisStore::with_default_names(pool.clone(), KeyTemplates::default()));
     let mut session = books.pool.acquire().await?;
     assert_eq!(mark.read(&mut session).await?.state(), MarkState::Whole, "before the first raise");
     for _ in 0..3 {

@@ -5,8 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use fred::{interfaces::LuaInterface, types::FromValue, util::sha1_hash};
 use tidegate_lab::Proxy;
-use tidegate_orders::{UserId, UserLocks};
-use tidegate_stream::Leases;
+use tidegate_orders::{KeyTemplates, RedisStore, UserId, UserLocks};
 
 use crate::ground::{Ground, connect, connect_with_patience};
 
@@ -31,7 +30,10 @@ impl Processes {
             let _sha1: String = ground.pool.next().script_load(script).await?;
         }
         let proxy = Proxy::start(ground.redis.port()).await?;
-        let locks = |pool| UserLocks::new(Leases::new(pool), ground.keys.clone(), LEASE);
+        let locks = |pool| {
+            let redis = RedisStore::with_default_names(pool, KeyTemplates::default());
+            UserLocks::new(redis, LEASE)
+        };
         let ours = locks(connect_with_patience(&proxy.url_for(&ground.redis), 2, PATIENCE).await?);
         let theirs = locks(connect(&ground.redis.url(), 2).await?);
         Ok(Self { ground, proxy, ours, theirs })

@@ -26,7 +26,7 @@ impl Rebuild {
             let Some(held) = self.held_in_common(campaign, backlog, job).await? else {
                 return Ok(End::Stopped);
             };
-            match self.gate.recount(&held).await {
+            match self.redis.limits().recount(&held).await {
                 // The regions of this campaign find it in their way again, and say so; the others can be rebuilt.
                 Err(GateError::Refused(error)) if error.details().contains("WRONGTYPE") => {}
                 raised => {
@@ -57,7 +57,7 @@ impl Rebuild {
         let regions = limit_rows::regions(&self.mysql, campaign).await;
         let regions = regions.context("Failed to read the campaign in MySQL")?.into_iter();
         let with_backlog = |(_, voucher): (String, VoucherId)| (voucher, backlog.orders(voucher));
-        let check = LimitCounterCheck::new(&self.gate, &self.mysql, Pace::Full, &job.stop);
+        let check = LimitCounterCheck::new(&self.redis, &self.mysql, Pace::Full, &job.stop);
         match check.held_in_common(campaign, regions.map(with_backlog).collect()).await {
             Ok(held) => Ok(Some(held)),
             Err(CompareError::Stopped) => Ok(None),

@@ -17,9 +17,12 @@ impl Rebuild {
             let common =
                 limit_rows::text(&self.mysql, LimitOwner::Campaign(campaign)).await.context(FAILED)?;
             let regions = limit_rows::regions(&self.mysql, campaign).await.context(FAILED)?;
-            self.gate.show_campaign(campaign, common.as_deref().unwrap_or_default(), &regions).await?;
+            self.redis
+                .limits()
+                .show_campaign(campaign, common.as_deref().unwrap_or_default(), &regions)
+                .await?;
         }
-        let since_ms = match self.gate.show_limits(voucher, Some(&rules), BY_REBUILD).await? {
+        let since_ms = match self.redis.limits().show_limits(voucher, Some(&rules), BY_REBUILD).await? {
             LimitReply::Same { since_ms } | LimitReply::Changed { since_ms } => since_ms,
             reply => anyhow::bail!("Redis does not take the limits of the voucher ({reply:?})"),
         };

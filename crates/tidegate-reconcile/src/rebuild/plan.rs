@@ -76,14 +76,14 @@ impl Rebuild {
     }
 
     async fn all_vouchers(&self, plan: &mut RebuildPlan) -> anyhow::Result<BTreeSet<VoucherId>> {
-        let not_ended = vouchers::not_ended(&self.mysql, self.keys.partition()).await;
+        let not_ended = vouchers::not_ended(&self.mysql, self.redis.keys().partition()).await;
         let (open, ended) = not_ended.context("Failed to read the vouchers")?;
         (plan.ended, plan.delisted) = (ended.ended, ended.delisted);
         let in_redis = async {
-            let mut known = sale::find_loaded(&self.redis, &self.keys, |_| {}).await?;
-            known.extend(sale::find_known(&self.redis, &self.keys, |_| {}).await?);
-            known.extend(sale::find_journaled(&self.redis, &self.keys, |_| {}).await?);
-            known.extend(sale::find_bought(&self.redis, &self.keys, |_| {}).await?);
+            let mut known = sale::find_loaded(&self.redis, |_| {}).await?;
+            known.extend(sale::find_known(&self.redis, |_| {}).await?);
+            known.extend(sale::find_journaled(&self.redis, |_| {}).await?);
+            known.extend(sale::find_bought(&self.redis, |_| {}).await?);
             Ok::<_, fred::error::Error>(BTreeSet::from_iter(known))
         };
         let in_redis: BTreeSet<VoucherId> = in_redis.await.context("Failed to look for vouchers in Redis")?;
@@ -97,9 +97,9 @@ impl Rebuild {
         let row =
             vouchers::find(&self.mysql, voucher).await.context("Failed to read the voucher in MySQL")?;
         let live_orders =
-            Records::new(&self.mysql, self.gate.partition()).counts().live_of_voucher(voucher).await;
+            Records::new(&self.mysql, self.redis.partition()).counts().live_of_voucher(voucher).await;
         // What cannot be read there is written over.
-        let sale = self.gate.read_voucher(voucher).await.ok();
+        let sale = self.redis.sales().read_voucher(voucher).await.ok();
         Ok(VoucherPlan {
             voucher,
             is_delisted: row.as_ref().is_some_and(|row| row.delisted_ms.is_some()),

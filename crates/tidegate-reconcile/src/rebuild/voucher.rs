@@ -79,11 +79,11 @@ impl Rebuild {
             frozen.end().await;
             return Ok(report.refused_with(NotRebuilt::Delisted));
         }
-        let now_ms = server_time_ms(&self.redis).await.context("Failed to read the clock of Redis")?;
+        let now_ms = server_time_ms(self.redis.pool()).await.context("Failed to read the clock of Redis")?;
         let mut filling = Filling {
             rebuild: self,
             frozen,
-            staged: StagedSale::new(&self.keys, voucher, id),
+            staged: StagedSale::new(&self.redis.keys(), voucher, id),
             report,
             beyond: HashMap::new(),
             now_ms: i64::try_from(now_ms).unwrap_or(i64::MAX),
@@ -111,7 +111,7 @@ impl Rebuild {
 impl Rebuild {
     /// Who called the journal complete that is there. None: Redis holds nothing of the voucher that says it.
     async fn seen_journal(&self, voucher: VoucherId) -> anyhow::Result<Option<CompletedBy>> {
-        let moment = match self.gate.moment(voucher).await {
+        let moment = match self.redis.journals().moment(voucher).await {
             // A key of another type says nothing.
             Err(GateError::Refused(_) | GateError::Unexpected { .. }) => return Ok(None),
             moment => moment?,
@@ -119,16 +119,14 @@ impl Rebuild {
         if moment.stock.is_none() && moment.journaled == 0 {
             return Ok(None);
         }
-        let Self { redis: pool, gate, inspector, keys, .. } = self;
-        let side = RedisSide { pool, gate, inspector, keys };
-        Ok(Some(side.completed_by(voucher).await?))
+        Ok(Some(RedisSide::of(&self.redis).completed_by(voucher).await?))
     }
 
     /// The journal holds an order as admitted: what sells the voucher keeps one. Workers note releases only.
     async fn has_admission(&self, voucher: VoucherId) -> anyhow::Result<bool> {
         let is_admission =
             |(_, note): &(Bytes, Bytes)| JournalNote::parse(note).is_some_and(|entry| entry.is_admission());
-        let mut pages = ScanPages::of_journal(&self.gate, voucher);
+        let mut pages = ScanPages::of_journal(&self.redis, voucher);
         while let Some(fields) = pages.next().await? {
             if fields.iter().any(is_admission) {
                 return Ok(true);
@@ -147,8 +145,8 @@ impl Filling<'_> {
         all: &mut RebuildReport,
         job: &Job,
     ) -> anyhow::Result<Option<NotRebuilt>> {
-        let (gate, voucher) = (&self.rebuild.gate, self.frozen.row.voucher);
-        let change = gate.read_change_text(voucher).await?;
+        let (redis, voucher) = (&self.rebuild.redis, self.frozen.row.voucher);
+        let change = redis.staged_sales().read_change_text(voucher).await?;
         let is_open = |note: &String| {
             serde_json::from_str::<StockChange>(note)
                 .is_ok_and(|note| note.state == tidegate_orders::gate::ChangeState::Open)
@@ -172,7 +170,7 @@ impl Filling<'_> {
             sale.push((COMPLETE, write::complete(BY_REBUILD, id, self.now_ms)));
         }
         sale.extend(limits.map(|note| (LIMITED, note)));
-        gate.stage_sale(&mut self.staged, &sale).await?;
+        redis.staged_sales().stage_sale(&mut self.staged, &sale).await?;
         self.look_beyond().await?;
         let window = self.window().await;
         let mut is_first = true;
@@ -188,11 +186,11 @@ impl Filling<'_> {
             }
             self.rebuild.raise_counters(backlog, all).await?;
             // Before the gate opens, or somebody would be over a limit.
-            gate.recount(&self.limits).await?;
+            redis.limits().recount(&self.limits).await?;
             self.frozen.check().await?;
             let stock = self.frozen.row.stock - self.held;
             let new = NewSale { stock, last: backlog.read_to(), window, has_limits, change: change.clone() };
-            match gate.switch_over(&self.staged, &new).await? {
+            match redis.staged_sales().switch_over(&self.staged, &new).await? {
                 SwitchReply::Done => {
                     self.report.stock = stock;
                     return Ok(None);
@@ -226,18 +224,18 @@ impl Filling<'_> {
     }
 
     async fn fill_refused(&mut self) -> anyhow::Result<()> {
-        let (gate, now_ms) = (&self.rebuild.gate, self.now_ms);
+        let (redis, now_ms) = (&self.rebuild.redis, self.now_ms);
         let mut refused = self.frozen.refused().try_chunks(PIECE);
         while let Some(orders) = refused.try_next().await.map_err(|error| error.1)? {
             orders.iter().for_each(|order| self.report.refused.add(order.quantity.get()));
             let notes: Vec<_> = orders.iter().map(|order| (order.order, note(order, now_ms))).collect();
-            gate.stage(&mut self.staged, &notes, &[]).await?;
+            redis.staged_sales().stage(&mut self.staged, &notes, &[]).await?;
         }
         Ok(())
     }
 
     async fn fill_orders(&mut self) -> anyhow::Result<()> {
-        let (gate, now_ms, voucher) = (&self.rebuild.gate, self.now_ms, self.frozen.row.voucher);
+        let (redis, now_ms, voucher) = (&self.rebuild.redis, self.now_ms, self.frozen.row.voucher);
         let mut rows = self.frozen.orders().try_chunks(PIECE);
         while let Some(orders) = rows.try_next().await.map_err(|error| error.1)? {
             for order in &orders {
@@ -252,15 +250,15 @@ impl Filling<'_> {
             // Also of a contradictory row: MySQL lets nobody else have its place.
             let buyers: Vec<_> =
                 orders.iter().filter(|order| order.has_slot).map(|order| order.user).collect();
-            gate.stage(&mut self.staged, &notes, &buyers).await?;
+            redis.staged_sales().stage(&mut self.staged, &notes, &buyers).await?;
         }
         Ok(())
     }
 
     /// What the journal that is there knows beyond MySQL.
     async fn look_beyond(&mut self) -> anyhow::Result<()> {
-        let (gate, voucher) = (&self.rebuild.gate, self.frozen.row.voucher);
-        let mut pages = ScanPages::of_journal(gate, voucher);
+        let (redis, voucher) = (&self.rebuild.redis, self.frozen.row.voucher);
+        let mut pages = ScanPages::of_journal(redis, voucher);
         loop {
             let fields = match pages.next().await {
                 // Whatever it is, it goes: a journal is a hash.
@@ -276,7 +274,7 @@ impl Filling<'_> {
                 })
                 .collect();
             let ids: Vec<OrderId> = orders.iter().map(|(order, _)| *order).collect();
-            let unstaged = gate.unstaged(&self.staged, &ids).await?;
+            let unstaged = redis.staged_sales().unstaged(&self.staged, &ids).await?;
             for ((order, note), _) in orders.into_iter().zip(unstaged).filter(|(_, is_unstaged)| *is_unstaged)
             {
                 match beyond(&note, self.now_ms) {
@@ -305,7 +303,7 @@ impl Filling<'_> {
             (order.id, write::with_limits(note, UnderLimits::of(order).as_ref()))
         };
         let notes: Vec<_> = held.iter().map(|unwritten| note(unwritten)).collect();
-        let new = self.rebuild.gate.stage_new(&mut self.staged, &notes).await?;
+        let new = self.rebuild.redis.staged_sales().stage_new(&mut self.staged, &notes).await?;
         let mut buyers = Vec::with_capacity(held.len());
         for unwritten in
             held.into_iter().zip(new).filter(|(_, is_new)| *is_new).map(|(unwritten, _)| unwritten)
@@ -326,7 +324,7 @@ impl Filling<'_> {
                 self.report.list(unwritten.order.id);
             }
         }
-        Ok(self.rebuild.gate.stage_buyers(&mut self.staged, &buyers).await?)
+        Ok(self.rebuild.redis.staged_sales().stage_buyers(&mut self.staged, &buyers).await?)
     }
 
     /// What only the journal of before knows stays as it was told to callers.
@@ -335,7 +333,7 @@ impl Filling<'_> {
         beyond.sort_unstable_by_key(|(order, _)| *order);
         let notes: Vec<(OrderId, String)> =
             beyond.iter().map(|(order, beyond)| (*order, beyond.note())).collect();
-        let new = self.rebuild.gate.stage_new(&mut self.staged, &notes).await?;
+        let new = self.rebuild.redis.staged_sales().stage_new(&mut self.staged, &notes).await?;
         let mut buyers = Vec::new();
         for ((order, beyond), _) in beyond.into_iter().zip(new).filter(|(_, is_new)| *is_new) {
             if let Beyond::Admitted { user, quantity, limited, .. } = beyond {
@@ -349,12 +347,12 @@ impl Filling<'_> {
                 backlog.sequences.add_known(order);
             }
         }
-        Ok(self.rebuild.gate.stage_buyers(&mut self.staged, &buyers).await?)
+        Ok(self.rebuild.redis.staged_sales().stage_buyers(&mut self.staged, &buyers).await?)
     }
 
     /// As MySQL has it; a bound that only Redis has stays. Redis may have it to the millisecond, where MySQL keeps seconds.
     async fn window(&self) -> SaleWindow {
-        let there = self.rebuild.gate.read_voucher(self.frozen.row.voucher).await.ok();
+        let there = self.rebuild.redis.sales().read_voucher(self.frozen.row.voucher).await.ok();
         let there = there.map(|there| there.window).unwrap_or_default();
         let bound = |row_ms: Option<i64>, there: Option<Timestamp>| {
             let Some(row_ms) = row_ms else { return there };

@@ -4,9 +4,8 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::Context;
-use fred::clients::Pool;
 use tidegate_compare::{Job, text::counted};
-use tidegate_orders::{Keys, worker_hands};
+use tidegate_orders::{RedisStore, worker_hands};
 use tidegate_stream::server_time_ms;
 use tokio::time::{Instant, sleep};
 
@@ -30,13 +29,12 @@ pub enum Waited {
 ///
 /// # Errors
 /// When Redis does not answer.
-pub async fn wait(redis: &Pool, keys: &Keys, despite: &[String], job: &Job) -> anyhow::Result<Waited> {
-    let began_ms = server_time_ms(redis).await.context("Failed to read the clock of Redis")?;
+pub async fn wait(redis: &RedisStore, despite: &[String], job: &Job) -> anyhow::Result<Waited> {
+    let began_ms = server_time_ms(redis.pool()).await.context("Failed to read the clock of Redis")?;
     let (began, mut said, mut told) = (Instant::now(), None::<Instant>, BTreeSet::new());
     loop {
         sleep(LOOK_EVERY).await;
-        let mut workers =
-            worker_hands::read_all(redis, keys).await.context("Failed to read the heartbeats")?;
+        let mut workers = worker_hands::read_all(redis).await.context("Failed to read the heartbeats")?;
         let is_known = began.elapsed() >= REAPPEARS_WITHIN;
         told.extend(workers.iter().filter(|(_, hands)| hands.is_some()).map(|(name, _)| name.clone()));
         // One that has said so before and does not any more was killed: its heartbeat may last longer.

@@ -10,7 +10,6 @@ use std::{
 };
 
 use anyhow::Context;
-use fred::clients::Pool;
 use tidegate_compare::Job;
 use tidegate_operations::{
     EntrySource,
@@ -20,7 +19,7 @@ use tidegate_operations::{
     settings::SystemSettings,
 };
 use tidegate_orders::{
-    Gate, Incoming, Keys, Ledger, Order, OrderId, Slot, VoucherId,
+    Incoming, Ledger, Order, OrderId, RedisStore, Slot, VoucherId,
     ledger::{Absence, Cancellation},
     records::journal::UnderLimits,
     wire::{FieldNames, is_event, order_fields},
@@ -46,7 +45,7 @@ const MARGIN_MS: u64 = 60_000;
 pub(super) struct LostOrders {
     inspector: StreamInspector,
     stream: Stream,
-    gate: Gate,
+    redis: RedisStore,
     ledger: Ledger,
     chosen: ChosenEntries,
     fields: FieldNames,
@@ -89,19 +88,18 @@ impl LostOrders {
     /// Connects to MySQL for running entries; `redis` and `ledger` are open already.
     pub(super) async fn open(
         settings: &SystemSettings,
-        redis: Pool,
-        gate: Gate,
+        redis: RedisStore,
         ledger: Ledger,
     ) -> anyhow::Result<Self> {
         let source = EntrySource::open(settings, &redis).await?;
         Ok(Self {
             chosen: ChosenEntries::open(settings, redis.clone(), &source).await?,
             inspector: source.inspector,
-            stream: Stream::new(redis, settings.stream_names()),
-            gate,
+            stream: Stream::new(&redis, redis.stream_names().clone()),
             ledger,
-            fields: Keys::new(settings.keys.clone()).fields().clone(),
+            fields: redis.keys().fields().clone(),
             batch: settings.fleet.batch,
+            redis,
         })
     }
 
@@ -308,8 +306,10 @@ impl LostOrders {
         let snapshot =
             self.ledger.snapshot(incoming, Absence::Decides).await.context("Failed to read MySQL")?;
         let ids: Vec<_> = incoming.iter().map(|it| (it.order.voucher, it.order.id)).collect();
-        let given_back = self.gate.given_back(&ids).await.context("Failed to read the journal")?;
-        let mut limited = self.gate.under_limits(&ids).await.context("Failed to read the journal")?;
+        let given_back =
+            self.redis.journals().given_back(&ids).await.context("Failed to read the journal")?;
+        let mut limited =
+            self.redis.journals().under_limits(&ids).await.context("Failed to read the journal")?;
         let mut appended = Vec::with_capacity(batch.len());
         for ((lost, held), Incoming { order, .. }) in batch.iter().zip(incoming) {
             let is_gone = held.placed.is_none() && lost.what == Again::Order;

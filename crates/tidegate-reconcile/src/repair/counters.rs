@@ -25,7 +25,7 @@ impl Repair<'_> {
         let is_counted = |plan: &&VoucherRepairPlan| plan.mended.counters > 0 || plan.mended.admitted > 0;
         let vouchers: Vec<VoucherId> =
             plan.vouchers.iter().filter(is_counted).map(|plan| plan.voucher).collect();
-        let check = LimitCounterCheck::new(&self.gate, &self.mysql, Pace::Full, &job.stop);
+        let check = LimitCounterCheck::new(&self.redis, &self.mysql, Pace::Full, &job.stop);
         let found = match check.compare(&vouchers).await {
             Err(CompareError::Stopped) => return Ok(End::Stopped),
             found => found?,

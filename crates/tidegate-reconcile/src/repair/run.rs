@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use fred::clients::Pool;
 use serde_json::Value as Json;
 use sqlx::MySqlPool;
 use tidegate_compare::Job;
 use tidegate_operations::{change::End, connect, settings::SystemSettings};
 use tidegate_orders::{
-    CausalReads, Gate, Incoming, Keys, Ledger, Order, OrderId, Quantity, Records, Slot, VoucherId,
+    CausalReads, Incoming, Ledger, Order, OrderId, Quantity, Records, RedisStore, Slot, VoucherId,
     gate::{
         HeldLimits, OrderRepair, Release, ReleaseReply, RepairAction, RepairAnswer, RepairGuard, RepairReply,
         VoucherRepair,
@@ -30,8 +29,7 @@ use tidegate_operations::operator_log::{Caller, OperatorLog, Outcome};
 #[derive(Debug)]
 pub struct Repair<'a> {
     settings: &'a SystemSettings,
-    redis: Pool,
-    pub(super) gate: Gate,
+    pub(super) redis: RedisStore,
     pub(super) mysql: MySqlPool,
     ledger: Ledger,
     causal_reads: Arc<CausalReads>,
@@ -49,9 +47,8 @@ impl<'a> Repair<'a> {
         let mysql = sessions.pool(settings.mysql.connections);
         let ledger = connect::ledger(settings, &sessions, mysql.clone());
         let causal_reads = sessions.causal_reads();
-        let gate = Gate::new(redis.clone(), Keys::new(settings.keys.clone()), settings.stream.name.as_str());
         let log = OperatorLog::new(redis.clone(), settings);
-        Ok(Self { settings, redis, gate, mysql, ledger, causal_reads, log, who })
+        Ok(Self { settings, redis, mysql, ledger, causal_reads, log, who })
     }
 
     /// Does it, voucher by voucher. What moved since the look is left, and named in the report. May be ended between any two
@@ -90,12 +87,12 @@ impl<'a> Repair<'a> {
 
     /// Before anything else: where orders are lost, the counter may be behind their ids, too.
     async fn raise_order_ids(&self, plan: &RepairPlan, report: &mut RepairReport) -> anyhow::Result<()> {
-        let keys = Keys::new(self.settings.keys.clone());
+        let keys = self.redis.keys();
         self.causal_reads.catch_up(&self.mysql).await?;
-        let mut known = order_ids::in_mysql(&self.mysql, &keys).await?;
+        let mut known = order_ids::in_mysql(&self.mysql, keys).await?;
         let again = plan.vouchers.iter().flat_map(|voucher| &voucher.again);
         again.for_each(|order| known.note(order.order));
-        match order_ids::raise(&known, &self.redis, &keys).await {
+        match order_ids::raise(&known, &self.redis).await {
             Ok(counters) => report.order_ids = counters.into_iter().filter(|it| it.raised).collect(),
             // The users of earlier versions have no right to the counters. Most repairs do not depend on them.
             Err(error) if order_ids::is_no_right(&error) => {
@@ -111,8 +108,7 @@ impl<'a> Repair<'a> {
     }
 
     async fn lost_orders(&self) -> anyhow::Result<LostOrders> {
-        let (gate, ledger) = (self.gate.clone(), self.ledger.clone());
-        LostOrders::open(self.settings, self.redis.clone(), gate, ledger).await
+        LostOrders::open(self.settings, self.redis.clone(), self.ledger.clone()).await
     }
 
     /// Mends what Redis holds of a voucher.
@@ -135,7 +131,7 @@ impl<'a> Repair<'a> {
                 withhold_stock(&mut repair, report);
             }
             let limited = take_limited(&mut repair);
-            let reply = self.gate.repair(&repair).await.context("Failed to mend Redis")?;
+            let reply = self.redis.repairs().repair(&repair).await.context("Failed to mend Redis")?;
             let why = match reply {
                 RepairReply::Made(answers) => {
                     guard = guard.after(&repair.id);
@@ -143,7 +139,8 @@ impl<'a> Repair<'a> {
                     // After the correction of the stock: a service may have given their units back already.
                     self.release_limited(&repair, limited, report).await?;
                     let restored = held_limits(&repair, &answers);
-                    self.gate
+                    self.redis
+                        .limits()
                         .recount(&restored)
                         .await
                         .context("Failed to mend what is counted for limits")?;
@@ -174,7 +171,7 @@ impl<'a> Repair<'a> {
         let (voucher, id) = (repair.voucher, &repair.id);
         let releases: Vec<Release> =
             limited.iter().filter_map(|order| order.limited_release(voucher, id)).collect();
-        for (order, reply) in limited.iter().zip(self.gate.release_all(&releases).await) {
+        for (order, reply) in limited.iter().zip(self.redis.releases().release_all(&releases).await) {
             match reply.context("Failed to mend Redis")? {
                 ReleaseReply::GivenBack | ReleaseReply::GivenBackWithoutStock => {
                     report.done.released += 1;

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use fred::interfaces::StreamsInterface;
 use tidegate_compare::{LookReport, LookRequest, Looker, Pace, reconciled::DifferenceKind};
 use tidegate_orders::{
-    Keys, Sum,
+    Sum,
     gate::{AdmitReply, SumCheck},
     records::journal::Purged,
 };
@@ -17,9 +17,8 @@ use crate::repair_ground::{Ground, UNITS, job, voucher};
 
 impl Ground {
     fn folder(&self, pace: Pace) -> Folder {
-        let (stores, keys) =
-            ((self.redis.clone(), self.mysql.clone()), Keys::new(self.settings.keys.clone()));
-        Folder::new(stores, keys, self.settings.stream_names(), (Duration::ZERO, pace))
+        let stores = (self.gate.clone(), self.mysql.clone());
+        Folder::new(stores, (Duration::ZERO, pace))
     }
 
     async fn fold(&self) -> Result<FoldReport> {
@@ -38,10 +37,9 @@ impl Ground {
     }
 
     async fn compare(&self) -> Result<LookReport> {
-        let (stores, keys) =
-            ((self.redis.clone(), self.mysql.clone()), Keys::new(self.settings.keys.clone()));
+        let stores = (self.gate.clone(), self.mysql.clone());
         let request = LookRequest { vouchers: vec![voucher()], since_ms: None, pace: Pace::Full };
-        Ok(Looker::new(stores, keys, self.settings.stream_names(), request).look(&job(), |_| {}).await?)
+        Ok(Looker::new(stores, request).look(&job(), |_| {}).await?)
     }
 
     async fn expect_clean(&self) -> Result<()> {
@@ -55,7 +53,7 @@ impl Ground {
     }
 
     async fn purged(&self) -> Result<Purged> {
-        self.gate.moment(voucher()).await?.purged.context("something is folded")
+        self.gate.journals().moment(voucher()).await?.purged.context("something is folded")
     }
 
     /// Orders 1 to 12, each of the user with its number: 1 to 3 are cancelled, 4 to 6 used, 7 and 8 refunded, 9 and 10 paid, 11
@@ -65,7 +63,7 @@ impl Ground {
         self.typed("SREM seckill:order:10 12").await?;
         let mut second = self.admission(13)?;
         second.user = 12.try_into()?;
-        ensure!(self.gate.admit(&second).await? == AdmitReply::Admitted);
+        ensure!(self.gate.admissions().admit(&second).await? == AdmitReply::Admitted);
         for order in 4..=10 {
             self.event(order, "paid", &format!(" ref p{order}")).await?;
         }
@@ -196,10 +194,14 @@ async fn the_id_of_a_folded_order_that_is_asked_for_again_sells_nothing_and_come
     ground.trim().await?;
     ground.fold().await?;
     let before = ground.held().await?;
-    assert_eq!(ground.gate.admit(&ground.admission(4)?).await?, AdmitReply::UserHasOrder, "it was used");
+    assert_eq!(
+        ground.gate.admissions().admit(&ground.admission(4)?).await?,
+        AdmitReply::UserHasOrder,
+        "it was used"
+    );
     // Cancelled, refunded.
     for order in [1, 7] {
-        assert_eq!(ground.gate.admit(&ground.admission(order)?).await?, AdmitReply::Admitted);
+        assert_eq!(ground.gate.admissions().admit(&ground.admission(order)?).await?, AdmitReply::Admitted);
     }
     ground.work().await?;
     let after = ground.held().await?;
@@ -236,7 +238,7 @@ async fn a_fold_while_a_journal_is_added_up_never_makes_the_sum_wrong() -> Resul
     ground.sql(&format!("UPDATE tb_seckill_voucher SET stock = {UNITS}")).await?;
     for orders in (1..=6_000).collect::<Vec<i64>>().chunks(250) {
         let releases = orders.iter().map(|order| ground.release(*order)).collect::<Result<Vec<_>>>()?;
-        for reply in ground.gate.release_all(&releases).await {
+        for reply in ground.gate.releases().release_all(&releases).await {
             reply?;
         }
     }
@@ -247,7 +249,7 @@ async fn a_fold_while_a_journal_is_added_up_never_makes_the_sum_wrong() -> Resul
     });
     let mut looks = 0;
     while !folding.is_finished() {
-        match ground.gate.check_sum(voucher(), u64::MAX).await? {
+        match ground.gate.journals().check_sum(voucher(), u64::MAX).await? {
             SumCheck::Checked(_, Sum::Apart(units)) => panic!("{units} units apart"),
             SumCheck::Checked(..) => looks += 1,
             other => panic!("{other:?}"),

@@ -13,12 +13,12 @@ use sqlx::{AssertSqlSafe, MySqlPool};
 use tidegate_compare::{LookRequest, Looker, Pace};
 use tidegate_lab::{Clock, MysqlServer, RedisServer};
 use tidegate_orders::{
-    Gate, KeyTemplates, Keys, Sum,
+    KeyTemplates, RedisStore, Sum,
     gate::{SaleWindow, SumCheck},
     schema,
 };
 use tidegate_reconcile::fold::Folder;
-use tidegate_stream::{RedisSettings, StreamNames, connect_pool};
+use tidegate_stream::{RedisSettings, connect_pool};
 
 use crate::repair_ground::{job, voucher};
 
@@ -58,7 +58,7 @@ impl End {
 /// A Redis of the sale.
 struct Shop {
     redis: Pool,
-    keys: Keys,
+    store: RedisStore,
     _server: RedisServer,
 }
 
@@ -76,22 +76,20 @@ impl Shop {
             connect_timeout: Duration::from_secs(5),
         };
         let redis: Pool = connect_pool(&settings).await?.into();
-        let keys = Keys::new(KeyTemplates::default());
+        let store = RedisStore::with_default_names(redis.clone(), KeyTemplates::default());
         let group: Vec<Value> =
             ["CREATE", "stream.orders", "g1", "0", "MKSTREAM"].map(Value::from).into_iter().collect();
         let command = CustomCommand::new_static("XGROUP", ClusterHash::FirstKey, false);
         redis.next().custom::<(), _>(command, group).await?;
-        let shop = Self { redis, keys, _server: server };
-        Gate::new(shop.redis.clone(), shop.keys.clone(), "stream.orders")
-            .load(voucher(), units.unsigned_abs(), SaleWindow::default())
-            .await?;
+        let shop = Self { redis, store, _server: server };
+        shop.store.sales().load(voucher(), units.unsigned_abs(), SaleWindow::default()).await?;
         Ok(shop)
     }
 
     async fn write(&self, notes: &[(String, String)], buyers: &[String], stock: i64) -> Result<()> {
-        self.redis.hset::<(), _, _>(self.keys.journal(voucher()), notes.to_vec()).await?;
-        self.redis.sadd::<(), _, _>(self.keys.buyers(voucher()), buyers.to_vec()).await?;
-        Ok(self.redis.set(self.keys.stock(voucher()), stock, None, None, false).await?)
+        self.redis.hset::<(), _, _>(self.store.keys().journal(voucher()), notes.to_vec()).await?;
+        self.redis.sadd::<(), _, _>(self.store.keys().buyers(voucher()), buyers.to_vec()).await?;
+        Ok(self.redis.set(self.store.keys().stock(voucher()), stock, None, None, false).await?)
     }
 
     async fn used_memory(&self) -> Result<u64> {
@@ -101,12 +99,11 @@ impl Shop {
     }
 
     async fn fields(&self) -> Result<i64> {
-        Ok(self.redis.hlen(self.keys.journal(voucher())).await?)
+        Ok(self.redis.hlen(self.store.keys().journal(voucher())).await?)
     }
 
     async fn expect_sum(&self) -> Result<()> {
-        let gate = Gate::new(self.redis.clone(), self.keys.clone(), "stream.orders");
-        let sum = gate.check_sum(voucher(), u64::MAX).await?;
+        let sum = self.store.journals().check_sum(voucher(), u64::MAX).await?;
         ensure!(matches!(sum, SumCheck::Checked(_, Sum::Holds)), "{sum:?}");
         Ok(())
     }
@@ -181,20 +178,18 @@ async fn the_memory_of_a_sale_is_bounded_by_its_buyers_and_live_orders() -> Resu
     let row =
         format!("INSERT INTO tb_seckill_voucher (voucher_id, stock, initial_stock) VALUES (10, 0, {orders})");
     sqlx::raw_sql(AssertSqlSafe(row)).execute(&mysql).await?;
-    let names =
-        StreamNames { stream: "stream.orders".into(), dead: "stream.orders.dead".into(), group: "g1".into() };
-    let stores = (folded.redis.clone(), mysql.clone());
+    let stores = (folded.store.clone(), mysql.clone());
     // Retention and the age of what is folded: a day.
     let age = Duration::from_secs(DAY_S.unsigned_abs());
-    let folder = Folder::new(stores.clone(), folded.keys.clone(), names.clone(), (age, Pace::Full));
-    let gate = Gate::new(folded.redis.clone(), folded.keys.clone(), "stream.orders");
+    let folder = Folder::new(stores.clone(), (age, Pace::Full));
+    let gate = folded.store.clone();
 
     let empty = folded.used_memory().await?;
     println!("day  orders     | MiB before the fold, after, fields | not folded: MiB, fields | fold took");
     let (mut written, mut buyers, mut live) = (0, 0, 0);
     for day in 1..=DAYS + 2 {
         let until = if day <= DAYS { orders * day / DAYS } else { written };
-        let at_ms = gate.clock_ms().await?;
+        let at_ms = gate.journals().clock_ms().await?;
         while written < until {
             let piece = written..(written + PIECE).min(until);
             written = piece.end;
@@ -241,7 +236,7 @@ async fn the_memory_of_a_sale_is_bounded_by_its_buyers_and_live_orders() -> Resu
     let stock = format!("UPDATE tb_seckill_voucher SET stock = {}", orders - buyers);
     sqlx::raw_sql(AssertSqlSafe(stock)).execute(&mysql).await?;
     let request = LookRequest { vouchers: vec![voucher()], since_ms: None, pace: Pace::Full };
-    let look = Looker::new(stores, folded.keys.clone(), names, request).look(&job(), |_| {}).await?;
+    let look = Looker::new(stores, request).look(&job(), |_| {}).await?;
     ensure!(look.is_clean() && look.passes == 1, "{look:#?}");
     Ok(())
 }

@@ -17,7 +17,7 @@ use tidegate_operations::{
     replay::ChosenEntries,
 };
 use tidegate_orders::{
-    Keys,
+    RedisStore,
     gate::StockChange,
     order_id::{EPOCH_SECONDS, compose, day_of, day_text},
 };
@@ -87,7 +87,7 @@ async fn whatever_one_side_of_redis_lacks_is_mended_and_a_second_repair_finds_no
     ensure!(again.done.returned == 5 && again.returned.iter().all(|it| it.why == ReturnedWhy::Overtaken));
     assert_eq!(ground.held().await?, held);
     // An operator sees the step.
-    let log = OperatorLog::new(ground.redis.clone(), &ground.settings);
+    let log = OperatorLog::new(ground.gate.clone(), &ground.settings);
     let lines = log.commands(&LogRequest::default()).await?;
     ensure!(
         lines.len() == 1 && lines[0].command == "reconcile --repair" && lines[0].who == "tester",
@@ -186,9 +186,8 @@ async fn what_one_repair_does_not_take_is_counted_and_taken_by_the_next() -> Res
     ground.work().await?;
     ground.lose_in_mysql(1..=5).await?;
     let request = LookRequest { vouchers: Vec::new(), since_ms: None, pace: Pace::Full };
-    let stores = (ground.redis.clone(), ground.mysql.clone());
-    let keys = Keys::new(ground.settings.keys.clone());
-    let looker = Looker::new(stores, keys, ground.settings.stream_names(), request);
+    let stores = (ground.gate.clone(), ground.mysql.clone());
+    let looker = Looker::new(stores, request);
     let repair = Repair::connect(&ground.settings, "tester".to_owned()).await?;
     for (beyond, created, ending) in [(2, 3, Ending::Left), (0, 2, Ending::Done)] {
         let (_, plan) = plan_repair(&looker, 3, &job()).await?;
@@ -477,7 +476,7 @@ async fn without_a_complete_journal_and_during_a_change_of_stock_the_plan_says_w
     ground.work().await?;
     ground.typed("INCRBY seckill:stock:10 5").await?;
     let change = StockChange::new(7, UNITS, "somebody".to_owned());
-    ground.gate.restock(voucher(), None, &change, 7).await?;
+    ground.gate.sales().restock(voucher(), None, &change, 7).await?;
     ground.note("#add:x", r#"{"action":"add","from":1,"to":8,"change":7,"by":"x","timestamp":2}"#).await?;
     let open = RepairPlan::new(vec![ground.look().await?], 0);
     assert_eq!((open.vouchers.len(), open.next()), (0, Next::NothingToDo));
@@ -524,7 +523,8 @@ async fn entries_of_another_server_are_not_acknowledged_by_what_runs_entries_aga
     let port = ground.redis.next().client_config().server.hosts()[0].port;
     let (proxy, promoted) = (Proxy::start(port).await?, RedisServer::start()?);
     let connection = |port: u16| tidegate_stream::RedisSettings::new(format!("redis://127.0.0.1:{port}"));
-    let redis: Pool = connect_pool(&connection(proxy.port())).await?.into();
+    let redis = connect_pool(&connection(proxy.port())).await?.into();
+    let redis = RedisStore::with_default_names(redis, ground.settings.keys.clone());
     let inspector = StreamInspector::new(&redis, names.clone()).over_one_connection();
     let source = EntrySource { run: inspector.server_run().await?, inspector };
     let chosen = ChosenEntries::open(&ground.settings, redis.clone(), &source).await?;

@@ -24,7 +24,7 @@ use tidegate_operations::{
     selection::EntryFilter,
 };
 use tidegate_orders::{
-    Announced, Gate, JournalField, JournalNote, KeyTemplates, Keys, Quantity, VoucherId,
+    Announced, JournalField, JournalNote, KeyTemplates, Quantity, RedisStore, VoucherId,
     gate::{Admission, AdmitReply, Release, UserAfter},
     schema,
 };
@@ -41,9 +41,8 @@ pub const UNITS: i64 = 10_000;
 pub struct Ground {
     pub redis: Pool,
     pub mysql: MySqlPool,
-    pub gate: Gate,
+    pub gate: RedisStore,
     pub settings: SystemSettings,
-    keys: Keys,
     _servers: (RedisServer, MysqlServer),
 }
 
@@ -137,13 +136,11 @@ impl Ground {
                 .await??;
         let settings = settings(&servers.0, &servers.1);
         let redis: Pool = connect_pool(&settings.redis.connection()).await?.into();
-        let keys = Keys::new(settings.keys.clone());
         let ground = Self {
-            gate: Gate::new(redis.clone(), keys.clone(), "stream.orders"),
+            gate: RedisStore::new(redis.clone(), settings.keys.clone(), settings.stream_names()),
             mysql: MySqlPool::connect(&servers.1.url()).await?,
             redis,
             settings,
-            keys,
             _servers: servers,
         };
         schema::migrate(&ground.mysql).await?;
@@ -177,7 +174,7 @@ impl Ground {
 
     /// Writes a note of the journal by hand.
     pub async fn note(&self, field: &str, note: &str) -> Result<()> {
-        Ok(self.redis.hset(self.keys.journal(voucher()), (field, note)).await?)
+        Ok(self.redis.hset(self.gate.keys().journal(voucher()), (field, note)).await?)
     }
 
     /// An order of one unit of the user with its number.
@@ -207,7 +204,7 @@ impl Ground {
     /// Orders of one unit, each of the user with its number.
     pub async fn admit(&self, orders: impl Iterator<Item = i64>) -> Result<()> {
         for admissions in orders.map(|order| self.admission(order)).collect::<Result<Vec<_>>>()?.chunks(50) {
-            for reply in self.gate.admit_all(admissions).await {
+            for reply in self.gate.admissions().admit_all(admissions).await {
                 ensure!(reply? == AdmitReply::Admitted);
             }
         }
@@ -233,7 +230,7 @@ impl Ground {
             announce: false,
             predict: false,
         };
-        let replay = Replay::open(&self.settings, self.redis.clone(), request).await?;
+        let replay = Replay::open(&self.settings, self.gate.clone(), request).await?;
         let plan = replay.plan(&Silent).await?;
         let mut report = ReplayReport::new(&plan);
         ensure!(replay.run(&plan, &mut report, &job()).await? == End::Whole);
@@ -257,7 +254,7 @@ impl Ground {
     }
 
     pub async fn held(&self) -> Result<Held> {
-        let buyers: Vec<i64> = self.redis.smembers(self.keys.buyers(voucher())).await?;
+        let buyers: Vec<i64> = self.redis.smembers(self.gate.keys().buyers(voucher())).await?;
         let sql = "SELECT CAST(id AS SIGNED), CAST(user_id AS SIGNED), CAST(quantity AS SIGNED), \
                    CAST(slot IS NOT NULL AS SIGNED), CAST(COALESCE(status, 1) AS SIGNED) FROM tb_voucher_order \
                    WHERE voucher_id = 10";
@@ -270,8 +267,8 @@ impl Ground {
                    WHERE voucher_id = 10";
         let stocks = sqlx::raw_sql(sql).fetch_one(&self.mysql).await?;
         Ok(Held {
-            stock: self.redis.get(self.keys.stock(voucher())).await?,
-            journal: self.redis.hgetall(self.keys.journal(voucher())).await?,
+            stock: self.redis.get(self.gate.keys().stock(voucher())).await?,
+            journal: self.redis.hgetall(self.gate.keys().journal(voucher())).await?,
             buyers: buyers.into_iter().collect(),
             rows: rows.into_iter().map(of_row).collect(),
             mysql_stock: stocks.get(0),
@@ -281,7 +278,7 @@ impl Ground {
 
     /// Looks at the voucher. Both stores have to be quiet.
     pub async fn look(&self) -> Result<VoucherFindings> {
-        let guard = self.gate.repair_guard(voucher()).await?;
+        let guard = self.gate.repairs().repair_guard(voucher()).await?;
         let held = self.held().await?;
         Ok(VoucherFindings {
             is_partial: false,

@@ -12,7 +12,7 @@ use std::{
 use jiff::Timestamp;
 use sqlx::MySqlPool;
 use tidegate_orders::{
-    Gate, OrderId, Partition, Records, UserId, VoucherId,
+    OrderId, Partition, Records, RedisStore, UserId, VoucherId,
     gate::{Admission, AdmitReply, GateError, KEY_KEPT},
     records::OrderRow,
 };
@@ -54,7 +54,7 @@ impl ForgottenOrders {
     }
 
     /// The order that this one repeats, if Redis has lost that one. None also where MySQL does not tell: then Redis has the word.
-    pub async fn find(&self, gate: &Gate, admission: &Admission) -> Option<OrderId> {
+    pub async fn find(&self, redis: &RedisStore, admission: &Admission) -> Option<OrderId> {
         if self.is_away() {
             return None;
         }
@@ -67,7 +67,7 @@ impl ForgottenOrders {
             return None;
         }
         // An order that Redis never lost was asked for under another key, or under none.
-        let known = gate.never_lost(&orders).await.ok()?;
+        let known = redis.journals().never_lost(&orders).await.ok()?;
         orders.into_iter().filter(|order| !known.contains(order)).map(|(_, order)| order).max()
     }
 

@@ -15,7 +15,7 @@ use sqlx::MySqlPool;
 use tidegate_compare::text::error_chain;
 use tidegate_operations::{System, SystemSettings, connect, partition_list};
 use tidegate_orders::{
-    CampaignId, Gate, Keys, OrderIdAllocator, VoucherId,
+    CampaignId, OrderIdAllocator, RedisStore, VoucherId,
     gate::{GateError, SoldOut},
 };
 use tokio::{
@@ -44,10 +44,9 @@ const SESSIONS: u32 = 3;
 /// A gate, and the ids that it gives out.
 #[derive(Debug)]
 pub struct PartitionGate {
-    pub gate: Arc<Gate>,
     /// How long a command may take.
     pub command_within: Duration,
-    redis: Pool,
+    pub redis: RedisStore,
     /// On which calls wait for replicas.
     confirming: Vec<Pool>,
     pub last_reconnect: LastReconnect,
@@ -82,7 +81,7 @@ type Region = (CampaignId, String);
 struct PartitionStores {
     system: SystemSettings,
     /// Reached, whatever list of partitions it keeps.
-    redis: OnceLock<Pool>,
+    redis: OnceLock<RedisStore>,
     gate: OnceLock<PartitionGate>,
     /// Asked what became of an order, and for orders that Redis has lost. It never admits a new one.
     mysql: MySqlPool,
@@ -94,7 +93,7 @@ impl OrderStores for PartitionStores {
         &self.system
     }
 
-    fn connections(&self) -> Option<(Pool, MySqlPool)> {
+    fn connections(&self) -> Option<(RedisStore, MySqlPool)> {
         self.gate.get().map(|gate| (gate.redis.clone(), self.mysql.clone()))
     }
 }
@@ -172,7 +171,7 @@ impl Gates {
         Ok(Self { partitions, reached, regions: Mutex::default(), note_refused: Once::new() })
     }
 
-    fn reached(&self) -> impl Iterator<Item = (&PartitionStores, &Pool)> {
+    fn reached(&self) -> impl Iterator<Item = (&PartitionStores, &RedisStore)> {
         self.partitions.iter().filter_map(|own| Some((&**own, own.redis.get()?)))
     }
 
@@ -180,7 +179,7 @@ impl Gates {
     pub async fn close(&self) {
         for (own, redis) in self.reached() {
             let confirming = own.gate.get().map(|gate| &gate.confirming[..]).unwrap_or_default();
-            for pool in confirming.iter().chain([redis]) {
+            for pool in confirming.iter().chain([redis.pool()]) {
                 let _gone = pool.quit().await;
             }
             own.mysql.close().await;
@@ -221,7 +220,7 @@ impl Gates {
     async fn look_for(&self, campaign: CampaignId, region: &str) -> Result<VoucherId, NoVoucher> {
         let ask = async |own: &Arc<PartitionStores>| {
             let gate = own.gate.get().ok_or(NoVoucher::Away)?;
-            gate.gate.read_regions(campaign, &[region]).await.map_err(NoVoucher::Failed)
+            gate.redis.limits().read_regions(campaign, &[region]).await.map_err(NoVoucher::Failed)
         };
         let mut asked: FuturesUnordered<_> = self.partitions.iter().map(ask).collect();
         let mut why = NoVoucher::Unknown;
@@ -243,7 +242,7 @@ impl Gates {
     }
 
     /// Where the tutorial's service keeps its logins. None: it has not answered yet.
-    pub fn redis_of_logins(&self) -> Option<&Pool> {
+    pub fn redis_of_logins(&self) -> Option<&RedisStore> {
         Some(&self.partitions.first()?.gate.get()?.redis)
     }
 
@@ -258,7 +257,7 @@ impl Gates {
         async move {
             let answers = async |own: Arc<PartitionStores>| {
                 let Some(gate) = own.gate.get() else { return false };
-                let ping = gate.redis.ping::<Value>(None);
+                let ping = gate.redis.pool().ping::<Value>(None);
                 timeout(READY_PATIENCE, ping).await.is_ok_and(|answer| answer.is_ok())
             };
             let mut asked: FuturesUnordered<_> = partitions.into_iter().map(answers).collect();
@@ -310,21 +309,18 @@ async fn open(
         }
     };
     partition_list::compare(settings, &redis).await?;
-    let keys = Keys::new(settings.keys.clone());
-    let gate = Gate::new(redis.clone(), keys.clone(), settings.stream.name.as_str());
-    let mut gate = gate.telling(Arc::clone(sold_out));
+    let mut redis = redis.telling(sold_out);
     let mut confirming = Vec::new();
     if let Some(confirmation) = settings.confirmation {
         for _ in 0..CONFIRMING {
-            confirming.push(connect::redis_in_order(settings).await?);
+            confirming.push(connect::redis_in_order(settings).await?.pool().clone());
         }
-        gate = gate.confirmed(confirmation, confirming.clone());
+        redis = redis.confirmed(confirmation, confirming.clone());
     }
     Ok(PartitionGate {
-        gate: Arc::new(gate),
         command_within: settings.redis.command_timeout,
-        last_reconnect: LastReconnect::of(&redis).await,
-        ids: OrderIdAllocator::new(redis.clone(), keys, ID_BLOCK),
+        last_reconnect: LastReconnect::of(redis.pool()).await,
+        ids: OrderIdAllocator::new(redis.clone(), ID_BLOCK),
         redis,
         confirming,
     })

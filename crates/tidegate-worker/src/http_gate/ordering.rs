@@ -57,7 +57,7 @@ impl Ordering {
         };
         let admission = Admission { order, user, voucher, quantity, subjects, traceparent };
         match key {
-            None => self.told(gate.gate.admit(&admission).await, &admission),
+            None => self.told(gate.redis.admissions().admit(&admission).await, &admission),
             Some(key) => self.order_by_key(gate, key, admission).await,
         }
     }
@@ -101,7 +101,7 @@ impl Ordering {
         {
             return Ok(admitted);
         }
-        let (admission, reply) = match gate.gate.admit_by_key(&key, &admission).await {
+        let (admission, reply) = match gate.redis.admissions().admit_by_key(&key, &admission).await {
             Ok((order, reply)) => (Admission { order, ..admission }, Ok(reply)),
             // Nobody knows which order the key stands for.
             Err(GateError::Unreachable(_)) => return Err(ProblemKind::Unsure.into()),
@@ -122,10 +122,10 @@ impl Ordering {
     /// is for another one: then only Redis decides.
     async fn forgotten(&self, gate: &PartitionGate, admission: &Admission) -> Option<Admitted> {
         let voucher = admission.voucher;
-        if gate.gate.gives_slots(voucher).await.unwrap_or(true) {
+        if gate.redis.limits().gives_slots(voucher).await.unwrap_or(true) {
             return None;
         }
-        let order = self.gates.forgotten_orders_of(voucher)?.find(&gate.gate, admission).await?;
+        let order = self.gates.forgotten_orders_of(voucher)?.find(&gate.redis, admission).await?;
         Some(Admitted { order, voucher, when: When::Before })
     }
 

@@ -51,7 +51,7 @@ impl Logins {
         let Some(token) = std::str::from_utf8(token).ok().filter(|_| is_token) else { return Ok(None) };
         let redis = gates.redis_of_logins().ok_or(ProblemKind::RedisAway)?;
         let key = format!("{}{token}{}", self.before, self.after);
-        let id: Result<Option<String>, Error> = redis.hget(key, ID).await;
+        let id: Result<Option<String>, Error> = redis.pool().hget(key, ID).await;
         let id = id.map_err(|error| refusals.not_asked(&error.into()))?;
         Ok(id.and_then(|id| id.parse().ok()))
     }

@@ -7,7 +7,6 @@ use std::{
 };
 
 use anyhow::Context;
-use fred::clients::Pool;
 use futures_util::future::join_all;
 use sqlx::MySqlPool;
 use tidegate_compare::text::error_chain;
@@ -15,7 +14,7 @@ use tidegate_operations::{
     SystemSettings,
     order_progress::{OrderLooker, OrderProgress, WatchedOrder},
 };
-use tidegate_orders::{OrderId, Partition, VoucherId};
+use tidegate_orders::{OrderId, Partition, RedisStore, VoucherId};
 use tokio::{
     sync::{Notify, watch},
     time::{sleep, timeout},
@@ -36,7 +35,7 @@ pub trait OrderStores: std::fmt::Debug + Send + Sync {
     fn system(&self) -> &SystemSettings;
 
     /// Connections that no lane waits for. None: not there yet.
-    fn connections(&self) -> Option<(Pool, MySqlPool)>;
+    fn connections(&self) -> Option<(RedisStore, MySqlPool)>;
 }
 
 /// An order, and its voucher where the asker names it.
@@ -179,7 +178,7 @@ fn looker_of<'l>(
 ) -> anyhow::Result<&'l mut OrderLooker> {
     if looker.is_none() {
         let (redis, mysql) = stores.connections().context("not connected yet: the process is starting")?;
-        *looker = Some(OrderLooker::new(stores.system(), redis, mysql, MYSQL_PATIENCE));
+        *looker = Some(OrderLooker::new(redis, mysql, MYSQL_PATIENCE));
     }
     looker.as_mut().context("not connected yet")
 }

@@ -3,10 +3,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use fred::clients::Pool;
 use tidegate_orders::{
-    Announcer, Keys, OrderCounters, ResultsTrimmer, WorkerHands, announcer::Remembered, keys::process_of,
-    order_counters::OrderCounts, worker_hands,
+    Announcer, Keys, OrderCounters, RedisStore, ResultsTrimmer, WorkerHands, announcer::Remembered,
+    keys::process_of, order_counters::OrderCounts, worker_hands,
 };
 use tidegate_stream::{
     ConsumerRemover, Counters, Counts, LaneStatus, ServerClock, SetAsideNote, SetAsideNotes, Trimmer,
@@ -124,15 +123,15 @@ pub async fn post(
 }
 
 /// Writes down for others since when the oldest batch is in hand, for ever: also while a stop waits for batches.
-pub async fn tell_hands(redis: &Pool, keys: &Keys, process: &str, lanes: &[Arc<LaneStatus>]) {
+pub async fn tell_hands(redis: &RedisStore, process: &str, lanes: &[Arc<LaneStatus>]) {
     loop {
         let told = async {
             // The clock first: what is read from now on is read later than that.
-            let now_ms = server_time_ms(redis).await.map_err(|error| error.to_string())?;
+            let now_ms = server_time_ms(redis.pool()).await.map_err(|error| error.to_string())?;
             let states = lanes.iter().map(|lane| lane.state());
             let turns = states.filter(|lane| lane.activity.may_hold_entries()).map(|lane| lane.turn_lasting);
             let hands = WorkerHands::at(now_ms, turns.max());
-            worker_hands::write(redis, keys, process, hands).await.map_err(|error| error.to_string())
+            worker_hands::write(redis, process, hands).await.map_err(|error| error.to_string())
         };
         if let Err(error) = told.await {
             tracing::debug!(error, "could not write down since when entries are in hand");

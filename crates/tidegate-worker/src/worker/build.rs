@@ -4,16 +4,14 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use fred::clients::Pool;
 use tidegate_compare::text::error_chain;
 use tidegate_operations::{
     InvalidInput, SystemSettings, brake::Braker, connect, expirations::Sweeper, fleet_pause, partition_list,
 };
-use tidegate_orders::{Gate, Keys, OrderCounters, OrderHandler, ResultsTrimmer, UserLocks, gate::SoldOut};
+use tidegate_orders::{OrderCounters, OrderHandler, RedisStore, ResultsTrimmer, UserLocks, gate::SoldOut};
 use tidegate_stream::{
     Backoff, Breaker, Counters, Exclusive, Failover, GroupState, Lane, LaneSettings, Leases, PauseSwitch,
-    Reader, RedisError, ReplicaProbe, SharedReader, Stream, StreamInspector, StreamNames, connect_reader,
-    count_reconnects,
+    Reader, RedisError, ReplicaProbe, SharedReader, Stream, StreamNames, connect_reader, count_reconnects,
 };
 use tokio::{sync::Semaphore, time::sleep};
 
@@ -36,48 +34,44 @@ impl Worker {
         traces: Option<&Traces>,
     ) -> anyhow::Result<Self> {
         let ProcessSettings { system, worker, .. } = settings;
-        let keys = Keys::new(system.keys.clone());
         let names = system.stream_names();
 
         // Also by a write, which the group is.
-        let (pool, stream) =
+        let (redis, stream) =
             patiently(worker, is_another_list, async || open_stream(system, &names).await).await?;
-        patiently(worker, is_a_no, async || partition_list::keep(system, &pool).await).await?;
+        patiently(worker, is_a_no, async || partition_list::keep(system, &redis).await).await?;
         let replica_probe = patiently(worker, is_a_no, async || replica_probe(system).await).await?;
         let shard = Shard::new(system, mysql.for_lookers.clone());
         shard.refuse_another().await?;
-        let leases = Leases::new(pool.clone());
-        let heartbeat = keys.heartbeat(&worker.name);
-        let name = Name::new(leases.clone(), pool.clone(), heartbeat, &worker.name, worker.heartbeat_ttl);
+        let leases = Leases::new(&redis);
+        let heartbeat = redis.keys().heartbeat(&worker.name);
+        let name = Name::new(leases.clone(), redis.clone(), heartbeat, &worker.name, worker.heartbeat_ttl);
         patiently(worker, is_a_no, async || name.take().await).await?;
         // Here a look that fails must not pass for a no: the lanes would begin to read.
-        let look = async || Ok(fleet_pause::update_switch(&pool, &keys, &pause_switch).await?);
+        let look = async || Ok(fleet_pause::update_switch(&redis, &pause_switch).await?);
         patiently(worker, is_a_no, look).await.with_context(|| {
             format!("Failed to look whether the workers are paused ({})", system.keys.pause)
         })?;
 
         let SharedMySql { sessions: mysql, for_lookers, for_lanes, ledger } = mysql;
-        let announcer = connect::announcer(system, &pool, &for_lanes);
+        let announcer = connect::announcer(system, &redis, &for_lanes);
         // As those who look, it keeps no lane waiting, and no lane keeps it.
-        let sweeper = Sweeper::new(system, pool.clone(), mysql.pool(1));
-        let expiry_lease = FleetLease::new(leases.clone(), keys.sweeper(), &worker.name);
-        let brake_lease = FleetLease::new(leases.clone(), keys.braker(), &worker.name);
-        let braker = Braker::new(settings.brake, system, pool.clone(), mysql.pool(1));
-        let stores = (pool.clone(), mysql.pool(1));
-        let reconciler =
-            Reconciler::new((stores, mysql.causal_reads()), system, keys.clone(), &worker.name, comparisons);
+        let sweeper = Sweeper::new(system, redis.clone(), mysql.pool(1));
+        let expiry_lease = FleetLease::new(leases.clone(), redis.keys().sweeper(), &worker.name);
+        let brake_lease = FleetLease::new(leases.clone(), redis.keys().braker(), &worker.name);
+        let braker = Braker::new(settings.brake, redis.clone(), mysql.pool(1));
+        let stores = (redis.clone(), mysql.pool(1));
+        let reconciler = Reconciler::new((stores, mysql.causal_reads()), system, &worker.name, comparisons);
         let (counters, order_counters) = (Arc::new(Counters::default()), Arc::new(OrderCounters::default()));
-        count_reconnects(&pool, &counters);
-        let gate = Gate::new(pool.clone(), keys.clone(), names.stream.clone());
+        count_reconnects(redis.pool(), &counters);
         let handler = OrderHandler::new(
             match sold_out {
-                Some(sold_out) => gate.telling(sold_out),
-                None => gate,
+                Some(sold_out) => redis.clone().telling(&sold_out),
+                None => redis.clone(),
             },
-            UserLocks::new(leases, keys.clone(), worker.lock_lease),
+            UserLocks::new(redis.clone(), worker.lock_lease),
             ledger.clone(),
             Arc::clone(&order_counters),
-            StreamInspector::new(pool.clone(), names.clone()),
         );
         let handler = handler.announcing(announcer.clone()).waking(Arc::clone(counters.set_aside()));
         let handler = Arc::new(handler);
@@ -111,13 +105,12 @@ impl Worker {
         Ok(Self {
             name,
             replica_probe,
-            keys,
             results_trimmer: ResultsTrimmer::new(
-                pool.clone(),
+                redis.pool().clone(),
                 system.stream.results.clone(),
                 (system.results.keep, system.results.keep_bytes),
             ),
-            pool,
+            redis,
             announcer: announcer.over(for_lookers.clone()),
             for_lookers,
             mysql,
@@ -209,14 +202,14 @@ async fn replica_probe(system: &SystemSettings) -> anyhow::Result<Option<Replica
     }
 }
 
-async fn open_stream(system: &SystemSettings, names: &StreamNames) -> anyhow::Result<(Pool, Stream)> {
-    let pool = connect::redis(system).await?;
-    let stream = Stream::new(pool.clone(), names.clone());
+async fn open_stream(system: &SystemSettings, names: &StreamNames) -> anyhow::Result<(RedisStore, Stream)> {
+    let redis = connect::redis(system).await?;
+    let stream = Stream::new(&redis, names.clone());
     let group = stream.ensure_group().await.with_context(|| {
         format!("Failed to make the consumer group {:?} of {:?} in Redis", names.group, names.stream)
     })?;
     if group == GroupState::Created {
         tracing::info!(stream = names.stream, group = names.group, "consumer group made");
     }
-    Ok((pool, stream))
+    Ok((redis, stream))
 }

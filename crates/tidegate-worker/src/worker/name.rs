@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use fred::{clients::Pool, interfaces::KeysInterface, types::Key};
-use tidegate_orders::event::KNOWS_EVENTS;
+use fred::{interfaces::KeysInterface, types::Key};
+use tidegate_orders::{RedisStore, event::KNOWS_EVENTS};
 use tidegate_stream::{Leases, Outage, ReplicaProbe};
 use tokio::time::sleep;
 
@@ -25,7 +25,7 @@ pub struct NameTaken {
 #[derive(Debug)]
 pub struct Name {
     leases: Leases,
-    pool: Pool,
+    redis: RedisStore,
     key: Key,
     name: String,
     token: String,
@@ -34,7 +34,7 @@ pub struct Name {
 
 impl Name {
     /// The name `name`, kept at `key` for `ttl` after each heartbeat. Not held yet.
-    pub fn new(leases: Leases, pool: Pool, key: Key, name: &str, ttl: Duration) -> Self {
+    pub fn new(leases: Leases, redis: RedisStore, key: Key, name: &str, ttl: Duration) -> Self {
         let token = format!(
             "pid {} on {} since {}{KNOWS_EVENTS}{HEARTBEAT}{} ms ({:08x})",
             std::process::id(),
@@ -43,7 +43,7 @@ impl Name {
             ttl.as_millis(),
             rand::random::<u32>()
         );
-        Self { leases, pool, key, name: name.to_owned(), token, ttl }
+        Self { leases, redis, key, name: name.to_owned(), token, ttl }
     }
 
     /// Takes the name. A killed process leaves its heartbeat behind for a while: that is waited for. A heartbeat
@@ -52,7 +52,7 @@ impl Name {
         let (began, mut remaining) = (Instant::now(), None);
         while !self.beat().await? {
             let holder = self.holder().await?;
-            let left_ms: i64 = self.pool.pttl(self.key.clone()).await?;
+            let left_ms: i64 = self.redis.pool().pttl(self.key.clone()).await?;
             let holder = holder.unwrap_or_default();
             match remaining {
                 None => tracing::info!(
@@ -103,9 +103,9 @@ impl Name {
 
     /// What holds the name; an error where that is no heartbeat.
     async fn holder(&self) -> anyhow::Result<Option<String>> {
-        match self.pool.get(self.key.clone()).await {
+        match self.redis.pool().get(self.key.clone()).await {
             Err(error) if error.details().contains("WRONGTYPE") => {
-                let kind: String = self.pool.r#type(self.key.clone()).await?;
+                let kind: String = self.redis.pool().r#type(self.key.clone()).await?;
                 Err(self.is_in_the_way(&format!("a {kind}")))
             }
             holder => Ok(holder?),
@@ -139,7 +139,8 @@ impl Name {
             match self.beat().await {
                 Ok(true) => {}
                 Ok(false) => {
-                    let holder: Option<String> = self.pool.get(self.key.clone()).await.unwrap_or_default();
+                    let holder: Option<String> =
+                        self.redis.pool().get(self.key.clone()).await.unwrap_or_default();
                     return NameTaken { name: self.name.clone(), holder: holder.unwrap_or_default() };
                 }
                 Err(error) => tracing::debug!(%error, "no heartbeat: Redis does not answer"),

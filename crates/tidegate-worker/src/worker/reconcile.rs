@@ -3,14 +3,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use fred::clients::Pool;
 use sqlx::MySqlPool;
 use tidegate_compare::{
     CompareError, Job, LookReport, LookRequest, Looker, Pace, Silent,
     reconciled::{DifferenceKind, Reconciled},
 };
 use tidegate_operations::{Next, Plan, Report, SystemSettings};
-use tidegate_orders::{CausalReads, Keys, VoucherId};
+use tidegate_orders::{CausalReads, RedisStore, VoucherId};
 use tidegate_reconcile::{
     KeyRemover, MOST_MENDED, OF_WORKER, ReconcilerLease, Repair, RepairPlan, RepairReport, TakenLease,
     UseSweeper,
@@ -39,8 +38,7 @@ const FAILURES_BEFORE_WARNING: u32 = 3;
 /// What compares.
 #[derive(Debug)]
 pub struct Reconciler {
-    redis: Pool,
-    keys: Keys,
+    redis: RedisStore,
     looker: Looker,
     remover: KeyRemover,
     folder: Folder,
@@ -56,23 +54,21 @@ pub struct Reconciler {
 impl Reconciler {
     /// In the worker `name`. All of a process share the one permit of `turns`.
     pub fn new(
-        ((redis, mysql), causal_reads): ((Pool, MySqlPool), Arc<CausalReads>),
+        ((redis, mysql), causal_reads): ((RedisStore, MySqlPool), Arc<CausalReads>),
         settings: &SystemSettings,
-        keys: Keys,
         name: &str,
         turns: Arc<Semaphore>,
     ) -> Self {
         let request = LookRequest { vouchers: Vec::new(), since_ms: None, pace: Pace::Quarter };
         let (who, stores) = (format!("{OF_WORKER}{name}"), (redis.clone(), mysql));
         let remover = KeyRemover::new(stores.clone(), settings, who.clone());
-        let looker = Looker::new(stores.clone(), keys.clone(), settings.stream_names(), request)
-            .reading_causally(causal_reads);
+        let looker = Looker::new(stores.clone(), request).reading_causally(causal_reads);
         let fold_after = settings.fold_after;
-        let folder = Folder::new(stores, keys.clone(), settings.stream_names(), (fold_after, Pace::Quarter));
-        let sweeper = UseSweeper::new(redis.clone(), keys.clone(), &settings.stream_names(), Pace::Quarter);
+        let folder = Folder::new(stores, (fold_after, Pace::Quarter));
+        let sweeper = UseSweeper::new(redis.clone(), Pace::Quarter);
         let (every, began) = (settings.reconcile_every, Instant::now());
         let settings = settings.clone();
-        Self { redis, keys, looker, remover, folder, sweeper, fold_after, settings, who, every, began, turns }
+        Self { redis, looker, remover, folder, sweeper, fold_after, settings, who, every, began, turns }
     }
 
     /// Looks if it is time and nobody else does. None: not now.
@@ -82,7 +78,7 @@ impl Reconciler {
         }
         // Before the lease: another process may compare this partition while this one waits.
         let Some(_turn) = stop.run_until_cancelled(self.turn()).await else { return Ok(None) };
-        let TakenLease::Held(lease) = ReconcilerLease::take(&self.redis, &self.keys, &self.who).await? else {
+        let TakenLease::Held(lease) = ReconcilerLease::take(&self.redis, &self.who).await? else {
             return Ok(None);
         };
         let job = Job { stop: lease.lost().clone(), progress: Box::new(Silent) };
@@ -93,9 +89,9 @@ impl Reconciler {
         };
         let kept = match looked {
             Some(Ok((report, plan))) => {
-                let before = Reconciled::read(&self.redis, &self.keys).await?;
+                let before = Reconciled::read(&self.redis).await?;
                 let now = report.outcome(before.clone());
-                match now.write(&self.redis, &self.keys).await {
+                match now.write(&self.redis).await {
                     Ok(()) => {
                         if let Some(plan) = plan {
                             on_heap(|| self.repair(&plan, &job)).await;
@@ -221,17 +217,17 @@ impl Reconciler {
             tracing::info!(released, used, shortened, "folded what is final out of the journals");
         }
         // What was removed since stands there, too.
-        kept = Reconciled::read(&self.redis, &self.keys).await?.unwrap_or(kept);
+        kept = Reconciled::read(&self.redis).await?.unwrap_or(kept);
         kept.folded_before_ms = before_ms;
-        Ok(kept.write(&self.redis, &self.keys).await?)
+        Ok(kept.write(&self.redis).await?)
     }
 
     /// So long after the last one, whoever did it; the first time, so long after this process has begun.
     async fn is_due(&self) -> Result<bool, StreamError> {
-        let Some(last) = Reconciled::read(&self.redis, &self.keys).await? else {
+        let Some(last) = Reconciled::read(&self.redis).await? else {
             return Ok(self.began.elapsed() >= self.every);
         };
-        let now_ms = i64::try_from(server_time_ms(&self.redis).await?).unwrap_or(i64::MAX);
+        let now_ms = i64::try_from(server_time_ms(self.redis.pool()).await?).unwrap_or(i64::MAX);
         Ok(is_over(last.at_ms, now_ms, self.every))
     }
 }

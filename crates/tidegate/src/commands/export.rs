@@ -2,8 +2,8 @@
 
 use anyhow::Context;
 use clap::Args;
-use fred::clients::Pool;
 use tidegate_operations::{System, export::ExportSelection, selection::EntrySelection};
+use tidegate_orders::RedisStore;
 use tidegate_stream::{EntryId, server_time_ms};
 
 use super::lines::{self, LinesArgs};
@@ -58,8 +58,8 @@ pub async fn run(system: &System, args: &ExportArgs) -> anyhow::Result<Exit> {
     lines::run(&partitions, entries, &args.lines).await
 }
 
-async fn selection(args: &ExportArgs, redis: &Pool) -> anyhow::Result<EntrySelection> {
-    let now_ms = server_time_ms(redis).await.context("Failed to read the clock of Redis")?;
+async fn selection(args: &ExportArgs, redis: &RedisStore) -> anyhow::Result<EntrySelection> {
+    let now_ms = server_time_ms(redis.pool()).await.context("Failed to read the clock of Redis")?;
     let (first, last) = moment::range(Some(&args.from), Some(&args.to), now_ms)?;
     let range = (first.unwrap_or(EntryId::MIN), last.unwrap_or(EntryId::MAX));
     Ok(EntrySelection::new(range, args.only.filter())?)

@@ -4,10 +4,10 @@ use std::{
     io::{self, IsTerminal},
     path::PathBuf,
 };
+use tidegate_orders::RedisStore;
 
 use anyhow::Context;
 use clap::Args;
-use fred::clients::Pool;
 use tidegate_compare::{Job, text::counted};
 use tidegate_operations::{
     System, SystemSettings, connect,
@@ -38,7 +38,7 @@ pub struct LinesArgs {
 ///
 /// # Errors
 /// Which one cannot be reached.
-pub async fn connect(system: &System) -> anyhow::Result<Vec<(SystemSettings, Pool)>> {
+pub async fn connect(system: &System) -> anyhow::Result<Vec<(SystemSettings, RedisStore)>> {
     let mut connected = Vec::new();
     for settings in system.partitions() {
         let redis = connect::redis(settings).await;
@@ -58,7 +58,7 @@ pub async fn connect(system: &System) -> anyhow::Result<Vec<(SystemSettings, Poo
 /// # Errors
 /// When Redis does not answer, its key holds no stream, the file is there already, or the report cannot be printed.
 pub async fn run(
-    partitions: &[(SystemSettings, Pool)],
+    partitions: &[(SystemSettings, RedisStore)],
     selection: ExportSelection,
     args: &LinesArgs,
 ) -> anyhow::Result<Exit> {

@@ -82,7 +82,7 @@ impl Opened {
     async fn new(settings: &SystemSettings, args: &LogArgs) -> anyhow::Result<Self> {
         let redis = connect::redis(settings).await?;
         let from = match &args.since {
-            Some(since) => Some(since.first(server_time_ms(&redis).await?)),
+            Some(since) => Some(since.first(server_time_ms(redis.pool()).await?)),
             None => None,
         };
         Ok(Self { log: OperatorLog::new(redis, settings), from })

@@ -6,13 +6,12 @@ use std::cell::Cell;
 
 use anyhow::Context;
 use clap::Args;
-use fred::clients::Pool;
 use serde::Serialize;
 use tidegate_compare::{
     CompareError, Job, LookReport, LookRequest, Looker, Pace, VoucherLook, reconciled::Reconciled,
 };
 use tidegate_operations::{End, Next, Plan, SystemSettings, connect};
-use tidegate_orders::{Keys, Sessions, VoucherId};
+use tidegate_orders::{RedisStore, Sessions, VoucherId};
 use tidegate_reconcile::{
     LEASE_WAS_LOST, MOST_MENDED, ReconcilerLease, Repair, RepairPlan, RepairReport, TakenLease, plan_repair,
 };
@@ -80,9 +79,8 @@ struct Look {
 /// When a store cannot be read.
 pub async fn run(settings: &SystemSettings, args: &ReconcileArgs) -> anyhow::Result<Exit> {
     let (redis, mysql) = (connect::redis(settings).await?, connect::mysql_reached(settings).await?);
-    let keys = Keys::new(settings.keys.clone());
     let who = format!("{}: tidegate reconcile", invocation::account());
-    let lease = match ReconcilerLease::take_over(&redis, &keys, &who).await.context("Failed to ask Redis")? {
+    let lease = match ReconcilerLease::take_over(&redis, &who).await.context("Failed to ask Redis")? {
         TakenLease::Held(lease) => lease,
         TakenLease::Of(who) => {
             print_note(&format!("one look, repair or rebuild at a time: {who} is at it; try again later"));
@@ -109,11 +107,10 @@ pub async fn run(settings: &SystemSettings, args: &ReconcileArgs) -> anyhow::Res
 async fn run_alone(
     settings: &SystemSettings,
     args: &ReconcileArgs,
-    (redis, mysql): (Pool, Sessions),
+    (redis, mysql): (RedisStore, Sessions),
     lease: &ReconcilerLease,
 ) -> anyhow::Result<Exit> {
-    let keys = Keys::new(settings.keys.clone());
-    let now_ms = server_time_ms(&redis).await.context("Failed to read the clock of Redis")?;
+    let now_ms = server_time_ms(redis.pool()).await.context("Failed to read the clock of Redis")?;
     let since_ms = args.since.as_ref().map(|since| since.first(now_ms).ms);
     if since_ms.is_some_and(|since_ms| since_ms > now_ms) {
         return Err(WrongUsage("--since lies in the future: nothing was admitted since".to_owned()).into());
@@ -129,7 +126,7 @@ async fn run_alone(
         let mended = Cell::new(false);
         let exit = repair(settings, args, (&looker, &mended), lease).await?;
         if mended.get() {
-            keep_mended((&redis, &keys), &looker, lease).await;
+            keep_mended(&redis, &looker, lease).await;
         }
         return Ok(exit);
     }
@@ -138,7 +135,7 @@ async fn run_alone(
         looker.look(&job, |_| {}).await
     };
     if let (Ok(report), true) = (&looked, is_whole) {
-        keep(&redis, &keys, report).await;
+        keep(&redis, report).await;
     }
     let look = looked.map(|report| Look { clean: report.is_clean(), report })?;
     is_known(args, &look.report)?;
@@ -195,9 +192,9 @@ async fn repair(
 }
 
 /// What was mended is told no more by `status`, `top` and `doctor`.
-async fn keep_mended((redis, keys): (&Pool, &Keys), looker: &Looker, lease: &ReconcilerLease) {
+async fn keep_mended(redis: &RedisStore, looker: &Looker, lease: &ReconcilerLease) {
     let kept = async {
-        let before = Reconciled::read(redis, keys).await?;
+        let before = Reconciled::read(redis).await?;
         let job = Job { stop: lease.lost().clone(), progress: Box::new(ProgressBar::new()) };
         anyhow::Ok(looker.keep_mended(before, &job).await?)
     };
@@ -210,10 +207,10 @@ async fn keep_mended((redis, keys): (&Pool, &Keys), looker: &Looker, lease: &Rec
 }
 
 /// For metrics and doctor. What was found is said all the same where Redis does not keep it.
-async fn keep(redis: &Pool, keys: &Keys, report: &LookReport) {
+async fn keep(redis: &RedisStore, report: &LookReport) {
     let kept = async {
-        let before = Reconciled::read(redis, keys).await?;
-        report.outcome(before).write(redis, keys).await
+        let before = Reconciled::read(redis).await?;
+        report.outcome(before).write(redis).await
     };
     if let Err(error) = kept.await {
         print_note(&format!("what was found could not be kept for others: {error}"));

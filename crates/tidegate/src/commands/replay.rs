@@ -84,7 +84,7 @@ pub struct ReplayArgs {
 /// When a store cannot be reached, or the file is not what it must be.
 pub async fn run(settings: &SystemSettings, args: &ReplayArgs) -> anyhow::Result<Exit> {
     let redis = connect::redis(settings).await?;
-    let now_ms = server_time_ms(&redis).await.context("Failed to read the clock of Redis")?;
+    let now_ms = server_time_ms(redis.pool()).await.context("Failed to read the clock of Redis")?;
     let replay = Replay::open(settings, redis, args.request(now_ms)?).await?;
     let plan = replay.plan(&ProgressBar::new()).await?;
     let report = ReplayReport::new(&plan);

@@ -135,7 +135,7 @@ pub async fn run(settings: &SystemSettings, args: &ResumeArgs) -> anyhow::Result
     }
     let request = if args.workers { ResumeRequest::Workers } else { ResumeRequest::Sales };
     let redis = connect::redis(settings).await?;
-    let resume = Resume::new(&redis, settings, request);
+    let resume = Resume::new(&redis, request);
     let plan = resume.plan(&ProgressBar::new()).await?;
     let report = ResumeReport::from(&plan);
     let work =

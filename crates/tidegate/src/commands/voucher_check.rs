@@ -57,7 +57,7 @@ pub async fn run(settings: &SystemSettings, args: &VoucherCheckArgs) -> anyhow::
         args.subjects.iter().try_fold(Subjects::none(), |all, (name, value)| all.with(name, value));
     let subjects = subjects.map_err(|error| WrongUsage(format!("--subject: {error}")))?;
     let request = AdmitRequest { voucher, user, order: None, quantity, subjects, traceparent: None };
-    let would = admit::would_admit(settings, &redis, &request).await;
+    let would = admit::would_admit(&redis, &request).await;
     if let Err(error) = would.reply {
         return match error {
             error @ GateError::NoSubject { .. } => Err(WrongUsage(error.to_string()).into()),

@@ -2,8 +2,8 @@
 
 use anyhow::Context;
 use clap::Args;
-use fred::clients::Pool;
 use tidegate_operations::dead_letters::LetterSelection;
+use tidegate_orders::RedisStore;
 use tidegate_stream::{EntryId, server_time_ms};
 
 use super::OnlyArgs;
@@ -66,7 +66,7 @@ impl SelectionArgs {
     ///
     /// # Errors
     /// When Redis does not answer, or the last comes before the first.
-    pub async fn letters(&self, redis: &Pool) -> anyhow::Result<LetterSelection> {
+    pub async fn letters(&self, redis: &RedisStore) -> anyhow::Result<LetterSelection> {
         let ids = (!self.letters.is_empty()).then(|| entry_arg::ids(&self.letters).into_iter().collect());
         Ok(LetterSelection { ids, limit: self.limit, ..self.filter.letters(redis).await? })
     }
@@ -74,8 +74,8 @@ impl SelectionArgs {
 
 impl FilterArgs {
     /// As [`SelectionArgs::letters`].
-    pub async fn letters(&self, redis: &Pool) -> anyhow::Result<LetterSelection> {
-        let now_ms = server_time_ms(redis).await.context("Failed to read the clock of Redis")?;
+    pub async fn letters(&self, redis: &RedisStore) -> anyhow::Result<LetterSelection> {
+        let now_ms = server_time_ms(redis.pool()).await.context("Failed to read the clock of Redis")?;
         let (first, last) = moment::range(self.from.as_ref(), self.to.as_ref(), now_ms)?;
         Ok(LetterSelection {
             ids: None,

@@ -25,7 +25,7 @@ impl Steps<'_> {
     /// All three. `last` are the notes that Redis had when the move was planned.
     pub(super) async fn begin_and_complete(self, last: [Option<&StockChange>; 2]) -> Ended {
         let Self { stores, transfer } = self;
-        match stores.gate.transfer(last, transfer, [-transfer.units(), 0]).await {
+        match stores.redis.sales().transfer(last, transfer, [-transfer.units(), 0]).await {
             Ok(TransferReply::Done) => self.complete(TransferOutcome::Moved).await,
             Ok(reply) => refused(refusal(reply)),
             Err(error) => self.not_begun(&error).await,
@@ -35,7 +35,7 @@ impl Steps<'_> {
     /// What Redis has refused for certain has left no note, unless it had been noted by a call whose reply was lost.
     async fn not_begun(self, error: &GateError) -> Ended {
         let (voucher, change) = &self.transfer.giver;
-        match (error, self.stores.gate.read_change(*voucher).await) {
+        match (error, self.stores.redis.sales().read_change(*voucher).await) {
             (GateError::Refused(_), Ok(note)) if note.as_ref().is_none_or(|note| note.id != change.id) => {
                 refused(&format!("{error}; nothing was changed on either side"))
             }
@@ -51,7 +51,7 @@ impl Steps<'_> {
             return ended;
         }
         let (voucher, change) = &self.transfer.giver;
-        match self.stores.gate.read_change(*voucher).await {
+        match self.stores.redis.sales().read_change(*voucher).await {
             Ok(Some(note)) => match ended_by_others(change, &note) {
                 Some(Ok(since)) => (whole, since),
                 Some(Err(reason)) => refused(&reason),
@@ -63,11 +63,11 @@ impl Steps<'_> {
 
     /// Ends a move of which Redis has one note. `lost` is the region whose note is gone.
     pub(super) async fn end_by_one_note(self, kept: Kept, lost: &str) -> Ended {
-        let Self { stores: VoucherStores { gate, mysql }, transfer } = self;
+        let Self { stores: VoucherStores { redis, mysql }, transfer } = self;
         let compare = format!(
             "Redis had lost the note of {lost}, and the stock there is as it was: compare it, tidegate reconcile"
         );
-        match end_by_one_note(gate, mysql, transfer, kept).await {
+        match end_by_one_note(redis.sales(), mysql, transfer, kept).await {
             Ok(EndedByOne::Done) => (TransferOutcome::Completed, Some(compare)),
             Ok(EndedByOne::Cancelled) => {
                 refused(&format!("MySQL does not have it, so it is cancelled; {compare}"))
@@ -89,10 +89,10 @@ impl Steps<'_> {
     }
 
     async fn apply_and_close(self, whole: TransferOutcome) -> Ended {
-        let Self { stores: VoucherStores { gate, mysql }, transfer } = self;
+        let Self { stores: VoucherStores { redis, mysql }, transfer } = self;
         let begun = if whole == TransferOutcome::Moved { Begun::Now } else { Begun::Before };
-        let redis = "the units are taken in Redis and not added";
-        match apply_to_mysql(gate, mysql, transfer, begun).await {
+        let in_redis = "the units are taken in Redis and not added";
+        match apply_to_mysql(redis.sales(), mysql, transfer, begun).await {
             Ok(Transferred::Done) => {}
             Ok(Transferred::TooFew) => return refused("MySQL has fewer units left by now"),
             Ok(Transferred::TooMany) => return refused(COLUMN_TOO_SMALL),
@@ -103,7 +103,7 @@ impl Steps<'_> {
                 return refused(&format!("MySQL refused it: {why}; nothing was changed on either side"));
             }
             Ok(Transferred::RefusedAgain(why)) => {
-                return unfinished(format!("{redis}, and MySQL refused it: {why}"));
+                return unfinished(format!("{in_redis}, and MySQL refused it: {why}"));
             }
             Ok(Transferred::NotCancelled(reply)) => {
                 return unfinished(format!("MySQL refused it, and {}", refusal(reply)));
@@ -122,12 +122,12 @@ impl Steps<'_> {
                     RestockError::Commit(_) => "MySQL may have it or not",
                     RestockError::MySql(_) | RestockError::Redis(_) => "MySQL was not changed by this try",
                 };
-                return unfinished(format!("{redis}, and {mysql}: {error}"));
+                return unfinished(format!("{in_redis}, and {mysql}: {error}"));
             }
         }
         let done = transfer.with_state(ChangeState::Done);
         let open = [Some(&transfer.giver.1), Some(&transfer.taker.1)];
-        match gate.transfer(open, &done, [0, transfer.units()]).await {
+        match redis.sales().transfer(open, &done, [0, transfer.units()]).await {
             Ok(TransferReply::Done) => (whole, None),
             Ok(reply) => unfinished(format!("MySQL has it, and {}", refusal(reply))),
             Err(error @ GateError::Refused(_)) => {

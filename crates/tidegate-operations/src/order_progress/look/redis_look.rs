@@ -74,10 +74,11 @@ impl RedisLook<'_> {
             // The script read the clock a moment before it added the entry.
             let beside = (before(admitted.ms), EntryId { ms: admitted.ms + 1, seq: u64::MAX });
             let mut places = self.places(&[watched.order]);
-            let stream = &self.redis.inspector.names().stream;
+            let stream = &self.redis.store.inspector().names().stream;
             self.scan(stream, beside, |entry| {
                 if self.take(&mut places, entry).is_some() {
-                    watched.entry = Some((entry.id, EntryContent::of(self.redis.keys.fields(), entry)));
+                    watched.entry =
+                        Some((entry.id, EntryContent::of(self.redis.store.keys().fields(), entry)));
                 }
             })
             .await?;
@@ -97,11 +98,12 @@ impl RedisLook<'_> {
         };
         let Some(first) = sought.iter().map(|watched| begin(watched)).min() else { return Ok(()) };
         let mut places = self.places(&sought.iter().map(|watched| watched.order).collect::<Vec<_>>());
-        let stream = &self.redis.inspector.names().stream;
+        let stream = &self.redis.store.inspector().names().stream;
         let (until, is_all) = self
             .scan(stream, (first, EntryId::MAX), |entry| {
                 for at in self.take(&mut places, entry).into_iter().flatten() {
-                    sought[at].entry = Some((entry.id, EntryContent::of(self.redis.keys.fields(), entry)));
+                    sought[at].entry =
+                        Some((entry.id, EntryContent::of(self.redis.store.keys().fields(), entry)));
                 }
             })
             .await?;
@@ -142,8 +144,8 @@ impl RedisLook<'_> {
         }
         let Some(first) = sought.iter().map(|(_, first)| *first).min() else { return Ok(()) };
         let orders: Vec<OrderId> = sought.iter().map(|(watched, _)| watched.order).collect();
-        let (mut places, fields) = (self.places(&orders), self.redis.keys.fields());
-        let dead = &self.redis.inspector.names().dead;
+        let (mut places, fields) = (self.places(&orders), self.redis.store.keys().fields());
+        let dead = &self.redis.store.inspector().names().dead;
         let (until, is_all) = self
             .scan(dead, (first, EntryId::MAX), |entry| {
                 let read = Letter::parse(entry.clone());
@@ -171,7 +173,7 @@ impl RedisLook<'_> {
     fn take(&self, places: &mut HashMap<Vec<u8>, Vec<usize>>, entry: &Entry) -> Option<Vec<usize>> {
         // An event is about an order, and is none.
         let is_event = entry.fields.iter().any(|(name, _)| name == EVENT);
-        let id = self.redis.keys.fields().id_text(entry).filter(|_| !is_event)?;
+        let id = self.redis.store.keys().fields().id_text(entry).filter(|_| !is_event)?;
         places.remove(id)
     }
 
@@ -183,7 +185,7 @@ impl RedisLook<'_> {
         range: (EntryId, EntryId),
         mut see: impl FnMut(&Entry),
     ) -> Result<(EntryId, bool), StreamError> {
-        let mut pages = self.redis.inspector.entry_pages(key, range, PAGE);
+        let mut pages = self.redis.store.inspector().entry_pages(key, range, PAGE);
         let mut left = ENTRIES;
         while left > 0 {
             let Some(page) = pages.next(left).await? else { return Ok((pages.after(), true)) };

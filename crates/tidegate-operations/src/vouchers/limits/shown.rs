@@ -46,7 +46,7 @@ impl Wanted {
     /// Whether Redis knows the regions.
     async fn knows_regions(&self, stores: &VoucherStores, campaign: CampaignId) -> anyhow::Result<bool> {
         let names: Vec<&str> = self.regions.iter().map(|(name, _)| name.as_str()).collect();
-        let known = stores.gate.read_regions(campaign, &names).await;
+        let known = stores.redis.limits().read_regions(campaign, &names).await;
         let known = known.context("Failed to read the campaign in Redis")?;
         Ok(self.regions.iter().zip(known).all(|((_, voucher), known)| known == Some(*voucher)))
     }
@@ -55,7 +55,8 @@ impl Wanted {
 /// Whether Redis, and the row of the voucher, have the limits that MySQL has.
 pub(super) async fn is_in_line(stores: &VoucherStores, owner: LimitOwner) -> anyhow::Result<bool> {
     let wanted = Wanted::read(stores, owner).await?;
-    let redis = stores.gate.read_limits(owner).await.context("Failed to read the limits in Redis")?;
+    let redis =
+        stores.redis.limits().read_limits(owner).await.context("Failed to read the limits in Redis")?;
     let voucher = match owner {
         LimitOwner::Voucher(voucher) => voucher,
         LimitOwner::Campaign(campaign) => {
@@ -66,7 +67,8 @@ pub(super) async fn is_in_line(stores: &VoucherStores, owner: LimitOwner) -> any
         .await
         .context("Failed to read the voucher in MySQL")?;
     let is_said = since.is_none_or(|since| since.since_ms.is_some() == redis.is_some());
-    let is_limited = stores.gate.has_limits(voucher).await.context("Failed to read the voucher in Redis")?;
+    let is_limited =
+        stores.redis.limits().has_limits(voucher).await.context("Failed to read the voucher in Redis")?;
     Ok(redis == wanted.rules && is_said && is_limited == redis.is_some())
 }
 
@@ -85,8 +87,11 @@ pub async fn show(
         let rules = wanted.rules.as_deref();
         let shown = match owner {
             LimitOwner::Campaign(campaign) => {
-                let gate = &stores.gate;
-                let shown = gate.show_campaign(campaign, rules.unwrap_or_default(), &wanted.regions).await;
+                let shown = stores
+                    .redis
+                    .limits()
+                    .show_campaign(campaign, rules.unwrap_or_default(), &wanted.regions)
+                    .await;
                 shown.context("Failed to write the limits to Redis")?;
                 Ok(())
             }
@@ -129,7 +134,7 @@ async fn show_of_voucher(
         vouchers::set_limits_since(&stores.mysql, voucher, None).await.context(FAILED)?;
     }
     let by = operator_word(by);
-    let reply = stores.gate.show_limits(voucher, wanted, &by).await;
+    let reply = stores.redis.limits().show_limits(voucher, wanted, &by).await;
     Ok(match reply.context("Failed to write the limits to Redis")? {
         LimitReply::Over => Err(NotShown::Over),
         LimitReply::TwoStocks => Err(NotShown::TwoStocks),

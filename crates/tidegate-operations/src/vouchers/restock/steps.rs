@@ -25,7 +25,7 @@ impl Steps<'_> {
     /// All three. `last` is the note that Redis had when the change was planned.
     pub(super) async fn begin_and_complete(self, last: Option<&StockChange>) -> Ended {
         let Self { stores, voucher, change } = self;
-        match stores.gate.restock(voucher, last, change, change.units.min(0)).await {
+        match stores.redis.sales().restock(voucher, last, change, change.units.min(0)).await {
             Ok(RestockReply::Done) => self.complete(RestockOutcome::Changed).await,
             Ok(reply) => (RestockOutcome::Refused, Some(refusal(reply).to_owned())),
             Err(error) => self.not_begun(&error).await,
@@ -35,7 +35,7 @@ impl Steps<'_> {
     /// What Redis has refused for certain has left no note, unless it had been noted by a call whose reply was lost.
     async fn not_begun(&self, error: &GateError) -> Ended {
         let Self { stores, voucher, change } = self;
-        match (error, stores.gate.read_change(*voucher).await) {
+        match (error, stores.redis.sales().read_change(*voucher).await) {
             (GateError::Refused(_), Ok(note)) if note.as_ref().is_none_or(|note| note.id != change.id) => {
                 (RestockOutcome::Refused, Some(format!("{error}; nothing was changed on either side")))
             }
@@ -50,7 +50,7 @@ impl Steps<'_> {
         if ended.0 != RestockOutcome::Unfinished {
             return ended;
         }
-        match self.stores.gate.read_change(self.voucher).await {
+        match self.stores.redis.sales().read_change(self.voucher).await {
             Ok(Some(note)) => match ended_by_others(self.change, &note) {
                 Some(Ok(since)) => (whole, since),
                 Some(Err(reason)) => (RestockOutcome::Refused, Some(reason)),
@@ -61,10 +61,10 @@ impl Steps<'_> {
     }
 
     async fn apply_and_close(self, whole: RestockOutcome) -> Ended {
-        let Self { stores: VoucherStores { gate, mysql }, voucher, change } = self;
+        let Self { stores: VoucherStores { redis, mysql }, voucher, change } = self;
         let begun = if whole == RestockOutcome::Changed { Begun::Now } else { Begun::Before };
-        let redis = if change.units > 0 { "Redis has not got it" } else { "Redis has it" };
-        match restock::apply_to_mysql(gate, mysql, voucher, change, begun).await {
+        let in_redis = if change.units > 0 { "Redis has not got it" } else { "Redis has it" };
+        match restock::apply_to_mysql(redis.sales(), mysql, voucher, change, begun).await {
             Ok(Restocked::Done) => {}
             Ok(Restocked::TooFew) => {
                 return (RestockOutcome::Refused, Some("MySQL has fewer units left by now".to_owned()));
@@ -81,7 +81,7 @@ impl Steps<'_> {
                 );
             }
             Ok(Restocked::RefusedAgain(why)) => {
-                return unfinished(format!("{redis}, and MySQL refused it: {why}"));
+                return unfinished(format!("{in_redis}, and MySQL refused it: {why}"));
             }
             Ok(Restocked::NotCancelled(reply)) => {
                 return unfinished(format!("MySQL refused it, and {}", refusal(reply)));
@@ -93,11 +93,11 @@ impl Steps<'_> {
                     RestockError::Commit(_) => "MySQL may have it or not",
                     RestockError::MySql(_) | RestockError::Redis(_) => "MySQL was not changed by this try",
                 };
-                return unfinished(format!("{redis}, and {mysql}: {error}"));
+                return unfinished(format!("{in_redis}, and {mysql}: {error}"));
             }
         }
         let done = change.with_state(ChangeState::Done);
-        match gate.restock(voucher, Some(change), &done, change.units.max(0)).await {
+        match redis.sales().restock(voucher, Some(change), &done, change.units.max(0)).await {
             Ok(RestockReply::Done) => (whole, None),
             Ok(reply) => unfinished(format!("MySQL has it, and {}", refusal(reply))),
             Err(error @ GateError::Refused(_)) => {

@@ -11,7 +11,7 @@ use fred::{
 };
 use tidegate_lab::RedisServer;
 use tidegate_orders::{
-    Gate, Incoming, KeyTemplates, Keys, Order, OrderId, Quantity, UserId, VoucherId,
+    Incoming, KeyTemplates, Order, OrderId, Quantity, RedisStore, UserId, VoucherId,
     gate::{Admission, Release, UserAfter},
     wire::FieldNames,
 };
@@ -36,8 +36,7 @@ pub fn order(id: i64, user: i64, voucher: i64) -> Incoming {
 pub struct Ground {
     pub redis: RedisServer,
     pub pool: Pool,
-    pub keys: Keys,
-    pub gate: Gate,
+    pub gate: RedisStore,
 }
 
 impl Ground {
@@ -47,9 +46,8 @@ impl Ground {
 
     pub async fn on(redis: RedisServer) -> Result<Self> {
         let pool = connect(&redis.url(), 2).await?;
-        let keys = Keys::new(KeyTemplates::default());
-        let gate = Gate::new(pool.clone(), keys.clone(), STREAM);
-        Ok(Self { redis, pool, keys, gate })
+        let gate = RedisStore::with_default_names(pool.clone(), KeyTemplates::default());
+        Ok(Self { redis, pool, gate })
     }
 
     /// Sends a command as it would be typed.

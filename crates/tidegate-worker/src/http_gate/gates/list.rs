@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use fred::{clients::Pool, prelude::FredResult};
+use fred::prelude::FredResult;
 use futures_util::future::join_all;
 use tidegate_operations::partition_list::{self, KeptList};
-use tidegate_orders::{Keys, gate::GateError, gate_notes};
+use tidegate_orders::{RedisStore, gate::GateError, gate_notes};
 use tokio::time::timeout;
 
 use super::{Gates, PartitionStores};
@@ -21,7 +21,7 @@ impl Gates {
 
     /// What the partitions keep that answer.
     pub async fn kept_lists(&self) -> Vec<KeptList> {
-        let read = async |own: &PartitionStores, redis: &Pool| match timeout(
+        let read = async |own: &PartitionStores, redis: &RedisStore| match timeout(
             PATIENCE,
             partition_list::read_kept(&own.system, redis),
         )
@@ -39,33 +39,33 @@ impl Gates {
 
     /// Writes down in all partitions that answer that the gate of this name works with this list.
     pub async fn note_work(&self, name: &str) {
-        let write = async |redis: &Pool, keys: &Keys| gate_notes::write(redis, keys, name, self.list()).await;
+        let write = async |redis: &RedisStore| gate_notes::write(redis, name, self.list()).await;
         self.tell_all(write).await;
     }
 
     /// The gate of this name works with this list no more.
     pub async fn end_work(&self, name: &str) {
-        self.tell_all(async |redis: &Pool, keys: &Keys| gate_notes::end(redis, keys, name).await).await;
+        self.tell_all(async |redis: &RedisStore| gate_notes::end(redis, name).await).await;
     }
 
-    async fn tell_all(&self, tell: impl AsyncFn(&Pool, &Keys) -> FredResult<()>) {
-        let tell = async |own: &PartitionStores, redis: &Pool| {
-            let keys = Keys::new(own.system.keys.clone());
-            match timeout(PATIENCE, tell(redis, &keys)).await.map(|told| told.map_err(GateError::from)) {
-                Ok(Err(error @ GateError::Refused(_))) => self.note_refused.call_once(|| {
-                    let pattern = format!("~{}*", keys.gate("").as_str_lossy());
-                    tracing::warn!(
-                        %error, pattern,
-                        "a change of the list of partitions does not wait for this gate: Redis refuses its note"
-                    );
-                }),
-                Ok(Err(error)) => {
-                    tracing::debug!(%error, "could not write down which list of partitions the gate works with");
-                }
-                Ok(Ok(())) | Err(_) => {}
+    async fn tell_all(&self, tell: impl AsyncFn(&RedisStore) -> FredResult<()>) {
+        let tell = async |redis: &RedisStore| match timeout(PATIENCE, tell(redis))
+            .await
+            .map(|told| told.map_err(GateError::from))
+        {
+            Ok(Err(error @ GateError::Refused(_))) => self.note_refused.call_once(|| {
+                let pattern = format!("~{}*", redis.keys().gate("").as_str_lossy());
+                tracing::warn!(
+                    %error, pattern,
+                    "a change of the list of partitions does not wait for this gate: Redis refuses its note"
+                );
+            }),
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "could not write down which list of partitions the gate works with");
             }
+            Ok(Ok(())) | Err(_) => {}
         };
-        join_all(self.reached().map(|(own, redis)| tell(own, redis))).await;
+        join_all(self.reached().map(|(_, redis)| tell(redis))).await;
     }
 
     /// Returns when a partition has answered for the first time.

@@ -3,6 +3,7 @@
 use clap::Args;
 use tidegate_compare::text::counted;
 use tidegate_operations::{SystemSettings, connect, dead_letters, dead_letters::LetterList};
+use tidegate_orders::DeadLetters;
 
 use super::text;
 use crate::{exit::Exit, operator::ProgressBar, output::OutputArgs, selection::letters::FilterArgs};
@@ -37,7 +38,7 @@ pub struct DeadListArgs {
 /// When Redis cannot be reached, or the key holds no stream.
 pub async fn run(settings: &SystemSettings, args: &DeadListArgs) -> anyhow::Result<Exit> {
     let redis = connect::redis(settings).await?;
-    let (dead, letters) = (dead_letters::open(settings, &redis), args.filter.letters(&redis).await?);
+    let (dead, letters) = (DeadLetters::new(redis.clone()), args.filter.letters(&redis).await?);
     let list = dead_letters::list(&dead, letters, args.limit as usize, &ProgressBar::new()).await?;
     args.output.print(&list, render)?;
     Ok(Exit::Ok)

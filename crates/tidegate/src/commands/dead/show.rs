@@ -3,14 +3,17 @@
 use anyhow::Context;
 use clap::Args;
 use tidegate_compare::text::{counted, printable};
-use tidegate_orders::wire::{FieldNames, Message};
+use tidegate_orders::{
+    DeadLetters,
+    wire::{FieldNames, Message},
+};
 use tidegate_stream::{Burial, EntryId, Letter};
 
 use super::text::shown_time;
 use crate::{entry_arg::EntryArg, exit::Exit, output::OutputArgs};
 use tidegate_operations::{
     SystemSettings, connect,
-    dead_letters::{self, FullLetter, reason_of},
+    dead_letters::{FullLetter, reason_of},
 };
 
 /// Fields, and bytes of a name or value, that are shown to people.
@@ -41,7 +44,7 @@ pub struct DeadShowArgs {
 /// When Redis cannot be reached, or the key holds no stream.
 pub async fn run(settings: &SystemSettings, args: &DeadShowArgs) -> anyhow::Result<Exit> {
     let redis = connect::redis(settings).await?;
-    let found = dead_letters::open(settings, &redis).find(args.letter.id).await;
+    let found = DeadLetters::new(redis.clone()).find(args.letter.id).await;
     let found = found.context("Failed to read the dead letters")?;
     args.output.print(&found.as_ref().map(FullLetter::from), |_| match &found {
         Some(letter) => render(&settings.keys.fields, letter),

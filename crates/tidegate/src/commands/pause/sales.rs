@@ -51,7 +51,7 @@ fn paused_before(vouchers: &[VoucherId]) -> String {
 /// Stops the sales of all vouchers that have a stock in Redis.
 pub async fn run(settings: &SystemSettings, args: &ChangeArgs) -> anyhow::Result<Exit> {
     let redis = connect::redis(settings).await?;
-    let pause = SalesPause::new(&redis, settings);
+    let pause = SalesPause::new(&redis);
     let plan = pause.plan(&ProgressBar::new()).await?;
     let report = SalesPauseReport::from(&plan);
     let work = async |plan: SalesPausePlan, report: &mut SalesPauseReport, job: &_| {

@@ -46,7 +46,7 @@ pub async fn run(
     args: &ChangeArgs,
 ) -> anyhow::Result<Exit> {
     let redis = connect::redis(settings).await?;
-    let pause = VoucherPause::new(&redis, settings, request);
+    let pause = VoucherPause::new(&redis, request);
     let plan = pause.plan().await?;
     let work = async |plan: VoucherPausePlan, _job: &_| pause.run(&plan).await;
     Change::new(settings, args).run(plan, work).await

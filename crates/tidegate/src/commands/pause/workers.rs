@@ -58,7 +58,7 @@ pub async fn run(
     args: &ChangeArgs,
 ) -> anyhow::Result<Exit> {
     let redis = connect::redis(settings).await?;
-    let pause = WorkersPause::new(&redis, settings, request);
+    let pause = WorkersPause::new(&redis, request);
     let plan = pause.plan().await?;
     let work = async |plan, _job: &_| pause.run(plan).await;
     Change::new(settings, args).run(plan, work).await

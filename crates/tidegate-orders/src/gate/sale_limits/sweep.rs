@@ -1,12 +1,12 @@
 //! Forgets what is counted for limits in windows that are over, by `lua/sweep_uses.lua`.
 
-use super::{Gate, GateError};
+use crate::gate::{GateError, SaleLimits};
 use crate::limits::LimitOwner;
 
 /// Fields in a call of the script.
 const PIECE: usize = 500;
 
-impl Gate {
+impl SaleLimits {
     /// Forgets these fields, where they still hold these values. Answers with how many.
     ///
     /// # Errors
@@ -15,7 +15,10 @@ impl Gate {
         let mut swept = 0;
         for piece in fields.chunks(PIECE) {
             let args = piece.iter().flat_map(|(field, value)| [field.as_str().into(), value.as_str().into()]);
-            let reply = self.sweep.call(&self.pool, vec![self.keys.uses(owner)], args.collect()).await?;
+            let reply = self
+                .sweep
+                .call(&self.access.pool, vec![self.access.keys.uses(owner)], args.collect())
+                .await?;
             swept += reply.as_i64().map_or(0, i64::unsigned_abs);
         }
         Ok(swept)

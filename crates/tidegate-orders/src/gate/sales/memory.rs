@@ -5,17 +5,17 @@ use fred::{
     types::{ClusterHash, CustomCommand, Value},
 };
 
-use super::{Gate, GateError};
+use crate::gate::{GateError, Sales};
 use crate::{keys::naming, limits::LimitOwner, order::VoucherId};
 
-impl Gate {
+impl Sales {
     /// Bytes of a voucher's stock, buyers, window, journal, and what is counted for its limits. Redis estimates them from a few members of each, so it costs the
     /// same for any size.
     ///
     /// # Errors
     /// See [`GateError`].
     pub async fn memory_bytes(&self, voucher: VoucherId) -> Result<u64, GateError> {
-        let keys = &self.keys;
+        let keys = &self.access.keys;
         let mut bytes = 0;
         let uses = keys.uses(LimitOwner::Voucher(voucher));
         let of_sale =
@@ -23,7 +23,7 @@ impl Gate {
         for key in of_sale.into_iter().chain([uses]) {
             let command = CustomCommand::new_static("MEMORY", ClusterHash::Random, false);
             let args: Vec<Value> = vec!["USAGE".into(), key.clone().into()];
-            let usage = self.pool.next().custom::<Option<u64>, _>(command, args).await;
+            let usage = self.access.pool.next().custom::<Option<u64>, _>(command, args).await;
             bytes += usage.map_err(|error| naming(&key, error))?.unwrap_or(0);
         }
         Ok(bytes)

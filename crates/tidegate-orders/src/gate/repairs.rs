@@ -5,9 +5,17 @@
 //! was computed from the look is not applied after somebody else loaded, rebuilt, restocked or repaired the sale. Admissions and
 //! releases may go on meanwhile: a difference between stock and journal is the same before and after them.
 
-use fred::{interfaces::HashesInterface, types::Value};
+mod fold;
+mod moving;
 
-use super::{Gate, GateError, Release, UserAfter, understood};
+use fred::{interfaces::HashesInterface, types::Value};
+use tidegate_stream::Script;
+
+pub use self::{
+    fold::{FoldReply, MOST_FOLDED, OrderFold},
+    moving::{ArriveReply, DepartReply, SaleSize},
+};
+use super::{GateError, Release, UserAfter, redis_store::RedisAccess, understood};
 use crate::{
     keys::naming,
     order::{OrderId, Quantity, UserId, VoucherId},
@@ -33,7 +41,7 @@ pub struct RepairGuard {
 }
 
 impl RepairGuard {
-    /// The journal held every movement: without that nothing can be mended by [`Gate::repair`].
+    /// The journal held every movement: without that nothing can be mended by [`Repairs::repair`].
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.complete.is_some()
@@ -156,7 +164,7 @@ impl RepairAnswer {
 }
 
 impl OrderRepair {
-    /// A release of an order that used limits: that gives back what it used, too, and is none for [`Gate::repair`]. `by`: who releases.
+    /// A release of an order that used limits: that gives back what it used, too, and is none for [`Repairs::repair`]. `by`: who releases.
     #[must_use]
     pub fn limited_release(&self, voucher: VoucherId, by: &str) -> Option<Release> {
         let RepairAction::Release(user_after) = self.action else { return None };
@@ -224,17 +232,49 @@ struct Movement {
     change: i64,
 }
 
-impl Gate {
+/// What repairs, compacts and moves sales.
+#[derive(Clone, Debug)]
+pub struct Repairs {
+    access: RedisAccess,
+    arrive: Script,
+    close: Script,
+    depart: Script,
+    fold: Script,
+    reopen: Script,
+    repair: Script,
+}
+
+impl Repairs {
+    pub(super) fn new(access: &RedisAccess) -> Self {
+        Self {
+            access: access.clone(),
+            arrive: Script::new("arrive", include_str!("../../../../lua/arrive.lua")),
+            close: Script::new("close", include_str!("../../../../lua/close.lua")),
+            depart: Script::new("depart", include_str!("../../../../lua/depart.lua")),
+            fold: Script::new("fold", include_str!("../../../../lua/fold.lua")),
+            reopen: Script::new("reopen", include_str!("../../../../lua/reopen.lua")),
+            repair: Script::new("repair", include_str!("../../../../lua/repair.lua")),
+        }
+    }
+
     /// What a repair compares. To be read before anything else of the look, in either store.
     ///
     /// # Errors
     /// See [`GateError`].
     pub async fn repair_guard(&self, voucher: VoucherId) -> Result<RepairGuard, GateError> {
-        let (sale, journal) = (self.keys.voucher(voucher), self.keys.journal(voucher));
-        let fields: Vec<Option<String>> =
-            self.pool.hmget(&sale, vec![CHANGE, REPAIRED]).await.map_err(|error| naming(&sale, error))?;
-        let notes: Vec<Option<String>> =
-            self.pool.hmget(&journal, vec![COMPLETE, LOAD]).await.map_err(|error| naming(&journal, error))?;
+        let (sale, journal) = (self.access.keys.voucher(voucher), self.access.keys.journal(voucher));
+        let fields: Vec<Option<String>> = self
+            .access
+            .pool
+            .hmget(&sale, vec![CHANGE, REPAIRED])
+            .await
+            .map_err(|error| naming(&sale, error))?;
+        let notes: Vec<Option<String>> = self
+            .access
+            .pool
+            .hmget(&journal, vec![COMPLETE, LOAD])
+            .await
+            .map_err(|error| naming(&journal, error))?;
         let complete = match notes.as_slice() {
             [Some(complete), load] => Some(format!("{complete}{}", load.as_deref().unwrap_or_default())),
             _ => None,
@@ -251,11 +291,11 @@ impl Gate {
     pub async fn repair(&self, repair: &VoucherRepair) -> Result<RepairReply, GateError> {
         let VoucherRepair { id, voucher, guard, loaded, drift, orders } = repair;
         let keys = vec![
-            self.keys.stock(*voucher),
-            self.keys.buyers(*voucher),
-            self.keys.journal(*voucher),
-            self.keys.voucher(*voucher),
-            self.keys.limited(*voucher),
+            self.access.keys.stock(*voucher),
+            self.access.keys.buyers(*voucher),
+            self.access.keys.journal(*voucher),
+            self.access.keys.voucher(*voucher),
+            self.access.keys.limited(*voucher),
         ];
         let mut args: Vec<Value> = Vec::with_capacity(6 + 6 * orders.len());
         args.push(id.as_str().into());
@@ -265,7 +305,7 @@ impl Gate {
         args.extend([loaded.to_string().into(), drift.to_string().into()]);
         // What does not fit is not sent: it has moved.
         let sent: Vec<bool> = orders.iter().map(|order| order.add_to(&mut args, id)).collect();
-        match self.repair.call(&self.pool, keys, args).await? {
+        match self.repair.call(&self.access.pool, keys, args).await? {
             Value::Array(replies) => {
                 let answers: Option<Vec<_>> = replies.iter().map(RepairAnswer::parse).collect();
                 let mut answers = answers.unwrap_or_default().into_iter();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use fred::types::{Key, Value};
 
-use super::{Gate, GateError};
+use crate::gate::{GateError, SaleLimits};
 use crate::{
     limits::LimitOwner,
     order::{CampaignId, Quantity, UserId, Uses, VoucherId},
@@ -58,7 +58,7 @@ impl HeldLimits {
     }
 }
 
-impl Gate {
+impl SaleLimits {
     /// Raises what Redis has counted to what these orders hold, and lowers nothing. Answers with how many counters were raised.
     ///
     /// # Errors
@@ -76,7 +76,7 @@ impl Gate {
         }
         let mut raised = 0;
         for (owner, fields) in fields {
-            let key = self.keys.uses(owner);
+            let key = self.access.keys.uses(owner);
             for piece in fields.chunks(PIECE) {
                 raised += self.raise(&key, piece).await?;
             }
@@ -86,7 +86,7 @@ impl Gate {
 
     async fn raise(&self, key: &Key, fields: &[[Value; 3]]) -> Result<u64, GateError> {
         let args = fields.iter().flatten().cloned().collect();
-        let reply = self.recount.call(&self.pool, vec![key.clone()], args).await?;
+        let reply = self.recount.call(&self.access.pool, vec![key.clone()], args).await?;
         let raised = reply.as_i64().and_then(|raised| u64::try_from(raised).ok());
         let got = || GateError::Unexpected { place: "recount.lua".to_owned(), got: format!("{reply:?}") };
         raised.ok_or_else(got)

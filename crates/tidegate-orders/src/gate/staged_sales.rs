@@ -6,8 +6,9 @@ use fred::{
 };
 use futures_util::future::{join_all, try_join_all};
 use tidegate_stream::EntryId;
+use tidegate_stream::Script;
 
-use super::{Gate, GateError, sales::SaleWindow, understood};
+use super::{GateError, redis_store::RedisAccess, sales::SaleWindow, understood};
 use crate::{
     keys::{Keys, naming},
     order::{OrderId, UserId, VoucherId},
@@ -97,7 +98,21 @@ impl StagedSale {
     }
 }
 
-impl Gate {
+/// Sales that a rebuild fills anew beside those that are sold.
+#[derive(Clone, Debug)]
+pub struct StagedSales {
+    access: RedisAccess,
+    switch_over: Script,
+}
+
+impl StagedSales {
+    pub(super) fn new(access: &RedisAccess) -> Self {
+        Self {
+            access: access.clone(),
+            switch_over: Script::new("switch_over", include_str!("../../../../lua/switch_over.lua")),
+        }
+    }
+
     /// Writes notes, over those that are there. Returns nothing of what was there.
     ///
     /// # Errors
@@ -117,7 +132,7 @@ impl Gate {
     /// Writes the movements of the sale itself.
     ///
     /// # Errors
-    /// As [`Gate::stage`].
+    /// As [`StagedSales::stage`].
     pub async fn stage_sale(
         &self,
         staged: &mut StagedSale,
@@ -131,13 +146,13 @@ impl Gate {
     /// Writes notes of orders that have none yet. Returns which of them are new, in that order.
     ///
     /// # Errors
-    /// As [`Gate::stage`].
+    /// As [`StagedSales::stage`].
     pub async fn stage_new(
         &self,
         staged: &mut StagedSale,
         notes: &[(OrderId, String)],
     ) -> Result<Vec<bool>, GateError> {
-        let client = self.pool.next();
+        let client = self.access.pool.next();
         let mut all = Vec::with_capacity(notes.len());
         for piece in notes.chunks(PIECE) {
             let set = async |(order, note): &(OrderId, String)| {
@@ -152,7 +167,7 @@ impl Gate {
     /// Marks users as buyers.
     ///
     /// # Errors
-    /// As [`Gate::stage`].
+    /// As [`StagedSales::stage`].
     pub async fn stage_buyers(&self, staged: &mut StagedSale, buyers: &[UserId]) -> Result<(), GateError> {
         for piece in buyers.chunks(PIECE) {
             let key = staged.buyers.clone();
@@ -171,7 +186,7 @@ impl Gate {
             return Ok(Vec::new());
         }
         let names: Vec<String> = orders.iter().map(OrderId::to_string).collect();
-        let notes: Vec<Value> = self.pool.hmget(&staged.journal, names).await?;
+        let notes: Vec<Value> = self.access.pool.hmget(&staged.journal, names).await?;
         Ok(notes.iter().map(Value::is_null).collect())
     }
 
@@ -191,7 +206,7 @@ impl Gate {
         key: Key,
         args: impl Iterator<Item = Value>,
     ) -> Result<u64, GateError> {
-        let client = self.pool.next();
+        let client = self.access.pool.next();
         let custom = |command| CustomCommand::new_static(command, ClusterHash::FirstKey, false);
         let args: Vec<Value> = std::iter::once(Value::from(key.clone())).chain(args).collect();
         let ends: Vec<Value> = vec![key.into(), KEPT_S.into()];
@@ -208,8 +223,8 @@ impl Gate {
     /// # Errors
     /// See [`GateError`].
     pub async fn read_change_text(&self, voucher: VoucherId) -> Result<Option<String>, GateError> {
-        let key = self.keys.voucher(voucher);
-        Ok(self.pool.hget(&key, "change").await.map_err(|error| naming(&key, error))?)
+        let key = self.access.keys.voucher(voucher);
+        Ok(self.access.pool.hget(&key, "change").await.map_err(|error| naming(&key, error))?)
     }
 
     /// Puts what was filled in the place of the sale's keys. Orders that came into the stream after [`NewSale::last`] are added
@@ -218,7 +233,7 @@ impl Gate {
     /// # Errors
     /// See [`GateError`]. May be called again.
     pub async fn switch_over(&self, staged: &StagedSale, new: &NewSale) -> Result<SwitchReply, GateError> {
-        let (keys, voucher) = (&self.keys, staged.voucher);
+        let (keys, voucher) = (&self.access.keys, staged.voucher);
         let (stock, other_name) = match new.has_limits {
             true => (keys.limited(voucher), keys.stock(voucher)),
             false => (keys.stock(voucher), keys.limited(voucher)),
@@ -228,7 +243,7 @@ impl Gate {
             keys.buyers(voucher),
             keys.voucher(voucher),
             keys.journal(voucher),
-            self.batched_admission.stream().clone(),
+            self.access.stream.clone(),
             staged.buyers.clone(),
             staged.journal.clone(),
             other_name,
@@ -250,7 +265,7 @@ impl Gate {
         for FieldNames { id, user, voucher, quantity, .. } in [keys.fields(), &FieldNames::default()] {
             args.extend([id, user, voucher, quantity].map(|name| Value::from(name.as_str())));
         }
-        let reply = self.switch_over.call(&self.pool, all_keys, args).await?;
+        let reply = self.switch_over.call(&self.access.pool, all_keys, args).await?;
         let reply = understood("switch_over.lua", &reply, SwitchReply::from_code)?;
         // The client sends a command again whose reply was lost: then the keys are not there any more because it is done.
         if reply == SwitchReply::Incomplete && self.is_made_complete_by(voucher, &staged.id).await? {
@@ -260,9 +275,9 @@ impl Gate {
     }
 
     async fn is_made_complete_by(&self, voucher: VoucherId, id: &str) -> Result<bool, GateError> {
-        let key = self.keys.journal(voucher);
+        let key = self.access.keys.journal(voucher);
         let note: Option<String> =
-            self.pool.hget(&key, COMPLETE).await.map_err(|error| naming(&key, error))?;
+            self.access.pool.hget(&key, COMPLETE).await.map_err(|error| naming(&key, error))?;
         Ok(note.is_some_and(|note| note.contains(&format!("\"id\":\"{id}\""))))
     }
 
@@ -272,12 +287,12 @@ impl Gate {
     /// See [`GateError`].
     pub async fn remove_staged(&self) -> Result<usize, GateError> {
         let mut found = Vec::new();
-        for pattern in [self.keys.all_buyers(), self.keys.journals()] {
-            found.extend(scan(&self.pool, &pattern.staged_glob()).await?);
+        for pattern in [self.access.keys.all_buyers(), self.access.keys.journals()] {
+            found.extend(scan(&self.access.pool, &pattern.staged_glob()).await?);
         }
         let unlink = CustomCommand::new_static("UNLINK", ClusterHash::FirstKey, false);
         let gone = found.iter().map(async |key| {
-            self.pool.next().custom::<Value, _>(unlink.clone(), vec![Value::from(key.as_str())]).await
+            self.access.pool.next().custom::<Value, _>(unlink.clone(), vec![Value::from(key.as_str())]).await
         });
         for reply in join_all(gone).await {
             let _count = reply?;

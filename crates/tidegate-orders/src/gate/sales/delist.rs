@@ -6,7 +6,7 @@ use fred::{
 };
 use futures_util::future::try_join_all;
 
-use super::{Gate, GateError, understood};
+use crate::gate::{GateError, Sales, understood};
 use crate::{keys::naming, limits::LimitOwner, order::VoucherId};
 
 /// Elements of a key that are looked at to tell its size.
@@ -68,14 +68,20 @@ pub struct SaleKeys {
     pub bytes: u64,
 }
 
-impl Gate {
+impl Sales {
     /// Ends the sale of a voucher for good. MySQL must have been told before.
     ///
     /// # Errors
     /// See [`GateError`]. May be asked again.
     pub async fn delist(&self, voucher: VoucherId) -> Result<DelistReply, GateError> {
-        let keys = self.sale_keys(voucher).into_iter().chain([self.keys.limited(voucher)]).collect();
-        let reply = self.delist.call(&self.pool, keys, Vec::new()).await?;
+        let keys = self
+            .access
+            .keys
+            .of_sale(voucher)
+            .into_iter()
+            .chain([self.access.keys.limited(voucher)])
+            .collect();
+        let reply = self.delist.call(&self.access.pool, keys, Vec::new()).await?;
         understood("delist.lua", &reply, DelistReply::from_code)
     }
 
@@ -89,7 +95,7 @@ impl Gate {
         delisted_ms: i64,
     ) -> Result<RemovedKeys, GateError> {
         let args = vec![delisted_ms.to_string().into()];
-        let reply = self.remove_delisted.call(&self.pool, self.all_keys(voucher), args).await?;
+        let reply = self.remove_delisted.call(&self.access.pool, self.all_keys(voucher), args).await?;
         understood("remove_delisted.lua", &reply, RemovedKeys::from_code)
     }
 
@@ -98,7 +104,7 @@ impl Gate {
     /// # Errors
     /// See [`GateError`].
     pub async fn weigh(&self, voucher: VoucherId) -> Result<SaleKeys, GateError> {
-        let client = self.pool.next();
+        let client = self.access.pool.next();
         let weigh = async |key: Key| {
             let command = CustomCommand::new_static("MEMORY", ClusterHash::Random, false);
             let args: Vec<Value> = vec!["USAGE".into(), key.clone().into(), "SAMPLES".into(), SAMPLES.into()];
@@ -113,13 +119,8 @@ impl Gate {
 
     /// All keys of a sale, those that it has only while it has limits included.
     fn all_keys(&self, voucher: VoucherId) -> Vec<Key> {
-        let (keys, owner) = (&self.keys, LimitOwner::Voucher(voucher));
+        let (keys, owner) = (&self.access.keys, LimitOwner::Voucher(voucher));
         let of_limits = [keys.limited(voucher), keys.limits(owner), keys.uses(owner)];
-        self.sale_keys(voucher).into_iter().chain(of_limits).collect()
-    }
-
-    pub(super) fn sale_keys(&self, voucher: VoucherId) -> Vec<Key> {
-        let keys = &self.keys;
-        vec![keys.stock(voucher), keys.buyers(voucher), keys.voucher(voucher), keys.journal(voucher)]
+        self.access.keys.of_sale(voucher).into_iter().chain(of_limits).collect()
     }
 }

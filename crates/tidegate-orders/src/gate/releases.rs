@@ -3,18 +3,17 @@
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use fred::{
-    clients::Pool,
     error::{Error, ErrorKind},
     types::{Key, Value},
 };
 use futures_util::future::join_all;
 use tidegate_stream::Script;
 
-use super::{GateError, Release, ReleaseReply, UserAfter, limited::LimitedCalls, of_order, understood};
-use crate::{
-    keys::Keys,
-    order::{OrderId, Quantity, VoucherId},
+use super::{
+    GateError, Release, ReleaseReply, SoldOut, UserAfter, limited::LimitedCalls, of_order,
+    redis_store::RedisAccess, understood,
 };
+use crate::order::{OrderId, Quantity, VoucherId};
 
 /// Orders in one call, at most: Redis does nothing else while it lasts.
 const MOST: usize = 250;
@@ -24,29 +23,60 @@ type ReleaseResult = Result<ReleaseReply, GateError>;
 /// What orders must have in common to go in one call: voucher, whether the user is freed, and by whom.
 type CallKey = (VoucherId, bool, Cow<'static, str>);
 
-/// Gives orders back to Redis.
+/// Releases: orders that were admitted and will not be written.
 #[derive(Clone, Debug)]
-pub(super) struct Releases {
-    pool: Pool,
-    keys: Keys,
+pub struct Releases {
+    access: RedisAccess,
     release: Script,
     release_many: Script,
     limited: Arc<LimitedCalls>,
+    sold_out: Option<Arc<SoldOut>>,
 }
 
 impl Releases {
-    pub(super) fn new(pool: Pool, keys: Keys, limited: Arc<LimitedCalls>) -> Self {
+    pub(super) fn new(access: &RedisAccess) -> Self {
         Self {
-            limited,
-            pool,
-            keys,
+            access: access.clone(),
             release: Script::new("release", include_str!("../../../../lua/release.lua")),
             release_many: Script::new("release_many", include_str!("../../../../lua/release_many.lua")),
+            limited: Arc::new(LimitedCalls::new(access.clone())),
+            sold_out: None,
         }
     }
 
-    /// As [`super::Gate::release_all`].
-    pub(super) async fn release_all(&self, releases: &[Release]) -> Vec<ReleaseResult> {
+    /// As [`super::RedisStore::telling`].
+    pub(super) fn telling(self, sold_out: Arc<SoldOut>) -> Self {
+        Self { sold_out: Some(sold_out), ..self }
+    }
+
+    /// Gives an order back: its units, and its user's right to order.
+    ///
+    /// # Errors
+    /// See [`GateError`].
+    pub async fn release(&self, release: &Release) -> Result<ReleaseReply, GateError> {
+        let reply = self.release_one(release).await;
+        self.tell_released(&[release.voucher]);
+        reply
+    }
+
+    /// Gives many orders back, those of one voucher in one call. Each has its own answer, in the order of `releases`: one
+    /// that fails leaves its neighbours alone.
+    pub async fn release_all(&self, releases: &[Release]) -> Vec<Result<ReleaseReply, GateError>> {
+        let replies = self.release_each(releases).await;
+        if self.sold_out.is_some() {
+            self.tell_released(&releases.iter().map(|release| release.voucher).collect::<Vec<_>>());
+        }
+        replies
+    }
+
+    /// Whatever came of it: a reply that was lost may have been a yes.
+    fn tell_released(&self, vouchers: &[VoucherId]) {
+        if let Some(sold_out) = self.sold_out.as_deref().filter(|_| !vouchers.is_empty()) {
+            sold_out.forget(vouchers.iter().copied());
+        }
+    }
+
+    async fn release_each(&self, releases: &[Release]) -> Vec<ReleaseResult> {
         let mut places: BTreeMap<CallKey, Vec<usize>> = BTreeMap::new();
         for (place, release) in releases.iter().enumerate() {
             let call = (release.voucher, release.frees(), release.by.clone());
@@ -66,7 +96,7 @@ impl Releases {
     async fn release_together(&self, releases: &[&Release]) -> Vec<ReleaseResult> {
         let first = match releases {
             [] => return Vec::new(),
-            [one] => return vec![self.release(one).await],
+            [one] => return vec![self.release_one(one).await],
             [first, ..] => first,
         };
         let mut args: Vec<Value> = Vec::with_capacity(2 + 3 * releases.len());
@@ -74,13 +104,13 @@ impl Releases {
         args.extend(releases.iter().flat_map(|release| {
             [release.order.get().into(), release.user.get().into(), release.units().into()]
         }));
-        match self.release_many.call(&self.pool, self.keys_of(first.voucher), args).await {
+        match self.release_many.call(&self.access.pool, self.keys_of(first.voucher), args).await {
             Ok(Value::Array(replies)) if replies.len() == releases.len() => {
                 let mut answers = Vec::with_capacity(releases.len());
                 for (release, reply) in releases.iter().zip(&replies) {
                     answers.push(match answer(release.order, reply) {
                         // One after the other: the same order may stand here twice.
-                        Err(error) if is_limited(&error) => self.limited.release(&self.pool, release).await,
+                        Err(error) if is_limited(&error) => self.limited.release(release).await,
                         answer => answer,
                     });
                 }
@@ -94,7 +124,7 @@ impl Releases {
         }
     }
 
-    pub(super) async fn release(&self, release: &Release) -> ReleaseResult {
+    async fn release_one(&self, release: &Release) -> ReleaseResult {
         let args = vec![
             release.order.get().into(),
             release.user.get().into(),
@@ -102,15 +132,19 @@ impl Releases {
             i64::from(release.frees()).into(),
             release.by.as_ref().into(),
         ];
-        let reply = self.release.call(&self.pool, self.keys_of(release.voucher), args).await;
+        let reply = self.release.call(&self.access.pool, self.keys_of(release.voucher), args).await;
         match reply.map_err(|error| of_order(release.order, error)) {
-            Err(error) if is_limited(&error) => self.limited.release(&self.pool, release).await,
+            Err(error) if is_limited(&error) => self.limited.release(release).await,
             reply => understood("release.lua", &reply?, ReleaseReply::from_code),
         }
     }
 
     fn keys_of(&self, voucher: VoucherId) -> Vec<Key> {
-        vec![self.keys.stock(voucher), self.keys.buyers(voucher), self.keys.journal(voucher)]
+        vec![
+            self.access.keys.stock(voucher),
+            self.access.keys.buyers(voucher),
+            self.access.keys.journal(voucher),
+        ]
     }
 }
 

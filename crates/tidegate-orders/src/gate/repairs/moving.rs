@@ -5,9 +5,8 @@ use fred::{
     interfaces::{ClientLike, HashesInterface, KeysInterface, SetsInterface},
     types::{ClusterHash, CustomCommand, Key, Value},
 };
-use tidegate_stream::Script;
 
-use super::{Gate, GateError, ScanPages, rebuild_id, sales::flag, understood};
+use crate::gate::{GateError, Repairs, ScanPages, rebuild_id, sales::flag, understood};
 use crate::{
     keys::{Keys, naming},
     order::VoucherId,
@@ -17,26 +16,6 @@ use crate::{
 const KEPT_S: i64 = 3_600;
 const MOVING: &str = "moving";
 const GONE: &str = "gone";
-
-/// The scripts that move sales.
-#[derive(Clone, Debug)]
-pub(super) struct Moves {
-    close: Script,
-    reopen: Script,
-    arrive: Script,
-    depart: Script,
-}
-
-impl Moves {
-    pub(super) fn new() -> Self {
-        Self {
-            close: Script::new("close", include_str!("../../../../lua/close.lua")),
-            reopen: Script::new("reopen", include_str!("../../../../lua/reopen.lua")),
-            arrive: Script::new("arrive", include_str!("../../../../lua/arrive.lua")),
-            depart: Script::new("depart", include_str!("../../../../lua/depart.lua")),
-        }
-    }
-}
 
 /// How much Redis holds of a sale.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -97,13 +76,14 @@ impl DepartReply {
     }
 }
 
-impl Gate {
-    /// Closes a sale: it is paused, and only [`Gate::reopen`] ends that. Returns whether it was not closed before.
+impl Repairs {
+    /// Closes a sale: it is paused, and only [`Repairs::reopen`] ends that. Returns whether it was not closed before.
     ///
     /// # Errors
     /// See [`GateError`].
     pub async fn close(&self, voucher: VoucherId) -> Result<bool, GateError> {
-        let reply = self.moves.close.call(&self.pool, vec![self.keys.voucher(voucher)], Vec::new()).await?;
+        let reply =
+            self.close.call(&self.access.pool, vec![self.access.keys.voucher(voucher)], Vec::new()).await?;
         understood("close.lua", &reply, flag)
     }
 
@@ -112,7 +92,8 @@ impl Gate {
     /// # Errors
     /// See [`GateError`].
     pub async fn reopen(&self, voucher: VoucherId) -> Result<bool, GateError> {
-        let reply = self.moves.reopen.call(&self.pool, vec![self.keys.voucher(voucher)], Vec::new()).await?;
+        let reply =
+            self.reopen.call(&self.access.pool, vec![self.access.keys.voucher(voucher)], Vec::new()).await?;
         understood("reopen.lua", &reply, flag)
     }
 
@@ -121,14 +102,14 @@ impl Gate {
     /// # Errors
     /// See [`GateError`].
     pub async fn sale_size(&self, voucher: VoucherId) -> Result<SaleSize, GateError> {
-        let (stock, buyers) = (self.keys.stock(voucher), self.keys.buyers(voucher));
-        let (sale, journal) = (self.keys.voucher(voucher), self.keys.journal(voucher));
+        let (stock, buyers) = (self.access.keys.stock(voucher), self.access.keys.buyers(voucher));
+        let (sale, journal) = (self.access.keys.voucher(voucher), self.access.keys.journal(voucher));
         let moving: Option<String> =
-            self.pool.hget(&sale, MOVING).await.map_err(|error| naming(&sale, error))?;
+            self.access.pool.hget(&sale, MOVING).await.map_err(|error| naming(&sale, error))?;
         Ok(SaleSize {
-            stock: self.pool.get(&stock).await.map_err(|error| naming(&stock, error))?,
-            buyers: self.pool.scard(&buyers).await.map_err(|error| naming(&buyers, error))?,
-            journal: self.pool.hlen(&journal).await.map_err(|error| naming(&journal, error))?,
+            stock: self.access.pool.get(&stock).await.map_err(|error| naming(&stock, error))?,
+            buyers: self.access.pool.scard(&buyers).await.map_err(|error| naming(&buyers, error))?,
+            journal: self.access.pool.hlen(&journal).await.map_err(|error| naming(&journal, error))?,
             is_closed: moving.as_ref().is_some_and(|moving| moving != GONE),
             is_gone: moving.is_some_and(|moving| moving == GONE),
         })
@@ -141,16 +122,20 @@ impl Gate {
     /// See [`GateError`]. May be called again.
     pub async fn copy_to(&self, there: &Self, voucher: VoucherId) -> Result<ArriveReply, GateError> {
         let id = rebuild_id();
-        let stock: Option<String> = self.pool.get(self.keys.stock(voucher)).await?;
+        let stock: Option<String> = self.access.pool.get(self.access.keys.stock(voucher)).await?;
         let members = there.copied(self, "SSCAN", "SADD", |keys| keys.buyers(voucher), &id).await?;
         let fields = there.copied(self, "HSCAN", "HSET", |keys| keys.voucher(voucher), &id).await?;
         let notes = there.copied(self, "HSCAN", "HSET", |keys| keys.journal(voucher), &id).await?;
-        let places = [there.keys.buyers(voucher), there.keys.voucher(voucher), there.keys.journal(voucher)];
-        let mut keys = there.sale_keys(voucher);
+        let places = [
+            there.access.keys.buyers(voucher),
+            there.access.keys.voucher(voucher),
+            there.access.keys.journal(voucher),
+        ];
+        let mut keys = there.access.keys.of_sale(voucher);
         keys.extend(places.iter().map(|key| Keys::staged(key, &id)));
         let counts = [members, fields, notes].map(|count| Value::from(count.to_string()));
         let args = [Value::from(stock.unwrap_or_default())].into_iter().chain(counts).collect();
-        let reply = there.moves.arrive.call(&there.pool, keys, args).await?;
+        let reply = there.arrive.call(&there.access.pool, keys, args).await?;
         understood("arrive.lua", &reply, ArriveReply::from_code)
     }
 
@@ -159,7 +144,8 @@ impl Gate {
     /// # Errors
     /// See [`GateError`]. May be called again.
     pub async fn depart(&self, voucher: VoucherId) -> Result<DepartReply, GateError> {
-        let reply = self.moves.depart.call(&self.pool, self.sale_keys(voucher), Vec::new()).await?;
+        let reply =
+            self.depart.call(&self.access.pool, self.access.keys.of_sale(voucher), Vec::new()).await?;
         understood("depart.lua", &reply, DepartReply::from_code)
     }
 
@@ -172,21 +158,21 @@ impl Gate {
         key: impl Fn(&Keys) -> Key,
         id: &str,
     ) -> Result<u64, GateError> {
-        let (source, staged) = (key(&from.keys), Keys::staged(&key(&self.keys), id));
+        let (source, staged) = (key(&from.access.keys), Keys::staged(&key(&self.access.keys), id));
         let custom = |command| CustomCommand::new_static(command, ClusterHash::FirstKey, false);
-        let mut pages = ScanPages::<Value>::new(from, scan, source.clone());
+        let mut pages = ScanPages::<Value>::new(&from.access, scan, source.clone());
         while let Some(elements) = pages.next().await? {
             if elements.is_empty() {
                 continue;
             }
             let own = [Value::from(staged.clone())];
             let args = own.into_iter().chain(elements).collect::<Vec<_>>();
-            let _new: u64 = self.pool.next().custom(custom(add), args).await?;
+            let _new: u64 = self.access.pool.next().custom(custom(add), args).await?;
             let ends: Vec<Value> = vec![staged.clone().into(), KEPT_S.into()];
-            let _one: u64 = self.pool.next().custom(custom("EXPIRE"), ends).await?;
+            let _one: u64 = self.access.pool.next().custom(custom("EXPIRE"), ends).await?;
         }
         let size = if scan == "SSCAN" { "SCARD" } else { "HLEN" };
-        let size = from.pool.next().custom(custom(size), vec![Value::from(source.clone())]).await;
+        let size = from.access.pool.next().custom(custom(size), vec![Value::from(source.clone())]).await;
         Ok(size.map_err(|error| naming(&source, error))?)
     }
 }

@@ -1,7 +1,7 @@
 //! Units that move from the stock of one sale to that of another, in both stores. Each sale has a note of it, as of a change of its own
 //! stock: open until both stores have it.
 
-use super::{ChangeState, Gate, GateError, RegionMove, StockChange, understood};
+use crate::gate::{ChangeState, GateError, RegionMove, Sales, StockChange, understood};
 use crate::order::VoucherId;
 
 /// Who moves them, for the journals; the notes say more.
@@ -84,7 +84,7 @@ impl TransferReply {
     }
 }
 
-impl Gate {
+impl Sales {
     /// Writes the notes of `now` in the place of `before`, and changes the stocks in Redis by these units with them, of the giver and
     /// of the taker. Both, or neither.
     ///
@@ -98,7 +98,7 @@ impl Gate {
     ) -> Result<TransferReply, GateError> {
         let sides = [&now.giver, &now.taker];
         let keys = sides.iter().flat_map(|(voucher, _)| {
-            let keys = &self.keys;
+            let keys = &self.access.keys;
             [keys.stock(*voucher), keys.voucher(*voucher), keys.journal(*voucher), keys.limited(*voucher)]
         });
         let args = sides.iter().zip(before).zip(units).flat_map(|(((_, change), before), units)| {
@@ -106,7 +106,7 @@ impl Gate {
             [before.into(), change.note().into(), units.to_string().into()]
         });
         let args = args.chain([now.giver.1.id.as_str().into(), JOURNALED_BY.into()]).collect();
-        let reply = self.transfer.call(&self.pool, keys.collect(), args).await?;
+        let reply = self.transfer.call(&self.access.pool, keys.collect(), args).await?;
         understood("transfer.lua", &reply, TransferReply::from_code)
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fred::types::Value;
 
-use super::{Gate, GateError};
+use crate::gate::{GateError, Sales};
 use crate::order::VoucherId;
 
 /// Vouchers a call, so that it is a short one.
@@ -31,7 +31,7 @@ pub struct BusyMarks {
     pub left_out: Vec<VoucherId>,
 }
 
-impl Gate {
+impl Sales {
     /// Tells the sales of these vouchers, of this gate's partition. A pause stays as it is; a voucher without a stock gets no
     /// mark, and one whose key is no hash is left out.
     ///
@@ -46,10 +46,14 @@ impl Gate {
         let mut marks = BusyMarks::default();
         for vouchers in vouchers.chunks(MOST) {
             let keys = vouchers.iter().flat_map(|voucher| {
-                [self.keys.stock(*voucher), self.keys.limited(*voucher), self.keys.voucher(*voucher)]
+                [
+                    self.access.keys.stock(*voucher),
+                    self.access.keys.limited(*voucher),
+                    self.access.keys.voucher(*voucher),
+                ]
             });
             let args = vec![mark.into(), span.as_str().into()];
-            let reply = self.brake.call(&self.pool, keys.collect(), args).await?;
+            let reply = self.brake.call(&self.access.pool, keys.collect(), args).await?;
             let Some((changed, left_out)) = parse(&reply, vouchers) else {
                 return Err(GateError::Unexpected {
                     place: "brake.lua".to_owned(),

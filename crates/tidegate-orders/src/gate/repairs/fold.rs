@@ -2,7 +2,7 @@
 
 use fred::types::Value;
 
-use super::{Gate, GateError, understood};
+use crate::gate::{GateError, Repairs, understood};
 use crate::{
     order::{OrderId, VoucherId},
     records::journal::{JournalNote, write},
@@ -70,7 +70,7 @@ pub enum FoldReply {
     NotComplete,
 }
 
-impl Gate {
+impl Repairs {
     /// Folds at most [`MOST_FOLDED`] orders that are older than `before_ms`. One whose note is another by now is left.
     ///
     /// # Errors
@@ -87,7 +87,7 @@ impl Gate {
             args.extend([order.to_string().into(), found.as_str().into(), becomes.as_str().into()]);
             args.extend([units.to_string().into(), change.to_string().into()]);
         }
-        let reply = self.fold.call(&self.pool, vec![self.keys.journal(voucher)], args).await?;
+        let reply = self.fold.call(&self.access.pool, vec![self.access.keys.journal(voucher)], args).await?;
         if let Value::Array(counts) = &reply
             && let [released, used, shortened] = counts.as_slice()
             && let (Some(released), Some(used), Some(shortened)) =

@@ -2,9 +2,8 @@
 //! `lua/set_uses.lua`.
 
 use fred::types::Value;
-use tidegate_stream::Script;
 
-use super::{Gate, GateError};
+use crate::gate::{GateError, SaleLimits};
 use crate::limits::LimitOwner;
 
 /// Fields that are read in one step, at most.
@@ -32,23 +31,7 @@ pub struct SetUse {
     pub becomes: Option<String>,
 }
 
-/// The two scripts.
-#[derive(Clone, Debug)]
-pub(super) struct UseCalls {
-    read: Script,
-    set: Script,
-}
-
-impl UseCalls {
-    pub(super) fn new() -> Self {
-        Self {
-            read: Script::new("read_uses", include_str!("../../../../lua/read_uses.lua")),
-            set: Script::new("set_uses", include_str!("../../../../lua/set_uses.lua")),
-        }
-    }
-}
-
-impl Gate {
+impl SaleLimits {
     /// Reads these fields, 500 in a step. Changes nothing.
     ///
     /// # Errors
@@ -61,7 +44,8 @@ impl Gate {
         let mut moments = Vec::with_capacity(fields.len().div_ceil(MOST_READ));
         for fields in fields.chunks(MOST_READ) {
             let args = fields.iter().map(|field| field.as_str().into()).collect();
-            let reply = self.uses.read.call(&self.pool, vec![self.keys.uses(owner)], args).await?;
+            let reply =
+                self.read_uses.call(&self.access.pool, vec![self.access.keys.uses(owner)], args).await?;
             moments.push(moment(&reply, fields).ok_or_else(|| unexpected("read_uses.lua", &reply))?);
         }
         Ok(moments)
@@ -77,7 +61,8 @@ impl Gate {
             let text = |text: &Option<String>| text.as_deref().unwrap_or_default().into();
             let triple = |it: &SetUse| [it.field.as_str().into(), text(&it.found), text(&it.becomes)];
             let args = fields.iter().flat_map(triple).collect();
-            let reply = self.uses.set.call(&self.pool, vec![self.keys.uses(owner)], args).await?;
+            let reply =
+                self.set_uses.call(&self.access.pool, vec![self.access.keys.uses(owner)], args).await?;
             let Value::Array(answers) = &reply else { return Err(unexpected("set_uses.lua", &reply)) };
             are_set.extend(answers.iter().map(|answer| answer.as_i64() == Some(1)));
         }

@@ -1,12 +1,23 @@
 //! The limits that Redis knows: what `lua/admit_limited.lua` checks.
 
-use fred::{interfaces::HashesInterface, types::Value};
+mod counted;
+mod recount;
+mod sweep;
+mod uses;
 
-use super::{Gate, GateError};
+use fred::{interfaces::HashesInterface, types::Value};
+use tidegate_stream::Script;
+
+pub use self::{
+    recount::HeldLimits,
+    uses::{SetUse, UsesMoment},
+};
+use super::{GateError, redis_store::RedisAccess};
 use crate::{
     keys::naming,
     limits::{CountedWindows, LimitOwner},
     order::{CampaignId, VoucherId},
+    records::journal::LIMITED,
 };
 
 pub(super) const RULES: &str = "rules";
@@ -54,15 +65,48 @@ impl LimitReply {
     }
 }
 
-impl Gate {
+/// The rules of limits, of vouchers and of campaigns, and what is counted for them.
+#[derive(Clone, Debug)]
+pub struct SaleLimits {
+    access: RedisAccess,
+    limit: Script,
+    read_uses: Script,
+    recount: Script,
+    set_uses: Script,
+    sweep: Script,
+}
+
+impl SaleLimits {
+    pub(super) fn new(access: &RedisAccess) -> Self {
+        Self {
+            access: access.clone(),
+            limit: Script::new("limit", include_str!("../../../../lua/limit.lua")),
+            read_uses: Script::new("read_uses", include_str!("../../../../lua/read_uses.lua")),
+            recount: Script::new("recount", include_str!("../../../../lua/recount.lua")),
+            set_uses: Script::new("set_uses", include_str!("../../../../lua/set_uses.lua")),
+            sweep: Script::new("sweep_uses", include_str!("../../../../lua/sweep_uses.lua")),
+        }
+    }
+
     /// The rules that Redis has of a voucher or a campaign, as [`crate::limits::rules_text`] writes them. None: it has none. Reads
     /// only.
     ///
     /// # Errors
     /// See [`GateError`].
     pub async fn read_limits(&self, owner: LimitOwner) -> Result<Option<String>, GateError> {
-        let key = self.keys.limits(owner);
-        self.pool.hget(&key, RULES).await.map_err(|error| naming(&key, error).into())
+        let key = self.access.keys.limits(owner);
+        self.access.pool.hget(&key, RULES).await.map_err(|error| naming(&key, error).into())
+    }
+
+    /// Whether a voucher has limits: then its stock is under another name. Reads only.
+    ///
+    /// # Errors
+    /// See [`GateError`].
+    pub async fn has_limits(&self, voucher: VoucherId) -> Result<bool, GateError> {
+        let key = self.access.keys.journal(voucher);
+        let noted: Option<String> =
+            self.access.pool.hget(&key, LIMITED).await.map_err(|error| naming(&key, error))?;
+        Ok(noted.is_some())
     }
 
     /// Whether a user may hold several orders of a voucher, each in a slot of its own. Rules that cannot be read may say so. Reads
@@ -87,15 +131,15 @@ impl Gate {
         by: &str,
     ) -> Result<LimitReply, GateError> {
         let keys = vec![
-            self.keys.stock(voucher),
-            self.keys.limited(voucher),
-            self.keys.journal(voucher),
-            self.keys.limits(LimitOwner::Voucher(voucher)),
-            self.keys.voucher(voucher),
-            self.stream.clone(),
+            self.access.keys.stock(voucher),
+            self.access.keys.limited(voucher),
+            self.access.keys.journal(voucher),
+            self.access.keys.limits(LimitOwner::Voucher(voucher)),
+            self.access.keys.voucher(voucher),
+            self.access.stream.clone(),
         ];
         let args = vec![rules.unwrap_or_default().into(), by.into()];
-        LimitReply::read(&self.limit.call(&self.pool, keys, args).await?)
+        LimitReply::read(&self.limit.call(&self.access.pool, keys, args).await?)
     }
 
     /// Gives the vouchers of a campaign these rules in common, and their regions these vouchers.
@@ -108,11 +152,11 @@ impl Gate {
         rules: &str,
         regions: &[(String, VoucherId)],
     ) -> Result<(), GateError> {
-        let key = self.keys.limits(LimitOwner::Campaign(campaign));
+        let key = self.access.keys.limits(LimitOwner::Campaign(campaign));
         let regions = regions.iter().map(|(name, voucher)| (format!("{REGION}{name}"), voucher.to_string()));
         let fields: Vec<(String, String)> =
             [(RULES.to_owned(), rules.to_owned())].into_iter().chain(regions).collect();
-        let written: Result<u64, _> = self.pool.hset(&key, fields).await;
+        let written: Result<u64, _> = self.access.pool.hset(&key, fields).await;
         written.map(drop).map_err(|error| naming(&key, error).into())
     }
 
@@ -128,9 +172,9 @@ impl Gate {
         if regions.is_empty() {
             return Ok(Vec::new());
         }
-        let key = self.keys.limits(LimitOwner::Campaign(campaign));
+        let key = self.access.keys.limits(LimitOwner::Campaign(campaign));
         let fields: Vec<String> = regions.iter().map(|name| format!("{REGION}{name}")).collect();
-        let found: Result<Vec<Option<String>>, _> = self.pool.hmget(&key, fields).await;
+        let found: Result<Vec<Option<String>>, _> = self.access.pool.hmget(&key, fields).await;
         let found = found.map_err(|error| naming(&key, error))?;
         Ok(found.into_iter().map(|voucher| voucher?.parse().ok()).collect())
     }

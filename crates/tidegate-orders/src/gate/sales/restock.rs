@@ -5,7 +5,7 @@ use fred::interfaces::HashesInterface;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{Gate, GateError, understood};
+use crate::gate::{GateError, Sales, understood};
 use crate::order::{CampaignId, VoucherId};
 
 const CHANGE: &str = "change";
@@ -81,7 +81,7 @@ impl StockChange {
     }
 
     /// The words of the note. The same change has the same ones, whoever writes them.
-    pub(super) fn note(&self) -> String {
+    pub(in crate::gate) fn note(&self) -> String {
         serde_json::json!(self).to_string()
     }
 }
@@ -111,14 +111,14 @@ impl RestockReply {
     }
 }
 
-impl Gate {
+impl Sales {
     /// The last change of a voucher's stock; None: there was none.
     ///
     /// # Errors
     /// See [`GateError`].
     pub async fn read_change(&self, voucher: VoucherId) -> Result<Option<StockChange>, GateError> {
-        let key = self.keys.voucher(voucher);
-        let note: Option<String> = self.pool.hget(&key, CHANGE).await?;
+        let key = self.access.keys.voucher(voucher);
+        let note: Option<String> = self.access.pool.hget(&key, CHANGE).await?;
         let unexpected = |got: &str| GateError::Unexpected {
             place: format!("the field {CHANGE} of {}", key.as_str_lossy()),
             got: got.to_owned(),
@@ -139,10 +139,10 @@ impl Gate {
         units: i64,
     ) -> Result<RestockReply, GateError> {
         let keys = vec![
-            self.keys.stock(voucher),
-            self.keys.voucher(voucher),
-            self.keys.journal(voucher),
-            self.keys.limited(voucher),
+            self.access.keys.stock(voucher),
+            self.access.keys.voucher(voucher),
+            self.access.keys.journal(voucher),
+            self.access.keys.limited(voucher),
         ];
         let before = before.map_or_else(String::new, StockChange::note);
         let args = vec![
@@ -152,7 +152,7 @@ impl Gate {
             now.id.as_str().into(),
             JOURNALED_BY.into(),
         ];
-        let reply = self.restock.call(&self.pool, keys, args).await?;
+        let reply = self.restock.call(&self.access.pool, keys, args).await?;
         understood("restock.lua", &reply, RestockReply::from_code)
     }
 }

@@ -5,23 +5,23 @@ use std::collections::BTreeSet;
 use fred::interfaces::HashesInterface;
 use futures_util::future::try_join_all;
 
-use super::{Gate, GateError, shown_limits::RULES};
+use crate::gate::{GateError, SaleLimits, sale_limits::RULES};
 use crate::{
     keys::naming,
     limits::{CountedWindows, LimitOwner},
     order::VoucherId,
 };
 
-impl Gate {
+impl SaleLimits {
     /// How many counters Redis holds for those of these vouchers that have limits, and then for their campaigns: a counter for each
     /// subject of each limit that somebody has bought under, and one for each user with slots. Two round trips, whatever is counted.
     ///
     /// # Errors
     /// See [`GateError`].
     pub async fn count_uses(&self, vouchers: &[VoucherId]) -> Result<Vec<(LimitOwner, u64)>, GateError> {
-        let client = self.pool.next();
+        let client = self.access.pool.next();
         let rules = vouchers.iter().map(async |voucher| {
-            let key = self.keys.limits(LimitOwner::Voucher(*voucher));
+            let key = self.access.keys.limits(LimitOwner::Voucher(*voucher));
             // HMGET: who may look at a status may do that, too.
             let fields: Result<Vec<Option<String>>, _> = client.hmget(&key, vec![RULES]).await;
             let rules = fields.map_err(|error| naming(&key, error))?.into_iter().flatten().next();
@@ -33,7 +33,7 @@ impl Gate {
         let owners = limited.iter().map(|(voucher, _)| LimitOwner::Voucher(*voucher));
         let owners = owners.chain(campaigns.into_iter().map(LimitOwner::Campaign));
         try_join_all(owners.map(async |owner| {
-            let key = self.keys.uses(owner);
+            let key = self.access.keys.uses(owner);
             let counters = client.hlen::<u64, _>(&key).await;
             Ok((owner, counters.map_err(|error| naming(&key, error))?))
         }))

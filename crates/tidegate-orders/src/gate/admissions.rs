@@ -1,0 +1,117 @@
+//! Decides in Redis who gets an order: by `lua/admit.lua`, by `lua/admit_many.lua` for callers who come at the same time, or by
+//! `lua/admit_by_key.lua` for those who choose a key.
+
+use std::{sync::Arc, time::Instant};
+
+use fred::clients::Pool;
+use tidegate_stream::{Confirmation, Script};
+
+use super::{
+    Admission, AdmitReply, GateError, IdempotencyKey, SoldOut,
+    batched_admission::BatchedAdmission,
+    batcher::AdmitResult,
+    idempotency::{Decided, RequestKey},
+    limited::LimitedCalls,
+    redis_store::RedisAccess,
+};
+use crate::order::OrderId;
+
+const WOULD_ADMIT: &str = include_str!("../../../../lua/would_admit.lua");
+const WOULD_ADMIT_LIMITED: &str = include_str!("../../../../lua/would_admit_limited.lua");
+
+/// Admissions: orders that callers ask for.
+#[derive(Clone, Debug)]
+pub struct Admissions {
+    access: RedisAccess,
+    calls: Arc<BatchedAdmission>,
+    sold_out: Option<Arc<SoldOut>>,
+}
+
+impl Admissions {
+    pub(super) fn new(access: &RedisAccess) -> Self {
+        let calls = BatchedAdmission::new(access.clone(), LimitedCalls::new(access.clone()));
+        Self { access: access.clone(), calls: Arc::new(calls), sold_out: None }
+    }
+
+    /// As [`super::RedisStore::confirmed`].
+    pub(super) fn confirmed(self, confirmation: Confirmation, connections: Vec<Pool>) -> Self {
+        let calls = BatchedAdmission::new(self.access.clone(), LimitedCalls::new(self.access.clone()));
+        Self { calls: Arc::new(calls.confirmed(confirmation, connections)), ..self }
+    }
+
+    /// As [`super::RedisStore::telling`].
+    pub(super) fn telling(self, sold_out: Arc<SoldOut>) -> Self {
+        Self { sold_out: Some(sold_out), ..self }
+    }
+
+    /// Asks for an order. A refusal leaves no trace.
+    ///
+    /// A caller who comes alone is sent at once, by `lua/admit.lua`. In a rush, callers of one voucher are sent together, in
+    /// one call of `lua/admit_many.lua`. Dropping the future does not cancel a call that is on its way.
+    ///
+    /// # Errors
+    /// See [`GateError`]. Ask again with the same order id.
+    pub async fn admit(&self, admission: &Admission) -> Result<AdmitReply, GateError> {
+        Ok(self.decide(admission, None).await?.reply)
+    }
+
+    /// As [`Admissions::admit`], for a request under a key of the caller's choice: whoever asks again under the same key asks for the
+    /// same order. Answers with the id of that order, too: the one that was asked for first.
+    ///
+    /// Order and key are written in one step, by `lua/admit_by_key.lua`. The key is remembered for
+    /// [`KEY_KEPT`](super::KEY_KEPT) from the last time that the order was asked for. A refusal leaves no trace.
+    ///
+    /// # Errors
+    /// See [`GateError`]. Ask again under the same key.
+    pub async fn admit_by_key(
+        &self,
+        key: &IdempotencyKey,
+        admission: &Admission,
+    ) -> Result<(OrderId, AdmitReply), GateError> {
+        let key = RequestKey::new(&self.access.keys, key, admission);
+        let Decided { order, reply } = self.decide(admission, Some(&key)).await?;
+        Ok((order, reply))
+    }
+
+    async fn decide(&self, admission: &Admission, key: Option<&RequestKey>) -> AdmitResult {
+        let asked_at = Instant::now();
+        let decided = self.calls.admit(admission, key).await;
+        if let (Some(sold_out), Ok(Decided { reply: AdmitReply::SoldOut, .. })) = (&self.sold_out, &decided) {
+            sold_out.note(admission.voucher, admission.quantity, asked_at);
+        }
+        decided
+    }
+
+    /// Asks for many orders. Each has its own answer, in the order of `admissions`: one that fails does not concern the
+    /// others. Orders of one voucher are decided on in that order, too.
+    pub async fn admit_all(&self, admissions: &[Admission]) -> Vec<Result<AdmitReply, GateError>> {
+        self.calls.admit_all(admissions).await
+    }
+
+    /// What [`Admissions::admit`] would answer at this moment, by the checks of the scripts that admit: `lua/would_admit.lua` and
+    /// `lua/would_admit_limited.lua`. Nothing is changed, and no place is kept.
+    ///
+    /// # Errors
+    /// As [`Admissions::admit`].
+    pub async fn would_admit(&self, admission: &Admission) -> Result<AdmitReply, GateError> {
+        let limited = LimitedCalls::new(self.access.clone());
+        let limited = limited.admitting_by(Script::new("would_admit_limited", WOULD_ADMIT_LIMITED));
+        let asking = BatchedAdmission::new(self.access.clone(), limited);
+        let asking = asking.admitting_by(Script::new("would_admit", WOULD_ADMIT));
+        Ok(asking.admit_one(&self.access.pool, admission, None).await?.reply)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neither_script_writes() {
+        for script in [WOULD_ADMIT, WOULD_ADMIT_LIMITED] {
+            for write in ["'SADD'", "'HSET'", "'HSETNX'", "'XADD'", "'DECRBY'", "'HDEL'", "'SREM'", "'SET'"] {
+                assert!(!script.contains(write), "{write}");
+            }
+        }
+    }
+}

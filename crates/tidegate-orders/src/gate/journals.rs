@@ -1,0 +1,305 @@
+//! What journals say: of single orders, and of the stock of a voucher.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use fred::{
+    interfaces::{ClientLike, HashesInterface},
+    types::{ClusterHash, CustomCommand, Value},
+};
+use futures_util::future::try_join_all;
+use tidegate_stream::Script;
+
+use super::{GateError, ScanPages, redis_store::RedisAccess};
+use crate::{
+    keys::naming,
+    order::{OrderId, UserId, VoucherId},
+    records::journal::{COMPLETE, JournalField, JournalNote, JournalSum, Moment, Purged, Sum, UnderLimits},
+};
+
+/// How often the clock is looked at, a millisecond apart: after that it was set back, and the sum will be unsure.
+const MOST_TRIES: u32 = 100;
+/// How often a journal is looked at of which a look cannot tell.
+const MOST_LOOKS: u32 = 3;
+
+/// The journals of vouchers. Nothing here changes them.
+#[derive(Clone, Debug)]
+pub struct Journals {
+    access: RedisAccess,
+    moment: Script,
+}
+
+/// What a check of a voucher's stock found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SumCheck {
+    /// The journal is not complete: it says nothing of the stock.
+    NotComplete,
+    /// The journal holds so many fields, more than were to be read.
+    TooLarge(u64),
+    /// What came of it, at that moment.
+    Checked(Moment, Sum),
+}
+
+impl Journals {
+    pub(super) fn new(access: &RedisAccess) -> Self {
+        let moment = Script::new("moment", include_str!("../../../../lua/moment.lua"));
+        Self { access: access.clone(), moment }
+    }
+
+    /// Which of these orders the journal knows as given back. Reads only.
+    ///
+    /// # Errors
+    /// See [`GateError`].
+    pub async fn given_back(
+        &self,
+        orders: &[(VoucherId, OrderId)],
+    ) -> Result<HashSet<(VoucherId, OrderId)>, GateError> {
+        let entries = self.journal_entries(orders).await?;
+        Ok(entries.into_iter().filter(|(_, entry)| entry.is_release()).map(|(order, _)| order).collect())
+    }
+
+    /// Which of these orders the journals hold as they were admitted: neither lost, nor given back, nor restored since. Reads only.
+    ///
+    /// # Errors
+    /// See [`GateError`].
+    pub async fn never_lost(
+        &self,
+        orders: &[(VoucherId, OrderId)],
+    ) -> Result<HashSet<(VoucherId, OrderId)>, GateError> {
+        let entries = self.journal_entries(orders).await?;
+        let is_whole = |entry: &JournalNote| !entry.is_release() && entry.mended.is_none();
+        Ok(entries.into_iter().filter(|(_, entry)| is_whole(entry)).map(|(order, _)| order).collect())
+    }
+
+    /// Of which of these orders the journals hold a note, whatever it says. Reads only.
+    ///
+    /// # Errors
+    /// See [`GateError`].
+    pub async fn journaled(
+        &self,
+        orders: &[(VoucherId, OrderId)],
+    ) -> Result<HashSet<(VoucherId, OrderId)>, GateError> {
+        Ok(self.journal_entries(orders).await?.into_keys().collect())
+    }
+
+    /// What these orders have under limits, by the journals: of those that were admitted under some, and hold it. Reads only.
+    ///
+    /// # Errors
+    /// See [`GateError`].
+    pub async fn under_limits(
+        &self,
+        orders: &[(VoucherId, OrderId)],
+    ) -> Result<HashMap<(VoucherId, OrderId), UnderLimits>, GateError> {
+        let entries = self.journal_entries(orders).await?;
+        Ok(entries.into_iter().filter_map(|(order, entry)| Some((order, entry.limited?))).collect())
+    }
+
+    /// Of each of these orders, whether its id is admitted, by the journal, for another user: nothing can be given back
+    /// by it, and nobody else's word ends it. A note that cannot be read is somebody else's. Reads only.
+    ///
+    /// # Errors
+    /// See [`GateError`].
+    pub async fn are_of_others(
+        &self,
+        orders: &[(OrderId, UserId, VoucherId)],
+    ) -> Result<Vec<bool>, GateError> {
+        let ids: Vec<_> = orders.iter().map(|(order, _, voucher)| (*voucher, *order)).collect();
+        let entries = self.journal_entries(&ids).await?;
+        let is_of_another = |(order, user, voucher): &(OrderId, UserId, VoucherId)| {
+            let entry = entries.get(&(*voucher, *order));
+            entry.is_some_and(|entry| !entry.is_release() && !entry.is_by(*user))
+        };
+        Ok(orders.iter().map(is_of_another).collect())
+    }
+
+    /// What the journals say of these orders. A note that cannot be read is an entry by nobody.
+    pub(crate) async fn journal_entries(
+        &self,
+        orders: &[(VoucherId, OrderId)],
+    ) -> Result<HashMap<(VoucherId, OrderId), JournalNote>, GateError> {
+        let mut by_voucher: BTreeMap<VoucherId, Vec<OrderId>> = BTreeMap::new();
+        for (voucher, order) in orders {
+            by_voucher.entry(*voucher).or_default().push(*order);
+        }
+        let of_voucher = async |(voucher, orders): (VoucherId, Vec<OrderId>)| {
+            let names: Vec<String> = orders.iter().map(OrderId::to_string).collect();
+            let key = self.access.keys.journal(voucher);
+            let notes = self.access.pool.hmget(&key, names).await;
+            let notes: Vec<Option<Bytes>> = notes.map_err(|error| naming(&key, error))?;
+            let entry = |note: Bytes| JournalNote::parse(&note).unwrap_or_default();
+            let noted = orders.into_iter().zip(notes);
+            Ok::<_, GateError>(noted.filter_map(move |(order, note)| Some(((voucher, order), entry(note?)))))
+        };
+        Ok(try_join_all(by_voucher.into_iter().map(of_voucher)).await?.into_iter().flatten().collect())
+    }
+
+    /// Of each of these orders that a complete journal holds as admitted for its user, since when, in Unix milliseconds: what it
+    /// holds is to be given back where nobody else can have done that. Reads only.
+    ///
+    /// # Errors
+    /// See [`GateError`].
+    pub async fn held_since(
+        &self,
+        orders: &[(OrderId, UserId, VoucherId)],
+    ) -> Result<Vec<Option<i64>>, GateError> {
+        let ids: Vec<_> = orders.iter().map(|(order, _, voucher)| (*voucher, *order)).collect();
+        let entries = self.journal_entries(&ids).await?;
+        let complete = self.complete(ids.iter().map(|(voucher, _)| *voucher)).await?;
+        let since_ms = |(order, user, voucher): &(OrderId, UserId, VoucherId)| {
+            complete.get(voucher)?;
+            let is_admitted = |entry: &&JournalNote| entry.is_admission() && entry.is_by(*user);
+            entries.get(&(*voucher, *order)).filter(is_admitted)?.at_ms
+        };
+        Ok(orders.iter().map(since_ms).collect())
+    }
+
+    /// Which of these orders a complete journal knows as given back: if one of them is live in MySQL, a comparison tells that. Reads
+    /// only.
+    ///
+    /// # Errors
+    /// See [`GateError`].
+    pub(crate) async fn surely_given_back(
+        &self,
+        orders: &[(VoucherId, OrderId)],
+    ) -> Result<HashSet<(VoucherId, OrderId)>, GateError> {
+        let mut given_back = self.given_back(orders).await?;
+        let complete = self.complete(given_back.iter().map(|(voucher, _)| *voucher)).await?;
+        given_back.retain(|(voucher, _)| complete.contains(voucher));
+        Ok(given_back)
+    }
+
+    /// Those of these vouchers whose journals are complete.
+    async fn complete(
+        &self,
+        vouchers: impl Iterator<Item = VoucherId>,
+    ) -> Result<BTreeSet<VoucherId>, GateError> {
+        let vouchers: BTreeSet<VoucherId> = vouchers.collect();
+        let is_complete = async |voucher: VoucherId| {
+            let key = self.access.keys.journal(voucher);
+            let noted: Vec<Option<Bytes>> =
+                self.access.pool.hmget(&key, vec![COMPLETE]).await.map_err(|error| naming(&key, error))?;
+            Ok::<_, GateError>(noted.iter().any(Option::is_some).then_some(voucher))
+        };
+        Ok(try_join_all(vouchers.into_iter().map(is_complete)).await?.into_iter().flatten().collect())
+    }
+
+    /// Compares the stock of a voucher with the sum of its journal. Looks up to three times where a look cannot tell. Reads
+    /// no journal of more than `most` fields; of others all, in pieces, and keeps none of it in memory.
+    ///
+    /// # Errors
+    /// See [`GateError`].
+    pub async fn check_sum(&self, voucher: VoucherId, most: u64) -> Result<SumCheck, GateError> {
+        let mut check = SumCheck::NotComplete;
+        for _ in 0..MOST_LOOKS {
+            let moment = self.moment(voucher).await?;
+            if !moment.is_complete {
+                return Ok(SumCheck::NotComplete);
+            }
+            if moment.journaled > most {
+                return Ok(SumCheck::TooLarge(moment.journaled));
+            }
+            let sum = self.sum_since(voucher, moment).await?;
+            check = SumCheck::Checked(moment, sum);
+            if sum != Sum::Unsure {
+                break;
+            }
+        }
+        Ok(check)
+    }
+
+    async fn sum_since(&self, voucher: VoucherId, moment: Moment) -> Result<Sum, GateError> {
+        let mut sum = JournalSum::new(moment);
+        let mut pages = ScanPages::of_journal_by(&self.access, voucher);
+        while let Some(fields) = pages.next().await? {
+            for (name, note) in &fields {
+                let note = JournalNote::parse(note).unwrap_or_default();
+                sum.add(JournalField::parse(&String::from_utf8_lossy(name)), &note);
+            }
+        }
+        Ok(sum.finish(&self.moment(voucher).await?))
+    }
+
+    /// Reads a voucher at one moment, by `lua/moment.lua`, and returns when the millisecond of the moment is over: the journal
+    /// then holds all movements of that millisecond. Changes nothing. It costs Redis the same, however large the journal.
+    ///
+    /// # Errors
+    /// See [`GateError`]. A key of another type is [`GateError::Refused`], a stock that is no number [`GateError::Unexpected`].
+    pub async fn moment(&self, voucher: VoucherId) -> Result<Moment, GateError> {
+        let keys = vec![
+            self.access.keys.stock(voucher),
+            self.access.keys.journal(voucher),
+            self.access.stream.clone(),
+            self.access.keys.limited(voucher),
+        ];
+        let reply = self.moment.call(&self.access.pool, keys, Vec::new()).await?;
+        let moment = read(&reply).ok_or_else(|| GateError::Unexpected {
+            place: format!("the stock or the stream of voucher {voucher}"),
+            got: format!("{reply:?}"),
+        })?;
+        for _ in 0..MOST_TRIES {
+            if self.clock_ms().await? > moment.at_ms {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        Ok(moment)
+    }
+
+    /// The clock of Redis, in Unix milliseconds.
+    ///
+    /// # Errors
+    /// See [`GateError`].
+    pub async fn clock_ms(&self) -> Result<i64, GateError> {
+        let time = CustomCommand::new_static("TIME", ClusterHash::Random, false);
+        let (seconds, micros): (i64, i64) = self.access.pool.next().custom(time, Vec::<Value>::new()).await?;
+        Ok(seconds * 1000 + micros / 1000)
+    }
+}
+
+fn read(reply: &Value) -> Option<Moment> {
+    let Value::Array(parts) = reply else { return None };
+    let [stock, at_ms, stream_end, is_complete, journaled, purged] = parts.as_slice() else { return None };
+    let stock = if stock.is_null() { None } else { Some(text(stock)?.parse().ok()?) };
+    Some(Moment {
+        stock,
+        at_ms: at_ms.as_i64()?,
+        stream_end: text(stream_end)?.parse().ok()?,
+        is_complete: is_complete.as_i64()? == 1,
+        journaled: journaled.as_u64()?,
+        purged: purged.as_bytes().and_then(Purged::parse),
+    })
+}
+
+fn text(value: &Value) -> Option<&str> {
+    str::from_utf8(value.as_bytes()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_stream::EntryId;
+
+    use super::*;
+
+    #[test]
+    fn a_reply_is_read_and_a_stock_that_is_no_number_is_not() {
+        let reply = |stock: Value| {
+            Value::Array(vec![
+                stock,
+                1_718_000_000_000_i64.into(),
+                "5-1".into(),
+                1.into(),
+                3.into(),
+                Value::Null,
+            ])
+        };
+        let moment = read(&reply("-2".into())).unwrap();
+        assert_eq!((moment.stock, moment.at_ms, moment.journaled), (Some(-2), 1_718_000_000_000, 3));
+        assert_eq!((moment.stream_end, moment.is_complete), (EntryId { ms: 5, seq: 1 }, true));
+        assert_eq!(read(&reply(Value::Null)).unwrap().stock, None);
+        assert_eq!(read(&reply("ten".into())), None);
+        assert_eq!(read(&1.into()), None);
+    }
+}

@@ -1,0 +1,170 @@
+//! The one handle to the Redis of a partition, and the doors behind it: each does one kind of thing.
+
+use std::sync::Arc;
+
+use fred::{clients::Pool, types::Key};
+use tidegate_stream::{Confirmation, RedisPool, StreamInspector, StreamNames};
+
+use super::{Admissions, Journals, Releases, Repairs, SaleLimits, Sales, SoldOut, StagedSales};
+use crate::{
+    keys::{KeyTemplates, Keys},
+    partition::Partition,
+};
+
+/// What every door needs: connections, and the names of keys and stream.
+#[derive(Clone, Debug)]
+pub(super) struct RedisAccess {
+    pub(super) pool: Pool,
+    pub(super) keys: Arc<Keys>,
+    pub(super) stream: Key,
+}
+
+/// The Redis of a partition. It is built once for each, and cheap to clone.
+#[derive(Clone, Debug)]
+pub struct RedisStore {
+    access: RedisAccess,
+    doors: Arc<Doors>,
+}
+
+#[derive(Clone, Debug)]
+struct Doors {
+    inspector: StreamInspector,
+    admissions: Admissions,
+    releases: Releases,
+    sales: Sales,
+    limits: SaleLimits,
+    journals: Journals,
+    repairs: Repairs,
+    staged_sales: StagedSales,
+}
+
+impl RedisStore {
+    /// The Redis behind `pool`, with keys by these templates, which the configuration has checked to hold their placeholders.
+    #[must_use]
+    pub fn new(pool: Pool, keys: KeyTemplates, names: StreamNames) -> Self {
+        let stream = names.stream.as_str().into();
+        let access = RedisAccess { pool: pool.clone(), keys: Arc::new(Keys::new(keys)), stream };
+        let doors = Doors {
+            inspector: StreamInspector::new(pool, names),
+            admissions: Admissions::new(&access),
+            releases: Releases::new(&access),
+            sales: Sales::new(&access),
+            limits: SaleLimits::new(&access),
+            journals: Journals::new(&access),
+            repairs: Repairs::new(&access),
+            staged_sales: StagedSales::new(&access),
+        };
+        Self { access, doors: Arc::new(doors) }
+    }
+
+    /// As [`RedisStore::new`], with the tutorial's names of the streams and of the group behind the tag of the partition.
+    #[must_use]
+    pub fn with_default_names(pool: Pool, keys: KeyTemplates) -> Self {
+        let stream = format!("{}stream.orders", keys.partition.prefix());
+        let names = StreamNames { dead: format!("{stream}.dead"), stream, group: "g1".to_owned() };
+        Self::new(pool, keys, names)
+    }
+
+    /// The same store, which says that an order is admitted only when replicas have it; until then, or if they do not get it in
+    /// time, callers get [`GateError::Unconfirmed`](super::GateError::Unconfirmed). Refusals are not waited for.
+    ///
+    /// Each of `connections` is a pool of one connection to the master of this Redis, which nobody else uses. As many calls
+    /// are on their way at once as there are connections. A call of many orders waits once.
+    #[must_use]
+    pub fn confirmed(mut self, confirmation: Confirmation, connections: Vec<Pool>) -> Self {
+        let doors = Arc::make_mut(&mut self.doors);
+        doors.admissions = doors.admissions.clone().confirmed(confirmation, connections);
+        self
+    }
+
+    /// The same store, which tells `sold_out` when Redis refuses an order for want of units, and when units come back.
+    #[must_use]
+    pub fn telling(mut self, sold_out: &Arc<SoldOut>) -> Self {
+        let doors = Arc::make_mut(&mut self.doors);
+        doors.admissions = doors.admissions.clone().telling(Arc::clone(sold_out));
+        doors.releases = doors.releases.clone().telling(Arc::clone(sold_out));
+        self
+    }
+
+    /// The connections.
+    #[must_use]
+    pub const fn pool(&self) -> &Pool {
+        &self.access.pool
+    }
+
+    /// The names of the keys.
+    #[must_use]
+    pub fn keys(&self) -> &Keys {
+        &self.access.keys
+    }
+
+    /// The names of the stream of orders, of its dead letters and of its group.
+    #[must_use]
+    pub fn stream_names(&self) -> &StreamNames {
+        self.doors.inspector.names()
+    }
+
+    /// The partition whose vouchers this Redis holds.
+    #[must_use]
+    pub fn partition(&self) -> &Partition {
+        self.access.keys.partition()
+    }
+
+    /// What reads the stream of orders.
+    #[must_use]
+    pub fn inspector(&self) -> &StreamInspector {
+        &self.doors.inspector
+    }
+
+    /// What decides who gets an order.
+    #[must_use]
+    pub fn admissions(&self) -> &Admissions {
+        &self.doors.admissions
+    }
+
+    /// What returns units and places of buyers.
+    #[must_use]
+    pub fn releases(&self) -> &Releases {
+        &self.doors.releases
+    }
+
+    /// What opens, pauses, changes, ends and shows sales.
+    #[must_use]
+    pub fn sales(&self) -> &Sales {
+        &self.doors.sales
+    }
+
+    /// Rules of limits, and what is counted for them.
+    #[must_use]
+    pub fn limits(&self) -> &SaleLimits {
+        &self.doors.limits
+    }
+
+    /// What reads journals.
+    #[must_use]
+    pub fn journals(&self) -> &Journals {
+        &self.doors.journals
+    }
+
+    /// What repairs, compacts and moves sales.
+    #[must_use]
+    pub fn repairs(&self) -> &Repairs {
+        &self.doors.repairs
+    }
+
+    /// What fills a sale anew beside the one that is sold.
+    #[must_use]
+    pub fn staged_sales(&self) -> &StagedSales {
+        &self.doors.staged_sales
+    }
+
+    pub(super) const fn access(&self) -> &RedisAccess {
+        &self.access
+    }
+}
+
+impl From<&RedisStore> for RedisPool {
+    fn from(redis: &RedisStore) -> Self {
+        redis.pool().into()
+    }
+}
