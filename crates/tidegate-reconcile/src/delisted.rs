@@ -26,7 +26,7 @@ use tidegate_orders::{
 };
 use tidegate_stream::server_time_ms;
 
-use crate::ReconcilerLease;
+use crate::lease;
 
 /// How the log calls it, whoever does it.
 const COMMAND: &str = "voucher delist";
@@ -236,7 +236,7 @@ impl KeyRemover {
     /// When a store does not answer, or another look is under way.
     pub async fn run(&self, plan: &RemoveKeysPlan, job: &Job) -> anyhow::Result<RemoveKeysReport> {
         let doing = format!("{}: tidegate {COMMAND} {FLAG}", self.who);
-        let lease = ReconcilerLease::wait(&self.redis, &self.keys, &doing, job).await?;
+        let lease = lease::wait(&self.redis, &self.keys, &doing, job).await?;
         let done = self.look_and_remove(plan.voucher, job).await;
         lease.end().await;
         done

@@ -12,9 +12,9 @@ use tidegate_compare::{
 use tidegate_operations::{Next, Plan, Report, SystemSettings};
 use tidegate_orders::{CausalReads, Keys, VoucherId};
 use tidegate_reconcile::{
-    KeyRemover, MOST_MENDED, OF_WORKER, ReconcilerLease, Repair, RepairPlan, RepairReport, TakenLease,
-    UseSweeper,
+    KeyRemover, MOST_MENDED, Repair, RepairPlan, RepairReport, UseSweeper,
     fold::{FoldReport, Folder},
+    lease::{self, OF_WORKER, TakenLease},
     note_journals, plan_repair,
 };
 use tidegate_stream::{StreamError, server_time_ms};
@@ -82,7 +82,7 @@ impl Reconciler {
         }
         // Before the lease: another process may compare this partition while this one waits.
         let Some(_turn) = stop.run_until_cancelled(self.turn()).await else { return Ok(None) };
-        let TakenLease::Held(lease) = ReconcilerLease::take(&self.redis, &self.keys, &self.who).await? else {
+        let TakenLease::Held(lease) = lease::take(&self.redis, &self.keys, &self.who).await? else {
             return Ok(None);
         };
         let job = Job { stop: lease.lost().clone(), progress: Box::new(Silent) };

@@ -14,9 +14,11 @@ use tidegate_compare::{
 use tidegate_operations::{End, Next, Plan, SystemSettings, connect};
 use tidegate_orders::{Keys, Sessions, VoucherId};
 use tidegate_reconcile::{
-    LEASE_WAS_LOST, MOST_MENDED, ReconcilerLease, Repair, RepairPlan, RepairReport, TakenLease, plan_repair,
+    MOST_MENDED, Repair, RepairPlan, RepairReport,
+    lease::{self, LEASE_WAS_LOST, TakenLease},
+    plan_repair,
 };
-use tidegate_stream::server_time_ms;
+use tidegate_stream::{HeldLease, server_time_ms};
 
 use crate::{
     exit::{Exit, WrongUsage},
@@ -82,7 +84,7 @@ pub async fn run(settings: &SystemSettings, args: &ReconcileArgs) -> anyhow::Res
     let (redis, mysql) = (connect::redis(settings).await?, connect::mysql_reached(settings).await?);
     let keys = Keys::new(settings.keys.clone());
     let who = format!("{}: tidegate reconcile", invocation::account());
-    let lease = match ReconcilerLease::take_over(&redis, &keys, &who).await.context("Failed to ask Redis")? {
+    let lease = match lease::take_over(&redis, &keys, &who).await.context("Failed to ask Redis")? {
         TakenLease::Held(lease) => lease,
         TakenLease::Of(who) => {
             print_note(&format!("one look, repair or rebuild at a time: {who} is at it; try again later"));
@@ -110,7 +112,7 @@ async fn run_alone(
     settings: &SystemSettings,
     args: &ReconcileArgs,
     (redis, mysql): (Pool, Sessions),
-    lease: &ReconcilerLease,
+    lease: &HeldLease,
 ) -> anyhow::Result<Exit> {
     let keys = Keys::new(settings.keys.clone());
     let now_ms = server_time_ms(&redis).await.context("Failed to read the clock of Redis")?;
@@ -166,7 +168,7 @@ async fn repair(
     settings: &SystemSettings,
     args: &ReconcileArgs,
     (looker, mended): (&Looker, &Cell<bool>),
-    lease: &ReconcilerLease,
+    lease: &HeldLease,
 ) -> anyhow::Result<Exit> {
     let change = &args.change;
     let (look, plan) = {
@@ -183,7 +185,7 @@ async fn repair(
     let report = RepairReport::new(&plan);
     let work = async |plan: RepairPlan, report: &mut RepairReport, job: &Job| {
         let repair = Repair::connect(settings, change.who()).await?;
-        let _stopped = lease.stops(job);
+        let _stopped = job.stop_when_lost(lease);
         mended.set(true);
         let end = repair.run(&plan, report, job).await?;
         if end == End::Stopped && lease.lost().is_cancelled() {
@@ -195,7 +197,7 @@ async fn repair(
 }
 
 /// What was mended is told no more by `status`, `top` and `doctor`.
-async fn keep_mended((redis, keys): (&Pool, &Keys), looker: &Looker, lease: &ReconcilerLease) {
+async fn keep_mended((redis, keys): (&Pool, &Keys), looker: &Looker, lease: &HeldLease) {
     let kept = async {
         let before = Reconciled::read(redis, keys).await?;
         let job = Job { stop: lease.lost().clone(), progress: Box::new(ProgressBar::new()) };
