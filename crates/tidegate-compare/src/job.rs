@@ -2,7 +2,8 @@
 
 use std::fmt::Debug;
 
-use tokio_util::sync::CancellationToken;
+use tidegate_stream::HeldLease;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// What work is given.
 #[derive(Debug)]
@@ -19,6 +20,18 @@ impl Job {
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.stop.is_cancelled()
+    }
+
+    /// Stops the work as a signal does, after the step in hand, if `lease` is lost before the guard is dropped.
+    pub fn stop_when_lost(&self, lease: &HeldLease) -> DropGuard {
+        let (lost, stop, over) = (lease.lost().clone(), self.stop.clone(), CancellationToken::new());
+        let guard = over.clone().drop_guard();
+        tokio::spawn(async move {
+            if over.run_until_cancelled(lost.cancelled()).await.is_some() {
+                stop.cancel();
+            }
+        });
+        guard
     }
 }
 

@@ -12,16 +12,12 @@ use serde::{Deserialize, Serialize};
 use tidegate_compare::text::{printable, span};
 use tidegate_orders::RedisStore;
 use tidegate_stream::{Leases, PauseSwitch, StreamError, server_time_ms};
-use tokio::time::{sleep, timeout};
 
 use crate::change::InvalidInput;
 
 /// The reason of this pause at the pause switch.
 pub const FLEET: &str = "fleet";
 
-/// Workers are to notice within a second, also when one read is lost.
-const READ_EVERY: Duration = Duration::from_millis(500);
-const READ_TIMEOUT: Duration = Duration::from_millis(900);
 /// How long a pause may last that ends by itself. A longer one is a mistake.
 const SPANS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(365 * 24 * 3600);
 /// What is shown of a value that somebody has set by hand.
@@ -167,28 +163,6 @@ pub async fn update_switch(redis: &RedisStore, pause_switch: &PauseSwitch) -> Fr
         None => pause_switch.resume(FLEET),
     }
     Ok(())
-}
-
-/// Keeps the pause switch up to date, for ever. A read that fails neither pauses nor resumes.
-pub async fn watch(redis: &RedisStore, pause_switch: &PauseSwitch) {
-    let mut is_logged = false;
-    loop {
-        sleep(READ_EVERY).await;
-        let failed = match timeout(READ_TIMEOUT, update_switch(redis, pause_switch)).await {
-            Ok(Ok(())) => None,
-            Ok(Err(error)) => Some(error.to_string()),
-            Err(_) => Some("Redis does not answer".to_owned()),
-        };
-        match failed {
-            None => is_logged = false,
-            // Lanes that read log an outage themselves. While all are paused, nobody else does.
-            Some(error) if !is_logged && pause_switch.active().iter().any(|held| held.reason == FLEET) => {
-                tracing::warn!(error, "cannot see whether the workers are still paused: they stay paused");
-                is_logged = true;
-            }
-            Some(error) => tracing::debug!(error, "cannot see whether the workers are paused"),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use anyhow::bail;
 use tidegate_compare::Job;
 use tidegate_orders::VoucherId;
 
-use self::{lease::ChangeLease, places::Places};
+use self::places::Places;
 pub use self::{
     plan::{ChangePlan, PlannedChange, check},
     report::ChangeReport,
@@ -63,8 +63,8 @@ impl PartitionChange {
     /// # Errors
     /// When a store does not answer, or something stands in the way. The same again goes on from there.
     pub async fn run(&self, plan: &ChangePlan, report: &mut ChangeReport, job: &Job) -> anyhow::Result<End> {
-        let lease = ChangeLease::take(&self.places.first().redis, job).await?;
-        let guard = lease.stops(job);
+        let lease = lease::take(&self.places.first().redis, job).await?;
+        let guard = job.stop_when_lost(&lease);
         let end = match plan.outcome {
             PlannedChange::WouldGiveUp => self.give_up(report).await,
             _ => self.go_on(report, job).await,

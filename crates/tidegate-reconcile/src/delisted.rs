@@ -25,7 +25,7 @@ use tidegate_orders::{
 };
 use tidegate_stream::server_time_ms;
 
-use crate::ReconcilerLease;
+use crate::lease;
 
 /// How the log calls it, whoever does it.
 const COMMAND: &str = "voucher delist";
@@ -238,7 +238,7 @@ impl KeyRemover {
     /// When a store does not answer, or another look is under way.
     pub async fn run(&self, plan: &RemoveKeysPlan, job: &Job) -> anyhow::Result<RemoveKeysReport> {
         let doing = format!("{}: tidegate {COMMAND} {FLAG}", self.who);
-        let lease = ReconcilerLease::wait(&self.redis, &doing, job).await?;
+        let lease = lease::wait(&self.redis, &doing, job).await?;
         let done = self.look_and_remove(plan.voucher, job).await;
         lease.end().await;
         done

@@ -3,19 +3,15 @@
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use fred::{interfaces::KeysInterface, types::Key};
+use fred::interfaces::KeysInterface;
 use tidegate_compare::{Job, text::printable};
-use tidegate_orders::RedisStore;
-use tidegate_stream::{Leases, StreamError};
-use tokio::{
-    task::JoinHandle,
-    time::{Instant, sleep},
-};
-use tokio_util::sync::CancellationToken;
+use tidegate_orders::Keys;
+use tidegate_stream::{HeldLease, Leases, StreamError};
+use tokio::time::{Instant, sleep};
 
 /// Until another may begin when the one that had it has died.
 const LEASE: Duration = Duration::from_secs(5);
-const RENEW_EVERY: Duration = Duration::from_secs(1);
+const ASK_EVERY: Duration = Duration::from_millis(250);
 /// How long to wait for somebody else: longer than the lease of one that was killed.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -28,141 +24,71 @@ pub const OF_WORKER: &str = "worker ";
 pub const LEASE_WAS_LOST: &str =
     "the lease of the reconciler was lost: another look, repair or rebuild may be at work, or Redis was away";
 
-/// Whether it could be had.
+/// Whether the lease could be had.
 #[derive(Debug)]
 pub enum TakenLease {
-    /// It is held, and renewed until it is ended or dropped.
-    Held(ReconcilerLease),
+    /// This process holds it. Whoever changes something ends when it is lost, after the step in hand.
+    Held(HeldLease),
     /// Somebody else has it: who, and what that is doing.
     Of(String),
 }
 
-/// The lease `keys.reconciler`. As every lease it is politeness: it can be lost, and what must not happen twice is seen to
-/// elsewhere.
-#[derive(Debug)]
-pub struct ReconcilerLease {
-    leases: Leases,
-    key: Key,
-    token: String,
-    lost: CancellationToken,
-    renewing: JoinHandle<()>,
-}
-
-impl ReconcilerLease {
-    /// As [`ReconcilerLease::take_over`], but waits for somebody who is nearly done, or who was killed.
-    ///
-    /// # Errors
-    /// When Redis does not answer, or somebody else has it for longer.
-    pub async fn wait(redis: &RedisStore, who: &str, job: &Job) -> anyhow::Result<Self> {
-        let (began, mut is_said) = (Instant::now(), false);
-        loop {
-            let taken = Self::take_over(redis, who).await;
-            let taken = taken.context("Failed to ask Redis who is at work")?;
-            let holder = match taken {
-                TakenLease::Held(lease) => return Ok(lease),
-                TakenLease::Of(holder) => printable(&holder),
-            };
-            if began.elapsed() > PATIENCE || job.is_stopped() {
-                bail!("one look, repair or rebuild at a time: {holder} is at it; try again later");
-            }
-            if !std::mem::replace(&mut is_said, true) {
-                job.progress.say(&format!("waiting for {holder}: one look, repair or rebuild at a time"));
-            }
-            sleep(RENEW_EVERY / 4).await;
-        }
-    }
-
-    /// As [`ReconcilerLease::take`], for a command that somebody has typed: a worker that looks by itself ends its look, and comes
-    /// again later.
-    ///
-    /// # Errors
-    /// When Redis does not answer.
-    pub async fn take_over(redis: &RedisStore, who: &str) -> Result<TakenLease, StreamError> {
-        let taken = Self::take(redis, who).await?;
-        if !matches!(&taken, TakenLease::Of(holder) if holder.starts_with(OF_WORKER)) {
-            return Ok(taken);
-        }
-        let token: Option<String> = redis.pool().get(redis.keys().reconciler()).await?;
-        let token = token.filter(|token| token.starts_with(OF_WORKER)).unwrap_or_default();
-        Leases::new(redis).end(vec![redis.keys().reconciler()], &token).await?;
-        Self::take(redis, who).await
-    }
-
-    /// Takes it for `who`, such as `anna@shop: tidegate reconcile`, which others are told meanwhile.
-    ///
-    /// # Errors
-    /// When Redis does not answer.
-    pub async fn take(redis: &RedisStore, who: &str) -> Result<TakenLease, StreamError> {
-        let (leases, key) = (Leases::new(redis), redis.keys().reconciler());
-        let token = format!("{who} {:08x}", rand_number());
-        for _ in 0..ATTEMPTS {
-            if leases.take(vec![key.clone()], &token, LEASE).await?.is_empty() {
-                let lost = CancellationToken::new();
-                let renewing = tokio::spawn(renew(leases.clone(), key.clone(), token.clone(), lost.clone()));
-                return Ok(TakenLease::Held(Self { leases, key, token, lost, renewing }));
-            }
-            // None: its holder ended it after this call was refused.
-            if let Some(holder) = redis.pool().get::<Option<String>, _>(&key).await.unwrap_or_default() {
-                let who = holder.rsplit_once(' ').map_or(holder.as_str(), |(who, _)| who);
-                return Ok(TakenLease::Of(who.to_owned()));
-            }
-        }
-        Ok(TakenLease::Of("a process that has just ended".to_owned()))
-    }
-
-    /// Cancelled when somebody else has it, or Redis did not answer for as long as it lasts. Whoever changes something ends
-    /// then, after the step in hand.
-    #[must_use]
-    pub fn lost(&self) -> &CancellationToken {
-        &self.lost
-    }
-
-    /// Ends `job` as a signal does, after the step in hand, when the lease is lost while this is held.
-    pub fn stops(&self, job: &Job) -> StoppedWithLease {
-        let (lost, stop) = (self.lost.clone(), job.stop.clone());
-        StoppedWithLease(tokio::spawn(async move {
-            lost.cancelled().await;
-            stop.cancel();
-        }))
-    }
-
-    /// Ends it.
-    pub async fn end(self) {
-        self.renewing.abort();
-        let _by_time = self.leases.end(vec![self.key.clone()], &self.token).await;
-    }
-}
-
-/// Whoever has it works under a lease.
-#[derive(Debug)]
-#[must_use]
-pub struct StoppedWithLease(JoinHandle<()>);
-
-impl Drop for StoppedWithLease {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-impl Drop for ReconcilerLease {
-    fn drop(&mut self) {
-        self.renewing.abort();
-    }
-}
-
-async fn renew(leases: Leases, key: Key, token: String, lost: CancellationToken) {
-    let mut renewed = Instant::now();
+/// As [`take_over`], but waits for somebody who is nearly done, or who was killed.
+///
+/// # Errors
+/// When Redis does not answer, or somebody else has it for longer.
+pub async fn wait(redis: &RedisStore, who: &str, job: &Job) -> anyhow::Result<HeldLease> {
+    let (began, mut is_said) = (Instant::now(), false);
     loop {
-        sleep(RENEW_EVERY).await;
-        let asked = Instant::now();
-        match leases.take(vec![key.clone()], &token, LEASE).await {
-            Ok(refused) if refused.is_empty() => renewed = asked,
-            Ok(_) => break,
-            Err(_) if renewed.elapsed() < LEASE => {}
-            Err(_) => break,
+        let taken = take_over(redis, who).await.context("Failed to ask Redis who is at work")?;
+        let holder = match taken {
+            TakenLease::Held(lease) => return Ok(lease),
+            TakenLease::Of(holder) => printable(&holder),
+        };
+        if began.elapsed() > PATIENCE || job.is_stopped() {
+            bail!("one look, repair or rebuild at a time: {holder} is at it; try again later");
+        }
+        if !std::mem::replace(&mut is_said, true) {
+            job.progress.say(&format!("waiting for {holder}: one look, repair or rebuild at a time"));
+        }
+        sleep(ASK_EVERY).await;
+    }
+}
+
+/// As [`take`], for a command that somebody has typed: a worker that looks by itself ends its look, and comes again later.
+///
+/// # Errors
+/// When Redis does not answer.
+pub async fn take_over(redis: &RedisStore, who: &str) -> Result<TakenLease, StreamError> {
+    let taken = take(redis, who).await?;
+    if !matches!(&taken, TakenLease::Of(holder) if holder.starts_with(OF_WORKER)) {
+        return Ok(taken);
+    }
+    let token: Option<String> = redis.pool().get(redis.keys().reconciler()).await?;
+    let token = token.filter(|token| token.starts_with(OF_WORKER)).unwrap_or_default();
+    Leases::new(redis).end(vec![redis.keys().reconciler()], &token).await?;
+    take(redis, who).await
+}
+
+/// Takes the lease `keys.reconciler` for `who`, such as `anna@shop: tidegate reconcile`, which others are told meanwhile. As every
+/// lease it is politeness: it can be lost, and what must not happen twice is seen to elsewhere.
+///
+/// # Errors
+/// When Redis does not answer.
+pub async fn take(redis: &RedisStore, who: &str) -> Result<TakenLease, StreamError> {
+    let (leases, key) = (Leases::new(redis), redis.keys().reconciler());
+    let token = format!("{who} {:08x}", rand_number());
+    for _ in 0..ATTEMPTS {
+        if let Some(lease) = leases.hold(key.clone(), &token, LEASE).await? {
+            return Ok(TakenLease::Held(lease));
+        }
+        // None: its holder ended it after this call was refused.
+        if let Some(holder) = redis.pool().get::<Option<String>, _>(&key).await.unwrap_or_default() {
+            let who = holder.rsplit_once(' ').map_or(holder.as_str(), |(who, _)| who);
+            return Ok(TakenLease::Of(who.to_owned()));
         }
     }
-    lost.cancel();
+    Ok(TakenLease::Of("a process that has just ended".to_owned()))
 }
 
 /// Tells two takers of one name apart.

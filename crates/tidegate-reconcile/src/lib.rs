@@ -3,7 +3,7 @@
 
 mod delisted;
 pub mod fold;
-mod lease;
+pub mod lease;
 mod note_journals;
 mod order_ids;
 pub mod rebuild;
@@ -12,7 +12,6 @@ mod stock;
 mod sweep;
 
 pub use delisted::{KeptKeys, KeyRemover, RemoveKeysPlan, RemoveKeysReport};
-pub use lease::{LEASE_WAS_LOST, OF_WORKER, ReconcilerLease, StoppedWithLease, TakenLease};
 pub use note_journals::note_journals;
 pub use repair::{
     MOST_MENDED, PlanCounts, Repair, RepairCounts, RepairPlan, RepairReport, Returned, ReturnedWhy, Unmended,

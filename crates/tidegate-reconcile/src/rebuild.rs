@@ -33,7 +33,7 @@ pub use report::{RebuildRefusal, RebuildReport};
 pub use voucher_report::{NotRebuilt, OrderCount, VoucherReport};
 
 use self::{backlog::Backlog, workers::Waited};
-use crate::{LEASE_WAS_LOST, ReconcilerLease, order_ids};
+use crate::{lease, order_ids};
 
 /// What is to be rebuilt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -74,13 +74,13 @@ impl Rebuild {
         report: &mut RebuildReport,
         job: &Job,
     ) -> anyhow::Result<End> {
-        let lease = ReconcilerLease::wait(&self.redis, &self.who, job).await?;
+        let lease = lease::wait(&self.redis, &self.who, job).await?;
         let end = {
-            let _stopped = lease.stops(job);
+            let _stopped = job.stop_when_lost(&lease);
             self.run_alone(plan, report, job).await
         };
         if lease.lost().is_cancelled() && matches!(end, Ok(End::Stopped)) {
-            job.progress.say(LEASE_WAS_LOST);
+            job.progress.say(lease::LEASE_WAS_LOST);
         }
         lease.end().await;
         end

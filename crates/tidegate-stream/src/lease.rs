@@ -6,6 +6,11 @@ use fred::{
     clients::Pool,
     types::{Key, Value},
 };
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, sleep},
+};
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
     redis::{RedisError, RedisKey, RedisPool},
@@ -78,6 +83,25 @@ impl Leases {
         Ok(refused.into_iter().map(|position| position - 1).collect())
     }
 
+    /// Takes a lease on `key`, and renews it in the background. None: another token holds it.
+    ///
+    /// # Errors
+    /// As [`Leases::take`].
+    pub async fn hold(
+        &self,
+        key: impl Into<RedisKey>,
+        token: &str,
+        lease: Duration,
+    ) -> Result<Option<HeldLease>, RedisError> {
+        let (key, renewed) = (key.into(), Instant::now());
+        if !self.take(vec![key.clone()], token, lease).await?.is_empty() {
+            return Ok(None);
+        }
+        let (lost, over) = (CancellationToken::new(), CancellationToken::new());
+        let keep = keep(self.clone(), (key, token.to_owned(), lease), renewed, lost.clone(), over.clone());
+        Ok(Some(HeldLease { lost, over: over.drop_guard(), keeping: tokio::spawn(keep) }))
+    }
+
     /// Ends those leases on `keys` that `token` still holds; returns how many these were.
     ///
     /// # Errors
@@ -90,6 +114,51 @@ impl Leases {
         let reply = self.unlock.call(&self.pool, fred_keys(keys), args).await?;
         reply.convert().map_err(RedisError::new)
     }
+}
+
+/// A lease on one name, which is renewed five times before it would end by time. It ends in the background when this is dropped.
+#[derive(Debug)]
+pub struct HeldLease {
+    lost: CancellationToken,
+    over: DropGuard,
+    keeping: JoinHandle<()>,
+}
+
+impl HeldLease {
+    /// The token that is cancelled if another process takes the lease, or if Redis does not answer for as long as the lease lasts.
+    #[must_use]
+    pub fn lost(&self) -> &CancellationToken {
+        &self.lost
+    }
+
+    /// Ends the lease, and waits for that. If Redis does not answer, the lease ends by time.
+    pub async fn end(self) {
+        drop(self.over);
+        let _by_time = self.keeping.await;
+    }
+}
+
+/// Renews the lease until it is `lost` or `over`, then ends it. Cancels only the pause: a renewal that reaches Redis after the end
+/// would take the lease again.
+async fn keep(
+    leases: Leases,
+    (key, token, lease): (RedisKey, String, Duration),
+    mut renewed: Instant,
+    lost: CancellationToken,
+    over: CancellationToken,
+) {
+    while over.run_until_cancelled(sleep(lease / 5)).await.is_some() {
+        let asked = Instant::now();
+        match leases.take(vec![key.clone()], &token, lease).await {
+            Ok(refused) if refused.is_empty() => renewed = asked,
+            Err(_) if renewed.elapsed() < lease => {}
+            _ => {
+                lost.cancel();
+                break;
+            }
+        }
+    }
+    let _by_time = leases.end(vec![key], &token).await;
 }
 
 fn fred_keys(keys: Vec<impl Into<RedisKey>>) -> Vec<Key> {

@@ -113,7 +113,7 @@ pub use inspector::{Read, StreamInspector};
 pub use jsonl::{BadLine, Line};
 pub use lane::{Failover, Lane, LaneSettings};
 pub use lane_status::{Activity, LaneSnapshot, LaneStatus};
-pub use lease::Leases;
+pub use lease::{HeldLease, Leases};
 pub use letter::{Burial, Fields, History, Letter};
 pub use observer::{Observer, Origin, ProcessedBatch, Settling, Stage};
 pub use offer::{Holder, Offer, Offerer, is_offered};

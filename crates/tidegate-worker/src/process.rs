@@ -103,6 +103,6 @@ async fn work(
         Worker::build(view.settings(), mysql, comparisons, sold_out, pause_switch, traces.as_deref())
     });
     let Some(worker) = stop.run_until_cancelled(build).await.transpose()? else { return Ok(()) };
-    view.open(worker.parts());
+    view.open(worker.parts().clone());
     on_heap(|| worker.run_until_stopped(stop)).await
 }

@@ -104,3 +104,39 @@ async fn leases_that_are_known_here_only_leave_no_trace_in_the_aof() {
     everywhere.take(keys(&["a", "b"]), "one", long).await.unwrap();
     assert!(size().await > second + 2 * marker);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_held_lease_is_renewed_until_its_holder_ends_it() {
+    let rig = Rig::start().await;
+    let leases = Leases::new(rig.pool.clone());
+    let held = leases.hold("a", "one", ms(5_000)).await.unwrap().expect("nobody has it");
+    assert!(leases.hold("a", "two", ms(5_000)).await.unwrap().is_none());
+    let mut left_ms: i64 = rig.call("PTTL a").await;
+    eventually("it is renewed", async || {
+        let before_ms = std::mem::replace(&mut left_ms, rig.call("PTTL a").await);
+        left_ms > before_ms
+    })
+    .await;
+    assert!(!held.lost().is_cancelled());
+    held.end().await;
+    assert_eq!(rig.call::<usize>("EXISTS a").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_held_lease_that_is_dropped_ends_before_its_time() {
+    let rig = Rig::start().await;
+    let leases = Leases::new(rig.pool.clone());
+    drop(leases.hold("a", "one", ms(3_600_000)).await.unwrap().expect("nobody has it"));
+    eventually("it ends", async || rig.call::<usize>("EXISTS a").await == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_holder_of_a_lease_hears_that_another_process_took_it() {
+    let rig = Rig::start().await;
+    let leases = Leases::new(rig.pool.clone());
+    let held = leases.hold("a", "one", ms(1_000)).await.unwrap().expect("nobody has it");
+    let _ok: String = rig.call("SET a two").await;
+    eventually("it is lost", async || held.lost().is_cancelled()).await;
+    held.end().await;
+    assert_eq!(rig.call::<String>("GET a").await, "two");
+}

@@ -6,19 +6,20 @@ use std::sync::Arc;
 use anyhow::Context;
 use tidegate_compare::text::error_chain;
 use tidegate_operations::{
-    InvalidInput, SystemSettings, brake::Braker, connect, expirations::Sweeper, fleet_pause, partition_list,
+    InvalidInput, SystemSettings, connect, expirations::Sweeper, fleet_pause, partition_list,
 };
-use tidegate_orders::{OrderCounters, OrderHandler, RedisStore, ResultsTrimmer, UserLocks, gate::SoldOut};
+use tidegate_orders::{Announcer, Ledger, OrderHandler, RedisStore, UserLocks, gate::SoldOut};
 use tidegate_stream::{
-    Backoff, Breaker, Counters, Exclusive, Failover, GroupState, Lane, LaneSettings, Leases, PauseSwitch,
-    Reader, RedisError, ReplicaProbe, SharedReader, Stream, StreamNames, connect_reader, count_reconnects,
+    Backoff, Exclusive, Failover, GroupState, Lane, LaneSettings, Leases, PauseSwitch, Reader, RedisError,
+    ReplicaProbe, SharedReader, Stream, StreamNames, connect_reader, count_reconnects,
 };
 use tokio::{sync::Semaphore, time::sleep};
 
-use super::{FleetLease, Name, Reconciler, Shard, SharedMySql, Worker};
+use super::{Name, Probe, Shard, SharedMySql, Worker, tasks::tasks};
 use crate::{
     settings::{ProcessSettings, WorkerSettings},
     trace::Traces,
+    view::Parts,
 };
 
 impl Worker {
@@ -40,12 +41,11 @@ impl Worker {
         let (redis, stream) =
             patiently(worker, is_another_list, async || open_stream(system, &names).await).await?;
         patiently(worker, is_a_no, async || partition_list::keep(system, &redis).await).await?;
-        let replica_probe = patiently(worker, is_a_no, async || replica_probe(system).await).await?;
+        let replicas = patiently(worker, is_a_no, async || replica_probe(system).await).await?;
         let shard = Shard::new(system, mysql.for_lookers.clone());
         shard.refuse_another().await?;
-        let leases = Leases::new(&redis);
-        let heartbeat = redis.keys().heartbeat(&worker.name);
-        let name = Name::new(leases.clone(), redis.clone(), heartbeat, &worker.name, worker.heartbeat_ttl);
+        let (leases, heartbeat) = (Leases::new(&redis), redis.keys().heartbeat(&worker.name));
+        let name = Name::new(leases, redis.clone(), heartbeat, &worker.name, worker.heartbeat_ttl);
         patiently(worker, is_a_no, async || name.take().await).await?;
         // Here a look that fails must not pass for a no: the lanes would begin to read.
         let look = async || Ok(fleet_pause::update_switch(&redis, &pause_switch).await?);
@@ -53,87 +53,88 @@ impl Worker {
             format!("Failed to look whether the workers are paused ({})", system.keys.pause)
         })?;
 
-        let SharedMySql { sessions: mysql, for_lookers, for_lanes, ledger } = mysql;
+        let SharedMySql { sessions, for_lookers, for_lanes, ledger } = mysql;
         let announcer = connect::announcer(system, &redis, &for_lanes);
-        // As those who look, it keeps no lane waiting, and no lane keeps it.
-        let sweeper = Sweeper::new(system, redis.clone(), mysql.pool(1));
-        let expiry_lease = FleetLease::new(leases.clone(), redis.keys().sweeper(), &worker.name);
-        let brake_lease = FleetLease::new(leases.clone(), redis.keys().braker(), &worker.name);
-        let braker = Braker::new(settings.brake, redis.clone(), mysql.pool(1));
-        let stores = (redis.clone(), mysql.pool(1));
-        let reconciler = Reconciler::new((stores, mysql.causal_reads()), system, &worker.name, comparisons);
-        let (counters, order_counters) = (Arc::new(Counters::default()), Arc::new(OrderCounters::default()));
-        count_reconnects(redis.pool(), &counters);
-        let handler = OrderHandler::new(
-            match sold_out {
-                Some(sold_out) => redis.clone().telling(&sold_out),
-                None => redis.clone(),
-            },
-            UserLocks::new(redis.clone(), worker.lock_lease),
-            ledger.clone(),
-            Arc::clone(&order_counters),
-        );
-        let handler = handler.announcing(announcer.clone()).waking(Arc::clone(counters.set_aside()));
-        let handler = Arc::new(handler);
-        let (breaker, alone) = (Arc::new(Breaker::default()), Arc::new(Exclusive::default()));
-        let connect = async || Ok(connect_reader(&system.redis.connection()).await?);
-        let common = patiently(worker, is_a_no, connect).await?;
-        let failover = if system.redis.may_fail_over() { Failover::Possible } else { Failover::Never };
-        let shared_reader = SharedReader::new(worker.batch_bytes);
-        // Whose connection is shared does not know by itself which server it reads from.
-        let shared_reader = Arc::new(match failover {
-            Failover::Possible => shared_reader,
-            Failover::Never => shared_reader.over(common),
-        });
-        let mut lanes = Vec::with_capacity(worker.lanes);
-        for lane in 0..worker.lanes {
-            let client = patiently(worker, is_a_no, connect).await?;
-            let reader = Reader::new(client, names.clone(), format!("{}-{lane}", worker.name));
-            let (breaker, counters) = (Arc::clone(&breaker), Arc::clone(&counters));
-            let settings = LaneSettings { failover, replicas: system.confirmation, ..lane_settings(worker) };
-            let lane = |handler| {
-                let lane = Lane::new(reader, stream.clone(), handler, breaker, counters, settings);
-                lane.with_pause_switch(Arc::clone(&pause_switch))
-                    .with_exclusive(Arc::clone(&alone))
-                    .with_shared_reader(Arc::clone(&shared_reader))
-            };
-            lanes.push(match traces.map(|traces| traces.watch(OrderHandler::clone(&handler))) {
-                Some((handler, observer)) => lane(Arc::new(handler)).observed_by(observer),
-                None => lane(Arc::clone(&handler)),
-            });
-        }
-        Ok(Self {
-            name,
-            replica_probe,
-            results_trimmer: ResultsTrimmer::new(
-                redis.pool().clone(),
-                system.stream.results.clone(),
-                (system.results.keep, system.results.keep_bytes),
-            ),
+        let sweeper = Sweeper::new(system, redis.clone(), sessions.pool(1));
+        let mut parts = Parts {
             redis,
-            announcer: announcer.over(for_lookers.clone()),
-            for_lookers,
-            mysql,
-            shard,
-            ledger,
-            stream,
-            lanes,
-            sweeper,
-            expiry_lease,
-            brake_settings: settings.brake,
-            braker,
-            brake_lease,
+            mysql: for_lookers,
+            sessions,
+            lane_statuses: Vec::new(),
+            breaker: Arc::default(),
+            counters: Arc::default(),
+            order_counters: Arc::default(),
+            contentions: Arc::clone(ledger.contentions()),
+            expirations: Arc::clone(sweeper.appended()),
             busy: Arc::default(),
-            reconciler,
-            breaker,
-            pause_switch,
-            counters,
-            order_counters,
-            settings: worker.clone(),
-            system: system.clone(),
-            retention: system.stream.retention,
-        })
+            result_counters: Arc::clone(announcer.counters()),
+        };
+        count_reconnects(parts.redis.pool(), &parts.counters);
+        let handler = order_handler(settings, &parts, &ledger, &announcer, sold_out);
+        let lanes = open_lanes(settings, &stream, handler, &parts, &pause_switch, traces).await?;
+        parts.lane_statuses = lanes.iter().map(Lane::lane_status).collect();
+        // A session as those of lookers: the task keeps no lane waiting, and no lane keeps the task.
+        let announcer = announcer.over(parts.mysql.clone());
+        let tasks = tasks(settings, &parts, &shard, (announcer, sweeper), pause_switch, comparisons);
+        let probe = Probe { shard, ledger, stream, replicas };
+        Ok(Self { name, probe, lanes, tasks, parts, settings: settings.clone() })
     }
+}
+
+fn order_handler(
+    ProcessSettings { worker, .. }: &ProcessSettings,
+    parts: &Parts,
+    ledger: &Ledger,
+    announcer: &Announcer,
+    sold_out: Option<Arc<SoldOut>>,
+) -> OrderHandler {
+    let redis = match sold_out {
+        Some(sold_out) => parts.redis.clone().telling(&sold_out),
+        None => parts.redis.clone(),
+    };
+    let locks = UserLocks::new(redis.clone(), worker.lock_lease);
+    let handler = OrderHandler::new(redis, locks, ledger.clone(), Arc::clone(&parts.order_counters));
+    handler.announcing(announcer.clone()).waking(Arc::clone(parts.counters.set_aside()))
+}
+
+/// Connects the lanes, one after the other.
+async fn open_lanes(
+    settings: &ProcessSettings,
+    stream: &Stream,
+    handler: OrderHandler,
+    parts: &Parts,
+    pause_switch: &Arc<PauseSwitch>,
+    traces: Option<&Traces>,
+) -> anyhow::Result<Vec<Lane<OrderHandler>>> {
+    let ProcessSettings { system, worker, .. } = settings;
+    let (handler, alone) = (Arc::new(handler), Arc::new(Exclusive::default()));
+    let connect = async || Ok(connect_reader(&system.redis.connection()).await?);
+    let common = patiently(worker, is_a_no, connect).await?;
+    let failover = if system.redis.may_fail_over() { Failover::Possible } else { Failover::Never };
+    let shared_reader = SharedReader::new(worker.batch_bytes);
+    // Whose connection is shared does not know by itself which server it reads from.
+    let shared_reader = Arc::new(match failover {
+        Failover::Possible => shared_reader,
+        Failover::Never => shared_reader.over(common),
+    });
+    let mut lanes = Vec::with_capacity(worker.lanes);
+    for lane in 0..worker.lanes {
+        let client = patiently(worker, is_a_no, connect).await?;
+        let reader = Reader::new(client, system.stream_names(), format!("{}-{lane}", worker.name));
+        let (breaker, counters) = (Arc::clone(&parts.breaker), Arc::clone(&parts.counters));
+        let settings = LaneSettings { failover, replicas: system.confirmation, ..lane_settings(worker) };
+        let lane = |handler| {
+            let lane = Lane::new(reader, stream.clone(), handler, breaker, counters, settings);
+            lane.with_pause_switch(Arc::clone(pause_switch))
+                .with_exclusive(Arc::clone(&alone))
+                .with_shared_reader(Arc::clone(&shared_reader))
+        };
+        lanes.push(match traces.map(|traces| traces.watch(OrderHandler::clone(&handler))) {
+            Some((handler, observer)) => lane(Arc::new(handler)).observed_by(observer),
+            None => lane(Arc::clone(&handler)),
+        });
+    }
+    Ok(lanes)
 }
 
 fn lane_settings(worker: &WorkerSettings) -> LaneSettings {

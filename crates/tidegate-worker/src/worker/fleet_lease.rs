@@ -10,7 +10,8 @@ use tokio::time::Instant;
 const LEASE: Duration = Duration::from_secs(3);
 const RENEW_EVERY: Duration = Duration::from_secs(1);
 
-/// A lease of the fleet. Two holders do no harm; one is enough.
+/// A lease of the fleet. Two holders do no harm; one is enough. No `HeldLease`: the work itself renews it, so that another worker goes on
+/// when a pass hangs, too.
 #[derive(Debug)]
 pub struct FleetLease {
     leases: Leases,

@@ -6,9 +6,6 @@ use tidegate_operations::{InvalidInput, SystemSettings, shards};
 use tidegate_orders::Ledger;
 use tidegate_stream::Outage;
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
-
-use crate::on_heap::on_heap;
 
 /// The MySQL of a partition.
 #[derive(Debug)]
@@ -41,16 +38,9 @@ impl Shard {
         self.look().await.map_err(|error| Outage::new("MySQL", error_chain(&error)))
     }
 
-    /// Does `work` on the rows of the partition, once they are known to be there.
-    pub(super) async fn then<F: Future<Output = ()>>(
-        &self,
-        work: impl FnOnce() -> F,
-        stop: &CancellationToken,
-    ) {
-        let mut is_right = self.is_right.subscribe();
-        if let Some(Ok(_)) = stop.run_until_cancelled(is_right.wait_for(|is_right| *is_right)).await {
-            on_heap(work).await;
-        }
+    /// Whether the rows of the partition are known to be there: what works on them waits for that.
+    pub(super) fn is_right(&self) -> watch::Receiver<bool> {
+        self.is_right.subscribe()
     }
 
     async fn look(&self) -> anyhow::Result<()> {

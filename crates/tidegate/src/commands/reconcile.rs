@@ -13,9 +13,11 @@ use tidegate_compare::{
 use tidegate_operations::{End, Next, Plan, SystemSettings, connect};
 use tidegate_orders::{RedisStore, Sessions, VoucherId};
 use tidegate_reconcile::{
-    LEASE_WAS_LOST, MOST_MENDED, ReconcilerLease, Repair, RepairPlan, RepairReport, TakenLease, plan_repair,
+    MOST_MENDED, Repair, RepairPlan, RepairReport,
+    lease::{self, LEASE_WAS_LOST, TakenLease},
+    plan_repair,
 };
-use tidegate_stream::server_time_ms;
+use tidegate_stream::{HeldLease, server_time_ms};
 
 use crate::{
     exit::{Exit, WrongUsage},
@@ -80,7 +82,7 @@ struct Look {
 pub async fn run(settings: &SystemSettings, args: &ReconcileArgs) -> anyhow::Result<Exit> {
     let (redis, mysql) = (connect::redis(settings).await?, connect::mysql_reached(settings).await?);
     let who = format!("{}: tidegate reconcile", invocation::account());
-    let lease = match ReconcilerLease::take_over(&redis, &who).await.context("Failed to ask Redis")? {
+    let lease = match lease::take_over(&redis, &who).await.context("Failed to ask Redis")? {
         TakenLease::Held(lease) => lease,
         TakenLease::Of(who) => {
             print_note(&format!("one look, repair or rebuild at a time: {who} is at it; try again later"));
@@ -108,7 +110,7 @@ async fn run_alone(
     settings: &SystemSettings,
     args: &ReconcileArgs,
     (redis, mysql): (RedisStore, Sessions),
-    lease: &ReconcilerLease,
+    lease: &HeldLease,
 ) -> anyhow::Result<Exit> {
     let now_ms = server_time_ms(redis.pool()).await.context("Failed to read the clock of Redis")?;
     let since_ms = args.since.as_ref().map(|since| since.first(now_ms).ms);
@@ -163,7 +165,7 @@ async fn repair(
     settings: &SystemSettings,
     args: &ReconcileArgs,
     (looker, mended): (&Looker, &Cell<bool>),
-    lease: &ReconcilerLease,
+    lease: &HeldLease,
 ) -> anyhow::Result<Exit> {
     let change = &args.change;
     let (look, plan) = {
@@ -180,7 +182,7 @@ async fn repair(
     let report = RepairReport::new(&plan);
     let work = async |plan: RepairPlan, report: &mut RepairReport, job: &Job| {
         let repair = Repair::connect(settings, change.who()).await?;
-        let _stopped = lease.stops(job);
+        let _stopped = job.stop_when_lost(lease);
         mended.set(true);
         let end = repair.run(&plan, report, job).await?;
         if end == End::Stopped && lease.lost().is_cancelled() {
@@ -192,7 +194,7 @@ async fn repair(
 }
 
 /// What was mended is told no more by `status`, `top` and `doctor`.
-async fn keep_mended(redis: &RedisStore, looker: &Looker, lease: &ReconcilerLease) {
+async fn keep_mended(redis: &RedisStore, looker: &Looker, lease: &HeldLease) {
     let kept = async {
         let before = Reconciled::read(redis).await?;
         let job = Job { stop: lease.lost().clone(), progress: Box::new(ProgressBar::new()) };

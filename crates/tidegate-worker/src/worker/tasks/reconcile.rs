@@ -3,27 +3,25 @@
 
 use std::{sync::Arc, time::Duration};
 
-use sqlx::MySqlPool;
 use tidegate_compare::{
     CompareError, Job, LookReport, LookRequest, Looker, Pace, Silent,
     reconciled::{DifferenceKind, Reconciled},
 };
 use tidegate_operations::{Next, Plan, Report, SystemSettings};
-use tidegate_orders::{CausalReads, RedisStore, VoucherId};
+use tidegate_orders::{RedisStore, VoucherId};
 use tidegate_reconcile::{
-    KeyRemover, MOST_MENDED, OF_WORKER, ReconcilerLease, Repair, RepairPlan, RepairReport, TakenLease,
-    UseSweeper,
+    KeyRemover, MOST_MENDED, Repair, RepairPlan, RepairReport, UseSweeper,
     fold::{FoldReport, Folder},
+    lease::{self, OF_WORKER, TakenLease},
     note_journals, plan_repair,
 };
 use tidegate_stream::{StreamError, server_time_ms};
 use tokio::{
     sync::{Semaphore, SemaphorePermit},
-    time::{Instant, sleep},
+    time::Instant,
 };
-use tokio_util::sync::CancellationToken;
 
-use crate::on_heap::on_heap;
+use super::{NextRun, Parts, ProcessSettings, Routine, Run, Task, on_heap};
 
 /// Between two looks whether it is time, at most.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -36,85 +34,80 @@ const FOLD_PART: u32 = 24;
 const FAILURES_BEFORE_WARNING: u32 = 3;
 
 /// What compares.
-#[derive(Debug)]
 pub struct Reconciler {
     redis: RedisStore,
     looker: Looker,
     remover: KeyRemover,
     folder: Folder,
     sweeper: UseSweeper,
-    fold_after: Duration,
     settings: SystemSettings,
     who: String,
-    every: Duration,
     began: Instant,
     turns: Arc<Semaphore>,
+    /// The differences that the log told last.
+    told: Vec<(DifferenceKind, u64)>,
 }
 
 impl Reconciler {
-    /// In the worker `name`. All of a process share the one permit of `turns`.
+    /// All of a process share the one permit of `turns`.
     pub fn new(
-        ((redis, mysql), causal_reads): ((RedisStore, MySqlPool), Arc<CausalReads>),
-        settings: &SystemSettings,
-        name: &str,
+        ProcessSettings { system: settings, worker, .. }: &ProcessSettings,
+        parts: &Parts,
         turns: Arc<Semaphore>,
     ) -> Self {
+        let redis = parts.redis.clone();
         let request = LookRequest { vouchers: Vec::new(), since_ms: None, pace: Pace::Quarter };
-        let (who, stores) = (format!("{OF_WORKER}{name}"), (redis.clone(), mysql));
+        let (who, stores) = (format!("{OF_WORKER}{}", worker.name), (redis.clone(), parts.sessions.pool(1)));
         let remover = KeyRemover::new(stores.clone(), settings, who.clone());
-        let looker = Looker::new(stores.clone(), request).reading_causally(causal_reads);
-        let fold_after = settings.fold_after;
-        let folder = Folder::new(stores, (fold_after, Pace::Quarter));
+        let looker = Looker::new(stores.clone(), request)
+            .reading_causally(parts.sessions.causal_reads());
+        let after = (settings.fold_after, Pace::Quarter);
+        let folder = Folder::new(stores, after);
         let sweeper = UseSweeper::new(redis.clone(), Pace::Quarter);
-        let (every, began) = (settings.reconcile_every, Instant::now());
-        let settings = settings.clone();
-        Self { redis, looker, remover, folder, sweeper, fold_after, settings, who, every, began, turns }
+        let (settings, began, told) = (settings.clone(), Instant::now(), Vec::new());
+        Self { redis, looker, remover, folder, sweeper, settings, who, began, turns, told }
     }
 
     /// Looks if it is time and nobody else does. None: not now.
-    async fn look_if_due(&self, stop: &CancellationToken) -> Result<Option<Reconciled>, CompareError> {
+    async fn look_if_due(&self) -> Result<Option<Reconciled>, CompareError> {
         if !self.is_due().await? {
             return Ok(None);
         }
         // Before the lease: another process may compare this partition while this one waits.
-        let Some(_turn) = stop.run_until_cancelled(self.turn()).await else { return Ok(None) };
-        let TakenLease::Held(lease) = ReconcilerLease::take(&self.redis, &self.who).await? else {
+        let _turn = self.turn().await;
+        let TakenLease::Held(lease) = lease::take(&self.redis, &self.who).await? else {
             return Ok(None);
         };
         let job = Job { stop: lease.lost().clone(), progress: Box::new(Silent) };
         // Another may have ended in between.
-        let looked = match self.is_due().await {
-            Ok(true) => stop.run_until_cancelled(on_heap(|| self.look(&job))).await,
-            _ => None,
-        };
-        let kept = match looked {
-            Some(Ok((report, plan))) => {
-                let before = Reconciled::read(&self.redis).await?;
-                let now = report.outcome(before.clone());
-                match now.write(&self.redis).await {
-                    Ok(()) => {
-                        if let Some(plan) = plan {
-                            on_heap(|| self.repair(&plan, &job)).await;
-                            stop.run_until_cancelled(on_heap(|| self.keep_mended(before, &job))).await;
-                        }
-                        on_heap(|| self.note_journals(&report)).await;
-                        on_heap(|| self.remove_delisted(&report)).await;
-                        stop.run_until_cancelled(on_heap(|| self.sweep(&report))).await;
-                        // One that people have to mend keeps no other from being folded.
-                        let clean = report.vouchers.iter().filter(|look| look.is_clean());
-                        let clean: Vec<VoucherId> = clean.map(|look| look.books.voucher).collect();
-                        let fold = on_heap(|| self.fold_if_due(&clean, now.clone(), &job));
-                        let folded = stop.run_until_cancelled(fold).await;
-                        folded.unwrap_or(Ok(())).map(|()| Some(now))
-                    }
-                    Err(error) => Err(CompareError::from(error)),
-                }
-            }
-            Some(Err(CompareError::Stopped)) | None => Ok(None),
-            Some(Err(error)) => Err(error),
+        let found = match self.is_due().await {
+            Ok(true) => on_heap(|| self.look_and_mend(&job)).await,
+            _ => Ok(None),
         };
         lease.end().await;
-        kept
+        found
+    }
+
+    async fn look_and_mend(&self, job: &Job) -> Result<Option<Reconciled>, CompareError> {
+        let (report, plan) = match on_heap(|| self.look(job)).await {
+            Err(CompareError::Stopped) => return Ok(None),
+            looked => looked?,
+        };
+        let before = Reconciled::read(&self.redis).await?;
+        let now = report.outcome(before.clone());
+        now.write(&self.redis).await?;
+        if let Some(plan) = plan {
+            on_heap(|| self.repair(&plan, job)).await;
+            on_heap(|| self.keep_mended(before, job)).await;
+        }
+        on_heap(|| self.note_journals(&report)).await;
+        on_heap(|| self.remove_delisted(&report)).await;
+        on_heap(|| self.sweep(&report)).await;
+        // One that people have to mend keeps no other from being folded.
+        let clean = report.vouchers.iter().filter(|look| look.is_clean());
+        let clean: Vec<VoucherId> = clean.map(|look| look.books.voucher).collect();
+        on_heap(|| self.fold_if_due(&clean, now.clone(), job)).await?;
+        Ok(Some(now))
     }
 
     /// Waits until no other partition of this process is compared. None: the process ends.
@@ -201,11 +194,11 @@ impl Reconciler {
         mut kept: Reconciled,
         job: &Job,
     ) -> Result<(), CompareError> {
-        if self.fold_after.is_zero() || vouchers.is_empty() {
+        if self.settings.fold_after.is_zero() || vouchers.is_empty() {
             return Ok(());
         }
         let before_ms = self.folder.cut_off_ms().await?;
-        let step = FOLD_STEP.min(self.fold_after / FOLD_PART);
+        let step = FOLD_STEP.min(self.settings.fold_after / FOLD_PART);
         let step_ms = i64::try_from(step.as_millis()).unwrap_or(i64::MAX);
         // A clock that was set back must not keep it from folding.
         let is_due = before_ms.saturating_sub(kept.folded_before_ms).saturating_abs() >= step_ms.max(1);
@@ -225,10 +218,10 @@ impl Reconciler {
     /// So long after the last one, whoever did it; the first time, so long after this process has begun.
     async fn is_due(&self) -> Result<bool, StreamError> {
         let Some(last) = Reconciled::read(&self.redis).await? else {
-            return Ok(self.began.elapsed() >= self.every);
+            return Ok(self.began.elapsed() >= self.settings.reconcile_every);
         };
         let now_ms = i64::try_from(server_time_ms(self.redis.pool()).await?).unwrap_or(i64::MAX);
-        Ok(is_over(last.at_ms, now_ms, self.every))
+        Ok(is_over(last.at_ms, now_ms, self.settings.reconcile_every))
     }
 }
 
@@ -238,35 +231,32 @@ fn is_over(last_ms: i64, now_ms: i64, every: Duration) -> bool {
     u128::from(last_ms.abs_diff(now_ms)) >= every.as_millis()
 }
 
-/// Looks now and then until `stop`.
-pub async fn reconcile(reconciler: Reconciler, stop: CancellationToken) {
-    if reconciler.every.is_zero() {
-        return;
+impl Task for Reconciler {
+    fn routine(&self) -> Routine {
+        let every = self.settings.reconcile_every;
+        // A run that failed may have read all there is before.
+        let after_failure = every.min(REST);
+        Routine { after_failure, ..Routine::new("compare both stores", LOOK_EVERY.min(every)) }
     }
-    let (mut failures, mut told, mut pause) = (0, Vec::new(), Duration::ZERO);
-    stop.run_until_cancelled(async {
-        loop {
-            sleep(LOOK_EVERY.min(reconciler.every).max(pause)).await;
-            pause = Duration::ZERO;
-            match on_heap(|| reconciler.look_if_due(&stop)).await {
-                Ok(Some(found)) => {
-                    failures = 0;
-                    tell(&found, &mut told);
-                }
-                Ok(None) => {}
-                Err(error) => {
-                    failures += 1;
-                    // It may have read all there is before it failed.
-                    pause = reconciler.every.min(REST);
-                    tracing::debug!(%error, "did not compare both stores");
-                    if failures == FAILURES_BEFORE_WARNING {
-                        tracing::warn!(%error, "both stores are not compared: one refuses, or is away");
-                    }
-                }
+
+    fn run_once(&mut self) -> Run<'_> {
+        on_heap(async || {
+            if self.settings.reconcile_every.is_zero() {
+                return Ok(NextRun::Done);
             }
+            let Some(found) = on_heap(|| self.look_if_due()).await? else {
+                return Ok(NextRun::Skipped(self.routine().every));
+            };
+            tell(&found, &mut self.told);
+            Ok(NextRun::After(self.routine().every))
+        })
+    }
+
+    fn failed(&mut self, error: &str, failures: u32) {
+        if failures == FAILURES_BEFORE_WARNING {
+            tracing::warn!(error, "both stores are not compared: one refuses, or is away");
         }
-    })
-    .await;
+    }
 }
 
 /// Says what differs when it is something else than before.

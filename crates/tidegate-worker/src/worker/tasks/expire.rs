@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use tidegate_operations::expirations::{Pass, Sweeper, WENT_BACK};
 use tidegate_orders::MarkState;
-use tokio::time::sleep;
-use tokio_util::sync::CancellationToken;
 
-use super::fleet_lease::FleetLease;
+use super::{NextRun, Routine, Run, Task, on_heap};
 
 /// Between two looks, at most: a shorter limit may have come meanwhile.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -16,48 +14,50 @@ const WAIT: Duration = Duration::from_secs(1);
 /// So many passes in a row must have failed before somebody is told.
 const FAILURES_BEFORE_WARNING: u32 = 10;
 
-/// Looks for what is due until `stop`. A pass that is cut off is done again by whoever looks next.
-pub async fn expire(mut sweeper: Sweeper, mut lease: FleetLease, stop: CancellationToken) {
-    let (mut logged, mut failures) = (None, 0);
-    stop.run_until_cancelled(async {
-        loop {
-            if !lease.hold().await {
-                sleep(LOOK_EVERY).await;
-                continue;
-            }
-            match sweeper.pass().await {
-                Ok(pass) => {
-                    let wait = wait_after(&pass);
-                    if is_news(&pass, &mut logged, &mut failures) {
-                        tell(&pass);
-                    }
-                    sleep(wait).await;
-                }
-                Err(error) => {
-                    failures += 1;
-                    tracing::debug!(error = format!("{error:#}"), "did not look for unpaid orders");
-                    // Lanes log an outage, but not while they have nothing to do, nor a right that is missing here only.
-                    if failures == FAILURES_BEFORE_WARNING {
-                        tracing::warn!(
-                            error = format!("{error:#}"),
-                            "unpaid orders do not expire: a store refuses, or is away"
-                        );
-                    }
-                    sleep(WAIT).await;
-                }
-            }
-        }
-    })
-    .await;
-    lease.end().await;
+/// Looks for what is due. A pass that is cut off is done again by whoever looks next.
+pub struct Expire {
+    sweeper: Sweeper,
+    logged: Option<Pass>,
+    failures: u32,
 }
 
-fn wait_after(pass: &Pass) -> Duration {
+impl Expire {
+    pub fn new(sweeper: Sweeper) -> Self {
+        Self { sweeper, logged: None, failures: 0 }
+    }
+}
+
+impl Task for Expire {
+    fn routine(&self) -> Routine {
+        let first_pause = Duration::ZERO;
+        Routine { name: "look for unpaid orders", first_pause, every: LOOK_EVERY, after_failure: WAIT }
+    }
+
+    fn run_once(&mut self) -> Run<'_> {
+        on_heap(async || {
+            let pass = self.sweeper.pass().await?;
+            if is_news(&pass, &mut self.logged, &mut self.failures) {
+                tell(&pass);
+            }
+            Ok(next_after(&pass))
+        })
+    }
+
+    /// Lanes log an outage, but not while they have nothing to do, nor a right that is missing here only.
+    fn failed(&mut self, error: &str, failures: u32) {
+        self.failures = failures;
+        if failures == FAILURES_BEFORE_WARNING {
+            tracing::warn!(error, "unpaid orders do not expire: a store refuses, or is away");
+        }
+    }
+}
+
+fn next_after(pass: &Pass) -> NextRun {
     match pass {
-        Pass::Appended(_) => Duration::ZERO,
-        Pass::NothingDue(next_in) => LOOK_EVERY.min(*next_in),
-        Pass::NoLimits | Pass::Full => LOOK_EVERY,
-        Pass::WentBack(_) | Pass::OlderWorkers(_) => WAIT,
+        Pass::Appended(_) => NextRun::AtOnce,
+        Pass::NothingDue(next_in) => NextRun::After(LOOK_EVERY.min(*next_in)),
+        Pass::NoLimits | Pass::Full => NextRun::After(LOOK_EVERY),
+        Pass::WentBack(_) | Pass::OlderWorkers(_) => NextRun::After(WAIT),
     }
 }
 
@@ -114,8 +114,9 @@ mod tests {
 
     #[test]
     fn what_is_due_soon_is_not_waited_for_longer_than_that() {
-        assert_eq!(wait_after(&Pass::Appended(1)), Duration::ZERO);
-        assert_eq!(wait_after(&Pass::NothingDue(Duration::from_millis(7))), Duration::from_millis(7));
-        assert_eq!(wait_after(&Pass::NothingDue(Duration::from_secs(900))), LOOK_EVERY);
+        assert_eq!(next_after(&Pass::Appended(1)), NextRun::AtOnce);
+        let soon = Duration::from_millis(7);
+        assert_eq!(next_after(&Pass::NothingDue(soon)), NextRun::After(soon));
+        assert_eq!(next_after(&Pass::NothingDue(Duration::from_secs(900))), NextRun::After(LOOK_EVERY));
     }
 }

@@ -1,0 +1,63 @@
+//! The list of the tasks that a worker runs beside its lanes.
+
+mod busy_marker;
+mod expire;
+mod pause;
+mod reconcile;
+mod results;
+mod stream;
+pub mod summary;
+
+use std::sync::Arc;
+
+use fred::types::Key;
+use tidegate_operations::{brake::Braker, expirations::Sweeper};
+use tidegate_orders::Announcer;
+use tidegate_stream::{Leases, PauseSwitch};
+use tokio::sync::Semaphore;
+
+use self::{
+    busy_marker::{MarkBusy, forget_marks, limited_log},
+    expire::Expire,
+    pause::watch_pause,
+    reconcile::Reconciler,
+    summary::summary,
+};
+use super::{
+    background::{Background, NextRun, Periodic, Routine, Run, Task},
+    fleet_lease::FleetLease,
+    shard::Shard,
+};
+use crate::{on_heap::on_heap, settings::ProcessSettings, view::Parts};
+
+/// All of them. A new task is its file and one line here.
+pub fn tasks(
+    settings: &ProcessSettings,
+    parts: &Parts,
+    shard: &Shard,
+    (announcer, sweeper): (Announcer, Sweeper),
+    pause_switch: Arc<PauseSwitch>,
+    comparisons: Arc<Semaphore>,
+) -> Vec<Background> {
+    let (ProcessSettings { worker, brake, .. }, redis) = (settings, &parts.redis);
+    let lease = |key: Key| FleetLease::new(Leases::new(redis), key, &worker.name);
+    let (busy_marks, mysql) = (limited_log(), parts.sessions.pool(1));
+    let marker = || Braker::new(*brake, redis.clone(), mysql.clone());
+    let mut tasks = vec![
+        Background::new(watch_pause(parts, pause_switch)),
+        Background::new(stream::trim(settings, parts)),
+        Background::new(stream::remove_consumers(settings, parts)),
+        Background::new(stream::watch_server_clock(settings, parts)),
+        Background::new(results::trim(settings, parts)),
+        Background::new(results::publish_remembered(announcer)).when(shard.is_right()),
+        Background::new(summary(settings, parts)),
+        Background::new(Expire::new(sweeper)).when(shard.is_right()).under(lease(redis.keys().sweeper())),
+        Background::new(Reconciler::new(settings, parts, comparisons)).when(shard.is_right()),
+        Background::new(forget_marks(marker(), Arc::clone(&busy_marks))),
+    ];
+    if brake.is_used() {
+        let task = MarkBusy { marker: marker(), busy: Arc::clone(&parts.busy), log: busy_marks };
+        tasks.push(Background::new(task).under(lease(redis.keys().braker())));
+    }
+    tasks
+}

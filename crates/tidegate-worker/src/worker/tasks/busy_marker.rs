@@ -1,0 +1,102 @@
+//! Marks sales as busy when the fleet is too far behind, and takes away marks of before.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use tidegate_operations::brake::{Braked, Braker};
+use tidegate_orders::{LimitedLog, VoucherId};
+
+use super::{NextRun, Periodic, Routine, Run, Task, on_heap};
+
+/// Between two looks at the backlog.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Between two looks whether sales have marks of before, which nobody renews.
+const FORGET_EVERY: Duration = Duration::from_secs(10);
+/// So many passes in a row must have failed before somebody is told: marks of sales that need workers last as long.
+const FAILURES_BEFORE_WARNING: u32 = 6;
+
+/// Looks at the backlog, and marks sales.
+pub struct MarkBusy {
+    pub marker: Braker,
+    /// Says meanwhile whether buyers hear 11 for what this worker marks.
+    pub busy: Arc<AtomicBool>,
+    pub log: Arc<LimitedLog>,
+}
+
+impl Task for MarkBusy {
+    fn routine(&self) -> Routine {
+        Routine::new("look at the backlog", LOOK_EVERY).from_the_start()
+    }
+
+    fn run_once(&mut self) -> Run<'_> {
+        on_heap(async || {
+            let braked = self.marker.pass().await?;
+            tell_left_out(&self.log, &braked.sales.left_out);
+            tell(&braked, self.busy.swap(braked.is_busy, Relaxed));
+            Ok(NextRun::After(LOOK_EVERY))
+        })
+    }
+
+    /// Lanes log an outage, but not a right that is missing for the marks only.
+    fn failed(&mut self, error: &str, failures: u32) {
+        self.busy.store(self.marker.is_refusing(), Relaxed);
+        if failures == FAILURES_BEFORE_WARNING {
+            tracing::warn!(
+                error,
+                "marks of sales are not renewed: Redis refuses, or is away. With gate.needs_workers, buyers hear 11 until the \
+                 marks are renewed; see docs/runbook/busy-does-not-end.md"
+            );
+        }
+    }
+
+    fn is_not_leased(&mut self) {
+        self.busy.store(false, Relaxed);
+    }
+}
+
+/// Takes away marks of before that nobody renews, in every worker.
+pub fn forget_marks(marker: Braker, log: Arc<LimitedLog>) -> impl Task {
+    let forget = async move || {
+        match marker.forget_need().await {
+            Ok(marks) => tell_left_out(&log, &marks.left_out),
+            Err(error) => tracing::debug!(error = format!("{error:#}"), "marks of sales may be left"),
+        }
+        Ok(NextRun::After(FORGET_EVERY))
+    };
+    Periodic(Routine::new("forget marks of before", FORGET_EVERY).from_the_start(), forget)
+}
+
+/// The log of vouchers that cannot be marked.
+pub fn limited_log() -> Arc<LimitedLog> {
+    Arc::new(LimitedLog::new("more vouchers cannot be marked as busy: the lines above name the first"))
+}
+
+fn tell_left_out(log: &Arc<LimitedLog>, vouchers: &[VoucherId]) {
+    for voucher in vouchers {
+        if log.is_shown("voucher_is_no_hash") {
+            tracing::warn!(
+                %voucher,
+                "a voucher cannot be marked as busy, because its key in Redis is no hash; the other sales are marked. See \
+                 docs/runbook/busy-does-not-end.md"
+            );
+        }
+    }
+}
+
+fn tell(Braked { is_busy, oldest_unread, sales }: &Braked, was_busy: bool) {
+    let oldest_unread_ms = u64::try_from(oldest_unread.as_millis()).unwrap_or(u64::MAX);
+    match (was_busy, is_busy) {
+        (false, true) => tracing::warn!(
+            oldest_unread_ms,
+            sales = sales.changed,
+            "busy: orders come faster than they are written, so buyers hear 11 until it is better"
+        ),
+        (true, false) => tracing::info!(oldest_unread_ms, "not busy any more: orders are admitted again"),
+        _ => {}
+    }
+}

@@ -1,0 +1,47 @@
+//! What looks after the stream and its group. Any process may do any of it at any time.
+
+use tidegate_orders::keys::process_of;
+use tidegate_stream::{ConsumerRemover, ServerClock, Trimmer};
+
+use super::{NextRun, Parts, Periodic, ProcessSettings, Routine, Task};
+
+/// Deletes old entries: a script decides, and what is gone is gone once.
+pub fn trim(ProcessSettings { system, worker, .. }: &ProcessSettings, parts: &Parts) -> impl Task + use<> {
+    let trimmer = |keep| Trimmer::new(&parts.redis, system.stream_names(), keep);
+    let (trimmer, every) = (system.stream.retention.map(trimmer), worker.trim_every);
+    Periodic(Routine::new("trim the stream", every), async move || {
+        let Some(trimmer) = &trimmer else { return Ok(NextRun::Done) };
+        let trimmed = trimmer.run_once().await?;
+        if trimmed > 0 {
+            tracing::info!(trimmed, "entries beyond the retention deleted");
+        }
+        Ok(NextRun::After(every))
+    })
+}
+
+/// Removes dead consumers that have nothing pending.
+pub fn remove_consumers(
+    ProcessSettings { system, worker, .. }: &ProcessSettings,
+    parts: &Parts,
+) -> impl Task + use<> {
+    let remover = ConsumerRemover::new(&parts.redis, system.stream_names(), worker.retire_idle);
+    let (redis, every) = (parts.redis.clone(), worker.claim_every);
+    Periodic(Routine::new("look for dead consumers", every), async move || {
+        remover.run_once(|consumer| redis.keys().heartbeat(process_of(consumer))).await?;
+        Ok(NextRun::After(every))
+    })
+}
+
+/// Looks whether somebody has set the clock of Redis.
+pub fn watch_server_clock(
+    ProcessSettings { system, worker, .. }: &ProcessSettings,
+    parts: &Parts,
+) -> impl Task + use<> {
+    let mut clock = ServerClock::new(&parts.redis, system.stream_names());
+    let every = worker.claim_every;
+    let look = async move || {
+        clock.run_once().await?;
+        Ok(NextRun::After(every))
+    };
+    Periodic(Routine::new("look at the clock of Redis", every).from_the_start(), look)
+}
