@@ -21,15 +21,14 @@ mod moving;
 mod recount;
 mod release;
 mod repair;
-mod restock;
 mod sales;
 mod scan;
 mod shown_limits;
 mod sold_out;
+mod stock_change;
 mod sum;
 mod sweep;
 mod switch_over;
-mod transfer;
 mod uses;
 mod would_admit;
 
@@ -69,14 +68,13 @@ pub use self::{
     repair::{
         MOST_REPAIRED, OrderRepair, RepairAction, RepairAnswer, RepairGuard, RepairReply, VoucherRepair,
     },
-    restock::{ChangeState, RegionMove, RestockReply, StockChange},
     sales::{JournalUse, LoadReply, Pause, SaleWindow, Scope, VoucherState},
     scan::ScanPages,
     shown_limits::LimitReply,
     sold_out::SoldOut,
+    stock_change::{ChangeReply, ChangeState, NotedTransfer, StockChange, StockTransfer, WholeChange},
     sum::SumCheck,
     switch_over::{NewSale, StagedSale, SwitchReply, rebuild_id},
-    transfer::{Transfer, TransferReply},
     uses::{SetUse, UsesMoment},
 };
 pub use crate::records::journal::Moment;
