@@ -2,7 +2,6 @@
 
 pub mod load;
 pub mod show;
-pub mod transfer;
 
 use anyhow::Context;
 use tidegate_orders::{CampaignId, limit_rows};

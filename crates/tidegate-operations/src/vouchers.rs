@@ -3,8 +3,8 @@
 pub mod delist;
 pub mod limits;
 pub mod load;
-pub mod restock;
 pub mod show;
+pub mod stock_change;
 
 use anyhow::Context;
 use sqlx::MySqlPool;

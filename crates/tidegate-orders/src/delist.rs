@@ -1,7 +1,7 @@
 //! The first step of ending a sale for good: MySQL is told, unless a change of its stock is open.
 //!
 //! Units that such a change still has to bring would go to a sale that is over. So the row is locked first, then the note is read, as
-//! by who makes the change ([`crate::restock`]): what is noted later finds a delisted row, and is cancelled.
+//! by who makes the change ([`crate::stock_change`]): what is noted later finds a delisted row, and is cancelled.
 
 use sqlx::MySqlPool;
 
@@ -9,7 +9,7 @@ use crate::{
     gate::{ChangeState, Sales, StockChange},
     order::VoucherId,
     records::vouchers::lock_rows,
-    restock::RestockError,
+    stock_change::StockChangeError,
 };
 
 /// What became of a sale in MySQL.
@@ -26,22 +26,22 @@ pub enum DelistedRow {
 /// Ends the sale of a voucher for good in MySQL: it is delisted, and over, from now on. What was so before stays.
 ///
 /// # Errors
-/// See [`RestockError`]. May be called again.
+/// See [`StockChangeError`]. May be called again.
 pub async fn delist_in_mysql(
     sales: &Sales,
     pool: &MySqlPool,
     voucher: VoucherId,
-) -> Result<DelistedRow, RestockError> {
-    let mut held = lock_rows(pool, [voucher]).await?;
+) -> Result<DelistedRow, StockChangeError> {
+    let mut held = lock_rows(pool, vec![voucher]).await?;
     let note = sales.read_change(voucher).await?;
-    let step = match (held.rows, note.filter(|note| note.state == ChangeState::Open)) {
+    let step = match (&held.rows[..], note.filter(|note| note.state == ChangeState::Open)) {
         ([None], _) => DelistedRow::NoRow,
         (_, Some(open)) => DelistedRow::ChangeIsOpen(Box::new(open)),
         _ => DelistedRow::Delisted,
     };
     if step == DelistedRow::Delisted {
         held.delist().await?;
-        held.commit().await.map_err(RestockError::Commit)?;
+        held.commit().await.map_err(StockChangeError::Commit)?;
     } else {
         held.rollback().await;
     }

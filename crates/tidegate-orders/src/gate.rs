@@ -41,8 +41,9 @@ pub use self::{
     },
     sale_limits::{HeldLimits, LimitReply, SaleLimits, SetUse, UsesMoment},
     sales::{
-        Brake, BusyMarks, ChangeState, DelistReply, JournalUse, LoadReply, Pause, RegionMove, RemovedKeys,
-        RestockReply, SaleKeys, SaleWindow, Sales, Scope, StockChange, Transfer, TransferReply, VoucherState,
+        Brake, BusyMarks, ChangeReply, ChangeState, DelistReply, JournalUse, LoadReply, NotedTransfer, Pause,
+        RemovedKeys, SaleKeys, SaleWindow, Sales, Scope, StockChange, StockTransfer, VoucherState,
+        WholeChange,
     },
     scan::ScanPages,
     sold_out::SoldOut,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use fred::interfaces::KeysInterface;
 use tidegate_compare::{Job, text::printable};
-use tidegate_orders::Keys;
+use tidegate_orders::RedisStore;
 use tidegate_stream::{HeldLease, Leases, StreamError};
 use tokio::time::{Instant, sleep};
 

@@ -47,9 +47,8 @@ use crate::{
         voucher_check::VoucherCheckArgs,
         voucher_delist::VoucherDelistArgs,
         voucher_load::VoucherLoadArgs,
-        voucher_restock::{ADD_HELP, TAKE_HELP, VoucherRestockArgs},
         voucher_show::VoucherShowArgs,
-        voucher_transfer::VoucherTransferArgs,
+        voucher_stock::{ADD_HELP, StockAdjustmentArgs, StockTransferArgs, TAKE_HELP},
         worker::WorkerArgs,
     },
     config::ConfigArgs,
@@ -146,12 +145,12 @@ pub enum VoucherCommand {
     Check(VoucherCheckArgs),
     /// Add units to a voucher on sale, on both sides
     #[command(after_help = ADD_HELP)]
-    Add(VoucherRestockArgs),
+    Add(StockAdjustmentArgs),
     /// Take units from a voucher on sale, on both sides
     #[command(after_help = TAKE_HELP)]
-    Take(VoucherRestockArgs),
+    Take(StockAdjustmentArgs),
     /// Move units from one region of a campaign to another, on both sides
-    Transfer(VoucherTransferArgs),
+    Transfer(StockTransferArgs),
     /// End the sale of a voucher for good, on both sides, or remove its keys afterwards
     Delist(VoucherDelistArgs),
 }

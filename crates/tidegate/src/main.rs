@@ -78,13 +78,13 @@ async fn run_once(command: &Command, config: &Config) -> anyhow::Result<Exit> {
             commands::voucher_load::run(system.of_voucher(args.voucher)?, args).await
         }
         Command::Voucher(VoucherCommand::Add(args)) => {
-            commands::voucher_restock::add(system.of_voucher(args.voucher)?, args).await
+            commands::voucher_stock::add(system.of_voucher(args.voucher)?, args).await
         }
         Command::Voucher(VoucherCommand::Take(args)) => {
-            commands::voucher_restock::take(system.of_voucher(args.voucher)?, args).await
+            commands::voucher_stock::take(system.of_voucher(args.voucher)?, args).await
         }
         Command::Voucher(VoucherCommand::Transfer(args)) => {
-            commands::voucher_transfer::run(system, args).await
+            commands::voucher_stock::transfer(system, args).await
         }
         Command::Voucher(VoucherCommand::Show(args)) => {
             commands::voucher_show::run(system.of_voucher(args.voucher)?, args).await

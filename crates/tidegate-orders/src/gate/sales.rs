@@ -3,8 +3,7 @@
 mod brake;
 mod delist;
 mod memory;
-mod restock;
-mod transfer;
+mod stock_change;
 
 use fred::{
     interfaces::{HashesInterface, KeysInterface, SetsInterface},
@@ -17,8 +16,7 @@ use tidegate_stream::Script;
 pub use self::{
     brake::{Brake, BusyMarks},
     delist::{DelistReply, RemovedKeys, SaleKeys},
-    restock::{ChangeState, RegionMove, RestockReply, StockChange},
-    transfer::{Transfer, TransferReply},
+    stock_change::{ChangeReply, ChangeState, NotedTransfer, StockChange, StockTransfer, WholeChange},
 };
 use super::{GateError, redis_store::RedisAccess, understood};
 use crate::{

@@ -15,7 +15,8 @@ use crate::{
 };
 
 pub use frozen::{FreezeError, FrozenVoucher, KnownOrder};
-pub(crate) use locked_rows::{LockedRows, RowChange, lock_rows};
+pub use locked_rows::RowRefusal;
+pub(crate) use locked_rows::{LockedRows, lock_rows};
 
 /// The statement that makes the view, whose SELECT is ours, too.
 const UNITS_VIEW: &str = include_str!("../../../../migrations/0020_voucher_units_view.sql");

@@ -15,8 +15,8 @@ use serde_json::{Value as Json, json};
 use tidegate_orders::{
     Quantity,
     gate::{
-        Admission, AdmitReply, Brake, ChangeState, GateError, JournalUse, LoadReply, Pause, Release,
-        ReleaseReply, RestockReply, SaleWindow, Scope, StockChange, SumCheck, UserAfter,
+        Admission, AdmitReply, Brake, ChangeReply, ChangeState, GateError, JournalUse, LoadReply, Pause,
+        Release, ReleaseReply, SaleWindow, Scope, StockChange, SumCheck, UserAfter, WholeChange,
     },
     records::journal::Sum,
 };
@@ -150,7 +150,7 @@ enum Reply {
     Release(ReleaseReply),
     ReleaseAll(Vec<Reply>),
     Load(LoadReply),
-    Restock(RestockReply),
+    Restock(ChangeReply),
     Changed(bool),
     IdTaken,
     OtherQuantity,
@@ -296,13 +296,13 @@ impl Model {
     fn restock(&mut self, units: i64) -> Reply {
         let Some(stock) = self.stock else {
             if units < 0 {
-                return Reply::Restock(RestockReply::NoStock);
+                return Reply::Restock(ChangeReply::NoStock);
             }
             self.change = Some(self.next_change(units));
-            return Reply::Restock(RestockReply::Done);
+            return Reply::Restock(ChangeReply::Done);
         };
         if units < 0 && stock + units < 0 {
-            return Reply::Restock(RestockReply::TooFew);
+            return Reply::Restock(ChangeReply::TooFew);
         }
         let change = self.next_change(units);
         if units != 0 && !(self.journal.is_empty() && self.sale.is_empty()) {
@@ -312,13 +312,14 @@ impl Model {
             self.sale.insert(format!("#{action}:{}", change.id), movement);
         }
         (self.stock, self.change) = (Some(stock + units), Some(change));
-        Reply::Restock(RestockReply::Done)
+        Reply::Restock(ChangeReply::Done)
     }
 
-    /// The change that a restock makes next.
+    /// The change that a restock makes next, in the state in which Redis gets its units.
     fn next_change(&self, units: i64) -> StockChange {
         let before = self.change.as_ref().map_or(0, |change| change.before + 1);
-        let (state, at) = (ChangeState::Open, Timestamp::UNIX_EPOCH);
+        let state = if units < 0 { ChangeState::Open } else { ChangeState::Done };
+        let at = Timestamp::UNIX_EPOCH;
         StockChange {
             id: format!("change-{before}"),
             units,
@@ -423,8 +424,8 @@ async fn apply(ground: &Ground, model: &Model, step: &Step) -> Result<Reply> {
             return reply_of(reply, Reply::Load);
         }
         Step::Restock { units } => {
-            let (now, before) = (model.next_change(units), model.change.as_ref());
-            return reply_of(gate.sales().restock(voucher(), before, &now, units).await, Reply::Restock);
+            let now = WholeChange { sides: vec![(voucher(), model.next_change(units))] };
+            return reply_of(gate.sales().note_change(&[model.change.clone()], &now).await, Reply::Restock);
         }
         Step::Pause(scope) => return Ok(Reply::Changed(gate.sales().pause(voucher(), scope).await?)),
         Step::Brake(brake) => {

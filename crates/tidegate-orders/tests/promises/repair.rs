@@ -11,7 +11,7 @@ use tidegate_orders::{
     JournalNote, Quantity,
     gate::{
         OrderRepair, RepairAction, RepairAnswer, RepairGuard, RepairReply, StockChange, UserAfter,
-        VoucherRepair,
+        VoucherRepair, WholeChange,
     },
 };
 
@@ -248,8 +248,8 @@ async fn a_repair_is_refused_where_something_else_than_orders_came_between() -> 
         orders: Vec::new(),
     };
     // A change of stock, open and then at its end, concerns what moves the stock and nothing else.
-    let change = StockChange::new(5, 10, "somebody".to_owned());
-    ground.gate.sales().restock(voucher(), None, &change, 5).await?;
+    let change = StockChange::new(-5, 10, "somebody".to_owned());
+    ground.gate.sales().note_change(&[None], &WholeChange { sides: vec![(voucher(), change)] }).await?;
     assert_eq!(ground.gate.repairs().repair(&moving).await?, RepairReply::StockChanged);
     let open = ground.gate.repairs().repair_guard(voucher()).await?;
     assert!(open.is_change_open() && open.is_complete());

@@ -17,8 +17,8 @@ use tidegate_operations::{
     replay::ChosenEntries,
 };
 use tidegate_orders::{
-    RedisStore,
-    gate::StockChange,
+    Keys,
+    gate::{StockChange, WholeChange},
     order_id::{EPOCH_SECONDS, compose, day_of, day_text},
 };
 use tidegate_reconcile::{Repair, RepairCounts, RepairPlan, RepairReport, ReturnedWhy, Why, plan_repair};
@@ -475,8 +475,8 @@ async fn without_a_complete_journal_and_during_a_change_of_stock_the_plan_says_w
     ground.admit(1..=3).await?;
     ground.work().await?;
     ground.typed("INCRBY seckill:stock:10 5").await?;
-    let change = StockChange::new(7, UNITS, "somebody".to_owned());
-    ground.gate.sales().restock(voucher(), None, &change, 7).await?;
+    let change = StockChange::new(-7, UNITS, "somebody".to_owned());
+    ground.gate.sales().note_change(&[None], &WholeChange { sides: vec![(voucher(), change)] }).await?;
     ground.note("#add:x", r#"{"action":"add","from":1,"to":8,"change":7,"by":"x","timestamp":2}"#).await?;
     let open = RepairPlan::new(vec![ground.look().await?], 0);
     assert_eq!((open.vouchers.len(), open.next()), (0, Next::NothingToDo));

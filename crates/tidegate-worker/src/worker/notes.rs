@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tidegate_orders::{Keys, WorkerHands, worker_hands};
+use tidegate_orders::{RedisStore, WorkerHands, worker_hands};
 use tidegate_stream::{Counters, LaneStatus, SetAsideNote, SetAsideNotes, server_time_ms};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;

@@ -9,13 +9,13 @@ use tidegate_operations::{
     vouchers::{
         VoucherStores,
         delist::{self, DelistOutcome, DelistPlan, DelistReport},
-        restock::described,
+        stock_change::{StockChangeRequest, described},
     },
 };
 use tidegate_orders::{VoucherId, gate::StockChange};
 
 use crate::{
-    commands::open_change,
+    commands::voucher_stock,
     exit::Exit,
     operator::{Change, ChangeArgs, PlanText, ReportText},
 };
@@ -121,7 +121,7 @@ fn refused_text(voucher: VoucherId, open: Option<&StockChange>) -> String {
         Some(open) => format!(
             "voucher {voucher}: refused, a change of its stock is unfinished ({}); complete that first: {}",
             described(open),
-            open_change::complete(voucher, open)
+            voucher_stock::command(&StockChangeRequest::completing(voucher, open))
         ),
     }
 }

@@ -14,17 +14,17 @@ const LOCK_TO_WRITE: &str = "SELECT CAST(stock AS SIGNED), initial_stock, CAST(d
 const LOCK_TO_READ: &str = "SELECT CAST(stock AS SIGNED), initial_stock, CAST(delisted_at IS NOT NULL AS SIGNED) \
      FROM {vouchers} WHERE voucher_id = ? LOCK IN SHARE MODE";
 
-/// What the server says to a change of locked rows. Whatever it says, they stay locked.
+/// Why locked rows are not changed. They stay locked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum RowChange {
-    /// It is made.
-    Made,
+pub enum RowRefusal {
+    /// A row has fewer units than are to be taken.
+    TooFew,
     /// The column cannot hold so many.
     TooMany,
     /// A sale is over for good, which was seen in a row that could have been changed.
     Delisted,
-    /// It is refused for certain, with these words.
-    Refused(String),
+    /// The server refuses it for certain, with these words, such as that it is read-only.
+    ByMySql(String),
 }
 
 /// What a locked row says.
@@ -39,13 +39,13 @@ pub(crate) struct LockedRow {
 
 /// Rows of vouchers, locked so that nobody else changes them. Dropped without a commit, it changes nothing.
 #[derive(Debug)]
-pub(crate) struct LockedRows<const N: usize> {
+pub(crate) struct LockedRows {
     session: Session,
-    vouchers: [VoucherId; N],
+    vouchers: Vec<VoucherId>,
     /// Why the rows cannot be changed.
     refused: Option<String>,
     /// What they say; None: no row.
-    pub rows: [Option<LockedRow>; N],
+    pub rows: Vec<Option<LockedRow>>,
 }
 
 /// Locks the rows of vouchers, the lower id first, so that two who lock the same never wait for each other, and reads them. Where the
@@ -53,13 +53,13 @@ pub(crate) struct LockedRows<const N: usize> {
 ///
 /// # Errors
 /// As [`super::find`], and when others hold a row for longer than a lock wait.
-pub(crate) async fn lock_rows<const N: usize>(
+pub(crate) async fn lock_rows(
     pool: &MySqlPool,
-    vouchers: [VoucherId; N],
-) -> Result<LockedRows<N>, RecordsError> {
+    vouchers: Vec<VoucherId>,
+) -> Result<LockedRows, RecordsError> {
     let mut session = Session::begin(pool).await?;
-    let (mut rows, mut refused) = ([None; N], None);
-    let mut ascending: [usize; N] = std::array::from_fn(|at| at);
+    let (mut rows, mut refused) = (vec![None; vouchers.len()], None);
+    let mut ascending: Vec<usize> = (0..vouchers.len()).collect();
     ascending.sort_unstable_by_key(|at| vouchers[*at]);
     for at in ascending {
         rows[at] = match select_locked(&mut session, vouchers[at], LOCK_TO_WRITE).await {
@@ -83,26 +83,41 @@ async fn select_locked(
     Ok(row.map(|(stock, initial, is_delisted)| LockedRow { stock, initial, is_delisted: is_delisted == 1 }))
 }
 
-impl<const N: usize> LockedRows<N> {
+impl LockedRows {
     /// Changes stock and initial stock of each by these units, which nobody sees before [`LockedRows::commit`]. A sale that is over for
     /// good is not changed.
     ///
     /// # Errors
     /// As [`super::find`]. Whether the rows are still locked is unknown then.
-    pub async fn change_by(&mut self, units: [i64; N]) -> Result<RowChange, RecordsError> {
+    pub async fn change_by(&mut self, units: &[i64]) -> Result<Result<(), RowRefusal>, RecordsError> {
+        let is_short = |(row, units): (&Option<LockedRow>, &i64)| {
+            row.is_none_or(|row| row.stock.saturating_add(*units) < 0)
+        };
         if let Some(why) = &self.refused {
-            return Ok(RowChange::Refused(why.clone()));
+            return Ok(Err(RowRefusal::ByMySql(why.clone())));
+        }
+        if self.rows.iter().zip(units).any(is_short) {
+            return Ok(Err(RowRefusal::TooFew));
         }
         if self.rows.iter().flatten().any(|row| row.is_delisted) {
-            return Ok(RowChange::Delisted);
+            return Ok(Err(RowRefusal::Delisted));
         }
-        for (voucher, units) in self.vouchers.into_iter().zip(units) {
-            let changed = change_row(&mut self.session, voucher, units).await?;
-            if changed != RowChange::Made {
-                return Ok(changed);
+        for (voucher, units) in self.vouchers.iter().zip(units) {
+            let updated = sqlx::query(named(
+                "UPDATE {vouchers} SET stock = CAST(stock AS SIGNED) + ?, \
+                 initial_stock = initial_stock + ? WHERE voucher_id = ?",
+            ));
+            let updated = updated.bind(units).bind(units).bind(voucher.get());
+            match updated.execute(&mut **self.session).await {
+                Ok(_) => {}
+                Err(error) if is_value_out_of_range(&error) => return Ok(Err(RowRefusal::TooMany)),
+                Err(error) if is_statement_refused(&error) => {
+                    return Ok(Err(RowRefusal::ByMySql(explain(&error))));
+                }
+                Err(error) => return Err(error.into()),
             }
         }
-        Ok(RowChange::Made)
+        Ok(Ok(()))
     }
 
     /// Why the rows cannot be changed; None: they can.
@@ -116,7 +131,7 @@ impl<const N: usize> LockedRows<N> {
     /// # Errors
     /// As [`super::find`]. Whether the rows are still locked is unknown then.
     pub async fn delist(&mut self) -> Result<(), RecordsError> {
-        for voucher in self.vouchers {
+        for voucher in &self.vouchers {
             let delisted = sqlx::query(named(
                 "UPDATE {vouchers} SET delisted_at = COALESCE(delisted_at, CURRENT_TIMESTAMP), \
                  end_time = IF(end_time + 0 > 0 AND end_time <= CURRENT_TIMESTAMP, end_time, CURRENT_TIMESTAMP) WHERE voucher_id = ?",
@@ -138,22 +153,5 @@ impl<const N: usize> LockedRows<N> {
     /// Changes nothing. Where the server does not get this, the end of the session rolls back.
     pub async fn rollback(self) {
         self.session.roll_back().await;
-    }
-}
-
-async fn change_row(
-    session: &mut MySqlConnection,
-    voucher: VoucherId,
-    units: i64,
-) -> Result<RowChange, RecordsError> {
-    let updated = sqlx::query(named(
-        "UPDATE {vouchers} SET stock = CAST(stock AS SIGNED) + ?, \
-         initial_stock = initial_stock + ? WHERE voucher_id = ?",
-    ));
-    match updated.bind(units).bind(units).bind(voucher.get()).execute(session).await {
-        Ok(_) => Ok(RowChange::Made),
-        Err(error) if is_value_out_of_range(&error) => Ok(RowChange::TooMany),
-        Err(error) if is_statement_refused(&error) => Ok(RowChange::Refused(explain(&error))),
-        Err(error) => Err(error.into()),
     }
 }

@@ -12,10 +12,7 @@ use super::{NextRun, Parts, Periodic, Routine, Task};
 const READ_EVERY: Duration = Duration::from_millis(500);
 const READ_TIMEOUT: Duration = Duration::from_millis(900);
 
-pub fn watch_pause(
-    parts: &Parts,
-    pause_switch: Arc<PauseSwitch>,
-) -> impl Task + use<> {
+pub fn watch_pause(parts: &Parts, pause_switch: Arc<PauseSwitch>) -> impl Task + use<> {
     let redis = parts.redis.clone();
     let mut is_logged = false;
     Periodic(Routine::new("look whether the workers are paused", READ_EVERY), async move || {

@@ -59,8 +59,7 @@ impl Reconciler {
         let request = LookRequest { vouchers: Vec::new(), since_ms: None, pace: Pace::Quarter };
         let (who, stores) = (format!("{OF_WORKER}{}", worker.name), (redis.clone(), parts.sessions.pool(1)));
         let remover = KeyRemover::new(stores.clone(), settings, who.clone());
-        let looker = Looker::new(stores.clone(), request)
-            .reading_causally(parts.sessions.causal_reads());
+        let looker = Looker::new(stores.clone(), request).reading_causally(parts.sessions.causal_reads());
         let after = (settings.fold_after, Pace::Quarter);
         let folder = Folder::new(stores, after);
         let sweeper = UseSweeper::new(redis.clone(), Pace::Quarter);

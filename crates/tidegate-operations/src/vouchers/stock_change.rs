@@ -1,0 +1,350 @@
+//! More units for a sale that is on, or fewer, or units that move from one region of a campaign to another, on both sides.
+//!
+//! Three steps: Redis notes the change as open (and gives up the units that are taken), MySQL has it in one transaction, Redis
+//! notes that it is done (and gets the units that are added). So Redis never offers what MySQL does not have, and each step
+//! is made once. [`plan`] reads, [`run`] takes the steps, or those that are missing of a change that died half-way.
+
+mod precondition;
+mod steps;
+
+use anyhow::Context;
+use serde::{Serialize, Serializer, ser::SerializeMap};
+use serde_json::{Value as Json, json};
+use tidegate_compare::text::counted;
+use tidegate_orders::{
+    VoucherId,
+    gate::{ChangeState, StockChange, StockTransfer, WholeChange},
+    limit_rows,
+    records::vouchers::VoucherRow,
+};
+
+use self::precondition::Found;
+use super::VoucherStores;
+use crate::change::{Ending, Next, Plan, Report};
+
+/// A change of the stock of one voucher, or of two.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StockChangeRequest {
+    /// What is to change.
+    pub stocks: ChangedStocks,
+    /// Units to add or to move; below 0: to take.
+    pub units: i64,
+    /// What the initial stock in MySQL has to be, of the region that gives where there are two: so the same request changes it
+    /// once, however often it is made.
+    pub initial_stock: Option<i64>,
+}
+
+/// Whose stock changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChangedStocks {
+    /// Units are added to this voucher, or taken from it.
+    Of(VoucherId),
+    /// Units move from one region to another.
+    Between(StockTransfer),
+}
+
+impl StockChangeRequest {
+    /// The request that completes an open change, which this voucher has a note of.
+    #[must_use]
+    pub fn completing(voucher: VoucherId, open: &StockChange) -> Self {
+        match &open.moved {
+            // The initial stock that is asked for is that of the side that gives, which both sides' notes have.
+            Some(moved) => Self {
+                stocks: ChangedStocks::Between(moved.transfer.clone()),
+                units: open.units.saturating_abs(),
+                initial_stock: Some(moved.giver_before),
+            },
+            None => Self {
+                stocks: ChangedStocks::Of(voucher),
+                units: open.units,
+                initial_stock: Some(open.before),
+            },
+        }
+    }
+
+    fn with_initial_stock(&self, initial_stock: i64) -> Self {
+        Self { initial_stock: Some(initial_stock), ..self.clone() }
+    }
+}
+
+/// What a change came to, or would come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StockOutcome {
+    /// It can be made.
+    WouldChange,
+    /// It was begun before, and would be completed.
+    WouldComplete,
+    /// Both sides have it.
+    Changed,
+    /// It was begun before; now both sides have it.
+    Completed,
+    /// Both sides have it already.
+    DoneBefore,
+    /// Neither side has it, for a reason.
+    Refused,
+    /// One side may have it and the other not: the same request again completes it.
+    Unfinished,
+}
+
+/// Why a change must not begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StockRefusal {
+    /// Why, in words.
+    pub reason: String,
+    /// What to ask for instead.
+    pub instead: Option<Instead>,
+}
+
+/// What to ask for where a change must not begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Instead {
+    /// This completes another change, which comes first.
+    First(StockChangeRequest),
+    /// This makes the same change once more.
+    OnceMore(StockChangeRequest),
+}
+
+/// A voucher whose stock changes.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct StockSide {
+    /// The region, as the operator names it; `it` where there is only one voucher.
+    #[serde(rename = "region")]
+    pub name: String,
+    /// The voucher; None: there is no such region.
+    pub voucher: Option<VoucherId>,
+    /// Units left in Redis, before the change.
+    pub redis_stock: Option<i64>,
+    /// Units left in MySQL, before the change.
+    pub mysql_stock: Option<i64>,
+    /// Its side of the change; None where that is refused.
+    pub change: Option<StockChange>,
+    /// Units to add; below 0: to take.
+    #[serde(skip)]
+    units: i64,
+    #[serde(skip)]
+    row: Option<VoucherRow>,
+    /// It is on its way to another partition, which only a transfer looks at.
+    #[serde(skip)]
+    is_moving: bool,
+    /// The note that Redis has now; None: it has none.
+    #[serde(skip)]
+    last: Option<StockChange>,
+}
+
+/// What was found, or done.
+#[derive(Clone, Debug)]
+pub struct StockChangeState {
+    /// What was asked for.
+    pub request: StockChangeRequest,
+    /// The voucher; or the region that gives, then the one that gets.
+    pub sides: Vec<StockSide>,
+    /// What comes of it.
+    pub outcome: StockOutcome,
+    /// Why it is refused, or what came after it.
+    pub reason: Option<String>,
+    /// What to ask for where it must not begin.
+    pub instead: Option<Instead>,
+    /// The region of two whose note of a change that is open Redis has lost.
+    pub lost: Option<String>,
+}
+
+impl Serialize for StockChangeState {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { request, outcome, reason, .. } = self;
+        let mut map = serializer.serialize_map(None)?;
+        match (&request.stocks, &self.sides[..]) {
+            (ChangedStocks::Between(transfer), [from, to]) => {
+                map.serialize_entry("campaign", &transfer.campaign)?;
+                map.serialize_entry("units", &request.units)?;
+                map.serialize_entry("from", from)?;
+                map.serialize_entry("to", to)?;
+                match outcome {
+                    StockOutcome::WouldChange => map.serialize_entry("outcome", "would_move")?,
+                    StockOutcome::Changed => map.serialize_entry("outcome", "moved")?,
+                    _ => map.serialize_entry("outcome", outcome)?,
+                }
+                map.serialize_entry("reason", reason)?;
+            }
+            (ChangedStocks::Of(voucher), [side]) => {
+                map.serialize_entry("voucher", voucher)?;
+                map.serialize_entry("units", &request.units)?;
+                map.serialize_entry("outcome", outcome)?;
+                map.serialize_entry("reason", reason)?;
+                map.serialize_entry("redis_stock", &side.redis_stock)?;
+                map.serialize_entry("mysql_stock", &side.mysql_stock)?;
+                map.serialize_entry("change", &side.change)?;
+            }
+            _ => {}
+        }
+        map.end()
+    }
+}
+
+impl StockChangeState {
+    /// What is so until all steps are known to be done: one side may have it.
+    #[must_use]
+    pub fn unfinished(&self) -> Self {
+        Self { outcome: StockOutcome::Unfinished, ..self.clone() }
+    }
+
+    /// The side that gives, or the only one.
+    fn change(&self) -> Option<&StockChange> {
+        self.sides.first()?.change.as_ref()
+    }
+
+    /// What completes the change; None where there is none.
+    #[must_use]
+    pub fn rest(&self) -> Option<StockChangeRequest> {
+        Some(self.request.with_initial_stock(self.change()?.before))
+    }
+
+    /// Who began the change and when, in words; empty where there is none.
+    #[must_use]
+    pub fn begun(&self) -> String {
+        self.change().map(described).unwrap_or_default()
+    }
+}
+
+impl Plan for StockChangeState {
+    fn next(&self) -> Next {
+        let units = counted(self.request.units.abs(), "unit");
+        let (this, make) = match &self.request.stocks {
+            ChangedStocks::Of(voucher) => {
+                let (verb, to) = if self.request.units > 0 { ("Add", "to") } else { ("Take", "from") };
+                (format!("change of voucher {voucher}"), format!("{verb} {units} {to} voucher {voucher}?"))
+            }
+            ChangedStocks::Between(StockTransfer { from, to, .. }) => {
+                (format!("move from {from} to {to}"), format!("Move {units} from {from} to {to}?"))
+            }
+        };
+        match self.outcome {
+            StockOutcome::Refused => Next::Refused,
+            StockOutcome::DoneBefore => Next::NothingToDo,
+            StockOutcome::WouldComplete if self.lost.is_some() => {
+                Next::Ask(format!("End this {this}, of which one note is lost?"))
+            }
+            StockOutcome::WouldComplete => Next::Ask(format!("Complete this {this}?")),
+            _ => Next::Ask(make),
+        }
+    }
+}
+
+impl Report for StockChangeState {
+    fn counts(&self) -> Json {
+        let is_done = matches!(self.outcome, StockOutcome::Changed | StockOutcome::Completed);
+        json!({ "units": if is_done { self.request.units } else { 0 } })
+    }
+
+    fn ending(&self) -> Ending {
+        if self.outcome == StockOutcome::Refused { Ending::Refused } else { Ending::Done }
+    }
+}
+
+/// Looks at both sides, and changes nothing. A new change is noted as begun `by` this name.
+///
+/// # Errors
+/// When a store does not answer.
+pub async fn plan(
+    stores: &VoucherStores,
+    request: StockChangeRequest,
+    by: &str,
+) -> anyhow::Result<StockChangeState> {
+    let (mut sides, known) = match &request.stocks {
+        ChangedStocks::Of(voucher) => {
+            (vec![read_side(stores, ("it", request.units), Some(*voucher)).await?], Vec::new())
+        }
+        ChangedStocks::Between(StockTransfer { campaign, from, to }) => {
+            let regions = limit_rows::regions(stores.mysql(), *campaign).await;
+            let regions = regions.context("Failed to read the campaign in MySQL")?;
+            let mut sides = Vec::new();
+            for (name, units) in [(from, -request.units), (to, request.units)] {
+                let voucher = regions.iter().find(|(region, _)| region == name).map(|(_, voucher)| *voucher);
+                let mut side = read_side(stores, (name, units), voucher).await?;
+                if let Some(voucher) = voucher {
+                    let size = stores.redis.repairs().sale_size(voucher).await.context(FAILED)?;
+                    side.is_moving = size.is_closed || size.is_gone;
+                }
+                sides.push(side);
+            }
+            (sides, regions.into_iter().map(|(region, _)| region).collect())
+        }
+    };
+    let (found, refusal) = match precondition::check(&request, &sides, &known, by) {
+        Ok(found) => (found, None),
+        Err(refusal) => (Found::refused(), Some(refusal)),
+    };
+    let Found { outcome, whole, lost } = found;
+    for (side, (_, change)) in sides.iter_mut().zip(whole.sides) {
+        side.change = Some(change);
+    }
+    let lost = lost.and_then(|lost| sides.get(lost)).map(|side| side.name.clone());
+    let (reason, instead) = refusal.map(|it| (it.reason, it.instead)).unzip();
+    Ok(StockChangeState { request, sides, outcome, reason, instead: instead.flatten(), lost })
+}
+
+const FAILED: &str = "Failed to read the voucher in Redis";
+
+async fn read_side(
+    stores: &VoucherStores,
+    (name, units): (&str, i64),
+    voucher: Option<VoucherId>,
+) -> anyhow::Result<StockSide> {
+    let mut side = StockSide { name: name.to_owned(), voucher, units, ..StockSide::default() };
+    if let Some(voucher) = voucher {
+        // Before all else: what is read after it is at least as new, and a change since then is refused by the note.
+        side.last = stores.redis.sales().read_change(voucher).await.context(FAILED)?;
+        side.redis_stock = stores.state(voucher).await?.stock;
+        side.row = stores.row(voucher).await?;
+        side.mysql_stock = side.row.as_ref().map(|row| row.stock);
+    }
+    Ok(side)
+}
+
+/// Makes the change that was planned, and fills `report`, which begins as [`StockChangeState::unfinished`].
+///
+/// # Errors
+/// When it is unknown what became of a step. The report is that of an unfinished change then.
+pub async fn run(
+    stores: &VoucherStores,
+    plan: &StockChangeState,
+    report: &mut StockChangeState,
+) -> anyhow::Result<()> {
+    let sides = plan.sides.iter().map(|side| Some((side.voucher?, side.change.clone()?)));
+    let Some(sides) = sides.collect() else { return Ok(()) };
+    let whole = WholeChange { sides };
+    let steps = steps::Steps { stores, whole: &whole, sides: &plan.sides };
+    let (outcome, reason) = match plan.outcome {
+        StockOutcome::WouldChange => steps.begin_and_complete().await,
+        _ => steps.complete(StockOutcome::Completed).await,
+    };
+    report.outcome = outcome;
+    for side in &mut report.sides {
+        side.change = side.change.take().filter(|_| outcome != StockOutcome::Refused);
+        if let Some(change) = &mut side.change
+            && outcome != StockOutcome::Unfinished
+        {
+            change.state = ChangeState::Done;
+        }
+    }
+    match (outcome, reason) {
+        (StockOutcome::Unfinished, Some(error)) => Err(anyhow::Error::msg(error)),
+        (_, reason) => {
+            report.reason = reason;
+            Ok(())
+        }
+    }
+}
+
+/// A change in words: `500 units added by alice@shop at 2026-11-20T10:00:00Z`.
+#[must_use]
+pub fn described(change: &StockChange) -> String {
+    let units = counted(change.units.abs(), "unit");
+    format!("{units} {} by {} at {:.0}", added_or_taken(change.units), change.by, change.at)
+}
+
+/// `added`, or `taken` where the units are below 0.
+#[must_use]
+pub const fn added_or_taken(units: i64) -> &'static str {
+    if units > 0 { "added" } else { "taken" }
+}

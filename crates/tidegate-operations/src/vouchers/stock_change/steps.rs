@@ -1,0 +1,228 @@
+//! The three steps of a change of stock. Each may have been taken before, by this request or another: the notes in Redis and
+//! the initial stocks in MySQL tell.
+
+use tidegate_orders::{
+    VoucherId,
+    gate::{ChangeReply, ChangeState, GateError, StockChange, WholeChange},
+    records::vouchers::RowRefusal,
+    stock_change::{Applied, Begun, StockChangeError, apply_to_mysql},
+};
+
+use super::{StockOutcome, StockSide, described};
+use crate::vouchers::{COLUMN_TOO_SMALL, VoucherStores};
+
+/// What became of a change, and why, or what came after it.
+type Ended = (StockOutcome, Option<String>);
+
+/// One change, on both sides.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Steps<'a> {
+    pub(super) stores: &'a VoucherStores,
+    pub(super) whole: &'a WholeChange,
+    /// What was found of its vouchers when it was planned.
+    pub(super) sides: &'a [StockSide],
+}
+
+impl Steps<'_> {
+    /// All three.
+    pub(super) async fn begin_and_complete(self) -> Ended {
+        let last: Vec<_> = self.sides.iter().map(|side| side.last.clone()).collect();
+        match self.stores.redis.sales().note_change(&last, self.whole).await {
+            Ok(ChangeReply::Done) => self.complete(StockOutcome::Changed).await,
+            Ok(reply) => refused(self.refusal(reply)),
+            Err(error) => self.not_begun(&error).await,
+        }
+    }
+
+    /// What Redis has refused for certain has left no note, unless it had been noted by a call whose reply was lost.
+    async fn not_begun(self, error: &GateError) -> Ended {
+        let (voucher, change) = &self.whole.sides[0];
+        match (error, self.stores.redis.sales().read_change(*voucher).await) {
+            (GateError::Refused(_), Ok(note)) if note.as_ref().is_none_or(|note| note.id != change.id) => {
+                refused(format!("{error}; nothing was changed on either side"))
+            }
+            _ => unfinished(format!("Redis may have noted it, and MySQL has not got it: {error}")),
+        }
+    }
+
+    /// The steps after it was noted. `whole` is what it came to if both sides have it. Somebody else may take them
+    /// at the same time: then the note says what became of it.
+    pub(super) async fn complete(self, whole: StockOutcome) -> Ended {
+        let ended = self.apply_and_close(whole).await;
+        if ended.0 != StockOutcome::Unfinished {
+            return ended;
+        }
+        match self.ended_by_others().await {
+            Some(Ok(since)) => (whole, since),
+            Some(Err(reason)) => refused(reason),
+            None => ended,
+        }
+    }
+
+    /// What others have made of it, by the first note of it that is not lost. None: a note is still open, or nobody knows.
+    async fn ended_by_others(self) -> Option<Result<Option<String>, String>> {
+        let mut ended = None;
+        for (voucher, change) in self.whole.sides.iter().rev() {
+            if let Some(note) = self.stores.redis.sales().read_change(*voucher).await.ok()? {
+                ended = Some(ended_by_others(change, &note)?);
+            }
+        }
+        ended
+    }
+
+    async fn apply_and_close(self, whole: StockOutcome) -> Ended {
+        let VoucherStores { redis, mysql } = self.stores;
+        let begun = if whole == StockOutcome::Changed { Begun::Now } else { Begun::Before };
+        let lost = match apply_to_mysql(redis.sales(), mysql, self.whole, begun).await {
+            Ok(Applied::Done { lost }) => lost,
+            Ok(applied) => return self.not_applied(applied),
+            Err(error) => {
+                let mysql = match error {
+                    StockChangeError::Commit(_) => "MySQL may have it or not",
+                    StockChangeError::MySql(_) | StockChangeError::Redis(_) => {
+                        "MySQL was not changed by this try"
+                    }
+                };
+                return unfinished(format!("{}, and {mysql}: {error}", self.in_redis()));
+            }
+        };
+        match redis.sales().end_change(&self.whole.without(lost), ChangeState::Done).await {
+            Ok(ChangeReply::Done) => (whole, lost.map(|lost| self.compare(lost))),
+            Ok(reply) => unfinished(format!("MySQL has it, and {}", self.refusal(reply))),
+            Err(error @ GateError::Refused(_)) => {
+                unfinished(format!("MySQL has it, and Redis not yet: {error}"))
+            }
+            Err(error) => unfinished(format!("MySQL has it, and Redis may have it or not: {error}")),
+        }
+    }
+
+    fn not_applied(self, applied: Applied) -> Ended {
+        match applied {
+            Applied::Cancelled(RowRefusal::TooFew) => refused("MySQL has fewer units left by now".to_owned()),
+            Applied::Cancelled(RowRefusal::TooMany) => refused(COLUMN_TOO_SMALL.to_owned()),
+            Applied::Cancelled(RowRefusal::Delisted) => {
+                refused(format!("{} was delisted meanwhile; nothing was changed on either side", self.it()))
+            }
+            Applied::Cancelled(RowRefusal::ByMySql(why)) => {
+                refused(format!("MySQL refused it: {why}; nothing was changed on either side"))
+            }
+            Applied::CancelledWithout(lost) => {
+                refused(format!("MySQL does not have it, so it is cancelled; {}", self.compare(lost)))
+            }
+            Applied::RefusedAgain(why) => {
+                unfinished(format!("{}, and MySQL refused it: {why}", self.in_redis()))
+            }
+            Applied::NotCancelled(reply) => {
+                unfinished(format!("MySQL refused it, and {}", self.refusal(reply)))
+            }
+            Applied::OtherInitialStock(initials) => unfinished(self.mend_initials(&initials)),
+            Applied::Done { .. } | Applied::NotOpen => {
+                unfinished("Redis has no open note of it any more".to_owned())
+            }
+        }
+    }
+
+    /// The voucher in words, which may be one of two.
+    const fn it(self) -> &'static str {
+        if self.sides.len() > 1 { "one of them" } else { "it" }
+    }
+
+    /// What Redis has of a change that is open.
+    fn in_redis(self) -> &'static str {
+        match self.whole.sides[..] {
+            [(_, ref change)] if change.units > 0 => "Redis has not got it",
+            [_] => "Redis has it",
+            _ => "the units are taken in Redis and not added",
+        }
+    }
+
+    /// What to do about a voucher whose note was lost.
+    fn compare(self, lost: VoucherId) -> String {
+        let lost = self.sides.iter().find(|side| side.voucher == Some(lost)).map(|side| side.name.as_str());
+        format!(
+            "Redis had lost the note of {}, and the stock there is as it was: compare it, tidegate reconcile",
+            lost.unwrap_or_default()
+        )
+    }
+
+    /// Why Redis refused a step.
+    fn refusal(self, reply: ChangeReply) -> String {
+        let it = self.it();
+        match reply {
+            ChangeReply::Done => "it was done".to_owned(),
+            ChangeReply::OtherNote => {
+                format!("somebody else is changing {it} at this very moment: look again")
+            }
+            ChangeReply::NoStock => {
+                format!("Redis has no stock of {it} any more (see docs/runbook/redis-lost-data.md)")
+            }
+            ChangeReply::TooFew => "Redis has fewer units left by now".to_owned(),
+            ChangeReply::Over => format!("{it} was delisted, or is on its way to another partition"),
+        }
+    }
+
+    /// What to do where the initial stocks in MySQL are neither those before the change nor those after it.
+    fn mend_initials(self, initials: &[Option<i64>]) -> String {
+        let sides = self.whole.sides.iter().zip(initials).map(|((voucher, change), initial)| {
+            let initial = initial.map_or_else(|| "no number".to_owned(), |initial| initial.to_string());
+            format!(
+                "that of voucher {voucher} is {initial}, and was {} before this change and is {} after it",
+                change.before,
+                change.after()
+            )
+        });
+        format!(
+            "somebody else has changed initial_stock in MySQL meanwhile: {}; write there what stood before it if stock is \
+             without this change, and otherwise what stands after it (an audit shows that)",
+            sides.collect::<Vec<_>>().join("; ")
+        )
+    }
+}
+
+fn unfinished(reason: String) -> Ended {
+    (StockOutcome::Unfinished, Some(reason))
+}
+
+fn refused(reason: String) -> Ended {
+    (StockOutcome::Refused, Some(reason))
+}
+
+/// By the note that stands there now. None: it is still open. Ok: both sides have it, and what has begun since. Err: why it is not
+/// known to be made.
+fn ended_by_others(change: &StockChange, note: &StockChange) -> Option<Result<Option<String>, String>> {
+    if note.id != change.id {
+        let since = format!("since then: {}", described(note));
+        // Nothing else begins while a change is open, so what began with what this one left shows that it was made.
+        return Some(if note.before == change.after() {
+            Ok(Some(since))
+        } else {
+            Err(format!("others have ended it, so that both sides have it or neither; {since}"))
+        });
+    }
+    match note.state {
+        ChangeState::Open => None,
+        ChangeState::Done => Some(Ok(None)),
+        ChangeState::Cancelled => Some(Err("neither side has it: others have withdrawn it".to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_that_others_have_ended_is_not_gone_on_with() {
+        let change = StockChange::new(50, 150, "alice".to_owned());
+        let ended = |note: &StockChange| ended_by_others(&change, note);
+        assert_eq!(ended(&change), None, "it is open");
+        assert_eq!(ended(&change.with_state(ChangeState::Done)), Some(Ok(None)));
+        assert!(ended(&change.with_state(ChangeState::Cancelled)).unwrap().is_err());
+        for state in [ChangeState::Open, ChangeState::Done] {
+            let next = StockChange::new(-50, 200, "bob".to_owned()).with_state(state);
+            let since = ended(&next).unwrap().expect("it began with what the change left");
+            assert!(since.unwrap().contains("by bob"));
+            let later = StockChange::new(-50, 300, "bob".to_owned()).with_state(state);
+            assert!(ended(&later).unwrap().is_err(), "nobody knows");
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! `tidegate voucher add`, `tidegate voucher take` and `tidegate voucher transfer`: more units for a sale that is on, or fewer, or units
+//! that go from one region of a campaign to another, on both sides.
+
+use clap::Args;
+use tidegate_compare::{Job, text::counted};
+use tidegate_operations::{
+    End, System, SystemSettings, campaigns,
+    vouchers::{
+        MAX_STOCK, VoucherStores,
+        stock_change::{
+            self, ChangedStocks, Instead, StockChangeRequest, StockChangeState, StockOutcome, StockSide,
+            added_or_taken,
+        },
+    },
+};
+use tidegate_orders::{CampaignId, VoucherId, gate::StockTransfer};
+
+use crate::{
+    command_line::CommandLine,
+    exit::Exit,
+    operator::{Change, ChangeArgs, PlanText, ReportText},
+};
+
+macro_rules! help {
+    ($examples:literal) => {
+        concat!(
+            $examples,
+            "\n\nChanges stock and initial stock in MySQL and the stock in Redis by the same difference, while the sale \
+             goes on. If it fails or is killed half-way, the same command again completes it. When both sides have it, \
+             the same command again is refused, unless --initial-stock says that it is meant. Exits with 1, changing \
+             nothing, where the voucher is not on sale on both sides, or fewer units are left."
+        )
+    };
+}
+
+/// Help of `tidegate voucher add`.
+pub const ADD_HELP: &str = help!(
+    "\
+Examples:
+  tidegate voucher add --voucher 7 --units 500 --dry-run
+  tidegate voucher add --voucher 7 --units 500
+  tidegate voucher add --voucher 7 --units 500 --initial-stock 1000 --yes"
+);
+
+/// Help of `tidegate voucher take`.
+pub const TAKE_HELP: &str = help!(
+    "\
+Examples:
+  tidegate voucher take --voucher 7 --units 500 --dry-run
+  tidegate voucher take --voucher 7 --units 500
+  tidegate voucher take --voucher 7 --units 500 --initial-stock 1500 --yes"
+);
+
+const TRANSFER_EXAMPLES: &str = "\
+Examples:
+  tidegate voucher transfer --campaign 5 --from north --to south --units 500 --dry-run
+  tidegate voucher transfer --campaign 5 --from north --to south --units 500
+  tidegate voucher transfer --campaign 5 --from north --to south --units 500 --initial-stock 5000 --yes
+
+Changes stock and initial stock of both regions in MySQL in one transaction, and their stocks in Redis, while both are sold. If
+it fails or is killed half-way, the same command again completes it. When both sides have it, the same command again is
+refused, unless --initial-stock says that it is meant. Exits with 1, changing nothing, where a region is not there or not on
+sale on both sides, or has fewer units left.";
+
+/// What `tidegate voucher add` and `tidegate voucher take` take.
+#[derive(Args, Debug)]
+pub struct StockAdjustmentArgs {
+    /// The voucher
+    #[arg(long, value_name = "ID")]
+    pub voucher: VoucherId,
+    /// How many units
+    #[arg(long, value_name = "UNITS", value_parser = clap::value_parser!(i64).range(1..=MAX_STOCK), allow_negative_numbers = true)]
+    units: i64,
+    /// Only if the initial stock in MySQL is this: so the same command changes it once, however often it is typed
+    #[arg(long, value_name = "UNITS")]
+    initial_stock: Option<i64>,
+    #[command(flatten)]
+    change: ChangeArgs,
+}
+
+/// What `tidegate voucher transfer` takes.
+#[derive(Args, Debug)]
+#[command(after_help = TRANSFER_EXAMPLES)]
+pub struct StockTransferArgs {
+    /// The campaign
+    #[arg(long, value_name = "ID")]
+    campaign: CampaignId,
+    /// The region that gives
+    #[arg(long, value_name = "REGION")]
+    from: String,
+    /// The region that gets
+    #[arg(long, value_name = "REGION")]
+    to: String,
+    /// How many units
+    #[arg(long, value_name = "UNITS", value_parser = clap::value_parser!(i64).range(1..=MAX_STOCK), allow_negative_numbers = true)]
+    units: i64,
+    /// Only if the initial stock of the region that gives is this in MySQL: so the same command moves them once
+    #[arg(long, value_name = "UNITS")]
+    initial_stock: Option<i64>,
+    #[command(flatten)]
+    change: ChangeArgs,
+}
+
+/// Adds units, goes on with adding them where that died half-way, or says why not.
+///
+/// # Errors
+/// When a store cannot be reached, or refuses before anything was done.
+pub async fn add(settings: &SystemSettings, args: &StockAdjustmentArgs) -> anyhow::Result<Exit> {
+    let StockAdjustmentArgs { voucher, units, initial_stock, ref change } = *args;
+    run(settings, ChangedStocks::Of(voucher), (units, initial_stock), change).await
+}
+
+/// As [`add`], the other way round.
+///
+/// # Errors
+/// As [`add`].
+pub async fn take(settings: &SystemSettings, args: &StockAdjustmentArgs) -> anyhow::Result<Exit> {
+    let StockAdjustmentArgs { voucher, units, initial_stock, ref change } = *args;
+    run(settings, ChangedStocks::Of(voucher), (-units, initial_stock), change).await
+}
+
+/// As [`add`], for units that go from one region to another.
+///
+/// # Errors
+/// As [`add`].
+pub async fn transfer(system: &System, args: &StockTransferArgs) -> anyhow::Result<Exit> {
+    let StockTransferArgs { campaign, from, to, units, initial_stock, change } = args;
+    let settings = campaigns::partition_of(system, *campaign).await?;
+    let (from, to) = (from.clone(), to.clone());
+    let stocks = ChangedStocks::Between(StockTransfer { campaign: *campaign, from, to });
+    run(settings, stocks, (*units, *initial_stock), change).await
+}
+
+async fn run(
+    settings: &SystemSettings,
+    stocks: ChangedStocks,
+    (units, initial_stock): (i64, Option<i64>),
+    change: &ChangeArgs,
+) -> anyhow::Result<Exit> {
+    let stores = VoucherStores::connect(settings).await?;
+    let request = StockChangeRequest { stocks, units, initial_stock };
+    let plan = stock_change::plan(&stores, request, &change.who()).await?;
+    let report = plan.unfinished();
+    let work = async |plan: StockChangeState, report: &mut StockChangeState, _job: &Job| {
+        stock_change::run(&stores, &plan, report).await.map(|()| End::Whole)
+    };
+    Change::new(settings, change).run_in_steps(plan, report, work).await
+}
+
+/// The command that makes or completes a change.
+pub fn command(request: &StockChangeRequest) -> CommandLine {
+    let command = match &request.stocks {
+        ChangedStocks::Of(voucher) => {
+            let name = if request.units > 0 { "voucher add" } else { "voucher take" };
+            CommandLine::new(name).flag("--voucher", Some(voucher))
+        }
+        ChangedStocks::Between(StockTransfer { campaign, from, to }) => {
+            let command = CommandLine::new("voucher transfer").flag("--campaign", Some(campaign));
+            command.flag("--from", Some(from)).flag("--to", Some(to))
+        }
+    };
+    command.flag("--units", Some(request.units.abs())).flag("--initial-stock", request.initial_stock)
+}
+
+impl PlanText for StockChangeState {
+    fn text(&self) -> String {
+        let (what, begun, initial) = (what(self), self.begun(), initial_text(self));
+        let text = match (self.outcome, &self.lost) {
+            (StockOutcome::WouldComplete, Some(lost)) => format!(
+                "Redis has lost the note of {lost}, so this unfinished move would be ended ({begun}): it is done if MySQL has it, and \
+                 cancelled if not; the stock of {lost} in Redis would stay as it is"
+            ),
+            (StockOutcome::WouldComplete, None) => {
+                format!(
+                    "an unfinished {what} would be completed ({begun}){initial}; nothing more would be done"
+                )
+            }
+            (StockOutcome::DoneBefore, _) => {
+                format!("both sides have it already ({begun}){initial}; nothing was done")
+            }
+            (StockOutcome::Refused, _) => refused_text(self),
+            _ => format!("{} would be {}{}", units(self), done(self), details(self, stocks_text)),
+        };
+        format!("{}: {text}", subject(self))
+    }
+}
+
+impl ReportText for StockChangeState {
+    fn text(&self) -> String {
+        let since = self.reason.iter().map(|since| format!("; {since}")).collect::<String>();
+        let text = match self.outcome {
+            StockOutcome::Changed => {
+                let details = details(self, |_| String::new());
+                format!("{} {} on both sides{details}{since}", units(self), done(self))
+            }
+            StockOutcome::Completed => format!(
+                "the unfinished {} is complete ({}){}; nothing more was done{since}",
+                what(self),
+                self.begun(),
+                initial_text(self)
+            ),
+            StockOutcome::Refused => refused_text(self),
+            _ => "unfinished".to_owned(),
+        };
+        format!("{}: {text}", subject(self))
+    }
+
+    fn continue_with(&self) -> Option<CommandLine> {
+        self.rest().as_ref().map(command)
+    }
+}
+
+/// What changes: `voucher 7`, or `campaign 5, north to south`.
+fn subject(state: &StockChangeState) -> String {
+    match &state.request.stocks {
+        ChangedStocks::Of(voucher) => format!("voucher {voucher}"),
+        ChangedStocks::Between(it) => format!("campaign {}, {} to {}", it.campaign, it.from, it.to),
+    }
+}
+
+const fn what(state: &StockChangeState) -> &'static str {
+    match state.request.stocks {
+        ChangedStocks::Of(_) => "change",
+        ChangedStocks::Between(_) => "move",
+    }
+}
+
+const fn done(state: &StockChangeState) -> &'static str {
+    match state.request.stocks {
+        ChangedStocks::Of(_) => added_or_taken(state.request.units),
+        ChangedStocks::Between(_) => "moved",
+    }
+}
+
+fn units(state: &StockChangeState) -> String {
+    counted(state.request.units.abs(), "unit")
+}
+
+/// How the initial stock of the only voucher changes; nothing where there are two.
+fn initial_text(state: &StockChangeState) -> String {
+    if state.sides.len() == 1 { details(state, |_| String::new()) } else { String::new() }
+}
+
+/// How the initial stocks change, with more about each side.
+fn details(state: &StockChangeState, more: fn(&StockSide) -> String) -> String {
+    let of_side = |side: &StockSide| {
+        let (name, whose) = match (side.voucher, state.sides.len()) {
+            (Some(voucher), 2) => (format!("\n  {} (voucher {voucher})", side.name), "its"),
+            _ => (String::new(), "the"),
+        };
+        let initial = side.change.as_ref();
+        let initial =
+            initial.map(|it| format!(", {whose} initial stock from {} to {}", it.before, it.after()));
+        [name, initial.unwrap_or_default(), more(side)].concat()
+    };
+    state.sides.iter().map(of_side).collect()
+}
+
+fn stocks_text(side: &StockSide) -> String {
+    let [redis, mysql] = [side.redis_stock, side.mysql_stock].map(Option::unwrap_or_default);
+    format!("; Redis has {redis} now, MySQL {mysql}")
+}
+
+/// Why not, and what to type first or instead.
+fn refused_text(state: &StockChangeState) -> String {
+    let reason = state.reason.as_deref().unwrap_or_default();
+    let instead = match &state.instead {
+        Some(Instead::First(request)) => format!("; complete that first: {}", command(request)),
+        Some(Instead::OnceMore(request)) => format!("; once more: {}", command(request)),
+        None => String::new(),
+    };
+    let look = match &state.request.stocks {
+        ChangedStocks::Of(voucher) => format!("voucher show --voucher {voucher}"),
+        ChangedStocks::Between(it) => format!("campaign show --campaign {}", it.campaign),
+    };
+    format!("refused, {reason}{instead}\nSee: tidegate {look}")
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_orders::gate::{NotedTransfer, StockChange};
+
+    use super::*;
+
+    #[test]
+    fn what_to_type_is_made_from_the_request_or_the_note() {
+        let voucher = VoucherId::try_from(7).unwrap();
+        for (units, initial_stock, line) in [
+            (50, Some(150), "tidegate voucher add --voucher 7 --units 50 --initial-stock 150"),
+            (-50, None, "tidegate voucher take --voucher 7 --units 50"),
+        ] {
+            let request = StockChangeRequest { stocks: ChangedStocks::Of(voucher), units, initial_stock };
+            assert_eq!(command(&request).to_string(), line);
+        }
+        let (from, to) = ("north".to_owned(), "south".to_owned());
+        let transfer = StockTransfer { campaign: 5.try_into().unwrap(), from, to };
+        let moved = NotedTransfer { transfer, giver_before: 60, taker_before: 15 };
+        let change = |units| {
+            let change = StockChange::new(units, 60, "alice".to_owned());
+            StockChange { moved: Some(Box::new(moved.clone())), ..change }
+        };
+        for units in [-20, 20] {
+            let line = "tidegate voucher transfer --campaign 5 --from north --to south --units 20 --initial-stock 60";
+            let request = StockChangeRequest::completing(voucher, &change(units));
+            assert_eq!(command(&request).to_string(), line);
+        }
+    }
+}
