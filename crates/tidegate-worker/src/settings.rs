@@ -17,8 +17,6 @@ pub struct ProcessSettings {
     pub system: SystemSettings,
     /// How it works.
     pub worker: WorkerSettings,
-    /// What it shows over HTTP.
-    pub admin: AdminSettings,
     /// When sales are marked as busy.
     pub brake: BrakeSettings,
 }
@@ -62,6 +60,8 @@ pub struct WorkerSettings {
     pub backoff_max: Duration,
     /// Between two summary lines.
     pub report_every: Duration,
+    /// How long a lane may do one and the same thing.
+    pub stuck_after: Duration,
 }
 
 /// `[admin]`
@@ -71,8 +71,6 @@ pub struct AdminSettings {
     pub listen: Option<SocketAddr>,
     /// What callers have to send.
     pub token: Option<SecretString>,
-    /// How long a lane may do one and the same thing.
-    pub stuck_after: Duration,
 }
 
 /// `[gate]`: the gate over HTTP.

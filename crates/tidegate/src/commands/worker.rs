@@ -66,7 +66,7 @@ pub async fn run(settings: &Settings, args: &WorkerArgs) -> anyhow::Result<Exit>
     tokio::spawn(late::watch(settings.system.clone(), stop.clone()));
     let traces = Traces::start(&settings_of_partitions[0])?.map(Arc::new);
     // First, so that it is seen when Redis or the name is waited for.
-    admin::start(&views).await?;
+    admin::start(&views, &settings.admin).await?;
     let gate = async {
         if !args.gate {
             return Ok(Stopped::AllAnswered);
