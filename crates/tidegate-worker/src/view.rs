@@ -11,7 +11,6 @@ use std::{
 use fred::clients::Pool;
 use serde::Serialize;
 use sqlx::MySqlPool;
-use tidegate_operations::SystemSettings;
 use tidegate_orders::{
     OrderCounters, Sessions, announcer::ResultCounters, ledger::Contentions, order_counters::OrderCounts,
 };
@@ -21,7 +20,7 @@ use tidegate_stream::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{order_pages::OrderStores, settings::ProcessSettings};
+use crate::settings::ProcessSettings;
 
 /// The parts of a worker that can be looked at while it works.
 #[derive(Clone, Debug)]
@@ -84,7 +83,7 @@ pub enum Phase {
     Stopping,
 }
 
-/// What `/status` tells of the worker itself.
+/// What a worker tells of itself.
 #[derive(Debug, Serialize)]
 pub struct WorkerView {
     name: String,
@@ -124,16 +123,6 @@ struct LaneView {
     in_hand: usize,
     turns: u64,
     is_stuck: bool,
-}
-
-impl OrderStores for View {
-    fn system(&self) -> &SystemSettings {
-        &self.settings.system
-    }
-
-    fn connections(&self) -> Option<(Pool, MySqlPool)> {
-        self.parts().map(|parts| (parts.redis.clone(), parts.mysql.clone()))
-    }
 }
 
 impl View {
@@ -231,7 +220,7 @@ impl View {
         }
     }
 
-    /// What `/status` tells of it.
+    /// What it tells of itself.
     pub fn worker(&self) -> WorkerView {
         let parts = self.parts();
         let lanes = parts.map(Parts::lanes).unwrap_or_default();

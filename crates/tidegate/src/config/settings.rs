@@ -9,10 +9,11 @@ mod worker;
 
 use std::time::Duration;
 
+use tidegate_http::{AdminSettings, GateSettings};
 use tidegate_operations::{OperatorSettings, ResultsSettings, System, SystemSettings, brake::BrakeSettings};
 use tidegate_orders::Announced;
 use tidegate_stream::cluster::is_cluster_url;
-use tidegate_worker::{AdminSettings, GateSettings, ProcessSettings, WorkerSettings};
+use tidegate_worker::{ProcessSettings, WorkerSettings};
 use tracing_subscriber::EnvFilter;
 
 use super::{reader::Reader, suggest::did_you_mean};

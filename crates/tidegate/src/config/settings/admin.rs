@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, ops::RangeInclusive};
 
 use secrecy::SecretString;
-use tidegate_worker::AdminSettings;
+use tidegate_http::AdminSettings;
 
 use crate::config::reader::Reader;
 

@@ -11,21 +11,31 @@ mod places;
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Context;
+use fred::clients::Pool;
+use sqlx::MySqlPool;
+use tidegate_operations::SystemSettings;
+use tidegate_worker::View;
 use tokio::{net::TcpListener, time::sleep};
 
 use self::pages::Pages;
-pub use crate::{
-    gather::{Gathered, STORES, label_of},
-    view::{Parts, Phase, View},
-};
 use crate::{
-    http_server::listen_on,
     order_pages::{OrderStores, OrderWatch},
+    server::listen_on,
     settings::AdminSettings,
 };
 
 /// How often an address that another process has is tried again.
 const TAKEN_RETRY: Duration = Duration::from_secs(2);
+
+impl OrderStores for View {
+    fn system(&self) -> &SystemSettings {
+        &self.settings().system
+    }
+
+    fn connections(&self) -> Option<(Pool, MySqlPool)> {
+        self.parts().map(|parts| (parts.redis.clone(), parts.mysql.clone()))
+    }
+}
 
 /// Begins to serve what `views` show, one for each partition and one at least, until the process ends. Nothing is served where it is
 /// switched off.

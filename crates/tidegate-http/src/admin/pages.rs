@@ -13,22 +13,21 @@ use secrecy::SecretString;
 use serde::Serialize;
 use serde_json::json;
 use tidegate_compare::text::error_chain;
-use tidegate_stream::{breaker::State, has_group};
-use tokio::time::Instant;
-
 use tidegate_operations::{
     status::Status,
     within::{in_time, until},
 };
+use tidegate_stream::{breaker::State, has_group};
+use tidegate_worker::{Parts, Phase, View, WorkerView};
+use tokio::time::Instant;
 
 use crate::{
+    answer::{Answer, JSON, TEXT, answer},
     cached::Cached,
     gather::{Gathered, Gatherer, STORES},
-    http_answer::{Answer, JSON, TEXT, answer},
-    http_server::{fault_of_head, has_token},
     metrics,
     order_pages::{NoOrderPage, OrderPages, OrderWatch, Room},
-    view::{Parts, Phase, View, WorkerView},
+    server::{fault_of_head, has_token},
 };
 
 /// As long, the stores' last word on whether they answer is taken for their present one.
