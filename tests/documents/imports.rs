@@ -15,7 +15,7 @@ use toml::{Table, Value};
 use crate::tree::Tree;
 
 /// `crates/NAME`: what may stand under `[dependencies]` of its own crates.
-const ARROWS: [(&str, &[&str]); 9] = [
+const ARROWS: [(&str, &[&str]); 10] = [
     ("tidegate-stream", &[]),
     ("tidegate-orders", &["tidegate-stream"]),
     ("tidegate-compare", &["tidegate-orders", "tidegate-stream"]),
@@ -35,9 +35,14 @@ const ARROWS: [(&str, &[&str]); 9] = [
         ],
     ),
     (
+        "tidegate-http",
+        &["tidegate-compare", "tidegate-operations", "tidegate-orders", "tidegate-stream", "tidegate-worker"],
+    ),
+    (
         "tidegate",
         &[
             "tidegate-compare",
+            "tidegate-http",
             "tidegate-operations",
             "tidegate-orders",
             "tidegate-reconcile",

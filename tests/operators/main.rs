@@ -2,7 +2,7 @@
 
 #[path = "../browser/mod.rs"]
 mod browser;
-#[path = "../../crates/tidegate-worker/src/metrics/catalog.rs"]
+#[path = "../../crates/tidegate-http/src/metrics/catalog.rs"]
 #[allow(dead_code, reason = "what a worker counts is not on the page of a gate")]
 mod catalog;
 #[path = "../database/mod.rs"]

@@ -2,7 +2,7 @@
 
 #[path = "../browser/mod.rs"]
 mod browser;
-#[path = "../../crates/tidegate-worker/src/metrics/catalog.rs"]
+#[path = "../../crates/tidegate-http/src/metrics/catalog.rs"]
 #[allow(dead_code, reason = "what the gate counts is not on the page of a worker")]
 mod catalog;
 #[path = "../program/mod.rs"]

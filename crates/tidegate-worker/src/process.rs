@@ -1,5 +1,5 @@
 //! A worker process: for each partition of the system a worker, with its own lanes, heartbeat and breaker, so that none waits for
-//! another one's Redis. They share the sessions with MySQL, the signals and the admin page.
+//! another one's Redis. They share the sessions with MySQL and the signals.
 
 use std::{collections::BTreeMap, sync::Arc};
 

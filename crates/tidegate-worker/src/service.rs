@@ -98,7 +98,7 @@ fn status(view: &View) -> String {
     }
 }
 
-/// Says that all is well twice within the time after which the watchdog bites, for as long as /livez would say so.
+/// Says that all is well twice within the time after which the watchdog bites, for as long as nothing is stuck.
 async fn keep_watchdog_calm(service: &impl Service) {
     let Some(bites_after) = sd_notify::watchdog_enabled().filter(|limit| !limit.is_zero()) else { return };
     let mut ticks = interval(bites_after / 2);

@@ -10,7 +10,6 @@ use std::{
 
 use serde::Serialize;
 use sqlx::MySqlPool;
-use tidegate_operations::SystemSettings;
 use tidegate_orders::{
     OrderCounters, RedisStore, Sessions, announcer::ResultCounters, ledger::Contentions,
     order_counters::OrderCounts,
@@ -21,7 +20,7 @@ use tidegate_stream::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{order_pages::OrderStores, settings::ProcessSettings};
+use crate::settings::ProcessSettings;
 
 /// The parts of a worker that can be looked at while it works.
 #[derive(Clone, Debug)]
@@ -84,7 +83,7 @@ pub enum Phase {
     Stopping,
 }
 
-/// What `/status` tells of the worker itself.
+/// What a worker tells of itself.
 #[derive(Debug, Serialize)]
 pub struct WorkerView {
     name: String,
@@ -124,16 +123,6 @@ struct LaneView {
     in_hand: usize,
     turns: u64,
     is_stuck: bool,
-}
-
-impl OrderStores for View {
-    fn system(&self) -> &SystemSettings {
-        &self.settings.system
-    }
-
-    fn connections(&self) -> Option<(RedisStore, MySqlPool)> {
-        self.parts().map(|parts| (parts.redis.clone(), parts.mysql.clone()))
-    }
 }
 
 impl View {
@@ -183,7 +172,7 @@ impl View {
 
     /// Whether a lane does one thing for too long.
     pub fn is_stuck(&self, lane: &LaneSnapshot) -> bool {
-        !lane.activity.may_last() && lane.lasting > self.settings.admin.stuck_after
+        !lane.activity.may_last() && lane.lasting > self.settings.worker.stuck_after
     }
 
     /// What stands still although it should turn, in sentences.
@@ -193,7 +182,7 @@ impl View {
         let mut stuck: Vec<String> =
             lanes.iter().filter(|lane| self.is_stuck(lane)).map(stuck_lane).collect();
         // Lanes may wait for the stores for ever, but only for as long as somebody knocks.
-        let bound = self.settings.admin.stuck_after + self.settings.worker.backoff_max;
+        let bound = self.settings.worker.stuck_after + self.settings.worker.backoff_max;
         if let Some(silent) = parts.breaker.silent_for().filter(|silent| *silent > bound) {
             stuck.push(format!("the breaker is open and has not knocked for {:.1} s", silent.as_secs_f64()));
         }
@@ -231,7 +220,7 @@ impl View {
         }
     }
 
-    /// What `/status` tells of it.
+    /// What it tells of itself.
     pub fn worker(&self) -> WorkerView {
         let parts = self.parts();
         let lanes = parts.map(Parts::lanes).unwrap_or_default();

@@ -329,6 +329,7 @@ pub fn log_lines(tree: &Tree, runbook: &str) -> Vec<String> {
     let program = [
         "crates/tidegate/",
         "crates/tidegate-compare/",
+        "crates/tidegate-http/",
         "crates/tidegate-operations/",
         "crates/tidegate-orders/",
         "crates/tidegate-reconcile/",

@@ -17,7 +17,6 @@ use tidegate_operations::{
     replay::ChosenEntries,
 };
 use tidegate_orders::{
-    Keys,
     gate::{StockChange, WholeChange},
     order_id::{EPOCH_SECONDS, compose, day_of, day_text},
 };

@@ -3,11 +3,9 @@
 use std::sync::Arc;
 
 use clap::Args;
+use tidegate_http::gate::{HttpGate, Stopped};
 use tidegate_orders::gate::SoldOut;
-use tidegate_worker::{
-    http_gate::{HttpGate, Stopped},
-    service,
-};
+use tidegate_worker::service;
 use tokio_util::sync::CancellationToken;
 
 use crate::{config::Settings, exit::Exit, signals::Signals};

@@ -6,7 +6,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use tidegate_compare::text::error_chain;
-use tidegate_worker::{
+use tidegate_http::{
     AdminSettings,
     admin_client::{self, StatusCode},
 };

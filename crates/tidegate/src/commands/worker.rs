@@ -9,14 +9,13 @@ use clap::Args;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use tidegate_http::{
+    admin,
+    gate::{self, Stopped},
+};
 use tidegate_operations::partition_change::late;
 use tidegate_orders::gate::SoldOut;
-use tidegate_worker::{
-    NameTaken, PauseSignals, Process, Traces,
-    admin::{self, View},
-    http_gate::{self, Stopped},
-    service,
-};
+use tidegate_worker::{NameTaken, Process, Traces, View, pause_signals::PauseSignals, service};
 
 use crate::{config::Settings, exit::Exit, signals::Signals};
 
@@ -66,14 +65,13 @@ pub async fn run(settings: &Settings, args: &WorkerArgs) -> anyhow::Result<Exit>
     tokio::spawn(late::watch(settings.system.clone(), stop.clone()));
     let traces = Traces::start(&settings_of_partitions[0])?.map(Arc::new);
     // First, so that it is seen when Redis or the name is waited for.
-    admin::start(&views).await?;
+    admin::start(&views, &settings.admin).await?;
     let gate = async {
         if !args.gate {
             return Ok(Stopped::AllAnswered);
         }
         let deadline = settings.worker.stop_deadline;
-        let served =
-            http_gate::serve(&settings.system, &settings.gate, &sold_out, deadline, stop.clone()).await;
+        let served = gate::serve(&settings.system, &settings.gate, &sold_out, deadline, stop.clone()).await;
         stopping_on_error(&stop, served)
     };
     let process = async { stopping_on_error(&stop, process.run_until_stopped(traces.clone()).await) };

@@ -9,10 +9,11 @@ mod worker;
 
 use std::time::Duration;
 
+use tidegate_http::{AdminSettings, GateSettings};
 use tidegate_operations::{OperatorSettings, ResultsSettings, System, SystemSettings, brake::BrakeSettings};
 use tidegate_orders::Announced;
 use tidegate_stream::cluster::is_cluster_url;
-use tidegate_worker::{AdminSettings, GateSettings, ProcessSettings, WorkerSettings};
+use tidegate_worker::{ProcessSettings, WorkerSettings};
 use tracing_subscriber::EnvFilter;
 
 use super::{reader::Reader, suggest::did_you_mean};
@@ -66,6 +67,7 @@ impl Settings {
         let (stream, keys) = names::read(reader);
         let tags = names::partitions(reader);
         let mysql = stores::mysql(reader, worker.lanes * tags.len().max(1));
+        worker::stuck_rules(reader, &worker, &mysql);
         let shards = shards::read(reader, &tags);
         let gate = gate::read(reader, &worker);
         let (redis, cluster) = stores::redis(reader);
@@ -74,7 +76,7 @@ impl Settings {
             reader.wrong("redis.url", why);
         }
         Self {
-            admin: admin::read(reader, &mysql, &worker),
+            admin: admin::read(reader),
             system: System::new(
                 &SystemSettings {
                     redis,
@@ -114,7 +116,7 @@ impl Settings {
     /// What a worker process is told of them, for each partition. In hand and set aside, all its lanes have together what the
     /// settings allow for those of one partition.
     pub fn processes(&self) -> Vec<ProcessSettings> {
-        let Self { system, worker, admin, brake, .. } = self.clone();
+        let Self { system, worker, brake, .. } = self.clone();
         let partitions = system.partitions();
         let share = |of: usize, least: usize| (of / partitions.len()).max(least);
         let worker = WorkerSettings {
@@ -125,7 +127,6 @@ impl Settings {
         let process = |system: &SystemSettings| ProcessSettings {
             system: system.clone(),
             worker: worker.clone(),
-            admin: admin.clone(),
             brake,
         };
         partitions.iter().map(process).collect()

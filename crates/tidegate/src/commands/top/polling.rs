@@ -7,11 +7,11 @@ use std::{
 
 use anyhow::Context;
 use futures_util::future::{join_all, pending};
+use tidegate_http::admin_client;
 use tidegate_operations::{
     SystemSettings,
     watch::{MySqlWatch, Reading, RedisWatch},
 };
-use tidegate_worker::admin_client;
 use tokio::{
     sync::mpsc::Sender,
     time::{MissedTickBehavior, interval, timeout},

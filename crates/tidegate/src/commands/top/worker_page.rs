@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, net::SocketAddr};
 use anyhow::{Context, ensure};
 use serde::Deserialize;
 use tidegate_compare::text::printable;
-use tidegate_worker::{
+use tidegate_http::{
     AdminSettings,
     admin_client::{self, StatusCode},
 };

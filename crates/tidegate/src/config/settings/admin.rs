@@ -3,31 +3,18 @@
 use std::{net::SocketAddr, ops::RangeInclusive};
 
 use secrecy::SecretString;
-use tidegate_operations::MySqlSettings;
-use tidegate_worker::{AdminSettings, WorkerSettings};
+use tidegate_http::AdminSettings;
 
-use super::HOUR_MS;
 use crate::config::reader::Reader;
 
 const TOKEN_LENGTH: RangeInclusive<usize> = 16..=256;
 
 /// Reads what a worker shows over HTTP.
-pub(super) fn read(reader: &mut Reader<'_>, mysql: &MySqlSettings, worker: &WorkerSettings) -> AdminSettings {
+pub(super) fn read(reader: &mut Reader<'_>) -> AdminSettings {
     let token = token(reader, "admin.token");
-    let stuck_after = reader.millis("admin.stuck_after_ms", 1_000..=24 * HOUR_MS);
-    for (is_shorter, key) in [
-        (mysql.statement_timeout < stuck_after, "mysql.statement_timeout_ms"),
-        (worker.block < stuck_after, "worker.block_ms"),
-        (worker.lock_retry < stuck_after, "worker.lock_retry_ms"),
-        (worker.backoff_max < stuck_after, "worker.backoff_max_ms"),
-    ] {
-        let why = format!("must be above {key}, or a lane that waits in good order is taken for a stuck one");
-        reader.rule(is_shorter, "admin.stuck_after_ms", key, why);
-    }
     AdminSettings {
         listen: listen(reader, &token),
         token: Some(token).filter(|token| !token.is_empty()).map(SecretString::from),
-        stuck_after,
     }
 }
 

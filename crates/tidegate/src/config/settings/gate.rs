@@ -4,14 +4,13 @@ use std::{collections::BTreeMap, net::SocketAddr, num::NonZeroU32, path::PathBuf
 
 use jiff::SignedDuration;
 use secrecy::SecretString;
+use tidegate_http::{AttemptRate, AttemptSettings, CallerSettings, GateSettings, TlsSettings};
 use tidegate_operations::brake::BrakeSettings;
 use tidegate_orders::{
     gate::{Confirmation, ConfirmedIn},
     limits::{MOST_SUBJECTS, SubjectName},
 };
-use tidegate_worker::{
-    AttemptRate, AttemptSettings, CallerSettings, GateSettings, TlsSettings, WorkerSettings,
-};
+use tidegate_worker::WorkerSettings;
 
 use super::{HOUR_MS, admin::token};
 use crate::config::reader::Reader;

@@ -1,6 +1,6 @@
 //! `[worker]`, and what its timing means for a fleet.
 
-use tidegate_operations::FleetTiming;
+use tidegate_operations::{FleetTiming, MySqlSettings};
 use tidegate_worker::WorkerSettings;
 
 use super::HOUR_MS;
@@ -27,6 +27,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> WorkerSettings {
         backoff_min: reader.millis("worker.backoff_min_ms", 1..=60_000),
         backoff_max: reader.millis("worker.backoff_max_ms", 1..=10 * 60_000),
         report_every: reader.millis("worker.report_every_ms", 100..=HOUR_MS),
+        stuck_after: reader.millis("admin.stuck_after_ms", 1_000..=24 * HOUR_MS),
     };
     worker_rules(reader, &worker);
     worker
@@ -63,6 +64,19 @@ fn worker_rules(reader: &mut Reader<'_>, worker: &WorkerSettings) {
         "worker.backoff_min_ms",
         "must not be below worker.backoff_min_ms",
     );
+}
+
+/// A lane that waits as it should must not be taken for a stuck one.
+pub(super) fn stuck_rules(reader: &mut Reader<'_>, worker: &WorkerSettings, mysql: &MySqlSettings) {
+    for (shorter, key) in [
+        (mysql.statement_timeout, "mysql.statement_timeout_ms"),
+        (worker.block, "worker.block_ms"),
+        (worker.lock_retry, "worker.lock_retry_ms"),
+        (worker.backoff_max, "worker.backoff_max_ms"),
+    ] {
+        let why = format!("must be above {key}, or a lane that waits in good order is taken for a stuck one");
+        reader.rule(shorter < worker.stuck_after, "admin.stuck_after_ms", key, why);
+    }
 }
 
 fn worker_name(reader: &mut Reader<'_>) -> String {

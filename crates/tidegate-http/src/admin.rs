@@ -11,27 +11,40 @@ mod places;
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Context;
+use fred::clients::Pool;
+use sqlx::MySqlPool;
+use tidegate_operations::SystemSettings;
+use tidegate_worker::View;
 use tokio::{net::TcpListener, time::sleep};
 
 use self::pages::Pages;
-pub use crate::{
-    gather::{Gathered, STORES, label_of},
-    view::{Parts, Phase, View},
-};
 use crate::{
-    http_server::listen_on,
     order_pages::{OrderStores, OrderWatch},
+    server::listen_on,
+    settings::AdminSettings,
 };
 
 /// How often an address that another process has is tried again.
 const TAKEN_RETRY: Duration = Duration::from_secs(2);
-/// Begins to serve what `views` show, one for each partition, until the process ends. Nothing is served where it is switched off.
+
+impl OrderStores for View {
+    fn system(&self) -> &SystemSettings {
+        &self.settings().system
+    }
+
+    fn connections(&self) -> Option<(Pool, MySqlPool)> {
+        self.parts().map(|parts| (parts.redis.clone(), parts.mysql.clone()))
+    }
+}
+
+/// Begins to serve what `views` show, one for each partition and one at least, until the process ends. Nothing is served where it is
+/// switched off.
 ///
 /// # Errors
 /// When the address cannot be listened on, unless that is because another process has it: then it is taken as soon as
 /// it is free, since orders are to be written meanwhile.
-pub async fn start(views: &[Arc<View>]) -> anyhow::Result<()> {
-    let Some(address) = views.first().and_then(|view| view.settings().admin.listen) else { return Ok(()) };
+pub async fn start(views: &[Arc<View>], settings: &AdminSettings) -> anyhow::Result<()> {
+    let Some(address) = settings.listen else { return Ok(()) };
     let listener = match listen_on(address) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             tracing::warn!(
@@ -47,7 +60,7 @@ pub async fn start(views: &[Arc<View>]) -> anyhow::Result<()> {
     };
     let stores = views.iter().map(|view| Arc::clone(view) as Arc<dyn OrderStores>).collect();
     let watch = Arc::new(OrderWatch::new(stores));
-    let pages = Arc::new(Pages::new(views, Arc::clone(&watch)));
+    let pages = Arc::new(Pages::new(views, Arc::clone(&watch), settings.token.clone()));
     tokio::spawn(async move { watch.run().await });
     tokio::spawn(async move {
         let listener = match listener {

@@ -14,7 +14,7 @@ use super::{
     problem::{Admitted, Problem, ProblemKind},
     refusals::Refusals,
 };
-use crate::http_answer::{Answer, JSON, answer};
+use crate::answer::{Answer, JSON, answer};
 
 /// The path, before the id of the voucher.
 pub const PATH: &str = "/voucher-order/seckill/";

@@ -29,11 +29,11 @@ use super::{
     tutorial::{self, Logins},
 };
 use crate::{
+    answer::{Answer, JSON, TEXT, answer},
     cached::Cached,
-    http_answer::{Answer, JSON, TEXT, answer},
-    http_server::{fault_of_head, has_token},
     metrics::{self, CONTENT_TYPE as METRICS},
     order_pages::NoOrderPage,
+    server::{fault_of_head, has_token},
     settings::GateSettings,
 };
 

@@ -18,7 +18,7 @@ use super::{
     pages::Pages,
     places::{Place, Places},
 };
-use crate::{http_answer::is_stream, order_pages::STREAM_WITHIN};
+use crate::{answer::is_stream, order_pages::STREAM_WITHIN};
 
 /// A client that has not sent its request by then is let go of.
 const HEAD_WITHIN: Duration = Duration::from_secs(2);

@@ -9,25 +9,25 @@ use hyper::{
     body::Bytes,
     header::{ALLOW, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE},
 };
+use secrecy::SecretString;
 use serde::Serialize;
 use serde_json::json;
 use tidegate_compare::text::error_chain;
-use tidegate_stream::{breaker::State, has_group};
-use tokio::time::Instant;
-
 use tidegate_operations::{
     status::Status,
     within::{in_time, until},
 };
+use tidegate_stream::{breaker::State, has_group};
+use tidegate_worker::{Parts, Phase, View, WorkerView};
+use tokio::time::Instant;
 
 use crate::{
+    answer::{Answer, JSON, TEXT, answer},
     cached::Cached,
     gather::{Gathered, Gatherer, STORES},
-    http_answer::{Answer, JSON, TEXT, answer},
-    http_server::{fault_of_head, has_token},
     metrics,
     order_pages::{NoOrderPage, OrderPages, OrderWatch, Room},
-    view::{Parts, Phase, View, WorkerView},
+    server::{fault_of_head, has_token},
 };
 
 /// As long, the stores' last word on whether they answer is taken for their present one.
@@ -52,6 +52,7 @@ const INDEX: &str = "\
 pub struct Pages {
     partitions: Vec<PartitionPages>,
     orders: OrderPages,
+    token: Option<SecretString>,
 }
 
 /// What is shown of a partition; in a system without partitions, of the whole.
@@ -77,10 +78,10 @@ struct Partitions<'a> {
 }
 
 impl Pages {
-    /// Of what `views` show, one at least, and `watch` sees.
-    pub fn new(views: &[Arc<View>], watch: Arc<OrderWatch>) -> Self {
+    /// Of what `views` show, one at least, and `watch` sees, for callers who send `token`.
+    pub fn new(views: &[Arc<View>], watch: Arc<OrderWatch>, token: Option<SecretString>) -> Self {
         let orders = OrderPages::new(watch, ORDER_ROOM, views[0].stop_token());
-        Self { partitions: views.iter().map(PartitionPages::new).collect(), orders }
+        Self { partitions: views.iter().map(PartitionPages::new).collect(), orders, token }
     }
 
     /// Answers a request. Its body is not looked at.
@@ -88,8 +89,7 @@ impl Pages {
         if let Some(fault) = fault_of_head(&request) {
             return text(StatusCode::BAD_REQUEST, format!("{fault}\n"));
         }
-        let token = self.partitions[0].view.settings().admin.token.as_ref();
-        if !has_token(request.headers(), token) {
+        if !has_token(request.headers(), self.token.as_ref()) {
             let mut answer =
                 text(StatusCode::UNAUTHORIZED, "send `Authorization: Bearer` with admin.token\n");
             answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

@@ -11,8 +11,9 @@ use std::{
 use anyhow::{Context, anyhow};
 
 use tidegate_operations::status::Status;
+use tidegate_worker::View;
 
-use crate::{cached::Cached, view::View};
+use crate::cached::Cached;
 
 /// The stores, as people and outages name them.
 pub const STORES: [&str; 2] = ["Redis", "MySQL"];

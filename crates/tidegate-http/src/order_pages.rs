@@ -23,7 +23,7 @@ use self::{
     event_stream::{EventStream, event_id},
     order_watch::{Asked, Told},
 };
-use crate::http_answer::{Answer, JSON, answer};
+use crate::answer::{Answer, JSON, answer};
 
 /// Longer than a look may take, and the one before it.
 const FIRST_LOOK_WITHIN: Duration = Duration::from_secs(7);

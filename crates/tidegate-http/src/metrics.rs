@@ -23,20 +23,17 @@ use tidegate_orders::{
     order_counters::{KINDS_OF_CAUSES, REASONS_OF_DEATH},
 };
 use tidegate_stream::{Activity, breaker::State};
+use tidegate_worker::{Parts, View, pause_signals::SIGNAL};
 
 use self::families::{Families, number};
-use crate::{
-    gather::{Gathered, STORES, label_of},
-    pause_signals::SIGNAL,
-    view::{Parts, View},
-};
+use crate::gather::{Gathered, STORES, label_of};
 
 /// What the text is, for scrapers.
-pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
+pub(crate) const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
 
 /// All that can be said now of each partition, with its tag in the label `partition`; in a system without partitions there is no such
 /// label. What a store did not tell is missing.
-pub fn render(partitions: &[(&View, Arc<Gathered>)]) -> anyhow::Result<String> {
+pub(crate) fn render(partitions: &[(&View, Arc<Gathered>)]) -> anyhow::Result<String> {
     let mut families = Families::default();
     let version = env!("CARGO_PKG_VERSION");
     let name = partitions.first().map_or("", |(view, _)| &view.settings().worker.name);

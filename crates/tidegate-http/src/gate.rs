@@ -44,6 +44,7 @@ use hyper_util::{
 };
 use tidegate_operations::System;
 use tidegate_orders::gate::SoldOut;
+use tidegate_worker::service::Service;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
@@ -61,9 +62,8 @@ use self::{
     tls::{NoTls, Tls},
 };
 use crate::{
-    http_server::{answer_or_leave, listen_on},
     order_pages::Room,
-    service::Service,
+    server::{answer_or_leave, listen_on},
     settings::GateSettings,
 };
 

@@ -1,0 +1,17 @@
+//! What Tidegate serves over HTTP: the admin page of a worker with its metrics, the pages of orders, and the gate.
+
+pub mod admin;
+pub mod admin_client;
+mod answer;
+mod cached;
+pub mod gate;
+mod gather;
+pub mod metrics;
+mod order_pages;
+mod server;
+mod settings;
+
+pub use settings::{
+    AdminSettings, AttemptRate, AttemptSettings, CallerSettings, GateSettings, ProxyNet, TlsSettings,
+    UserHeader,
+};
