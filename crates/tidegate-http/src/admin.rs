@@ -11,9 +11,10 @@ mod places;
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Context;
-use fred::clients::Pool;
+
 use sqlx::MySqlPool;
 use tidegate_operations::SystemSettings;
+use tidegate_orders::RedisStore;
 use tidegate_worker::View;
 use tokio::{net::TcpListener, time::sleep};
 
@@ -32,7 +33,7 @@ impl OrderStores for View {
         &self.settings().system
     }
 
-    fn connections(&self) -> Option<(Pool, MySqlPool)> {
+    fn connections(&self) -> Option<(RedisStore, MySqlPool)> {
         self.parts().map(|parts| (parts.redis.clone(), parts.mysql.clone()))
     }
 }

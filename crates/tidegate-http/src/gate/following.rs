@@ -244,5 +244,5 @@ async fn leave(generation: Arc<Generation>) {
         }
     };
     let _in_time = timeout(LEFT_AFTER, is_left).await;
-    generation.gates.repairs().close().await;
+    generation.gates.close().await;
 }

@@ -425,7 +425,10 @@ async fn apply(ground: &Ground, model: &Model, step: &Step) -> Result<Reply> {
         }
         Step::Restock { units } => {
             let now = WholeChange { sides: vec![(voucher(), model.next_change(units))] };
-            return reply_of(gate.sales().note_change(&[model.change.clone()], &now).await, Reply::Restock);
+            return reply_of(
+                gate.sales().note_change(std::slice::from_ref(&model.change), &now).await,
+                Reply::Restock,
+            );
         }
         Step::Pause(scope) => return Ok(Reply::Changed(gate.sales().pause(voucher(), scope).await?)),
         Step::Brake(brake) => {

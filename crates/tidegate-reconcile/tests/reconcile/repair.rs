@@ -17,6 +17,7 @@ use tidegate_operations::{
     replay::ChosenEntries,
 };
 use tidegate_orders::{
+    RedisStore,
     gate::{StockChange, WholeChange},
     order_id::{EPOCH_SECONDS, compose, day_of, day_text},
 };
