@@ -97,7 +97,9 @@ impl Layers {
     pub fn defaults() -> Self {
         let table: Table = DEFAULTS.parse().expect("config/default.toml is TOML; a test parses it");
         let settings = flatten(table).map(|(key, value)| Setting { key, value, source: Source::Default });
-        Self { settings: settings.collect(), problems: Vec::new() }
+        let mut settings: Vec<Setting> = settings.collect();
+        settings.sort_by_key(|setting| DEFAULTS.find(&format!("\n{} = ", setting.key)));
+        Self { settings, problems: Vec::new() }
     }
 
     /// The settings, in the order of `config/default.toml`.
