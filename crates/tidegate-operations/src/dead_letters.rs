@@ -21,6 +21,7 @@ use tidegate_compare::text::printable;
 use tidegate_orders::{DeadLetters, Keys};
 use tidegate_stream::{EntryId, StreamError};
 
+pub(crate) use self::request::REQUEUE_LIMIT;
 pub use self::{
     change::LetterChange,
     groups::{LetterCounts, LetterGroup},

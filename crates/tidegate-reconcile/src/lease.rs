@@ -37,7 +37,7 @@ pub enum TakenLease {
     Of(String),
 }
 
-/// The lease `keys.reconciler`. As every lease it is politeness: it can be lost, and what must not happen twice is seen to
+/// The lease `tidegate:reconciler`. As every lease it is politeness: it can be lost, and what must not happen twice is seen to
 /// elsewhere.
 #[derive(Debug)]
 pub struct ReconcilerLease {

@@ -20,7 +20,7 @@ use super::{
     outcome::{LetterDecision, LetterOutcome, Obstacle, StayingLetters},
     plan::{LetterPlan, PlanDraft, ReasonCount},
     report::LetterReport,
-    request::{LetterAction, LetterRequest},
+    request::{LetterAction, LetterRequest, REQUEUE_LIMIT},
     requeue::{BehindOrder, Requeue},
     selection::LetterSelection,
 };
@@ -126,7 +126,7 @@ impl LetterChange {
                 // Earlier orders win where the stock does not suffice for all.
                 let (redis, ledger) = tokio::try_join!(connect::redis_in_order(settings), ledger)?;
                 let (dead, gate) = access(&redis);
-                let limit = (!force).then_some(settings.operator.requeue_limit);
+                let limit = (!force).then_some(REQUEUE_LIMIT);
                 let entry_max_bytes = settings.fleet.entry_max_bytes;
                 (redis, Step::Requeue(Requeue { dead, gate, ledger, limit, entry_max_bytes }))
             }

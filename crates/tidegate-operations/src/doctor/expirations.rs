@@ -3,7 +3,7 @@
 use fred::clients::Pool;
 use sqlx::MySqlPool;
 use tidegate_compare::text::{counted, error_chain};
-use tidegate_orders::{MarkState, migration_hint};
+use tidegate_orders::{Keys, MarkState, migration_hint};
 
 use crate::{
     SystemSettings,
@@ -30,7 +30,7 @@ pub(super) async fn check(
             format!("nobody can say whether unpaid orders expire: {}", error_chain(&error)),
             format!(
                 "allow this user to read tidegate_unpaid_order, tidegate_fleet_mark and {}",
-                settings.keys.mark
+                Keys::new(settings.keys.clone()).mark().as_str_lossy()
             ),
         ),
     }

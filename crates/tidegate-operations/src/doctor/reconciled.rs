@@ -17,8 +17,9 @@ const LATE: u32 = 3;
 
 /// Says when the last comparison was, and what it found. Where none was made yet, workers will make one.
 pub(super) async fn check(settings: &SystemSettings, findings: &mut Findings, redis: &Pool) {
+    let keys = Keys::new(settings.keys.clone());
     let read = async {
-        let found = Reconciled::read(redis, &Keys::new(settings.keys.clone())).await?;
+        let found = Reconciled::read(redis, &keys).await?;
         anyhow::Ok((found, i64::try_from(server_time_ms(redis).await?).unwrap_or(i64::MAX)))
     };
     match read.await {
@@ -29,7 +30,7 @@ pub(super) async fn check(settings: &SystemSettings, findings: &mut Findings, re
         Ok((None, _)) => {}
         Err(error) => findings.warning(
             format!("nobody can say whether both stores agree: {}", error_chain(&error)),
-            format!("allow this user GET on {}", settings.keys.reconciled),
+            format!("allow this user GET on {}", keys.reconciled().as_str_lossy()),
         ),
     }
 }

@@ -176,7 +176,8 @@ async fn check_stream(settings: &SystemSettings, findings: &mut Findings, redis:
 }
 
 async fn check_pause(settings: &SystemSettings, findings: &mut Findings, redis: &Pool) {
-    match FleetPause::read(redis, &Keys::new(settings.keys.clone())).await {
+    let keys = Keys::new(settings.keys.clone());
+    match FleetPause::read(redis, &keys).await {
         Ok(None) => findings.ok("the workers are not paused"),
         Ok(Some(pause)) => {
             let lasting =
@@ -187,7 +188,7 @@ async fn check_pause(settings: &SystemSettings, findings: &mut Findings, redis: 
             );
         }
         Err(error) => findings.error(
-            format!("{} could not be read: {error}; workers do not start", settings.keys.pause),
+            format!("{} could not be read: {error}; workers do not start", keys.pause().as_str_lossy()),
             "it must hold a string or nothing, and this user must be allowed GET on it",
         ),
     }

@@ -67,14 +67,15 @@ async fn check_consumers(
     }
     let pending = counted(group.pending, "entry");
     findings.ok(format!("{}, {pending} pending", counted(group.consumers.len() as u64, "consumer")));
-    match Consumers::of(redis, &Keys::new(settings.keys.clone()), group.consumers.clone()).await {
+    let keys = Keys::new(settings.keys.clone());
+    match Consumers::of(redis, &keys, group.consumers.clone()).await {
         Ok(consumers) => {
             report_gone(findings, &consumers);
             check_set_aside(settings, findings, redis, &consumers).await;
         }
         Err(error) => findings.warning(
             format!("nobody can say which workers live: {}", error_chain(&error)),
-            format!("allow this user MGET on {}", settings.keys.heartbeat),
+            format!("allow this user MGET on {}", keys.heartbeat("<name>").as_str_lossy()),
         ),
     }
 }

@@ -18,7 +18,6 @@ pub(super) fn read(reader: &mut Reader<'_>, mysql: &MySqlSettings, worker: &Work
     for (is_shorter, key) in [
         (mysql.statement_timeout < stuck_after, "mysql.statement_timeout_ms"),
         (worker.block < stuck_after, "worker.block_ms"),
-        (worker.lock_retry < stuck_after, "worker.lock_retry_ms"),
         (worker.backoff_max < stuck_after, "worker.backoff_max_ms"),
     ] {
         let why = format!("must be above {key}, or a lane that waits in good order is taken for a stuck one");
