@@ -100,11 +100,7 @@ async fn a_wait_for_a_held_row_does_not_last_until_the_clock_of_mysql_has_caught
     let worker = plan.set("MYSQL_STATEMENT_TIMEOUT_MS", 6_000).start();
     worker.says("worker started").await;
     site.plain_rush(1_000, 20).await;
-    let waiting = "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'";
-    until("a batch waits for the row", || async {
-        sqlx::query_scalar::<_, i64>(waiting).fetch_one(&site.pool).await.expect("MySQL answers") > 0
-    })
-    .await;
+    until("a batch waits for the row", || async { site.pending().await > 0 }).await;
     clock.set_ahead_by(-HOUR_S).expect("the clock is set");
     site.load(3, 1).await;
     site.admit(9_000, 9_000, 3, 1).await;
