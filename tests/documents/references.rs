@@ -103,7 +103,15 @@ fn every_command_stands_in_the_table_of_commands() {
 #[test]
 fn the_defaults_that_are_shown_are_those_of_the_program() {
     let tree = Tree::read_all();
-    assert_none(checks::defaults(&tree, &tree.read("docs/configuration.md")));
+    let (page, file) = (tree.read("docs/configuration.md"), tree.read("config/default.toml"));
+    assert_none(checks::defaults(&tree, &page));
+    // What a team should know is told on both.
+    let (known, _) = file.split_once("\n# ==== Part 2").expect("two parts");
+    let keys = known.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once(" = "));
+    let section = page.split("## Settings to know first").nth(1).expect("a section");
+    let section = section.split("\n## ").next().unwrap_or_default();
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+    assert!(rows.map(|(key, _)| key).eq(keys.map(|(key, _)| key)), "docs/configuration.md lists others");
 }
 
 #[test]

@@ -208,27 +208,26 @@ async fn a_letter_that_was_requeued_often_stays_until_somebody_insists() {
     site.add(&[("userId", "nobody")]).await;
     sell_unknown(&site, 1, 1, 1).await;
     settled(&site, "w").await;
-    for _ in 0..2 {
+    for _ in 0..3 {
         program.run("dead requeue --reason bad_value --reason missing_field --yes").expect(2);
-        program.run("dead requeue --reason bad_value --yes --set operator.requeue_limit=2").expect(0);
+        program.run("dead requeue --reason bad_value --yes").expect(0);
         settled(&site, "w").await;
     }
-    let limited = "--set operator.requeue_limit=2";
     let before = dump(&site).await;
-    let dry = program.run(&format!("dead requeue --all --dry-run --json {limited}")).expect(0);
+    let dry = program.run("dead requeue --all --dry-run --json").expect(0);
     is_why(&dry, "needs_force", 1);
     assert_eq!(dry.json()["would"], 1);
     let id = dry.json()["stay"][0]["first"][0].as_str().unwrap().to_owned();
-    let refused = program.run(&format!("dead requeue {id} --yes --json {limited}")).expect(1);
+    let refused = program.run(&format!("dead requeue {id} --yes --json")).expect(1);
     is_why(&refused, "needs_force", 1);
     assert_eq!(dump(&site).await, before);
 
-    let partly = program.run(&format!("dead requeue --all --yes --json {limited}")).expect(1);
+    let partly = program.run("dead requeue --all --yes --json").expect(1);
     is_why(&partly, "needs_force", 1);
     let log = program.run("log --last 1 --json").expect(0).json();
     assert_eq!(log[0]["outcome"], "partly", "{log:#}");
     assert_eq!((&partly.json()["letters"], letter_ids(&site).await), (&json!(1), vec![id.clone()]));
-    program.run(&format!("dead requeue {id} --yes --force {limited}")).expect(0);
+    program.run(&format!("dead requeue {id} --yes --force")).expect(0);
     assert!(letter_ids(&site).await.is_empty());
     program.run("dead requeue --all --yes").expect(0);
     site.judge_with_open(2).await;

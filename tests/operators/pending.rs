@@ -12,6 +12,7 @@ use serde_json::Value as Json;
 use tidegate_lab::{Hold, Proxy};
 
 use crate::{
+    browser::until_all,
     program::{Program, Run, go_on, pastes},
     site::{DEAD, STREAM, Site, Worker, WorkerPlan, rush::PLENTY, until},
     terminal::Terminal,
@@ -25,7 +26,7 @@ const COMMIT: &[u8] = b"(ROW_COUNT() <> ";
 /// A worker of one lane that waits an hour before it claims what others left, unless it is on offer.
 fn patient(site: &Site, name: &str) -> WorkerPlan {
     let plan = site.worker(name).set("WORKER_LANES", 1).set("WORKER_LOCK_LEASE_MS", 600);
-    let plan = plan.set("WORKER_CLAIM_IDLE_MS", 3_600_000).set("WORKER_RETIRE_IDLE_MS", 7_200_000);
+    let plan = plan.set("WORKER_CLAIM_IDLE_MS", 3_600_000);
     plan.set("WORKER_CLAIM_EVERY_MS", 100).set("WORKER_HEARTBEAT_TTL_MS", 600)
 }
 
@@ -655,21 +656,22 @@ async fn who_waits_does_not_read_all_of_it_again_and_again() {
     assert!(looks < 5, "{looks} times the consumers were read");
 }
 
-/// One that does not try again what it has set aside for longer than a test takes: nothing is in its hands meanwhile.
-fn trying_once(site: &Site, name: &str) -> WorkerPlan {
-    patient(site, name).set("WORKER_LOCK_RETRY_MS", 60_000).set("WORKER_LOCK_LEASE_MS", 120_000)
-}
-
-/// A worker that has set one order aside: somebody holds its user's lock.
+/// A worker that has set one order aside, because somebody holds its user's lock, and is paused: it does not try that order again, so
+/// nothing is in its hands.
 async fn with_one_set_aside(site: &Site) -> Worker {
     site.open_sale().await;
     site.redis_says(&["SET", "lock:order:1005", "somebody"]).await;
-    // It would take back itself what is on offer.
-    let worker = trying_once(site, "holder").set("WORKER_CLAIM_EVERY_MS", 3_600_000).start();
+    let worker = patient(site, "holder").start();
     site.plain_rush(1_000, 10).await;
     until("all others are written", || async { site.orders().await.len() == 9 }).await;
-    set_aside_by(site, "holder-0").await;
+    paused_with_one_set_aside(site, &worker, "holder-0").await;
     worker
+}
+
+async fn paused_with_one_set_aside(site: &Site, worker: &Worker, consumer: &str) {
+    worker.signal(Signal::SIGTSTP);
+    until_all(worker, "paused").await;
+    set_aside_by(site, consumer).await;
 }
 
 async fn set_aside_by(site: &Site, consumer: &str) {
@@ -704,11 +706,11 @@ async fn what_is_set_aside_is_claimed_at_once_from_the_dead_and_from_the_living_
     let refused = careful("consumers drain holder-0 --yes").expect(1);
     assert!(refused.stdout.contains("holder-0 lives"), "{refused:?}");
 
-    let heir = trying_once(&site, "heir").start();
+    let heir = patient(&site, "heir").start();
     heir.says("worker started").await;
     let forced = careful("consumers drain holder-0 --force --wait 1m --yes").expect(0);
     assert!(forced.stdout.contains("1 entry offered"), "{forced:?}");
-    set_aside_by(&site, "heir-0").await;
+    paused_with_one_set_aside(&site, &heir, "heir-0").await;
     assert!(holder.stop().await.success());
 
     // What it had in hand would be left until its leases are over. This was in nobody's hands.

@@ -320,7 +320,7 @@ async fn nobody_passes_an_update_that_is_on_its_way_and_it_dies_with_its_session
         let (site, program) = open().await;
         let (child, hold, _proxies) = held_at(&site, verb, |_, mysql| mysql.hold_when(UPDATE)).await;
         let same = ["voucher", verb, "--voucher", "7", "--units", "400", "--yes"];
-        let waited = program.run_with(&same, &[("TIDEGATE_MYSQL_LOCK_WAIT_TIMEOUT_S", "1")]).expect(3);
+        let waited = program.run_with(&same, &[]).expect(3);
         assert!(waited.stderr.contains("Lock wait timeout"), "{waited:?}");
         // As the server does by itself after worker.claim_idle_ms.
         let holder = "SELECT CAST(id AS SIGNED) FROM information_schema.processlist \
@@ -348,7 +348,7 @@ async fn what_mysql_refuses_is_withdrawn_before_anybody_else_can_make_it() {
     hold.release();
     cancellation.reached().await.expect("it is refused");
     let same = ["voucher", "take", "--voucher", "7", "--units", "400", "--yes"];
-    let waited = program.run_with(&same, &[("TIDEGATE_MYSQL_LOCK_WAIT_TIMEOUT_S", "1")]).expect(3);
+    let waited = program.run_with(&same, &[]).expect(3);
     assert!(waited.stderr.contains("Lock wait timeout"), "{waited:?}");
     cancellation.release();
     let refused = Run::from(child.wait_with_output().expect("it ends")).expect(1);

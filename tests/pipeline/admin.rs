@@ -35,7 +35,7 @@ const TOKEN: &str = "0123456789abcdef-not-a-secret";
 fn impatient(site: &Site) -> WorkerPlan {
     let plan =
         site.worker("w").set("WORKER_LANES", 2).set("WORKER_BATCH", 50).set("WORKER_BACKOFF_MAX_MS", 300);
-    let plan = plan.set("MYSQL_LOCK_WAIT_TIMEOUT_S", 1).set("MYSQL_STATEMENT_TIMEOUT_MS", 1_200);
+    let plan = plan.set("MYSQL_STATEMENT_TIMEOUT_MS", 1_200);
     plan.set("MYSQL_ACQUIRE_TIMEOUT_MS", 500).set("REDIS_COMMAND_TIMEOUT_MS", 1_000)
 }
 
@@ -285,16 +285,20 @@ async fn no_lane_waits_for_a_connection_over_which_somebody_looks() {
     site.open_sale().await;
     let proxy = Proxy::start(site.mysql.port()).await.expect("a proxy");
     let plan = site.worker("w").set("WORKER_LANES", 1).set("MYSQL_URL", proxy.url_for(&site.mysql));
-    let worker = plan.set("MYSQL_CONNECTIONS", 1).set("MYSQL_ACQUIRE_TIMEOUT_MS", 1_000).start();
+    let worker = plan.set("MYSQL_ACQUIRE_TIMEOUT_MS", 1_000).start();
     until_page(&worker, "/readyz", 200, "ready").await;
+    // As many looks as the worker has connections for its lane and for everything else.
     let looks = proxy.hold_when("ORDER BY voucher_id DESC");
+    let order_looks = proxy.hold_when("777777");
     let rush = async {
         looks.reached().await.expect("somebody looks");
+        order_looks.reached().await.expect("somebody looks for an order");
         site.rush(1_000, 50).await;
         site.settled().await;
     };
     // The look is given up after 2 s.
-    let (page, ()) = tokio::join!(get(&worker, "/metrics"), rush);
+    let (page, _, ()) =
+        tokio::join!(get(&worker, "/metrics"), get(&worker, "/orders/777777?voucher=1"), rush);
     assert_eq!(page.samples()["tidegate_gather_success{store=\"mysql\"}"], 0.0);
     assert!(!worker.log().contains("outage began"), "{}", worker.log());
     assert!(worker.stop().await.success());

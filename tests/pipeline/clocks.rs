@@ -1,22 +1,22 @@
 //! Clocks that are set by an hour, ahead and back, under workers that are at work: what docs/clocks.md says of them.
 
-use tidegate_lab::{Clock, MysqlServer, Proxy, RedisServer};
+use tidegate_lab::{Clock, MysqlServer, Proxy};
 
 use crate::{
     browser::get,
-    site::{Site, Worker, WorkerPlan, rush::PLENTY, until},
+    site::{Site, Worker, WorkerPlan, durable_redis, rush::PLENTY, until},
 };
 
 /// Far more than [`until`] waits for anything: whatever would wait until a clock has caught up comes too late.
 const HOUR_S: i64 = 3_600;
 
 async fn redis_by(clock: &Clock) -> Site {
-    let redis = RedisServer::options().args(["--appendfsync", "always"]).clock(clock).start();
+    let redis = durable_redis().clock(clock).start();
     Site::on(redis.expect("a Redis"), MysqlServer::shared().expect("a database")).await.migrated().await
 }
 
 async fn mysql_by(clock: &Clock) -> Site {
-    let redis = RedisServer::options().args(["--appendfsync", "always"]).start().expect("a Redis");
+    let redis = durable_redis().start().expect("a Redis");
     let mysql = MysqlServer::options().clock(clock).start().expect("a MySQL");
     Site::on(redis, mysql).await.migrated().await
 }
@@ -96,7 +96,7 @@ async fn a_wait_for_a_held_row_does_not_last_until_the_clock_of_mysql_has_caught
     let mut holder = site.pool.begin().await.expect("a transaction");
     let hold = "SELECT stock FROM tb_seckill_voucher WHERE voucher_id = ? FOR UPDATE";
     sqlx::query(hold).bind(PLENTY).execute(&mut *holder).await.expect("the row is held");
-    let plan = site.worker("w").set("WORKER_LANES", 1).set("MYSQL_LOCK_WAIT_TIMEOUT_S", 4);
+    let plan = site.worker("w").set("WORKER_LANES", 1);
     let worker = plan.set("MYSQL_STATEMENT_TIMEOUT_MS", 6_000).start();
     worker.says("worker started").await;
     site.plain_rush(1_000, 20).await;

@@ -308,14 +308,6 @@ async fn a_missing_stock_is_an_answer_and_every_key_comes_from_the_configuration
         journal: "hm_dianping:{s}:journal:<voucher>".into(),
         lock: "hm_dianping:{s}:lock:<user>".into(),
         order_id: "hm_dianping:{s}:icr:<day>".into(),
-        heartbeat: "hm_dianping:{s}:worker:<name>".into(),
-        log: "hm_dianping:{s}:log".into(),
-        pause: "hm_dianping:{s}:pause".into(),
-        mark: "hm_dianping:{s}:mark".into(),
-        sweeper: "hm_dianping:{s}:sweeper".into(),
-        reconciler: "hm_dianping:{s}:reconciler".into(),
-        reconciled: "hm_dianping:{s}:reconciled".into(),
-        partitions: "hm_dianping:{s}:partitions".into(),
         ..KeyTemplates::default()
     };
     let (stream, dead) = ("hm_dianping:{s}:orders", "hm_dianping:{s}:dead");
@@ -338,14 +330,6 @@ async fn a_missing_stock_is_an_answer_and_every_key_comes_from_the_configuration
         ("KEYS_JOURNAL", &templates.journal),
         ("KEYS_LOCK", &templates.lock),
         ("KEYS_ORDER_ID", &templates.order_id),
-        ("KEYS_HEARTBEAT", &templates.heartbeat),
-        ("KEYS_LOG", &templates.log),
-        ("KEYS_PAUSE", &templates.pause),
-        ("KEYS_MARK", &templates.mark),
-        ("KEYS_SWEEPER", &templates.sweeper),
-        ("KEYS_RECONCILER", &templates.reconciler),
-        ("KEYS_RECONCILED", &templates.reconciled),
-        ("KEYS_PARTITIONS", &templates.partitions),
     ];
     let plan = site
         .worker("w")
@@ -382,7 +366,7 @@ async fn the_stream_is_trimmed_but_never_of_what_is_unread_or_pending() {
     }
     // The last order waits: another service has locked its user.
     site.redis_says(&["SET", "lock:order:1000", "another's token"]).await;
-    let plan = site.worker("w").set("STREAM_RETENTION_MS", 1).set("WORKER_TRIM_EVERY_MS", 100);
+    let plan = site.worker("w").set("STREAM_RETENTION_MS", 1).set("WORKER_CLAIM_EVERY_MS", 10);
     let worker = plan.start();
     let length = || async { site.client.xlen::<usize, _>(STREAM).await.expect("Redis answers") };
     until("the stream is trimmed", || async { length().await <= 100 }).await;

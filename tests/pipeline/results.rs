@@ -327,7 +327,7 @@ async fn old_results_go_by_age_and_by_bytes_whether_they_were_read_or_not() {
     site.load(1, 5_000).await;
     admit(&site, 3_000).await;
     let keeping =
-        |name: &str, value: u64| announcing(&site, "all").set("WORKER_TRIM_EVERY_MS", 100).set(name, value);
+        |name: &str, value: u64| announcing(&site, "all").set("WORKER_CLAIM_EVERY_MS", 10).set(name, value);
     let length = || async { site.client.xlen::<u64, _>(RESULTS).await.expect("Redis answers") };
     let worker = keeping("RESULTS_KEEP_BYTES", 100_000).start();
     site.settled().await;

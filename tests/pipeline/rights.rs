@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 
 use fred::types::Value;
 use sqlx::{AssertSqlSafe, Executor, MySqlPool};
+use tidegate_lab::{Clock, MysqlServer};
 
 use crate::{
     browser::get,
     program::Program,
-    site::{GROUP, STREAM, Site, Worker, until},
+    site::{GROUP, STREAM, Site, Worker, durable_redis, until},
 };
 
 /// A site whose stores have these users.
@@ -27,10 +28,7 @@ fn program(site: &Site, redis: &str, mysql: &str) -> Program {
 fn worker(site: &Site, name: &str) -> Worker {
     let plan = site.worker(name).set("REDIS_URL", site.redis_url_of("tidegate-worker"));
     let plan = plan.set("MYSQL_URL", site.mysql_url_of("tidegate-worker"));
-    plan.set("WORKER_RETIRE_IDLE_MS", 3500)
-        .set("WORKER_TRIM_EVERY_MS", 1000)
-        .set("STREAM_RETENTION_MS", 1000)
-        .start()
+    plan.set("STREAM_RETENTION_MS", 1000).start()
 }
 
 /// What Redis has denied, to whom.
@@ -42,7 +40,12 @@ async fn denied(site: &Site) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn with_the_rights_of_the_examples_every_part_does_its_work() {
-    let site = open().await;
+    // An hour that a dead consumer stays passes at once.
+    let clock = Clock::start().expect("a clock");
+    clock.set_ahead_by(-3_600).expect("the clock is set");
+    let redis = durable_redis().clock(&clock).start().expect("a Redis");
+    let site = Site::on(redis, MysqlServer::start().expect("a MySQL")).await;
+    site.add_users().await;
     let owner = program(&site, "tidegate-operator", "tidegate-owner");
     let operator = program(&site, "tidegate-operator", "tidegate-operator");
     let producer = program(&site, "tidegate-producer", "tidegate-worker");
@@ -56,6 +59,7 @@ async fn with_the_rights_of_the_examples_every_part_does_its_work() {
     site.rush(1_000, 300).await;
     site.settled().await;
     first.kill9();
+    clock.set_ahead_by(0).expect("the clock is set");
     site.rush(2_000, 300).await;
     let second = worker(&site, "w2");
     site.add_poison().await;

@@ -73,7 +73,7 @@ impl Manager {
 
 fn watched(site: &Site, manager: &Manager) -> WorkerPlan {
     let plan = site.worker("w").set("WORKER_LANES", 1).set("WORKER_BACKOFF_MAX_MS", 300);
-    let plan = plan.set("MYSQL_LOCK_WAIT_TIMEOUT_S", 1).set("MYSQL_STATEMENT_TIMEOUT_MS", 1_200);
+    let plan = plan.set("MYSQL_STATEMENT_TIMEOUT_MS", 1_200);
     plan.variable("NOTIFY_SOCKET", manager.path.display()).variable("WATCHDOG_USEC", 400_000)
 }
 

@@ -37,7 +37,6 @@ async fn of_forty_vouchers_twenty_are_held_and_the_others_are_written_at_once_an
         .worker("w")
         .set("WORKER_LANES", 2)
         .set("WORKER_BATCH", 100)
-        .set("MYSQL_LOCK_WAIT_TIMEOUT_S", 1)
         .set("MYSQL_STATEMENT_TIMEOUT_MS", 3_000)
         .set("ADMIN_STUCK_AFTER_MS", 6_000)
         .start();

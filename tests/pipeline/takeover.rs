@@ -7,9 +7,9 @@ use fred::{
     types::Value,
 };
 use sqlx::Row;
-use tidegate_lab::{MysqlServer, RedisServer};
+use tidegate_lab::{Clock, MysqlServer, RedisServer};
 
-use crate::site::{GROUP, STREAM, Site, stock_key, until};
+use crate::site::{GROUP, STREAM, Site, durable_redis, stock_key, until};
 
 /// The tutorial's two tables, with vouchers and orders as its service leaves them.
 const TUTORIAL_SHOP: &str = concat!(
@@ -70,7 +70,11 @@ async fn buyers(site: &Site, voucher: i64) -> BTreeSet<i64> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_running_shop_of_the_tutorial_is_taken_over_with_everything_it_left_behind() {
-    let site = Site::bare().await;
+    // An hour that a dead consumer stays passes at once.
+    let clock = Clock::start().expect("a clock");
+    clock.set_ahead_by(-3_600).expect("the clock is set");
+    let redis = durable_redis().clock(&clock).start().expect("a Redis");
+    let site = Site::on(redis, MysqlServer::shared().expect("a database")).await;
     sqlx::raw_sql(TUTORIAL_SHOP).execute(&site.pool).await.expect("the tutorial's tables");
     site.redis_says(&["SET", &stock_key(10), "97"]).await;
     site.redis_says(&["SET", &stock_key(11), "7"]).await;
@@ -94,8 +98,8 @@ async fn a_running_shop_of_the_tutorial_is_taken_over_with_everything_it_left_be
     assert_eq!(asked.status.code(), Some(2), "there are tables, and no terminal to ask on: {asked:?}");
     let migrated = site.tidegate(&["migrate", "--yes"]);
     assert!(migrated.status.success(), "{}", String::from_utf8_lossy(&migrated.stderr));
-    let plan = |name: &str| site.worker(name).set("WORKER_RETIRE_IDLE_MS", 4000);
-    let (first, second) = (plan("a").start(), plan("b").start());
+    clock.set_ahead_by(0).expect("the clock is set");
+    let (first, second) = (site.worker("a").start(), site.worker("b").start());
     // The shop stays open meanwhile. Voucher 11 has more units in Redis than in MySQL.
     for user in 21..=40 {
         assert_eq!(tutorial_order(&site, 1000 + user, user, 10).await, 0);

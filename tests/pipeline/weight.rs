@@ -88,7 +88,7 @@ async fn a_worker_with_its_defaults_stays_small_also_when_small_entries_turn_int
 async fn outages_with_large_entries_in_hand_leave_no_memory_behind() {
     let site = fleeting(MysqlServer::start().expect("a MySQL")).await;
     site.load(1, 1_000_000).await;
-    let plan = site.worker("w").set("MYSQL_LOCK_WAIT_TIMEOUT_S", 1).set("MYSQL_STATEMENT_TIMEOUT_MS", 1_200);
+    let plan = site.worker("w").set("MYSQL_STATEMENT_TIMEOUT_MS", 1_200);
     let worker = plan.start();
     worker.says("worker started").await;
     let mut end = 1;

@@ -28,7 +28,7 @@ use nix::{
 };
 use sqlx::{AssertSqlSafe, MySqlPool, Row};
 use tempfile::TempDir;
-use tidegate_lab::{Endpoint, MysqlServer, RedisServer};
+use tidegate_lab::{Endpoint, MysqlServer, RedisOptions, RedisServer};
 use tidegate_orders::{KeyTemplates, RedisStore};
 use tidegate_stream::{RedisSettings, StreamNames, connect_pool};
 use tokio::time::sleep;
@@ -73,7 +73,8 @@ impl Site {
 
     /// As [`Site::open`], with an empty database.
     pub async fn bare() -> Self {
-        Self::on(durable_redis(), MysqlServer::shared().expect("a database")).await
+        let redis = durable_redis().start().expect("a Redis");
+        Self::on(redis, MysqlServer::shared().expect("a database")).await
     }
 
     /// As [`Site::open`], on a MySQL that may be broken and set up, and whose users and sessions are this test's alone.
@@ -83,13 +84,15 @@ impl Site {
 
     /// As [`Site::with_own_mysql`], with an empty database.
     pub async fn bare_with_own_mysql() -> Self {
-        Self::on(durable_redis(), MysqlServer::start().expect("a MySQL")).await
+        let redis = durable_redis().start().expect("a Redis");
+        Self::on(redis, MysqlServer::start().expect("a MySQL")).await
     }
 }
 
-fn durable_redis() -> RedisServer {
+/// A Redis that loses nothing when it is killed.
+pub fn durable_redis() -> RedisOptions {
     let durable = ["--appendfsync", "always"].map(str::to_owned);
-    RedisServer::options().args(durable).args(users::redis_options()).start().expect("a Redis")
+    RedisServer::options().args(durable).args(users::redis_options())
 }
 
 impl<M: Endpoint> Site<M> {

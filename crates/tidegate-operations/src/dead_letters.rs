@@ -20,6 +20,7 @@ use tidegate_compare::text::printable;
 use tidegate_orders::{DeadLetters, RedisStore};
 use tidegate_stream::{EntryId, StreamError};
 
+pub(crate) use self::request::REQUEUE_LIMIT;
 pub use self::{
     change::LetterChange,
     groups::{LetterCounts, LetterGroup},

@@ -48,6 +48,5 @@ pub mod within;
 pub use change::{End, Ending, InvalidInput, Next, Plan, Report};
 pub use entry_source::EntrySource;
 pub use settings::{
-    FleetTiming, MySqlSettings, OperatorSettings, RedisSettings, ResultsSettings, StreamSettings, System,
-    SystemSettings,
+    FleetTiming, MySqlSettings, RedisSettings, ResultsSettings, StreamSettings, System, SystemSettings,
 };

@@ -17,6 +17,8 @@ use crate::{connect, settings::SystemSettings};
 
 /// Lines that are read at once.
 const PAGE: u16 = 1_000;
+/// Lines that are kept, about; the oldest go first. Each command leaves two, of some 300 bytes.
+const KEPT_LINES: i64 = 10_000;
 /// Commands that are shown where nobody says how many.
 const LAST: u64 = 20;
 
@@ -34,7 +36,6 @@ pub struct LogRequest {
 pub struct OperatorLog {
     redis: RedisStore,
     key: String,
-    lines: u32,
     patience: Duration,
 }
 
@@ -42,8 +43,7 @@ impl OperatorLog {
     /// The log in this Redis.
     pub fn new(redis: RedisStore, settings: &SystemSettings) -> Self {
         let key = redis.keys().log().as_str_lossy().into_owned();
-        let (lines, patience) = (settings.operator.log_lines, settings.redis.command_timeout);
-        Self { redis, key, lines, patience }
+        Self { redis, key, patience: settings.redis.command_timeout }
     }
 
     /// One line for each command, oldest first: the one with which it ended, or the one with which it began, where there
@@ -115,7 +115,7 @@ impl OperatorLog {
     }
 
     async fn add(&self, fields: Vec<(&str, String)>) -> anyhow::Result<String> {
-        let cap = ("MAXLEN", "~", i64::from(self.lines));
+        let cap = ("MAXLEN", "~", KEPT_LINES);
         let written = self.redis.pool().xadd(&self.key, false, cap, "*", fields);
         // In all, however often the client tries: somebody may have asked twice to be let go.
         Ok(timeout(self.patience, written).await.context("Redis does not answer")??)

@@ -69,5 +69,5 @@ pub async fn show_order(
     }
     errors.extend(std::mem::take(&mut records.errors));
     records.errors = errors;
-    OrderReport::of(query, records, workers_live, settings.operator.requeue_limit)
+    OrderReport::of(query, records, workers_live)
 }

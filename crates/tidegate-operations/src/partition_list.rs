@@ -190,9 +190,7 @@ pub async fn keep(settings: &SystemSettings, redis: &RedisStore) -> anyhow::Resu
         let (key, own) = (redis.keys().partitions(), settings.partition().tags().join(","));
         let first = Some(SetOptions::NX);
         let kept: Result<Option<String>, _> = redis.pool().set(&key, own, None, first, false).await;
-        kept.with_context(|| {
-            format!("Failed to keep the list of partitions ({})", settings.keys.partitions)
-        })?;
+        kept.with_context(|| format!("Failed to keep the list of partitions ({})", key.as_str_lossy()))?;
     }
     compare(settings, redis).await
 }

@@ -188,8 +188,6 @@ pub struct SystemSettings {
     pub results: ResultsSettings,
     /// Times and sizes of its workers.
     pub fleet: FleetTiming,
-    /// Commands with which people change something.
-    pub operator: OperatorSettings,
 }
 
 /// `[redis]`
@@ -294,15 +292,6 @@ pub struct FleetTiming {
     pub claim_every: Duration,
     /// The longest delay between retries.
     pub backoff_max: Duration,
-}
-
-/// `[operator]`
-#[derive(Clone, Debug)]
-pub struct OperatorSettings {
-    /// Lines of the operators' log that are kept, about.
-    pub log_lines: u32,
-    /// How often a dead letter may be put back without insisting.
-    pub requeue_limit: u32,
 }
 
 impl SystemSettings {

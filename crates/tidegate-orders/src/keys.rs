@@ -4,7 +4,6 @@ use std::fmt::Display;
 
 use bytes::Bytes;
 use fred::{error::Error, types::Key};
-use serde::Deserialize;
 
 use crate::{
     limits::LimitOwner,
@@ -15,16 +14,14 @@ use crate::{
 
 /// Behind the key of a heartbeat.
 pub(crate) const HANDS: &str = ":hands";
-/// Between the key of the list of partitions and the name of a gate.
-const GATE: &str = ":gate:";
-/// Between the key of what operators did and the id of a replay.
-const REPLAY: &str = ":replay:";
 /// Between a key and the id of the rebuild that fills a new one.
 const STAGED: &str = ":rebuild:";
+/// Between [`KeyTemplates::prefix`] and the name of a voucher, for orders that callers asked for under a key of their own choice.
+const IDEMPOTENCY: &str = "seckill:idempotency:";
 
-/// What things are called in Redis: templates of the keys, and the fields of an entry. `<voucher>`, `<user>`, `<day>` and `<name>` are filled in; a literal `{tag}` may
-/// stand in a template, so that all keys share a slot of a Redis Cluster.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+/// What things are called in Redis: templates of the keys that other programs use, and the fields of an entry. `<voucher>`, `<user>` and
+/// `<day>` are filled in; a literal `{tag}` may stand in a template, so that all keys share a slot of a Redis Cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyTemplates {
     /// String: units left. Holds `<voucher>`.
     pub stock: String,
@@ -36,37 +33,18 @@ pub struct KeyTemplates {
     pub journal: String,
     /// String: units left of a voucher that has limits, instead of `stock`. Holds `<voucher>`.
     pub limited: String,
-    /// Hash: the limits of a voucher or a campaign. Holds `<owner>`, filled in as `voucher:7` or `campaign:5`.
-    pub limits: String,
-    /// Hash: what is used of them. Holds `<owner>`.
-    pub uses: String,
-    /// String with expiry: the order that a caller asked for under a key of its own choice. Holds `<voucher>`; user and key come behind it.
-    pub idempotency: String,
     /// Lock: held while a user's orders are written. Holds `<user>`.
     pub lock: String,
     /// Counter: sequence of order ids of one day. Holds `<day>`, filled in as `yyyy:MM:dd`.
     pub order_id: String,
-    /// String with expiry: the heartbeat of the worker process of that name. Holds `<name>`.
-    pub heartbeat: String,
-    /// Stream: what operators did. No placeholder.
-    pub log: String,
-    /// String: while it is there, workers read nothing. No placeholder.
-    pub pause: String,
-    /// String: a number that shows when Redis went back in time. No placeholder.
-    pub mark: String,
-    /// Lock: held by the worker that lets unpaid orders expire. No placeholder.
-    pub sweeper: String,
-    /// Lock: held by whoever compares both stores, or mends or rebuilds one of them. No placeholder.
-    pub reconciler: String,
-    /// String: what the last comparison of both stores found, as JSON. No placeholder.
-    pub reconciled: String,
-    /// String: the tags of all partitions, with a comma between them. No placeholder; only in a system with partitions.
-    pub partitions: String,
+    /// Stands before each key that has no template.
+    pub prefix: String,
+    /// Stands behind `prefix`, before the keys by which workers know of each other: empty on the usual stream, otherwise the stream's
+    /// name and a colon.
+    pub fleet: String,
     /// Names of the fields in the entries of the stream.
-    #[serde(default)]
     pub fields: FieldNames,
     /// Whose keys these are. Its tag stands in the templates by [`KeyTemplates::of_partition`].
-    #[serde(skip)]
     pub partition: Partition,
 }
 
@@ -79,19 +57,10 @@ impl Default for KeyTemplates {
             voucher: "seckill:voucher:<voucher>".into(),
             journal: "seckill:journal:<voucher>".into(),
             limited: "seckill:limited:<voucher>".into(),
-            limits: "seckill:limits:<owner>".into(),
-            uses: "seckill:uses:<owner>".into(),
-            idempotency: "seckill:idempotency:<voucher>".into(),
             lock: "lock:order:<user>".into(),
             order_id: "icr:order:<day>".into(),
-            heartbeat: "tidegate:worker:<name>".into(),
-            log: "tidegate:log".into(),
-            pause: "tidegate:pause".into(),
-            mark: "tidegate:mark".into(),
-            sweeper: "tidegate:sweeper".into(),
-            reconciler: "tidegate:reconciler".into(),
-            reconciled: "tidegate:reconciled".into(),
-            partitions: "tidegate:partitions".into(),
+            prefix: String::new(),
+            fleet: String::new(),
             fields: FieldNames::default(),
             partition: Partition::default(),
         }
@@ -109,21 +78,10 @@ impl KeyTemplates {
             voucher: prefixed(self.voucher),
             journal: prefixed(self.journal),
             limited: prefixed(self.limited),
-            limits: prefixed(self.limits),
-            uses: prefixed(self.uses),
-            idempotency: prefixed(self.idempotency),
             lock: prefixed(self.lock),
             order_id: prefixed(self.order_id),
-            heartbeat: prefixed(self.heartbeat),
-            log: prefixed(self.log),
-            pause: prefixed(self.pause),
-            mark: prefixed(self.mark),
-            sweeper: prefixed(self.sweeper),
-            reconciler: prefixed(self.reconciler),
-            reconciled: prefixed(self.reconciled),
-            partitions: prefixed(self.partitions),
-            fields: self.fields,
-            partition: self.partition,
+            prefix: prefixed(self.prefix),
+            ..self
         }
     }
 
@@ -138,13 +96,39 @@ impl KeyTemplates {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keys {
     templates: KeyTemplates,
+    /// Before the name of a worker process.
+    heartbeats: String,
 }
 
 impl Keys {
     /// Keys by these templates, which the configuration has checked to hold their placeholders.
     #[must_use]
     pub fn new(templates: KeyTemplates) -> Self {
-        Self { templates }
+        let heartbeats = format!("{}{}tidegate:worker:", templates.prefix, templates.fleet);
+        Self { templates, heartbeats }
+    }
+
+    /// A key that has no template.
+    fn own(&self, name: impl Display) -> Key {
+        format!("{}{name}", self.templates.prefix).into()
+    }
+
+    /// A key of this fleet alone.
+    fn of_fleet(&self, name: impl Display) -> Key {
+        self.own(format_args!("{}tidegate:{name}", self.templates.fleet))
+    }
+
+    /// Whether this name is that of a key without a template, or begins as one.
+    #[must_use]
+    pub fn is_own(&self, name: &str) -> bool {
+        let of_fleet = ["worker", "log", "pause", "mark", "sweeper", "reconciler", "reconciled"];
+        let of_all = ["tidegate:partitions", "seckill:limits", "seckill:uses", "seckill:idempotency"];
+        let mut own =
+            of_fleet.map(|name| self.of_fleet(name)).into_iter().chain(of_all.map(|name| self.own(name)));
+        own.any(|own| {
+            let rest = name.strip_prefix(&*own.as_str_lossy());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+        })
     }
 
     /// Units left.
@@ -185,26 +169,25 @@ impl Keys {
     /// The limits of a voucher or a campaign.
     #[must_use]
     pub fn limits(&self, owner: LimitOwner) -> Key {
-        fill(&self.templates.limits, "<owner>", owner)
+        self.own(format_args!("seckill:limits:{owner}"))
     }
 
     /// What is used of them.
     #[must_use]
     pub fn uses(&self, owner: LimitOwner) -> Key {
-        fill(&self.templates.uses, "<owner>", owner)
+        self.own(format_args!("seckill:uses:{owner}"))
     }
 
     /// The order that a user asked for under a key of this digest.
     #[must_use]
     pub fn idempotency(&self, voucher: VoucherId, user: UserId, digest: &str) -> Key {
-        let of_voucher = fill(&self.templates.idempotency, "<voucher>", voucher);
-        format!("{}:{user}:{digest}", of_voucher.as_str_lossy()).into()
+        self.own(format_args!("{IDEMPOTENCY}{voucher}:{user}:{digest}"))
     }
 
     /// Whether this is the key of some [`Keys::idempotency`].
     #[must_use]
     pub(crate) fn is_idempotency(&self, key: &str) -> bool {
-        key.starts_with(halves(&self.templates.idempotency, "<voucher>").0)
+        key.strip_prefix(&self.templates.prefix).is_some_and(|key| key.starts_with(IDEMPOTENCY))
     }
 
     /// The locks of users, in their order. All of them share one piece of memory.
@@ -234,13 +217,13 @@ impl Keys {
     /// The heartbeat of the worker process `name`.
     #[must_use]
     pub fn heartbeat(&self, name: &str) -> Key {
-        fill(&self.templates.heartbeat, "<name>", name)
+        format!("{}{name}", self.heartbeats).into()
     }
 
     /// Since when the worker process `name` has its oldest batch in hand: beside its heartbeat.
     #[must_use]
     pub fn hands(&self, name: &str) -> Key {
-        format!("{}{HANDS}", self.heartbeat(name).as_str_lossy()).into()
+        format!("{}{name}{HANDS}", self.heartbeats).into()
     }
 
     /// Where the rebuild `id` fills what is to become `key`: in the same slot.
@@ -252,85 +235,85 @@ impl Keys {
     /// All heartbeats there are, for SCAN, and what worker processes say of their hands.
     #[must_use]
     pub(crate) fn heartbeats(&self) -> Pattern<'_> {
-        Pattern::new(&self.templates.heartbeat, "<name>")
+        Pattern::beginning(&self.heartbeats)
     }
 
     /// What operators did.
     #[must_use]
     pub fn log(&self) -> Key {
-        self.templates.log.as_str().into()
+        self.of_fleet("log")
     }
 
     /// While it is there, workers read nothing.
     #[must_use]
     pub fn pause(&self) -> Key {
-        self.templates.pause.as_str().into()
+        self.of_fleet("pause")
     }
 
     /// A number that shows when Redis went back in time.
     #[must_use]
     pub fn mark(&self) -> Key {
-        self.templates.mark.as_str().into()
+        self.of_fleet("mark")
     }
 
     /// Held by the worker that lets unpaid orders expire.
     #[must_use]
     pub fn sweeper(&self) -> Key {
-        self.templates.sweeper.as_str().into()
+        self.of_fleet("sweeper")
     }
 
     /// Held by the worker that marks sales as busy.
     #[must_use]
     pub fn braker(&self) -> Key {
-        format!("{}:brake", self.templates.sweeper).into()
+        self.of_fleet("sweeper:brake")
     }
 
     /// Is there while sales need workers: they have marks that do not end by themselves.
     #[must_use]
     pub fn sales_need_workers(&self) -> Key {
-        format!("{}:need-workers", self.templates.sweeper).into()
+        self.of_fleet("sweeper:need-workers")
     }
 
     /// Held by whoever compares both stores, or mends or rebuilds one of them.
     #[must_use]
     pub fn reconciler(&self) -> Key {
-        self.templates.reconciler.as_str().into()
+        self.of_fleet("reconciler")
     }
 
     /// What the last comparison of both stores found.
     #[must_use]
     pub fn reconciled(&self) -> Key {
-        self.templates.reconciled.as_str().into()
+        self.of_fleet("reconciled")
     }
 
     /// The tags of all partitions.
     #[must_use]
     pub fn partitions(&self) -> Key {
-        self.templates.partitions.as_str().into()
+        self.own("tidegate:partitions")
     }
 
     /// Held by whoever changes the list of partitions.
     #[must_use]
     pub fn partition_change(&self) -> Key {
-        format!("{}:change", self.templates.partitions).into()
+        self.own("tidegate:partitions:change")
     }
 
     /// The tags of partitions that were in the list once.
     #[must_use]
     pub fn retired_partitions(&self) -> Key {
-        format!("{}:retired", self.templates.partitions).into()
+        self.own("tidegate:partitions:retired")
     }
 
     /// Which list of partitions the gate over HTTP of this name works with.
     #[must_use]
     pub fn gate(&self, name: &str) -> Key {
-        format!("{}{GATE}{name}", self.templates.partitions).into()
+        self.own(format_args!("tidegate:partitions:gate:{name}"))
     }
 
     /// Lock of a replay with this id, by which it sees that replicas have what was written.
     #[must_use]
     pub fn replay(&self, id: &str) -> Key {
-        format!("{}{REPLAY}{id}", self.templates.log).into()
+        self.of_fleet(format_args!("log:replay:{id}"))
     }
 
     /// The partition whose keys these are.

@@ -70,7 +70,7 @@ pub async fn take_over(redis: &RedisStore, who: &str) -> Result<TakenLease, Stre
     take(redis, who).await
 }
 
-/// Takes the lease `keys.reconciler` for `who`, such as `anna@shop: tidegate reconcile`, which others are told meanwhile. As every
+/// Takes the lease `tidegate:reconciler` for `who`, such as `anna@shop: tidegate reconcile`, which others are told meanwhile. As every
 /// lease it is politeness: it can be lost, and what must not happen twice is seen to elsewhere.
 ///
 /// # Errors

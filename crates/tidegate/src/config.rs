@@ -3,6 +3,7 @@
 
 mod layers;
 mod reader;
+mod removed;
 mod settings;
 mod show;
 mod suggest;

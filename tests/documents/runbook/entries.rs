@@ -270,8 +270,7 @@ async fn what_a_dead_pod_held_is_taken_over_at_once_and_its_names_are_removed() 
         site.admit(id, id, 7, 1).await;
     }
     all_is_held_by(&site, "shop-7-0").await;
-    let worker =
-        site.worker("w").set("WORKER_CLAIM_IDLE_MS", 3_600_000).set("WORKER_RETIRE_IDLE_MS", 7_200_000);
+    let worker = site.worker("w").set("WORKER_CLAIM_IDLE_MS", 3_600_000);
     let worker = worker.start();
     worker.says("worker started").await;
     operator.types("A worker or a pod is dead", "tidegate consumers list", &[]).succeeds().shows(&[

@@ -17,7 +17,7 @@ use crate::{
 /// A worker that notices quickly that a store does not answer, and that it does again.
 fn impatient(site: &Site, name: &str) -> WorkerPlan {
     let plan = site.worker(name).set("WORKER_BACKOFF_MAX_MS", 300).set("MYSQL_ACQUIRE_TIMEOUT_MS", 500);
-    plan.set("REDIS_COMMAND_TIMEOUT_MS", 500).set("REDIS_CONNECT_TIMEOUT_MS", 500)
+    plan.set("REDIS_COMMAND_TIMEOUT_MS", 500)
 }
 
 /// A site that sells voucher 7, somebody who operates it, and a worker.
@@ -368,7 +368,7 @@ async fn somebody_holds_the_row_of_a_voucher_is_found_and_killed() {
     let site = Site::with_own_mysql().await;
     site.load(7, 1_000).await;
     let operator = Operator::at(&site);
-    let worker = impatient(&site, "w").set("MYSQL_LOCK_WAIT_TIMEOUT_S", 1).start();
+    let worker = impatient(&site, "w").start();
     // A backup is older, and holds no row.
     let mut backup = site.pool.acquire().await.expect("a connection");
     backup.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT").await.expect("it begins");

@@ -96,7 +96,7 @@ async fn sigterm_ends_a_paused_worker_at_once_and_one_that_still_waits_for_redis
     let site = Site::open().await;
     site.open_sale().await;
     site.redis.stop().expect("Redis is stopped");
-    let mut worker = site.worker("w").set("REDIS_CONNECT_TIMEOUT_MS", 300).start();
+    let mut worker = site.worker("w").set("REDIS_COMMAND_TIMEOUT_MS", 500).start();
     worker.says("Waiting for it").await;
     worker.signal(Signal::SIGTSTP);
     worker.says("paused: nothing is read").await;

@@ -16,7 +16,7 @@ const BATCH: usize = 50;
 /// A worker that notices quickly that MySQL does not answer, and that it does again.
 fn impatient(site: &Site) -> WorkerPlan {
     let plan = quick(site, "w").set("WORKER_LANES", LANES).set("WORKER_BATCH", BATCH);
-    let plan = plan.set("MYSQL_LOCK_WAIT_TIMEOUT_S", 1).set("MYSQL_STATEMENT_TIMEOUT_MS", 1_200);
+    let plan = plan.set("MYSQL_STATEMENT_TIMEOUT_MS", 1_200);
     plan.set("MYSQL_ACQUIRE_TIMEOUT_MS", 500).set("WORKER_BACKOFF_MAX_MS", 300)
 }
 

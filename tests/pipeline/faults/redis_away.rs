@@ -13,7 +13,7 @@ use crate::{
 /// Workers that notice quickly that Redis does not answer, and that it does again.
 fn impatient(site: &Site, name: &str) -> WorkerPlan {
     let plan = quick(site, name).set("WORKER_LANES", 2).set("WORKER_BATCH", 50);
-    let plan = plan.set("REDIS_COMMAND_TIMEOUT_MS", 500).set("REDIS_CONNECT_TIMEOUT_MS", 500);
+    let plan = plan.set("REDIS_COMMAND_TIMEOUT_MS", 500);
     plan.set("WORKER_BACKOFF_MAX_MS", 300)
 }
 

@@ -100,7 +100,7 @@ impl ClusterSite {
         // Whoever is away is not waited for as long as by default.
         let own = self.flags();
         let mut flags: Vec<&str> = own.iter().map(String::as_str).collect();
-        flags.extend(["--set", "redis.connect_timeout_ms=1000", "--set", "redis.command_timeout_ms=1000"]);
+        flags.extend(["--set", "redis.command_timeout_ms=1000"]);
         Program::with_flags(&flags)
     }
 

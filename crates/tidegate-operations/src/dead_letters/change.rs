@@ -19,7 +19,7 @@ use super::{
     outcome::{LetterDecision, LetterOutcome, Obstacle, StayingLetters},
     plan::{LetterPlan, PlanDraft, ReasonCount},
     report::LetterReport,
-    request::{LetterAction, LetterRequest},
+    request::{LetterAction, LetterRequest, REQUEUE_LIMIT},
     requeue::{BehindOrder, Requeue},
     selection::LetterSelection,
 };
@@ -120,7 +120,7 @@ impl LetterChange {
             LetterAction::Requeue { force } => {
                 // Earlier orders win where the stock does not suffice for all.
                 let (redis, ledger) = tokio::try_join!(connect::redis_in_order(settings), ledger)?;
-                let limit = (!force).then_some(settings.operator.requeue_limit);
+                let limit = (!force).then_some(REQUEUE_LIMIT);
                 let entry_max_bytes = settings.fleet.entry_max_bytes;
                 (
                     redis.clone(),

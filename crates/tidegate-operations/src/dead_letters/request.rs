@@ -2,12 +2,15 @@
 
 use super::selection::LetterSelection;
 
+/// How often a letter may be put back before somebody has to insist: what died so often most likely dies again.
+pub(crate) const REQUEUE_LIMIT: u32 = 3;
+
 /// What is done to letters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LetterAction {
     /// Put them back into the stream.
     Requeue {
-        /// Also those that were put back `operator.requeue_limit` times.
+        /// Also those that were put back three times.
         force: bool,
     },
     /// Give their orders back.

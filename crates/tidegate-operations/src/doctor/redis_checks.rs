@@ -50,7 +50,7 @@ pub(super) async fn run(settings: &SystemSettings, findings: &mut Findings) -> O
     check_fsync(findings, config_get(&redis, "appendfsync").await);
     check_clock(findings, &redis).await;
     check_stream(settings, findings, &redis).await;
-    check_pause(settings, findings, &redis).await;
+    check_pause(findings, &redis).await;
     Some(redis)
 }
 
@@ -175,7 +175,7 @@ async fn check_stream(settings: &SystemSettings, findings: &mut Findings, redis:
     }
 }
 
-async fn check_pause(settings: &SystemSettings, findings: &mut Findings, redis: &RedisStore) {
+async fn check_pause(findings: &mut Findings, redis: &RedisStore) {
     match FleetPause::read(redis).await {
         Ok(None) => findings.ok("the workers are not paused"),
         Ok(Some(pause)) => {
@@ -187,7 +187,10 @@ async fn check_pause(settings: &SystemSettings, findings: &mut Findings, redis: 
             );
         }
         Err(error) => findings.error(
-            format!("{} could not be read: {error}; workers do not start", settings.keys.pause),
+            format!(
+                "{} could not be read: {error}; workers do not start",
+                redis.keys().pause().as_str_lossy()
+            ),
             "it must hold a string or nothing, and this user must be allowed GET on it",
         ),
     }

@@ -8,6 +8,7 @@ use tidegate_orders::{
 use tidegate_stream::EntryId;
 
 use super::{EntryRecord, EntryState, OrderQuery, OrderReport};
+use crate::dead_letters::REQUEUE_LIMIT;
 
 /// One thing to do about an order. The caller of the operation says how.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,7 +141,7 @@ fn of_letter(report: &OrderReport, letter: &DeadLetterRecord) -> Vec<NextStep> {
     let mut steps = vec![show(letter)];
     match report.facts.remedy() {
         Remedy::RunAgainOrGiveBack => {
-            steps.extend([requeue(report, letter), NextStep::CancelLetter(letter.id)]);
+            steps.extend([requeue(letter), NextStep::CancelLetter(letter.id)]);
         }
         Remedy::DeleteLetter => steps.push(delete(report, letter)),
         _ if letter.content.error.is_some() => steps.push(NextStep::DropLetter(letter.id)),
@@ -191,8 +192,8 @@ fn show(letter: &DeadLetterRecord) -> NextStep {
     NextStep::ShowLetter(letter.id)
 }
 
-fn requeue(report: &OrderReport, letter: &DeadLetterRecord) -> NextStep {
-    NextStep::RequeueLetter { letter: letter.id, force: letter.requeued >= report.requeue_limit }
+fn requeue(letter: &DeadLetterRecord) -> NextStep {
+    NextStep::RequeueLetter { letter: letter.id, force: letter.requeued >= REQUEUE_LIMIT }
 }
 
 fn replay(entry: &EntryRecord) -> NextStep {

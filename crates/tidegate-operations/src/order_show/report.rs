@@ -25,18 +25,15 @@ pub struct OrderReport {
     pub next_steps: Vec<NextStep>,
     /// A worker lives.
     pub workers_live: bool,
-    /// From how many burials on a letter is put back only if somebody insists.
-    pub requeue_limit: u32,
 }
 
 impl OrderReport {
     /// What follows from these records.
     #[must_use]
-    pub fn of(query: OrderQuery, records: OrderRecords, workers_live: bool, requeue_limit: u32) -> Self {
+    pub fn of(query: OrderQuery, records: OrderRecords, workers_live: bool) -> Self {
         let facts = records.facts();
         let status = facts.status();
-        let mut report =
-            Self { query, records, facts, status, next_steps: Vec::new(), workers_live, requeue_limit };
+        let mut report = Self { query, records, facts, status, next_steps: Vec::new(), workers_live };
         report.next_steps = next_steps(&report);
         report
     }

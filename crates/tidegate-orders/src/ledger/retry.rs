@@ -37,7 +37,7 @@ pub struct Contentions {
 pub struct ContentionCounts {
     /// Transactions that the server rolled back for the sake of others.
     pub deadlocks: u64,
-    /// Transactions that waited for a row for longer than `mysql.lock_wait_timeout_s`.
+    /// Transactions that waited for a row for longer than the session allows.
     pub lock_waits: u64,
     /// Transactions that met a row which somebody had written since it was looked for.
     pub duplicates: u64,

@@ -17,8 +17,7 @@ use sqlx::{AssertSqlSafe, MySqlPool, Row};
 use tidegate_compare::{Cause, Difference, Job, Mend, Progress, Silent, reconciled::DifferenceKind};
 use tidegate_lab::{MysqlServer, RedisServer};
 use tidegate_operations::{
-    End, FleetTiming, MySqlSettings, OperatorSettings, RedisSettings, ResultsSettings, StreamSettings,
-    SystemSettings,
+    End, FleetTiming, MySqlSettings, RedisSettings, ResultsSettings, StreamSettings, SystemSettings,
     redacted::RedactedUrl,
     replay::{Replay, ReplayReport, ReplayRequest, ReplaySource},
     selection::EntryFilter,
@@ -107,7 +106,6 @@ fn settings(redis: &RedisServer, mysql: &MysqlServer) -> SystemSettings {
             claim_every: 10 * second,
             backoff_max: second,
         },
-        operator: OperatorSettings { log_lines: 1_000, requeue_limit: 3 },
     }
 }
 

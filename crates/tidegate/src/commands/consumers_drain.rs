@@ -45,7 +45,7 @@ With --remove, it waits until workers have taken the entries. Then it removes ea
 one step, which checks again that it holds nothing and does not live. If entries are pending and
 no living worker reads the stream, nothing is done: start a worker. If a consumer could not be
 removed within --wait, it stays, nothing is lost, and the exit code is 1. Workers remove dead,
-empty consumers by themselves after worker.retire_idle_ms.";
+empty consumers by themselves after an hour.";
 
 /// What `tidegate consumers drain` takes.
 #[derive(Args, Debug)]

@@ -37,7 +37,7 @@ Examples:
 A command that changes something leaves two lines: when it begins and when it ends. Shown is the second; the first
 only where there is no second, because the command is still at work or was killed. Outcomes: began, done, partly, refused,
 stopped (by a signal), failed. Counts of 0 are in --json only. With --follow, every line is shown as it comes, as JSON one object in a line, until
-Ctrl-C. About operator.log_lines lines are kept.";
+Ctrl-C. About 10000 lines are kept.";
 
 /// What `tidegate log` takes.
 #[derive(Args, Debug)]

@@ -26,7 +26,7 @@ Examples:
 
 stream: deletes entries that are older than --older-than (default: stream.retention_ms) and that every group has read and
 acknowledged. It stops at the first entry that a group still needs. Redis deletes whole nodes, so up to a hundred old
-entries stay. Workers do the same every worker.trim_every_ms, so you rarely need this command. Deleted entries cannot be
+entries stay. Workers do the same once a minute, so you rarely need this command. Deleted entries cannot be
 run again, and an order without a journal leaves no other trace in Redis: run tidegate audit first. It goes in steps of
 10,000 entries.
 

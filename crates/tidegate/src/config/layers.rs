@@ -6,7 +6,7 @@ use toml::{Table, Value};
 
 use tidegate_operations::redacted::RedactedUrl;
 
-use super::{CONFIG_VARIABLE, Problem, suggest::did_you_mean};
+use super::{CONFIG_VARIABLE, Problem, removed, suggest::did_you_mean};
 
 /// The commented defaults; they are also the list of keys and of their types.
 const DEFAULTS: &str = include_str!("../../../../config/default.toml");
@@ -52,7 +52,7 @@ pub struct Setting {
 impl Setting {
     /// The variable that sets this key.
     pub fn variable(&self) -> String {
-        format!("{PREFIX}{}", self.key.to_uppercase().replace('.', "_"))
+        variable(&self.key)
     }
 
     /// Whether the value is a URL, which may hold a password.
@@ -64,6 +64,11 @@ impl Setting {
     pub fn is_secret(&self) -> bool {
         is_secret(&self.key)
     }
+}
+
+/// The variable that sets this key.
+fn variable(key: &str) -> String {
+    format!("{PREFIX}{}", key.to_uppercase().replace('.', "_"))
 }
 
 fn is_url(key: &str) -> bool {
@@ -97,7 +102,9 @@ impl Layers {
     pub fn defaults() -> Self {
         let table: Table = DEFAULTS.parse().expect("config/default.toml is TOML; a test parses it");
         let settings = flatten(table).map(|(key, value)| Setting { key, value, source: Source::Default });
-        Self { settings: settings.collect(), problems: Vec::new() }
+        let mut settings: Vec<Setting> = settings.collect();
+        settings.sort_by_key(|setting| DEFAULTS.find(&format!("\n{} = ", setting.key)));
+        Self { settings, problems: Vec::new() }
     }
 
     /// The settings, in the order of `config/default.toml`.
@@ -129,7 +136,7 @@ impl Layers {
 
     fn add_table(&mut self, table: Table, source: &Source) {
         for (section, keys) in table {
-            if !self.sections().any(|known| known == section) {
+            if !self.sections().any(|known| known == section) && !removed::is_section(&section) {
                 let hint = did_you_mean(&section, self.sections());
                 self.report(source, format!("[{section}] is no section{hint}"));
             } else if let Value::Table(keys) = keys {
@@ -153,6 +160,11 @@ impl Layers {
             let source = Source::Variable(name.to_owned());
             let known = self.settings.iter().find(|setting| setting.variable() == name);
             let Some(key) = known.map(|setting| setting.key.clone()) else {
+                let gone = removed::keys().find(|key| variable(key) == name);
+                if let Some(what) = gone.and_then(removed::of_key) {
+                    self.report(&source, what);
+                    continue;
+                }
                 let variables: Vec<String> = self.settings.iter().map(Setting::variable).collect();
                 let hint = did_you_mean(name, variables.iter().map(String::as_str));
                 self.report(&source, format!("is no setting{hint}"));
@@ -200,6 +212,9 @@ impl Layers {
 
     fn set(&mut self, key: &str, value: Value, source: Source) {
         let Some(setting) = self.settings.iter_mut().find(|setting| setting.key == key) else {
+            if let Some(what) = removed::of_key(key) {
+                return self.report(&source, what);
+            }
             let hint = did_you_mean(key, self.settings.iter().map(|setting| setting.key.as_str()));
             return self.report(&source, format!("{key} is no setting{hint}"));
         };

@@ -10,7 +10,7 @@ mod worker;
 use std::time::Duration;
 
 use tidegate_http::{AdminSettings, GateSettings};
-use tidegate_operations::{OperatorSettings, ResultsSettings, System, SystemSettings, brake::BrakeSettings};
+use tidegate_operations::{ResultsSettings, System, SystemSettings, brake::BrakeSettings};
 use tidegate_orders::Announced;
 use tidegate_stream::cluster::is_cluster_url;
 use tidegate_worker::{ProcessSettings, WorkerSettings};
@@ -97,10 +97,6 @@ impl Settings {
                     ),
                     results: results(reader),
                     fleet: worker::fleet(&worker),
-                    operator: OperatorSettings {
-                        log_lines: reader.number("operator.log_lines", 100..=10_000_000),
-                        requeue_limit: reader.number("operator.requeue_limit", 0..=1_000),
-                    },
                 },
                 &tags,
                 cluster.as_ref(),
@@ -120,7 +116,7 @@ impl Settings {
         let partitions = system.partitions();
         let share = |of: usize, least: usize| (of / partitions.len()).max(least);
         let worker = WorkerSettings {
-            batch_bytes: share(worker.batch_bytes, LEAST_BATCH_BYTES.min(worker.batch_bytes)),
+            batch_bytes: share(worker.batch_bytes, LEAST_BATCH_BYTES),
             set_aside_max: share(worker.set_aside_max, 1),
             ..worker
         };

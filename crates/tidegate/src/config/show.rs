@@ -12,15 +12,8 @@ use super::layers::{Layers, Setting};
 /// TOML that can be read back (but for hidden passwords), each value with its source.
 pub fn toml(layers: &Layers) -> String {
     let mut text = String::new();
-    let mut current = "";
     for setting in layers.settings() {
-        let (section, key) = split(setting);
-        if section != current {
-            let gap = if current.is_empty() { "" } else { "\n" };
-            let _infallible = writeln!(text, "{gap}[{section}]");
-            current = section;
-        }
-        let _infallible = writeln!(text, "{key} = {} # {}", visible(setting), setting.source);
+        let _infallible = writeln!(text, "{} = {} # {}", setting.key, visible(setting), setting.source);
     }
     text
 }

@@ -37,6 +37,8 @@ fn the_defaults_are_valid_and_every_one_of_them_is_read() {
     assert_eq!(&keys, reader.keys_read());
     assert_eq!(reader.into_problems(), []);
     assert_eq!(settings.system.common().mysql.connections, 5, "one for each lane and one more");
+    let minute = std::time::Duration::from_secs(60);
+    assert_eq!((settings.worker.trim_every, settings.worker.retire_idle), (minute, 60 * minute));
     assert!(!settings.worker.name.is_empty(), "the host name stands in");
     assert_eq!(settings.system.common().keys.fields, tidegate_orders::wire::FieldNames::default());
     assert_eq!(settings.system.common().keys, tidegate_orders::KeyTemplates::default());
@@ -95,7 +97,7 @@ fn all_mistakes_are_reported_together_with_the_place_of_each() {
         ("TIDEGATE_MYSQL_ULR", "x"),
         ("TIDEGATE_KEYS_LOCK", "lock:<user>:<voucher>"),
         ("TIDEGATE_KEYS_STOCK", "stock"),
-        ("TIDEGATE_REDIS_CONNECTIONS", "ten"),
+        ("TIDEGATE_GATE_CONNECTIONS", "ten"),
     ];
     let found = problems(load(&args, &variables));
     let file = format!("file {}", file.path().display());
@@ -106,7 +108,7 @@ fn all_mistakes_are_reported_together_with_the_place_of_each() {
         format!("{file}: worker.lanes = 0 must be within 1 ..= 64"),
         format!("{file}: log.format = \"xml\" must be one of auto, text, json"),
         "variable TIDEGATE_MYSQL_ULR: is no setting; did you mean TIDEGATE_MYSQL_URL?".to_owned(),
-        "variable TIDEGATE_REDIS_CONNECTIONS: redis.connections must be a whole number, but is \"ten\""
+        "variable TIDEGATE_GATE_CONNECTIONS: gate.connections must be a whole number, but is \"ten\""
             .to_owned(),
         "variable TIDEGATE_KEYS_STOCK: keys.stock = \"stock\" must hold <voucher> exactly once".to_owned(),
         "flag --set: takes KEY=VALUE, such as worker.batch=200".to_owned(),
@@ -345,21 +347,28 @@ fn what_the_gate_is_told_of_callers_is_refused_where_it_cannot_be_meant() {
 fn names_that_may_stand_for_the_same_key_are_refused_whatever_their_placeholders_are_called() {
     for (pair, earlier) in [
         ("keys.lock=seckill:stock:<user>", "keys.stock"),
-        ("keys.heartbeat=seckill:voucher:<name>", "keys.voucher"),
-        ("keys.stock=seckill:limits:campaign:<voucher>", "keys.stock"),
-        ("keys.heartbeat=icr:order:<name>", "keys.order_id"),
-        ("keys.uses=seckill:limits:<owner>", "keys.limits"),
-        ("keys.limits=seckill:<owner>", "keys.voucher"),
-        ("keys.mark=tidegate:pause", "keys.pause"),
+        ("keys.limited=seckill:voucher:<voucher>", "keys.voucher"),
+        ("stream.results=stream.orders.dead", "stream.dead"),
     ] {
         let found = problems(load(&sets(&[pair]), &[]));
         let told = format!("stands for the same keys as {earlier}; give it another name");
         assert!(found.len() == 1 && found[0].contains(&told), "{pair}: {found:#?}");
     }
-    let found = problems(load(&sets(&["keys.heartbeat=tidegate:<name>"]), &[]));
-    let told = "stands for keys.log if a worker has this name: log";
-    assert!(found.iter().any(|problem| problem.contains(told)), "{found:#?}");
+    for pair in [
+        "keys.lock=tidegate:worker:<user>",
+        "keys.stock=seckill:limits:campaign:<voucher>",
+        "stream.dead=tidegate:pause",
+        "stream.dead=tidegate:partitions:gate:a",
+    ] {
+        let found = problems(load(&sets(&[pair]), &[]));
+        let told = "is the name of a key that only Tidegate uses; give it another name";
+        assert!(found.len() == 1 && found[0].contains(told), "{pair}: {found:#?}");
+    }
+    let other =
+        ["stream.name=tidegate:log", "stream.dead=dead", "stream.results=tidegate:log:tidegate:pause"];
+    assert_eq!(problems(load(&sets(&other), &[])).len(), 2);
     load(&sets(&["keys.order_id=lock:order:<day>"]), &[]).expect("no user is called as a day is");
+    load(&sets(&["stream.dead=tidegate:dead"]), &[]).expect("nothing of ours has this name");
 }
 
 #[test]
@@ -370,75 +379,70 @@ fn one_prefix_separates_every_name_from_those_of_another_fleet() {
     assert_eq!(settings.system.common().stream.dead, "shop2:stream.orders.dead");
     assert_eq!(settings.system.common().stream.results, "shop2:stream.orders.results");
     let names = |settings: &Settings| {
-        let tidegate_orders::KeyTemplates {
-            stock,
-            buyers,
-            voucher,
-            journal,
-            limited,
-            limits,
-            uses,
-            idempotency,
-            lock,
-            order_id,
-            heartbeat,
-            log,
-            pause,
-            mark,
-            sweeper,
-            reconciler,
-            reconciled,
-            partitions,
-            fields: _,
-            partition: _,
-        } = settings.system.common().keys.clone();
-        [
-            stock,
-            buyers,
-            voucher,
-            journal,
-            limited,
-            limits,
-            uses,
-            idempotency,
-            lock,
-            order_id,
-            heartbeat,
-            log,
-            pause,
-            mark,
-            sweeper,
-            reconciler,
-            reconciled,
-            partitions,
-        ]
+        let keys = tidegate_orders::Keys::new(settings.system.common().keys.clone());
+        let (voucher, user) = (7.try_into().unwrap(), 42.try_into().unwrap());
+        let owner = tidegate_orders::limits::LimitOwner::Voucher(voucher);
+        let lock = keys.locks(&[user]).remove(0);
+        let of_sales =
+            [keys.stock(voucher), keys.buyers(voucher), keys.voucher(voucher), keys.journal(voucher)];
+        let of_limits = [keys.limited(voucher), keys.limits(owner), keys.uses(owner)];
+        let of_callers = [keys.idempotency(voucher, user, "digest"), keys.order_id("2026:11:28"), lock];
+        let of_workers = [keys.heartbeat("w"), keys.hands("w"), keys.pause(), keys.mark(), keys.braker()];
+        let of_fleet = [keys.sweeper(), keys.reconciler(), keys.reconciled(), keys.log(), keys.replay("1")];
+        let of_all = [keys.partitions(), keys.partition_change(), keys.retired_partitions(), keys.gate("g")];
+        let all = [&of_sales[..], &of_limits, &of_callers, &of_workers, &of_fleet, &of_all].concat();
+        all.iter().map(|key| key.as_str_lossy().into_owned()).collect::<Vec<_>>()
     };
-    assert_eq!(names(&settings), names(&usual).map(|name| format!("shop2:{name}")));
+    let prefixed: Vec<_> = names(&usual).iter().map(|name| format!("shop2:{name}")).collect();
+    assert_eq!(names(&settings), prefixed);
     assert!(problems(load(&sets(&["redis.prefix=a<voucher>"]), &[]))[0].contains("redis.prefix"));
 }
 
 #[test]
-fn a_fleet_on_another_stream_that_shares_names_with_the_first_is_refused_with_what_separates_it() {
-    let own = [
-        "stream.name=orders.b",
-        "stream.dead=orders.b.dead",
-        "stream.results=orders.b.results",
-        "keys.log=b:log",
-        "keys.pause=b:pause",
-        "keys.mark=b:mark",
-        "keys.sweeper=b:sweeper",
-        "keys.reconciler=b:reconciler",
-        "keys.reconciled=b:reconciled",
-    ];
-    let found = problems(load(&sets(&own), &[]));
+fn a_fleet_on_another_stream_has_keys_of_its_own_and_is_refused_if_it_shares_dead_letters_or_results() {
+    let own = ["stream.name=orders.b", "stream.dead=orders.b.dead", "stream.results=orders.b.results"];
+    let found = problems(load(&sets(&own[..2]), &[]));
     assert_eq!(found.len(), 1, "{found:#?}");
-    assert!(found[0].contains("keys.heartbeat = \"tidegate:worker:<name>\""), "{found:#?}");
+    assert!(found[0].contains("stream.results = \"stream.orders.results\""), "{found:#?}");
     assert!(
         found[0].contains("set redis.prefix") && found[0].contains("stream.name = \"orders.b\""),
         "{found:#?}"
     );
-    assert_eq!(problems(load(&sets(&own[..1]), &[])).len(), 9);
-    load(&sets(&[&own[..], &["keys.heartbeat=b:worker:<name>"]].concat()), &[]).unwrap();
+    assert_eq!(problems(load(&sets(&own[..1]), &[])).len(), 2);
+    let settings = load(&sets(&[&own[..], &["redis.prefix=shop2:"]].concat()), &[]).unwrap().settings;
+    let keys = tidegate_orders::Keys::new(settings.system.common().keys.clone());
+    for (key, name) in [
+        (keys.heartbeat("w"), "orders.b:tidegate:worker:w"),
+        (keys.log(), "orders.b:tidegate:log"),
+        (keys.pause(), "orders.b:tidegate:pause"),
+        (keys.mark(), "orders.b:tidegate:mark"),
+        (keys.sweeper(), "orders.b:tidegate:sweeper"),
+        (keys.reconciler(), "orders.b:tidegate:reconciler"),
+        (keys.reconciled(), "orders.b:tidegate:reconciled"),
+        // A fleet with other partitions in the same Redis would sell from other keys.
+        (keys.partitions(), "tidegate:partitions"),
+        (keys.stock(7.try_into().unwrap()), "seckill:stock:7"),
+    ] {
+        assert_eq!(key.as_str_lossy(), format!("shop2:{name}"));
+    }
+}
+
+#[test]
+fn who_has_a_setting_that_is_gone_is_told_what_holds_now() {
+    let (file, mut args) = config_file("[operator]\nlog_lines = 5\n[worker]\nbatch_bytes = 1\nlanes = 3\n");
+    args.set = vec!["keys.pause=b:pause".into()];
+    let found = problems(load(&args, &[("TIDEGATE_WORKER_TRIM_EVERY_MS", "1000")]));
+    let file = format!("file {}", file.path().display());
+    let gone = "is no setting any more: remove it. Its value is always";
+    let expected = [
+        format!("{file}: operator.log_lines {gone} 10000"),
+        format!("{file}: worker.batch_bytes {gone} 3145728"),
+        format!(
+            "variable TIDEGATE_WORKER_TRIM_EVERY_MS: worker.trim_every_ms {gone} twelve times worker.claim_every_ms"
+        ),
+        format!("flag --set: keys.pause {gone} tidegate:pause behind redis.prefix (docs/configuration.md)"),
+    ];
+    assert_eq!(found, expected);
 }
 
 #[test]

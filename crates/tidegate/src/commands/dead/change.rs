@@ -162,7 +162,7 @@ fn ids(letters: &[EntryId]) -> String {
 /// Why a letter stays, and what to do about it.
 fn reason(obstacle: Obstacle) -> &'static str {
     match obstacle {
-        Obstacle::NeedsForce => "requeued operator.requeue_limit times or more: once more only with --force",
+        Obstacle::NeedsForce => "requeued three times or more: once more only with --force",
         Obstacle::TooManyFields => "more fields than a script can add to a stream",
         Obstacle::GivenBack => {
             "the order was given back: a new attempt needs a new order id; cancel deletes the letter"

@@ -22,7 +22,7 @@ An order takes its buried events along: they go back behind it, in the order in 
 appended, whether they were selected or not.
 
 Some letters stay:
-  - one that was requeued operator.requeue_limit times, unless you give --force
+  - one that was requeued three times, unless you give --force
   - one whose order was cancelled or given back, because it would not be written
   - an event whose order is a dead letter that does not go back, or would die again
 
@@ -38,7 +38,7 @@ to continue.";
 pub struct DeadRequeueArgs {
     #[command(flatten)]
     pub selection: SelectionArgs,
-    /// Also those that were requeued operator.requeue_limit times
+    /// Also those that were requeued three times
     #[arg(long)]
     force: bool,
     #[command(flatten)]

@@ -130,7 +130,7 @@ fn can_be_typed(command: &str) {
 
 #[track_caller]
 fn says(records: &OrderRecords, around: &Around, is: OrderStatus, sentence: &str, commands: &[&str]) {
-    let report = OrderReport::of(around.query, records.clone(), around.workers_live, 5);
+    let report = OrderReport::of(around.query, records.clone(), around.workers_live);
     let names = RedisNames { stream: "stream.orders".to_owned(), keys: Keys::new(KeyTemplates::default()) };
     let conclusion = Conclusion::of(&report, &names, 60_000);
     assert_eq!(conclusion.status, is, "{conclusion:?}");
@@ -349,7 +349,7 @@ fn of_a_dead_letter_nothing_is_proposed_that_would_be_refused() {
         change(&mut letter);
         OrderRecords { letters: vec![letter], ..records.clone() }
     };
-    let often = with(|letter| letter.requeued = 5);
+    let often = with(|letter| letter.requeued = 3);
     let forced = "tidegate dead requeue 5-0 --force";
     says(&often, &around(), OrderStatus::Dead, "mend the cause", &[commands[0], forced, commands[1]]);
     let drop = ["tidegate dead show 5-0", "tidegate dead drop 5-0"];

@@ -9,6 +9,13 @@ use tidegate_stream::{RedisCluster, Sentinels, cluster::is_cluster_url};
 use super::HOUR_MS;
 use crate::config::{reader::Reader, urls};
 
+/// One slow reply does not hold up the other lanes.
+const REDIS_CONNECTIONS: usize = 2;
+/// A connection, TLS handshake included, may take as long as a command, and no longer than this.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Small, because a statement whose caller has gone still holds its place on the server, and because orders of a row that is held
+/// for longer are set aside anyway: only the first batch that meets it waits. A table that somebody has locked is waited for for 10 s.
+const LOCK_WAIT_TIMEOUT_S: u32 = 1;
 const REDIS_SCHEMES: [&str; 7] =
     ["redis", "rediss", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster", "redis+unix"];
 const MYSQL_SCHEMES: [&str; 2] = ["mysql", "mariadb"];
@@ -29,13 +36,14 @@ pub(super) fn redis(reader: &mut Reader<'_>) -> (RedisSettings, Option<Arc<Redis
                 false => RedisConfig::from_url(url).map(|_| None).map_err(|error| error.details().to_owned()),
             },
         );
+    let command_timeout = reader.millis("redis.command_timeout_ms", 100..=60_000);
     let settings = RedisSettings {
         sentinels: Sentinels::of_url(url.reveal()),
         url,
         master: None,
-        connections: reader.number("redis.connections", 1..=64),
-        command_timeout: reader.millis("redis.command_timeout_ms", 100..=60_000),
-        connect_timeout: reader.millis("redis.connect_timeout_ms", 100..=60_000),
+        connections: REDIS_CONNECTIONS,
+        command_timeout,
+        connect_timeout: command_timeout.min(CONNECT_TIMEOUT),
     };
     (settings, cluster.flatten())
 }
@@ -43,24 +51,15 @@ pub(super) fn redis(reader: &mut Reader<'_>) -> (RedisSettings, Option<Arc<Redis
 /// Reads where MySQL is, for so many lanes.
 pub(super) fn mysql(reader: &mut Reader<'_>, lanes: usize) -> MySqlSettings {
     let url = reader.text("mysql.url");
-    let url = mysql_url(reader, "mysql.url", url);
-    let connections: u32 = reader.number("mysql.connections", 0..=1_000);
-    let statement_timeout = reader.millis("mysql.statement_timeout_ms", 100..=HOUR_MS);
-    let lock_wait_timeout_s = reader.number("mysql.lock_wait_timeout_s", 1..=50);
-    reader.rule(
-        Duration::from_secs(u64::from(lock_wait_timeout_s)) < statement_timeout,
-        "mysql.statement_timeout_ms",
-        "mysql.lock_wait_timeout_s",
-        "must be longer than mysql.lock_wait_timeout_s, or a lock wait is taken for an outage",
-    );
     MySqlSettings {
-        url,
+        url: mysql_url(reader, "mysql.url", url),
         shard_tags: Vec::new(),
-        connections: if connections == 0 { u32::try_from(lanes).unwrap_or(64) + 1 } else { connections },
+        connections: u32::try_from(lanes).unwrap_or(64) + 1,
         writers: reader.number("mysql.writers", 1..=64),
         acquire_timeout: reader.millis("mysql.acquire_timeout_ms", 100..=60_000),
-        statement_timeout,
-        lock_wait_timeout_s,
+        // Longer than a wait for a lock, which would be taken for an outage.
+        statement_timeout: reader.millis("mysql.statement_timeout_ms", 1_001..=HOUR_MS),
+        lock_wait_timeout_s: LOCK_WAIT_TIMEOUT_S,
     }
 }
 

@@ -1,32 +1,50 @@
 //! `[worker]`, and what its timing means for a fleet.
 
+use std::time::Duration;
+
 use tidegate_operations::{FleetTiming, MySqlSettings};
 use tidegate_worker::WorkerSettings;
 
 use super::HOUR_MS;
 use crate::config::reader::Reader;
 
+/// Redis reads by count, so the first batch after small entries have become large ones may have up to 96 of whatever size they are.
+const BATCH_BYTES: usize = 3 << 20;
+/// The worker remembers their ids, some 30 bytes each.
+const SET_ASIDE_MAX: usize = 500_000;
+/// Before the first time that an entry is tried again; later tries come ever more slowly, up to 2 s apart.
+const LOCK_RETRY: Duration = Duration::from_millis(100);
+/// Before the first retry while a store is away; doubled, with jitter, for each further one.
+const BACKOFF_MIN: Duration = Duration::from_millis(50);
+const REPORT_EVERY: Duration = Duration::from_secs(10);
+/// Until a dead consumer that holds nothing is removed, so that pod names do not pile up.
+const RETIRE_IDLE: Duration = Duration::from_secs(3600);
+
 /// Reads how a worker works.
 pub(super) fn read(reader: &mut Reader<'_>) -> WorkerSettings {
+    let claim_idle = reader.millis("worker.claim_idle_ms", 100..=24 * HOUR_MS);
+    let claim_every = reader.millis("worker.claim_every_ms", 10..=HOUR_MS);
     let worker = WorkerSettings {
         name: worker_name(reader),
         lanes: reader.number("worker.lanes", 1..=64),
         batch: reader.number("worker.batch", 1..=5_000),
-        batch_bytes: reader.number("worker.batch_bytes", 65_536..=1 << 30),
+        batch_bytes: BATCH_BYTES,
         entry_max_bytes: reader.number("worker.entry_max_bytes", 4_096..=512 << 20),
-        set_aside_max: reader.number("worker.set_aside_max", 1..=100_000_000),
+        set_aside_max: SET_ASIDE_MAX,
         block: reader.millis("worker.block_ms", 10..=10_000),
-        lock_lease: reader.millis("worker.lock_lease_ms", 100..=HOUR_MS),
-        lock_retry: reader.millis("worker.lock_retry_ms", 1..=60_000),
-        claim_idle: reader.millis("worker.claim_idle_ms", 100..=24 * HOUR_MS),
-        claim_every: reader.millis("worker.claim_every_ms", 10..=HOUR_MS),
-        retire_idle: reader.millis("worker.retire_idle_ms", 100..=30 * 24 * HOUR_MS),
-        trim_every: reader.millis("worker.trim_every_ms", 100..=24 * HOUR_MS),
+        // Longer than LOCK_RETRY, or a free lock goes unnoticed.
+        lock_lease: reader.millis("worker.lock_lease_ms", 200..=HOUR_MS),
+        lock_retry: LOCK_RETRY,
+        claim_idle,
+        claim_every,
+        // First a dead consumer's entries are rescued, then it is removed.
+        retire_idle: RETIRE_IDLE.max(2 * claim_idle),
+        trim_every: 12 * claim_every,
         heartbeat_ttl: reader.millis("worker.heartbeat_ttl_ms", 300..=HOUR_MS),
         stop_deadline: reader.millis("worker.stop_deadline_ms", 100..=HOUR_MS),
-        backoff_min: reader.millis("worker.backoff_min_ms", 1..=60_000),
-        backoff_max: reader.millis("worker.backoff_max_ms", 1..=10 * 60_000),
-        report_every: reader.millis("worker.report_every_ms", 100..=HOUR_MS),
+        backoff_min: BACKOFF_MIN,
+        backoff_max: reader.millis("worker.backoff_max_ms", 50..=10 * 60_000),
+        report_every: REPORT_EVERY,
         stuck_after: reader.millis("admin.stuck_after_ms", 1_000..=24 * HOUR_MS),
     };
     worker_rules(reader, &worker);
@@ -41,28 +59,10 @@ fn worker_rules(reader: &mut Reader<'_>, worker: &WorkerSettings) {
         "must be above worker.lock_lease_ms, or entries are taken over while their users are still locked",
     );
     reader.rule(
-        worker.retire_idle > worker.claim_idle,
-        "worker.retire_idle_ms",
-        "worker.claim_idle_ms",
-        "must be above worker.claim_idle_ms: first a dead consumer's entries are rescued, then it is removed",
-    );
-    reader.rule(
-        worker.lock_retry < worker.lock_lease,
-        "worker.lock_retry_ms",
-        "worker.lock_lease_ms",
-        "must be below worker.lock_lease_ms, or a free lock goes unnoticed",
-    );
-    reader.rule(
         worker.stop_deadline > worker.block,
         "worker.stop_deadline_ms",
         "worker.block_ms",
         "must be above worker.block_ms: a lane may be waiting in a read when the signal comes",
-    );
-    reader.rule(
-        worker.backoff_max >= worker.backoff_min,
-        "worker.backoff_max_ms",
-        "worker.backoff_min_ms",
-        "must not be below worker.backoff_min_ms",
     );
 }
 
@@ -71,7 +71,6 @@ pub(super) fn stuck_rules(reader: &mut Reader<'_>, worker: &WorkerSettings, mysq
     for (shorter, key) in [
         (mysql.statement_timeout, "mysql.statement_timeout_ms"),
         (worker.block, "worker.block_ms"),
-        (worker.lock_retry, "worker.lock_retry_ms"),
         (worker.backoff_max, "worker.backoff_max_ms"),
     ] {
         let why = format!("must be above {key}, or a lane that waits in good order is taken for a stuck one");

@@ -1,0 +1,45 @@
+//! Settings that there were once: who still has one is told what holds now.
+
+/// Each with what holds instead of it.
+const REMOVED: [(&str, &str); 24] = [
+    ("redis.connections", "2"),
+    ("redis.connect_timeout_ms", "redis.command_timeout_ms, or 5000 if that is more"),
+    ("mysql.connections", "one more than the lanes of all partitions"),
+    ("mysql.lock_wait_timeout_s", "1"),
+    ("keys.limits", "seckill:limits:<owner> behind redis.prefix (docs/configuration.md)"),
+    ("keys.uses", "seckill:uses:<owner> behind redis.prefix (docs/configuration.md)"),
+    ("keys.idempotency", "seckill:idempotency:<voucher> behind redis.prefix (docs/configuration.md)"),
+    ("keys.heartbeat", "tidegate:worker:<name> behind redis.prefix (docs/configuration.md)"),
+    ("keys.log", "tidegate:log behind redis.prefix (docs/configuration.md)"),
+    ("keys.pause", "tidegate:pause behind redis.prefix (docs/configuration.md)"),
+    ("keys.mark", "tidegate:mark behind redis.prefix (docs/configuration.md)"),
+    ("keys.sweeper", "tidegate:sweeper behind redis.prefix (docs/configuration.md)"),
+    ("keys.reconciler", "tidegate:reconciler behind redis.prefix (docs/configuration.md)"),
+    ("keys.reconciled", "tidegate:reconciled behind redis.prefix (docs/configuration.md)"),
+    ("keys.partitions", "tidegate:partitions behind redis.prefix (docs/configuration.md)"),
+    ("worker.batch_bytes", "3145728"),
+    ("worker.set_aside_max", "500000"),
+    ("worker.lock_retry_ms", "100"),
+    ("worker.retire_idle_ms", "3600000, or twice worker.claim_idle_ms if that is more"),
+    ("worker.trim_every_ms", "twelve times worker.claim_every_ms"),
+    ("worker.backoff_min_ms", "50"),
+    ("worker.report_every_ms", "10000"),
+    ("operator.log_lines", "10000"),
+    ("operator.requeue_limit", "3"),
+];
+
+/// All of them.
+pub fn keys() -> impl Iterator<Item = &'static str> {
+    REMOVED.iter().map(|(key, _)| *key)
+}
+
+/// Whether settings stood in this section once.
+pub fn is_section(section: &str) -> bool {
+    keys().any(|key| key.split_once('.').is_some_and(|(of, _)| of == section))
+}
+
+/// What is wrong with this key, if it was a setting once.
+pub fn of_key(key: &str) -> Option<String> {
+    let (_, now) = REMOVED.iter().find(|(removed, _)| *removed == key)?;
+    Some(format!("{key} is no setting any more: remove it. Its value is always {now}"))
+}
