@@ -134,7 +134,7 @@ impl Rebuild {
 
     async fn read_backlog(&self, job: &Job) -> anyhow::Result<Backlog> {
         self.catch_up().await?;
-        let sequences = order_ids::in_mysql(&self.mysql, &self.redis.keys()).await?;
+        let sequences = order_ids::in_mysql(&self.mysql, self.redis.keys()).await?;
         let fields = self.redis.keys().fields().clone();
         let mysql = (self.mysql.clone(), Arc::clone(&self.causal_reads));
         let mut backlog = Backlog::new(self.redis.inspector().clone(), mysql, fields, sequences);

@@ -33,7 +33,6 @@ pub(super) struct Lines {
 
 /// What is read of one stream.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "there are as many as partitions")]
 pub(super) enum Pages {
     Entries(StreamPages),
     Letters(LetterPages),

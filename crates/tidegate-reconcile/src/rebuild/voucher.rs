@@ -83,7 +83,7 @@ impl Rebuild {
         let mut filling = Filling {
             rebuild: self,
             frozen,
-            staged: StagedSale::new(&self.redis.keys(), voucher, id),
+            staged: StagedSale::new(self.redis.keys(), voucher, id),
             report,
             beyond: HashMap::new(),
             now_ms: i64::try_from(now_ms).unwrap_or(i64::MAX),

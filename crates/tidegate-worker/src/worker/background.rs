@@ -45,7 +45,7 @@ impl Routine {
     }
 
     /// The same without a pause before the first run.
-    pub fn from_the_start(self) -> Self {
+    pub fn without_first_pause(self) -> Self {
         Self { first_pause: Duration::ZERO, ..self }
     }
 }

@@ -30,7 +30,7 @@ pub struct MarkBusy {
 
 impl Task for MarkBusy {
     fn routine(&self) -> Routine {
-        Routine::new("look at the backlog", LOOK_EVERY).from_the_start()
+        Routine::new("look at the backlog", LOOK_EVERY).without_first_pause()
     }
 
     fn run_once(&mut self) -> Run<'_> {
@@ -68,7 +68,7 @@ pub fn forget_marks(marker: Braker, log: Arc<LimitedLog>) -> impl Task {
         }
         Ok(NextRun::After(FORGET_EVERY))
     };
-    Periodic(Routine::new("forget marks of before", FORGET_EVERY).from_the_start(), forget)
+    Periodic(Routine::new("forget marks of before", FORGET_EVERY).without_first_pause(), forget)
 }
 
 /// The log of vouchers that cannot be marked.

@@ -17,7 +17,10 @@ pub fn publish_remembered(announcer: Announcer) -> impl Task {
             Remembered::None | Remembered::Refused => NextRun::After(PUBLISH_EVERY),
         })
     };
-    Periodic(Routine::new("look for results that Redis refused", PUBLISH_EVERY).from_the_start(), publish)
+    Periodic(
+        Routine::new("look for results that Redis refused", PUBLISH_EVERY).without_first_pause(),
+        publish,
+    )
 }
 
 /// Deletes old results.

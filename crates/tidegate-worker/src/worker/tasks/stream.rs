@@ -43,5 +43,5 @@ pub fn watch_server_clock(
         clock.run_once().await?;
         Ok(NextRun::After(every))
     };
-    Periodic(Routine::new("look at the clock of Redis", every).from_the_start(), look)
+    Periodic(Routine::new("look at the clock of Redis", every).without_first_pause(), look)
 }
