@@ -406,7 +406,7 @@ async fn commands_about_redis_alone_work_while_mysql_is_stopped() {
     program.run("admit --voucher 100 --user 5").expect(0);
     let _: fred::types::Value =
         call(&command, "XREADGROUP GROUP g1 w-0 COUNT 1 STREAMS stream.orders >").await;
-    let entry = program.run("pending list --json").expect(0).json()["entries"][0]["id"].clone();
+    let entry = program.run("pending list --json").expect(0).json()["entries"][0]["entry"].clone();
     for line in [
         &format!("pending show {}", entry.as_str().expect("an id")),
         "consumers list",

@@ -72,7 +72,7 @@ pub struct Looker {
 }
 
 impl Looker {
-    /// Of these stores.
+    /// A comparison of these stores.
     #[must_use]
     pub fn new((redis, mysql): (RedisStore, MySqlPool), request: LookRequest) -> Self {
         // Of a table that all partitions share, most rows are none of this one's.

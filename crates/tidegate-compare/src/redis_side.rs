@@ -91,7 +91,7 @@ pub(crate) struct Entered {
 }
 
 impl<'a> RedisSide<'a> {
-    /// Of this store.
+    /// A reader of this store.
     #[must_use]
     pub const fn of(redis: &'a RedisStore) -> Self {
         Self { redis }

@@ -71,7 +71,7 @@ pub struct FleetMark {
 }
 
 impl FleetMark {
-    /// Of the fleet that works on the stream of this store.
+    /// The mark of the fleet that works on the stream of this store.
     #[must_use]
     pub fn new(redis: RedisStore) -> Self {
         let raise = Script::new("raise_mark", include_str!("../../../lua/raise_mark.lua"));

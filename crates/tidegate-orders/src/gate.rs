@@ -29,6 +29,7 @@ use fred::{
 };
 use tidegate_stream::readable;
 
+pub(crate) use self::scan::scan_keys;
 pub use self::{
     admissions::Admissions,
     idempotency::{BadIdempotencyKey, IdempotencyKey, KEY_KEPT},

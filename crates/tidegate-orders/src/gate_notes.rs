@@ -9,7 +9,10 @@ use fred::{
     types::{Expiration, Key},
 };
 
-use crate::{gate::RedisStore, keys::Pattern, worker_hands::scan};
+use crate::{
+    gate::{RedisStore, scan_keys},
+    keys::Pattern,
+};
 
 /// A note that nobody renews is of no gate that lives.
 const KEPT_S: i64 = 10;
@@ -39,7 +42,7 @@ pub async fn read_all(redis: &RedisStore) -> FredResult<BTreeMap<String, Vec<Str
     let before = redis.keys().gate("");
     let before = before.as_str_lossy();
     let pattern = Pattern::beginning(&before);
-    let found: Vec<String> = scan(redis.pool(), &pattern.glob()).await?;
+    let found: Vec<String> = scan_keys(redis.pool(), &pattern.glob()).await?;
     if found.is_empty() {
         return Ok(BTreeMap::new());
     }

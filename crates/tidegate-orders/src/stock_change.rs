@@ -35,12 +35,18 @@ pub enum Applied {
     Cancelled(RowRefusal),
     /// Cancelled: MySQL does not have it, and Redis has lost the note of this one of two vouchers.
     CancelledWithout(VoucherId),
-    /// Refused by MySQL with these words. The note stays open: an earlier try may have been made.
-    RefusedAgain(String),
+    /// Refused by MySQL. The note stays open: an earlier try may have been made.
+    RefusedAgain {
+        /// What MySQL says.
+        why: String,
+        /// The one of two vouchers whose note Redis has lost.
+        lost: Option<VoucherId>,
+    },
     /// Refused, and Redis did not cancel it.
     NotCancelled(ChangeReply),
-    /// Nothing changed: the initial stocks are neither those before the change nor those after it. None: unknown, or no row.
-    OtherInitialStock(Vec<Option<i64>>),
+    /// Nothing changed: the initial stocks are neither those before the change nor those after it, of each voucher whose note is
+    /// there. None: unknown, or no row.
+    OtherInitialStock(Vec<(VoucherId, Option<i64>)>),
     /// Nothing changed: no note of it is open any more.
     NotOpen,
 }
@@ -114,15 +120,20 @@ async fn apply_once(
         return Ok(Applied::Done { lost });
     }
     if !is_at(|change| change.before) {
-        return Ok(Applied::OtherInitialStock(initials));
+        let noted = whole.sides.iter().map(|(voucher, _)| *voucher).zip(initials);
+        return Ok(Applied::OtherInitialStock(noted.filter(|(voucher, _)| Some(*voucher) != lost).collect()));
     }
     let units: Vec<_> = whole.sides.iter().map(|(_, change)| change.units).collect();
     let refused = match (lost, held.refused()) {
-        (_, Some(why)) if begun == Begun::Before => return Ok(Applied::RefusedAgain(why.to_owned())),
+        (_, Some(why)) if begun == Begun::Before => {
+            return Ok(Applied::RefusedAgain { why: why.to_owned(), lost });
+        }
         (Some(lost), _) => Applied::CancelledWithout(lost),
         (None, _) => match held.change_by(&units).await? {
             Ok(()) => return Ok(Applied::Done { lost }),
-            Err(RowRefusal::ByMySql(why)) if begun == Begun::Before => return Ok(Applied::RefusedAgain(why)),
+            Err(RowRefusal::ByMySql(why)) if begun == Begun::Before => {
+                return Ok(Applied::RefusedAgain { why, lost });
+            }
             Err(refusal) => Applied::Cancelled(refusal),
         },
     };

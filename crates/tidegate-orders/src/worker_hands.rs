@@ -4,14 +4,13 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use fred::{
-    clients::Pool,
-    interfaces::{ClientLike, KeysInterface},
+    interfaces::KeysInterface,
     prelude::FredResult,
-    types::{ClusterHash, CustomCommand, Expiration, Key, Value},
+    types::{Expiration, Key, Value},
 };
 use serde::{Deserialize, Serialize};
 
-use crate::gate::RedisStore;
+use crate::gate::{RedisStore, scan_keys};
 
 /// A note that nobody renews is of no process that lives.
 const KEPT_S: i64 = 10;
@@ -66,7 +65,7 @@ pub async fn end(redis: &RedisStore, name: &str) -> FredResult<()> {
 pub async fn read_all(redis: &RedisStore) -> FredResult<BTreeMap<String, Option<WorkerHands>>> {
     let pattern = redis.keys().heartbeats();
     let mut names: Vec<String> = Vec::new();
-    for key in scan(redis.pool(), &pattern.glob()).await? {
+    for key in scan_keys(redis.pool(), &pattern.glob()).await? {
         let name = pattern.name(&key).unwrap_or_default();
         // What stands behind the heartbeat's key may be before or behind the end of its template.
         let of_hands = key.strip_suffix(super::keys::HANDS).and_then(|heartbeat| pattern.name(heartbeat));
@@ -90,7 +89,7 @@ pub async fn read_all(redis: &RedisStore) -> FredResult<BTreeMap<String, Option<
 /// # Errors
 /// As [`read_all`].
 pub async fn has_sign_of_life(redis: &RedisStore) -> FredResult<bool> {
-    Ok(!scan(redis.pool(), &redis.keys().heartbeats().glob()).await?.is_empty())
+    Ok(!scan_keys(redis.pool(), &redis.keys().heartbeats().glob()).await?.is_empty())
 }
 
 /// What a process says of its hands, by its note and its heartbeat. None: it lives no more.
@@ -98,23 +97,6 @@ fn of_process(note: &Value, heartbeat: &Value) -> Option<Option<WorkerHands>> {
     match note.as_bytes() {
         Some(note) => Some(serde_json::from_slice(note).ok()),
         None => (!heartbeat.is_null()).then_some(None),
-    }
-}
-
-/// All keys of this form, each once.
-pub(crate) async fn scan(pool: &Pool, glob: &str) -> FredResult<Vec<String>> {
-    let command = CustomCommand::new_static("SCAN", ClusterHash::Random, false);
-    let (mut cursor, mut found) = ("0".to_owned(), Vec::new());
-    loop {
-        let args: Vec<Value> = vec![cursor.into(), "MATCH".into(), glob.into(), "COUNT".into(), 1000.into()];
-        let (next, keys): (String, Vec<Value>) = pool.next().custom(command.clone(), args).await?;
-        found.extend(keys.iter().filter_map(Value::as_string));
-        if next == "0" {
-            found.sort_unstable();
-            found.dedup();
-            return Ok(found);
-        }
-        cursor = next;
     }
 }
 

@@ -68,7 +68,7 @@ struct Busy {
 }
 
 impl Folder {
-    /// Of these stores: what is `older_than` that, and older than the stream.
+    /// A folder of the journals of these stores: what is `older_than` that, and older than the stream.
     #[must_use]
     pub fn new((redis, mysql): (RedisStore, MySqlPool), (older_than, pace): (Duration, Pace)) -> Self {
         let are_chosen = redis.partition().tag().is_some();

@@ -18,7 +18,7 @@ pub struct UseSweeper {
 }
 
 impl UseSweeper {
-    /// Of this store.
+    /// A sweeper of this store.
     #[must_use]
     pub fn new(redis: RedisStore, pace: Pace) -> Self {
         Self { redis, pace }

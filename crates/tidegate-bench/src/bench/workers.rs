@@ -153,7 +153,7 @@ mod tests {
     fn the_default_is_that_of_the_configuration() {
         let settings = include_str!("../../../../config/default.toml");
         let Shape { lanes, batch, .. } = Shape::DEFAULT;
-        for line in [format!("lanes = {lanes}"), format!("batch = {batch}")] {
+        for line in [format!("worker.lanes = {lanes}"), format!("worker.batch = {batch}")] {
             assert!(settings.lines().any(|it| it == line), "{line}");
         }
     }

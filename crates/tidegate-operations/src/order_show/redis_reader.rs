@@ -129,7 +129,7 @@ pub struct StreamCoverage {
 /// Reads what Redis holds of single orders.
 #[derive(Clone, Debug)]
 pub struct RedisOrders<'a> {
-    /// The store.
+    /// The store that is read.
     pub store: &'a RedisStore,
 }
 

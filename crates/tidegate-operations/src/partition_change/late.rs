@@ -100,7 +100,7 @@ struct LateEntries {
 
 impl LateEntries {
     async fn find(system: &System) -> anyhow::Result<Self> {
-        let mut pools: BTreeMap<String, RedisStore> = BTreeMap::new();
+        let mut pools = BTreeMap::new();
         let first = Place::connect(&thrifty(system.common()), &mut pools).await?;
         let tags = read(&first).await?;
         let mut retired = Vec::new();

@@ -7,6 +7,7 @@ use std::{
 
 use anyhow::{Context, ensure};
 use fred::{
+    clients::Pool,
     interfaces::{ClientLike, KeysInterface},
     types::{ClusterHash, CustomCommand, InfoKind, config::Options},
 };
@@ -33,14 +34,15 @@ impl Place {
     /// With connections of its own, or with those of another one at the same place.
     pub async fn connect(
         settings: &SystemSettings,
-        pools: &mut BTreeMap<String, RedisStore>,
+        pools: &mut BTreeMap<String, Pool>,
     ) -> anyhow::Result<Self> {
         let prefix = settings.partition().prefix();
         let redis = match pools.get(&prefix) {
-            Some(redis) => redis.clone(),
+            // The connections only: which vouchers a partition owns differs from list to list.
+            Some(pool) => connect::redis_store(settings, pool.clone()),
             None => connect::redis_of_any_list(settings).await?,
         };
-        pools.insert(prefix, redis.clone());
+        pools.insert(prefix, redis.pool().clone());
         Ok(Self { settings: settings.clone(), redis })
     }
 

@@ -115,7 +115,7 @@ pub struct Resume<'a> {
 }
 
 impl<'a> Resume<'a> {
-    /// In this Redis.
+    /// A resume in this Redis.
     #[must_use]
     pub fn new(redis: &'a RedisStore, request: ResumeRequest) -> Self {
         Self { redis, request }

@@ -66,7 +66,7 @@ pub struct SalesPause<'a> {
 }
 
 impl<'a> SalesPause<'a> {
-    /// In this Redis.
+    /// A pause of all sales in this Redis.
     #[must_use]
     pub fn new(redis: &'a RedisStore) -> Self {
         Self { redis }

@@ -112,7 +112,7 @@ pub struct VoucherPause<'a> {
 }
 
 impl<'a> VoucherPause<'a> {
-    /// In this Redis.
+    /// A pause of one voucher in this Redis.
     #[must_use]
     pub fn new(redis: &'a RedisStore, request: VoucherPauseRequest) -> Self {
         Self { redis, request }

@@ -85,7 +85,7 @@ pub struct WorkersPause<'a> {
 }
 
 impl<'a> WorkersPause<'a> {
-    /// In this Redis.
+    /// A pause of the workers in this Redis.
     #[must_use]
     pub fn new(redis: &'a RedisStore, request: FleetPauseRequest) -> Self {
         Self { redis, request }

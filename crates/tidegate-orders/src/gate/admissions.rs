@@ -1,5 +1,5 @@
 //! Decides in Redis who gets an order: by `lua/admit.lua`, by `lua/admit_many.lua` for callers who come at the same time, or by
-//! `lua/admit_by_key.lua` for those who choose a key.
+//! `lua/admit_by_key.lua` for those who choose a key. `limited.rs` has the scripts for vouchers with limits.
 
 use std::{sync::Arc, time::Instant};
 
@@ -19,23 +19,24 @@ use crate::order::OrderId;
 const WOULD_ADMIT: &str = include_str!("../../../../lua/would_admit.lua");
 const WOULD_ADMIT_LIMITED: &str = include_str!("../../../../lua/would_admit_limited.lua");
 
-/// Admissions: orders that callers ask for.
+/// Decides in Redis which callers get an order.
 #[derive(Clone, Debug)]
 pub struct Admissions {
     access: RedisAccess,
+    limited: Arc<LimitedCalls>,
     calls: Arc<BatchedAdmission>,
     sold_out: Option<Arc<SoldOut>>,
 }
 
 impl Admissions {
-    pub(super) fn new(access: &RedisAccess) -> Self {
-        let calls = BatchedAdmission::new(access.clone(), LimitedCalls::new(access.clone()));
-        Self { access: access.clone(), calls: Arc::new(calls), sold_out: None }
+    pub(super) fn new(access: &RedisAccess, limited: Arc<LimitedCalls>) -> Self {
+        let calls = BatchedAdmission::new(access.clone(), Arc::clone(&limited));
+        Self { access: access.clone(), limited, calls: Arc::new(calls), sold_out: None }
     }
 
     /// As [`super::RedisStore::confirmed`].
     pub(super) fn confirmed(self, confirmation: Confirmation, connections: Vec<Pool>) -> Self {
-        let calls = BatchedAdmission::new(self.access.clone(), LimitedCalls::new(self.access.clone()));
+        let calls = BatchedAdmission::new(self.access.clone(), Arc::clone(&self.limited));
         Self { calls: Arc::new(calls.confirmed(confirmation, connections)), ..self }
     }
 
@@ -55,7 +56,7 @@ impl Admissions {
         Ok(self.decide(admission, None).await?.reply)
     }
 
-    /// As [`Admissions::admit`], for a request under a key of the caller's choice: whoever asks again under the same key asks for the
+    /// As [`Admissions::admit`], for a request under a key of the caller's choice: a second request under the same key asks for the
     /// same order. Answers with the id of that order, too: the one that was asked for first.
     ///
     /// Order and key are written in one step, by `lua/admit_by_key.lua`. The key is remembered for
@@ -96,7 +97,7 @@ impl Admissions {
     pub async fn would_admit(&self, admission: &Admission) -> Result<AdmitReply, GateError> {
         let limited = LimitedCalls::new(self.access.clone());
         let limited = limited.admitting_by(Script::new("would_admit_limited", WOULD_ADMIT_LIMITED));
-        let asking = BatchedAdmission::new(self.access.clone(), limited);
+        let asking = BatchedAdmission::new(self.access.clone(), Arc::new(limited));
         let asking = asking.admitting_by(Script::new("would_admit", WOULD_ADMIT));
         Ok(asking.admit_one(&self.access.pool, admission, None).await?.reply)
     }

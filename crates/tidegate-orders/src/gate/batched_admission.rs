@@ -38,7 +38,7 @@ pub(super) struct BatchedAdmission {
     access: RedisAccess,
     batcher: Batcher,
     confirmed: Option<ConfirmedCalls>,
-    limited: LimitedCalls,
+    limited: Arc<LimitedCalls>,
     admit: AdmitScript,
     admit_many: Script,
 }
@@ -49,7 +49,7 @@ impl BatchedAdmission {
         Self { admit: self.admit.replaced_by(admit), ..self }
     }
 
-    pub(super) fn new(access: RedisAccess, limited: LimitedCalls) -> Self {
+    pub(super) fn new(access: RedisAccess, limited: Arc<LimitedCalls>) -> Self {
         Self {
             access,
             limited,

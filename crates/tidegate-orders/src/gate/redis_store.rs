@@ -5,13 +5,15 @@ use std::sync::Arc;
 use fred::{clients::Pool, types::Key};
 use tidegate_stream::{Confirmation, RedisPool, StreamInspector, StreamNames};
 
-use super::{Admissions, Journals, Releases, Repairs, SaleLimits, Sales, SoldOut, StagedSales};
+use super::{
+    Admissions, Journals, Releases, Repairs, SaleLimits, Sales, SoldOut, StagedSales, limited::LimitedCalls,
+};
 use crate::{
     keys::{KeyTemplates, Keys},
     partition::Partition,
 };
 
-/// What every door needs: connections, and the names of keys and stream.
+/// The connections, the key names and the stream of one Redis, which all doors share.
 #[derive(Clone, Debug)]
 pub(super) struct RedisAccess {
     pub(super) pool: Pool,
@@ -19,7 +21,7 @@ pub(super) struct RedisAccess {
     pub(super) stream: Key,
 }
 
-/// The Redis of a partition. It is built once for each, and cheap to clone.
+/// One handle to the Redis of a partition. A clone shares all of it.
 #[derive(Clone, Debug)]
 pub struct RedisStore {
     access: RedisAccess,
@@ -44,10 +46,12 @@ impl RedisStore {
     pub fn new(pool: Pool, keys: KeyTemplates, names: StreamNames) -> Self {
         let stream = names.stream.as_str().into();
         let access = RedisAccess { pool: pool.clone(), keys: Arc::new(Keys::new(keys)), stream };
+        // What an admission learns of limits serves releases, too.
+        let limited = Arc::new(LimitedCalls::new(access.clone()));
         let doors = Doors {
             inspector: StreamInspector::new(pool, names),
-            admissions: Admissions::new(&access),
-            releases: Releases::new(&access),
+            admissions: Admissions::new(&access, Arc::clone(&limited)),
+            releases: Releases::new(&access, limited),
             sales: Sales::new(&access),
             limits: SaleLimits::new(&access),
             journals: Journals::new(&access),
@@ -60,13 +64,13 @@ impl RedisStore {
     /// As [`RedisStore::new`], with the tutorial's names of the streams and of the group behind the tag of the partition.
     #[must_use]
     pub fn with_default_names(pool: Pool, keys: KeyTemplates) -> Self {
-        let stream = format!("{}stream.orders", keys.partition.prefix());
+        let stream = format!("{}stream.orders", keys.prefix);
         let names = StreamNames { dead: format!("{stream}.dead"), stream, group: "g1".to_owned() };
         Self::new(pool, keys, names)
     }
 
-    /// The same store, which says that an order is admitted only when replicas have it; until then, or if they do not get it in
-    /// time, callers get [`GateError::Unconfirmed`](super::GateError::Unconfirmed). Refusals are not waited for.
+    /// The same store, whose admissions are confirmed by replicas. A call waits until enough replicas have the order. If they do not
+    /// get it in time, the caller gets [`GateError::Unconfirmed`](super::GateError::Unconfirmed). A refusal is returned at once.
     ///
     /// Each of `connections` is a pool of one connection to the master of this Redis, which nobody else uses. As many calls
     /// are on their way at once as there are connections. A call of many orders waits once.
@@ -77,7 +81,7 @@ impl RedisStore {
         self
     }
 
-    /// The same store, which tells `sold_out` when Redis refuses an order for want of units, and when units come back.
+    /// The same store, which tells `sold_out` when Redis refuses an order because units are missing, and when a release returns units.
     #[must_use]
     pub fn telling(mut self, sold_out: &Arc<SoldOut>) -> Self {
         let doors = Arc::make_mut(&mut self.doors);
@@ -110,49 +114,49 @@ impl RedisStore {
         self.access.keys.partition()
     }
 
-    /// What reads the stream of orders.
+    /// The inspector of the stream of orders.
     #[must_use]
     pub fn inspector(&self) -> &StreamInspector {
         &self.doors.inspector
     }
 
-    /// What decides who gets an order.
+    /// The door for admissions.
     #[must_use]
     pub fn admissions(&self) -> &Admissions {
         &self.doors.admissions
     }
 
-    /// What returns units and places of buyers.
+    /// The door for releases, which return units and the right to buy.
     #[must_use]
     pub fn releases(&self) -> &Releases {
         &self.doors.releases
     }
 
-    /// What opens, pauses, changes, ends and shows sales.
+    /// The door for sales: open, pause, change the stock, end, show.
     #[must_use]
     pub fn sales(&self) -> &Sales {
         &self.doors.sales
     }
 
-    /// Rules of limits, and what is counted for them.
+    /// The door for limits: their rules and their counters.
     #[must_use]
     pub fn limits(&self) -> &SaleLimits {
         &self.doors.limits
     }
 
-    /// What reads journals.
+    /// The door that reads journals.
     #[must_use]
     pub fn journals(&self) -> &Journals {
         &self.doors.journals
     }
 
-    /// What repairs, compacts and moves sales.
+    /// The door for repair, compaction and moves between partitions.
     #[must_use]
     pub fn repairs(&self) -> &Repairs {
         &self.doors.repairs
     }
 
-    /// What fills a sale anew beside the one that is sold.
+    /// The door for sales that a rebuild fills beside those on sale.
     #[must_use]
     pub fn staged_sales(&self) -> &StagedSales {
         &self.doors.staged_sales

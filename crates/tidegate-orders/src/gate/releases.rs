@@ -23,7 +23,7 @@ type ReleaseResult = Result<ReleaseReply, GateError>;
 /// What orders must have in common to go in one call: voucher, whether the user is freed, and by whom.
 type CallKey = (VoucherId, bool, Cow<'static, str>);
 
-/// Releases: orders that were admitted and will not be written.
+/// Releases admitted orders that will not be written.
 #[derive(Clone, Debug)]
 pub struct Releases {
     access: RedisAccess,
@@ -34,12 +34,12 @@ pub struct Releases {
 }
 
 impl Releases {
-    pub(super) fn new(access: &RedisAccess) -> Self {
+    pub(super) fn new(access: &RedisAccess, limited: Arc<LimitedCalls>) -> Self {
         Self {
             access: access.clone(),
             release: Script::new("release", include_str!("../../../../lua/release.lua")),
             release_many: Script::new("release_many", include_str!("../../../../lua/release_many.lua")),
-            limited: Arc::new(LimitedCalls::new(access.clone())),
+            limited,
             sold_out: None,
         }
     }

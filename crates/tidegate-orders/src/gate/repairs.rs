@@ -232,7 +232,7 @@ struct Movement {
     change: i64,
 }
 
-/// What repairs, compacts and moves sales.
+/// Repairs, compacts and moves sales in Redis.
 #[derive(Clone, Debug)]
 pub struct Repairs {
     access: RedisAccess,

@@ -65,7 +65,7 @@ impl LimitReply {
     }
 }
 
-/// The rules of limits, of vouchers and of campaigns, and what is counted for them.
+/// Reads and writes the rules and the counters of limits, of vouchers and of campaigns.
 #[derive(Clone, Debug)]
 pub struct SaleLimits {
     access: RedisAccess,

@@ -141,7 +141,7 @@ impl Scope {
     }
 }
 
-/// Sales: what Redis holds of a voucher beside its orders.
+/// Reads and changes the sale of a voucher in Redis.
 #[derive(Clone, Debug)]
 pub struct Sales {
     access: RedisAccess,

@@ -4,7 +4,9 @@ use std::marker::PhantomData;
 
 use bytes::Bytes;
 use fred::{
+    clients::Pool,
     interfaces::ClientLike,
+    prelude::FredResult,
     types::{ClusterHash, CustomCommand, FromValue, Key, Value},
 };
 
@@ -71,5 +73,22 @@ impl<'a, T: FromValue> ScanPages<'a, T> {
         let (next, items) = page.map_err(|error| naming(&self.key, error))?;
         self.cursor = (next != "0").then_some(next);
         Ok(Some(items))
+    }
+}
+
+/// All keys of this form, each once.
+pub(crate) async fn scan_keys(pool: &Pool, glob: &str) -> FredResult<Vec<String>> {
+    let command = CustomCommand::new_static("SCAN", ClusterHash::Random, false);
+    let (mut cursor, mut found) = ("0".to_owned(), Vec::new());
+    loop {
+        let args: Vec<Value> = vec![cursor.into(), "MATCH".into(), glob.into(), "COUNT".into(), 1000.into()];
+        let (next, keys): (String, Vec<Value>) = pool.next().custom(command.clone(), args).await?;
+        found.extend(keys.iter().filter_map(Value::as_string));
+        if next == "0" {
+            found.sort_unstable();
+            found.dedup();
+            return Ok(found);
+        }
+        cursor = next;
     }
 }

@@ -5,16 +5,14 @@ use fred::{
     types::{ClusterHash, CustomCommand, Key, Value},
 };
 use futures_util::future::{join_all, try_join_all};
-use tidegate_stream::EntryId;
-use tidegate_stream::Script;
+use tidegate_stream::{EntryId, Script};
 
-use super::{GateError, redis_store::RedisAccess, sales::SaleWindow, understood};
+use super::{GateError, redis_store::RedisAccess, sales::SaleWindow, scan_keys, understood};
 use crate::{
     keys::{Keys, naming},
     order::{OrderId, UserId, VoucherId},
     records::journal::COMPLETE,
     wire::FieldNames,
-    worker_hands::scan,
 };
 
 /// What nobody has switched over by then ends by itself.
@@ -98,7 +96,7 @@ impl StagedSale {
     }
 }
 
-/// Sales that a rebuild fills anew beside those that are sold.
+/// Fills new keys for a sale, and puts them in the place of the old ones.
 #[derive(Clone, Debug)]
 pub struct StagedSales {
     access: RedisAccess,
@@ -288,7 +286,7 @@ impl StagedSales {
     pub async fn remove_staged(&self) -> Result<usize, GateError> {
         let mut found = Vec::new();
         for pattern in [self.access.keys.all_buyers(), self.access.keys.journals()] {
-            found.extend(scan(&self.access.pool, &pattern.staged_glob()).await?);
+            found.extend(scan_keys(&self.access.pool, &pattern.staged_glob()).await?);
         }
         let unlink = CustomCommand::new_static("UNLINK", ClusterHash::FirstKey, false);
         let gone = found.iter().map(async |key| {

@@ -25,10 +25,10 @@ pub enum NextRun {
 /// One run of a task. It takes memory only while it lasts.
 pub type Run<'a> = Pin<Box<dyn Future<Output = anyhow::Result<NextRun>> + 'a>>;
 
-/// What a task does, and its pauses.
+/// The name and the pauses of a task.
 #[derive(Clone, Copy)]
 pub struct Routine {
-    /// What a run does. The log says "did not" and this if a run fails.
+    /// The action of a run, as a verb phrase. If a run fails, the log says `did not NAME`.
     pub name: &'static str,
     /// The pause before the first run.
     pub first_pause: Duration,
@@ -149,7 +149,7 @@ impl Background {
     }
 }
 
-/// Runs all of them until `stop`.
+/// Runs all tasks until `stop`.
 pub async fn run(tasks: Vec<Background>, stop: &CancellationToken) {
     let mut running: FuturesUnordered<_> = tasks.into_iter().map(|task| task.run(stop)).collect();
     while running.next().await.is_some() {}

@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{on_heap::on_heap, settings::ProcessSettings, view::Parts};
 
-/// All of them. A new task is its file and one line here.
+/// The background tasks of one worker. A new task is its file and one line here.
 pub fn tasks(
     settings: &ProcessSettings,
     parts: &Parts,

@@ -1,21 +1,32 @@
-//! Settings that there were once: who still has one is told what holds now.
+//! Removed settings, and the value that Tidegate uses instead.
+
+/// A key of a fleet.
+macro_rules! of_fleet {
+    ($key:literal) => {
+        concat!(
+            $key,
+            " behind redis.prefix and, if stream.name is not stream.orders, behind stream.name and a colon \
+             (docs/configuration.md)"
+        )
+    };
+}
 
 /// Each with what holds instead of it.
 const REMOVED: [(&str, &str); 24] = [
     ("redis.connections", "2"),
-    ("redis.connect_timeout_ms", "redis.command_timeout_ms, or 5000 if that is more"),
+    ("redis.connect_timeout_ms", "redis.command_timeout_ms, but at most 5000"),
     ("mysql.connections", "one more than the lanes of all partitions"),
     ("mysql.lock_wait_timeout_s", "1"),
     ("keys.limits", "seckill:limits:<owner> behind redis.prefix (docs/configuration.md)"),
     ("keys.uses", "seckill:uses:<owner> behind redis.prefix (docs/configuration.md)"),
     ("keys.idempotency", "seckill:idempotency:<voucher> behind redis.prefix (docs/configuration.md)"),
-    ("keys.heartbeat", "tidegate:worker:<name> behind redis.prefix (docs/configuration.md)"),
-    ("keys.log", "tidegate:log behind redis.prefix (docs/configuration.md)"),
-    ("keys.pause", "tidegate:pause behind redis.prefix (docs/configuration.md)"),
-    ("keys.mark", "tidegate:mark behind redis.prefix (docs/configuration.md)"),
-    ("keys.sweeper", "tidegate:sweeper behind redis.prefix (docs/configuration.md)"),
-    ("keys.reconciler", "tidegate:reconciler behind redis.prefix (docs/configuration.md)"),
-    ("keys.reconciled", "tidegate:reconciled behind redis.prefix (docs/configuration.md)"),
+    ("keys.heartbeat", of_fleet!("tidegate:worker:<name>")),
+    ("keys.log", of_fleet!("tidegate:log")),
+    ("keys.pause", of_fleet!("tidegate:pause")),
+    ("keys.mark", of_fleet!("tidegate:mark")),
+    ("keys.sweeper", of_fleet!("tidegate:sweeper")),
+    ("keys.reconciler", of_fleet!("tidegate:reconciler")),
+    ("keys.reconciled", of_fleet!("tidegate:reconciled")),
     ("keys.partitions", "tidegate:partitions behind redis.prefix (docs/configuration.md)"),
     ("worker.batch_bytes", "3145728"),
     ("worker.set_aside_max", "500000"),
@@ -28,7 +39,7 @@ const REMOVED: [(&str, &str); 24] = [
     ("operator.requeue_limit", "3"),
 ];
 
-/// All of them.
+/// The keys of all removed settings.
 pub fn keys() -> impl Iterator<Item = &'static str> {
     REMOVED.iter().map(|(key, _)| *key)
 }

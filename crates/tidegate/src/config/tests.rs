@@ -440,7 +440,10 @@ fn who_has_a_setting_that_is_gone_is_told_what_holds_now() {
         format!(
             "variable TIDEGATE_WORKER_TRIM_EVERY_MS: worker.trim_every_ms {gone} twelve times worker.claim_every_ms"
         ),
-        format!("flag --set: keys.pause {gone} tidegate:pause behind redis.prefix (docs/configuration.md)"),
+        format!(
+            "flag --set: keys.pause {gone} tidegate:pause behind redis.prefix and, if stream.name is not stream.orders, behind \
+             stream.name and a colon (docs/configuration.md)"
+        ),
     ];
     assert_eq!(found, expected);
 }

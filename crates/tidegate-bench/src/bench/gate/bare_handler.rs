@@ -21,7 +21,7 @@ use tokio::{
 
 /// What it looks up.
 pub const KEY: &str = "bare";
-/// As the default of `redis.connections`.
+/// As many as a process of Tidegate has (`REDIS_CONNECTIONS`).
 const CONNECTIONS: usize = 2;
 
 /// A handler that asks Redis for one value a request: what `bench` compares the gate with

@@ -62,7 +62,7 @@ pub(super) fn check(
     let initials = initials.collect::<Result<Vec<_>, _>>()?;
     request.check_initial_stock(&sides[0].name, initials[0], done)?;
     for (side, initial) in sides.iter().zip(&initials) {
-        check_units(side, *initial)?;
+        check_units(side, *initial, sides.len() == 1)?;
     }
     let moved = match (&request.stocks, &initials[..]) {
         (ChangedStocks::Between(transfer), [giver_before, taker_before]) => Some(Box::new(NotedTransfer {
@@ -161,11 +161,12 @@ fn initial_of(side: &StockSide, voucher: VoucherId) -> Result<i64, StockRefusal>
 }
 
 /// Whether there are as many units as are to be taken, and not more than the gate can count afterwards.
-fn check_units(side: &StockSide, initial: i64) -> Result<(), StockRefusal> {
+fn check_units(side: &StockSide, initial: i64, is_alone: bool) -> Result<(), StockRefusal> {
     let StockSide { name, units, .. } = side;
     for (store, left) in [("Redis", side.redis_stock), ("MySQL", side.mysql_stock)] {
         let left = left.unwrap_or_default();
-        if left.saturating_add(*units) < 0 {
+        // What a region gets may be less than it lacks.
+        if (*units < 0 || is_alone) && left.saturating_add(*units) < 0 {
             return Err(refused(format!("{store} has only {} left of {name}", counted(left, "unit"))));
         }
     }

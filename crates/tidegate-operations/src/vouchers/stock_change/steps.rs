@@ -109,7 +109,10 @@ impl Steps<'_> {
             Applied::CancelledWithout(lost) => {
                 refused(format!("MySQL does not have it, so it is cancelled; {}", self.compare(lost)))
             }
-            Applied::RefusedAgain(why) => {
+            Applied::RefusedAgain { why, lost: Some(_) } => {
+                unfinished(format!("MySQL may have it or not, and lets nobody write: {why}"))
+            }
+            Applied::RefusedAgain { why, lost: None } => {
                 unfinished(format!("{}, and MySQL refused it: {why}", self.in_redis()))
             }
             Applied::NotCancelled(reply) => {
@@ -162,8 +165,10 @@ impl Steps<'_> {
     }
 
     /// What to do where the initial stocks in MySQL are neither those before the change nor those after it.
-    fn mend_initials(self, initials: &[Option<i64>]) -> String {
-        let sides = self.whole.sides.iter().zip(initials).map(|((voucher, change), initial)| {
+    fn mend_initials(self, initials: &[(VoucherId, Option<i64>)]) -> String {
+        let noted = |voucher| self.whole.sides.iter().find(|(its, _)| *its == voucher);
+        let noted = initials.iter().filter_map(|(voucher, initial)| Some((noted(*voucher)?, initial)));
+        let sides = noted.map(|((voucher, change), initial)| {
             let initial = initial.map_or_else(|| "no number".to_owned(), |initial| initial.to_string());
             format!(
                 "that of voucher {voucher} is {initial}, and was {} before this change and is {} after it",

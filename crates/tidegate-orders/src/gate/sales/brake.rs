@@ -14,7 +14,7 @@ const MOST: usize = 200;
 /// than a day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Brake {
-    /// Refused with [`AdmitReply::Busy`](super::AdmitReply::Busy) for so long. It ends by itself.
+    /// Refused with [`AdmitReply::Busy`](crate::gate::AdmitReply::Busy) for so long. It ends by itself.
     BusyFor(Duration),
     /// Served for so long, and refused from then on: whoever serves says so again before.
     ServedFor(Duration),

@@ -90,8 +90,10 @@ impl LockedRows {
     /// # Errors
     /// As [`super::find`]. Whether the rows are still locked is unknown then.
     pub async fn change_by(&mut self, units: &[i64]) -> Result<Result<(), RowRefusal>, RecordsError> {
+        let is_alone = units.len() == 1;
         let is_short = |(row, units): (&Option<LockedRow>, &i64)| {
-            row.is_none_or(|row| row.stock.saturating_add(*units) < 0)
+            // What a region gets may be less than it lacks.
+            (*units < 0 || is_alone) && row.is_none_or(|row| row.stock.saturating_add(*units) < 0)
         };
         if let Some(why) = &self.refused {
             return Ok(Err(RowRefusal::ByMySql(why.clone())));

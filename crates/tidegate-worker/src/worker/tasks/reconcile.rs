@@ -73,7 +73,7 @@ impl Reconciler {
             return Ok(None);
         }
         // Before the lease: another process may compare this partition while this one waits.
-        let _turn = self.turn().await;
+        let Some(_turn) = self.turn().await else { return Ok(None) };
         let TakenLease::Held(lease) = lease::take(&self.redis, &self.who).await? else {
             return Ok(None);
         };

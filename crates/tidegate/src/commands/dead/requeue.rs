@@ -38,7 +38,7 @@ to continue.";
 pub struct DeadRequeueArgs {
     #[command(flatten)]
     pub selection: SelectionArgs,
-    /// Also those that were requeued three times
+    /// Also requeue letters that were requeued three times or more
     #[arg(long)]
     force: bool,
     #[command(flatten)]
