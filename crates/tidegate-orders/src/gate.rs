@@ -5,6 +5,7 @@
 //! Every call may be repeated after a reply was lost. The order id decides, and the second answer says so
 //! ([`AdmitReply::AdmittedBefore`], [`ReleaseReply::GivenBackBefore`]).
 
+mod access;
 mod admissions;
 mod batched_admission;
 mod batcher;

@@ -8,11 +8,11 @@ use tidegate_stream::{Confirmation, Script};
 
 use super::{
     Admission, AdmitReply, GateError, IdempotencyKey, SoldOut,
+    access::RedisAccess,
     batched_admission::BatchedAdmission,
     batcher::AdmitResult,
     idempotency::{Decided, RequestKey},
     limited::LimitedCalls,
-    redis_store::RedisAccess,
 };
 use crate::order::OrderId;
 

@@ -14,13 +14,12 @@ use tokio::runtime::Handle;
 
 use super::{
     Admission, AdmitReply, GateError,
+    access::RedisAccess,
     batcher::{AdmitResult, Asked, Batcher, Caller, Joined, MOST},
     confirmed::ConfirmedCalls,
     idempotency::{AdmitScript, Decided, RequestKey},
     limited::{LimitedCalls, LimitedReply},
-    of_order,
-    redis_store::RedisAccess,
-    understood,
+    of_order, understood,
 };
 use crate::{
     order::{OrderId, VoucherId},

@@ -13,7 +13,7 @@ use fred::{
 use futures_util::future::try_join_all;
 use tidegate_stream::Script;
 
-use super::{GateError, ScanPages, redis_store::RedisAccess};
+use super::{GateError, ScanPages, access::RedisAccess};
 use crate::{
     keys::naming,
     order::{OrderId, UserId, VoucherId},

@@ -11,10 +11,9 @@ use tidegate_stream::Script;
 
 use super::{
     Admission, AdmitReply, GateError, Release, ReleaseReply, UserAfter,
+    access::RedisAccess,
     idempotency::{AdmitScript, Decided, RequestKey},
-    of_order,
-    redis_store::RedisAccess,
-    understood,
+    of_order, understood,
 };
 use crate::{
     limits::{LimitOwner, LimitReached, RateReached},

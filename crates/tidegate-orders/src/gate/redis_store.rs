@@ -2,24 +2,17 @@
 
 use std::sync::Arc;
 
-use fred::{clients::Pool, types::Key};
+use fred::clients::Pool;
 use tidegate_stream::{Confirmation, RedisPool, StreamInspector, StreamNames};
 
 use super::{
-    Admissions, Journals, Releases, Repairs, SaleLimits, Sales, SoldOut, StagedSales, limited::LimitedCalls,
+    Admissions, Journals, Releases, Repairs, SaleLimits, Sales, SoldOut, StagedSales, access::RedisAccess,
+    limited::LimitedCalls,
 };
 use crate::{
     keys::{KeyTemplates, Keys},
     partition::Partition,
 };
-
-/// The connections, the key names and the stream of one Redis, which all doors share.
-#[derive(Clone, Debug)]
-pub(super) struct RedisAccess {
-    pub(super) pool: Pool,
-    pub(super) keys: Arc<Keys>,
-    pub(super) stream: Key,
-}
 
 /// One handle to the Redis of a partition. A clone shares all of it.
 #[derive(Clone, Debug)]

@@ -10,8 +10,8 @@ use futures_util::future::join_all;
 use tidegate_stream::Script;
 
 use super::{
-    GateError, Release, ReleaseReply, SoldOut, UserAfter, limited::LimitedCalls, of_order,
-    redis_store::RedisAccess, understood,
+    GateError, Release, ReleaseReply, SoldOut, UserAfter, access::RedisAccess, limited::LimitedCalls,
+    of_order, understood,
 };
 use crate::order::{OrderId, Quantity, VoucherId};
 

@@ -15,7 +15,7 @@ pub use self::{
     fold::{FoldReply, MOST_FOLDED, OrderFold},
     moving::{ArriveReply, DepartReply, SaleSize},
 };
-use super::{GateError, Release, UserAfter, redis_store::RedisAccess, understood};
+use super::{GateError, Release, UserAfter, access::RedisAccess, understood};
 use crate::{
     keys::naming,
     order::{OrderId, Quantity, UserId, VoucherId},

@@ -12,7 +12,7 @@ pub use self::{
     recount::HeldLimits,
     uses::{SetUse, UsesMoment},
 };
-use super::{GateError, redis_store::RedisAccess};
+use super::{GateError, access::RedisAccess};
 use crate::{
     keys::naming,
     limits::{CountedWindows, LimitOwner},

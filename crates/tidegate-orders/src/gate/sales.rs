@@ -18,7 +18,7 @@ pub use self::{
     delist::{DelistReply, RemovedKeys, SaleKeys},
     stock_change::{ChangeReply, ChangeState, NotedTransfer, StockChange, StockTransfer, WholeChange},
 };
-use super::{GateError, redis_store::RedisAccess, understood};
+use super::{GateError, access::RedisAccess, understood};
 use crate::{
     keys::naming,
     order::VoucherId,

@@ -10,7 +10,7 @@ use fred::{
     types::{ClusterHash, CustomCommand, FromValue, Key, Value},
 };
 
-use super::{GateError, RedisStore, redis_store::RedisAccess};
+use super::{GateError, RedisStore, access::RedisAccess};
 use crate::{keys::naming, limits::LimitOwner, order::VoucherId};
 
 /// Fields or members a page: under a millisecond of the one thread that also admits.

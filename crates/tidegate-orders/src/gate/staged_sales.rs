@@ -7,7 +7,7 @@ use fred::{
 use futures_util::future::{join_all, try_join_all};
 use tidegate_stream::{EntryId, Script};
 
-use super::{GateError, redis_store::RedisAccess, sales::SaleWindow, scan_keys, understood};
+use super::{GateError, access::RedisAccess, sales::SaleWindow, scan_keys, understood};
 use crate::{
     keys::{Keys, naming},
     order::{OrderId, UserId, VoucherId},
