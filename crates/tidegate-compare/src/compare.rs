@@ -15,7 +15,7 @@ use crate::{
     reconciled::DifferenceKind,
     redis_side::DeadOrders,
     report::Tally,
-    stores::Stores,
+    stores::ComparedStores,
     table::{Part, Said, Table, hash_of},
 };
 use tidegate_orders::{
@@ -130,7 +130,7 @@ pub(crate) struct Counted {
 
 /// One pass through both sides.
 pub(crate) struct Pass<'a> {
-    pub(crate) stores: &'a Stores,
+    pub(crate) stores: &'a ComparedStores,
     pub(crate) places: &'a Places,
     pub(crate) sales: &'a [Option<Sale>],
     pub(crate) part: Part,
@@ -148,7 +148,7 @@ impl<'a> Pass<'a> {
     /// `expected` is how many orders both sides have, about. When orders are counted, those that no complete journal lists are
     /// followed instead of compared.
     pub(crate) fn new(
-        stores: &'a Stores,
+        stores: &'a ComparedStores,
         (places, sales): (&'a Places, &'a [Option<Sale>]),
         (part, expected): (Part, u64),
         is_counted: bool,
@@ -455,7 +455,11 @@ pub(crate) fn tally_by_others(counted: &Counted, places: &Places, tally: &mut Ta
 }
 
 /// All dead letters, to look orders up in.
-pub async fn dead_orders(stores: &Stores, places: &Places, pace: Pace) -> Result<DeadOrders, CompareError> {
+pub async fn dead_orders(
+    stores: &ComparedStores,
+    places: &Places,
+    pace: Pace,
+) -> Result<DeadOrders, CompareError> {
     let mut dead = DeadOrders::default();
     stores.redis().read_dead(places, pace, |letter| dead.add(letter)).await?;
     Ok(dead)

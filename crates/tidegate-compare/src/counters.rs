@@ -8,13 +8,13 @@ use crate::{
     difference::{Cause, Difference, Mend},
     limit_counters::{CounterDifference, LimitCounterCheck, NotCompared},
     reconciled::DifferenceKind,
-    stores::Stores,
+    stores::ComparedStores,
 };
 use tidegate_orders::VoucherId;
 
 /// What is counted wrong, and what was not compared. A key that cannot be read is said in the books of its voucher.
 pub(crate) async fn counter_differences(
-    stores: &Stores,
+    stores: &ComparedStores,
     vouchers: &[VoucherId],
     books: &mut [VoucherBooks],
     (pace, job): (Pace, &Job),

@@ -30,4 +30,4 @@ pub use job::{Job, Progress, Silent};
 pub use look::{LookRequest, Looker};
 pub use pace::Pace;
 pub use report::{KindCount, LookReport, VoucherLook};
-pub use stores::Stores;
+pub use stores::ComparedStores;

@@ -23,7 +23,7 @@ use crate::{
     reconciled::Reconciled,
     redis_side::DeadLetter,
     report::{LookReport, Tally},
-    stores::Stores,
+    stores::ComparedStores,
     table::Part,
     verify::{AT_ONCE, BETWEEN, Verify},
 };
@@ -67,7 +67,7 @@ impl LookRequest {
 /// Compares both sides.
 #[derive(Debug)]
 pub struct Looker {
-    stores: Stores,
+    stores: ComparedStores,
     request: LookRequest,
 }
 
@@ -77,7 +77,7 @@ impl Looker {
     pub fn new((redis, mysql): (RedisStore, MySqlPool), request: LookRequest) -> Self {
         // Of a table that all partitions share, most rows are none of this one's.
         let are_chosen = !request.vouchers.is_empty() || redis.partition().tag().is_some();
-        let stores = Stores { redis, mysql, causal_reads: Arc::default(), are_chosen };
+        let stores = ComparedStores { redis, mysql, causal_reads: Arc::default(), are_chosen };
         Self { stores, request }
     }
 
@@ -91,7 +91,7 @@ impl Looker {
 
     /// Where it looks.
     #[must_use]
-    pub const fn stores(&self) -> &Stores {
+    pub const fn stores(&self) -> &ComparedStores {
         &self.stores
     }
 
@@ -187,7 +187,7 @@ impl Looker {
         places: &Places,
         counts: &mut OrderCounter,
     ) -> Result<(), CompareError> {
-        let (Stores { redis, .. }, pace) = (&self.stores, self.request.pace);
+        let (ComparedStores { redis, .. }, pace) = (&self.stores, self.request.pace);
         let in_flight = InFlight::read(redis, places, &pace).await?;
         let seen = |letter| {
             if let DeadLetter::Unreadable(entries) = letter {
@@ -201,7 +201,7 @@ impl Looker {
 
     /// For [`Looker::look_at`], before anything else is read.
     pub(crate) async fn counts(&self, vouchers: &[VoucherId]) -> Result<OrderCounter, CompareError> {
-        let (Stores { redis, .. }, pace) = (&self.stores, self.request.pace);
+        let (ComparedStores { redis, .. }, pace) = (&self.stores, self.request.pace);
         let end = redis.inspector().last_id(&redis.stream_names().stream).await?;
         let open = InFlight::read(redis, &Places::new(vouchers.to_vec()), &pace).await?;
         Ok(OrderCounter::after(end, open))
@@ -257,7 +257,7 @@ impl Looker {
 
     /// The same, of these vouchers only.
     pub(crate) fn only_at(&self, vouchers: BTreeSet<VoucherId>) -> Self {
-        let Stores { redis, mysql, causal_reads, .. } = &self.stores;
+        let ComparedStores { redis, mysql, causal_reads, .. } = &self.stores;
         let request = LookRequest { vouchers: vouchers.into_iter().collect(), ..self.request };
         Self::new((redis.clone(), mysql.clone()), request).reading_causally(Arc::clone(causal_reads))
     }
@@ -273,7 +273,7 @@ impl Looker {
         if books.is_empty() {
             return Ok(at_rest);
         }
-        let (Stores { redis, .. }, pace) = (&self.stores, self.request.pace);
+        let (ComparedStores { redis, .. }, pace) = (&self.stores, self.request.pace);
         let asked: Vec<(VoucherId, i64)> = books.iter().map(|its| (its.voucher, 0)).collect();
         let sums = self.stores.mysql().stocks().sums(&asked).await?;
         let places = Places::new(asked.into_iter().map(|(voucher, _)| voucher).collect());
@@ -319,7 +319,7 @@ impl Looker {
             return Ok(false);
         }
         let mut now = self.look(job, |_| {}).await?.outcome(before);
-        let Stores { redis, .. } = &self.stores;
+        let ComparedStores { redis, .. } = &self.stores;
         if let Some(kept) = Reconciled::read(redis).await? {
             // Others note these at any time.
             (now.removed, now.folded_before_ms) = (kept.removed, kept.folded_before_ms);
@@ -358,7 +358,7 @@ impl Looker {
         if !self.request.vouchers.is_empty() {
             return Ok(self.request.vouchers.clone());
         }
-        let Stores { redis, .. } = &self.stores;
+        let ComparedStores { redis, .. } = &self.stores;
         let stocks = self.stores.mysql().stocks().all(None).await?;
         let mut vouchers: Vec<VoucherId> = stocks.iter().map(|row| row.voucher).collect();
         let journaled = sale::find_journaled(redis, |_| {}).await;

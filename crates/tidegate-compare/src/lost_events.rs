@@ -4,7 +4,7 @@
 //! such a record is lost, unless it is a dead letter, or was put back into the stream as another entry. Each page of the stream
 //! costs one look-up by the primary key, and what is recorded is forgotten at once.
 
-use crate::{CompareError, in_flight::Places, redis_side::DeadOrders, stores::Stores};
+use crate::{CompareError, in_flight::Places, redis_side::DeadOrders, stores::ComparedStores};
 use std::collections::{HashMap, HashSet};
 
 use tidegate_orders::{
@@ -33,7 +33,10 @@ impl EventPage {
     }
 
     /// Those of them that MySQL has not recorded, each with the entry and the user that it names.
-    pub(crate) async fn unrecorded(self, stores: &Stores) -> Result<Vec<(At, EntryId, i64)>, CompareError> {
+    pub(crate) async fn unrecorded(
+        self,
+        stores: &ComparedStores,
+    ) -> Result<Vec<(At, EntryId, i64)>, CompareError> {
         let (places, events): (Vec<u32>, Vec<IncomingEvent>) = self.0.into_iter().unzip();
         let missing = unrecorded(&stores.mysql, &events).await?;
         let missing = missing.into_iter().filter_map(|at| Some((places.get(at)?, events.get(at)?)));

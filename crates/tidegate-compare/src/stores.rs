@@ -8,7 +8,7 @@ use tidegate_orders::{CausalReads, Records, RedisStore};
 
 /// Where both sides are read.
 #[derive(Debug)]
-pub struct Stores {
+pub struct ComparedStores {
     /// Redis.
     pub redis: RedisStore,
     /// MySQL.
@@ -19,7 +19,7 @@ pub struct Stores {
     pub are_chosen: bool,
 }
 
-impl Stores {
+impl ComparedStores {
     /// Redis' side of it.
     #[must_use]
     pub fn redis(&self) -> RedisSide<'_> {

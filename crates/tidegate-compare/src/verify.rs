@@ -16,7 +16,7 @@ use crate::{
     judge::{Evidence, Finding, UserEvidence},
     reconciled::DifferenceKind,
     redis_side::DeadOrders,
-    stores::Stores,
+    stores::ComparedStores,
 };
 use bytes::Bytes;
 use futures_util::future::try_join_all;
@@ -42,7 +42,7 @@ type SeenUser = (Finding, Option<(i64, Option<Bytes>)>);
 
 /// The second look.
 pub(crate) struct Verify<'a> {
-    pub(crate) stores: &'a Stores,
+    pub(crate) stores: &'a ComparedStores,
     pub(crate) places: &'a Places,
     pub(crate) sales: &'a [Option<Sale>],
     /// Those of the orders that have events which may be lost.

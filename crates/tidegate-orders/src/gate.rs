@@ -44,7 +44,7 @@ pub use self::{
     sale_limits::{HeldLimits, LimitReply, SaleLimits, SetUse, UsesMoment},
     sales::{
         Brake, BusyMarks, ChangeReply, ChangeState, DelistReply, JournalUse, LoadReply, NotedTransfer, Pause,
-        RemovedKeys, SaleKeys, SaleWindow, Sales, Scope, StockChange, StockTransfer, VoucherState,
+        PauseScope, RemovedKeys, SaleKeys, SaleWindow, Sales, StockChange, StockTransfer, VoucherState,
         WholeChange,
     },
     scan::ScanPages,

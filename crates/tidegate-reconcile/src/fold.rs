@@ -12,7 +12,7 @@ use std::{
 
 use sqlx::MySqlPool;
 use tidegate_compare::{
-    CompareError, Job, Pace, Stores, dead_orders,
+    CompareError, ComparedStores, Job, Pace, dead_orders,
     in_flight::{InFlight, Places},
     judge::{FinalOrder, is_before},
     redis_side::DeadOrders,
@@ -41,7 +41,7 @@ pub struct FoldReport {
 /// Folds journals.
 #[derive(Debug)]
 pub struct Folder {
-    stores: Stores,
+    stores: ComparedStores,
     older_than: Duration,
     pace: Pace,
 }
@@ -74,7 +74,7 @@ impl Folder {
         let are_chosen = redis.partition().tag().is_some();
         // A row that is absent, or as it was, keeps what is noted of its order: nothing is folded by it.
         let causal_reads = Arc::default();
-        let stores = Stores { redis, mysql, causal_reads, are_chosen };
+        let stores = ComparedStores { redis, mysql, causal_reads, are_chosen };
         Self { stores, older_than, pace }
     }
 

@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 use tidegate_compare::{Job, Progress, text::counted};
 use tidegate_orders::{
     RedisStore, VoucherId,
-    gate::{GateError, Pause, Scope},
+    gate::{GateError, Pause, PauseScope},
     sale,
 };
 
@@ -146,8 +146,8 @@ impl<'a> Resume<'a> {
         for chunk in known.chunks(CHUNK) {
             for (voucher, pause) in chunk.iter().zip(self.redis.sales().read_pauses(chunk).await) {
                 match pause {
-                    Ok(Pause::Paused(Scope::All)) => plan.vouchers.push(*voucher),
-                    Ok(Pause::Paused(Scope::Own)) => plan.stay_paused.push(*voucher),
+                    Ok(Pause::Paused(PauseScope::All)) => plan.vouchers.push(*voucher),
+                    Ok(Pause::Paused(PauseScope::Own)) => plan.stay_paused.push(*voucher),
                     Err(error @ GateError::Unreachable(_)) => return Err(error.into()),
                     // A key of another type holds no pause.
                     Ok(Pause::Running) | Err(_) => {}
@@ -167,7 +167,7 @@ impl<'a> Resume<'a> {
             let is_over = is_over.context("Failed to resume the workers")?;
             report.workers = if is_over { ResumedWorkers::Resumed } else { ResumedWorkers::Refused };
         }
-        let resume = async |voucher| self.redis.sales().resume(voucher, Scope::All).await;
+        let resume = async |voucher| self.redis.sales().resume(voucher, PauseScope::All).await;
         report.changed.apply(&plan.vouchers, job, resume).await.context("Failed to go on with all sales")
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 use tidegate_compare::{Job, Progress, text::counted};
 use tidegate_orders::{
     RedisStore, VoucherId,
-    gate::{GateError, Pause, Scope},
+    gate::{GateError, Pause, PauseScope},
     sale,
 };
 
@@ -107,7 +107,7 @@ impl<'a> SalesPause<'a> {
         report: &mut SalesPauseReport,
         job: &Job,
     ) -> anyhow::Result<End> {
-        let pause = async |voucher| self.redis.sales().pause(voucher, Scope::All).await;
+        let pause = async |voucher| self.redis.sales().pause(voucher, PauseScope::All).await;
         report.changed.apply(&plan.running, job, pause).await.context("Failed to pause all sales")
     }
 }

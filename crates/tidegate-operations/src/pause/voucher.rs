@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde_json::{Value as Json, json};
 use tidegate_orders::{
     RedisStore, VoucherId,
-    gate::{GateError, Pause, Scope},
+    gate::{GateError, Pause, PauseScope},
     sale,
 };
 use tidegate_stream::readable;
@@ -140,7 +140,7 @@ impl<'a> VoucherPause<'a> {
             outcome: outcome(self.request, pause, is_known),
             stock,
             stock_error,
-            is_paused_with_all: pause == Pause::Paused(Scope::All),
+            is_paused_with_all: pause == Pause::Paused(PauseScope::All),
         })
     }
 
@@ -151,13 +151,17 @@ impl<'a> VoucherPause<'a> {
     pub async fn run(&self, plan: &VoucherPausePlan) -> anyhow::Result<VoucherPauseReport> {
         let outcome = match self.request {
             VoucherPauseRequest::Pause(voucher) => {
-                self.redis.sales().pause(voucher, Scope::Own).await.context("Failed to pause the sale")?;
+                self.redis
+                    .sales()
+                    .pause(voucher, PauseScope::Own)
+                    .await
+                    .context("Failed to pause the sale")?;
                 ChangedPause::Paused
             }
             VoucherPauseRequest::Resume(voucher) => {
                 self.redis
                     .sales()
-                    .resume(voucher, Scope::Own)
+                    .resume(voucher, PauseScope::Own)
                     .await
                     .context("Failed to end the pause of the sale")?;
                 ChangedPause::Resumed
@@ -170,9 +174,9 @@ impl<'a> VoucherPause<'a> {
 /// A stock that cannot be read counts as a stock: nobody can buy now, but somebody will repair the key.
 fn outcome(request: VoucherPauseRequest, pause: Pause, has_stock: bool) -> PlannedPause {
     match (request, pause) {
-        (VoucherPauseRequest::Pause(_), Pause::Paused(Scope::Own)) => PlannedPause::PausedBefore,
+        (VoucherPauseRequest::Pause(_), Pause::Paused(PauseScope::Own)) => PlannedPause::PausedBefore,
         // From then on it stays paused when all others go on.
-        (VoucherPauseRequest::Pause(_), Pause::Paused(Scope::All)) => PlannedPause::WouldPause,
+        (VoucherPauseRequest::Pause(_), Pause::Paused(PauseScope::All)) => PlannedPause::WouldPause,
         (VoucherPauseRequest::Resume(_), Pause::Paused(_)) => PlannedPause::WouldResume,
         (_, Pause::Running) if !has_stock => PlannedPause::NoStock,
         (VoucherPauseRequest::Pause(_), Pause::Running) => PlannedPause::WouldPause,

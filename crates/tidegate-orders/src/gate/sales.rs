@@ -103,7 +103,7 @@ pub enum Pause {
     /// Not stopped.
     Running,
     /// Stopped.
-    Paused(Scope),
+    Paused(PauseScope),
 }
 
 impl Pause {
@@ -116,8 +116,8 @@ impl Pause {
     /// From the fields of a voucher's hash.
     fn from_fields(state: Option<&str>, pause: Option<&str>) -> Self {
         match (state, pause) {
-            (Some(PAUSED), Some(WITH_ALL)) => Self::Paused(Scope::All),
-            (Some(PAUSED), _) => Self::Paused(Scope::Own),
+            (Some(PAUSED), Some(WITH_ALL)) => Self::Paused(PauseScope::All),
+            (Some(PAUSED), _) => Self::Paused(PauseScope::Own),
             _ => Self::Running,
         }
     }
@@ -125,14 +125,14 @@ impl Pause {
 
 /// Which sales a pause was meant for: what was stopped for a reason of its own does not go on with the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub enum PauseScope {
     /// This one, by its name.
     Own,
     /// All that were on sale.
     All,
 }
 
-impl Scope {
+impl PauseScope {
     const fn word(self) -> &'static str {
         match self {
             Self::Own => "own",
@@ -218,21 +218,21 @@ impl Sales {
     }
 
     /// Stops the sale of a voucher; whoever asks is refused with [`AdmitReply::Paused`](super::AdmitReply::Paused). Returns whether it was running
-    /// until now. A pause of its own stays one; one together with all others becomes its own by [`Scope::Own`].
+    /// until now. A pause of its own stays one; one together with all others becomes its own by [`PauseScope::Own`].
     ///
     /// # Errors
     /// See [`GateError`].
-    pub async fn pause(&self, voucher: VoucherId, scope: Scope) -> Result<bool, GateError> {
+    pub async fn pause(&self, voucher: VoucherId, scope: PauseScope) -> Result<bool, GateError> {
         let (keys, args) = (vec![self.access.keys.voucher(voucher)], vec![scope.word().into()]);
         understood("pause.lua", &self.pause.call(&self.access.pool, keys, args).await?, flag)
     }
 
-    /// Ends a pause: with [`Scope::Own`] any, with [`Scope::All`] only one together with all others. Returns whether
+    /// Ends a pause: with [`PauseScope::Own`] any, with [`PauseScope::All`] only one together with all others. Returns whether
     /// there was one.
     ///
     /// # Errors
     /// See [`GateError`].
-    pub async fn resume(&self, voucher: VoucherId, scope: Scope) -> Result<bool, GateError> {
+    pub async fn resume(&self, voucher: VoucherId, scope: PauseScope) -> Result<bool, GateError> {
         let (keys, args) = (vec![self.access.keys.voucher(voucher)], vec![scope.word().into()]);
         understood("resume.lua", &self.resume.call(&self.access.pool, keys, args).await?, flag)
     }

@@ -11,8 +11,8 @@ use tidegate_lab::Proxy;
 use tidegate_orders::{
     KeyTemplates, Partition, Quantity, RedisStore, VoucherId,
     gate::{
-        Admission, AdmitReply, DelistReply, GateError, JournalUse, LoadReply, Pause, Release, ReleaseReply,
-        RemovedKeys, SaleWindow, Scope, UserAfter,
+        Admission, AdmitReply, DelistReply, GateError, JournalUse, LoadReply, Pause, PauseScope, Release,
+        ReleaseReply, RemovedKeys, SaleWindow, UserAfter,
     },
     sale,
 };
@@ -778,16 +778,16 @@ async fn a_voucher_that_is_on_sale_is_not_loaded_again_and_one_whose_sale_ended_
     assert_eq!(ground.everything().await?, before);
     let ended = (Timestamp::now() - SignedDuration::from_hours(1)).as_millisecond().to_string();
     ground.words(&["HSET", VOUCHER, "end_ms", &ended]).await?;
-    assert!(ground.gate.sales().pause(voucher(), Scope::Own).await?);
+    assert!(ground.gate.sales().pause(voucher(), PauseScope::Own).await?);
     assert_eq!(
         ground.gate.sales().load(voucher(), 50, SaleWindow::default()).await?,
         LoadReply::LoadedPaused
     );
     let state = ground.gate.sales().read_voucher(voucher()).await?;
-    let paused = Pause::Paused(Scope::Own);
+    let paused = Pause::Paused(PauseScope::Own);
     assert_eq!((state.stock, state.window, state.pause), (Some(50), SaleWindow::default(), paused));
     // Whoever bought in the first sale has an order still.
-    assert!(ground.gate.sales().resume(voucher(), Scope::Own).await?);
+    assert!(ground.gate.sales().resume(voucher(), PauseScope::Own).await?);
     assert_eq!(ground.gate.admissions().admit(&admission(2, 1)).await?, AdmitReply::UserHasOrder);
     Ok(())
 }
@@ -803,8 +803,8 @@ async fn all_vouchers_are_found_among_many_other_keys() -> Result<()> {
     ground.words(&["EVAL", script, "0"]).await?;
     let of = |id: i64| VoucherId::try_from(id).expect("an id");
     assert!(
-        ground.gate.sales().pause(of(20), Scope::Own).await?
-            && ground.gate.sales().pause(of(7000), Scope::All).await?
+        ground.gate.sales().pause(of(20), PauseScope::Own).await?
+            && ground.gate.sales().pause(of(7000), PauseScope::All).await?
     );
 
     let mut looked = 0;
@@ -816,10 +816,10 @@ async fn all_vouchers_are_found_among_many_other_keys() -> Result<()> {
     ground.words(&["SET", "seckill:voucher:30", "x"]).await?;
     let pauses = ground.gate.sales().read_pauses(&[of(7000), of(10), of(30), of(20)]).await;
     let [
-        Ok(Pause::Paused(Scope::All)),
+        Ok(Pause::Paused(PauseScope::All)),
         Ok(Pause::Running),
         Err(GateError::Refused(_)),
-        Ok(Pause::Paused(Scope::Own)),
+        Ok(Pause::Paused(PauseScope::Own)),
     ] = pauses.as_slice()
     else {
         panic!("{pauses:?}")

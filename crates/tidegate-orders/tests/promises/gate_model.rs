@@ -16,7 +16,7 @@ use tidegate_orders::{
     Quantity,
     gate::{
         Admission, AdmitReply, Brake, ChangeReply, ChangeState, GateError, JournalUse, LoadReply, Pause,
-        Release, ReleaseReply, SaleWindow, Scope, StockChange, SumCheck, UserAfter, WholeChange,
+        PauseScope, Release, ReleaseReply, SaleWindow, StockChange, SumCheck, UserAfter, WholeChange,
     },
     records::journal::Sum,
 };
@@ -44,8 +44,8 @@ enum Step {
         unwanted: Vec<(i64, i64, i64)>,
         freed: bool,
     },
-    Pause(Scope),
-    Resume(Scope),
+    Pause(PauseScope),
+    Resume(PauseScope),
     Brake(Brake),
     Window {
         begin: Bound,
@@ -97,7 +97,7 @@ fn wanted() -> impl Strategy<Value = Wanted> {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let bound = || prop_oneof![3 => Just(Bound::None), 1 => Just(Bound::Past), 1 => Just(Bound::Future)];
-    let scope = || prop_oneof![Just(Scope::Own), Just(Scope::All)];
+    let scope = || prop_oneof![Just(PauseScope::Own), Just(PauseScope::All)];
     let journal = prop_oneof![6 => Just(JournalUse::Complete), 1 => Just(JournalUse::None)];
     let step = prop_oneof![
         8 => wanted().prop_map(Step::Admit),
@@ -129,7 +129,7 @@ struct Model {
     buyers: BTreeSet<i64>,
     begin: Bound,
     end: Bound,
-    paused: Option<Scope>,
+    paused: Option<PauseScope>,
     brake: Option<Brake>,
     journal: BTreeMap<i64, Json>,
     /// Movements of the whole sale.
@@ -190,13 +190,14 @@ impl Model {
             Step::Restock { units } => self.restock(units),
             Step::Pause(scope) => {
                 let was_paused = self.paused.is_some();
-                if scope == Scope::Own || !was_paused {
+                if scope == PauseScope::Own || !was_paused {
                     self.paused = Some(scope);
                 }
                 Reply::Changed(!was_paused)
             }
             Step::Resume(scope) => {
-                let ends = self.paused.is_some_and(|paused| scope == Scope::Own || paused == Scope::All);
+                let ends =
+                    self.paused.is_some_and(|paused| scope == PauseScope::Own || paused == PauseScope::All);
                 Reply::Changed(ends && self.paused.take().is_some())
             }
             Step::Brake(Brake::Off) => Reply::Changed(self.brake.take().is_some()),
