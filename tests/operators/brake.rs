@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use fred::interfaces::{HashesInterface, KeysInterface};
 use tidegate_orders::{
     RedisStore, VoucherId,
-    gate::{AdmitReply, Brake, Scope},
+    gate::{AdmitReply, Brake, PauseScope},
 };
 use tokio::time::sleep;
 
@@ -130,7 +130,7 @@ async fn what_is_marked_is_a_sale_and_what_is_wrong_is_refused() {
     let busy = Brake::BusyFor(Duration::from_secs(60));
     assert_eq!(marked(&gate, &vouchers, busy).await, (1, vec![]), "only 7 is on sale");
     assert!(!site.client.exists::<bool, _>("seckill:voucher:8").await.expect("Redis answers"));
-    gate.sales().pause(7.try_into().expect("an id"), Scope::Own).await.expect("Redis answers");
+    gate.sales().pause(7.try_into().expect("an id"), PauseScope::Own).await.expect("Redis answers");
     gate.sales().brake(&vouchers, busy).await.expect("Redis answers");
     assert_eq!(asks(&gate, 1).await, AdmitReply::Paused);
     assert_eq!(marked(&gate, &vouchers, Brake::Off).await, (1, vec![]));

@@ -8,7 +8,7 @@ use std::{
 use tidegate_lab::Proxy;
 use tidegate_orders::{
     RedisStore,
-    gate::{Admission, AdmitReply, Pause, SaleWindow, Scope},
+    gate::{Admission, AdmitReply, Pause, PauseScope, SaleWindow},
 };
 
 use crate::{
@@ -49,7 +49,7 @@ async fn sell_three(site: &Site, gate: &RedisStore) {
 async fn a_delisted_sale_is_over_for_whoever_asks_also_where_it_was_paused_or_had_not_begun() {
     let (_site, program, gate) = open().await;
     assert_eq!(ask(&gate, 1, 1, 1).await, AdmitReply::Admitted);
-    gate.sales().pause(7.try_into().unwrap(), Scope::Own).await.unwrap();
+    gate.sales().pause(7.try_into().unwrap(), PauseScope::Own).await.unwrap();
     assert_eq!(ask(&gate, 2, 2, 1).await, AdmitReply::Paused);
 
     let plan = program.run("voucher delist --voucher 7 --dry-run").expect(0);

@@ -296,6 +296,8 @@ async fn an_entry_of_a_voucher_that_belongs_elsewhere_is_buried_and_said_where_i
     until("it is written", || async { site.orders().await.len() == 1 }).await;
     let ids: Vec<(String, std::collections::HashMap<String, String>)> =
         site.client.xrange("{3}:stream.orders.dead", "-", "+", None).await.expect("letters");
+    let exported = program.run(&format!("dead export 3/{}", ids[0].0)).expect(0);
+    assert_eq!(exported.stdout.lines().count(), 1, "{exported:#?}");
     program.run(&format!("dead drop 3/{} --yes", ids[0].0)).expect(0);
     assert_eq!(site.client.xlen::<u64, _>("{3}:stream.orders.dead").await.expect("Redis answers"), 0);
     assert!(!entry.is_empty());

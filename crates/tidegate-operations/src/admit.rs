@@ -9,7 +9,7 @@ use tidegate_orders::{
     gate::{Admission, AdmitReply, GateError},
 };
 
-use crate::{connect, settings::SystemSettings};
+use crate::{Stores, connect};
 
 /// The order to place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,11 +50,8 @@ pub struct AdmitReport {
 ///
 /// # Errors
 /// When Redis does not answer before the order has an id.
-pub async fn admit(
-    settings: &SystemSettings,
-    redis: &RedisStore,
-    request: &AdmitRequest,
-) -> anyhow::Result<AdmitReport> {
+pub async fn admit(stores: &Stores, request: &AdmitRequest) -> anyhow::Result<AdmitReport> {
+    let (settings, redis) = (stores.settings(), stores.redis().await?);
     let order = match request.order {
         Some(order) => order,
         None => {

@@ -7,8 +7,8 @@ use anyhow::Context;
 use tidegate_orders::{CampaignId, limit_rows};
 
 use crate::{
+    Stores,
     change::InvalidInput,
-    connect,
     settings::{System, SystemSettings},
 };
 
@@ -21,8 +21,8 @@ pub async fn partition_of(system: &System, campaign: CampaignId) -> anyhow::Resu
         return Ok(only);
     }
     for shard in system.shards() {
-        let mysql = connect::mysql(shard).await?;
-        let regions = limit_rows::regions(&mysql, campaign).await;
+        let stores = Stores::new(shard);
+        let regions = limit_rows::regions(stores.mysql().await?, campaign).await;
         let regions = regions.context("Failed to read the campaign in MySQL")?;
         if let Some((_, voucher)) = regions.first() {
             return Ok(system.of_voucher(*voucher)?);

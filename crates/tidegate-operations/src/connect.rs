@@ -5,12 +5,11 @@ use std::str::FromStr;
 use anyhow::{Context, anyhow};
 use fred::clients::Pool;
 use sqlx::{ConnectOptions, MySqlPool, mysql::MySqlConnectOptions};
-use tidegate_compare::{LookRequest, Looker};
 use tidegate_orders::{Announcer, Ledger, RedisStore, SessionError, SessionSettings, Sessions};
 use tidegate_stream::readable;
 use tokio::time::timeout;
 
-use crate::{partition_list, settings::SystemSettings, shards};
+use crate::{partition_list, settings::SystemSettings};
 
 /// Opens the connections for Redis commands.
 ///
@@ -68,41 +67,8 @@ async fn open_unchecked(
     })
 }
 
-/// Opens the pool of MySQL connections, after one attempt to connect that tells why, if it fails: a pool would
-/// only say that it timed out.
-///
-/// # Errors
-/// When MySQL cannot be reached within the acquire timeout, or serves other partitions.
-pub async fn mysql(settings: &SystemSettings) -> anyhow::Result<MySqlPool> {
-    let mysql = mysql_unchecked(settings).await?.pool(settings.mysql.connections);
-    shards::compare(settings, &mysql).await?;
-    Ok(mysql)
-}
-
-/// The sessions of this process with MySQL, after one attempt as that of [`mysql`].
-///
-/// # Errors
-/// As [`mysql`].
-pub async fn mysql_reached(settings: &SystemSettings) -> anyhow::Result<Sessions> {
-    let sessions = mysql_unchecked(settings).await?;
-    if settings.partition().tag().is_some() {
-        shards::compare(settings, &sessions.pool(1)).await?;
-    }
-    Ok(sessions)
-}
-
-/// What compares both stores of a system.
-#[must_use]
-pub fn looker(
-    settings: &SystemSettings,
-    (redis, mysql): (&RedisStore, &Sessions),
-    request: LookRequest,
-) -> Looker {
-    Looker::new((redis.clone(), mysql.pool(settings.mysql.connections)), request)
-        .reading_causally(mysql.causal_reads())
-}
-
-/// As [`mysql_reached`], whatever partitions it serves.
+/// The sessions of this process with MySQL, whatever partitions it serves, after one attempt to connect that tells why, if it
+/// fails: a pool would only say that it timed out.
 ///
 /// # Errors
 /// When MySQL cannot be reached within the acquire timeout.

@@ -18,7 +18,7 @@ mod workers;
 use serde::Serialize;
 
 pub use crate::finding::{Finding, Level};
-use crate::{finding::Findings, settings::SystemSettings};
+use crate::{Stores, finding::Findings, settings::SystemSettings};
 
 /// All that was found.
 #[derive(Debug, Serialize)]
@@ -36,12 +36,13 @@ pub struct Diagnosis {
 /// Checks both stores side by side; one that is away does not keep the other from being checked. Changes nothing.
 pub async fn diagnose(settings: &SystemSettings) -> Diagnosis {
     let (mut redis, mut mysql) = (Findings::of("redis"), Findings::of("mysql"));
-    let stores =
-        tokio::join!(redis_checks::run(settings, &mut redis), mysql_checks::run(settings, &mut mysql));
-    if let Some(pool) = &stores.0 {
-        workers::check(settings, &mut redis, pool, stores.1.as_ref()).await;
+    let stores = Stores::new(settings);
+    let reached =
+        tokio::join!(redis_checks::run(&stores, &mut redis), mysql_checks::run(&stores, &mut mysql));
+    if let Some(pool) = reached.0 {
+        workers::check(settings, &mut redis, pool, reached.1).await;
     }
-    if let (Some(pool), Some(database)) = &stores {
+    if let (Some(pool), Some(database)) = reached {
         sales::check(settings, &mut redis, pool, database).await;
         expirations::check(settings, &mut mysql, pool, database).await;
         results::check(settings, &mut redis, pool, database).await;

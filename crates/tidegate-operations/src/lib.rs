@@ -40,6 +40,7 @@ pub mod settings;
 pub mod shard_claims;
 pub mod shards;
 pub mod status;
+mod stores;
 pub mod trim;
 pub mod vouchers;
 pub mod watch;
@@ -50,3 +51,4 @@ pub use entry_source::EntrySource;
 pub use settings::{
     FleetTiming, MySqlSettings, RedisSettings, ResultsSettings, StreamSettings, System, SystemSettings,
 };
+pub use stores::Stores;

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use self::line::{ARGUMENTS, BEGAN, COMMAND, COUNTS, ERROR, OUTCOME, WHO};
 pub use self::line::{Line, Outcome};
-use crate::{connect, settings::SystemSettings};
+use crate::settings::SystemSettings;
 
 /// Lines that are read at once.
 const PAGE: u16 = 1_000;
@@ -149,16 +149,6 @@ pub struct Record {
 }
 
 impl Record {
-    /// Connects to the log; nothing is written yet.
-    ///
-    /// # Errors
-    /// When Redis cannot be reached.
-    pub async fn open(settings: &SystemSettings, caller: Caller) -> anyhow::Result<Self> {
-        // Who changes the list of partitions is logged, too.
-        let log = OperatorLog::new(connect::redis_of_any_list(settings).await?, settings);
-        Ok(Self::of(log, caller))
-    }
-
     /// In this log; nothing is written yet.
     #[must_use]
     pub fn of(log: OperatorLog, caller: Caller) -> Self {

@@ -6,13 +6,12 @@ use anyhow::Context;
 use fred::interfaces::KeysInterface;
 use jiff::Timestamp;
 use serde::Serialize;
-use sqlx::MySqlPool;
 use tidegate_orders::{
-    Records, RedisStore, VoucherId,
+    Records, VoucherId,
     order_id::{EPOCH_SECONDS, day_text, ids_of},
 };
 
-use crate::settings::SystemSettings;
+use crate::Stores;
 
 const SECONDS_OF_A_DAY: i64 = 86_400;
 
@@ -82,17 +81,13 @@ pub struct OrderCounts {
 ///
 /// # Errors
 /// When a store does not answer.
-pub async fn count(
-    settings: &SystemSettings,
-    redis: &RedisStore,
-    mysql: &MySqlPool,
-    request: CountRequest,
-) -> anyhow::Result<OrderCounts> {
+pub async fn count(stores: &Stores, request: CountRequest) -> anyhow::Result<OrderCounts> {
+    let (redis, mysql) = stores.both().await?;
     let CountRequest { by, voucher, days } = request;
     let today = Timestamp::now().as_second().div_euclid(SECONDS_OF_A_DAY);
     let days: Vec<i64> = (today + 1 - i64::from(days.max(1))..=today).collect();
     let mut counts: BTreeMap<i64, OrdersOf> = BTreeMap::new();
-    let records = Records::new(mysql, settings.partition());
+    let records = Records::new(mysql, redis.partition());
     let found = match days.first().and_then(|first| ids_of(*first)).zip(ids_of(today)) {
         Some((first, last)) => {
             let ids = *first.start()..=*last.end();

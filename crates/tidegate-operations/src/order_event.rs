@@ -23,7 +23,7 @@ pub use report::{EventFate, OrderEventReport, SentEvent};
 
 pub(crate) use sender::{EventSender, PAGE};
 
-use crate::{change::InvalidInput, settings::SystemSettings};
+use crate::{Stores, change::InvalidInput};
 
 /// What happened, and to which orders.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,12 +84,12 @@ pub struct OrderEvents<'a> {
 }
 
 impl<'a> OrderEvents<'a> {
-    /// With the stores of these settings, both of which are needed.
+    /// With these stores, both of which are needed.
     ///
     /// # Errors
     /// When one of them cannot be reached.
-    pub async fn connect(settings: &'a SystemSettings, request: OrderEventRequest) -> anyhow::Result<Self> {
-        Ok(Self { sender: EventSender::connect(settings).await?, request })
+    pub async fn connect(stores: &'a Stores, request: OrderEventRequest) -> anyhow::Result<Self> {
+        Ok(Self { sender: EventSender::connect(stores).await?, request })
     }
 
     /// Reads the orders, and what would become of the events.

@@ -18,7 +18,7 @@ use tidegate_stream::{Entry, EntryId, Letter, PageSize, Read};
 use tokio::time::timeout;
 
 use crate::{
-    SystemSettings, connect,
+    Stores,
     order_show::{RedisOrders, VOUCHER_LIMIT},
 };
 
@@ -117,23 +117,24 @@ pub enum Unsearched {
 /// # Errors
 /// When a store cannot be reached, or a key holds something else than it should.
 pub async fn find_orders(
-    settings: &SystemSettings,
+    stores: &Stores,
     request: &OrderFindRequest,
     progress: &dyn Progress,
 ) -> anyhow::Result<FoundOrders> {
-    let (redis, mysql) = tokio::try_join!(connect::redis(settings), connect::mysql(settings))?;
-    let redis = RedisOrders { store: &redis };
+    let (redis, mysql) = stores.both().await?;
+    let settings = stores.settings();
+    let redis = RedisOrders { store: redis };
     let mut finder = Finder { request, redis, progress, found: FoundOrders::default() };
     let vouchers = match request.voucher {
         Some(voucher) => vec![voucher],
         None => bought(finder.redis.store, progress).await.context("Failed to read Redis")?,
     };
-    let records = Records::new(&mysql, settings.partition());
+    let records = Records::new(mysql, settings.partition());
     let vouchers = timeout(settings.mysql.statement_timeout, finder.in_mysql(records, vouchers)).await;
     let vouchers = vouchers.context("MySQL did not answer in time")??;
     finder.in_redis(&vouchers).await.context("Failed to read Redis")?;
     let mut found = finder.found.latest(usize::from(request.limit));
-    let named = timeout(settings.mysql.statement_timeout, found.name_expired(&mysql)).await;
+    let named = timeout(settings.mysql.statement_timeout, found.name_expired(mysql)).await;
     named
         .context("MySQL did not answer in time")?
         .context("Failed to read the events of cancelled orders")?;

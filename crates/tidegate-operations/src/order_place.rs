@@ -2,13 +2,12 @@
 
 use anyhow::Context;
 use futures_util::future::join_all;
-use sqlx::MySqlPool;
 use tidegate_compare::text::error_chain;
 use tidegate_orders::{OrderId, Partition, Records, VoucherId};
 
 use crate::{
+    Stores,
     change::InvalidInput,
-    connect,
     settings::{System, SystemSettings},
     within::in_time,
 };
@@ -110,8 +109,8 @@ impl<'a> OrderPlace<'a> {
 
 /// The voucher of an order, by its row or its refusal.
 async fn voucher_of(settings: &SystemSettings, order: OrderId) -> anyhow::Result<Option<VoucherId>> {
-    let mysql: MySqlPool = connect::mysql(settings).await?;
-    let records = Records::new(&mysql, settings.partition());
+    let stores = Stores::new(settings);
+    let records = Records::new(stores.mysql().await?, settings.partition());
     let find = async { Ok(records.orders().voucher_of(order).await?) };
     in_time("MySQL", settings.mysql.statement_timeout, find).await.context("Failed to look for the order")
 }

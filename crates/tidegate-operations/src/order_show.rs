@@ -24,7 +24,7 @@ pub use redis_reader::{
 pub use report::OrderReport;
 pub use search::OrderReader;
 
-use crate::{SystemSettings, connect, consumers::Consumers};
+use crate::{Stores, consumers::Consumers};
 
 /// Vouchers of MySQL that are looked through, those with the highest ids, where nothing tells which one is meant.
 pub const VOUCHER_LIMIT: u32 = 1_000;
@@ -45,25 +45,22 @@ pub struct OrderQuery {
 }
 
 /// Looks for an order in both stores. A store that cannot be reached is left out, and stands in the errors of the report.
-pub async fn show_order(
-    settings: &SystemSettings,
-    query: OrderQuery,
-    progress: &dyn Progress,
-) -> OrderReport {
-    let (redis, mysql) = tokio::join!(connect::redis(settings), connect::mysql(settings));
+pub async fn show_order(stores: &Stores, query: OrderQuery, progress: &dyn Progress) -> OrderReport {
+    let settings = stores.settings();
+    let (redis, mysql) = tokio::join!(stores.redis(), stores.mysql());
     let mut errors = Vec::new();
     let mut keep = |error: anyhow::Error| errors.push(error_chain(&error));
     let (redis, mysql) = (redis.map_err(&mut keep).ok(), mysql.map_err(&mut keep).ok());
 
-    let orders = redis.as_ref().map(|store| RedisOrders { store });
-    let mysql = mysql.as_ref().map(|mysql| Records::new(mysql, settings.partition()));
+    let orders = redis.map(|store| RedisOrders { store });
+    let mysql = mysql.map(|mysql| Records::new(mysql, settings.partition()));
     let patience = settings.mysql.statement_timeout;
     let reader = OrderReader { redis: orders.as_ref(), mysql, patience };
     progress.expect(query.budget.saturating_mul(2), "entries looked at");
     let mut records = reader.read(&query, |entries| progress.add(entries)).await;
 
     let mut workers_live = false;
-    if let Some(redis) = &redis {
+    if let Some(redis) = redis {
         let consumers = Consumers::read(redis).await;
         workers_live = consumers.map_err(&mut keep).is_ok_and(|consumers| consumers.has_life());
     }

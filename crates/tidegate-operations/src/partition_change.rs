@@ -20,9 +20,10 @@ pub use self::{
     report::ChangeReport,
 };
 use crate::{
+    Stores,
     change::{End, InvalidInput},
     partition_list::{ChangeStep, KeptList, ListChange},
-    settings::{System, SystemSettings},
+    settings::System,
 };
 
 /// Changes a system's list of partitions.
@@ -31,6 +32,7 @@ pub struct PartitionChange {
     system: System,
     changed: System,
     places: Places,
+    log_stores: Stores,
 }
 
 impl PartitionChange {
@@ -49,13 +51,14 @@ impl PartitionChange {
         }
         let changed = system.with_tags(to);
         let places = Places::connect(system, &changed).await?;
-        Ok(Self { system: system.clone(), changed, places })
+        let log_stores = Stores::new(changed.common());
+        Ok(Self { system: system.clone(), changed, places, log_stores })
     }
 
     /// The partition whose log tells of the change: one that is there afterwards.
     #[must_use]
-    pub fn log_settings(&self) -> &SystemSettings {
-        self.changed.common()
+    pub const fn log_stores(&self) -> &Stores {
+        &self.log_stores
     }
 
     /// Does what is planned.

@@ -22,9 +22,8 @@ use tokio::time::{Instant, sleep};
 
 use self::named::NamedOrders;
 use crate::{
+    Stores,
     change::{End, Ending, Next, Plan, Report},
-    connect,
-    settings::SystemSettings,
 };
 
 /// Rows that go in one transaction, at most, or a few more.
@@ -163,12 +162,11 @@ impl Purge {
     ///
     /// # Errors
     /// When one cannot be reached.
-    pub async fn connect(settings: &SystemSettings, request: PurgeRequest) -> anyhow::Result<Self> {
-        let (redis, mysql) = tokio::try_join!(connect::redis(settings), connect::mysql(settings))?;
-        let names = settings.stream_names();
-        let dead = DeadLetters::new(redis.clone());
-        let inspector = redis.inspector().clone();
-        let partition = settings.partition().clone();
+    pub async fn connect(stores: &Stores, request: PurgeRequest) -> anyhow::Result<Self> {
+        let (redis, mysql) = stores.both().await?;
+        let (redis, mysql) = (redis.clone(), mysql.clone());
+        let (names, partition) = (redis.stream_names().clone(), redis.partition().clone());
+        let (dead, inspector) = (DeadLetters::new(redis.clone()), redis.inspector().clone());
         Ok(Self { redis, mysql, dead, inspector, names, partition, request })
     }
 

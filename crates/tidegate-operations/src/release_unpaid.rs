@@ -19,9 +19,9 @@ use tidegate_orders::{
 pub use report::{ReleaseCounts, ReleaseReport};
 
 use crate::{
+    Stores,
     change::{End, InvalidInput, Next, Plan},
     order_event::{EventFate, EventSender, PAGE, SentEvent},
-    settings::SystemSettings,
 };
 
 /// Events that are in the stream and not recorded yet, at most.
@@ -94,12 +94,12 @@ pub struct ReleaseUnpaid<'a> {
 }
 
 impl<'a> ReleaseUnpaid<'a> {
-    /// With the stores of these settings, both of which are needed.
+    /// With these stores, both of which are needed.
     ///
     /// # Errors
     /// When one of them cannot be reached.
-    pub async fn connect(settings: &'a SystemSettings, request: ReleaseRequest) -> anyhow::Result<Self> {
-        Ok(Self { sender: EventSender::connect(settings).await?, request })
+    pub async fn connect(stores: &'a Stores, request: ReleaseRequest) -> anyhow::Result<Self> {
+        Ok(Self { sender: EventSender::connect(stores).await?, request })
     }
 
     /// Counts what would be ended. Whoever becomes so old later is not meant.

@@ -11,7 +11,7 @@ use std::num::NonZeroU32;
 use anyhow::Context;
 use serde::Serialize;
 use tidegate_compare::{Job, Progress, text::counted};
-use tidegate_orders::{DryRun, Partition, RedisStore, wire::FieldNames};
+use tidegate_orders::{DryRun, Partition, wire::FieldNames};
 use tidegate_stream::{EntryId, StreamInspector};
 
 pub use self::chosen::{ChosenEntries, ChosenOutcome};
@@ -25,10 +25,10 @@ pub use self::{
     source::ReplaySource,
 };
 use crate::{
+    Stores,
     change::{End, Next, Plan},
     entry_source::EntrySource,
     selection::{EntryFilter, EntrySelection, Page, StreamPages},
-    settings::SystemSettings,
 };
 
 /// Which entries to run again.
@@ -131,15 +131,12 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Looks at the source, then connects to MySQL; `redis` is open already.
+    /// Looks at the source, then connects to MySQL.
     ///
     /// # Errors
     /// When a store does not answer, the file cannot be read, or the last entry comes before the first.
-    pub async fn open(
-        settings: &SystemSettings,
-        redis: RedisStore,
-        mut request: ReplayRequest,
-    ) -> anyhow::Result<Self> {
+    pub async fn open(stores: &Stores, mut request: ReplayRequest) -> anyhow::Result<Self> {
+        let (settings, redis) = (stores.settings(), stores.redis().await?.clone());
         let source = EntrySource::open(settings, &redis).await?;
         let inspector = source.inspector.clone();
         let bounds = (request.first, request.last);
@@ -158,7 +155,7 @@ impl Replay {
                 FileReader::open(path, of, selection)?;
             }
         }
-        let runner = BatchRunner::open(settings, redis, &source, &request).await?;
+        let runner = BatchRunner::open(stores, redis, &source, &request).await?;
         let (fields, batch) = (settings.keys.fields.clone(), settings.fleet.batch);
         let partition = settings.partition().clone();
         Ok(Self { request, bounds, selection, inspector, partition, fields, batch, runner })

@@ -14,7 +14,7 @@ use tidegate_orders::{
     records::vouchers::{self, VoucherRow},
 };
 
-use crate::{connect, settings::SystemSettings};
+use crate::stores::Stores;
 
 /// The most units that a voucher may have: what the gate's script can count with.
 pub const MAX_STOCK: i64 = 9_999_999_999_999;
@@ -33,9 +33,9 @@ impl VoucherStores {
     ///
     /// # Errors
     /// When one cannot be reached.
-    pub async fn connect(settings: &SystemSettings) -> anyhow::Result<Self> {
-        let (redis, mysql) = tokio::try_join!(connect::redis(settings), connect::mysql(settings))?;
-        Ok(Self { redis, mysql })
+    pub async fn connect(stores: &Stores) -> anyhow::Result<Self> {
+        let (redis, mysql) = stores.both().await?;
+        Ok(Self { redis: redis.clone(), mysql: mysql.clone() })
     }
 
     /// The MySQL of the vouchers.

@@ -6,13 +6,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sqlx::MySqlPool;
 use tidegate_compare::{reconciled::Reconciled, text::seconds};
 use tidegate_orders::{RedisStore, VoucherId, records::vouchers::VoucherRow};
 use tidegate_stream::{EntryId, Letter, age_ms, server_time_ms};
 
 use crate::{
-    connect,
+    Stores, connect,
     fleet_pause::FleetPause,
     settings::SystemSettings,
     status::{SaleInRedis, StreamView, no_worker, read_stream, voucher_rows},
@@ -154,16 +153,15 @@ impl<'a> RedisWatch<'a> {
 
 /// Reads MySQL again and again.
 #[derive(Debug)]
-pub struct MySqlWatch<'a> {
-    settings: &'a SystemSettings,
-    pool: Option<MySqlPool>,
+pub struct MySqlWatch {
+    stores: Stores,
 }
 
-impl<'a> MySqlWatch<'a> {
+impl MySqlWatch {
     /// Connects at the first read.
     #[must_use]
-    pub fn new(settings: &'a SystemSettings) -> Self {
-        Self { settings, pool: None }
+    pub fn new(settings: &SystemSettings) -> Self {
+        Self { stores: Stores::new(settings) }
     }
 
     /// Reads the vouchers with the highest ids, up to `limit`.
@@ -171,14 +169,11 @@ impl<'a> MySqlWatch<'a> {
     /// # Errors
     /// When MySQL does not answer in time, or its tables are not ready.
     pub async fn read(&mut self, limit: u32) -> anyhow::Result<Reading<Vec<VoucherRow>>> {
-        let pool = match &self.pool {
-            Some(pool) => pool.clone(),
-            None => self.pool.insert(connect::mysql(self.settings).await?).clone(),
-        };
-        let rows = voucher_rows(&pool, self.settings.partition(), limit, TIMEOUT).await;
+        let (mysql, settings) = (self.stores.mysql().await?, self.stores.settings());
+        let rows = voucher_rows(mysql, settings.partition(), limit, TIMEOUT).await;
         if rows.is_err() {
             // A pool only says that it timed out; the next attempt to connect says why.
-            self.pool = None;
+            self.stores = Stores::new(settings);
         }
         rows.map(Reading::now)
     }

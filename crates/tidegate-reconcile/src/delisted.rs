@@ -13,8 +13,8 @@ use tidegate_compare::{
     text::counted,
 };
 use tidegate_operations::{
+    Stores,
     change::{Ending, Next, Plan, Report},
-    connect,
     operator_log::{Caller, OperatorLog, Outcome, Record},
     settings::SystemSettings,
 };
@@ -125,10 +125,11 @@ impl KeyRemover {
     ///
     /// # Errors
     /// When one cannot be reached.
-    pub async fn connect(settings: &SystemSettings, who: String) -> anyhow::Result<Self> {
-        let (redis, sessions) = tokio::try_join!(connect::redis(settings), connect::mysql_reached(settings))?;
-        let stores = (redis, sessions.pool(settings.mysql.connections));
-        Ok(Self { causal_reads: sessions.causal_reads(), ..Self::new(stores, settings, who) })
+    pub async fn connect(stores: &Stores, who: String) -> anyhow::Result<Self> {
+        let (redis, mysql) = stores.both().await?;
+        let causal_reads = stores.sessions().await?.causal_reads();
+        let with_both = Self::new((redis.clone(), mysql.clone()), stores.settings(), who);
+        Ok(Self { causal_reads, ..with_both })
     }
 
     /// After a look at all vouchers, and while the reconciler's lease is held: removes the keys of those that were delisted long

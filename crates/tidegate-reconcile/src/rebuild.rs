@@ -25,7 +25,7 @@ use anyhow::Context;
 use serde::Serialize;
 use sqlx::MySqlPool;
 use tidegate_compare::Job;
-use tidegate_operations::{change::End, connect, settings::SystemSettings};
+use tidegate_operations::{Stores, change::End};
 use tidegate_orders::{CausalReads, RedisStore, VoucherId, gate::rebuild_id};
 
 pub use plan::{RebuildPlan, VoucherPlan};
@@ -58,9 +58,10 @@ impl Rebuild {
     ///
     /// # Errors
     /// When one cannot be reached.
-    pub async fn connect(settings: &SystemSettings, who: String) -> anyhow::Result<Self> {
-        let (redis, sessions) = tokio::try_join!(connect::redis(settings), connect::mysql_reached(settings))?;
-        let (mysql, causal_reads) = (sessions.pool(settings.mysql.connections), sessions.causal_reads());
+    pub async fn connect(stores: &Stores, who: String) -> anyhow::Result<Self> {
+        let (redis, mysql) = stores.both().await?;
+        let (redis, mysql) = (redis.clone(), mysql.clone());
+        let causal_reads = stores.sessions().await?.causal_reads();
         Ok(Self { redis, mysql, causal_reads, who })
     }
 

@@ -48,7 +48,7 @@ use crate::{
         voucher_delist::VoucherDelistArgs,
         voucher_load::VoucherLoadArgs,
         voucher_show::VoucherShowArgs,
-        voucher_stock::{ADD_HELP, StockAdjustmentArgs, StockTransferArgs, TAKE_HELP},
+        voucher_stock::{StockAddArgs, StockTakeArgs, StockTransferArgs},
         worker::WorkerArgs,
     },
     config::ConfigArgs,
@@ -144,11 +144,9 @@ pub enum VoucherCommand {
     /// Check whether a caller would be admitted now, and if not, by which rule
     Check(VoucherCheckArgs),
     /// Add units to a voucher on sale, on both sides
-    #[command(after_help = ADD_HELP)]
-    Add(StockAdjustmentArgs),
+    Add(StockAddArgs),
     /// Take units from a voucher on sale, on both sides
-    #[command(after_help = TAKE_HELP)]
-    Take(StockAdjustmentArgs),
+    Take(StockTakeArgs),
     /// Move units from one region of a campaign to another, on both sides
     Transfer(StockTransferArgs),
     /// End the sale of a voucher for good, on both sides, or remove its keys afterwards

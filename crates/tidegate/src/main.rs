@@ -13,6 +13,7 @@ mod operator;
 mod output;
 mod partitions;
 mod pending;
+mod scope;
 mod selection;
 mod signals;
 mod telemetry;
@@ -21,7 +22,6 @@ use std::{
     env,
     io::{self, IsTerminal},
     process::ExitCode,
-    slice,
 };
 
 use clap::{CommandFactory, FromArgMatches};
@@ -35,7 +35,7 @@ use crate::{
     config::Config,
     exit::Exit,
     invocation::Invocation,
-    partitions::{over_all, over_any, place_of},
+    scope::{SystemCommand, in_scope},
 };
 
 fn main() -> ExitCode {
@@ -68,132 +68,55 @@ async fn run(cli: Cli) -> anyhow::Result<Exit> {
     }
 }
 
-/// Runs a command that ends by itself.
+/// The list of the commands that end by themselves.
 async fn run_once(command: &Command, config: &Config) -> anyhow::Result<Exit> {
-    let settings = &config.settings;
-    let system = &settings.system;
+    let (settings, system) = (&config.settings, &config.settings.system);
     match command {
-        Command::Admit(args) => commands::admit::run(system.of_voucher(args.voucher)?, args).await,
-        Command::Voucher(VoucherCommand::Load(args)) => {
-            commands::voucher_load::run(system.of_voucher(args.voucher)?, args).await
-        }
-        Command::Voucher(VoucherCommand::Add(args)) => {
-            commands::voucher_stock::add(system.of_voucher(args.voucher)?, args).await
-        }
-        Command::Voucher(VoucherCommand::Take(args)) => {
-            commands::voucher_stock::take(system.of_voucher(args.voucher)?, args).await
-        }
-        Command::Voucher(VoucherCommand::Transfer(args)) => {
-            commands::voucher_stock::transfer(system, args).await
-        }
-        Command::Voucher(VoucherCommand::Show(args)) => {
-            commands::voucher_show::run(system.of_voucher(args.voucher)?, args).await
-        }
-        Command::Voucher(VoucherCommand::Check(args)) => {
-            commands::voucher_check::run(system.of_voucher(args.voucher)?, args).await
-        }
-        Command::Voucher(VoucherCommand::Delist(args)) => {
-            commands::voucher_delist::run(system.of_voucher(args.voucher)?, args).await
-        }
-        Command::Campaign(CampaignCommand::Load(args)) => commands::campaign::load::run(system, args).await,
-        Command::Campaign(CampaignCommand::Show(args)) => commands::campaign::show::run(system, args).await,
-        Command::Limit(LimitCommand::Set(args)) => commands::limit::set::run(system, args).await,
-        Command::Limit(LimitCommand::List(args)) => commands::limit::list::run(system, args).await,
-        Command::Limit(LimitCommand::Remove(args)) => commands::limit::remove::run(system, args).await,
-        Command::Pause(args) => {
-            over_any(&system.chosen(args.voucher)?, async |system| commands::pause::run(system, args).await)
-                .await
-        }
-        Command::Resume(args) => {
-            over_all(&system.chosen(args.voucher)?, async |system| commands::resume::run(system, args).await)
-                .await
-        }
-        Command::Migrate(args) => commands::migrate::run(system, args).await,
-        Command::Doctor(args) => commands::doctor::run(system, args).await,
-        Command::Status(args) => commands::status::run(system, args).await,
+        Command::Voucher(VoucherCommand::Load(args)) => in_scope(args, system).await,
+        Command::Voucher(VoucherCommand::Show(args)) => in_scope(args, system).await,
+        Command::Voucher(VoucherCommand::Check(args)) => in_scope(args, system).await,
+        Command::Voucher(VoucherCommand::Add(args)) => in_scope(args, system).await,
+        Command::Voucher(VoucherCommand::Take(args)) => in_scope(args, system).await,
+        Command::Voucher(VoucherCommand::Transfer(args)) => args.run(system).await,
+        Command::Voucher(VoucherCommand::Delist(args)) => in_scope(args, system).await,
+        Command::Campaign(CampaignCommand::Load(args)) => args.run(system).await,
+        Command::Campaign(CampaignCommand::Show(args)) => args.run(system).await,
+        Command::Limit(LimitCommand::Set(args)) => args.run(system).await,
+        Command::Limit(LimitCommand::List(args)) => args.run(system).await,
+        Command::Limit(LimitCommand::Remove(args)) => args.run(system).await,
+        Command::Order(OrderCommand::Show(args)) => args.run(system).await,
+        Command::Order(OrderCommand::Find(args)) => in_scope(args, system).await,
+        Command::Order(OrderCommand::Wait(args)) => in_scope(args, system).await,
+        Command::Order(OrderCommand::Event(args)) => args.run(system).await,
+        Command::Order(OrderCommand::Count(args)) => in_scope(args, system).await,
+        Command::Order(OrderCommand::ReleaseUnpaid(args)) => in_scope(args, system).await,
+        Command::Partitions(PartitionsCommand::Change(args)) => args.run(system).await,
+        Command::Partitions(PartitionsCommand::Show(args)) => in_scope(args, system).await,
+        Command::Pending(PendingCommand::List(args)) => in_scope(args, system).await,
+        Command::Pending(PendingCommand::Show(args)) => in_scope(args, system).await,
+        Command::Pending(PendingCommand::Bury(args)) => in_scope(args, system).await,
+        Command::Consumers(ConsumersCommand::List(args)) => in_scope(args, system).await,
+        Command::Consumers(ConsumersCommand::Drain(args)) => in_scope(args, system).await,
+        Command::Dead(DeadCommand::List(args)) => in_scope(args, system).await,
+        Command::Dead(DeadCommand::Show(args)) => in_scope(args, system).await,
+        Command::Dead(DeadCommand::Requeue(args)) => in_scope(args, system).await,
+        Command::Dead(DeadCommand::Cancel(args)) => in_scope(args, system).await,
+        Command::Dead(DeadCommand::Drop(args)) => in_scope(args, system).await,
+        Command::Dead(DeadCommand::Export(args)) => args.run(system).await,
+        Command::Admit(args) => in_scope(args, system).await,
+        Command::Status(args) => args.run(system).await,
         Command::Top(args) => commands::top::run(settings, args).await,
-        Command::Audit(args) => commands::audit::run(&system.chosen(args.voucher)?, args).await,
-        Command::Reconcile(args) => {
-            over_all(system, async |system| commands::reconcile::run(system, args).await).await
-        }
-        Command::Rebuild(args) => {
-            over_all(&system.chosen(args.voucher)?, async |system| commands::rebuild::run(system, args).await)
-                .await
-        }
-        Command::Replay(args) => {
-            over_all(system, async |system| commands::replay::run(system, args).await).await
-        }
-        Command::Export(args) => commands::export::run(system, args).await,
-        Command::Prune(args) => {
-            over_all(system, async |system| commands::prune::run(system, args).await).await
-        }
-        Command::Pending(PendingCommand::List(args)) => {
-            over_all(system, async |system| commands::pending_list::run(system, args).await).await
-        }
-        Command::Pending(PendingCommand::Show(args)) => {
-            let chosen = entry_arg::partition_of(slice::from_ref(&args.entry), system)?;
-            over_all(&chosen, async |system| commands::pending_show::run(system, args).await).await
-        }
-        Command::Pending(PendingCommand::Bury(args)) => {
-            let chosen = entry_arg::partition_of(&args.entries, system)?;
-            over_all(&chosen, async |system| commands::pending_bury::run(system, args).await).await
-        }
-        Command::Consumers(ConsumersCommand::List(args)) => {
-            over_all(system, async |system| commands::consumers_list::run(system, args).await).await
-        }
-        Command::Consumers(ConsumersCommand::Drain(args)) => {
-            over_all(system, async |system| commands::consumers_drain::run(system, args).await).await
-        }
-        Command::Order(OrderCommand::Show(args)) => commands::order_show::run(system, args).await,
-        Command::Order(OrderCommand::Find(args)) => {
-            over_any(system, async |system| commands::order_find::run(system, args).await).await
-        }
-        Command::Order(OrderCommand::Wait(args)) => {
-            place_of(system, args.order, args.voucher)
-                .await?
-                .conclude(async |system| commands::order_wait::run(system, args).await)
-                .await
-        }
-        Command::Order(OrderCommand::Event(args)) => commands::order_event::run(system, args).await,
-        Command::Order(OrderCommand::Count(args)) => {
-            over_all(&system.chosen(args.voucher)?, async |system| {
-                commands::order_count::run(system, args).await
-            })
-            .await
-        }
-        Command::Order(OrderCommand::ReleaseUnpaid(args)) => {
-            commands::order_release_unpaid::run(system.of_voucher(args.voucher)?, args).await
-        }
-        Command::Dead(DeadCommand::List(args)) => {
-            over_all(system, async |system| commands::dead::list::run(system, args).await).await
-        }
-        Command::Dead(DeadCommand::Show(args)) => {
-            let chosen = entry_arg::partition_of(slice::from_ref(&args.letter), system)?;
-            over_all(&chosen, async |system| commands::dead::show::run(system, args).await).await
-        }
-        Command::Dead(DeadCommand::Requeue(args)) => {
-            let chosen = entry_arg::partition_of(&args.selection.letters, system)?;
-            over_all(&chosen, async |system| commands::dead::requeue::run(system, args).await).await
-        }
-        Command::Dead(DeadCommand::Cancel(args)) => {
-            let chosen = entry_arg::partition_of(&args.selection.letters, system)?;
-            over_all(&chosen, async |system| commands::dead::cancel::run(system, args).await).await
-        }
-        Command::Dead(DeadCommand::Drop(args)) => {
-            let chosen = entry_arg::partition_of(&args.selection.letters, system)?;
-            over_all(&chosen, async |system| commands::dead::drop::run(system, args).await).await
-        }
-        Command::Dead(DeadCommand::Export(args)) => {
-            let chosen = entry_arg::partition_of(&args.selection.letters, system)?;
-            commands::dead::export::run(&chosen, args).await
-        }
-        Command::Partitions(PartitionsCommand::Change(args)) => {
-            commands::partitions_change::run(system, args).await
-        }
-        Command::Partitions(PartitionsCommand::Show(args)) => {
-            over_all(system, async |system| commands::partitions_show::run(system, args).await).await
-        }
-        Command::Log(args) => commands::log::run(system, args).await,
+        Command::Doctor(args) => args.run(system).await,
+        Command::Audit(args) => args.run(system).await,
+        Command::Log(args) => args.run(system).await,
+        Command::Export(args) => args.run(system).await,
+        Command::Pause(args) => in_scope(args, system).await,
+        Command::Resume(args) => in_scope(args, system).await,
+        Command::Prune(args) => in_scope(args, system).await,
+        Command::Migrate(args) => args.run(system).await,
+        Command::Reconcile(args) => in_scope(args, system).await,
+        Command::Rebuild(args) => in_scope(args, system).await,
+        Command::Replay(args) => in_scope(args, system).await,
         Command::Probe(args) => commands::probe::run(settings, args).await,
         Command::Config(args) => commands::config::run(config, args),
         Command::Worker(_) | Command::Gate(_) | Command::Completions(_) => unreachable!("not run once"),

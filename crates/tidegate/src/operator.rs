@@ -12,7 +12,7 @@ use clap::Args;
 use serde_json::Value as Json;
 use tidegate_compare::Job;
 use tidegate_operations::{
-    End, Next, Plan, Report, SystemSettings,
+    End, Next, Plan, Report, Stores,
     operator_log::{Caller, Record},
 };
 
@@ -98,14 +98,14 @@ pub trait ReportText: Report {
 /// A command that changes something.
 #[derive(Clone, Copy, Debug)]
 pub struct Change<'a> {
-    settings: &'a SystemSettings,
+    stores: &'a Stores,
     args: &'a ChangeArgs,
 }
 
 impl<'a> Change<'a> {
-    /// With the flags that were typed.
-    pub fn new(settings: &'a SystemSettings, args: &'a ChangeArgs) -> Self {
-        Self { settings, args }
+    /// With the stores that it changes, and the flags that were typed.
+    pub fn new(stores: &'a Stores, args: &'a ChangeArgs) -> Self {
+        Self { stores, args }
     }
 
     /// Shows the plan or asks, as the flags say; then does the work between two lines of the log, and prints the report.
@@ -185,10 +185,11 @@ impl<'a> Change<'a> {
         let invocation = Invocation::current();
         let (command, arguments) = (invocation.command.clone(), invocation.quoted_arguments());
         let caller = Caller { who: self.args.who(), command, arguments };
-        let mut record = Record::open(self.settings, caller)
-            .await
+        let log = self.stores.operator_log().await;
+        let log = log
             .map_err(|error| print_note(&format!("warning: `tidegate log` will not show this: {error:#}")))
             .ok()?;
+        let mut record = Record::of(log, caller);
         warn_of_gap(record.begin().await);
         Some(record)
     }

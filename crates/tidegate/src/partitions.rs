@@ -8,7 +8,7 @@ use fred::interfaces::ClientLike;
 use futures_util::future::join_all;
 use tidegate_compare::text::error_chain;
 use tidegate_operations::{
-    InvalidInput, System, SystemSettings, connect,
+    InvalidInput, Stores, System, SystemSettings, connect,
     order_place::{OrderPlace, ShardsAway},
 };
 use tidegate_orders::{OrderId, VoucherId};
@@ -25,7 +25,7 @@ use crate::{
 /// What the command failed with in a system without partitions, or what is wrong with its input in any.
 pub async fn over_all(
     system: &System,
-    command: impl AsyncFn(&SystemSettings) -> anyhow::Result<Exit>,
+    command: impl AsyncFn(&Stores) -> anyhow::Result<Exit>,
 ) -> anyhow::Result<Exit> {
     over(system, Whole::EveryOne, command).await
 }
@@ -36,7 +36,7 @@ pub async fn over_all(
 /// As [`over_all`].
 pub async fn over_any(
     system: &System,
-    command: impl AsyncFn(&SystemSettings) -> anyhow::Result<Exit>,
+    command: impl AsyncFn(&Stores) -> anyhow::Result<Exit>,
 ) -> anyhow::Result<Exit> {
     over(system, Whole::AnyOne, command).await
 }
@@ -47,11 +47,11 @@ pub async fn over_any(
 /// As [`over_all`].
 pub async fn over_shards(
     system: &System,
-    command: impl AsyncFn(&SystemSettings) -> anyhow::Result<Exit>,
+    command: impl AsyncFn(&Stores) -> anyhow::Result<Exit>,
 ) -> anyhow::Result<Exit> {
     let shards = system.shards();
     if let [only] = shards[..] {
-        return command(only).await;
+        return command(&Stores::new(only)).await;
     }
     let parts: Vec<_> = shards.into_iter().map(|shard| (shard.mysql.shard_tags.join(","), shard)).collect();
     let until_error = |_: &SystemSettings, ended: &anyhow::Result<Exit>| match ended {
@@ -77,9 +77,13 @@ pub async fn ask_all<'a, T>(
     system: &'a System,
     ask: impl AsyncFn(&'a SystemSettings) -> T,
 ) -> Vec<(&'a SystemSettings, T)> {
-    let asked = system.partitions().iter().map(async |settings| (settings, ask(settings).await));
+    at_once(system.partitions(), async |settings| (settings, ask(settings).await)).await
+}
+
+/// Asks all of these at the same time. Answers in their order.
+pub async fn at_once<'a, P, T>(all: &'a [P], ask: impl AsyncFn(&'a P) -> T) -> Vec<T> {
     // On the heap: each of these futures is large.
-    join_all(asked.map(Box::pin)).await
+    join_all(all.iter().map(|one| Box::pin(ask(one)))).await
 }
 
 /// Runs `tell` under the heading of a partition, where the system has several or this is one of several.
@@ -130,14 +134,16 @@ fn is_wrong_input(error: &anyhow::Error) -> bool {
 async fn run_parts(
     parts: &[(String, &SystemSettings)],
     mut away: BTreeMap<usize, anyhow::Error>,
-    command: &impl AsyncFn(&SystemSettings) -> anyhow::Result<Exit>,
+    command: &impl AsyncFn(&Stores) -> anyhow::Result<Exit>,
     mut after: impl FnMut(&SystemSettings, &anyhow::Result<Exit>) -> ControlFlow<()>,
 ) -> Vec<anyhow::Result<Exit>> {
     let together = Arc::new(Together::new());
     let (mut all_ended, mut waiting) = (Vec::new(), Vec::new());
     for (at, (tag, settings)) in parts.iter().enumerate() {
         output::begin_partition(Some(tag));
-        let mut running = Box::pin(together.part(format!("{{{tag}}}"), command(settings)));
+        // Its connections end with it.
+        let run = async { command(&Stores::new(settings)).await };
+        let mut running = Box::pin(together.part(format!("{{{tag}}}"), run));
         let ended = match away.remove(&at) {
             Some(error) => Some(Err(error)),
             None => tokio::select! {
@@ -178,10 +184,10 @@ async fn run_parts(
 async fn over(
     system: &System,
     whole: Whole,
-    command: impl AsyncFn(&SystemSettings) -> anyhow::Result<Exit>,
+    command: impl AsyncFn(&Stores) -> anyhow::Result<Exit>,
 ) -> anyhow::Result<Exit> {
     if let ([only], true) = (system.partitions(), is_undivided(system)) {
-        return command(only).await;
+        return command(&Stores::new(only)).await;
     }
     let unreachable = match system.partitions() {
         [_] => BTreeMap::new(),

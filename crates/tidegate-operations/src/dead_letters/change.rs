@@ -24,9 +24,9 @@ use super::{
     selection::LetterSelection,
 };
 use crate::{
+    Stores,
     change::{End, InvalidInput},
     connect,
-    settings::SystemSettings,
 };
 
 /// Does something to letters.
@@ -109,45 +109,46 @@ impl LetterChange {
     ///
     /// # Errors
     /// When one of them cannot be reached.
-    pub async fn open(settings: &SystemSettings, action: LetterAction) -> anyhow::Result<Self> {
-        let ledger = async {
-            let sessions = connect::mysql_reached(settings).await?;
-            Ok(connect::ledger(settings, &sessions, sessions.pool(settings.mysql.connections)))
-        };
+    pub async fn open(stores: &Stores, action: LetterAction) -> anyhow::Result<Self> {
+        let settings = stores.settings();
         let stream = settings.stream.name.clone();
-        let dead = |redis: &RedisStore| DeadLetters::new(redis.clone());
-        let (redis, step) = match action {
+        let redis = match action {
+            // Earlier orders win where the stock does not suffice for all.
+            LetterAction::Requeue { .. } => connect::redis_in_order(settings).await?,
+            LetterAction::Cancel | LetterAction::Drop => stores.redis().await?.clone(),
+        };
+        let dead = DeadLetters::new(redis.clone());
+        let of_letters = (dead.clone(), redis.clone());
+        let step = match action {
             LetterAction::Requeue { force } => {
-                // Earlier orders win where the stock does not suffice for all.
-                let (redis, ledger) = tokio::try_join!(connect::redis_in_order(settings), ledger)?;
-                let limit = (!force).then_some(REQUEUE_LIMIT);
-                let entry_max_bytes = settings.fleet.entry_max_bytes;
-                (
-                    redis.clone(),
-                    Step::Requeue(Requeue { dead: dead(&redis), redis, ledger, limit, entry_max_bytes }),
-                )
+                let (dead, redis) = of_letters;
+                let (ledger, limit) = (stores.ledger().await?, (!force).then_some(REQUEUE_LIMIT));
+                Step::Requeue(Requeue {
+                    dead,
+                    redis,
+                    ledger,
+                    limit,
+                    entry_max_bytes: settings.fleet.entry_max_bytes,
+                })
             }
             LetterAction::Cancel => {
-                let (redis, sessions) =
-                    tokio::try_join!(connect::redis(settings), connect::mysql_reached(settings))?;
-                let mysql = sessions.pool(settings.mysql.connections);
-                let announcer = connect::announcer(settings, &redis, &mysql);
-                let ledger = connect::ledger(settings, &sessions, mysql);
-                (redis.clone(), Step::Cancel(Cancel { dead: dead(&redis), redis, ledger, announcer }))
+                let (dead, redis) = of_letters;
+                let (ledger, announcer) = (stores.ledger().await?, stores.announcer().await?);
+                Step::Cancel(Cancel { dead, redis, ledger, announcer })
             }
             LetterAction::Drop => {
-                let redis = connect::redis(settings).await?;
+                let (dead, redis) = of_letters;
                 // It is asked about letters with orders only: what holds none can be dropped while MySQL is away.
-                let sessions = match connect::mysql_reached(settings).await {
+                let ledger = match stores.ledger().await {
                     // One that serves other partitions would answer for orders that it never had.
                     Err(error) if error.is::<InvalidInput>() => return Err(error),
-                    reached => reached.or_else(|_| connect::mysql_sessions(settings))?,
+                    Err(_) => stores.ledger_unreached()?,
+                    Ok(ledger) => ledger,
                 };
-                let ledger = connect::ledger(settings, &sessions, sessions.pool(settings.mysql.connections));
-                (redis.clone(), Step::Drop(Drop { dead: dead(&redis), redis, ledger }))
+                Step::Drop(Drop { dead, redis, ledger })
             }
         };
-        Ok(Self { action, dead: dead(&redis), redis, stream, step })
+        Ok(Self { action, dead, redis, stream, step })
     }
 
     /// The connections to Redis.

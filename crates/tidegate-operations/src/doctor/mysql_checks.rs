@@ -12,7 +12,7 @@ use tidegate_orders::{
 use tokio::time::timeout;
 
 use super::{clock, cluster};
-use crate::{SystemSettings, connect, finding::Findings};
+use crate::{Stores, connect, finding::Findings};
 
 const OLDEST_MYSQL: (u64, u64) = (8, 0);
 const OLDEST_MARIADB: (u64, u64) = (10, 6);
@@ -20,9 +20,10 @@ const OLDEST_MARIADB: (u64, u64) = (10, 6);
 const HELD_S: i64 = 3;
 
 /// All checks of MySQL. Answers with the connections to it, where it can be reached.
-pub(super) async fn run(settings: &SystemSettings, findings: &mut Findings) -> Option<MySqlPool> {
+pub(super) async fn run<'a>(stores: &'a Stores, findings: &mut Findings) -> Option<&'a MySqlPool> {
+    let settings = stores.settings();
     cluster::check(settings, findings).await;
-    let mysql = match connect::mysql(settings).await {
+    let mysql = match stores.mysql().await {
         Ok(mysql) => mysql,
         Err(error) => {
             let setting = if settings.mysql.shard_tags.is_empty() { "mysql.url" } else { "mysql.shards" };
@@ -32,9 +33,9 @@ pub(super) async fn run(settings: &SystemSettings, findings: &mut Findings) -> O
     };
     findings.ok(format!("reachable at {}", settings.mysql.url));
     let within = settings.mysql.statement_timeout;
-    check_server(findings, &mysql, within).await;
-    check_schema(findings, &mysql, within).await;
-    check_row_locks(findings, &mysql, within).await;
+    check_server(findings, mysql, within).await;
+    check_schema(findings, mysql, within).await;
+    check_row_locks(findings, mysql, within).await;
     Some(mysql)
 }
 

@@ -12,7 +12,7 @@ use super::{
     server_settings::{config_get, info, value},
     waiting,
 };
-use crate::{SystemSettings, connect, finding::Findings, fleet_pause::FleetPause};
+use crate::{Stores, SystemSettings, connect, finding::Findings, fleet_pause::FleetPause};
 
 const OLDEST: (u64, u64) = (6, 2);
 /// From here on, somebody should act before callers notice.
@@ -21,8 +21,9 @@ const MAKE_ROOM: &str =
     "make room on its disk; do not restart it before: it would forget what is not in its file";
 
 /// All checks of Redis. Answers with the connections to it, where it can be reached.
-pub(super) async fn run(settings: &SystemSettings, findings: &mut Findings) -> Option<RedisStore> {
-    let redis = match connect::redis(settings).await {
+pub(super) async fn run<'a>(stores: &'a Stores, findings: &mut Findings) -> Option<&'a RedisStore> {
+    let settings = stores.settings();
+    let redis = match stores.redis().await {
         Ok(redis) => redis,
         Err(error) => {
             let what = error_chain(&error);
@@ -32,7 +33,7 @@ pub(super) async fn run(settings: &SystemSettings, findings: &mut Findings) -> O
         }
     };
     findings.ok(format!("reachable at {}", settings.redis.url));
-    match info(&redis).await {
+    match info(redis).await {
         Ok(info) => {
             check_version(findings, &info);
             check_role(findings, &info);
@@ -40,17 +41,17 @@ pub(super) async fn run(settings: &SystemSettings, findings: &mut Findings) -> O
             check_memory(findings, &info);
             check_persistence(findings, &info);
             check_disk(findings, &info);
-            failover::check(settings, findings, &redis, &info).await;
+            failover::check(settings, findings, redis, &info).await;
         }
         Err(error) => findings.warning(
             format!("its version and settings could not be read: {}", error.details()),
             "allow INFO for this user, or check by hand: version >= 6.2, noeviction, AOF on, role master",
         ),
     }
-    check_fsync(findings, config_get(&redis, "appendfsync").await);
-    check_clock(findings, &redis).await;
-    check_stream(settings, findings, &redis).await;
-    check_pause(findings, &redis).await;
+    check_fsync(findings, config_get(redis, "appendfsync").await);
+    check_clock(findings, redis).await;
+    check_stream(settings, findings, redis).await;
+    check_pause(findings, redis).await;
     Some(redis)
 }
 

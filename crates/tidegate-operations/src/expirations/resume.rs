@@ -5,14 +5,13 @@ use std::time::Duration;
 use anyhow::Context;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
-use sqlx::MySqlPool;
 use tidegate_compare::text::counted;
-use tidegate_orders::{FleetMark, MarkState, RedisStore, fleet_mark::Marks, unpaid_orders};
+use tidegate_orders::{FleetMark, MarkState, fleet_mark::Marks, unpaid_orders};
 
 use super::{ExpirationsView, assign_partitions};
 use crate::{
+    Stores,
     change::{Next, Plan, Report},
-    settings::SystemSettings,
     within::in_session,
 };
 
@@ -58,11 +57,8 @@ impl Report for ExpirationsReport {
 ///
 /// # Errors
 /// When a store does not answer.
-pub async fn plan(
-    settings: &SystemSettings,
-    redis: &RedisStore,
-    mysql: &MySqlPool,
-) -> anyhow::Result<ExpirationsPlan> {
+pub async fn plan(stores: &Stores) -> anyhow::Result<ExpirationsPlan> {
+    let (settings, (redis, mysql)) = (stores.settings(), stores.both().await?);
     Ok(ExpirationsPlan { expirations: ExpirationsView::read(settings, redis, mysql, PATIENCE).await? })
 }
 
@@ -70,11 +66,8 @@ pub async fn plan(
 ///
 /// # Errors
 /// When a store does not answer; the same again goes on.
-pub async fn run(
-    settings: &SystemSettings,
-    redis: &RedisStore,
-    mysql: &MySqlPool,
-) -> anyhow::Result<ExpirationsReport> {
+pub async fn run(stores: &Stores) -> anyhow::Result<ExpirationsReport> {
+    let (settings, (redis, mysql)) = (stores.settings(), stores.both().await?);
     let mark = FleetMark::new(redis.clone());
     assign_partitions(mysql, settings, || false).await?;
     let renewed = in_session(mysql, PATIENCE, async |session| {

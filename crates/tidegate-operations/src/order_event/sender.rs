@@ -16,7 +16,7 @@ use tidegate_stream::{EntryId, RedisErrorKind, Stream, StreamError};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{EventFate, SentEvent};
-use crate::{connect, consumers::Consumers, handover::poll_waits, settings::SystemSettings};
+use crate::{Stores, connect, consumers::Consumers, handover::poll_waits, settings::SystemSettings};
 
 /// Events that are appended at once.
 pub(crate) const PAGE: usize = 100;
@@ -31,13 +31,15 @@ pub(crate) struct EventSender<'a> {
 }
 
 impl<'a> EventSender<'a> {
-    /// With the stores of these settings, both of which are needed.
+    /// With these stores, both of which are needed.
     ///
     /// # Errors
     /// When one of them cannot be reached.
-    pub(crate) async fn connect(settings: &'a SystemSettings) -> anyhow::Result<Self> {
+    pub(crate) async fn connect(stores: &'a Stores) -> anyhow::Result<Self> {
         // Events of one order are to stand in the stream as they were named.
-        let (redis, mysql) = tokio::try_join!(connect::redis_in_order(settings), connect::mysql(settings))?;
+        let settings = stores.settings();
+        let (redis, mysql) = tokio::try_join!(connect::redis_in_order(settings), stores.mysql())?;
+        let mysql = mysql.clone();
         let stream = Stream::new(redis.pool().clone(), redis.stream_names().clone());
         Ok(Self { settings, redis, mysql, stream })
     }

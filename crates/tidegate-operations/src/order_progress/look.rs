@@ -21,7 +21,7 @@ use tokio::time::timeout;
 
 use self::redis_look::{Open, RedisLook};
 use super::{OrderProgress, report::Found};
-use crate::{SystemSettings, connect, fleet_pause::FleetPause, order_show::RedisOrders};
+use crate::{Stores, fleet_pause::FleetPause, order_show::RedisOrders};
 
 /// Vouchers, those with the highest ids, into whose journals is looked where an order's voucher is not known.
 const VOUCHERS: usize = 16;
@@ -82,9 +82,9 @@ impl OrderLooker {
     ///
     /// # Errors
     /// When one of them cannot be reached.
-    pub async fn connect(settings: &SystemSettings) -> anyhow::Result<Self> {
-        let (redis, mysql) = tokio::try_join!(connect::redis(settings), connect::mysql(settings))?;
-        Ok(Self::new(redis, mysql, settings.mysql.statement_timeout))
+    pub async fn connect(stores: &Stores) -> anyhow::Result<Self> {
+        let (redis, mysql) = stores.both().await?;
+        Ok(Self::new(redis.clone(), mysql.clone(), stores.settings().mysql.statement_timeout))
     }
 
     /// With these connections; MySQL may take as long as `patience`.

@@ -10,7 +10,7 @@ use tidegate_orders::{
 };
 
 use super::{PartitionChange, places::Place, report::ChangeReport};
-use crate::{connect, expirations::assign_partitions};
+use crate::{Stores, expirations::assign_partitions};
 
 /// How often a copy is begun anew that Redis has lost a part of.
 const TRIES: u32 = 3;
@@ -20,7 +20,7 @@ impl PartitionChange {
     pub(super) async fn move_sales(&self, report: &mut ChangeReport, job: &Job) -> anyhow::Result<bool> {
         self.raise_counters(report).await?;
         let changed = self.changed.common();
-        if !assign_partitions(&connect::mysql(changed).await?, changed, || job.is_stopped()).await? {
+        if !assign_partitions(Stores::new(changed).mysql().await?, changed, || job.is_stopped()).await? {
             return Ok(false);
         }
         let mut moving = Vec::new();
@@ -91,10 +91,11 @@ impl PartitionChange {
 
     /// No id that any partition has given out is given out again by another one.
     async fn raise_counters(&self, report: &mut ChangeReport) -> anyhow::Result<()> {
-        let mysql = connect::mysql(self.changed.common()).await?;
+        let stores = Stores::new(self.changed.common());
+        let mysql = stores.mysql().await?;
         for place in &self.places.new {
             let known =
-                KnownSequences::in_mysql(Timestamp::now(), place.redis.keys().partition(), &mysql).await;
+                KnownSequences::in_mysql(Timestamp::now(), place.redis.keys().partition(), mysql).await;
             let mut known = known.context("Failed to read the order ids in MySQL")?;
             for other in self.places.all() {
                 known.read_counters(&other.redis).await?;

@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::{ReplayOutcomes, ReplayReport, ReplayRequest, ReplaySource};
-use crate::{connect, entry_source::EntrySource, settings::SystemSettings};
+use crate::{Stores, entry_source::EntrySource, settings::SystemSettings};
 
 /// Why an entry is left.
 const HELD: &str = "somebody else holds its user's lock, its voucher's row or a key of its voucher, or a living worker \
@@ -99,18 +99,18 @@ struct Before {
 impl BatchRunner {
     /// Connects to MySQL. Entries of the stream are read from `source`.
     pub(super) async fn open(
-        settings: &SystemSettings,
+        stores: &Stores,
         redis: RedisStore,
         source: &EntrySource,
         request: &ReplayRequest,
     ) -> anyhow::Result<Self> {
+        let settings = stores.settings();
         let fleet = &settings.fleet;
-        let sessions = connect::mysql_reached(settings).await?;
-        let mysql = sessions.pool(settings.mysql.connections);
-        let announcer = connect::announcer(settings, &redis, &mysql);
-        let ledger = connect::ledger(settings, &sessions, mysql)
+        let announcer = stores.announcer().await?;
+        let ledger = stores.ledger().await?;
+        let ledger = ledger
             .with_look_up_first()
-            .committing_in_packet(sessions.commit_in_packet())
+            .committing_in_packet(stores.sessions().await?.commit_in_packet())
             .with_pay_within(settings.pay_within, settings.partition());
         let order_counters = Arc::new(OrderCounters::default());
         let handler = OrderHandler::new(

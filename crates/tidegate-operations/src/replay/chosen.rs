@@ -5,7 +5,7 @@ use tidegate_stream::Entry;
 use tokio_util::sync::CancellationToken;
 
 use super::{ReplayOutcomes, ReplayPlan, ReplayReport, ReplayRequest, ReplaySource, batch::BatchRunner};
-use crate::{entry_source::EntrySource, selection::EntryFilter, settings::SystemSettings};
+use crate::{Stores, entry_source::EntrySource, selection::EntryFilter};
 
 /// Runs chosen entries again. What becomes of them is announced, also where it was before.
 #[derive(Debug)]
@@ -24,15 +24,11 @@ pub struct ChosenOutcome {
 }
 
 impl ChosenEntries {
-    /// Connects to MySQL; `redis` is open already. The entries are read from `source`.
+    /// `redis` holds the connections to Redis. The entries are read from `source`.
     ///
     /// # Errors
     /// When MySQL cannot be reached.
-    pub async fn open(
-        settings: &SystemSettings,
-        redis: RedisStore,
-        source: &EntrySource,
-    ) -> anyhow::Result<Self> {
+    pub async fn open(stores: &Stores, redis: RedisStore, source: &EntrySource) -> anyhow::Result<Self> {
         let request = ReplayRequest {
             source: ReplaySource::Stream,
             first: None,
@@ -42,7 +38,7 @@ impl ChosenEntries {
             announce: true,
             predict: false,
         };
-        Ok(Self { runner: BatchRunner::open(settings, redis, source, &request).await?, request })
+        Ok(Self { runner: BatchRunner::open(stores, redis, source, &request).await?, request })
     }
 
     /// Runs a batch, in its order: entries of one order as they follow each other. Those whose users or vouchers others hold are

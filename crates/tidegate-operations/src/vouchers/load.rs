@@ -140,22 +140,22 @@ impl Serialize for LoadRefusal {
     }
 }
 
-/// What was found.
+/// A load before it is made, which is its plan, and afterwards, which is its report.
 #[derive(Clone, Debug, Serialize)]
-pub struct LoadPlan {
+pub struct LoadState {
     /// What was asked for.
     #[serde(flatten)]
     pub request: LoadRequest,
-    /// What would come of it.
+    /// What came of it, or would come.
     pub outcome: LoadOutcome,
-    /// Why it would be refused.
+    /// Why it is refused.
     #[serde(rename = "reason")]
     pub refusal: Option<LoadRefusal>,
-    /// What it would write over.
+    /// What it writes over.
     pub overwrites: Option<String>,
 }
 
-impl Plan for LoadPlan {
+impl Plan for LoadState {
     fn next(&self) -> Next {
         match (self.outcome, &self.overwrites) {
             (LoadOutcome::LoadedBefore, _) => Next::NothingToDo,
@@ -166,22 +166,7 @@ impl Plan for LoadPlan {
     }
 }
 
-/// What was done.
-#[derive(Clone, Debug, Serialize)]
-pub struct LoadReport {
-    /// What was asked for.
-    #[serde(flatten)]
-    pub request: LoadRequest,
-    /// What came of it.
-    pub outcome: LoadOutcome,
-    /// Why it was refused.
-    #[serde(rename = "reason")]
-    pub refusal: Option<LoadRefusal>,
-    /// What it wrote over.
-    pub overwrites: Option<String>,
-}
-
-impl Report for LoadReport {
+impl Report for LoadState {
     fn counts(&self) -> Json {
         json!({ "units": if self.refusal.is_none() { self.request.stock } else { 0 } })
     }
@@ -195,7 +180,7 @@ impl Report for LoadReport {
 ///
 /// # Errors
 /// When a store does not answer.
-pub async fn plan(stores: &VoucherStores, request: LoadRequest) -> anyhow::Result<LoadPlan> {
+pub async fn plan(stores: &VoucherStores, request: LoadRequest) -> anyhow::Result<LoadState> {
     let LoadRequest { voucher, stock, .. } = request;
     let sale = stores.state(voucher).await?;
     let row = stores.row(voucher).await?;
@@ -207,10 +192,10 @@ pub async fn plan(stores: &VoucherStores, request: LoadRequest) -> anyhow::Resul
     let is_untouched = sale.buyers + sale.journaled == 0 && orders == 0 && !is_delisted;
     if is_untouched && is_loaded(&sale, row.as_ref(), &request) {
         let outcome = LoadOutcome::LoadedBefore;
-        return Ok(LoadPlan { request, outcome, refusal: None, overwrites: None });
+        return Ok(LoadState { request, outcome, refusal: None, overwrites: None });
     }
     let refusal = refusal(&sale, row.as_ref(), orders, stock, now);
-    Ok(LoadPlan {
+    Ok(LoadState {
         request,
         outcome: if refusal.is_some() { LoadOutcome::Refused } else { LoadOutcome::WouldLoad },
         refusal,
@@ -222,13 +207,13 @@ pub async fn plan(stores: &VoucherStores, request: LoadRequest) -> anyhow::Resul
 ///
 /// # Errors
 /// When a store does not answer.
-pub async fn run(stores: &VoucherStores, plan: LoadPlan) -> anyhow::Result<LoadReport> {
-    let LoadPlan { request, overwrites, .. } = plan;
+pub async fn run(stores: &VoucherStores, plan: LoadState) -> anyhow::Result<LoadState> {
+    let LoadState { request, overwrites, .. } = plan;
     let (outcome, refusal) = match load(stores, &request).await? {
         Ok(outcome) => (outcome, None),
         Err(refusal) => (LoadOutcome::Refused, Some(refusal)),
     };
-    Ok(LoadReport { request, outcome, refusal, overwrites })
+    Ok(LoadState { request, outcome, refusal, overwrites })
 }
 
 /// Whether both sides are as this load leaves them, with nothing sold.

@@ -12,11 +12,10 @@ use std::{
 use anyhow::Context;
 use tidegate_compare::Job;
 use tidegate_operations::{
-    EntrySource,
+    EntrySource, Stores,
     change::End,
     replay::{ChosenEntries, RemarkKind},
     selection::{EntryFilter, EntrySelection, StreamPages},
-    settings::SystemSettings,
 };
 use tidegate_orders::{
     Incoming, Ledger, Order, OrderId, RedisStore, Slot, VoucherId,
@@ -86,14 +85,11 @@ impl Held {
 
 impl LostOrders {
     /// Connects to MySQL for running entries; `redis` and `ledger` are open already.
-    pub(super) async fn open(
-        settings: &SystemSettings,
-        redis: RedisStore,
-        ledger: Ledger,
-    ) -> anyhow::Result<Self> {
+    pub(super) async fn open(stores: &Stores, redis: RedisStore, ledger: Ledger) -> anyhow::Result<Self> {
+        let settings = stores.settings();
         let source = EntrySource::open(settings, &redis).await?;
         Ok(Self {
-            chosen: ChosenEntries::open(settings, redis.clone(), &source).await?,
+            chosen: ChosenEntries::open(stores, redis.clone(), &source).await?,
             inspector: source.inspector,
             stream: Stream::new(&redis, redis.stream_names().clone()),
             ledger,

@@ -6,7 +6,7 @@ use anyhow::Context;
 use serde_json::Value as Json;
 use sqlx::MySqlPool;
 use tidegate_compare::Job;
-use tidegate_operations::{change::End, connect, settings::SystemSettings};
+use tidegate_operations::{Stores, change::End};
 use tidegate_orders::{
     CausalReads, Incoming, Ledger, Order, OrderId, Quantity, Records, RedisStore, Slot, VoucherId,
     gate::{
@@ -28,7 +28,7 @@ use tidegate_operations::operator_log::{Caller, OperatorLog, Outcome};
 /// Mends what a look found. One at a time in a fleet: whoever runs it holds the lease of the reconciler.
 #[derive(Debug)]
 pub struct Repair<'a> {
-    settings: &'a SystemSettings,
+    stores: &'a Stores,
     pub(super) redis: RedisStore,
     pub(super) mysql: MySqlPool,
     ledger: Ledger,
@@ -38,17 +38,17 @@ pub struct Repair<'a> {
 }
 
 impl<'a> Repair<'a> {
-    /// With the stores of these settings; `who` stands in the operators' log, a line for each step.
+    /// With these stores; `who` stands in the operators' log, a line for each step.
     ///
     /// # Errors
     /// When one of them cannot be reached.
-    pub async fn connect(settings: &'a SystemSettings, who: String) -> anyhow::Result<Self> {
-        let (redis, sessions) = tokio::try_join!(connect::redis(settings), connect::mysql_reached(settings))?;
-        let mysql = sessions.pool(settings.mysql.connections);
-        let ledger = connect::ledger(settings, &sessions, mysql.clone());
-        let causal_reads = sessions.causal_reads();
-        let log = OperatorLog::new(redis.clone(), settings);
-        Ok(Self { settings, redis, mysql, ledger, causal_reads, log, who })
+    pub async fn connect(stores: &'a Stores, who: String) -> anyhow::Result<Self> {
+        let (redis, mysql) = stores.both().await?;
+        let (redis, mysql) = (redis.clone(), mysql.clone());
+        let ledger = stores.ledger().await?;
+        let causal_reads = stores.sessions().await?.causal_reads();
+        let log = OperatorLog::new(redis.clone(), stores.settings());
+        Ok(Self { stores, redis, mysql, ledger, causal_reads, log, who })
     }
 
     /// Does it, voucher by voucher. What moved since the look is left, and named in the report. May be ended between any two
@@ -108,7 +108,7 @@ impl<'a> Repair<'a> {
     }
 
     async fn lost_orders(&self) -> anyhow::Result<LostOrders> {
-        LostOrders::open(self.settings, self.redis.clone(), self.ledger.clone()).await
+        LostOrders::open(self.stores, self.redis.clone(), self.ledger.clone()).await
     }
 
     /// Mends what Redis holds of a voucher.
@@ -202,7 +202,7 @@ impl<'a> Repair<'a> {
         if incoming.is_empty() {
             self.causal_reads.catch_up(&self.mysql).await?;
         }
-        let records = Records::new(&self.mysql, self.settings.partition());
+        let records = Records::new(&self.mysql, self.redis.partition());
         let buyers = records.orders().still_live_of_users(voucher, &users).await;
         let buyers = buyers.context("Failed to read MySQL")?;
         let admitted = bite.orders.iter().filter(|it| matches!(it.action, RepairAction::Admit(_)));

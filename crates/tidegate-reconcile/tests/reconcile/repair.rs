@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use tidegate_compare::{Job, LookRequest, Looker, Mend, Pace};
 use tidegate_lab::{Proxy, RedisServer};
 use tidegate_operations::{
-    End, Ending, EntrySource, Next, Plan, Report,
+    End, Ending, EntrySource, Next, Plan, Report, Stores,
     operator_log::{LogRequest, OperatorLog},
     replay::ChosenEntries,
 };
@@ -188,7 +188,8 @@ async fn what_one_repair_does_not_take_is_counted_and_taken_by_the_next() -> Res
     let request = LookRequest { vouchers: Vec::new(), since_ms: None, pace: Pace::Full };
     let stores = (ground.gate.clone(), ground.mysql.clone());
     let looker = Looker::new(stores, request);
-    let repair = Repair::connect(&ground.settings, "tester".to_owned()).await?;
+    let stores = Stores::new(&ground.settings);
+    let repair = Repair::connect(&stores, "tester".to_owned()).await?;
     for (beyond, created, ending) in [(2, 3, Ending::Left), (0, 2, Ending::Done)] {
         let (_, plan) = plan_repair(&looker, 3, &job()).await?;
         let mut report = RepairReport::new(&plan);
@@ -277,7 +278,8 @@ async fn orders_that_mysql_lost_come_back_with_their_payments_and_once() -> Resu
     assert_eq!(found.differences.len(), 650);
     // Two at once, and a third that was killed.
     let plan = RepairPlan::new(vec![found.clone()], 0);
-    let repair = Repair::connect(&ground.settings, "killed".to_owned()).await?;
+    let stores = Stores::new(&ground.settings);
+    let repair = Repair::connect(&stores, "killed".to_owned()).await?;
     let mut report = RepairReport::new(&plan);
     _ = tokio::time::timeout(Duration::from_millis(40), repair.run(&plan, &mut report, &killed_job())).await;
     let (first, second) = tokio::join!(ground.repair(found.clone()), ground.repair(found));
@@ -309,7 +311,8 @@ async fn killed_at_any_moment_a_repair_loses_no_payment_of_a_lost_order() -> Res
     }
     ground.work().await?;
     let before = ground.held().await?;
-    let repair = Repair::connect(&ground.settings, "killed".to_owned()).await?;
+    let stores = Stores::new(&ground.settings);
+    let repair = Repair::connect(&stores, "killed".to_owned()).await?;
     let mut ended = false;
     for ms in (1..).step_by(6).take_while(|ms| *ms < 1_000) {
         ground.lose_in_mysql(1..=30).await?;
@@ -438,7 +441,8 @@ async fn a_repair_that_is_stopped_or_killed_between_two_steps_is_gone_on_with_by
     let mut report = RepairReport::new(&plan);
     let stop = CancellationToken::new();
     let job = Job { stop: stop.clone(), progress: Box::new(StopsAfter(stop)) };
-    let repair = Repair::connect(&ground.settings, "stopped".to_owned()).await?;
+    let stores = Stores::new(&ground.settings);
+    let repair = Repair::connect(&stores, "stopped".to_owned()).await?;
     assert_eq!(repair.run(&plan, &mut report, &job).await?, End::Stopped);
     assert_eq!((report.done.steps, report.done.released), (1, 500));
     // Less is for sale than there should be, never more.
@@ -527,7 +531,7 @@ async fn entries_of_another_server_are_not_acknowledged_by_what_runs_entries_aga
     let redis = RedisStore::with_default_names(redis, ground.settings.keys.clone());
     let inspector = StreamInspector::new(&redis, names.clone()).over_one_connection();
     let source = EntrySource { run: inspector.server_run().await?, inspector };
-    let chosen = ChosenEntries::open(&ground.settings, redis.clone(), &source).await?;
+    let chosen = ChosenEntries::open(&Stores::new(&ground.settings), redis.clone(), &source).await?;
     let entries = source.inspector.page(&names.stream, (EntryId::MIN, EntryId::MAX), 10).await?;
     ensure!(entries.len() == 1);
 

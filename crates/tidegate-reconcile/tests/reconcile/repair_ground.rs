@@ -17,7 +17,7 @@ use sqlx::{AssertSqlSafe, MySqlPool, Row};
 use tidegate_compare::{Cause, Difference, Job, Mend, Progress, Silent, reconciled::DifferenceKind};
 use tidegate_lab::{MysqlServer, RedisServer};
 use tidegate_operations::{
-    End, FleetTiming, MySqlSettings, RedisSettings, ResultsSettings, StreamSettings, SystemSettings,
+    End, FleetTiming, MySqlSettings, RedisSettings, ResultsSettings, Stores, StreamSettings, SystemSettings,
     redacted::RedactedUrl,
     replay::{Replay, ReplayReport, ReplayRequest, ReplaySource},
     selection::EntryFilter,
@@ -228,7 +228,7 @@ impl Ground {
             announce: false,
             predict: false,
         };
-        let replay = Replay::open(&self.settings, self.gate.clone(), request).await?;
+        let replay = Replay::open(&Stores::new(&self.settings), request).await?;
         let plan = replay.plan(&Silent).await?;
         let mut report = ReplayReport::new(&plan);
         ensure!(replay.run(&plan, &mut report, &job()).await? == End::Whole);
@@ -291,7 +291,8 @@ impl Ground {
     pub async fn repair(&self, findings: VoucherFindings) -> Result<RepairReport> {
         let plan = RepairPlan::new(vec![findings], 0);
         let mut report = RepairReport::new(&plan);
-        let repair = Repair::connect(&self.settings, "tester".to_owned()).await?;
+        let stores = Stores::new(&self.settings);
+        let repair = Repair::connect(&stores, "tester".to_owned()).await?;
         ensure!(repair.run(&plan, &mut report, &job()).await? == End::Whole);
         Ok(report)
     }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use anyhow::Context;
 use clap::Args;
 use tidegate_compare::text::counted;
-use tidegate_operations::{SystemSettings, admit, admit::AdmitRequest, connect};
+use tidegate_operations::{Stores, admit, admit::AdmitRequest};
 use tidegate_orders::{
     OrderId, Quantity, Subjects, UserId, VoucherId,
     gate::{AdmitReply, GateError},
@@ -17,6 +17,7 @@ use crate::{
     exit::{Exit, WrongUsage},
     moment,
     output::{OutputArgs, print_note},
+    scope::{PartitionCommand, Scope},
 };
 
 const EXAMPLES: &str = "\
@@ -70,33 +71,34 @@ pub fn parse_subject(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-/// Asks the gate.
-///
-/// # Errors
-/// When Redis cannot be reached or does not answer; the order id was printed by then, so that the caller can ask
-/// again with it.
-pub async fn run(settings: &SystemSettings, args: &AdmitArgs) -> anyhow::Result<Exit> {
-    let redis = connect::redis(settings).await?;
-    let AdmitArgs { voucher, user, order, quantity, .. } = *args;
-    let subjects =
-        args.subjects.iter().try_fold(Subjects::none(), |all, (name, value)| all.with(name, value));
-    let subjects = subjects.map_err(|error| WrongUsage(format!("--subject: {error}")))?;
-    let traceparent = args.traceparent.clone();
-    let request = AdmitRequest { voucher, user, order, quantity, subjects, traceparent };
-    let report = admit::admit(settings, &redis, &request).await?;
-    let order = report.order;
-    args.output.print(&report, |report| format!("order {order}: {}", sentence(&report.reply)))?;
-    match report.reply {
-        Ok(reply) if reply.is_admitted() => Ok(Exit::Ok),
-        Ok(_) | Err(GateError::IdTaken { .. } | GateError::OtherQuantity { .. }) => Ok(Exit::No),
-        Err(error @ GateError::Unreachable(_)) => Err(error).with_context(|| {
-            format!("Failed to learn what became of order {order}; ask again with --order {order}")
-        }),
-        Err(error @ GateError::Unconfirmed { .. }) => {
-            print_note(&format!("{error}. Ask again with --order {order}: it waits again"));
-            Ok(Exit::Unknown)
+impl PartitionCommand for AdmitArgs {
+    fn scope(&self) -> Scope<'_> {
+        Scope::Voucher(self.voucher)
+    }
+
+    /// Asks the gate.
+    async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
+        let AdmitArgs { voucher, user, order, quantity, .. } = *self;
+        let subjects =
+            self.subjects.iter().try_fold(Subjects::none(), |all, (name, value)| all.with(name, value));
+        let subjects = subjects.map_err(|error| WrongUsage(format!("--subject: {error}")))?;
+        let traceparent = self.traceparent.clone();
+        let request = AdmitRequest { voucher, user, order, quantity, subjects, traceparent };
+        let report = admit::admit(stores, &request).await?;
+        let order = report.order;
+        self.output.print(&report, |report| format!("order {order}: {}", sentence(&report.reply)))?;
+        match report.reply {
+            Ok(reply) if reply.is_admitted() => Ok(Exit::Ok),
+            Ok(_) | Err(GateError::IdTaken { .. } | GateError::OtherQuantity { .. }) => Ok(Exit::No),
+            Err(error @ GateError::Unreachable(_)) => Err(error).with_context(|| {
+                format!("Failed to learn what became of order {order}; ask again with --order {order}")
+            }),
+            Err(error @ GateError::Unconfirmed { .. }) => {
+                print_note(&format!("{error}. Ask again with --order {order}: it waits again"));
+                Ok(Exit::Unknown)
+            }
+            Err(error) => Err(error).with_context(|| format!("Failed to admit order {order}")),
         }
-        Err(error) => Err(error).with_context(|| format!("Failed to admit order {order}")),
     }
 }
 

@@ -17,8 +17,9 @@ use crate::{
     moment,
     output::{OutputArgs, print_note, table},
     partitions::{names, over_all},
+    scope::SystemCommand,
 };
-use tidegate_operations::{System, SystemSettings, connect};
+use tidegate_operations::{Stores, System};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -94,23 +95,23 @@ struct Whole {
     failures: Vec<String>,
 }
 
-/// Audits, prints what was found, and answers whether it holds, in each partition and in all together.
-///
-/// # Errors
-/// When a store cannot be read.
-pub async fn run(system: &System, args: &AuditArgs) -> anyhow::Result<Exit> {
-    let audited = RefCell::new(BTreeMap::new());
-    let exit = over_all(system, async |settings| {
-        let (exit, audit) = audit_one(settings, args).await?;
-        audited.borrow_mut().insert(settings.partition().to_string(), audit);
+impl SystemCommand for AuditArgs {
+    /// Audits, prints what was found, and answers whether it holds, in each partition and in all together.
+    async fn run(&self, system: &System) -> anyhow::Result<Exit> {
+        let system = &system.chosen(self.voucher)?;
+        let audited = RefCell::new(BTreeMap::new());
+        let exit = over_all(system, async |stores| {
+            let (exit, audit) = audit_one(stores, self).await?;
+            audited.borrow_mut().insert(stores.settings().partition().to_string(), audit);
+            Ok(exit)
+        });
+        let exit = exit.await?;
+        if system.partitions().len() > 1 && exit != Exit::Stopped {
+            let whole = Whole::of(system, &audited.into_inner());
+            self.output.print_line(&whole, Whole::verdict)?;
+        }
         Ok(exit)
-    });
-    let exit = exit.await?;
-    if system.partitions().len() > 1 && exit != Exit::Stopped {
-        let whole = Whole::of(system, &audited.into_inner());
-        args.output.print_line(&whole, Whole::verdict)?;
     }
-    Ok(exit)
 }
 
 impl Whole {
@@ -165,12 +166,11 @@ impl Whole {
     }
 }
 
-async fn audit_one(settings: &SystemSettings, args: &AuditArgs) -> anyhow::Result<(Exit, Option<Audit>)> {
-    let (redis, mysql) = (connect::redis(settings).await?, connect::mysql_reached(settings).await?);
+async fn audit_one(stores: &Stores, args: &AuditArgs) -> anyhow::Result<(Exit, Option<Audit>)> {
     let began = Instant::now();
     let request =
         LookRequest { vouchers: args.voucher.into_iter().collect(), since_ms: None, pace: Pace::Full };
-    let looker = connect::looker(settings, (&redis, &mysql), request);
+    let looker = stores.looker(request).await?;
     let job = Job { stop: CancellationToken::new(), progress: Box::new(Silent) };
     let report = audit(&looker, &job).await?;
     if let Some(voucher) = args.voucher.filter(|_| report.vouchers.iter().all(VoucherAudit::is_unknown)) {

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args};
 use tidegate_operations::{
-    SystemSettings,
+    Stores,
     consumers::{ConsumerChoice, remove::ConsumerRemovalRequest},
     pending::claim::ClaimRequest,
 };
 
-use crate::{exit::Exit, moment, operator::ChangeArgs};
+use crate::{exit::Exit, moment, operator::ChangeArgs, scope::PartitionCommand};
 
 /// How long a removal waits, unless it is told otherwise.
 const REMOVAL_WAIT: Duration = Duration::from_mins(2);
@@ -70,16 +70,15 @@ pub struct ConsumersDrainArgs {
     change: ChangeArgs,
 }
 
-/// Offers the entries, and removes the consumers with `--remove`.
-///
-/// # Errors
-/// When Redis cannot be reached, or the key holds no stream.
-pub async fn run(settings: &SystemSettings, args: &ConsumersDrainArgs) -> anyhow::Result<Exit> {
-    let ConsumersDrainArgs { ref names, dead, force, remove, wait, ref change } = *args;
-    let consumers = if dead { ConsumerChoice::Dead } else { ConsumerChoice::Named(names.clone()) };
-    if remove {
-        let wait = wait.unwrap_or(REMOVAL_WAIT);
-        return remove::run(settings, ConsumerRemovalRequest { consumers, wait }, change).await;
+impl PartitionCommand for ConsumersDrainArgs {
+    /// Offers the entries, and removes the consumers with `--remove`.
+    async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
+        let ConsumersDrainArgs { ref names, dead, force, remove, wait, ref change } = *self;
+        let consumers = if dead { ConsumerChoice::Dead } else { ConsumerChoice::Named(names.clone()) };
+        if remove {
+            let wait = wait.unwrap_or(REMOVAL_WAIT);
+            return remove::run(stores, ConsumerRemovalRequest { consumers, wait }, change).await;
+        }
+        claim::run(stores, ClaimRequest { consumers, force, wait }, change).await
     }
-    claim::run(settings, ClaimRequest { consumers, force, wait }, change).await
 }

@@ -2,12 +2,13 @@
 
 use clap::Args;
 use tidegate_compare::text::printable;
-use tidegate_operations::{SystemSettings, connect, consumers::ConsumerList};
+use tidegate_operations::{Stores, consumers::ConsumerList};
 
 use crate::{
     exit::Exit,
     output::{OutputArgs, table},
     pending::life,
+    scope::PartitionCommand,
 };
 
 const EXAMPLES: &str = "\
@@ -26,15 +27,14 @@ pub struct ConsumersListArgs {
     output: OutputArgs,
 }
 
-/// Lists the consumers.
-///
-/// # Errors
-/// When Redis cannot be reached, or the key holds no stream.
-pub async fn run(settings: &SystemSettings, args: &ConsumersListArgs) -> anyhow::Result<Exit> {
-    let redis = connect::redis(settings).await?;
-    let list = ConsumerList::read(&redis, settings).await?;
-    args.output.print(&list, render)?;
-    Ok(Exit::Ok)
+impl PartitionCommand for ConsumersListArgs {
+    /// Lists the consumers.
+    async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
+        let redis = stores.redis().await?;
+        let list = ConsumerList::read(redis, stores.settings()).await?;
+        self.output.print(&list, render)?;
+        Ok(Exit::Ok)
+    }
 }
 
 fn render(list: &ConsumerList) -> String {

@@ -11,6 +11,7 @@ use crate::{
     exit::Exit,
     output::OutputArgs,
     partitions::{ask_all, of_partition},
+    scope::SystemCommand,
 };
 
 const EXAMPLES: &str = "\
@@ -34,19 +35,19 @@ pub struct DoctorArgs {
     output: OutputArgs,
 }
 
-/// Prints what was found, of each partition.
-///
-/// # Errors
-/// When stdout cannot be written to.
-pub async fn run(system: &System, args: &DoctorArgs) -> anyhow::Result<Exit> {
-    let mut exit = Exit::Ok;
-    for (settings, diagnosis) in ask_all(system, async |settings| doctor::diagnose(settings).await).await {
-        of_partition(system, settings, || args.output.print(&diagnosis, render))?;
-        if diagnosis.errors > 0 {
-            exit = Exit::No;
+impl SystemCommand for DoctorArgs {
+    /// Prints what was found, of each partition.
+    async fn run(&self, system: &System) -> anyhow::Result<Exit> {
+        let mut exit = Exit::Ok;
+        for (settings, diagnosis) in ask_all(system, async |settings| doctor::diagnose(settings).await).await
+        {
+            of_partition(system, settings, || self.output.print(&diagnosis, render))?;
+            if diagnosis.errors > 0 {
+                exit = Exit::No;
+            }
         }
+        Ok(exit)
     }
-    Ok(exit)
 }
 
 fn render(diagnosis: &Diagnosis) -> String {

@@ -10,6 +10,7 @@ use super::lines::{self, LinesArgs};
 use crate::{
     exit::Exit,
     moment::{self, Point},
+    scope::SystemCommand,
     selection::OnlyArgs,
 };
 
@@ -47,15 +48,14 @@ pub struct ExportArgs {
     lines: LinesArgs,
 }
 
-/// Writes them.
-///
-/// # Errors
-/// When Redis cannot be reached, its key holds no stream, or the file is there or cannot be written.
-pub async fn run(system: &System, args: &ExportArgs) -> anyhow::Result<Exit> {
-    let partitions = lines::connect(system).await?;
-    let (_, redis) = &partitions[0];
-    let entries = ExportSelection::Entries(selection(args, redis).await?);
-    lines::run(&partitions, entries, &args.lines).await
+impl SystemCommand for ExportArgs {
+    /// Writes them.
+    async fn run(&self, system: &System) -> anyhow::Result<Exit> {
+        let partitions = lines::connect(system).await?;
+        let (_, redis) = &partitions[0];
+        let entries = ExportSelection::Entries(selection(self, redis).await?);
+        lines::run(&partitions, entries, &self.lines).await
+    }
 }
 
 async fn selection(args: &ExportArgs, redis: &RedisStore) -> anyhow::Result<EntrySelection> {

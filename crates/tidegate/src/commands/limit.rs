@@ -6,7 +6,7 @@ pub mod set;
 
 use clap::Args;
 use tidegate_operations::{
-    System, SystemSettings, campaigns,
+    Stores, System, campaigns,
     vouchers::limits::{LimitChange, LimitOutcome, ShownRule, spoken},
 };
 use tidegate_orders::{CampaignId, VoucherId, limits::LimitOwner};
@@ -30,15 +30,17 @@ impl OwnerArgs {
         self.voucher.map(LimitOwner::Voucher).or(self.campaign.map(LimitOwner::Campaign))
     }
 
-    /// The partition that the vouchers are in.
+    /// The stores of the partition that the vouchers are in.
     ///
     /// # Errors
     /// When MySQL does not say so of a campaign.
-    pub async fn place(self, system: &System) -> anyhow::Result<(&SystemSettings, LimitOwner)> {
+    pub async fn place(self, system: &System) -> anyhow::Result<(Stores, LimitOwner)> {
         match self.owner() {
-            Some(owner @ LimitOwner::Voucher(voucher)) => Ok((system.of_voucher(voucher)?, owner)),
+            Some(owner @ LimitOwner::Voucher(voucher)) => {
+                Ok((Stores::new(system.of_voucher(voucher)?), owner))
+            }
             Some(owner @ LimitOwner::Campaign(campaign)) => {
-                Ok((campaigns::partition_of(system, campaign).await?, owner))
+                Ok((Stores::new(campaigns::partition_of(system, campaign).await?), owner))
             }
             None => unreachable!("clap demands one of them"),
         }

@@ -15,6 +15,7 @@ use crate::{
     moment::{self, Point},
     output::{OutputArgs, print_note, table},
     partitions::{is_undivided, of_partition, over_all},
+    scope::SystemCommand,
 };
 use tidegate_operations::{
     InvalidInput, System, SystemSettings, connect,
@@ -56,20 +57,19 @@ pub struct LogArgs {
     output: OutputArgs,
 }
 
-/// Prints the log, of each partition.
-///
-/// # Errors
-/// When Redis cannot be reached, or the key holds no stream.
-pub async fn run(system: &System, args: &LogArgs) -> anyhow::Result<Exit> {
-    if args.follow {
-        return follow(system, args).await;
+impl SystemCommand for LogArgs {
+    /// Prints the log, of each partition.
+    async fn run(&self, system: &System) -> anyhow::Result<Exit> {
+        if self.follow {
+            return follow(system, self).await;
+        }
+        over_all(system, async |stores| {
+            let lines = Opened::new(stores.settings(), self).await?.lines(self).await?;
+            self.output.print(&lines, |lines| render(lines.as_slice()))?;
+            Ok(Exit::Ok)
+        })
+        .await
     }
-    over_all(system, async |settings| {
-        let lines = Opened::new(settings, args).await?.lines(args).await?;
-        args.output.print(&lines, |lines| render(lines.as_slice()))?;
-        Ok(Exit::Ok)
-    })
-    .await
 }
 
 /// The log of a partition, and from where on its lines are to be shown.

@@ -3,7 +3,7 @@
 use clap::Args;
 use tidegate_compare::text::counted;
 use tidegate_operations::{
-    System, SystemSettings,
+    Stores, System,
     migrate::{self, MigratePlan, MigrateReport, SchemaState},
     shard_claims,
 };
@@ -12,6 +12,7 @@ use crate::{
     exit::Exit,
     operator::{Change, ChangeArgs, PlanText, ReportText},
     partitions::over_shards,
+    scope::SystemCommand,
 };
 
 const EXAMPLES: &str = "\
@@ -33,23 +34,22 @@ pub struct MigrateArgs {
     change: ChangeArgs,
 }
 
-/// Migrates, or says what a migration would do.
-///
-/// # Errors
-/// When MySQL cannot be reached, the database does not exist, or a statement fails.
-pub async fn run(system: &System, args: &MigrateArgs) -> anyhow::Result<Exit> {
-    shard_claims::check(system).await?;
-    let exit = over_shards(system, async |settings| migrate_one(settings, args).await).await?;
-    if exit == Exit::Ok && !args.change.is_dry_run() {
-        shard_claims::claim(system).await?;
+impl SystemCommand for MigrateArgs {
+    /// Migrates, or says what a migration would do.
+    async fn run(&self, system: &System) -> anyhow::Result<Exit> {
+        shard_claims::check(system).await?;
+        let exit = over_shards(system, async |stores| migrate_one(stores, self).await).await?;
+        if exit == Exit::Ok && !self.change.is_dry_run() {
+            shard_claims::claim(system).await?;
+        }
+        Ok(exit)
     }
-    Ok(exit)
 }
 
-async fn migrate_one(settings: &SystemSettings, args: &MigrateArgs) -> anyhow::Result<Exit> {
-    let mysql = migrate::open(settings).await?;
+async fn migrate_one(stores: &Stores, args: &MigrateArgs) -> anyhow::Result<Exit> {
+    let mysql = migrate::open(stores.settings()).await?;
     let plan = migrate::plan(&mysql).await?;
-    Change::new(settings, &args.change).run(plan, async |_plan, _job| migrate::run(&mysql).await).await
+    Change::new(stores, &args.change).run(plan, async |_plan, _job| migrate::run(&mysql).await).await
 }
 
 impl PlanText for MigratePlan {

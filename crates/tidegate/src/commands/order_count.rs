@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 use tidegate_operations::{
-    SystemSettings, connect,
+    Stores,
     order_count::{self, CountBy, CountRequest, OrderCounts},
 };
 use tidegate_orders::VoucherId;
@@ -11,6 +11,7 @@ use crate::{
     exit::Exit,
     moment,
     output::{OutputArgs, table},
+    scope::{PartitionCommand, Scope},
 };
 
 const EXAMPLES: &str = "\
@@ -46,20 +47,22 @@ enum By {
     Hour,
 }
 
-/// Counts them.
-///
-/// # Errors
-/// When a store cannot be reached.
-pub async fn run(settings: &SystemSettings, args: &OrderCountArgs) -> anyhow::Result<Exit> {
-    let (redis, mysql) = tokio::try_join!(connect::redis(settings), connect::mysql(settings))?;
-    let by = match args.by {
-        By::Day => CountBy::Day,
-        By::Hour => CountBy::Hour,
-    };
-    let request = CountRequest { by, voucher: args.voucher, days: args.days };
-    let counts = order_count::count(settings, &redis, &mysql, request).await?;
-    args.output.print(&counts, text)?;
-    Ok(Exit::Ok)
+impl PartitionCommand for OrderCountArgs {
+    fn scope(&self) -> Scope<'_> {
+        Scope::EveryPartition(self.voucher)
+    }
+
+    /// Counts them.
+    async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
+        let by = match self.by {
+            By::Day => CountBy::Day,
+            By::Hour => CountBy::Hour,
+        };
+        let request = CountRequest { by, voucher: self.voucher, days: self.days };
+        let counts = order_count::count(stores, request).await?;
+        self.output.print(&counts, text)?;
+        Ok(Exit::Ok)
+    }
 }
 
 fn text(counts: &OrderCounts) -> String {

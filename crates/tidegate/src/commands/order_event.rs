@@ -9,14 +9,13 @@ use clap::{
     ArgGroup, Args,
     builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
 };
-use tidegate_compare::Job;
 use tidegate_operations::{
-    Next, Plan, System, SystemSettings,
+    Next, Plan, Stores, System,
     order_event::{
         EventFate, EventOrders, OneOrder, OrderEventPlan, OrderEventReport, OrderEventRequest, OrderEvents,
     },
 };
-use tidegate_orders::{EventKind, OrderId, UserId, VoucherId, event::EventText};
+use tidegate_orders::{EventKind, OrderId, Partition, UserId, VoucherId, event::EventText};
 
 pub use text::{older_workers, told};
 
@@ -25,7 +24,8 @@ use crate::{
     exit::{Exit, WrongUsage},
     moment,
     operator::{Change, ChangeArgs, PlanText, ReportText},
-    partitions::{ask_all, over_all, place_of},
+    partitions::{at_once, over_all, place_of},
+    scope::SystemCommand,
 };
 
 /// How long a command waits, unless it is told otherwise.
@@ -127,16 +127,15 @@ impl OrderEventArgs {
     }
 }
 
-/// Says what happened to the orders.
-///
-/// # Errors
-/// When a store cannot be reached, the file is none of orders, or an event that is no refund names a payment.
-pub async fn run(system: &System, args: &OrderEventArgs) -> anyhow::Result<Exit> {
-    if args.payment.is_some() && !args.kind.is_refund() {
-        let wrong = "--payment belongs to refunds: refunding, refunded and refund_failed";
-        return Err(WrongUsage(wrong.to_owned()).into());
+impl SystemCommand for OrderEventArgs {
+    /// Says what happened to the orders.
+    async fn run(&self, system: &System) -> anyhow::Result<Exit> {
+        if self.payment.is_some() && !self.kind.is_refund() {
+            let wrong = "--payment belongs to refunds: refunding, refunded and refund_failed";
+            return Err(WrongUsage(wrong.to_owned()).into());
+        }
+        send(system, self.request(), &self.change).await
     }
-    send(system, args.request(), &args.change).await
 }
 
 async fn send(system: &System, request: OrderEventRequest, change: &ChangeArgs) -> anyhow::Result<Exit> {
@@ -147,9 +146,10 @@ async fn send(system: &System, request: OrderEventRequest, change: &ChangeArgs) 
         EventOrders::One(one) => place_of(system, one.order, one.voucher).await?.certain()?,
         EventOrders::File { .. } => system.only()?,
     };
-    let events = OrderEvents::connect(settings, request.clone()).await?;
+    let stores = Stores::new(settings);
+    let events = OrderEvents::connect(&stores, request.clone()).await?;
     let plan = events.plan().await?;
-    run_in(settings, &events, (plan, request), change).await
+    run_in(&stores, &events, (plan, request), change).await
 }
 
 /// Each order of a file in its own partition. All are looked at first: if one of them cannot be appended, none is.
@@ -158,31 +158,33 @@ async fn send_everywhere(
     request: OrderEventRequest,
     change: &ChangeArgs,
 ) -> anyhow::Result<Exit> {
-    let look = async |settings| {
-        let events = OrderEvents::connect(settings, request.clone()).await?;
+    let all: Vec<Stores> = system.partitions().iter().map(Stores::new).collect();
+    let look = async |stores| {
+        let events = OrderEvents::connect(stores, request.clone()).await?;
         let plan = events.plan().await?;
         anyhow::Ok((events, plan))
     };
     let mut looked = Vec::new();
-    for (settings, found) in ask_all(system, look).await {
+    for (stores, found) in all.iter().zip(at_once(&all, look).await) {
+        let partition = stores.settings().partition();
         let (events, plan) = found.with_context(|| {
-            format!("Nothing was appended, because partition {} gives no answer", settings.partition())
+            format!("Nothing was appended, because partition {partition} gives no answer")
         })?;
-        looked.push((settings, events, plan));
+        looked.push((partition, events, plan));
     }
     let known: HashSet<OrderId> = looked.iter().flat_map(|(.., plan)| plan.known()).collect();
-    for (settings, _, plan) in &mut looked {
-        plan.narrow(settings.partition(), &known);
+    for (partition, _, plan) in &mut looked {
+        plan.narrow(partition, &known);
     }
     if let Some((.., refused)) = looked.iter().find(|(.., plan)| plan.next() == Next::Refused) {
         change.output().print(refused, PlanText::text)?;
         return Ok(Exit::No);
     }
-    over_all(system, async |settings| {
-        let of_partition = |looked: &&(&SystemSettings, _, _)| looked.0.partition() == settings.partition();
+    over_all(system, async |stores| {
+        let of_partition = |looked: &&(&Partition, _, _)| looked.0 == stores.settings().partition();
         match looked.iter().find(of_partition) {
             Some((_, events, plan)) if !plan.orders.is_empty() => {
-                run_in(settings, events, (plan.clone(), request.clone()), change).await
+                run_in(stores, events, (plan.clone(), request.clone()), change).await
             }
             _ => Ok(Exit::Ok),
         }
@@ -191,16 +193,15 @@ async fn send_everywhere(
 }
 
 async fn run_in(
-    settings: &SystemSettings,
+    stores: &Stores,
     events: &OrderEvents<'_>,
     (plan, request): (OrderEventPlan, OrderEventRequest),
     change: &ChangeArgs,
 ) -> anyhow::Result<Exit> {
     let report = OrderEventReport::new(&plan, request);
-    let work = async |plan: OrderEventPlan, report: &mut OrderEventReport, job: &Job| {
-        events.run(&plan, report, job).await
-    };
-    Change::new(settings, change).run_in_steps(plan, report, work).await
+    Change::new(stores, change)
+        .run_in_steps(plan, report, async |plan, report, job| events.run(&plan, report, job).await)
+        .await
 }
 
 impl PlanText for OrderEventPlan {

@@ -6,7 +6,7 @@ use clap::{ArgGroup, Args};
 use serde::Serialize;
 use tidegate_compare::text::counted;
 use tidegate_operations::{
-    SystemSettings,
+    Stores,
     order_find::{FoundOrder, FoundOrders, FoundStatus, OrderFindRequest, Unsearched, find_orders},
     order_show::VOUCHER_LIMIT,
 };
@@ -18,6 +18,7 @@ use crate::{
     moment::utc,
     operator::ProgressBar,
     output::{OutputArgs, table},
+    scope::{PartitionCommand, Scope},
 };
 
 const EXAMPLES: &str = "\
@@ -65,21 +66,24 @@ struct FoundText {
     unsearched: Vec<String>,
 }
 
-/// Finds the orders.
-///
-/// # Errors
-/// When a store cannot be reached, or a key holds something else than it should.
-pub async fn run(settings: &SystemSettings, args: &OrderFindArgs) -> anyhow::Result<Exit> {
-    let OrderFindArgs { user, voucher, open, limit, scan: budget, output } = *args;
-    let request = OrderFindRequest { user, voucher, open, limit, budget };
-    let progress = ProgressBar::new();
-    let found = find_orders(settings, &request, &progress).await?;
-    drop(progress);
-    let FoundOrders { orders, buyer_of, unsearched } = found;
-    let unsearched = unsearched.into_iter().map(left_out).collect();
-    let found = FoundText { orders, buyer_of, unsearched };
-    output.print(&found, render)?;
-    Ok(if found.orders.is_empty() && found.buyer_of.is_empty() { Exit::No } else { Exit::Ok })
+impl PartitionCommand for OrderFindArgs {
+    fn scope(&self) -> Scope<'_> {
+        Scope::AnyPartition(None)
+    }
+
+    /// Finds the orders.
+    async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
+        let OrderFindArgs { user, voucher, open, limit, scan: budget, output } = *self;
+        let request = OrderFindRequest { user, voucher, open, limit, budget };
+        let progress = ProgressBar::new();
+        let found = find_orders(stores, &request, &progress).await?;
+        drop(progress);
+        let FoundOrders { orders, buyer_of, unsearched } = found;
+        let unsearched = unsearched.into_iter().map(left_out).collect();
+        let found = FoundText { orders, buyer_of, unsearched };
+        output.print(&found, render)?;
+        Ok(if found.orders.is_empty() && found.buyer_of.is_empty() { Exit::No } else { Exit::Ok })
+    }
 }
 
 fn left_out(what: Unsearched) -> String {

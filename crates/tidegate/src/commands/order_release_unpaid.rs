@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use clap::Args;
-use tidegate_compare::{Job, text::counted};
+use tidegate_compare::text::counted;
 use tidegate_operations::{
-    SystemSettings,
+    Stores,
     order_event::SentEvent,
     release_unpaid::{ReleaseCounts, ReleasePlan, ReleaseReport, ReleaseRequest, ReleaseUnpaid},
 };
@@ -17,6 +17,7 @@ use crate::{
     exit::Exit,
     moment,
     operator::{Change, ChangeArgs, PlanText, ReportText},
+    scope::{PartitionCommand, Scope},
 };
 
 const EXAMPLES: &str = "\
@@ -51,20 +52,22 @@ pub struct OrderReleaseUnpaidArgs {
     change: ChangeArgs,
 }
 
-/// Ends them.
-///
-/// # Errors
-/// When a store cannot be reached.
-pub async fn run(settings: &SystemSettings, args: &OrderReleaseUnpaidArgs) -> anyhow::Result<Exit> {
-    let OrderReleaseUnpaidArgs { voucher, older_than, ref reason, wait, ref change } = *args;
-    let request = ReleaseRequest { voucher, older_than, reason: reason.clone(), wait };
-    let release = ReleaseUnpaid::connect(settings, request).await?;
-    let plan = release.plan().await?;
-    let report = ReleaseReport::new(&plan);
-    let work = async |plan: ReleasePlan, report: &mut ReleaseReport, job: &Job| {
-        release.run(&plan, report, job).await
-    };
-    Change::new(settings, change).run_in_steps(plan, report, work).await
+impl PartitionCommand for OrderReleaseUnpaidArgs {
+    fn scope(&self) -> Scope<'_> {
+        Scope::Voucher(self.voucher)
+    }
+
+    /// Ends them.
+    async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
+        let OrderReleaseUnpaidArgs { voucher, older_than, ref reason, wait, ref change } = *self;
+        let request = ReleaseRequest { voucher, older_than, reason: reason.clone(), wait };
+        let release = ReleaseUnpaid::connect(stores, request).await?;
+        let plan = release.plan().await?;
+        let report = ReleaseReport::new(&plan);
+        Change::new(stores, change)
+            .run_in_steps(plan, report, async |plan, report, job| release.run(&plan, report, job).await)
+            .await
+    }
 }
 
 impl PlanText for ReleasePlan {

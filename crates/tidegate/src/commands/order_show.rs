@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 use serde::Serialize;
 use tidegate_compare::text::counted;
 use tidegate_operations::{
-    System, SystemSettings,
+    Stores, System, SystemSettings,
     order_place::OrderPlaces,
     order_show::{OrderQuery, OrderRecords, OrderReport, show_order},
 };
@@ -29,6 +29,7 @@ use crate::{
     operator::ProgressBar,
     output::{OutputArgs, print_note},
     partitions::unless_away,
+    scope::SystemCommand,
 };
 
 /// Of each stream.
@@ -114,18 +115,17 @@ impl Conclusion {
     }
 }
 
-/// Shows the order.
-///
-/// # Errors
-/// When the voucher is of no partition that was chosen, or stdout cannot be written to.
-pub async fn run(system: &System, args: &OrderShowArgs) -> anyhow::Result<Exit> {
-    let OrderShowArgs { order, voucher, user, ref entry, scan, .. } = *args;
-    let entry = entry.as_ref().map(|entry| entry.id);
-    let query = OrderQuery { order, voucher, user, entry, budget: scan };
-    let places = OrderPlaces::find(system, order, voucher).await?;
-    let (settings, report) = look_in(&places, query).await;
-    let exit = print(settings, query, report, &args.output)?;
-    Ok(unless_away(exit, &places.away))
+impl SystemCommand for OrderShowArgs {
+    /// Shows the order.
+    async fn run(&self, system: &System) -> anyhow::Result<Exit> {
+        let OrderShowArgs { order, voucher, user, ref entry, scan, .. } = *self;
+        let entry = entry.as_ref().map(|entry| entry.id);
+        let query = OrderQuery { order, voucher, user, entry, budget: scan };
+        let places = OrderPlaces::find(system, order, voucher).await?;
+        let (settings, report) = look_in(&places, query).await;
+        let exit = print(settings, query, report, &self.output)?;
+        Ok(unless_away(exit, &places.away))
+    }
 }
 
 /// Looks in the likeliest partition, and in all others if nothing is there. Answers with the partition that has the order, or with
@@ -133,12 +133,12 @@ pub async fn run(system: &System, args: &OrderShowArgs) -> anyhow::Result<Exit> 
 async fn look_in<'a>(places: &OrderPlaces<'a>, query: OrderQuery) -> (&'a SystemSettings, OrderReport) {
     let progress = ProgressBar::new();
     let (first, others) = (places.all[0], &places.all[1..]);
-    let mut report = show_order(first, query, &progress).await;
+    let mut report = show_order(&Stores::new(first), query, &progress).await;
     if others.is_empty() || !report.records.is_unknown() {
         return (first, report);
     }
     // On the heap: each of these futures is large.
-    let asked = others.iter().map(async |own| (*own, show_order(own, query, &progress).await));
+    let asked = others.iter().map(async |own| (*own, show_order(&Stores::new(own), query, &progress).await));
     let mut found = None;
     for (own, other) in join_all(asked.map(Box::pin)).await {
         if !other.records.is_unknown() {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use tidegate_operations::{
-    SystemSettings,
+    Stores,
     order_progress::{Awaited, OrderLooker, WaitEnd, WaitRequest, wait_for_order},
 };
 use tidegate_orders::{OrderId, OrderState, VoucherId};
@@ -15,6 +15,7 @@ use crate::{
     exit::Exit,
     moment,
     output::{OutputArgs, print_note},
+    scope::{PartitionCommand, Scope},
 };
 
 /// How long it waits, unless it is told otherwise.
@@ -75,25 +76,28 @@ impl From<Until> for Awaited {
     }
 }
 
-/// Waits.
-///
-/// # Errors
-/// When a store cannot be reached, or did not answer the last look.
-pub async fn run(settings: &SystemSettings, args: &OrderWaitArgs) -> anyhow::Result<Exit> {
-    let OrderWaitArgs { order, voucher, until, wait, output } = *args;
-    let request = WaitRequest { order, voucher, until: until.into(), wait };
-    let mut looker = OrderLooker::connect(settings).await?;
-    let (mut is_told, began) = (false, Instant::now());
-    let (progress, end) = wait_for_order(&mut looker, &request, |progress| {
-        // The first looks cannot tell yet how fast the queue moves.
-        if !is_told && (began.elapsed() >= text::WITHOUT_RATE || text::has_whole_estimate(progress)) {
-            is_told = true;
-            print_note(&text::waits(progress, request.until, wait));
-        }
-    })
-    .await?;
-    output.print(&progress, |progress| text::told(progress, end))?;
-    Ok(exit(progress.state, end))
+impl PartitionCommand for OrderWaitArgs {
+    fn scope(&self) -> Scope<'_> {
+        Scope::Order(self.order, self.voucher)
+    }
+
+    /// Waits.
+    async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
+        let OrderWaitArgs { order, voucher, until, wait, output } = *self;
+        let request = WaitRequest { order, voucher, until: until.into(), wait };
+        let mut looker = OrderLooker::connect(stores).await?;
+        let (mut is_told, began) = (false, Instant::now());
+        let (progress, end) = wait_for_order(&mut looker, &request, |progress| {
+            // The first looks cannot tell yet how fast the queue moves.
+            if !is_told && (began.elapsed() >= text::WITHOUT_RATE || text::has_whole_estimate(progress)) {
+                is_told = true;
+                print_note(&text::waits(progress, request.until, wait));
+            }
+        })
+        .await?;
+        output.print(&progress, |progress| text::told(progress, end))?;
+        Ok(exit(progress.state, end))
+    }
 }
 
 fn exit(state: OrderState, end: WaitEnd) -> Exit {

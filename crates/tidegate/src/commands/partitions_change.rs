@@ -1,7 +1,7 @@
 //! `tidegate partitions change`: gives a system another list of partitions.
 
 use clap::Args;
-use tidegate_compare::{Job, text::counted};
+use tidegate_compare::text::counted;
 use tidegate_operations::{
     System,
     partition_change::{self, ChangePlan, ChangeReport, PartitionChange, PlannedChange},
@@ -11,6 +11,7 @@ use tidegate_operations::{
 use crate::{
     exit::Exit,
     operator::{Change, ChangeArgs, PlanText, ReportText},
+    scope::SystemCommand,
 };
 
 const EXAMPLES: &str = "\
@@ -37,22 +38,21 @@ pub struct PartitionsChangeArgs {
     change: ChangeArgs,
 }
 
-/// Changes the list, or goes on with that.
-///
-/// # Errors
-/// When a store cannot be reached, or something stands in the way.
-pub async fn run(system: &System, args: &PartitionsChangeArgs) -> anyhow::Result<Exit> {
-    let to: Vec<String> = match args.to.as_str() {
-        "" => Vec::new(),
-        tags => tags.split(',').map(|tag| tag.trim().to_owned()).collect(),
-    };
-    partition_change::check(system, &to)?;
-    let change = PartitionChange::connect(system, &to).await?;
-    let plan = change.plan().await?;
-    let report = ChangeReport::from(&plan);
-    let work =
-        async |plan: ChangePlan, report: &mut ChangeReport, job: &Job| change.run(&plan, report, job).await;
-    Change::new(change.log_settings(), &args.change).run_in_steps(plan, report, work).await
+impl SystemCommand for PartitionsChangeArgs {
+    /// Changes the list, or goes on with that.
+    async fn run(&self, system: &System) -> anyhow::Result<Exit> {
+        let to: Vec<String> = match self.to.as_str() {
+            "" => Vec::new(),
+            tags => tags.split(',').map(|tag| tag.trim().to_owned()).collect(),
+        };
+        partition_change::check(system, &to)?;
+        let change = PartitionChange::connect(system, &to).await?;
+        let plan = change.plan().await?;
+        let report = ChangeReport::from(&plan);
+        Change::new(change.log_stores(), &self.change)
+            .run_in_steps(plan, report, async |plan, report, job| change.run(&plan, report, job).await)
+            .await
+    }
 }
 
 impl PlanText for ChangePlan {

@@ -2,11 +2,9 @@
 
 use clap::Args;
 use tidegate_compare::text::counted;
-use tidegate_operations::{
-    SystemSettings, connect, partition_list::named_list, partition_show::PartitionView,
-};
+use tidegate_operations::{Stores, connect, partition_list::named_list, partition_show::PartitionView};
 
-use crate::{exit::Exit, output::OutputArgs};
+use crate::{exit::Exit, output::OutputArgs, scope::PartitionCommand};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -24,15 +22,15 @@ pub struct PartitionsShowArgs {
     output: OutputArgs,
 }
 
-/// Shows one of them.
-///
-/// # Errors
-/// When Redis cannot be reached.
-pub async fn run(settings: &SystemSettings, args: &PartitionsShowArgs) -> anyhow::Result<Exit> {
-    let redis = connect::redis_of_any_list(settings).await?;
-    let view = PartitionView::read(&redis, settings).await?;
-    args.output.print(&view, text)?;
-    Ok(if view.agrees { Exit::Ok } else { Exit::No })
+impl PartitionCommand for PartitionsShowArgs {
+    /// Shows one of them.
+    async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
+        let settings = stores.settings();
+        let redis = connect::redis_of_any_list(settings).await?;
+        let view = PartitionView::read(&redis, settings).await?;
+        self.output.print(&view, text)?;
+        Ok(if view.agrees { Exit::Ok } else { Exit::No })
+    }
 }
 
 fn text(view: &PartitionView) -> String {

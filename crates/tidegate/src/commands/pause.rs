@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use tidegate_operations::{
-    SystemSettings, fleet_pause::FleetPauseRequest, pause::VoucherChanges,
-    pause::voucher::VoucherPauseRequest,
+    Stores, fleet_pause::FleetPauseRequest, pause::VoucherChanges, pause::voucher::VoucherPauseRequest,
 };
 use tidegate_orders::VoucherId;
 
@@ -17,6 +16,7 @@ use crate::{
     exit::{Exit, WrongUsage},
     moment,
     operator::ChangeArgs,
+    scope::{PartitionCommand, Scope},
 };
 /// Vouchers that a sentence names.
 const NAMED: usize = 10;
@@ -61,22 +61,27 @@ pub struct PauseArgs {
     change: ChangeArgs,
 }
 
-/// Stops the gate or the workers.
-///
-/// # Errors
-/// When Redis cannot be reached or does not answer.
-pub async fn run(settings: &SystemSettings, args: &PauseArgs) -> anyhow::Result<Exit> {
-    match (args.voucher, args.workers) {
-        (Some(_), _) | (None, false) if args.span.is_some() => {
-            let message = "--for belongs to --workers: only a pause of workers can end by itself; a paused sale goes on with \
-                           tidegate resume";
-            Err(WrongUsage(message.to_owned()).into())
-        }
-        (Some(voucher), _) => voucher::run(settings, VoucherPauseRequest::Pause(voucher), &args.change).await,
-        (None, false) => sales::run(settings, &args.change).await,
-        (None, true) => {
-            let request = FleetPauseRequest::new(args.change.who(), args.span, args.reason.clone())?;
-            workers::run(settings, request, &args.change).await
+impl PartitionCommand for PauseArgs {
+    fn scope(&self) -> Scope<'_> {
+        Scope::AnyPartition(self.voucher)
+    }
+
+    /// Stops the gate or the workers.
+    async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
+        match (self.voucher, self.workers) {
+            (Some(_), _) | (None, false) if self.span.is_some() => {
+                let message = "--for belongs to --workers: only a pause of workers can end by itself; a paused sale goes on with \
+                               tidegate resume";
+                Err(WrongUsage(message.to_owned()).into())
+            }
+            (Some(voucher), _) => {
+                voucher::run(stores, VoucherPauseRequest::Pause(voucher), &self.change).await
+            }
+            (None, false) => sales::run(stores, &self.change).await,
+            (None, true) => {
+                let request = FleetPauseRequest::new(self.change.who(), self.span, self.reason.clone())?;
+                workers::run(stores, request, &self.change).await
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 use clap::Args;
 use tidegate_compare::text::{counted, printable};
 use tidegate_operations::{
-    SystemSettings, connect,
+    Stores,
     pending::bury::{BuryPlan, BuryReport, BuryRequest, LeftReason, PendingBurial, PendingChoice},
 };
 
@@ -13,6 +13,7 @@ use crate::{
     operator::{Change, ChangeArgs, PlanText, ProgressBar, ReportText},
     output::table,
     pending::{SelectionArgs, content},
+    scope::{PartitionCommand, Scope},
 };
 
 const EXAMPLES: &str = "\
@@ -97,18 +98,22 @@ impl ReportText for BuryReport {
     }
 }
 
-/// Buries entries.
-///
-/// # Errors
-/// When a store cannot be reached, or the flags choose nothing.
-pub async fn run(settings: &SystemSettings, args: &PendingBuryArgs) -> anyhow::Result<Exit> {
-    let request = args.request();
-    // Before a store is reached: what is wrong with the flags is said even without.
-    request.check()?;
-    let (redis, mysql) = tokio::try_join!(connect::redis(settings), connect::mysql(settings))?;
-    let burial = PendingBurial::new((&redis, &mysql), settings, request)?;
-    let plan = burial.plan(&ProgressBar::new()).await?;
-    let report = BuryReport::from(&plan);
-    let work = async |plan: BuryPlan, report: &mut BuryReport, job: &_| burial.run(&plan, report, job).await;
-    Change::new(settings, &args.change).run_in_steps(plan, report, work).await
+impl PartitionCommand for PendingBuryArgs {
+    fn scope(&self) -> Scope<'_> {
+        Scope::Entries(&self.entries)
+    }
+
+    /// Buries entries.
+    async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
+        let request = self.request();
+        // Before a store is reached: what is wrong with the flags is said even without.
+        request.check()?;
+        let (redis, mysql) = stores.both().await?;
+        let burial = PendingBurial::new((redis, mysql), stores.settings(), request)?;
+        let plan = burial.plan(&ProgressBar::new()).await?;
+        let report = BuryReport::from(&plan);
+        Change::new(stores, &self.change)
+            .run_in_steps(plan, report, async |plan, report, job| burial.run(&plan, report, job).await)
+            .await
+    }
 }

@@ -2,13 +2,14 @@
 
 use clap::Args;
 use tidegate_compare::text::counted;
-use tidegate_operations::{SystemSettings, connect, pending::PendingList};
+use tidegate_operations::{Stores, pending::PendingList};
 
 use crate::{
     exit::Exit,
     operator::ProgressBar,
     output::OutputArgs,
     pending::{self, SelectionArgs},
+    scope::PartitionCommand,
 };
 
 const EXAMPLES: &str = "\
@@ -41,15 +42,15 @@ pub struct PendingListArgs {
     output: OutputArgs,
 }
 
-/// Lists what is pending.
-///
-/// # Errors
-/// When Redis cannot be reached, or the key holds no stream.
-pub async fn run(settings: &SystemSettings, args: &PendingListArgs) -> anyhow::Result<Exit> {
-    let redis = connect::redis(settings).await?;
-    let list = PendingList::read(&redis, settings, &args.selection.filter(), &ProgressBar::new()).await?;
-    args.output.print(&list, render)?;
-    Ok(Exit::Ok)
+impl PartitionCommand for PendingListArgs {
+    /// Lists what is pending.
+    async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
+        let redis = stores.redis().await?;
+        let list = PendingList::read(redis, stores.settings(), &self.selection.filter(), &ProgressBar::new())
+            .await?;
+        self.output.print(&list, render)?;
+        Ok(Exit::Ok)
+    }
 }
 
 fn render(list: &PendingList) -> String {

@@ -2,9 +2,10 @@
 
 use clap::Args;
 use serde::Serialize;
+use std::slice;
 use tidegate_compare::text::printable;
 use tidegate_operations::{
-    SystemSettings, connect,
+    Stores,
     pending::{EntryState, Payload, PendingView, ShownEntry},
 };
 use tidegate_orders::keys::process_of;
@@ -17,6 +18,7 @@ use crate::{
     invocation::Invocation,
     output::OutputArgs,
     pending::{content, deaths, idle, life, state},
+    scope::{PartitionCommand, Scope},
 };
 
 /// Fields that are printed for people.
@@ -49,20 +51,23 @@ struct Output {
     hint: String,
 }
 
-/// Shows the entry.
-///
-/// # Errors
-/// When Redis cannot be reached, or the key holds no stream.
-pub async fn run(settings: &SystemSettings, args: &PendingShowArgs) -> anyhow::Result<Exit> {
-    let redis = connect::redis(settings).await?;
-    let shown = ShownEntry::read(&redis, settings, args.entry.id).await?;
-    let hint = shown.entry.as_ref().map_or_else(
-        || hint_of_state(shown.state).to_owned(),
-        |pending| hint_of_pending(pending, shown.workers_live),
-    );
-    let output = Output { shown, hint };
-    args.output.print(&output, |output| render(output, args.entry.id))?;
-    Ok(if output.shown.entry.is_some() { Exit::Ok } else { Exit::No })
+impl PartitionCommand for PendingShowArgs {
+    fn scope(&self) -> Scope<'_> {
+        Scope::Entries(slice::from_ref(&self.entry))
+    }
+
+    /// Shows the entry.
+    async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
+        let redis = stores.redis().await?;
+        let shown = ShownEntry::read(redis, stores.settings(), self.entry.id).await?;
+        let hint = shown.entry.as_ref().map_or_else(
+            || hint_of_state(shown.state).to_owned(),
+            |pending| hint_of_pending(pending, shown.workers_live),
+        );
+        let output = Output { shown, hint };
+        self.output.print(&output, |output| render(output, self.entry.id))?;
+        Ok(if output.shown.entry.is_some() { Exit::Ok } else { Exit::No })
+    }
 }
 
 fn hint_of_state(state: EntryState) -> &'static str {

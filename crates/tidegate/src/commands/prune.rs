@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use clap::{Args, ValueEnum};
 use tidegate_operations::{
-    SystemSettings,
+    Stores,
     purge::{PurgeKind, PurgeRequest},
 };
 
@@ -15,6 +15,7 @@ use crate::{
     exit::{Exit, WrongUsage},
     moment,
     operator::ChangeArgs,
+    scope::PartitionCommand,
 };
 
 const EXAMPLES: &str = "\
@@ -78,22 +79,21 @@ impl Prunable {
     }
 }
 
-/// Prunes.
-///
-/// # Errors
-/// When a store that it needs cannot be reached, the stream cannot be read, or there is no age to go by.
-pub async fn run(settings: &SystemSettings, args: &PruneArgs) -> anyhow::Result<Exit> {
-    let PruneArgs { what, older_than, change } = args;
-    let kinds: BTreeSet<PurgeKind> = what.iter().filter_map(|what| what.kind()).collect();
-    let wrong = match (what.contains(&Prunable::Stream), older_than) {
-        (true, older_than) if kinds.is_empty() => return stream::run(settings, *older_than, change).await,
-        (true, _) => {
-            "the stream cannot be pruned together with the others: type one command for the stream and one for the others"
-        }
-        (false, None) => "--older-than is missing: only the stream has a default, stream.retention_ms",
-        (false, Some(older_than)) => {
-            return ended::run(settings, PurgeRequest { older_than: *older_than, kinds }, change).await;
-        }
-    };
-    Err(WrongUsage(wrong.to_owned()).into())
+impl PartitionCommand for PruneArgs {
+    /// Prunes.
+    async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
+        let PruneArgs { what, older_than, change } = self;
+        let kinds: BTreeSet<PurgeKind> = what.iter().filter_map(|what| what.kind()).collect();
+        let wrong = match (what.contains(&Prunable::Stream), older_than) {
+            (true, older_than) if kinds.is_empty() => return stream::run(stores, *older_than, change).await,
+            (true, _) => {
+                "the stream cannot be pruned together with the others: type one command for the stream and one for the others"
+            }
+            (false, None) => "--older-than is missing: only the stream has a default, stream.retention_ms",
+            (false, Some(older_than)) => {
+                return ended::run(stores, PurgeRequest { older_than: *older_than, kinds }, change).await;
+            }
+        };
+        Err(WrongUsage(wrong.to_owned()).into())
+    }
 }

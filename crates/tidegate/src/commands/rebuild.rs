@@ -1,8 +1,8 @@
 //! `tidegate rebuild`: fills Redis from MySQL, the stream and the dead letters.
 
 use clap::Args;
-use tidegate_compare::{Job, text::counted};
-use tidegate_operations::SystemSettings;
+use tidegate_compare::text::counted;
+use tidegate_operations::Stores;
 use tidegate_orders::{VoucherId, order_id::counter::RaisedCounter};
 use tidegate_reconcile::rebuild::{
     Rebuild, RebuildPlan, RebuildRefusal, RebuildReport, RebuildRequest, VoucherPlan, VoucherReport,
@@ -11,6 +11,7 @@ use tidegate_reconcile::rebuild::{
 use crate::{
     exit::Exit,
     operator::{Change, ChangeArgs, PlanText, ReportText},
+    scope::{PartitionCommand, Scope},
 };
 
 const EXAMPLES: &str = "\
@@ -42,19 +43,21 @@ pub struct RebuildArgs {
     change: ChangeArgs,
 }
 
-/// Rebuilds them.
-///
-/// # Errors
-/// When a store cannot be reached, or another rebuild is at work.
-pub async fn run(settings: &SystemSettings, args: &RebuildArgs) -> anyhow::Result<Exit> {
-    let RebuildArgs { voucher, ref despite_workers, ref change, .. } = *args;
-    let rebuild = Rebuild::connect(settings, format!("{}: tidegate rebuild", change.who())).await?;
-    let plan = rebuild.plan(RebuildRequest { voucher, despite_workers: despite_workers.clone() }).await?;
-    let report = RebuildReport::new(&plan);
-    let work = async |plan: RebuildPlan, report: &mut RebuildReport, job: &Job| {
-        rebuild.run(&plan, report, job).await
-    };
-    Change::new(settings, change).run_in_steps(plan, report, work).await
+impl PartitionCommand for RebuildArgs {
+    fn scope(&self) -> Scope<'_> {
+        Scope::EveryPartition(self.voucher)
+    }
+
+    /// Rebuilds them.
+    async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
+        let RebuildArgs { voucher, ref despite_workers, ref change, .. } = *self;
+        let rebuild = Rebuild::connect(stores, format!("{}: tidegate rebuild", change.who())).await?;
+        let plan = rebuild.plan(RebuildRequest { voucher, despite_workers: despite_workers.clone() }).await?;
+        let report = RebuildReport::new(&plan);
+        Change::new(stores, change)
+            .run_in_steps(plan, report, async |plan, report, job| rebuild.run(&plan, report, job).await)
+            .await
+    }
 }
 
 impl PlanText for RebuildPlan {

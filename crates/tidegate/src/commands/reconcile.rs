@@ -10,8 +10,8 @@ use serde::Serialize;
 use tidegate_compare::{
     CompareError, Job, LookReport, LookRequest, Looker, Pace, VoucherLook, reconciled::Reconciled,
 };
-use tidegate_operations::{End, Next, Plan, SystemSettings, connect};
-use tidegate_orders::{RedisStore, Sessions, VoucherId};
+use tidegate_operations::{End, Next, Plan, Stores};
+use tidegate_orders::{RedisStore, VoucherId};
 use tidegate_reconcile::{
     MOST_MENDED, Repair, RepairPlan, RepairReport,
     lease::{self, LEASE_WAS_LOST, TakenLease},
@@ -25,6 +25,7 @@ use crate::{
     moment::{self, Point},
     operator::{Change, ChangeArgs, ProgressBar},
     output::print_note,
+    scope::PartitionCommand,
 };
 
 const EXAMPLES: &str = "\
@@ -75,43 +76,40 @@ struct Look {
     report: LookReport,
 }
 
-/// Looks, prints what was found, and answers whether all agrees.
-///
-/// # Errors
-/// When a store cannot be read.
-pub async fn run(settings: &SystemSettings, args: &ReconcileArgs) -> anyhow::Result<Exit> {
-    let (redis, mysql) = (connect::redis(settings).await?, connect::mysql_reached(settings).await?);
-    let who = format!("{}: tidegate reconcile", invocation::account());
-    let lease = match lease::take_over(&redis, &who).await.context("Failed to ask Redis")? {
-        TakenLease::Held(lease) => lease,
-        TakenLease::Of(who) => {
-            print_note(&format!("one look, repair or rebuild at a time: {who} is at it; try again later"));
-            return Ok(Exit::No);
+impl PartitionCommand for ReconcileArgs {
+    /// Looks, prints what was found, and answers whether all agrees.
+    async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
+        let redis = stores.redis().await?;
+        let who = format!("{}: tidegate reconcile", invocation::account());
+        let lease = match lease::take_over(redis, &who).await.context("Failed to ask Redis")? {
+            TakenLease::Held(lease) => lease,
+            TakenLease::Of(who) => {
+                print_note(&format!(
+                    "one look, repair or rebuild at a time: {who} is at it; try again later"
+                ));
+                return Ok(Exit::No);
+            }
+        };
+        let ended = run_alone(stores, self, &lease).await;
+        let is_lost = lease.lost().is_cancelled();
+        lease.end().await;
+        match ended {
+            Err(error) if is_lost && matches!(error.downcast_ref(), Some(CompareError::Stopped)) => {
+                let invocation = Invocation::current();
+                let line = invocation.line(&invocation.again());
+                print_note(&format!(
+                    "{LEASE_WAS_LOST}\nNothing is known, and nothing was changed. Go on with:\n  {line}"
+                ));
+                invocation.note().inspect(|note| print_note(note));
+                Ok(Exit::Stopped)
+            }
+            ended => ended,
         }
-    };
-    let ended = run_alone(settings, args, (redis, mysql), &lease).await;
-    let is_lost = lease.lost().is_cancelled();
-    lease.end().await;
-    match ended {
-        Err(error) if is_lost && matches!(error.downcast_ref(), Some(CompareError::Stopped)) => {
-            let invocation = Invocation::current();
-            let line = invocation.line(&invocation.again());
-            print_note(&format!(
-                "{LEASE_WAS_LOST}\nNothing is known, and nothing was changed. Go on with:\n  {line}"
-            ));
-            invocation.note().inspect(|note| print_note(note));
-            Ok(Exit::Stopped)
-        }
-        ended => ended,
     }
 }
 
-async fn run_alone(
-    settings: &SystemSettings,
-    args: &ReconcileArgs,
-    (redis, mysql): (RedisStore, Sessions),
-    lease: &HeldLease,
-) -> anyhow::Result<Exit> {
+async fn run_alone(stores: &Stores, args: &ReconcileArgs, lease: &HeldLease) -> anyhow::Result<Exit> {
+    let redis = stores.redis().await?;
     let now_ms = server_time_ms(redis.pool()).await.context("Failed to read the clock of Redis")?;
     let since_ms = args.since.as_ref().map(|since| since.first(now_ms).ms);
     if since_ms.is_some_and(|since_ms| since_ms > now_ms) {
@@ -123,12 +121,12 @@ async fn run_alone(
         pace: Pace::Full,
     };
     let is_whole = request.is_whole();
-    let looker = connect::looker(settings, (&redis, &mysql), request);
+    let looker = stores.looker(request).await?;
     if args.repair {
         let mended = Cell::new(false);
-        let exit = repair(settings, args, (&looker, &mended), lease).await?;
+        let exit = repair(stores, args, (&looker, &mended), lease).await?;
         if mended.get() {
-            keep_mended(&redis, &looker, lease).await;
+            keep_mended(redis, &looker, lease).await;
         }
         return Ok(exit);
     }
@@ -137,7 +135,7 @@ async fn run_alone(
         looker.look(&job, |_| {}).await
     };
     if let (Ok(report), true) = (&looked, is_whole) {
-        keep(&redis, report).await;
+        keep(redis, report).await;
     }
     let look = looked.map(|report| Look { clean: report.is_clean(), report })?;
     is_known(args, &look.report)?;
@@ -162,7 +160,7 @@ fn is_known(args: &ReconcileArgs, report: &LookReport) -> Result<(), WrongUsage>
 
 /// Looks, asks, and mends.
 async fn repair(
-    settings: &SystemSettings,
+    stores: &Stores,
     args: &ReconcileArgs,
     (looker, mended): (&Looker, &Cell<bool>),
     lease: &HeldLease,
@@ -181,7 +179,7 @@ async fn repair(
     }
     let report = RepairReport::new(&plan);
     let work = async |plan: RepairPlan, report: &mut RepairReport, job: &Job| {
-        let repair = Repair::connect(settings, change.who()).await?;
+        let repair = Repair::connect(stores, change.who()).await?;
         let _stopped = job.stop_when_lost(lease);
         mended.set(true);
         let end = repair.run(&plan, report, job).await?;
@@ -190,7 +188,7 @@ async fn repair(
         }
         Ok(end)
     };
-    Change::new(settings, change).run_in_steps(plan, report, work).await
+    Change::new(stores, change).run_in_steps(plan, report, work).await
 }
 
 /// What was mended is told no more by `status`, `top` and `doctor`.

@@ -6,7 +6,7 @@ use anyhow::Context;
 use clap::Args;
 use tidegate_compare::text::counted;
 use tidegate_operations::{
-    SystemSettings, connect,
+    Stores,
     replay::{
         EntryRemark, RemarkKind, Replay, ReplayCounts, ReplayOutcomes, ReplayPlan, ReplayReport,
         ReplayRequest, ReplaySource,
@@ -19,6 +19,7 @@ use crate::{
     exit::{Exit, WrongUsage},
     moment::{self, Point},
     operator::{Change, ChangeArgs, PlanText, ProgressBar, ReportText},
+    scope::PartitionCommand,
     selection::{self, OnlyArgs},
 };
 
@@ -78,19 +79,18 @@ pub struct ReplayArgs {
     change: ChangeArgs,
 }
 
-/// Runs them.
-///
-/// # Errors
-/// When a store cannot be reached, or the file is not what it must be.
-pub async fn run(settings: &SystemSettings, args: &ReplayArgs) -> anyhow::Result<Exit> {
-    let redis = connect::redis(settings).await?;
-    let now_ms = server_time_ms(redis.pool()).await.context("Failed to read the clock of Redis")?;
-    let replay = Replay::open(settings, redis, args.request(now_ms)?).await?;
-    let plan = replay.plan(&ProgressBar::new()).await?;
-    let report = ReplayReport::new(&plan);
-    let work =
-        async |plan: ReplayPlan, report: &mut ReplayReport, job: &_| replay.run(&plan, report, job).await;
-    Change::new(settings, &args.change).run_in_steps(plan, report, work).await
+impl PartitionCommand for ReplayArgs {
+    /// Runs them.
+    async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
+        let redis = stores.redis().await?;
+        let now_ms = server_time_ms(redis.pool()).await.context("Failed to read the clock of Redis")?;
+        let replay = Replay::open(stores, self.request(now_ms)?).await?;
+        let plan = replay.plan(&ProgressBar::new()).await?;
+        let report = ReplayReport::new(&plan);
+        Change::new(stores, &self.change)
+            .run_in_steps(plan, report, async |plan, report, job| replay.run(&plan, report, job).await)
+            .await
+    }
 }
 
 impl ReplayArgs {

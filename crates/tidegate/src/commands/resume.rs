@@ -5,7 +5,7 @@ mod expirations;
 use clap::Args;
 use tidegate_compare::text::counted;
 use tidegate_operations::{
-    SystemSettings, connect,
+    Stores,
     fleet_pause::FleetPause,
     pause::{
         resume::{Resume, ResumePlan, ResumeReport, ResumeRequest, ResumedWorkers},
@@ -18,6 +18,7 @@ use super::pause::{failures, names, voucher};
 use crate::{
     exit::Exit,
     operator::{Change, ChangeArgs, PlanText, ProgressBar, ReportText},
+    scope::{PartitionCommand, Scope},
 };
 
 const EXAMPLES: &str = "\
@@ -122,23 +123,26 @@ fn workers_stay_paused(pause: Option<&FleetPause>) -> Option<String> {
     })
 }
 
-/// Ends pauses, or lets unpaid orders expire again.
-///
-/// # Errors
-/// When a store that it needs cannot be reached or does not answer.
-pub async fn run(settings: &SystemSettings, args: &ResumeArgs) -> anyhow::Result<Exit> {
-    if let Some(voucher) = args.voucher {
-        return voucher::run(settings, VoucherPauseRequest::Resume(voucher), &args.change).await;
+impl PartitionCommand for ResumeArgs {
+    fn scope(&self) -> Scope<'_> {
+        Scope::EveryPartition(self.voucher)
     }
-    if args.expirations {
-        return expirations::run(settings, &args.change).await;
+
+    /// Ends pauses, or lets unpaid orders expire again.
+    async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
+        if let Some(voucher) = self.voucher {
+            return voucher::run(stores, VoucherPauseRequest::Resume(voucher), &self.change).await;
+        }
+        if self.expirations {
+            return expirations::run(stores, &self.change).await;
+        }
+        let request = if self.workers { ResumeRequest::Workers } else { ResumeRequest::Sales };
+        let redis = stores.redis().await?;
+        let resume = Resume::new(redis, request);
+        let plan = resume.plan(&ProgressBar::new()).await?;
+        let report = ResumeReport::from(&plan);
+        Change::new(stores, &self.change)
+            .run_in_steps(plan, report, async |plan, report, job| resume.run(&plan, report, job).await)
+            .await
     }
-    let request = if args.workers { ResumeRequest::Workers } else { ResumeRequest::Sales };
-    let redis = connect::redis(settings).await?;
-    let resume = Resume::new(&redis, request);
-    let plan = resume.plan(&ProgressBar::new()).await?;
-    let report = ResumeReport::from(&plan);
-    let work =
-        async |plan: ResumePlan, report: &mut ResumeReport, job: &_| resume.run(&plan, report, job).await;
-    Change::new(settings, &args.change).run_in_steps(plan, report, work).await
 }

@@ -7,12 +7,13 @@ use std::future::ready;
 
 use clap::Args;
 use serde::Serialize;
-use tidegate_operations::{InvalidInput, System, SystemSettings, connect, finding::Level, status::Status};
+use tidegate_operations::{InvalidInput, Stores, System, SystemSettings, finding::Level, status::Status};
 
 use crate::{
     exit::Exit,
     output::OutputArgs,
     partitions::{ask_all, is_undivided, of_partition},
+    scope::SystemCommand,
 };
 
 const EXAMPLES: &str = "\
@@ -35,37 +36,37 @@ pub struct StatusArgs {
     output: OutputArgs,
 }
 
-/// Shows what can be seen, of each partition and of all together.
-///
-/// # Errors
-/// When stdout cannot be written to.
-pub async fn run(system: &System, args: &StatusArgs) -> anyhow::Result<Exit> {
-    let read = async |settings: &SystemSettings| {
-        let (redis, mysql) = tokio::join!(connect::redis(settings), connect::mysql(settings));
-        let redis = known_list(redis)?;
-        let within = settings.mysql.statement_timeout;
-        anyhow::Ok(Status::read(settings, ready(redis), ready(known_list(mysql)?), within).await)
-    };
-    let parts = ask_all(system, read).await.into_iter();
-    let parts: Vec<_> =
-        parts.map(|(settings, read)| anyhow::Ok((settings, read?))).collect::<Result<_, _>>()?;
-    let mut whole = Whole::default();
-    for (settings, status) in &parts {
-        of_partition(system, settings, || args.output.print(status, text::render))?;
-        whole.add(settings.partition().tag().unwrap_or_default(), status);
+impl SystemCommand for StatusArgs {
+    /// Shows what can be seen, of each partition and of all together.
+    async fn run(&self, system: &System) -> anyhow::Result<Exit> {
+        let read = async |settings: &SystemSettings| {
+            let stores = Stores::new(settings);
+            let (redis, mysql) = tokio::join!(stores.redis(), stores.mysql());
+            let redis = known_list(redis.cloned())?;
+            let within = settings.mysql.statement_timeout;
+            anyhow::Ok(Status::read(settings, ready(redis), ready(known_list(mysql.cloned())?), within).await)
+        };
+        let parts = ask_all(system, read).await.into_iter();
+        let parts: Vec<_> =
+            parts.map(|(settings, read)| anyhow::Ok((settings, read?))).collect::<Result<_, _>>()?;
+        let mut whole = Whole::default();
+        for (settings, status) in &parts {
+            of_partition(system, settings, || self.output.print(status, text::render))?;
+            whole.add(settings.partition().tag().unwrap_or_default(), status);
+        }
+        let is_known = parts.iter().all(|(_, status)| status.errors.is_empty());
+        let is_dead = |(_, status): &(_, Status)| {
+            status.no_worker.as_ref().is_some_and(|found| found.level == Level::Error)
+        };
+        let known = if parts.iter().any(is_dead) { Exit::No } else { Exit::Ok };
+        if is_undivided(system) {
+            return Ok(if is_known { known } else { Exit::Failed });
+        }
+        if parts.len() > 1 {
+            self.output.print_line(&whole, text::whole)?;
+        }
+        Ok(if is_known { known } else { Exit::Unknown })
     }
-    let is_known = parts.iter().all(|(_, status)| status.errors.is_empty());
-    let is_dead = |(_, status): &(_, Status)| {
-        status.no_worker.as_ref().is_some_and(|found| found.level == Level::Error)
-    };
-    let known = if parts.iter().any(is_dead) { Exit::No } else { Exit::Ok };
-    if is_undivided(system) {
-        return Ok(if is_known { known } else { Exit::Failed });
-    }
-    if parts.len() > 1 {
-        args.output.print_line(&whole, text::whole)?;
-    }
-    Ok(if is_known { known } else { Exit::Unknown })
 }
 
 /// A store that is away is shown as such. One that holds another system is not: nothing of it would be true.

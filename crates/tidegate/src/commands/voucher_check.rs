@@ -3,9 +3,8 @@
 use anyhow::Context;
 use clap::Args;
 use tidegate_operations::{
-    SystemSettings,
+    Stores,
     admit::{self, AdmitRequest, WouldAdmit},
-    connect,
 };
 use tidegate_orders::{
     Quantity, Subjects, UserId, VoucherId,
@@ -16,6 +15,7 @@ use super::admit::{parse_subject, sentence};
 use crate::{
     exit::{Exit, WrongUsage},
     output::OutputArgs,
+    scope::{PartitionCommand, Scope},
 };
 
 const EXAMPLES: &str = "\
@@ -46,26 +46,29 @@ pub struct VoucherCheckArgs {
     output: OutputArgs,
 }
 
-/// Says what the gate would answer.
-///
-/// # Errors
-/// When Redis cannot be reached or does not answer.
-pub async fn run(settings: &SystemSettings, args: &VoucherCheckArgs) -> anyhow::Result<Exit> {
-    let redis = connect::redis(settings).await?;
-    let VoucherCheckArgs { voucher, user, quantity, .. } = *args;
-    let subjects =
-        args.subjects.iter().try_fold(Subjects::none(), |all, (name, value)| all.with(name, value));
-    let subjects = subjects.map_err(|error| WrongUsage(format!("--subject: {error}")))?;
-    let request = AdmitRequest { voucher, user, order: None, quantity, subjects, traceparent: None };
-    let would = admit::would_admit(&redis, &request).await;
-    if let Err(error) = would.reply {
-        return match error {
-            error @ GateError::NoSubject { .. } => Err(WrongUsage(error.to_string()).into()),
-            error => Err(error).context("Failed to ask Redis"),
-        };
+impl PartitionCommand for VoucherCheckArgs {
+    fn scope(&self) -> Scope<'_> {
+        Scope::Voucher(self.voucher)
     }
-    args.output.print(&would, text)?;
-    Ok(if matches!(would.reply, Ok(AdmitReply::Admitted)) { Exit::Ok } else { Exit::No })
+
+    /// Says what the gate would answer.
+    async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
+        let redis = stores.redis().await?;
+        let VoucherCheckArgs { voucher, user, quantity, .. } = *self;
+        let subjects =
+            self.subjects.iter().try_fold(Subjects::none(), |all, (name, value)| all.with(name, value));
+        let subjects = subjects.map_err(|error| WrongUsage(format!("--subject: {error}")))?;
+        let request = AdmitRequest { voucher, user, order: None, quantity, subjects, traceparent: None };
+        let would = admit::would_admit(redis, &request).await;
+        if let Err(error) = would.reply {
+            return match error {
+                error @ GateError::NoSubject { .. } => Err(WrongUsage(error.to_string()).into()),
+                error => Err(error).context("Failed to ask Redis"),
+            };
+        }
+        self.output.print(&would, text)?;
+        Ok(if matches!(would.reply, Ok(AdmitReply::Admitted)) { Exit::Ok } else { Exit::No })
+    }
 }
 
 fn text(would: &WouldAdmit) -> String {

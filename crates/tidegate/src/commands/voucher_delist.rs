@@ -3,9 +3,9 @@
 mod remove_keys;
 
 use clap::Args;
-use tidegate_compare::{Job, text::counted};
+use tidegate_compare::text::counted;
 use tidegate_operations::{
-    SystemSettings,
+    Stores,
     vouchers::{
         VoucherStores,
         delist::{self, DelistOutcome, DelistPlan, DelistReport},
@@ -18,6 +18,7 @@ use crate::{
     commands::voucher_stock,
     exit::Exit,
     operator::{Change, ChangeArgs, PlanText, ReportText},
+    scope::{PartitionCommand, Scope},
 };
 
 const EXAMPLES: &str = "\
@@ -53,19 +54,21 @@ pub struct VoucherDelistArgs {
     change: ChangeArgs,
 }
 
-/// Delists the voucher, or removes its keys.
-///
-/// # Errors
-/// When a store cannot be reached or refuses, or somebody else compares both sides.
-pub async fn run(settings: &SystemSettings, args: &VoucherDelistArgs) -> anyhow::Result<Exit> {
-    let VoucherDelistArgs { voucher, remove_keys, ref change } = *args;
-    if remove_keys {
-        return remove_keys::run(settings, voucher, change).await;
+impl PartitionCommand for VoucherDelistArgs {
+    fn scope(&self) -> Scope<'_> {
+        Scope::Voucher(self.voucher)
     }
-    let stores = VoucherStores::connect(settings).await?;
-    let plan = delist::plan(&stores, voucher).await?;
-    let work = async |plan: DelistPlan, _job: &Job| delist::run(&stores, plan).await;
-    Change::new(settings, change).run(plan, work).await
+
+    /// Delists the voucher, or removes its keys.
+    async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
+        let VoucherDelistArgs { voucher, remove_keys, ref change } = *self;
+        if remove_keys {
+            return remove_keys::run(stores, voucher, change).await;
+        }
+        let both = VoucherStores::connect(stores).await?;
+        let plan = delist::plan(&both, voucher).await?;
+        Change::new(stores, change).run(plan, async |plan, _job| delist::run(&both, plan).await).await
+    }
 }
 
 impl PlanText for DelistPlan {

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use clap::Args;
 use jiff::Timestamp;
-use tidegate_compare::{Job, text::counted};
+use tidegate_compare::text::counted;
 use tidegate_operations::{
-    SystemSettings,
+    Stores,
     vouchers::{
         MAX_STOCK, VoucherStores,
-        load::{self, LoadOutcome, LoadPlan, LoadRefusal, LoadReport, LoadRequest},
+        load::{self, LoadOutcome, LoadRefusal, LoadRequest, LoadState},
     },
 };
 use tidegate_orders::{VoucherId, gate::JournalUse};
@@ -18,6 +18,7 @@ use crate::{
     exit::{Exit, WrongUsage},
     moment,
     operator::{Change, ChangeArgs, PlanText, ReportText},
+    scope::{PartitionCommand, Scope},
 };
 
 const MOST_SECONDS: u32 = 365 * 24 * 3600;
@@ -61,20 +62,22 @@ pub struct VoucherLoadArgs {
     change: ChangeArgs,
 }
 
-/// Loads the voucher, or says why not.
-///
-/// # Errors
-/// When the times contradict each other, or a store cannot be reached or refuses.
-pub async fn run(settings: &SystemSettings, args: &VoucherLoadArgs) -> anyhow::Result<Exit> {
-    let VoucherLoadArgs { voucher, stock, begin, end, pay_within, no_journal, ref change } = *args;
-    let pay_within_s = pay_within.map(whole_seconds).transpose()?;
-    let journal = if no_journal { JournalUse::None } else { JournalUse::Complete };
-    let request = LoadRequest { voucher, stock, begin, end, pay_within_s, journal };
-    request.check(Timestamp::now())?;
-    let stores = VoucherStores::connect(settings).await?;
-    let plan = load::plan(&stores, request).await?;
-    let work = async |plan: LoadPlan, _job: &Job| load::run(&stores, plan).await;
-    Change::new(settings, change).run(plan, work).await
+impl PartitionCommand for VoucherLoadArgs {
+    fn scope(&self) -> Scope<'_> {
+        Scope::Voucher(self.voucher)
+    }
+
+    /// Loads the voucher, or says why not.
+    async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
+        let VoucherLoadArgs { voucher, stock, begin, end, pay_within, no_journal, ref change } = *self;
+        let pay_within_s = pay_within.map(whole_seconds).transpose()?;
+        let journal = if no_journal { JournalUse::None } else { JournalUse::Complete };
+        let request = LoadRequest { voucher, stock, begin, end, pay_within_s, journal };
+        request.check(Timestamp::now())?;
+        let both = VoucherStores::connect(stores).await?;
+        let plan = load::plan(&both, request).await?;
+        Change::new(stores, change).run(plan, async |plan, _job| load::run(&both, plan).await).await
+    }
 }
 
 /// MySQL keeps whole seconds.
@@ -85,32 +88,28 @@ pub fn whole_seconds(pay_within: Duration) -> Result<i64, WrongUsage> {
     seconds.map(i64::from).ok_or_else(wrong)
 }
 
-impl PlanText for LoadPlan {
+impl PlanText for LoadState {
     fn text(&self) -> String {
-        render(&self.request, self.outcome, self.refusal.as_ref(), self.overwrites.as_deref())
+        render(self)
     }
 }
 
-impl ReportText for LoadReport {
+impl ReportText for LoadState {
     fn text(&self) -> String {
-        render(&self.request, self.outcome, self.refusal.as_ref(), self.overwrites.as_deref())
+        render(self)
     }
 }
 
-fn render(
-    LoadRequest { voucher, stock, .. }: &LoadRequest,
-    outcome: LoadOutcome,
-    refusal: Option<&LoadRefusal>,
-    overwrites: Option<&str>,
-) -> String {
+fn render(LoadState { request, outcome, refusal, overwrites }: &LoadState) -> String {
+    let LoadRequest { voucher, stock, .. } = request;
     let units = counted(*stock, "unit");
     match outcome {
         LoadOutcome::Refused => {
-            let refusal = refusal.map(refusal_text).unwrap_or_default();
+            let refusal = refusal.as_ref().map(refusal_text).unwrap_or_default();
             format!("voucher {voucher}: refused, {refusal}\nSee: tidegate voucher show --voucher {voucher}")
         }
         LoadOutcome::WouldLoad => {
-            let overwrites = overwrites.map(|what| format!(", over {what}")).unwrap_or_default();
+            let overwrites = overwrites.as_ref().map(|what| format!(", over {what}")).unwrap_or_default();
             format!("voucher {voucher}: would be loaded with {units}{overwrites}")
         }
         LoadOutcome::LoadedBefore => {

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use tidegate_compare::text::{counted, span};
 use tidegate_operations::{
-    SystemSettings, connect,
+    Stores,
     vouchers::show::{self, DeadOrders, Difference, VoucherSides},
 };
 use tidegate_orders::{
@@ -19,6 +19,7 @@ use tidegate_orders::{
 use crate::{
     exit::Exit,
     output::{OutputArgs, table},
+    scope::{PartitionCommand, Scope},
 };
 
 const EXAMPLES: &str = "\
@@ -52,18 +53,21 @@ struct Shown {
     hints: Vec<String>,
 }
 
-/// Reads both sides.
-///
-/// # Errors
-/// When a store cannot be reached.
-pub async fn run(settings: &SystemSettings, args: &VoucherShowArgs) -> anyhow::Result<Exit> {
-    let (redis, mysql) = tokio::try_join!(connect::redis(settings), connect::mysql(settings))?;
-    let sides = show::read(settings, (&redis, &mysql), args.voucher).await?;
-    let differences = sides.differences(Timestamp::now());
-    let hints = differences.into_iter().map(|difference| hint(&sides, difference)).collect();
-    let shown = Shown { in_flight: sides.in_flight(), sides, hints };
-    args.output.print(&shown, render)?;
-    Ok(if shown.sides.is_unknown() { Exit::No } else { Exit::Ok })
+impl PartitionCommand for VoucherShowArgs {
+    fn scope(&self) -> Scope<'_> {
+        Scope::Voucher(self.voucher)
+    }
+
+    /// Reads both sides.
+    async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
+        let (redis, mysql) = stores.both().await?;
+        let sides = show::read(stores.settings(), (redis, mysql), self.voucher).await?;
+        let differences = sides.differences(Timestamp::now());
+        let hints = differences.into_iter().map(|difference| hint(&sides, difference)).collect();
+        let shown = Shown { in_flight: sides.in_flight(), sides, hints };
+        self.output.print(&shown, render)?;
+        Ok(if shown.sides.is_unknown() { Exit::No } else { Exit::Ok })
+    }
 }
 
 fn pay_within(within_s: i64) -> String {

@@ -2,9 +2,9 @@
 //! that go from one region of a campaign to another, on both sides.
 
 use clap::Args;
-use tidegate_compare::{Job, text::counted};
+use tidegate_compare::text::counted;
 use tidegate_operations::{
-    End, System, SystemSettings, campaigns,
+    End, Stores, System, campaigns,
     vouchers::{
         MAX_STOCK, VoucherStores,
         stock_change::{
@@ -19,6 +19,7 @@ use crate::{
     command_line::CommandLine,
     exit::Exit,
     operator::{Change, ChangeArgs, PlanText, ReportText},
+    scope::{PartitionCommand, Scope, SystemCommand},
 };
 
 macro_rules! help {
@@ -34,7 +35,7 @@ macro_rules! help {
 }
 
 /// Help of `tidegate voucher add`.
-pub const ADD_HELP: &str = help!(
+const ADD_HELP: &str = help!(
     "\
 Examples:
   tidegate voucher add --voucher 7 --units 500 --dry-run
@@ -43,7 +44,7 @@ Examples:
 );
 
 /// Help of `tidegate voucher take`.
-pub const TAKE_HELP: &str = help!(
+const TAKE_HELP: &str = help!(
     "\
 Examples:
   tidegate voucher take --voucher 7 --units 500 --dry-run
@@ -62,12 +63,28 @@ it fails or is killed half-way, the same command again completes it. When both s
 refused, unless --initial-stock says that it is meant. Exits with 1, changing nothing, where a region is not there or not on
 sale on both sides, or has fewer units left.";
 
-/// What `tidegate voucher add` and `tidegate voucher take` take.
+/// What `tidegate voucher add` takes.
 #[derive(Args, Debug)]
-pub struct StockAdjustmentArgs {
+#[command(after_help = ADD_HELP)]
+pub struct StockAddArgs {
+    #[command(flatten)]
+    adjustment: StockAdjustmentArgs,
+}
+
+/// What `tidegate voucher take` takes.
+#[derive(Args, Debug)]
+#[command(after_help = TAKE_HELP)]
+pub struct StockTakeArgs {
+    #[command(flatten)]
+    adjustment: StockAdjustmentArgs,
+}
+
+/// What both take.
+#[derive(Args, Debug)]
+struct StockAdjustmentArgs {
     /// The voucher
     #[arg(long, value_name = "ID")]
-    pub voucher: VoucherId,
+    voucher: VoucherId,
     /// How many units
     #[arg(long, value_name = "UNITS", value_parser = clap::value_parser!(i64).range(1..=MAX_STOCK), allow_negative_numbers = true)]
     units: i64,
@@ -101,50 +118,56 @@ pub struct StockTransferArgs {
     change: ChangeArgs,
 }
 
-/// Adds units, goes on with adding them where that died half-way, or says why not.
-///
-/// # Errors
-/// When a store cannot be reached, or refuses before anything was done.
-pub async fn add(settings: &SystemSettings, args: &StockAdjustmentArgs) -> anyhow::Result<Exit> {
-    let StockAdjustmentArgs { voucher, units, initial_stock, ref change } = *args;
-    run(settings, ChangedStocks::Of(voucher), (units, initial_stock), change).await
+impl PartitionCommand for StockAddArgs {
+    fn scope(&self) -> Scope<'_> {
+        Scope::Voucher(self.adjustment.voucher)
+    }
+
+    /// Adds units, goes on with adding them where that died half-way, or says why not.
+    async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
+        let StockAdjustmentArgs { voucher, units, initial_stock, ref change } = self.adjustment;
+        run(stores, ChangedStocks::Of(voucher), (units, initial_stock), change).await
+    }
 }
 
-/// As [`add`], the other way round.
-///
-/// # Errors
-/// As [`add`].
-pub async fn take(settings: &SystemSettings, args: &StockAdjustmentArgs) -> anyhow::Result<Exit> {
-    let StockAdjustmentArgs { voucher, units, initial_stock, ref change } = *args;
-    run(settings, ChangedStocks::Of(voucher), (-units, initial_stock), change).await
+impl PartitionCommand for StockTakeArgs {
+    fn scope(&self) -> Scope<'_> {
+        Scope::Voucher(self.adjustment.voucher)
+    }
+
+    /// As [`StockAddArgs::run`], the other way round.
+    async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
+        let StockAdjustmentArgs { voucher, units, initial_stock, ref change } = self.adjustment;
+        run(stores, ChangedStocks::Of(voucher), (-units, initial_stock), change).await
+    }
 }
 
-/// As [`add`], for units that go from one region to another.
-///
-/// # Errors
-/// As [`add`].
-pub async fn transfer(system: &System, args: &StockTransferArgs) -> anyhow::Result<Exit> {
-    let StockTransferArgs { campaign, from, to, units, initial_stock, change } = args;
-    let settings = campaigns::partition_of(system, *campaign).await?;
-    let (from, to) = (from.clone(), to.clone());
-    let stocks = ChangedStocks::Between(StockTransfer { campaign: *campaign, from, to });
-    run(settings, stocks, (*units, *initial_stock), change).await
+impl SystemCommand for StockTransferArgs {
+    /// As [`StockAddArgs::run`], for units that go from one region to another.
+    async fn run(&self, system: &System) -> anyhow::Result<Exit> {
+        let Self { campaign, from, to, units, initial_stock, change } = self;
+        let stores = Stores::new(campaigns::partition_of(system, *campaign).await?);
+        let (from, to) = (from.clone(), to.clone());
+        let stocks = ChangedStocks::Between(StockTransfer { campaign: *campaign, from, to });
+        run(&stores, stocks, (*units, *initial_stock), change).await
+    }
 }
 
 async fn run(
-    settings: &SystemSettings,
+    stores: &Stores,
     stocks: ChangedStocks,
     (units, initial_stock): (i64, Option<i64>),
     change: &ChangeArgs,
 ) -> anyhow::Result<Exit> {
-    let stores = VoucherStores::connect(settings).await?;
+    let both = VoucherStores::connect(stores).await?;
     let request = StockChangeRequest { stocks, units, initial_stock };
-    let plan = stock_change::plan(&stores, request, &change.who()).await?;
+    let plan = stock_change::plan(&both, request, &change.who()).await?;
     let report = plan.unfinished();
-    let work = async |plan: StockChangeState, report: &mut StockChangeState, _job: &Job| {
-        stock_change::run(&stores, &plan, report).await.map(|()| End::Whole)
-    };
-    Change::new(settings, change).run_in_steps(plan, report, work).await
+    Change::new(stores, change)
+        .run_in_steps(plan, report, async |plan, report, _job| {
+            stock_change::run(&both, &plan, report).await.map(|()| End::Whole)
+        })
+        .await
 }
 
 /// The command that makes or completes a change.

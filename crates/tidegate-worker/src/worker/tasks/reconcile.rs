@@ -7,7 +7,7 @@ use tidegate_compare::{
     CompareError, Job, LookReport, LookRequest, Looker, Pace, Silent,
     reconciled::{DifferenceKind, Reconciled},
 };
-use tidegate_operations::{Next, Plan, Report, SystemSettings};
+use tidegate_operations::{Next, Plan, Report, Stores, SystemSettings};
 use tidegate_orders::{RedisStore, VoucherId};
 use tidegate_reconcile::{
     KeyRemover, MOST_MENDED, Repair, RepairPlan, RepairReport, UseSweeper,
@@ -139,7 +139,8 @@ impl Reconciler {
     async fn repair(&self, plan: &RepairPlan, job: &Job) {
         let mut report = RepairReport::new(plan);
         let repaired = async {
-            let repair = Repair::connect(&self.settings, self.who.clone()).await?;
+            let stores = Stores::new(&self.settings);
+            let repair = Repair::connect(&stores, self.who.clone()).await?;
             repair.run(plan, &mut report, job).await
         };
         let repaired = repaired.await;

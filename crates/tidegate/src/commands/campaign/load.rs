@@ -5,9 +5,9 @@ use std::{path::PathBuf, time::Duration};
 use anyhow::Context;
 use clap::Args;
 use jiff::Timestamp;
-use tidegate_compare::{Job, text::counted};
+use tidegate_compare::text::counted;
 use tidegate_operations::{
-    System,
+    Stores, System,
     campaigns::load::{self, CampaignLoad, CampaignLoadState, RegionOutcome, parse_regions, summed},
     vouchers::{VoucherStores, load::LoadOutcome},
 };
@@ -18,6 +18,7 @@ use crate::{
     exit::Exit,
     moment,
     operator::{Change, ChangeArgs, PlanText, ReportText},
+    scope::SystemCommand,
 };
 
 const EXAMPLES: &str = "\
@@ -53,27 +54,27 @@ pub struct CampaignLoadArgs {
     change: ChangeArgs,
 }
 
-/// Loads the regions, or says why not.
-///
-/// # Errors
-/// When the file cannot be read, or a store cannot be reached or refuses.
-pub async fn run(system: &System, args: &CampaignLoadArgs) -> anyhow::Result<Exit> {
-    let CampaignLoadArgs { campaign, begin, end, pay_within, .. } = *args;
-    let file = args.regions.display();
-    let text = std::fs::read_to_string(&args.regions).with_context(|| format!("Failed to read {file}"))?;
-    let regions = parse_regions(&text).with_context(|| format!("{file} cannot be used"))?;
-    let pay_within_s = pay_within.map(whole_seconds).transpose()?;
-    let first = regions[0].voucher;
-    let request = CampaignLoad { campaign, regions, begin, end, pay_within_s };
-    let settings = system.of_voucher(first)?;
-    request.check(Timestamp::now(), settings.partition().tags())?;
-    let stores = VoucherStores::connect(settings).await?;
-    let plan = load::plan(&stores, request).await?;
-    let report = plan.begun();
-    let work = async |plan: CampaignLoadState, report: &mut CampaignLoadState, job: &Job| {
-        load::run(&stores, plan, report, job).await
-    };
-    Change::new(settings, &args.change).run_in_steps(plan, report, work).await
+impl SystemCommand for CampaignLoadArgs {
+    /// Loads the regions, or says why not.
+    async fn run(&self, system: &System) -> anyhow::Result<Exit> {
+        let CampaignLoadArgs { campaign, begin, end, pay_within, .. } = *self;
+        let file = self.regions.display();
+        let text =
+            std::fs::read_to_string(&self.regions).with_context(|| format!("Failed to read {file}"))?;
+        let regions = parse_regions(&text).with_context(|| format!("{file} cannot be used"))?;
+        let pay_within_s = pay_within.map(whole_seconds).transpose()?;
+        let first = regions[0].voucher;
+        let request = CampaignLoad { campaign, regions, begin, end, pay_within_s };
+        let settings = system.of_voucher(first)?;
+        request.check(Timestamp::now(), settings.partition().tags())?;
+        let stores = Stores::new(settings);
+        let both = VoucherStores::connect(&stores).await?;
+        let plan = load::plan(&both, request).await?;
+        let report = plan.begun();
+        Change::new(&stores, &self.change)
+            .run_in_steps(plan, report, async |plan, report, job| load::run(&both, plan, report, job).await)
+            .await
+    }
 }
 
 impl PlanText for CampaignLoadState {

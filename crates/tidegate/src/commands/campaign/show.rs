@@ -2,7 +2,7 @@
 
 use clap::Args;
 use tidegate_operations::{
-    System,
+    Stores, System,
     campaigns::{
         self,
         show::{CampaignView, RegionView},
@@ -15,6 +15,7 @@ use crate::{
     commands::limit::rules_text,
     exit::Exit,
     output::{OutputArgs, table},
+    scope::SystemCommand,
 };
 
 const EXAMPLES: &str = "\
@@ -35,16 +36,16 @@ pub struct CampaignShowArgs {
     output: OutputArgs,
 }
 
-/// Shows what both sides hold of a campaign.
-///
-/// # Errors
-/// When a store cannot be reached.
-pub async fn run(system: &System, args: &CampaignShowArgs) -> anyhow::Result<Exit> {
-    let settings = campaigns::partition_of(system, args.campaign).await?;
-    let stores = VoucherStores::connect(settings).await?;
-    let view = CampaignView::read(&stores, args.campaign).await?;
-    args.output.print(&view, text)?;
-    Ok(if view.are_limits_shown && !view.regions.is_empty() { Exit::Ok } else { Exit::No })
+impl SystemCommand for CampaignShowArgs {
+    /// Shows what both sides hold of a campaign.
+    async fn run(&self, system: &System) -> anyhow::Result<Exit> {
+        let settings = campaigns::partition_of(system, self.campaign).await?;
+        let stores = Stores::new(settings);
+        let both = VoucherStores::connect(&stores).await?;
+        let view = CampaignView::read(&both, self.campaign).await?;
+        self.output.print(&view, text)?;
+        Ok(if view.are_limits_shown && !view.regions.is_empty() { Exit::Ok } else { Exit::No })
+    }
 }
 
 fn text(view: &CampaignView) -> String {

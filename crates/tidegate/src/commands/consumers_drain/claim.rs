@@ -2,7 +2,7 @@
 
 use tidegate_compare::text::{counted, printable};
 use tidegate_operations::{
-    SystemSettings, connect,
+    Stores,
     pending::claim::{ClaimPlan, ClaimReport, ClaimRequest, PendingClaim},
 };
 
@@ -87,15 +87,12 @@ impl ReportText for ClaimReport {
 ///
 /// # Errors
 /// When Redis cannot be reached, or the key holds no stream.
-pub async fn run(
-    settings: &SystemSettings,
-    request: ClaimRequest,
-    change: &ChangeArgs,
-) -> anyhow::Result<Exit> {
-    let redis = connect::redis(settings).await?;
-    let claim = PendingClaim::new(&redis, settings, request);
+pub async fn run(stores: &Stores, request: ClaimRequest, change: &ChangeArgs) -> anyhow::Result<Exit> {
+    let redis = stores.redis().await?;
+    let claim = PendingClaim::new(redis, stores.settings(), request);
     let plan = claim.plan().await?;
     let report = claim.report(&plan);
-    let work = async |plan: ClaimPlan, report: &mut ClaimReport, job: &_| claim.run(&plan, report, job).await;
-    Change::new(settings, change).run_in_steps(plan, report, work).await
+    Change::new(stores, change)
+        .run_in_steps(plan, report, async |plan, report, job| claim.run(&plan, report, job).await)
+        .await
 }

@@ -2,7 +2,7 @@
 
 use tidegate_compare::text::{counted, printable};
 use tidegate_operations::{
-    SystemSettings, connect,
+    Stores,
     consumers::remove::{
         ConsumerRemoval, ConsumerRemovalPlan, ConsumerRemovalReport, ConsumerRemovalRequest,
     },
@@ -67,16 +67,15 @@ impl ReportText for ConsumerRemovalReport {
 /// # Errors
 /// When Redis cannot be reached, or the key holds no stream.
 pub async fn run(
-    settings: &SystemSettings,
+    stores: &Stores,
     request: ConsumerRemovalRequest,
     change: &ChangeArgs,
 ) -> anyhow::Result<Exit> {
-    let redis = connect::redis(settings).await?;
-    let removal = ConsumerRemoval::new(&redis, settings, request);
+    let redis = stores.redis().await?;
+    let removal = ConsumerRemoval::new(redis, stores.settings(), request);
     let plan = removal.plan().await?;
     let report = ConsumerRemovalReport::default();
-    let work = async |plan: ConsumerRemovalPlan, report: &mut ConsumerRemovalReport, job: &_| {
-        removal.run(&plan, report, job).await
-    };
-    Change::new(settings, change).run_in_steps(plan, report, work).await
+    Change::new(stores, change)
+        .run_in_steps(plan, report, async |plan, report, job| removal.run(&plan, report, job).await)
+        .await
 }

@@ -1,10 +1,15 @@
 //! `tidegate dead cancel`: gives the orders of letters back.
 
 use clap::Args;
-use tidegate_operations::{SystemSettings, dead_letters::LetterAction};
+use tidegate_operations::{Stores, dead_letters::LetterAction};
 
 use super::change;
-use crate::{exit::Exit, operator::ChangeArgs, selection::letters::SelectionArgs};
+use crate::{
+    exit::Exit,
+    operator::ChangeArgs,
+    scope::{PartitionCommand, Scope},
+    selection::letters::SelectionArgs,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -36,10 +41,13 @@ pub struct DeadCancelArgs {
     change: ChangeArgs,
 }
 
-/// Gives them back.
-///
-/// # Errors
-/// When a store cannot be reached, the key holds no stream, or it was not said which letters.
-pub async fn run(settings: &SystemSettings, args: &DeadCancelArgs) -> anyhow::Result<Exit> {
-    change::run(settings, (&args.selection, &args.change), LetterAction::Cancel).await
+impl PartitionCommand for DeadCancelArgs {
+    fn scope(&self) -> Scope<'_> {
+        Scope::Entries(&self.selection.letters)
+    }
+
+    /// Gives them back.
+    async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
+        change::run(stores, (&self.selection, &self.change), LetterAction::Cancel).await
+    }
 }

@@ -2,7 +2,7 @@
 
 use tidegate_compare::text::{counted, printable};
 use tidegate_operations::{
-    SystemSettings,
+    Stores,
     dead_letters::{
         DyingAgain, EndedLetter, LetterAction, LetterChange, LetterPlan, LetterReport, LetterRequest,
         Obstacle, ReasonCount, StayingGroup, StayingLetters, VoucherGiveBack,
@@ -23,15 +23,15 @@ use crate::{
 /// # Errors
 /// When a store cannot be reached, the key holds no stream, nobody can be asked, or it was not said which letters.
 pub async fn run(
-    settings: &SystemSettings,
+    stores: &Stores,
     (letters, change): (&SelectionArgs, &ChangeArgs),
     action: LetterAction,
 ) -> anyhow::Result<Exit> {
     letters.is_said()?;
-    let work = LetterChange::open(settings, action).await?;
+    let work = LetterChange::open(stores, action).await?;
     let plan = work.plan(letters.letters(work.redis()).await?, &ProgressBar::new()).await?;
     let report = work.report(&plan);
-    Change::new(settings, change)
+    Change::new(stores, change)
         .run_in_steps(plan, report, async |plan, report, job| work.run(&plan, report, job).await)
         .await
 }

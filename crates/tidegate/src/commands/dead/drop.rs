@@ -1,10 +1,15 @@
 //! `tidegate dead drop`: deletes letters of which nothing can be given back, or whose orders are written.
 
 use clap::Args;
-use tidegate_operations::{SystemSettings, dead_letters::LetterAction};
+use tidegate_operations::{Stores, dead_letters::LetterAction};
 
 use super::change;
-use crate::{exit::Exit, operator::ChangeArgs, selection::letters::SelectionArgs};
+use crate::{
+    exit::Exit,
+    operator::ChangeArgs,
+    scope::{PartitionCommand, Scope},
+    selection::letters::SelectionArgs,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -36,10 +41,13 @@ pub struct DeadDropArgs {
     change: ChangeArgs,
 }
 
-/// Deletes them.
-///
-/// # Errors
-/// When Redis cannot be reached, the key holds no stream, or it was not said which letters.
-pub async fn run(settings: &SystemSettings, args: &DeadDropArgs) -> anyhow::Result<Exit> {
-    change::run(settings, (&args.selection, &args.change), LetterAction::Drop).await
+impl PartitionCommand for DeadDropArgs {
+    fn scope(&self) -> Scope<'_> {
+        Scope::Entries(&self.selection.letters)
+    }
+
+    /// Deletes them.
+    async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
+        change::run(stores, (&self.selection, &self.change), LetterAction::Drop).await
+    }
 }

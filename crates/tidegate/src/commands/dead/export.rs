@@ -5,7 +5,9 @@ use tidegate_operations::{System, export::ExportSelection};
 
 use crate::{
     commands::lines::{self, LinesArgs},
+    entry_arg,
     exit::Exit,
+    scope::SystemCommand,
     selection::letters::SelectionArgs,
 };
 
@@ -34,13 +36,13 @@ pub struct DeadExportArgs {
     lines: LinesArgs,
 }
 
-/// Writes them.
-///
-/// # Errors
-/// When Redis cannot be reached, the key holds no stream, or stdout cannot be written to.
-pub async fn run(system: &System, args: &DeadExportArgs) -> anyhow::Result<Exit> {
-    let partitions = lines::connect(system).await?;
-    let (_, redis) = &partitions[0];
-    let letters = ExportSelection::Letters(args.selection.letters(redis).await?);
-    lines::run(&partitions, letters, &args.lines).await
+impl SystemCommand for DeadExportArgs {
+    /// Writes them.
+    async fn run(&self, system: &System) -> anyhow::Result<Exit> {
+        let chosen = entry_arg::partition_of(&self.selection.letters, system)?;
+        let partitions = lines::connect(&chosen).await?;
+        let (_, redis) = &partitions[0];
+        let letters = ExportSelection::Letters(self.selection.letters(redis).await?);
+        lines::run(&partitions, letters, &self.lines).await
+    }
 }

@@ -2,11 +2,14 @@
 
 use clap::Args;
 use tidegate_compare::text::counted;
-use tidegate_operations::{SystemSettings, connect, dead_letters, dead_letters::LetterList};
+use tidegate_operations::{Stores, dead_letters, dead_letters::LetterList};
 use tidegate_orders::DeadLetters;
 
 use super::text;
-use crate::{exit::Exit, operator::ProgressBar, output::OutputArgs, selection::letters::FilterArgs};
+use crate::{
+    exit::Exit, operator::ProgressBar, output::OutputArgs, scope::PartitionCommand,
+    selection::letters::FilterArgs,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -32,16 +35,15 @@ pub struct DeadListArgs {
     output: OutputArgs,
 }
 
-/// Lists them.
-///
-/// # Errors
-/// When Redis cannot be reached, or the key holds no stream.
-pub async fn run(settings: &SystemSettings, args: &DeadListArgs) -> anyhow::Result<Exit> {
-    let redis = connect::redis(settings).await?;
-    let (dead, letters) = (DeadLetters::new(redis.clone()), args.filter.letters(&redis).await?);
-    let list = dead_letters::list(&dead, letters, args.limit as usize, &ProgressBar::new()).await?;
-    args.output.print(&list, render)?;
-    Ok(Exit::Ok)
+impl PartitionCommand for DeadListArgs {
+    /// Lists them.
+    async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
+        let redis = stores.redis().await?;
+        let (dead, letters) = (DeadLetters::new(redis.clone()), self.filter.letters(redis).await?);
+        let list = dead_letters::list(&dead, letters, self.limit as usize, &ProgressBar::new()).await?;
+        self.output.print(&list, render)?;
+        Ok(Exit::Ok)
+    }
 }
 
 fn render(LetterList { stream, counts, newest }: &LetterList) -> String {

@@ -1,10 +1,15 @@
 //! `tidegate dead requeue`: puts letters back into the stream.
 
 use clap::Args;
-use tidegate_operations::{SystemSettings, dead_letters::LetterAction};
+use tidegate_operations::{Stores, dead_letters::LetterAction};
 
 use super::change;
-use crate::{exit::Exit, operator::ChangeArgs, selection::letters::SelectionArgs};
+use crate::{
+    exit::Exit,
+    operator::ChangeArgs,
+    scope::{PartitionCommand, Scope},
+    selection::letters::SelectionArgs,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -45,10 +50,14 @@ pub struct DeadRequeueArgs {
     change: ChangeArgs,
 }
 
-/// Puts them back.
-///
-/// # Errors
-/// When a store cannot be reached, the key holds no stream, or it was not said which letters.
-pub async fn run(settings: &SystemSettings, args: &DeadRequeueArgs) -> anyhow::Result<Exit> {
-    change::run(settings, (&args.selection, &args.change), LetterAction::Requeue { force: args.force }).await
+impl PartitionCommand for DeadRequeueArgs {
+    fn scope(&self) -> Scope<'_> {
+        Scope::Entries(&self.selection.letters)
+    }
+
+    /// Puts them back.
+    async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
+        change::run(stores, (&self.selection, &self.change), LetterAction::Requeue { force: self.force })
+            .await
+    }
 }

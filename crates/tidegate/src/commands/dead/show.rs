@@ -2,6 +2,7 @@
 
 use anyhow::Context;
 use clap::Args;
+use std::slice;
 use tidegate_compare::text::{counted, printable};
 use tidegate_orders::{
     DeadLetters,
@@ -10,9 +11,14 @@ use tidegate_orders::{
 use tidegate_stream::{Burial, EntryId, Letter};
 
 use super::text::shown_time;
-use crate::{entry_arg::EntryArg, exit::Exit, output::OutputArgs};
+use crate::{
+    entry_arg::EntryArg,
+    exit::Exit,
+    output::OutputArgs,
+    scope::{PartitionCommand, Scope},
+};
 use tidegate_operations::{
-    SystemSettings, connect,
+    Stores,
     dead_letters::{FullLetter, reason_of},
 };
 
@@ -38,19 +44,25 @@ pub struct DeadShowArgs {
     output: OutputArgs,
 }
 
-/// Shows it.
-///
-/// # Errors
-/// When Redis cannot be reached, or the key holds no stream.
-pub async fn run(settings: &SystemSettings, args: &DeadShowArgs) -> anyhow::Result<Exit> {
-    let redis = connect::redis(settings).await?;
-    let found = DeadLetters::new(redis.clone()).find(args.letter.id).await;
-    let found = found.context("Failed to read the dead letters")?;
-    args.output.print(&found.as_ref().map(FullLetter::from), |_| match &found {
-        Some(letter) => render(&settings.keys.fields, letter),
-        None => format!("{} holds no letter {}: see tidegate dead list", settings.stream.dead, args.letter),
-    })?;
-    Ok(if found.is_some() { Exit::Ok } else { Exit::No })
+impl PartitionCommand for DeadShowArgs {
+    fn scope(&self) -> Scope<'_> {
+        Scope::Entries(slice::from_ref(&self.letter))
+    }
+
+    /// Shows it.
+    async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
+        let settings = stores.settings();
+        let redis = stores.redis().await?;
+        let found = DeadLetters::new(redis.clone()).find(self.letter.id).await;
+        let found = found.context("Failed to read the dead letters")?;
+        self.output.print(&found.as_ref().map(FullLetter::from), |_| match &found {
+            Some(letter) => render(&settings.keys.fields, letter),
+            None => {
+                format!("{} holds no letter {}: see tidegate dead list", settings.stream.dead, self.letter)
+            }
+        })?;
+        Ok(if found.is_some() { Exit::Ok } else { Exit::No })
+    }
 }
 
 fn render(fields: &FieldNames, letter: &Letter) -> String {

@@ -10,7 +10,7 @@ use tidegate_operations::{
 };
 
 use super::{OwnerArgs, rules_text};
-use crate::{exit::Exit, output::OutputArgs};
+use crate::{exit::Exit, output::OutputArgs, scope::SystemCommand};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -30,16 +30,15 @@ pub struct LimitListArgs {
     output: OutputArgs,
 }
 
-/// Lists limits.
-///
-/// # Errors
-/// When a store cannot be reached.
-pub async fn run(system: &System, args: &LimitListArgs) -> anyhow::Result<Exit> {
-    let (settings, owner) = args.owner.place(system).await?;
-    let stores = VoucherStores::connect(settings).await?;
-    let list = limits::list(&stores, owner).await?;
-    args.output.print(&list, text)?;
-    Ok(if list.is_shown { Exit::Ok } else { Exit::No })
+impl SystemCommand for LimitListArgs {
+    /// Lists limits.
+    async fn run(&self, system: &System) -> anyhow::Result<Exit> {
+        let (stores, owner) = self.owner.place(system).await?;
+        let both = VoucherStores::connect(&stores).await?;
+        let list = limits::list(&both, owner).await?;
+        self.output.print(&list, text)?;
+        Ok(if list.is_shown { Exit::Ok } else { Exit::No })
+    }
 }
 
 fn text(list: &LimitList) -> String {

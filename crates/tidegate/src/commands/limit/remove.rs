@@ -1,12 +1,11 @@
 //! `tidegate limit remove`.
 
 use clap::Args;
-use tidegate_compare::Job;
 use tidegate_operations::{
     System,
     vouchers::{
         VoucherStores,
-        limits::{self, LimitChange, LimitRequest},
+        limits::{self, LimitRequest},
     },
 };
 use tidegate_orders::{limit_rows::RuleChange, limits::SubjectName};
@@ -15,6 +14,7 @@ use super::{OwnerArgs, set::parse_name};
 use crate::{
     exit::Exit,
     operator::{Change, ChangeArgs},
+    scope::SystemCommand,
 };
 
 const EXAMPLES: &str = "\
@@ -39,16 +39,14 @@ pub struct LimitRemoveArgs {
     change: ChangeArgs,
 }
 
-/// Takes the limit away, or says why not.
-///
-/// # Errors
-/// When a store cannot be reached or refuses.
-pub async fn run(system: &System, args: &LimitRemoveArgs) -> anyhow::Result<Exit> {
-    let (settings, owner) = args.owner.place(system).await?;
-    let stores = VoucherStores::connect(settings).await?;
-    let change = RuleChange::Remove(args.name.to_string());
-    let plan =
-        limits::plan(&stores, LimitRequest { owner, change, by: args.change.who(), rate: None }).await?;
-    let work = async |plan: LimitChange, _job: &Job| limits::run(&stores, plan).await;
-    Change::new(settings, &args.change).run(plan, work).await
+impl SystemCommand for LimitRemoveArgs {
+    /// Takes the limit away, or says why not.
+    async fn run(&self, system: &System) -> anyhow::Result<Exit> {
+        let (stores, owner) = self.owner.place(system).await?;
+        let both = VoucherStores::connect(&stores).await?;
+        let change = RuleChange::Remove(self.name.to_string());
+        let plan =
+            limits::plan(&both, LimitRequest { owner, change, by: self.change.who(), rate: None }).await?;
+        Change::new(&stores, &self.change).run(plan, async |plan, _job| limits::run(&both, plan).await).await
+    }
 }

@@ -3,12 +3,11 @@
 use std::num::NonZeroU32;
 
 use clap::Args;
-use tidegate_compare::Job;
 use tidegate_operations::{
     System,
     vouchers::{
         VoucherStores,
-        limits::{self, LimitChange, LimitRequest, NewLimit},
+        limits::{self, LimitRequest, NewLimit},
     },
 };
 use tidegate_orders::limits::{RuleKind, Subject, SubjectName, Window};
@@ -18,6 +17,7 @@ use crate::{
     exit::{Exit, WrongUsage},
     moment,
     operator::{Change, ChangeArgs},
+    scope::SystemCommand,
 };
 
 const EXAMPLES: &str = "\
@@ -69,20 +69,18 @@ pub struct LimitSetArgs {
     change: ChangeArgs,
 }
 
-/// Sets the limit, or says why not.
-///
-/// # Errors
-/// When the flags contradict each other, or a store cannot be reached or refuses.
-pub async fn run(system: &System, args: &LimitSetArgs) -> anyhow::Result<Exit> {
-    let kind = kind(args)?;
-    let (settings, owner) = args.owner.place(system).await?;
-    let stores = VoucherStores::connect(settings).await?;
-    let new = NewLimit { name: args.name.clone(), subject: args.subject.clone(), kind };
-    let rate = args.rate.as_ref().map(|rate| rate.text.clone());
-    let request = LimitRequest { owner, change: new.into(), by: args.change.who(), rate };
-    let plan = limits::plan(&stores, request).await?;
-    let work = async |plan: LimitChange, _job: &Job| limits::run(&stores, plan).await;
-    Change::new(settings, &args.change).run(plan, work).await
+impl SystemCommand for LimitSetArgs {
+    /// Sets the limit, or says why not.
+    async fn run(&self, system: &System) -> anyhow::Result<Exit> {
+        let kind = kind(self)?;
+        let (stores, owner) = self.owner.place(system).await?;
+        let both = VoucherStores::connect(&stores).await?;
+        let new = NewLimit { name: self.name.clone(), subject: self.subject.clone(), kind };
+        let rate = self.rate.as_ref().map(|rate| rate.text.clone());
+        let request = LimitRequest { owner, change: new.into(), by: self.change.who(), rate };
+        let plan = limits::plan(&both, request).await?;
+        Change::new(&stores, &self.change).run(plan, async |plan, _job| limits::run(&both, plan).await).await
+    }
 }
 
 fn kind(args: &LimitSetArgs) -> Result<RuleKind, WrongUsage> {

@@ -2,7 +2,7 @@
 
 use tidegate_compare::text::counted;
 use tidegate_operations::{
-    SystemSettings, connect,
+    Stores,
     pause::sales::{SalesPause, SalesPausePlan, SalesPauseReport},
 };
 use tidegate_orders::VoucherId;
@@ -49,13 +49,12 @@ fn paused_before(vouchers: &[VoucherId]) -> String {
 }
 
 /// Stops the sales of all vouchers that have a stock in Redis.
-pub async fn run(settings: &SystemSettings, args: &ChangeArgs) -> anyhow::Result<Exit> {
-    let redis = connect::redis(settings).await?;
-    let pause = SalesPause::new(&redis);
+pub async fn run(stores: &Stores, args: &ChangeArgs) -> anyhow::Result<Exit> {
+    let redis = stores.redis().await?;
+    let pause = SalesPause::new(redis);
     let plan = pause.plan(&ProgressBar::new()).await?;
     let report = SalesPauseReport::from(&plan);
-    let work = async |plan: SalesPausePlan, report: &mut SalesPauseReport, job: &_| {
-        pause.run(&plan, report, job).await
-    };
-    Change::new(settings, args).run_in_steps(plan, report, work).await
+    Change::new(stores, args)
+        .run_in_steps(plan, report, async |plan, report, job| pause.run(&plan, report, job).await)
+        .await
 }

@@ -1,7 +1,7 @@
 //! Pausing and resuming the sale of one voucher, and what is said of it.
 
 use tidegate_operations::{
-    SystemSettings, connect,
+    Stores,
     pause::voucher::{
         ChangedPause, PlannedPause, VoucherPause, VoucherPausePlan, VoucherPauseReport, VoucherPauseRequest,
     },
@@ -40,14 +40,9 @@ impl ReportText for VoucherPauseReport {
 }
 
 /// Stops the sale, or ends its pause.
-pub async fn run(
-    settings: &SystemSettings,
-    request: VoucherPauseRequest,
-    args: &ChangeArgs,
-) -> anyhow::Result<Exit> {
-    let redis = connect::redis(settings).await?;
-    let pause = VoucherPause::new(&redis, request);
+pub async fn run(stores: &Stores, request: VoucherPauseRequest, args: &ChangeArgs) -> anyhow::Result<Exit> {
+    let redis = stores.redis().await?;
+    let pause = VoucherPause::new(redis, request);
     let plan = pause.plan().await?;
-    let work = async |plan: VoucherPausePlan, _job: &_| pause.run(&plan).await;
-    Change::new(settings, args).run(plan, work).await
+    Change::new(stores, args).run(plan, async |plan, _job| pause.run(&plan).await).await
 }

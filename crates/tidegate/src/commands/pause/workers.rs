@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_compare::text;
 use tidegate_operations::{
-    SystemSettings, connect,
+    Stores,
     fleet_pause::FleetPauseRequest,
     pause::workers::{
         PlannedWorkersPause, WorkersPause, WorkersPauseOutcome, WorkersPausePlan, WorkersPauseReport,
@@ -52,14 +52,9 @@ fn length(ends_in_s: Option<f64>) -> String {
 }
 
 /// Pauses them.
-pub async fn run(
-    settings: &SystemSettings,
-    request: FleetPauseRequest,
-    args: &ChangeArgs,
-) -> anyhow::Result<Exit> {
-    let redis = connect::redis(settings).await?;
-    let pause = WorkersPause::new(&redis, request);
+pub async fn run(stores: &Stores, request: FleetPauseRequest, args: &ChangeArgs) -> anyhow::Result<Exit> {
+    let redis = stores.redis().await?;
+    let pause = WorkersPause::new(redis, request);
     let plan = pause.plan().await?;
-    let work = async |plan, _job: &_| pause.run(plan).await;
-    Change::new(settings, args).run(plan, work).await
+    Change::new(stores, args).run(plan, async |plan, _job| pause.run(plan).await).await
 }

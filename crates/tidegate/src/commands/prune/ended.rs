@@ -2,7 +2,7 @@
 
 use tidegate_compare::{Job, text::counted};
 use tidegate_operations::{
-    SystemSettings,
+    Stores,
     purge::{Purge, PurgeCount, PurgePlan, PurgeReport, PurgeRequest},
 };
 use tokio_util::sync::CancellationToken;
@@ -16,18 +16,15 @@ use crate::{
 ///
 /// # Errors
 /// When a store cannot be reached, or the stream cannot be read.
-pub async fn run(
-    settings: &SystemSettings,
-    request: PurgeRequest,
-    change: &ChangeArgs,
-) -> anyhow::Result<Exit> {
-    let purge = Purge::connect(settings, request).await?;
+pub async fn run(stores: &Stores, request: PurgeRequest, change: &ChangeArgs) -> anyhow::Result<Exit> {
+    let purge = Purge::connect(stores, request).await?;
     let plan = {
         let job = Job { stop: CancellationToken::new(), progress: Box::new(ProgressBar::new()) };
         purge.plan(&job).await?
     };
-    let work = async |_plan: PurgePlan, report: &mut PurgeReport, job: &Job| purge.run(report, job).await;
-    Change::new(settings, change).run_in_steps(plan, PurgeReport::default(), work).await
+    Change::new(stores, change)
+        .run_in_steps(plan, PurgeReport::default(), async |_plan, report, job| purge.run(report, job).await)
+        .await
 }
 
 impl PlanText for PurgePlan {

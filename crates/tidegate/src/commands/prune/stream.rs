@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_compare::text::{counted, printable};
 use tidegate_operations::{
-    SystemSettings, connect,
+    Stores, connect,
     trim::{HeldBy, Need, Trim, TrimPlan, TrimReport, TrimRequest},
 };
 use tidegate_stream::EntryId;
@@ -19,11 +19,8 @@ use crate::{
 ///
 /// # Errors
 /// When Redis cannot be reached, its key holds no stream, or there is no age to go by.
-pub async fn run(
-    settings: &SystemSettings,
-    older_than: Option<Duration>,
-    change: &ChangeArgs,
-) -> anyhow::Result<Exit> {
+pub async fn run(stores: &Stores, older_than: Option<Duration>, change: &ChangeArgs) -> anyhow::Result<Exit> {
+    let settings = stores.settings();
     let older_than = older_than.or(settings.stream.retention).ok_or_else(|| {
         WrongUsage("stream.retention_ms is 0, which keeps everything: give --older-than".to_owned())
     })?;
@@ -31,8 +28,9 @@ pub async fn run(
     let trim = Trim::new(settings, connect::redis(settings).await?, request);
     let plan = trim.plan(&ProgressBar::new()).await?;
     let report = TrimReport::new(&plan);
-    let work = async |plan: TrimPlan, report: &mut TrimReport, job: &_| trim.run(&plan, report, job).await;
-    Change::new(settings, change).run_in_steps(plan, report, work).await
+    Change::new(stores, change)
+        .run_in_steps(plan, report, async |plan, report, job| trim.run(&plan, report, job).await)
+        .await
 }
 
 impl PlanText for TrimPlan {

@@ -1,8 +1,8 @@
 //! `tidegate resume --expirations`: lets unpaid orders expire again after a store went back in time.
 
-use tidegate_compare::{Job, text::counted};
+use tidegate_compare::text::counted;
 use tidegate_operations::{
-    SystemSettings, connect,
+    Stores,
     expirations::{self, ExpirationsPlan, ExpirationsReport, WENT_BACK},
 };
 use tidegate_orders::MarkState;
@@ -17,11 +17,9 @@ use crate::{
 ///
 /// # Errors
 /// When a store cannot be reached.
-pub async fn run(settings: &SystemSettings, change: &ChangeArgs) -> anyhow::Result<Exit> {
-    let (redis, mysql) = tokio::try_join!(connect::redis(settings), connect::mysql(settings))?;
-    let plan = expirations::plan(settings, &redis, &mysql).await?;
-    let work = async |_: ExpirationsPlan, _job: &Job| expirations::run(settings, &redis, &mysql).await;
-    Change::new(settings, change).run(plan, work).await
+pub async fn run(stores: &Stores, change: &ChangeArgs) -> anyhow::Result<Exit> {
+    let plan = expirations::plan(stores).await?;
+    Change::new(stores, change).run(plan, async |_, _job| expirations::run(stores).await).await
 }
 
 impl PlanText for ExpirationsPlan {

@@ -1,7 +1,7 @@
 //! `tidegate voucher delist --remove-keys`: the keys of a delisted voucher go from Redis at once.
 
-use tidegate_compare::{Job, text::size};
-use tidegate_operations::SystemSettings;
+use tidegate_compare::text::size;
+use tidegate_operations::Stores;
 use tidegate_orders::VoucherId;
 use tidegate_reconcile::{KeyRemover, RemoveKeysPlan, RemoveKeysReport};
 
@@ -14,11 +14,10 @@ use crate::{
 ///
 /// # Errors
 /// When a store cannot be reached, or somebody else compares both sides.
-pub async fn run(settings: &SystemSettings, voucher: VoucherId, change: &ChangeArgs) -> anyhow::Result<Exit> {
-    let remover = KeyRemover::connect(settings, change.who()).await?;
+pub async fn run(stores: &Stores, voucher: VoucherId, change: &ChangeArgs) -> anyhow::Result<Exit> {
+    let remover = KeyRemover::connect(stores, change.who()).await?;
     let plan = remover.plan(voucher).await?;
-    let work = async |plan: RemoveKeysPlan, job: &Job| remover.run(&plan, job).await;
-    Change::new(settings, change).run(plan, work).await
+    Change::new(stores, change).run(plan, async |plan, job| remover.run(&plan, job).await).await
 }
 
 impl PlanText for RemoveKeysPlan {

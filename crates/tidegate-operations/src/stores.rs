@@ -1,0 +1,121 @@
+//! The stores of a partition, each connected at its first use: what needs Redis alone works while MySQL is away.
+
+use sqlx::MySqlPool;
+use tidegate_compare::{LookRequest, Looker};
+use tidegate_orders::{Announcer, Ledger, RedisStore, Sessions};
+use tokio::sync::OnceCell;
+
+use crate::{connect, operator_log::OperatorLog, settings::SystemSettings, shards};
+
+/// Redis and MySQL of a partition, or of a whole system without partitions.
+#[derive(Debug)]
+pub struct Stores {
+    settings: SystemSettings,
+    redis: OnceCell<RedisStore>,
+    mysql: OnceCell<(Sessions, MySqlPool)>,
+}
+
+impl Stores {
+    /// Where these settings lead; nothing is connected yet.
+    #[must_use]
+    pub fn new(settings: &SystemSettings) -> Self {
+        Self { settings: settings.clone(), redis: OnceCell::new(), mysql: OnceCell::new() }
+    }
+
+    /// Where the stores are, and the names in them.
+    #[must_use]
+    pub const fn settings(&self) -> &SystemSettings {
+        &self.settings
+    }
+
+    /// The connections to Redis.
+    ///
+    /// # Errors
+    /// When Redis cannot be reached, or has another list of partitions. The next call tries again.
+    pub async fn redis(&self) -> anyhow::Result<&RedisStore> {
+        self.redis.get_or_try_init(|| connect::redis(&self.settings)).await
+    }
+
+    /// The connections to MySQL.
+    ///
+    /// # Errors
+    /// When MySQL cannot be reached, or serves other partitions. The next call tries again.
+    pub async fn mysql(&self) -> anyhow::Result<&MySqlPool> {
+        Ok(&self.reach_mysql().await?.1)
+    }
+
+    /// Both.
+    ///
+    /// # Errors
+    /// When one of them cannot be reached.
+    pub async fn both(&self) -> anyhow::Result<(&RedisStore, &MySqlPool)> {
+        tokio::try_join!(self.redis(), self.mysql())
+    }
+
+    /// The sessions behind [`Stores::mysql`].
+    ///
+    /// # Errors
+    /// As [`Stores::mysql`].
+    pub async fn sessions(&self) -> anyhow::Result<&Sessions> {
+        Ok(&self.reach_mysql().await?.0)
+    }
+
+    /// The orders in MySQL.
+    ///
+    /// # Errors
+    /// As [`Stores::mysql`].
+    pub async fn ledger(&self) -> anyhow::Result<Ledger> {
+        let (sessions, mysql) = self.reach_mysql().await?;
+        Ok(connect::ledger(&self.settings, sessions, mysql.clone()))
+    }
+
+    /// The orders in a MySQL that may be away: each look at them fails until it is back.
+    ///
+    /// # Errors
+    /// When the URL is wrong, which the configuration has ruled out.
+    pub fn ledger_unreached(&self) -> anyhow::Result<Ledger> {
+        let sessions = connect::mysql_sessions(&self.settings)?;
+        let mysql = sessions.pool(self.settings.mysql.connections);
+        Ok(connect::ledger(&self.settings, &sessions, mysql))
+    }
+
+    /// What announces results, as the settings say.
+    ///
+    /// # Errors
+    /// As [`Stores::both`].
+    pub async fn announcer(&self) -> anyhow::Result<Announcer> {
+        let (redis, mysql) = self.both().await?;
+        Ok(connect::announcer(&self.settings, redis, mysql))
+    }
+
+    /// What compares both stores.
+    ///
+    /// # Errors
+    /// As [`Stores::both`].
+    pub async fn looker(&self, request: LookRequest) -> anyhow::Result<Looker> {
+        let (redis, (sessions, mysql)) = (self.redis().await?, self.reach_mysql().await?);
+        Ok(Looker::new((redis.clone(), mysql.clone()), request).reading_causally(sessions.causal_reads()))
+    }
+
+    /// The operators' log, whatever list of partitions Redis has: who changes the list is logged, too.
+    ///
+    /// # Errors
+    /// When Redis cannot be reached.
+    pub async fn operator_log(&self) -> anyhow::Result<OperatorLog> {
+        let redis = match self.redis.get() {
+            Some(redis) => redis.clone(),
+            None => connect::redis_of_any_list(&self.settings).await?,
+        };
+        Ok(OperatorLog::new(redis, &self.settings))
+    }
+
+    async fn reach_mysql(&self) -> anyhow::Result<&(Sessions, MySqlPool)> {
+        let reach = || async {
+            let sessions = connect::mysql_unchecked(&self.settings).await?;
+            let mysql = sessions.pool(self.settings.mysql.connections);
+            shards::compare(&self.settings, &mysql).await?;
+            Ok((sessions, mysql))
+        };
+        self.mysql.get_or_try_init(reach).await
+    }
+}
