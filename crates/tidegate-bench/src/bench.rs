@@ -7,6 +7,7 @@ mod charts;
 mod compare;
 mod contender;
 mod cost;
+mod counts;
 mod drain;
 mod existing;
 mod gate;

@@ -22,6 +22,7 @@ pub struct RedisReading {
     pub cpu_s: f64,
     bytes_in: f64,
     bytes_out: f64,
+    append_only_bytes: f64,
     commands: BTreeMap<String, f64>,
 }
 
@@ -59,6 +60,7 @@ impl Reading {
             mysql_commits: mysql("Com_commit"),
             redo_log_bytes: mysql("Innodb_os_log_written"),
             binary_log_bytes: mysql(BINARY_LOG),
+            append_only_bytes: (self.redis.append_only_bytes - before.redis.append_only_bytes) / orders,
             redis_commands_by_name,
         }
     }
@@ -82,6 +84,8 @@ impl RedisReading {
             cpu_s: number("used_cpu_sys")? + number("used_cpu_user")?,
             bytes_in: number("total_net_input_bytes")?,
             bytes_out: number("total_net_output_bytes")?,
+            // Not there without such a file.
+            append_only_bytes: number("aof_current_size").unwrap_or_default(),
             commands: lines
                 .iter()
                 .filter_map(|(name, value)| Some((name.strip_prefix("cmdstat_")?.to_owned(), calls(value)?)))

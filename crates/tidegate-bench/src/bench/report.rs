@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 
 use super::{
     charts::{self, Axes, Bar, Line},
+    counts::COUNTS,
     headlines::show,
     results::{Calls, Drain, Rate, Results, ServerResults},
     targets::{self, Target, Wanted},
@@ -181,14 +182,10 @@ fn costs(server: &ServerResults) -> String {
         ("Redis CPU, µs", cost.redis_cpu_us),
         ("MySQL CPU, µs", cost.mysql_cpu_us),
         ("worker CPU, µs", cost.worker_cpu_us),
-        ("Redis commands, those within scripts included", cost.redis_commands),
-        ("MySQL statements, BEGIN and COMMIT included", cost.mysql_statements),
-        ("bytes to Redis", cost.redis_bytes_in),
-        ("bytes from Redis", cost.redis_bytes_out),
-        ("bytes to MySQL", cost.mysql_bytes_in),
-        ("bytes from MySQL", cost.mysql_bytes_out),
     ];
-    for (what, value) in rows {
+    // Without such a log, or from a run that did not count it.
+    let counts = COUNTS.into_iter().map(|(what, of)| (what, of(cost))).filter(|(_, count)| *count > 0.0);
+    for (what, value) in rows.into_iter().chain(counts) {
         let shown = if value < 0.1 { format!("{value:.4}") } else { show(value) };
         let _ = writeln!(text, "| {what} | {shown} |");
     }

@@ -27,6 +27,9 @@ pub struct Cost {
     /// Bytes by which the binary log grew; 0 without one.
     #[serde(default)]
     pub binary_log_bytes: f64,
+    /// Bytes by which Redis' append-only file grew.
+    #[serde(default)]
+    pub append_only_bytes: f64,
     /// Redis' commands by name, per order.
     pub redis_commands_by_name: BTreeMap<String, f64>,
 }
