@@ -16,6 +16,12 @@ use super::{
     workers::{Shape, Workers},
 };
 
+/// The rates that every run measures, in orders a second.
+const RATES: [f64; 4] = [100.0, 1_000.0, 5_000.0, 20_000.0];
+/// The rates beyond them, until p99 has left the ground.
+const RISING: [f64; 6] = [40_000.0, 60_000.0, 80_000.0, 100_000.0, 150_000.0, 200_000.0];
+/// Orders at one of those: they shall not take longer than all others.
+const MOST_ORDERS: f64 = 400_000.0;
 /// After the last order was sent, for what the workers have not done yet.
 const CATCH_UP: Duration = Duration::from_secs(15);
 /// Orders of a quiet system come this far apart.
@@ -26,8 +32,15 @@ pub async fn measure(site: &mut Site, sizes: &Sizes) -> Result<Latency> {
     let quiet_commit_ms = commits(site, sizes.alone, QUIET).await?;
     let (committed, acknowledged) = alone(site, sizes.alone).await?;
     let mut rates = Vec::new();
-    for rate in [100.0, 1_000.0, 5_000.0, 20_000.0] {
+    for rate in RATES {
         rates.push(at_rate(site, rate, sizes.latency).await?);
+    }
+    for rate in RISING {
+        let length = sizes.latency.min(Duration::from_secs_f64(MOST_ORDERS / rate));
+        rates.push(at_rate(site, rate, length).await?);
+        if Latency::knee_of(&rates).is_some() {
+            break;
+        }
     }
     // Twice, and the faster one: it is a yardstick, and a slow moment of the disk would make all else look good.
     let commit_ms = commits(site, sizes.alone, Duration::ZERO).await?.min(commit_before_ms);

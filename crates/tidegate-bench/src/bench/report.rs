@@ -266,6 +266,14 @@ fn latency(server: &ServerResults, folder: &Path) -> Result<String> {
         show(latency.alone_committed_ms),
         show(latency.alone_acknowledged_ms)
     );
+    let _ = match latency.knee() {
+        Some(knee) => writeln!(
+            text,
+            "\nThe knee is at {} orders/s; at the next rate, p99 leaves the ground.",
+            show(knee)
+        ),
+        None => writeln!(text, "\nThe rates of this run end before the knee."),
+    };
     Ok(text)
 }
 

@@ -179,10 +179,28 @@ pub struct Latency {
     pub rates: Vec<AtRate>,
 }
 
+/// So many times its lowest, p99 has left the ground.
+const KNEE: f64 = 10.0;
+
 impl Latency {
     /// What a durable commit takes at best, which the targets are counted in.
     pub fn best_commit_ms(&self) -> f64 {
         self.commit_ms.min(self.quiet_commit_ms)
+    }
+
+    /// The knee of this run.
+    pub fn knee(&self) -> Option<f64> {
+        Self::knee_of(&self.rates)
+    }
+
+    /// The knee: the rate before the first one from which on p99 stays above [`KNEE`] times its lowest, or orders are not done in
+    /// time. None: the rates end before it. A slow moment of the disk at a low rate is no knee.
+    pub fn knee_of(rates: &[AtRate]) -> Option<f64> {
+        let done = rates.iter().filter(|at| at.unfinished == 0);
+        let ground = done.map(|at| at.p99_ms).fold(f64::INFINITY, f64::min);
+        let is_flat = |at: &AtRate| at.unfinished == 0 && at.p99_ms <= KNEE * ground;
+        let last = rates.iter().rposition(is_flat)?;
+        (last + 1 < rates.len()).then(|| rates[last].rate)
     }
 }
 
