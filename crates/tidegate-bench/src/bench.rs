@@ -297,6 +297,7 @@ impl Bench {
         }
         if sizes.shapes == Shapes::All && parts.wants(Part::Shapes) {
             writers::all_shapes(&mut site, &sizes, &mut results).await?;
+            writers::growing(&mut site, &sizes, &mut results).await?;
         }
         if is_first && sizes.backlog > 0 && parts.wants(Part::Memory) {
             tell("memory");

@@ -10,10 +10,13 @@ use super::{
 
 const PART: u64 = 1_000_000;
 
-/// Fills the grown tables with `count` orders of voucher 1, whose users lie between those that come.
+/// Makes the grown tables anew, with `count` orders of voucher 1, whose users lie between those that come.
 pub async fn load(site: &mut Site, count: u64) -> Result<()> {
     assert!(count < FIRST_NEW as u64, "the numbers above are those of new orders");
     let mut session = site.connect(Tables::Grown).await?;
+    let name: String = sqlx::query_scalar("SELECT DATABASE()").fetch_one(&mut session).await?;
+    let anew = format!("DROP DATABASE {name}; CREATE DATABASE {name} CHARACTER SET utf8mb4; USE {name}");
+    sqlx::raw_sql(AssertSqlSafe(anew)).execute(&mut session).await?;
     for sql in super::site::TUTORIAL_TABLES[..2].iter().chain(&[
         "SET SESSION sql_log_bin = 0",
         "CREATE TABLE digit (d BIGINT NOT NULL)",

@@ -163,6 +163,7 @@ fn shapes(server: &ServerResults, folder: &Path) -> Result<String> {
         charts::lines(&folder.join(&file), &Axes { title: &title, x: "batch", y: "orders/s" }, &lines)?;
         let _ = writeln!(text, "\n![orders a second by batch and lanes]({file})");
     }
+    text += &growing(server, folder)?;
     text += "\n| processes | lanes | batch | vouchers | orders before | orders drained | orders/s |\n";
     text += "|--:|--:|--:|--:|--:|--:|--:|\n";
     for Drain { processes, lanes, batch, vouchers, existing, orders, orders_per_s, .. } in &server.drains {
@@ -173,6 +174,32 @@ fn shapes(server: &ServerResults, folder: &Path) -> Result<String> {
         );
     }
     Ok(text)
+}
+
+/// The default with one voucher, by the orders that are in the table before.
+fn growing(server: &ServerResults, folder: &Path) -> Result<String> {
+    let Some(default) = server.drains.first() else { return Ok(String::new()) };
+    let is_alike = |drain: &&Drain| {
+        let shape = |drain: &Drain| (drain.processes, drain.lanes, drain.batch, drain.vouchers);
+        shape(drain) == shape(default)
+    };
+    let mut drains: Vec<&Drain> = server.drains.iter().filter(is_alike).collect();
+    if drains.len() < 2 {
+        return Ok(String::new());
+    }
+    drains.sort_by_key(|drain| drain.existing);
+    let bar = |drain: &&Drain| Bar {
+        label: match drain.existing {
+            0 => "an empty table".to_owned(),
+            orders => format!("{} orders before", show(orders as f64)),
+        },
+        value: drain.orders_per_s.median,
+        is_ours: true,
+    };
+    let file = file_name(server, "growing");
+    let title = format!("{}: orders a second as the table grows", server.kind());
+    charts::bars(&folder.join(&file), &title, &drains.iter().map(bar).collect::<Vec<_>>())?;
+    Ok(format!("\n![orders a second as the table grows]({file})\n"))
 }
 
 fn costs(server: &ServerResults) -> String {

@@ -11,6 +11,8 @@ pub struct Sizes {
     pub orders: usize,
     /// Orders of earlier sales in the grown tables; 0: those are left out.
     pub existing: u64,
+    /// Other sizes of those tables, to see how the drain goes as they grow.
+    pub growing: Vec<u64>,
     /// How long the tutorial's consumer works, each time.
     pub tutorial: Duration,
     /// Calls of one admission.
@@ -90,6 +92,7 @@ impl Sizes {
             rounds: 3,
             orders: scaled(100_000, scale),
             existing: 0,
+            growing: Vec::new(),
             tutorial: Duration::from_secs_f64(0.7 * scale.clamp(0.3, 1.0)),
             calls: scaled(50_000, scale),
             idle: scaled(20_000, scale),
@@ -117,13 +120,14 @@ impl Sizes {
         }
     }
 
-    /// About twenty minutes.
+    /// About half an hour, partitions included.
     pub fn full(scale: f64) -> Self {
         let rounds = rounds(3, scale);
         Self {
             rounds,
             orders: scaled(300_000, scale),
             existing: scaled(3_000_000, scale) as u64,
+            growing: [1_000_000, 10_000_000].map(|orders| scaled(orders, scale) as u64).to_vec(),
             tutorial: Duration::from_secs_f64(2.0 * scale.clamp(0.1, 1.0)),
             calls: scaled(300_000, scale),
             idle: scaled(20_000, scale),

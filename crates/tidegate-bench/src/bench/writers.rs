@@ -82,6 +82,22 @@ pub async fn all_shapes(site: &mut Site, sizes: &Sizes, results: &mut ServerResu
     Ok(())
 }
 
+/// The default into tables of other sizes.
+pub async fn growing(site: &mut Site, sizes: &Sizes, results: &mut ServerResults) -> Result<()> {
+    let plan = Plan { tables: Tables::Grown, ..compared(sizes)[0] };
+    for existing in sizes.growing.iter().copied() {
+        existing::load(site, existing).await?;
+        let mut runs = Vec::new();
+        for _ in 0..sizes.rounds {
+            runs.push(drain::measure(site, plan).await?);
+        }
+        let drain = drain::conclude(plan, existing, &runs);
+        tell(&format!("{}: {:.0} orders/s", drain.name(), drain.orders_per_s.median));
+        results.drains.push(drain);
+    }
+    Ok(())
+}
+
 fn shapes(sizes: &Sizes) -> Vec<Plan> {
     let compared = compared(sizes);
     let default = compared[0];
