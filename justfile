@@ -21,7 +21,7 @@ demo *args: servers
     cargo build --profile demo --package tidegate --package tidegate-bench --no-default-features
     target/demo/tidegate-bench demo {{ args }}
 
-# How fast it is here, beside its servers and the tutorial: `just bench [quick | trouble | cost | scale]`, `just bench compare A B` (JSON files or commits)
+# How fast it is here, beside its servers and the tutorial: `just bench [quick | trouble | cost | scale | page]`, `just bench compare A B` (JSON files or commits)
 bench *args: servers
     cargo build --release --package tidegate --package tidegate-bench
     target/release/tidegate-bench bench {{ args }}

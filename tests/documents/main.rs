@@ -13,6 +13,7 @@ mod terminal;
 
 mod dependencies;
 mod deploy;
+mod figures;
 mod glossary;
 mod imports;
 mod markdown;

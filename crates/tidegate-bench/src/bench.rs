@@ -96,6 +96,8 @@ enum What {
     Cost,
     /// What partitions cost and bring, on Redis Clusters: about five minutes
     Scale,
+    /// The page and its charts once more from `results.json`, without measuring
+    Page,
     /// Ratios of two runs, or of two commits, which are built and measured in turn: four minutes for each MySQL
     Compare,
 }
@@ -148,6 +150,12 @@ impl Bench {
     pub fn run(self) -> Result<()> {
         match self.what {
             What::Compare => self.compare(),
+            What::Page => {
+                let folder = self.out.clone().unwrap_or_else(|| "docs/benchmarks".into());
+                let text =
+                    fs::read_to_string(folder.join("results.json")).context("Failed to read the results")?;
+                report::write(&serde_json::from_str(&text)?, &folder)
+            }
             What::Scale => {
                 let program = self.tidegate.clone().map_or_else(crate::demo::beside_this_program, Ok)?;
                 let folder = self.out.clone().unwrap_or_else(|| "docs/benchmarks".into());
@@ -265,12 +273,12 @@ impl Bench {
             What::Quick => Sizes::quick(self.scale),
             What::Cost => Sizes::cost(self.scale),
             What::Trouble => Sizes::trouble(self.scale),
-            What::Full | What::Scale | What::Compare => Sizes::full(self.scale),
+            What::Full | What::Scale | What::Page | What::Compare => Sizes::full(self.scale),
         };
         let parts = match self.what {
             What::Cost => Parts(vec![Part::Cost]),
             What::Trouble => Parts(vec![Part::Trouble]),
-            What::Quick | What::Full | What::Scale | What::Compare => Parts(self.only.clone()),
+            What::Quick | What::Full | What::Scale | What::Page | What::Compare => Parts(self.only.clone()),
         };
         let mut site = Site::open(flavour, program).await?;
         let mut results = ServerResults { server: site.describe().await?, ..Default::default() };

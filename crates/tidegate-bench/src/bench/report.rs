@@ -2,6 +2,7 @@
 
 mod books;
 mod gate;
+mod summary;
 mod trouble;
 
 use std::{fmt::Write, fs, path::Path};
@@ -21,6 +22,7 @@ const METHOD: &str = include_str!("method.md");
 /// Writes `README.md` and its charts into `folder`.
 pub fn write(results: &Results, folder: &Path) -> Result<()> {
     let mut text = head(results);
+    text += &summary::summary(results);
     text += &targets_table(&targets::of(results));
     for server in &results.servers {
         text += &section(server, folder)?;

@@ -1,0 +1,38 @@
+//! README quotes no figure that the benchmark did not find.
+
+use std::collections::BTreeSet;
+
+use crate::tree::Tree;
+
+/// What a measured figure is followed by.
+const UNITS: [&str; 5] = ["orders/s", "orders a second", "µs", "ms", "MiB"];
+
+#[test]
+fn the_figures_of_readme_stand_in_the_benchmark() {
+    let tree = Tree::read_all();
+    let page = tree.read("docs/benchmarks/README.md");
+    let page: BTreeSet<&str> = page.split(|c: char| c.is_whitespace() || c == '|').collect();
+    let readme = tree.read("README.md");
+    // Every second part is code, which shows other runs.
+    let prose: Vec<&str> = readme.split("```").step_by(2).collect();
+    for figure in prose.iter().flat_map(|part| figures(part)) {
+        assert!(page.contains(figure), "docs/benchmarks/README.md has no {figure}, which README.md quotes");
+    }
+    assert_eq!(
+        figures("It writes 12,300 orders/s. A row of 3 | 1.5 ms |").collect::<Vec<_>>(),
+        ["12,300", "1.5"]
+    );
+}
+
+/// Numbers before one of the units.
+fn figures(text: &str) -> impl Iterator<Item = &str> {
+    let numbers = text.match_indices(' ').filter_map(move |(at, _)| {
+        let is_unit = |unit: &&str| {
+            let rest = text[at + 1..].strip_prefix(*unit);
+            rest.is_some_and(|rest| !rest.starts_with(char::is_alphanumeric))
+        };
+        UNITS.into_iter().find(is_unit)?;
+        text[..at].split_whitespace().next_back()
+    });
+    numbers.filter(|number| number.starts_with(|c: char| c.is_ascii_digit()))
+}
