@@ -88,7 +88,7 @@ pub struct Bench {
 enum What {
     /// About two minutes
     Quick,
-    /// About twenty minutes
+    /// Everything, partitions too: about half an hour
     Full,
     /// Only trouble, in large sizes: about a quarter of an hour
     Trouble,
@@ -217,19 +217,23 @@ impl Bench {
             servers,
             left_out,
         };
-        self.keep(&results)
+        let folder = self.out.clone().unwrap_or_else(|| self.usual_folder());
+        Self::keep(&results, &folder)?;
+        if self.what == What::Full && self.only.is_empty() && self.mysql.is_empty() {
+            scale::measure(&program, &folder, self.scale).await?;
+        }
+        Ok(())
     }
 
-    fn keep(&self, results: &Results) -> Result<()> {
+    fn keep(results: &Results, folder: &Path) -> Result<()> {
         println!();
         for line in headlines::of(results) {
             println!("{:<86} {:>12} {}", line.name, headlines::show(line.value), line.unit);
         }
-        let folder = self.out.clone().unwrap_or_else(|| self.usual_folder());
-        fs::create_dir_all(&folder).with_context(|| format!("Failed to make {}", folder.display()))?;
+        fs::create_dir_all(folder).with_context(|| format!("Failed to make {}", folder.display()))?;
         let text = serde_json::to_string_pretty(results)? + "\n";
         fs::write(folder.join("results.json"), text).context("Failed to write the results")?;
-        report::write(results, &folder)?;
+        report::write(results, folder)?;
         println!("Took {:.0} s; results.json and README.md are in {}", results.took_s, folder.display());
         Ok(())
     }

@@ -227,3 +227,18 @@ pub struct Memory {
     pub tenth_peak_kib: u64,
     pub orders_per_s: f64,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{AtRate, Latency};
+
+    #[test]
+    fn the_knee_is_before_the_rates_whose_p99_stays_high() {
+        let at = |(rate, p99_ms, unfinished)| AtRate { rate, p99_ms, unfinished, ..AtRate::default() };
+        let mut rates = [(100.0, 2.0, 0), (1_000.0, 25.0, 0), (5_000.0, 5.0, 0)].map(at).to_vec();
+        assert_eq!(Latency::knee_of(&rates), None, "a slow moment is no knee");
+        rates.push(at((20_000.0, 1.0, 7)));
+        assert_eq!(Latency::knee_of(&rates), Some(5_000.0), "its quantiles know nothing of seven orders");
+        assert_eq!(Latency::knee_of(&[]), None);
+    }
+}

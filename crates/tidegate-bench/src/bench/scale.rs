@@ -242,7 +242,7 @@ pub async fn measure(program: &Path, folder: &Path, scale: f64) -> Result<()> {
         Spread { masters: Some(2), partitions: 8 },
     ];
     let mut text = format!(
-        "# Partitions\n\nMade by `just bench scale`: {} cores, {}, Linux {}, commit {}; others kept {:.0} % of the cores busy \
+        "# Partitions\n\nMade by `just bench`, or `just bench scale`: {} cores, {}, Linux {}, commit {}; others kept {:.0} % of the cores busy \
          just before. Medians of {rounds} rounds in turn, {orders} orders each.\n\n## Processor time an order, in microseconds\n\n\
          | partitions | masters | admission: Redis | gate | drain: Redis | worker | MariaDB |\n|---|---|---|---|---|---|---|\n",
         machine.cores,
