@@ -136,8 +136,8 @@ impl Replay {
     /// # Errors
     /// When a store does not answer, the file cannot be read, or the last entry comes before the first.
     pub async fn open(stores: &Stores, mut request: ReplayRequest) -> anyhow::Result<Self> {
-        let (settings, redis) = (stores.settings(), stores.redis().await?.clone());
-        let source = EntrySource::open(settings, &redis).await?;
+        let settings = stores.settings();
+        let source = EntrySource::open(settings, stores.redis().await?).await?;
         let inspector = source.inspector.clone();
         let bounds = (request.first, request.last);
         let range = (request.first.unwrap_or(EntryId::MIN), request.last.unwrap_or(EntryId::MAX));
@@ -155,7 +155,7 @@ impl Replay {
                 FileReader::open(path, of, selection)?;
             }
         }
-        let runner = BatchRunner::open(stores, redis, &source, &request).await?;
+        let runner = BatchRunner::open(stores, &source, &request).await?;
         let (fields, batch) = (settings.keys.fields.clone(), settings.fleet.batch);
         let partition = settings.partition().clone();
         Ok(Self { request, bounds, selection, inspector, partition, fields, batch, runner })

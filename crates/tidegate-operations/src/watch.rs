@@ -11,7 +11,7 @@ use tidegate_orders::{RedisStore, VoucherId, records::vouchers::VoucherRow};
 use tidegate_stream::{EntryId, Letter, age_ms, server_time_ms};
 
 use crate::{
-    Stores, connect,
+    Stores,
     fleet_pause::FleetPause,
     settings::SystemSettings,
     status::{SaleInRedis, StreamView, no_worker, read_stream, voucher_rows},
@@ -70,20 +70,19 @@ pub struct NewestLetters {
 
 /// Reads Redis again and again.
 #[derive(Debug)]
-pub struct RedisWatch<'a> {
-    settings: &'a SystemSettings,
-    pool: Option<RedisStore>,
+pub struct RedisWatch {
+    stores: Stores,
     /// Whether a worker was alive at the last look at all keys, and when that was.
     looked: Option<(Instant, Option<bool>)>,
     /// No consumer has been alive since.
     none_since: Option<Instant>,
 }
 
-impl<'a> RedisWatch<'a> {
+impl RedisWatch {
     /// Connects at the first read.
     #[must_use]
-    pub fn new(settings: &'a SystemSettings) -> Self {
-        Self { settings, pool: None, looked: None, none_since: None }
+    pub fn new(settings: &SystemSettings) -> Self {
+        Self { stores: Stores::new(settings), looked: None, none_since: None }
     }
 
     /// Reads everything, with the sales of these vouchers.
@@ -91,11 +90,8 @@ impl<'a> RedisWatch<'a> {
     /// # Errors
     /// When Redis does not answer in time, or the key holds no stream.
     pub async fn read(&mut self, vouchers: &[VoucherId]) -> anyhow::Result<Reading<RedisOverview>> {
-        let pool = match &self.pool {
-            Some(pool) => pool.clone(),
-            // From then on it reconnects by itself.
-            None => self.pool.insert(in_time("Redis", TIMEOUT, connect::redis(self.settings)).await?).clone(),
-        };
+        // Once connected, it reconnects by itself.
+        let pool = in_time("Redis", TIMEOUT, self.stores.redis()).await?.clone();
         let at = Instant::now();
         let mut value = in_time("Redis", TIMEOUT, self.overview(&pool, vouchers)).await?;
         value.has_worker = self.look_for_worker(&pool, &value.stream).await;
@@ -124,7 +120,7 @@ impl<'a> RedisWatch<'a> {
     }
 
     async fn overview(&self, pool: &RedisStore, vouchers: &[VoucherId]) -> anyhow::Result<RedisOverview> {
-        let stream = read_stream(pool, self.settings).await?;
+        let stream = read_stream(pool, self.stores.settings()).await?;
         let letters = async {
             if stream.dead_letters == 0 { Ok(NewestLetters::default()) } else { self.letters(pool).await }
         };
@@ -139,7 +135,7 @@ impl<'a> RedisWatch<'a> {
     async fn letters(&self, pool: &RedisStore) -> anyhow::Result<NewestLetters> {
         let inspector = pool.inspector();
         let all = (EntryId::MIN, EntryId::MAX);
-        let newest = inspector.page_back(&self.settings.stream.dead, all, LETTERS).await?;
+        let newest = inspector.page_back(&self.stores.settings().stream.dead, all, LETTERS).await?;
         let now_ms = server_time_ms(pool).await?;
         let age_ms = newest.first().map(|letter| age_ms(now_ms, letter.id));
         let mut reasons = BTreeMap::new();

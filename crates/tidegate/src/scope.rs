@@ -26,7 +26,7 @@ pub enum Scope<'a> {
 
 /// A command that runs in one partition at a time.
 pub trait PartitionCommand {
-    /// The partitions in which it runs: every one.
+    /// The partitions in which it runs; every partition, unless the command says otherwise.
     fn scope(&self) -> Scope<'_> {
         Scope::EveryPartition(None)
     }

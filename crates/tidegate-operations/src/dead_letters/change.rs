@@ -118,34 +118,27 @@ impl LetterChange {
             LetterAction::Cancel | LetterAction::Drop => stores.redis().await?.clone(),
         };
         let dead = DeadLetters::new(redis.clone());
-        let of_letters = (dead.clone(), redis.clone());
-        let step = match action {
-            LetterAction::Requeue { force } => {
-                let (dead, redis) = of_letters;
-                let (ledger, limit) = (stores.ledger().await?, (!force).then_some(REQUEUE_LIMIT));
-                Step::Requeue(Requeue {
-                    dead,
-                    redis,
-                    ledger,
-                    limit,
-                    entry_max_bytes: settings.fleet.entry_max_bytes,
-                })
-            }
-            LetterAction::Cancel => {
-                let (dead, redis) = of_letters;
-                let (ledger, announcer) = (stores.ledger().await?, stores.announcer().await?);
-                Step::Cancel(Cancel { dead, redis, ledger, announcer })
-            }
-            LetterAction::Drop => {
-                let (dead, redis) = of_letters;
-                // It is asked about letters with orders only: what holds none can be dropped while MySQL is away.
-                let ledger = match stores.ledger().await {
-                    // One that serves other partitions would answer for orders that it never had.
-                    Err(error) if error.is::<InvalidInput>() => return Err(error),
-                    Err(_) => stores.ledger_unreached()?,
-                    Ok(ledger) => ledger,
-                };
-                Step::Drop(Drop { dead, redis, ledger })
+        let step = {
+            let (dead, redis) = (dead.clone(), redis.clone());
+            match action {
+                LetterAction::Requeue { force } => {
+                    let (ledger, limit) = (stores.ledger().await?, (!force).then_some(REQUEUE_LIMIT));
+                    let entry_max_bytes = settings.fleet.entry_max_bytes;
+                    Step::Requeue(Requeue { dead, redis, ledger, limit, entry_max_bytes })
+                }
+                LetterAction::Cancel => {
+                    let (ledger, announcer) = (stores.ledger().await?, stores.announcer().await?);
+                    Step::Cancel(Cancel { dead, redis, ledger, announcer })
+                }
+                LetterAction::Drop => {
+                    // It is asked about letters with orders only: what holds none can be dropped while MySQL is away.
+                    let ledger = match stores.ledger().await {
+                        // One that serves other partitions would answer for orders that it never had.
+                        Err(error) if error.is::<InvalidInput>() => return Err(error),
+                        reached => reached.or_else(|_| stores.ledger_unreached())?,
+                    };
+                    Step::Drop(Drop { dead, redis, ledger })
+                }
             }
         };
         Ok(Self { action, dead, redis, stream, step })

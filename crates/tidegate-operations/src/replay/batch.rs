@@ -97,14 +97,13 @@ struct Before {
 }
 
 impl BatchRunner {
-    /// Connects to MySQL. Entries of the stream are read from `source`.
+    /// With these stores. Entries of the stream are read from `source`.
     pub(super) async fn open(
         stores: &Stores,
-        redis: RedisStore,
         source: &EntrySource,
         request: &ReplayRequest,
     ) -> anyhow::Result<Self> {
-        let settings = stores.settings();
+        let (settings, redis) = (stores.settings(), stores.redis().await?.clone());
         let fleet = &settings.fleet;
         let announcer = stores.announcer().await?;
         let ledger = stores.ledger().await?;

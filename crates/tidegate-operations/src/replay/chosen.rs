@@ -1,6 +1,5 @@
 //! Runs entries of the stream again that another operation has chosen one by one.
 
-use tidegate_orders::RedisStore;
 use tidegate_stream::Entry;
 use tokio_util::sync::CancellationToken;
 
@@ -24,11 +23,11 @@ pub struct ChosenOutcome {
 }
 
 impl ChosenEntries {
-    /// `redis` holds the connections to Redis. The entries are read from `source`.
+    /// The entries are read from `source`.
     ///
     /// # Errors
-    /// When MySQL cannot be reached.
-    pub async fn open(stores: &Stores, redis: RedisStore, source: &EntrySource) -> anyhow::Result<Self> {
+    /// When a store cannot be reached.
+    pub async fn open(stores: &Stores, source: &EntrySource) -> anyhow::Result<Self> {
         let request = ReplayRequest {
             source: ReplaySource::Stream,
             first: None,
@@ -38,7 +37,7 @@ impl ChosenEntries {
             announce: true,
             predict: false,
         };
-        Ok(Self { runner: BatchRunner::open(stores, redis, source, &request).await?, request })
+        Ok(Self { runner: BatchRunner::open(stores, source, &request).await?, request })
     }
 
     /// Runs a batch, in its order: entries of one order as they follow each other. Those whose users or vouchers others hold are

@@ -84,12 +84,12 @@ impl Held {
 }
 
 impl LostOrders {
-    /// Connects to MySQL for running entries; `redis` and `ledger` are open already.
-    pub(super) async fn open(stores: &Stores, redis: RedisStore, ledger: Ledger) -> anyhow::Result<Self> {
-        let settings = stores.settings();
+    /// Runs entries with these stores; `ledger` looks the orders up.
+    pub(super) async fn open(stores: &Stores, ledger: Ledger) -> anyhow::Result<Self> {
+        let (settings, redis) = (stores.settings(), stores.redis().await?.clone());
         let source = EntrySource::open(settings, &redis).await?;
         Ok(Self {
-            chosen: ChosenEntries::open(stores, redis.clone(), &source).await?,
+            chosen: ChosenEntries::open(stores, &source).await?,
             inspector: source.inspector,
             stream: Stream::new(&redis, redis.stream_names().clone()),
             ledger,

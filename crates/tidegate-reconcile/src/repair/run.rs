@@ -108,7 +108,7 @@ impl<'a> Repair<'a> {
     }
 
     async fn lost_orders(&self) -> anyhow::Result<LostOrders> {
-        LostOrders::open(self.stores, self.redis.clone(), self.ledger.clone()).await
+        LostOrders::open(self.stores, self.ledger.clone()).await
     }
 
     /// Mends what Redis holds of a voucher.

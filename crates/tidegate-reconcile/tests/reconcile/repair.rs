@@ -14,10 +14,10 @@ use tidegate_lab::{Proxy, RedisServer};
 use tidegate_operations::{
     End, Ending, EntrySource, Next, Plan, Report, Stores,
     operator_log::{LogRequest, OperatorLog},
+    redacted::RedactedUrl,
     replay::ChosenEntries,
 };
 use tidegate_orders::{
-    RedisStore,
     gate::{StockChange, WholeChange},
     order_id::{EPOCH_SECONDS, compose, day_of, day_text},
 };
@@ -526,17 +526,19 @@ async fn entries_of_another_server_are_not_acknowledged_by_what_runs_entries_aga
     let names = ground.settings.stream_names();
     let port = ground.redis.next().client_config().server.hosts()[0].port;
     let (proxy, promoted) = (Proxy::start(port).await?, RedisServer::start()?);
-    let connection = |port: u16| tidegate_stream::RedisSettings::new(format!("redis://127.0.0.1:{port}"));
-    let redis = connect_pool(&connection(proxy.port())).await?.into();
-    let redis = RedisStore::with_default_names(redis, ground.settings.keys.clone());
-    let inspector = StreamInspector::new(&redis, names.clone()).over_one_connection();
+    let url = |port: u16| format!("redis://127.0.0.1:{port}");
+    let mut settings = ground.settings.clone();
+    settings.redis.url = RedactedUrl::new(url(proxy.port()));
+    let stores = Stores::new(&settings);
+    let redis = stores.redis().await?;
+    let inspector = StreamInspector::new(redis, names.clone()).over_one_connection();
     let source = EntrySource { run: inspector.server_run().await?, inspector };
-    let chosen = ChosenEntries::open(&Stores::new(&ground.settings), redis.clone(), &source).await?;
+    let chosen = ChosenEntries::open(&stores, &source).await?;
     let entries = source.inspector.page(&names.stream, (EntryId::MIN, EntryId::MAX), 10).await?;
     ensure!(entries.len() == 1);
 
     // The promoted replica has given the same id to another order.
-    let there: Pool = connect_pool(&connection(promoted.port())).await?.into();
+    let there: Pool = connect_pool(&tidegate_stream::RedisSettings::new(url(promoted.port()))).await?.into();
     let types = async |words: &str| {
         let mut words = words.split(' ');
         let command = CustomCommand::new(words.next().unwrap_or_default(), ClusterHash::FirstKey, false);

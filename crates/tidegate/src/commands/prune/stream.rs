@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_compare::text::{counted, printable};
 use tidegate_operations::{
-    Stores, connect,
+    Stores,
     trim::{HeldBy, Need, Trim, TrimPlan, TrimReport, TrimRequest},
 };
 use tidegate_stream::EntryId;
@@ -25,7 +25,7 @@ pub async fn run(stores: &Stores, older_than: Option<Duration>, change: &ChangeA
         WrongUsage("stream.retention_ms is 0, which keeps everything: give --older-than".to_owned())
     })?;
     let request = TrimRequest { older_than, count_all: change.is_plan_read() };
-    let trim = Trim::new(settings, connect::redis(settings).await?, request);
+    let trim = Trim::new(settings, stores.redis().await?.clone(), request);
     let plan = trim.plan(&ProgressBar::new()).await?;
     let report = TrimReport::new(&plan);
     Change::new(stores, change)
