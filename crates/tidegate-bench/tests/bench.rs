@@ -77,7 +77,10 @@ fn a_tiny_run_has_every_section_and_can_be_compared() {
         assert!(server[section].is_object(), "no {section} in {server}");
     }
     assert_eq!(server["drains"].as_array().unwrap().len(), 3, "default, many vouchers, history");
-    assert_eq!(server["latency"]["rates"].as_array().unwrap().len(), 4);
+    let rates = server["latency"]["rates"].as_array().unwrap();
+    let rates: Vec<f64> = rates.iter().map(|at| at["rate"].as_f64().unwrap()).collect();
+    let all = [100.0, 1e3, 5e3, 2e4, 4e4, 6e4, 8e4, 1e5, 1.5e5, 2e5];
+    assert!(rates.len() > 4 && all.starts_with(&rates), "four, then rising until the knee: {rates:?}");
 
     assert_eq!(server["books"]["sizes"].as_array().unwrap().len(), 2, "and the tenfold");
     let trouble = &server["trouble"];
