@@ -183,7 +183,7 @@ async fn a_letter_goes_round_byte_for_byte_and_its_history_is_kept() {
     let export = program.run("dead export").expect(0).stdout;
     let lines: Vec<Json> = export.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     for (line, original) in export.lines().zip(&originals) {
-        let entry = tidegate_stream::Line::parse(line.as_bytes()).expect("an entry");
+        let entry = tidegate_stream::EntryLine::parse(line.as_bytes()).expect("an entry");
         let fields: Fields =
             entry.fields.iter().map(|(name, value)| (name.to_vec(), value.to_vec())).collect();
         assert_eq!(&fields, original);

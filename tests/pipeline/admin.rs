@@ -24,7 +24,7 @@ use tokio::{
 
 use crate::{
     browser::{Page, address_of, ask, get, until_page},
-    catalog::{ALL, Kind, Metric},
+    catalog::{ALL, Metric, MetricKind},
     program::Program,
     site::{Site, Worker, WorkerPlan, rush::PLENTY, rush::SHORT, until},
 };
@@ -142,9 +142,9 @@ async fn the_metrics_are_those_of_the_catalog_and_prometheus_finds_no_fault_with
 
 fn assert_described(page: &Page, metric: &Metric) {
     let kind = match metric.kind {
-        Kind::Counter => "counter",
-        Kind::Gauge => "gauge",
-        Kind::Histogram => "histogram",
+        MetricKind::Counter => "counter",
+        MetricKind::Gauge => "gauge",
+        MetricKind::Histogram => "histogram",
     };
     let lines = format!("# HELP {0} {1}\n# TYPE {0} {kind}\n", metric.name, metric.help);
     assert!(page.text.contains(&lines), "{lines}is missing in\n{}", page.text);
@@ -155,7 +155,7 @@ fn assert_labelled(sample: &str) {
     let is_of = |metric: &&Metric| {
         let part = name.strip_prefix(metric.name);
         let parts: &[&str] =
-            if metric.kind == Kind::Histogram { &["_bucket", "_sum", "_count"] } else { &[""] };
+            if metric.kind == MetricKind::Histogram { &["_bucket", "_sum", "_count"] } else { &[""] };
         part.is_some_and(|part| parts.contains(&part))
     };
     let metric = ALL.iter().find(is_of).unwrap_or_else(|| panic!("{sample} is not in the catalog"));

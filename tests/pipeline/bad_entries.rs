@@ -153,7 +153,7 @@ async fn operators_get_rid_of_them(site: &Site, ids: &[String], bad: &[(Fields, 
     let export = site.tidegate(&["dead", "export"]);
     let mut lines = 0;
     for line in export.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-        let entry = tidegate_stream::Line::parse(line).expect("an entry");
+        let entry = tidegate_stream::EntryLine::parse(line).expect("an entry");
         let at = ids.iter().position(|id| *id == entry.id.to_string()).expect("an entry of ours");
         let fields: Fields =
             entry.fields.iter().map(|(name, value)| (name.to_vec(), value.to_vec())).collect();

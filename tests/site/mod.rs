@@ -30,7 +30,7 @@ use sqlx::{AssertSqlSafe, MySqlPool, Row};
 use tempfile::TempDir;
 use tidegate_lab::{Endpoint, MysqlServer, RedisOptions, RedisServer};
 use tidegate_orders::{KeyTemplates, RedisStore};
-use tidegate_stream::{RedisSettings, StreamNames, connect_pool};
+use tidegate_stream::{RedisConnectionSettings, StreamNames, connect_pool};
 use tokio::time::sleep;
 
 use rush::{Book, Wanted, Way};
@@ -263,7 +263,7 @@ pub fn stock_key(voucher: i64) -> String {
 
 /// Connections as the program opens them.
 pub async fn redis_pool(url: &str) -> Pool {
-    let settings = RedisSettings {
+    let settings = RedisConnectionSettings {
         master: None,
         sentinels: None,
         url: url.to_owned(),

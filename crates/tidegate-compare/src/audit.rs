@@ -16,7 +16,7 @@ use tidegate_orders::{JournalNote, OrderId, OrderStatus, VoucherId, records::Sto
 pub use self::report::{AuditReport, LostSpan, Offences, OrdersByPlace, RowCounts, Stocks, VoucherAudit};
 pub use crate::counts::{Misnamed, Offenders, StateCounts, Unreadable};
 use crate::{
-    Cause, CompareError, Difference, Job, Looker, VoucherBooks,
+    CompareError, Difference, DifferenceCause, Job, Looker, VoucherBooks,
     counts::{Followed, Held, KeptOrder, Noted, Rows},
     limit_counters::CounterDifference,
     reconciled::DifferenceKind,
@@ -162,7 +162,7 @@ impl ToldOfVoucher {
                         its.not_released.add(order);
                         self.not_released += 1;
                     }
-                    (_, Cause::LeftHalfDone) => {
+                    (_, DifferenceCause::LeftHalfDone) => {
                         its.half_cancelled.add(order);
                         self.half_cancelled_units = self.half_cancelled_units.saturating_add(it.units);
                     }
@@ -171,7 +171,7 @@ impl ToldOfVoucher {
             }
             (DifferenceKind::NotAdmitted, _, cause) => {
                 let (all, ours) = self.not_admitted;
-                self.not_admitted = (all + 1, ours + u64::from(cause == Cause::NoAdmission));
+                self.not_admitted = (all + 1, ours + u64::from(cause == DifferenceCause::NoAdmission));
             }
             (kind, ..) => self.others += u64::from(kind.is_failure()),
         }

@@ -1,7 +1,7 @@
 //! The books of a voucher: what its stocks are, and what they should be. Pure.
 
 use crate::{
-    difference::{Cause, Difference, Mend},
+    difference::{Difference, DifferenceCause, Mend},
     reconciled::DifferenceKind,
 };
 use serde::Serialize;
@@ -170,16 +170,21 @@ impl VoucherBooks {
         let mut found = Vec::new();
         if self.is_forgotten {
             let left = self.mysql_stock.unwrap_or(0);
-            return vec![apart(DifferenceKind::SaleForgotten, left, Cause::RedisWentBack, Mend::Rebuild)];
+            return vec![apart(
+                DifferenceKind::SaleForgotten,
+                left,
+                DifferenceCause::RedisWentBack,
+                Mend::Rebuild,
+            )];
         }
         if let Some(units) = self.redis_drift.filter(|units| *units != 0) {
             // Where there is no stock, there is none to move; what cannot be read may have moved it.
             let is_known = self.redis_stock.is_some() && self.unreadable_notes == 0;
             let mend = if is_known { Mend::MoveStock } else { Mend::Rebuild };
-            found.push(apart(DifferenceKind::RedisStockApart, units, Cause::ChangedByHand, mend));
+            found.push(apart(DifferenceKind::RedisStockApart, units, DifferenceCause::ChangedByHand, mend));
         }
         if let Some(units) = self.purged_apart() {
-            found.push(apart(DifferenceKind::PurgedApart, units, Cause::Unknown, Mend::ByHand));
+            found.push(apart(DifferenceKind::PurgedApart, units, DifferenceCause::Unknown, Mend::ByHand));
         }
         if self.is_change_open || self.unreadable.is_some() {
             return found;
@@ -194,14 +199,19 @@ impl VoucherBooks {
             .map(|stock| stock + self.live_units - self.earlier_units);
         if let Some(units) = has.zip(self.loaded).map(|(has, loaded)| has - loaded).filter(|units| *units < 0)
         {
-            found.push(apart(DifferenceKind::LoadedApart, units, Cause::Unknown, Mend::MoveStock));
+            found.push(apart(DifferenceKind::LoadedApart, units, DifferenceCause::Unknown, Mend::MoveStock));
         }
         if let Some(units) = behind.filter(|units| *units != 0 && !follows) {
-            found.push(apart(DifferenceKind::LoadedApart, units, Cause::Unknown, Mend::MoveStock));
+            found.push(apart(DifferenceKind::LoadedApart, units, DifferenceCause::Unknown, Mend::MoveStock));
         }
         if mysql_drift != 0 && !follows {
             let mend = if self.is_complete && mysql_drift < 0 { Mend::MoveStock } else { Mend::ByHand };
-            found.push(apart(DifferenceKind::MysqlStockApart, mysql_drift, Cause::ChangedByHand, mend));
+            found.push(apart(
+                DifferenceKind::MysqlStockApart,
+                mysql_drift,
+                DifferenceCause::ChangedByHand,
+                mend,
+            ));
         }
         found
     }

@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashMap};
 use crate::{
     CompareError, Job, Pace,
     counts::OrderCounter,
-    in_flight::{InFlight, Places},
+    in_flight::{InFlight, VoucherIndex},
     judge::{FinalOrder, holds, is_before, is_set_by_others, is_since},
     reconciled::DifferenceKind,
     redis_side::DeadOrders,
@@ -131,7 +131,7 @@ pub(crate) struct Counted {
 /// One pass through both sides.
 pub(crate) struct Pass<'a> {
     pub(crate) stores: &'a ComparedStores,
-    pub(crate) places: &'a Places,
+    pub(crate) places: &'a VoucherIndex,
     pub(crate) sales: &'a [Option<Sale>],
     pub(crate) part: Part,
     is_counted: bool,
@@ -149,7 +149,7 @@ impl<'a> Pass<'a> {
     /// followed instead of compared.
     pub(crate) fn new(
         stores: &'a ComparedStores,
-        (places, sales): (&'a Places, &'a [Option<Sale>]),
+        (places, sales): (&'a VoucherIndex, &'a [Option<Sale>]),
         (part, expected): (Part, u64),
         is_counted: bool,
         (pace, job): (Pace, &'a Job),
@@ -446,7 +446,7 @@ fn said_by(note: &JournalNote, sale: &Sale) -> Option<u64> {
 }
 
 /// The statuses that others have set, but for those that are looked at again.
-pub(crate) fn tally_by_others(counted: &Counted, places: &Places, tally: &mut Tally) {
+pub(crate) fn tally_by_others(counted: &Counted, places: &VoucherIndex, tally: &mut Tally) {
     for (place, (total, units)) in &counted.by_others {
         if let Some(voucher) = places.voucher(*place) {
             tally.add_many(voucher, DifferenceKind::StatusSetByOthers, (*total, *units));
@@ -457,7 +457,7 @@ pub(crate) fn tally_by_others(counted: &Counted, places: &Places, tally: &mut Ta
 /// All dead letters, to look orders up in.
 pub async fn dead_orders(
     stores: &ComparedStores,
-    places: &Places,
+    places: &VoucherIndex,
     pace: Pace,
 ) -> Result<DeadOrders, CompareError> {
     let mut dead = DeadOrders::default();

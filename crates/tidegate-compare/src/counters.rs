@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::{
     CompareError, Job, Pace,
     books::VoucherBooks,
-    difference::{Cause, Difference, Mend},
+    difference::{Difference, DifferenceCause, Mend},
     limit_counters::{CounterDifference, LimitCounterCheck, NotCompared},
     reconciled::DifferenceKind,
     stores::ComparedStores,
@@ -32,8 +32,8 @@ pub(crate) async fn counter_differences(
 fn difference(found: CounterDifference) -> Difference {
     let CounterDifference { kind, voucher, user, units, counter } = found;
     let (cause, mend) = match kind {
-        DifferenceKind::LimitPassed => (Cause::RedisWentBack, Mend::ByHand),
-        _ => (Cause::Unknown, Mend::SetCounter),
+        DifferenceKind::LimitPassed => (DifferenceCause::RedisWentBack, Mend::ByHand),
+        _ => (DifferenceCause::Unknown, Mend::SetCounter),
     };
     Difference {
         kind,

@@ -8,7 +8,7 @@ use tidegate_stream::EntryId;
 /// Why it is so, where that can be known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Cause {
+pub enum DifferenceCause {
     /// Nobody can tell.
     Unknown,
     /// The entry was acknowledged, and MySQL has nothing of it: MySQL went back in time, or another program acknowledged it.
@@ -67,7 +67,7 @@ pub struct Difference {
     /// Units that it is about.
     pub units: i64,
     /// Why.
-    pub cause: Cause,
+    pub cause: DifferenceCause,
     /// What mends it.
     pub mend: Mend,
     /// Which counter of a limit it is about, where it is about one.

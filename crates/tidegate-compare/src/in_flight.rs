@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::{Pace, table::hash_of_id};
 use tidegate_orders::{VoucherId, wire::Message};
-use tidegate_stream::{Entry, EntryId, History, Read, StreamError};
+use tidegate_stream::{DeliveryHistory, Entry, EntryId, Read, StreamError};
 
 use tidegate_orders::{Keys, Order, RedisStore};
 
@@ -14,12 +14,12 @@ const PAGE: u16 = 1_000;
 
 /// Vouchers that are looked at, each with its place.
 #[derive(Clone, Debug, Default)]
-pub struct Places {
+pub struct VoucherIndex {
     vouchers: Vec<VoucherId>,
     places: HashMap<VoucherId, u32>,
 }
 
-impl Places {
+impl VoucherIndex {
     /// Of these vouchers, each once.
     #[must_use]
     pub fn new(mut vouchers: Vec<VoucherId>) -> Self {
@@ -82,7 +82,7 @@ impl InFlight {
     ///
     /// # Errors
     /// When Redis does not answer.
-    pub async fn read(redis: &RedisStore, places: &Places, pace: &Pace) -> Result<Self, StreamError> {
+    pub async fn read(redis: &RedisStore, places: &VoucherIndex, pace: &Pace) -> Result<Self, StreamError> {
         let mut found = Self::default();
         let (inspector, keys) = (redis.inspector(), redis.keys());
         // The boundary first: an entry that is delivered after this is beyond it, whatever becomes of it.
@@ -112,7 +112,7 @@ impl InFlight {
         Ok(found)
     }
 
-    fn add(&mut self, entry: &Entry, keys: &Keys, places: &Places) {
+    fn add(&mut self, entry: &Entry, keys: &Keys, places: &VoucherIndex) {
         match keys.fields().decode_message(entry) {
             Ok(Message::Order(order)) => self.add_order(&order, places),
             Ok(Message::Event(event)) => {
@@ -123,12 +123,12 @@ impl InFlight {
                 }
             }
             Err(_) => {
-                self.unreadable.extend(History::of(entry).entries().chain([entry.id]));
+                self.unreadable.extend(DeliveryHistory::of(entry).entries().chain([entry.id]));
             }
         }
     }
 
-    fn add_order(&mut self, order: &Order, places: &Places) {
+    fn add_order(&mut self, order: &Order, places: &VoucherIndex) {
         let Some(place) = places.of(order.voucher) else { return };
         let units = u32::try_from(order.quantity.get()).unwrap_or(u32::MAX);
         self.orders.push(OrderInFlight { hash: hash_of_id(place, order.id.get()), place, units });

@@ -1,7 +1,7 @@
 //! What the facts of one order, or of one user, mean: a difference, or none. Pure.
 
 use crate::{
-    difference::{Cause, Mend},
+    difference::{DifferenceCause, Mend},
     reconciled::DifferenceKind,
     redis_side::{DeadOrder, Entered},
 };
@@ -35,11 +35,11 @@ pub(crate) struct Evidence {
 
 /// A difference about an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Finding {
+pub(crate) struct OrderFinding {
     pub(crate) kind: DifferenceKind,
     pub(crate) user: Option<i64>,
     pub(crate) units: i64,
-    pub(crate) cause: Cause,
+    pub(crate) cause: DifferenceCause,
     pub(crate) mend: Mend,
     /// Where the order is; None: the difference does not depend on it.
     pub(crate) status: Option<OrderStatus>,
@@ -69,18 +69,18 @@ impl Evidence {
     }
 
     /// An entry of another user under the order's id, which must be among the dead letters.
-    pub(crate) fn stranger(&self, is_buried: impl Fn(i64) -> bool) -> Option<Finding> {
+    pub(crate) fn stranger(&self, is_buried: impl Fn(i64) -> bool) -> Option<OrderFinding> {
         let by_note = self.note.as_ref().and_then(JournalNote::buyer).map(UserId::get);
         let owner = by_note.or_else(|| self.row.as_ref().map(|row| row.user));
         // Where nobody has the id, the letter of one entry says nothing of the others.
         let owned = owner.or_else(|| self.entry().map(|it| it.user));
         let it = self.entries.iter().find(|it| Some(it.user) != owned && !is_buried(it.user))?;
         let kind = if owner.is_some() { DifferenceKind::Mismatched } else { DifferenceKind::LostOrder };
-        Some(Finding {
+        Some(OrderFinding {
             kind,
             user: Some(it.user),
             units: it.quantity,
-            cause: Cause::Unknown,
+            cause: DifferenceCause::Unknown,
             mend: Mend::ByHand,
             status: None,
             entry: Some(it.entry),
@@ -114,7 +114,7 @@ impl Evidence {
 
     /// All that is different about the order. Where it is not lost itself, but events of it are, only that is told: they may be
     /// what one side has done and the other not. What else differs is told when they are recorded.
-    pub(crate) fn findings(&self, voucher: i64) -> [Option<Finding>; 3] {
+    pub(crate) fn findings(&self, voucher: i64) -> [Option<OrderFinding>; 3] {
         let of_order = self.finding(voucher);
         let runs_again =
             of_order.is_some_and(|it| matches!(it.mend, Mend::RunAgain | Mend::WriteCancelledRow));
@@ -125,15 +125,15 @@ impl Evidence {
     }
 
     /// Events of it are lost.
-    fn lost_event(&self) -> Option<Finding> {
+    fn lost_event(&self) -> Option<OrderFinding> {
         let its = self.lost_event_of?;
         let user = self.by_mysql().0.or_else(|| self.admitted()?.0).unwrap_or(its);
         let is_known = self.row.is_some() || self.refusal.is_some() || self.dead.is_some();
-        Some(Finding {
+        Some(OrderFinding {
             kind: DifferenceKind::LostEvent,
             user: Some(user),
             units: 0,
-            cause: Cause::AcknowledgedAndNotWritten,
+            cause: DifferenceCause::AcknowledgedAndNotWritten,
             mend: if is_known { Mend::RecordEvents } else { Mend::RunAgain },
             status: None,
             entry: None,
@@ -141,46 +141,62 @@ impl Evidence {
     }
 
     /// What is different about the order, as far as its units are concerned.
-    pub(crate) fn finding(&self, voucher: i64) -> Option<Finding> {
+    pub(crate) fn finding(&self, voucher: i64) -> Option<OrderFinding> {
         let facts = self.facts(voucher);
         let (user, units) = self.admitted().unwrap_or_else(|| self.by_mysql());
         let (status, entry) = (Some(facts.status()), self.entry().map(|entered| entered.entry));
-        let finding = |kind, cause, mend| Some(Finding { kind, user, units, cause, mend, status, entry });
+        let finding =
+            |kind, cause, mend| Some(OrderFinding { kind, user, units, cause, mend, status, entry });
         let is_admitted = facts.journal == JournalFact::Admitted;
         match facts.status() {
             OrderStatus::Written if self.is_complete => self.finding_of_live(facts.journal),
             OrderStatus::Cancelled | OrderStatus::Refused if self.is_complete && is_admitted => {
                 let is_half = facts.letter != LetterFact::None || facts.status() == OrderStatus::Refused;
-                let cause = if is_half { Cause::LeftHalfDone } else { Cause::Unknown };
+                let cause = if is_half { DifferenceCause::LeftHalfDone } else { DifferenceCause::Unknown };
                 finding(DifferenceKind::NotReleased, cause, Mend::Release)
             }
-            OrderStatus::GivenBack if self.is_complete => {
-                finding(DifferenceKind::ReleaseUnknownToMysql, Cause::Unknown, Mend::WriteCancelledRow)
+            OrderStatus::GivenBack if self.is_complete => finding(
+                DifferenceKind::ReleaseUnknownToMysql,
+                DifferenceCause::Unknown,
+                Mend::WriteCancelledRow,
+            ),
+            OrderStatus::Mismatched => {
+                finding(DifferenceKind::Mismatched, DifferenceCause::Unknown, Mend::ByHand)
             }
-            OrderStatus::Mismatched => finding(DifferenceKind::Mismatched, Cause::Unknown, Mend::ByHand),
             // Whether the stream still holds it is looked up where it is said.
             // Its row was there and moved, and is gone alone: what its events did would not be done again.
             OrderStatus::Lost if self.events.is_some_and(|events| events.status.is_some()) => {
-                finding(DifferenceKind::LostOrder, Cause::ChangedByHand, Mend::ByHand)
+                finding(DifferenceKind::LostOrder, DifferenceCause::ChangedByHand, Mend::ByHand)
             }
             OrderStatus::Lost if is_admitted || self.entry().is_some() => {
-                finding(DifferenceKind::LostOrder, Cause::AcknowledgedAndNotWritten, Mend::RunAgain)
+                finding(DifferenceKind::LostOrder, DifferenceCause::AcknowledgedAndNotWritten, Mend::RunAgain)
             }
             _ => None,
         }
     }
 
-    fn finding_of_live(&self, journal: JournalFact) -> Option<Finding> {
+    fn finding_of_live(&self, journal: JournalFact) -> Option<OrderFinding> {
         let row = self.row.as_ref()?;
         let finding = |kind, cause, mend| {
             let (user, units) = (Some(row.user), row.quantity);
-            Some(Finding { kind, user, units, cause, mend, status: Some(OrderStatus::Written), entry: None })
+            Some(OrderFinding {
+                kind,
+                user,
+                units,
+                cause,
+                mend,
+                status: Some(OrderStatus::Written),
+                entry: None,
+            })
         };
         match journal {
-            JournalFact::Released => finding(DifferenceKind::ReleasedAndLive, Cause::Unknown, Mend::Admit),
+            JournalFact::Released => {
+                finding(DifferenceKind::ReleasedAndLive, DifferenceCause::Unknown, Mend::Admit)
+            }
             JournalFact::Nothing if self.is_since_complete(row) && !self.is_folded(row) => {
                 let is_ours = row.entry.is_some();
-                let cause = if is_ours { Cause::NoAdmission } else { Cause::ChangedByHand };
+                let cause =
+                    if is_ours { DifferenceCause::NoAdmission } else { DifferenceCause::ChangedByHand };
                 finding(DifferenceKind::NotAdmitted, cause, Mend::Admit)
             }
             _ => None,
@@ -203,13 +219,13 @@ impl Evidence {
     }
 
     /// Units that went back more than once, as MySQL recorded it.
-    pub(crate) fn doubled(&self) -> Option<Finding> {
+    pub(crate) fn doubled(&self) -> Option<OrderFinding> {
         let (row, events) = (self.row.as_ref()?, self.events?);
-        (events.releases > 1).then_some(Finding {
+        (events.releases > 1).then_some(OrderFinding {
             kind: DifferenceKind::GivenBackTwice,
             user: Some(row.user),
             units: events.released - row.quantity,
-            cause: Cause::Unknown,
+            cause: DifferenceCause::Unknown,
             mend: Mend::ByHand,
             status: None,
             entry: None,
@@ -217,13 +233,13 @@ impl Evidence {
     }
 
     /// A status that no event of ours led to.
-    pub(crate) fn status_by_others(&self) -> Option<Finding> {
+    pub(crate) fn status_by_others(&self) -> Option<OrderFinding> {
         let row = self.row.as_ref()?;
-        is_set_by_others(row, self.events.as_ref()).then_some(Finding {
+        is_set_by_others(row, self.events.as_ref()).then_some(OrderFinding {
             kind: DifferenceKind::StatusSetByOthers,
             user: Some(row.user),
             units: row.quantity,
-            cause: Cause::ChangedByHand,
+            cause: DifferenceCause::ChangedByHand,
             mend: Mend::ByHand,
             status: None,
             entry: None,
@@ -304,14 +320,16 @@ impl UserEvidence {
         self.live.or(self.dead)
     }
 
-    pub(crate) fn finding(&self, user: i64) -> Option<Finding> {
+    pub(crate) fn finding(&self, user: i64) -> Option<OrderFinding> {
         let finding = |kind, cause, mend| {
-            Some(Finding { kind, user: Some(user), units: 0, cause, mend, status: None, entry: None })
+            Some(OrderFinding { kind, user: Some(user), units: 0, cause, mend, status: None, entry: None })
         };
         match (self.is_buyer, self.order().is_some()) {
             _ if self.is_told => None,
-            (true, false) => finding(DifferenceKind::BarredWithoutOrder, Cause::Unknown, Mend::Unbar),
-            (false, true) => finding(DifferenceKind::NotBarred, Cause::Unknown, Mend::Bar),
+            (true, false) => {
+                finding(DifferenceKind::BarredWithoutOrder, DifferenceCause::Unknown, Mend::Unbar)
+            }
+            (false, true) => finding(DifferenceKind::NotBarred, DifferenceCause::Unknown, Mend::Bar),
             _ => None,
         }
     }

@@ -25,7 +25,7 @@ mod verify;
 pub use books::{UsedCount, VoucherBooks};
 pub use compare::dead_orders;
 pub use compare_error::CompareError;
-pub use difference::{Cause, Difference, Mend};
+pub use difference::{Difference, DifferenceCause, Mend};
 pub use job::{Job, Progress, Silent};
 pub use look::{LookRequest, Looker};
 pub use pace::Pace;

@@ -18,7 +18,7 @@ use crate::{
     counters::counter_differences,
     counts::{KeptOrder, OrderCounter},
     difference::Difference,
-    in_flight::{InFlight, Places},
+    in_flight::{InFlight, VoucherIndex},
     judge::FinalOrder,
     reconciled::Reconciled,
     redis_side::DeadLetter,
@@ -113,7 +113,7 @@ impl Looker {
         mut found: impl FnMut(&Difference),
     ) -> Result<(LookReport, Option<OrderCounter>), CompareError> {
         let began = Instant::now();
-        let places = Places::new(vouchers);
+        let places = VoucherIndex::new(vouchers);
         let (sales, mut books) = self.begin(&places, counts.is_some()).await?;
         let at_ms = match sales.iter().flatten().map(|sale| sale.moment.at_ms).min() {
             Some(at_ms) => at_ms,
@@ -147,7 +147,7 @@ impl Looker {
     /// Compares order by order. Answers with how often both sides were read, and what was counted.
     async fn compare(
         &self,
-        (places, sales): (&Places, &[Option<Sale>]),
+        (places, sales): (&VoucherIndex, &[Option<Sale>]),
         mut counts: Option<OrderCounter>,
         job: &Job,
         told: &mut impl FnMut(Difference),
@@ -184,7 +184,7 @@ impl Looker {
     /// Checks unreadable entries again: they may have been buried or put back meanwhile.
     async fn look_at_unreadable_again(
         &self,
-        places: &Places,
+        places: &VoucherIndex,
         counts: &mut OrderCounter,
     ) -> Result<(), CompareError> {
         let (ComparedStores { redis, .. }, pace) = (&self.stores, self.request.pace);
@@ -203,7 +203,7 @@ impl Looker {
     pub(crate) async fn counts(&self, vouchers: &[VoucherId]) -> Result<OrderCounter, CompareError> {
         let (ComparedStores { redis, .. }, pace) = (&self.stores, self.request.pace);
         let end = redis.inspector().last_id(&redis.stream_names().stream).await?;
-        let open = InFlight::read(redis, &Places::new(vouchers.to_vec()), &pace).await?;
+        let open = InFlight::read(redis, &VoucherIndex::new(vouchers.to_vec()), &pace).await?;
         Ok(OrderCounter::after(end, open))
     }
 
@@ -276,7 +276,7 @@ impl Looker {
         let (ComparedStores { redis, .. }, pace) = (&self.stores, self.request.pace);
         let asked: Vec<(VoucherId, i64)> = books.iter().map(|its| (its.voucher, 0)).collect();
         let sums = self.stores.mysql().stocks().sums(&asked).await?;
-        let places = Places::new(asked.into_iter().map(|(voucher, _)| voucher).collect());
+        let places = VoucherIndex::new(asked.into_iter().map(|(voucher, _)| voucher).collect());
         let in_flight = InFlight::read(redis, &places, &pace).await?;
         for its in books {
             let place = places.of(its.voucher);
@@ -370,7 +370,7 @@ impl Looker {
     /// they should: that is said in its books.
     async fn begin(
         &self,
-        places: &Places,
+        places: &VoucherIndex,
         is_counted: bool,
     ) -> Result<(Vec<Option<Sale>>, Vec<VoucherBooks>), CompareError> {
         let (mut sales, mut books) = (Vec::new(), Vec::new());
@@ -429,7 +429,7 @@ impl Looker {
     /// The stocks. Where something is apart, all of it is read again, until it is the same twice.
     async fn finish_books(
         &self,
-        places: &Places,
+        places: &VoucherIndex,
         sales: &[Option<Sale>],
         counted: &Counted,
         books: &mut [VoucherBooks],

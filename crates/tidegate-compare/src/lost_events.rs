@@ -4,14 +4,14 @@
 //! such a record is lost, unless it is a dead letter, or was put back into the stream as another entry. Each page of the stream
 //! costs one look-up by the primary key, and what is recorded is forgotten at once.
 
-use crate::{CompareError, in_flight::Places, redis_side::DeadOrders, stores::ComparedStores};
+use crate::{CompareError, in_flight::VoucherIndex, redis_side::DeadOrders, stores::ComparedStores};
 use std::collections::{HashMap, HashSet};
 
 use tidegate_orders::{
     Event,
     ledger::{IncomingEvent, unrecorded},
 };
-use tidegate_stream::{Entry, EntryId, History};
+use tidegate_stream::{DeliveryHistory, Entry, EntryId};
 
 /// An order, by the place of its voucher.
 type At = (u32, i64);
@@ -22,7 +22,13 @@ pub(crate) struct EventPage(Vec<(u32, IncomingEvent)>);
 
 impl EventPage {
     /// Adds what an entry brings, if it is about one of the orders that are `wanted`.
-    pub(crate) fn add(&mut self, entry: EntryId, event: Event, places: &Places, wanted: impl Fn(At) -> bool) {
+    pub(crate) fn add(
+        &mut self,
+        entry: EntryId,
+        event: Event,
+        places: &VoucherIndex,
+        wanted: impl Fn(At) -> bool,
+    ) {
         if let Some(place) = places.of(event.voucher).filter(|place| wanted((*place, event.order.get()))) {
             self.0.push((place, IncomingEvent { event, entry }));
         }
@@ -58,7 +64,7 @@ pub(crate) struct LostEvents {
 impl LostEvents {
     /// Takes in an entry that holds an event.
     pub(crate) fn note(&mut self, entry: &Entry) {
-        self.put_back.extend(History::of(entry).entries());
+        self.put_back.extend(DeliveryHistory::of(entry).entries());
     }
 
     /// Takes in what MySQL has not recorded of a page.

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::{Pace, in_flight::Places, table::hash_of_id};
+use crate::{Pace, in_flight::VoucherIndex, table::hash_of_id};
 use bytes::Bytes;
 use fred::interfaces::{HashesInterface, KeysInterface, SetsInterface};
 use tidegate_orders::{
@@ -137,7 +137,7 @@ impl<'a> RedisSide<'a> {
     /// All dead letters.
     pub(crate) async fn read_dead(
         &self,
-        places: &Places,
+        places: &VoucherIndex,
         pace: Pace,
         mut seen: impl FnMut(DeadLetter),
     ) -> Result<(), StreamError> {
@@ -150,7 +150,7 @@ impl<'a> RedisSide<'a> {
         Ok(())
     }
 
-    fn dead_letters(&self, entry: Entry, places: &Places) -> Vec<DeadLetter> {
+    fn dead_letters(&self, entry: Entry, places: &VoucherIndex) -> Vec<DeadLetter> {
         let letter = Letter::parse(entry);
         // Without a burial, it is another program's.
         let Some(burial) = &letter.burial else { return Vec::new() };

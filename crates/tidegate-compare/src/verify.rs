@@ -11,9 +11,9 @@ use std::{
 use crate::{
     CompareError, Job, Pace,
     compare::{Sale, WithEvents, dead_orders},
-    difference::{Cause, Difference},
-    in_flight::{InFlight, Places},
-    judge::{Evidence, Finding, UserEvidence},
+    difference::{Difference, DifferenceCause},
+    in_flight::{InFlight, VoucherIndex},
+    judge::{Evidence, OrderFinding, UserEvidence},
     reconciled::DifferenceKind,
     redis_side::DeadOrders,
     stores::ComparedStores,
@@ -35,15 +35,15 @@ const MOST_LOOKS: usize = 5;
 /// An order or a user, by the place of its voucher.
 type At = (u32, i64);
 /// A difference, and the note of the journal with which it was seen.
-type Seen = (Finding, Option<Bytes>);
+type Seen = (OrderFinding, Option<Bytes>);
 
 /// A difference about a user; and an order of that user, with the note of the journal.
-type SeenUser = (Finding, Option<(i64, Option<Bytes>)>);
+type SeenUser = (OrderFinding, Option<(i64, Option<Bytes>)>);
 
 /// The second look.
 pub(crate) struct Verify<'a> {
     pub(crate) stores: &'a ComparedStores,
-    pub(crate) places: &'a Places,
+    pub(crate) places: &'a VoucherIndex,
     pub(crate) sales: &'a [Option<Sale>],
     /// Those of the orders that have events which may be lost.
     pub(crate) with_events: &'a WithEvents,
@@ -94,7 +94,7 @@ impl Verify<'_> {
         &self,
         place: u32,
         order: Option<i64>,
-        finding: Finding,
+        finding: OrderFinding,
         note: Option<String>,
     ) -> Option<Difference> {
         Some(Difference {
@@ -172,8 +172,8 @@ impl Verify<'_> {
             let at_ms = evidence.note.as_ref().and_then(|note| note.at_ms);
             let its = evidence.findings(voucher.get());
             let has_event = round.in_flight.has_order(place, order);
-            let is_told = |its: &Finding| !has_event || self.is_told_beside_events(its.kind);
-            let is_same = |stranger: &Finding| its.iter().flatten().any(|it| it.kind == stranger.kind);
+            let is_told = |its: &OrderFinding| !has_event || self.is_told_beside_events(its.kind);
+            let is_same = |stranger: &OrderFinding| its.iter().flatten().any(|it| it.kind == stranger.kind);
             let stranger = stranger.filter(|stranger| !is_same(stranger));
             let its = its.into_iter().chain([stranger]).flatten().filter(is_told);
             let its = its.map(|finding| ((place, order), (finding, note.clone())));
@@ -197,13 +197,13 @@ impl Verify<'_> {
     async fn find_entry(
         &self,
         (_, order): At,
-        finding: &mut Finding,
+        finding: &mut OrderFinding,
         at_ms: Option<i64>,
     ) -> Result<(), CompareError> {
         if let (DifferenceKind::LostOrder, None, Some(at_ms)) = (finding.kind, finding.entry, at_ms) {
             finding.entry = self.stores.redis().entry_of(order, at_ms).await?;
             if finding.entry.is_none() {
-                finding.cause = Cause::EntryIsGone;
+                finding.cause = DifferenceCause::EntryIsGone;
             }
         }
         Ok(())
@@ -256,7 +256,7 @@ impl Verify<'_> {
     async fn with_notes(
         &self,
         (place, voucher): (u32, VoucherId),
-        users: Vec<(i64, Finding, Option<i64>)>,
+        users: Vec<(i64, OrderFinding, Option<i64>)>,
     ) -> Result<Vec<(At, SeenUser)>, CompareError> {
         let orders: Vec<i64> = users.iter().filter_map(|(.., order)| *order).collect();
         let notes = match orders.is_empty() {
@@ -264,7 +264,7 @@ impl Verify<'_> {
             false => self.stores.redis().notes(voucher, &orders).await?.0,
         };
         let mut notes = notes.into_iter();
-        let mut seen = |(user, finding, order): (i64, Finding, Option<i64>)| {
+        let mut seen = |(user, finding, order): (i64, OrderFinding, Option<i64>)| {
             let of_order = order.map(|order| (order, notes.next().flatten()));
             ((place, user), (finding, of_order))
         };

@@ -18,7 +18,7 @@ use tidegate_orders::RedisStore;
 use tidegate_worker::View;
 use tokio::{net::TcpListener, time::sleep};
 
-use self::pages::Pages;
+use self::pages::AdminPages;
 use crate::{
     order_pages::{OrderStores, OrderWatch},
     server::listen_on,
@@ -61,7 +61,7 @@ pub async fn start(views: &[Arc<View>], settings: &AdminSettings) -> anyhow::Res
     };
     let stores = views.iter().map(|view| Arc::clone(view) as Arc<dyn OrderStores>).collect();
     let watch = Arc::new(OrderWatch::new(stores));
-    let pages = Arc::new(Pages::new(views, Arc::clone(&watch), settings.token.clone()));
+    let pages = Arc::new(AdminPages::new(views, Arc::clone(&watch), settings.token.clone()));
     tokio::spawn(async move { watch.run().await });
     tokio::spawn(async move {
         let listener = match listener {

@@ -57,12 +57,12 @@ use self::{
     accepting::Accepting,
     caller::Caller,
     following::{Following, Surroundings},
-    pages::Pages,
+    pages::GatePages,
     refusals::Refusals,
     tls::{NoTls, Tls},
 };
 use crate::{
-    order_pages::Room,
+    order_pages::Permits,
     server::{answer_or_leave, listen_on},
     settings::GateSettings,
 };
@@ -72,7 +72,7 @@ pub use self::problem::ProblemKind;
 /// What the head of a request may have.
 const HEAD_BYTES: usize = 16 << 10;
 /// Whoever was admitted asks what became of it. All of them are looked up together.
-const ORDER_ROOM: Room = Room { looks: 512, streams: 4096 };
+const ORDER_PERMITS: Permits = Permits { looks: 512, streams: 4096 };
 
 /// Whether all who were on the way had their answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +107,7 @@ pub struct HttpGate {
 }
 
 /// What a service manager is told of a gate.
-pub struct GateService(Arc<Pages>);
+pub struct GateService(Arc<GatePages>);
 
 impl Service for GateService {
     async fn state(&self) -> (bool, String) {
@@ -152,7 +152,8 @@ impl HttpGate {
             closing: closing.clone(),
         };
         let following = Arc::new(Following::begin(system, name(address), surroundings)?);
-        let pages = Arc::new(Pages::new(Arc::clone(&following), refusals, settings.clone(), stop.clone()));
+        let pages =
+            Arc::new(GatePages::new(Arc::clone(&following), refusals, settings.clone(), stop.clone()));
         tracing::info!(%address, "gate listens");
         let house = House { pages, tls, places, stop, closing, graceful: GracefulShutdown::new() };
         Ok(Self { house, following, door: Accepting::on(listener), leave_for: settings.leave_for })
@@ -198,7 +199,7 @@ fn name(address: SocketAddr) -> String {
 
 /// Where callers are let in.
 struct House {
-    pages: Arc<Pages>,
+    pages: Arc<GatePages>,
     tls: Option<Arc<Tls>>,
     places: Arc<Semaphore>,
     /// Nobody shall be sent here any more.
@@ -243,7 +244,7 @@ fn follow(tls: Arc<Tls>, stop: CancellationToken) -> anyhow::Result<()> {
 /// What is needed to answer one connection.
 struct Talk {
     peer: IpAddr,
-    pages: Arc<Pages>,
+    pages: Arc<GatePages>,
     stop: CancellationToken,
     closing: CancellationToken,
     watcher: Watcher,

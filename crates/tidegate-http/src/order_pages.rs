@@ -46,7 +46,7 @@ pub enum NoOrderPage {
 
 /// How many may ask at once.
 #[derive(Clone, Copy, Debug)]
-pub struct Room {
+pub struct Permits {
     /// Questions that are answered at once.
     pub looks: usize,
     /// Streams that are open at once.
@@ -64,8 +64,9 @@ pub struct OrderPages {
 
 impl OrderPages {
     /// Of what `watch` sees, until `stop`.
-    pub fn new(watch: Arc<OrderWatch>, room: Room, stop: CancellationToken) -> Self {
-        let [looks, streams] = [room.looks, room.streams].map(|room| Arc::new(Semaphore::new(room)));
+    pub fn new(watch: Arc<OrderWatch>, permits: Permits, stop: CancellationToken) -> Self {
+        let [looks, streams] =
+            [permits.looks, permits.streams].map(|permits| Arc::new(Semaphore::new(permits)));
         Self { stop, watch, looks, streams }
     }
 

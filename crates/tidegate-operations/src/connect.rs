@@ -32,12 +32,13 @@ pub async fn redis_of_any_list(settings: &SystemSettings) -> anyhow::Result<Redi
 /// # Errors
 /// As [`redis`].
 pub async fn redis_in_order(settings: &SystemSettings) -> anyhow::Result<RedisStore> {
-    open(settings, tidegate_stream::RedisSettings { connections: 1, ..settings.redis.connection() }).await
+    open(settings, tidegate_stream::RedisConnectionSettings { connections: 1, ..settings.redis.connection() })
+        .await
 }
 
 async fn open(
     settings: &SystemSettings,
-    connection: tidegate_stream::RedisSettings,
+    connection: tidegate_stream::RedisConnectionSettings,
 ) -> anyhow::Result<RedisStore> {
     let pool = open_unchecked(settings, connection).await?;
     partition_list::compare(settings, &pool).await?;
@@ -52,7 +53,7 @@ pub fn redis_store(settings: &SystemSettings, pool: impl Into<Pool>) -> RedisSto
 
 async fn open_unchecked(
     settings: &SystemSettings,
-    connection: tidegate_stream::RedisSettings,
+    connection: tidegate_stream::RedisConnectionSettings,
 ) -> anyhow::Result<RedisStore> {
     let redis = &settings.redis;
     let within = redis.connect_timeout + redis.command_timeout;

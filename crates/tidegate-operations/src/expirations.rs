@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 pub use self::{
     resume::{ExpirationsPlan, ExpirationsReport, plan, run},
-    sweep::{Pass, Sweeper},
+    sweep::{SweepResult, Sweeper},
 };
 use crate::{
     settings::SystemSettings,

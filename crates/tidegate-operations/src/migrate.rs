@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::{Value as Json, json};
 use sqlx::MySqlPool;
 use tidegate_compare::text::counted;
-use tidegate_orders::schema::{self, Change, MigrateError, Problem};
+use tidegate_orders::schema::{self, MigrateError, MigrationStep, SchemaProblem};
 
 use crate::{
     change::{Ending, Next, Plan, Report},
@@ -17,7 +17,7 @@ use crate::{
 pub struct MigratePlan {
     /// What was found; nothing is applied yet.
     #[serde(flatten)]
-    pub schema: SchemaState,
+    pub schema: MigrationState,
     /// A missing step changes a table that is there already.
     #[serde(skip)]
     pub alters: bool,
@@ -28,27 +28,27 @@ pub struct MigratePlan {
 pub struct MigrateReport {
     /// How the schema is now.
     #[serde(flatten)]
-    pub schema: SchemaState,
+    pub schema: MigrationState,
 }
 
 /// The tables of a database.
 #[derive(Debug, Default, Serialize)]
-pub struct SchemaState {
+pub struct MigrationState {
     /// Its name.
     pub database: String,
     /// Steps that were taken now.
-    pub applied: Vec<Change>,
+    pub applied: Vec<MigrationStep>,
     /// Steps that are to be taken.
-    pub missing: Vec<Change>,
+    pub missing: Vec<MigrationStep>,
     /// What does not fit, and stops a migration.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<SchemaProblem>,
     /// Unique keys on the orders besides ours.
     pub other_unique_keys: Vec<String>,
 }
 
 impl Plan for MigratePlan {
     fn next(&self) -> Next {
-        let SchemaState { database, missing, problems, .. } = &self.schema;
+        let MigrationState { database, missing, problems, .. } = &self.schema;
         match (problems.is_empty(), missing.len(), self.alters) {
             (false, ..) => Next::Refused,
             (true, 0, _) => Next::NothingToDo,
@@ -86,7 +86,7 @@ pub async fn open(settings: &SystemSettings) -> anyhow::Result<MySqlPool> {
 /// When a statement fails.
 pub async fn plan(mysql: &MySqlPool) -> anyhow::Result<MigratePlan> {
     let state = schema::check_alone(mysql).await?;
-    let schema = SchemaState {
+    let schema = MigrationState {
         database: state.database,
         applied: Vec::new(),
         missing: state.missing,
@@ -102,14 +102,14 @@ pub async fn plan(mysql: &MySqlPool) -> anyhow::Result<MigratePlan> {
 /// When a statement fails. What does not fit is no error but a report.
 pub async fn run(mysql: &MySqlPool) -> anyhow::Result<MigrateReport> {
     let schema = match schema::migrate(mysql).await {
-        Ok(report) => SchemaState {
+        Ok(report) => MigrationState {
             database: report.database,
             applied: report.applied,
             other_unique_keys: report.other_unique_keys,
-            ..SchemaState::default()
+            ..MigrationState::default()
         },
         Err(MigrateError::Unfit { database, applied, problems }) => {
-            SchemaState { database, applied, problems, ..SchemaState::default() }
+            MigrationState { database, applied, problems, ..MigrationState::default() }
         }
         Err(error) => return Err(error.into()),
     };

@@ -12,7 +12,7 @@ use tidegate_stream::{EntryId, StreamError};
 use tokio::time::timeout;
 
 use self::line::{ARGUMENTS, BEGAN, COMMAND, COUNTS, ERROR, OUTCOME, WHO};
-pub use self::line::{Line, Outcome};
+pub use self::line::{CommandOutcome, LogLine};
 use crate::settings::SystemSettings;
 
 /// Lines that are read at once.
@@ -51,7 +51,7 @@ impl OperatorLog {
     ///
     /// # Errors
     /// When Redis does not answer, or the key holds no stream.
-    pub async fn commands(&self, request: &LogRequest) -> Result<Vec<Line>, StreamError> {
+    pub async fn commands(&self, request: &LogRequest) -> Result<Vec<LogLine>, StreamError> {
         let (mut lines, most) = match (request.since, request.last) {
             (Some(since), last) => (self.all_from(since).await?, last.unwrap_or(u64::MAX)),
             // A command may have two lines.
@@ -66,12 +66,12 @@ impl OperatorLog {
     ///
     /// # Errors
     /// As [`OperatorLog::commands`].
-    pub async fn page(&self, from: EntryId) -> Result<Vec<Line>, StreamError> {
+    pub async fn page(&self, from: EntryId) -> Result<Vec<LogLine>, StreamError> {
         let page = self.redis.inspector().page(&self.key, (from.previous(), EntryId::MAX), PAGE).await?;
-        Ok(page.into_iter().map(Line::parse).collect())
+        Ok(page.into_iter().map(LogLine::parse).collect())
     }
 
-    async fn all_from(&self, since: EntryId) -> Result<Vec<Line>, StreamError> {
+    async fn all_from(&self, since: EntryId) -> Result<Vec<LogLine>, StreamError> {
         let (mut lines, mut from) = (Vec::new(), since);
         loop {
             lines.extend(self.page(from).await?);
@@ -82,14 +82,14 @@ impl OperatorLog {
         }
     }
 
-    async fn last(&self, count: u64) -> Result<Vec<Line>, StreamError> {
+    async fn last(&self, count: u64) -> Result<Vec<LogLine>, StreamError> {
         let (mut lines, mut before, mut left) = (Vec::new(), EntryId::MAX, count);
         while left > 0 {
             let most = u16::try_from(left).map_or(PAGE, |left| left.min(PAGE));
             let page = self.redis.inspector().page_back(&self.key, (EntryId::MIN, before), most).await?;
             let Some(first) = page.last() else { break };
             (before, left) = (first.id, left - page.len() as u64);
-            lines.extend(page.into_iter().map(Line::parse));
+            lines.extend(page.into_iter().map(LogLine::parse));
         }
         lines.reverse();
         Ok(lines)
@@ -99,17 +99,22 @@ impl OperatorLog {
     ///
     /// # Errors
     /// When Redis does not answer, or takes no line.
-    pub async fn note(&self, caller: &Caller, outcome: Outcome, counts: &Json) -> anyhow::Result<()> {
+    pub async fn note(
+        &self,
+        operation: &LoggedOperation,
+        outcome: CommandOutcome,
+        counts: &Json,
+    ) -> anyhow::Result<()> {
         let fields = vec![(OUTCOME, outcome.word().to_owned()), (COUNTS, counts.to_string())];
-        self.write(caller, fields).await.map(|_| ())
+        self.write(operation, fields).await.map(|_| ())
     }
 
     async fn write(
         &self,
-        caller: &Caller,
+        operation: &LoggedOperation,
         mut fields: Vec<(&'static str, String)>,
     ) -> anyhow::Result<String> {
-        let Caller { who, command, arguments } = caller.clone();
+        let LoggedOperation { who, command, arguments } = operation.clone();
         fields.splice(..0, [(WHO, who), (COMMAND, command), (ARGUMENTS, arguments)]);
         self.add(fields).await.context("Failed to write to the log")
     }
@@ -123,14 +128,14 @@ impl OperatorLog {
 }
 
 /// The beginning of a command says nothing any more once its end is there.
-fn remove_beginnings(lines: &mut Vec<Line>) {
+fn remove_beginnings(lines: &mut Vec<LogLine>) {
     let ended: BTreeSet<String> = lines.iter().filter_map(|line| line.began.clone()).collect();
     lines.retain(|line| !ended.contains(&line.id.to_string()));
 }
 
 /// Who runs which operation, for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Caller {
+pub struct LoggedOperation {
     /// USER@HOST, or the name that was given.
     pub who: String,
     /// The operation, such as `voucher load`.
@@ -144,15 +149,15 @@ pub struct Caller {
 #[derive(Debug)]
 pub struct Record {
     log: OperatorLog,
-    caller: Caller,
+    operation: LoggedOperation,
     began: Option<String>,
 }
 
 impl Record {
     /// In this log; nothing is written yet.
     #[must_use]
-    pub fn of(log: OperatorLog, caller: Caller) -> Self {
-        Self { log, caller, began: None }
+    pub fn of(log: OperatorLog, operation: LoggedOperation) -> Self {
+        Self { log, operation, began: None }
     }
 
     /// Writes the first line: without it, nobody would learn of an operation that was killed. Where it cannot be written,
@@ -161,8 +166,8 @@ impl Record {
     /// # Errors
     /// When Redis does not answer, or takes no line.
     pub async fn begin(&mut self) -> anyhow::Result<()> {
-        let first = vec![(OUTCOME, Outcome::Began.word().to_owned())];
-        self.began = Some(self.log.write(&self.caller, first).await?);
+        let first = vec![(OUTCOME, CommandOutcome::Began.word().to_owned())];
+        self.began = Some(self.log.write(&self.operation, first).await?);
         Ok(())
     }
 
@@ -170,13 +175,18 @@ impl Record {
     ///
     /// # Errors
     /// As [`Record::begin`].
-    pub async fn end(&self, outcome: Outcome, counts: &Json, error: Option<&str>) -> anyhow::Result<()> {
+    pub async fn end(
+        &self,
+        outcome: CommandOutcome,
+        counts: &Json,
+        error: Option<&str>,
+    ) -> anyhow::Result<()> {
         let mut fields = vec![(OUTCOME, outcome.word().to_owned())];
         fields.extend(self.began.clone().map(|began| (BEGAN, began)));
         if !counts.is_null() {
             fields.push((COUNTS, counts.to_string()));
         }
         fields.extend(error.map(|error| (ERROR, error.to_owned())));
-        self.log.write(&self.caller, fields).await.map(|_| ())
+        self.log.write(&self.operation, fields).await.map(|_| ())
     }
 }

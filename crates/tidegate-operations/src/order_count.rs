@@ -68,7 +68,7 @@ pub struct OrdersOf {
 
 /// Orders by day or hour.
 #[derive(Clone, Debug, Serialize)]
-pub struct OrderCounts {
+pub struct OrderCountReport {
     /// By what.
     pub by: CountBy,
     /// Of this voucher only.
@@ -81,7 +81,7 @@ pub struct OrderCounts {
 ///
 /// # Errors
 /// When a store does not answer.
-pub async fn count(stores: &Stores, request: CountRequest) -> anyhow::Result<OrderCounts> {
+pub async fn count(stores: &Stores, request: CountRequest) -> anyhow::Result<OrderCountReport> {
     let (redis, mysql) = stores.both().await?;
     let CountRequest { by, voucher, days } = request;
     let today = Timestamp::now().as_second().div_euclid(SECONDS_OF_A_DAY);
@@ -120,5 +120,5 @@ pub async fn count(stores: &Stores, request: CountRequest) -> anyhow::Result<Ord
         }
     }
     let counts = counts.into_iter().map(|(second, of)| OrdersOf { from_ms: second * 1000, ..of }).collect();
-    Ok(OrderCounts { by, voucher, counts })
+    Ok(OrderCountReport { by, voucher, counts })
 }

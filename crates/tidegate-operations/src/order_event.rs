@@ -18,7 +18,7 @@ use tidegate_orders::{
 };
 
 pub use expectation::Expectation;
-pub use plan::{Obstacle, OrderEventPlan, PlannedEvent};
+pub use plan::{EventObstacle, OrderEventPlan, PlannedEvent};
 pub use report::{EventFate, OrderEventReport, SentEvent};
 
 pub(crate) use sender::{EventSender, PAGE};

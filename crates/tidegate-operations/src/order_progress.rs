@@ -13,4 +13,4 @@ mod wait;
 pub use estimate::{QueueEstimate, QueuePlace};
 pub use look::{OrderLooker, WatchedOrder};
 pub use report::{OrderProgress, PaymentDue, ProgressEvent};
-pub use wait::{Awaited, WaitEnd, WaitRequest, wait_for_order};
+pub use wait::{WaitEnd, WaitRequest, WaitTarget, wait_for_order};

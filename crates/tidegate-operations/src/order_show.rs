@@ -19,7 +19,7 @@ pub use decided::decided;
 pub use next_step::NextStep;
 pub use records::{Coverage, OrderRecords};
 pub use redis_reader::{
-    EntryRecord, EntryState, JournalRecord, LockRecord, RedisOrders, StreamCoverage, carries,
+    EntryLocation, EntryRecord, JournalRecord, LockRecord, RedisOrders, StreamCoverage, carries,
 };
 pub use report::OrderReport;
 pub use search::OrderReader;

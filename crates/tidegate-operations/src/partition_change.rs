@@ -14,7 +14,7 @@ use anyhow::bail;
 use tidegate_compare::Job;
 use tidegate_orders::VoucherId;
 
-use self::places::Places;
+use self::places::ListedPartitions;
 pub use self::{
     plan::{ChangePlan, PlannedChange, check},
     report::ChangeReport,
@@ -31,7 +31,7 @@ use crate::{
 pub struct PartitionChange {
     system: System,
     changed: System,
-    places: Places,
+    places: ListedPartitions,
     log_stores: Stores,
 }
 
@@ -50,7 +50,7 @@ impl PartitionChange {
             .into());
         }
         let changed = system.with_tags(to);
-        let places = Places::connect(system, &changed).await?;
+        let places = ListedPartitions::connect(system, &changed).await?;
         let log_stores = Stores::new(changed.common());
         Ok(Self { system: system.clone(), changed, places, log_stores })
     }
@@ -145,7 +145,9 @@ impl PartitionChange {
         // Where it would have been changed to, first: what is left there would stand in the way of another change.
         let first = self.places.first();
         if let KeptList::Changing(change) = KeptList::read(&first.redis).await? {
-            for place in Places::connect(&self.system, &self.system.with_tags(&change.to)).await?.all() {
+            for place in
+                ListedPartitions::connect(&self.system, &self.system.with_tags(&change.to)).await?.all()
+            {
                 if self.places.old.iter().all(|old| old.prefix() != place.prefix()) {
                     KeptList::Nothing.write(&place.redis).await?;
                 }

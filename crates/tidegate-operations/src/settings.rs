@@ -216,8 +216,8 @@ impl RedisSettings {
 
     /// What the stream crate needs. It holds the password: not for logging.
     #[must_use]
-    pub fn connection(&self) -> tidegate_stream::RedisSettings {
-        tidegate_stream::RedisSettings {
+    pub fn connection(&self) -> tidegate_stream::RedisConnectionSettings {
+        tidegate_stream::RedisConnectionSettings {
             url: self.url.reveal().to_owned(),
             master: self.master.clone(),
             sentinels: self.sentinels.clone(),

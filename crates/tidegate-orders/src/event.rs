@@ -7,7 +7,7 @@ use std::{fmt, str::FromStr};
 
 use serde::{Serialize, Serializer};
 
-use crate::order::{OrderId, Subject, UserId, VoucherId};
+use crate::order::{OrderId, OrderIdentity, UserId, VoucherId};
 
 pub use decide::{EventOutcome, EventRejection, History, PastEvent, Row, Step, decide, is_decided};
 
@@ -56,7 +56,7 @@ pub enum EventKind {
 }
 
 impl Event {
-    pub(crate) fn subject(&self) -> Subject {
+    pub(crate) fn subject(&self) -> OrderIdentity {
         (self.order, self.user, self.voucher)
     }
 }

@@ -10,7 +10,7 @@ pub use self::uses::{MOST_RULES, Use, Uses};
 pub(crate) use self::uses::{MOST_VALUE_BYTES, is_value_byte};
 
 /// An order, whose it is, and of what.
-pub(crate) type Subject = (OrderId, UserId, VoucherId);
+pub(crate) type OrderIdentity = (OrderId, UserId, VoucherId);
 
 /// A text that is no value of its type.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -185,7 +185,7 @@ pub struct Order {
 }
 
 impl Order {
-    pub(crate) fn subject(&self) -> Subject {
+    pub(crate) fn subject(&self) -> OrderIdentity {
         (self.id, self.user, self.voucher)
     }
 }

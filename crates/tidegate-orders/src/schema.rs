@@ -20,7 +20,7 @@ pub use duplicates::{DuplicateOrders, SharedSlot};
 use error::explain_connect;
 pub use error::{MigrateError, missing_database};
 use found::Found;
-pub use problem::Problem;
+pub use problem::SchemaProblem;
 use steps::{Fact, STEPS, Step, missing};
 
 /// How long a migration waits for another one on the same database.
@@ -34,14 +34,14 @@ const TRY_EVERY: Duration = Duration::from_millis(150);
 
 /// One step of a migration, done or to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Change {
+pub struct MigrationStep {
     /// Its file in `migrations/`, without the ending.
     pub file: &'static str,
     /// What it does, for people.
     pub what: &'static str,
 }
 
-impl From<&Step> for Change {
+impl From<&Step> for MigrationStep {
     fn from(step: &Step) -> Self {
         Self { file: step.file, what: step.what }
     }
@@ -53,7 +53,7 @@ pub struct MigrationReport {
     /// The database's name.
     pub database: String,
     /// What was done, in that order; empty when there was nothing to do.
-    pub applied: Vec<Change>,
+    pub applied: Vec<MigrationStep>,
     /// Unique keys on the orders besides ours. They refuse orders that ours allows, such as a second one after a
     /// cancelled one.
     pub other_unique_keys: Vec<String>,
@@ -65,11 +65,11 @@ pub struct SchemaState {
     /// The database's name.
     pub database: String,
     /// The steps that `tidegate migrate` would take, in that order.
-    pub missing: Vec<Change>,
+    pub missing: Vec<MigrationStep>,
     /// Whether one of these steps changes a table that is there already, with whatever rows it holds.
     pub alters: bool,
     /// What stops a migration.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<SchemaProblem>,
     /// Whether MySQL itself refuses a user's second order in one slot of a voucher.
     pub unique_key: bool,
     /// As in [`MigrationReport::other_unique_keys`].
@@ -149,7 +149,7 @@ async fn state(connection: &mut MySqlConnection, database: String) -> Result<Sch
     Ok(SchemaState {
         database,
         problems: problems(connection, &found).await?,
-        missing: missing(&found).into_iter().map(Change::from).collect(),
+        missing: missing(&found).into_iter().map(MigrationStep::from).collect(),
         alters: missing(&found).iter().any(|step| step.alters().is_some_and(|table| found.has_table(table))),
         unique_key: found.has_unique_key(),
         other_unique_keys: found.other_unique_keys(),
@@ -157,14 +157,14 @@ async fn state(connection: &mut MySqlConnection, database: String) -> Result<Sch
 }
 
 /// Every step there is, for documentation and tests.
-pub fn all_changes() -> impl Iterator<Item = Change> {
-    STEPS.iter().map(Change::from)
+pub fn all_changes() -> impl Iterator<Item = MigrationStep> {
+    STEPS.iter().map(MigrationStep::from)
 }
 
 async fn migrate_locked(
     connection: &mut MySqlConnection,
     database: &str,
-) -> Result<Vec<Change>, MigrateError> {
+) -> Result<Vec<MigrationStep>, MigrateError> {
     // Only now: what the migration before us did must be seen.
     let found = read_settled(connection).await?;
     refuse_unfit(connection, &found, database, &[]).await?;
@@ -217,7 +217,7 @@ async fn apply(
     connection: &mut MySqlConnection,
     step: &Step,
     database: &str,
-    applied: &[Change],
+    applied: &[MigrationStep],
 ) -> Result<By, MigrateError> {
     let is_in_turn = matches!(step.fact, Fact::View(_)) && group::makes_views_in_turn(connection).await?;
     if !is_in_turn {
@@ -239,7 +239,7 @@ async fn run(
     connection: &mut MySqlConnection,
     step: &Step,
     database: &str,
-    applied: &[Change],
+    applied: &[MigrationStep],
 ) -> Result<By, MigrateError> {
     let mut tries = 0;
     loop {
@@ -287,7 +287,7 @@ async fn refuse_unfit(
     connection: &mut MySqlConnection,
     found: &Found,
     database: &str,
-    applied: &[Change],
+    applied: &[MigrationStep],
 ) -> Result<(), MigrateError> {
     let problems = problems(connection, found).await?;
     if problems.is_empty() {
@@ -296,11 +296,14 @@ async fn refuse_unfit(
     Err(MigrateError::Unfit { database: database.to_owned(), applied: applied.to_vec(), problems })
 }
 
-async fn problems(connection: &mut MySqlConnection, found: &Found) -> Result<Vec<Problem>, MigrateError> {
+async fn problems(
+    connection: &mut MySqlConnection,
+    found: &Found,
+) -> Result<Vec<SchemaProblem>, MigrateError> {
     let mut problems = problem::of_structure(found);
     // Rows can be read only where the columns are what they should be.
     if problems.is_empty() && found.has_table(tables::ORDER) && !found.has_unique_key() {
-        problems.extend(found::duplicates(connection, found).await?.map(Problem::Duplicates));
+        problems.extend(found::duplicates(connection, found).await?.map(SchemaProblem::Duplicates));
     }
     Ok(problems)
 }

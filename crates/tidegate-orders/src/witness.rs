@@ -18,7 +18,7 @@ use tokio::sync::Mutex;
 use crate::{
     dead_letters::buried_order,
     gate::{GateError, RedisStore},
-    order::{OrderId, Subject, VoucherId},
+    order::{OrderId, OrderIdentity, VoucherId},
     wire::FieldNames,
 };
 
@@ -48,7 +48,7 @@ impl Witness {
     ///
     /// # Errors
     /// When Redis does not answer.
-    pub(crate) async fn lost(&self, orders: &[Subject]) -> Result<HashSet<OrderId>, Outage> {
+    pub(crate) async fn lost(&self, orders: &[OrderIdentity]) -> Result<HashSet<OrderId>, Outage> {
         let mut held = Vec::new();
         for orders in by_voucher(orders, |(.., voucher)| *voucher) {
             match unless_refused(self.redis.journals().held_since(&orders).await)? {
@@ -110,22 +110,22 @@ struct BuriedOrders {
 struct Letters {
     /// Those up to here were read.
     up_to: EntryId,
-    by_order: HashMap<Subject, Vec<EntryId>>,
+    by_order: HashMap<OrderIdentity, Vec<EntryId>>,
 }
 
 impl BuriedOrders {
     /// Those of these orders that are dead letters.
-    async fn of(&self, orders: &[Subject]) -> Result<HashSet<OrderId>, StreamError> {
+    async fn of(&self, orders: &[OrderIdentity]) -> Result<HashSet<OrderId>, StreamError> {
         if orders.is_empty() {
             return Ok(HashSet::new());
         }
         let mut known = self.known.lock().await;
         self.read_new(&mut known).await?;
-        let letters = |order: &Subject| known.by_order.get(order).into_iter().flatten().copied();
+        let letters = |order: &OrderIdentity| known.by_order.get(order).into_iter().flatten().copied();
         let all: Vec<EntryId> = orders.iter().flat_map(letters).collect();
         // Letters are put back, given back and deleted.
         let there = self.those_there(&all).await?;
-        let is_buried = |order: &&Subject| letters(order).any(|letter| there.contains(&letter));
+        let is_buried = |order: &&OrderIdentity| letters(order).any(|letter| there.contains(&letter));
         Ok(orders.iter().filter(is_buried).map(|(order, ..)| *order).collect())
     }
 

@@ -15,7 +15,7 @@ use tidegate_compare::{
 use tidegate_operations::{
     Stores,
     change::{Ending, Next, Plan, Report},
-    operator_log::{Caller, OperatorLog, Outcome, Record},
+    operator_log::{CommandOutcome, LoggedOperation, OperatorLog, Record},
     settings::SystemSettings,
 };
 use tidegate_orders::{
@@ -173,12 +173,12 @@ impl KeyRemover {
     /// Removes, between two lines of the operators' log.
     async fn remove_noted(&self, voucher: VoucherId, since_ms: i64) -> anyhow::Result<Option<RemovedSale>> {
         let (who, command) = (self.who.clone(), COMMAND.to_owned());
-        let caller = Caller { who, command, arguments: format!("--voucher {voucher} {FLAG}") };
-        let mut record = Record::of(self.log.clone(), caller);
+        let operation = LoggedOperation { who, command, arguments: format!("--voucher {voucher} {FLAG}") };
+        let mut record = Record::of(self.log.clone(), operation);
         // Without the log it is done all the same: it makes room in a full Redis.
         let _is_noted = record.begin().await;
         let (reply, sale) = self.remove(voucher, since_ms).await?;
-        let outcome = if sale.is_some() { Outcome::Done } else { Outcome::Refused };
+        let outcome = if sale.is_some() { CommandOutcome::Done } else { CommandOutcome::Refused };
         let counts = sale.as_ref().map_or_else(|| json!({ "keys": 0 }), counts);
         let error = (reply == RemovedKeys::BeingRestocked).then_some("units are being added or taken");
         let _is_noted = record.end(outcome, &counts, error).await;

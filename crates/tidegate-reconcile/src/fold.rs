@@ -13,7 +13,7 @@ use std::{
 use sqlx::MySqlPool;
 use tidegate_compare::{
     CompareError, ComparedStores, Job, Pace, dead_orders,
-    in_flight::{InFlight, Places},
+    in_flight::{InFlight, VoucherIndex},
     judge::{FinalOrder, is_before},
     redis_side::DeadOrders,
 };
@@ -62,7 +62,7 @@ struct Facts {
 
 /// What is not folded, however old it is.
 struct Busy {
-    places: Places,
+    places: VoucherIndex,
     in_flight: InFlight,
     dead: DeadOrders,
 }
@@ -102,7 +102,7 @@ impl Folder {
         before_ms: i64,
         job: &Job,
     ) -> Result<FoldReport, CompareError> {
-        let places = Places::new(vouchers.to_vec());
+        let places = VoucherIndex::new(vouchers.to_vec());
         let in_flight = InFlight::read(&self.stores.redis, &places, &self.pace).await?;
         let dead = dead_orders(&self.stores, &places, self.pace).await?;
         let busy = Busy { places, in_flight, dead };

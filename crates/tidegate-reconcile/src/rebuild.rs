@@ -30,9 +30,9 @@ use tidegate_orders::{CausalReads, RedisStore, VoucherId, gate::rebuild_id};
 
 pub use plan::{RebuildPlan, VoucherPlan};
 pub use report::{RebuildRefusal, RebuildReport};
-pub use voucher_report::{NotRebuilt, OrderCount, VoucherReport};
+pub use voucher_report::{NotRebuilt, OrdersAndUnits, VoucherReport};
 
-use self::{backlog::Backlog, workers::Waited};
+use self::{backlog::UnwrittenOrders, workers::Waited};
 use crate::{lease, order_ids};
 
 /// What is to be rebuilt.
@@ -133,12 +133,12 @@ impl Rebuild {
         Ok(self.causal_reads.catch_up(&self.mysql).await?)
     }
 
-    async fn read_backlog(&self, job: &Job) -> anyhow::Result<Backlog> {
+    async fn read_backlog(&self, job: &Job) -> anyhow::Result<UnwrittenOrders> {
         self.catch_up().await?;
         let sequences = order_ids::in_mysql(&self.mysql, self.redis.keys()).await?;
         let fields = self.redis.keys().fields().clone();
         let mysql = (self.mysql.clone(), Arc::clone(&self.causal_reads));
-        let mut backlog = Backlog::new(self.redis.inspector().clone(), mysql, fields, sequences);
+        let mut backlog = UnwrittenOrders::new(self.redis.inspector().clone(), mysql, fields, sequences);
         let length = self.redis.inspector().length(&self.redis.inspector().names().stream).await;
         job.progress.expect(length.context("Failed to read the stream")?, "entries");
         backlog.advance(job).await?;
@@ -146,7 +146,11 @@ impl Rebuild {
     }
 
     /// Before a gate opens on what is rebuilt, no id may be given out that somebody has.
-    async fn raise_counters(&self, backlog: &Backlog, report: &mut RebuildReport) -> anyhow::Result<()> {
+    async fn raise_counters(
+        &self,
+        backlog: &UnwrittenOrders,
+        report: &mut RebuildReport,
+    ) -> anyhow::Result<()> {
         report.note_counters(order_ids::raise(&backlog.sequences, &self.redis).await?);
         report.known_today = backlog.sequences.known_today();
         Ok(())

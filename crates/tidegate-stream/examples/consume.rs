@@ -5,7 +5,7 @@ use std::{error::Error, sync::Arc};
 
 use tidegate_stream::{
     Backoff, Breaker, Counters, Death, Entry, Handled, Handler, Lane, LaneSettings, Outage, Outcome, Reader,
-    RedisSettings, Stream, StreamNames, connect_pool, connect_reader,
+    RedisConnectionSettings, Stream, StreamNames, connect_pool, connect_reader,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -29,7 +29,7 @@ fn print(entry: &Entry) -> Outcome {
 
 /// Consumes until `stop`; then the batch in hand is settled first.
 pub async fn consume(redis_url: &str, stop: CancellationToken) -> Result<(), Box<dyn Error>> {
-    let redis = RedisSettings::new(redis_url);
+    let redis = RedisConnectionSettings::new(redis_url);
     let names = StreamNames { stream: "jobs".into(), dead: "jobs.dead".into(), group: "workers".into() };
     let stream = Stream::new(connect_pool(&redis).await?, names.clone());
     stream.ensure_group().await?;

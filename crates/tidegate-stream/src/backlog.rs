@@ -122,11 +122,11 @@ impl StreamInspector {
 
 /// How fast a group reads, by looks at its backlog.
 #[derive(Clone, Debug, Default)]
-pub struct Pace {
+pub struct ReadRate {
     looks: VecDeque<(Instant, u64)>,
 }
 
-impl Pace {
+impl ReadRate {
     /// Takes note of a look.
     pub fn note(&mut self, at: Instant, backlog: &Backlog) {
         let Some(read) = backlog.entries_read else { return self.looks.clear() };
@@ -204,7 +204,7 @@ mod tests {
     }
 
     fn seen(looks: &[(u64, Option<u64>)]) -> Option<f64> {
-        let (mut pace, began) = (Pace::default(), Instant::now());
+        let (mut pace, began) = (ReadRate::default(), Instant::now());
         for (ms, entries_read) in looks {
             let look = Backlog { entries_read: *entries_read, ..Backlog::default() };
             pace.note(began + Duration::from_millis(*ms), &look);

@@ -10,7 +10,7 @@ use crate::{
     entry::{self, Entry, EntryId, PendingEntry, bad_reply, parse_id},
     page_size::PAGE_BYTES,
     redis::{RedisError, RedisPool, no_error},
-    script::Script,
+    script::ScriptSource,
     set_aside_notes::SetAsideNotes,
     stream::{ServerRun, StreamError, StreamNames},
 };
@@ -20,8 +20,8 @@ use crate::{
 pub struct StreamInspector {
     pool: Pool,
     names: StreamNames,
-    glimpse: Script,
-    read_page: Script,
+    glimpse: ScriptSource,
+    read_page: ScriptSource,
 }
 
 /// What is read of entries.
@@ -47,8 +47,8 @@ impl StreamInspector {
     /// A look at `names` in the Redis behind `pool`.
     #[must_use]
     pub fn new(pool: impl Into<RedisPool>, names: StreamNames) -> Self {
-        let glimpse = Script::new("glimpse", include_str!("../lua/glimpse.lua"));
-        let read_page = Script::new("read_page", include_str!("../lua/read_page.lua"));
+        let glimpse = ScriptSource::new("glimpse", include_str!("../lua/glimpse.lua"));
+        let read_page = ScriptSource::new("read_page", include_str!("../lua/read_page.lua"));
         Self { pool: pool.into().0, names, glimpse, read_page }
     }
 

@@ -15,7 +15,7 @@ use crate::entry::{BadEntryId, Entry};
 
 /// An entry as it stands in a line. Flatten it into a struct to write more members beside it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Line {
+pub struct EntryLine {
     entry: String,
     fields: Vec<(Text, Text)>,
 }
@@ -45,7 +45,7 @@ pub enum BadLine {
     Base64(#[from] base64::DecodeError),
 }
 
-impl Line {
+impl EntryLine {
     /// The line as it is written, without its end.
     #[must_use]
     pub fn to_json(&self) -> String {
@@ -69,17 +69,17 @@ fn in_one_line(error: &serde_json::Error) -> String {
     error.to_string().replace(" at line 1 column ", " at column ")
 }
 
-impl From<&Entry> for Line {
+impl From<&Entry> for EntryLine {
     fn from(entry: &Entry) -> Self {
         let fields = entry.fields.iter().map(|(name, value)| (Text::from(name), Text::from(value)));
         Self { entry: entry.id.to_string(), fields: fields.collect() }
     }
 }
 
-impl TryFrom<Line> for Entry {
+impl TryFrom<EntryLine> for Entry {
     type Error = BadLine;
 
-    fn try_from(line: Line) -> Result<Self, BadLine> {
+    fn try_from(line: EntryLine) -> Result<Self, BadLine> {
         let fields = line.fields.into_iter().map(|(name, value)| Ok((name.try_into()?, value.try_into()?)));
         Ok(Self { id: line.entry.parse()?, fields: fields.collect::<Result<_, BadLine>>()? })
     }
@@ -118,13 +118,13 @@ mod tests {
         let fields = vec![field("userId", b"2001"), field("x", b"\xff\xfe"), field("x", b"\"\n")];
         let entry = Entry { id: EntryId { ms: 1_718_000_000_000, seq: 0 }, fields };
         let line = r#"{"entry":"1718000000000-0","fields":[["userId","2001"],["x",{"base64":"//4="}],["x","\"\n"]]}"#;
-        assert_eq!(Line::from(&entry).to_json(), line);
-        assert_eq!(Line::parse(line.as_bytes()).unwrap(), entry);
+        assert_eq!(EntryLine::from(&entry).to_json(), line);
+        assert_eq!(EntryLine::parse(line.as_bytes()).unwrap(), entry);
     }
 
     #[test]
     fn more_members_are_ignored_and_missing_ones_are_an_error() {
-        assert!(Line::parse(br#"{"entry":"1-0","fields":[],"dead":{"reason":"bad_value"}}"#).is_ok());
+        assert!(EntryLine::parse(br#"{"entry":"1-0","fields":[],"dead":{"reason":"bad_value"}}"#).is_ok());
         for bad in [
             &b""[..],
             b"{}",
@@ -136,7 +136,7 @@ mod tests {
             br#"{"entry":"1-0","fields":[["a",{"base64":"?"}]]}"#,
             br#"{"entry":"1-0","fields":[["a","b"]]"#,
         ] {
-            assert!(Line::parse(bad).is_err(), "{}", String::from_utf8_lossy(bad));
+            assert!(EntryLine::parse(bad).is_err(), "{}", String::from_utf8_lossy(bad));
         }
     }
 
@@ -151,12 +151,12 @@ mod tests {
             (b"entry", "expected value at column 1"),
             (br#"{"entry":"1-0"}"#, "missing field `fields` at column 15"),
         ] {
-            let error = Line::parse(line).unwrap_err().to_string();
+            let error = EntryLine::parse(line).unwrap_err().to_string();
             assert!(error.starts_with(&format!("{form}{said}")), "{error}");
             assert!(!error.contains(" line ") && !error.contains("untagged"), "{error}");
         }
         let marked = "\u{feff}{\"entry\":\"1-0\",\"fields\":[]}";
-        assert!(Line::parse(marked.as_bytes()).unwrap_err().to_string().contains("byte order mark"));
+        assert!(EntryLine::parse(marked.as_bytes()).unwrap_err().to_string().contains("byte order mark"));
     }
 
     proptest! {
@@ -167,9 +167,9 @@ mod tests {
         ) {
             let fields = fields.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
             let entry = Entry { id: EntryId { ms: ids.0, seq: ids.1 }, fields };
-            let line = Line::from(&entry).to_json();
+            let line = EntryLine::from(&entry).to_json();
             prop_assert!(!line.contains('\n'));
-            prop_assert_eq!(Line::parse(line.as_bytes()).unwrap(), entry);
+            prop_assert_eq!(EntryLine::parse(line.as_bytes()).unwrap(), entry);
         }
     }
 }

@@ -14,7 +14,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
     redis::{RedisError, RedisKey, RedisPool},
-    script::Script,
+    script::ScriptSource,
 };
 
 /// Takes, renews and ends leases. A lease is politeness between processes: it can be lost at any time, so
@@ -22,8 +22,8 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Leases {
     pool: Pool,
-    lock: Script,
-    unlock: Script,
+    lock: ScriptSource,
+    unlock: ScriptSource,
     known: &'static str,
 }
 
@@ -33,8 +33,8 @@ impl Leases {
     pub fn new(pool: impl Into<RedisPool>) -> Self {
         Self {
             pool: pool.into().0,
-            lock: Script::new("lock", include_str!("../lua/lock.lua")),
-            unlock: Script::new("unlock", include_str!("../lua/unlock.lua")),
+            lock: ScriptSource::new("lock", include_str!("../lua/lock.lua")),
+            unlock: ScriptSource::new("unlock", include_str!("../lua/unlock.lua")),
             known: "everywhere",
         }
     }

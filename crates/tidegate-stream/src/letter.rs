@@ -34,7 +34,7 @@ pub struct Letter {
     /// How it was buried last; None: this is no letter of ours, somebody else wrote it there.
     pub burial: Option<Burial>,
     /// What was before that.
-    pub history: History,
+    pub history: DeliveryHistory,
 }
 
 /// How an entry was buried.
@@ -57,7 +57,7 @@ pub struct Burial {
 
 /// What became of an entry before it was delivered this time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct History {
+pub struct DeliveryHistory {
     /// How often it was put back into the stream.
     pub requeued: u32,
     /// The burials before that, oldest first; of very many, the latest.
@@ -73,7 +73,7 @@ impl Letter {
         if burial.is_some() {
             unpack(&mut fields);
         }
-        let history = History::take(&mut fields);
+        let history = DeliveryHistory::take(&mut fields);
         Self { id, fields, burial, history }
     }
 
@@ -99,7 +99,8 @@ impl Letter {
     #[must_use]
     pub fn is_of(&self, entry: &Entry) -> bool {
         let mut fields = entry.fields.clone();
-        entry.fields == self.fields || History::take(&mut fields).requeued > 0 && fields == self.fields
+        entry.fields == self.fields
+            || DeliveryHistory::take(&mut fields).requeued > 0 && fields == self.fields
     }
 
     /// The fields with which it goes back into the stream: those of its producer, then its history.
@@ -127,7 +128,7 @@ impl Letter {
     }
 }
 
-impl History {
+impl DeliveryHistory {
     /// The history that an entry of the stream carries; empty for one that was never put back.
     #[must_use]
     pub fn of(entry: &Entry) -> Self {
@@ -245,7 +246,7 @@ mod tests {
                     prop_assert!(letter.is_of(&entry));
                 }
             }
-            let history = History::of(&Entry { id: EntryId::MIN, fields: carried });
+            let history = DeliveryHistory::of(&Entry { id: EntryId::MIN, fields: carried });
             prop_assert_eq!(history.requeued, times);
         }
 
@@ -254,9 +255,9 @@ mod tests {
             fields in prop::collection::vec(field(), 0..12),
         ) {
             let entry = Entry { id: EntryId::MIN, fields };
-            let _history = History::of(&entry);
+            let _history = DeliveryHistory::of(&entry);
             let letter = Letter::parse(entry.clone());
-            if letter.burial.is_none() && letter.history == History::default() {
+            if letter.burial.is_none() && letter.history == DeliveryHistory::default() {
                 prop_assert_eq!(letter.entry(), entry);
             }
         }

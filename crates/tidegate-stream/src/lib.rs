@@ -96,7 +96,7 @@ pub mod trim_plan;
 #[cfg(feature = "fred")]
 mod with_fred;
 
-pub use backlog::{Backlog, GroupPosition, Pace};
+pub use backlog::{Backlog, GroupPosition, ReadRate};
 pub use backoff::Backoff;
 pub use breaker::Breaker;
 pub use causes::{Awaited, Causes, OfKind};
@@ -110,18 +110,18 @@ pub use inspect::{
     ConsumerInfo, GroupStatus, KeyKind, StreamStatus, Undelivered, age_ms, has_group, inspect, server_time_ms,
 };
 pub use inspector::{Read, StreamInspector};
-pub use jsonl::{BadLine, Line};
+pub use jsonl::{BadLine, EntryLine};
 pub use lane::{Failover, Lane, LaneSettings};
 pub use lane_status::{Activity, LaneSnapshot, LaneStatus};
 pub use lease::{HeldLease, Leases};
-pub use letter::{Burial, Fields, History, Letter};
+pub use letter::{Burial, DeliveryHistory, Fields, Letter};
 pub use observer::{Observer, Origin, ProcessedBatch, Settling, Stage};
 pub use offer::{Holder, Offer, Offerer, is_offered};
 pub use page_size::PageSize;
 pub use pages::{EntriesById, EntryPages, PendingPages};
 pub use pause_switch::{ActivePause, PauseSwitch};
 pub use redis::{
-    Reconnects, RedisConnection, RedisError, RedisErrorKind, RedisKey, RedisPool, RedisSettings,
+    Reconnects, RedisConnection, RedisConnectionSettings, RedisError, RedisErrorKind, RedisKey, RedisPool,
     connect_pool, connect_reader, is_disk_full, readable,
 };
 pub use remove_consumers::ConsumerRemover;

@@ -5,7 +5,7 @@ use fred::{clients::Pool, types::Value};
 use crate::{
     entry::{EntryId, bad_reply, parse_id},
     redis::{RedisKey, RedisPool},
-    script::Script,
+    script::ScriptSource,
     stream::{StreamError, StreamNames},
 };
 
@@ -27,7 +27,7 @@ pub const fn is_offered(idle_ms: u64) -> bool {
 pub struct Offerer {
     pool: Pool,
     names: StreamNames,
-    script: Script,
+    script: ScriptSource,
 }
 
 /// Whose entries are offered.
@@ -60,7 +60,11 @@ impl Offerer {
     /// Offers entries of the group of `names`.
     #[must_use]
     pub fn new(pool: impl Into<RedisPool>, names: StreamNames) -> Self {
-        Self { pool: pool.into().0, names, script: Script::new("offer", include_str!("../lua/offer.lua")) }
+        Self {
+            pool: pool.into().0,
+            names,
+            script: ScriptSource::new("offer", include_str!("../lua/offer.lua")),
+        }
     }
 
     /// Offers some of the entries of `holder` that come after `after`. None: its process lives, nothing was done.

@@ -29,7 +29,7 @@ const RECONNECT_MAX_MS: u32 = 2_000;
 
 /// How to reach Redis. Its `Debug` leaves the URL out: there may be a password in it.
 #[derive(Clone)]
-pub struct RedisSettings {
+pub struct RedisConnectionSettings {
     /// `redis://`, `rediss://` (TLS) or `redis-sentinel://`, with user and password where needed.
     pub url: String,
     /// In a Redis Cluster, whose URL is of no use here, the master to connect to.
@@ -44,7 +44,7 @@ pub struct RedisSettings {
     pub connect_timeout: Duration,
 }
 
-impl RedisSettings {
+impl RedisConnectionSettings {
     /// Four connections to the Redis at `url`, and two seconds for each command and each attempt to connect.
     #[must_use]
     pub fn new(url: impl Into<String>) -> Self {
@@ -60,9 +60,11 @@ impl RedisSettings {
     }
 }
 
-impl fmt::Debug for RedisSettings {
+impl fmt::Debug for RedisConnectionSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisSettings").field("connections", &self.connections).finish_non_exhaustive()
+        f.debug_struct("RedisConnectionSettings")
+            .field("connections", &self.connections)
+            .finish_non_exhaustive()
     }
 }
 
@@ -135,11 +137,11 @@ impl From<Bytes> for RedisKey {
 ///
 /// # Errors
 /// When the URL is wrong or the first connection fails. Later losses are repaired by reconnecting, without end.
-pub async fn connect_pool(settings: &RedisSettings) -> Result<RedisPool, RedisError> {
+pub async fn connect_pool(settings: &RedisConnectionSettings) -> Result<RedisPool, RedisError> {
     open_pool(settings).await.map(RedisPool).map_err(RedisError::new)
 }
 
-async fn open_pool(settings: &RedisSettings) -> FredResult<Pool> {
+async fn open_pool(settings: &RedisConnectionSettings) -> FredResult<Pool> {
     let pool = builder(settings)?.build_pool(settings.connections.max(1))?;
     follow_master(settings, pool.clients()).await;
     pool.init().await?;
@@ -151,11 +153,11 @@ async fn open_pool(settings: &RedisSettings) -> FredResult<Pool> {
 ///
 /// # Errors
 /// As [`connect_pool`].
-pub async fn connect_reader(settings: &RedisSettings) -> Result<RedisConnection, RedisError> {
+pub async fn connect_reader(settings: &RedisConnectionSettings) -> Result<RedisConnection, RedisError> {
     open_reader(settings).await.map(RedisConnection).map_err(RedisError::new)
 }
 
-async fn open_reader(settings: &RedisSettings) -> FredResult<Client> {
+async fn open_reader(settings: &RedisConnectionSettings) -> FredResult<Client> {
     let mut builder = builder(settings)?;
     builder.with_connection_config(|config| config.max_command_attempts = 1);
     let client = builder.build()?;
@@ -164,7 +166,7 @@ async fn open_reader(settings: &RedisSettings) -> FredResult<Client> {
     Ok(client)
 }
 
-async fn follow_master(settings: &RedisSettings, clients: &[Client]) {
+async fn follow_master(settings: &RedisConnectionSettings, clients: &[Client]) {
     if let Some(master) = &settings.master {
         master.follow(clients).await;
     } else if let Some(sentinels) = settings.sentinels.clone().or_else(|| Sentinels::of_url(&settings.url)) {
@@ -172,7 +174,7 @@ async fn follow_master(settings: &RedisSettings, clients: &[Client]) {
     }
 }
 
-fn builder(settings: &RedisSettings) -> FredResult<Builder> {
+fn builder(settings: &RedisConnectionSettings) -> FredResult<Builder> {
     let mut config = match &settings.master {
         Some(master) => master.config(),
         None => Config::from_url(&settings.url)?,

@@ -7,7 +7,7 @@ use fred::{clients::Pool, types::Value};
 use crate::{
     inspect::consumers,
     redis::{RedisError, RedisKey, RedisPool},
-    script::Script,
+    script::ScriptSource,
     stream::{StreamError, StreamNames},
 };
 
@@ -16,7 +16,7 @@ use crate::{
 pub struct ConsumerRemover {
     pool: Pool,
     names: StreamNames,
-    script: Script,
+    script: ScriptSource,
     idle: Duration,
 }
 
@@ -27,7 +27,7 @@ impl ConsumerRemover {
         Self {
             pool: pool.into().0,
             names,
-            script: Script::new("remove_consumer", include_str!("../lua/remove_consumer.lua")),
+            script: ScriptSource::new("remove_consumer", include_str!("../lua/remove_consumer.lua")),
             idle,
         }
     }

@@ -17,13 +17,13 @@ use crate::redis::{RedisError, no_error};
 /// A call whose connection breaks may be sent again by the client: every script must be harmless when it
 /// runs twice with the same arguments.
 #[derive(Debug, Clone)]
-pub(crate) struct Script {
+pub(crate) struct ScriptSource {
     name: &'static str,
     lua: &'static str,
     sha1: String,
 }
 
-impl Script {
+impl ScriptSource {
     /// A script named `name` (for error messages) with the text `lua`.
     pub(crate) fn new(name: &'static str, lua: &'static str) -> Self {
         Self { name, lua, sha1: fred::util::sha1_hash(lua) }
@@ -48,10 +48,10 @@ impl Script {
         self.call_over(pool.next(), keys, args).await
     }
 
-    /// As [`Script::call`], over one connection.
+    /// As [`ScriptSource::call`], over one connection.
     ///
     /// # Errors
-    /// As [`Script::call`].
+    /// As [`ScriptSource::call`].
     pub(crate) async fn call_over(
         &self,
         client: &Client,
@@ -68,10 +68,10 @@ impl Script {
         reply.map_err(|error| self.named(&error))
     }
 
-    /// As [`Script::call`]; the reply as it came over the wire, for those that are large.
+    /// As [`ScriptSource::call`]; the reply as it came over the wire, for those that are large.
     ///
     /// # Errors
-    /// As [`Script::call`].
+    /// As [`ScriptSource::call`].
     pub(crate) async fn call_raw(
         &self,
         pool: &Pool,

@@ -8,7 +8,7 @@ use crate::{
     entry::bad_reply,
     inspect::server_time_ms,
     redis::RedisPool,
-    script::Script,
+    script::ScriptSource,
     stream::{StreamError, StreamNames},
 };
 
@@ -22,7 +22,7 @@ const PAGE: usize = 1_000;
 pub struct ServerClock {
     pool: Pool,
     names: StreamNames,
-    redate: Script,
+    redate: ScriptSource,
     last: Option<Look>,
 }
 
@@ -38,7 +38,7 @@ impl ServerClock {
     /// That of the Redis behind `pool`, where the stream of `names` is.
     #[must_use]
     pub fn new(pool: impl Into<RedisPool>, names: StreamNames) -> Self {
-        let redate = Script::new("redate", include_str!("../lua/redate.lua"));
+        let redate = ScriptSource::new("redate", include_str!("../lua/redate.lua"));
         Self { pool: pool.into().0, names, redate, last: None }
     }
 

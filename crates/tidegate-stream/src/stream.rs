@@ -20,7 +20,7 @@ use crate::{
     entry::{BadReply, Entry, EntryId, bad_reply},
     handler::{Death, Outage},
     redis::{RedisError, RedisKey, RedisPool},
-    script::Script,
+    script::ScriptSource,
 };
 
 /// Why the stream could not be read or changed.
@@ -131,13 +131,13 @@ pub enum BuryReply {
 pub struct Stream {
     pool: Pool,
     names: StreamNames,
-    bury: Script,
-    settle: Script,
-    keep: Script,
-    fetch: Script,
-    count_deaths: Script,
-    set_aside: Script,
-    make_pending: Script,
+    bury: ScriptSource,
+    settle: ScriptSource,
+    keep: ScriptSource,
+    fetch: ScriptSource,
+    count_deaths: ScriptSource,
+    set_aside: ScriptSource,
+    make_pending: ScriptSource,
 }
 
 impl Stream {
@@ -147,13 +147,13 @@ impl Stream {
         Self {
             pool: pool.into().0,
             names,
-            bury: Script::new("bury", include_str!("../lua/bury.lua")),
-            settle: Script::new("settle", include_str!("../lua/settle.lua")),
-            keep: Script::new("keep", include_str!("../lua/keep.lua")),
-            fetch: Script::new("fetch", include_str!("../lua/fetch.lua")),
-            count_deaths: Script::new("count_deaths", include_str!("../lua/count_deaths.lua")),
-            set_aside: Script::new("set_aside", include_str!("../lua/set_aside.lua")),
-            make_pending: Script::new("make_pending", include_str!("../lua/make_pending.lua")),
+            bury: ScriptSource::new("bury", include_str!("../lua/bury.lua")),
+            settle: ScriptSource::new("settle", include_str!("../lua/settle.lua")),
+            keep: ScriptSource::new("keep", include_str!("../lua/keep.lua")),
+            fetch: ScriptSource::new("fetch", include_str!("../lua/fetch.lua")),
+            count_deaths: ScriptSource::new("count_deaths", include_str!("../lua/count_deaths.lua")),
+            set_aside: ScriptSource::new("set_aside", include_str!("../lua/set_aside.lua")),
+            make_pending: ScriptSource::new("make_pending", include_str!("../lua/make_pending.lua")),
         }
     }
 

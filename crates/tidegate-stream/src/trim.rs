@@ -8,7 +8,7 @@ use crate::{
     entry::EntryId,
     inspect::server_time_ms,
     redis::{RedisError, RedisPool},
-    script::Script,
+    script::ScriptSource,
     stream::{StreamError, StreamNames},
     trim_plan::{TrimLimit, plan},
 };
@@ -22,7 +22,7 @@ const MOST: u64 = 10_000;
 pub struct Trimmer {
     pool: Pool,
     names: StreamNames,
-    script: Script,
+    script: ScriptSource,
     retention: Duration,
 }
 
@@ -33,7 +33,7 @@ impl Trimmer {
         Self {
             pool: pool.into().0,
             names,
-            script: Script::new("trim", include_str!("../lua/trim.lua")),
+            script: ScriptSource::new("trim", include_str!("../lua/trim.lua")),
             retention,
         }
     }

@@ -110,13 +110,13 @@ impl Confirmation {
 /// A call whose connection breaks may be sent again by the client: every script must be harmless when it
 /// runs twice with the same arguments.
 #[derive(Debug, Clone)]
-pub struct Script(script::Script);
+pub struct Script(script::ScriptSource);
 
 impl Script {
     /// A script named `name` (for error messages) with the text `lua`.
     #[must_use]
     pub fn new(name: &'static str, lua: &'static str) -> Self {
-        Self(script::Script::new(name, lua))
+        Self(script::ScriptSource::new(name, lua))
     }
 
     /// The SHA1 of the text, in lower-case hexadecimal.

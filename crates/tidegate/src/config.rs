@@ -16,7 +16,7 @@ use std::{ffi::OsString, fmt, path::PathBuf};
 use clap::Args;
 
 pub use self::settings::{LogFormat, LogSettings, Settings};
-use self::{layers::Layers, reader::Reader};
+use self::{layers::Layers, reader::SettingsReader};
 use crate::command_line::add_flag;
 
 /// Names the configuration file, as `--config` does.
@@ -98,7 +98,7 @@ impl fmt::Debug for SecretArg {
 
 /// A mistake in the configuration and where it was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct ConfigProblem {
     /// `file x.toml`, `variable TIDEGATE_...`, `flag --set` or `default`.
     pub place: String,
     /// What is wrong and what would be right; never a secret.
@@ -107,7 +107,7 @@ pub struct Problem {
 
 /// All mistakes in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub struct InvalidConfig(pub Vec<Problem>);
+pub struct InvalidConfig(pub Vec<ConfigProblem>);
 
 impl fmt::Display for InvalidConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -151,7 +151,10 @@ impl Config {
         let mut config = Self::check(layers)?;
         if let Some(tag) = &args.partition {
             let narrowed = config.settings.system.narrowed(tag).map_err(|error| {
-                InvalidConfig(vec![Problem { place: "flag --partition".to_owned(), what: error.to_string() }])
+                InvalidConfig(vec![ConfigProblem {
+                    place: "flag --partition".to_owned(),
+                    what: error.to_string(),
+                }])
             })?;
             config.settings.system = narrowed;
         }
@@ -159,7 +162,7 @@ impl Config {
     }
 
     fn check(layers: Layers) -> Result<Self, InvalidConfig> {
-        let mut reader = Reader::new(&layers);
+        let mut reader = SettingsReader::new(&layers);
         let settings = Settings::read(&mut reader);
         let problems = [layers.problems().to_vec(), reader.into_problems()].concat();
         if problems.is_empty() { Ok(Self { settings, layers }) } else { Err(InvalidConfig(problems)) }

@@ -13,7 +13,7 @@ use serde_json::Value as Json;
 use tidegate_compare::Job;
 use tidegate_operations::{
     End, Next, Plan, Report, Stores,
-    operator_log::{Caller, Record},
+    operator_log::{LoggedOperation, Record},
 };
 
 use self::ending::{Ended, EndedWork, run_until_stopped};
@@ -184,12 +184,12 @@ impl<'a> Change<'a> {
     async fn begin(&self) -> Option<Record> {
         let invocation = Invocation::current();
         let (command, arguments) = (invocation.command.clone(), invocation.quoted_arguments());
-        let caller = Caller { who: self.args.who(), command, arguments };
+        let operation = LoggedOperation { who: self.args.who(), command, arguments };
         let log = self.stores.operator_log().await;
         let log = log
             .map_err(|error| print_note(&format!("warning: `tidegate log` will not show this: {error:#}")))
             .ok()?;
-        let mut record = Record::of(log, caller);
+        let mut record = Record::of(log, operation);
         warn_of_gap(record.begin().await);
         Some(record)
     }

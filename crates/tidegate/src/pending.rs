@@ -11,7 +11,7 @@ use crate::{moment, output::table};
 
 /// The flags that choose pending entries.
 #[derive(Args, Clone, Debug)]
-pub struct SelectionArgs {
+pub struct PendingSelectionArgs {
     /// Those that this consumer holds
     #[arg(long, value_name = "NAME")]
     consumer: Option<String>,
@@ -35,7 +35,7 @@ pub struct SelectionArgs {
     limit: u16,
 }
 
-impl SelectionArgs {
+impl PendingSelectionArgs {
     /// What they choose.
     pub fn filter(&self) -> PendingFilter {
         let Self { consumer, dead, older_than, set_aside, deaths, deliveries, limit } = self.clone();

@@ -5,7 +5,7 @@ use yaml_serde::Value;
 use super::containers::{self, text};
 
 use crate::{
-    catalog::{ALL, GATE, Kind, Metric},
+    catalog::{ALL, GATE, Metric, MetricKind},
     tree::Tree,
 };
 
@@ -53,7 +53,8 @@ pub fn metric(name: &str) -> Option<&'static Metric> {
 }
 
 fn is_of(name: &str, metric: &Metric) -> bool {
-    let parts: &[&str] = if metric.kind == Kind::Histogram { &["_bucket", "_sum", "_count"] } else { &[""] };
+    let parts: &[&str] =
+        if metric.kind == MetricKind::Histogram { &["_bucket", "_sum", "_count"] } else { &[""] };
     name.strip_prefix(metric.name).is_some_and(|part| parts.contains(&part))
 }
 

@@ -17,7 +17,7 @@ use fred::{
 use sqlx::MySqlPool;
 use tidegate_lab::{MysqlServer, RedisCluster};
 use tidegate_orders::{KeyTemplates, Partition, RedisStore, gate::Admission};
-use tidegate_stream::{RedisCluster as Cluster, RedisSettings, connect_pool};
+use tidegate_stream::{RedisCluster as Cluster, RedisConnectionSettings, connect_pool};
 use tokio::{task::JoinHandle, time::sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -61,11 +61,11 @@ impl ClusterSite {
         let mut gates = Vec::new();
         for partition in Partition::all(&TAGS.map(str::to_owned)) {
             let stream = format!("{}stream.orders", partition.prefix());
-            let pool: Pool = connect_pool(&RedisSettings {
+            let pool: Pool = connect_pool(&RedisConnectionSettings {
                 master: Some(known.master_of(&stream)),
                 connections: 1,
                 command_timeout: Duration::from_secs(2),
-                ..RedisSettings::new(cluster.url())
+                ..RedisConnectionSettings::new(cluster.url())
             })
             .await
             .expect("the cluster answers")

@@ -15,7 +15,7 @@ use tidegate_orders::{
     KeyTemplates, OrderId, Quantity, RedisStore, UserId, VoucherId,
     gate::{Admission as Wanted, AdmitReply, SaleWindow},
 };
-use tidegate_stream::{RedisSettings, connect_pool};
+use tidegate_stream::{RedisConnectionSettings, connect_pool};
 use tokio::task::JoinSet;
 
 use super::{
@@ -97,7 +97,7 @@ pub async fn once(site: &mut Site, way: Way<'_>, sale: Sale, calls: usize) -> Re
 pub(super) async fn open_sale(site: &mut Site) -> Result<RedisStore> {
     site.clear_redis().await?;
     let limit = Duration::from_secs(10);
-    let pool = connect_pool(&RedisSettings {
+    let pool = connect_pool(&RedisConnectionSettings {
         master: None,
         sentinels: None,
         url: site.redis_server.url(),

@@ -23,7 +23,7 @@ use tidegate_lab::{MysqlServer, RedisCluster, RedisServer, slot_of};
 use tidegate_orders::{
     KeyTemplates, Partition, Quantity, RedisStore, VoucherId, gate::Admission as Wanted, schema,
 };
-use tidegate_stream::{RedisCluster as KnownCluster, RedisSettings, connect_pool};
+use tidegate_stream::{RedisCluster as KnownCluster, RedisConnectionSettings, connect_pool};
 use tokio::task::JoinSet;
 
 use super::{
@@ -111,7 +111,7 @@ impl Ground {
         for partition in Partition::all(&tags) {
             let stream = format!("{}stream.orders", partition.prefix());
             let limit = Duration::from_secs(30);
-            let settings = RedisSettings {
+            let settings = RedisConnectionSettings {
                 sentinels: None,
                 url: url.clone(),
                 master: known.as_ref().map(|known| known.master_of(&stream)),

@@ -12,7 +12,8 @@ use tidegate_orders::{
     keys::process_of,
 };
 use tidegate_stream::{
-    RedisCluster as KnownCluster, RedisSettings, SlotMaster, StreamNames, connect_pool, inspect::inspect,
+    RedisCluster as KnownCluster, RedisConnectionSettings, SlotMaster, StreamNames, connect_pool,
+    inspect::inspect,
 };
 use tokio::time::{Instant, sleep};
 
@@ -180,7 +181,7 @@ fn voucher_of(partition: &Partition) -> Result<i64> {
 
 async fn connect(url: &str, master: &Option<SlotMaster>, connections: usize) -> Result<Pool> {
     let timeout = Duration::from_secs(if master.is_some() { 2 } else { 5 });
-    let settings = RedisSettings {
+    let settings = RedisConnectionSettings {
         sentinels: None,
         url: url.to_owned(),
         master: master.clone(),

@@ -7,7 +7,7 @@ use tidegate_orders::{
     records::{EventSum, OrderRow, RefusalRow},
     wire::{FieldNames, Glimpse, Message, WireError},
 };
-use tidegate_stream::{Entry, EntryId, History};
+use tidegate_stream::{DeliveryHistory, Entry, EntryId};
 
 use super::{Pass, Sale};
 use crate::{CompareError, counts::RowSeen, in_flight::InFlight, judge::is_since, redis_side::DeadOrder};
@@ -20,7 +20,7 @@ impl Pass<'_> {
             Ok(Message::Order(order)) => order.voucher,
             Ok(Message::Event(event)) => event.voucher,
             Err(error) => {
-                let followed: Vec<EntryId> = History::of(entry).entries().collect();
+                let followed: Vec<EntryId> = DeliveryHistory::of(entry).entries().collect();
                 let could_be_order = could_be_order(entry, self.stores.redis.keys().fields());
                 return counts.add_unreadable(entry.id, &followed, could_be_order, error);
             }

@@ -20,7 +20,8 @@ use tidegate_orders::{
     schema,
 };
 use tidegate_stream::{
-    Death, Entry, EntryId, RedisSettings, ServerRun, Stream, StreamNames, connect_pool, server_time_ms,
+    Death, Entry, EntryId, RedisConnectionSettings, ServerRun, Stream, StreamNames, connect_pool,
+    server_time_ms,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -59,7 +60,7 @@ impl World {
         let servers =
             tokio::task::spawn_blocking(|| anyhow::Ok((RedisServer::start()?, MysqlServer::shared()?)))
                 .await??;
-        let settings = RedisSettings {
+        let settings = RedisConnectionSettings {
             master: None,
             sentinels: None,
             url: servers.0.url(),

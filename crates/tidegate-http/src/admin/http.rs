@@ -15,8 +15,8 @@ use tokio::{
 };
 
 use super::{
-    pages::Pages,
-    places::{Place, Places},
+    pages::AdminPages,
+    places::{Connections, TrackedConnection},
 };
 use crate::{answer::is_stream, order_pages::STREAM_WITHIN};
 
@@ -30,13 +30,13 @@ const BUFFER_BYTES: usize = 8192;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 /// Serves for ever.
-pub async fn serve(listener: TcpListener, pages: Arc<Pages>) {
-    let mut places = Places::default();
+pub async fn serve(listener: TcpListener, pages: Arc<AdminPages>) {
+    let mut places = Connections::default();
     loop {
         match listener.accept().await {
             Ok((client, _)) => {
                 let pages = Arc::clone(&pages);
-                let serving = async move |place: Place| {
+                let serving = async move |place: TrackedConnection| {
                     let talking = pin!(talk(client, &pages, &place));
                     if in_time(talking, &place).await.is_err() {
                         tracing::debug!("a client of the admin server was too slow");
@@ -53,14 +53,17 @@ pub async fn serve(listener: TcpListener, pages: Arc<Pages>) {
 }
 
 /// A stream may last longer than a page, and ends by itself: whoever does not take it is let go of then.
-async fn in_time(mut talking: Pin<&mut impl Future<Output = ()>>, place: &Place) -> Result<(), Elapsed> {
+async fn in_time(
+    mut talking: Pin<&mut impl Future<Output = ()>>,
+    place: &TrackedConnection,
+) -> Result<(), Elapsed> {
     match timeout(CONNECTION_WITHIN, &mut talking).await {
         Err(_) if place.is_stream() => timeout(STREAM_WITHIN, talking).await,
         talked => talked,
     }
 }
 
-async fn talk(client: TcpStream, pages: &Pages, place: &Place) {
+async fn talk(client: TcpStream, pages: &AdminPages, place: &TrackedConnection) {
     let service = service_fn(async |request| {
         place.is_answered();
         let answer = pages.answer(request).await;

@@ -26,7 +26,7 @@ use crate::{
     cached::Cached,
     gather::{Gathered, Gatherer, STORES},
     metrics,
-    order_pages::{NoOrderPage, OrderPages, OrderWatch, Room},
+    order_pages::{NoOrderPage, OrderPages, OrderWatch, Permits},
     server::{fault_of_head, has_token},
 };
 
@@ -36,7 +36,7 @@ const READY_FRESH_FOR: Duration = Duration::from_secs(1);
 const READY_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Fewer looks than there are places: probes have room beside them.
-const ORDER_ROOM: Room = Room { looks: 24, streams: 128 };
+const ORDER_PERMITS: Permits = Permits { looks: 24, streams: 128 };
 
 const INDEX: &str = "\
 /livez    200 while the lanes turn; 503 names what is stuck
@@ -49,7 +49,7 @@ const INDEX: &str = "\
 
 /// Answers requests.
 #[derive(Debug)]
-pub struct Pages {
+pub struct AdminPages {
     partitions: Vec<PartitionPages>,
     orders: OrderPages,
     token: Option<SecretString>,
@@ -77,10 +77,10 @@ struct Partitions<'a> {
     partitions: BTreeMap<&'a str, Everything<'a>>,
 }
 
-impl Pages {
+impl AdminPages {
     /// Of what `views` show, one at least, and `watch` sees, for callers who send `token`.
     pub fn new(views: &[Arc<View>], watch: Arc<OrderWatch>, token: Option<SecretString>) -> Self {
-        let orders = OrderPages::new(watch, ORDER_ROOM, views[0].stop_token());
+        let orders = OrderPages::new(watch, ORDER_PERMITS, views[0].stop_token());
         Self { partitions: views.iter().map(PartitionPages::new).collect(), orders, token }
     }
 

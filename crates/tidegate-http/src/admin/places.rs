@@ -1,4 +1,4 @@
-//! Places for connections. There are few, so that they cost little, and none is kept by a client that says nothing:
+//! Connections for connections. There are few, so that they cost little, and none is kept by a client that says nothing:
 //! a new one takes the place of whoever has kept us waiting for longest.
 
 use std::{
@@ -17,19 +17,19 @@ const GRACE: Duration = Duration::from_millis(5);
 
 /// All connections.
 #[derive(Debug, Default)]
-pub struct Places {
+pub struct Connections {
     taken: Vec<Taken>,
 }
 
 #[derive(Debug)]
 struct Taken {
-    place: Place,
+    place: TrackedConnection,
     connection: JoinHandle<()>,
 }
 
 /// What is known of one connection.
 #[derive(Clone, Debug)]
-pub struct Place(Arc<Mutex<State>>);
+pub struct TrackedConnection(Arc<Mutex<State>>);
 
 /// Whose turn it is, and since when. A connection that waits for its client gives way before one that is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,9 +42,9 @@ enum State {
     Streams,
 }
 
-impl Places {
+impl Connections {
     /// Runs a connection of its own. When all places are taken, another one is closed first.
-    pub async fn give<F>(&mut self, connection: impl FnOnce(Place) -> F)
+    pub async fn give<F>(&mut self, connection: impl FnOnce(TrackedConnection) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -52,7 +52,7 @@ impl Places {
         if self.taken.iter().filter(|taken| !taken.place.is_stream()).count() >= PLACES {
             self.close_one().await;
         }
-        let place = Place(Arc::new(Mutex::new(State::WaitsForClient(Instant::now()))));
+        let place = TrackedConnection(Arc::new(Mutex::new(State::WaitsForClient(Instant::now()))));
         let connection = tokio::spawn(connection(place.clone()));
         self.taken.push(Taken { place, connection });
     }
@@ -87,7 +87,7 @@ impl State {
     }
 }
 
-impl Place {
+impl TrackedConnection {
     /// The request is here.
     pub fn is_answered(&self) {
         self.set(State::Answered(Instant::now()));

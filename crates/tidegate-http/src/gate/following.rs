@@ -20,7 +20,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    ORDER_ROOM,
+    ORDER_PERMITS,
     gates::Gates,
     ordering::Ordering,
     problem::{Problem, ProblemKind},
@@ -66,7 +66,7 @@ impl Surroundings {
         let closing = self.closing.child_token();
         let gates = Arc::new(Gates::connect(system, &self.sold_out, &closing)?);
         let watch = Arc::new(OrderWatch::new(gates.stores()));
-        let orders = OrderPages::new(Arc::clone(&watch), ORDER_ROOM, closing.clone());
+        let orders = OrderPages::new(Arc::clone(&watch), ORDER_PERMITS, closing.clone());
         let ordering = Ordering::new(Arc::clone(&gates), Arc::clone(&self.sold_out), self.refusals.clone());
         // Not until `closing`: an answer that is on its way at the stop may wait for it.
         let watching = tokio::spawn(async move { watch.run().await });

@@ -49,7 +49,7 @@ const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
 /// Answers requests.
 #[derive(Debug)]
-pub struct Pages {
+pub struct GatePages {
     following: Arc<Following>,
     refusals: Refusals,
     logins: Option<Logins>,
@@ -61,7 +61,7 @@ pub struct Pages {
     stop: CancellationToken,
 }
 
-impl Pages {
+impl GatePages {
     pub fn new(
         following: Arc<Following>,
         refusals: Refusals,

@@ -3,7 +3,7 @@
 
 /// What a metric's numbers mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     /// Only grows, from 0 at the start of the process.
     Counter,
     /// Goes up and down.
@@ -18,7 +18,7 @@ pub struct Metric {
     /// Its name.
     pub name: &'static str,
     /// What its numbers mean.
-    pub kind: Kind,
+    pub kind: MetricKind,
     /// The names of its labels.
     pub labels: &'static [&'static str],
     /// What it counts, in a sentence.
@@ -31,7 +31,7 @@ macro_rules! catalog {
             #[doc = $help]
             pub const $metric: Metric = Metric {
                 name: $name,
-                kind: Kind::$kind,
+                kind: MetricKind::$kind,
                 labels: &[$($label),*],
                 help: $help,
             };

@@ -7,7 +7,7 @@ use prometheus::proto::{
 };
 use tidegate_stream::HistogramSnapshot;
 
-use super::catalog::{self, Kind, Metric};
+use super::catalog::{self, Metric, MetricKind};
 
 /// What was measured at one moment.
 #[derive(Debug, Default)]
@@ -45,17 +45,17 @@ impl Families {
         let samples = values.into_iter().map(|(labels, value)| {
             let mut sample = Sample::from_label(pairs(metric, labels));
             match metric.kind {
-                Kind::Counter => {
+                MetricKind::Counter => {
                     let mut counter = Counter::default();
                     counter.set_value(value);
                     sample.set_counter(counter);
                 }
-                Kind::Gauge => {
+                MetricKind::Gauge => {
                     let mut gauge = Gauge::default();
                     gauge.set_value(value);
                     sample.set_gauge(gauge);
                 }
-                Kind::Histogram => unreachable!("{} has no single number", metric.name),
+                MetricKind::Histogram => unreachable!("{} has no single number", metric.name),
             }
             sample
         });
@@ -96,9 +96,9 @@ impl Families {
         family.set_name(metric.name.to_owned());
         family.set_help(metric.help.to_owned());
         family.set_field_type(match metric.kind {
-            Kind::Counter => MetricType::COUNTER,
-            Kind::Gauge => MetricType::GAUGE,
-            Kind::Histogram => MetricType::HISTOGRAM,
+            MetricKind::Counter => MetricType::COUNTER,
+            MetricKind::Gauge => MetricType::GAUGE,
+            MetricKind::Histogram => MetricType::HISTOGRAM,
         });
         family.set_metric(samples);
         self.families.push(family);

@@ -6,7 +6,7 @@ use tidegate_orders::{
     EventKind, OrderId, UserId, VoucherId,
     wire::{FieldNames, Glimpse, Message},
 };
-use tidegate_stream::{Burial, EntryId, Letter, Line};
+use tidegate_stream::{Burial, EntryId, EntryLine, Letter};
 
 /// The reason of what somebody else wrote into the stream of dead letters.
 const FOREIGN: &str = "foreign";
@@ -83,7 +83,7 @@ impl LetterSummary {
 #[derive(Debug, Serialize)]
 pub struct FullLetter<'a> {
     #[serde(flatten)]
-    line: Line,
+    line: EntryLine,
     dead: Death<'a>,
 }
 
@@ -112,6 +112,6 @@ impl<'a> From<&'a Letter> for FullLetter<'a> {
             requeued: letter.history.requeued,
             history: &letter.history.burials,
         };
-        Self { line: Line::from(&letter.entry()), dead }
+        Self { line: EntryLine::from(&letter.entry()), dead }
     }
 }

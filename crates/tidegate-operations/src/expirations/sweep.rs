@@ -37,7 +37,7 @@ const NOT_PAID_IN_TIME: &str = "not_paid_in_time";
 
 /// What a pass came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Pass {
+pub enum SweepResult {
     /// No order has to be paid in time.
     NoLimits,
     /// The next order is due after this long.
@@ -93,12 +93,12 @@ impl Sweeper {
     ///
     /// # Errors
     /// When a store does not answer. Events that are appended by then are asked for again, which does no harm.
-    pub async fn pass(&mut self) -> anyhow::Result<Pass> {
+    pub async fn pass(&mut self) -> anyhow::Result<SweepResult> {
         let (mysql, within) = (self.mysql.clone(), self.within);
         in_session(&mysql, within, async |session| self.pass_in(session).await).await
     }
 
-    async fn pass_in(&mut self, session: &mut MySqlConnection) -> anyhow::Result<Pass> {
+    async fn pass_in(&mut self, session: &mut MySqlConnection) -> anyhow::Result<SweepResult> {
         // Rows that other programs wrote belong to some partition: whichever sweeper finds them says to which.
         for _ in 0..ASSIGN_CALLS {
             let assigned = unpaid_orders::assign(session, self.redis.keys().partition()).await;
@@ -108,39 +108,43 @@ impl Sweeper {
         }
         let next_in = unpaid_orders::next_in(session, self.redis.keys().partition()).await;
         let next_in = next_in.context("Failed to look for unpaid orders")?;
-        let Some(next_in) = next_in else { return Ok(Pass::NoLimits) };
+        let Some(next_in) = next_in else { return Ok(SweepResult::NoLimits) };
         let is_due = next_in.is_zero();
         // Before events are appended in any case: what is due is right only if neither store went back.
         if is_due || self.raised.is_none_or(|raised| raised.elapsed() >= RAISE_EVERY) {
             let state = self.mark.raise(session).await.context("Failed to raise the fleet's mark")?;
             if state != MarkState::Whole {
-                return Ok(Pass::WentBack(state));
+                return Ok(SweepResult::WentBack(state));
             }
             self.raised = Some(Instant::now());
         }
         if !is_due {
-            return Ok(Pass::NothingDue(next_in));
+            return Ok(SweepResult::NothingDue(next_in));
         }
         let older = Consumers::read(&self.redis).await?.without_events();
         if !older.is_empty() {
-            return Ok(Pass::OlderWorkers(older));
+            return Ok(SweepResult::OlderWorkers(older));
         }
         let position = self.inspector.position().await?;
         let room = position.map_or(0, |position| self.unread.room(position));
         if room == 0 {
-            return Ok(Pass::Full);
+            return Ok(SweepResult::Full);
         }
         let due = unpaid_orders::due(session, self.redis.keys().partition(), room.min(PASS)).await;
         let due = due.context("Failed to read what is due")?;
         if due.is_empty() {
             // Paid since, or rows of somebody else with numbers that are none of ours: nothing to hurry for.
-            return Ok(Pass::NothingDue(RAISE_EVERY));
+            return Ok(SweepResult::NothingDue(RAISE_EVERY));
         }
         self.append(session, &due).await
     }
 
     /// Appends the events. An order whose event may not be in the stream is due again at once.
-    async fn append(&mut self, session: &mut MySqlConnection, due: &[UnpaidOrder]) -> anyhow::Result<Pass> {
+    async fn append(
+        &mut self,
+        session: &mut MySqlConnection,
+        due: &[UnpaidOrder],
+    ) -> anyhow::Result<SweepResult> {
         let appended = join_all(due.iter().map(async |order| {
             let event = expired(order);
             self.stream.append(&event_fields(&event)).await.map(|entry| (order.order, entry))
@@ -157,7 +161,7 @@ impl Sweeper {
         if let Some(Err(error)) = failed.into_iter().next() {
             return Err(error).with_context(|| format!("Failed to append to {}", self.stream.names().stream));
         }
-        Ok(Pass::Appended(orders.len()))
+        Ok(SweepResult::Appended(orders.len()))
     }
 }
 

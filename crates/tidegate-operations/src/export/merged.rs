@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use anyhow::Context;
 use serde::Serialize;
 use tidegate_orders::{Partition, wire::is_event};
-use tidegate_stream::{EntryId, Line};
+use tidegate_stream::{EntryId, EntryLine};
 
 use super::ExportSelection;
 use crate::{
@@ -131,7 +131,7 @@ impl Source {
                 };
                 lines.looked_at += page.looked_at;
                 for entry in &page.entries {
-                    let line = written(tag, Line::from(entry))?;
+                    let line = written(tag, EntryLine::from(entry))?;
                     self.read.push_back(Piece { id: entry.id, line, is_event: is_event(entry) });
                 }
             }

@@ -16,7 +16,7 @@ pub(super) const ERROR: &str = "error";
 /// What became of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum CommandOutcome {
     /// It begins. Without a later line that names it, it is at work, or it was killed.
     Began,
     /// All was done.
@@ -31,7 +31,7 @@ pub enum Outcome {
     Failed,
 }
 
-impl Outcome {
+impl CommandOutcome {
     /// All of them.
     const ALL: [Self; 6] =
         [Self::Began, Self::Done, Self::Partly, Self::Refused, Self::Stopped, Self::Failed];
@@ -51,7 +51,7 @@ impl Outcome {
 
 /// A line of the log.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Line {
+pub struct LogLine {
     /// Its entry in the stream.
     pub id: EntryId,
     /// When it was written, by the clock of Redis.
@@ -63,7 +63,7 @@ pub struct Line {
     /// Its flags, without those of the configuration.
     pub arguments: String,
     /// None: another version wrote something unknown.
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<CommandOutcome>,
     /// The line with which it began; None for that line itself.
     pub began: Option<String>,
     /// What was done, in numbers.
@@ -72,7 +72,7 @@ pub struct Line {
     pub error: Option<String>,
 }
 
-impl Line {
+impl LogLine {
     /// Reads what [`super::Record`] has written.
     pub(super) fn parse(Entry { id, mut fields }: Entry) -> Self {
         let mut text = |name: &str| {
@@ -86,7 +86,7 @@ impl Line {
             who: text(WHO).unwrap_or_default(),
             command: text(COMMAND).unwrap_or_default(),
             arguments: text(ARGUMENTS).unwrap_or_default(),
-            outcome: Outcome::ALL.into_iter().find(|known| outcome.as_deref() == Some(known.word())),
+            outcome: CommandOutcome::ALL.into_iter().find(|known| outcome.as_deref() == Some(known.word())),
             began: text(BEGAN),
             counts: text(COUNTS).and_then(|counts| serde_json::from_str(&counts).ok()),
             error: text(ERROR),

@@ -48,7 +48,7 @@ pub struct PlannedEvent {
     /// What would come of the event, as the order is now.
     pub expected: Option<Expectation>,
     /// Why nothing is appended.
-    pub obstacle: Option<Obstacle>,
+    pub obstacle: Option<EventObstacle>,
     /// The event itself; None: there is an obstacle.
     #[serde(skip)]
     pub(super) to_append: Option<Event>,
@@ -57,7 +57,7 @@ pub struct PlannedEvent {
 /// Why an event cannot be appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
-pub enum Obstacle {
+pub enum EventObstacle {
     /// MySQL does not know the order, and nobody said whose it is.
     #[error("MySQL does not know it, so whose it is has to be said")]
     UnknownOrder,
@@ -90,7 +90,8 @@ impl OrderEventPlan {
         self.orders.retain(|planned| match planned.voucher {
             Some(voucher) => partition.owns(voucher),
             None => {
-                planned.obstacle != Some(Obstacle::UnknownOrder) || !known_elsewhere.contains(&planned.order)
+                planned.obstacle != Some(EventObstacle::UnknownOrder)
+                    || !known_elsewhere.contains(&planned.order)
             }
         });
     }
@@ -101,7 +102,7 @@ impl OrderEventPlan {
     }
 
     /// Those that cannot be appended: then none is.
-    pub fn obstacles(&self) -> impl Iterator<Item = (&PlannedEvent, Obstacle)> {
+    pub fn obstacles(&self) -> impl Iterator<Item = (&PlannedEvent, EventObstacle)> {
         self.orders.iter().filter_map(|planned| Some((planned, planned.obstacle?)))
     }
 
@@ -136,20 +137,20 @@ fn owner(
     request: &OrderEventRequest,
     history: &History,
     said_by_events: Option<(i64, i64)>,
-) -> Result<(UserId, VoucherId), Obstacle> {
+) -> Result<(UserId, VoucherId), EventObstacle> {
     let said = match &request.orders {
         EventOrders::One(OneOrder { user, voucher, .. }) => (*user, *voucher),
         EventOrders::File { .. } => (None, None),
     };
     let known = history.row.map(|row| (row.user, row.voucher)).or(history.refused);
     let Some((user, voucher)) = known.or(said_by_events.filter(|_| said == (None, None))) else {
-        return said.0.zip(said.1).ok_or(Obstacle::UnknownOrder);
+        return said.0.zip(said.1).ok_or(EventObstacle::UnknownOrder);
     };
     let is_other =
         said.0.is_some_and(|said| said.get() != user) || said.1.is_some_and(|said| said.get() != voucher);
     match (UserId::try_from(user), VoucherId::try_from(voucher)) {
         (Ok(user), Ok(voucher)) if !is_other => Ok((user, voucher)),
-        _ => Err(Obstacle::OtherOwner { user, voucher }),
+        _ => Err(EventObstacle::OtherOwner { user, voucher }),
     }
 }
 

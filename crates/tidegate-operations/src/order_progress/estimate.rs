@@ -3,7 +3,7 @@
 use serde::Serialize;
 use tidegate_stream::Backlog;
 
-use crate::order_show::{EntryRecord, EntryState};
+use crate::order_show::{EntryLocation, EntryRecord};
 
 /// A guess when a waiting order is written: it goes by when entries came, and by how fast they are read at present.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -37,10 +37,10 @@ impl QueueEstimate {
     #[must_use]
     pub fn of(entry: &EntryRecord, backlog: &Backlog, read_per_s: Option<f64>, paused: bool) -> Option<Self> {
         let (place, ahead) = match entry.state {
-            EntryState::Undelivered => (QueuePlace::Unread, backlog.ahead_of(entry.id)),
-            EntryState::Pending { alive: true, deliveries: 1.., .. } => (QueuePlace::InHand, Some(0)),
-            EntryState::Pending { .. } => (QueuePlace::SetAside, Some(0)),
-            EntryState::Settled => return None,
+            EntryLocation::Undelivered => (QueuePlace::Unread, backlog.ahead_of(entry.id)),
+            EntryLocation::Pending { alive: true, deliveries: 1.., .. } => (QueuePlace::InHand, Some(0)),
+            EntryLocation::Pending { .. } => (QueuePlace::SetAside, Some(0)),
+            EntryLocation::Settled => return None,
         };
         let expected_s = match place {
             QueuePlace::Unread => ahead.zip(read_per_s).and_then(|(ahead, rate)| seconds(ahead, rate)),
@@ -65,12 +65,12 @@ mod tests {
 
     use super::*;
 
-    fn entry(ms: u64, state: EntryState) -> EntryRecord {
+    fn entry(ms: u64, state: EntryLocation) -> EntryRecord {
         EntryRecord { id: EntryId { ms, seq: 0 }, content: None, state }
     }
 
-    fn pending(alive: bool, deliveries: u64) -> EntryState {
-        EntryState::Pending { consumer: "w-0".to_owned(), alive, idle_ms: None, deliveries, deaths: 0 }
+    fn pending(alive: bool, deliveries: u64) -> EntryLocation {
+        EntryLocation::Pending { consumer: "w-0".to_owned(), alive, idle_ms: None, deliveries, deaths: 0 }
     }
 
     fn backlog(lag: Option<u64>) -> Backlog {
@@ -86,7 +86,7 @@ mod tests {
     }
 
     fn unread(lag: Option<u64>, rate: Option<f64>, paused: bool) -> QueueEstimate {
-        let entry = entry(1_500, EntryState::Undelivered);
+        let entry = entry(1_500, EntryLocation::Undelivered);
         QueueEstimate::of(&entry, &backlog(lag), rate, paused).unwrap()
     }
 
@@ -94,8 +94,12 @@ mod tests {
     fn whoever_stands_behind_others_waits_for_them() {
         let guess = unread(Some(101), Some(10.0), false);
         assert_eq!((guess.place, guess.ahead, guess.expected_s), (QueuePlace::Unread, Some(50), Some(5.1)));
-        let last =
-            QueueEstimate::of(&entry(2_000, EntryState::Undelivered), &backlog(Some(101)), Some(1e6), false);
+        let last = QueueEstimate::of(
+            &entry(2_000, EntryLocation::Undelivered),
+            &backlog(Some(101)),
+            Some(1e6),
+            false,
+        );
         assert_eq!(last.unwrap().expected_s, Some(0.1), "never less than a tenth");
     }
 
@@ -112,7 +116,7 @@ mod tests {
         assert_eq!(unread(Some(101), None, true).ahead, Some(50), "the place is known all the same");
         let empty = Backlog { oldest_undelivered: None, ..backlog(Some(0)) };
         let guess =
-            QueueEstimate::of(&entry(1_500, EntryState::Undelivered), &empty, Some(1.0), false).unwrap();
+            QueueEstimate::of(&entry(1_500, EntryLocation::Undelivered), &empty, Some(1.0), false).unwrap();
         assert_eq!((guess.ahead, guess.expected_s), (None, None), "an empty stream");
     }
 
@@ -127,6 +131,6 @@ mod tests {
         assert_eq!(of(pending(true, 1), true), (QueuePlace::InHand, Some(0), Some(0.0)), "it is finished");
         assert_eq!(of(pending(true, 0), false), (QueuePlace::SetAside, Some(0), None));
         assert_eq!(of(pending(false, 1), false), (QueuePlace::SetAside, Some(0), None));
-        assert_eq!(QueueEstimate::of(&entry(400, EntryState::Settled), &backlog(None), None, false), None);
+        assert_eq!(QueueEstimate::of(&entry(400, EntryLocation::Settled), &backlog(None), None, false), None);
     }
 }

@@ -16,7 +16,7 @@ use tidegate_orders::{
     ledger::read_histories,
     records::{DeadLetterRecord, EntryContent, RefusalRow, vouchers},
 };
-use tidegate_stream::{EntryId, Pace};
+use tidegate_stream::{EntryId, ReadRate};
 use tokio::time::timeout;
 
 use self::redis_look::{Open, RedisLook};
@@ -73,7 +73,7 @@ pub struct OrderLooker {
     mysql: MySqlPool,
     /// How long MySQL may take.
     patience: Duration,
-    pace: Pace,
+    pace: ReadRate,
     on_sale: Option<(Instant, Vec<VoucherId>)>,
 }
 
@@ -90,7 +90,7 @@ impl OrderLooker {
     /// With these connections; MySQL may take as long as `patience`.
     #[must_use]
     pub fn new(redis: RedisStore, mysql: MySqlPool, patience: Duration) -> Self {
-        Self { redis, mysql, patience, pace: Pace::default(), on_sale: None }
+        Self { redis, mysql, patience, pace: ReadRate::default(), on_sale: None }
     }
 
     /// Where these orders are; one answer each, in this order.

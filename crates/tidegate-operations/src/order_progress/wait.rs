@@ -14,7 +14,7 @@ const LOOK_WAITS: [Duration; 2] = [Duration::from_millis(100), Duration::from_se
 
 /// What is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Awaited {
+pub enum WaitTarget {
     /// MySQL has the order.
     Confirmed,
     /// It is paid.
@@ -40,12 +40,12 @@ pub struct WaitRequest {
     /// Its voucher, where it is known: that saves a search.
     pub voucher: Option<VoucherId>,
     /// Until what.
-    pub until: Awaited,
+    pub until: WaitTarget,
     /// For how long at most.
     pub wait: Duration,
 }
 
-impl Awaited {
+impl WaitTarget {
     /// How a wait ends for an order in this state; None: it goes on. One that was cancelled is never sold again, whatever was
     /// paid for it later.
     #[must_use]
@@ -108,8 +108,8 @@ mod tests {
     #[test]
     fn a_wait_ends_where_nothing_more_is_to_come() {
         for state in OrderState::ALL {
-            let confirmed = Awaited::Confirmed.ends_with(state, false);
-            let paid = Awaited::Paid.ends_with(state, false);
+            let confirmed = WaitTarget::Confirmed.ends_with(state, false);
+            let paid = WaitTarget::Paid.ends_with(state, false);
             if matches!(state, OrderState::Confirmed | OrderState::Refunding) {
                 assert_eq!((confirmed, paid), (Some(WaitEnd::Reached), None));
             } else {
@@ -119,13 +119,13 @@ mod tests {
                 assert!(confirmed.is_some(), "{state:?}");
             }
         }
-        assert_eq!(Awaited::Confirmed.ends_with(OrderState::Waiting, false), None);
-        assert_eq!(Awaited::Paid.ends_with(OrderState::Dead, false), Some(WaitEnd::Ended));
+        assert_eq!(WaitTarget::Confirmed.ends_with(OrderState::Waiting, false), None);
+        assert_eq!(WaitTarget::Paid.ends_with(OrderState::Dead, false), Some(WaitEnd::Ended));
         for was_cancelled in [false, true] {
-            let refunded = Awaited::Paid.ends_with(OrderState::Refunded, was_cancelled);
+            let refunded = WaitTarget::Paid.ends_with(OrderState::Refunded, was_cancelled);
             assert_eq!(refunded, Some(WaitEnd::Ended), "nobody ships it");
         }
-        let refunding = Awaited::Paid.ends_with(OrderState::Refunding, true);
+        let refunding = WaitTarget::Paid.ends_with(OrderState::Refunding, true);
         assert_eq!(refunding, Some(WaitEnd::Ended), "a late payment");
     }
 }

@@ -7,7 +7,7 @@ use tidegate_orders::{
 };
 use tidegate_stream::EntryId;
 
-use super::{EntryRecord, EntryState, OrderQuery, OrderReport};
+use super::{EntryLocation, EntryRecord, OrderQuery, OrderReport};
 use crate::dead_letters::REQUEUE_LIMIT;
 
 /// One thing to do about an order. The caller of the operation says how.
@@ -128,7 +128,7 @@ fn of_refusal(report: &OrderReport, refusal: &RefusalRow) -> Vec<NextStep> {
 
 fn in_flight(report: &OrderReport) -> Vec<NextStep> {
     let Some(entry) = report.records.entry_to_handle() else { return Vec::new() };
-    let is_held = matches!(entry.state, EntryState::Pending { alive: true, .. });
+    let is_held = matches!(entry.state, EntryLocation::Pending { alive: true, .. });
     let step = match is_held {
         true => None,
         false if !report.workers_live => Some(NextStep::StartWorker),
@@ -203,7 +203,7 @@ fn replay(entry: &EntryRecord) -> NextStep {
 /// What makes others take an entry from a consumer that is gone, unless it is on offer already.
 fn claim(entry: &EntryRecord) -> Option<NextStep> {
     match &entry.state {
-        EntryState::Pending { consumer, alive: false, idle_ms: Some(_), .. } => {
+        EntryLocation::Pending { consumer, alive: false, idle_ms: Some(_), .. } => {
             Some(NextStep::ClaimOf(consumer.clone()))
         }
         _ => None,

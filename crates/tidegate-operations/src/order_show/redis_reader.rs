@@ -31,13 +31,13 @@ pub struct EntryRecord {
     #[serde(rename = "wanted")]
     pub content: Option<EntryContent>,
     /// Where it stands.
-    pub state: EntryState,
+    pub state: EntryLocation,
 }
 
 /// Where an entry stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "is")]
-pub enum EntryState {
+pub enum EntryLocation {
     /// No worker has read it.
     Undelivered,
     /// It was read and is not acknowledged.
@@ -57,7 +57,7 @@ pub enum EntryState {
     Settled,
 }
 
-impl EntryState {
+impl EntryLocation {
     /// It will be handled.
     #[must_use]
     pub fn is_open(&self) -> bool {
@@ -207,7 +207,7 @@ impl RedisOrders<'_> {
             }
             None => {
                 let record = self.record(id, None).await?;
-                Ok(matches!(record.state, EntryState::Pending { .. }).then_some(record))
+                Ok(matches!(record.state, EntryLocation::Pending { .. }).then_some(record))
             }
         }
     }
@@ -226,7 +226,7 @@ impl RedisOrders<'_> {
         let state = match self.store.inspector().pending_entry(id).await? {
             Some(pending) => {
                 let heartbeat: Key = self.store.keys().heartbeat(process_of(&pending.consumer));
-                EntryState::Pending {
+                EntryLocation::Pending {
                     alive: self.store.pool().exists(heartbeat).await?,
                     idle_ms: (!is_offered(pending.idle_ms)).then_some(pending.idle_ms),
                     deliveries: pending.deliveries,
@@ -243,8 +243,8 @@ impl RedisOrders<'_> {
                     consumer: pending.consumer,
                 }
             }
-            None if delivered.is_none_or(|delivered| id > delivered) => EntryState::Undelivered,
-            None => EntryState::Settled,
+            None if delivered.is_none_or(|delivered| id > delivered) => EntryLocation::Undelivered,
+            None => EntryLocation::Settled,
         };
         Ok(EntryRecord { id, content, state })
     }

@@ -7,7 +7,7 @@ use tidegate_orders::{
 };
 
 use super::{
-    EntryRecord, EntryState, JournalRecord, NextStep, OrderQuery, OrderRecords, next_step::next_steps,
+    EntryLocation, EntryRecord, JournalRecord, NextStep, OrderQuery, OrderRecords, next_step::next_steps,
 };
 
 /// Where an order is, by all that was found of it, and what can be done.
@@ -63,9 +63,9 @@ impl OrderRecords {
     #[must_use]
     pub fn entry_to_handle(&self) -> Option<&EntryRecord> {
         let is_to_be_handled = |entry: &&EntryRecord| match entry.state {
-            EntryState::Undelivered => true,
-            EntryState::Pending { .. } => entry.content.is_some(),
-            EntryState::Settled => false,
+            EntryLocation::Undelivered => true,
+            EntryLocation::Pending { .. } => entry.content.is_some(),
+            EntryLocation::Settled => false,
         };
         self.entries.iter().find(is_to_be_handled)
     }
@@ -125,8 +125,8 @@ impl OrderRecords {
 
     fn entry_fact(&self) -> EntryFact {
         match self.entry_to_handle().map(|entry| &entry.state) {
-            Some(EntryState::Pending { alive: true, .. }) => EntryFact::Pending(ConsumerFact::Live),
-            Some(EntryState::Pending { .. }) => EntryFact::Pending(ConsumerFact::Gone),
+            Some(EntryLocation::Pending { alive: true, .. }) => EntryFact::Pending(ConsumerFact::Live),
+            Some(EntryLocation::Pending { .. }) => EntryFact::Pending(ConsumerFact::Gone),
             Some(_) => EntryFact::Undelivered,
             None if self.entries.is_empty() => EntryFact::None,
             None => EntryFact::Settled,
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn an_order_whose_pending_entry_has_no_payload_is_where_its_letter_is() {
-        let state = EntryState::Pending {
+        let state = EntryLocation::Pending {
             consumer: "c".to_owned(),
             alive: true,
             idle_ms: None,

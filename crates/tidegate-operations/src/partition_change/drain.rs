@@ -8,7 +8,7 @@ use tidegate_orders::{gate_notes, worker_hands};
 use tidegate_stream::inspect;
 use tokio::time::sleep;
 
-use super::{PartitionChange, places::Place, report::ChangeReport};
+use super::{PartitionChange, places::ListedPartition, report::ChangeReport};
 use crate::fleet_pause::FleetPause;
 
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -139,7 +139,7 @@ impl PartitionChange {
     }
 }
 
-async fn open_entries(place: &Place) -> anyhow::Result<u64> {
+async fn open_entries(place: &ListedPartition) -> anyhow::Result<u64> {
     let status = inspect(&place.redis, &place.settings.stream_names()).await?;
     Ok(match status.group {
         Some(group) => group.pending + group.undelivered.number(),

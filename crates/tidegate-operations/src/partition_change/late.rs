@@ -16,7 +16,7 @@ use tidegate_stream::{Entry, EntryId, Leases, Read, Stream, Trimmer};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::places::{Place, Places};
+use super::places::{ListedPartition, ListedPartitions};
 use crate::settings::{System, SystemSettings};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -28,7 +28,7 @@ const CONSUMER: &str = "late";
 const PAGE: u16 = 100;
 
 /// Notes the partitions that are no more. In a system without partitions, the tag of the whole is empty.
-pub(super) async fn retire(places: &Places, from: &[String], to: &[String]) -> anyhow::Result<()> {
+pub(super) async fn retire(places: &ListedPartitions, from: &[String], to: &[String]) -> anyhow::Result<()> {
     let (before, now) = (places.first(), &places.new[0]);
     let mut retired = read(before).await?;
     retired.extend(read(now).await?);
@@ -43,7 +43,7 @@ pub(super) async fn retire(places: &Places, from: &[String], to: &[String]) -> a
     noted.context("Failed to note which partitions are no more")
 }
 
-async fn read(place: &Place) -> anyhow::Result<BTreeSet<String>> {
+async fn read(place: &ListedPartition) -> anyhow::Result<BTreeSet<String>> {
     let text: Option<String> = place
         .redis
         .pool()
@@ -92,8 +92,8 @@ pub async fn watch(system: System, stop: CancellationToken) {
 
 /// The streams that are no more, and those that are.
 struct LateEntries {
-    retired: Vec<Place>,
-    places: Vec<Place>,
+    retired: Vec<ListedPartition>,
+    places: Vec<ListedPartition>,
     leases: Leases,
     token: String,
 }
@@ -101,17 +101,19 @@ struct LateEntries {
 impl LateEntries {
     async fn find(system: &System) -> anyhow::Result<Self> {
         let mut pools = BTreeMap::new();
-        let first = Place::connect(&thrifty(system.common()), &mut pools).await?;
+        let first = ListedPartition::connect(&thrifty(system.common()), &mut pools).await?;
         let tags = read(&first).await?;
         let mut retired = Vec::new();
         for tag in &tags {
             let tags: Vec<String> = Some(tag.clone()).filter(|tag| !tag.is_empty()).into_iter().collect();
-            retired.push(Place::connect(&thrifty(system.with_tags(&tags).common()), &mut pools).await?);
+            retired.push(
+                ListedPartition::connect(&thrifty(system.with_tags(&tags).common()), &mut pools).await?,
+            );
         }
         let mut places = Vec::new();
         if !retired.is_empty() {
             for settings in system.partitions() {
-                places.push(Place::connect(&thrifty(settings), &mut pools).await?);
+                places.push(ListedPartition::connect(&thrifty(settings), &mut pools).await?);
             }
         }
         let leases = Leases::new(&first.redis);
@@ -143,7 +145,7 @@ impl LateEntries {
         }
     }
 
-    async fn take_from(&self, place: &Place) -> anyhow::Result<u64> {
+    async fn take_from(&self, place: &ListedPartition) -> anyhow::Result<u64> {
         let names = place.settings.stream_names();
         let inspector = place.redis.inspector();
         if inspector.length(&names.stream).await? == 0 {
@@ -178,7 +180,7 @@ impl LateEntries {
     }
 
     /// To the stream of its voucher; what nobody can read, to the first one, where it becomes a dead letter.
-    async fn append(&self, from: &Place, entry: &Entry) -> anyhow::Result<()> {
+    async fn append(&self, from: &ListedPartition, entry: &Entry) -> anyhow::Result<()> {
         let voucher = match from.redis.keys().fields().decode_message(entry) {
             Ok(Message::Order(order)) => Some(order.voucher),
             Ok(Message::Event(event)) => Some(event.voucher),

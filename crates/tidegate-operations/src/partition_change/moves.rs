@@ -9,7 +9,7 @@ use tidegate_orders::{
     order_id::counter::KnownSequences,
 };
 
-use super::{PartitionChange, places::Place, report::ChangeReport};
+use super::{PartitionChange, places::ListedPartition, report::ChangeReport};
 use crate::{Stores, expirations::assign_partitions};
 
 /// How often a copy is begun anew that Redis has lost a part of.
@@ -55,7 +55,7 @@ impl PartitionChange {
         Ok(true)
     }
 
-    async fn copy(&self, place: &Place, voucher: VoucherId) -> anyhow::Result<()> {
+    async fn copy(&self, place: &ListedPartition, voucher: VoucherId) -> anyhow::Result<()> {
         let there = self.places.of(voucher);
         for _ in 0..TRIES {
             let reply = place.redis.repairs().copy_to(there.redis.repairs(), voucher).await;
@@ -73,7 +73,7 @@ impl PartitionChange {
     }
 
     /// Only a sale that is whole on the other side.
-    async fn depart(&self, place: &Place, voucher: VoucherId) -> anyhow::Result<()> {
+    async fn depart(&self, place: &ListedPartition, voucher: VoucherId) -> anyhow::Result<()> {
         let there = self.places.of(voucher);
         if place.redis.repairs().sale_size(voucher).await? != there.redis.repairs().sale_size(voucher).await?
         {

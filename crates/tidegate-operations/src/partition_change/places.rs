@@ -25,12 +25,12 @@ const MARGIN: Duration = Duration::from_secs(1);
 
 /// A partition.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct ListedPartition {
     pub settings: SystemSettings,
     pub redis: RedisStore,
 }
 
-impl Place {
+impl ListedPartition {
     /// With connections of its own, or with those of another one at the same place.
     pub async fn connect(
         settings: &SystemSettings,
@@ -93,37 +93,37 @@ impl Place {
 
 /// The partitions of both lists.
 #[derive(Debug)]
-pub struct Places {
-    pub old: Vec<Place>,
-    pub new: Vec<Place>,
+pub struct ListedPartitions {
+    pub old: Vec<ListedPartition>,
+    pub new: Vec<ListedPartition>,
 }
 
-impl Places {
+impl ListedPartitions {
     pub async fn connect(old: &System, new: &System) -> anyhow::Result<Self> {
         let mut pools = BTreeMap::new();
         let mut places = Self { old: Vec::new(), new: Vec::new() };
         for settings in old.partitions() {
-            places.old.push(Place::connect(settings, &mut pools).await?);
+            places.old.push(ListedPartition::connect(settings, &mut pools).await?);
         }
         for settings in new.partitions() {
-            places.new.push(Place::connect(settings, &mut pools).await?);
+            places.new.push(ListedPartition::connect(settings, &mut pools).await?);
         }
         Ok(places)
     }
 
     /// The one that tells first that a change is under way.
-    pub fn first(&self) -> &Place {
+    pub fn first(&self) -> &ListedPartition {
         &self.old[0]
     }
 
     /// Each place once, those of the list before first.
-    pub fn all(&self) -> Vec<&Place> {
+    pub fn all(&self) -> Vec<&ListedPartition> {
         let mut seen = BTreeSet::new();
         self.old.iter().chain(&self.new).filter(|place| seen.insert(place.prefix())).collect()
     }
 
     /// Where a voucher belongs by the new list.
-    pub fn of(&self, voucher: VoucherId) -> &Place {
+    pub fn of(&self, voucher: VoucherId) -> &ListedPartition {
         let own = self.new.iter().find(|place| place.settings.partition().owns(voucher));
         own.unwrap_or(&self.new[0])
     }

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::Context;
 use tidegate_orders::{Partition, wire::FieldNames};
-use tidegate_stream::{Entry, EntryId, Line};
+use tidegate_stream::{Entry, EntryId, EntryLine};
 
 use crate::{
     change::InvalidInput,
@@ -133,7 +133,7 @@ impl FileReader {
             if line.trim_ascii().is_empty() {
                 continue;
             }
-            let entry = Line::parse(&line)
+            let entry = EntryLine::parse(&line)
                 .map_err(|error| InvalidInput(format!("{path}, line {}: {error}", self.number)))?;
             self.is_sorted &= self.last <= entry.id;
             self.last = entry.id;

@@ -27,7 +27,7 @@ pub struct VoucherSides {
     /// None where it has no row.
     pub mysql: Option<VoucherInMySql>,
     /// Letters that say that MySQL does not know it; looked for only where it does not.
-    pub dead: DeadOrders,
+    pub dead: DeadLetterCounts,
     /// The key of its stock in Redis.
     #[serde(skip)]
     pub stock_key: String,
@@ -35,7 +35,7 @@ pub struct VoucherSides {
 
 /// Dead letters of a voucher.
 #[derive(Debug, Default, Serialize)]
-pub struct DeadOrders {
+pub struct DeadLetterCounts {
     /// How many.
     pub letters: u64,
     /// Units in their orders.
@@ -86,7 +86,7 @@ pub struct VoucherInMySql {
 
 /// Where the sides differ, or what an operator would not expect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Difference {
+pub enum VoucherMismatch {
     /// Neither side sells it.
     Unknown,
     /// MySQL has its row, without orders, and Redis does not sell it.
@@ -161,7 +161,7 @@ impl VoucherSides {
 
     /// Where the sides differ at this moment.
     #[must_use]
-    pub fn differences(&self, now: Timestamp) -> Vec<Difference> {
+    pub fn differences(&self, now: Timestamp) -> Vec<VoucherMismatch> {
         let (redis, mysql) = (self.redis.as_ref(), self.mysql.as_ref());
         let ends = redis.and_then(|redis| redis.end).zip(mysql.and_then(|mysql| mysql.end));
         // MySQL keeps whole seconds.
@@ -172,42 +172,44 @@ impl VoucherSides {
         let differences = [
             self.delisted(),
             self.stock_difference(now),
-            (contradictory != 0).then_some(Difference::Contradictory { units: contradictory }),
-            (unaccounted != 0).then_some(Difference::Unaccounted { units: unaccounted }),
-            other_end.then_some(Difference::OtherEnd),
-            paused.then_some(Difference::Paused),
+            (contradictory != 0).then_some(VoucherMismatch::Contradictory { units: contradictory }),
+            (unaccounted != 0).then_some(VoucherMismatch::Unaccounted { units: unaccounted }),
+            other_end.then_some(VoucherMismatch::OtherEnd),
+            paused.then_some(VoucherMismatch::Paused),
         ];
         differences.into_iter().flatten().collect()
     }
 
-    fn delisted(&self) -> Option<Difference> {
+    fn delisted(&self) -> Option<VoucherMismatch> {
         self.mysql.as_ref()?.delisted?;
         let is_unfinished = self.redis.as_ref().is_some_and(|redis| redis.delisted.is_none());
-        Some(Difference::Delisted { has_keys: self.redis.is_some(), is_unfinished })
+        Some(VoucherMismatch::Delisted { has_keys: self.redis.is_some(), is_unfinished })
     }
 
-    fn stock_difference(&self, now: Timestamp) -> Option<Difference> {
+    fn stock_difference(&self, now: Timestamp) -> Option<VoucherMismatch> {
         if self.redis.is_none() && self.delisted().is_some() {
             return None;
         }
         match (self.redis.as_ref().and_then(|redis| redis.stock), &self.mysql) {
-            (None, None) => Some(Difference::Unknown),
+            (None, None) => Some(VoucherMismatch::Unknown),
             (None, Some(VoucherInMySql { stock, orders: 0, .. })) => {
-                Some(Difference::NotLoaded { stock: *stock })
+                Some(VoucherMismatch::NotLoaded { stock: *stock })
             }
             (None, Some(VoucherInMySql { orders, end, .. })) if end.is_some_and(|end| end <= now) => {
-                Some(Difference::SaleOver { orders: *orders })
+                Some(VoucherMismatch::SaleOver { orders: *orders })
             }
-            (None, Some(VoucherInMySql { orders, .. })) => Some(Difference::StockLost { orders: *orders }),
+            (None, Some(VoucherInMySql { orders, .. })) => {
+                Some(VoucherMismatch::StockLost { orders: *orders })
+            }
             (Some(left), None) => {
                 let is_taken = self.redis.as_ref().is_some_and(|redis| redis.buyers + redis.journaled > 0);
-                Some(Difference::NoRow { left, is_taken })
+                Some(VoucherMismatch::NoRow { left, is_taken })
             }
             (Some(redis), Some(mysql)) if redis > mysql.stock => {
-                Some(Difference::MoreInRedis { units: redis - mysql.stock })
+                Some(VoucherMismatch::MoreInRedis { units: redis - mysql.stock })
             }
             (Some(redis), Some(mysql)) if redis < mysql.stock => {
-                Some(Difference::LessInRedis { units: mysql.stock - redis })
+                Some(VoucherMismatch::LessInRedis { units: mysql.stock - redis })
             }
             (Some(_), Some(_)) => None,
         }
@@ -230,7 +232,7 @@ pub async fn read(
     let orders = records.counts().of_voucher(voucher).await.context("Failed to count its orders")?;
     let units = vouchers::units(mysql, voucher).await.context("Failed to count its units")?;
     let dead = match row {
-        Some(_) => DeadOrders::default(),
+        Some(_) => DeadLetterCounts::default(),
         None => {
             let letters = DeadLetters::new(redis.clone());
             dead_orders(&letters, voucher).await?
@@ -246,8 +248,8 @@ pub async fn read(
 }
 
 /// Looks at the oldest letters.
-async fn dead_orders(letters: &DeadLetters, voucher: VoucherId) -> anyhow::Result<DeadOrders> {
-    let (mut after, mut looked_at, mut found) = (EntryId::MIN, 0, DeadOrders::default());
+async fn dead_orders(letters: &DeadLetters, voucher: VoucherId) -> anyhow::Result<DeadLetterCounts> {
+    let (mut after, mut looked_at, mut found) = (EntryId::MIN, 0, DeadLetterCounts::default());
     loop {
         let page = letters.page((after, EntryId::MAX), LETTERS_A_PAGE).await;
         let page = page.context("Failed to read the dead letters")?;
@@ -325,7 +327,7 @@ mod tests {
                 end,
                 delisted: None,
             }),
-            dead: DeadOrders::default(),
+            dead: DeadLetterCounts::default(),
             stock_key: String::new(),
         }
     }
@@ -333,14 +335,14 @@ mod tests {
     #[test]
     fn each_difference_of_the_stocks_has_its_meaning() {
         for (redis, mysql, at, expected) in [
-            (None, None, 1_000, Some(Difference::Unknown)),
-            (None, Some((5, 0)), 1_000, Some(Difference::NotLoaded { stock: 5 })),
-            (None, Some((5, 1)), 1_000, Some(Difference::StockLost { orders: 1 })),
-            (None, Some((5, 1)), 2_000, Some(Difference::SaleOver { orders: 1 })),
-            (Some((5, 0)), None, 1_000, Some(Difference::NoRow { left: 5, is_taken: false })),
-            (Some((5, 1)), None, 1_000, Some(Difference::NoRow { left: 5, is_taken: true })),
-            (Some((5, 1)), Some((4, 1)), 1_000, Some(Difference::MoreInRedis { units: 1 })),
-            (Some((4, 1)), Some((5, 1)), 1_000, Some(Difference::LessInRedis { units: 1 })),
+            (None, None, 1_000, Some(VoucherMismatch::Unknown)),
+            (None, Some((5, 0)), 1_000, Some(VoucherMismatch::NotLoaded { stock: 5 })),
+            (None, Some((5, 1)), 1_000, Some(VoucherMismatch::StockLost { orders: 1 })),
+            (None, Some((5, 1)), 2_000, Some(VoucherMismatch::SaleOver { orders: 1 })),
+            (Some((5, 0)), None, 1_000, Some(VoucherMismatch::NoRow { left: 5, is_taken: false })),
+            (Some((5, 1)), None, 1_000, Some(VoucherMismatch::NoRow { left: 5, is_taken: true })),
+            (Some((5, 1)), Some((4, 1)), 1_000, Some(VoucherMismatch::MoreInRedis { units: 1 })),
+            (Some((4, 1)), Some((5, 1)), 1_000, Some(VoucherMismatch::LessInRedis { units: 1 })),
             (Some((5, 1)), Some((5, 1)), 1_000, None),
         ] {
             let found = sides(redis, mysql).differences(Timestamp::from_second(at).unwrap());
@@ -354,9 +356,9 @@ mod tests {
         let redis = both.redis.as_mut().unwrap();
         redis.end = Some(Timestamp::from_millisecond(2_000_900).unwrap());
         redis.paused = true;
-        assert_eq!(both.differences(now), [Difference::Paused]);
+        assert_eq!(both.differences(now), [VoucherMismatch::Paused]);
         both.redis.as_mut().unwrap().end = Some(Timestamp::from_second(2_002).unwrap());
-        assert_eq!(both.differences(now), [Difference::OtherEnd, Difference::Paused]);
+        assert_eq!(both.differences(now), [VoucherMismatch::OtherEnd, VoucherMismatch::Paused]);
     }
 
     #[test]
@@ -369,7 +371,8 @@ mod tests {
             unaccounted: Some(-2),
             ..VoucherUnits::default()
         };
-        let expected = [Difference::Contradictory { units: 3 }, Difference::Unaccounted { units: -2 }];
+        let expected =
+            [VoucherMismatch::Contradictory { units: 3 }, VoucherMismatch::Unaccounted { units: -2 }];
         assert_eq!((&both.differences(now)[..], both.in_flight()), (&expected[..], Some(2)));
     }
 }

@@ -8,7 +8,7 @@ use super::{results::Results, set_aside};
 use crate::{
     batch_trace::BatchTrace,
     ledger::{EventVerdict, Incoming, IncomingEvent, Verdict},
-    order::{OrderId, Subject},
+    order::{OrderId, OrderIdentity},
     partition::Partition,
     wire::{FieldNames, Message},
 };
@@ -44,17 +44,17 @@ pub(super) struct Placed<T> {
 /// What an order has in common with what happened to one.
 pub(super) trait HasSubject {
     /// The order, its user and its voucher.
-    fn subject(&self) -> Subject;
+    fn subject(&self) -> OrderIdentity;
 }
 
 impl HasSubject for Incoming {
-    fn subject(&self) -> Subject {
+    fn subject(&self) -> OrderIdentity {
         self.order.subject()
     }
 }
 
 impl HasSubject for IncomingEvent {
-    fn subject(&self) -> Subject {
+    fn subject(&self) -> OrderIdentity {
         self.event.subject()
     }
 }
@@ -85,7 +85,7 @@ impl<T: HasSubject> Placed<T> {
     pub fn set_aside_where(
         &mut self,
         outcomes: &mut [Outcome],
-        outcome: impl Fn(usize, Subject) -> Option<Outcome>,
+        outcome: impl Fn(usize, OrderIdentity) -> Option<Outcome>,
     ) -> Vec<OrderId> {
         let mut waiting = Vec::new();
         let mut left = Self::with_capacity(self.items.len());
@@ -152,13 +152,13 @@ impl<'a> Batch<'a> {
     }
 
     /// What is left of it: order, user and voucher of each.
-    pub fn subjects(&self) -> impl Iterator<Item = Subject> {
+    pub fn subjects(&self) -> impl Iterator<Item = OrderIdentity> {
         let of_orders = self.orders.items.iter().map(HasSubject::subject);
         of_orders.chain(self.events.items.iter().map(HasSubject::subject))
     }
 
     /// Takes those out for which `outcome` says what they wait for. Answers with how many.
-    pub fn set_aside_where(&mut self, outcome: impl Fn(Subject) -> Option<Outcome>) -> usize {
+    pub fn set_aside_where(&mut self, outcome: impl Fn(OrderIdentity) -> Option<Outcome>) -> usize {
         let orders = self.orders.set_aside_where(&mut self.outcomes, |_, subject| outcome(subject));
         let events = self.events.set_aside_where(&mut self.outcomes, |_, subject| outcome(subject));
         let count = orders.len() + events.len();

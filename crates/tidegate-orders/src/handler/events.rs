@@ -12,7 +12,7 @@ use crate::{
     event::{EventKind, EventOutcome, PastEvent},
     gate::{Release, ReleaseReply, UserAfter},
     ledger::{EndedOrders, EventVerdict, Incoming, IncomingEvent, Verdict},
-    order::{Order, OrderId, Quantity, Subject},
+    order::{Order, OrderId, OrderIdentity, Quantity},
 };
 
 /// By so much the clocks of both stores may differ.
@@ -34,7 +34,7 @@ impl OrderHandler {
         let mut by_place: Vec<(usize, OrderId, Option<EntryId>)> = orders.chain(events).collect();
         by_place.sort_unstable();
         let later = later(&by_place, &waiting);
-        let waits = |at, (order, ..): Subject| later.contains(&at).then(|| waits_for_earlier(order));
+        let waits = |at, (order, ..): OrderIdentity| later.contains(&at).then(|| waits_for_earlier(order));
         // An event that stands before its order does not wait for it.
         batch.orders.set_aside_where(&mut batch.outcomes, waits);
         batch.events.set_aside_where(&mut batch.outcomes, waits);

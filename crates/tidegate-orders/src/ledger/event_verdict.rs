@@ -11,7 +11,7 @@ use super::{
 use crate::{
     event::{Event, EventKind, History, PastEvent, decide, is_decided},
     gate::UserAfter,
-    order::{OrderId, Subject, UserId, VoucherId},
+    order::{OrderId, OrderIdentity, UserId, VoucherId},
     row_state::status,
 };
 
@@ -180,7 +180,7 @@ impl KnownEvents {
     /// Orders that MySQL may have lost, with the user and voucher of each event that needs its order. A cancellation needs none: it may
     /// come before its order. An order that has a time limit, or that an event has moved, had a row: somebody has deleted that. (Of a
     /// lost order, a comparison says the same by the status that its events led to.)
-    pub(super) fn perhaps_lost(&self, part: &[&OrderEvents<'_>]) -> Vec<Subject> {
+    pub(super) fn perhaps_lost(&self, part: &[&OrderEvents<'_>]) -> Vec<OrderIdentity> {
         let had_row = |order: OrderId| {
             let history = self.histories.get(&order);
             let was_moved =

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     event::{Event, PastEvent, decide},
-    order::{Order, OrderId, Subject},
+    order::{Order, OrderId, OrderIdentity},
 };
 
 impl Ledger {
@@ -56,7 +56,7 @@ impl Ledger {
         if orders.is_empty() {
             return Ok(ended);
         }
-        let subjects: Vec<Subject> = orders.iter().map(|order| order.subject()).collect();
+        let subjects: Vec<OrderIdentity> = orders.iter().map(|order| order.subject()).collect();
         let known = self.known_events(&subjects, Absence::Decides).await?;
         for (order, user, voucher) in subjects {
             let Some(history) = known.histories.get(&order) else { continue };
@@ -80,7 +80,7 @@ impl Ledger {
         if events.is_empty() {
             return Ok(Vec::new());
         }
-        let subjects: Vec<Subject> = events.iter().map(|incoming| incoming.event.subject()).collect();
+        let subjects: Vec<OrderIdentity> = events.iter().map(|incoming| incoming.event.subject()).collect();
         let mut known = self.known_events(&subjects, Absence::SaysNothing).await?;
         let predict = |IncomingEvent { event, entry }: &IncomingEvent| {
             let history = known.histories.entry(event.order).or_default();
@@ -91,7 +91,11 @@ impl Ledger {
         Ok(events.iter().map(predict).collect())
     }
 
-    async fn known_events(&self, subjects: &[Subject], absence: Absence) -> Result<KnownEvents, Outage> {
+    async fn known_events(
+        &self,
+        subjects: &[OrderIdentity],
+        absence: Absence,
+    ) -> Result<KnownEvents, Outage> {
         let orders: BTreeSet<OrderId> = subjects.iter().map(|(order, ..)| *order).collect();
         let read = Box::pin(async {
             let mut session = Session::open(&self.pool).await?;
@@ -118,7 +122,7 @@ impl Ledger {
     ) -> Result<Vec<Recorded>, Fault> {
         let orders: BTreeSet<OrderId> = part.iter().map(|order| order.order()).collect();
         let events = part.iter().flat_map(|order| &order.events).map(|incoming| &incoming.event);
-        let may_end: Vec<Subject> =
+        let may_end: Vec<OrderIdentity> =
             events.filter(|event| event.kind.may_end_order()).map(Event::subject).collect();
         let mut known = sql::look_up_events(session, &orders, &may_end).await?;
         let mut freshness = Freshness::Current;

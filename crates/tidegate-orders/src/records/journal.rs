@@ -69,7 +69,7 @@ pub struct JournalNote {
     /// Units left after it.
     pub to: Option<i64>,
     /// Of a release: the admission that it released. None: the journal did not hold one, or an older script wrote it.
-    pub admitted: Option<Admitted>,
+    pub admitted: Option<ReleasedAdmission>,
     /// Of an admission under limits: the slot that it has, and what it used.
     pub limited: Option<UnderLimits>,
     /// Of an admission that was restored: the repair that did it, `repair:<id>`. Of a release, [`JournalNote::by`] says it.
@@ -87,7 +87,7 @@ pub struct UnderLimits {
 
 /// The admission that a release released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Admitted {
+pub struct ReleasedAdmission {
     /// Whose order it was.
     pub user: Option<UserId>,
     /// Units that moved: below 0.
@@ -136,7 +136,7 @@ impl JournalNote {
             at_ms: timestamp.as_i64(),
             from: from.as_i64(),
             to: to.as_i64(),
-            admitted: Admitted::read(&admitted),
+            admitted: ReleasedAdmission::read(&admitted),
             limited: UnderLimits::read(&slot, &uses),
             mended: text(mended),
         })
@@ -191,7 +191,7 @@ impl UnderLimits {
     }
 }
 
-impl Admitted {
+impl ReleasedAdmission {
     fn read(note: &Value) -> Option<Self> {
         let user = note.get("user").and_then(Value::as_str).and_then(|user| user.parse().ok());
         let at_ms = note.get("timestamp").and_then(Value::as_i64);
@@ -227,8 +227,12 @@ mod tests {
             br#"{"action":"release","from":3,"to":5,"change":2,"by":"worker:out_of_stock","timestamp":9,
             "admitted":{"user":"77","change":-2,"timestamp":7,"from":5}}"#;
         let entry = JournalNote::parse(release).unwrap();
-        let admitted =
-            Admitted { user: Some(77.try_into().unwrap()), change: -2, at_ms: Some(7), from: Some(5) };
+        let admitted = ReleasedAdmission {
+            user: Some(77.try_into().unwrap()),
+            change: -2,
+            at_ms: Some(7),
+            from: Some(5),
+        };
         assert_eq!((entry.admitted, entry.total_change()), (Some(admitted), 0));
         assert_eq!((entry.from, entry.to), (Some(3), Some(5)));
     }

@@ -1,7 +1,7 @@
 //! Why a schema could not be read or changed, in words for whoever asked for it.
 
 use super::{
-    Change, Problem,
+    MigrationStep, SchemaProblem,
     problem::{done_before, list},
 };
 use crate::mysql_error::is_unknown_database;
@@ -54,9 +54,9 @@ pub enum MigrateError {
         /// The database's name.
         database: String,
         /// What had been done before; empty unless somebody wrote orders that do not fit in the meantime.
-        applied: Vec<Change>,
+        applied: Vec<MigrationStep>,
         /// Everything that does not fit.
-        problems: Vec<Problem>,
+        problems: Vec<SchemaProblem>,
     },
     /// A statement could not get its table.
     #[error(

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::{
-    Change,
+    MigrationStep,
     duplicates::DuplicateOrders,
     found::{Column, Found, Table},
     steps::{AddedColumn, NUMBERS, Null, Sign, TIMES, added_columns, gives_default},
@@ -13,7 +13,7 @@ use super::{
 /// Something in the database that does not fit, and that we do not change by ourselves.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[serde(tag = "problem", rename_all = "snake_case")]
-pub enum Problem {
+pub enum SchemaProblem {
     /// A view, or a table of an engine without transactions.
     #[error("{table} is a {found}, it must be an InnoDB table")]
     Engine {
@@ -85,7 +85,7 @@ pub enum Problem {
     Duplicates(DuplicateOrders),
 }
 
-pub(super) fn done_before(applied: &[Change]) -> String {
+pub(super) fn done_before(applied: &[MigrationStep]) -> String {
     match applied {
         [] => "nothing was changed".to_owned(),
         [_] => "the first step was taken and stays".to_owned(),
@@ -94,7 +94,7 @@ pub(super) fn done_before(applied: &[Change]) -> String {
 }
 
 /// One problem a line.
-pub(super) fn list(problems: &[Problem]) -> String {
+pub(super) fn list(problems: &[SchemaProblem]) -> String {
     problems.iter().map(|problem| format!("  - {problem}")).collect::<Vec<_>>().join("\n")
 }
 
@@ -149,7 +149,7 @@ const PRIMARY_KEYS: [(&str, &str); 5] =
 const FILLED: [&str; 6] = ["id", "user_id", "voucher_id", "quantity", "slot", "entry_id"];
 
 /// Everything about the tables, columns and keys that are there that does not fit.
-pub(super) fn of_structure(found: &Found) -> Vec<Problem> {
+pub(super) fn of_structure(found: &Found) -> Vec<SchemaProblem> {
     let mut problems = Vec::new();
     for (name, primary_key) in PRIMARY_KEYS {
         if let Some(table) = found.table(name) {
@@ -167,31 +167,36 @@ pub(super) fn of_structure(found: &Found) -> Vec<Problem> {
     problems
 }
 
-fn of_engine(name: &'static str, table: &Table) -> Option<Problem> {
+fn of_engine(name: &'static str, table: &Table) -> Option<SchemaProblem> {
     if table.engine.eq_ignore_ascii_case("InnoDB") {
         return None;
     }
     let found =
         if table.engine.is_empty() { table.kind.to_lowercase() } else { format!("{} table", table.engine) };
-    Some(Problem::Engine { table: name, found })
+    Some(SchemaProblem::Engine { table: name, found })
 }
 
-fn of_primary_key(name: &'static str, table: &Table, expected: &'static str) -> Option<Problem> {
+fn of_primary_key(name: &'static str, table: &Table, expected: &'static str) -> Option<SchemaProblem> {
     let columns = table.keys.get("PRIMARY").map_or(&[][..], |key| &key.columns);
     let found = columns.join(", ");
-    (found != expected).then_some(Problem::PrimaryKey { table: name, found, expected })
+    (found != expected).then_some(SchemaProblem::PrimaryKey { table: name, found, expected })
 }
 
-fn of_needed(needed: &Needed, table: &Table) -> Option<Problem> {
+fn of_needed(needed: &Needed, table: &Table) -> Option<SchemaProblem> {
     let Needed { table: name, name: column, types, expected } = *needed;
     let Some(found) = table.columns.get(column) else {
-        return Some(Problem::MissingColumn { table: name, column });
+        return Some(SchemaProblem::MissingColumn { table: name, column });
     };
     let fits = types.contains(&found.data_type.as_str());
-    (!fits).then(|| Problem::ColumnType { table: name, column, found: found.column_type.clone(), expected })
+    (!fits).then(|| SchemaProblem::ColumnType {
+        table: name,
+        column,
+        found: found.column_type.clone(),
+        expected,
+    })
 }
 
-fn of_added(added: &AddedColumn, found: &Found) -> Option<Problem> {
+fn of_added(added: &AddedColumn, found: &Found) -> Option<SchemaProblem> {
     let column = found.column(added.table, added.name)?;
     let fits = column.data_type == added.data_type
         && column.column_type.contains("unsigned") == (added.unsigned == Sign::Unsigned)
@@ -199,7 +204,7 @@ fn of_added(added: &AddedColumn, found: &Found) -> Option<Problem> {
         && column.default.as_deref() == added.default
         && column.length >= added.min_length
         && !column.is_generated();
-    (!fits).then(|| Problem::ColumnType {
+    (!fits).then(|| SchemaProblem::ColumnType {
         table: added.table,
         column: added.name,
         found: definition(column),
@@ -207,7 +212,7 @@ fn of_added(added: &AddedColumn, found: &Found) -> Option<Problem> {
     })
 }
 
-fn of_unfilled(found: &Found) -> Vec<Problem> {
+fn of_unfilled(found: &Found) -> Vec<SchemaProblem> {
     let must_fill = |column: &Column| {
         !column.nullable
             && column.default.is_none()
@@ -217,18 +222,18 @@ fn of_unfilled(found: &Found) -> Vec<Problem> {
     let is_filled = |name: &str| FILLED.contains(&name) || gives_default(name, found);
     let columns = found.table(ORDER).into_iter().flat_map(|table| &table.columns);
     let columns = columns.filter(|(name, column)| must_fill(column) && !is_filled(name));
-    columns.map(|(name, _)| Problem::Unfilled { table: ORDER, column: name.clone() }).collect()
+    columns.map(|(name, _)| SchemaProblem::Unfilled { table: ORDER, column: name.clone() }).collect()
 }
 
-fn of_key_name(found: &Found) -> Option<Problem> {
+fn of_key_name(found: &Found) -> Option<SchemaProblem> {
     let key = found.table(ORDER)?.keys.get(UNIQUE_KEY)?;
     let fits = key.unique && key.columns == UNIQUE_COLUMNS;
-    (!fits).then(|| Problem::KeyTaken { table: ORDER, found: key.columns.join(", ") })
+    (!fits).then(|| SchemaProblem::KeyTaken { table: ORDER, found: key.columns.join(", ") })
 }
 
-fn of_view(found: &Found) -> Option<Problem> {
+fn of_view(found: &Found) -> Option<SchemaProblem> {
     let view = found.table(UNITS)?;
-    let taken = |found: String| Some(Problem::ViewTaken { view: UNITS, found });
+    let taken = |found: String| Some(SchemaProblem::ViewTaken { view: UNITS, found });
     if view.kind != "VIEW" {
         return taken(format!("a {}", view.kind.to_lowercase()));
     }

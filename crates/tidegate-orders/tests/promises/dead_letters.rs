@@ -12,7 +12,7 @@ use tidegate_orders::{
     dead_letters::{CancelReply, DropReply, MOST_FIELDS, RequeueReply},
     gate::{GateError, Release, ReleaseReply, UserAfter},
 };
-use tidegate_stream::{History, Letter, StreamInspector};
+use tidegate_stream::{DeliveryHistory, Letter, StreamInspector};
 
 const DEAD: &str = "stream.orders.dead";
 
@@ -94,7 +94,7 @@ async fn a_letter_goes_back_once_byte_for_byte_with_its_history() -> Result<()> 
             let [RequeueReply::Requeued(id), RequeueReply::Gone] = replies else { panic!("{replies:?}") };
             let entry = morgue.inspector.entry(STREAM, id).await?.context("the entry")?;
             ensure!(entry.fields.starts_with(&fields) && entry.fields.len() == fields.len() + 2);
-            let history = History::of(&entry);
+            let history = DeliveryHistory::of(&entry);
             ensure!(history.requeued == time && history.burials.len() == time as usize, "{history:?}");
             ensure!(history.burials.last() == letter.burial.as_ref());
             ensure!(morgue.inspector.length(DEAD).await? == 0);

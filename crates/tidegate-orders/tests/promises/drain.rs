@@ -11,7 +11,7 @@ use sqlx::{Executor, MySqlPool, mysql::MySqlPoolOptions};
 use tidegate_lab::{MysqlServer, RedisServer};
 use tidegate_orders::{Ledger, OrderCounters, OrderHandler, UserLocks, schema};
 use tidegate_stream::{
-    Breaker, Confirmation, Counters, Failover, Lane, LaneSettings, Reader, RedisSettings, Stream,
+    Breaker, Confirmation, Counters, Failover, Lane, LaneSettings, Reader, RedisConnectionSettings, Stream,
     StreamNames, connect_reader,
 };
 use tokio_util::sync::CancellationToken;
@@ -93,7 +93,7 @@ impl Drain {
             ledger.clone(),
             Arc::new(OrderCounters::default()),
         );
-        let connection = connect_reader(&RedisSettings::new(self.ground.redis.url())).await?;
+        let connection = connect_reader(&RedisConnectionSettings::new(self.ground.redis.url())).await?;
         let lane = Lane::new(
             Reader::new(connection, names.clone(), "w-0".into()),
             Stream::new(redis, names),

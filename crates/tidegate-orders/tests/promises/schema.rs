@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use anyhow::{Context, Result};
 use sqlx::{AssertSqlSafe, MySqlPool, Row, mysql::MySqlPoolOptions};
 use tidegate_lab::MysqlServer;
-use tidegate_orders::schema::{self, MigrateError, Problem};
+use tidegate_orders::schema::{self, MigrateError, SchemaProblem};
 
 /// The tutorial's two tables, with a voucher.
 const TUTORIAL: &str = concat!(
@@ -83,7 +83,7 @@ impl Database {
         Ok(everything)
     }
 
-    async fn migrate_is_refused(&self) -> Result<(Vec<Problem>, String)> {
+    async fn migrate_is_refused(&self) -> Result<(Vec<SchemaProblem>, String)> {
         let before = self.everything().await?;
         let error = schema::migrate(&self.pool).await.err().context("it must be refused")?;
         assert_eq!(self.everything().await?, before, "a refused migration changes nothing");
@@ -197,7 +197,7 @@ async fn live_duplicates_stop_it_with_a_list_and_nothing_is_changed() -> Result<
     let state = schema::check(&database.pool).await?;
     let (problems, text) = database.migrate_is_refused().await?;
     assert_eq!(state.problems, problems);
-    let [Problem::Duplicates(duplicates)] = &problems[..] else { panic!("{problems:?}") };
+    let [SchemaProblem::Duplicates(duplicates)] = &problems[..] else { panic!("{problems:?}") };
     assert_eq!((duplicates.slots, duplicates.orders, duplicates.listed.len()), (61, 122, 50));
     assert_eq!(duplicates.listed[0].order_ids, ["1", "2"]);
     assert!(text.contains("voucher 10 user 100: orders 1, 2\n"), "{text}");

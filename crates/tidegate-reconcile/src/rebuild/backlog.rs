@@ -31,7 +31,7 @@ pub struct Unwritten {
 /// Reads the stream and the dead letters, and goes on where it has ended. It remembers only what MySQL did not know when it was
 /// read: memory grows with what is not written, not with the stream.
 #[derive(Debug)]
-pub struct Backlog {
+pub struct UnwrittenOrders {
     inspector: StreamInspector,
     mysql: MySqlPool,
     causal_reads: Arc<CausalReads>,
@@ -43,7 +43,7 @@ pub struct Backlog {
     pub sequences: KnownSequences,
 }
 
-impl Backlog {
+impl UnwrittenOrders {
     /// Nothing is read yet.
     pub fn new(
         inspector: StreamInspector,

@@ -11,7 +11,7 @@ use tidegate_orders::{
     limit_rows,
 };
 
-use super::{Backlog, Rebuild, RebuildPlan};
+use super::{Rebuild, RebuildPlan, UnwrittenOrders};
 
 impl Rebuild {
     /// Raises the counters of the campaigns of these vouchers to what the orders of all their regions hold, also of those that are not
@@ -19,7 +19,7 @@ impl Rebuild {
     pub(super) async fn recount_campaigns(
         &self,
         plan: &RebuildPlan,
-        backlog: &Backlog,
+        backlog: &UnwrittenOrders,
         job: &Job,
     ) -> anyhow::Result<End> {
         for campaign in self.campaigns(plan).await.context("Failed to read the campaigns in MySQL")? {
@@ -51,7 +51,7 @@ impl Rebuild {
     async fn held_in_common(
         &self,
         campaign: CampaignId,
-        backlog: &Backlog,
+        backlog: &UnwrittenOrders,
         job: &Job,
     ) -> anyhow::Result<Option<HeldLimits>> {
         let regions = limit_rows::regions(&self.mysql, campaign).await;

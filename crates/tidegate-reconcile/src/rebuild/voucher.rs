@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 use super::{
     NotRebuilt, Rebuild, RebuildReport, VoucherReport,
-    backlog::{Backlog, Unwritten},
+    backlog::{Unwritten, UnwrittenOrders},
 };
 
 /// Orders that are written to Redis at once.
@@ -61,7 +61,7 @@ impl Rebuild {
         &self,
         voucher: VoucherId,
         id: &str,
-        backlog: &mut Backlog,
+        backlog: &mut UnwrittenOrders,
         all: &mut RebuildReport,
         job: &Job,
     ) -> anyhow::Result<VoucherReport> {
@@ -141,7 +141,7 @@ impl Filling<'_> {
     async fn fill(
         &mut self,
         id: &str,
-        backlog: &mut Backlog,
+        backlog: &mut UnwrittenOrders,
         all: &mut RebuildReport,
         job: &Job,
     ) -> anyhow::Result<Option<NotRebuilt>> {
@@ -287,7 +287,11 @@ impl Filling<'_> {
     }
 
     /// Orders of the stream and the dead letters that MySQL does not know hold their units, whoever handles them.
-    async fn fill_unwritten(&mut self, unwritten: &[Unwritten], backlog: &Backlog) -> anyhow::Result<()> {
+    async fn fill_unwritten(
+        &mut self,
+        unwritten: &[Unwritten],
+        backlog: &UnwrittenOrders,
+    ) -> anyhow::Result<()> {
         let entries: Vec<EntryId> = unwritten.iter().map(|unwritten| unwritten.entry).collect();
         let open = backlog.in_flight(&entries).await.context("Failed to read what is pending")?;
         let is_open = |unwritten: &Unwritten| open.contains(&unwritten.entry);
@@ -328,7 +332,7 @@ impl Filling<'_> {
     }
 
     /// What only the journal of before knows stays as it was told to callers.
-    async fn fill_beyond(&mut self, backlog: &mut Backlog) -> anyhow::Result<()> {
+    async fn fill_beyond(&mut self, backlog: &mut UnwrittenOrders) -> anyhow::Result<()> {
         let mut beyond: Vec<(OrderId, Beyond)> = self.beyond.drain().collect();
         beyond.sort_unstable_by_key(|(order, _)| *order);
         let notes: Vec<(OrderId, String)> =

@@ -9,14 +9,14 @@ const LISTED: usize = 20;
 
 /// Orders of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct OrderCount {
+pub struct OrdersAndUnits {
     /// How many.
     pub orders: u64,
     /// Units in them.
     pub units: i64,
 }
 
-impl OrderCount {
+impl OrdersAndUnits {
     /// One more.
     pub(super) fn add(&mut self, units: i64) {
         self.orders += 1;
@@ -69,20 +69,20 @@ pub struct VoucherReport {
     /// MySQL does not say whether the programs that sell it keep a journal, and Redis did not show it either.
     pub is_journal_guessed: bool,
     /// Orders that MySQL has, live.
-    pub live: OrderCount,
+    pub live: OrdersAndUnits,
     /// Orders that MySQL has, ended, or contradictory in slot and status: they hold nothing.
-    pub ended: OrderCount,
+    pub ended: OrdersAndUnits,
     /// Orders that MySQL has refused.
-    pub refused: OrderCount,
+    pub refused: OrdersAndUnits,
     /// Orders that workers have still to handle.
-    pub in_flight: OrderCount,
+    pub in_flight: OrdersAndUnits,
     /// Orders that the stream holds, that were acknowledged, and that MySQL does not know. They hold their units until somebody runs
     /// them again.
-    pub lost: OrderCount,
+    pub lost: OrdersAndUnits,
     /// Orders among the dead letters.
-    pub dead: OrderCount,
+    pub dead: OrdersAndUnits,
     /// Orders that only the journal of before knew. They hold their units: their callers were told of them.
-    pub only_in_journal: OrderCount,
+    pub only_in_journal: OrdersAndUnits,
     /// The first of those that are lost or only in the journal.
     pub first_unknown: Vec<OrderId>,
     /// Notes of the journal of before that nobody could read, of orders that MySQL does not know: they are gone.
@@ -102,13 +102,13 @@ impl VoucherReport {
             stock: 0,
             is_complete: true,
             is_journal_guessed: false,
-            live: OrderCount::default(),
-            ended: OrderCount::default(),
-            refused: OrderCount::default(),
-            in_flight: OrderCount::default(),
-            lost: OrderCount::default(),
-            dead: OrderCount::default(),
-            only_in_journal: OrderCount::default(),
+            live: OrdersAndUnits::default(),
+            ended: OrdersAndUnits::default(),
+            refused: OrdersAndUnits::default(),
+            in_flight: OrdersAndUnits::default(),
+            lost: OrdersAndUnits::default(),
+            dead: OrdersAndUnits::default(),
+            only_in_journal: OrdersAndUnits::default(),
             first_unknown: Vec::new(),
             unreadable_notes: 0,
             mysql_apart: None,

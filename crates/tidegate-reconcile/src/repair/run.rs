@@ -23,7 +23,7 @@ use super::{
     report::{RepairReport, Returned, ReturnedWhy},
 };
 use crate::order_ids;
-use tidegate_operations::operator_log::{Caller, OperatorLog, Outcome};
+use tidegate_operations::operator_log::{CommandOutcome, LoggedOperation, OperatorLog};
 
 /// Mends what a look found. One at a time in a fleet: whoever runs it holds the lease of the reconciler.
 #[derive(Debug)]
@@ -238,12 +238,12 @@ impl<'a> Repair<'a> {
 
     /// A log that cannot be written to does not stop a repair, but says so.
     pub(super) async fn log(&self, voucher: VoucherId, part: &str, counts: Json, job: &Job) {
-        let caller = Caller {
+        let caller = LoggedOperation {
             who: self.who.clone(),
             command: "reconcile --repair".to_owned(),
             arguments: format!("--voucher {voucher} ({part})"),
         };
-        if let Err(error) = self.log.note(&caller, Outcome::Done, &counts).await {
+        if let Err(error) = self.log.note(&caller, CommandOutcome::Done, &counts).await {
             job.progress.say(&format!("`tidegate log` will not show all of this: {error:#}"));
         }
     }

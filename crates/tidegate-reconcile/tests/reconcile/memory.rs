@@ -18,7 +18,7 @@ use tidegate_orders::{
     schema,
 };
 use tidegate_reconcile::fold::Folder;
-use tidegate_stream::{RedisSettings, connect_pool};
+use tidegate_stream::{RedisConnectionSettings, connect_pool};
 
 use crate::repair_ground::{job, voucher};
 
@@ -67,7 +67,7 @@ impl Shop {
         // What is kept on disk is not asked for here.
         let options = RedisServer::options().clock(clock).args(["--appendonly", "no", "--save", ""]);
         let server = tokio::task::spawn_blocking(move || options.start()).await??;
-        let settings = RedisSettings {
+        let settings = RedisConnectionSettings {
             master: None,
             sentinels: None,
             url: server.url(),

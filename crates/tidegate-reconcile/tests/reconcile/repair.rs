@@ -538,7 +538,8 @@ async fn entries_of_another_server_are_not_acknowledged_by_what_runs_entries_aga
     ensure!(entries.len() == 1);
 
     // The promoted replica has given the same id to another order.
-    let there: Pool = connect_pool(&tidegate_stream::RedisSettings::new(url(promoted.port()))).await?.into();
+    let there: Pool =
+        connect_pool(&tidegate_stream::RedisConnectionSettings::new(url(promoted.port()))).await?.into();
     let types = async |words: &str| {
         let mut words = words.split(' ');
         let command = CustomCommand::new(words.next().unwrap_or_default(), ClusterHash::FirstKey, false);

@@ -14,7 +14,9 @@ use fred::{
     types::{ClusterHash, CustomCommand, Value},
 };
 use sqlx::{AssertSqlSafe, MySqlPool, Row};
-use tidegate_compare::{Cause, Difference, Job, Mend, Progress, Silent, reconciled::DifferenceKind};
+use tidegate_compare::{
+    Difference, DifferenceCause, Job, Mend, Progress, Silent, reconciled::DifferenceKind,
+};
 use tidegate_lab::{MysqlServer, RedisServer};
 use tidegate_operations::{
     End, FleetTiming, MySqlSettings, RedisSettings, ResultsSettings, Stores, StreamSettings, SystemSettings,
@@ -343,7 +345,7 @@ impl Held {
                 order: order.and_then(|order| order.try_into().ok()),
                 user: user.try_into().ok(),
                 units,
-                cause: Cause::Unknown,
+                cause: DifferenceCause::Unknown,
                 mend,
                 counter: None,
                 status: None,

@@ -12,7 +12,7 @@ use super::{SENT_ONCE, ServerRun, Stream, StreamError, StreamNames, length, mill
 use crate::{
     entry::{self, Claimed, EntryId, Fetched},
     redis::{RedisError, no_error},
-    script::Script,
+    script::ScriptSource,
 };
 
 /// Entries that are kept in one call, or whose deaths are counted, or for which a batch had no room: Redis copies each of
@@ -229,7 +229,7 @@ impl Stream {
 
     /// Calls a script that knows of deaths. Where this user may not touch their notes, Redis refuses the whole call: then
     /// the script does without them.
-    async fn call_with_deaths(&self, script: &Script, args: Vec<Value>) -> Result<Frame, StreamError> {
+    async fn call_with_deaths(&self, script: &ScriptSource, args: Vec<Value>) -> Result<Frame, StreamError> {
         let keys = vec![self.names.stream.as_str().into(), self.names.deaths().into()];
         match script.call_raw(&self.pool, keys, args.clone()).await {
             Err(error) if error.lacks_permission() => {

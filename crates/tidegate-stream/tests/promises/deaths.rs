@@ -8,7 +8,7 @@ use std::time::Duration;
 use fred::prelude::*;
 use tidegate_stream::{
     Activity, Breaker, Counters, Entry, EntryId, Exclusive, Handled, Handler, Lane, LaneSettings, Outage,
-    Outcome, Reader, RedisSettings, Stream, StreamNames, connect_pool, connect_reader,
+    Outcome, Reader, RedisConnectionSettings, Stream, StreamNames, connect_pool, connect_reader,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -36,7 +36,7 @@ fn deadly_process() {
     let Ok(url) = std::env::var(URL) else { return };
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
-        let redis = RedisSettings {
+        let redis = RedisConnectionSettings {
             url,
             master: None,
             sentinels: None,

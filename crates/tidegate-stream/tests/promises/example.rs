@@ -3,7 +3,7 @@
 use fred::prelude::*;
 use fred::types::{ClusterHash, CustomCommand};
 use tidegate_lab::RedisServer;
-use tidegate_stream::{RedisSettings, connect_pool};
+use tidegate_stream::{RedisConnectionSettings, connect_pool};
 use tokio_util::sync::CancellationToken;
 
 use crate::rig::eventually;
@@ -15,7 +15,7 @@ mod consume;
 #[tokio::test(flavor = "multi_thread")]
 async fn the_example_does_what_can_be_done_buries_the_rest_and_stops_in_good_order() {
     let server = RedisServer::start().unwrap();
-    let pool: Pool = connect_pool(&RedisSettings::new(server.url())).await.unwrap().into();
+    let pool: Pool = connect_pool(&RedisConnectionSettings::new(server.url())).await.unwrap().into();
     let call = async |words: &str| {
         let mut words = words.split(' ');
         let command = CustomCommand::new(words.next().unwrap(), ClusterHash::Random, false);

@@ -19,7 +19,7 @@ use crate::{
 };
 use tidegate_operations::{
     InvalidInput, System, SystemSettings, connect,
-    operator_log::{Line, LogRequest, OperatorLog, Outcome},
+    operator_log::{CommandOutcome, LogLine, LogRequest, OperatorLog},
 };
 
 const FAILED: &str = "Failed to read the log";
@@ -88,7 +88,7 @@ impl Opened {
         Ok(Self { log: OperatorLog::new(redis, settings), from })
     }
 
-    async fn lines(&self, args: &LogArgs) -> anyhow::Result<Vec<Line>> {
+    async fn lines(&self, args: &LogArgs) -> anyhow::Result<Vec<LogLine>> {
         let request = LogRequest { since: self.from, last: args.last };
         self.log.commands(&request).await.context(FAILED)
     }
@@ -103,7 +103,7 @@ struct Followed<'a> {
 
 impl Followed<'_> {
     /// The lines that have come since the last look.
-    async fn look(&mut self, args: &LogArgs) -> anyhow::Result<Vec<Line>> {
+    async fn look(&mut self, args: &LogArgs) -> anyhow::Result<Vec<LogLine>> {
         let (opened, lines) = match self.opened.take() {
             Some(opened) => {
                 let lines = opened.log.page(opened.from.unwrap_or(EntryId::MIN)).await;
@@ -161,7 +161,7 @@ async fn follow(system: &System, args: &LogArgs) -> anyhow::Result<Exit> {
     }
 }
 
-fn render(lines: &[Line]) -> String {
+fn render(lines: &[LogLine]) -> String {
     let mut table = table(&["time", "who", "command", "outcome", "counts"]);
     for line in lines {
         table.add_row(cells(line));
@@ -182,12 +182,12 @@ fn count_text(name: &str, count: &Json) -> Option<String> {
     }
 }
 
-fn sentence(line: &Line) -> String {
+fn sentence(line: &LogLine) -> String {
     cells(line).join("  ")
 }
 
-fn cells(line: &Line) -> [String; 5] {
-    let outcome = line.outcome.map_or("?", Outcome::word);
+fn cells(line: &LogLine) -> [String; 5] {
+    let outcome = line.outcome.map_or("?", CommandOutcome::word);
     let counts = line.counts.as_ref().and_then(|counts| counts.as_object()).into_iter().flatten();
     let counts: Vec<String> = counts.filter_map(|(name, count)| count_text(name, count)).collect();
     let error = line.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();

@@ -4,7 +4,7 @@ use clap::Args;
 use tidegate_compare::text::counted;
 use tidegate_operations::{
     Stores, System,
-    migrate::{self, MigratePlan, MigrateReport, SchemaState},
+    migrate::{self, MigratePlan, MigrateReport, MigrationState},
     shard_claims,
 };
 
@@ -64,8 +64,8 @@ impl ReportText for MigrateReport {
     }
 }
 
-fn render(schema: &SchemaState) -> String {
-    let SchemaState { database, applied, missing, problems, other_unique_keys, .. } = schema;
+fn render(schema: &MigrationState) -> String {
+    let MigrationState { database, applied, missing, problems, other_unique_keys, .. } = schema;
     let mut lines = vec![format!("database {database}: {}", summary(schema))];
     lines.extend(applied.iter().map(|change| format!("  done      {}: {}", change.file, change.what)));
     lines.extend(missing.iter().map(|change| format!("  to do     {}: {}", change.file, change.what)));
@@ -78,8 +78,8 @@ fn render(schema: &SchemaState) -> String {
     lines.join("\n")
 }
 
-fn summary(schema: &SchemaState) -> String {
-    let SchemaState { applied, missing, problems, .. } = schema;
+fn summary(schema: &MigrationState) -> String {
+    let MigrationState { applied, missing, problems, .. } = schema;
     match (problems.len(), applied.len(), missing.len()) {
         (0, 0, 0) => "nothing to do, the schema is up to date".to_owned(),
         (0, 0, missing) => format!("{} to be taken", counted(missing as u64, "step")),

@@ -3,7 +3,7 @@
 use clap::{Args, ValueEnum};
 use tidegate_operations::{
     Stores,
-    order_count::{self, CountBy, CountRequest, OrderCounts},
+    order_count::{self, CountBy, CountRequest, OrderCountReport},
 };
 use tidegate_orders::VoucherId;
 
@@ -65,7 +65,7 @@ impl PartitionCommand for OrderCountArgs {
     }
 }
 
-fn text(counts: &OrderCounts) -> String {
+fn text(counts: &OrderCountReport) -> String {
     if counts.counts.is_empty() {
         return "no order and no id in this time".to_owned();
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 use tidegate_operations::{
     Stores,
-    order_progress::{Awaited, OrderLooker, WaitEnd, WaitRequest, wait_for_order},
+    order_progress::{OrderLooker, WaitEnd, WaitRequest, WaitTarget, wait_for_order},
 };
 use tidegate_orders::{OrderId, OrderState, VoucherId};
 
@@ -67,7 +67,7 @@ enum Until {
     Paid,
 }
 
-impl From<Until> for Awaited {
+impl From<Until> for WaitTarget {
     fn from(until: Until) -> Self {
         match until {
             Until::Confirmed => Self::Confirmed,
@@ -134,7 +134,7 @@ mod tests {
             (OrderState::Unsure, 11),
             (OrderState::Unknown, 1),
         ] {
-            let end = Awaited::Confirmed.ends_with(state, false).unwrap_or(WaitEnd::TimeOver);
+            let end = WaitTarget::Confirmed.ends_with(state, false).unwrap_or(WaitEnd::TimeOver);
             assert_eq!(exit(state, end) as i32, code, "{state:?}");
         }
         assert_eq!(exit(OrderState::Confirmed, WaitEnd::TimeOver), Exit::TimeOver, "it was to be paid");

@@ -12,7 +12,7 @@ use crate::{
     exit::Exit,
     operator::{Change, ChangeArgs, PlanText, ProgressBar, ReportText},
     output::table,
-    pending::{SelectionArgs, content},
+    pending::{PendingSelectionArgs, content},
     scope::{PartitionCommand, Scope},
 };
 
@@ -42,7 +42,7 @@ pub struct PendingBuryArgs {
     #[arg(value_name = "ENTRY", conflicts_with_all = ["consumer", "dead", "older_than", "set_aside", "deaths", "deliveries"])]
     pub entries: Vec<EntryArg>,
     #[command(flatten)]
-    selection: SelectionArgs,
+    selection: PendingSelectionArgs,
     /// Why, for whoever reads the letter
     #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     why: String,

@@ -8,7 +8,7 @@ use crate::{
     exit::Exit,
     operator::ProgressBar,
     output::OutputArgs,
-    pending::{self, SelectionArgs},
+    pending::{self, PendingSelectionArgs},
     scope::PartitionCommand,
 };
 
@@ -37,7 +37,7 @@ so in their log.";
 #[command(after_help = EXAMPLES)]
 pub struct PendingListArgs {
     #[command(flatten)]
-    selection: SelectionArgs,
+    selection: PendingSelectionArgs,
     #[command(flatten)]
     output: OutputArgs,
 }

@@ -167,7 +167,7 @@ fn returned(returned: &Returned) -> String {
 #[cfg(test)]
 mod tests {
     use tidegate_compare::reconciled::DifferenceKind;
-    use tidegate_compare::{Cause, Difference, Mend};
+    use tidegate_compare::{Difference, DifferenceCause, Mend};
     use tidegate_operations::{Ending, Report};
     use tidegate_orders::gate::RepairGuard;
     use tidegate_reconcile::{StockBooks, VoucherFindings};
@@ -182,7 +182,7 @@ mod tests {
             order: 42.try_into().ok(),
             user: 9.try_into().ok(),
             units,
-            cause: Cause::Unknown,
+            cause: DifferenceCause::Unknown,
             mend,
             counter: None,
             status: None,

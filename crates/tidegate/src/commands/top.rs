@@ -27,7 +27,7 @@ use jiff::Timestamp;
 use tidegate_operations::SystemSettings;
 use tokio::{sync::mpsc, time::interval};
 
-use self::{draw::Pages, observations::Observations, overview::overview, screen::Screen, view::View};
+use self::{draw::Paging, observations::Observations, overview::overview, screen::Screen, view::TopView};
 use crate::{
     config::Settings,
     exit::{Exit, WrongUsage},
@@ -77,7 +77,7 @@ pub async fn run(settings: &Settings, args: &TopArgs) -> anyhow::Result<Exit> {
         (system.partition().tag().unwrap_or_default().to_owned(), Observations::new(system, args.every))
     };
     let mut partitions: Vec<_> = settings.system.partitions().iter().map(of_partition).collect();
-    let pages = if partitions.len() > 1 { Pages::Many } else { Pages::One };
+    let pages = if partitions.len() > 1 { Paging::Many } else { Paging::One };
     // The overview, then each partition.
     let mut page = 0;
     let (sender, mut results) = mpsc::channel(QUEUE);
@@ -88,9 +88,9 @@ pub async fn run(settings: &Settings, args: &TopArgs) -> anyhow::Result<Exit> {
     loop {
         let (now, time) = (Instant::now(), Timestamp::now());
         let view = match (pages, page) {
-            (Pages::One, _) => View::new(&partitions[0].1, now, time),
-            (Pages::Many, 0) => overview(&partitions, now, time),
-            (Pages::Many, page) => View::new(&partitions[page - 1].1, now, time),
+            (Paging::One, _) => TopView::new(&partitions[0].1, now, time),
+            (Paging::Many, 0) => overview(&partitions, now, time),
+            (Paging::Many, page) => TopView::new(&partitions[page - 1].1, now, time),
         };
         screen.draw(|frame| draw::draw(frame, &view, pages)).context("Failed to draw on the terminal")?;
         tokio::select! {

@@ -9,7 +9,7 @@ use serde::Serialize;
 use tidegate_compare::text::{counted, span};
 use tidegate_operations::{
     Stores,
-    vouchers::show::{self, DeadOrders, Difference, VoucherSides},
+    vouchers::show::{self, DeadLetterCounts, VoucherMismatch, VoucherSides},
 };
 use tidegate_orders::{
     VoucherId,
@@ -78,62 +78,62 @@ fn pay_within(within_s: i64) -> String {
 }
 
 /// What a difference between the sides means, and what to type.
-fn hint(sides: &VoucherSides, difference: Difference) -> String {
+fn hint(sides: &VoucherSides, difference: VoucherMismatch) -> String {
     let voucher = sides.voucher;
     let no_stock = "Redis has no stock of it";
     match difference {
-        Difference::Unknown => unknown(sides),
-        Difference::NotLoaded { stock } => format!(
+        VoucherMismatch::Unknown => unknown(sides),
+        VoucherMismatch::NotLoaded { stock } => format!(
             "{no_stock}, so every order is refused; put it on sale: tidegate voucher load --voucher {voucher} --stock \
              {stock}"
         ),
-        Difference::Delisted { is_unfinished: true, .. } => format!(
+        VoucherMismatch::Delisted { is_unfinished: true, .. } => format!(
             "it is delisted in MySQL, and Redis does not know: complete that with tidegate voucher delist --voucher {voucher}"
         ),
-        Difference::Delisted { has_keys: true, .. } => {
+        VoucherMismatch::Delisted { has_keys: true, .. } => {
             "it is delisted: its sale is over for good. Its keys go by themselves, \
              once both sides agree (reconcile.remove_delisted_after_s); see docs/delist.md"
                 .to_owned()
         }
-        Difference::Delisted { .. } => {
+        VoucherMismatch::Delisted { .. } => {
             "it is delisted: its sale is over for good, and its keys are removed. What happens to \
              its orders changes MySQL only; see docs/delist.md"
                 .to_owned()
         }
-        Difference::SaleOver { orders } => {
+        VoucherMismatch::SaleOver { orders } => {
             format!(
                 "{no_stock}, and MySQL {}; its sale is over, so nothing is to be done",
                 orders_text(orders)
             )
         }
-        Difference::StockLost { orders } => format!(
+        VoucherMismatch::StockLost { orders } => format!(
             "{no_stock}, so every order is refused, and MySQL has {}: it was on sale, and Redis lost it. tidegate \
              voucher load cannot help; see docs/runbook/redis-lost-data.md",
             orders_text(orders)
         ),
-        Difference::NoRow { left, is_taken } => without_row(sides, left, is_taken),
-        Difference::MoreInRedis { units } => format!(
+        VoucherMismatch::NoRow { left, is_taken } => without_row(sides, left, is_taken),
+        VoucherMismatch::MoreInRedis { units } => format!(
             "Redis has {} more than MySQL: orders for what is too much are admitted, then refused as out of stock",
             counted(units, "unit")
         ),
-        Difference::LessInRedis { units } => format!(
+        VoucherMismatch::LessInRedis { units } => format!(
             "Redis has {} less than MySQL: on the way (tidegate status), or lost (tidegate audit)",
             counted(units, "unit")
         ),
-        Difference::Contradictory { units } => format!(
+        VoucherMismatch::Contradictory { units } => format!(
             "{} in orders whose slot and status contradict each other; tidegate audit --voucher {voucher} names them, see \
              docs/runbook/contradictory-orders.md",
             are(units)
         ),
-        Difference::Unaccounted { units } => format!(
+        VoucherMismatch::Unaccounted { units } => format!(
             "what was loaded, less what is unsold and what orders hold, leaves {}: somebody changed rows or the stock by hand; \
              see docs/runbook/mysql-stock-is-wrong.md",
             counted(units, "unit")
         ),
-        Difference::OtherEnd => {
+        VoucherMismatch::OtherEnd => {
             "the two sides disagree on when the sale ends; Redis decides who is admitted".to_owned()
         }
-        Difference::Paused => "its sale is paused".to_owned(),
+        VoucherMismatch::Paused => "its sale is paused".to_owned(),
     }
 }
 
@@ -145,7 +145,7 @@ fn orders_text(orders: i64) -> String {
     counted(orders, "order")
 }
 
-fn letters_text(dead: &DeadOrders) -> String {
+fn letters_text(dead: &DeadLetterCounts) -> String {
     let verb = if dead.letters == 1 { "is" } else { "are" };
     let more = if dead.at_least { " or more" } else { "" };
     format!("there {verb} {}{more}", counted(dead.letters, "dead letter"))

@@ -6,7 +6,7 @@ use toml::{Table, Value};
 
 use tidegate_operations::redacted::RedactedUrl;
 
-use super::{CONFIG_VARIABLE, Problem, removed, suggest::did_you_mean};
+use super::{CONFIG_VARIABLE, ConfigProblem, removed, suggest::did_you_mean};
 
 /// The commented defaults; they are also the list of keys and of their types.
 const DEFAULTS: &str = include_str!("../../../../config/default.toml");
@@ -16,7 +16,7 @@ const FOREIGN_PREFIXES: [&str; 3] = ["TIDEGATE_LAB_", "TIDEGATE_MATRIX_", "TIDEG
 
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum ValueSource {
     /// `config/default.toml`.
     Default,
     /// The file at this path.
@@ -27,7 +27,7 @@ pub enum Source {
     Flag(&'static str),
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for ValueSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("default"),
@@ -46,7 +46,7 @@ pub struct Setting {
     /// Its value, of the same type as the default's.
     pub value: Value,
     /// Who set it.
-    pub source: Source,
+    pub source: ValueSource,
 }
 
 impl Setting {
@@ -87,7 +87,7 @@ pub fn may_be_shown(key: &str, value: &str) -> bool {
 /// All settings, in the order of `config/default.toml`, and the mistakes found while merging.
 pub struct Layers {
     settings: Vec<Setting>,
-    problems: Vec<Problem>,
+    problems: Vec<ConfigProblem>,
 }
 
 impl fmt::Debug for Layers {
@@ -101,7 +101,8 @@ impl Layers {
     /// The compiled-in defaults.
     pub fn defaults() -> Self {
         let table: Table = DEFAULTS.parse().expect("config/default.toml is TOML; a test parses it");
-        let settings = flatten(table).map(|(key, value)| Setting { key, value, source: Source::Default });
+        let settings =
+            flatten(table).map(|(key, value)| Setting { key, value, source: ValueSource::Default });
         let mut settings: Vec<Setting> = settings.collect();
         settings.sort_by_key(|setting| DEFAULTS.find(&format!("\n{} = ", setting.key)));
         Self { settings, problems: Vec::new() }
@@ -113,13 +114,13 @@ impl Layers {
     }
 
     /// The mistakes found while merging.
-    pub fn problems(&self) -> &[Problem] {
+    pub fn problems(&self) -> &[ConfigProblem] {
         &self.problems
     }
 
     /// Lays a TOML file over what is there.
     pub fn add_file(&mut self, path: &Path) {
-        let source = Source::File(path.display().to_string());
+        let source = ValueSource::File(path.display().to_string());
         let text = match fs::read_to_string(path) {
             Ok(text) => text,
             Err(error) => return self.report(&source, format!("cannot be read: {error}")),
@@ -134,7 +135,7 @@ impl Layers {
         }
     }
 
-    fn add_table(&mut self, table: Table, source: &Source) {
+    fn add_table(&mut self, table: Table, source: &ValueSource) {
         for (section, keys) in table {
             if !self.sections().any(|known| known == section) && !removed::is_section(&section) {
                 let hint = did_you_mean(&section, self.sections());
@@ -157,7 +158,7 @@ impl Layers {
     pub fn add_variables(&mut self, variables: &[(OsString, OsString)]) {
         for (name, value) in variables {
             let Some(name) = name.to_str().filter(|name| is_ours(name)) else { continue };
-            let source = Source::Variable(name.to_owned());
+            let source = ValueSource::Variable(name.to_owned());
             let known = self.settings.iter().find(|setting| setting.variable() == name);
             let Some(key) = known.map(|setting| setting.key.clone()) else {
                 let gone = removed::keys().find(|key| variable(key) == name);
@@ -182,17 +183,17 @@ impl Layers {
         match pair.split_once('=') {
             Some((key, value)) => self.add_flag(flag, key.trim(), value),
             // Not the text itself: it may be a URL with a password.
-            None => self.report(&Source::Flag(flag), "takes KEY=VALUE, such as worker.batch=200".into()),
+            None => self.report(&ValueSource::Flag(flag), "takes KEY=VALUE, such as worker.batch=200".into()),
         }
     }
 
     /// Lays the value of a flag over what is there.
     pub fn add_flag(&mut self, flag: &'static str, key: &str, value: &str) {
-        self.add_text(key, value, Source::Flag(flag));
+        self.add_text(key, value, ValueSource::Flag(flag));
     }
 
     /// Values of variables and flags are texts; the type of the default says what they stand for.
-    fn add_text(&mut self, key: &str, text: &str, source: Source) {
+    fn add_text(&mut self, key: &str, text: &str, source: ValueSource) {
         let value = match self.settings.iter().find(|setting| setting.key == key).map(|found| &found.value) {
             Some(Value::Integer(_)) => text.trim().parse().map_or_else(|_| text.into(), Value::Integer),
             Some(Value::Array(_)) => {
@@ -210,7 +211,7 @@ impl Layers {
         self.set(key, value, source);
     }
 
-    fn set(&mut self, key: &str, value: Value, source: Source) {
+    fn set(&mut self, key: &str, value: Value, source: ValueSource) {
         let Some(setting) = self.settings.iter_mut().find(|setting| setting.key == key) else {
             if let Some(what) = removed::of_key(key) {
                 return self.report(&source, what);
@@ -226,8 +227,8 @@ impl Layers {
         setting.source = source;
     }
 
-    fn report(&mut self, source: &Source, what: String) {
-        self.problems.push(Problem { place: source.to_string(), what });
+    fn report(&mut self, source: &ValueSource, what: String) {
+        self.problems.push(ConfigProblem { place: source.to_string(), what });
     }
 }
 

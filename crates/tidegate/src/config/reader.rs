@@ -10,26 +10,26 @@ use std::{
 use toml::Value;
 
 use super::{
-    Problem,
+    ConfigProblem,
     layers::{Layers, Setting},
 };
 
 /// Reads settings; a wrong one is noted and a harmless value returned in its place.
-pub struct Reader<'a> {
+pub struct SettingsReader<'a> {
     layers: &'a Layers,
-    problems: Vec<Problem>,
+    problems: Vec<ConfigProblem>,
     read: BTreeSet<&'static str>,
     wrong: BTreeSet<&'static str>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> SettingsReader<'a> {
     /// Nothing read yet.
     pub fn new(layers: &'a Layers) -> Self {
         Self { layers, problems: Vec::new(), read: BTreeSet::new(), wrong: BTreeSet::new() }
     }
 
     /// What was wrong.
-    pub fn into_problems(self) -> Vec<Problem> {
+    pub fn into_problems(self) -> Vec<ConfigProblem> {
         self.problems
     }
 
@@ -141,7 +141,7 @@ impl<'a> Reader<'a> {
         };
         self.wrong.insert(key);
         self.problems
-            .push(Problem { place: setting.source.to_string(), what: format!("{key}{shown} {what}") });
+            .push(ConfigProblem { place: setting.source.to_string(), what: format!("{key}{shown} {what}") });
     }
 }
 

@@ -16,7 +16,7 @@ use tidegate_stream::cluster::is_cluster_url;
 use tidegate_worker::{ProcessSettings, WorkerSettings};
 use tracing_subscriber::EnvFilter;
 
-use super::{reader::Reader, suggest::did_you_mean};
+use super::{reader::SettingsReader, suggest::did_you_mean};
 
 /// Of many partitions, each lane has so much in hand at least.
 const LEAST_BATCH_BYTES: usize = 128 << 10;
@@ -62,7 +62,7 @@ pub enum LogFormat {
 
 impl Settings {
     /// Reads every setting; the reader keeps what is wrong.
-    pub fn read(reader: &mut Reader<'_>) -> Self {
+    pub fn read(reader: &mut SettingsReader<'_>) -> Self {
         let worker = worker::read(reader);
         let (stream, keys) = names::read(reader);
         let tags = names::partitions(reader);
@@ -129,7 +129,7 @@ impl Settings {
     }
 }
 
-fn results(reader: &mut Reader<'_>) -> ResultsSettings {
+fn results(reader: &mut SettingsReader<'_>) -> ResultsSettings {
     let announced =
         [("none", Announced::None), ("exceptions", Announced::Exceptions), ("all", Announced::All)];
     let keep = reader.millis("results.keep_ms", 0..=10 * 365 * 24 * HOUR_MS);
@@ -141,7 +141,7 @@ fn results(reader: &mut Reader<'_>) -> ResultsSettings {
     }
 }
 
-fn log(reader: &mut Reader<'_>) -> LogSettings {
+fn log(reader: &mut SettingsReader<'_>) -> LogSettings {
     let level = reader.text("log.level");
     // EnvFilter takes a misspelt level for the name of a target, and logs nothing.
     let words = level.split(',').map(str::trim).filter(|word| !word.contains(['=', '[']));

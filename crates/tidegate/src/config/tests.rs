@@ -31,7 +31,7 @@ fn config_file(text: &str) -> (tempfile::NamedTempFile, ConfigArgs) {
 #[test]
 fn the_defaults_are_valid_and_every_one_of_them_is_read() {
     let layers = Layers::defaults();
-    let mut reader = Reader::new(&layers);
+    let mut reader = SettingsReader::new(&layers);
     let settings = Settings::read(&mut reader);
     let keys: BTreeSet<&str> = layers.settings().iter().map(|setting| setting.key.as_str()).collect();
     assert_eq!(&keys, reader.keys_read());

@@ -7,7 +7,7 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use tidegate_compare::{Job, text::error_chain};
-use tidegate_operations::{End, Ending, operator_log::Outcome};
+use tidegate_operations::{End, Ending, operator_log::CommandOutcome};
 
 use super::{ProgressBar, ReportText};
 use crate::{
@@ -90,13 +90,13 @@ impl<R: ReportText> EndedWork<'_, R> {
         self.report.map_or(Ending::Done, R::ending)
     }
 
-    pub(super) fn outcome(&self) -> Outcome {
+    pub(super) fn outcome(&self) -> CommandOutcome {
         match (&self.ended, self.ending()) {
-            (Ended::Failed(_), _) => Outcome::Failed,
-            (Ended::Stopped | Ended::Aborted(_), _) => Outcome::Stopped,
-            (Ended::Whole, Ending::Done) => Outcome::Done,
-            (Ended::Whole, Ending::Partly) => Outcome::Partly,
-            (Ended::Whole, Ending::Refused | Ending::Left) => Outcome::Refused,
+            (Ended::Failed(_), _) => CommandOutcome::Failed,
+            (Ended::Stopped | Ended::Aborted(_), _) => CommandOutcome::Stopped,
+            (Ended::Whole, Ending::Done) => CommandOutcome::Done,
+            (Ended::Whole, Ending::Partly) => CommandOutcome::Partly,
+            (Ended::Whole, Ending::Refused | Ending::Left) => CommandOutcome::Refused,
         }
     }
 
@@ -134,13 +134,13 @@ impl<R: ReportText> EndedWork<'_, R> {
         let invocation = Invocation::current();
         let line = invocation.line(&self.continue_with);
         if let (Some(output), Some(report)) = (output, self.report) {
-            let stopped = outcome == Outcome::Stopped;
+            let stopped = outcome == CommandOutcome::Stopped;
             let continue_with = introduction.as_ref().map(|_| line.clone());
             let printed = output
                 .print(&ReportJson { report, stopped, error, continue_with }, |json| json.report.text());
             // Whoever sees only that would do it again.
             printed.context(match outcome {
-                Outcome::Done => "All was done, but what was done cannot be printed",
+                CommandOutcome::Done => "All was done, but what was done cannot be printed",
                 _ => "What was done by then cannot be printed",
             })?;
         }
@@ -150,10 +150,10 @@ impl<R: ReportText> EndedWork<'_, R> {
             invocation.note().inspect(|note| print_note(note));
         }
         Ok(match outcome {
-            Outcome::Began | Outcome::Done => Exit::Ok,
-            Outcome::Partly | Outcome::Refused => Exit::No,
-            Outcome::Stopped => Exit::Stopped,
-            Outcome::Failed => Exit::Failed,
+            CommandOutcome::Began | CommandOutcome::Done => Exit::Ok,
+            CommandOutcome::Partly | CommandOutcome::Refused => Exit::No,
+            CommandOutcome::Stopped => Exit::Stopped,
+            CommandOutcome::Failed => Exit::Failed,
         })
     }
 }

@@ -32,7 +32,7 @@ pub struct FilterArgs {
 
 /// Letters by their ids, by filter, or all.
 #[derive(Args, Clone, Debug)]
-pub struct SelectionArgs {
+pub struct LetterSelectionArgs {
     /// Letters, by their ids
     #[arg(value_name = "LETTER", conflicts_with_all = ["all", "reason", "voucher", "user", "from", "to", "limit"])]
     pub letters: Vec<EntryArg>,
@@ -46,7 +46,7 @@ pub struct SelectionArgs {
     limit: Option<u64>,
 }
 
-impl SelectionArgs {
+impl LetterSelectionArgs {
     /// Whether it was said which letters are meant.
     ///
     /// # Errors
@@ -73,7 +73,7 @@ impl SelectionArgs {
 }
 
 impl FilterArgs {
-    /// As [`SelectionArgs::letters`].
+    /// As [`LetterSelectionArgs::letters`].
     pub async fn letters(&self, redis: &RedisStore) -> anyhow::Result<LetterSelection> {
         let now_ms = server_time_ms(redis.pool()).await.context("Failed to read the clock of Redis")?;
         let (first, last) = moment::range(self.from.as_ref(), self.to.as_ref(), now_ms)?;

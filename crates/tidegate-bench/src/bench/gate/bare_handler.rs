@@ -13,7 +13,7 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::TokioIo;
-use tidegate_stream::{RedisSettings, connect_pool};
+use tidegate_stream::{RedisConnectionSettings, connect_pool};
 use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
@@ -40,7 +40,7 @@ impl BareHandler {
     async fn serve(self) -> Result<()> {
         let mut end = signal(SignalKind::terminate())?;
         let limit = Duration::from_secs(5);
-        let redis: Pool = connect_pool(&RedisSettings {
+        let redis: Pool = connect_pool(&RedisConnectionSettings {
             master: None,
             sentinels: None,
             url: self.redis,

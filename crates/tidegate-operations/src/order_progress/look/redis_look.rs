@@ -15,7 +15,7 @@ use tidegate_stream::{Backlog, Entry, EntryId, Letter, StreamError};
 use super::{VOUCHERS, WatchedOrder};
 use crate::{
     order_progress::{QueueEstimate, report::Found},
-    order_show::{EntryRecord, EntryState, JournalRecord, RedisOrders},
+    order_show::{EntryLocation, EntryRecord, JournalRecord, RedisOrders},
 };
 
 /// Entries of a stream that a look reads at most.
@@ -115,7 +115,7 @@ impl RedisLook<'_> {
 
     /// Where its entry stands.
     async fn read_entry(&self, watched: &WatchedOrder, found: &mut Found) -> Result<(), StreamError> {
-        let unread = |id, content| EntryRecord { id, content, state: EntryState::Undelivered };
+        let unread = |id, content| EntryRecord { id, content, state: EntryLocation::Undelivered };
         let record = match &watched.entry {
             Some((id, _)) if self.backlog.is_delivered(*id) => self.redis.entry(*id).await?,
             Some((id, content)) => Some(unread(*id, Some(content.clone()))),

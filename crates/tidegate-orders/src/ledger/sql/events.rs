@@ -15,14 +15,14 @@ use crate::{
     event::{Event, EventKind, EventOutcome, EventText, History, PastEvent, Row, Step},
     ledger::event_verdict::{EventChanges, KnownEvents, OrderChange},
     lists::MOST_LISTED,
-    order::{OrderId, Subject, UserId, VoucherId},
+    order::{OrderId, OrderIdentity, UserId, VoucherId},
 };
 
 /// Reads what is known of orders, in one round trip and without a lock; and which live orders these users have.
 pub(in crate::ledger) async fn look_up_events(
     connection: &mut MySqlConnection,
     orders: &BTreeSet<OrderId>,
-    with_live_orders_of: &[Subject],
+    with_live_orders_of: &[OrderIdentity],
 ) -> sqlx::Result<KnownEvents> {
     let mut queries = Queries::default();
     add_histories(&mut queries, orders);

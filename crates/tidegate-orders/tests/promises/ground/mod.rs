@@ -15,7 +15,7 @@ use tidegate_orders::{
     gate::{Admission, Release, UserAfter},
     wire::FieldNames,
 };
-use tidegate_stream::{Entry, EntryId, RedisSettings, connect_pool};
+use tidegate_stream::{Entry, EntryId, RedisConnectionSettings, connect_pool};
 
 pub const STREAM: &str = "stream.orders";
 pub const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -103,7 +103,7 @@ pub async fn connect(url: &str, connections: usize) -> Result<Pool> {
 }
 
 pub async fn connect_with_patience(url: &str, connections: usize, patience: Duration) -> Result<Pool> {
-    let settings = RedisSettings {
+    let settings = RedisConnectionSettings {
         master: None,
         sentinels: None,
         url: url.to_owned(),

@@ -11,7 +11,7 @@ use fred::types::{ClusterHash, CustomCommand, FromValue};
 use tidegate_lab::{Proxy, RedisServer};
 use tidegate_stream::{
     Backoff, Breaker, Counters, EntryId, Failover, Handler, Lane, LaneSettings, Outage, PauseSwitch, Reader,
-    RedisConnection, RedisSettings, Stream, StreamNames, connect_pool, connect_reader,
+    RedisConnection, RedisConnectionSettings, Stream, StreamNames, connect_pool, connect_reader,
 };
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinHandle};
@@ -97,7 +97,7 @@ impl Rig {
             (Proxy::start(redis.port()).await.unwrap(), Proxy::start(redis.port()).await.unwrap());
         let names = StreamNames { stream: "s".into(), dead: "s.dead".into(), group: "g1".into() };
         let pool: Pool = connect_pool(&redis_settings(commands.url_for(&redis))).await.unwrap().into();
-        let patient = RedisSettings { command_timeout: DEADLINE, ..redis_settings(redis.url()) };
+        let patient = RedisConnectionSettings { command_timeout: DEADLINE, ..redis_settings(redis.url()) };
         let direct = connect_pool(&patient).await.unwrap().into();
         let stream = Stream::new(pool.clone(), names.clone());
         stream.ensure_group().await.unwrap();
@@ -123,7 +123,7 @@ impl Rig {
     /// The stream, over connections that wait so long for a reply.
     pub async fn stream_within(&self, command_timeout: Duration) -> Stream {
         let settings =
-            RedisSettings { command_timeout, ..redis_settings(self.commands.url_for(&self.redis)) };
+            RedisConnectionSettings { command_timeout, ..redis_settings(self.commands.url_for(&self.redis)) };
         Stream::new(connect_pool(&settings).await.unwrap(), self.names.clone())
     }
 
@@ -157,7 +157,8 @@ impl Rig {
 
     /// A connection for reads, which gives up itself when nothing comes for so long.
     pub async fn read_connection_within(&self, command_timeout: Duration) -> RedisConnection {
-        let settings = RedisSettings { command_timeout, ..redis_settings(self.reads.url_for(&self.redis)) };
+        let settings =
+            RedisConnectionSettings { command_timeout, ..redis_settings(self.reads.url_for(&self.redis)) };
         connect_reader(&settings).await.unwrap()
     }
 
@@ -282,8 +283,8 @@ impl Rig {
     }
 }
 
-fn redis_settings(url: String) -> RedisSettings {
-    RedisSettings {
+fn redis_settings(url: String) -> RedisConnectionSettings {
+    RedisConnectionSettings {
         url,
         master: None,
         sentinels: None,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_operations::expirations::{Pass, Sweeper, WENT_BACK};
+use tidegate_operations::expirations::{SweepResult, Sweeper, WENT_BACK};
 use tidegate_orders::MarkState;
 
 use super::{NextRun, Routine, Run, Task, on_heap};
@@ -17,7 +17,7 @@ const FAILURES_BEFORE_WARNING: u32 = 10;
 /// Looks for what is due. A pass that is cut off is done again by whoever looks next.
 pub struct Expire {
     sweeper: Sweeper,
-    logged: Option<Pass>,
+    logged: Option<SweepResult>,
     failures: u32,
 }
 
@@ -52,28 +52,28 @@ impl Task for Expire {
     }
 }
 
-fn next_after(pass: &Pass) -> NextRun {
+fn next_after(pass: &SweepResult) -> NextRun {
     match pass {
-        Pass::Appended(_) => NextRun::AtOnce,
-        Pass::NothingDue(next_in) => NextRun::After(LOOK_EVERY.min(*next_in)),
-        Pass::NoLimits | Pass::Full => NextRun::After(LOOK_EVERY),
-        Pass::WentBack(_) | Pass::OlderWorkers(_) => NextRun::After(WAIT),
+        SweepResult::Appended(_) => NextRun::AtOnce,
+        SweepResult::NothingDue(next_in) => NextRun::After(LOOK_EVERY.min(*next_in)),
+        SweepResult::NoLimits | SweepResult::Full => NextRun::After(LOOK_EVERY),
+        SweepResult::WentBack(_) | SweepResult::OlderWorkers(_) => NextRun::After(WAIT),
     }
 }
 
 /// Whether somebody should hear of it: something keeps orders from expiring, or does so no longer. `failures` in a row came
 /// before; they are over.
-fn is_news(pass: &Pass, logged: &mut Option<Pass>, failures: &mut u32) -> bool {
+fn is_news(pass: &SweepResult, logged: &mut Option<SweepResult>, failures: &mut u32) -> bool {
     let was_warned = std::mem::take(failures) >= FAILURES_BEFORE_WARNING;
-    let now = matches!(pass, Pass::WentBack(_) | Pass::OlderWorkers(_)).then(|| pass.clone());
+    let now = matches!(pass, SweepResult::WentBack(_) | SweepResult::OlderWorkers(_)).then(|| pass.clone());
     let is_news = *logged != now;
     *logged = now;
     is_news || was_warned
 }
 
-fn tell(pass: &Pass) {
+fn tell(pass: &SweepResult) {
     match pass {
-        Pass::WentBack(state) => {
+        SweepResult::WentBack(state) => {
             let store = if *state == MarkState::MySqlWentBack { "MySQL" } else { "Redis" };
             tracing::error!(
                 store,
@@ -81,7 +81,7 @@ fn tell(pass: &Pass) {
                  see {WENT_BACK}"
             );
         }
-        Pass::OlderWorkers(workers) => tracing::warn!(
+        SweepResult::OlderWorkers(workers) => tracing::warn!(
             workers = workers.join(", "),
             "no unpaid order expires while workers of an older version live, which would bury the events"
         ),
@@ -95,9 +95,17 @@ mod tests {
 
     #[test]
     fn what_keeps_orders_from_expiring_is_told_once_and_so_is_its_end() {
-        let back = Pass::WentBack(MarkState::RedisWentBack);
-        let older = Pass::OlderWorkers(vec!["a".into()]);
-        let passes = [Pass::NoLimits, Pass::Appended(3), back.clone(), back, older, Pass::Full, Pass::Full];
+        let back = SweepResult::WentBack(MarkState::RedisWentBack);
+        let older = SweepResult::OlderWorkers(vec!["a".into()]);
+        let passes = [
+            SweepResult::NoLimits,
+            SweepResult::Appended(3),
+            back.clone(),
+            back,
+            older,
+            SweepResult::Full,
+            SweepResult::Full,
+        ];
         let mut logged = None;
         let news: Vec<bool> = passes.iter().map(|pass| is_news(pass, &mut logged, &mut 0)).collect();
         assert_eq!(news, [false, false, true, false, true, true, false]);
@@ -106,17 +114,20 @@ mod tests {
     #[test]
     fn the_end_of_failures_is_told_where_they_were() {
         let mut failures = FAILURES_BEFORE_WARNING - 1;
-        assert!(!is_news(&Pass::Full, &mut None, &mut failures), "nobody was told of so few");
+        assert!(!is_news(&SweepResult::Full, &mut None, &mut failures), "nobody was told of so few");
         failures = FAILURES_BEFORE_WARNING;
-        assert!(is_news(&Pass::Full, &mut None, &mut failures));
+        assert!(is_news(&SweepResult::Full, &mut None, &mut failures));
         assert_eq!(failures, 0);
     }
 
     #[test]
     fn what_is_due_soon_is_not_waited_for_longer_than_that() {
-        assert_eq!(next_after(&Pass::Appended(1)), NextRun::AtOnce);
+        assert_eq!(next_after(&SweepResult::Appended(1)), NextRun::AtOnce);
         let soon = Duration::from_millis(7);
-        assert_eq!(next_after(&Pass::NothingDue(soon)), NextRun::After(soon));
-        assert_eq!(next_after(&Pass::NothingDue(Duration::from_secs(900))), NextRun::After(LOOK_EVERY));
+        assert_eq!(next_after(&SweepResult::NothingDue(soon)), NextRun::After(soon));
+        assert_eq!(
+            next_after(&SweepResult::NothingDue(Duration::from_secs(900))),
+            NextRun::After(LOOK_EVERY)
+        );
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     exit::Exit,
     operator::ChangeArgs,
     scope::{PartitionCommand, Scope},
-    selection::letters::SelectionArgs,
+    selection::letters::LetterSelectionArgs,
 };
 
 const EXAMPLES: &str = "\
@@ -36,7 +36,7 @@ to continue.";
 #[command(after_help = EXAMPLES)]
 pub struct DeadCancelArgs {
     #[command(flatten)]
-    pub selection: SelectionArgs,
+    pub selection: LetterSelectionArgs,
     #[command(flatten)]
     change: ChangeArgs,
 }

@@ -15,7 +15,7 @@ use crate::{
     command_line::CommandLine,
     exit::Exit,
     operator::{Change, ChangeArgs, PlanText, ProgressBar, ReportText},
-    selection::letters::{self, SelectionArgs},
+    selection::letters::{self, LetterSelectionArgs},
 };
 
 /// Does it.
@@ -24,7 +24,7 @@ use crate::{
 /// When a store cannot be reached, the key holds no stream, nobody can be asked, or it was not said which letters.
 pub async fn run(
     stores: &Stores,
-    (letters, change): (&SelectionArgs, &ChangeArgs),
+    (letters, change): (&LetterSelectionArgs, &ChangeArgs),
     action: LetterAction,
 ) -> anyhow::Result<Exit> {
     letters.is_said()?;

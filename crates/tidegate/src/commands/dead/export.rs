@@ -8,7 +8,7 @@ use crate::{
     entry_arg,
     exit::Exit,
     scope::SystemCommand,
-    selection::letters::SelectionArgs,
+    selection::letters::LetterSelectionArgs,
 };
 
 const EXAMPLES: &str = "\
@@ -31,7 +31,7 @@ ends it at once. With --out, it prints what was done; --json makes that JSON.";
 pub struct DeadExportArgs {
     /// Which letters.
     #[command(flatten)]
-    pub selection: SelectionArgs,
+    pub selection: LetterSelectionArgs,
     #[command(flatten)]
     lines: LinesArgs,
 }

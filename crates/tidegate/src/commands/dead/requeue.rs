@@ -8,7 +8,7 @@ use crate::{
     exit::Exit,
     operator::ChangeArgs,
     scope::{PartitionCommand, Scope},
-    selection::letters::SelectionArgs,
+    selection::letters::LetterSelectionArgs,
 };
 
 const EXAMPLES: &str = "\
@@ -42,7 +42,7 @@ to continue.";
 #[command(after_help = EXAMPLES)]
 pub struct DeadRequeueArgs {
     #[command(flatten)]
-    pub selection: SelectionArgs,
+    pub selection: LetterSelectionArgs,
     /// Also requeue letters that were requeued three times or more
     #[arg(long)]
     force: bool,

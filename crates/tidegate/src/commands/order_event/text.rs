@@ -2,7 +2,8 @@
 
 use tidegate_compare::text::counted;
 use tidegate_operations::order_event::{
-    EventFate, EventOrders, Expectation, Obstacle, OrderEventPlan, OrderEventReport, PlannedEvent, SentEvent,
+    EventFate, EventObstacle, EventOrders, Expectation, OrderEventPlan, OrderEventReport, PlannedEvent,
+    SentEvent,
 };
 use tidegate_orders::event::{EventOutcome, EventRejection};
 
@@ -57,17 +58,17 @@ pub fn older_workers(workers: &[String]) -> String {
     )
 }
 
-fn refused(planned: &PlannedEvent, obstacle: Obstacle) -> String {
+fn refused(planned: &PlannedEvent, obstacle: EventObstacle) -> String {
     let order = place(planned.line, planned.order.to_string());
     match obstacle {
-        Obstacle::UnknownOrder => {
+        EventObstacle::UnknownOrder => {
             let id = planned.order;
             format!(
                 "{order}: MySQL does not know it. If it is on its way or was never written, say whose it is with \
                  --user and --voucher; see: tidegate order show {id}"
             )
         }
-        Obstacle::OtherOwner { .. } => format!("{order}: {obstacle}"),
+        EventObstacle::OtherOwner { .. } => format!("{order}: {obstacle}"),
     }
 }
 

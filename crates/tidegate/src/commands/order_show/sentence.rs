@@ -2,7 +2,7 @@
 
 use tidegate_compare::text::counted;
 use tidegate_operations::order_show::{
-    EntryRecord, EntryState, JournalRecord, NextStep, OrderRecords, OrderReport,
+    EntryLocation, EntryRecord, JournalRecord, NextStep, OrderRecords, OrderReport,
 };
 use tidegate_orders::{
     OrderStatus, RowState,
@@ -80,7 +80,8 @@ fn with_row(report: &OrderReport, row: &OrderRow) -> String {
     if report.next_steps.is_empty() && report.records.payments_due().next().is_none() {
         sentence += " Nothing is to be done.";
     }
-    let waits = open.filter(|entry| matches!(entry.state, EntryState::Undelivered) && !report.workers_live);
+    let waits =
+        open.filter(|entry| matches!(entry.state, EntryLocation::Undelivered) && !report.workers_live);
     if let Some(entry) = waits {
         sentence += &format!(" Entry {} waits for a worker to be started.", entry.id);
     }
@@ -189,7 +190,7 @@ fn in_flight(report: &OrderReport, claim_idle_ms: u64) -> String {
     let records = &report.records;
     let Some(entry) = records.entry_to_handle() else { return String::new() };
     let mut sentence = match &entry.state {
-        EntryState::Pending { deaths, .. } => {
+        EntryLocation::Pending { deaths, .. } => {
             let mut sentence = pending(report, entry, claim_idle_ms);
             if *deaths > 0 {
                 let workers = counted(*deaths, "worker");
@@ -199,7 +200,7 @@ fn in_flight(report: &OrderReport, claim_idle_ms: u64) -> String {
             }
             sentence
         }
-        EntryState::Undelivered | EntryState::Settled => undelivered(report, entry),
+        EntryLocation::Undelivered | EntryLocation::Settled => undelivered(report, entry),
     };
     if let Some(error) = entry.content.as_ref().and_then(|content| content.error.as_ref()) {
         sentence += &format!(" It is no order ({error}): whoever handles it buries it.");
@@ -223,7 +224,7 @@ fn undelivered(report: &OrderReport, entry: &EntryRecord) -> String {
 }
 
 fn pending(report: &OrderReport, entry: &EntryRecord, claim_idle_ms: u64) -> String {
-    let EntryState::Pending { consumer, alive, idle_ms, deliveries, .. } = &entry.state else {
+    let EntryLocation::Pending { consumer, alive, idle_ms, deliveries, .. } = &entry.state else {
         return String::new();
     };
     let holds = format!("It is pending: {consumer} holds entry {}", entry.id);

@@ -2,7 +2,7 @@
 
 use clap::Parser;
 use tidegate_operations::order_show::{
-    Coverage, EntryRecord, EntryState, JournalRecord, LockRecord, StreamCoverage,
+    Coverage, EntryLocation, EntryRecord, JournalRecord, LockRecord, StreamCoverage,
 };
 use tidegate_orders::{
     KeyTemplates,
@@ -70,7 +70,7 @@ fn id() -> EntryId {
     EntryId { ms: AT_MS.unsigned_abs(), seq: 0 }
 }
 
-fn entry(state: EntryState) -> EntryRecord {
+fn entry(state: EntryLocation) -> EntryRecord {
     let content = EntryContent {
         user: Some(9.try_into().unwrap()),
         voucher: Some(7.try_into().unwrap()),
@@ -81,7 +81,7 @@ fn entry(state: EntryState) -> EntryRecord {
 }
 
 fn held(alive: bool, idle_ms: Option<u64>, deliveries: u64) -> EntryRecord {
-    entry(EntryState::Pending { consumer: "shop-7-0".to_owned(), alive, idle_ms, deliveries, deaths: 0 })
+    entry(EntryLocation::Pending { consumer: "shop-7-0".to_owned(), alive, idle_ms, deliveries, deaths: 0 })
 }
 
 fn note(action: &str, by: &str) -> JournalRecord {
@@ -225,7 +225,7 @@ fn what_is_refused_says_whether_its_units_are_back() {
     says(&open, &around(), OrderStatus::Refused, "a worker gives it back", &[]);
     let replay = "tidegate replay --from 1795168800000-0 --to 1795168800000-0";
     let kept = OrderRecords {
-        entries: vec![entry(EntryState::Settled)],
+        entries: vec![entry(EntryLocation::Settled)],
         journal: vec![note("admit", "9")],
         ..records.clone()
     };
@@ -246,7 +246,7 @@ fn what_is_in_flight_says_who_has_it_and_when_it_goes_on() {
         ..nothing()
     };
     let nobody = Around { workers_live: false, ..around() };
-    let unread = with(entry(EntryState::Undelivered));
+    let unread = with(entry(EntryLocation::Undelivered));
     says(&unread, &around(), OrderStatus::Undelivered, "when its turn comes", &[]);
     says(
         &unread,
@@ -278,7 +278,7 @@ fn what_is_in_flight_says_who_has_it_and_when_it_goes_on() {
         &[],
     );
     let mut deadly = held(true, Some(5), 1);
-    if let EntryState::Pending { deaths, .. } = &mut deadly.state {
+    if let EntryLocation::Pending { deaths, .. } = &mut deadly.state {
         *deaths = 2;
     }
     says(
@@ -332,7 +332,7 @@ fn what_is_in_flight_says_who_has_it_and_when_it_goes_on() {
 #[test]
 fn of_a_dead_letter_nothing_is_proposed_that_would_be_refused() {
     let records =
-        OrderRecords { letters: vec![letter(9)], entries: vec![entry(EntryState::Settled)], ..nothing() };
+        OrderRecords { letters: vec![letter(9)], entries: vec![entry(EntryLocation::Settled)], ..nothing() };
     let commands = ["tidegate dead show 5-0", "tidegate dead requeue 5-0", "tidegate dead cancel 5-0"];
     says(&records, &around(), OrderStatus::Dead, "for unknown_voucher (voucher 7 is not known)", &commands);
     let commands = ["tidegate dead show 5-0", "tidegate dead cancel 5-0"];
@@ -385,7 +385,7 @@ fn what_was_given_back_is_nowhere_else() {
 #[test]
 fn what_is_lost_can_be_run_again_from_its_entry_or_from_the_journal() {
     let replay = "tidegate replay --from 1795168800000-0 --to 1795168800000-0";
-    let records = OrderRecords { entries: vec![entry(EntryState::Settled)], ..nothing() };
+    let records = OrderRecords { entries: vec![entry(EntryLocation::Settled)], ..nothing() };
     says(&records, &around(), OrderStatus::Lost, "is acknowledged, but it is neither written", &[replay]);
     let append = "redis-cli -u \"$TIDEGATE_REDIS_URL\" XADD stream.orders '*' userId 9 voucherId 7 id 60001 quantity 2";
     let trimmed = OrderRecords { journal: vec![note("admit", "9")], ..nothing() };

@@ -1,7 +1,7 @@
 //! All of it, for people.
 
 use tidegate_compare::text::{counted, printable};
-use tidegate_operations::order_show::{EntryRecord, EntryState, JournalRecord, OrderRecords};
+use tidegate_operations::order_show::{EntryLocation, EntryRecord, JournalRecord, OrderRecords};
 use tidegate_orders::{
     event::EventOutcome,
     records::{BuriedEvent, DeadLetterRecord, EntryContent, EventRow, OrderDetails},
@@ -142,9 +142,9 @@ fn noted(journal: &JournalRecord) -> String {
 fn entry_text(entry: &EntryRecord) -> String {
     let at = utc(i64::try_from(entry.id.ms).unwrap_or(i64::MAX));
     let state = match &entry.state {
-        EntryState::Undelivered => "not read yet".to_owned(),
-        EntryState::Settled => "acknowledged".to_owned(),
-        EntryState::Pending { consumer, alive, idle_ms, deliveries, deaths } => {
+        EntryLocation::Undelivered => "not read yet".to_owned(),
+        EntryLocation::Settled => "acknowledged".to_owned(),
+        EntryLocation::Pending { consumer, alive, idle_ms, deliveries, deaths } => {
             let idle = idle_ms.map_or_else(
                 || "on offer".to_owned(),
                 |ms| format!("for {:.1} s", std::time::Duration::from_millis(ms).as_secs_f64()),

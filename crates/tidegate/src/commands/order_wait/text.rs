@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_compare::text::{counted, span};
 use tidegate_operations::order_progress::{
-    Awaited, OrderProgress, ProgressEvent, QueueEstimate, QueuePlace, WaitEnd,
+    OrderProgress, ProgressEvent, QueueEstimate, QueuePlace, WaitEnd, WaitTarget,
 };
 use tidegate_orders::{OrderState, event::EventOutcome};
 
@@ -21,10 +21,10 @@ pub fn has_whole_estimate(progress: &OrderProgress) -> bool {
 }
 
 /// What is waited for, and for how long.
-pub fn waits(progress: &OrderProgress, until: Awaited, wait: Duration) -> String {
+pub fn waits(progress: &OrderProgress, until: WaitTarget, wait: Duration) -> String {
     let what = match until {
-        Awaited::Confirmed => "written",
-        Awaited::Paid => "paid",
+        WaitTarget::Confirmed => "written",
+        WaitTarget::Paid => "paid",
     };
     let place = progress.estimate.map(|guess| format!(": {}", place(&guess))).unwrap_or_default();
     let (order, state) = (progress.order, progress.state.word());

@@ -1,8 +1,8 @@
 //! What a look found, for people.
 
 use tidegate_compare::{
-    Cause, Difference, KindCount, LookReport, Mend, VoucherBooks, VoucherLook, reconciled::DifferenceKind,
-    text::counted,
+    Difference, DifferenceCause, KindCount, LookReport, Mend, VoucherBooks, VoucherLook,
+    reconciled::DifferenceKind, text::counted,
 };
 
 use crate::output::table;
@@ -174,19 +174,19 @@ fn one(difference: &Difference) -> Option<String> {
     }
 }
 
-fn cause(cause: Cause) -> Option<&'static str> {
+fn cause(cause: DifferenceCause) -> Option<&'static str> {
     match cause {
-        Cause::Unknown => None,
-        Cause::AcknowledgedAndNotWritten => {
+        DifferenceCause::Unknown => None,
+        DifferenceCause::AcknowledgedAndNotWritten => {
             Some("its entry was acknowledged; MySQL went back in time, or another program acknowledged it")
         }
-        Cause::EntryIsGone => Some("the stream does not hold its entry any more"),
-        Cause::NoAdmission => {
+        DifferenceCause::EntryIsGone => Some("the stream does not hold its entry any more"),
+        DifferenceCause::NoAdmission => {
             Some("a producer appended its entry by XADD without an admission, or Redis lost data")
         }
-        Cause::RedisWentBack => Some("Redis went back in time, or was emptied"),
-        Cause::ChangedByHand => Some("another program changed one side"),
-        Cause::LeftHalfDone => Some("a worker or a command died half-way"),
+        DifferenceCause::RedisWentBack => Some("Redis went back in time, or was emptied"),
+        DifferenceCause::ChangedByHand => Some("another program changed one side"),
+        DifferenceCause::LeftHalfDone => Some("a worker or a command died half-way"),
     }
 }
 

@@ -20,7 +20,7 @@ use tidegate_operations::{
 use super::{
     format::{age, lasting, time_of_day},
     grid::{Cell, Tone},
-    observations::{Absence, Observations},
+    observations::{Observations, SourceOutage},
     worker_page::WorkerPage,
 };
 
@@ -35,7 +35,7 @@ pub fn alerts(
     clock: Timestamp,
 ) -> Vec<Cell> {
     let mut alerts = Vec::new();
-    let is_away = |source: &str, absence: &Absence| {
+    let is_away = |source: &str, absence: &SourceOutage| {
         let silent = now.saturating_duration_since(absence.since);
         let (since, why) = (time_of_day(clock, silent), printable(&absence.error));
         format!("{source} is away since {since} ({}): {why}", lasting(silent))

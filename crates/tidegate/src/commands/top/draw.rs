@@ -9,7 +9,7 @@ use ratatui::{
 use super::{
     format::{width, wrap},
     grid::{Grid, Tone},
-    view::View,
+    view::TopView,
 };
 
 const KEYS: &str = "q quits";
@@ -23,7 +23,7 @@ const SECTION_LEAST: usize = 3;
 
 /// Whether there is something else to look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pages {
+pub enum Paging {
     /// This is all.
     One,
     /// There are other pages.
@@ -31,13 +31,13 @@ pub enum Pages {
 }
 
 /// Draws it, as much of it as fits.
-pub fn draw(frame: &mut Frame<'_>, view: &View, pages: Pages) {
+pub fn draw(frame: &mut Frame<'_>, view: &TopView, pages: Paging) {
     let area = frame.area();
     let lines = lines(view, pages, usize::from(area.width), usize::from(area.height));
     frame.render_widget(Text::from(lines), area);
 }
 
-fn lines(view: &View, pages: Pages, columns: usize, height: usize) -> Vec<Line<'static>> {
+fn lines(view: &TopView, pages: Paging, columns: usize, height: usize) -> Vec<Line<'static>> {
     let mut lines = vec![title(view, columns)];
     lines.extend(alerts(view, columns, height / 4));
     let space = usize::from(height >= ROOMY);
@@ -56,13 +56,13 @@ fn lines(view: &View, pages: Pages, columns: usize, height: usize) -> Vec<Line<'
     section(&mut lines, &view.vouchers, columns, below, space);
     if keys > 0 {
         lines.resize(height - keys, Line::default());
-        let told = if pages == Pages::One { KEYS } else { KEYS_OF_PAGES };
+        let told = if pages == Paging::One { KEYS } else { KEYS_OF_PAGES };
         lines.push(Line::styled(told, tint(Tone::Old)));
     }
     lines
 }
 
-fn title(view: &View, columns: usize) -> Line<'static> {
+fn title(view: &TopView, columns: usize) -> Line<'static> {
     let state: usize = view.state.iter().map(|cell| width(&cell.text) + 2).sum();
     let room = columns.saturating_sub(state);
     let subject: String = view.subject.chars().take(room).collect();
@@ -72,7 +72,7 @@ fn title(view: &View, columns: usize) -> Line<'static> {
     Line::from(spans).style(Modifier::REVERSED)
 }
 
-fn alerts(view: &View, columns: usize, most: usize) -> Vec<Line<'static>> {
+fn alerts(view: &TopView, columns: usize, most: usize) -> Vec<Line<'static>> {
     let lines = view.alerts.iter().flat_map(|alert| {
         let style = tint(alert.tone);
         wrap(&alert.text, columns).into_iter().map(move |line| Line::styled(line, style))

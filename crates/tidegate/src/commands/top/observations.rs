@@ -32,12 +32,12 @@ pub struct Observations {
 pub struct Observed<T> {
     last: Option<Reading<T>>,
     before: Option<Reading<T>>,
-    absence: Option<Absence>,
+    absence: Option<SourceOutage>,
 }
 
 /// A source does not answer.
 #[derive(Debug)]
-pub struct Absence {
+pub struct SourceOutage {
     /// Since the first poll that failed.
     pub since: Instant,
     /// Why the last one failed.
@@ -105,7 +105,7 @@ impl<T> Observed<T> {
             }
             Err(error) => {
                 let since = self.absence.as_ref().map_or(poll.began, |absence| absence.since);
-                self.absence = Some(Absence { since, error });
+                self.absence = Some(SourceOutage { since, error });
             }
         }
     }
@@ -121,7 +121,7 @@ impl<T> Observed<T> {
     }
 
     /// Since when the source is away, and why.
-    pub fn absence(&self) -> Option<&Absence> {
+    pub fn absence(&self) -> Option<&SourceOutage> {
         self.absence.as_ref()
     }
 

@@ -11,11 +11,11 @@ use super::{
     format::{UNKNOWN, age, count, or_unknown, rate, time_of_day},
     grid::{Cell, Grid, Kind, Tone},
     observations::Observations,
-    view::{AGE, COUNT, RATE, View, age_tone, dead_tone, reads_this, store_state},
+    view::{AGE, COUNT, RATE, TopView, age_tone, dead_tone, reads_this, store_state},
 };
 
 /// The whole picture, of the partitions with these tags.
-pub fn overview(partitions: &[(String, Observations)], now: Instant, clock: Timestamp) -> View {
+pub fn overview(partitions: &[(String, Observations)], now: Instant, clock: Timestamp) -> TopView {
     let rows = partitions.iter().map(|(tag, own)| {
         let is_old = own.redis.absence().is_some();
         let name = Cell::plain(format!("{{{}}}", printable(tag)));
@@ -46,7 +46,7 @@ pub fn overview(partitions: &[(String, Observations)], now: Instant, clock: Time
     };
     let mut alerts: Vec<Cell> = partitions.iter().flat_map(of_partition).collect();
     alerts.sort_by_key(|alert| alert.tone != Tone::Bad);
-    View {
+    TopView {
         subject: format!("tidegate top  {} partitions", partitions.len()),
         state: vec![Cell::plain(time_of_day(clock, Duration::ZERO))],
         alerts,

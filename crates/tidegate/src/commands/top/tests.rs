@@ -11,8 +11,10 @@ use tidegate_stream::{NamedCause, SetAsideNote};
 use super::{
     draw, format,
     observations::{Observations, Observed, Poll},
-    view::View,
-    worker_page::{LaneState, OrderNumbers, ReadingPause, StoreOutage, StreamKey, WorkerPage, WorkerState},
+    view::TopView,
+    worker_page::{
+        OrderNumbers, ReadingPause, ReportedLane, StoreOutage, StreamKey, WorkerPage, WorkerState,
+    },
 };
 use tidegate_operations::{
     consumers::Consumer,
@@ -75,9 +77,9 @@ impl Scene {
     /// The picture, line by line.
     fn drawn(&self, rows: u16, columns: u16) -> Vec<String> {
         let now = self.began + Duration::from_secs(self.at_s);
-        let view = View::new(&self.observations, now, Timestamp::from_second(CLOCK).unwrap());
+        let view = TopView::new(&self.observations, now, Timestamp::from_second(CLOCK).unwrap());
         let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
-        terminal.draw(|frame| draw::draw(frame, &view, draw::Pages::One)).unwrap();
+        terminal.draw(|frame| draw::draw(frame, &view, draw::Paging::One)).unwrap();
         let buffer = terminal.backend().buffer();
         let line = |row| (0..columns).map(|column| buffer[(column, row)].symbol()).collect::<String>();
         (0..rows).map(|row| line(row).trim_end().to_owned()).collect()
@@ -146,7 +148,7 @@ fn voucher(id: i64, stock: i64) -> VoucherRow {
 }
 
 fn page(created: u64) -> WorkerPage {
-    let lane = |at, activity: &str, in_hand, is_stuck| LaneState {
+    let lane = |at, activity: &str, in_hand, is_stuck| ReportedLane {
         consumer: format!("shop-1-{at}"),
         activity: activity.to_owned(),
         lasting_s: 0.25,

@@ -16,7 +16,7 @@ use super::{
     format::{UNKNOWN, age, count, lasting, or_unknown, rate, time_of_day},
     grid::{Cell, Grid, Kind, Tone},
     observations::{Observations, Observed},
-    worker_page::{LaneState, WorkerPage},
+    worker_page::{ReportedLane, WorkerPage},
 };
 use tidegate_operations::{
     consumers::Consumer,
@@ -35,7 +35,7 @@ pub(super) const RATE: Kind = Kind::Number(7);
 
 /// The whole picture.
 #[derive(Clone, Debug)]
-pub struct View {
+pub struct TopView {
     /// What is looked at.
     pub subject: String,
     /// How the stores are, and what time it is.
@@ -50,7 +50,7 @@ pub struct View {
     pub vouchers: Grid,
 }
 
-impl View {
+impl TopView {
     /// Of what is known at this moment.
     pub fn new(observations: &Observations, now: Instant, clock: Timestamp) -> Self {
         let worker = observations.worker.current().filter(|page| reads_this(observations, page));
@@ -196,7 +196,8 @@ fn consumers(observations: &Observations, worker: Option<&WorkerPage>) -> Grid {
     let known: BTreeMap<&str, &Consumer> =
         known.iter().map(|consumer| (consumer.name.as_str(), consumer)).collect();
     let lanes = worker.map_or(&[][..], |page| &page.worker.lanes);
-    let lanes: BTreeMap<&str, &LaneState> = lanes.iter().map(|lane| (lane.consumer.as_str(), lane)).collect();
+    let lanes: BTreeMap<&str, &ReportedLane> =
+        lanes.iter().map(|lane| (lane.consumer.as_str(), lane)).collect();
     let names: BTreeSet<&str> = known.keys().chain(lanes.keys()).copied().collect();
     let rows: Vec<(Rank, Vec<Cell>)> = names
         .into_iter()
@@ -231,7 +232,7 @@ enum Rank {
 }
 
 impl Rank {
-    fn of(consumer: Option<&Consumer>, lane: Option<&LaneState>) -> Self {
+    fn of(consumer: Option<&Consumer>, lane: Option<&ReportedLane>) -> Self {
         let is_stuck = lane.is_some_and(|lane| lane.is_stuck);
         match consumer {
             _ if is_stuck => Self::Wrong,
@@ -270,7 +271,7 @@ fn consumer_cells(consumer: Option<&Consumer>) -> [Cell; 3] {
     [Cell::plain(count(*pending)), Cell::plain(age(*idle_s)), process]
 }
 
-fn lane_cells(lane: Option<&LaneState>) -> [Cell; 3] {
+fn lane_cells(lane: Option<&ReportedLane>) -> [Cell; 3] {
     let Some(lane) = lane else { return [(); 3].map(|()| Cell::plain("")) };
     let tone = if lane.is_stuck { Tone::Bad } else { Tone::Plain };
     [Cell::new(lane.doing(), tone), Cell::new(age(lane.lasting_s), tone), Cell::plain(count(lane.in_hand))]

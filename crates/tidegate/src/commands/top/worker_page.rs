@@ -56,7 +56,7 @@ pub struct WorkerState {
     /// Who wants it to read nothing.
     pub paused: Vec<ReadingPause>,
     /// Its lanes.
-    pub lanes: Vec<LaneState>,
+    pub lanes: Vec<ReportedLane>,
     /// What it did with orders.
     pub orders: OrderNumbers,
 }
@@ -86,7 +86,7 @@ pub struct ReadingPause {
 /// A lane.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct LaneState {
+pub struct ReportedLane {
     /// Name of its consumer.
     pub consumer: String,
     /// What it does.
@@ -99,7 +99,7 @@ pub struct LaneState {
     pub is_stuck: bool,
 }
 
-impl LaneState {
+impl ReportedLane {
     /// What it does, in words.
     pub fn doing(&self) -> String {
         printable(&self.activity.replace('_', " "))

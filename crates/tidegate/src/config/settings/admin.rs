@@ -5,12 +5,12 @@ use std::{net::SocketAddr, ops::RangeInclusive};
 use secrecy::SecretString;
 use tidegate_http::AdminSettings;
 
-use crate::config::reader::Reader;
+use crate::config::reader::SettingsReader;
 
 const TOKEN_LENGTH: RangeInclusive<usize> = 16..=256;
 
 /// Reads what a worker shows over HTTP.
-pub(super) fn read(reader: &mut Reader<'_>) -> AdminSettings {
+pub(super) fn read(reader: &mut SettingsReader<'_>) -> AdminSettings {
     let token = token(reader, "admin.token");
     AdminSettings {
         listen: listen(reader, &token),
@@ -19,7 +19,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> AdminSettings {
 }
 
 /// What callers of a server have to send; empty: nothing.
-pub(super) fn token(reader: &mut Reader<'_>, key: &'static str) -> String {
+pub(super) fn token(reader: &mut SettingsReader<'_>, key: &'static str) -> String {
     let token = reader.text(key);
     let is_token = TOKEN_LENGTH.contains(&token.len()) && token.bytes().all(|byte| byte.is_ascii_graphic());
     if !token.is_empty() && !is_token {
@@ -28,7 +28,7 @@ pub(super) fn token(reader: &mut Reader<'_>, key: &'static str) -> String {
     token
 }
 
-fn listen(reader: &mut Reader<'_>, token: &str) -> Option<SocketAddr> {
+fn listen(reader: &mut SettingsReader<'_>, token: &str) -> Option<SocketAddr> {
     let listen = reader.text("admin.listen");
     if listen == "off" {
         return None;

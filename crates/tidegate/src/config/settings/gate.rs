@@ -13,10 +13,10 @@ use tidegate_orders::{
 use tidegate_worker::WorkerSettings;
 
 use super::{HOUR_MS, admin::token};
-use crate::config::reader::Reader;
+use crate::config::reader::SettingsReader;
 
 /// Reads where the gate listens, to whom, and how often.
-pub(super) fn read(reader: &mut Reader<'_>, worker: &WorkerSettings) -> GateSettings {
+pub(super) fn read(reader: &mut SettingsReader<'_>, worker: &WorkerSettings) -> GateSettings {
     let token = token(reader, "gate.token");
     let tls = tls(reader);
     let knows_callers = !token.is_empty() || tls.as_ref().is_some_and(|tls| tls.client_authorities.is_some());
@@ -34,7 +34,7 @@ pub(super) fn read(reader: &mut Reader<'_>, worker: &WorkerSettings) -> GateSett
     }
 }
 
-fn listen(reader: &mut Reader<'_>, knows_callers: bool) -> SocketAddr {
+fn listen(reader: &mut SettingsReader<'_>, knows_callers: bool) -> SocketAddr {
     let listen = reader.text("gate.listen").parse::<SocketAddr>();
     if listen.is_err() {
         reader.wrong("gate.listen", "must be IP:PORT, such as 127.0.0.1:8434 or [::1]:8434");
@@ -51,11 +51,11 @@ fn listen(reader: &mut Reader<'_>, knows_callers: bool) -> SocketAddr {
 }
 
 /// The rest of the time of a stop is for those who are on the way.
-fn leave_for(reader: &mut Reader<'_>, worker: &WorkerSettings) -> Duration {
+fn leave_for(reader: &mut SettingsReader<'_>, worker: &WorkerSettings) -> Duration {
     reader.millis("gate.leave_ms", 0..=HOUR_MS).min(worker.stop_deadline / 2)
 }
 
-fn tls(reader: &mut Reader<'_>) -> Option<TlsSettings> {
+fn tls(reader: &mut SettingsReader<'_>) -> Option<TlsSettings> {
     let [certificate, key, client_authorities] =
         ["gate.tls_cert", "gate.tls_key", "gate.tls_client_ca"].map(|key| reader.text(key));
     match (certificate.is_empty(), key.is_empty()) {
@@ -75,7 +75,7 @@ fn tls(reader: &mut Reader<'_>) -> Option<TlsSettings> {
     })
 }
 
-fn callers(reader: &mut Reader<'_>) -> CallerSettings {
+fn callers(reader: &mut SettingsReader<'_>) -> CallerSettings {
     const PROXIES: &str = "gate.trusted_proxies";
     const HEADER: &str = "gate.user_header";
     let mut proxies = Vec::new();
@@ -94,7 +94,7 @@ fn callers(reader: &mut Reader<'_>) -> CallerSettings {
     CallerSettings { proxies, user_header }
 }
 
-fn attempts(reader: &mut Reader<'_>) -> AttemptSettings {
+fn attempts(reader: &mut SettingsReader<'_>) -> AttemptSettings {
     const ADDRESS: &str = "gate.attempts_by_address";
     const SUBJECT: &str = "gate.attempts_by_subject";
     let by_address = reader.text(ADDRESS);
@@ -136,7 +136,7 @@ fn rate(text: &str) -> Result<AttemptRate, String> {
 }
 
 /// How many replicas have an order before it counts as admitted.
-pub(super) fn confirmation(reader: &mut Reader<'_>) -> Option<Confirmation> {
+pub(super) fn confirmation(reader: &mut SettingsReader<'_>) -> Option<Confirmation> {
     let within = reader.millis("gate.wait_ms", 1..=60_000);
     let places = [("memory", ConfirmedIn::Memory), ("file", ConfirmedIn::AppendOnlyFile)];
     let place = reader.choice("gate.wait_for", &places);
@@ -145,7 +145,7 @@ pub(super) fn confirmation(reader: &mut Reader<'_>) -> Option<Confirmation> {
 }
 
 /// What workers do for the gate.
-pub(super) fn brake(reader: &mut Reader<'_>) -> BrakeSettings {
+pub(super) fn brake(reader: &mut SettingsReader<'_>) -> BrakeSettings {
     let busy_after = reader.millis("gate.busy_after_ms", 0..=HOUR_MS);
     BrakeSettings {
         busy_after: Some(busy_after).filter(|after| !after.is_zero()),
@@ -154,7 +154,7 @@ pub(super) fn brake(reader: &mut Reader<'_>) -> BrakeSettings {
 }
 
 /// Where the tutorial's service keeps who is logged in; nowhere, where the setting is empty.
-fn tutorial_login(reader: &mut Reader<'_>) -> Option<String> {
+fn tutorial_login(reader: &mut SettingsReader<'_>) -> Option<String> {
     let template = reader.text("gate.tutorial_login");
     if template.is_empty() {
         return None;

@@ -8,7 +8,7 @@ use tidegate_orders::{
 };
 
 use super::HOUR_MS;
-use crate::config::reader::Reader;
+use crate::config::reader::SettingsReader;
 
 const DEFAULT_STREAM: &str = "stream.orders";
 const DEFAULT_DEAD: &str = "stream.orders.dead";
@@ -17,7 +17,7 @@ const OWN_NAMES: &str = "is that of a fleet on stream.orders: a fleet on another
                          fleet set redis.prefix, which separates all names at once, and leave stream.name as it is";
 
 /// Reads the names, each with `redis.prefix` before it.
-pub(super) fn read(reader: &mut Reader<'_>) -> (StreamSettings, KeyTemplates) {
+pub(super) fn read(reader: &mut SettingsReader<'_>) -> (StreamSettings, KeyTemplates) {
     let (stream, keys) = (stream(reader), keys(reader));
     // Workers on another stream are a fleet of their own.
     let fleet = if stream.name == DEFAULT_STREAM { String::new() } else { format!("{}:", stream.name) };
@@ -36,7 +36,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> (StreamSettings, KeyTemplates) {
 }
 
 /// The tags of the partitions; none: the system is one whole.
-pub(super) fn partitions(reader: &mut Reader<'_>) -> Vec<String> {
+pub(super) fn partitions(reader: &mut SettingsReader<'_>) -> Vec<String> {
     const KEY: &str = "stream.partitions";
     let tags = reader.words(KEY);
     for wrong in wrong_tags(&tags) {
@@ -45,7 +45,7 @@ pub(super) fn partitions(reader: &mut Reader<'_>) -> Vec<String> {
     tags
 }
 
-fn prefix(reader: &mut Reader<'_>) -> String {
+fn prefix(reader: &mut SettingsReader<'_>) -> String {
     let prefix = reader.text("redis.prefix");
     if prefix.chars().any(|c| c.is_whitespace() || c.is_control() || matches!(c, '<' | '>')) {
         reader.wrong("redis.prefix", "must not hold spaces, control characters, < or >");
@@ -53,7 +53,7 @@ fn prefix(reader: &mut Reader<'_>) -> String {
     prefix
 }
 
-fn stream(reader: &mut Reader<'_>) -> StreamSettings {
+fn stream(reader: &mut SettingsReader<'_>) -> StreamSettings {
     let retention = reader.millis("stream.retention_ms", 0..=10 * 365 * 24 * HOUR_MS);
     StreamSettings {
         name: reader.word("stream.name"),
@@ -64,7 +64,7 @@ fn stream(reader: &mut Reader<'_>) -> StreamSettings {
     }
 }
 
-fn keys(reader: &mut Reader<'_>) -> KeyTemplates {
+fn keys(reader: &mut SettingsReader<'_>) -> KeyTemplates {
     KeyTemplates {
         stock: reader.template("keys.stock", "<voucher>"),
         buyers: reader.template("keys.buyers", "<voucher>"),
@@ -79,7 +79,7 @@ fn keys(reader: &mut Reader<'_>) -> KeyTemplates {
 }
 
 /// No two names are alike, whatever their placeholders are called: a user may have the number of a voucher.
-fn all_different(reader: &mut Reader<'_>, stream: &StreamSettings, keys: &KeyTemplates) {
+fn all_different(reader: &mut SettingsReader<'_>, stream: &StreamSettings, keys: &KeyTemplates) {
     let names = [
         ("stream.name", &stream.name),
         ("stream.dead", &stream.dead),
@@ -108,7 +108,7 @@ fn all_different(reader: &mut Reader<'_>, stream: &StreamSettings, keys: &KeyTem
 
 /// A second fleet, on another stream, has keys of its own (`KeyTemplates::fleet`). With dead letters in common, each would put
 /// back the other's.
-fn names_of_its_own(reader: &mut Reader<'_>, stream: &StreamSettings) {
+fn names_of_its_own(reader: &mut SettingsReader<'_>, stream: &StreamSettings) {
     if stream.name == DEFAULT_STREAM {
         return;
     }
@@ -116,7 +116,7 @@ fn names_of_its_own(reader: &mut Reader<'_>, stream: &StreamSettings) {
     reader.rule(stream.results != DEFAULT_RESULTS, "stream.results", "stream.name", OWN_NAMES);
 }
 
-fn fields(reader: &mut Reader<'_>) -> FieldNames {
+fn fields(reader: &mut SettingsReader<'_>) -> FieldNames {
     let fields = FieldNames {
         user: reader.word("fields.user"),
         voucher: reader.word("fields.voucher"),

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use tidegate_operations::redacted::RedactedUrl;
 
 use super::stores::mysql_url;
-use crate::config::reader::Reader;
+use crate::config::reader::SettingsReader;
 
 const KEY: &str = "mysql.shards";
 
 /// Reads the URL of each tag that is named.
-pub(super) fn read(reader: &mut Reader<'_>, tags: &[String]) -> BTreeMap<String, RedactedUrl> {
+pub(super) fn read(reader: &mut SettingsReader<'_>, tags: &[String]) -> BTreeMap<String, RedactedUrl> {
     let urls = reader.table(KEY);
     if !urls.is_empty() && tags.is_empty() {
         reader.wrong(KEY, "maps partitions to databases, and there are none: set stream.partitions");

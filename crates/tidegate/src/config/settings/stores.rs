@@ -7,7 +7,7 @@ use tidegate_operations::{MySqlSettings, RedisSettings, connect::mysql_hosts, re
 use tidegate_stream::{RedisCluster, Sentinels, cluster::is_cluster_url};
 
 use super::HOUR_MS;
-use crate::config::{reader::Reader, urls};
+use crate::config::{reader::SettingsReader, urls};
 
 /// One slow reply does not hold up the other lanes.
 const REDIS_CONNECTIONS: usize = 2;
@@ -23,7 +23,7 @@ const URL_HINT: &str =
     "scheme://user:password@host:port/database, with @ : / ? in a password written as %40 %3A %2F %3F";
 
 /// Reads where Redis is; a cluster has a map of its own.
-pub(super) fn redis(reader: &mut Reader<'_>) -> (RedisSettings, Option<Arc<RedisCluster>>) {
+pub(super) fn redis(reader: &mut SettingsReader<'_>) -> (RedisSettings, Option<Arc<RedisCluster>>) {
     let text = reader.text("redis.url");
     let (url, cluster) =
         url(
@@ -49,7 +49,7 @@ pub(super) fn redis(reader: &mut Reader<'_>) -> (RedisSettings, Option<Arc<Redis
 }
 
 /// Reads where MySQL is, for so many lanes.
-pub(super) fn mysql(reader: &mut Reader<'_>, lanes: usize) -> MySqlSettings {
+pub(super) fn mysql(reader: &mut SettingsReader<'_>, lanes: usize) -> MySqlSettings {
     let url = reader.text("mysql.url");
     MySqlSettings {
         url: mysql_url(reader, "mysql.url", url),
@@ -64,7 +64,7 @@ pub(super) fn mysql(reader: &mut Reader<'_>, lanes: usize) -> MySqlSettings {
 }
 
 /// A URL that names a database.
-pub(super) fn mysql_url(reader: &mut Reader<'_>, key: &'static str, text: String) -> RedactedUrl {
+pub(super) fn mysql_url(reader: &mut SettingsReader<'_>, key: &'static str, text: String) -> RedactedUrl {
     let parse = |url: &str| mysql_hosts(url).map_err(|error| error.to_string());
     let (url, hosts) = url(reader, (key, text), &MYSQL_SCHEMES, urls::wrong_mysql_query, parse);
     if hosts.is_some_and(|hosts| hosts.iter().any(|host| host.get_database().is_none())) {
@@ -75,7 +75,7 @@ pub(super) fn mysql_url(reader: &mut Reader<'_>, key: &'static str, text: String
 
 /// A URL that its client library understands. The library's message is passed on only where no secret can be in it.
 fn url<T>(
-    reader: &mut Reader<'_>,
+    reader: &mut SettingsReader<'_>,
     (key, text): (&'static str, String),
     schemes: &[&str],
     wrong_query: impl Fn(&str) -> Option<String>,

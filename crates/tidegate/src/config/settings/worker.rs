@@ -6,7 +6,7 @@ use tidegate_operations::{FleetTiming, MySqlSettings};
 use tidegate_worker::WorkerSettings;
 
 use super::HOUR_MS;
-use crate::config::reader::Reader;
+use crate::config::reader::SettingsReader;
 
 /// Redis reads by count, so the first batch after small entries have become large ones may have up to 96 of whatever size they are.
 const BATCH_BYTES: usize = 3 << 20;
@@ -21,7 +21,7 @@ const REPORT_EVERY: Duration = Duration::from_secs(10);
 const RETIRE_IDLE: Duration = Duration::from_secs(3600);
 
 /// Reads how a worker works.
-pub(super) fn read(reader: &mut Reader<'_>) -> WorkerSettings {
+pub(super) fn read(reader: &mut SettingsReader<'_>) -> WorkerSettings {
     let claim_idle = reader.millis("worker.claim_idle_ms", 100..=24 * HOUR_MS);
     let claim_every = reader.millis("worker.claim_every_ms", 10..=HOUR_MS);
     let worker = WorkerSettings {
@@ -51,7 +51,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> WorkerSettings {
     worker
 }
 
-fn worker_rules(reader: &mut Reader<'_>, worker: &WorkerSettings) {
+fn worker_rules(reader: &mut SettingsReader<'_>, worker: &WorkerSettings) {
     reader.rule(
         worker.claim_idle > worker.lock_lease,
         "worker.claim_idle_ms",
@@ -67,7 +67,7 @@ fn worker_rules(reader: &mut Reader<'_>, worker: &WorkerSettings) {
 }
 
 /// A lane that waits as it should must not be taken for a stuck one.
-pub(super) fn stuck_rules(reader: &mut Reader<'_>, worker: &WorkerSettings, mysql: &MySqlSettings) {
+pub(super) fn stuck_rules(reader: &mut SettingsReader<'_>, worker: &WorkerSettings, mysql: &MySqlSettings) {
     for (shorter, key) in [
         (mysql.statement_timeout, "mysql.statement_timeout_ms"),
         (worker.block, "worker.block_ms"),
@@ -78,7 +78,7 @@ pub(super) fn stuck_rules(reader: &mut Reader<'_>, worker: &WorkerSettings, mysq
     }
 }
 
-fn worker_name(reader: &mut Reader<'_>) -> String {
+fn worker_name(reader: &mut SettingsReader<'_>) -> String {
     let name = match reader.text("worker.name") {
         name if name.is_empty() => gethostname::gethostname().to_string_lossy().into_owned(),
         name => name,

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::records::journal::{Admitted, COMPLETE, PURGED, Purged};
+use crate::records::journal::{COMPLETE, PURGED, Purged, ReleasedAdmission};
 
 #[derive(Clone, Debug)]
 enum Move {
@@ -61,7 +61,7 @@ impl Held {
                 let admitted: Vec<_> = held.notes.iter().filter(|(_, note)| note.is_admission()).collect();
                 let Some((order, was)) = admitted.get(which % admitted.len().max(1)) else { return held };
                 let (order, change) = ((*order).clone(), was.change.unwrap_or(0));
-                let admitted = Admitted { user: None, change, at_ms: was.at_ms, from: was.from };
+                let admitted = ReleasedAdmission { user: None, change, at_ms: was.at_ms, from: was.from };
                 let released = JournalNote { admitted: Some(admitted), ..note("release", moved(-change)) };
                 held.notes.insert(order, released);
                 held.stock -= change;
@@ -279,7 +279,7 @@ fn the_units_of_the_whole_sale_are_added_up_beside() {
 fn a_release_that_brought_nothing_back_lowers_what_the_sale_has_and_one_of_an_older_script_says_nothing() {
     let mut held = Held { now_ms: 2, ..Held::loaded() };
     // Two units were admitted, and MySQL did not have them.
-    let admitted = Admitted { user: None, change: -2, at_ms: Some(2), from: Some(50) };
+    let admitted = ReleasedAdmission { user: None, change: -2, at_ms: Some(2), from: Some(50) };
     let refused = JournalNote { admitted: Some(admitted), ..note("release", (48, 0, 3)) };
     held.notes.insert("1".to_owned(), refused);
     held.stock = 48;
