@@ -7,13 +7,17 @@
 //! compared with those loaded by MySQL: orders change neither. Without one, MySQL's stock is read first, then that in Redis, then all
 //! else: changes in between only lower the surplus.
 
+mod failures;
 mod report;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_orders::{JournalNote, OrderId, OrderStatus, VoucherId, records::StockRow};
 
-pub use self::report::{AuditReport, LostSpan, Offences, OrdersByPlace, RowCounts, Stocks, VoucherAudit};
+pub use self::report::{
+    AuditReport, ContradictoryRows, LostOrders, LostSpan, Offences, OrdersByPlace, RowCounts, Stocks,
+    VoucherAudit,
+};
 pub use crate::counts::{Misnamed, Offenders, StateCounts, Unreadable};
 use crate::{
     CompareError, Difference, DifferenceCause, Job, Looker, VoucherBooks,
@@ -101,7 +105,7 @@ async fn audit_asked(looker: &Looker, job: &Job) -> Result<(AuditReport, BTreeSe
             }
         }
         let mut audit = its.into_audit(books, counted, before.get(&books.voucher));
-        if let Some(what) = &books.unreadable {
+        if let Some(what) = &books.redis.unreadable {
             let named = looker.wrong_keys(books.voucher).await?;
             let named = if named.is_empty() { vec![what.clone()] } else { named };
             named.into_iter().for_each(|what| audit.offences.wrong_keys.add_new(what));
@@ -145,7 +149,7 @@ impl ToldOfVoucher {
         let its = &mut self.offences;
         match (it.kind, it.status, it.cause) {
             (DifferenceKind::LostOrder, ..) => {
-                its.lost.add(order);
+                its.lost.orders.add(order);
                 its.add_lost(admitted_ms(it), it.entry);
                 self.count(it);
             }
@@ -190,7 +194,7 @@ impl ToldOfVoucher {
         (noted, rows, followed): (Noted, Rows, Followed),
         before: Option<&StockRow>,
     ) -> VoucherAudit {
-        if !books.is_complete {
+        if !books.redis.is_complete {
             self.unnoted += std::mem::take(&mut self.noted);
         }
         // What was nowhere and is no difference was on its way.
@@ -209,23 +213,23 @@ impl ToldOfVoucher {
         let (all, ours) = self.not_admitted;
         let unknown_orders = rows.unknown + all.saturating_sub(rows.entered);
         let forgotten_orders = rows.forgotten + ours.saturating_sub(rows.entered_by_us);
-        if books.is_complete {
+        if books.redis.is_complete {
             self.add_noted(&mut orders, books, &noted, rows.in_flight);
         }
         let mut offences = self.offences;
         offences.other_differences = self.others;
         offences.half_cancelled.extend(followed.half_cancelled);
         offences.doubled_back.extend(followed.doubled_back);
-        orders.in_flight_events = books.in_flight_events;
+        orders.in_flight_events = books.open.in_flight_events;
         orders.admitted = orders.written + orders.released + orders.dead + orders.in_flight;
-        let nowhere = [&offences.lost, &offences.mismatched, &offences.not_released];
+        let nowhere = [&offences.lost.orders, &offences.mismatched, &offences.not_released];
         orders.admitted += nowhere.map(|them| them.total).iter().sum::<u64>();
         offences.is_forgotten =
             books.is_forgotten && orders.admitted == orders.released && forgotten_orders > 0;
-        (offences.contradictory, offences.contradictory_units) =
+        (offences.contradictory.orders, offences.contradictory.units) =
             (rows.contradictory, rows.contradictory_units);
-        let live = match books.mysql_stock {
-            Some(_) => (books.live_orders, books.live_units - books.contradictory_units),
+        let live = match books.mysql.stock {
+            Some(_) => (books.mysql.live_orders, books.mysql.live_units - books.mysql.contradictory_units),
             // It has no row among the vouchers.
             None => (rows.live.orders, rows.live.units),
         };
@@ -252,23 +256,24 @@ impl ToldOfVoucher {
         orders.dead += noted.dead.orders + half;
         orders.dead_units += noted.dead.units + self.half_cancelled_units;
         let released = noted.released_in_flight;
-        orders.in_flight += books.in_flight_orders.saturating_sub(written.orders + released.orders);
-        orders.in_flight_units += (books.in_flight_units - written.units - released.units).max(0);
+        orders.in_flight += books.open.in_flight_orders.saturating_sub(written.orders + released.orders);
+        orders.in_flight_units += (books.open.in_flight_units - written.units - released.units).max(0);
     }
 
     fn stocks(&self, books: &VoucherBooks, followed: &Followed, before: Option<&StockRow>) -> Stocks {
-        let keeps_journal = books.is_complete && before.is_none_or(|row| row.keeps_journal != Some(false));
-        let surplus = |row: &StockRow| match books.is_complete {
+        let keeps_journal =
+            books.redis.is_complete && before.is_none_or(|row| row.keeps_journal != Some(false));
+        let surplus = |row: &StockRow| match books.redis.is_complete {
             true => surplus(books, self.kept_units).filter(|_| keeps_journal),
-            false => followed.surplus(row.stock?).filter(|_| row.initial_stock == books.initial_stock),
+            false => followed.surplus(row.stock?).filter(|_| row.initial_stock == books.mysql.initial),
         };
         Stocks {
-            stock: books.mysql_stock,
-            initial_stock: books.initial_stock,
-            redis_stock: books.redis_stock,
-            mysql_drift: books.mysql_drift,
+            stock: books.mysql.stock,
+            initial_stock: books.mysql.initial,
+            redis_stock: books.redis.stock,
+            mysql_drift: books.mysql.drift,
             surplus_at_least: before.filter(|row| !row.is_over).and_then(surplus),
-            journal_apart: books.redis_drift.filter(|_| keeps_journal),
+            journal_apart: books.redis.drift.filter(|_| keeps_journal),
             ..Stocks::default()
         }
     }
@@ -277,10 +282,10 @@ impl ToldOfVoucher {
 /// What a complete journal has loaded and sold beyond what MySQL has, at least. What MySQL has cancelled and Redis holds may have been
 /// put into the stock by hand.
 fn surplus(books: &VoucherBooks, kept_units: i64) -> Option<i64> {
-    let by_hand = books.redis_drift?;
+    let by_hand = books.redis.drift?;
     let by_hand = if by_hand > 0 { (by_hand - kept_units).max(0) } else { by_hand };
-    let has = books.mysql_stock? + books.live_units - books.earlier_units;
-    let loaded = books.loaded?.saturating_add(by_hand);
+    let has = books.mysql.stock? + books.mysql.live_units - books.mysql.earlier_units;
+    let loaded = books.redis.loaded?.saturating_add(by_hand);
     (!books.is_change_open).then_some(loaded.saturating_sub(has).max(0))
 }
 

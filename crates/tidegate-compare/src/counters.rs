@@ -23,7 +23,7 @@ pub(crate) async fn counter_differences(
         LimitCounterCheck::new(&stores.redis, &stores.mysql, pace, &job.stop).compare(vouchers).await?;
     for (voucher, said) in report.unreadable {
         for its in books.iter_mut().filter(|its| its.voucher == voucher) {
-            its.unreadable.get_or_insert_with(|| said.clone());
+            its.redis.unreadable.get_or_insert_with(|| said.clone());
         }
     }
     Ok((report.differences.into_iter().map(difference).collect(), report.not_compared))

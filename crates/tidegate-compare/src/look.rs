@@ -284,7 +284,7 @@ impl Looker {
                 .is_some_and(|it| in_flight.counts.contains_key(&it) || in_flight.events.contains_key(&it));
             let mysql_stock = sums.get(&its.voucher).and_then(|row| row.stock);
             let redis_stock = redis.journals().moment(its.voucher).await?.stock;
-            if !is_busy && (redis_stock, mysql_stock) == (its.redis_stock, its.mysql_stock) {
+            if !is_busy && (redis_stock, mysql_stock) == (its.redis.stock, its.mysql.stock) {
                 at_rest.insert(its.voucher);
             }
         }
@@ -381,13 +381,13 @@ impl Looker {
                 Ok(sale) if is_counted => Some(sale),
                 Ok(sale) => Some(sale).filter(|sale| self.is_compared(sale)),
                 Err(error) => {
-                    its.unreadable = Some(error.wrong_key()?);
+                    its.redis.unreadable = Some(error.wrong_key()?);
                     None
                 }
             };
             if sale.is_some() && !is_counted {
                 // Whoever may not ask for it compares all the same.
-                its.redis_bytes = self.stores.redis.sales().memory_bytes(*voucher).await.ok();
+                its.redis.bytes = self.stores.redis.sales().memory_bytes(*voucher).await.ok();
             }
             sales.push(sale);
             books.push(its);
@@ -439,14 +439,14 @@ impl Looker {
             let counts = |counts: &std::collections::HashMap<u32, (u64, i64)>| {
                 counts.get(&place).copied().unwrap_or_default()
             };
-            (its.in_flight_orders, its.in_flight_units) = counts(&counted.in_flight);
-            its.in_flight_events = counted.events_in_flight.get(&place).copied().unwrap_or_default();
-            (its.dead_orders, its.dead_units) = counts(&counted.dead);
+            (its.open.in_flight_orders, its.open.in_flight_units) = counts(&counted.in_flight);
+            its.open.in_flight_events = counted.events_in_flight.get(&place).copied().unwrap_or_default();
+            (its.open.dead_orders, its.open.dead_units) = counts(&counted.dead);
             let Some(sale) = sales.get(place as usize).and_then(Option::as_ref) else { continue };
-            its.unreadable_notes = counted.unreadable.get(&place).copied().unwrap_or(0);
+            its.redis.unreadable_notes = counted.unreadable.get(&place).copied().unwrap_or(0);
             its.set_redis(&sale.moment, counted.sums.get(&place).copied());
             let (orders, units) = counts(&counted.used);
-            its.used = its.purged.map(|_| UsedCount { orders, units });
+            its.mysql.used = its.redis.purged.map(|_| UsedCount { orders, units });
         }
         // Redis was asked for their stocks before.
         let partition = self.stores.redis.partition();
@@ -460,17 +460,17 @@ impl Looker {
         let stocks = self.stores.mysql().stocks().sums(&compared).await?;
         for (place, its) in (0..).zip(books.iter_mut()) {
             let row = stocks.get(&its.voucher);
-            if its.redis_stock.is_none() && its.unreadable.is_none() && on_sale.contains(&its.voucher) {
+            if its.redis.stock.is_none() && its.redis.unreadable.is_none() && on_sale.contains(&its.voucher) {
                 // It may have been loaded and bought since the look began.
                 its.is_forgotten = self.stores.redis.journals().moment(its.voucher).await?.stock.is_none();
-                its.mysql_stock = row.and_then(|row| row.stock);
+                its.mysql.stock = row.and_then(|row| row.stock);
             }
             let sale = sales.get(place as usize).and_then(Option::as_ref);
             if let Some(row) = row.filter(|_| sale.is_some() || counted.counts.is_some()) {
                 its.set_mysql(row);
             }
             let Some(sale) = sale else { continue };
-            if !its.differences().is_empty() || its.is_unsure {
+            if !its.differences().is_empty() || its.redis.is_unsure {
                 self.look_at_books_again(sale, its, job).await?;
             }
         }
@@ -499,13 +499,13 @@ impl Looker {
             {
                 books.set_mysql(row);
             }
-            books.used = match books.purged {
+            books.mysql.used = match books.redis.purged {
                 Some(purged) => self.count_used(voucher, purged, job).await?,
                 None => None,
             };
             books.is_change_open = !is_settled(change, self.stores.redis.sales().read_change(voucher).await?);
             let found = books.differences();
-            if !books.is_unsure && (found.is_empty() || before.as_ref() == Some(&found)) {
+            if !books.redis.is_unsure && (found.is_empty() || before.as_ref() == Some(&found)) {
                 return Ok(());
             }
             before = Some(found);

@@ -50,7 +50,7 @@ impl VoucherLook {
     #[must_use]
     pub fn is_clean(&self) -> bool {
         let agrees = self.differences.iter().all(|count| !count.kind.is_failure());
-        agrees && self.books.unreadable.is_none() && !self.books.is_unsure
+        agrees && self.books.redis.unreadable.is_none() && !self.books.redis.is_unsure
     }
 }
 
@@ -87,7 +87,7 @@ impl LookReport {
     /// Of the vouchers with the highest ids.
     fn voucher_bytes(&self) -> BTreeMap<String, u64> {
         let latest = self.vouchers.iter().rev();
-        let bytes = latest.filter_map(|it| Some((it.books.voucher.to_string(), it.books.redis_bytes?)));
+        let bytes = latest.filter_map(|it| Some((it.books.voucher.to_string(), it.books.redis.bytes?)));
         bytes.take(MEASURED).collect()
     }
 
@@ -104,7 +104,8 @@ impl LookReport {
         };
         let standing = counts.iter().filter_map(stands).collect();
         let books = self.vouchers.iter().map(|voucher| &voucher.books);
-        let unread = books.clone().filter(|books| books.unreadable.is_some() || books.is_unsure).count();
+        let unread =
+            books.clone().filter(|books| books.redis.unreadable.is_some() || books.redis.is_unsure).count();
         Reconciled {
             at_ms,
             took_ms: self.took_ms,
@@ -113,7 +114,7 @@ impl LookReport {
             unread: unread as u64,
             standing,
             removed: before.removed,
-            units_to_deduct: books.map(|books| books.in_flight_units + books.dead_units).sum(),
+            units_to_deduct: books.map(|books| books.open.in_flight_units + books.open.dead_units).sum(),
             folded_before_ms: before.folded_before_ms,
             voucher_bytes: self.voucher_bytes(),
         }

@@ -197,10 +197,10 @@ fn add_stream(families: &mut Families, stream: &StreamView) {
     }
     families.one(&catalog::STREAM_ENTRIES, number(stream.length));
     families.one(&catalog::STREAM_GROUP, flag(stream.group_exists));
-    families.one(&catalog::STREAM_UNDELIVERED, number(stream.undelivered));
-    families.one(&catalog::STREAM_UNDELIVERED_AGE, stream.oldest_undelivered_s.unwrap_or_default());
-    families.one(&catalog::STREAM_PENDING, number(stream.pending));
-    families.one(&catalog::STREAM_PENDING_AGE, stream.oldest_pending_s.unwrap_or_default());
+    families.one(&catalog::STREAM_UNDELIVERED, number(stream.backlog.undelivered));
+    families.one(&catalog::STREAM_UNDELIVERED_AGE, stream.backlog.oldest_undelivered_s.unwrap_or_default());
+    families.one(&catalog::STREAM_PENDING, number(stream.backlog.pending));
+    families.one(&catalog::STREAM_PENDING_AGE, stream.backlog.oldest_pending_s.unwrap_or_default());
     let of = |alive| stream.consumers.iter().filter(|consumer| consumer.alive == alive).count() as u64;
     let consumers = [(["alive"], number(of(true))), (["gone"], number(of(false)))];
     families.each(&catalog::STREAM_CONSUMERS, consumers);

@@ -17,7 +17,7 @@ use tidegate_stream::EntryId;
 
 pub use decided::decided;
 pub use next_step::NextStep;
-pub use records::{Coverage, OrderRecords};
+pub use records::{Coverage, OrderRecords, SearchNotes};
 pub use redis_reader::{
     EntryLocation, EntryRecord, JournalRecord, LockRecord, RedisOrders, StreamCoverage, carries,
 };
@@ -64,7 +64,7 @@ pub async fn show_order(stores: &Stores, query: OrderQuery, progress: &dyn Progr
         let consumers = Consumers::read(redis).await;
         workers_live = consumers.map_err(&mut keep).is_ok_and(|consumers| consumers.has_life());
     }
-    errors.extend(std::mem::take(&mut records.errors));
-    records.errors = errors;
+    errors.extend(std::mem::take(&mut records.search.errors));
+    records.search.errors = errors;
     OrderReport::of(query, records, workers_live)
 }

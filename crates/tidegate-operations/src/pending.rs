@@ -20,6 +20,19 @@ pub use list::PendingList;
 pub use reader::{PendingReader, PendingSelection};
 pub use show::{EntryState, ShownEntry};
 
+/// What a pending entry says.
+#[derive(Clone, Debug, Serialize)]
+pub struct PendingContent {
+    /// What is left of it in the stream.
+    pub payload: Payload,
+    /// What is wanted, where it is an order.
+    pub order: Option<Order>,
+    /// What happened, where it is an event.
+    pub event: Option<PendingEvent>,
+    /// Why it is neither.
+    pub error: Option<String>,
+}
+
 /// Which pending entries are chosen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PendingFilter {
@@ -108,14 +121,9 @@ pub struct PendingView {
     pub deaths: Option<u64>,
     /// Since it came into the stream.
     pub age_s: f64,
-    /// What is left of it in the stream.
-    pub payload: Payload,
-    /// What is wanted, where it is an order.
-    pub order: Option<Order>,
-    /// What happened, where it is an event.
-    pub event: Option<PendingEvent>,
-    /// Why it is neither.
-    pub error: Option<String>,
+    /// What it says.
+    #[serde(flatten)]
+    pub content: PendingContent,
 }
 
 impl PendingView {
@@ -127,8 +135,8 @@ impl PendingView {
 
     /// What it may wait for. Where several are named, it stopped at the first of them.
     fn keys(&self) -> Vec<(&'static str, i64)> {
-        let of_order = self.order.as_ref().map(|it| (it.id, it.user, it.voucher));
-        let of_event = self.event.as_ref().map(|it| (it.order, it.user, it.voucher));
+        let of_order = self.content.order.as_ref().map(|it| (it.id, it.user, it.voucher));
+        let of_event = self.content.event.as_ref().map(|it| (it.order, it.user, it.voucher));
         let Some((order, user, voucher)) = of_order.or(of_event) else { return Vec::new() };
         let others = [
             ("user_lock", user.get()),
@@ -138,7 +146,7 @@ impl PendingView {
             (LOST_IN_MYSQL, voucher.get()),
             ("release", voucher.get()),
         ];
-        let earlier = self.event.is_some().then_some(("earlier_entry", order.get()));
+        let earlier = self.content.event.is_some().then_some(("earlier_entry", order.get()));
         earlier.into_iter().chain(others).collect()
     }
 }

@@ -32,6 +32,23 @@ use crate::{
     within::{in_session, in_time, until},
 };
 
+/// How far a group has come in its stream.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct BacklogView {
+    /// Entries that no consumer has read yet.
+    pub undelivered: u64,
+    /// The server could not tell, and counting was stopped: there are more.
+    pub undelivered_is_at_least: bool,
+    /// Age of the first of them.
+    pub oldest_undelivered_s: Option<f64>,
+    /// Entries that were read and are not acknowledged.
+    pub pending: u64,
+    /// Age of the first of them.
+    pub oldest_pending_s: Option<f64>,
+    /// Entries that were ever read and acknowledged, whatever came of them; None where Redis cannot tell.
+    pub entries_settled: Option<u64>,
+}
+
 /// Vouchers that are shown at most: those with the highest ids, ascending.
 const VOUCHER_LIMIT: u32 = 50;
 
@@ -73,18 +90,9 @@ pub struct StreamView {
     pub length: u64,
     /// Entries that were ever added; None before Redis 7.
     pub entries_added: Option<u64>,
-    /// Entries that no consumer has read yet.
-    pub undelivered: u64,
-    /// The server could not tell, and counting was stopped: there are more.
-    pub undelivered_is_at_least: bool,
-    /// Age of the first of them.
-    pub oldest_undelivered_s: Option<f64>,
-    /// Entries that were read and are not acknowledged.
-    pub pending: u64,
-    /// Age of the first of them.
-    pub oldest_pending_s: Option<f64>,
-    /// Entries that were ever read and acknowledged, whatever came of them; None where Redis cannot tell.
-    pub entries_settled: Option<u64>,
+    /// How far the group is.
+    #[serde(flatten)]
+    pub backlog: BacklogView,
     /// Entries in the stream of dead letters.
     pub dead_letters: u64,
     /// What living workers have set aside of these, and what for.
@@ -288,12 +296,14 @@ fn view(
         group_exists: group.is_some(),
         length: status.length,
         entries_added: status.entries_added,
-        undelivered: undelivered.map_or(status.length, Undelivered::number),
-        undelivered_is_at_least: matches!(undelivered, Some(Undelivered::AtLeast(_))),
-        oldest_undelivered_s: age(group.and_then(|group| group.oldest_undelivered)),
-        pending: group.map_or(0, |group| group.pending),
-        oldest_pending_s: age(group.and_then(|group| group.oldest_pending)),
-        entries_settled: group.and_then(|group| group.settled),
+        backlog: BacklogView {
+            undelivered: undelivered.map_or(status.length, Undelivered::number),
+            undelivered_is_at_least: matches!(undelivered, Some(Undelivered::AtLeast(_))),
+            oldest_undelivered_s: age(group.and_then(|group| group.oldest_undelivered)),
+            pending: group.map_or(0, |group| group.pending),
+            oldest_pending_s: age(group.and_then(|group| group.oldest_pending)),
+            entries_settled: group.and_then(|group| group.settled),
+        },
         dead_letters: status.dead,
         set_aside,
         set_aside_error: None,

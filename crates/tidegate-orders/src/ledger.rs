@@ -84,8 +84,6 @@ pub struct Ledger {
     pool: MySqlPool,
     timeout: Duration,
     writers: Arc<Writers>,
-    /// The least that a batch is decided from.
-    least: Knowledge,
     recent_depth: Arc<RecentDepth>,
     held: Arc<HeldVouchers>,
     contentions: Arc<Contentions>,
@@ -116,7 +114,6 @@ impl Ledger {
             pool,
             timeout,
             writers: Arc::default(),
-            least: Knowledge::Assumed,
             recent_depth: Arc::default(),
             held: Arc::default(),
             contentions: Arc::default(),
@@ -141,7 +138,7 @@ impl Ledger {
     /// transaction then. Every verdict is the same.
     #[must_use]
     pub fn with_look_up_first(self) -> Self {
-        Self { least: Knowledge::Looked(Depth::Ids), ..self }
+        Self { recent_depth: Arc::new(RecentDepth::at_least(Depth::Ids)), ..self }
     }
 
     /// Sends the COMMIT in one packet with the statements before it while `in_packet` is true: one round trip less, and
@@ -202,7 +199,7 @@ impl Ledger {
         session: &mut Session,
         part: &[&Incoming],
     ) -> Result<Vec<Verdict>, Fault> {
-        let mut knowledge = self.least.max(self.recent_depth.knowledge());
+        let mut knowledge = self.recent_depth.knowledge();
         let mut freshness = None;
         // Orders that hold slots of others, and of these the ones whose end is lost.
         let (mut asked, mut ended) = (HashSet::new(), HashSet::new());

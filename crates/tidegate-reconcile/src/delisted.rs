@@ -78,18 +78,21 @@ impl Serialize for KeptKeys {
 fn kept(look: &VoucherLook) -> Option<KeptKeys> {
     let books = &look.books;
     // Of a sale that is over for good, a stock that is gone sells nothing and can be loaded by nobody.
-    let is_gone = |kind| kind == DifferenceKind::RedisStockApart && books.redis_stock.is_none();
+    let is_gone = |kind| kind == DifferenceKind::RedisStockApart && books.redis.stock.is_none();
     let differs = look.differences.iter().any(|it| it.kind.is_failure() && !is_gone(it.kind));
-    if differs || books.unreadable.is_some() || books.is_unsure {
+    if differs || books.redis.unreadable.is_some() || books.redis.is_unsure {
         return Some(KeptKeys::Differs(books.voucher));
     }
     if books.is_change_open {
         return Some(KeptKeys::BeingRestocked(books.voucher));
     }
-    if books.in_flight_orders + books.in_flight_events > 0 {
-        return Some(KeptKeys::InFlight { orders: books.in_flight_orders, events: books.in_flight_events });
+    if books.open.in_flight_orders + books.open.in_flight_events > 0 {
+        return Some(KeptKeys::InFlight {
+            orders: books.open.in_flight_orders,
+            events: books.open.in_flight_events,
+        });
     }
-    (books.dead_orders > 0).then_some(KeptKeys::Dead { orders: books.dead_orders })
+    (books.open.dead_orders > 0).then_some(KeptKeys::Dead { orders: books.open.dead_orders })
 }
 
 fn has_keys(state: &VoucherState) -> bool {
@@ -336,12 +339,12 @@ mod tests {
         let seven = VoucherId::try_from(7).unwrap();
         assert_eq!(kept(&look(|_| {})), None);
         for (change, expected) in [
-            ((|books| books.is_unsure = true) as fn(&mut VoucherBooks), KeptKeys::Differs(seven)),
-            (|books| books.unreadable = Some(String::new()), KeptKeys::Differs(seven)),
+            ((|books| books.redis.is_unsure = true) as fn(&mut VoucherBooks), KeptKeys::Differs(seven)),
+            (|books| books.redis.unreadable = Some(String::new()), KeptKeys::Differs(seven)),
             (|books| books.is_change_open = true, KeptKeys::BeingRestocked(seven)),
-            (|books| books.in_flight_orders = 2, KeptKeys::InFlight { orders: 2, events: 0 }),
-            (|books| books.in_flight_events = 1, KeptKeys::InFlight { orders: 0, events: 1 }),
-            (|books| books.dead_orders = 1, KeptKeys::Dead { orders: 1 }),
+            (|books| books.open.in_flight_orders = 2, KeptKeys::InFlight { orders: 2, events: 0 }),
+            (|books| books.open.in_flight_events = 1, KeptKeys::InFlight { orders: 0, events: 1 }),
+            (|books| books.open.dead_orders = 1, KeptKeys::Dead { orders: 1 }),
         ] {
             assert_eq!(kept(&look(change)), Some(expected));
         }

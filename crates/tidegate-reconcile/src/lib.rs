@@ -14,8 +14,8 @@ mod sweep;
 pub use delisted::{KeptKeys, KeyRemover, RemoveKeysPlan, RemoveKeysReport};
 pub use note_journals::note_journals;
 pub use repair::{
-    MOST_MENDED, PlanCounts, Repair, RepairCounts, RepairPlan, RepairReport, Returned, ReturnedWhy, Unmended,
-    VoucherFindings, VoucherRepairPlan, Why, plan_repair,
+    MOST_MENDED, PlanCounts, RedisRepairs, Repair, RepairCounts, RepairPlan, RepairReport, Returned,
+    ReturnedWhy, Unmended, VoucherFindings, VoucherRepairPlan, Why, plan_repair,
 };
 pub use stock::{StockBooks, StockMove};
 pub use sweep::UseSweeper;

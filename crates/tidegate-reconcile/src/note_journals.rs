@@ -10,7 +10,7 @@ use tidegate_orders::{VoucherId, records::vouchers};
 /// When a store does not answer.
 pub async fn note_journals(stores: &ComparedStores, report: &LookReport) -> Result<(), CompareError> {
     let books = report.vouchers.iter().map(|look| &look.books);
-    let hold = books.filter(|books| books.is_complete && books.redis_drift == Some(0));
+    let hold = books.filter(|books| books.redis.is_complete && books.redis.drift == Some(0));
     let hold: Vec<VoucherId> = hold.map(|books| books.voucher).collect();
     let mut complete = Vec::new();
     for voucher in vouchers::without_journal_note(&stores.mysql, &hold).await? {

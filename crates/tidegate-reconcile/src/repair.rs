@@ -15,6 +15,6 @@ mod run;
 pub use self::{
     findings::{MOST_MENDED, plan_repair},
     plan::{PlanCounts, RepairPlan, Unmended, VoucherFindings, VoucherRepairPlan, Why},
-    report::{RepairCounts, RepairReport, Returned, ReturnedWhy},
+    report::{RedisRepairs, RepairCounts, RepairReport, Returned, ReturnedWhy},
     run::Repair,
 };

@@ -8,14 +8,16 @@ mod keepalive;
 mod reading;
 pub(crate) mod schedule;
 pub(crate) mod set_aside;
+mod settings;
 mod settling;
 mod state;
 mod step;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+pub use self::settings::{Failover, LaneSettings};
 use self::{
     keepalive::keepalive,
     schedule::Source,
@@ -32,73 +34,9 @@ use crate::{
     observer::Observer,
     pause_switch::PauseSwitch,
     redis::RedisErrorKind,
-    replicas::Confirmation,
     shared_reader::SharedReader,
     stream::{Reader, ServerRun, Stream, StreamError},
 };
-
-/// How a lane works.
-#[derive(Clone, Debug)]
-pub struct LaneSettings {
-    /// Entries of a batch at most. While a lane settles a batch, it may have the next one as well.
-    pub batch: usize,
-    /// Bytes of names and values, and 64 for each field, of a batch, about: it is over where they are reached.
-    pub batch_bytes: usize,
-    /// Bytes of the largest entry that is handled, counted so; a larger one is buried, within Redis.
-    pub entry_max_bytes: usize,
-    /// Entries that all lanes of the process have set aside, at most, but for what they have in hand: from there on
-    /// nothing new is read.
-    pub set_aside_max: usize,
-    /// How long a read waits for new entries. A stop signal ends the wait.
-    pub block: Duration,
-    /// How soon entries that could not be done are tried again, at first.
-    pub retry: Duration,
-    /// Entries that nobody has touched for this long are claimed. A lane touches those that it has three times within it.
-    pub claim_idle: Duration,
-    /// How often the pending list of the whole group is scanned for such entries.
-    pub claim_every: Duration,
-    /// Wait after an error, at first.
-    pub backoff_min: Duration,
-    /// Wait after an error, at most.
-    pub backoff_max: Duration,
-    /// Whether the server may be replaced by another one, which may have given the same ids to other entries.
-    pub failover: Failover,
-    /// Entries are handled only once so many replicas have them. So a replica that is promoted knows of all that was handled. None:
-    /// nobody waits for replicas.
-    pub replicas: Option<Confirmation>,
-}
-
-/// What becomes of the server of a stream.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Failover {
-    /// It may restart, with its own data.
-    #[default]
-    Never,
-    /// A replica may take its place (Sentinel, Redis Cluster). Entries are settled only by the run of the server that handed them
-    /// over, which costs Redis a script call a batch; after a change they are read again.
-    Possible,
-}
-
-impl Default for LaneSettings {
-    /// Batches of 1000 entries or 3 MiB; entries of 1 MiB at most; half a million entries set aside at most. What a dead
-    /// consumer left is claimed after a minute.
-    fn default() -> Self {
-        Self {
-            batch: 1000,
-            batch_bytes: 3 << 20,
-            entry_max_bytes: 1 << 20,
-            set_aside_max: 500_000,
-            block: Duration::from_secs(1),
-            retry: Duration::from_millis(100),
-            claim_idle: Duration::from_secs(60),
-            claim_every: Duration::from_secs(5),
-            backoff_min: Duration::from_millis(50),
-            backoff_max: Duration::from_secs(5),
-            failover: Failover::Never,
-            replicas: None,
-        }
-    }
-}
 
 /// One consumer of the group, with one batch at a time: while that is settled, it may read the next one, but begins it afterwards.
 /// Entries that could not be done are set aside, and do not keep it from reading.
@@ -112,9 +50,7 @@ pub struct Lane<H> {
     handler: Arc<H>,
     breaker: Arc<Breaker>,
     pause_switch: Arc<PauseSwitch>,
-    exclusive: Arc<Exclusive>,
-    /// From the start: until all lanes have looked at what they had in hand, none has an entry for itself alone.
-    shared: Option<SharedGuard>,
+    turns: Turns,
     shared_reader: Arc<SharedReader>,
     counters: Arc<Counters>,
     lane_status: Arc<LaneStatus>,
@@ -122,6 +58,21 @@ pub struct Lane<H> {
     /// Whom the entries in hand came from; None: it has to be asked.
     run: Option<ServerRun>,
     settings: LaneSettings,
+}
+
+/// The turns of a lane among the lanes of its process.
+#[derive(Debug)]
+struct Turns {
+    exclusive: Arc<Exclusive>,
+    /// From the start: until all lanes have looked at what they had in hand, none has an entry for itself alone.
+    shared: Option<SharedGuard>,
+}
+
+impl Turns {
+    fn of(exclusive: Arc<Exclusive>) -> Self {
+        let shared = exclusive.try_shared();
+        Self { exclusive, shared }
+    }
 }
 
 impl<H: Handler> Lane<H> {
@@ -138,29 +89,26 @@ impl<H: Handler> Lane<H> {
         let settings = LaneSettings { batch: settings.batch.max(1), ..settings };
         let shared_reader = Arc::new(SharedReader::new(settings.batch_bytes));
         let lane_status = Arc::new(LaneStatus::new(reader.consumer()));
-        let lane = Self {
+        Self {
             reader,
             stream,
             handler,
             breaker,
             pause_switch: Arc::default(),
-            exclusive: Arc::default(),
-            shared: None,
+            turns: Turns::of(Arc::default()),
             shared_reader,
             counters,
             lane_status,
             observer: None,
             run: None,
             settings,
-        };
-        lane.with_exclusive(Arc::default())
+        }
     }
 
     /// The same lane, in a process whose other lanes share `exclusive`.
     #[must_use]
     pub fn with_exclusive(self, exclusive: Arc<Exclusive>) -> Self {
-        let shared = exclusive.try_shared();
-        Self { exclusive, shared, ..self }
+        Self { turns: Turns::of(exclusive), ..self }
     }
 
     /// The same lane, in a process whose other lanes share `shared_reader`.
@@ -205,7 +153,7 @@ impl<H: Handler> Lane<H> {
 
     async fn work(&mut self, stop: &CancellationToken) {
         let causes = Arc::clone(self.counters.set_aside());
-        let mut state = LaneState::new(&self.settings, causes, self.shared.take());
+        let mut state = LaneState::new(&self.settings, causes, self.turns.shared.take());
         let mut backoff = Backoff::new(self.settings.backoff_min, self.settings.backoff_max);
         loop {
             let unhandled = state.unhandled();
@@ -291,11 +239,11 @@ impl<H: Handler> Lane<H> {
 
     /// Waits until no other lane handles an entry alone.
     async fn share(&self) -> SharedGuard {
-        if let Some(guard) = self.exclusive.try_shared() {
+        if let Some(guard) = self.turns.exclusive.try_shared() {
             return guard;
         }
         self.lane_status.enter(Activity::Yielding);
-        self.exclusive.shared().await
+        self.turns.exclusive.shared().await
     }
 
     /// Waits until no store is away and nobody has paused it. False: it is to stop. What was read comes before a stop or a pause: otherwise

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tidegate_operations::{SystemSettings, brake::BrakeSettings};
+use tidegate_stream::LaneSettings;
 
 /// All that a worker process is told.
 #[derive(Clone, Debug)]
@@ -22,24 +23,10 @@ pub struct WorkerSettings {
     pub name: String,
     /// Number of lanes.
     pub lanes: usize,
-    /// Entries a lane reads at most at once.
-    pub batch: usize,
-    /// Bytes of a lane's batch, about: of names and values, and 64 for each field.
-    pub batch_bytes: usize,
-    /// Bytes of the largest entry that is handled, counted so.
-    pub entry_max_bytes: usize,
-    /// Entries that all lanes together may have set aside.
-    pub set_aside_max: usize,
-    /// How long a read waits for new entries.
-    pub block: Duration,
+    /// How each lane works, apart from what follows from the system.
+    pub lane: LaneSettings,
     /// Until a dead holder's user lock falls open.
     pub lock_lease: Duration,
-    /// Until entries of locked users are tried again.
-    pub lock_retry: Duration,
-    /// Idle time after which an entry may be claimed.
-    pub claim_idle: Duration,
-    /// Between two looks for claimable entries.
-    pub claim_every: Duration,
     /// Idle time after which a dead, empty consumer is removed.
     pub retire_idle: Duration,
     /// Between two looks for entries beyond the retention.
@@ -48,10 +35,6 @@ pub struct WorkerSettings {
     pub heartbeat_ttl: Duration,
     /// From the stop signal to the exit, at most.
     pub stop_deadline: Duration,
-    /// The first retry's delay.
-    pub backoff_min: Duration,
-    /// The longest delay between retries.
-    pub backoff_max: Duration,
     /// Between two summary lines.
     pub report_every: Duration,
     /// How long a lane may do one and the same thing.

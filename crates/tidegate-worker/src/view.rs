@@ -182,7 +182,7 @@ impl View {
         let mut stuck: Vec<String> =
             lanes.iter().filter(|lane| self.is_stuck(lane)).map(stuck_lane).collect();
         // Lanes may wait for the stores for ever, but only for as long as somebody knocks.
-        let bound = self.settings.worker.stuck_after + self.settings.worker.backoff_max;
+        let bound = self.settings.worker.stuck_after + self.settings.worker.lane.backoff_max;
         if let Some(silent) = parts.breaker.silent_for().filter(|silent| *silent > bound) {
             stuck.push(format!("the breaker is open and has not knocked for {:.1} s", silent.as_secs_f64()));
         }

@@ -92,7 +92,7 @@ impl Worker {
             parts.breaker.trip(outage, parts.breaker.closings());
         }
         let running = start(lanes, &probe.stream, &settings, &stop);
-        let backoff = Backoff::new(settings.backoff_min, settings.backoff_max);
+        let backoff = Backoff::new(settings.lane.backoff_min, settings.lane.backoff_max);
         let set_aside_notes = SetAsideNotes::new(&parts.redis, probe.stream.names());
         let around = on_heap(async || {
             tokio::join!(
@@ -148,7 +148,7 @@ fn start(
         stream = names.stream,
         group = names.group,
         lanes = running.len(),
-        batch = settings.batch,
+        batch = settings.lane.batch,
         "worker started"
     );
     running

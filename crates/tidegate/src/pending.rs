@@ -88,11 +88,11 @@ pub fn idle(pending: &PendingView) -> String {
 
 /// Order, user and voucher, and what happened where it is an event; or why there are none.
 pub fn content(pending: &PendingView) -> String {
-    if let Some(PendingEvent { event, order, user, voucher, reference }) = &pending.event {
+    if let Some(PendingEvent { event, order, user, voucher, reference }) = &pending.content.event {
         let reference = reference.as_ref().map(|text| format!(", ref {text}")).unwrap_or_default();
         return format!("{event} of order {order} of user {user} for voucher {voucher}{reference}");
     }
-    match (&pending.order, &pending.error) {
+    match (&pending.content.order, &pending.content.error) {
         (Some(order), _) => {
             let quantity =
                 if order.quantity.get() == 1 { String::new() } else { format!(" x {}", order.quantity) };

@@ -7,9 +7,31 @@ use tidegate_orders::VoucherId;
 use tidegate_stream::EntryId;
 
 use crate::{
-    counts::{LISTED, Misnamed, Offenders, StateCounts, Unreadable},
+    counts::{Misnamed, Offenders, StateCounts, Unreadable},
     limit_counters::{CounterDifference, NotCompared},
 };
+
+/// Rows that are neither live nor cancelled.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ContradictoryRows {
+    /// Rows whose slot and status contradict each other (see [`tidegate_orders::row_state`]): neither live nor cancelled.
+    #[serde(rename = "contradictory")]
+    pub orders: Offenders,
+    /// Units in them: whether they went back to the stock, the rows do not tell.
+    #[serde(rename = "contradictory_units")]
+    pub units: i64,
+}
+
+/// Orders that were admitted, and are nowhere.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LostOrders {
+    /// Admitted, and nowhere.
+    #[serde(rename = "lost")]
+    pub orders: Offenders,
+    /// When they were admitted, and which of them can be run again; None where nothing is known of it.
+    #[serde(rename = "lost_span")]
+    pub span: Option<LostSpan>,
+}
 
 /// What an audit found.
 #[derive(Clone, Debug, Serialize)]
@@ -38,26 +60,6 @@ impl AuditReport {
         self.events += others.events;
         self.counters.extend(others.counters);
         self.counters_not_compared.extend(others.counters_not_compared);
-    }
-
-    /// Everything that is wrong, a sentence each; it holds when there is nothing.
-    #[must_use]
-    pub fn failures(&self) -> Vec<String> {
-        let mut failures: Vec<String> = self.vouchers.iter().flat_map(VoucherAudit::failures).collect();
-        failures.extend(self.counters.iter().take(LISTED).map(CounterDifference::sentence));
-        let more = self.counters.len().saturating_sub(LISTED);
-        if more > 0 {
-            failures.push(format!("{more} more counters of limits are not what orders hold"));
-        }
-        let Offenders { total, .. } = self.unreadable.lost;
-        if total > 0 {
-            let what = either(total, "entry was acknowledged and is", "entries were acknowledged and are");
-            failures.push(format!(
-                "{total} unreadable {what} not in the dead stream: {}; see docs/runbook/unreadable-entry.md",
-                self.unreadable.lost
-            ));
-        }
-        failures
     }
 }
 
@@ -141,9 +143,8 @@ pub struct Offences {
     /// cancels without `lua/release.lua` leaves them, too.
     pub kept: Offenders,
     /// Admitted, and nowhere.
-    pub lost: Offenders,
-    /// When they were admitted, and which of them can be run again; None where nothing is known of it.
-    pub lost_span: Option<LostSpan>,
+    #[serde(flatten)]
+    pub lost: LostOrders,
     /// Admitted, settled, and the row with their id is of another user, voucher or quantity.
     pub mismatched: Offenders,
     /// Refused by MySQL, settled, and still held by Redis.
@@ -154,10 +155,9 @@ pub struct Offences {
     pub wrong_keys: Offenders,
     /// Slots with more than one live order, as `user/slot`; possible only without the unique key.
     pub shared_slots: Offenders,
-    /// Rows whose slot and status contradict each other (see [`tidegate_orders::row_state`]): neither live nor cancelled.
-    pub contradictory: Offenders,
-    /// Units in them: whether they went back to the stock, the rows do not tell.
-    pub contradictory_units: i64,
+    /// Neither live nor cancelled.
+    #[serde(flatten)]
+    pub contradictory: ContradictoryRows,
     /// Orders with events that were acknowledged and that MySQL has not recorded.
     pub lost_events: Offenders,
     /// Differences of its orders and users that only a comparison names: no order and no unit is lost or sold twice.
@@ -197,7 +197,7 @@ impl Offences {
     /// Takes a lost order into the span: when it was admitted, and its entry if the stream holds it.
     pub(super) fn add_lost(&mut self, at_ms: Option<u64>, entry: Option<EntryId>) {
         let Some(at_ms) = at_ms.filter(|at_ms| *at_ms > 0) else { return };
-        let span = self.lost_span.get_or_insert(LostSpan {
+        let span = self.lost.span.get_or_insert(LostSpan {
             from_ms: at_ms,
             to_ms: at_ms,
             in_stream: 0,
@@ -218,14 +218,14 @@ impl VoucherAudit {
     pub fn is_settled(&self) -> bool {
         let wrong = [
             &self.offences.half_cancelled,
-            &self.offences.lost,
+            &self.offences.lost.orders,
             &self.offences.mismatched,
             &self.offences.not_released,
             &self.offences.lost_events,
             &self.offences.doubled_back,
             &self.offences.wrong_keys,
             &self.offences.shared_slots,
-            &self.offences.contradictory,
+            &self.offences.contradictory.orders,
         ];
         self.orders.admitted == self.orders.written + self.orders.released
             && wrong.iter().all(|offenders| offenders.total == 0)
@@ -259,127 +259,4 @@ impl VoucherAudit {
             self.orders.in_flight + self.orders.dead + self.orders.in_flight_events == 0 && !is_failure;
         self.redis_surplus().filter(|surplus| is_settled && *surplus != 0)
     }
-
-    /// Everything that is wrong with this voucher, a sentence each.
-    #[must_use]
-    pub fn failures(&self) -> Vec<String> {
-        let offences = [
-            (&self.offences.lost, "admitted order is lost", "admitted orders are lost"),
-            (
-                &self.offences.mismatched,
-                "order differs from what was admitted under its id",
-                "orders differ from what was admitted under their ids",
-            ),
-            (
-                &self.offences.not_released,
-                "order was refused, and Redis still holds its units",
-                "orders were refused, and Redis still holds their units",
-            ),
-            (
-                &self.offences.lost_events,
-                "order has events that were acknowledged and not recorded",
-                "orders have events that were acknowledged and not recorded",
-            ),
-            (
-                &self.offences.doubled_back,
-                "live order was given back to Redis as well",
-                "live orders were given back to Redis as well",
-            ),
-            (
-                &self.offences.shared_slots,
-                "slot of a user (user/slot) has more than one live order",
-                "slots of a user (user/slot) have more than one live order",
-            ),
-            (
-                &self.offences.contradictory,
-                "order is neither live nor cancelled (status 4 or 6 with a slot, or no slot with another status)",
-                "orders are neither live nor cancelled (status 4 or 6 with a slot, or no slot with another status)",
-            ),
-        ];
-        let offences = offences.into_iter().filter(|(offenders, ..)| offenders.total > 0);
-        let mut failures: Vec<String> = offences
-            .map(|(offenders, one, many)| {
-                let what = either(offenders.total, one, many);
-                format!("voucher {}: {} {what}: {offenders}", self.voucher, offenders.total)
-            })
-            .collect();
-        failures.extend(
-            self.stock_failures().into_iter().map(|what| format!("voucher {}: {what}", self.voucher)),
-        );
-        failures.extend(
-            self.offences
-                .wrong_keys
-                .first
-                .iter()
-                .map(|what| format!("voucher {}: {what}; see docs/runbook/wrong-type.md", self.voucher)),
-        );
-        if let Some(surplus) = self.stocks.surplus_at_least.filter(|surplus| *surplus > 0) {
-            let units = either(surplus.unsigned_abs(), "unit", "units");
-            failures.push(format!(
-                "voucher {}: Redis offers {surplus} {units} or more that MySQL does not have{}: who is admitted for them is \
-                 refused later; see docs/runbook/redis-stock-is-wrong.md",
-                self.voucher,
-                self.uncertain_surplus(surplus)
-            ));
-        }
-        failures.extend(self.stocks.journal_apart.filter(|apart| *apart != 0).map(|apart| {
-            let units = either(apart.unsigned_abs(), "unit", "units");
-            let more = if apart > 0 { "more" } else { "fewer" };
-            format!(
-                "voucher {}: Redis offers {} {units} {more} than its journal says: somebody changed the stock by hand, or Redis \
-                 lost something; see docs/runbook/redis-stock-is-wrong.md",
-                self.voucher,
-                apart.unsigned_abs()
-            )
-        }));
-        failures.extend(self.offences.is_forgotten.then(|| {
-            let orders = either(self.rows.forgotten_orders, "order that came through Redis", "orders that came through Redis");
-            format!(
-                "voucher {}: Redis has forgotten it: its sale is on, MySQL has {} {} of it and {} {orders}, and Redis has \
-                 no stock of it under the names that are configured; see docs/runbook/redis-lost-data.md",
-                self.voucher,
-                self.stocks.stock.unwrap_or_default(),
-                either(self.stocks.stock.unwrap_or_default().unsigned_abs(), "unit", "units"),
-                self.rows.forgotten_orders,
-            )
-        }));
-        failures
-    }
-
-    /// What the table shows beyond what is certain.
-    fn uncertain_surplus(&self, certain: i64) -> String {
-        let shown = self.redis_surplus().filter(|shown| *shown > certain);
-        shown.map_or_else(String::new, |shown| {
-            format!(
-                " (that is certain; the surplus of {shown} in the table is right unless orders that its journal does not know, \
-                 or orders on their way, account for the rest)"
-            )
-        })
-    }
-
-    fn stock_failures(&self) -> Vec<String> {
-        let mut failures = Vec::new();
-        let Some(stock) = self.stocks.stock else { return failures };
-        if stock < 0 {
-            failures.push(format!("the stock in MySQL is {stock}"));
-        }
-        let Some(initial) = self.stocks.initial_stock else { return failures };
-        if self.rows.live_units > initial {
-            failures
-                .push(format!("oversold: {} of {initial} units are in live orders", self.rows.live_units));
-        }
-        let left = initial - self.rows.live_units;
-        if self.stocks.mysql_drift.is_some_and(|units| units != 0) {
-            failures.push(format!(
-                "the stock in MySQL is {stock}, but {initial} loaded - {} in live orders = {}",
-                self.rows.live_units, left
-            ));
-        }
-        failures
-    }
-}
-
-/// The words for one, or for any other number.
-fn either(count: u64, one: &'static str, many: &'static str) -> &'static str {
-    if count == 1 { one } else { many }
 }

@@ -258,13 +258,16 @@ async fn an_order_that_was_acknowledged_and_not_written_is_lost() -> Result<()> 
         let voucher = world.audit_voucher().await?;
         assert_eq!(voucher.failures(), ["voucher 10: 1 admitted order is lost: 3"]);
         assert_eq!(
-            (voucher.offences.lost.total, &voucher.offences.lost.first[..]),
+            (voucher.offences.lost.orders.total, &voucher.offences.lost.orders.first[..]),
             (1, &["3".to_owned()][..])
         );
         // Also when its entry has been trimmed away: the journal remembers it.
         world.redis("XTRIM stream.orders MAXLEN 0").await?;
         let voucher = world.audit_voucher().await?;
-        assert_eq!((voucher.orders.admitted, voucher.orders.written, voucher.offences.lost.total), (3, 2, 1));
+        assert_eq!(
+            (voucher.orders.admitted, voucher.orders.written, voucher.offences.lost.orders.total),
+            (3, 2, 1)
+        );
     }
     Ok(())
 }
@@ -279,7 +282,7 @@ async fn an_order_without_an_admission_is_found_by_its_entry() -> Result<()> {
     let counts = async || {
         let voucher = world.audit_voucher().await?;
         let (written, in_flight, lost) =
-            (voucher.orders.written, voucher.orders.in_flight, voucher.offences.lost.first);
+            (voucher.orders.written, voucher.orders.in_flight, voucher.offences.lost.orders.first);
         anyhow::Ok((voucher.orders.admitted, written, in_flight, lost))
     };
     assert_eq!(counts().await?, (3, 2, 1, vec![]));
@@ -288,7 +291,7 @@ async fn an_order_without_an_admission_is_found_by_its_entry() -> Result<()> {
     assert_eq!(counts().await?, (3, 2, 0, vec!["50".to_owned()]));
     let voucher = world.audit_voucher().await?;
     assert_eq!(voucher.failures(), ["voucher 10: 1 admitted order is lost: 50"]);
-    let span = voucher.offences.lost_span.context("its entry says when")?;
+    let span = voucher.offences.lost.span.context("its entry says when")?;
     assert_eq!((span.in_stream, span.entries), (1, Some((entry, entry))));
     world.write(50).await?;
     assert_eq!(counts().await?, (3, 3, 0, vec![]));
@@ -573,9 +576,12 @@ async fn an_order_whose_slot_and_status_contradict_each_other_is_a_finding_of_it
                 (voucher.rows.live_orders, voucher.rows.live_units, voucher.rows.cancelled_orders),
                 (1, 1, 1)
             );
-            assert_eq!((voucher.offences.contradictory.total, voucher.offences.contradictory_units), (2, 2));
             assert_eq!(
-                (voucher.orders.written, voucher.orders.released, voucher.offences.lost.total),
+                (voucher.offences.contradictory.orders.total, voucher.offences.contradictory.units),
+                (2, 2)
+            );
+            assert_eq!(
+                (voucher.orders.written, voucher.orders.released, voucher.offences.lost.orders.total),
                 (3, 1, 0)
             );
             world.sql(back).await?;

@@ -167,7 +167,7 @@ impl SentEvent {
                 EventFate::Rejected
             }
         };
-        (self.from, self.to, self.released) = (row.from, row.to, row.released);
+        (self.from, self.to, self.released) = (row.moved.from, row.moved.to, row.moved.released);
     }
 }
 

@@ -12,6 +12,17 @@ use tidegate_stream::{EntryId, readable};
 
 use super::{EntryRecord, JournalRecord, LockRecord, OrderQuery, StreamCoverage};
 
+/// How far an order was searched, and what is missing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SearchNotes {
+    /// Entries that are named somewhere, but are neither in the stream nor pending.
+    pub trimmed: Vec<String>,
+    /// How far it was searched.
+    pub searched: Coverage,
+    /// What could not be read.
+    pub errors: Vec<String>,
+}
+
 /// Everything that was found of one order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct OrderRecords {
@@ -29,8 +40,9 @@ pub struct OrderRecords {
     pub journal: Vec<JournalRecord>,
     /// Entries that carry it, the latest first.
     pub entries: Vec<EntryRecord>,
-    /// Entries that are named somewhere, but are neither in the stream nor pending.
-    pub trimmed: Vec<String>,
+    /// How the search went.
+    #[serde(flatten)]
+    pub search: SearchNotes,
     /// Dead letters that carry it, the latest first.
     pub letters: Vec<DeadLetterRecord>,
     /// Dead letters that say what happened to it, in the order in which they were buried.
@@ -39,10 +51,6 @@ pub struct OrderRecords {
     pub buyer_of: Vec<VoucherId>,
     /// The lock of its user, where it is in flight.
     pub lock: Option<LockRecord>,
-    /// How far it was searched.
-    pub searched: Coverage,
-    /// What could not be read.
-    pub errors: Vec<String>,
 }
 
 /// How far was searched for an order.
@@ -135,8 +143,8 @@ impl OrderRecords {
 
     pub(super) fn fail(&mut self, what: &str, error: impl Display) {
         let error = format!("{what}: {}", readable(&error.to_string()));
-        if !self.errors.contains(&error) {
-            self.errors.push(error);
+        if !self.search.errors.contains(&error) {
+            self.search.errors.push(error);
         }
     }
 }
@@ -161,9 +169,7 @@ mod tests {
             reference: reference.map(str::to_owned),
             payment: payment.map(str::to_owned),
             reason: None,
-            from: None,
-            to: None,
-            released: 0,
+            moved: Default::default(),
             entry: format!("{step}-0"),
             at_ms: None,
         }

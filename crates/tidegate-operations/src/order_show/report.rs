@@ -86,8 +86,8 @@ impl OrderRecords {
             journal: self.journal_fact(owner),
             entry: self.entry_fact(),
             letter: self.letter_fact(),
-            is_mysql_read: self.searched.mysql,
-            is_redis_searched: self.searched.is_complete() && self.errors.is_empty(),
+            is_mysql_read: self.search.searched.mysql,
+            is_redis_searched: self.search.searched.is_complete() && self.search.errors.is_empty(),
         }
     }
 

@@ -268,14 +268,14 @@ impl<'a> PendingBurial<'a> {
         };
         // Over the same connection, and after the entry: this run is the one that it came from.
         let is_same = source.run == ServerRun::Any || inspector.server_run().await? == source.run;
-        if is_same && order == planned.order.as_ref().map(|order| order.id) {
+        if is_same && order == planned.content.order.as_ref().map(|order| order.id) {
             return Ok(Some(entry));
         }
         Err(StreamError::OtherServer("plan the burial again".to_owned()))
     }
 
     async fn decided(&self, entries: &[PendingView]) -> anyhow::Result<HashMap<OrderId, OrderStatus>> {
-        let orders = entries.iter().filter_map(|pending| pending.order.as_ref());
+        let orders = entries.iter().filter_map(|pending| pending.content.order.as_ref());
         let orders: Vec<_> = orders.map(|order| (order.id, order.user, order.voucher)).collect();
         let records = Records::new(self.mysql, self.settings.partition());
         let read = timeout(self.settings.mysql.statement_timeout, decided(records, &orders)).await;
@@ -285,13 +285,13 @@ impl<'a> PendingBurial<'a> {
 
 /// Why an entry must stay; None: it may be buried.
 fn left_reason(pending: &PendingView, decided: &HashMap<OrderId, OrderStatus>) -> Option<LeftReason> {
-    if pending.payload == Payload::Gone {
+    if pending.content.payload == Payload::Gone {
         return Some(LeftReason::Gone);
     }
     if pending.alive {
         return Some(LeftReason::InHand);
     }
-    Some(match decided.get(&pending.order.as_ref()?.id)? {
+    Some(match decided.get(&pending.content.order.as_ref()?.id)? {
         OrderStatus::Refused => LeftReason::Refused,
         OrderStatus::Written | OrderStatus::Cancelled | OrderStatus::Contradictory => LeftReason::Written,
         // MySQL alone says none of these. If it did, its word would not be clear enough to bury the entry.

@@ -11,7 +11,7 @@ use tidegate_stream::{
     server_time_ms,
 };
 
-use super::{Payload, PendingFilter, PendingView};
+use super::{Payload, PendingContent, PendingFilter, PendingView};
 use crate::{consumers::Consumers, entry_source::EntrySource, settings::SystemSettings};
 
 /// Entries that are read at once.
@@ -156,11 +156,18 @@ impl PendingReader {
 
     fn view(&self, pending: &PendingEntry, content: Option<&Entry>) -> PendingView {
         let decoded = content.map(|entry| self.fields.decode_message(entry));
-        let (payload, order, event, error) = match decoded {
-            None => (Payload::Gone, None, None, None),
-            Some(Ok(Message::Order(order))) => (Payload::Order, Some(order), None, None),
-            Some(Ok(Message::Event(event))) => (Payload::Event, None, Some(event.into()), None),
-            Some(Err(error)) => (Payload::NoOrder, None, None, Some(error.to_string())),
+        let gone = PendingContent { payload: Payload::Gone, order: None, event: None, error: None };
+        let content = match decoded {
+            None => gone,
+            Some(Ok(Message::Order(order))) => {
+                PendingContent { payload: Payload::Order, order: Some(order), ..gone }
+            }
+            Some(Ok(Message::Event(event))) => {
+                PendingContent { payload: Payload::Event, event: Some(event.into()), ..gone }
+            }
+            Some(Err(error)) => {
+                PendingContent { payload: Payload::NoOrder, error: Some(error.to_string()), ..gone }
+            }
         };
         let offered = is_offered(pending.idle_ms);
         PendingView {
@@ -174,10 +181,7 @@ impl PendingReader {
             waits_for: None,
             deaths: None,
             age_s: seconds(age_ms(self.now_ms, pending.id)),
-            payload,
-            order,
-            event,
-            error,
+            content,
         }
     }
 }

@@ -13,7 +13,7 @@ use tidegate_orders::{
 };
 use tidegate_stream::{
     Backoff, BuryReply, Death, Entry, EntryId, Outage, Outcome, ReplicaProbe, ServerRun, Stream, StreamError,
-    StreamInspector, connect_reader,
+    connect_reader,
 };
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -43,10 +43,9 @@ pub(super) struct BatchRunner {
     order_counters: Arc<OrderCounters>,
     ledger: Ledger,
     stream: Stream,
-    inspector: StreamInspector,
     redis: RedisStore,
-    /// Of the server that the entries are read from.
-    run: ServerRun,
+    /// Where the entries are read.
+    source: EntrySource,
     /// Replicas must have an entry of the stream before its order is written, where that is asked for.
     replicas: Option<Replicas>,
     /// Entries of a file are settled nowhere.
@@ -125,8 +124,7 @@ impl BatchRunner {
             ledger,
             first: request.first.unwrap_or(EntryId::MIN),
             stream: Stream::new(&redis, redis.stream_names().clone()),
-            inspector: source.inspector.clone(),
-            run: source.run.clone(),
+            source: source.clone(),
             replicas: Replicas::open(settings, redis.keys()).await?,
             redis,
             settles: request.source == ReplaySource::Stream,
@@ -213,7 +211,7 @@ impl BatchRunner {
     /// What was read of the stream outlives its server, where that is asked for: a lane waits for the same.
     async fn await_replicas(&self) -> Result<(), Outage> {
         match self.replicas.as_ref().filter(|_| self.settles) {
-            Some(replicas) => replicas.have_all(&self.run).await,
+            Some(replicas) => replicas.have_all(&self.source.run).await,
             None => Ok(()),
         }
     }
@@ -236,10 +234,10 @@ impl BatchRunner {
         {
             return Ok(());
         }
-        let mut after = self.inspector.last_delivered().await?.unwrap_or_default();
+        let mut after = self.source.inspector.last_delivered().await?.unwrap_or_default();
         while after < self.first.previous() {
             let range = (after, self.first.previous());
-            let page = self.inspector.page(&self.inspector.names().stream, range, PAGE).await?;
+            let page = self.source.inspector.page(&self.source.inspector.names().stream, range, PAGE).await?;
             let Some(last) = page.last() else { break };
             after = last.id;
             let predicted = self.handler.predict(&page, &mut DryRun::default()).await?;
@@ -322,7 +320,7 @@ impl BatchRunner {
             // A row that was only read may be visible a moment before it is durable: a write of our own that is durable
             // means that it is, too.
             self.ledger.probe().await?;
-            report.acknowledged += self.stream.settle_of(&self.run, &ended).await? as u64;
+            report.acknowledged += self.stream.settle_of(&self.source.run, &ended).await? as u64;
             self.stream.forget_deaths(&ended).await?;
         }
         for (entry, outcome) in entries.iter().zip(outcomes) {
@@ -359,11 +357,11 @@ impl BatchRunner {
     }
 
     async fn bury(&self, entry: &Entry, death: &Death) -> Result<BuryReply, StreamError> {
-        let Some(pending) = self.inspector.pending_entry(entry.id).await? else {
+        let Some(pending) = self.source.inspector.pending_entry(entry.id).await? else {
             return Ok(BuryReply::Settled);
         };
         let heartbeat = self.redis.keys().heartbeat(process_of(&pending.consumer));
-        self.stream.bury_of_dead(&self.run, entry, death, &pending.consumer, heartbeat).await
+        self.stream.bury_of_dead(&self.source.run, entry, death, &pending.consumer, heartbeat).await
     }
 
     /// What [`BatchRunner::bury`] would answer now.
@@ -371,7 +369,9 @@ impl BatchRunner {
         if !self.settles {
             return Ok(BuryReply::Settled);
         }
-        let Some(pending) = self.inspector.pending_entry(id).await? else { return Ok(BuryReply::Settled) };
+        let Some(pending) = self.source.inspector.pending_entry(id).await? else {
+            return Ok(BuryReply::Settled);
+        };
         let heartbeat: Key = self.redis.keys().heartbeat(process_of(&pending.consumer));
         let is_alive = self.redis.pool().exists(heartbeat).await.map_err(StreamError::from)?;
         Ok(if is_alive { BuryReply::InHand } else { BuryReply::Buried })
@@ -384,7 +384,7 @@ impl BatchRunner {
         let (Some(first), Some(last), true) = (ids.iter().min(), ids.iter().max(), self.settles) else {
             return Ok(pending);
         };
-        let mut pages = self.inspector.pending_pages((first.previous(), *last), PAGE, None);
+        let mut pages = self.source.inspector.pending_pages((first.previous(), *last), PAGE, None);
         while let Some(page) = pages.next().await? {
             pending.extend(page.into_iter().map(|pending| pending.id).filter(|id| ids.contains(id)));
         }

@@ -106,7 +106,11 @@ pub fn judge(stream: &StreamView, open: &OpenSale) -> Finding {
         OpenSale::Of(voucher) => Some(format!("voucher {voucher} is on sale")),
         OpenSale::None | OpenSale::Unknown => None,
     };
-    let needs = [waiting(stream.undelivered, "undelivered"), waiting(stream.pending, "pending"), on_sale];
+    let needs = [
+        waiting(stream.backlog.undelivered, "undelivered"),
+        waiting(stream.backlog.pending, "pending"),
+        on_sale,
+    ];
     let needs: Vec<String> = needs.into_iter().flatten().collect();
     let (level, why) = match (needs.is_empty(), open) {
         (false, _) => (Level::Error, format!(", and {}", needs.join(", "))),

@@ -87,18 +87,27 @@ const BATCHES_BEFORE_LESS: u8 = 8;
 /// How deep the last batches had to be looked up; shared by all lanes of a process. With it, for how many more batches that
 /// counts.
 #[derive(Debug, Default)]
-pub(super) struct RecentDepth(Mutex<Option<(Depth, u8)>>);
+pub(super) struct RecentDepth {
+    /// So deep, every batch is looked up; None: not at all, if it need not be.
+    least: Option<Depth>,
+    recent: Mutex<Option<(Depth, u8)>>,
+}
 
 impl RecentDepth {
+    /// Every batch is looked up so deep, or deeper.
+    pub(super) fn at_least(depth: Depth) -> Self {
+        Self { least: Some(depth), recent: Mutex::default() }
+    }
+
     /// What to decide the next batch from.
     pub(super) fn knowledge(&self) -> Knowledge {
-        let recent = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        recent.map_or(Knowledge::Assumed, |(depth, _)| Knowledge::Looked(depth))
+        let recent = *self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.map(|(depth, _)| depth).max(self.least).map_or(Knowledge::Assumed, Knowledge::Looked)
     }
 
     /// A batch was written that had to be looked up so deep; None: not at all.
     pub(super) fn note(&self, needed: Option<Depth>) {
-        let mut recent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         *recent = match (*recent, needed) {
             (Some((depth, _)), Some(needed)) if needed >= depth => Some((needed, BATCHES_BEFORE_LESS)),
             (None, Some(needed)) => Some((needed, BATCHES_BEFORE_LESS)),

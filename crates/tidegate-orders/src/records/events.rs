@@ -11,6 +11,17 @@ use crate::{
     order::OrderId,
 };
 
+/// What an event changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RecordedStep {
+    /// The status before; None: the order did not move, or had no row.
+    pub from: Option<i64>,
+    /// The status after; None: the order did not move.
+    pub to: Option<i64>,
+    /// Units that it released.
+    pub released: i64,
+}
+
 /// The columns of [`EventRow`].
 const COLUMNS: &str = "order_id, CAST(step AS SIGNED), CAST(event AS CHAR), CAST(outcome AS CHAR), user_id, \
     voucher_id, CAST(ref AS CHAR), CAST(payment AS CHAR), CAST(reason AS CHAR), CAST(from_status AS SIGNED), \
@@ -45,12 +56,9 @@ pub struct EventRow {
     pub payment: Option<String>,
     /// Why, in a word of the sender.
     pub reason: Option<String>,
-    /// The status before; None: the order did not move, or had no row.
-    pub from: Option<i64>,
-    /// The status after; None: the order did not move.
-    pub to: Option<i64>,
-    /// Units that it released.
-    pub released: i64,
+    /// What it changed.
+    #[serde(flatten)]
+    pub moved: RecordedStep,
     /// The entry that brought it.
     pub entry: String,
     /// When it was recorded, in Unix milliseconds.
@@ -83,8 +91,8 @@ impl EventRow {
             payment: text(&self.payment),
             reason: text(&self.reason),
             outcome: EventOutcome::from_word(&self.outcome),
-            step: self.to.map(|to| Step { from: self.from, to }),
-            released: self.released,
+            step: self.moved.to.map(|to| Step { from: self.moved.from, to }),
+            released: self.moved.released,
             entry: self.entry.parse().unwrap_or_default(),
         }
     }
@@ -102,9 +110,7 @@ impl EventRow {
             reference: row.try_get(6)?,
             payment: row.try_get(7)?,
             reason: row.try_get(8)?,
-            from: row.try_get(9)?,
-            to: row.try_get(10)?,
-            released: row.try_get(11)?,
+            moved: RecordedStep { from: row.try_get(9)?, to: row.try_get(10)?, released: row.try_get(11)? },
             entry: row.try_get(12)?,
             at_ms: row.try_get(13)?,
         }))

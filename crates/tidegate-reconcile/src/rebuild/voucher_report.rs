@@ -4,6 +4,26 @@ use serde::{Serialize, Serializer};
 use tidegate_compare::text::counted;
 use tidegate_orders::{OrderId, VoucherId, records::by_hand::set_keeps_journal};
 
+/// The orders of a voucher, by what a rebuild knows them from. Each is counted once.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct OrdersBySource {
+    /// Orders that MySQL has, live.
+    pub live: OrdersAndUnits,
+    /// Orders that MySQL has, ended, or contradictory in slot and status: they hold nothing.
+    pub ended: OrdersAndUnits,
+    /// Orders that MySQL has refused.
+    pub refused: OrdersAndUnits,
+    /// Orders that workers have still to handle.
+    pub in_flight: OrdersAndUnits,
+    /// Orders that the stream holds, that were acknowledged, and that MySQL does not know. They hold their units until somebody runs
+    /// them again.
+    pub lost: OrdersAndUnits,
+    /// Orders among the dead letters.
+    pub dead: OrdersAndUnits,
+    /// Orders that only the journal of before knew. They hold their units: their callers were told of them.
+    pub only_in_journal: OrdersAndUnits,
+}
+
 /// How many order ids are listed.
 const LISTED: usize = 20;
 
@@ -68,21 +88,9 @@ pub struct VoucherReport {
     pub is_complete: bool,
     /// MySQL does not say whether the programs that sell it keep a journal, and Redis did not show it either.
     pub is_journal_guessed: bool,
-    /// Orders that MySQL has, live.
-    pub live: OrdersAndUnits,
-    /// Orders that MySQL has, ended, or contradictory in slot and status: they hold nothing.
-    pub ended: OrdersAndUnits,
-    /// Orders that MySQL has refused.
-    pub refused: OrdersAndUnits,
-    /// Orders that workers have still to handle.
-    pub in_flight: OrdersAndUnits,
-    /// Orders that the stream holds, that were acknowledged, and that MySQL does not know. They hold their units until somebody runs
-    /// them again.
-    pub lost: OrdersAndUnits,
-    /// Orders among the dead letters.
-    pub dead: OrdersAndUnits,
-    /// Orders that only the journal of before knew. They hold their units: their callers were told of them.
-    pub only_in_journal: OrdersAndUnits,
+    /// Its orders.
+    #[serde(flatten)]
+    pub orders: OrdersBySource,
     /// The first of those that are lost or only in the journal.
     pub first_unknown: Vec<OrderId>,
     /// Notes of the journal of before that nobody could read, of orders that MySQL does not know: they are gone.
@@ -102,13 +110,7 @@ impl VoucherReport {
             stock: 0,
             is_complete: true,
             is_journal_guessed: false,
-            live: OrdersAndUnits::default(),
-            ended: OrdersAndUnits::default(),
-            refused: OrdersAndUnits::default(),
-            in_flight: OrdersAndUnits::default(),
-            lost: OrdersAndUnits::default(),
-            dead: OrdersAndUnits::default(),
-            only_in_journal: OrdersAndUnits::default(),
+            orders: OrdersBySource::default(),
             first_unknown: Vec::new(),
             unreadable_notes: 0,
             mysql_apart: None,
@@ -159,10 +161,10 @@ impl VoucherReport {
             return format!("voucher {voucher}: not rebuilt, {reason}");
         }
         let kinds = [
-            (self.in_flight, "in flight"),
-            (self.dead, "dead"),
-            (self.lost, "acknowledged and not written"),
-            (self.only_in_journal, "known by the old journal only"),
+            (self.orders.in_flight, "in flight"),
+            (self.orders.dead, "dead"),
+            (self.orders.lost, "acknowledged and not written"),
+            (self.orders.only_in_journal, "known by the old journal only"),
         ];
         let kinds = kinds.iter().filter(|(count, _)| count.orders > 0);
         let kinds: String = kinds
@@ -170,7 +172,7 @@ impl VoucherReport {
                 format!(", {} {what} ({})", counted(count.orders, "order"), counted(count.units, "unit"))
             })
             .collect();
-        let (units, live) = (counted(self.stock, "unit"), counted(self.live.orders, "live order"));
+        let (units, live) = (counted(self.stock, "unit"), counted(self.orders.live.orders, "live order"));
         let journal = self.journal();
         format!("voucher {voucher}: rebuilt with {units} left, {live}{kinds}{journal}")
     }

@@ -35,7 +35,7 @@ impl Repair<'_> {
         let ended = check.set(found.differences, &mut done).await;
         for ((owner, voucher), fields) in &done.fields {
             let before = report.done;
-            report.done.counters += fields.len() as u64;
+            report.done.redis.counters += fields.len() as u64;
             self.log(*voucher, &format!("counters of {owner}"), report.done.since(before), job).await;
         }
         report.counters_not_compared.append(&mut done.not_compared);

@@ -49,13 +49,13 @@ pub async fn plan_repair(
 /// None: the sum of the journal could not be told, there is none, or MySQL does not know the voucher.
 fn stock_books(books: &VoucherBooks) -> Option<StockBooks> {
     // Where there is no stock, there is none to move; and what cannot be read cannot be added up.
-    books.redis_stock.filter(|_| books.unreadable_notes == 0)?;
+    books.redis.stock.filter(|_| books.redis.unreadable_notes == 0)?;
     Some(StockBooks {
-        redis_drift: books.redis_drift.filter(|_| books.is_complete && !books.is_unsure)?,
-        loaded: books.loaded?,
-        mysql_stock: books.mysql_stock?,
+        redis_drift: books.redis.drift.filter(|_| books.redis.is_complete && !books.redis.is_unsure)?,
+        loaded: books.redis.loaded?,
+        mysql_stock: books.mysql.stock?,
         initial: books.initial_of_journal(),
-        live_units: books.live_units - books.earlier_units,
+        live_units: books.mysql.live_units - books.mysql.earlier_units,
         is_change_open: books.is_change_open,
     })
 }

@@ -10,6 +10,27 @@ use tidegate_orders::{OrderId, UserId, VoucherId, order_id::counter::RaisedCount
 
 use super::plan::RepairPlan;
 
+/// What a repair did in Redis.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RedisRepairs {
+    /// Steps in Redis.
+    pub steps: u64,
+    /// Orders whose admission was restored in Redis.
+    pub admitted: u64,
+    /// Orders that were released in Redis.
+    pub released: u64,
+    /// Users who are counted as buyers again.
+    pub barred: u64,
+    /// Users who may order again.
+    pub unbarred: u64,
+    /// Counters of limits, and slots of users, that were set to what orders hold.
+    pub counters: u64,
+    /// Units by which stocks in Redis moved; below 0: down.
+    pub stock_moved: i64,
+    /// Units that sales got by their journals, below 0: lost.
+    pub loaded: i64,
+}
+
 /// Orders that are named one by one, at most.
 const MOST_NAMED: usize = 100;
 
@@ -38,22 +59,9 @@ pub struct RepairReport {
 /// What was done, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RepairCounts {
-    /// Steps in Redis.
-    pub steps: u64,
-    /// Orders whose admission was restored in Redis.
-    pub admitted: u64,
-    /// Orders that were released in Redis.
-    pub released: u64,
-    /// Users who are counted as buyers again.
-    pub barred: u64,
-    /// Users who may order again.
-    pub unbarred: u64,
-    /// Counters of limits, and slots of users, that were set to what orders hold.
-    pub counters: u64,
-    /// Units by which stocks in Redis moved; below 0: down.
-    pub stock_moved: i64,
-    /// Units that sales got by their journals, below 0: lost.
-    pub loaded: i64,
+    /// What was done in Redis.
+    #[serde(flatten)]
+    pub redis: RedisRepairs,
     /// Cancelled rows of orders that Redis had given back; written now or before.
     pub cancelled_rows: u64,
     /// New entries for orders whose own are gone.

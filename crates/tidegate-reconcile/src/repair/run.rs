@@ -174,8 +174,8 @@ impl<'a> Repair<'a> {
         for (order, reply) in limited.iter().zip(self.redis.releases().release_all(&releases).await) {
             match reply.context("Failed to mend Redis")? {
                 ReleaseReply::GivenBack | ReleaseReply::GivenBackWithoutStock => {
-                    report.done.released += 1;
-                    report.done.stock_moved += order.change().unwrap_or(0);
+                    report.done.redis.released += 1;
+                    report.done.redis.stock_moved += order.change().unwrap_or(0);
                 }
                 _ => report.return_to_look(returned(voucher, order, ReturnedWhy::Moved)),
             }
@@ -315,9 +315,9 @@ fn held_limits(repair: &VoucherRepair, answers: &[RepairAnswer]) -> HeldLimits {
 
 fn count(repair: &VoucherRepair, answers: &[RepairAnswer], report: &mut RepairReport) {
     let done = &mut report.done;
-    done.steps += 1;
-    done.loaded += repair.loaded;
-    done.stock_moved += repair.loaded - repair.drift;
+    done.redis.steps += 1;
+    done.redis.loaded += repair.loaded;
+    done.redis.stock_moved += repair.loaded - repair.drift;
     for (order, answer) in repair.orders.iter().zip(answers) {
         if *answer == RepairAnswer::Moved {
             report.return_to_look(returned(repair.voucher, order, ReturnedWhy::Moved));
@@ -325,11 +325,11 @@ fn count(repair: &VoucherRepair, answers: &[RepairAnswer], report: &mut RepairRe
         }
         let done = &mut report.done;
         *match order.action {
-            RepairAction::Admit(_) => &mut done.admitted,
-            RepairAction::Release(_) => &mut done.released,
-            RepairAction::Bar => &mut done.barred,
-            RepairAction::Unbar => &mut done.unbarred,
+            RepairAction::Admit(_) => &mut done.redis.admitted,
+            RepairAction::Release(_) => &mut done.redis.released,
+            RepairAction::Bar => &mut done.redis.barred,
+            RepairAction::Unbar => &mut done.redis.unbarred,
         } += 1;
-        done.stock_moved += order.change().unwrap_or(0);
+        done.redis.stock_moved += order.change().unwrap_or(0);
     }
 }

@@ -138,8 +138,8 @@ async fn units_that_a_refusal_did_not_bring_back_stay_out_of_what_was_loaded() -
     assert_eq!(ground.fold().await?, FoldReport { released: 3, used: 0, shortened: 1 });
     let after = ground.compare().await?.vouchers[0].books.clone();
     assert_eq!(
-        (after.loaded, after.redis_drift, after.redis_stock),
-        (before.loaded, Some(0), before.redis_stock)
+        (after.redis.loaded, after.redis.drift, after.redis.stock),
+        (before.redis.loaded, Some(0), before.redis.stock)
     );
     Ok(())
 }

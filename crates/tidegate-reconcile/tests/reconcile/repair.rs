@@ -21,7 +21,9 @@ use tidegate_orders::{
     gate::{StockChange, WholeChange},
     order_id::{EPOCH_SECONDS, compose, day_of, day_text},
 };
-use tidegate_reconcile::{Repair, RepairCounts, RepairPlan, RepairReport, ReturnedWhy, Why, plan_repair};
+use tidegate_reconcile::{
+    RedisRepairs, Repair, RepairCounts, RepairPlan, RepairReport, ReturnedWhy, Why, plan_repair,
+};
 use tidegate_stream::{EntryId, StreamInspector, connect_pool};
 use tokio_util::sync::CancellationToken;
 
@@ -69,15 +71,16 @@ async fn whatever_one_side_of_redis_lacks_is_mended_and_a_second_repair_finds_no
     mends.sort_by_key(|mend| format!("{mend:?}"));
     assert_eq!(mends, [Mend::Admit, Mend::Admit, Mend::Bar, Mend::Release, Mend::Unbar]);
     let report = ground.repair(found.clone()).await?;
-    let counts = RepairCounts {
+    let redis = RedisRepairs {
         steps: 1,
         admitted: 2,
         released: 1,
         barred: 1,
         unbarred: 1,
-        ..RepairCounts::default()
+        stock_moved: -1,
+        ..RedisRepairs::default()
     };
-    assert_eq!(report.done, RepairCounts { stock_moved: -1, ..counts });
+    assert_eq!(report.done, RepairCounts { redis, ..RepairCounts::default() });
     assert_eq!(report.ending(), Ending::Done);
     let held = ground.expect_agreement().await?;
     assert_eq!((held.stock, held.buyers.len()), (UNITS - 7, 7));
@@ -108,13 +111,16 @@ async fn what_a_service_gave_back_by_its_own_hand_becomes_a_release_and_the_stoc
     ground.typed("INCRBY seckill:stock:10 2").await?;
     let before = ground.held().await?;
     let report = ground.repair(ground.look().await?).await?;
-    assert_eq!((report.done.released, report.done.stock_moved, report.done.loaded), (2, 0, 0));
+    assert_eq!(
+        (report.done.redis.released, report.done.redis.stock_moved, report.done.redis.loaded),
+        (2, 0, 0)
+    );
     let held = ground.expect_agreement().await?;
     assert_eq!((held.stock, held.mysql_stock), (before.stock, UNITS - 7));
     // One that gave it back to Redis only, and one that wrote the stock.
     ground.typed("INCRBY seckill:stock:10 30").await?;
     let report = ground.repair(ground.look().await?).await?;
-    assert_eq!(report.done.stock_moved, -30);
+    assert_eq!(report.done.redis.stock_moved, -30);
     ground.expect_agreement().await?;
     Ok(())
 }
@@ -146,7 +152,7 @@ async fn where_the_stock_is_not_corrected_no_order_is_released_either() -> Resul
         let left: Vec<(Why, u64)> = plan.vouchers[0].left.iter().map(|left| (left.why, left.total)).collect();
         assert_eq!((left, plan.vouchers[0].stock_moves), (vec![(why, 2)], 0), "{why:?}");
         let report = ground.repair(found).await?;
-        assert_eq!((report.done.released, report.done.stock_moved), (0, 0), "{why:?}");
+        assert_eq!((report.done.redis.released, report.done.redis.stock_moved), (0, 0), "{why:?}");
         assert_eq!(ground.held().await?, before, "{why:?}");
     }
     ground.repair(ground.look().await?).await?;
@@ -169,7 +175,7 @@ async fn where_a_refusal_moved_the_stock_no_order_is_released_before_the_next_lo
         )
         .await?;
     let report = ground.repair(ground.look().await?).await?;
-    assert_eq!((report.done.refused, report.done.released), (1, 0), "{report:?}");
+    assert_eq!((report.done.refused, report.done.redis.released), (1, 0), "{report:?}");
     assert_eq!(report.ending(), Ending::Left);
     let held = ground.held().await?;
     ensure!(held.stock <= held.mysql_stock, "Redis offers {}, MySQL has {}", held.stock, held.mysql_stock);
@@ -228,7 +234,7 @@ async fn what_moved_between_look_and_repair_is_left_for_the_next_look() -> Resul
     ground.admit(11..=13).await?;
     ground.work().await?;
     let report = ground.repair(found).await?;
-    assert_eq!((report.done.released, report.done.admitted, report.done.returned), (1, 1, 2));
+    assert_eq!((report.done.redis.released, report.done.redis.admitted, report.done.returned), (1, 1, 2));
     ensure!(report.returned.iter().all(|it| it.why == ReturnedWhy::Moved), "{report:?}");
     assert_eq!(report.ending(), Ending::Left);
     ground.repair(ground.look().await?).await?;
@@ -257,7 +263,7 @@ async fn a_user_who_was_freed_between_look_and_repair_is_not_barred() -> Result<
     ground.work().await?;
     release(&ground, 2).await?;
     let report = ground.repair(found).await?;
-    assert_eq!((report.done.barred, report.done.returned), (1, 2), "{report:?}");
+    assert_eq!((report.done.redis.barred, report.done.returned), (1, 2), "{report:?}");
     assert_eq!(ground.held().await?.buyers, [3].into());
     Ok(())
 }
@@ -418,7 +424,10 @@ async fn an_order_that_only_redis_gave_back_becomes_a_cancelled_row_where_paymen
     assert_eq!(found.differences[0].mend, Mend::WriteCancelledRow);
     for _ in 0..2 {
         let report = ground.repair(found.clone()).await?;
-        assert_eq!((report.done.cancelled_rows, report.done.created, report.done.stock_moved), (1, 0, 0));
+        assert_eq!(
+            (report.done.cancelled_rows, report.done.created, report.done.redis.stock_moved),
+            (1, 0, 0)
+        );
     }
     let held = ground.expect_agreement().await?;
     assert_eq!((held.rows[&1].2, held.rows[&1].3, held.stock), (false, 5, UNITS - 1));
@@ -444,7 +453,7 @@ async fn a_repair_that_is_stopped_or_killed_between_two_steps_is_gone_on_with_by
     let stores = Stores::new(&ground.settings);
     let repair = Repair::connect(&stores, "stopped".to_owned()).await?;
     assert_eq!(repair.run(&plan, &mut report, &job).await?, End::Stopped);
-    assert_eq!((report.done.steps, report.done.released), (1, 500));
+    assert_eq!((report.done.redis.steps, report.done.redis.released), (1, 500));
     // Less is for sale than there should be, never more.
     let half = ground.held().await?;
     assert_eq!(half.stock, before.stock - 700);
@@ -467,8 +476,14 @@ async fn of_two_repairs_at_once_one_takes_the_difference_away_and_the_other_noth
     let found = ground.look().await?;
     let (first, second) = tokio::join!(ground.repair(found.clone()), ground.repair(found));
     let (first, second) = (first?, second?);
-    assert_eq!((first.done.steps + second.done.steps, first.done.released + second.done.released), (1, 10));
-    assert_eq!(first.done.stock_moved + second.done.stock_moved, -45);
+    assert_eq!(
+        (
+            first.done.redis.steps + second.done.redis.steps,
+            first.done.redis.released + second.done.redis.released
+        ),
+        (1, 10)
+    );
+    assert_eq!(first.done.redis.stock_moved + second.done.redis.stock_moved, -45);
     assert_eq!(ground.expect_agreement().await?.stock, UNITS - 10);
     Ok(())
 }
@@ -511,7 +526,7 @@ async fn a_counter_of_order_ids_that_is_behind_the_orders_is_raised_before_they_
     ground.typed("INCRBY seckill:stock:10 1").await?;
     ground.typed(&format!("SET {counter} 436")).await?;
     let report = ground.repair(ground.look().await?).await?;
-    assert_eq!(report.done.admitted, 1);
+    assert_eq!(report.done.redis.admitted, 1);
     let raised: Vec<_> = report.order_ids.iter().map(|it| (it.before, it.now)).collect();
     assert_eq!(raised, [(Some(436), 500)]);
     assert_eq!(ground.typed(&format!("GET {counter}")).await?.as_i64(), Some(500));

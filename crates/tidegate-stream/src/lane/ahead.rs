@@ -45,7 +45,7 @@ impl<H: Handler> Lane<H> {
         let is_kept_from_reading = stop.is_cancelled()
             || self.pause_switch.is_paused()
             || self.breaker.is_open()
-            || self.exclusive.is_exclusive_wanted();
+            || self.turns.exclusive.is_exclusive_wanted();
         let begun = Instant::now();
         let source = match is_kept_from_reading {
             true => None,

@@ -69,7 +69,9 @@ impl<H: Handler> Lane<H> {
     ) -> Result<(), LaneError> {
         state.shared = None;
         self.lane_status.enter(Activity::Yielding);
-        let Some(_alone) = stop.run_until_cancelled(self.exclusive.exclusive()).await else { return Ok(()) };
+        let Some(_alone) = stop.run_until_cancelled(self.turns.exclusive.exclusive()).await else {
+            return Ok(());
+        };
         // Another lane was alone before this one, in vain.
         if state.set_aside.is_exclusive_forbidden(Instant::now()) {
             state.set_aside.end_try(&due.ids, Duration::ZERO, Instant::now());

@@ -327,7 +327,7 @@ impl<H: Handler> Lane<H> {
             tokio::select! {
                 () = stop.cancelled() => {}
                 () = self.pause_switch.paused() => {}
-                () = self.exclusive.exclusive_wanted() => {}
+                () = self.turns.exclusive.exclusive_wanted() => {}
                 () = ends_wait => {}
             }
             loop {

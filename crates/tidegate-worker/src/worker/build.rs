@@ -111,7 +111,7 @@ async fn open_lanes(
     let connect = async || Ok(connect_reader(&system.redis.connection()).await?);
     let common = patiently(worker, is_a_no, connect).await?;
     let failover = if system.redis.may_fail_over() { Failover::Possible } else { Failover::Never };
-    let shared_reader = SharedReader::new(worker.batch_bytes);
+    let shared_reader = SharedReader::new(worker.lane.batch_bytes);
     // Whose connection is shared does not know by itself which server it reads from.
     let shared_reader = Arc::new(match failover {
         Failover::Possible => shared_reader,
@@ -122,7 +122,7 @@ async fn open_lanes(
         let client = patiently(worker, is_a_no, connect).await?;
         let reader = Reader::new(client, system.stream_names(), format!("{}-{lane}", worker.name));
         let (breaker, counters) = (Arc::clone(&parts.breaker), Arc::clone(&parts.counters));
-        let settings = LaneSettings { failover, replicas: system.confirmation, ..lane_settings(worker) };
+        let settings = LaneSettings { failover, replicas: system.confirmation, ..worker.lane.clone() };
         let lane = |handler| {
             let lane = Lane::new(reader, stream.clone(), handler, breaker, counters, settings);
             lane.with_pause_switch(Arc::clone(pause_switch))
@@ -137,23 +137,6 @@ async fn open_lanes(
     Ok(lanes)
 }
 
-fn lane_settings(worker: &WorkerSettings) -> LaneSettings {
-    LaneSettings {
-        batch: worker.batch,
-        batch_bytes: worker.batch_bytes,
-        entry_max_bytes: worker.entry_max_bytes,
-        set_aside_max: worker.set_aside_max,
-        block: worker.block,
-        retry: worker.lock_retry,
-        claim_idle: worker.claim_idle,
-        claim_every: worker.claim_every,
-        backoff_min: worker.backoff_min,
-        backoff_max: worker.backoff_max,
-        failover: Failover::Never,
-        replicas: None,
-    }
-}
-
 /// Tries for as long as Redis is away: one that loads its file, has no memory or is a replica (a failover is under way) is
 /// no reason to give up. `is_final` names the errors that are.
 async fn patiently<T>(
@@ -161,7 +144,7 @@ async fn patiently<T>(
     is_final: fn(&anyhow::Error) -> bool,
     mut attempt: impl AsyncFnMut() -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    let mut backoff = Backoff::new(settings.backoff_min, settings.backoff_max);
+    let mut backoff = Backoff::new(settings.lane.backoff_min, settings.lane.backoff_max);
     let mut is_told = false;
     loop {
         match attempt().await {

@@ -202,28 +202,7 @@ fn text(report: &AuditReport) -> String {
         units.add_row(stocks(voucher));
     }
     let mut parts = vec![orders.to_string(), units.to_string(), states(report)];
-    let unreadable = &report.unreadable;
-    if unreadable.total > 0 {
-        let (total, dead, lost) = (unreadable.total, unreadable.dead, unreadable.lost.total);
-        let (in_flight, no_orders) = (unreadable.in_flight, unreadable.no_orders);
-        let no_orders = if no_orders == 0 {
-            String::new()
-        } else {
-            format!(", {no_orders} with too few fields for an order")
-        };
-        parts.push(format!(
-            "Unreadable entries: {total} ({dead} dead, {in_flight} in flight{no_orders}, {lost} lost)"
-        ));
-    }
-    if let Some(error) = &report.misnamed.error {
-        let entries = report.misnamed.entries;
-        let are = if entries == 1 { "is" } else { "are" };
-        parts.push(format!(
-            "{} {are} no order as [fields] has it: {error}. Set these names for workers and commands, restart the workers, and \
-             audit again; what was buried: tidegate dead requeue --reason missing_field",
-            counted(entries, "entry")
-        ));
-    }
+    parts.extend(no_orders(report));
     let unknown: u64 = report.vouchers.iter().map(|voucher| voucher.rows.unknown_orders).sum();
     if unknown > 0 {
         parts.push(format!(
@@ -245,24 +224,55 @@ fn text(report: &AuditReport) -> String {
         let page = "docs/runbook/redis-stock-is-wrong.md";
         Some(format!("Voucher {} has a surplus of {surplus}: see {page}", voucher.voucher))
     }));
-    for VoucherAudit { voucher, offences: Offences { half_cancelled, kept, .. }, .. } in &report.vouchers {
-        if half_cancelled.total > 0 {
-            let orders = counted(half_cancelled.total, "order");
-            let (are, ids) = if half_cancelled.total == 1 { ("is", "id") } else { ("are", "ids") };
-            parts.push(format!(
-                "Of voucher {voucher}, {orders} {are} cancelled in MySQL and not given back to Redis ({ids} {half_cancelled}). \
-                 `tidegate order show` names the letter of each; `tidegate dead cancel LETTER` gives it back."
-            ));
-        }
-        if kept.total > 0 {
-            parts.push(format!(
-                "Of voucher {voucher}, orders that are cancelled in MySQL and still stand in its journal as admitted: {kept}. \
-                 A service that cancels without lua/release.lua leaves them so; otherwise a command was killed, and Redis keeps \
-                 their units and users. `tidegate order show ORDER` says what to type."
-            ));
-        }
-    }
+    parts.extend(report.vouchers.iter().flat_map(cancelled));
     parts.join("\n\n")
+}
+
+/// Entries of the stream that are no orders.
+fn no_orders(report: &AuditReport) -> Vec<String> {
+    let mut parts = Vec::new();
+    let unreadable = &report.unreadable;
+    if unreadable.total > 0 {
+        let (total, dead, lost) = (unreadable.total, unreadable.dead, unreadable.lost.total);
+        let (in_flight, no_orders) = (unreadable.in_flight, unreadable.no_orders);
+        let no_orders = (no_orders > 0).then(|| format!(", {no_orders} with too few fields for an order"));
+        let no_orders = no_orders.unwrap_or_default();
+        parts.push(format!(
+            "Unreadable entries: {total} ({dead} dead, {in_flight} in flight{no_orders}, {lost} lost)"
+        ));
+    }
+    if let Some(error) = &report.misnamed.error {
+        let entries = report.misnamed.entries;
+        let are = if entries == 1 { "is" } else { "are" };
+        parts.push(format!(
+            "{} {are} no order as [fields] has it: {error}. Set these names for workers and commands, restart the workers, and \
+             audit again; what was buried: tidegate dead requeue --reason missing_field",
+            counted(entries, "entry")
+        ));
+    }
+    parts
+}
+
+/// Orders of a voucher that are cancelled in MySQL, while Redis keeps their units.
+fn cancelled(audit: &VoucherAudit) -> Vec<String> {
+    let VoucherAudit { voucher, offences: Offences { half_cancelled, kept, .. }, .. } = audit;
+    let mut parts = Vec::new();
+    if half_cancelled.total > 0 {
+        let orders = counted(half_cancelled.total, "order");
+        let (are, ids) = if half_cancelled.total == 1 { ("is", "id") } else { ("are", "ids") };
+        parts.push(format!(
+            "Of voucher {voucher}, {orders} {are} cancelled in MySQL and not given back to Redis ({ids} {half_cancelled}). \
+             `tidegate order show` names the letter of each; `tidegate dead cancel LETTER` gives it back."
+        ));
+    }
+    if kept.total > 0 {
+        parts.push(format!(
+            "Of voucher {voucher}, orders that are cancelled in MySQL and still stand in its journal as admitted: {kept}. \
+             A service that cancels without lua/release.lua leaves them so; otherwise a command was killed, and Redis keeps \
+             their units and users. `tidegate order show ORDER` says what to type."
+        ));
+    }
+    parts
 }
 
 /// Plain sentences: that it holds, or everything that is wrong.
@@ -279,12 +289,12 @@ fn verdict(audit: &Audit) -> String {
 
 /// When the lost orders of a voucher were admitted, and what writes those that the stream still holds.
 fn repair(audit: &VoucherAudit) -> Option<String> {
-    let VoucherAudit { voucher, offences: Offences { lost, lost_span, .. }, .. } = audit;
-    let LostSpan { from_ms, to_ms, in_stream, entries } = (*lost_span)?;
+    let (voucher, lost) = (audit.voucher, &audit.offences.lost);
+    let LostSpan { from_ms, to_ms, in_stream, entries } = lost.span?;
     let utc = |ms: u64| i64::try_from(ms).map_or_else(|_| ms.to_string(), moment::utc);
     let when =
         format!("Lost orders of voucher {voucher} were admitted from {} to {}.", utc(from_ms), utc(to_ms));
-    let gone = lost.total.saturating_sub(in_stream);
+    let gone = lost.orders.total.saturating_sub(in_stream);
     let gone = (gone > 0).then(|| {
         format!("Of {gone} the entry is gone: tidegate order show ORDER says for each what to append.")
     });
@@ -301,10 +311,10 @@ fn repair(audit: &VoucherAudit) -> Option<String> {
 fn order_counts(audit: &VoucherAudit) -> Vec<String> {
     let VoucherAudit { voucher, orders, offences, .. } = audit;
     let wrong = [&offences.mismatched, &offences.not_released, &offences.doubled_back];
-    let wrong = wrong.into_iter().chain([&offences.shared_slots, &offences.contradictory]);
+    let wrong = wrong.into_iter().chain([&offences.shared_slots, &offences.contradictory.orders]);
     let wrong: u64 = wrong.map(|them| them.total).sum();
     let places = [orders.admitted, orders.written, orders.released, orders.dead, orders.in_flight];
-    let counts = places.into_iter().chain([offences.lost.total, wrong]);
+    let counts = places.into_iter().chain([offences.lost.orders.total, wrong]);
     [voucher.to_string()].into_iter().chain(counts.map(|count| count.to_string())).collect()
 }
 

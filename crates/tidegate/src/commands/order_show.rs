@@ -144,9 +144,10 @@ async fn look_in<'a>(places: &OrderPlaces<'a>, query: OrderQuery) -> (&'a System
         if !other.records.is_unknown() {
             found = found.or(Some((own, other)));
         } else {
-            let errors = other.records.errors.iter();
+            let errors = other.records.search.errors.iter();
             report
                 .records
+                .search
                 .errors
                 .extend(errors.map(|error| format!("partition {}: {error}", own.partition())));
         }
@@ -157,7 +158,7 @@ async fn look_in<'a>(places: &OrderPlaces<'a>, query: OrderQuery) -> (&'a System
         return (own, found);
     }
     let all = counted(places.all.len() as u64, "partition");
-    let said = if report.records.errors.is_empty() { "knows" } else { "that answered knows" };
+    let said = if report.records.search.errors.is_empty() { "knows" } else { "that answered knows" };
     print_note(&format!("none of the {all} {said} order {}", query.order));
     (first, report)
 }
@@ -178,7 +179,7 @@ fn print(
     let (user, records) = (report.records.user(&query), report.records);
     let shown = ShownOrder { order: query.order, conclusion, records, user, note };
     output.print(&shown, text::render)?;
-    Ok(match (shown.records.errors.is_empty(), shown.records.is_unknown()) {
+    Ok(match (shown.records.search.errors.is_empty(), shown.records.is_unknown()) {
         (false, _) => Exit::Failed,
         (true, true) => Exit::No,
         (true, false) => Exit::Ok,

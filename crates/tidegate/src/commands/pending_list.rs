@@ -60,7 +60,7 @@ fn render(list: &PendingList) -> String {
     }
     let more = if list.more { ", and there are more (--limit)" } else { "" };
     let shown = list.entries.len();
-    let events = list.entries.iter().filter(|entry| entry.event.is_some()).count();
+    let events = list.entries.iter().filter(|entry| entry.content.event.is_some()).count();
     let events = if events > 0 { format!(" ({})", counted(events as u64, "event")) } else { String::new() };
     format!("{}\n\n{shown} shown{events} of {pending} pending{more}.", pending::render(&list.entries))
 }

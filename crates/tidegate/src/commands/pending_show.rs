@@ -82,7 +82,7 @@ fn hint_of_state(state: EntryState) -> &'static str {
 fn hint_of_pending(pending: &PendingView, workers_live: bool) -> String {
     let process = process_of(&pending.consumer);
     let next = if workers_live { "the next worker that looks" } else { "the first worker that is started" };
-    if pending.payload == Payload::Gone {
+    if pending.content.payload == Payload::Gone {
         return format!(
             "its payload is gone: {next} acknowledges it; `tidegate audit` tells which order is missing"
         );

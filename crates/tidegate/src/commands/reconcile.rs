@@ -149,8 +149,8 @@ fn is_known(args: &ReconcileArgs, report: &LookReport) -> Result<(), WrongUsage>
         let books = &look.books;
         args.vouchers.contains(&books.voucher)
             && look.differences.is_empty()
-            && books.unreadable.is_none()
-            && (books.redis_stock, books.mysql_stock, books.loaded) == (None, None, None)
+            && books.redis.unreadable.is_none()
+            && (books.redis.stock, books.mysql.stock, books.redis.loaded) == (None, None, None)
     };
     let wrong = |look: &VoucherLook| {
         WrongUsage(format!("neither Redis nor MySQL knows voucher {}: is its id right?", look.books.voucher))

@@ -127,17 +127,17 @@ fn done(counts: RepairCounts) -> Vec<String> {
         (counts.events, "event", "recorded again"),
         (counts.cancelled_rows, "order", "noted as cancelled in MySQL"),
         (counts.appended, "entry", "appended anew"),
-        (counts.admitted, "admission", "restored"),
-        (counts.released, "order", "released"),
-        (counts.barred, "user", "counted as a buyer again"),
-        (counts.unbarred, "user", "let order again"),
-        (counts.counters, "counter", "set to what orders hold"),
+        (counts.redis.admitted, "admission", "restored"),
+        (counts.redis.released, "order", "released"),
+        (counts.redis.barred, "user", "counted as a buyer again"),
+        (counts.redis.unbarred, "user", "let order again"),
+        (counts.redis.counters, "counter", "set to what orders hold"),
     ];
     let orders = orders.into_iter().filter(|(count, ..)| *count > 0);
     let mut parts: Vec<String> =
         orders.map(|(count, noun, what)| format!("{} {what}", counted(count, noun))).collect();
-    if counts.stock_moved != 0 {
-        parts.push(format!("the stock in Redis moved by {:+}", counts.stock_moved));
+    if counts.redis.stock_moved != 0 {
+        parts.push(format!("the stock in Redis moved by {:+}", counts.redis.stock_moved));
     }
     parts
 }
@@ -219,7 +219,8 @@ mod tests {
     #[test]
     fn a_report_says_what_was_done_and_what_was_not_and_why() {
         let mut report = RepairReport::new(&plan(0));
-        report.done = RepairCounts { created: 2, events: 1, stock_moved: -5, returned: 1, ..report.done };
+        report.done = RepairCounts { created: 2, events: 1, returned: 1, ..report.done };
+        report.done.redis.stock_moved = -5;
         let (voucher, order) = (7.try_into().unwrap(), 42.try_into().ok());
         report.returned.push(Returned { voucher, order, user: None, why: ReturnedWhy::Moved });
         let text = report.text();

@@ -107,11 +107,15 @@ impl Whole {
         let Some(stream) = &status.stream else { return };
         let older = |one: Option<f64>, other: Option<f64>| one.into_iter().chain(other).reduce(f64::max);
         self.stream = Sum {
-            undelivered: self.stream.undelivered + stream.undelivered,
-            undelivered_is_at_least: self.stream.undelivered_is_at_least || stream.undelivered_is_at_least,
-            oldest_undelivered_s: older(self.stream.oldest_undelivered_s, stream.oldest_undelivered_s),
-            pending: self.stream.pending + stream.pending,
-            oldest_pending_s: older(self.stream.oldest_pending_s, stream.oldest_pending_s),
+            undelivered: self.stream.undelivered + stream.backlog.undelivered,
+            undelivered_is_at_least: self.stream.undelivered_is_at_least
+                || stream.backlog.undelivered_is_at_least,
+            oldest_undelivered_s: older(
+                self.stream.oldest_undelivered_s,
+                stream.backlog.oldest_undelivered_s,
+            ),
+            pending: self.stream.pending + stream.backlog.pending,
+            oldest_pending_s: older(self.stream.oldest_pending_s, stream.backlog.oldest_pending_s),
             dead_letters: self.stream.dead_letters + stream.dead_letters,
         };
     }

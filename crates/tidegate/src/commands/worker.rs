@@ -66,14 +66,7 @@ pub async fn run(settings: &Settings, args: &WorkerArgs) -> anyhow::Result<Exit>
     let traces = Traces::start(&settings_of_partitions[0])?.map(Arc::new);
     // First, so that it is seen when Redis or the name is waited for.
     admin::start(&views, &settings.admin).await?;
-    let gate = async {
-        if !args.gate {
-            return Ok(Stopped::AllAnswered);
-        }
-        let deadline = settings.worker.stop_deadline;
-        let served = gate::serve(&settings.system, &settings.gate, &sold_out, deadline, stop.clone()).await;
-        stopping_on_error(&stop, served)
-    };
+    let gate = async { stopping_on_error(&stop, serve(settings, args, &sold_out, stop.clone()).await) };
     let process = async { stopping_on_error(&stop, process.run_until_stopped(traces.clone()).await) };
     let work = async {
         // Neither is dropped because the other one has failed: whoever is on the way is answered, what is in hand is settled.
@@ -105,13 +98,30 @@ pub async fn run(settings: &Settings, args: &WorkerArgs) -> anyhow::Result<Exit>
     };
     if let Some(traces) = &traces {
         let spent = stopping.map_or(Duration::ZERO, |since| since.elapsed());
-        let rest = settings.worker.stop_deadline.saturating_sub(spent);
-        tokio::select! {
-            () = traces.finish(rest) => {}
-            _ = signals.next() => {}
-        }
+        finish(traces, settings.worker.stop_deadline.saturating_sub(spent), &mut signals).await;
     }
     exit(ended)
+}
+
+/// Answers over HTTP, where that is asked for.
+async fn serve(
+    settings: &Settings,
+    args: &WorkerArgs,
+    sold_out: &Arc<SoldOut>,
+    stop: CancellationToken,
+) -> anyhow::Result<Stopped> {
+    if !args.gate {
+        return Ok(Stopped::AllAnswered);
+    }
+    gate::serve(&settings.system, &settings.gate, sold_out, settings.worker.stop_deadline, stop).await
+}
+
+/// Sends what is left, within `rest` and until another signal.
+async fn finish(traces: &Traces, rest: Duration, signals: &mut Signals) {
+    tokio::select! {
+        () = traces.finish(rest) => {}
+        _ = signals.next() => {}
+    }
 }
 
 /// Stops the other one, too.

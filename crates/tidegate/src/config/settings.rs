@@ -12,6 +12,7 @@ use std::time::Duration;
 use tidegate_http::{AdminSettings, GateSettings};
 use tidegate_operations::{ResultsSettings, System, SystemSettings, brake::BrakeSettings};
 use tidegate_orders::Announced;
+use tidegate_stream::LaneSettings;
 use tidegate_stream::cluster::is_cluster_url;
 use tidegate_worker::{ProcessSettings, WorkerSettings};
 use tracing_subscriber::EnvFilter;
@@ -116,8 +117,11 @@ impl Settings {
         let partitions = system.partitions();
         let share = |of: usize, least: usize| (of / partitions.len()).max(least);
         let worker = WorkerSettings {
-            batch_bytes: share(worker.batch_bytes, LEAST_BATCH_BYTES),
-            set_aside_max: share(worker.set_aside_max, 1),
+            lane: LaneSettings {
+                batch_bytes: share(worker.lane.batch_bytes, LEAST_BATCH_BYTES),
+                set_aside_max: share(worker.lane.set_aside_max, 1),
+                ..worker.lane
+            },
             ..worker
         };
         let process = |system: &SystemSettings| ProcessSettings {

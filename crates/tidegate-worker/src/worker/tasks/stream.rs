@@ -25,7 +25,7 @@ pub fn remove_consumers(
     parts: &Parts,
 ) -> impl Task + use<> {
     let remover = ConsumerRemover::new(&parts.redis, system.stream_names(), worker.retire_idle);
-    let (redis, every) = (parts.redis.clone(), worker.claim_every);
+    let (redis, every) = (parts.redis.clone(), worker.lane.claim_every);
     Periodic(Routine::new("look for dead consumers", every), async move || {
         remover.run_once(|consumer| redis.keys().heartbeat(process_of(consumer))).await?;
         Ok(NextRun::After(every))
@@ -38,7 +38,7 @@ pub fn watch_server_clock(
     parts: &Parts,
 ) -> impl Task + use<> {
     let mut clock = ServerClock::new(&parts.redis, system.stream_names());
-    let every = worker.claim_every;
+    let every = worker.lane.claim_every;
     let look = async move || {
         clock.run_once().await?;
         Ok(NextRun::After(every))

@@ -48,7 +48,7 @@ pub fn unknown(records: &OrderRecords) -> String {
 
 /// What was not looked at, and might tell more.
 fn unsearched(records: &OrderRecords) -> Vec<String> {
-    let Coverage { stream, dead, journals, all_journals, .. } = &records.searched;
+    let Coverage { stream, dead, journals, all_journals, .. } = &records.search.searched;
     let mut parts = Vec::new();
     for (what, searched) in [("stream", stream), ("dead letters", dead)] {
         if !searched.complete && searched.entries > 0 {
@@ -65,7 +65,7 @@ fn unsearched(records: &OrderRecords) -> Vec<String> {
         let journals = counted(*journals, "voucher");
         parts.push(format!("the journals of {journals} were looked into, not of all"));
     }
-    if !records.errors.is_empty() {
+    if !records.search.errors.is_empty() {
         parts.push("not everything could be read".to_owned());
     }
     parts

@@ -21,7 +21,7 @@ pub fn render(shown: &ShownOrder) -> String {
         [] => lines.push(line("journal", "nothing")),
         journal => lines.extend(journal.iter().map(|journal| line("journal", &noted(journal)))),
     }
-    match (records.entries.as_slice(), records.trimmed.as_slice()) {
+    match (records.entries.as_slice(), records.search.trimmed.as_slice()) {
         ([], []) => lines.push(line("stream", "nothing")),
         (entries, trimmed) => {
             lines.extend(entries.iter().map(|entry| line("stream", &entry_text(entry))));
@@ -50,7 +50,7 @@ pub fn render(shown: &ShownOrder) -> String {
         let holder = lock.holder.as_deref().unwrap_or("another program (it is no string)");
         lines.push(line("lock", &format!("held by {holder}, {ends}")));
     }
-    lines.extend(records.errors.iter().map(|error| line("error", error)));
+    lines.extend(records.search.errors.iter().map(|error| line("error", error)));
     lines.push(String::new());
     lines.push(shown.conclusion.sentence.clone());
     lines.extend(shown.conclusion.commands.iter().map(|command| format!("  {command}")));
@@ -97,7 +97,10 @@ fn mysql(records: &OrderRecords) -> Vec<String> {
         lines.push(line("MySQL", &text));
     }
     if lines.is_empty() {
-        lines.push(line("MySQL", if records.searched.mysql { "nothing" } else { "could not be asked" }));
+        lines.push(line(
+            "MySQL",
+            if records.search.searched.mysql { "nothing" } else { "could not be asked" },
+        ));
     }
     lines
 }
@@ -105,20 +108,20 @@ fn mysql(records: &OrderRecords) -> Vec<String> {
 /// When, what, what came of it, and what brought it.
 fn event_text(event: &EventRow) -> String {
     let when = mysql_moment(event.at_ms);
-    let EventRow { event: what, outcome, released, entry, .. } = event;
+    let EventRow { event: what, outcome, entry, moved, .. } = event;
     let mut text = match EventOutcome::from_word(outcome) {
         EventOutcome::Rejected(_) => format!("{when}: {what}, rejected ({outcome})"),
         _ => format!("{when}: {what}, {outcome}"),
     };
-    if let Some(to) = event.to {
-        let from = event.from.map_or_else(|| "not written".to_owned(), status);
+    if let Some(to) = moved.to {
+        let from = moved.from.map_or_else(|| "not written".to_owned(), status);
         text += &format!(" ({from} -> {})", status(to));
     }
     for (name, value) in [("ref", &event.reference), ("payment", &event.payment), ("reason", &event.reason)] {
         text += &value.as_ref().map(|value| format!(", {name} {value}")).unwrap_or_default();
     }
-    if *released > 0 {
-        text += &format!(", {} given back", counted(*released, "unit"));
+    if moved.released > 0 {
+        text += &format!(", {} given back", counted(moved.released, "unit"));
     }
     format!("{text}, entry {entry}")
 }

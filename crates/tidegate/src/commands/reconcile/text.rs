@@ -30,30 +30,30 @@ pub fn render(report: &LookReport) -> String {
 
 fn row(books: &VoucherBooks) -> [String; 7] {
     let known = |units: Option<i64>| units.map_or_else(|| "-".to_owned(), |units| units.to_string());
-    let by_journal = match books.redis_drift {
-        Some(drift) => (books.redis_stock.unwrap_or(0) - drift).to_string(),
-        None if books.is_complete => "unsure".to_owned(),
+    let by_journal = match books.redis.drift {
+        Some(drift) => (books.redis.stock.unwrap_or(0) - drift).to_string(),
+        None if books.redis.is_complete => "unsure".to_owned(),
         None => "not complete".to_owned(),
     };
-    let by_rows = books.mysql_stock.zip(books.mysql_drift).map(|(stock, drift)| stock - drift);
+    let by_rows = books.mysql.stock.zip(books.mysql.drift).map(|(stock, drift)| stock - drift);
     [
         books.voucher.to_string(),
-        known(books.redis_stock),
+        known(books.redis.stock),
         by_journal,
-        known(books.mysql_stock),
+        known(books.mysql.stock),
         known(by_rows),
-        books.in_flight_units.to_string(),
-        books.dead_units.to_string(),
+        books.open.in_flight_units.to_string(),
+        books.open.dead_units.to_string(),
     ]
 }
 
 fn differences(look: &VoucherLook) -> Option<String> {
     let voucher = look.books.voucher;
     let mut lines: Vec<String> = look.differences.iter().map(|count| kind(count, &look.books)).collect();
-    if let Some(why) = &look.books.unreadable {
+    if let Some(why) = &look.books.redis.unreadable {
         lines.push(format!("  Redis could not be read: {why}; see docs/runbook/wrong-type.md"));
     }
-    if look.books.is_unsure {
+    if look.books.redis.is_unsure {
         lines.push("  Its journal moved too much to be added up: look again".to_owned());
     }
     if look.books.is_change_open {
@@ -117,22 +117,23 @@ fn sentence(kind: DifferenceKind, total: u64, units: i64, books: &VoucherBooks) 
         DifferenceKind::NotBarred => format!("{users} with an order and not barred from a second one"),
         DifferenceKind::RedisStockApart => format!(
             "The stock in Redis is {}: {of} {more} than its journal says. Somebody wrote it by hand",
-            stock(books.redis_stock)
+            stock(books.redis.stock)
         ),
         DifferenceKind::LoadedApart => format!(
             "MySQL was loaded with {}, but the journal accounts for {}: {of} {more} in MySQL. The journal does not count \
              units of orders that MySQL refused as out of stock. The usual cause is a failover in which Redis lost orders",
-            stock(books.initial_stock),
-            stock(books.loaded)
+            stock(books.mysql.initial),
+            stock(books.redis.loaded)
         ),
         DifferenceKind::MysqlStockApart => format!(
             "The stock in MySQL is {}: {of} {more} than what was loaded less the live orders ({} - {})",
-            stock(books.mysql_stock),
-            stock(books.initial_stock),
-            books.live_units
+            stock(books.mysql.stock),
+            stock(books.mysql.initial),
+            books.mysql.live_units
         ),
         DifferenceKind::PurgedApart => {
-            let (purged, used) = (books.purged.unwrap_or_default(), books.used.unwrap_or_default());
+            let (purged, used) =
+                (books.redis.purged.unwrap_or_default(), books.mysql.used.unwrap_or_default());
             format!(
                 "{} ({}) that were used were folded out of the journal, and MySQL has {} ({})",
                 counted(purged.used_orders, "order"),
@@ -213,9 +214,9 @@ fn verdict(report: &LookReport) -> String {
         counted(report.redis_orders, "order"),
         counted(report.mysql_orders, "row")
     );
-    let is_unsure = |voucher: &&VoucherLook| voucher.books.is_unsure;
+    let is_unsure = |voucher: &&VoucherLook| voucher.books.redis.is_unsure;
     let differs = report.counts().keys().any(|kind| kind.is_failure());
-    let is_unread = report.vouchers.iter().any(|voucher| voucher.books.unreadable.is_some());
+    let is_unread = report.vouchers.iter().any(|voucher| voucher.books.redis.unreadable.is_some());
     let unsure = report.vouchers.iter().filter(is_unsure).count();
     if report.is_clean() {
         format!("It agrees: {compared}.")

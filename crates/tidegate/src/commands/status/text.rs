@@ -79,12 +79,12 @@ pub fn whole(whole: &Whole) -> String {
 }
 
 fn numbers(stream: &StreamView) -> String {
-    let more = if stream.undelivered_is_at_least { " or more" } else { "" };
+    let more = if stream.backlog.undelivered_is_at_least { " or more" } else { "" };
     let mut table = table(&[&stream.name, "entries", "oldest"]);
     table.add_row(["in the stream", &stream.length.to_string(), ""]);
-    let undelivered = format!("{}{more}", stream.undelivered);
-    table.add_row(["undelivered", &undelivered, &age(stream.oldest_undelivered_s)]);
-    table.add_row(["pending", &stream.pending.to_string(), &age(stream.oldest_pending_s)]);
+    let undelivered = format!("{}{more}", stream.backlog.undelivered);
+    table.add_row(["undelivered", &undelivered, &age(stream.backlog.oldest_undelivered_s)]);
+    table.add_row(["pending", &stream.backlog.pending.to_string(), &age(stream.backlog.oldest_pending_s)]);
     if stream.set_aside.entries > 0 {
         table.add_row(["set aside", &stream.set_aside.entries.to_string(), ""]);
     }

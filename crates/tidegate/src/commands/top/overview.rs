@@ -75,15 +75,16 @@ fn numbers(partitions: &[&Observations]) -> Vec<Cell> {
         let seconds = streams.iter().filter_map(|stream| of(stream)).reduce(f64::max);
         Cell::new(seconds.map(age).unwrap_or_default(), age_tone(seconds))
     };
-    let settled = partitions.iter().filter_map(|own| own.redis.rate(|redis| redis.stream.entries_settled));
+    let settled =
+        partitions.iter().filter_map(|own| own.redis.rate(|redis| redis.stream.backlog.entries_settled));
     let settled = settled.reduce(|one, other| one + other);
-    let at_least = if streams.iter().any(|stream| stream.undelivered_is_at_least) { "+" } else { "" };
+    let at_least = if streams.iter().any(|stream| stream.backlog.undelivered_is_at_least) { "+" } else { "" };
     let worst = streams.iter().copied().find(|stream| stream.dead_letters > 0);
     vec![
-        Cell::plain(number(|stream| stream.undelivered) + at_least),
-        oldest(|stream| stream.oldest_undelivered_s),
-        Cell::plain(number(|stream| stream.pending)),
-        oldest(|stream| stream.oldest_pending_s),
+        Cell::plain(number(|stream| stream.backlog.undelivered) + at_least),
+        oldest(|stream| stream.backlog.oldest_undelivered_s),
+        Cell::plain(number(|stream| stream.backlog.pending)),
+        oldest(|stream| stream.backlog.oldest_pending_s),
         Cell::new(number(|stream| stream.dead_letters), dead_tone(worst)),
         Cell::plain(settled.map_or_else(|| UNKNOWN.to_owned(), rate)),
     ]

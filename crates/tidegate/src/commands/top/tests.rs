@@ -18,7 +18,7 @@ use super::{
 };
 use tidegate_operations::{
     consumers::Consumer,
-    status::{SaleInRedis, StreamView},
+    status::{BacklogView, SaleInRedis, StreamView},
     watch::{NewestLetters, Reading, RedisOverview},
 };
 
@@ -103,12 +103,14 @@ fn redis(added: u64, settled: u64) -> RedisOverview {
         group_exists: true,
         length: 50_000,
         entries_added: Some(added),
-        undelivered: 1_034,
-        undelivered_is_at_least: false,
-        oldest_undelivered_s: Some(0.44),
-        pending: 200,
-        oldest_pending_s: Some(75.0),
-        entries_settled: Some(settled),
+        backlog: BacklogView {
+            undelivered: 1_034,
+            undelivered_is_at_least: false,
+            oldest_undelivered_s: Some(0.44),
+            pending: 200,
+            oldest_pending_s: Some(75.0),
+            entries_settled: Some(settled),
+        },
         dead_letters: 3,
         set_aside: SetAsideNote {
             entries: 120,
@@ -415,7 +417,7 @@ fn a_dead_fleet_is_named_with_what_needs_it_and_what_to_type() {
         "no worker is alive, and 1034 entries are undelivered, 200 entries are pending: tidegate worker starts one"
     );
     let mut idle = dead();
-    (idle.stream.undelivered, idle.stream.pending) = (0, 0);
+    (idle.stream.backlog.undelivered, idle.stream.backlog.pending) = (0, 0);
     scene.redis(Ok(idle));
     let line = scene.line((40, 200), "no worker is alive");
     assert!(line.contains("no sale is open"), "voucher 7 is paused, and 12 has no stock: {line}");

@@ -102,47 +102,28 @@ fn stream(observations: &Observations, worker: Option<&WorkerPage>) -> Grid {
         let per_second = observations.redis.rate(|redis| of(&redis.stream));
         Cell::plain(or_unknown(per_second.map(rate)))
     };
-    let at_least = if stream.is_some_and(|stream| stream.undelivered_is_at_least) { "+" } else { "" };
+    let at_least = if stream.is_some_and(|stream| stream.backlog.undelivered_is_at_least) { "+" } else { "" };
     let dead = Cell::new(number(|stream| Some(stream.dead_letters)), dead_tone(stream));
+    let [added, settled]: [fn(&StreamView) -> Option<u64>; 2] =
+        [|stream| stream.entries_added, |stream| stream.backlog.entries_settled];
+    let undelivered = number(|stream| Some(stream.backlog.undelivered)) + at_least;
+    let pending = number(|stream| Some(stream.backlog.pending));
     let none = || Cell::plain("");
+    let row = |name, entries, oldest, per_s, note: Option<String>| {
+        [Cell::plain(name), entries, oldest, per_s, Cell::plain(note.unwrap_or_default())]
+    };
+    let in_stream = stream.map(|stream| format!("{} in the stream", count(stream.length)));
+    let oldest_undelivered = aged(|stream| stream.backlog.oldest_undelivered_s);
+    let oldest_pending = aged(|stream| stream.backlog.oldest_pending_s);
+    let set_aside = stream.map(|stream| waiting(&stream.set_aside));
+    let written = worker.map(|page| writes(observations, page));
+    let letters = redis.map(|redis| newest(&redis.letters));
     let rows = [
-        [
-            Cell::plain("added"),
-            Cell::plain(number(|stream| stream.entries_added)),
-            none(),
-            speed(|stream| stream.entries_added),
-            Cell::plain(
-                stream.map(|stream| format!("{} in the stream", count(stream.length))).unwrap_or_default(),
-            ),
-        ],
-        [
-            Cell::plain("undelivered"),
-            Cell::plain(number(|stream| Some(stream.undelivered)) + at_least),
-            aged(|stream| stream.oldest_undelivered_s),
-            none(),
-            none(),
-        ],
-        [
-            Cell::plain("pending"),
-            Cell::plain(number(|stream| Some(stream.pending))),
-            aged(|stream| stream.oldest_pending_s),
-            none(),
-            Cell::plain(stream.map(|stream| waiting(&stream.set_aside)).unwrap_or_default()),
-        ],
-        [
-            Cell::plain("settled"),
-            Cell::plain(number(|stream| stream.entries_settled)),
-            none(),
-            speed(|stream| stream.entries_settled),
-            Cell::plain(worker.map(|page| writes(observations, page)).unwrap_or_default()),
-        ],
-        [
-            Cell::plain("dead letters"),
-            dead,
-            none(),
-            none(),
-            Cell::plain(redis.map(|redis| newest(&redis.letters)).unwrap_or_default()),
-        ],
+        row("added", Cell::plain(number(added)), none(), speed(added), in_stream),
+        row("undelivered", Cell::plain(undelivered), oldest_undelivered, none(), None),
+        row("pending", Cell::plain(pending), oldest_pending, none(), set_aside),
+        row("settled", Cell::plain(number(settled)), none(), speed(settled), written),
+        row("dead letters", dead, none(), none(), letters),
     ];
     let rows = rows.map(|row| row.into_iter().map(|cell| cell.old_if(is_old)).collect::<Vec<_>>());
     Grid {

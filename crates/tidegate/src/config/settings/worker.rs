@@ -3,47 +3,39 @@
 use std::time::Duration;
 
 use tidegate_operations::{FleetTiming, MySqlSettings};
+use tidegate_stream::LaneSettings;
 use tidegate_worker::WorkerSettings;
 
 use super::HOUR_MS;
 use crate::config::reader::SettingsReader;
 
-/// Redis reads by count, so the first batch after small entries have become large ones may have up to 96 of whatever size they are.
-const BATCH_BYTES: usize = 3 << 20;
-/// The worker remembers their ids, some 30 bytes each.
-const SET_ASIDE_MAX: usize = 500_000;
-/// Before the first time that an entry is tried again; later tries come ever more slowly, up to 2 s apart.
-const LOCK_RETRY: Duration = Duration::from_millis(100);
-/// Before the first retry while a store is away; doubled, with jitter, for each further one.
-const BACKOFF_MIN: Duration = Duration::from_millis(50);
 const REPORT_EVERY: Duration = Duration::from_secs(10);
 /// Until a dead consumer that holds nothing is removed, so that pod names do not pile up.
 const RETIRE_IDLE: Duration = Duration::from_secs(3600);
 
 /// Reads how a worker works.
 pub(super) fn read(reader: &mut SettingsReader<'_>) -> WorkerSettings {
-    let claim_idle = reader.millis("worker.claim_idle_ms", 100..=24 * HOUR_MS);
-    let claim_every = reader.millis("worker.claim_every_ms", 10..=HOUR_MS);
+    let lane = LaneSettings {
+        batch: reader.number("worker.batch", 1..=5_000),
+        entry_max_bytes: reader.number("worker.entry_max_bytes", 4_096..=512 << 20),
+        block: reader.millis("worker.block_ms", 10..=10_000),
+        claim_idle: reader.millis("worker.claim_idle_ms", 100..=24 * HOUR_MS),
+        claim_every: reader.millis("worker.claim_every_ms", 10..=HOUR_MS),
+        backoff_max: reader.millis("worker.backoff_max_ms", 50..=10 * 60_000),
+        ..LaneSettings::default()
+    };
+    let (claim_idle, claim_every) = (lane.claim_idle, lane.claim_every);
     let worker = WorkerSettings {
         name: worker_name(reader),
         lanes: reader.number("worker.lanes", 1..=64),
-        batch: reader.number("worker.batch", 1..=5_000),
-        batch_bytes: BATCH_BYTES,
-        entry_max_bytes: reader.number("worker.entry_max_bytes", 4_096..=512 << 20),
-        set_aside_max: SET_ASIDE_MAX,
-        block: reader.millis("worker.block_ms", 10..=10_000),
-        // Longer than LOCK_RETRY, or a free lock goes unnoticed.
+        lane,
+        // Longer than `LaneSettings::retry`, or a free lock goes unnoticed.
         lock_lease: reader.millis("worker.lock_lease_ms", 200..=HOUR_MS),
-        lock_retry: LOCK_RETRY,
-        claim_idle,
-        claim_every,
         // First a dead consumer's entries are rescued, then it is removed.
         retire_idle: RETIRE_IDLE.max(2 * claim_idle),
         trim_every: 12 * claim_every,
         heartbeat_ttl: reader.millis("worker.heartbeat_ttl_ms", 300..=HOUR_MS),
         stop_deadline: reader.millis("worker.stop_deadline_ms", 100..=HOUR_MS),
-        backoff_min: BACKOFF_MIN,
-        backoff_max: reader.millis("worker.backoff_max_ms", 50..=10 * 60_000),
         report_every: REPORT_EVERY,
         stuck_after: reader.millis("admin.stuck_after_ms", 1_000..=24 * HOUR_MS),
     };
@@ -53,13 +45,13 @@ pub(super) fn read(reader: &mut SettingsReader<'_>) -> WorkerSettings {
 
 fn worker_rules(reader: &mut SettingsReader<'_>, worker: &WorkerSettings) {
     reader.rule(
-        worker.claim_idle > worker.lock_lease,
+        worker.lane.claim_idle > worker.lock_lease,
         "worker.claim_idle_ms",
         "worker.lock_lease_ms",
         "must be above worker.lock_lease_ms, or entries are taken over while their users are still locked",
     );
     reader.rule(
-        worker.stop_deadline > worker.block,
+        worker.stop_deadline > worker.lane.block,
         "worker.stop_deadline_ms",
         "worker.block_ms",
         "must be above worker.block_ms: a lane may be waiting in a read when the signal comes",
@@ -70,8 +62,8 @@ fn worker_rules(reader: &mut SettingsReader<'_>, worker: &WorkerSettings) {
 pub(super) fn stuck_rules(reader: &mut SettingsReader<'_>, worker: &WorkerSettings, mysql: &MySqlSettings) {
     for (shorter, key) in [
         (mysql.statement_timeout, "mysql.statement_timeout_ms"),
-        (worker.block, "worker.block_ms"),
-        (worker.backoff_max, "worker.backoff_max_ms"),
+        (worker.lane.block, "worker.block_ms"),
+        (worker.lane.backoff_max, "worker.backoff_max_ms"),
     ] {
         let why = format!("must be above {key}, or a lane that waits in good order is taken for a stuck one");
         reader.rule(shorter < worker.stuck_after, "admin.stuck_after_ms", key, why);
@@ -91,14 +83,15 @@ fn worker_name(reader: &mut SettingsReader<'_>) -> String {
 
 /// What operators' commands must know of the timing of the workers.
 pub(super) fn fleet(worker: &WorkerSettings) -> FleetTiming {
+    let lane = &worker.lane;
     FleetTiming {
-        entry_max_bytes: worker.entry_max_bytes,
-        batch: worker.batch,
-        block: worker.block,
+        entry_max_bytes: lane.entry_max_bytes,
+        batch: lane.batch,
+        block: lane.block,
         lock_lease: worker.lock_lease,
-        lock_retry: worker.lock_retry,
-        claim_idle: worker.claim_idle,
-        claim_every: worker.claim_every,
-        backoff_max: worker.backoff_max,
+        lock_retry: lane.retry,
+        claim_idle: lane.claim_idle,
+        claim_every: lane.claim_every,
+        backoff_max: lane.backoff_max,
     }
 }
