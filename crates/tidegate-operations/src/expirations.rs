@@ -19,7 +19,7 @@ use tidegate_orders::{
 use tokio::time::Instant;
 
 pub use self::{
-    resume::{ExpirationsPlan, ExpirationsReport, plan, run},
+    resume::{ExpirationsReport, plan, run},
     sweep::{SweepResult, Sweeper},
 };
 use crate::{

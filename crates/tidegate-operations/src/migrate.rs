@@ -12,26 +12,7 @@ use crate::{
     settings::SystemSettings,
 };
 
-/// What a migration would do.
-#[derive(Debug, Serialize)]
-pub struct MigratePlan {
-    /// What was found; nothing is applied yet.
-    #[serde(flatten)]
-    pub schema: MigrationState,
-    /// A missing step changes a table that is there already.
-    #[serde(skip)]
-    pub alters: bool,
-}
-
-/// What a migration did.
-#[derive(Debug, Serialize)]
-pub struct MigrateReport {
-    /// How the schema is now.
-    #[serde(flatten)]
-    pub schema: MigrationState,
-}
-
-/// The tables of a database.
+/// The tables of a database before a migration, which is its plan, and afterwards, which is its report.
 #[derive(Debug, Default, Serialize)]
 pub struct MigrationState {
     /// Its name.
@@ -44,11 +25,14 @@ pub struct MigrationState {
     pub problems: Vec<SchemaProblem>,
     /// Unique keys on the orders besides ours.
     pub other_unique_keys: Vec<String>,
+    /// A missing step changes a table that is there already.
+    #[serde(skip)]
+    pub alters: bool,
 }
 
-impl Plan for MigratePlan {
+impl Plan for MigrationState {
     fn next(&self) -> Next {
-        let MigrationState { database, missing, problems, .. } = &self.schema;
+        let Self { database, missing, problems, .. } = self;
         match (problems.is_empty(), missing.len(), self.alters) {
             (false, ..) => Next::Refused,
             (true, 0, _) => Next::NothingToDo,
@@ -61,13 +45,13 @@ impl Plan for MigratePlan {
     }
 }
 
-impl Report for MigrateReport {
+impl Report for MigrationState {
     fn counts(&self) -> Json {
-        json!({ "steps": self.schema.applied.len() })
+        json!({ "steps": self.applied.len() })
     }
 
     fn ending(&self) -> Ending {
-        if self.schema.problems.is_empty() { Ending::Done } else { Ending::Refused }
+        if self.problems.is_empty() { Ending::Done } else { Ending::Refused }
     }
 }
 
@@ -84,36 +68,35 @@ pub async fn open(settings: &SystemSettings) -> anyhow::Result<MySqlPool> {
 ///
 /// # Errors
 /// When a statement fails.
-pub async fn plan(mysql: &MySqlPool) -> anyhow::Result<MigratePlan> {
+pub async fn plan(mysql: &MySqlPool) -> anyhow::Result<MigrationState> {
     let state = schema::check_alone(mysql).await?;
-    let schema = MigrationState {
+    Ok(MigrationState {
         database: state.database,
         applied: Vec::new(),
         missing: state.missing,
         problems: state.problems,
         other_unique_keys: state.other_unique_keys,
-    };
-    Ok(MigratePlan { schema, alters: state.alters })
+        alters: state.alters,
+    })
 }
 
 /// Takes the missing steps. It looks again: another migration may have come first.
 ///
 /// # Errors
 /// When a statement fails. What does not fit is no error but a report.
-pub async fn run(mysql: &MySqlPool) -> anyhow::Result<MigrateReport> {
-    let schema = match schema::migrate(mysql).await {
-        Ok(report) => MigrationState {
+pub async fn run(mysql: &MySqlPool) -> anyhow::Result<MigrationState> {
+    match schema::migrate(mysql).await {
+        Ok(report) => Ok(MigrationState {
             database: report.database,
             applied: report.applied,
             other_unique_keys: report.other_unique_keys,
             ..MigrationState::default()
-        },
+        }),
         Err(MigrateError::Unfit { database, applied, problems }) => {
-            MigrationState { database, applied, problems, ..MigrationState::default() }
+            Ok(MigrationState { database, applied, problems, ..MigrationState::default() })
         }
-        Err(error) => return Err(error.into()),
-    };
-    Ok(MigrateReport { schema })
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// A database that does not exist is no server that does not answer.

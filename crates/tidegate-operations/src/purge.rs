@@ -23,7 +23,7 @@ use tokio::time::{Instant, sleep};
 use self::named::NamedOrders;
 use crate::{
     Stores,
-    change::{End, Ending, Next, Plan, Report},
+    change::{End, Next, Plan, Report},
 };
 
 /// Rows that go in one transaction, at most, or a few more.
@@ -61,7 +61,7 @@ pub struct PurgeCount {
     pub kept: u64,
 }
 
-/// How many of each kind.
+/// How many of each kind would go, which is the plan, or went, which is the report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PurgeCounts {
     /// Rows of `tidegate_refusal`; None: they were not asked for, as below.
@@ -82,54 +82,36 @@ impl PurgeCounts {
         count.get_or_insert_default()
     }
 
-    /// How many there are of all kinds.
+    /// Those that were asked for, and the noun for one.
     #[must_use]
-    pub fn purged(&self) -> u64 {
-        let all = [self.refusals, self.events, self.dead_letters];
-        all.into_iter().flatten().map(|count| count.purged).sum()
+    pub const fn by_noun(&self) -> [(Option<PurgeCount>, &'static str); 3] {
+        [(self.refusals, "refusal"), (self.events, "event"), (self.dead_letters, "dead letter")]
     }
 
-    /// In words: `3 refusals, 5 rows of events`.
-    #[must_use]
-    pub fn words(&self) -> String {
-        let kinds = [(self.refusals, "refusal"), (self.events, "event"), (self.dead_letters, "dead letter")];
-        let words = kinds.into_iter().filter_map(|(count, noun)| Some(counted(count?.purged, noun)));
+    fn purged(&self) -> u64 {
+        self.by_noun().into_iter().filter_map(|(count, _)| count).map(|count| count.purged).sum()
+    }
+
+    /// In words: `3 refusals, 5 events`.
+    fn words(&self) -> String {
+        let words = self.by_noun().into_iter();
+        let words = words.filter_map(|(count, noun)| Some(counted(count?.purged, noun)));
         words.collect::<Vec<_>>().join(", ")
     }
 }
 
-/// What would go.
-#[derive(Clone, Debug, Serialize)]
-pub struct PurgePlan {
-    /// How many of each kind.
-    #[serde(flatten)]
-    pub counts: PurgeCounts,
-}
-
-impl Plan for PurgePlan {
+impl Plan for PurgeCounts {
     fn next(&self) -> Next {
-        match self.counts.purged() {
+        match self.purged() {
             0 => Next::NothingToDo,
-            _ => Next::Ask(format!("Delete {} for good?", self.counts.words())),
+            _ => Next::Ask(format!("Delete {} for good?", self.words())),
         }
     }
 }
 
-/// What went.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct PurgeReport {
-    /// How many of each kind.
-    #[serde(flatten)]
-    pub counts: PurgeCounts,
-}
-
-impl Report for PurgeReport {
+impl Report for PurgeCounts {
     fn counts(&self) -> Json {
-        json!(self.counts)
-    }
-
-    fn ending(&self) -> Ending {
-        Ending::Done
+        json!(self)
     }
 
     fn torn(&self) -> &'static str {
@@ -174,18 +156,18 @@ impl Purge {
     ///
     /// # Errors
     /// When a store does not answer, or the stream cannot be read.
-    pub async fn plan(&self, job: &Job) -> anyhow::Result<PurgePlan> {
+    pub async fn plan(&self, job: &Job) -> anyhow::Result<PurgeCounts> {
         let mut counts = PurgeCounts::default();
         self.go(Mode::Count, &mut counts, job).await?;
-        Ok(PurgePlan { counts })
+        Ok(counts)
     }
 
     /// Deletes what may go by then.
     ///
     /// # Errors
     /// As [`Purge::plan`]. What `report` counts is gone.
-    pub async fn run(&self, report: &mut PurgeReport, job: &Job) -> anyhow::Result<End> {
-        self.go(Mode::Delete, &mut report.counts, job).await
+    pub async fn run(&self, report: &mut PurgeCounts, job: &Job) -> anyhow::Result<End> {
+        self.go(Mode::Delete, report, job).await
     }
 
     fn records(&self) -> Records<'_> {

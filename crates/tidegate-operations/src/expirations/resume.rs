@@ -18,18 +18,10 @@ use crate::{
 /// A store that needs longer counts as away.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What stands still.
-#[derive(Clone, Debug, Serialize)]
-pub struct ExpirationsPlan {
-    /// What was read.
-    #[serde(flatten)]
-    pub expirations: ExpirationsView,
-}
-
-impl Plan for ExpirationsPlan {
+impl Plan for ExpirationsView {
     fn next(&self) -> Next {
-        let overdue = counted(self.expirations.unpaid.overdue, "unpaid order");
-        match self.expirations.state {
+        let overdue = counted(self.unpaid.overdue, "unpaid order");
+        match self.state {
             MarkState::Whole => Next::NothingToDo,
             MarkState::RedisWentBack | MarkState::MySqlWentBack => {
                 Next::Ask(format!("Let orders expire again, and cancel {overdue} of which the time is over?"))
@@ -57,9 +49,9 @@ impl Report for ExpirationsReport {
 ///
 /// # Errors
 /// When a store does not answer.
-pub async fn plan(stores: &Stores) -> anyhow::Result<ExpirationsPlan> {
+pub async fn plan(stores: &Stores) -> anyhow::Result<ExpirationsView> {
     let (settings, (redis, mysql)) = (stores.settings(), stores.both().await?);
-    Ok(ExpirationsPlan { expirations: ExpirationsView::read(settings, redis, mysql, PATIENCE).await? })
+    ExpirationsView::read(settings, redis, mysql, PATIENCE).await
 }
 
 /// Takes both stores as they are.

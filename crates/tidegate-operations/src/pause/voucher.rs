@@ -31,30 +31,34 @@ impl VoucherPauseRequest {
     }
 }
 
-/// What would become of the sale.
+/// What became of the sale, or would become of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum PlannedPause {
+pub enum VoucherPauseOutcome {
     /// It would be paused.
     WouldPause,
+    /// It is paused.
+    Paused,
     /// It was paused before.
     PausedBefore,
     /// It would go on.
     WouldResume,
+    /// It goes on.
+    Resumed,
     /// It was not paused.
     NotPaused,
     /// It is not paused, and Redis has no stock of the voucher.
     NoStock,
 }
 
-/// What would become of the sale of a voucher.
+/// The sale of a voucher before it is paused or resumed, which is the plan, and afterwards, which is the report.
 #[derive(Clone, Debug, Serialize)]
-pub struct VoucherPausePlan {
+pub struct VoucherPauseState {
     /// Which.
     pub voucher: VoucherId,
-    /// What would become of it.
-    pub outcome: PlannedPause,
-    /// Units left in Redis; None where there is no stock, or it cannot be read.
+    /// What became of it.
+    pub outcome: VoucherPauseOutcome,
+    /// Units left in Redis before; None where there is no stock, or it cannot be read.
     pub stock: Option<i64>,
     /// Why the stock cannot be read: the key holds something else than a number.
     #[serde(skip)]
@@ -64,41 +68,22 @@ pub struct VoucherPausePlan {
     pub is_paused_with_all: bool,
 }
 
-impl Plan for VoucherPausePlan {
+impl Plan for VoucherPauseState {
     fn next(&self) -> Next {
         match self.outcome {
-            PlannedPause::WouldPause => Next::Ask(format!("Pause the sale of voucher {}?", self.voucher)),
-            PlannedPause::WouldResume => {
+            VoucherPauseOutcome::WouldPause => {
+                Next::Ask(format!("Pause the sale of voucher {}?", self.voucher))
+            }
+            VoucherPauseOutcome::WouldResume => {
                 Next::Ask(format!("Go on with the sale of voucher {}?", self.voucher))
             }
-            PlannedPause::NoStock => Next::Refused,
-            PlannedPause::PausedBefore | PlannedPause::NotPaused => Next::NothingToDo,
+            VoucherPauseOutcome::NoStock => Next::Refused,
+            _ => Next::NothingToDo,
         }
     }
 }
 
-/// What became of the sale.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ChangedPause {
-    /// It is paused.
-    Paused,
-    /// It goes on.
-    Resumed,
-}
-
-/// What became of the sale of a voucher.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct VoucherPauseReport {
-    /// Which.
-    pub voucher: VoucherId,
-    /// What became of it.
-    pub outcome: ChangedPause,
-    /// Units left in Redis before.
-    pub stock: Option<i64>,
-}
-
-impl Report for VoucherPauseReport {
+impl Report for VoucherPauseState {
     fn counts(&self) -> Json {
         json!({ "vouchers": 1 })
     }
@@ -123,7 +108,7 @@ impl<'a> VoucherPause<'a> {
     ///
     /// # Errors
     /// When Redis does not answer.
-    pub async fn plan(&self) -> anyhow::Result<VoucherPausePlan> {
+    pub async fn plan(&self) -> anyhow::Result<VoucherPauseState> {
         let voucher = self.request.voucher();
         let (stock, stock_error) = match sale::read_stock(self.redis, voucher).await {
             Ok(stock) => (stock, None),
@@ -135,7 +120,7 @@ impl<'a> VoucherPause<'a> {
         let pause = self.redis.sales().read_pauses(&[voucher]).await.pop().unwrap_or(Ok(Pause::Running));
         let pause = pause.context("Failed to read the pause in Redis")?;
         let is_known = stock.is_some() || stock_error.is_some();
-        Ok(VoucherPausePlan {
+        Ok(VoucherPauseState {
             voucher,
             outcome: outcome(self.request, pause, is_known),
             stock,
@@ -148,38 +133,32 @@ impl<'a> VoucherPause<'a> {
     ///
     /// # Errors
     /// When Redis does not answer or refuses.
-    pub async fn run(&self, plan: &VoucherPausePlan) -> anyhow::Result<VoucherPauseReport> {
+    pub async fn run(&self, plan: VoucherPauseState) -> anyhow::Result<VoucherPauseState> {
+        let sales = self.redis.sales();
         let outcome = match self.request {
             VoucherPauseRequest::Pause(voucher) => {
-                self.redis
-                    .sales()
-                    .pause(voucher, PauseScope::Own)
-                    .await
-                    .context("Failed to pause the sale")?;
-                ChangedPause::Paused
+                sales.pause(voucher, PauseScope::Own).await.context("Failed to pause the sale")?;
+                VoucherPauseOutcome::Paused
             }
             VoucherPauseRequest::Resume(voucher) => {
-                self.redis
-                    .sales()
-                    .resume(voucher, PauseScope::Own)
-                    .await
-                    .context("Failed to end the pause of the sale")?;
-                ChangedPause::Resumed
+                let resumed = sales.resume(voucher, PauseScope::Own).await;
+                resumed.context("Failed to end the pause of the sale")?;
+                VoucherPauseOutcome::Resumed
             }
         };
-        Ok(VoucherPauseReport { voucher: plan.voucher, outcome, stock: plan.stock })
+        Ok(VoucherPauseState { outcome, ..plan })
     }
 }
 
 /// A stock that cannot be read counts as a stock: nobody can buy now, but somebody will repair the key.
-fn outcome(request: VoucherPauseRequest, pause: Pause, has_stock: bool) -> PlannedPause {
+fn outcome(request: VoucherPauseRequest, pause: Pause, has_stock: bool) -> VoucherPauseOutcome {
     match (request, pause) {
-        (VoucherPauseRequest::Pause(_), Pause::Paused(PauseScope::Own)) => PlannedPause::PausedBefore,
+        (VoucherPauseRequest::Pause(_), Pause::Paused(PauseScope::Own)) => VoucherPauseOutcome::PausedBefore,
         // From then on it stays paused when all others go on.
-        (VoucherPauseRequest::Pause(_), Pause::Paused(PauseScope::All)) => PlannedPause::WouldPause,
-        (VoucherPauseRequest::Resume(_), Pause::Paused(_)) => PlannedPause::WouldResume,
-        (_, Pause::Running) if !has_stock => PlannedPause::NoStock,
-        (VoucherPauseRequest::Pause(_), Pause::Running) => PlannedPause::WouldPause,
-        (VoucherPauseRequest::Resume(_), Pause::Running) => PlannedPause::NotPaused,
+        (VoucherPauseRequest::Pause(_), Pause::Paused(PauseScope::All)) => VoucherPauseOutcome::WouldPause,
+        (VoucherPauseRequest::Resume(_), Pause::Paused(_)) => VoucherPauseOutcome::WouldResume,
+        (_, Pause::Running) if !has_stock => VoucherPauseOutcome::NoStock,
+        (VoucherPauseRequest::Pause(_), Pause::Running) => VoucherPauseOutcome::WouldPause,
+        (VoucherPauseRequest::Resume(_), Pause::Running) => VoucherPauseOutcome::NotPaused,
     }
 }

@@ -38,23 +38,25 @@ impl DelistOutcome {
     }
 }
 
-/// What was found.
+/// The end of a sale before it is made, which is its plan, and afterwards, which is its report.
 #[derive(Clone, Debug, Serialize)]
-pub struct DelistPlan {
+pub struct DelistState {
     /// The voucher.
     pub voucher: VoucherId,
-    /// What would come of it.
+    /// What came of it, or would come.
     pub outcome: DelistOutcome,
-    /// Units left in Redis, which nobody can buy any more then.
+    /// Units left in Redis before, which nobody can buy any more then.
     pub redis_stock: Option<i64>,
-    /// Its orders in MySQL that are not cancelled.
+    /// Its orders in MySQL that are not cancelled, before.
     pub orders: i64,
+    /// Redis has keys of it: they are removed later.
+    pub has_keys: bool,
     /// The change of its stock that is unfinished.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub open: Option<Box<StockChange>>,
 }
 
-impl Plan for DelistPlan {
+impl Plan for DelistState {
     fn next(&self) -> Next {
         match self.outcome {
             outcome if outcome.is_refused() => Next::Refused,
@@ -67,21 +69,7 @@ impl Plan for DelistPlan {
     }
 }
 
-/// What was done.
-#[derive(Clone, Debug, Serialize)]
-pub struct DelistReport {
-    /// The voucher.
-    pub voucher: VoucherId,
-    /// What came of it.
-    pub outcome: DelistOutcome,
-    /// Redis has keys of it: they are removed later.
-    pub has_keys: bool,
-    /// The change of its stock that is unfinished.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub open: Option<Box<StockChange>>,
-}
-
-impl Report for DelistReport {
+impl Report for DelistState {
     fn counts(&self) -> Json {
         json!({ "vouchers": u8::from(!self.outcome.is_refused()) })
     }
@@ -95,7 +83,7 @@ impl Report for DelistReport {
 ///
 /// # Errors
 /// When a store does not answer.
-pub async fn plan(stores: &VoucherStores, voucher: VoucherId) -> anyhow::Result<DelistPlan> {
+pub async fn plan(stores: &VoucherStores, voucher: VoucherId) -> anyhow::Result<DelistState> {
     let note =
         stores.redis.sales().read_change(voucher).await.context("Failed to read the voucher in Redis")?;
     let open = note.filter(|note| note.state == ChangeState::Open).map(Box::new);
@@ -111,15 +99,16 @@ pub async fn plan(stores: &VoucherStores, voucher: VoucherId) -> anyhow::Result<
         Some(Some(_)) => DelistOutcome::DelistedBefore,
     };
     let orders = orders.context("Failed to count its orders")?;
-    Ok(DelistPlan { voucher, outcome, redis_stock: sale.stock, orders, open })
+    let has_keys = has_sale || sale.delisted_ms.is_some();
+    Ok(DelistState { voucher, outcome, redis_stock: sale.stock, orders, has_keys, open })
 }
 
 /// Ends the sale: the row, then the keys. May be called again after a failure, and completes it then.
 ///
 /// # Errors
 /// When a store does not answer.
-pub async fn run(stores: &VoucherStores, plan: DelistPlan) -> anyhow::Result<DelistReport> {
-    let DelistPlan { voucher, outcome, .. } = plan;
+pub async fn run(stores: &VoucherStores, plan: DelistState) -> anyhow::Result<DelistState> {
+    let DelistState { voucher, outcome, .. } = plan;
     let row = delist_in_mysql(stores.redis.sales(), &stores.mysql, voucher).await;
     let refused = match row.context("Failed to delist the voucher in MySQL")? {
         DelistedRow::Delisted => None,
@@ -127,7 +116,7 @@ pub async fn run(stores: &VoucherStores, plan: DelistPlan) -> anyhow::Result<Del
         DelistedRow::ChangeIsOpen(open) => Some((DelistOutcome::ChangeIsOpen, Some(open))),
     };
     if let Some((outcome, open)) = refused {
-        return Ok(DelistReport { voucher, outcome, has_keys: false, open });
+        return Ok(DelistState { outcome, has_keys: false, open, ..plan });
     }
     let reply = stores.redis.sales().delist(voucher).await;
     let reply = reply.context("Failed to end the sale in Redis; it is delisted in MySQL, run this again")?;
@@ -135,5 +124,5 @@ pub async fn run(stores: &VoucherStores, plan: DelistPlan) -> anyhow::Result<Del
         DelistOutcome::WouldComplete => DelistOutcome::Completed,
         _ => DelistOutcome::Delisted,
     };
-    Ok(DelistReport { voucher, outcome, has_keys: reply != DelistReply::NoSale, open: None })
+    Ok(DelistState { outcome, has_keys: reply != DelistReply::NoSale, open: None, ..plan })
 }

@@ -4,7 +4,7 @@ use clap::Args;
 use tidegate_compare::text::counted;
 use tidegate_operations::{
     Stores, System,
-    migrate::{self, MigratePlan, MigrateReport, MigrationState},
+    migrate::{self, MigrationState},
     shard_claims,
 };
 
@@ -52,15 +52,15 @@ async fn migrate_one(stores: &Stores, args: &MigrateArgs) -> anyhow::Result<Exit
     Change::new(stores, &args.change).run(plan, async |_plan, _job| migrate::run(&mysql).await).await
 }
 
-impl PlanText for MigratePlan {
+impl PlanText for MigrationState {
     fn text(&self) -> String {
-        render(&self.schema)
+        render(self)
     }
 }
 
-impl ReportText for MigrateReport {
+impl ReportText for MigrationState {
     fn text(&self) -> String {
-        render(&self.schema)
+        render(self)
     }
 }
 

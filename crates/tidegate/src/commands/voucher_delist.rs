@@ -8,7 +8,7 @@ use tidegate_operations::{
     Stores,
     vouchers::{
         VoucherStores,
-        delist::{self, DelistOutcome, DelistPlan, DelistReport},
+        delist::{self, DelistOutcome, DelistState},
         stock_change::{StockChangeRequest, described},
     },
 };
@@ -71,7 +71,7 @@ impl PartitionCommand for VoucherDelistArgs {
     }
 }
 
-impl PlanText for DelistPlan {
+impl PlanText for DelistState {
     fn text(&self) -> String {
         let Self { voucher, redis_stock, orders, .. } = self;
         match self.outcome {
@@ -98,9 +98,9 @@ impl PlanText for DelistPlan {
     }
 }
 
-impl ReportText for DelistReport {
+impl ReportText for DelistState {
     fn text(&self) -> String {
-        let Self { voucher, outcome, has_keys, open } = self;
+        let Self { voucher, outcome, has_keys, open, .. } = self;
         let keys = match has_keys {
             true => {
                 "workers remove its keys from Redis once both sides agree. To remove them now: the same command with --remove-keys"

@@ -2,9 +2,7 @@
 
 use tidegate_operations::{
     Stores,
-    pause::voucher::{
-        ChangedPause, PlannedPause, VoucherPause, VoucherPausePlan, VoucherPauseReport, VoucherPauseRequest,
-    },
+    pause::voucher::{VoucherPause, VoucherPauseOutcome, VoucherPauseRequest, VoucherPauseState},
 };
 
 use crate::{
@@ -12,30 +10,31 @@ use crate::{
     operator::{Change, ChangeArgs, PlanText, ReportText},
 };
 
-impl PlanText for VoucherPausePlan {
+impl PlanText for VoucherPauseState {
     fn text(&self) -> String {
-        let sentence = match self.outcome {
-            PlannedPause::WouldPause if self.is_paused_with_all => {
-                "its sale is paused with all others, and would stay paused when they go on"
-            }
-            PlannedPause::WouldPause => "its sale would be paused",
-            PlannedPause::PausedBefore => "its sale was paused before",
-            PlannedPause::WouldResume => "its sale would go on",
-            PlannedPause::NotPaused => "its sale was not paused",
-            PlannedPause::NoStock => "Redis has no stock of it; nothing was changed",
-        };
         let stock = self.stock_error.as_ref().map(|error| format!("; its stock cannot be read: {error}"));
-        format!("voucher {}: {sentence}{}", self.voucher, stock.unwrap_or_default())
+        format!("voucher {}: {}{}", self.voucher, sentence(self), stock.unwrap_or_default())
     }
 }
 
-impl ReportText for VoucherPauseReport {
+impl ReportText for VoucherPauseState {
     fn text(&self) -> String {
-        let sentence = match self.outcome {
-            ChangedPause::Paused => "its sale is paused",
-            ChangedPause::Resumed => "its sale is not paused any more",
-        };
-        format!("voucher {}: {sentence}", self.voucher)
+        format!("voucher {}: {}", self.voucher, sentence(self))
+    }
+}
+
+fn sentence(state: &VoucherPauseState) -> &'static str {
+    match state.outcome {
+        VoucherPauseOutcome::WouldPause if state.is_paused_with_all => {
+            "its sale is paused with all others, and would stay paused when they go on"
+        }
+        VoucherPauseOutcome::WouldPause => "its sale would be paused",
+        VoucherPauseOutcome::Paused => "its sale is paused",
+        VoucherPauseOutcome::PausedBefore => "its sale was paused before",
+        VoucherPauseOutcome::WouldResume => "its sale would go on",
+        VoucherPauseOutcome::Resumed => "its sale is not paused any more",
+        VoucherPauseOutcome::NotPaused => "its sale was not paused",
+        VoucherPauseOutcome::NoStock => "Redis has no stock of it; nothing was changed",
     }
 }
 
@@ -44,5 +43,5 @@ pub async fn run(stores: &Stores, request: VoucherPauseRequest, args: &ChangeArg
     let redis = stores.redis().await?;
     let pause = VoucherPause::new(redis, request);
     let plan = pause.plan().await?;
-    Change::new(stores, args).run(plan, async |plan, _job| pause.run(&plan).await).await
+    Change::new(stores, args).run(plan, async |plan, _job| pause.run(plan).await).await
 }

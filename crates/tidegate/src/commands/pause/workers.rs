@@ -6,9 +6,7 @@ use tidegate_compare::text;
 use tidegate_operations::{
     Stores,
     fleet_pause::FleetPauseRequest,
-    pause::workers::{
-        PlannedWorkersPause, WorkersPause, WorkersPauseOutcome, WorkersPausePlan, WorkersPauseReport,
-    },
+    pause::workers::{WorkersPause, WorkersPauseOutcome, WorkersPauseState},
 };
 
 use crate::{
@@ -16,30 +14,26 @@ use crate::{
     operator::{Change, ChangeArgs, PlanText, ReportText},
 };
 
-impl PlanText for WorkersPausePlan {
+impl PlanText for WorkersPauseState {
     fn text(&self) -> String {
         let before = self.before.as_ref();
         let before = before.map(|before| format!("they are paused {}; {}", before.origin(), before.end()));
         let length = length(self.ends_in_s);
         match (self.outcome, before) {
-            (PlannedWorkersPause::WouldPause, None) => format!("all workers would stop reading, {length}"),
-            (PlannedWorkersPause::WouldPause, Some(before)) => {
-                format!("{before}\nthis would be replaced: they would be paused {length}")
-            }
-            (PlannedWorkersPause::PausedBefore, before) => before.unwrap_or_default(),
+            (WorkersPauseOutcome::PausedBefore, before) => before.unwrap_or_default(),
+            (_, None) => format!("all workers would stop reading, {length}"),
+            (_, Some(before)) => format!("{before}\nthis would be replaced: they would be paused {length}"),
         }
     }
 }
 
-impl ReportText for WorkersPauseReport {
+impl ReportText for WorkersPauseState {
     fn text(&self) -> String {
         match self.outcome {
             WorkersPauseOutcome::Paused => {
                 format!("all workers stop reading within 2 s, {}", length(self.ends_in_s))
             }
-            WorkersPauseOutcome::Refused => {
-                "somebody else has paused them meanwhile: look at tidegate status".to_owned()
-            }
+            _ => "somebody else has paused them meanwhile: look at tidegate status".to_owned(),
         }
     }
 }

@@ -3,7 +3,7 @@
 use tidegate_compare::{Job, text::counted};
 use tidegate_operations::{
     Stores,
-    purge::{Purge, PurgeCount, PurgePlan, PurgeReport, PurgeRequest},
+    purge::{Purge, PurgeCount, PurgeCounts, PurgeRequest},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -23,31 +23,30 @@ pub async fn run(stores: &Stores, request: PurgeRequest, change: &ChangeArgs) ->
         purge.plan(&job).await?
     };
     Change::new(stores, change)
-        .run_in_steps(plan, PurgeReport::default(), async |_plan, report, job| purge.run(report, job).await)
+        .run_in_steps(plan, PurgeCounts::default(), async |_plan, report, job| purge.run(report, job).await)
         .await
 }
 
-impl PlanText for PurgePlan {
+impl PlanText for PurgeCounts {
     fn text(&self) -> String {
-        lines(&[self.counts.refusals, self.counts.events, self.counts.dead_letters], "would go")
+        lines(self, "would go")
     }
 }
 
-impl ReportText for PurgeReport {
+impl ReportText for PurgeCounts {
     fn text(&self) -> String {
-        lines(&[self.counts.refusals, self.counts.events, self.counts.dead_letters], "deleted")
+        lines(self, "deleted")
     }
 }
 
-fn lines(counts: &[Option<PurgeCount>; 3], what: &str) -> String {
-    let nouns = ["refusal", "event", "dead letter"];
-    let line = |(count, noun): (&Option<PurgeCount>, &str)| {
-        let PurgeCount { purged, kept } = (*count)?;
+fn lines(counts: &PurgeCounts, what: &str) -> String {
+    let line = |(count, noun): (Option<PurgeCount>, &str)| {
+        let PurgeCount { purged, kept } = count?;
         let kept = match kept {
             0 => String::new(),
             kept => format!("; {kept} as old stay, because something may still need them"),
         };
         Some(format!("{} {what}{kept}", counted(purged, noun)))
     };
-    counts.iter().zip(nouns).filter_map(line).collect::<Vec<_>>().join("\n")
+    counts.by_noun().into_iter().filter_map(line).collect::<Vec<_>>().join("\n")
 }

@@ -3,7 +3,7 @@
 use tidegate_compare::text::counted;
 use tidegate_operations::{
     Stores,
-    expirations::{self, ExpirationsPlan, ExpirationsReport, WENT_BACK},
+    expirations::{self, ExpirationsReport, ExpirationsView, WENT_BACK},
 };
 use tidegate_orders::MarkState;
 
@@ -22,17 +22,16 @@ pub async fn run(stores: &Stores, change: &ChangeArgs) -> anyhow::Result<Exit> {
     Change::new(stores, change).run(plan, async |_, _job| expirations::run(stores).await).await
 }
 
-impl PlanText for ExpirationsPlan {
+impl PlanText for ExpirationsView {
     fn text(&self) -> String {
-        let view = &self.expirations;
-        match view.state {
+        match self.state {
             MarkState::Whole => {
                 "The stores fit each other, so nothing stands still. Nothing was changed.".to_owned()
             }
             _ => format!(
                 "{}.\n{} of which the time is over would expire",
-                stores(view),
-                counted(view.unpaid.overdue, "unpaid order")
+                stores(self),
+                counted(self.unpaid.overdue, "unpaid order")
             ),
         }
     }
