@@ -160,7 +160,7 @@ impl Reconciled {
     /// # Errors
     /// When Redis does not answer.
     pub async fn read(redis: &RedisStore) -> Result<Option<Self>, StreamError> {
-        let text: Option<String> = redis.pool().get(redis.keys().reconciled()).await?;
+        let text: Option<String> = redis.pool().get(redis.keys().fleet().reconciled()).await?;
         Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
     }
 
@@ -170,7 +170,7 @@ impl Reconciled {
     /// When Redis does not answer, or takes no writes.
     pub async fn write(&self, redis: &RedisStore) -> Result<(), StreamError> {
         let text = serde_json::to_string(self).unwrap_or_default();
-        Ok(redis.pool().set::<(), _, _>(redis.keys().reconciled(), text, None, None, false).await?)
+        Ok(redis.pool().set::<(), _, _>(redis.keys().fleet().reconciled(), text, None, None, false).await?)
     }
 
     /// Notes in it whose keys were removed.

@@ -162,7 +162,7 @@ impl Braker {
         }
         self.redis
             .pool()
-            .set::<(), _, _>(self.redis.keys().sales_need_workers(), "yes", None, None, false)
+            .set::<(), _, _>(self.redis.keys().fleet().sales_need_workers(), "yes", None, None, false)
             .await?;
         self.listed_at = Some(Instant::now());
         match vouchers::on_sale(&self.mysql, self.redis.keys().partition()).await {
@@ -178,7 +178,7 @@ impl Braker {
     /// # Errors
     /// When a store does not answer; the next call goes on.
     pub async fn forget_need(&self) -> anyhow::Result<BusyMarks> {
-        let note = self.redis.keys().sales_need_workers();
+        let note = self.redis.keys().fleet().sales_need_workers();
         if self.settings.needs_workers || !self.redis.pool().exists::<bool, _>(&note).await? {
             return Ok(BusyMarks::default());
         }

@@ -175,7 +175,7 @@ async fn heartbeats<'a>(
     if processes.is_empty() {
         return Ok(BTreeMap::new());
     }
-    let names: Vec<_> = processes.iter().map(|process| redis.keys().heartbeat(process)).collect();
+    let names: Vec<_> = processes.iter().map(|process| redis.keys().fleet().heartbeat(process)).collect();
     let beats: Vec<Value> = redis.pool().mget(names).await?;
     Ok(processes.iter().copied().zip(beats.iter().map(Value::as_string)).collect())
 }

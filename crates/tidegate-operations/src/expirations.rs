@@ -81,7 +81,7 @@ impl ExpirationsView {
         let keys = redis.keys();
         let mark = FleetMark::new(redis.clone());
         let end = Instant::now() + within;
-        let holder = async { Ok(redis.pool().get::<Option<String>, _>(keys.sweeper()).await?) };
+        let holder = async { Ok(redis.pool().get::<Option<String>, _>(keys.fleet().sweeper()).await?) };
         let holder =
             in_time("Redis", within, holder).await.context("Failed to read who lets orders expire")?;
         let (unpaid, marks) = in_session(mysql, until(end), async |session| {

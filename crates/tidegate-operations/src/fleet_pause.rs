@@ -78,8 +78,8 @@ impl FleetPause {
     pub async fn read(redis: &RedisStore) -> Result<Option<Self>, StreamError> {
         let client = redis.pool().next();
         let (raw, left_ms) = tokio::try_join!(
-            client.get::<Option<String>, _>(redis.keys().pause()),
-            client.pttl::<i64, _>(redis.keys().pause())
+            client.get::<Option<String>, _>(redis.keys().fleet().pause()),
+            client.pttl::<i64, _>(redis.keys().fleet().pause())
         )?;
         let Some(raw) = raw else { return Ok(None) };
         let mut pause = Self::parse(raw);
@@ -137,10 +137,10 @@ pub async fn begin(
     let expiry = request.span.map(|span| Expiration::PX(i64::try_from(span.as_millis()).unwrap_or(i64::MAX)));
     // One step replaces a pause: workers that saw none in between would read.
     let only_new = before.is_none().then_some(SetOptions::NX);
-    let set: Value = redis.pool().set(redis.keys().pause(), value.clone(), expiry, only_new, false).await?;
+    let key = redis.keys().fleet().pause();
+    let set: Value = redis.pool().set(&key, value.clone(), expiry, only_new, false).await?;
     // It is sent again where its reply was lost: then it finds its own pause.
-    Ok(!set.is_null()
-        || redis.pool().get::<Option<String>, _>(redis.keys().pause()).await?.as_ref() == Some(&value))
+    Ok(!set.is_null() || redis.pool().get::<Option<String>, _>(key).await?.as_ref() == Some(&value))
 }
 
 /// Ends this very pause. False: another one is there now.
@@ -148,9 +148,9 @@ pub async fn begin(
 /// # Errors
 /// When Redis does not answer; the pause may be over then.
 pub async fn end(redis: &RedisStore, pause: &FleetPause) -> FredResult<bool> {
-    let ended = Leases::new(redis).end(vec![redis.keys().pause()], &pause.raw).await? == 1;
+    let ended = Leases::new(redis).end(vec![redis.keys().fleet().pause()], &pause.raw).await? == 1;
     // It is sent again where its reply was lost: then it finds none.
-    Ok(ended || !redis.pool().exists::<bool, _>(redis.keys().pause()).await?)
+    Ok(ended || !redis.pool().exists::<bool, _>(redis.keys().fleet().pause()).await?)
 }
 
 /// Reads the key once, and sets or releases the pause switch accordingly.
@@ -158,7 +158,7 @@ pub async fn end(redis: &RedisStore, pause: &FleetPause) -> FredResult<bool> {
 /// # Errors
 /// When Redis does not answer; the switch is left as it was.
 pub async fn update_switch(redis: &RedisStore, pause_switch: &PauseSwitch) -> FredResult<()> {
-    match redis.pool().get::<Option<String>, _>(redis.keys().pause()).await? {
+    match redis.pool().get::<Option<String>, _>(redis.keys().fleet().pause()).await? {
         Some(raw) => pause_switch.pause(FLEET, &FleetPause::parse(raw).origin()),
         None => pause_switch.resume(FLEET),
     }

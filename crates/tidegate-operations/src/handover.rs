@@ -67,7 +67,7 @@ impl Handover {
     ) -> anyhow::Result<OfferEnd> {
         let holder = Holder {
             consumer: consumer.to_owned(),
-            heartbeat: (!forced).then(|| self.redis.keys().heartbeat(process_of(consumer)).into()),
+            heartbeat: (!forced).then(|| self.redis.keys().fleet().heartbeat(process_of(consumer)).into()),
             young_ms: if forced { 0 } else { self.young_ms },
         };
         let mut after = EntryId::MIN;

@@ -42,7 +42,7 @@ pub struct OperatorLog {
 impl OperatorLog {
     /// The log in this Redis.
     pub fn new(redis: RedisStore, settings: &SystemSettings) -> Self {
-        let key = redis.keys().log().as_str_lossy().into_owned();
+        let key = redis.keys().fleet().log().as_str_lossy().into_owned();
         Self { redis, key, patience: settings.redis.command_timeout }
     }
 

@@ -70,7 +70,7 @@ impl KeptList {
     /// # Errors
     /// When Redis does not answer, or the key holds something else than a list.
     pub async fn read(redis: &RedisStore) -> anyhow::Result<Self> {
-        let key = redis.keys().partitions();
+        let key = redis.keys().partition_list().tags();
         let text: Option<String> = redis
             .pool()
             .get(&key)
@@ -85,7 +85,7 @@ impl KeptList {
     /// # Errors
     /// When Redis does not answer or refuses.
     pub async fn write(&self, redis: &RedisStore) -> anyhow::Result<()> {
-        let key = redis.keys().partitions();
+        let key = redis.keys().partition_list().tags();
         let kept: Result<(), _> = match self.text() {
             Some(text) => redis.pool().set(&key, text, None, None, false).await,
             None => redis.pool().del(&key).await,
@@ -187,7 +187,7 @@ pub fn named_list(tags: &[String]) -> String {
 /// [`InvalidInput`] when they differ; and when Redis does not answer.
 pub async fn keep(settings: &SystemSettings, redis: &RedisStore) -> anyhow::Result<()> {
     if settings.partition().tag().is_some() {
-        let (key, own) = (redis.keys().partitions(), settings.partition().tags().join(","));
+        let (key, own) = (redis.keys().partition_list().tags(), settings.partition().tags().join(","));
         let first = Some(SetOptions::NX);
         let kept: Result<Option<String>, _> = redis.pool().set(&key, own, None, first, false).await;
         kept.with_context(|| format!("Failed to keep the list of partitions ({})", key.as_str_lossy()))?;

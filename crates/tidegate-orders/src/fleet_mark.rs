@@ -113,7 +113,7 @@ impl FleetMark {
             return Ok(self.read(mysql).await?.state());
         }
         let args = vec![marks.confirmed.to_string().into(), to.to_string().into()];
-        let reply = self.raise.call(self.redis.pool(), vec![self.redis.keys().mark()], args).await?;
+        let reply = self.raise.call(self.redis.pool(), vec![self.redis.keys().fleet().mark()], args).await?;
         let redis: i64 = reply.convert()?;
         if redis < to {
             return Ok(MarkState::RedisWentBack);
@@ -134,10 +134,11 @@ impl FleetMark {
         sqlx::query(mark).bind(self.stream()).bind(to).bind(to).execute(&mut *mysql).await?;
         // A worker may have raised it meanwhile: it is never lowered.
         let args = vec!["0".into(), to.to_string().into()];
-        self.raise.call(self.redis.pool(), vec![self.redis.keys().mark()], args).await?;
+        self.raise.call(self.redis.pool(), vec![self.redis.keys().fleet().mark()], args).await?;
         // No number of ours stood there.
         if self.read_redis().await? < to {
-            self.redis.pool().set::<(), _, _>(self.redis.keys().mark(), to, None, None, false).await?;
+            let key = self.redis.keys().fleet().mark();
+            self.redis.pool().set::<(), _, _>(key, to, None, None, false).await?;
         }
         self.confirm(mysql, to).await?;
         self.read(mysql).await
@@ -162,7 +163,7 @@ impl FleetMark {
 
     /// What is no number of ours reads as 0.
     async fn read_redis(&self) -> Result<i64, Error> {
-        let value: Option<String> = self.redis.pool().get(self.redis.keys().mark()).await?;
+        let value: Option<String> = self.redis.pool().get(self.redis.keys().fleet().mark()).await?;
         let mark = value.and_then(|value| value.parse().ok());
         Ok(mark.filter(|mark| (0..MOST).contains(mark)).unwrap_or_default())
     }

@@ -22,7 +22,8 @@ const KEPT_S: i64 = 10;
 /// # Errors
 /// When Redis does not answer or refuses.
 pub async fn write(redis: &RedisStore, name: &str, tags: &[String]) -> FredResult<()> {
-    redis.pool().set(redis.keys().gate(name), tags.join(","), Some(Expiration::EX(KEPT_S)), None, false).await
+    let key = redis.keys().partition_list().gate(name);
+    redis.pool().set(key, tags.join(","), Some(Expiration::EX(KEPT_S)), None, false).await
 }
 
 /// The gate `name` works with no list from now on.
@@ -31,7 +32,7 @@ pub async fn write(redis: &RedisStore, name: &str, tags: &[String]) -> FredResul
 /// As [`write()`]; the note ends by itself then.
 pub async fn end(redis: &RedisStore, name: &str) -> FredResult<()> {
     // A gate needs no right to delete.
-    redis.pool().pexpire(redis.keys().gate(name), 0, None).await
+    redis.pool().pexpire(redis.keys().partition_list().gate(name), 0, None).await
 }
 
 /// All gates that live and work with a list, by name, with that list. Looks at all keys.
@@ -39,7 +40,7 @@ pub async fn end(redis: &RedisStore, name: &str) -> FredResult<()> {
 /// # Errors
 /// When Redis does not answer, or does not allow SCAN.
 pub async fn read_all(redis: &RedisStore) -> FredResult<BTreeMap<String, Vec<String>>> {
-    let before = redis.keys().gate("");
+    let before = redis.keys().partition_list().gate("");
     let before = before.as_str_lossy();
     let pattern = Pattern::beginning(&before);
     let found: Vec<String> = scan_keys(redis.pool(), &pattern.glob()).await?;

@@ -1,10 +1,21 @@
 //! Every Redis key of an order, made from the templates of the configuration.
 
+mod fleet;
+mod limits;
+mod partition_list;
+mod pattern;
+
 use std::fmt::Display;
 
 use bytes::Bytes;
 use fred::{error::Error, types::Key};
 
+pub(crate) use self::{fleet::HANDS, pattern::Pattern};
+pub use self::{
+    fleet::{FleetKeys, process_of},
+    limits::LimitKeys,
+    partition_list::PartitionListKeys,
+};
 use crate::{
     limits::LimitOwner,
     order::{UserId, VoucherId},
@@ -12,8 +23,6 @@ use crate::{
     wire::FieldNames,
 };
 
-/// Behind the key of a heartbeat.
-pub(crate) const HANDS: &str = ":hands";
 /// Between a key and the id of the rebuild that fills a new one.
 const STAGED: &str = ":rebuild:";
 /// Between [`KeyTemplates::prefix`] and the name of a voucher, for orders that callers asked for under a key of their own choice.
@@ -96,26 +105,22 @@ impl KeyTemplates {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keys {
     templates: KeyTemplates,
-    /// Before the name of a worker process.
-    heartbeats: String,
+    fleet: FleetKeys,
+    partition_list: PartitionListKeys,
 }
 
 impl Keys {
     /// Keys by these templates, which the configuration has checked to hold their placeholders.
     #[must_use]
     pub fn new(templates: KeyTemplates) -> Self {
-        let heartbeats = format!("{}{}tidegate:worker:", templates.prefix, templates.fleet);
-        Self { templates, heartbeats }
+        let fleet = FleetKeys::new(&templates.prefix, &templates.fleet);
+        let partition_list = PartitionListKeys::new(&templates.prefix);
+        Self { templates, fleet, partition_list }
     }
 
     /// A key that has no template.
     fn own(&self, name: impl Display) -> Key {
         format!("{}{name}", self.templates.prefix).into()
-    }
-
-    /// A key of this fleet alone.
-    fn of_fleet(&self, name: impl Display) -> Key {
-        self.own(format_args!("{}tidegate:{name}", self.templates.fleet))
     }
 
     /// Whether this name is that of a key without a template, or begins as one.
@@ -124,7 +129,7 @@ impl Keys {
         let of_fleet = ["worker", "log", "pause", "mark", "sweeper", "reconciler", "reconciled"];
         let of_all = ["tidegate:partitions", "seckill:limits", "seckill:uses", "seckill:idempotency"];
         let mut own =
-            of_fleet.map(|name| self.of_fleet(name)).into_iter().chain(of_all.map(|name| self.own(name)));
+            of_fleet.map(|name| self.fleet.key(name)).into_iter().chain(of_all.map(|name| self.own(name)));
         own.any(|own| {
             let rest = name.strip_prefix(&*own.as_str_lossy());
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
@@ -166,16 +171,10 @@ impl Keys {
         fill(&self.templates.limited, "<voucher>", voucher)
     }
 
-    /// The limits of a voucher or a campaign.
+    /// The keys of the limits of a voucher or a campaign.
     #[must_use]
-    pub fn limits(&self, owner: LimitOwner) -> Key {
-        self.own(format_args!("seckill:limits:{owner}"))
-    }
-
-    /// What is used of them.
-    #[must_use]
-    pub fn uses(&self, owner: LimitOwner) -> Key {
-        self.own(format_args!("seckill:uses:{owner}"))
+    pub fn limits(&self, owner: LimitOwner) -> LimitKeys<'_> {
+        LimitKeys::new(&self.templates.prefix, owner)
     }
 
     /// The order that a user asked for under a key of this digest.
@@ -214,106 +213,16 @@ impl Keys {
         fill(&self.templates.order_id, "<day>", day)
     }
 
-    /// The heartbeat of the worker process `name`.
+    /// The keys by which the workers of a fleet, and those who operate it, know of each other.
     #[must_use]
-    pub fn heartbeat(&self, name: &str) -> Key {
-        format!("{}{name}", self.heartbeats).into()
+    pub fn fleet(&self) -> &FleetKeys {
+        &self.fleet
     }
 
-    /// Since when the worker process `name` has its oldest batch in hand: beside its heartbeat.
+    /// The keys of the list of partitions.
     #[must_use]
-    pub fn hands(&self, name: &str) -> Key {
-        format!("{}{name}{HANDS}", self.heartbeats).into()
-    }
-
-    /// Where the rebuild `id` fills what is to become `key`: in the same slot.
-    #[must_use]
-    pub fn staged(key: &Key, id: &str) -> Key {
-        format!("{}{STAGED}{id}", key.as_str_lossy()).into()
-    }
-
-    /// All heartbeats there are, for SCAN, and what worker processes say of their hands.
-    #[must_use]
-    pub(crate) fn heartbeats(&self) -> Pattern<'_> {
-        Pattern::beginning(&self.heartbeats)
-    }
-
-    /// What operators did.
-    #[must_use]
-    pub fn log(&self) -> Key {
-        self.of_fleet("log")
-    }
-
-    /// While it is there, workers read nothing.
-    #[must_use]
-    pub fn pause(&self) -> Key {
-        self.of_fleet("pause")
-    }
-
-    /// A number that shows when Redis went back in time.
-    #[must_use]
-    pub fn mark(&self) -> Key {
-        self.of_fleet("mark")
-    }
-
-    /// Held by the worker that lets unpaid orders expire.
-    #[must_use]
-    pub fn sweeper(&self) -> Key {
-        self.of_fleet("sweeper")
-    }
-
-    /// Held by the worker that marks sales as busy.
-    #[must_use]
-    pub fn braker(&self) -> Key {
-        self.of_fleet("sweeper:brake")
-    }
-
-    /// Is there while sales need workers: they have marks that do not end by themselves.
-    #[must_use]
-    pub fn sales_need_workers(&self) -> Key {
-        self.of_fleet("sweeper:need-workers")
-    }
-
-    /// Held by whoever compares both stores, or mends or rebuilds one of them.
-    #[must_use]
-    pub fn reconciler(&self) -> Key {
-        self.of_fleet("reconciler")
-    }
-
-    /// What the last comparison of both stores found.
-    #[must_use]
-    pub fn reconciled(&self) -> Key {
-        self.of_fleet("reconciled")
-    }
-
-    /// The tags of all partitions.
-    #[must_use]
-    pub fn partitions(&self) -> Key {
-        self.own("tidegate:partitions")
-    }
-
-    /// Held by whoever changes the list of partitions.
-    #[must_use]
-    pub fn partition_change(&self) -> Key {
-        self.own("tidegate:partitions:change")
-    }
-
-    /// The tags of partitions that were in the list once.
-    #[must_use]
-    pub fn retired_partitions(&self) -> Key {
-        self.own("tidegate:partitions:retired")
-    }
-
-    /// Which list of partitions the gate over HTTP of this name works with.
-    #[must_use]
-    pub fn gate(&self, name: &str) -> Key {
-        self.own(format_args!("tidegate:partitions:gate:{name}"))
-    }
-
-    /// Lock of a replay with this id, by which it sees that replicas have what was written.
-    #[must_use]
-    pub fn replay(&self, id: &str) -> Key {
-        self.of_fleet(format_args!("log:replay:{id}"))
+    pub fn partition_list(&self) -> &PartitionListKeys {
+        &self.partition_list
     }
 
     /// The partition whose keys these are.
@@ -359,59 +268,9 @@ impl Keys {
     }
 }
 
-/// All keys that a template can make.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Pattern<'a> {
-    before: &'a str,
-    after: &'a str,
-}
-
-impl<'a> Pattern<'a> {
-    /// All keys that begin so.
-    pub(crate) const fn beginning(before: &'a str) -> Self {
-        Self { before, after: "" }
-    }
-
-    fn new(template: &'a str, placeholder: &str) -> Self {
-        let (before, after) = halves(template, placeholder);
-        Self { before, after }
-    }
-
-    /// As SCAN takes it.
-    pub(crate) fn glob(&self) -> String {
-        let escaped = |text: &str| {
-            let special = |c| matches!(c, '*' | '?' | '[' | ']' | '\\');
-            text.chars().flat_map(|c| special(c).then_some('\\').into_iter().chain([c])).collect::<String>()
-        };
-        format!("{}*{}", escaped(self.before), escaped(self.after))
-    }
-
-    /// What stands for the placeholder in a key.
-    pub(crate) fn name<'k>(&self, key: &'k str) -> Option<&'k str> {
-        key.strip_prefix(self.before)?.strip_suffix(self.after)
-    }
-
-    /// The keys that a rebuild fills in the place of these, as SCAN takes it.
-    pub(crate) fn staged_glob(&self) -> String {
-        format!("{}{STAGED}*", self.glob())
-    }
-
-    /// What stands for the placeholder in a key, unless that is something else than a number from 1 on.
-    pub(crate) fn voucher(&self, key: &str) -> Option<VoucherId> {
-        self.name(key)?.parse().ok()
-    }
-}
-
-/// The name of the process that a consumer belongs to, whose heartbeat says whether it lives: `shop-7-1` is lane 1 of
-/// `shop-7`.
-#[must_use]
-pub fn process_of(consumer: &str) -> &str {
-    match consumer.rsplit_once('-') {
-        Some((process, lane)) if !lane.is_empty() && lane.bytes().all(|byte| byte.is_ascii_digit()) => {
-            process
-        }
-        _ => consumer,
-    }
+/// Where the rebuild `id` fills what is to become `key`: in the same slot.
+pub(crate) fn staged(key: &Key, id: &str) -> Key {
+    format!("{}{STAGED}{id}", key.as_str_lossy()).into()
 }
 
 /// Names the key that holds something else than it should: Redis does not.
@@ -435,7 +294,7 @@ fn halves<'a>(template: &'a str, placeholder: &str) -> (&'a str, &'a str) {
 
 #[cfg(test)]
 mod tests {
-    use super::{KeyTemplates, Keys, process_of};
+    use super::{KeyTemplates, Keys};
 
     #[test]
     fn every_user_has_a_lock_of_its_own() {
@@ -462,14 +321,5 @@ mod tests {
             assert_eq!(stocks.voucher(other), None, "{other}");
         }
         assert_eq!(Keys::new(KeyTemplates::default()).vouchers().glob(), "seckill:voucher:*");
-    }
-
-    #[test]
-    fn a_consumer_belongs_to_the_process_before_its_lane_number() {
-        assert_eq!(process_of("shop-7f9c-1"), "shop-7f9c");
-        assert_eq!(process_of("shop-12"), "shop");
-        assert_eq!(process_of("c1"), "c1");
-        assert_eq!(process_of("shop-a"), "shop-a");
-        assert_eq!(process_of("shop-"), "shop-");
     }
 }

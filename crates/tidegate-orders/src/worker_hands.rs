@@ -46,7 +46,7 @@ impl WorkerHands {
 /// When Redis does not answer or refuses.
 pub async fn write(redis: &RedisStore, name: &str, hands: WorkerHands) -> FredResult<()> {
     let json = serde_json::to_string(&hands).expect("numbers are JSON");
-    redis.pool().set(redis.keys().hands(name), json, Some(Expiration::EX(KEPT_S)), None, false).await
+    redis.pool().set(redis.keys().fleet().hands(name), json, Some(Expiration::EX(KEPT_S)), None, false).await
 }
 
 /// The process `name` has nothing in hand any more, and will not.
@@ -54,7 +54,7 @@ pub async fn write(redis: &RedisStore, name: &str, hands: WorkerHands) -> FredRe
 /// # Errors
 /// As [`write()`]; the note ends by itself then.
 pub async fn end(redis: &RedisStore, name: &str) -> FredResult<()> {
-    redis.pool().del(redis.keys().hands(name)).await
+    redis.pool().del(redis.keys().fleet().hands(name)).await
 }
 
 /// All worker processes that live, by name, and what each says of its hands; None: it is of a version that says nothing. One
@@ -63,7 +63,7 @@ pub async fn end(redis: &RedisStore, name: &str) -> FredResult<()> {
 /// # Errors
 /// When Redis does not answer, or does not allow SCAN.
 pub async fn read_all(redis: &RedisStore) -> FredResult<BTreeMap<String, Option<WorkerHands>>> {
-    let pattern = redis.keys().heartbeats();
+    let pattern = redis.keys().fleet().heartbeats();
     let mut names: Vec<String> = Vec::new();
     for key in scan_keys(redis.pool(), &pattern.glob()).await? {
         let name = pattern.name(&key).unwrap_or_default();
@@ -77,8 +77,8 @@ pub async fn read_all(redis: &RedisStore) -> FredResult<BTreeMap<String, Option<
         return Ok(BTreeMap::new());
     }
     // Both of one moment: the note of a process that was killed may have ended since its key was found.
-    let both: Vec<Key> =
-        names.iter().flat_map(|name| [redis.keys().hands(name), redis.keys().heartbeat(name)]).collect();
+    let keys = redis.keys().fleet();
+    let both: Vec<Key> = names.iter().flat_map(|name| [keys.hands(name), keys.heartbeat(name)]).collect();
     let both: Vec<Value> = redis.pool().mget(both).await?;
     let of_each = names.into_iter().zip(both.chunks_exact(2));
     Ok(of_each.filter_map(|(name, pair)| Some((name, of_process(&pair[0], &pair[1])?))).collect())
@@ -89,7 +89,7 @@ pub async fn read_all(redis: &RedisStore) -> FredResult<BTreeMap<String, Option<
 /// # Errors
 /// As [`read_all`].
 pub async fn has_sign_of_life(redis: &RedisStore) -> FredResult<bool> {
-    Ok(!scan_keys(redis.pool(), &redis.keys().heartbeats().glob()).await?.is_empty())
+    Ok(!scan_keys(redis.pool(), &redis.keys().fleet().heartbeats().glob()).await?.is_empty())
 }
 
 /// What a process says of its hands, by its note and its heartbeat. None: it lives no more.

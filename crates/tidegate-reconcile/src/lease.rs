@@ -64,9 +64,9 @@ pub async fn take_over(redis: &RedisStore, who: &str) -> Result<TakenLease, Stre
     if !matches!(&taken, TakenLease::Of(holder) if holder.starts_with(OF_WORKER)) {
         return Ok(taken);
     }
-    let token: Option<String> = redis.pool().get(redis.keys().reconciler()).await?;
+    let token: Option<String> = redis.pool().get(redis.keys().fleet().reconciler()).await?;
     let token = token.filter(|token| token.starts_with(OF_WORKER)).unwrap_or_default();
-    Leases::new(redis).end(vec![redis.keys().reconciler()], &token).await?;
+    Leases::new(redis).end(vec![redis.keys().fleet().reconciler()], &token).await?;
     take(redis, who).await
 }
 
@@ -76,7 +76,7 @@ pub async fn take_over(redis: &RedisStore, who: &str) -> Result<TakenLease, Stre
 /// # Errors
 /// When Redis does not answer.
 pub async fn take(redis: &RedisStore, who: &str) -> Result<TakenLease, StreamError> {
-    let (leases, key) = (Leases::new(redis), redis.keys().reconciler());
+    let (leases, key) = (Leases::new(redis), redis.keys().fleet().reconciler());
     let token = format!("{who} {:08x}", rand_number());
     for _ in 0..ATTEMPTS {
         if let Some(lease) = leases.hold(key.clone(), &token, LEASE).await? {

@@ -238,7 +238,7 @@ impl<'a> ConsumerRemoval<'a> {
 
     /// False: it lives, holds something, or is not there.
     async fn remove(&self, consumer: &str) -> anyhow::Result<bool> {
-        let heartbeat = self.redis.keys().heartbeat(process_of(consumer));
+        let heartbeat = self.redis.keys().fleet().heartbeat(process_of(consumer));
         let removed = self.remover.remove(consumer, heartbeat).await;
         removed.with_context(|| format!("Failed to remove {consumer}"))
     }

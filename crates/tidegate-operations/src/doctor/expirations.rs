@@ -29,7 +29,7 @@ pub(super) async fn check(
             format!("nobody can say whether unpaid orders expire: {}", error_chain(&error)),
             format!(
                 "allow this user to read tidegate_unpaid_order, tidegate_fleet_mark and {}",
-                redis.keys().mark().as_str_lossy()
+                redis.keys().fleet().mark().as_str_lossy()
             ),
         ),
     }

@@ -28,7 +28,7 @@ pub(super) async fn check(settings: &SystemSettings, findings: &mut Findings, re
         Ok((None, _)) => {}
         Err(error) => findings.warning(
             format!("nobody can say whether both stores agree: {}", error_chain(&error)),
-            format!("allow this user GET on {}", redis.keys().reconciled().as_str_lossy()),
+            format!("allow this user GET on {}", redis.keys().fleet().reconciled().as_str_lossy()),
         ),
     }
 }

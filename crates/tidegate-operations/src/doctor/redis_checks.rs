@@ -190,7 +190,7 @@ async fn check_pause(findings: &mut Findings, redis: &RedisStore) {
         Err(error) => findings.error(
             format!(
                 "{} could not be read: {error}; workers do not start",
-                redis.keys().pause().as_str_lossy()
+                redis.keys().fleet().pause().as_str_lossy()
             ),
             "it must hold a string or nothing, and this user must be allowed GET on it",
         ),

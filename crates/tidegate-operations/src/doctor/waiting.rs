@@ -71,7 +71,7 @@ async fn check_consumers(
         }
         Err(error) => findings.warning(
             format!("nobody can say which workers live: {}", error_chain(&error)),
-            format!("allow this user MGET on {}", redis.keys().heartbeat("<name>").as_str_lossy()),
+            format!("allow this user MGET on {}", redis.keys().fleet().heartbeat("<name>").as_str_lossy()),
         ),
     }
 }

@@ -225,7 +225,7 @@ impl RedisOrders<'_> {
         let delivered = self.store.inspector().last_delivered().await?;
         let state = match self.store.inspector().pending_entry(id).await? {
             Some(pending) => {
-                let heartbeat: Key = self.store.keys().heartbeat(process_of(&pending.consumer));
+                let heartbeat: Key = self.store.keys().fleet().heartbeat(process_of(&pending.consumer));
                 EntryLocation::Pending {
                     alive: self.store.pool().exists(heartbeat).await?,
                     idle_ms: (!is_offered(pending.idle_ms)).then_some(pending.idle_ms),

@@ -39,7 +39,7 @@ pub(super) async fn retire(places: &ListedPartitions, from: &[String], to: &[Str
     retired.retain(|tag| !named(to).contains(tag));
     let text = serde_json::to_string(&retired)?;
     let noted: Result<(), _> =
-        now.redis.pool().set(now.redis.keys().retired_partitions(), text, None, None, false).await;
+        now.redis.pool().set(now.redis.keys().partition_list().retired(), text, None, None, false).await;
     noted.context("Failed to note which partitions are no more")
 }
 
@@ -47,7 +47,7 @@ async fn read(place: &ListedPartition) -> anyhow::Result<BTreeSet<String>> {
     let text: Option<String> = place
         .redis
         .pool()
-        .get(place.redis.keys().retired_partitions())
+        .get(place.redis.keys().partition_list().retired())
         .await
         .context("Failed to read which partitions are no more")?;
     Ok(text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default())
@@ -123,7 +123,7 @@ impl LateEntries {
     /// Takes all there is to where it belongs; returns how many entries these were.
     async fn pass(&self) -> anyhow::Result<u64> {
         let first = &self.places[0].redis.keys();
-        let key = format!("{}:late", first.retired_partitions().as_str_lossy());
+        let key = format!("{}:late", first.partition_list().retired().as_str_lossy());
         if !self.leases.take(vec![fred::types::Key::from(key)], &self.token, LEASE).await?.is_empty() {
             return Ok(0);
         }

@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Takes the lease of a change. Waits for one that was killed.
 pub(super) async fn take(redis: &RedisStore, job: &Job) -> anyhow::Result<HeldLease> {
-    let (leases, key, token) = (Leases::new(redis), redis.keys().partition_change(), rebuild_id());
+    let (leases, key, token) = (Leases::new(redis), redis.keys().partition_list().change(), rebuild_id());
     let began = Instant::now();
     loop {
         if let Some(lease) = leases.hold(key.clone(), &token, LEASE).await? {

@@ -55,7 +55,7 @@ impl ListedPartition {
     /// removed elsewhere.
     pub async fn replicated(&self) -> anyhow::Result<()> {
         // WAIT is about what its own connection has written.
-        let (client, key) = (self.redis.pool().next().clone(), self.redis.keys().partitions());
+        let (client, key) = (self.redis.pool().next().clone(), self.redis.keys().partition_list().tags());
         let replication: String = client.info(Some(InfoKind::Replication)).await?;
         if replication.lines().any(|line| line.trim_end() == "connected_slaves:0") {
             return Ok(());

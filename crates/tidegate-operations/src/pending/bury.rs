@@ -244,7 +244,7 @@ impl<'a> PendingBurial<'a> {
         let death = Death { reason: BY_OPERATOR, error: self.request.why.clone() };
         // Told before: after it, nobody has the entry in hand. If its consumer lives after all, what it says counts more.
         self.announcer.announce_burial(self.redis.keys().fields(), &entry, BY_OPERATOR).await?;
-        let heartbeat = self.redis.keys().heartbeat(process_of(&pending.consumer));
+        let heartbeat = self.redis.keys().fleet().heartbeat(process_of(&pending.consumer));
         let reply = self.stream.bury_of_dead(&source.run, &entry, &death, &pending.consumer, heartbeat).await;
         Ok(match reply.with_context(|| format!("Failed to bury {}", pending.entry))? {
             BuryReply::Buried => None,

@@ -72,7 +72,7 @@ impl Replicas {
         let Some(wanted) = settings.confirmation else { return Ok(None) };
         let connection = connect_reader(&settings.redis.connection()).await?;
         let (probe, token) = (ReplicaProbe::new(connection, wanted)?, rebuild_id());
-        Ok(Some(Self { probe, key: keys.replay(&token), token }))
+        Ok(Some(Self { probe, key: keys.fleet().replay(&token), token }))
     }
 
     async fn have_all(&self, run: &ServerRun) -> Result<(), Outage> {
@@ -360,7 +360,7 @@ impl BatchRunner {
         let Some(pending) = self.source.inspector.pending_entry(entry.id).await? else {
             return Ok(BuryReply::Settled);
         };
-        let heartbeat = self.redis.keys().heartbeat(process_of(&pending.consumer));
+        let heartbeat = self.redis.keys().fleet().heartbeat(process_of(&pending.consumer));
         self.stream.bury_of_dead(&self.source.run, entry, death, &pending.consumer, heartbeat).await
     }
 
@@ -372,7 +372,7 @@ impl BatchRunner {
         let Some(pending) = self.source.inspector.pending_entry(id).await? else {
             return Ok(BuryReply::Settled);
         };
-        let heartbeat: Key = self.redis.keys().heartbeat(process_of(&pending.consumer));
+        let heartbeat: Key = self.redis.keys().fleet().heartbeat(process_of(&pending.consumer));
         let is_alive = self.redis.pool().exists(heartbeat).await.map_err(StreamError::from)?;
         Ok(if is_alive { BuryReply::InHand } else { BuryReply::Buried })
     }

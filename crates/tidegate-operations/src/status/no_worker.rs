@@ -90,7 +90,7 @@ pub async fn is_any_alive(redis: &RedisStore, stream: &StreamView) -> anyhow::Re
     has_sign_of_life.with_context(|| {
         format!(
             "Failed to look for living workers (keys {}); if Redis answers NOPERM, give this user +scan",
-            redis.keys().heartbeat("*").as_str_lossy()
+            redis.keys().fleet().heartbeat("*").as_str_lossy()
         )
     })
 }

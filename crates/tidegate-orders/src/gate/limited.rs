@@ -87,9 +87,8 @@ impl LimitedCalls {
                 self.access.stream.clone(),
             ];
             let owners = [LimitOwner::Voucher(voucher)].into_iter().chain(campaign.map(LimitOwner::Campaign));
-            keys.extend(
-                owners.flat_map(|owner| [self.access.keys.limits(owner), self.access.keys.uses(owner)]),
-            );
+            let of_limits = owners.map(|owner| self.access.keys.limits(owner));
+            keys.extend(of_limits.flat_map(|limits| [limits.rules(), limits.uses()]));
             let decided = self.admit.call(pool, order, key, keys, args.clone()).await;
             match decided.map_err(Told::of) {
                 Ok(Decided { order, reply }) => {
@@ -123,9 +122,11 @@ impl LimitedCalls {
                 self.access.keys.stock(voucher),
                 self.access.keys.buyers(voucher),
                 self.access.keys.journal(voucher),
-                self.access.keys.uses(LimitOwner::Voucher(voucher)),
+                self.access.keys.limits(LimitOwner::Voucher(voucher)).uses(),
             ];
-            keys.extend(campaign.map(|campaign| self.access.keys.uses(LimitOwner::Campaign(campaign))));
+            let of_campaign =
+                campaign.map(|campaign| self.access.keys.limits(LimitOwner::Campaign(campaign)));
+            keys.extend(of_campaign.map(|limits| limits.uses()));
             let args: Vec<Value> = vec![
                 order.get().into(),
                 user.get().into(),

@@ -94,7 +94,7 @@ impl SaleLimits {
     /// # Errors
     /// See [`GateError`].
     pub async fn read_limits(&self, owner: LimitOwner) -> Result<Option<String>, GateError> {
-        let key = self.access.keys.limits(owner);
+        let key = self.access.keys.limits(owner).rules();
         self.access.pool.hget(&key, RULES).await.map_err(|error| naming(&key, error).into())
     }
 
@@ -134,7 +134,7 @@ impl SaleLimits {
             self.access.keys.stock(voucher),
             self.access.keys.limited(voucher),
             self.access.keys.journal(voucher),
-            self.access.keys.limits(LimitOwner::Voucher(voucher)),
+            self.access.keys.limits(LimitOwner::Voucher(voucher)).rules(),
             self.access.keys.voucher(voucher),
             self.access.stream.clone(),
         ];
@@ -152,7 +152,7 @@ impl SaleLimits {
         rules: &str,
         regions: &[(String, VoucherId)],
     ) -> Result<(), GateError> {
-        let key = self.access.keys.limits(LimitOwner::Campaign(campaign));
+        let key = self.access.keys.limits(LimitOwner::Campaign(campaign)).rules();
         let regions = regions.iter().map(|(name, voucher)| (format!("{REGION}{name}"), voucher.to_string()));
         let fields: Vec<(String, String)> =
             [(RULES.to_owned(), rules.to_owned())].into_iter().chain(regions).collect();
@@ -172,7 +172,7 @@ impl SaleLimits {
         if regions.is_empty() {
             return Ok(Vec::new());
         }
-        let key = self.access.keys.limits(LimitOwner::Campaign(campaign));
+        let key = self.access.keys.limits(LimitOwner::Campaign(campaign)).rules();
         let fields: Vec<String> = regions.iter().map(|name| format!("{REGION}{name}")).collect();
         let found: Result<Vec<Option<String>>, _> = self.access.pool.hmget(&key, fields).await;
         let found = found.map_err(|error| naming(&key, error))?;

@@ -52,7 +52,7 @@ impl<'a> ScanPages<'a, (String, String)> {
     /// The counters of a voucher or a campaign: fields with their counts.
     #[must_use]
     pub fn of_uses(redis: &'a RedisStore, owner: LimitOwner) -> Self {
-        Self::new(redis.access(), "HSCAN", redis.keys().uses(owner))
+        Self::new(redis.access(), "HSCAN", redis.keys().limits(owner).uses())
     }
 }
 

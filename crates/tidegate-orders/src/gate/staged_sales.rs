@@ -9,7 +9,7 @@ use tidegate_stream::{EntryId, Script};
 
 use super::{GateError, access::RedisAccess, sales::SaleWindow, scan_keys, understood};
 use crate::{
-    keys::{Keys, naming},
+    keys::{Keys, naming, staged},
     order::{OrderId, UserId, VoucherId},
     records::journal::COMPLETE,
     wire::FieldNames,
@@ -88,8 +88,8 @@ impl StagedSale {
         Self {
             voucher,
             id: id.to_owned(),
-            buyers: Keys::staged(&keys.buyers(voucher), id),
-            journal: Keys::staged(&keys.journal(voucher), id),
+            buyers: staged(&keys.buyers(voucher), id),
+            journal: staged(&keys.journal(voucher), id),
             members: 0,
             fields: 0,
         }

@@ -44,13 +44,16 @@ impl Worker {
         let replicas = patiently(worker, is_a_no, async || replica_probe(system).await).await?;
         let shard = Shard::new(system, mysql.for_lookers.clone());
         shard.refuse_another().await?;
-        let (leases, heartbeat) = (Leases::new(&redis), redis.keys().heartbeat(&worker.name));
+        let (leases, heartbeat) = (Leases::new(&redis), redis.keys().fleet().heartbeat(&worker.name));
         let name = Name::new(leases, redis.clone(), heartbeat, &worker.name, worker.heartbeat_ttl);
         patiently(worker, is_a_no, async || name.take().await).await?;
         // Here a look that fails must not pass for a no: the lanes would begin to read.
         let look = async || Ok(fleet_pause::update_switch(&redis, &pause_switch).await?);
         patiently(worker, is_a_no, look).await.with_context(|| {
-            format!("Failed to look whether the workers are paused ({})", redis.keys().pause().as_str_lossy())
+            format!(
+                "Failed to look whether the workers are paused ({})",
+                redis.keys().fleet().pause().as_str_lossy()
+            )
         })?;
 
         let SharedMySql { sessions, for_lookers, for_lanes, ledger } = mysql;

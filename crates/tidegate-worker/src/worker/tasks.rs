@@ -51,13 +51,15 @@ pub fn tasks(
         Background::new(results::trim(settings, parts)),
         Background::new(results::publish_remembered(announcer)).when(shard.is_right()),
         Background::new(summary(settings, parts)),
-        Background::new(Expire::new(sweeper)).when(shard.is_right()).under(lease(redis.keys().sweeper())),
+        Background::new(Expire::new(sweeper))
+            .when(shard.is_right())
+            .under(lease(redis.keys().fleet().sweeper())),
         Background::new(Reconciler::new(settings, parts, comparisons)).when(shard.is_right()),
         Background::new(forget_marks(marker(), Arc::clone(&busy_marks))),
     ];
     if brake.is_used() {
         let task = MarkBusy { marker: marker(), busy: Arc::clone(&parts.busy), log: busy_marks };
-        tasks.push(Background::new(task).under(lease(redis.keys().braker())));
+        tasks.push(Background::new(task).under(lease(redis.keys().fleet().braker())));
     }
     tasks
 }

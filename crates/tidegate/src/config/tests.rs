@@ -385,11 +385,28 @@ fn one_prefix_separates_every_name_from_those_of_another_fleet() {
         let lock = keys.locks(&[user]).remove(0);
         let of_sales =
             [keys.stock(voucher), keys.buyers(voucher), keys.voucher(voucher), keys.journal(voucher)];
-        let of_limits = [keys.limited(voucher), keys.limits(owner), keys.uses(owner)];
+        let of_limits = [keys.limited(voucher), keys.limits(owner).rules(), keys.limits(owner).uses()];
         let of_callers = [keys.idempotency(voucher, user, "digest"), keys.order_id("2026:11:28"), lock];
-        let of_workers = [keys.heartbeat("w"), keys.hands("w"), keys.pause(), keys.mark(), keys.braker()];
-        let of_fleet = [keys.sweeper(), keys.reconciler(), keys.reconciled(), keys.log(), keys.replay("1")];
-        let of_all = [keys.partitions(), keys.partition_change(), keys.retired_partitions(), keys.gate("g")];
+        let of_workers = [
+            keys.fleet().heartbeat("w"),
+            keys.fleet().hands("w"),
+            keys.fleet().pause(),
+            keys.fleet().mark(),
+            keys.fleet().braker(),
+        ];
+        let of_fleet = [
+            keys.fleet().sweeper(),
+            keys.fleet().reconciler(),
+            keys.fleet().reconciled(),
+            keys.fleet().log(),
+            keys.fleet().replay("1"),
+        ];
+        let of_all = [
+            keys.partition_list().tags(),
+            keys.partition_list().change(),
+            keys.partition_list().retired(),
+            keys.partition_list().gate("g"),
+        ];
         let all = [&of_sales[..], &of_limits, &of_callers, &of_workers, &of_fleet, &of_all].concat();
         all.iter().map(|key| key.as_str_lossy().into_owned()).collect::<Vec<_>>()
     };
@@ -412,15 +429,15 @@ fn a_fleet_on_another_stream_has_keys_of_its_own_and_is_refused_if_it_shares_dea
     let settings = load(&sets(&[&own[..], &["redis.prefix=shop2:"]].concat()), &[]).unwrap().settings;
     let keys = tidegate_orders::Keys::new(settings.system.common().keys.clone());
     for (key, name) in [
-        (keys.heartbeat("w"), "orders.b:tidegate:worker:w"),
-        (keys.log(), "orders.b:tidegate:log"),
-        (keys.pause(), "orders.b:tidegate:pause"),
-        (keys.mark(), "orders.b:tidegate:mark"),
-        (keys.sweeper(), "orders.b:tidegate:sweeper"),
-        (keys.reconciler(), "orders.b:tidegate:reconciler"),
-        (keys.reconciled(), "orders.b:tidegate:reconciled"),
+        (keys.fleet().heartbeat("w"), "orders.b:tidegate:worker:w"),
+        (keys.fleet().log(), "orders.b:tidegate:log"),
+        (keys.fleet().pause(), "orders.b:tidegate:pause"),
+        (keys.fleet().mark(), "orders.b:tidegate:mark"),
+        (keys.fleet().sweeper(), "orders.b:tidegate:sweeper"),
+        (keys.fleet().reconciler(), "orders.b:tidegate:reconciler"),
+        (keys.fleet().reconciled(), "orders.b:tidegate:reconciled"),
         // A fleet with other partitions in the same Redis would sell from other keys.
-        (keys.partitions(), "tidegate:partitions"),
+        (keys.partition_list().tags(), "tidegate:partitions"),
         (keys.stock(7.try_into().unwrap()), "seckill:stock:7"),
     ] {
         assert_eq!(key.as_str_lossy(), format!("shop2:{name}"));

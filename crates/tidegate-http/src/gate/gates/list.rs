@@ -54,7 +54,7 @@ impl Gates {
             .map(|told| told.map_err(GateError::from))
         {
             Ok(Err(error @ GateError::Refused(_))) => self.note_refused.call_once(|| {
-                let pattern = format!("~{}*", redis.keys().gate("").as_str_lossy());
+                let pattern = format!("~{}*", redis.keys().partition_list().gate("").as_str_lossy());
                 tracing::warn!(
                     %error, pattern,
                     "a change of the list of partitions does not wait for this gate: Redis refuses its note"

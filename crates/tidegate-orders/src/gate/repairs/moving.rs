@@ -8,7 +8,7 @@ use fred::{
 
 use crate::gate::{GateError, Repairs, ScanPages, rebuild_id, sales::flag, understood};
 use crate::{
-    keys::{Keys, naming},
+    keys::{Keys, naming, staged},
     order::VoucherId,
 };
 
@@ -132,7 +132,7 @@ impl Repairs {
             there.access.keys.journal(voucher),
         ];
         let mut keys = there.access.keys.of_sale(voucher);
-        keys.extend(places.iter().map(|key| Keys::staged(key, &id)));
+        keys.extend(places.iter().map(|key| staged(key, &id)));
         let counts = [members, fields, notes].map(|count| Value::from(count.to_string()));
         let args = [Value::from(stock.unwrap_or_default())].into_iter().chain(counts).collect();
         let reply = there.arrive.call(&there.access.pool, keys, args).await?;
@@ -158,7 +158,7 @@ impl Repairs {
         key: impl Fn(&Keys) -> Key,
         id: &str,
     ) -> Result<u64, GateError> {
-        let (source, staged) = (key(&from.access.keys), Keys::staged(&key(&self.access.keys), id));
+        let (source, staged) = (key(&from.access.keys), staged(&key(&self.access.keys), id));
         let custom = |command| CustomCommand::new_static(command, ClusterHash::FirstKey, false);
         let mut pages = ScanPages::<Value>::new(&from.access, scan, source.clone());
         while let Some(elements) = pages.next().await? {

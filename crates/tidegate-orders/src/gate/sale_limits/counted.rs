@@ -21,7 +21,7 @@ impl SaleLimits {
     pub async fn count_uses(&self, vouchers: &[VoucherId]) -> Result<Vec<(LimitOwner, u64)>, GateError> {
         let client = self.access.pool.next();
         let rules = vouchers.iter().map(async |voucher| {
-            let key = self.access.keys.limits(LimitOwner::Voucher(*voucher));
+            let key = self.access.keys.limits(LimitOwner::Voucher(*voucher)).rules();
             // HMGET: who may look at a status may do that, too.
             let fields: Result<Vec<Option<String>>, _> = client.hmget(&key, vec![RULES]).await;
             let rules = fields.map_err(|error| naming(&key, error))?.into_iter().flatten().next();
@@ -33,7 +33,7 @@ impl SaleLimits {
         let owners = limited.iter().map(|(voucher, _)| LimitOwner::Voucher(*voucher));
         let owners = owners.chain(campaigns.into_iter().map(LimitOwner::Campaign));
         try_join_all(owners.map(async |owner| {
-            let key = self.access.keys.uses(owner);
+            let key = self.access.keys.limits(owner).uses();
             let counters = client.hlen::<u64, _>(&key).await;
             Ok((owner, counters.map_err(|error| naming(&key, error))?))
         }))

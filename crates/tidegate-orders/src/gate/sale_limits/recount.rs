@@ -76,7 +76,7 @@ impl SaleLimits {
         }
         let mut raised = 0;
         for (owner, fields) in fields {
-            let key = self.access.keys.uses(owner);
+            let key = self.access.keys.limits(owner).uses();
             for piece in fields.chunks(PIECE) {
                 raised += self.raise(&key, piece).await?;
             }

@@ -17,7 +17,7 @@ impl SaleLimits {
             let args = piece.iter().flat_map(|(field, value)| [field.as_str().into(), value.as_str().into()]);
             let reply = self
                 .sweep
-                .call(&self.access.pool, vec![self.access.keys.uses(owner)], args.collect())
+                .call(&self.access.pool, vec![self.access.keys.limits(owner).uses()], args.collect())
                 .await?;
             swept += reply.as_i64().map_or(0, i64::unsigned_abs);
         }

@@ -44,8 +44,8 @@ impl SaleLimits {
         let mut moments = Vec::with_capacity(fields.len().div_ceil(MOST_READ));
         for fields in fields.chunks(MOST_READ) {
             let args = fields.iter().map(|field| field.as_str().into()).collect();
-            let reply =
-                self.read_uses.call(&self.access.pool, vec![self.access.keys.uses(owner)], args).await?;
+            let keys = vec![self.access.keys.limits(owner).uses()];
+            let reply = self.read_uses.call(&self.access.pool, keys, args).await?;
             moments.push(moment(&reply, fields).ok_or_else(|| unexpected("read_uses.lua", &reply))?);
         }
         Ok(moments)
@@ -61,8 +61,8 @@ impl SaleLimits {
             let text = |text: &Option<String>| text.as_deref().unwrap_or_default().into();
             let triple = |it: &SetUse| [it.field.as_str().into(), text(&it.found), text(&it.becomes)];
             let args = fields.iter().flat_map(triple).collect();
-            let reply =
-                self.set_uses.call(&self.access.pool, vec![self.access.keys.uses(owner)], args).await?;
+            let keys = vec![self.access.keys.limits(owner).uses()];
+            let reply = self.set_uses.call(&self.access.pool, keys, args).await?;
             let Value::Array(answers) = &reply else { return Err(unexpected("set_uses.lua", &reply)) };
             are_set.extend(answers.iter().map(|answer| answer.as_i64() == Some(1)));
         }

@@ -120,7 +120,7 @@ impl Sales {
     /// All keys of a sale, those that it has only while it has limits included.
     fn all_keys(&self, voucher: VoucherId) -> Vec<Key> {
         let (keys, owner) = (&self.access.keys, LimitOwner::Voucher(voucher));
-        let of_limits = [keys.limited(voucher), keys.limits(owner), keys.uses(owner)];
+        let of_limits = [keys.limited(voucher), keys.limits(owner).rules(), keys.limits(owner).uses()];
         self.access.keys.of_sale(voucher).into_iter().chain(of_limits).collect()
     }
 }

@@ -17,7 +17,7 @@ impl Sales {
     pub async fn memory_bytes(&self, voucher: VoucherId) -> Result<u64, GateError> {
         let keys = &self.access.keys;
         let mut bytes = 0;
-        let uses = keys.uses(LimitOwner::Voucher(voucher));
+        let uses = keys.limits(LimitOwner::Voucher(voucher)).uses();
         let of_sale =
             [keys.stock(voucher), keys.buyers(voucher), keys.voucher(voucher), keys.journal(voucher)];
         for key in of_sale.into_iter().chain([uses]) {

@@ -27,7 +27,7 @@ pub fn remove_consumers(
     let remover = ConsumerRemover::new(&parts.redis, system.stream_names(), worker.retire_idle);
     let (redis, every) = (parts.redis.clone(), worker.lane.claim_every);
     Periodic(Routine::new("look for dead consumers", every), async move || {
-        remover.run_once(|consumer| redis.keys().heartbeat(process_of(consumer))).await?;
+        remover.run_once(|consumer| redis.keys().fleet().heartbeat(process_of(consumer))).await?;
         Ok(NextRun::After(every))
     })
 }

@@ -1,0 +1,131 @@
+//! The keys of a fleet: the workers of one stream.
+
+use std::fmt::Display;
+
+use fred::types::Key;
+
+use super::Pattern;
+
+/// Behind the key of a heartbeat.
+pub(crate) const HANDS: &str = ":hands";
+
+/// Makes the keys by which the workers of a fleet, and those who operate it, know of each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FleetKeys {
+    /// Before the name of each key.
+    prefix: String,
+    /// Before the name of a worker process.
+    heartbeats: String,
+}
+
+impl FleetKeys {
+    /// Keys with `prefix` and the name of the fleet before each.
+    pub(super) fn new(prefix: &str, fleet: &str) -> Self {
+        let prefix = format!("{prefix}{fleet}tidegate:");
+        let heartbeats = format!("{prefix}worker:");
+        Self { prefix, heartbeats }
+    }
+
+    /// The key of this name.
+    pub(super) fn key(&self, name: impl Display) -> Key {
+        format!("{}{name}", self.prefix).into()
+    }
+
+    /// The heartbeat of the worker process `name`.
+    #[must_use]
+    pub fn heartbeat(&self, name: &str) -> Key {
+        format!("{}{name}", self.heartbeats).into()
+    }
+
+    /// Since when the worker process `name` has its oldest batch in hand: beside its heartbeat.
+    #[must_use]
+    pub fn hands(&self, name: &str) -> Key {
+        format!("{}{name}{HANDS}", self.heartbeats).into()
+    }
+
+    /// All heartbeats there are, for SCAN, and what worker processes say of their hands.
+    #[must_use]
+    pub(crate) fn heartbeats(&self) -> Pattern<'_> {
+        Pattern::beginning(&self.heartbeats)
+    }
+
+    /// What operators did.
+    #[must_use]
+    pub fn log(&self) -> Key {
+        self.key("log")
+    }
+
+    /// While it is there, workers read nothing.
+    #[must_use]
+    pub fn pause(&self) -> Key {
+        self.key("pause")
+    }
+
+    /// A number that shows when Redis went back in time.
+    #[must_use]
+    pub fn mark(&self) -> Key {
+        self.key("mark")
+    }
+
+    /// Held by the worker that lets unpaid orders expire.
+    #[must_use]
+    pub fn sweeper(&self) -> Key {
+        self.key("sweeper")
+    }
+
+    /// Held by the worker that marks sales as busy.
+    #[must_use]
+    pub fn braker(&self) -> Key {
+        self.key("sweeper:brake")
+    }
+
+    /// Is there while sales need workers: they have marks that do not end by themselves.
+    #[must_use]
+    pub fn sales_need_workers(&self) -> Key {
+        self.key("sweeper:need-workers")
+    }
+
+    /// Held by whoever compares both stores, or mends or rebuilds one of them.
+    #[must_use]
+    pub fn reconciler(&self) -> Key {
+        self.key("reconciler")
+    }
+
+    /// What the last comparison of both stores found.
+    #[must_use]
+    pub fn reconciled(&self) -> Key {
+        self.key("reconciled")
+    }
+
+    /// Lock of a replay with this id, by which it sees that replicas have what was written.
+    #[must_use]
+    pub fn replay(&self, id: &str) -> Key {
+        self.key(format_args!("log:replay:{id}"))
+    }
+}
+
+/// The name of the process that a consumer belongs to, whose heartbeat says whether it lives: `shop-7-1` is lane 1 of
+/// `shop-7`.
+#[must_use]
+pub fn process_of(consumer: &str) -> &str {
+    match consumer.rsplit_once('-') {
+        Some((process, lane)) if !lane.is_empty() && lane.bytes().all(|byte| byte.is_ascii_digit()) => {
+            process
+        }
+        _ => consumer,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::process_of;
+
+    #[test]
+    fn a_consumer_belongs_to_the_process_before_its_lane_number() {
+        assert_eq!(process_of("shop-7f9c-1"), "shop-7f9c");
+        assert_eq!(process_of("shop-12"), "shop");
+        assert_eq!(process_of("c1"), "c1");
+        assert_eq!(process_of("shop-a"), "shop-a");
+        assert_eq!(process_of("shop-"), "shop-");
+    }
+}
