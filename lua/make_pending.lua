@@ -1,5 +1,5 @@
 -- Makes acknowledged entries pending again, all or none, and notes the time, so that workers list the
--- pending entries anew (StreamInspector::made_pending). No lane has these entries in progress.
+-- pending entries anew (GroupInspector::made_pending). No lane has these entries in progress.
 -- KEYS[1] stream; KEYS[2] deaths: hash beside it; its field `made_pending` is the time of the last call
 -- ARGV[1] group: consumer group; ARGV[2] consumer: who holds them from then on
 -- ARGV[3] and all that follow: entry ids, of entries that are in the stream

@@ -19,16 +19,16 @@ type Count = (&'static str, usize, usize, fn(&Product) -> usize);
 
 /// A commit that lowers a number lowers its bound, too. So no later commit can raise the number unnoticed.
 const COUNTS: [Count; 17] = [
-    ("lines of code", 50_000, 62_649, |it| it.code_lines()),
-    ("lines of tidegate-operations", 16_500, 19_047, |it| it.lines_below("crates/tidegate-operations/src/")),
+    ("lines of code", 50_000, 62_735, |it| it.code_lines()),
+    ("lines of tidegate-operations", 16_500, 19_045, |it| it.lines_below("crates/tidegate-operations/src/")),
     ("lines of tidegate/src/commands", 7_500, 9_917, |it| it.lines_below("crates/tidegate/src/commands/")),
     ("other folders with SQL on the order table", 1, 1, |it| it.folders_with_order_sql()),
-    ("public methods of a type", 15, 30, |it| highest(&it.public_methods())),
+    ("public methods of a type", 15, 15, |it| highest(&it.public_methods())),
     ("fields of a struct", 12, 12, |it| highest(&it.fields())),
     ("fields of a struct that are not pub", 12, 12, |it| highest(&it.private_fields())),
     ("functions above 60 lines", 3, 3, |it| it.long_functions()),
     ("lines of a function", 80, 80, |it| highest(&it.functions())),
-    ("files above 350 lines", 15, 17, |it| it.long_files().len()),
+    ("files above 350 lines", 15, 15, |it| it.long_files().len()),
     ("names of several public types", 5, 1, |it| it.ambiguous_names().len()),
     ("Lua sources with the time idiom", 1, 1, |it| it.scripts_with("'00000' .. time[2], -6, -4)")),
     ("Lua sources with the bounds of an id", 1, 1, |it| it.scripts_with("9223372036854775807")),

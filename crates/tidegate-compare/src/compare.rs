@@ -184,7 +184,7 @@ impl<'a> Pass<'a> {
         self.counted.counts = counts;
         let redis = &self.stores.redis;
         // Before what is in flight: an entry up to here that is not in flight then has its outcome in MySQL.
-        let end = redis.inspector().last_id(&redis.stream_names().stream).await?;
+        let end = redis.inspector().last_id(&redis.inspector().names().stream).await?;
         self.in_flight = InFlight::read(redis, self.places, &self.pace).await?;
         self.counted.in_flight = std::mem::take(&mut self.in_flight.counts);
         self.counted.events_in_flight = std::mem::take(&mut self.in_flight.events);

@@ -86,9 +86,9 @@ impl InFlight {
         let mut found = Self::default();
         let (inspector, keys) = (redis.inspector(), redis.keys());
         // The boundary first: an entry that is delivered after this is beyond it, whatever becomes of it.
-        let delivered = inspector.last_delivered().await?.unwrap_or(EntryId::MIN);
+        let delivered = inspector.group().last_delivered().await?.unwrap_or(EntryId::MIN);
         let stream = &inspector.names().stream;
-        let mut pending = inspector.pending_pages((EntryId::MIN, delivered), PAGE, None);
+        let mut pending = inspector.group().pending_pages((EntryId::MIN, delivered), PAGE, None);
         while let Some(page) = pace.step(pending.next()).await? {
             let ids: Vec<EntryId> = page.into_iter().map(|pending| pending.id).collect();
             let mut entries = inspector.entries(stream, &ids, Read::Whole);

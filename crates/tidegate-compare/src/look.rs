@@ -202,7 +202,7 @@ impl Looker {
     /// For [`Looker::look_at`], before anything else is read.
     pub(crate) async fn counts(&self, vouchers: &[VoucherId]) -> Result<OrderCounter, CompareError> {
         let (ComparedStores { redis, .. }, pace) = (&self.stores, self.request.pace);
-        let end = redis.inspector().last_id(&redis.stream_names().stream).await?;
+        let end = redis.inspector().last_id(&redis.inspector().names().stream).await?;
         let open = InFlight::read(redis, &VoucherIndex::new(vouchers.to_vec()), &pace).await?;
         Ok(OrderCounter::after(end, open))
     }

@@ -273,7 +273,7 @@ impl Verify<'_> {
 
     async fn round(&self, orders: &BTreeSet<At>) -> Result<Round, CompareError> {
         let redis = &self.stores.redis;
-        let end = redis.inspector().last_id(&redis.stream_names().stream).await?;
+        let end = redis.inspector().last_id(&redis.inspector().names().stream).await?;
         let in_flight = InFlight::read(redis, self.places, &self.pace).await?;
         let dead = dead_orders(self.stores, self.places, self.pace).await?;
         self.stores.catch_up().await?;

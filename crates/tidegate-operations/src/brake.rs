@@ -140,7 +140,8 @@ impl Braker {
     }
 
     async fn oldest_unread(&self) -> anyhow::Result<Duration> {
-        let Some(backlog) = self.redis.inspector().backlog().await? else { return Ok(Duration::ZERO) };
+        let backlog = self.redis.inspector().group().backlog().await?;
+        let Some(backlog) = backlog else { return Ok(Duration::ZERO) };
         let age = |entry: EntryId| Duration::from_millis(backlog.now_ms.saturating_sub(entry.ms));
         Ok(backlog.oldest_undelivered.map_or(Duration::ZERO, age))
     }

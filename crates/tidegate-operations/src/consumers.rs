@@ -82,7 +82,7 @@ impl Consumers {
     /// # Errors
     /// When it does not answer, or the key holds no stream.
     pub async fn read(redis: &RedisStore) -> anyhow::Result<Self> {
-        let infos = match inspect::consumers(redis, redis.stream_names()).await {
+        let infos = match inspect::consumers(redis, redis.inspector().names()).await {
             Ok(infos) => infos,
             Err(StreamError::NoGroup(_)) => Vec::new(),
             Err(StreamError::Redis(error)) if error.details().contains("no such key") => Vec::new(),

@@ -43,7 +43,7 @@ pub enum OfferEnd {
 impl Handover {
     /// For the group of these settings.
     pub fn new(redis: &RedisStore, settings: &SystemSettings) -> Self {
-        let names = redis.stream_names();
+        let names = redis.inspector().names();
         // Until their locks expire, whoever claims them could only set them aside.
         let young = settings.fleet.lock_lease.as_millis();
         Self {
@@ -115,8 +115,8 @@ impl Handover {
     /// # Errors
     /// When Redis does not answer.
     pub async fn on_offer(&self, consumer: &str) -> anyhow::Result<u64> {
-        let all = (EntryId::MIN, EntryId::MAX);
-        let (mut count, mut pages) = (0, self.redis.inspector().pending_pages(all, PAGE, Some(consumer)));
+        let (group, all) = (self.redis.inspector().group(), (EntryId::MIN, EntryId::MAX));
+        let (mut count, mut pages) = (0, group.pending_pages(all, PAGE, Some(consumer)));
         while let Some(page) = pages.next().await.context("Failed to read the pending list")? {
             count += page.iter().filter(|pending| is_offered(pending.idle_ms)).count() as u64;
         }
@@ -124,7 +124,8 @@ impl Handover {
     }
 
     async fn page(&self, consumer: &str, after: EntryId, count: u16) -> anyhow::Result<Vec<PendingEntry>> {
-        let page = self.redis.inspector().pending_entries((after, EntryId::MAX), count, Some(consumer)).await;
+        let group = self.redis.inspector().group();
+        let page = group.pending_entries((after, EntryId::MAX), count, Some(consumer)).await;
         page.context("Failed to read the pending list")
     }
 }

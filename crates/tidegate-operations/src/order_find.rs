@@ -229,7 +229,7 @@ impl Finder<'_> {
         let (mut after, mut left) = (EntryId::MIN, budget);
         while left > 0 {
             let count = u16::try_from(left).map_or(PAGE, |left| left.min(PAGE));
-            let ids = inspector.pending(after, count).await?;
+            let ids = inspector.group().pending(after, count).await?;
             let mut entries = inspector.entries(&inspector.names().stream, &ids, Read::Whole);
             while let Some(page) = entries.next().await? {
                 self.take(page.iter().flatten(), OrderStatus::Pending);
@@ -247,7 +247,7 @@ impl Finder<'_> {
 
     async fn undelivered(&mut self) -> anyhow::Result<()> {
         let (inspector, budget) = (self.redis.store.inspector(), self.request.budget);
-        let mut after = inspector.last_delivered().await?.unwrap_or(EntryId::MIN);
+        let mut after = inspector.group().last_delivered().await?.unwrap_or(EntryId::MIN);
         let (mut left, mut size) = (budget, PageSize::new(PAGE));
         while left > 0 {
             let count = size.count(left);

@@ -147,7 +147,7 @@ impl Purge {
     pub async fn connect(stores: &Stores, request: PurgeRequest) -> anyhow::Result<Self> {
         let (redis, mysql) = stores.both().await?;
         let (redis, mysql) = (redis.clone(), mysql.clone());
-        let (names, partition) = (redis.stream_names().clone(), redis.partition().clone());
+        let (names, partition) = (redis.inspector().names().clone(), redis.partition().clone());
         let (dead, inspector) = (DeadLetters::new(redis.clone()), redis.inspector().clone());
         Ok(Self { redis, mysql, dead, inspector, names, partition, request })
     }

@@ -168,7 +168,7 @@ impl Replay {
     pub async fn plan(&self, progress: &dyn Progress) -> anyhow::Result<ReplayPlan> {
         let mut plan = ReplayPlan::new(self.source_name(), self.bounds, self.request.clone());
         let delivered = match self.request.source {
-            ReplaySource::Stream => Some(self.inspector.last_delivered().await?.unwrap_or_default()),
+            ReplaySource::Stream => Some(self.inspector.group().last_delivered().await?.unwrap_or_default()),
             ReplaySource::File(_) => None,
         };
         let (mut reader, mut before) = (self.reader()?, DryRun::default());

@@ -263,7 +263,7 @@ pub async fn read_stream(redis: &RedisStore, settings: &SystemSettings) -> anyho
     let status = inspect(redis, &settings.stream_names()).await?;
     let consumers = status.group.as_ref().map_or_else(Vec::new, |group| group.consumers.clone());
     let consumers = Consumers::of(redis, consumers).await?;
-    let set_aside_notes = SetAsideNotes::new(redis, redis.stream_names());
+    let set_aside_notes = SetAsideNotes::new(redis, redis.inspector().names());
     let set_aside = match set_aside_notes.read(consumers.processes()).await {
         Err(error) if error.is_refusal() => Err(error),
         read => Ok(read.context("Failed to read what is set aside")?),

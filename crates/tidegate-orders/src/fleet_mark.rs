@@ -158,7 +158,7 @@ impl FleetMark {
     }
 
     fn stream(&self) -> &str {
-        &self.redis.stream_names().stream
+        &self.redis.inspector().names().stream
     }
 
     /// What is no number of ours reads as 0.

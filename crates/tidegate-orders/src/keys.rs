@@ -106,7 +106,6 @@ impl KeyTemplates {
 pub struct Keys {
     templates: KeyTemplates,
     fleet: FleetKeys,
-    partition_list: PartitionListKeys,
 }
 
 impl Keys {
@@ -114,8 +113,7 @@ impl Keys {
     #[must_use]
     pub fn new(templates: KeyTemplates) -> Self {
         let fleet = FleetKeys::new(&templates.prefix, &templates.fleet);
-        let partition_list = PartitionListKeys::new(&templates.prefix);
-        Self { templates, fleet, partition_list }
+        Self { templates, fleet }
     }
 
     /// A key that has no template.
@@ -174,7 +172,7 @@ impl Keys {
     /// The keys of the limits of a voucher or a campaign.
     #[must_use]
     pub fn limits(&self, owner: LimitOwner) -> LimitKeys<'_> {
-        LimitKeys::new(&self.templates.prefix, owner)
+        LimitKeys { prefix: &self.templates.prefix, owner }
     }
 
     /// The order that a user asked for under a key of this digest.
@@ -221,8 +219,8 @@ impl Keys {
 
     /// The keys of the list of partitions.
     #[must_use]
-    pub fn partition_list(&self) -> &PartitionListKeys {
-        &self.partition_list
+    pub fn partition_list(&self) -> PartitionListKeys<'_> {
+        PartitionListKeys { prefix: &self.templates.prefix }
     }
 
     /// The partition whose keys these are.

@@ -102,7 +102,7 @@ impl Partition {
     /// The number by which a row keeps the partition of its voucher: `64 P + i`, with 64 for the whole of a system without
     /// partitions. With P in it, a row that was written under another list is found, and 0 says that no program has set it.
     #[must_use]
-    pub fn code_of(&self, voucher: VoucherId) -> i64 {
+    pub(crate) fn code_of(&self, voucher: VoucherId) -> i64 {
         let place = Self::index_of(voucher, self.tags.len());
         self.first_code().saturating_add(i64::try_from(place).unwrap_or(0))
     }

@@ -9,8 +9,9 @@ use fred::types::Value;
 
 use crate::{
     entry::{EntryId, parse_id},
+    group_inspector::GroupInspector,
     inspect::server_time_ms,
-    inspector::{StreamInspector, field},
+    inspector::field,
     stream::StreamError,
 };
 
@@ -74,12 +75,12 @@ impl Backlog {
     }
 }
 
-impl StreamInspector {
+impl GroupInspector<'_> {
     /// Where the group is; None where there is no stream or no group.
     ///
     /// # Errors
     /// As for every call here.
-    pub async fn position(&self) -> Result<Option<GroupPosition>, StreamError> {
+    pub async fn position(self) -> Result<Option<GroupPosition>, StreamError> {
         Ok(self.group_in_stream().await?.map(|(position, ..)| position))
     }
 
@@ -87,11 +88,12 @@ impl StreamInspector {
     ///
     /// # Errors
     /// As for every call here.
-    pub async fn backlog(&self) -> Result<Option<Backlog>, StreamError> {
+    pub async fn backlog(self) -> Result<Option<Backlog>, StreamError> {
         let Some((position, group, stream)) = self.group_in_stream().await? else { return Ok(None) };
         let GroupPosition { last_delivered, last_added } = position;
         let number = |of: &Value, name: &str| field(of, name).and_then(Value::as_u64);
-        let oldest = self.page(&self.names().stream, (last_delivered, EntryId::MAX), 1).await?;
+        let (key, after) = (&self.inspector.names().stream, (last_delivered, EntryId::MAX));
+        let oldest = self.inspector.page(key, after, 1).await?;
         let oldest_undelivered = oldest.first().map(|entry| entry.id);
         // Null after XDEL, absent before Redis 7, and known to be wrong at times.
         let length = number(&stream, "length").unwrap_or_default();
@@ -100,7 +102,7 @@ impl StreamInspector {
             Some(_) => number(&group, "lag").filter(|lag| (1..=length).contains(lag)),
         };
         Ok(Some(Backlog {
-            now_ms: server_time_ms(self.pool()).await?,
+            now_ms: server_time_ms(self.inspector.pool()).await?,
             last_added,
             last_delivered,
             oldest_undelivered,
@@ -110,11 +112,12 @@ impl StreamInspector {
     }
 
     /// With what XINFO tells of the group and of the stream. The group is read first: what it was delivered was added before.
-    async fn group_in_stream(&self) -> Result<Option<(GroupPosition, Value, Value)>, StreamError> {
-        let Some(group) = self.group_info().await? else { return Ok(None) };
+    async fn group_in_stream(self) -> Result<Option<(GroupPosition, Value, Value)>, StreamError> {
+        let Some(group) = self.info().await? else { return Ok(None) };
         let Some(last_delivered) = field(&group, "last-delivered-id") else { return Ok(None) };
         let last_delivered = parse_id(last_delivered)?;
-        let stream = self.call("XINFO", vec!["STREAM".into(), self.names().stream.as_str().into()]).await?;
+        let args = vec!["STREAM".into(), self.inspector.names().stream.as_str().into()];
+        let stream = self.inspector.call("XINFO", args).await?;
         let last_added = field(&stream, "last-generated-id").map_or(Ok(EntryId::MIN), parse_id)?;
         Ok(Some((GroupPosition { last_delivered, last_added }, group, stream)))
     }

@@ -1,4 +1,4 @@
-//! Looks at a stream and its group without taking part: nothing here changes anything.
+//! Looks at a stream without taking part: nothing here changes anything.
 
 use fred::{
     clients::{Client, Pool},
@@ -7,15 +7,14 @@ use fred::{
 };
 
 use crate::{
-    entry::{self, Entry, EntryId, PendingEntry, bad_reply, parse_id},
+    entry::{self, Entry, EntryId, bad_reply},
     page_size::PAGE_BYTES,
     redis::{RedisError, RedisPool, no_error},
     script::ScriptSource,
-    set_aside_notes::SetAsideNotes,
     stream::{ServerRun, StreamError, StreamNames},
 };
 
-/// A look at a stream, its dead letters and its consumer group.
+/// A look at a stream and its dead letters, and at its consumer group by [`StreamInspector::group`].
 #[derive(Clone, Debug)]
 pub struct StreamInspector {
     pool: Pool,
@@ -127,29 +126,6 @@ impl StreamInspector {
         Ok(entry::parse_entries(self.call_raw("XRANGE", args).await?)?.entries)
     }
 
-    /// The last entry that was delivered to the group; `None` without a group.
-    ///
-    /// # Errors
-    /// As for every call here.
-    pub async fn last_delivered(&self) -> Result<Option<EntryId>, StreamError> {
-        let Some(group) = self.group_info().await? else { return Ok(None) };
-        let id = field(&group, "last-delivered-id").ok_or_else(|| bad_reply("last-delivered-id", &group))?;
-        Ok(Some(parse_id(id)?))
-    }
-
-    /// What XINFO tells of the group; `None` without one.
-    pub(crate) async fn group_info(&self) -> Result<Option<Value>, StreamError> {
-        let reply = match self.call("XINFO", vec!["GROUPS".into(), self.names.stream.as_str().into()]).await {
-            Err(StreamError::Redis(error)) if is_no_such_key(&error) => return Ok(None),
-            reply => reply?,
-        };
-        let Value::Array(groups) = reply else { return Err(bad_reply("groups", &reply).into()) };
-        let is_ours = |group: &Value| {
-            field(group, "name").is_some_and(|name| name.as_bytes() == Some(self.names.group.as_bytes()))
-        };
-        Ok(groups.into_iter().find(is_ours))
-    }
-
     /// The entry `id` of the stream `key`; None: it was deleted, trimmed, or never there.
     ///
     /// # Errors
@@ -206,18 +182,6 @@ impl StreamInspector {
         Ok(entries)
     }
 
-    /// When entries were made pending again last ([`Stream::make_pending`](crate::Stream::make_pending)), as a text that is another
-    /// one after each time. None: not within a week, or this user of Redis may not know.
-    ///
-    /// # Errors
-    /// When Redis does not answer.
-    pub async fn made_pending(&self) -> Result<Option<String>, StreamError> {
-        match self.call("HGET", vec![self.names.deaths().into(), "made_pending".into()]).await {
-            Err(StreamError::Redis(error)) if error.is_refusal() => Ok(None),
-            reply => Ok(reply?.as_string()),
-        }
-    }
-
     /// Up to `count` entries of the stream `key` that come before `before`, none earlier than `first`; the latest
     /// first.
     ///
@@ -234,91 +198,6 @@ impl StreamInspector {
         Ok(entry::parse_entries(self.call_raw("XREVRANGE", args).await?)?.entries)
     }
 
-    /// Up to `count` ids of the group's pending list that come after `after`; empty without a group.
-    ///
-    /// # Errors
-    /// As for every call here.
-    pub async fn pending(&self, after: EntryId, count: u16) -> Result<Vec<EntryId>, StreamError> {
-        let page = self.pending_entries((after, EntryId::MAX), count, None).await?;
-        Ok(page.into_iter().map(|pending| pending.id).collect())
-    }
-
-    /// Up to `count` entries of the group's pending list that come after `after`, none later than `last`, of all
-    /// consumers or of one; empty without a group.
-    ///
-    /// # Errors
-    /// As for every call here.
-    pub async fn pending_entries(
-        &self,
-        (after, last): (EntryId, EntryId),
-        count: u16,
-        consumer: Option<&str>,
-    ) -> Result<Vec<PendingEntry>, StreamError> {
-        self.pending_range((format!("({after}"), last.to_string()), count, consumer).await
-    }
-
-    /// Who has the entry `id` in its pending list.
-    ///
-    /// # Errors
-    /// As for every call here.
-    pub async fn pending_entry(&self, id: EntryId) -> Result<Option<PendingEntry>, StreamError> {
-        Ok(self.pending_range((id.to_string(), id.to_string()), 1, None).await?.pop())
-    }
-
-    /// How many worker processes died with each of these entries in hand; of those that lived on, nobody knows.
-    ///
-    /// # Errors
-    /// As for every call here.
-    pub async fn deaths(&self, ids: &[EntryId]) -> Result<Vec<u64>, StreamError> {
-        if ids.is_empty() {
-            return Ok(Vec::new());
-        }
-        let ids = ids.iter().map(|id| Value::from(id.to_string()));
-        let args = std::iter::once(self.names.deaths().into()).chain(ids).collect();
-        let Value::Array(notes) = self.call("HMGET", args).await? else { return Ok(Vec::new()) };
-        Ok(notes.iter().map(|note| note.as_str().map_or(0, |note| leading_number(&note))).collect())
-    }
-
-    /// What living processes have set aside, as they say.
-    #[must_use]
-    pub fn set_aside_notes(&self) -> SetAsideNotes {
-        SetAsideNotes::new(RedisPool(self.pool.clone()), &self.names)
-    }
-
-    /// The first entry from `first` to `last` that is pending; None without a group.
-    ///
-    /// # Errors
-    /// As for every call here.
-    pub async fn first_pending(
-        &self,
-        (first, last): (EntryId, EntryId),
-    ) -> Result<Option<EntryId>, StreamError> {
-        let found = self.pending_range((first.to_string(), last.to_string()), 1, None).await?;
-        Ok(found.first().map(|pending| pending.id))
-    }
-
-    async fn pending_range(
-        &self,
-        (from, to): (String, String),
-        count: u16,
-        consumer: Option<&str>,
-    ) -> Result<Vec<PendingEntry>, StreamError> {
-        let StreamNames { stream, group, .. } = &self.names;
-        let mut args: Vec<Value> = vec![
-            stream.as_str().into(),
-            group.as_str().into(),
-            from.into(),
-            to.into(),
-            i64::from(count).into(),
-        ];
-        args.extend(consumer.map(Value::from));
-        let reply = match self.call_raw("XPENDING", args).await {
-            Err(StreamError::NoGroup(_)) => return Ok(Vec::new()),
-            reply => reply?,
-        };
-        Ok(entry::parse_pending(&reply)?)
-    }
-
     pub(crate) fn pool(&self) -> RedisPool {
         RedisPool(self.pool.clone())
     }
@@ -327,7 +206,11 @@ impl StreamInspector {
         Ok(Value::try_from(self.call_raw(command, args).await?).map_err(RedisError::new)?)
     }
 
-    async fn call_raw(&self, command: &'static str, args: Vec<Value>) -> Result<Frame, StreamError> {
+    pub(crate) async fn call_raw(
+        &self,
+        command: &'static str,
+        args: Vec<Value>,
+    ) -> Result<Frame, StreamError> {
         // XINFO's key stands second.
         let key = args.get(usize::from(command == "XINFO")).and_then(Value::as_bytes).unwrap_or_default();
         let slot = ClusterHash::Custom(fred::util::redis_keyslot(key));
@@ -336,15 +219,6 @@ impl StreamInspector {
         let reply = no_error(self.pool.next().custom_raw(command, args).await);
         Ok(reply.map_err(|error| RedisError::of_key(&key, error))?)
     }
-}
-
-/// Workers before this version wrote something behind the number.
-fn leading_number(note: &str) -> u64 {
-    note.split(' ').next().and_then(|number| number.parse().ok()).unwrap_or_default()
-}
-
-fn is_no_such_key(error: &RedisError) -> bool {
-    error.details().contains("no such key")
 }
 
 /// A field of a map, which RESP2 writes as `[name, value, name, value]`.

@@ -51,7 +51,7 @@
 //! - [`Counters`], [`LaneStatus`], [`Observer`]: for whoever looks on.
 //! - [`Trimmer`], [`ConsumerRemover`], [`ServerClock`], [`Offerer`], [`Leases`]: care of the stream and its group, each a call
 //!   to be made now and then.
-//! - [`StreamInspector`], [`inspect()`], [`Letter`]: reading a stream, its pending list and its dead letters.
+//! - [`StreamInspector`], [`GroupInspector`], [`inspect()`], [`Letter`]: reading a stream, its pending list and its dead letters.
 //!
 //! # Features
 //!
@@ -67,6 +67,7 @@ pub mod cluster;
 pub mod counters;
 pub mod entry;
 pub mod exclusive;
+pub mod group_inspector;
 pub mod handler;
 pub mod histogram;
 pub mod inspect;
@@ -104,6 +105,7 @@ pub use cluster::{ClusterMap, RedisCluster, SlotMaster};
 pub use counters::{BatchReport, Counters, Counts, count_reconnects};
 pub use entry::{Delivery, Entry, EntryId, PendingEntry};
 pub use exclusive::Exclusive;
+pub use group_inspector::GroupInspector;
 pub use handler::{Cause, Death, FirstTried, Handled, Handler, Outage, Outcome};
 pub use histogram::{Histogram, HistogramSnapshot};
 pub use inspect::{

@@ -2,6 +2,7 @@
 
 use crate::{
     entry::{Entry, EntryId, PendingEntry},
+    group_inspector::GroupInspector,
     inspector::{Read, StreamInspector},
     page_size::PageSize,
     stream::StreamError,
@@ -70,13 +71,13 @@ impl PendingPages {
     /// The next page; None: all were read, or there is no group. A page that is not full is the last.
     ///
     /// # Errors
-    /// As for every call of [`StreamInspector`].
+    /// As for every call of [`GroupInspector`].
     pub async fn next(&mut self) -> Result<Option<Vec<PendingEntry>>, StreamError> {
         if self.after >= self.last {
             return Ok(None);
         }
         let (range, consumer) = ((self.after, self.last), self.consumer.as_deref());
-        let page = self.inspector.pending_entries(range, self.count, consumer).await?;
+        let page = self.inspector.group().pending_entries(range, self.count, consumer).await?;
         let is_full = page.len() >= usize::from(self.count);
         self.after = page.last().filter(|_| is_full).map_or(self.last, |last| last.id);
         Ok(Some(page).filter(|page| !page.is_empty()))
@@ -121,17 +122,19 @@ impl StreamInspector {
         let (inspector, key, size) = (self.clone(), key.to_owned(), PageSize::new(most));
         EntryPages { inspector, key, after, last, size }
     }
+}
 
+impl GroupInspector<'_> {
     /// All entries of the group's pending list that come after `after`, none later than `last`, of all consumers or of one, in
     /// pages of `count`.
     #[must_use]
     pub fn pending_pages(
-        &self,
+        self,
         (after, last): (EntryId, EntryId),
         count: u16,
         consumer: Option<&str>,
     ) -> PendingPages {
-        let (inspector, consumer) = (self.clone(), consumer.map(str::to_owned));
+        let (inspector, consumer) = (self.inspector.clone(), consumer.map(str::to_owned));
         PendingPages { inspector, after, last, count, consumer }
     }
 }

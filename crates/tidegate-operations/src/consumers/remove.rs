@@ -136,7 +136,7 @@ impl<'a> ConsumerRemoval<'a> {
             request,
             handover: Handover::new(redis, settings),
             // Whoever asks for it does not want to wait until it has been idle for an hour.
-            remover: ConsumerRemover::new(redis, redis.stream_names().clone(), Duration::ZERO),
+            remover: ConsumerRemover::new(redis, redis.inspector().names().clone(), Duration::ZERO),
         }
     }
 

@@ -130,7 +130,7 @@ fn report_set_aside(findings: &mut Findings, notice: &SetAsideNote) {
 
 async fn check_deaths(settings: &SystemSettings, findings: &mut Findings, redis: &RedisStore) {
     let inspector = redis.inspector();
-    let oldest = match inspector.pending(EntryId::MIN, LOOKED_AT).await {
+    let oldest = match inspector.group().pending(EntryId::MIN, LOOKED_AT).await {
         Ok(oldest) => oldest,
         Err(error) => {
             return findings.warning(
@@ -139,7 +139,7 @@ async fn check_deaths(settings: &SystemSettings, findings: &mut Findings, redis:
             );
         }
     };
-    let deaths = match inspector.deaths(&oldest).await {
+    let deaths = match inspector.group().deaths(&oldest).await {
         Ok(deaths) => deaths,
         Err(error) => {
             return findings.warning(

@@ -71,7 +71,7 @@ impl Sweeper {
     #[must_use]
     pub fn new(settings: &SystemSettings, redis: RedisStore, mysql: MySqlPool) -> Self {
         Self {
-            stream: Stream::new(&redis, redis.stream_names().clone()),
+            stream: Stream::new(&redis, redis.inspector().names().clone()),
             inspector: redis.inspector().clone(),
             mark: FleetMark::new(redis.clone()),
             redis,
@@ -125,7 +125,7 @@ impl Sweeper {
         if !older.is_empty() {
             return Ok(SweepResult::OlderWorkers(older));
         }
-        let position = self.inspector.position().await?;
+        let position = self.inspector.group().position().await?;
         let room = position.map_or(0, |position| self.unread.room(position));
         if room == 0 {
             return Ok(SweepResult::Full);

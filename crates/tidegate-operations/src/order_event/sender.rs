@@ -40,7 +40,7 @@ impl<'a> EventSender<'a> {
         let settings = stores.settings();
         let (redis, mysql) = tokio::try_join!(connect::redis_in_order(settings), stores.mysql())?;
         let mysql = mysql.clone();
-        let stream = Stream::new(redis.pool().clone(), redis.stream_names().clone());
+        let stream = Stream::new(redis.pool().clone(), redis.inspector().names().clone());
         Ok(Self { settings, redis, mysql, stream })
     }
 

@@ -143,7 +143,7 @@ impl OrderLooker {
 
     /// Looks in Redis for orders that MySQL knows nothing of.
     async fn follow(&mut self, open: &mut [Open<'_>]) -> anyhow::Result<()> {
-        let backlog = self.redis.inspector().backlog().await.context("Redis")?.unwrap_or_default();
+        let backlog = self.redis.inspector().group().backlog().await.context("Redis")?.unwrap_or_default();
         self.pace.note(Instant::now(), &backlog);
         let is_paused = FleetPause::read(&self.redis).await.context("Redis")?.is_some();
         if open.iter().any(|(watched, _)| watched.voucher.is_none()) {

@@ -222,8 +222,9 @@ impl RedisOrders<'_> {
         content: Option<EntryContent>,
     ) -> Result<EntryRecord, StreamError> {
         // The boundary first: what is delivered after this is beyond it, whatever becomes of it.
-        let delivered = self.store.inspector().last_delivered().await?;
-        let state = match self.store.inspector().pending_entry(id).await? {
+        let group = self.store.inspector().group();
+        let delivered = group.last_delivered().await?;
+        let state = match group.pending_entry(id).await? {
             Some(pending) => {
                 let heartbeat: Key = self.store.keys().fleet().heartbeat(process_of(&pending.consumer));
                 EntryLocation::Pending {
@@ -231,15 +232,7 @@ impl RedisOrders<'_> {
                     idle_ms: (!is_offered(pending.idle_ms)).then_some(pending.idle_ms),
                     deliveries: pending.deliveries,
                     // Whoever may not read this is told the rest.
-                    deaths: self
-                        .store
-                        .inspector()
-                        .deaths(&[id])
-                        .await
-                        .unwrap_or_default()
-                        .first()
-                        .copied()
-                        .unwrap_or(0),
+                    deaths: group.deaths(&[id]).await.unwrap_or_default().first().copied().unwrap_or(0),
                     consumer: pending.consumer,
                 }
             }

@@ -138,7 +138,7 @@ impl LateEntries {
     async fn trim(&self) {
         for place in &self.retired {
             let Some(keep) = place.settings.stream.retention else { continue };
-            let trimmer = Trimmer::new(&place.redis, place.redis.stream_names().clone(), keep);
+            let trimmer = Trimmer::new(&place.redis, place.redis.inspector().names().clone(), keep);
             if let Err(error) = trimmer.run_once().await {
                 tracing::debug!("cannot trim a stream that is no more: {error}");
             }
@@ -162,7 +162,8 @@ impl LateEntries {
         let _claimed: Value = command(&place.redis, "XAUTOCLAIM", claim.collect()).await?;
         let read = ["GROUP", &names.group, CONSUMER, "COUNT", "100", "STREAMS", &names.stream, ">"];
         let _read: Value = command(&place.redis, "XREADGROUP", read.map(Value::from).to_vec()).await?;
-        let held = inspector.pending_entries((EntryId::MIN, EntryId::MAX), PAGE, Some(CONSUMER)).await?;
+        let all = (EntryId::MIN, EntryId::MAX);
+        let held = inspector.group().pending_entries(all, PAGE, Some(CONSUMER)).await?;
         let ids: Vec<EntryId> = held.into_iter().map(|held| held.id).collect();
         let (mut taken, mut left) = (0, ids.iter());
         let mut entries = inspector.entries(&names.stream, &ids, Read::Whole);

@@ -162,7 +162,7 @@ impl<'a> PendingBurial<'a> {
         request: BuryRequest,
     ) -> Result<Self, InvalidInput> {
         request.check()?;
-        let stream = Stream::new(redis.pool().clone(), redis.stream_names().clone());
+        let stream = Stream::new(redis.pool().clone(), redis.inspector().names().clone());
         let announcer = connect::announcer(settings, redis, mysql);
         Ok(Self { redis, mysql, settings, request, stream, announcer })
     }

@@ -100,7 +100,8 @@ impl PendingReader {
     /// # Errors
     /// As [`PendingReader::select`].
     pub async fn one(&self, id: EntryId) -> anyhow::Result<Option<PendingView>> {
-        let pending = self.inspector.pending_entry(id).await.context("Failed to read the pending list")?;
+        let pending =
+            self.inspector.group().pending_entry(id).await.context("Failed to read the pending list")?;
         Ok(self.with_payloads(pending.into_iter().collect()).await?.pop())
     }
 
@@ -112,7 +113,7 @@ impl PendingReader {
                 EntryId { ms: self.now_ms.saturating_sub(span_ms), seq: 0 }
             }
         };
-        self.inspector.pending_pages((EntryId::MIN, last), PAGE, filter.consumer.as_deref())
+        self.inspector.group().pending_pages((EntryId::MIN, last), PAGE, filter.consumer.as_deref())
     }
 
     fn is_chosen(&self, filter: &PendingFilter, pending: &PendingEntry) -> bool {
@@ -128,7 +129,8 @@ impl PendingReader {
     ) -> anyhow::Result<Vec<PendingEntry>> {
         let Some(least) = filter.deaths else { return Ok(page) };
         let ids: Vec<EntryId> = page.iter().map(|pending| pending.id).collect();
-        let deaths = self.inspector.deaths(&ids).await.context("Failed to read the deaths of entries")?;
+        let deaths = self.inspector.group().deaths(&ids).await;
+        let deaths = deaths.context("Failed to read the deaths of entries")?;
         let died = page.into_iter().zip(deaths).filter(|(_, deaths)| *deaths >= least);
         Ok(died.map(|(pending, _)| pending).collect())
     }
@@ -136,11 +138,11 @@ impl PendingReader {
     async fn with_payloads(&self, found: Vec<PendingEntry>) -> anyhow::Result<Vec<PendingView>> {
         let mut entries = Vec::with_capacity(found.len());
         // A user of Redis that may not read the notes is still shown the rest.
-        let notes =
-            self.inspector.set_aside_notes().read_each(self.consumers.processes()).await.unwrap_or_default();
+        let notes = self.inspector.group().set_aside_notes();
+        let notes = notes.read_each(self.consumers.processes()).await.unwrap_or_default();
         for some in found.chunks(DEATHS) {
             let ids: Vec<EntryId> = some.iter().map(|pending| pending.id).collect();
-            let deaths = self.inspector.deaths(&ids).await.ok();
+            let deaths = self.inspector.group().deaths(&ids).await.ok();
             let mut payloads = self.inspector.entries(&self.inspector.names().stream, &ids, Read::Whole);
             let mut seen = some.iter().enumerate();
             while let Some(page) = payloads.next().await.context("Failed to read the stream")? {

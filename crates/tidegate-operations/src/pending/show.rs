@@ -67,10 +67,10 @@ impl ShownEntry {
 
 /// The state of an entry that is not pending.
 async fn state(reader: &PendingReader, id: EntryId) -> anyhow::Result<EntryState> {
-    let inspector = reader.inspector();
+    let (inspector, group) = (reader.inspector(), reader.inspector().group());
     Ok(match inspector.entry(&inspector.names().stream, id).await? {
         None => EntryState::NotThere,
-        Some(_) if inspector.last_delivered().await?.is_none_or(|last| id > last) => EntryState::Undelivered,
+        Some(_) if group.last_delivered().await?.is_none_or(|last| id > last) => EntryState::Undelivered,
         Some(_) => EntryState::Acknowledged,
     })
 }

@@ -123,7 +123,7 @@ impl BatchRunner {
             order_counters,
             ledger,
             first: request.first.unwrap_or(EntryId::MIN),
-            stream: Stream::new(&redis, redis.stream_names().clone()),
+            stream: Stream::new(&redis, redis.inspector().names().clone()),
             source: source.clone(),
             replicas: Replicas::open(settings, redis.keys()).await?,
             redis,
@@ -234,7 +234,7 @@ impl BatchRunner {
         {
             return Ok(());
         }
-        let mut after = self.source.inspector.last_delivered().await?.unwrap_or_default();
+        let mut after = self.source.inspector.group().last_delivered().await?.unwrap_or_default();
         while after < self.first.previous() {
             let range = (after, self.first.previous());
             let page = self.source.inspector.page(&self.source.inspector.names().stream, range, PAGE).await?;
@@ -357,7 +357,7 @@ impl BatchRunner {
     }
 
     async fn bury(&self, entry: &Entry, death: &Death) -> Result<BuryReply, StreamError> {
-        let Some(pending) = self.source.inspector.pending_entry(entry.id).await? else {
+        let Some(pending) = self.source.inspector.group().pending_entry(entry.id).await? else {
             return Ok(BuryReply::Settled);
         };
         let heartbeat = self.redis.keys().fleet().heartbeat(process_of(&pending.consumer));
@@ -369,7 +369,7 @@ impl BatchRunner {
         if !self.settles {
             return Ok(BuryReply::Settled);
         }
-        let Some(pending) = self.source.inspector.pending_entry(id).await? else {
+        let Some(pending) = self.source.inspector.group().pending_entry(id).await? else {
             return Ok(BuryReply::Settled);
         };
         let heartbeat: Key = self.redis.keys().fleet().heartbeat(process_of(&pending.consumer));
@@ -384,7 +384,7 @@ impl BatchRunner {
         let (Some(first), Some(last), true) = (ids.iter().min(), ids.iter().max(), self.settles) else {
             return Ok(pending);
         };
-        let mut pages = self.source.inspector.pending_pages((first.previous(), *last), PAGE, None);
+        let mut pages = self.source.inspector.group().pending_pages((first.previous(), *last), PAGE, None);
         while let Some(page) = pages.next().await? {
             pending.extend(page.into_iter().map(|pending| pending.id).filter(|id| ids.contains(id)));
         }

@@ -95,12 +95,6 @@ impl RedisStore {
         &self.access.keys
     }
 
-    /// The names of the stream of orders, of its dead letters and of its group.
-    #[must_use]
-    pub fn stream_names(&self) -> &StreamNames {
-        self.doors.inspector.names()
-    }
-
     /// The partition whose vouchers this Redis holds.
     #[must_use]
     pub fn partition(&self) -> &Partition {

@@ -289,8 +289,8 @@ impl EarlierEntries {
             Asked { begun: known.begun, oldest: known.oldest }
         };
         let (oldest, made_pending) = tokio::try_join!(
-            self.inspector.first_pending((EntryId::MIN, last)),
-            self.inspector.made_pending(),
+            self.inspector.group().first_pending((EntryId::MIN, last)),
+            self.inspector.group().made_pending(),
         )
         .map_err(outage)?;
         let begun = {
@@ -385,7 +385,8 @@ impl EarlierEntries {
             let known = self.known();
             known.up_to.max(known.oldest.previous())
         };
-        let (mut unknown, mut pages) = (Vec::new(), self.inspector.pending_pages((after, last), PAGE, None));
+        let mut pages = self.inspector.group().pending_pages((after, last), PAGE, None);
+        let mut unknown = Vec::new();
         while let Some(page) = pages.next().await.map_err(outage)? {
             let Some(page_last) = page.last().map(|pending| pending.id) else { continue };
             let ids: BTreeSet<EntryId> = page.into_iter().map(|pending| pending.id).collect();
@@ -469,7 +470,7 @@ impl EarlierEntries {
         while !open.is_empty() {
             let begun = self.known().begun;
             let asked = self.older(open.iter().copied(), own, most);
-            let pending = asked.iter().map(|(_, id)| self.inspector.pending_entry(*id));
+            let pending = asked.iter().map(|(_, id)| self.inspector.group().pending_entry(*id));
             let pending = try_join_all(pending).await.map_err(outage)?;
             let mut settled: HashMap<OrderId, usize> = HashMap::new();
             let mut known = self.known();

@@ -1,7 +1,5 @@
 //! The keys of a fleet: the workers of one stream.
 
-use std::fmt::Display;
-
 use fred::types::Key;
 
 use super::Pattern;
@@ -27,7 +25,7 @@ impl FleetKeys {
     }
 
     /// The key of this name.
-    pub(super) fn key(&self, name: impl Display) -> Key {
+    pub(super) fn key(&self, name: &str) -> Key {
         format!("{}{name}", self.prefix).into()
     }
 
@@ -100,7 +98,7 @@ impl FleetKeys {
     /// Lock of a replay with this id, by which it sees that replicas have what was written.
     #[must_use]
     pub fn replay(&self, id: &str) -> Key {
-        self.key(format_args!("log:replay:{id}"))
+        self.key(&format!("log:replay:{id}"))
     }
 }
 

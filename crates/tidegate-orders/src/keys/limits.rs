@@ -7,16 +7,13 @@ use crate::limits::LimitOwner;
 /// Makes the keys of the limits of one voucher or one campaign.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitKeys<'a> {
-    prefix: &'a str,
-    owner: LimitOwner,
+    /// Before each of them.
+    pub(super) prefix: &'a str,
+    /// Whose limits they are.
+    pub(super) owner: LimitOwner,
 }
 
-impl<'a> LimitKeys<'a> {
-    /// Keys of `owner`, with `prefix` before each.
-    pub(super) const fn new(prefix: &'a str, owner: LimitOwner) -> Self {
-        Self { prefix, owner }
-    }
-
+impl LimitKeys<'_> {
     /// The limits.
     #[must_use]
     pub fn rules(&self) -> Key {

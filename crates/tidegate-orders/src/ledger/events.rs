@@ -51,7 +51,7 @@ impl Ledger {
     ///
     /// # Errors
     /// When MySQL does not answer.
-    pub async fn ended(&self, orders: &[&Order]) -> Result<EndedOrders, Outage> {
+    pub(crate) async fn ended(&self, orders: &[&Order]) -> Result<EndedOrders, Outage> {
         let mut ended = EndedOrders::default();
         if orders.is_empty() {
             return Ok(ended);
@@ -76,7 +76,10 @@ impl Ledger {
     ///
     /// # Errors
     /// When MySQL does not answer.
-    pub async fn predict_events(&self, events: &[IncomingEvent]) -> Result<Vec<(PastEvent, bool)>, Outage> {
+    pub(crate) async fn predict_events(
+        &self,
+        events: &[IncomingEvent],
+    ) -> Result<Vec<(PastEvent, bool)>, Outage> {
         if events.is_empty() {
             return Ok(Vec::new());
         }

@@ -137,11 +137,11 @@ impl UnwrittenOrders {
             return Ok(HashSet::new());
         };
         // The boundary first: what is delivered after this is beyond it, whatever becomes of it.
-        let delivered = self.inspector.last_delivered().await?.unwrap_or(EntryId::MIN);
+        let delivered = self.inspector.group().last_delivered().await?.unwrap_or(EntryId::MIN);
         let mut open: HashSet<EntryId> = entries.iter().copied().filter(|entry| *entry > delivered).collect();
         let asked: HashSet<EntryId> = entries.iter().copied().collect();
         // Not beyond these: they come in parts, and all of the list for each would take for ever.
-        let mut pages = self.inspector.pending_pages((first.previous(), *last), PAGE, None);
+        let mut pages = self.inspector.group().pending_pages((first.previous(), *last), PAGE, None);
         while let Some(page) = pages.next().await? {
             open.extend(page.iter().map(|pending| pending.id).filter(|id| asked.contains(id)));
         }

@@ -91,7 +91,7 @@ impl LostOrders {
         Ok(Self {
             chosen: ChosenEntries::open(stores, &source).await?,
             inspector: source.inspector,
-            stream: Stream::new(&redis, redis.stream_names().clone()),
+            stream: Stream::new(&redis, redis.inspector().names().clone()),
             ledger,
             fields: redis.keys().fields().clone(),
             batch: settings.fleet.batch,
@@ -141,7 +141,7 @@ impl LostOrders {
         let users: HashMap<OrderId, _> = orders.iter().map(|order| (order.order, order.user)).collect();
         let first = orders.iter().map(|order| u64::try_from(order.admitted_ms?).ok()).min().flatten();
         let first = EntryId { ms: first.unwrap_or(0).saturating_sub(MARGIN_MS), seq: 0 };
-        let delivered = self.inspector.last_delivered().await.context("Failed to read the group")?;
+        let delivered = self.inspector.group().last_delivered().await.context("Failed to read the group")?;
         let filter = EntryFilter { voucher: Some(voucher), user: None };
         let selection = EntrySelection::new((first, EntryId::MAX), filter)?;
         let mut pages = StreamPages::new(self.inspector.clone(), self.fields.clone(), selection);
@@ -172,7 +172,7 @@ impl LostOrders {
             }
         }
         // After the group's place was read: what is neither unread by that nor pending now is acknowledged.
-        let mut pending = self.inspector.pending_pages((first.previous(), EntryId::MAX), PAGE, None);
+        let mut pending = self.inspector.group().pending_pages((first.previous(), EntryId::MAX), PAGE, None);
         while let Some(page) = pending.next().await.context("Failed to read the pending list")? {
             for pending in page {
                 if let Some(order) = owners.get(&pending.id) {

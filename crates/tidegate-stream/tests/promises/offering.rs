@@ -42,7 +42,8 @@ async fn what_is_offered_keeps_owner_and_deliveries_and_is_taken_by_the_next_sca
     assert_eq!(again, Some(Offer { before: 450, ..Offer::default() }), "twice does no harm");
 
     let inspector = StreamInspector::new(rig.pool.clone(), rig.names.clone());
-    let held = inspector.pending_entries((EntryId::MIN, EntryId::MAX), 1000, Some("dead")).await.unwrap();
+    let all = (EntryId::MIN, EntryId::MAX);
+    let held = inspector.group().pending_entries(all, 1000, Some("dead")).await.unwrap();
     assert_eq!(held.iter().map(|pending| pending.id).collect::<Vec<_>>(), ids);
     assert!(held.iter().all(|pending| pending.deliveries == 1 && is_offered(pending.idle_ms)));
 
@@ -76,7 +77,8 @@ async fn what_is_offered_although_its_holder_lives_and_no_other_does_is_set_asid
     assert_eq!(offer(&rig, &forced).await, Some(Offer { offered: 5, ..Offer::default() }));
     let inspector = StreamInspector::new(rig.pool.clone(), rig.names.clone());
     eventually("it has taken them", async || {
-        let held = inspector.pending_entries((EntryId::MIN, EntryId::MAX), 10, Some("c1")).await.unwrap();
+        let all = (EntryId::MIN, EntryId::MAX);
+        let held = inspector.group().pending_entries(all, 10, Some("c1")).await.unwrap();
         held.len() == 5 && !held.iter().any(|pending| is_offered(pending.idle_ms))
     })
     .await;
@@ -104,5 +106,5 @@ async fn what_was_delivered_lately_and_what_has_no_payload_stays_as_it_is() {
     handler.until_seen(1).await;
     lane.stop().await;
     let inspector = StreamInspector::new(rig.pool.clone(), rig.names.clone());
-    assert_eq!(inspector.pending_entry(ids[0]).await.unwrap().unwrap().consumer, "dead");
+    assert_eq!(inspector.group().pending_entry(ids[0]).await.unwrap().unwrap().consumer, "dead");
 }

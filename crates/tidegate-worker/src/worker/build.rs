@@ -50,10 +50,8 @@ impl Worker {
         // Here a look that fails must not pass for a no: the lanes would begin to read.
         let look = async || Ok(fleet_pause::update_switch(&redis, &pause_switch).await?);
         patiently(worker, is_a_no, look).await.with_context(|| {
-            format!(
-                "Failed to look whether the workers are paused ({})",
-                redis.keys().fleet().pause().as_str_lossy()
-            )
+            let key = redis.keys().fleet().pause();
+            format!("Failed to look whether the workers are paused ({})", key.as_str_lossy())
         })?;
 
         let SharedMySql { sessions, for_lookers, for_lanes, ledger } = mysql;

@@ -40,6 +40,7 @@ pub fn tasks(
     comparisons: Arc<Semaphore>,
 ) -> Vec<Background> {
     let (ProcessSettings { worker, brake, .. }, redis) = (settings, &parts.redis);
+    let keys = redis.keys().fleet();
     let lease = |key: Key| FleetLease::new(Leases::new(redis), key, &worker.name);
     let (busy_marks, mysql) = (limited_log(), parts.sessions.pool(1));
     let marker = || Braker::new(*brake, redis.clone(), mysql.clone());
@@ -51,15 +52,13 @@ pub fn tasks(
         Background::new(results::trim(settings, parts)),
         Background::new(results::publish_remembered(announcer)).when(shard.is_right()),
         Background::new(summary(settings, parts)),
-        Background::new(Expire::new(sweeper))
-            .when(shard.is_right())
-            .under(lease(redis.keys().fleet().sweeper())),
+        Background::new(Expire::new(sweeper)).when(shard.is_right()).under(lease(keys.sweeper())),
         Background::new(Reconciler::new(settings, parts, comparisons)).when(shard.is_right()),
         Background::new(forget_marks(marker(), Arc::clone(&busy_marks))),
     ];
     if brake.is_used() {
         let task = MarkBusy { marker: marker(), busy: Arc::clone(&parts.busy), log: busy_marks };
-        tasks.push(Background::new(task).under(lease(redis.keys().fleet().braker())));
+        tasks.push(Background::new(task).under(lease(keys.braker())));
     }
     tasks
 }

@@ -387,27 +387,13 @@ fn one_prefix_separates_every_name_from_those_of_another_fleet() {
             [keys.stock(voucher), keys.buyers(voucher), keys.voucher(voucher), keys.journal(voucher)];
         let of_limits = [keys.limited(voucher), keys.limits(owner).rules(), keys.limits(owner).uses()];
         let of_callers = [keys.idempotency(voucher, user, "digest"), keys.order_id("2026:11:28"), lock];
-        let of_workers = [
-            keys.fleet().heartbeat("w"),
-            keys.fleet().hands("w"),
-            keys.fleet().pause(),
-            keys.fleet().mark(),
-            keys.fleet().braker(),
-        ];
-        let of_fleet = [
-            keys.fleet().sweeper(),
-            keys.fleet().reconciler(),
-            keys.fleet().reconciled(),
-            keys.fleet().log(),
-            keys.fleet().replay("1"),
-        ];
-        let of_all = [
-            keys.partition_list().tags(),
-            keys.partition_list().change(),
-            keys.partition_list().retired(),
-            keys.partition_list().gate("g"),
-        ];
-        let all = [&of_sales[..], &of_limits, &of_callers, &of_workers, &of_fleet, &of_all].concat();
+        let (fleet, list) = (keys.fleet(), keys.partition_list());
+        let of_workers = [fleet.heartbeat("w"), fleet.hands("w"), fleet.pause(), fleet.mark()];
+        let of_holders = [fleet.sweeper(), fleet.braker(), fleet.sales_need_workers(), fleet.reconciler()];
+        let of_operators = [fleet.reconciled(), fleet.log(), fleet.replay("1")];
+        let of_list = [list.tags(), list.change(), list.retired(), list.gate("g")];
+        let of_fleet = [&of_workers[..], &of_holders, &of_operators, &of_list].concat();
+        let all = [&of_sales[..], &of_limits, &of_callers, &of_fleet].concat();
         all.iter().map(|key| key.as_str_lossy().into_owned()).collect::<Vec<_>>()
     };
     let prefixed: Vec<_> = names(&usual).iter().map(|name| format!("shop2:{name}")).collect();
@@ -428,14 +414,15 @@ fn a_fleet_on_another_stream_has_keys_of_its_own_and_is_refused_if_it_shares_dea
     assert_eq!(problems(load(&sets(&own[..1]), &[])).len(), 2);
     let settings = load(&sets(&[&own[..], &["redis.prefix=shop2:"]].concat()), &[]).unwrap().settings;
     let keys = tidegate_orders::Keys::new(settings.system.common().keys.clone());
+    let fleet = keys.fleet();
     for (key, name) in [
-        (keys.fleet().heartbeat("w"), "orders.b:tidegate:worker:w"),
-        (keys.fleet().log(), "orders.b:tidegate:log"),
-        (keys.fleet().pause(), "orders.b:tidegate:pause"),
-        (keys.fleet().mark(), "orders.b:tidegate:mark"),
-        (keys.fleet().sweeper(), "orders.b:tidegate:sweeper"),
-        (keys.fleet().reconciler(), "orders.b:tidegate:reconciler"),
-        (keys.fleet().reconciled(), "orders.b:tidegate:reconciled"),
+        (fleet.heartbeat("w"), "orders.b:tidegate:worker:w"),
+        (fleet.log(), "orders.b:tidegate:log"),
+        (fleet.pause(), "orders.b:tidegate:pause"),
+        (fleet.mark(), "orders.b:tidegate:mark"),
+        (fleet.sweeper(), "orders.b:tidegate:sweeper"),
+        (fleet.reconciler(), "orders.b:tidegate:reconciler"),
+        (fleet.reconciled(), "orders.b:tidegate:reconciled"),
         // A fleet with other partitions in the same Redis would sell from other keys.
         (keys.partition_list().tags(), "tidegate:partitions"),
         (keys.stock(7.try_into().unwrap()), "seckill:stock:7"),

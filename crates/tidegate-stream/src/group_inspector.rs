@@ -1,0 +1,155 @@
+//! Looks at the consumer group of a stream and at its pending list: nothing here changes anything.
+
+use fred::types::Value;
+
+use crate::{
+    entry::{self, EntryId, PendingEntry, bad_reply, parse_id},
+    inspector::{StreamInspector, field},
+    set_aside_notes::SetAsideNotes,
+    stream::{StreamError, StreamNames},
+};
+
+/// A look at the consumer group of a stream.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupInspector<'a> {
+    /// It looks at the stream.
+    pub(crate) inspector: &'a StreamInspector,
+}
+
+impl StreamInspector {
+    /// A look at the consumer group.
+    #[must_use]
+    pub const fn group(&self) -> GroupInspector<'_> {
+        GroupInspector { inspector: self }
+    }
+}
+
+impl GroupInspector<'_> {
+    /// The last entry that was delivered to the group; `None` without a group.
+    ///
+    /// # Errors
+    /// As for every call here.
+    pub async fn last_delivered(self) -> Result<Option<EntryId>, StreamError> {
+        let Some(group) = self.info().await? else { return Ok(None) };
+        let id = field(&group, "last-delivered-id").ok_or_else(|| bad_reply("last-delivered-id", &group))?;
+        Ok(Some(parse_id(id)?))
+    }
+
+    /// What XINFO tells of the group; `None` without one.
+    pub(crate) async fn info(self) -> Result<Option<Value>, StreamError> {
+        let names = self.inspector.names();
+        let args = vec!["GROUPS".into(), names.stream.as_str().into()];
+        let reply = match self.inspector.call("XINFO", args).await {
+            Err(StreamError::Redis(error)) if error.details().contains("no such key") => return Ok(None),
+            reply => reply?,
+        };
+        let Value::Array(groups) = reply else { return Err(bad_reply("groups", &reply).into()) };
+        let is_ours = |group: &Value| {
+            field(group, "name").is_some_and(|name| name.as_bytes() == Some(names.group.as_bytes()))
+        };
+        Ok(groups.into_iter().find(is_ours))
+    }
+
+    /// When entries were made pending again last ([`Stream::make_pending`](crate::Stream::make_pending)), as a text that is another
+    /// one after each time. None: not within a week, or this user of Redis may not know.
+    ///
+    /// # Errors
+    /// When Redis does not answer.
+    pub async fn made_pending(self) -> Result<Option<String>, StreamError> {
+        let args = vec![self.inspector.names().deaths().into(), "made_pending".into()];
+        match self.inspector.call("HGET", args).await {
+            Err(StreamError::Redis(error)) if error.is_refusal() => Ok(None),
+            reply => Ok(reply?.as_string()),
+        }
+    }
+
+    /// Up to `count` ids of the group's pending list that come after `after`; empty without a group.
+    ///
+    /// # Errors
+    /// As for every call here.
+    pub async fn pending(self, after: EntryId, count: u16) -> Result<Vec<EntryId>, StreamError> {
+        let page = self.pending_entries((after, EntryId::MAX), count, None).await?;
+        Ok(page.into_iter().map(|pending| pending.id).collect())
+    }
+
+    /// Up to `count` entries of the group's pending list that come after `after`, none later than `last`, of all
+    /// consumers or of one; empty without a group.
+    ///
+    /// # Errors
+    /// As for every call here.
+    pub async fn pending_entries(
+        self,
+        (after, last): (EntryId, EntryId),
+        count: u16,
+        consumer: Option<&str>,
+    ) -> Result<Vec<PendingEntry>, StreamError> {
+        self.pending_range((format!("({after}"), last.to_string()), count, consumer).await
+    }
+
+    /// Who has the entry `id` in its pending list.
+    ///
+    /// # Errors
+    /// As for every call here.
+    pub async fn pending_entry(self, id: EntryId) -> Result<Option<PendingEntry>, StreamError> {
+        Ok(self.pending_range((id.to_string(), id.to_string()), 1, None).await?.pop())
+    }
+
+    /// How many worker processes died with each of these entries in hand; of those that lived on, nobody knows.
+    ///
+    /// # Errors
+    /// As for every call here.
+    pub async fn deaths(self, ids: &[EntryId]) -> Result<Vec<u64>, StreamError> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ids = ids.iter().map(|id| Value::from(id.to_string()));
+        let args = std::iter::once(self.inspector.names().deaths().into()).chain(ids).collect();
+        let Value::Array(notes) = self.inspector.call("HMGET", args).await? else { return Ok(Vec::new()) };
+        Ok(notes.iter().map(|note| note.as_str().map_or(0, |note| leading_number(&note))).collect())
+    }
+
+    /// What living processes have set aside, as they say.
+    #[must_use]
+    pub fn set_aside_notes(self) -> SetAsideNotes {
+        SetAsideNotes::new(self.inspector.pool(), self.inspector.names())
+    }
+
+    /// The first entry from `first` to `last` that is pending; None without a group.
+    ///
+    /// # Errors
+    /// As for every call here.
+    pub async fn first_pending(
+        self,
+        (first, last): (EntryId, EntryId),
+    ) -> Result<Option<EntryId>, StreamError> {
+        let found = self.pending_range((first.to_string(), last.to_string()), 1, None).await?;
+        Ok(found.first().map(|pending| pending.id))
+    }
+
+    async fn pending_range(
+        self,
+        (from, to): (String, String),
+        count: u16,
+        consumer: Option<&str>,
+    ) -> Result<Vec<PendingEntry>, StreamError> {
+        let StreamNames { stream, group, .. } = self.inspector.names();
+        let mut args: Vec<Value> = vec![
+            stream.as_str().into(),
+            group.as_str().into(),
+            from.into(),
+            to.into(),
+            i64::from(count).into(),
+        ];
+        args.extend(consumer.map(Value::from));
+        let reply = match self.inspector.call_raw("XPENDING", args).await {
+            Err(StreamError::NoGroup(_)) => return Ok(Vec::new()),
+            reply => reply?,
+        };
+        Ok(entry::parse_pending(&reply)?)
+    }
+}
+
+/// Workers before this version wrote something behind the number.
+fn leading_number(note: &str) -> u64 {
+    note.split(' ').next().and_then(|number| number.parse().ok()).unwrap_or_default()
+}
