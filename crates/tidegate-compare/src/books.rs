@@ -65,7 +65,7 @@ pub struct RedisTotals {
     #[serde(rename = "redis_stock")]
     pub stock: Option<i64>,
     /// Units that the stock in Redis has more than its journal says, below 0 fewer. None: the journal is not complete, or it could
-    /// not be told, see [`VoucherBooks::is_unsure`].
+    /// not be told, see [`RedisTotals::is_unsure`].
     #[serde(rename = "redis_drift")]
     pub drift: Option<i64>,
     /// The journal moved in a way that its sum could not be told, in every look.
