@@ -315,7 +315,7 @@ async fn every_change_leaves_a_line_and_what_changes_nothing_leaves_none() {
     assert_eq!(lines, expected);
     assert!(log[0]["who"].as_str().unwrap().contains('@'), "{log}");
     // An empty database needs no defaults for columns of others.
-    let steps = tidegate_orders::schema::all_changes().filter(|change| !change.what.starts_with("give "));
+    let steps = tidegate_orders::schema::all_steps().filter(|change| !change.what.starts_with("give "));
     assert_eq!(log[0]["counts"]["steps"], steps.count(), "{log}");
 }
 

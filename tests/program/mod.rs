@@ -97,9 +97,17 @@ impl From<Output> for Run {
 }
 
 impl Run {
-    /// Its stdout as JSON.
+    /// Its stdout as JSON. No member may stand twice: readers differ in which one they take.
     pub fn json(&self) -> serde_json::Value {
-        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("no JSON ({error}): {self:#?}"))
+        let json: serde_json::Value =
+            serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("no JSON ({error}): {self:#?}"));
+        if self.stdout.lines().count() > 1 {
+            let members = |line: &&str| line.contains("\": ");
+            let pretty = serde_json::to_string_pretty(&json).expect("JSON");
+            let [printed, read] = [&self.stdout, &pretty].map(|text| text.lines().filter(members).count());
+            assert_eq!(printed, read, "a member stands twice: {self:#?}");
+        }
+        json
     }
 
     /// That it ended with this code.

@@ -14,46 +14,41 @@ use tidegate_orders::{
     },
 };
 
-/// Orders and events of a voucher that wait to be written, or for a decision.
+/// Orders of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct OpenTotals {
-    /// Orders that wait to be written.
-    pub in_flight_orders: u64,
-    /// Events that wait to be recorded.
-    pub in_flight_events: u64,
-    /// Units of these orders, still to be deducted in MySQL.
-    pub in_flight_units: i64,
-    /// Orders among the dead letters that no row or refusal of MySQL has ended.
-    pub dead_orders: u64,
-    /// Units of these, still to be deducted in MySQL or given back.
-    pub dead_units: i64,
+pub struct OrdersAndUnits {
+    /// How many.
+    pub orders: u64,
+    /// Units in them.
+    pub units: i64,
 }
 
-/// What MySQL holds of a voucher, in units.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct MysqlTotals {
-    /// Used orders of MySQL that are older than that and that the journal does not hold. None: nothing was folded, or it was
-    /// while they were counted.
-    pub used: Option<UsedCount>,
-    /// Units left by MySQL; None: it does not know the voucher.
-    #[serde(rename = "mysql_stock")]
-    pub stock: Option<i64>,
-    /// Units that were loaded, by MySQL; None: nobody knows.
-    #[serde(rename = "initial_stock")]
-    pub initial: Option<i64>,
-    /// Units of its live rows, of the same moment as the two before; with those of rows whose slot and status contradict each
-    /// other, as far as the stock lacks them.
-    pub live_units: i64,
-    /// The part of these in rows whose slot and status contradict each other.
-    #[serde(skip)]
-    pub contradictory_units: i64,
-    /// Units of live rows that are older than its journal, which holds nothing of them.
-    pub earlier_units: i64,
-    /// Its live rows.
-    pub live_orders: u64,
-    /// Units that the stock in MySQL has more than what was loaded less its live rows; None: nobody knows what was loaded.
-    #[serde(rename = "mysql_drift")]
-    pub drift: Option<i64>,
+impl OrdersAndUnits {
+    /// One more.
+    pub fn add(&mut self, units: i64) {
+        self.orders += 1;
+        self.units += units;
+    }
+}
+
+/// What both sides hold of a voucher, in units.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct VoucherBooks {
+    /// The voucher.
+    pub voucher: VoucherId,
+    /// By Redis.
+    #[serde(flatten)]
+    pub redis: RedisTotals,
+    /// By MySQL.
+    #[serde(flatten)]
+    pub mysql: MysqlTotals,
+    /// What is not done yet.
+    #[serde(flatten)]
+    pub open: OpenTotals,
+    /// A `voucher add` or `voucher take` is not finished, or one was made during the look.
+    pub is_change_open: bool,
+    /// Its sale is on by MySQL, with orders and units left, and Redis holds no stock of it.
+    pub is_forgotten: bool,
 }
 
 /// What Redis holds of a voucher, in units.
@@ -83,33 +78,46 @@ pub struct RedisTotals {
     pub unreadable: Option<String>,
 }
 
-/// Orders that were used, and their units.
+/// What MySQL holds of a voucher, in units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct UsedCount {
-    /// How many.
-    pub orders: u64,
-    /// Their units.
-    pub units: i64,
+pub struct MysqlTotals {
+    /// Units left by MySQL; None: it does not know the voucher.
+    #[serde(rename = "mysql_stock")]
+    pub stock: Option<i64>,
+    /// Units that were loaded, by MySQL; None: nobody knows.
+    #[serde(rename = "initial_stock")]
+    pub initial: Option<i64>,
+    /// Units of its live rows, of the same moment as the two before; with those of rows whose slot and status contradict each
+    /// other, as far as the stock lacks them.
+    pub live_units: i64,
+    /// The part of these in rows whose slot and status contradict each other.
+    #[serde(skip)]
+    pub contradictory_units: i64,
+    /// Units of live rows that are older than its journal, which holds nothing of them.
+    pub earlier_units: i64,
+    /// Its live rows.
+    pub live_orders: u64,
+    /// Units that the stock in MySQL has more than what was loaded less its live rows; None: nobody knows what was loaded.
+    #[serde(rename = "mysql_drift")]
+    pub drift: Option<i64>,
+    /// Used orders that are older than what was folded ([`RedisTotals::purged`]) and that the journal does not hold. None: nothing was
+    /// folded, or it was while they were counted.
+    pub used: Option<OrdersAndUnits>,
 }
 
-/// What both sides hold of a voucher, in units.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct VoucherBooks {
-    /// The voucher.
-    pub voucher: VoucherId,
-    /// By Redis.
-    #[serde(flatten)]
-    pub redis: RedisTotals,
-    /// By MySQL.
-    #[serde(flatten)]
-    pub mysql: MysqlTotals,
-    /// What is not done yet.
-    #[serde(flatten)]
-    pub open: OpenTotals,
-    /// A `voucher add` or `voucher take` is not finished, or one was made during the look.
-    pub is_change_open: bool,
-    /// Its sale is on by MySQL, with orders and units left, and Redis holds no stock of it.
-    pub is_forgotten: bool,
+/// Orders and events of a voucher that wait to be written, or for a decision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct OpenTotals {
+    /// Orders that wait to be written.
+    pub in_flight_orders: u64,
+    /// Events that wait to be recorded.
+    pub in_flight_events: u64,
+    /// Units of these orders, still to be deducted in MySQL.
+    pub in_flight_units: i64,
+    /// Orders among the dead letters that no row or refusal of MySQL has ended.
+    pub dead_orders: u64,
+    /// Units of these, still to be deducted in MySQL or given back.
+    pub dead_units: i64,
 }
 
 impl VoucherBooks {
@@ -315,7 +323,7 @@ mod tests {
     #[test]
     fn as_many_used_orders_are_in_mysql_as_were_folded() {
         let purged = Some(Purged { used_orders: 3, used_units: 4, ..Purged::default() });
-        let used = |orders, units| Some(UsedCount { orders, units });
+        let used = |orders, units| Some(OrdersAndUnits { orders, units });
         let with = |used| {
             kinds(&with(books(), |it| {
                 it.redis.purged = purged;

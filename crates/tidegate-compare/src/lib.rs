@@ -22,7 +22,7 @@ mod table;
 pub mod text;
 mod verify;
 
-pub use books::{MysqlTotals, OpenTotals, RedisTotals, UsedCount, VoucherBooks};
+pub use books::{MysqlTotals, OpenTotals, OrdersAndUnits, RedisTotals, VoucherBooks};
 pub use compare::dead_orders;
 pub use compare_error::CompareError;
 pub use difference::{Difference, DifferenceCause, Mend};

@@ -13,7 +13,7 @@ use std::{
 
 use crate::{
     CompareError, Job, Pace,
-    books::{UsedCount, VoucherBooks},
+    books::{OrdersAndUnits, VoucherBooks},
     compare::{Candidates, Counted, Pass, Sale, tally_by_others},
     counters::counter_differences,
     counts::{KeptOrder, OrderCounter},
@@ -446,7 +446,7 @@ impl Looker {
             its.redis.unreadable_notes = counted.unreadable.get(&place).copied().unwrap_or(0);
             its.set_redis(&sale.moment, counted.sums.get(&place).copied());
             let (orders, units) = counts(&counted.used);
-            its.mysql.used = its.redis.purged.map(|_| UsedCount { orders, units });
+            its.mysql.used = its.redis.purged.map(|_| OrdersAndUnits { orders, units });
         }
         // Redis was asked for their stocks before.
         let partition = self.stores.redis.partition();
@@ -519,8 +519,8 @@ impl Looker {
         voucher: VoucherId,
         purged: Purged,
         job: &Job,
-    ) -> Result<Option<UsedCount>, CompareError> {
-        let (mysql, mut count, mut after) = (self.stores.mysql(), UsedCount::default(), 0);
+    ) -> Result<Option<OrdersAndUnits>, CompareError> {
+        let (mysql, mut count, mut after) = (self.stores.mysql(), OrdersAndUnits::default(), 0);
         loop {
             if job.is_stopped() {
                 return Err(CompareError::Stopped);

@@ -20,19 +20,6 @@ pub use list::PendingList;
 pub use reader::{PendingReader, PendingSelection};
 pub use show::{EntryState, ShownEntry};
 
-/// What a pending entry says.
-#[derive(Clone, Debug, Serialize)]
-pub struct PendingContent {
-    /// What is left of it in the stream.
-    pub payload: Payload,
-    /// What is wanted, where it is an order.
-    pub order: Option<Order>,
-    /// What happened, where it is an event.
-    pub event: Option<PendingEvent>,
-    /// Why it is neither.
-    pub error: Option<String>,
-}
-
 /// Which pending entries are chosen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PendingFilter {
@@ -124,6 +111,19 @@ pub struct PendingView {
     /// What it says.
     #[serde(flatten)]
     pub content: PendingContent,
+}
+
+/// What a pending entry says.
+#[derive(Clone, Debug, Serialize)]
+pub struct PendingContent {
+    /// What is left of it in the stream.
+    pub payload: Payload,
+    /// What is wanted, where it is an order.
+    pub order: Option<Order>,
+    /// What happened, where it is an event.
+    pub event: Option<PendingEvent>,
+    /// Why it is neither.
+    pub error: Option<String>,
 }
 
 impl PendingView {

@@ -32,23 +32,6 @@ use crate::{
     within::{in_session, in_time, until},
 };
 
-/// How far a group has come in its stream.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct BacklogView {
-    /// Entries that no consumer has read yet.
-    pub undelivered: u64,
-    /// The server could not tell, and counting was stopped: there are more.
-    pub undelivered_is_at_least: bool,
-    /// Age of the first of them.
-    pub oldest_undelivered_s: Option<f64>,
-    /// Entries that were read and are not acknowledged.
-    pub pending: u64,
-    /// Age of the first of them.
-    pub oldest_pending_s: Option<f64>,
-    /// Entries that were ever read and acknowledged, whatever came of them; None where Redis cannot tell.
-    pub entries_settled: Option<u64>,
-}
-
 /// Vouchers that are shown at most: those with the highest ids, ascending.
 const VOUCHER_LIMIT: u32 = 50;
 
@@ -105,6 +88,23 @@ pub struct StreamView {
     pub wrong_keys: Vec<String>,
     /// Who reads.
     pub consumers: Vec<Consumer>,
+}
+
+/// How far a group has come in its stream.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct BacklogView {
+    /// Entries that no consumer has read yet.
+    pub undelivered: u64,
+    /// The server could not tell, and counting was stopped: there are more.
+    pub undelivered_is_at_least: bool,
+    /// Age of the first of them.
+    pub oldest_undelivered_s: Option<f64>,
+    /// Entries that were read and are not acknowledged.
+    pub pending: u64,
+    /// Age of the first of them.
+    pub oldest_pending_s: Option<f64>,
+    /// Entries that were ever read and acknowledged, whatever came of them; None where Redis cannot tell.
+    pub entries_settled: Option<u64>,
 }
 
 /// A voucher's stock on both sides.

@@ -1,4 +1,4 @@
-//! Every Redis key of an order, made from the templates of the configuration.
+//! Every Redis key: those of orders, by the templates of the configuration, those of a fleet, and those of the list of partitions.
 
 mod fleet;
 mod limits;
@@ -26,7 +26,7 @@ use crate::{
 /// Between a key and the id of the rebuild that fills a new one.
 const STAGED: &str = ":rebuild:";
 /// Between [`KeyTemplates::prefix`] and the name of a voucher, for orders that callers asked for under a key of their own choice.
-const IDEMPOTENCY: &str = "seckill:idempotency:";
+const IDEMPOTENCY: &str = "seckill:idempotency";
 
 /// What things are called in Redis: templates of the keys that other programs use, and the fields of an entry. `<voucher>`, `<user>` and
 /// `<day>` are filled in; a literal `{tag}` may stand in a template, so that all keys share a slot of a Redis Cluster.
@@ -124,10 +124,9 @@ impl Keys {
     /// Whether this name is that of a key without a template, or begins as one.
     #[must_use]
     pub fn is_own(&self, name: &str) -> bool {
-        let of_fleet = ["worker", "log", "pause", "mark", "sweeper", "reconciler", "reconciled"];
-        let of_all = ["tidegate:partitions", "seckill:limits", "seckill:uses", "seckill:idempotency"];
-        let mut own =
-            of_fleet.map(|name| self.fleet.key(name)).into_iter().chain(of_all.map(|name| self.own(name)));
+        let of_fleet = fleet::NAMES.map(|name| self.fleet.key(name));
+        let of_all = [partition_list::NAME, limits::RULES, limits::USES, IDEMPOTENCY];
+        let mut own = of_fleet.into_iter().chain(of_all.map(|name| self.own(name)));
         own.any(|own| {
             let rest = name.strip_prefix(&*own.as_str_lossy());
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
@@ -178,13 +177,14 @@ impl Keys {
     /// The order that a user asked for under a key of this digest.
     #[must_use]
     pub fn idempotency(&self, voucher: VoucherId, user: UserId, digest: &str) -> Key {
-        self.own(format_args!("{IDEMPOTENCY}{voucher}:{user}:{digest}"))
+        self.own(format_args!("{IDEMPOTENCY}:{voucher}:{user}:{digest}"))
     }
 
     /// Whether this is the key of some [`Keys::idempotency`].
     #[must_use]
     pub(crate) fn is_idempotency(&self, key: &str) -> bool {
-        key.strip_prefix(&self.templates.prefix).is_some_and(|key| key.starts_with(IDEMPOTENCY))
+        let key = key.strip_prefix(&self.templates.prefix).and_then(|key| key.strip_prefix(IDEMPOTENCY));
+        key.is_some_and(|rest| rest.starts_with(':'))
     }
 
     /// The locks of users, in their order. All of them share one piece of memory.

@@ -22,7 +22,7 @@ use sqlx::{AssertSqlSafe, MySqlPool, Row, mysql::MySqlRow};
 pub(crate) use self::tables::Tables;
 pub use self::{
     dead_letter::{BuriedEvent, DeadLetterRecord, EntryContent},
-    events::{EventRow, EventRows, EventSum, RecordedStep},
+    events::{EventRow, EventRows, EventSum, StatusChange},
     limit_uses::{LimitUseRows, LiveOrder},
     order_counts::{OrderCount, OrderCounting},
     orders::{OrderDetails, OrderRow, OrderRows},

@@ -157,7 +157,7 @@ async fn state(connection: &mut MySqlConnection, database: String) -> Result<Sch
 }
 
 /// Every step there is, for documentation and tests.
-pub fn all_changes() -> impl Iterator<Item = MigrationStep> {
+pub fn all_steps() -> impl Iterator<Item = MigrationStep> {
     STEPS.iter().map(MigrationStep::from)
 }
 

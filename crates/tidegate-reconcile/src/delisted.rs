@@ -20,7 +20,7 @@ use tidegate_operations::{
 };
 use tidegate_orders::{
     CausalReads, RedisStore, VoucherId,
-    gate::{GateError, RemovedKeys, SaleKeys, VoucherState},
+    gate::{GateError, RemovedKeys, SaleKeys},
     records::vouchers,
 };
 use tidegate_stream::server_time_ms;
@@ -95,14 +95,6 @@ fn kept(look: &VoucherLook) -> Option<KeptKeys> {
     (books.open.dead_orders > 0).then_some(KeptKeys::Dead { orders: books.open.dead_orders })
 }
 
-fn has_keys(state: &VoucherState) -> bool {
-    state.stock.is_some()
-        || state.buyers + state.journaled > 0
-        || state.delisted_ms.is_some()
-        || state.window.begin.or(state.window.end).is_some()
-        || state.pause.is_paused()
-}
-
 /// Removes keys.
 #[derive(Debug)]
 pub struct KeyRemover {
@@ -158,7 +150,7 @@ impl KeyRemover {
                 server_time_ms(self.redis.pool()).await.context("Failed to read the clock of Redis")?;
             let now_ms = i64::try_from(now_ms).unwrap_or(i64::MAX);
             match state.delisted_ms {
-                None if has_keys(&state) => _ = self.redis.sales().delist(voucher).await?,
+                None if state.has_keys() => _ = self.redis.sales().delist(voucher).await?,
                 Some(since_ms) if self.is_due(since_ms, report.at_ms, now_ms) && kept(look).is_none() => {
                     removed.extend(self.remove_noted(voucher, since_ms).await?);
                 }

@@ -30,7 +30,7 @@ use tidegate_orders::{CausalReads, RedisStore, VoucherId, gate::rebuild_id};
 
 pub use plan::{RebuildPlan, VoucherPlan};
 pub use report::{RebuildRefusal, RebuildReport};
-pub use voucher_report::{NotRebuilt, OrdersAndUnits, OrdersBySource, VoucherReport};
+pub use voucher_report::{NotRebuilt, OrdersBySource, VoucherReport};
 
 use self::{backlog::UnwrittenOrders, workers::Waited};
 use crate::{lease, order_ids};

@@ -207,12 +207,12 @@ mod tests {
     }
 
     fn seen(looks: &[(u64, Option<u64>)]) -> Option<f64> {
-        let (mut pace, began) = (ReadRate::default(), Instant::now());
+        let (mut rate, began) = (ReadRate::default(), Instant::now());
         for (ms, entries_read) in looks {
             let look = Backlog { entries_read: *entries_read, ..Backlog::default() };
-            pace.note(began + Duration::from_millis(*ms), &look);
+            rate.note(began + Duration::from_millis(*ms), &look);
         }
-        pace.rate()
+        rate.rate()
     }
 
     #[test]

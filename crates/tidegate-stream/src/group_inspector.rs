@@ -12,7 +12,7 @@ use crate::{
 /// A look at the consumer group of a stream.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupInspector<'a> {
-    /// It looks at the stream.
+    /// By which the group is read.
     pub(crate) inspector: &'a StreamInspector,
 }
 
@@ -28,7 +28,7 @@ impl GroupInspector<'_> {
     /// The last entry that was delivered to the group; `None` without a group.
     ///
     /// # Errors
-    /// As for every call here.
+    /// As for every call here: Redis, a key of another type, or the shape of the reply.
     pub async fn last_delivered(self) -> Result<Option<EntryId>, StreamError> {
         let Some(group) = self.info().await? else { return Ok(None) };
         let id = field(&group, "last-delivered-id").ok_or_else(|| bad_reply("last-delivered-id", &group))?;

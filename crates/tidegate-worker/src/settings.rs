@@ -23,7 +23,7 @@ pub struct WorkerSettings {
     pub name: String,
     /// Number of lanes.
     pub lanes: usize,
-    /// How each lane works, apart from what follows from the system.
+    /// How each lane works. What follows from the system is there in the [`ProcessSettings`] only.
     pub lane: LaneSettings,
     /// Until a dead holder's user lock falls open.
     pub lock_lease: Duration,

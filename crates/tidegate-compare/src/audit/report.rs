@@ -11,28 +11,6 @@ use crate::{
     limit_counters::{CounterDifference, NotCompared},
 };
 
-/// Rows that are neither live nor cancelled.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct ContradictoryRows {
-    /// Rows whose slot and status contradict each other (see [`tidegate_orders::row_state`]): neither live nor cancelled.
-    #[serde(rename = "contradictory")]
-    pub orders: Offenders,
-    /// Units in them: whether they went back to the stock, the rows do not tell.
-    #[serde(rename = "contradictory_units")]
-    pub units: i64,
-}
-
-/// Orders that were admitted, and are nowhere.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct LostOrders {
-    /// Admitted, and nowhere.
-    #[serde(rename = "lost")]
-    pub orders: Offenders,
-    /// When they were admitted, and which of them can be run again; None where nothing is known of it.
-    #[serde(rename = "lost_span")]
-    pub span: Option<LostSpan>,
-}
-
 /// What an audit found.
 #[derive(Clone, Debug, Serialize)]
 pub struct AuditReport {
@@ -165,6 +143,28 @@ pub struct Offences {
     /// Its sale is on and has units left by MySQL, orders of it came through Redis, and Redis holds no stock and no admitted
     /// order of it: nobody can buy it.
     pub is_forgotten: bool,
+}
+
+/// Orders that were admitted, and are nowhere.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LostOrders {
+    /// Admitted, and nowhere.
+    #[serde(rename = "lost")]
+    pub orders: Offenders,
+    /// When they were admitted, and which of them can be run again; None where nothing is known of it.
+    #[serde(rename = "lost_span")]
+    pub span: Option<LostSpan>,
+}
+
+/// Rows that are neither live nor cancelled.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ContradictoryRows {
+    /// Rows whose slot and status contradict each other (see [`tidegate_orders::row_state`]): neither live nor cancelled.
+    #[serde(rename = "contradictory")]
+    pub orders: Offenders,
+    /// Units in them: whether they went back to the stock, the rows do not tell.
+    #[serde(rename = "contradictory_units")]
+    pub units: i64,
 }
 
 /// The stocks of a voucher, in units.

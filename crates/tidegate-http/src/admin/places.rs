@@ -1,4 +1,4 @@
-//! Connections for connections. There are few, so that they cost little, and none is kept by a client that says nothing:
+//! Places for connections. There are few, so that they cost little, and none is kept by a client that says nothing:
 //! a new one takes the place of whoever has kept us waiting for longest.
 
 use std::{
@@ -9,7 +9,7 @@ use std::{
 
 use tokio::{task::JoinHandle, time::sleep};
 
-/// Connections at a time. Those beyond wait in the kernel's queue until one of these gives way.
+/// Places. Connections beyond wait in the kernel's queue until one of these gives way.
 const PLACES: usize = 32;
 /// As long, a client may keep us waiting and has its place for certain. Whoever connects to ask sends its request at
 /// once; without this, a flood of connections would close it before it has.

@@ -5,7 +5,7 @@ use serde_json::{Map, Value as Json};
 use tidegate_orders::{
     EventKind, OrderId,
     event::{EventOutcome, EventRejection, EventText, History},
-    records::EventRow,
+    records::{EventRow, StatusChange},
 };
 use tidegate_stream::EntryId;
 
@@ -44,12 +44,9 @@ pub struct SentEvent {
     /// Why it was rejected.
     #[serde(rename = "reason", serialize_with = "as_word")]
     pub rejection: Option<EventRejection>,
-    /// Status before; None: the order did not move, or had no row.
-    pub from: Option<i64>,
-    /// Status after; None: the order did not move.
-    pub to: Option<i64>,
-    /// Units that it gave back.
-    pub released: i64,
+    /// What it changed.
+    #[serde(flatten)]
+    pub moved: StatusChange,
 }
 
 #[expect(clippy::ref_option, reason = "serde passes the field")]
@@ -150,9 +147,7 @@ impl SentEvent {
             entry: None,
             fate: EventFate::NotAppended,
             rejection: None,
-            from: None,
-            to: None,
-            released: 0,
+            moved: StatusChange::default(),
         }
     }
 
@@ -167,7 +162,7 @@ impl SentEvent {
                 EventFate::Rejected
             }
         };
-        (self.from, self.to, self.released) = (row.moved.from, row.moved.to, row.moved.released);
+        self.moved = row.moved;
     }
 }
 

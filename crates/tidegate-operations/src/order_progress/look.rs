@@ -73,7 +73,7 @@ pub struct OrderLooker {
     mysql: MySqlPool,
     /// How long MySQL may take.
     patience: Duration,
-    pace: ReadRate,
+    rate: ReadRate,
     on_sale: Option<(Instant, Vec<VoucherId>)>,
 }
 
@@ -90,7 +90,7 @@ impl OrderLooker {
     /// With these connections; MySQL may take as long as `patience`.
     #[must_use]
     pub fn new(redis: RedisStore, mysql: MySqlPool, patience: Duration) -> Self {
-        Self { redis, mysql, patience, pace: ReadRate::default(), on_sale: None }
+        Self { redis, mysql, patience, rate: ReadRate::default(), on_sale: None }
     }
 
     /// Where these orders are; one answer each, in this order.
@@ -144,7 +144,7 @@ impl OrderLooker {
     /// Looks in Redis for orders that MySQL knows nothing of.
     async fn follow(&mut self, open: &mut [Open<'_>]) -> anyhow::Result<()> {
         let backlog = self.redis.inspector().group().backlog().await.context("Redis")?.unwrap_or_default();
-        self.pace.note(Instant::now(), &backlog);
+        self.rate.note(Instant::now(), &backlog);
         let is_paused = FleetPause::read(&self.redis).await.context("Redis")?.is_some();
         if open.iter().any(|(watched, _)| watched.voucher.is_none()) {
             self.read_on_sale().await?;
@@ -152,7 +152,7 @@ impl OrderLooker {
         let on_sale = self.on_sale.as_ref().map_or(&[][..], |(_, vouchers)| vouchers);
         let redis = RedisOrders { store: &self.redis };
         let look =
-            RedisLook { redis: &redis, backlog: &backlog, on_sale, read_per_s: self.pace.rate(), is_paused };
+            RedisLook { redis: &redis, backlog: &backlog, on_sale, read_per_s: self.rate.rate(), is_paused };
         look.follow(open).await.context("Redis")
     }
 

@@ -164,7 +164,7 @@ fn run_again(report: &OrderReport) -> Option<NextStep> {
 
 /// None where all was looked at: then a store did not answer.
 fn search_further(report: &OrderReport) -> Option<NextStep> {
-    let searched = &report.records.search.searched;
+    let searched = &report.records.search.coverage;
     let OrderQuery { budget, .. } = report.query;
     let is_complete = searched.stream.complete && searched.dead.complete;
     let further = OrderQuery { budget: budget.saturating_mul(100), ..report.query };

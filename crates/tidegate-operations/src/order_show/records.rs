@@ -12,17 +12,6 @@ use tidegate_stream::{EntryId, readable};
 
 use super::{EntryRecord, JournalRecord, LockRecord, OrderQuery, StreamCoverage};
 
-/// How far an order was searched, and what is missing.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct SearchNotes {
-    /// Entries that are named somewhere, but are neither in the stream nor pending.
-    pub trimmed: Vec<String>,
-    /// How far it was searched.
-    pub searched: Coverage,
-    /// What could not be read.
-    pub errors: Vec<String>,
-}
-
 /// Everything that was found of one order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct OrderRecords {
@@ -51,6 +40,18 @@ pub struct OrderRecords {
     pub buyer_of: Vec<VoucherId>,
     /// The lock of its user, where it is in flight.
     pub lock: Option<LockRecord>,
+}
+
+/// How far an order was searched, and what is missing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SearchNotes {
+    /// Entries that are named somewhere, but are neither in the stream nor pending.
+    pub trimmed: Vec<String>,
+    /// How far it was searched.
+    #[serde(rename = "searched")]
+    pub coverage: Coverage,
+    /// What could not be read.
+    pub errors: Vec<String>,
 }
 
 /// How far was searched for an order.

@@ -86,8 +86,8 @@ impl OrderRecords {
             journal: self.journal_fact(owner),
             entry: self.entry_fact(),
             letter: self.letter_fact(),
-            is_mysql_read: self.search.searched.mysql,
-            is_redis_searched: self.search.searched.is_complete() && self.search.errors.is_empty(),
+            is_mysql_read: self.search.coverage.mysql,
+            is_redis_searched: self.search.coverage.is_complete() && self.search.errors.is_empty(),
         }
     }
 

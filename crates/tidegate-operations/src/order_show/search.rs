@@ -51,7 +51,7 @@ impl OrderReader<'_> {
         let both = async { tokio::try_join!(mysql.orders().find(order), mysql.refusals().by_ids(of_order)) };
         match self.in_time(both).await {
             Ok((row, mut refusals)) => {
-                (records.row, records.refusal, records.search.searched.mysql) = (row, refusals.pop(), true);
+                (records.row, records.refusal, records.search.coverage.mysql) = (row, refusals.pop(), true);
             }
             Err(error) => return records.fail("MySQL", error),
         }
@@ -91,7 +91,7 @@ impl OrderReader<'_> {
     async fn read_journals(&self, redis: &RedisOrders<'_>, query: &OrderQuery, records: &mut OrderRecords) {
         let mut known = records.vouchers(query);
         if !known.is_empty() {
-            records.search.searched.all_journals = true;
+            records.search.coverage.all_journals = true;
             return look_into(redis, &known, query, records).await;
         }
         // These first: it is most often for one of them, and all keys of Redis take longer.
@@ -105,16 +105,16 @@ impl OrderReader<'_> {
             }
         }
         look_into(redis, &known, query, records).await;
-        records.search.searched.all_journals =
+        records.search.coverage.all_journals =
             !records.journal.is_empty() && known.len() < VOUCHER_LIMIT as usize;
-        if records.search.searched.all_journals {
+        if records.search.coverage.all_journals {
             return;
         }
         match sale::find_journaled(redis.store, |_| {}).await {
             Ok(journaled) => {
                 let others = journaled.into_iter().filter(|voucher| !known.contains(voucher)).collect();
                 look_into(redis, &others, query, records).await;
-                records.search.searched.all_journals = true;
+                records.search.coverage.all_journals = true;
             }
             Err(error) => records.fail("the keys", error),
         }
@@ -163,7 +163,7 @@ async fn read_letters(
             }
             records.letters.splice(..0, letters);
             records.buried_events.extend(events.into_iter().rev());
-            let before = &mut records.search.searched.dead;
+            let before = &mut records.search.coverage.dead;
             *before = StreamCoverage { entries: before.entries + searched.entries, ..searched };
         }
         Err(error) => records.fail("the dead letters", error),
@@ -176,7 +176,7 @@ async fn look_into(
     query: &OrderQuery,
     records: &mut OrderRecords,
 ) {
-    records.search.searched.journals += vouchers.len() as u64;
+    records.search.coverage.journals += vouchers.len() as u64;
     let vouchers: Vec<VoucherId> = vouchers.iter().copied().collect();
     match redis.journals(&vouchers, query.order).await {
         Ok(journal) => records.journal.extend(journal),
@@ -220,20 +220,20 @@ async fn search_stream(
     // Half of it for where it should be, at most: what is said of the search is how far it came from the end on.
     let mut budget = query.budget / 2;
     let is_meant = |entry: &Entry| carries(redis.store.keys().fields(), entry, query.order);
-    records.search.searched.stream.complete = true;
+    records.search.coverage.stream.complete = true;
     for place in places {
         if records.is_explained() {
             return;
         }
         if place.0 == EntryId::MIN {
-            budget = query.budget - records.search.searched.stream.entries;
+            budget = query.budget - records.search.coverage.stream.entries;
         }
         let (found, searched) = match redis.search(&stream, place, &mut budget, is_meant, seen).await {
             Ok(found) => found,
             Err(error) => return records.fail("the stream", error),
         };
-        let entries = records.search.searched.stream.entries + searched.entries;
-        records.search.searched.stream = StreamCoverage { entries, ..searched };
+        let entries = records.search.coverage.stream.entries + searched.entries;
+        records.search.coverage.stream = StreamCoverage { entries, ..searched };
         for entry in found {
             if records.entries.iter().any(|known| known.id == entry.id) {
                 continue;

@@ -78,7 +78,10 @@ impl Plan for VoucherPauseState {
                 Next::Ask(format!("Go on with the sale of voucher {}?", self.voucher))
             }
             VoucherPauseOutcome::NoStock => Next::Refused,
-            _ => Next::NothingToDo,
+            VoucherPauseOutcome::PausedBefore
+            | VoucherPauseOutcome::NotPaused
+            | VoucherPauseOutcome::Paused
+            | VoucherPauseOutcome::Resumed => Next::NothingToDo,
         }
     }
 }

@@ -38,9 +38,12 @@ pub struct WorkersPauseState {
 impl Plan for WorkersPauseState {
     fn next(&self) -> Next {
         match (self.outcome, &self.before) {
-            (WorkersPauseOutcome::PausedBefore, _) => Next::NothingToDo,
-            (_, None) => Next::Ask("Pause all workers?".to_owned()),
-            (_, Some(_)) => Next::Ask("Replace the pause of all workers?".to_owned()),
+            (WorkersPauseOutcome::WouldPause, None) => Next::Ask("Pause all workers?".to_owned()),
+            (WorkersPauseOutcome::WouldPause, Some(_)) => {
+                Next::Ask("Replace the pause of all workers?".to_owned())
+            }
+            (WorkersPauseOutcome::PausedBefore | WorkersPauseOutcome::Paused, _) => Next::NothingToDo,
+            (WorkersPauseOutcome::Refused, _) => Next::Refused,
         }
     }
 }

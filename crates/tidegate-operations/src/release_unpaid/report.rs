@@ -53,7 +53,7 @@ pub struct ReleaseCounts {
 
 impl ReleaseCounts {
     fn add(&mut self, sent: &SentEvent) {
-        self.units += sent.released;
+        self.units += sent.moved.released;
         match (sent.fate, sent.rejection) {
             (EventFate::Applied, _) => self.applied += 1,
             // No expiry is a payment.

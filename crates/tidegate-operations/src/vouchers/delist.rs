@@ -49,7 +49,7 @@ pub struct DelistState {
     pub redis_stock: Option<i64>,
     /// Its orders in MySQL that are not cancelled, before.
     pub orders: i64,
-    /// Redis has keys of it: they are removed later.
+    /// Redis has keys of it. Once it is delisted, they are removed later.
     pub has_keys: bool,
     /// The change of its stock that is unfinished.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -99,8 +99,7 @@ pub async fn plan(stores: &VoucherStores, voucher: VoucherId) -> anyhow::Result<
         Some(Some(_)) => DelistOutcome::DelistedBefore,
     };
     let orders = orders.context("Failed to count its orders")?;
-    let has_keys = has_sale || sale.delisted_ms.is_some();
-    Ok(DelistState { voucher, outcome, redis_stock: sale.stock, orders, has_keys, open })
+    Ok(DelistState { voucher, outcome, redis_stock: sale.stock, orders, has_keys: sale.has_keys(), open })
 }
 
 /// Ends the sale: the row, then the keys. May be called again after a failure, and completes it then.
@@ -116,7 +115,7 @@ pub async fn run(stores: &VoucherStores, plan: DelistState) -> anyhow::Result<De
         DelistedRow::ChangeIsOpen(open) => Some((DelistOutcome::ChangeIsOpen, Some(open))),
     };
     if let Some((outcome, open)) = refused {
-        return Ok(DelistState { outcome, has_keys: false, open, ..plan });
+        return Ok(DelistState { outcome, open, ..plan });
     }
     let reply = stores.redis.sales().delist(voucher).await;
     let reply = reply.context("Failed to end the sale in Redis; it is delisted in MySQL, run this again")?;

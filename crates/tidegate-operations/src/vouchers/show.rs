@@ -235,7 +235,7 @@ pub async fn read(
         Some(_) => DeadLetterCounts::default(),
         None => {
             let letters = DeadLetters::new(redis.clone());
-            dead_orders(&letters, voucher).await?
+            dead_letters(&letters, voucher).await?
         }
     };
     Ok(VoucherSides {
@@ -248,7 +248,7 @@ pub async fn read(
 }
 
 /// Looks at the oldest letters.
-async fn dead_orders(letters: &DeadLetters, voucher: VoucherId) -> anyhow::Result<DeadLetterCounts> {
+async fn dead_letters(letters: &DeadLetters, voucher: VoucherId) -> anyhow::Result<DeadLetterCounts> {
     let (mut after, mut looked_at, mut found) = (EntryId::MIN, 0, DeadLetterCounts::default());
     loop {
         let page = letters.page((after, EntryId::MAX), LETTERS_A_PAGE).await;

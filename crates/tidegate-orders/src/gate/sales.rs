@@ -97,6 +97,19 @@ pub struct VoucherState {
     pub delisted_ms: Option<i64>,
 }
 
+impl VoucherState {
+    /// Redis has a key of its sale.
+    #[must_use]
+    pub const fn has_keys(&self) -> bool {
+        self.stock.is_some()
+            || self.buyers + self.journaled > 0
+            || self.delisted_ms.is_some()
+            || self.window.begin.is_some()
+            || self.window.end.is_some()
+            || self.pause.is_paused()
+    }
+}
+
 /// Whether an operator stopped a sale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pause {

@@ -7,6 +7,9 @@ use super::Pattern;
 /// Behind the key of a heartbeat.
 pub(crate) const HANDS: &str = ":hands";
 
+/// How the names of these keys begin.
+pub(super) const NAMES: [&str; 7] = ["worker", "log", "pause", "mark", "sweeper", "reconciler", "reconciled"];
+
 /// Makes the keys by which the workers of a fleet, and those who operate it, know of each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FleetKeys {

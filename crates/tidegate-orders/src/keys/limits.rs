@@ -4,6 +4,11 @@ use fred::types::Key;
 
 use crate::limits::LimitOwner;
 
+/// Before the owner of limits.
+pub(super) const RULES: &str = "seckill:limits";
+/// Before the owner of what is used of them.
+pub(super) const USES: &str = "seckill:uses";
+
 /// Makes the keys of the limits of one voucher or one campaign.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitKeys<'a> {
@@ -17,12 +22,12 @@ impl LimitKeys<'_> {
     /// The limits.
     #[must_use]
     pub fn rules(&self) -> Key {
-        format!("{}seckill:limits:{}", self.prefix, self.owner).into()
+        format!("{}{RULES}:{}", self.prefix, self.owner).into()
     }
 
     /// What is used of them.
     #[must_use]
     pub fn uses(&self) -> Key {
-        format!("{}seckill:uses:{}", self.prefix, self.owner).into()
+        format!("{}{USES}:{}", self.prefix, self.owner).into()
     }
 }

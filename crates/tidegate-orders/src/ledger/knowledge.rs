@@ -84,12 +84,12 @@ async fn look_up(session: &mut Session, part: &[&Incoming], depth: Depth) -> Res
 /// So many batches in a row must have needed less before less is looked up.
 const BATCHES_BEFORE_LESS: u8 = 8;
 
-/// How deep the last batches had to be looked up; shared by all lanes of a process. With it, for how many more batches that
-/// counts.
+/// How deep the next batch is looked up, by the least that is wanted and by the last batches; shared by all lanes of a process.
 #[derive(Debug, Default)]
 pub(super) struct RecentDepth {
     /// So deep, every batch is looked up; None: not at all, if it need not be.
     least: Option<Depth>,
+    /// How deep the last batches had to be looked up, and for how many more batches that counts.
     recent: Mutex<Option<(Depth, u8)>>,
 }
 

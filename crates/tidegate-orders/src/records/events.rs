@@ -11,17 +11,6 @@ use crate::{
     order::OrderId,
 };
 
-/// What an event changed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct RecordedStep {
-    /// The status before; None: the order did not move, or had no row.
-    pub from: Option<i64>,
-    /// The status after; None: the order did not move.
-    pub to: Option<i64>,
-    /// Units that it released.
-    pub released: i64,
-}
-
 /// The columns of [`EventRow`].
 const COLUMNS: &str = "order_id, CAST(step AS SIGNED), CAST(event AS CHAR), CAST(outcome AS CHAR), user_id, \
     voucher_id, CAST(ref AS CHAR), CAST(payment AS CHAR), CAST(reason AS CHAR), CAST(from_status AS SIGNED), \
@@ -58,11 +47,22 @@ pub struct EventRow {
     pub reason: Option<String>,
     /// What it changed.
     #[serde(flatten)]
-    pub moved: RecordedStep,
+    pub moved: StatusChange,
     /// The entry that brought it.
     pub entry: String,
     /// When it was recorded, in Unix milliseconds.
     pub at_ms: Option<i64>,
+}
+
+/// What an event changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct StatusChange {
+    /// The status before; None: the order did not move, or had no row.
+    pub from: Option<i64>,
+    /// The status after; None: the order did not move.
+    pub to: Option<i64>,
+    /// Units that it released.
+    pub released: i64,
 }
 
 /// What the events of an order add up to.
@@ -110,7 +110,7 @@ impl EventRow {
             reference: row.try_get(6)?,
             payment: row.try_get(7)?,
             reason: row.try_get(8)?,
-            moved: RecordedStep { from: row.try_get(9)?, to: row.try_get(10)?, released: row.try_get(11)? },
+            moved: StatusChange { from: row.try_get(9)?, to: row.try_get(10)?, released: row.try_get(11)? },
             entry: row.try_get(12)?,
             at_ms: row.try_get(13)?,
         }))

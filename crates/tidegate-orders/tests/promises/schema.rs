@@ -106,7 +106,7 @@ async fn an_empty_database_gets_everything_and_a_second_run_does_nothing() -> Re
     let before = schema::check(&database.pool).await?;
     assert!(!before.is_ready() && !before.unique_key);
     // The tables that it makes have their defaults.
-    let changes = schema::all_changes().filter(|change| !change.what.starts_with("give "));
+    let changes = schema::all_steps().filter(|change| !change.what.starts_with("give "));
     assert_eq!(before.missing, changes.collect::<Vec<_>>());
 
     let report = schema::migrate(&database.pool).await?;
@@ -134,7 +134,7 @@ async fn two_migrations_at_once_do_the_work_once() -> Result<()> {
     for run in runs.collect::<Vec<_>>() {
         applied += run.await??.applied.len();
     }
-    assert_eq!(applied, schema::all_changes().count() - 4, "each missing step once, over all runs");
+    assert_eq!(applied, schema::all_steps().count() - 4, "each missing step once, over all runs");
     assert!(schema::check(&database.pool).await?.is_ready());
     Ok(())
 }

@@ -78,11 +78,11 @@ impl Report for RebuildReport {
         let sum = |of: fn(&VoucherReport) -> u64| self.vouchers.iter().map(of).sum::<u64>();
         json!({
             "vouchers": self.rebuilt(),
-            "live_orders": sum(|voucher| voucher.orders.live.orders),
-            "in_flight": sum(|voucher| voucher.orders.in_flight.orders),
-            "lost": sum(|voucher| voucher.orders.lost.orders),
-            "dead": sum(|voucher| voucher.orders.dead.orders),
-            "only_in_journal": sum(|voucher| voucher.orders.only_in_journal.orders),
+            "live_orders": sum(|voucher| voucher.by_source.live.orders),
+            "in_flight": sum(|voucher| voucher.by_source.in_flight.orders),
+            "lost": sum(|voucher| voucher.by_source.lost.orders),
+            "dead": sum(|voucher| voucher.by_source.dead.orders),
+            "only_in_journal": sum(|voucher| voucher.by_source.only_in_journal.orders),
         })
     }
 

@@ -159,7 +159,7 @@ impl Filling<'_> {
         // The refusals first: a row is the better word, where there are both.
         self.fill_refused().await?;
         self.fill_orders().await?;
-        let loaded = self.frozen.row.stock + self.report.orders.live.units;
+        let loaded = self.frozen.row.stock + self.report.by_source.live.units;
         self.report.mysql_apart = self.frozen.row.initial_stock.map(|initial| loaded - initial);
         self.decide_journal().await?;
         let limits = self.rebuild.restore_limits(voucher).await?;
@@ -213,7 +213,7 @@ impl Filling<'_> {
             None => match rebuild.seen_journal(voucher).await? {
                 Some(CompletedBy::Load) => (true, false),
                 // Whatever sold these orders has noted none of them.
-                Some(CompletedBy::Nobody) if self.report.orders.live.orders > 0 => {
+                Some(CompletedBy::Nobody) if self.report.by_source.live.orders > 0 => {
                     (rebuild.has_admission(voucher).await?, true)
                 }
                 _ => (true, true),
@@ -227,7 +227,7 @@ impl Filling<'_> {
         let (redis, now_ms) = (&self.rebuild.redis, self.now_ms);
         let mut refused = self.frozen.refused().try_chunks(PIECE);
         while let Some(orders) = refused.try_next().await.map_err(|error| error.1)? {
-            orders.iter().for_each(|order| self.report.orders.refused.add(order.quantity.get()));
+            orders.iter().for_each(|order| self.report.by_source.refused.add(order.quantity.get()));
             let notes: Vec<_> = orders.iter().map(|order| (order.order, note(order, now_ms))).collect();
             redis.staged_sales().stage(&mut self.staged, &notes, &[]).await?;
         }
@@ -244,7 +244,7 @@ impl Filling<'_> {
                     self.limits.add(voucher, order.user, order.quantity, limited);
                 }
                 let count =
-                    if is_live { &mut self.report.orders.live } else { &mut self.report.orders.ended };
+                    if is_live { &mut self.report.by_source.live } else { &mut self.report.by_source.ended };
                 count.add(order.quantity.get());
             }
             let notes: Vec<_> = orders.iter().map(|order| (order.order, note(order, now_ms))).collect();
@@ -321,11 +321,11 @@ impl Filling<'_> {
             }
             self.held += units;
             if is_open(unwritten) {
-                self.report.orders.in_flight.add(units);
+                self.report.by_source.in_flight.add(units);
             } else if unwritten.is_dead {
-                self.report.orders.dead.add(units);
+                self.report.by_source.dead.add(units);
             } else {
-                self.report.orders.lost.add(units);
+                self.report.by_source.lost.add(units);
                 self.report.list(unwritten.order.id);
             }
         }
@@ -347,7 +347,7 @@ impl Filling<'_> {
                     self.limits.add(self.frozen.row.voucher, user, quantity, &limited);
                 }
                 self.held += quantity.get();
-                self.report.orders.only_in_journal.add(quantity.get());
+                self.report.by_source.only_in_journal.add(quantity.get());
                 self.report.list(order);
                 backlog.sequences.add_known(order);
             }

@@ -1,48 +1,11 @@
 //! What became of one voucher.
 
 use serde::{Serialize, Serializer};
-use tidegate_compare::text::counted;
+use tidegate_compare::{OrdersAndUnits, text::counted};
 use tidegate_orders::{OrderId, VoucherId, records::by_hand::set_keeps_journal};
-
-/// The orders of a voucher, by what a rebuild knows them from. Each is counted once.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct OrdersBySource {
-    /// Orders that MySQL has, live.
-    pub live: OrdersAndUnits,
-    /// Orders that MySQL has, ended, or contradictory in slot and status: they hold nothing.
-    pub ended: OrdersAndUnits,
-    /// Orders that MySQL has refused.
-    pub refused: OrdersAndUnits,
-    /// Orders that workers have still to handle.
-    pub in_flight: OrdersAndUnits,
-    /// Orders that the stream holds, that were acknowledged, and that MySQL does not know. They hold their units until somebody runs
-    /// them again.
-    pub lost: OrdersAndUnits,
-    /// Orders among the dead letters.
-    pub dead: OrdersAndUnits,
-    /// Orders that only the journal of before knew. They hold their units: their callers were told of them.
-    pub only_in_journal: OrdersAndUnits,
-}
 
 /// How many order ids are listed.
 const LISTED: usize = 20;
-
-/// Orders of one kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct OrdersAndUnits {
-    /// How many.
-    pub orders: u64,
-    /// Units in them.
-    pub units: i64,
-}
-
-impl OrdersAndUnits {
-    /// One more.
-    pub(super) fn add(&mut self, units: i64) {
-        self.orders += 1;
-        self.units += units;
-    }
-}
 
 /// Why a voucher was left as it was.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -90,7 +53,7 @@ pub struct VoucherReport {
     pub is_journal_guessed: bool,
     /// Its orders.
     #[serde(flatten)]
-    pub orders: OrdersBySource,
+    pub by_source: OrdersBySource,
     /// The first of those that are lost or only in the journal.
     pub first_unknown: Vec<OrderId>,
     /// Notes of the journal of before that nobody could read, of orders that MySQL does not know: they are gone.
@@ -99,6 +62,26 @@ pub struct VoucherReport {
     pub mysql_apart: Option<i64>,
     /// How long lanes had to set it aside, in milliseconds.
     pub took_ms: u64,
+}
+
+/// The orders of a voucher, by what a rebuild knows them from. Each is counted once.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct OrdersBySource {
+    /// Orders that MySQL has, live.
+    pub live: OrdersAndUnits,
+    /// Orders that MySQL has, ended, or contradictory in slot and status: they hold nothing.
+    pub ended: OrdersAndUnits,
+    /// Orders that MySQL has refused.
+    pub refused: OrdersAndUnits,
+    /// Orders that workers have still to handle.
+    pub in_flight: OrdersAndUnits,
+    /// Orders that the stream holds, that were acknowledged, and that MySQL does not know. They hold their units until somebody runs
+    /// them again.
+    pub lost: OrdersAndUnits,
+    /// Orders among the dead letters.
+    pub dead: OrdersAndUnits,
+    /// Orders that only the journal of before knew. They hold their units: their callers were told of them.
+    pub only_in_journal: OrdersAndUnits,
 }
 
 impl VoucherReport {
@@ -110,7 +93,7 @@ impl VoucherReport {
             stock: 0,
             is_complete: true,
             is_journal_guessed: false,
-            orders: OrdersBySource::default(),
+            by_source: OrdersBySource::default(),
             first_unknown: Vec::new(),
             unreadable_notes: 0,
             mysql_apart: None,
@@ -161,10 +144,10 @@ impl VoucherReport {
             return format!("voucher {voucher}: not rebuilt, {reason}");
         }
         let kinds = [
-            (self.orders.in_flight, "in flight"),
-            (self.orders.dead, "dead"),
-            (self.orders.lost, "acknowledged and not written"),
-            (self.orders.only_in_journal, "known by the old journal only"),
+            (self.by_source.in_flight, "in flight"),
+            (self.by_source.dead, "dead"),
+            (self.by_source.lost, "acknowledged and not written"),
+            (self.by_source.only_in_journal, "known by the old journal only"),
         ];
         let kinds = kinds.iter().filter(|(count, _)| count.orders > 0);
         let kinds: String = kinds
@@ -172,7 +155,7 @@ impl VoucherReport {
                 format!(", {} {what} ({})", counted(count.orders, "order"), counted(count.units, "unit"))
             })
             .collect();
-        let (units, live) = (counted(self.stock, "unit"), counted(self.orders.live.orders, "live order"));
+        let (units, live) = (counted(self.stock, "unit"), counted(self.by_source.live.orders, "live order"));
         let journal = self.journal();
         format!("voucher {voucher}: rebuilt with {units} left, {live}{kinds}{journal}")
     }

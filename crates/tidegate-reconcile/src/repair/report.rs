@@ -10,27 +10,6 @@ use tidegate_orders::{OrderId, UserId, VoucherId, order_id::counter::RaisedCount
 
 use super::plan::RepairPlan;
 
-/// What a repair did in Redis.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct RedisRepairs {
-    /// Steps in Redis.
-    pub steps: u64,
-    /// Orders whose admission was restored in Redis.
-    pub admitted: u64,
-    /// Orders that were released in Redis.
-    pub released: u64,
-    /// Users who are counted as buyers again.
-    pub barred: u64,
-    /// Users who may order again.
-    pub unbarred: u64,
-    /// Counters of limits, and slots of users, that were set to what orders hold.
-    pub counters: u64,
-    /// Units by which stocks in Redis moved; below 0: down.
-    pub stock_moved: i64,
-    /// Units that sales got by their journals, below 0: lost.
-    pub loaded: i64,
-}
-
 /// Orders that are named one by one, at most.
 const MOST_NAMED: usize = 100;
 
@@ -74,8 +53,30 @@ pub struct RepairCounts {
     pub refused: u64,
     /// Events that were recorded by that.
     pub events: u64,
-    /// Orders and users that were not as at the look.
+    /// Orders and users that were not as at the look. The report names them under `returned`.
+    #[serde(rename = "returned_count")]
     pub returned: u64,
+}
+
+/// What a repair did in Redis.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RedisRepairs {
+    /// Steps in Redis.
+    pub steps: u64,
+    /// Orders whose admission was restored in Redis.
+    pub admitted: u64,
+    /// Orders that were released in Redis.
+    pub released: u64,
+    /// Users who are counted as buyers again.
+    pub barred: u64,
+    /// Users who may order again.
+    pub unbarred: u64,
+    /// Counters of limits, and slots of users, that were set to what orders hold.
+    pub counters: u64,
+    /// Units by which stocks in Redis moved; below 0: down.
+    pub stock_moved: i64,
+    /// Units that sales got by their journals, below 0: lost.
+    pub loaded: i64,
 }
 
 /// An order or a user that was not mended.

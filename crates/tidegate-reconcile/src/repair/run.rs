@@ -238,12 +238,12 @@ impl<'a> Repair<'a> {
 
     /// A log that cannot be written to does not stop a repair, but says so.
     pub(super) async fn log(&self, voucher: VoucherId, part: &str, counts: Json, job: &Job) {
-        let caller = LoggedOperation {
+        let operation = LoggedOperation {
             who: self.who.clone(),
             command: "reconcile --repair".to_owned(),
             arguments: format!("--voucher {voucher} ({part})"),
         };
-        if let Err(error) = self.log.note(&caller, CommandOutcome::Done, &counts).await {
+        if let Err(error) = self.log.note(&operation, CommandOutcome::Done, &counts).await {
             job.progress.say(&format!("`tidegate log` will not show all of this: {error:#}"));
         }
     }

@@ -10,8 +10,8 @@ use tidegate_operations::{
 };
 use tidegate_orders::{Announcer, Ledger, OrderHandler, RedisStore, UserLocks, gate::SoldOut};
 use tidegate_stream::{
-    Backoff, Exclusive, Failover, GroupState, Lane, LaneSettings, Leases, PauseSwitch, Reader, RedisError,
-    ReplicaProbe, SharedReader, Stream, StreamNames, connect_reader, count_reconnects,
+    Backoff, Exclusive, Failover, GroupState, Lane, Leases, PauseSwitch, Reader, RedisError, ReplicaProbe,
+    SharedReader, Stream, StreamNames, connect_reader, count_reconnects,
 };
 use tokio::{sync::Semaphore, time::sleep};
 
@@ -111,10 +111,9 @@ async fn open_lanes(
     let (handler, alone) = (Arc::new(handler), Arc::new(Exclusive::default()));
     let connect = async || Ok(connect_reader(&system.redis.connection()).await?);
     let common = patiently(worker, is_a_no, connect).await?;
-    let failover = if system.redis.may_fail_over() { Failover::Possible } else { Failover::Never };
     let shared_reader = SharedReader::new(worker.lane.batch_bytes);
     // Whose connection is shared does not know by itself which server it reads from.
-    let shared_reader = Arc::new(match failover {
+    let shared_reader = Arc::new(match worker.lane.failover {
         Failover::Possible => shared_reader,
         Failover::Never => shared_reader.over(common),
     });
@@ -123,9 +122,8 @@ async fn open_lanes(
         let client = patiently(worker, is_a_no, connect).await?;
         let reader = Reader::new(client, system.stream_names(), format!("{}-{lane}", worker.name));
         let (breaker, counters) = (Arc::clone(&parts.breaker), Arc::clone(&parts.counters));
-        let settings = LaneSettings { failover, replicas: system.confirmation, ..worker.lane.clone() };
         let lane = |handler| {
-            let lane = Lane::new(reader, stream.clone(), handler, breaker, counters, settings);
+            let lane = Lane::new(reader, stream.clone(), handler, breaker, counters, worker.lane.clone());
             lane.with_pause_switch(Arc::clone(pause_switch))
                 .with_exclusive(Arc::clone(&alone))
                 .with_shared_reader(Arc::clone(&shared_reader))

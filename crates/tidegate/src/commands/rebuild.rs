@@ -131,7 +131,7 @@ impl ReportText for RebuildReport {
                     .to_owned(),
             });
         }
-        if self.vouchers.iter().any(|voucher| voucher.orders.lost.orders > 0) {
+        if self.vouchers.iter().any(|voucher| voucher.by_source.lost.orders > 0) {
             lines.push("Orders that were acknowledged and are not written hold their units. To write them: tidegate reconcile --repair".to_owned());
         }
         lines.join("\n")

@@ -77,7 +77,7 @@ pub async fn run(settings: &Settings, args: &TopArgs) -> anyhow::Result<Exit> {
         (system.partition().tag().unwrap_or_default().to_owned(), Observations::new(system, args.every))
     };
     let mut partitions: Vec<_> = settings.system.partitions().iter().map(of_partition).collect();
-    let pages = if partitions.len() > 1 { Paging::Many } else { Paging::One };
+    let paging = if partitions.len() > 1 { Paging::Many } else { Paging::One };
     // The overview, then each partition.
     let mut page = 0;
     let (sender, mut results) = mpsc::channel(QUEUE);
@@ -87,12 +87,12 @@ pub async fn run(settings: &Settings, args: &TopArgs) -> anyhow::Result<Exit> {
     let mut clock = interval(REDRAW);
     loop {
         let (now, time) = (Instant::now(), Timestamp::now());
-        let view = match (pages, page) {
+        let view = match (paging, page) {
             (Paging::One, _) => TopView::new(&partitions[0].1, now, time),
             (Paging::Many, 0) => overview(&partitions, now, time),
             (Paging::Many, page) => TopView::new(&partitions[page - 1].1, now, time),
         };
-        screen.draw(|frame| draw::draw(frame, &view, pages)).context("Failed to draw on the terminal")?;
+        screen.draw(|frame| draw::draw(frame, &view, paging)).context("Failed to draw on the terminal")?;
         tokio::select! {
             // A terminal that is gone has no more keys.
             event = events.next() => match event.transpose().context("Failed to read keys")? {

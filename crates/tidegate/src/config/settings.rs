@@ -12,8 +12,7 @@ use std::time::Duration;
 use tidegate_http::{AdminSettings, GateSettings};
 use tidegate_operations::{ResultsSettings, System, SystemSettings, brake::BrakeSettings};
 use tidegate_orders::Announced;
-use tidegate_stream::LaneSettings;
-use tidegate_stream::cluster::is_cluster_url;
+use tidegate_stream::{Failover, LaneSettings, cluster::is_cluster_url};
 use tidegate_worker::{ProcessSettings, WorkerSettings};
 use tracing_subscriber::EnvFilter;
 
@@ -116,18 +115,20 @@ impl Settings {
         let Self { system, worker, brake, .. } = self.clone();
         let partitions = system.partitions();
         let share = |of: usize, least: usize| (of / partitions.len()).max(least);
-        let worker = WorkerSettings {
-            lane: LaneSettings {
+        let process = |system: &SystemSettings| {
+            let may_fail_over = system.redis.may_fail_over();
+            let lane = LaneSettings {
                 batch_bytes: share(worker.lane.batch_bytes, LEAST_BATCH_BYTES),
                 set_aside_max: share(worker.lane.set_aside_max, 1),
-                ..worker.lane
-            },
-            ..worker
-        };
-        let process = |system: &SystemSettings| ProcessSettings {
-            system: system.clone(),
-            worker: worker.clone(),
-            brake,
+                failover: if may_fail_over { Failover::Possible } else { Failover::Never },
+                replicas: system.confirmation,
+                ..worker.lane.clone()
+            };
+            ProcessSettings {
+                system: system.clone(),
+                worker: WorkerSettings { lane, ..worker.clone() },
+                brake,
+            }
         };
         partitions.iter().map(process).collect()
     }

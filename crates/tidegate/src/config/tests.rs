@@ -80,6 +80,12 @@ fn flags_win_over_variables_over_the_file_over_the_defaults() {
 }
 
 #[test]
+fn lanes_work_by_default_as_their_library_has_it() {
+    let worker = load(&ConfigArgs::default(), &[]).unwrap().settings.worker;
+    assert_eq!(format!("{:?}", worker.lane), format!("{:?}", tidegate_stream::LaneSettings::default()));
+}
+
+#[test]
 fn the_file_may_be_named_by_a_variable() {
     let (file, _) = config_file("[stream]\ngroup = \"g2\"\n");
     let path = file.path().to_str().unwrap();

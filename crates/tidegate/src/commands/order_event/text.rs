@@ -173,11 +173,11 @@ fn unknown(report: &OrderEventReport) -> Option<String> {
 pub fn told(event: &str, sent: &SentEvent) -> String {
     let order = place(sent.line, sent.order.to_string());
     let entry = sent.entry.map(|entry| entry.to_string()).unwrap_or_default();
-    let units = match sent.released {
+    let units = match sent.moved.released {
         0 => String::new(),
         units => format!(", {} given back", counted(units, "unit")),
     };
-    match (sent.fate, sent.to) {
+    match (sent.fate, sent.moved.to) {
         (EventFate::Applied, Some(to)) => format!("{order} is {}{units} (entry {entry})", status(to)),
         (EventFate::Applied, None) => format!("{order}: {event} was noted (entry {entry})"),
         (EventFate::Unchanged, _) => format!("{order}: unchanged, it was so already (entry {entry})"),

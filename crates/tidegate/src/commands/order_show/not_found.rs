@@ -48,7 +48,7 @@ pub fn unknown(records: &OrderRecords) -> String {
 
 /// What was not looked at, and might tell more.
 fn unsearched(records: &OrderRecords) -> Vec<String> {
-    let Coverage { stream, dead, journals, all_journals, .. } = &records.search.searched;
+    let Coverage { stream, dead, journals, all_journals, .. } = &records.search.coverage;
     let mut parts = Vec::new();
     for (what, searched) in [("stream", stream), ("dead letters", dead)] {
         if !searched.complete && searched.entries > 0 {

@@ -31,9 +31,9 @@ fn around() -> Around {
 /// Everything was searched, and nothing was found.
 fn nothing() -> OrderRecords {
     let whole = StreamCoverage { complete: true, ..StreamCoverage::default() };
-    let searched =
+    let coverage =
         Coverage { mysql: true, stream: whole.clone(), dead: whole, journals: 1, all_journals: true };
-    let search = SearchNotes { searched, ..SearchNotes::default() };
+    let search = SearchNotes { coverage, ..SearchNotes::default() };
     OrderRecords { search, ..OrderRecords::default() }
 }
 
@@ -401,7 +401,7 @@ fn what_was_not_searched_is_said_and_nothing_is_called_lost_before() {
     let admitted = OrderRecords { journal: vec![note("admit", "9")], ..nothing() };
     let partly = StreamCoverage { entries: 1_000, complete: false, down_to: id() };
     let mut unsure = admitted.clone();
-    unsure.search.searched.stream = partly;
+    unsure.search.coverage.stream = partly;
     let more = "tidegate order show 60001 --scan 100000";
     says(
         &unsure,
@@ -418,14 +418,14 @@ fn what_was_not_searched_is_said_and_nothing_is_called_lost_before() {
     says(&unsure, &hinted, OrderStatus::Unsure, "only 1000 entries were looked at", &[&more]);
     let more = "tidegate order show 60001 --scan 100000";
     let mut failed = admitted.clone();
-    failed.search.searched.dead = StreamCoverage::default();
+    failed.search.coverage.dead = StreamCoverage::default();
     failed.search.errors = vec!["the dead letters: WRONGTYPE".to_owned()];
     says(&failed, &around(), OrderStatus::Unsure, "the dead letters could not be read", &[more]);
     let mut away = admitted;
-    away.search.searched.mysql = false;
+    away.search.coverage.mysql = false;
     says(&away, &around(), OrderStatus::Unsure, "MySQL could not be asked", &[]);
     let mut dead = OrderRecords { letters: vec![letter(9)], ..nothing() };
-    dead.search.searched.mysql = false;
+    dead.search.coverage.mysql = false;
     says(&dead, &around(), OrderStatus::Unsure, "it may be written all the same", &[]);
 }
 
@@ -433,8 +433,8 @@ fn what_was_not_searched_is_said_and_nothing_is_called_lost_before() {
 fn what_nobody_has_heard_of_is_unknown() {
     says(&nothing(), &around(), OrderStatus::Unknown, "Nobody has heard of it", &[]);
     let mut some = nothing();
-    some.search.searched.all_journals = false;
-    some.search.searched.journals = 1_000;
+    some.search.coverage.all_journals = false;
+    some.search.coverage.journals = 1_000;
     says(
         &some,
         &around(),

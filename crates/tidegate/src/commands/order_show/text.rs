@@ -99,7 +99,7 @@ fn mysql(records: &OrderRecords) -> Vec<String> {
     if lines.is_empty() {
         lines.push(line(
             "MySQL",
-            if records.search.searched.mysql { "nothing" } else { "could not be asked" },
+            if records.search.coverage.mysql { "nothing" } else { "could not be asked" },
         ));
     }
     lines

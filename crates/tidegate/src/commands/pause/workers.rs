@@ -16,24 +16,29 @@ use crate::{
 
 impl PlanText for WorkersPauseState {
     fn text(&self) -> String {
-        let before = self.before.as_ref();
-        let before = before.map(|before| format!("they are paused {}; {}", before.origin(), before.end()));
-        let length = length(self.ends_in_s);
-        match (self.outcome, before) {
-            (WorkersPauseOutcome::PausedBefore, before) => before.unwrap_or_default(),
-            (_, None) => format!("all workers would stop reading, {length}"),
-            (_, Some(before)) => format!("{before}\nthis would be replaced: they would be paused {length}"),
-        }
+        text(self)
     }
 }
 
 impl ReportText for WorkersPauseState {
     fn text(&self) -> String {
-        match self.outcome {
-            WorkersPauseOutcome::Paused => {
-                format!("all workers stop reading within 2 s, {}", length(self.ends_in_s))
-            }
-            _ => "somebody else has paused them meanwhile: look at tidegate status".to_owned(),
+        text(self)
+    }
+}
+
+fn text(pause: &WorkersPauseState) -> String {
+    let before = pause.before.as_ref();
+    let before = before.map(|before| format!("they are paused {}; {}", before.origin(), before.end()));
+    let length = length(pause.ends_in_s);
+    match (pause.outcome, before) {
+        (WorkersPauseOutcome::WouldPause, None) => format!("all workers would stop reading, {length}"),
+        (WorkersPauseOutcome::WouldPause, Some(before)) => {
+            format!("{before}\nthis would be replaced: they would be paused {length}")
+        }
+        (WorkersPauseOutcome::PausedBefore, before) => before.unwrap_or_default(),
+        (WorkersPauseOutcome::Paused, _) => format!("all workers stop reading within 2 s, {length}"),
+        (WorkersPauseOutcome::Refused, _) => {
+            "somebody else has paused them meanwhile: look at tidegate status".to_owned()
         }
     }
 }

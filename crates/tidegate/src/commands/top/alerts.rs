@@ -35,13 +35,13 @@ pub fn alerts(
     clock: Timestamp,
 ) -> Vec<Cell> {
     let mut alerts = Vec::new();
-    let is_away = |source: &str, absence: &SourceOutage| {
-        let silent = now.saturating_duration_since(absence.since);
-        let (since, why) = (time_of_day(clock, silent), printable(&absence.error));
+    let is_away = |source: &str, outage: &SourceOutage| {
+        let silent = now.saturating_duration_since(outage.since);
+        let (since, why) = (time_of_day(clock, silent), printable(&outage.error));
         format!("{source} is away since {since} ({}): {why}", lasting(silent))
     };
-    let stores = [("Redis", observations.redis.absence()), ("MySQL", observations.mysql.absence())];
-    let stores = stores.into_iter().filter_map(|(store, absence)| Some(is_away(store, absence?)));
+    let stores = [("Redis", observations.redis.outage()), ("MySQL", observations.mysql.outage())];
+    let stores = stores.into_iter().filter_map(|(store, outage)| Some(is_away(store, outage?)));
     alerts.extend(stores.map(|text| Cell::new(text, Tone::Bad)));
     alerts.extend(worker.map(worker_alerts).unwrap_or_default());
     if let Some(redis) = observations.redis.current() {
@@ -55,9 +55,9 @@ pub fn alerts(
         alerts.push(late);
     }
     // One that never answered is on another machine.
-    if let (Some(page), Some(absence)) = (observations.worker.last(), observations.worker.absence()) {
+    if let (Some(page), Some(outage)) = (observations.worker.last(), observations.worker.outage()) {
         let worker = format!("worker {}", printable(&page.worker.name));
-        alerts.push(Cell::new(is_away(&worker, absence), Tone::Warn));
+        alerts.push(Cell::new(is_away(&worker, outage), Tone::Warn));
     }
     alerts
 }

@@ -31,13 +31,13 @@ pub enum Paging {
 }
 
 /// Draws it, as much of it as fits.
-pub fn draw(frame: &mut Frame<'_>, view: &TopView, pages: Paging) {
+pub fn draw(frame: &mut Frame<'_>, view: &TopView, paging: Paging) {
     let area = frame.area();
-    let lines = lines(view, pages, usize::from(area.width), usize::from(area.height));
+    let lines = lines(view, paging, usize::from(area.width), usize::from(area.height));
     frame.render_widget(Text::from(lines), area);
 }
 
-fn lines(view: &TopView, pages: Paging, columns: usize, height: usize) -> Vec<Line<'static>> {
+fn lines(view: &TopView, paging: Paging, columns: usize, height: usize) -> Vec<Line<'static>> {
     let mut lines = vec![title(view, columns)];
     lines.extend(alerts(view, columns, height / 4));
     let space = usize::from(height >= ROOMY);
@@ -56,7 +56,7 @@ fn lines(view: &TopView, pages: Paging, columns: usize, height: usize) -> Vec<Li
     section(&mut lines, &view.vouchers, columns, below, space);
     if keys > 0 {
         lines.resize(height - keys, Line::default());
-        let told = if pages == Paging::One { KEYS } else { KEYS_OF_PAGES };
+        let told = if paging == Paging::One { KEYS } else { KEYS_OF_PAGES };
         lines.push(Line::styled(told, tint(Tone::Old)));
     }
     lines

@@ -32,7 +32,7 @@ pub struct Observations {
 pub struct Observed<T> {
     last: Option<Reading<T>>,
     before: Option<Reading<T>>,
-    absence: Option<SourceOutage>,
+    outage: Option<SourceOutage>,
 }
 
 /// A source does not answer.
@@ -90,7 +90,7 @@ impl Observations {
 impl<T> Default for Observed<T> {
     /// It was not polled yet.
     fn default() -> Self {
-        Self { last: None, before: None, absence: None }
+        Self { last: None, before: None, outage: None }
     }
 }
 
@@ -101,11 +101,11 @@ impl<T> Observed<T> {
             Ok(reading) => {
                 let last = self.last.replace(reading);
                 // Across an outage there is no rate: nobody knows what the store forgot meanwhile.
-                self.before = if self.absence.take().is_none() { last } else { None };
+                self.before = if self.outage.take().is_none() { last } else { None };
             }
             Err(error) => {
-                let since = self.absence.as_ref().map_or(poll.began, |absence| absence.since);
-                self.absence = Some(SourceOutage { since, error });
+                let since = self.outage.as_ref().map_or(poll.began, |outage| outage.since);
+                self.outage = Some(SourceOutage { since, error });
             }
         }
     }
@@ -117,12 +117,12 @@ impl<T> Observed<T> {
 
     /// The last answer, unless the source is away by now.
     pub fn current(&self) -> Option<&T> {
-        self.last().filter(|_| self.absence.is_none())
+        self.last().filter(|_| self.outage.is_none())
     }
 
     /// Since when the source is away, and why.
-    pub fn absence(&self) -> Option<&SourceOutage> {
-        self.absence.as_ref()
+    pub fn outage(&self) -> Option<&SourceOutage> {
+        self.outage.as_ref()
     }
 
     /// How long ago the last answer came.
@@ -136,6 +136,6 @@ impl<T> Observed<T> {
         let (last, before) = (self.last.as_ref()?, self.before.as_ref()?);
         let grown = counter(&last.value)?.checked_sub(counter(&before.value)?)?;
         let seconds = last.at.saturating_duration_since(before.at).as_secs_f64();
-        (self.absence.is_none() && seconds > 0.0).then(|| grown as f64 / seconds)
+        (self.outage.is_none() && seconds > 0.0).then(|| grown as f64 / seconds)
     }
 }

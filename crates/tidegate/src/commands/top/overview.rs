@@ -17,7 +17,7 @@ use super::{
 /// The whole picture, of the partitions with these tags.
 pub fn overview(partitions: &[(String, Observations)], now: Instant, clock: Timestamp) -> TopView {
     let rows = partitions.iter().map(|(tag, own)| {
-        let is_old = own.redis.absence().is_some();
+        let is_old = own.redis.outage().is_some();
         let name = Cell::plain(format!("{{{}}}", printable(tag)));
         let mut row: Vec<Cell> = numbers(&[own]).into_iter().map(|cell| cell.old_if(is_old)).collect();
         row.insert(0, name);

@@ -82,7 +82,7 @@ pub(super) fn reads_this(observations: &Observations, page: &WorkerPage) -> bool
 }
 
 pub(super) fn store_state<T>(store: &str, observed: &Observed<T>) -> Cell {
-    match (observed.absence(), observed.last()) {
+    match (observed.outage(), observed.last()) {
         (Some(_), _) => Cell::new(format!("{store} away"), Tone::Bad),
         (None, Some(_)) => Cell::new(format!("{store} ok"), Tone::Good),
         (None, None) => Cell::new(format!("{store} ?"), Tone::Warn),
@@ -90,7 +90,7 @@ pub(super) fn store_state<T>(store: &str, observed: &Observed<T>) -> Cell {
 }
 
 fn stream(observations: &Observations, worker: Option<&WorkerPage>) -> Grid {
-    let is_old = observations.redis.absence().is_some();
+    let is_old = observations.redis.outage().is_some();
     let redis = observations.redis.last();
     let stream = redis.map(|redis| &redis.stream);
     let number = |of: fn(&StreamView) -> Option<u64>| or_unknown(stream.and_then(of).map(count));
@@ -172,7 +172,7 @@ pub(super) fn dead_tone(stream: Option<&StreamView>) -> Tone {
 }
 
 fn consumers(observations: &Observations, worker: Option<&WorkerPage>) -> Grid {
-    let is_old = observations.redis.absence().is_some();
+    let is_old = observations.redis.outage().is_some();
     let known = observations.redis.last().map_or(&[][..], |redis| &redis.stream.consumers);
     let known: BTreeMap<&str, &Consumer> =
         known.iter().map(|consumer| (consumer.name.as_str(), consumer)).collect();
@@ -260,7 +260,7 @@ fn lane_cells(lane: Option<&ReportedLane>) -> [Cell; 3] {
 
 fn vouchers(observations: &Observations, clock: Timestamp) -> Grid {
     let (redis_away, mysql_away) =
-        (observations.redis.absence().is_some(), observations.mysql.absence().is_some());
+        (observations.redis.outage().is_some(), observations.mysql.outage().is_some());
     let rows = observations.mysql.last().map_or(&[][..], |rows| rows);
     let sales = observations.redis.last().map(|redis| &redis.sales);
     let row = |row: &VoucherRow| {
