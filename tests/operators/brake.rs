@@ -245,7 +245,7 @@ async fn just_above_what_the_fleet_can_write_it_does_not_flap_and_the_queue_stay
         sleep(Duration::from_millis(5)).await;
         if looked.elapsed() > Duration::from_millis(300) {
             let status = program.run("status --json").json();
-            // How fast the fleet is depends on what else the machine does.
+            // How fast the fleet is depends on the load of the machine.
             let settled_now = status["stream"]["entries_settled"].as_f64().expect("a number");
             written_per_s = (written_per_s + (settled_now - settled) / looked.elapsed().as_secs_f64()) / 2.0;
             (settled, looked) = (settled_now, Instant::now());

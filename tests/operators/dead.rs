@@ -1033,7 +1033,7 @@ async fn what_redis_refuses_stays_and_its_neighbours_go_on() {
 async fn what_an_outage_leaves_of_a_page_is_told_with_what_was_done_and_the_line_that_is_shown_does_the_rest()
 {
     let (site, program) = open().await;
-    // Redis knows the script from then on: no call of it has to be sent twice.
+    // This loads the script into Redis: later calls of it are sent once.
     sell_unknown(&site, 7_699_999, 7_699_999, 1).await;
     settled(&site, "w").await;
     program.run("dead cancel --all --yes").expect(0);
@@ -1057,8 +1057,8 @@ async fn what_an_outage_leaves_of_a_page_is_told_with_what_was_done_and_the_line
             format!("{0}\r\n$7\r\n{0}\r\n$1\r\n", String::from_utf8_lossy(order))
         };
         let held = proxy.hold_when(script_of(30));
-        // Redis runs all that it was sent before it answers. When this reply has come, those before it on the same connection have
-        // gone to the command; of ten letters, there is one.
+        // Redis answers in order. When this reply has come, the command has all earlier ones of that connection, and one of the
+        // first ten letters went there, too.
         let answered = proxy.hold_reply_when(script_of(10));
         let mut words = vec!["dead", "cancel", "--yes", "--json"];
         match by_ids {

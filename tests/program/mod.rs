@@ -97,7 +97,7 @@ impl From<Output> for Run {
 }
 
 impl Run {
-    /// Its stdout as JSON. No member may stand twice: readers differ in which one they take.
+    /// Its stdout as JSON. In an output of several lines, no key may appear twice: parsers differ in which value they keep.
     pub fn json(&self) -> serde_json::Value {
         let json: serde_json::Value =
             serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("no JSON ({error}): {self:#?}"));

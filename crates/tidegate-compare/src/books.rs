@@ -36,13 +36,13 @@ impl OrdersAndUnits {
 pub struct VoucherBooks {
     /// The voucher.
     pub voucher: VoucherId,
-    /// By Redis.
+    /// Its stock and journal in Redis.
     #[serde(flatten)]
     pub redis: RedisTotals,
-    /// By MySQL.
+    /// Its stock and rows in MySQL.
     #[serde(flatten)]
     pub mysql: MysqlTotals,
-    /// What is not done yet.
+    /// Its orders and events in flight, and its dead letters.
     #[serde(flatten)]
     pub open: OpenTotals,
     /// A `voucher add` or `voucher take` is not finished, or one was made during the look.
@@ -51,7 +51,7 @@ pub struct VoucherBooks {
     pub is_forgotten: bool,
 }
 
-/// What Redis holds of a voucher, in units.
+/// What Redis holds of a voucher. Amounts are units.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RedisTotals {
     /// Its journal holds every movement of its stock.
@@ -59,8 +59,8 @@ pub struct RedisTotals {
     /// Units left by Redis; None: no stock is loaded.
     #[serde(rename = "redis_stock")]
     pub stock: Option<i64>,
-    /// Units that the stock in Redis has more than its journal says, below 0 fewer. None: the journal is not complete, or it could
-    /// not be told, see [`RedisTotals::is_unsure`].
+    /// Units that the stock in Redis has more than its journal says, below 0 fewer. None: the journal is not complete, or its sum
+    /// is not known ([`RedisTotals::is_unsure`]).
     #[serde(rename = "redis_drift")]
     pub drift: Option<i64>,
     /// The journal moved in a way that its sum could not be told, in every look.
@@ -78,7 +78,7 @@ pub struct RedisTotals {
     pub unreadable: Option<String>,
 }
 
-/// What MySQL holds of a voucher, in units.
+/// What MySQL holds of a voucher. Amounts are units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MysqlTotals {
     /// Units left by MySQL; None: it does not know the voucher.
@@ -105,7 +105,7 @@ pub struct MysqlTotals {
     pub used: Option<OrdersAndUnits>,
 }
 
-/// Orders and events of a voucher that wait to be written, or for a decision.
+/// Orders and events of a voucher that are in flight, and dead letters that wait for an operator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct OpenTotals {
     /// Orders that wait to be written.

@@ -51,7 +51,7 @@ pub(crate) async fn assign_partitions(
 /// The page of the runbook for [`MarkState::RedisWentBack`] and [`MarkState::MySqlWentBack`].
 pub const WENT_BACK: &str = "docs/runbook/store-went-back.md";
 
-/// What there is to know of orders that have to be paid in time. It is the plan of `tidegate resume --expirations`.
+/// The orders that have to be paid in time, and the marks of both stores. Also the plan of `tidegate resume --expirations`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ExpirationsView {
     /// How many, and how late.

@@ -12,14 +12,14 @@ use crate::{
     settings::SystemSettings,
 };
 
-/// The tables of a database before a migration, which is its plan, and afterwards, which is its report.
+/// The plan and the report of a migration: the tables before it, or after it.
 #[derive(Debug, Default, Serialize)]
 pub struct MigrationState {
     /// Its name.
     pub database: String,
-    /// Steps that were taken now.
+    /// Steps that this run took.
     pub applied: Vec<MigrationStep>,
-    /// Steps that are to be taken.
+    /// Steps that are missing; none in a report.
     pub missing: Vec<MigrationStep>,
     /// What does not fit, and stops a migration.
     pub problems: Vec<SchemaProblem>,

@@ -108,12 +108,12 @@ pub struct PendingView {
     pub deaths: Option<u64>,
     /// Since it came into the stream.
     pub age_s: f64,
-    /// What it says.
+    /// Its content.
     #[serde(flatten)]
     pub content: PendingContent,
 }
 
-/// What a pending entry says.
+/// The content of a pending entry: an order, an event, or why it is neither.
 #[derive(Clone, Debug, Serialize)]
 pub struct PendingContent {
     /// What is left of it in the stream.

@@ -61,10 +61,10 @@ pub struct PurgeCount {
     pub kept: u64,
 }
 
-/// How many of each kind would go, which is the plan, or went, which is the report.
+/// The plan and the report of a purge: the counts of each kind. None: that kind was not asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PurgeCounts {
-    /// Rows of `tidegate_refusal`; None: they were not asked for, as below.
+    /// Rows of `tidegate_refusal`.
     pub refusals: Option<PurgeCount>,
     /// Rows of `tidegate_event`.
     pub events: Option<PurgeCount>,
@@ -82,7 +82,7 @@ impl PurgeCounts {
         count.get_or_insert_default()
     }
 
-    /// Those that were asked for, and the noun for one.
+    /// The count of each kind, with the noun for one. None: not asked for.
     #[must_use]
     pub const fn by_noun(&self) -> [(Option<PurgeCount>, &'static str); 3] {
         [(self.refusals, "refusal"), (self.events, "event"), (self.dead_letters, "dead letter")]

@@ -73,7 +73,7 @@ pub struct StreamView {
     pub length: u64,
     /// Entries that were ever added; None before Redis 7.
     pub entries_added: Option<u64>,
-    /// How far the group is.
+    /// What the group has not done yet.
     #[serde(flatten)]
     pub backlog: BacklogView,
     /// Entries in the stream of dead letters.
@@ -90,7 +90,7 @@ pub struct StreamView {
     pub consumers: Vec<Consumer>,
 }
 
-/// How far a group has come in its stream.
+/// The entries that a group has not read or not acknowledged, with their ages.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct BacklogView {
     /// Entries that no consumer has read yet.

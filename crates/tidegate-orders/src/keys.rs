@@ -1,4 +1,5 @@
-//! Every Redis key: those of orders, by the templates of the configuration, those of a fleet, and those of the list of partitions.
+//! Every Redis key: of sales and users, by the templates of the configuration, of limits, of a fleet, and of the list of
+//! partitions.
 
 mod fleet;
 mod limits;

@@ -1,4 +1,4 @@
-//! Looks at the consumer group of a stream and at its pending list: nothing here changes anything.
+//! Reads the consumer group of a stream and its pending list. Nothing here changes anything.
 
 use fred::types::Value;
 
@@ -9,15 +9,16 @@ use crate::{
     stream::{StreamError, StreamNames},
 };
 
-/// A look at the consumer group of a stream.
+/// Reads the consumer group of a stream. A call fails if Redis does not answer, if a key has another type, or if the reply has an
+/// unknown shape.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupInspector<'a> {
-    /// By which the group is read.
+    /// The connections, and the names of the stream and the group.
     pub(crate) inspector: &'a StreamInspector,
 }
 
 impl StreamInspector {
-    /// A look at the consumer group.
+    /// What reads the consumer group.
     #[must_use]
     pub const fn group(&self) -> GroupInspector<'_> {
         GroupInspector { inspector: self }
@@ -28,7 +29,7 @@ impl GroupInspector<'_> {
     /// The last entry that was delivered to the group; `None` without a group.
     ///
     /// # Errors
-    /// As for every call here: Redis, a key of another type, or the shape of the reply.
+    /// As for every call here.
     pub async fn last_delivered(self) -> Result<Option<EntryId>, StreamError> {
         let Some(group) = self.info().await? else { return Ok(None) };
         let id = field(&group, "last-delivered-id").ok_or_else(|| bad_reply("last-delivered-id", &group))?;

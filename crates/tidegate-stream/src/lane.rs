@@ -60,7 +60,7 @@ pub struct Lane<H> {
     settings: LaneSettings,
 }
 
-/// The turns of a lane among the lanes of its process.
+/// The part of a lane in [`Exclusive`]: whether it may have entries in hand beside the other lanes of its process.
 #[derive(Debug)]
 struct Turns {
     exclusive: Arc<Exclusive>,

@@ -10,7 +10,7 @@
 //!
 //! use tidegate_stream::{
 //!     Backoff, Breaker, Counters, Entry, Handled, Handler, Lane, LaneSettings, Outage, Outcome,
-//!     Reader, RedisSettings, Stream, StreamNames, connect_pool, connect_reader,
+//!     Reader, RedisConnectionSettings, Stream, StreamNames, connect_pool, connect_reader,
 //! };
 //! use tokio_util::sync::CancellationToken;
 //!
@@ -23,7 +23,7 @@
 //! }
 //!
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
-//! let redis = RedisSettings::new("redis://127.0.0.1:6379");
+//! let redis = RedisConnectionSettings::new("redis://127.0.0.1:6379");
 //! let names = StreamNames { stream: "jobs".into(), dead: "jobs.dead".into(), group: "workers".into() };
 //! let stream = Stream::new(connect_pool(&redis).await?, names.clone());
 //! stream.ensure_group().await?;

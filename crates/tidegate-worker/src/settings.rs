@@ -23,7 +23,8 @@ pub struct WorkerSettings {
     pub name: String,
     /// Number of lanes.
     pub lanes: usize,
-    /// How each lane works. What follows from the system is there in the [`ProcessSettings`] only.
+    /// How each lane works. In the settings of the program, `batch_bytes` and `set_aside_max` are those of all partitions together,
+    /// and `failover` and `replicas` are not set. In those of a process, each has its value.
     pub lane: LaneSettings,
     /// Until a dead holder's user lock falls open.
     pub lock_lease: Duration,

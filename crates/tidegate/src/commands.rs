@@ -1,4 +1,4 @@
-//! One file per command.
+//! A file for each command or small group of commands.
 
 pub mod admit;
 pub mod audit;

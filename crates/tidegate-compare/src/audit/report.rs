@@ -133,7 +133,7 @@ pub struct Offences {
     pub wrong_keys: Offenders,
     /// Slots with more than one live order, as `user/slot`; possible only without the unique key.
     pub shared_slots: Offenders,
-    /// Neither live nor cancelled.
+    /// Rows whose slot and status contradict each other.
     #[serde(flatten)]
     pub contradictory: ContradictoryRows,
     /// Orders with events that were acknowledged and that MySQL has not recorded.
@@ -145,7 +145,7 @@ pub struct Offences {
     pub is_forgotten: bool,
 }
 
-/// Orders that were admitted, and are nowhere.
+/// Orders that Redis admitted, and that are neither in MySQL nor in flight nor dead.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LostOrders {
     /// Admitted, and nowhere.
@@ -156,7 +156,7 @@ pub struct LostOrders {
     pub span: Option<LostSpan>,
 }
 
-/// Rows that are neither live nor cancelled.
+/// Rows whose slot and status contradict each other, and their units.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ContradictoryRows {
     /// Rows whose slot and status contradict each other (see [`tidegate_orders::row_state`]): neither live nor cancelled.

@@ -9,7 +9,7 @@ use std::{
 
 use tokio::{task::JoinHandle, time::sleep};
 
-/// Places. Connections beyond wait in the kernel's queue until one of these gives way.
+/// Connections at a time, at most. Further ones wait in the kernel's queue until one of these gives way.
 const PLACES: usize = 32;
 /// As long, a client may keep us waiting and has its place for certain. Whoever connects to ask sends its request at
 /// once; without this, a flood of connections would close it before it has.

@@ -44,7 +44,7 @@ pub struct SentEvent {
     /// Why it was rejected.
     #[serde(rename = "reason", serialize_with = "as_word")]
     pub rejection: Option<EventRejection>,
-    /// What it changed.
+    /// The change of its status, and the units that it released.
     #[serde(flatten)]
     pub moved: StatusChange,
 }

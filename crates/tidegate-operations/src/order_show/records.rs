@@ -29,7 +29,7 @@ pub struct OrderRecords {
     pub journal: Vec<JournalRecord>,
     /// Entries that carry it, the latest first.
     pub entries: Vec<EntryRecord>,
-    /// How the search went.
+    /// Coverage, gaps and errors of the search.
     #[serde(flatten)]
     pub search: SearchNotes,
     /// Dead letters that carry it, the latest first.
@@ -42,7 +42,7 @@ pub struct OrderRecords {
     pub lock: Option<LockRecord>,
 }
 
-/// How far an order was searched, and what is missing.
+/// Coverage, gaps and errors of a search for one order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SearchNotes {
     /// Entries that are named somewhere, but are neither in the stream nor pending.

@@ -29,8 +29,8 @@ pub struct OrderReader<'a> {
 }
 
 impl OrderReader<'_> {
-    /// Follows an order through both stores. What cannot be read stands in `search.errors`. `seen` is told how many entries were
-    /// searched.
+    /// Follows an order through both stores. `search.errors` of the result says what could not be read. `seen` is called with the
+    /// number of entries that were searched so far.
     pub async fn read(&self, query: &OrderQuery, seen: impl Fn(u64) + Copy) -> OrderRecords {
         let mut records = OrderRecords::default();
         self.read_mysql(query.order, &mut records).await;

@@ -31,7 +31,7 @@ impl VoucherPauseRequest {
     }
 }
 
-/// What became of the sale, or would become of it.
+/// The result of the pause or resume, planned or done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum VoucherPauseOutcome {
@@ -51,14 +51,14 @@ pub enum VoucherPauseOutcome {
     NoStock,
 }
 
-/// The sale of a voucher before it is paused or resumed, which is the plan, and afterwards, which is the report.
+/// The plan and the report of a pause or resume of one sale.
 #[derive(Clone, Debug, Serialize)]
 pub struct VoucherPauseState {
     /// Which.
     pub voucher: VoucherId,
-    /// What became of it.
+    /// The result.
     pub outcome: VoucherPauseOutcome,
-    /// Units left in Redis before; None where there is no stock, or it cannot be read.
+    /// Units left in Redis when the plan was read. None: no stock is loaded, or it cannot be read.
     pub stock: Option<i64>,
     /// Why the stock cannot be read: the key holds something else than a number.
     #[serde(skip)]

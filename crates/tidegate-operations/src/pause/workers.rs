@@ -10,7 +10,7 @@ use crate::{
     fleet_pause::{self, FleetPause, FleetPauseRequest},
 };
 
-/// Whether the workers are paused, or would be.
+/// The result of a pause of all workers, planned or done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkersPauseOutcome {
@@ -20,16 +20,16 @@ pub enum WorkersPauseOutcome {
     PausedBefore,
     /// They are.
     Paused,
-    /// They are not, or by somebody else: there was no pause before, but there is one now.
+    /// Refused: somebody else has paused them since the plan was read.
     Refused,
 }
 
-/// A pause of the workers before it begins, which is its plan, and afterwards, which is its report.
+/// The plan and the report of a pause of all workers.
 #[derive(Clone, Debug, Serialize)]
 pub struct WorkersPauseState {
-    /// Whether they are paused.
+    /// The result.
     pub outcome: WorkersPauseOutcome,
-    /// The pause that was there before; the new one replaces it.
+    /// The pause that this one replaces. None: they were not paused.
     pub before: Option<FleetPause>,
     /// When the new one ends by itself; None: when somebody resumes the workers.
     pub ends_in_s: Option<f64>,

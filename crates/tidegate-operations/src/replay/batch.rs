@@ -44,7 +44,7 @@ pub(super) struct BatchRunner {
     ledger: Ledger,
     stream: Stream,
     redis: RedisStore,
-    /// Where the entries are read.
+    /// What the entries are read from.
     source: EntrySource,
     /// Replicas must have an entry of the stream before its order is written, where that is asked for.
     replicas: Option<Replicas>,

@@ -38,18 +38,18 @@ impl DelistOutcome {
     }
 }
 
-/// The end of a sale before it is made, which is its plan, and afterwards, which is its report.
+/// The plan and the report of a delisting.
 #[derive(Clone, Debug, Serialize)]
 pub struct DelistState {
     /// The voucher.
     pub voucher: VoucherId,
-    /// What came of it, or would come.
+    /// The result, planned or done.
     pub outcome: DelistOutcome,
-    /// Units left in Redis before, which nobody can buy any more then.
+    /// Units left in Redis when the plan was read. They cannot be sold after the delisting.
     pub redis_stock: Option<i64>,
-    /// Its orders in MySQL that are not cancelled, before.
+    /// Orders in MySQL that were not cancelled when the plan was read.
     pub orders: i64,
-    /// Redis has keys of it. Once it is delisted, they are removed later.
+    /// Redis has keys of the voucher. Workers remove them some time after the delisting.
     pub has_keys: bool,
     /// The change of its stock that is unfinished.
     #[serde(skip_serializing_if = "Option::is_none")]

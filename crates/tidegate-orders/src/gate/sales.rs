@@ -98,7 +98,7 @@ pub struct VoucherState {
 }
 
 impl VoucherState {
-    /// Redis has a key of its sale.
+    /// Whether Redis has a key of this sale.
     #[must_use]
     pub const fn has_keys(&self) -> bool {
         self.stock.is_some()

@@ -7,27 +7,27 @@ use super::Pattern;
 /// Behind the key of a heartbeat.
 pub(crate) const HANDS: &str = ":hands";
 
-/// How the names of these keys begin.
+/// The first words of the names of these keys. [`Keys::is_own`](super::Keys::is_own) knows them as ours.
 pub(super) const NAMES: [&str; 7] = ["worker", "log", "pause", "mark", "sweeper", "reconciler", "reconciled"];
 
-/// Makes the keys by which the workers of a fleet, and those who operate it, know of each other.
+/// Makes the keys that the workers of a fleet and its operators share: heartbeats, pause, leases, the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FleetKeys {
-    /// Before the name of each key.
+    /// The prefix of every key.
     prefix: String,
     /// Before the name of a worker process.
     heartbeats: String,
 }
 
 impl FleetKeys {
-    /// Keys with `prefix` and the name of the fleet before each.
+    /// The keys of `fleet`, each behind `prefix`.
     pub(super) fn new(prefix: &str, fleet: &str) -> Self {
         let prefix = format!("{prefix}{fleet}tidegate:");
         let heartbeats = format!("{prefix}worker:");
         Self { prefix, heartbeats }
     }
 
-    /// The key of this name.
+    /// The key of the fleet that ends with `name`.
     pub(super) fn key(&self, name: &str) -> Key {
         format!("{}{name}", self.prefix).into()
     }

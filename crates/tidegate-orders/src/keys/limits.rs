@@ -4,17 +4,17 @@ use fred::types::Key;
 
 use crate::limits::LimitOwner;
 
-/// Before the owner of limits.
+/// The name of the keys of limits; their owner follows.
 pub(super) const RULES: &str = "seckill:limits";
-/// Before the owner of what is used of them.
+/// The name of the keys of what is used of limits; their owner follows.
 pub(super) const USES: &str = "seckill:uses";
 
 /// Makes the keys of the limits of one voucher or one campaign.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitKeys<'a> {
-    /// Before each of them.
+    /// The prefix of every key.
     pub(super) prefix: &'a str,
-    /// Whose limits they are.
+    /// The voucher or the campaign that has the limits.
     pub(super) owner: LimitOwner,
 }
 

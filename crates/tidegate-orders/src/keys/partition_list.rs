@@ -2,13 +2,13 @@
 
 use fred::types::Key;
 
-/// The name of the list. Those of the other keys begin so.
+/// The name of the list. The names of the other keys begin with it.
 pub(super) const NAME: &str = "tidegate:partitions";
 
-/// Makes the keys of the list of partitions, and of those who work with it.
+/// Makes the keys of the list of partitions: its tags, its lock, its retired tags, and those of gates.
 #[derive(Clone, Copy, Debug)]
 pub struct PartitionListKeys<'a> {
-    /// Before each of them.
+    /// The prefix of every key.
     pub(super) prefix: &'a str,
 }
 
@@ -23,7 +23,7 @@ impl PartitionListKeys<'_> {
         self.key("")
     }
 
-    /// Held by whoever changes the list.
+    /// The lock of a command that changes the list.
     #[must_use]
     pub fn change(&self) -> Key {
         self.key(":change")
@@ -35,7 +35,7 @@ impl PartitionListKeys<'_> {
         self.key(":retired")
     }
 
-    /// Which list the gate over HTTP of this name works with.
+    /// The list that the gate over HTTP of this name works with.
     #[must_use]
     pub fn gate(&self, name: &str) -> Key {
         self.key(&format!(":gate:{name}"))

@@ -84,17 +84,18 @@ async fn look_up(session: &mut Session, part: &[&Incoming], depth: Depth) -> Res
 /// So many batches in a row must have needed less before less is looked up.
 const BATCHES_BEFORE_LESS: u8 = 8;
 
-/// How deep the next batch is looked up, by the least that is wanted and by the last batches; shared by all lanes of a process.
+/// How deep the next batch is looked up: the least that is wanted, or more if the last batches needed more. All lanes of a process
+/// share it.
 #[derive(Debug, Default)]
 pub(super) struct RecentDepth {
-    /// So deep, every batch is looked up; None: not at all, if it need not be.
+    /// The least depth. None: only what the last batches needed is looked up.
     least: Option<Depth>,
-    /// How deep the last batches had to be looked up, and for how many more batches that counts.
+    /// The depth that the last batches needed, and for how many more batches that counts.
     recent: Mutex<Option<(Depth, u8)>>,
 }
 
 impl RecentDepth {
-    /// Every batch is looked up so deep, or deeper.
+    /// Looks up every batch at least to `depth`.
     pub(super) fn at_least(depth: Depth) -> Self {
         Self { least: Some(depth), recent: Mutex::default() }
     }

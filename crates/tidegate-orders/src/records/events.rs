@@ -45,7 +45,7 @@ pub struct EventRow {
     pub payment: Option<String>,
     /// Why, in a word of the sender.
     pub reason: Option<String>,
-    /// What it changed.
+    /// The change of its status, and the units that it released.
     #[serde(flatten)]
     pub moved: StatusChange,
     /// The entry that brought it.
@@ -54,7 +54,7 @@ pub struct EventRow {
     pub at_ms: Option<i64>,
 }
 
-/// What an event changed.
+/// A change of status by an event, and the units that it released.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct StatusChange {
     /// The status before; None: the order did not move, or had no row.

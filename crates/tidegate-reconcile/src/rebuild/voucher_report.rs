@@ -51,7 +51,7 @@ pub struct VoucherReport {
     pub is_complete: bool,
     /// MySQL does not say whether the programs that sell it keep a journal, and Redis did not show it either.
     pub is_journal_guessed: bool,
-    /// Its orders.
+    /// The counts of its orders.
     #[serde(flatten)]
     pub by_source: OrdersBySource,
     /// The first of those that are lost or only in the journal.
@@ -64,7 +64,7 @@ pub struct VoucherReport {
     pub took_ms: u64,
 }
 
-/// The orders of a voucher, by what a rebuild knows them from. Each is counted once.
+/// The counts of the orders of a voucher, by where the rebuild found them. Each order is counted once.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct OrdersBySource {
     /// Orders that MySQL has, live.

@@ -38,7 +38,7 @@ pub struct RepairReport {
 /// What was done, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RepairCounts {
-    /// What was done in Redis.
+    /// The counts of what was done in Redis.
     #[serde(flatten)]
     pub redis: RedisRepairs,
     /// Cancelled rows of orders that Redis had given back; written now or before.
@@ -53,12 +53,13 @@ pub struct RepairCounts {
     pub refused: u64,
     /// Events that were recorded by that.
     pub events: u64,
-    /// Orders and users that were not as at the look. The report names them under `returned`.
+    /// Orders and users that had changed since the comparison, so they were not repaired. The report names the first under
+    /// `returned`.
     #[serde(rename = "returned_count")]
     pub returned: u64,
 }
 
-/// What a repair did in Redis.
+/// The counts of what a repair did in Redis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RedisRepairs {
     /// Steps in Redis.

@@ -1,4 +1,4 @@
-//! How a lane works.
+//! The settings of a lane.
 
 use std::time::Duration;
 
@@ -9,23 +9,24 @@ use crate::replicas::Confirmation;
 pub struct LaneSettings {
     /// Entries of a batch at most. While a lane settles a batch, it may have the next one as well.
     pub batch: usize,
-    /// Bytes of names and values, and 64 for each field, of a batch, about: it is over where they are reached. Redis reads by count, so
-    /// the first batch after small entries have become large ones may have up to 96 of whatever size they are.
+    /// About how many bytes a batch holds: names and values, and 64 for each field. A batch that reaches this takes no more
+    /// entries. Redis reads by count, so the first batch after small entries have become large ones may hold one of these for each
+    /// 32 KiB of this.
     pub batch_bytes: usize,
     /// Bytes of the largest entry that is handled, counted so; a larger one is buried, within Redis.
     pub entry_max_bytes: usize,
-    /// Entries that all lanes of the process have set aside, at most, but for what they have in hand: from there on
-    /// nothing new is read. It takes about 30 bytes for each.
+    /// Entries that all lanes of the process have set aside, at most, but for what they have in hand: from there on nothing new is
+    /// read. The process keeps about 30 bytes for each of these.
     pub set_aside_max: usize,
     /// How long a read waits for new entries. A stop signal ends the wait.
     pub block: Duration,
-    /// How soon entries that could not be done are tried again, at first; later tries come ever more slowly, up to 2 s apart.
+    /// The delay before an entry that was set aside is tried again for the first time. It grows with each try, up to 2 s.
     pub retry: Duration,
     /// Entries that nobody has touched for this long are claimed. A lane touches those that it has three times within it.
     pub claim_idle: Duration,
     /// How often the pending list of the whole group is scanned for such entries.
     pub claim_every: Duration,
-    /// Wait after an error, at first; doubled, with jitter, for each further one.
+    /// The delay after the first error. It doubles, with jitter, after each further one.
     pub backoff_min: Duration,
     /// Wait after an error, at most.
     pub backoff_max: Duration,

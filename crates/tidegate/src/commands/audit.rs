@@ -228,7 +228,7 @@ fn text(report: &AuditReport) -> String {
     parts.join("\n\n")
 }
 
-/// Entries of the stream that are no orders.
+/// What is said of entries of the stream that are no orders.
 fn no_orders(report: &AuditReport) -> Vec<String> {
     let mut parts = Vec::new();
     let unreadable = &report.unreadable;
@@ -253,7 +253,7 @@ fn no_orders(report: &AuditReport) -> Vec<String> {
     parts
 }
 
-/// Orders of a voucher that are cancelled in MySQL, while Redis keeps their units.
+/// What is said of orders that are cancelled in MySQL, while Redis keeps their units.
 fn cancelled(audit: &VoucherAudit) -> Vec<String> {
     let VoucherAudit { voucher, offences: Offences { half_cancelled, kept, .. }, .. } = audit;
     let mut parts = Vec::new();

@@ -103,7 +103,7 @@ pub async fn run(settings: &Settings, args: &WorkerArgs) -> anyhow::Result<Exit>
     exit(ended)
 }
 
-/// Answers over HTTP, where that is asked for.
+/// Runs the gate over HTTP until `stop`, if `--gate` was given.
 async fn serve(
     settings: &Settings,
     args: &WorkerArgs,
@@ -116,7 +116,7 @@ async fn serve(
     gate::serve(&settings.system, &settings.gate, sold_out, settings.worker.stop_deadline, stop).await
 }
 
-/// Sends what is left, within `rest` and until another signal.
+/// Sends the traces that are left. Gives up after `rest`, or at another signal.
 async fn finish(traces: &Traces, rest: Duration, signals: &mut Signals) {
     tokio::select! {
         () = traces.finish(rest) => {}

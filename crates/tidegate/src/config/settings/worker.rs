@@ -29,7 +29,7 @@ pub(super) fn read(reader: &mut SettingsReader<'_>) -> WorkerSettings {
         name: worker_name(reader),
         lanes: reader.number("worker.lanes", 1..=64),
         lane,
-        // Longer than `LaneSettings::retry`, or a free lock goes unnoticed.
+        // Longer than `LaneSettings::retry`, or a lock that is free again is noticed too late.
         lock_lease: reader.millis("worker.lock_lease_ms", 200..=HOUR_MS),
         // First a dead consumer's entries are rescued, then it is removed.
         retire_idle: RETIRE_IDLE.max(2 * claim_idle),
