@@ -4,9 +4,9 @@
 //! Nobody who asks may hold up the lanes: connections are few and short, and the stores are asked at most once in a
 //! while, however many want to know.
 
+mod connections;
 mod http;
 mod pages;
-mod places;
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 

@@ -113,12 +113,6 @@ impl EventKind {
     pub fn is_refund(self) -> bool {
         matches!(self, Self::Refunding | Self::Refunded | Self::RefundFailed)
     }
-
-    /// It ends an order that nobody has paid.
-    #[must_use]
-    pub fn is_cancellation(self) -> bool {
-        matches!(self, Self::Cancelled | Self::Expired)
-    }
 }
 
 impl fmt::Display for EventKind {

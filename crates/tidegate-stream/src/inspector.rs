@@ -14,7 +14,7 @@ use crate::{
     stream::{ServerRun, StreamError, StreamNames},
 };
 
-/// A look at a stream and its dead letters, and at its consumer group by [`StreamInspector::group`].
+/// Reads a stream and its dead letters. [`StreamInspector::group`] reads its consumer group.
 #[derive(Clone, Debug)]
 pub struct StreamInspector {
     pool: Pool,

@@ -48,7 +48,7 @@ impl ScriptSource {
         self.call_over(pool.next(), keys, args).await
     }
 
-    /// As [`ScriptSource::call`], over one connection.
+    /// As [`ScriptSource::call`], over `client` instead of a connection of the pool.
     ///
     /// # Errors
     /// As [`ScriptSource::call`].
@@ -68,7 +68,7 @@ impl ScriptSource {
         reply.map_err(|error| self.named(&error))
     }
 
-    /// As [`ScriptSource::call`]; the reply as it came over the wire, for those that are large.
+    /// As [`ScriptSource::call`], but answers with the frame as it came. For replies that are large.
     ///
     /// # Errors
     /// As [`ScriptSource::call`].

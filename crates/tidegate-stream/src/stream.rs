@@ -290,8 +290,8 @@ impl Stream {
     }
 
     /// Makes entries pending again that were acknowledged, all of them or none: `consumer` holds them, out of hand. A living lane
-    /// claims them once they are idle for long enough, if nobody settles them before. For entries that are in the stream. Whoever
-    /// remembers what is pending sees it by [`GroupInspector::made_pending`](crate::GroupInspector::made_pending).
+    /// claims them once they are idle for long enough, if nobody settles them before. For entries that are in the stream. A process
+    /// that remembers what is pending learns of it by [`GroupInspector::made_pending`](crate::GroupInspector::made_pending).
     ///
     /// # Errors
     /// When Redis does not answer; the entries may be pending or not, and asking again does no harm.

@@ -15,8 +15,8 @@ use tokio::{
 };
 
 use super::{
+    connections::{Connections, TrackedConnection},
     pages::AdminPages,
-    places::{Connections, TrackedConnection},
 };
 use crate::{answer::is_stream, order_pages::STREAM_WITHIN};
 
@@ -31,18 +31,18 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 /// Serves for ever.
 pub async fn serve(listener: TcpListener, pages: Arc<AdminPages>) {
-    let mut places = Connections::default();
+    let mut connections = Connections::default();
     loop {
         match listener.accept().await {
             Ok((client, _)) => {
                 let pages = Arc::clone(&pages);
-                let serving = async move |place: TrackedConnection| {
-                    let talking = pin!(talk(client, &pages, &place));
-                    if in_time(talking, &place).await.is_err() {
+                let serving = async move |connection: TrackedConnection| {
+                    let talking = pin!(talk(client, &pages, &connection));
+                    if in_time(talking, &connection).await.is_err() {
                         tracing::debug!("a client of the admin server was too slow");
                     }
                 };
-                places.give(serving).await;
+                connections.give(serving).await;
             }
             Err(error) => {
                 tracing::debug!(%error, "the admin server cannot accept a connection");
@@ -55,22 +55,22 @@ pub async fn serve(listener: TcpListener, pages: Arc<AdminPages>) {
 /// A stream may last longer than a page, and ends by itself: whoever does not take it is let go of then.
 async fn in_time(
     mut talking: Pin<&mut impl Future<Output = ()>>,
-    place: &TrackedConnection,
+    connection: &TrackedConnection,
 ) -> Result<(), Elapsed> {
     match timeout(CONNECTION_WITHIN, &mut talking).await {
-        Err(_) if place.is_stream() => timeout(STREAM_WITHIN, talking).await,
+        Err(_) if connection.is_stream() => timeout(STREAM_WITHIN, talking).await,
         talked => talked,
     }
 }
 
-async fn talk(client: TcpStream, pages: &AdminPages, place: &TrackedConnection) {
+async fn talk(client: TcpStream, pages: &AdminPages, connection: &TrackedConnection) {
     let service = service_fn(async |request| {
-        place.is_answered();
+        connection.is_answered();
         let answer = pages.answer(request).await;
         if is_stream(&answer) {
-            place.streams()
+            connection.streams()
         } else {
-            place.waits_for_its_client()
+            connection.waits_for_its_client()
         }
         Ok::<_, Infallible>(answer)
     });

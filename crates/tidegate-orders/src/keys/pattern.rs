@@ -1,4 +1,4 @@
-//! Looking for all keys of a kind.
+//! Patterns of SCAN for all keys of a kind.
 
 use super::{STAGED, halves};
 use crate::order::VoucherId;

@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn the_end_of_failures_is_told_where_they_were() {
         let mut failures = FAILURES_BEFORE_WARNING - 1;
-        assert!(!is_news(&SweepResult::Full, &mut None, &mut failures), "nobody was told of so few");
+        assert!(!is_news(&SweepResult::Full, &mut None, &mut failures), "too few to be told of");
         failures = FAILURES_BEFORE_WARNING;
         assert!(is_news(&SweepResult::Full, &mut None, &mut failures));
         assert_eq!(failures, 0);

@@ -1,4 +1,4 @@
-//! Places for connections. There are few, so that they cost little, and none is kept by a client that says nothing:
+//! The connections to an admin page. There are few, so that they cost little, and none is kept by a client that says nothing:
 //! a new one takes the place of whoever has kept us waiting for longest.
 
 use std::{
@@ -18,13 +18,13 @@ const GRACE: Duration = Duration::from_millis(5);
 /// All connections.
 #[derive(Debug, Default)]
 pub struct Connections {
-    taken: Vec<Taken>,
+    open: Vec<OpenConnection>,
 }
 
 #[derive(Debug)]
-struct Taken {
-    place: TrackedConnection,
-    connection: JoinHandle<()>,
+struct OpenConnection {
+    tracked: TrackedConnection,
+    task: JoinHandle<()>,
 }
 
 /// What is known of one connection.
@@ -48,18 +48,18 @@ impl Connections {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        self.taken.retain(|taken| !taken.connection.is_finished());
-        if self.taken.iter().filter(|taken| !taken.place.is_stream()).count() >= PLACES {
+        self.open.retain(|open| !open.task.is_finished());
+        if self.open.iter().filter(|open| !open.tracked.is_stream()).count() >= PLACES {
             self.close_one().await;
         }
-        let place = TrackedConnection(Arc::new(Mutex::new(State::WaitsForClient(Instant::now()))));
-        let connection = tokio::spawn(connection(place.clone()));
-        self.taken.push(Taken { place, connection });
+        let tracked = TrackedConnection(Arc::new(Mutex::new(State::WaitsForClient(Instant::now()))));
+        let task = tokio::spawn(connection(tracked.clone()));
+        self.open.push(OpenConnection { tracked, task });
     }
 
     async fn close_one(&mut self) {
         let at = loop {
-            let states = self.taken.iter().map(|taken| taken.place.state()).enumerate();
+            let states = self.open.iter().map(|open| open.tracked.state()).enumerate();
             let Some((at, state)) = states.min_by_key(|(_, state)| *state) else { return };
             let Some(lasting) = state.lasting() else { return };
             let grace = GRACE.saturating_sub(lasting);
@@ -69,10 +69,10 @@ impl Connections {
             // Its request may come meanwhile.
             sleep(grace).await;
         };
-        let Taken { connection, .. } = self.taken.swap_remove(at);
-        connection.abort();
+        let OpenConnection { task, .. } = self.open.swap_remove(at);
+        task.abort();
         // Its memory and its descriptor are free only now.
-        let _ = connection.await;
+        let _ = task.await;
         tracing::debug!("a client of the admin server made room for another");
     }
 }
