@@ -18,7 +18,7 @@ mod terminal;
 
 mod admit_confirmed;
 mod audit;
-mod brake;
+mod busy_marks;
 mod campaigns;
 mod commands;
 mod configuration;

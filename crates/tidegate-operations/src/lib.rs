@@ -5,7 +5,7 @@
 //! report. Command line, HTTP server and tests are faces over these; none of them is known here.
 
 pub mod admit;
-pub mod brake;
+pub mod busy_marker;
 pub mod campaigns;
 pub mod change;
 pub mod connect;

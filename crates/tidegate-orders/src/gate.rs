@@ -43,7 +43,7 @@ pub use self::{
     },
     sale_limits::{HeldLimits, LimitReply, SaleLimits, SetUse, UsesMoment},
     sales::{
-        Brake, BusyMarks, ChangeReply, ChangeState, DelistReply, JournalUse, LoadReply, NotedTransfer, Pause,
+        BusyMark, MarkedSales, ChangeReply, ChangeState, DelistReply, JournalUse, LoadReply, NotedTransfer, Pause,
         PauseScope, RemovedKeys, SaleKeys, SaleWindow, Sales, StockChange, StockTransfer, VoucherState,
         WholeChange,
     },

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_operations::{SystemSettings, brake::BrakeSettings};
+use tidegate_operations::{SystemSettings, busy_marker::BusyMarkerSettings};
 use tidegate_stream::LaneSettings;
 
 /// All that a worker process is told.
@@ -13,7 +13,7 @@ pub struct ProcessSettings {
     /// How it works.
     pub worker: WorkerSettings,
     /// When sales are marked as busy.
-    pub brake: BrakeSettings,
+    pub busy_marker: BusyMarkerSettings,
 }
 
 /// `[worker]`

@@ -1,6 +1,6 @@
 //! Opens, pauses and reads sales: what Redis holds of a voucher beside its orders.
 
-mod brake;
+mod busy_marks;
 mod delist;
 mod memory;
 mod stock_change;
@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use tidegate_stream::Script;
 
 pub use self::{
-    brake::{Brake, BusyMarks},
+    busy_marks::{BusyMark, MarkedSales},
     delist::{DelistReply, RemovedKeys, SaleKeys},
     stock_change::{ChangeReply, ChangeState, NotedTransfer, StockChange, StockTransfer, WholeChange},
 };
@@ -158,7 +158,7 @@ impl PauseScope {
 #[derive(Clone, Debug)]
 pub struct Sales {
     access: RedisAccess,
-    brake: Script,
+    mark_busy: Script,
     delist: Script,
     load: Script,
     pause: Script,
@@ -172,7 +172,7 @@ impl Sales {
     pub(super) fn new(access: &RedisAccess) -> Self {
         Self {
             access: access.clone(),
-            brake: Script::new("brake", include_str!("../../../../lua/brake.lua")),
+            mark_busy: Script::new("mark_busy", include_str!("../../../../lua/mark_busy.lua")),
             delist: Script::new("delist", include_str!("../../../../lua/delist.lua")),
             load: Script::new("load", include_str!("../../../../lua/load.lua")),
             pause: Script::new("pause", include_str!("../../../../lua/pause.lua")),

@@ -76,8 +76,8 @@ impl FleetKeys {
 
     /// Held by the worker that marks sales as busy.
     #[must_use]
-    pub fn braker(&self) -> Key {
-        self.key("sweeper:brake")
+    pub fn busy_marker(&self) -> Key {
+        self.key("sweeper:busy")
     }
 
     /// Is there while sales need workers: they have marks that do not end by themselves.

@@ -15,7 +15,7 @@ use serde_json::{Value as Json, json};
 use tidegate_orders::{
     Quantity,
     gate::{
-        Admission, AdmitReply, Brake, ChangeReply, ChangeState, GateError, JournalUse, LoadReply, Pause,
+        Admission, AdmitReply, BusyMark, ChangeReply, ChangeState, GateError, JournalUse, LoadReply, Pause,
         PauseScope, Release, ReleaseReply, SaleWindow, StockChange, SumCheck, UserAfter, WholeChange,
     },
     records::journal::Sum,
@@ -46,7 +46,7 @@ enum Step {
     },
     Pause(PauseScope),
     Resume(PauseScope),
-    Brake(Brake),
+    Mark(BusyMark),
     Window {
         begin: Bound,
         end: Bound,
@@ -109,9 +109,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => scope().prop_map(Step::Pause),
         2 => scope().prop_map(Step::Resume),
         1 => prop_oneof![
-            Just(Brake::BusyFor(HOUR)), Just(Brake::ServedFor(HOUR)), Just(Brake::ServedFor(Duration::ZERO))
-        ].prop_map(Step::Brake),
-        2 => Just(Step::Brake(Brake::Off)),
+            Just(BusyMark::BusyFor(HOUR)), Just(BusyMark::ServedFor(HOUR)), Just(BusyMark::ServedFor(Duration::ZERO))
+        ].prop_map(Step::Mark),
+        2 => Just(Step::Mark(BusyMark::None)),
         2 => (bound(), bound()).prop_map(|(begin, end)| Step::Window { begin, end }),
         3 => (0..8_u64, bound(), bound(), journal)
             .prop_map(|(stock, begin, end, journal)| Step::Load { stock, begin, end, journal }),
@@ -130,7 +130,7 @@ struct Model {
     begin: Bound,
     end: Bound,
     paused: Option<PauseScope>,
-    brake: Option<Brake>,
+    busy_mark: Option<BusyMark>,
     journal: BTreeMap<i64, Json>,
     /// Movements of the whole sale.
     sale: BTreeMap<String, Json>,
@@ -166,7 +166,7 @@ impl Model {
             begin: Bound::None,
             end: Bound::None,
             paused: None,
-            brake: None,
+            busy_mark: None,
             journal: BTreeMap::new(),
             sale: BTreeMap::new(),
             apart: None,
@@ -200,10 +200,10 @@ impl Model {
                     self.paused.is_some_and(|paused| scope == PauseScope::Own || paused == PauseScope::All);
                 Reply::Changed(ends && self.paused.take().is_some())
             }
-            Step::Brake(Brake::Off) => Reply::Changed(self.brake.take().is_some()),
-            Step::Brake(brake) => {
+            Step::Mark(BusyMark::None) => Reply::Changed(self.busy_mark.take().is_some()),
+            Step::Mark(busy_mark) => {
                 if self.stock.is_some() {
-                    self.brake = Some(brake);
+                    self.busy_mark = Some(busy_mark);
                 }
                 Reply::Changed(self.stock.is_some())
             }
@@ -242,7 +242,7 @@ impl Model {
             _ if self.paused.is_some() => AdmitReply::Paused,
             _ if self.begin == Bound::Future => AdmitReply::NotBegun,
             _ if self.end == Bound::Past => AdmitReply::Over,
-            _ if self.brake.is_some_and(|brake| brake != Brake::ServedFor(HOUR)) => AdmitReply::Busy,
+            _ if self.busy_mark.is_some_and(|busy_mark| busy_mark != BusyMark::ServedFor(HOUR)) => AdmitReply::Busy,
             _ if self.buyers.contains(&user) => AdmitReply::UserHasOrder,
             Some(stock) => {
                 self.stock = Some(stock - quantity);
@@ -432,8 +432,8 @@ async fn apply(ground: &Ground, model: &Model, step: &Step) -> Result<Reply> {
             );
         }
         Step::Pause(scope) => return Ok(Reply::Changed(gate.sales().pause(voucher(), scope).await?)),
-        Step::Brake(brake) => {
-            return Ok(Reply::Changed(gate.sales().brake(&[voucher()], brake).await?.changed == 1));
+        Step::Mark(busy_mark) => {
+            return Ok(Reply::Changed(gate.sales().mark_busy(&[voucher()], busy_mark).await?.changed == 1));
         }
         Step::Resume(scope) => return Ok(Reply::Changed(gate.sales().resume(voucher(), scope).await?)),
         Step::Window { begin, end } => {

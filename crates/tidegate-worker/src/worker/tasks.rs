@@ -11,7 +11,7 @@ pub mod summary;
 use std::sync::Arc;
 
 use fred::types::Key;
-use tidegate_operations::{brake::Braker, expirations::Sweeper};
+use tidegate_operations::{busy_marker::BusyMarker, expirations::Sweeper};
 use tidegate_orders::Announcer;
 use tidegate_stream::{Leases, PauseSwitch};
 use tokio::sync::Semaphore;
@@ -39,11 +39,11 @@ pub fn tasks(
     pause_switch: Arc<PauseSwitch>,
     comparisons: Arc<Semaphore>,
 ) -> Vec<Background> {
-    let (ProcessSettings { worker, brake, .. }, redis) = (settings, &parts.redis);
+    let (ProcessSettings { worker, busy_marker, .. }, redis) = (settings, &parts.redis);
     let keys = redis.keys().fleet();
     let lease = |key: Key| FleetLease::new(Leases::new(redis), key, &worker.name);
     let (busy_marks, mysql) = (limited_log(), parts.sessions.pool(1));
-    let marker = || Braker::new(*brake, redis.clone(), mysql.clone());
+    let marker = || BusyMarker::new(*busy_marker, redis.clone(), mysql.clone());
     let mut tasks = vec![
         Background::new(watch_pause(parts, pause_switch)),
         Background::new(stream::trim(settings, parts)),
@@ -56,9 +56,9 @@ pub fn tasks(
         Background::new(Reconciler::new(settings, parts, comparisons)).when(shard.is_right()),
         Background::new(forget_marks(marker(), Arc::clone(&busy_marks))),
     ];
-    if brake.is_used() {
+    if busy_marker.is_used() {
         let task = MarkBusy { marker: marker(), busy: Arc::clone(&parts.busy), log: busy_marks };
-        tasks.push(Background::new(task).under(lease(keys.braker())));
+        tasks.push(Background::new(task).under(lease(keys.busy_marker())));
     }
     tasks
 }

@@ -10,7 +10,7 @@ mod worker;
 use std::time::Duration;
 
 use tidegate_http::{AdminSettings, GateSettings};
-use tidegate_operations::{ResultsSettings, System, SystemSettings, brake::BrakeSettings};
+use tidegate_operations::{ResultsSettings, System, SystemSettings, busy_marker::BusyMarkerSettings};
 use tidegate_orders::Announced;
 use tidegate_stream::{Failover, LaneSettings, cluster::is_cluster_url};
 use tidegate_worker::{ProcessSettings, WorkerSettings};
@@ -35,7 +35,7 @@ pub struct Settings {
     /// The gate over HTTP.
     pub gate: GateSettings,
     /// When workers mark sales as busy.
-    pub brake: BrakeSettings,
+    pub busy_marker: BusyMarkerSettings,
     /// The log.
     pub log: LogSettings,
 }
@@ -104,7 +104,7 @@ impl Settings {
             .with_shards(&shards),
             worker,
             gate,
-            brake: gate::brake(reader),
+            busy_marker: gate::busy_marker(reader),
             log: log(reader),
         }
     }
@@ -112,7 +112,7 @@ impl Settings {
     /// What a worker process is told of them, for each partition. In hand and set aside, all its lanes have together what the
     /// settings allow for those of one partition.
     pub fn processes(&self) -> Vec<ProcessSettings> {
-        let Self { system, worker, brake, .. } = self.clone();
+        let Self { system, worker, busy_marker, .. } = self.clone();
         let partitions = system.partitions();
         let share = |of: usize, least: usize| (of / partitions.len()).max(least);
         let process = |system: &SystemSettings| {
@@ -127,7 +127,7 @@ impl Settings {
             ProcessSettings {
                 system: system.clone(),
                 worker: WorkerSettings { lane, ..worker.clone() },
-                brake,
+                busy_marker,
             }
         };
         partitions.iter().map(process).collect()

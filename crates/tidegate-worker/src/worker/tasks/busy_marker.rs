@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use tidegate_operations::brake::{Braked, Braker};
+use tidegate_operations::busy_marker::{BusyPass, BusyMarker};
 use tidegate_orders::{LimitedLog, VoucherId};
 
 use super::{NextRun, Periodic, Routine, Run, Task, on_heap};
@@ -22,7 +22,7 @@ const FAILURES_BEFORE_WARNING: u32 = 6;
 
 /// Looks at the backlog, and marks sales.
 pub struct MarkBusy {
-    pub marker: Braker,
+    pub marker: BusyMarker,
     /// Says meanwhile whether buyers hear 11 for what this worker marks.
     pub busy: Arc<AtomicBool>,
     pub log: Arc<LimitedLog>,
@@ -35,9 +35,9 @@ impl Task for MarkBusy {
 
     fn run_once(&mut self) -> Run<'_> {
         on_heap(async || {
-            let braked = self.marker.pass().await?;
-            tell_left_out(&self.log, &braked.sales.left_out);
-            tell(&braked, self.busy.swap(braked.is_busy, Relaxed));
+            let pass = self.marker.pass().await?;
+            tell_left_out(&self.log, &pass.sales.left_out);
+            tell(&pass, self.busy.swap(pass.is_busy, Relaxed));
             Ok(NextRun::After(LOOK_EVERY))
         })
     }
@@ -60,7 +60,7 @@ impl Task for MarkBusy {
 }
 
 /// Takes away marks of before that nobody renews, in every worker.
-pub fn forget_marks(marker: Braker, log: Arc<LimitedLog>) -> impl Task {
+pub fn forget_marks(marker: BusyMarker, log: Arc<LimitedLog>) -> impl Task {
     let forget = async move || {
         match marker.forget_need().await {
             Ok(marks) => tell_left_out(&log, &marks.left_out),
@@ -88,7 +88,7 @@ fn tell_left_out(log: &Arc<LimitedLog>, vouchers: &[VoucherId]) {
     }
 }
 
-fn tell(Braked { is_busy, oldest_unread, sales }: &Braked, was_busy: bool) {
+fn tell(BusyPass { is_busy, oldest_unread, sales }: &BusyPass, was_busy: bool) {
     let oldest_unread_ms = u64::try_from(oldest_unread.as_millis()).unwrap_or(u64::MAX);
     match (was_busy, is_busy) {
         (false, true) => tracing::warn!(

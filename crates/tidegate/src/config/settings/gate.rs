@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, net::SocketAddr, num::NonZeroU32, path::PathBuf
 use jiff::SignedDuration;
 use secrecy::SecretString;
 use tidegate_http::{AttemptRate, AttemptSettings, CallerSettings, GateSettings, TlsSettings};
-use tidegate_operations::brake::BrakeSettings;
+use tidegate_operations::busy_marker::BusyMarkerSettings;
 use tidegate_orders::{
     gate::{Confirmation, ConfirmedIn},
     limits::{MOST_SUBJECTS, SubjectName},
@@ -145,9 +145,9 @@ pub(super) fn confirmation(reader: &mut SettingsReader<'_>) -> Option<Confirmati
 }
 
 /// What workers do for the gate.
-pub(super) fn brake(reader: &mut SettingsReader<'_>) -> BrakeSettings {
+pub(super) fn busy_marker(reader: &mut SettingsReader<'_>) -> BusyMarkerSettings {
     let busy_after = reader.millis("gate.busy_after_ms", 0..=HOUR_MS);
-    BrakeSettings {
+    BusyMarkerSettings {
         busy_after: Some(busy_after).filter(|after| !after.is_zero()),
         needs_workers: reader.choice("gate.needs_workers", &[("no", false), ("yes", true)]),
     }

@@ -1,11 +1,11 @@
-//! The brake: sales are busy while the fleet is too far behind, and nothing is lost by it.
+//! Busy sales: sales are busy while the fleet is too far behind, and nothing is lost by it.
 
 use std::time::{Duration, Instant};
 
 use fred::interfaces::{HashesInterface, KeysInterface};
 use tidegate_orders::{
     RedisStore, VoucherId,
-    gate::{AdmitReply, Brake, PauseScope},
+    gate::{AdmitReply, BusyMark, PauseScope},
 };
 use tokio::time::sleep;
 
@@ -16,7 +16,7 @@ use crate::{
     site::{DEADLINE, Site, until},
 };
 
-async fn brake_of(site: &Site, voucher: i64) -> Option<String> {
+async fn mark_of(site: &Site, voucher: i64) -> Option<String> {
     site.client.hget(format!("seckill:voucher:{voucher}"), "brake").await.expect("Redis answers")
 }
 
@@ -41,7 +41,7 @@ async fn a_fleet_that_is_too_far_behind_makes_sales_busy_and_not_beyond_half_of_
     let worker = site.worker("w").set("GATE_BUSY_AFTER_MS", 1_000).start();
     assert_eq!(asks(&gate, 1).await, AdmitReply::Admitted);
     // Nobody reads: the first entry grows old.
-    until("the sale is busy", || async { brake_of(&site, 7).await.is_some() }).await;
+    until("the sale is busy", || async { mark_of(&site, 7).await.is_some() }).await;
     let marked = Instant::now();
     assert_eq!(asks(&gate, 2).await, AdmitReply::Busy);
     let many = gate.admissions().admit_all(&[admission(3, 3, 1), admission(1, 1, 1)]).await;
@@ -50,7 +50,7 @@ async fn a_fleet_that_is_too_far_behind_makes_sales_busy_and_not_beyond_half_of_
     let told = program.run("admit --voucher 7 --user 9").expect(1);
     assert!(told.stdout.contains("refused, busy"), "{told:?}");
     assert_eq!(program.run("voucher check --voucher 7 --user 9 --json").expect(1).json()["outcome"], "busy");
-    assert_eq!(brake_of(&site, 8).await, None, "nobody asked for it");
+    assert_eq!(mark_of(&site, 8).await, None, "nobody asked for it");
     // An operator's pause comes first, and neither ends the other.
     program.run("pause --voucher 7 --yes").expect(0);
     assert_eq!(asks(&gate, 4).await, AdmitReply::Paused);
@@ -63,7 +63,7 @@ async fn a_fleet_that_is_too_far_behind_makes_sales_busy_and_not_beyond_half_of_
     assert!(worker.log().contains("busy: orders come faster than they are written"), "{}", worker.log());
     program.run("resume --workers --yes").expect(0);
     until("orders are admitted again", || async { asks(&gate, 5).await == AdmitReply::Admitted }).await;
-    assert_eq!(brake_of(&site, 7).await, None);
+    assert_eq!(mark_of(&site, 7).await, None);
     site.settled().await;
     assert_eq!(site.live_orders().await.len(), 2, "what was busy was not admitted");
     site.judge().await;
@@ -90,7 +90,7 @@ async fn where_sales_need_workers_they_are_refused_without_one_until_the_setting
     program.run("limit set --voucher 8 --name each --subject user --window order --units 1 --yes").expect(0);
     let worker = site.worker("w").set("GATE_NEEDS_WORKERS", "yes").start();
     for voucher in [7, 8] {
-        until("sales are marked", || async { brake_of(&site, voucher).await.is_some() }).await;
+        until("sales are marked", || async { mark_of(&site, voucher).await.is_some() }).await;
     }
     assert_eq!(asks(&gate, 1).await, AdmitReply::Admitted);
     let limited = |order: i64| {
@@ -105,7 +105,7 @@ async fn where_sales_need_workers_they_are_refused_without_one_until_the_setting
     assert_eq!(gate.admissions().admit(&limited(3)).await.expect("the gate answers"), AdmitReply::Busy);
     // A mark of the kind `from` begins at its time and has no end, and nothing in Redis removes it.
     for voucher in [7, 8] {
-        let mark = brake_of(&site, voucher).await.expect("a mark");
+        let mark = mark_of(&site, voucher).await.expect("a mark");
         assert!(mark.starts_with("from "), "it does not end by itself: {mark}");
         assert_eq!(site.call(&format!("TTL seckill:voucher:{voucher}")).await.as_i64(), Some(-1));
     }
@@ -115,7 +115,7 @@ async fn where_sales_need_workers_they_are_refused_without_one_until_the_setting
     // Without the setting, a worker takes the marks away.
     let last = site.worker("u").start();
     until("no mark is left", || async {
-        brake_of(&site, 7).await.is_none() && brake_of(&site, 8).await.is_none()
+        mark_of(&site, 7).await.is_none() && mark_of(&site, 8).await.is_none()
     })
     .await;
     assert!(last.stop().await.success());
@@ -127,13 +127,13 @@ async fn where_sales_need_workers_they_are_refused_without_one_until_the_setting
 async fn what_is_marked_is_a_sale_and_what_is_wrong_is_refused() {
     let (site, _, gate) = open().await;
     let vouchers: Vec<_> = (1..=450).map(|id| id.try_into().expect("an id")).collect();
-    let busy = Brake::BusyFor(Duration::from_secs(60));
+    let busy = BusyMark::BusyFor(Duration::from_secs(60));
     assert_eq!(marked(&gate, &vouchers, busy).await, (1, vec![]), "only 7 is on sale");
     assert!(!site.client.exists::<bool, _>("seckill:voucher:8").await.expect("Redis answers"));
     gate.sales().pause(7.try_into().expect("an id"), PauseScope::Own).await.expect("Redis answers");
-    gate.sales().brake(&vouchers, busy).await.expect("Redis answers");
+    gate.sales().mark_busy(&vouchers, busy).await.expect("Redis answers");
     assert_eq!(asks(&gate, 1).await, AdmitReply::Paused);
-    assert_eq!(marked(&gate, &vouchers, Brake::Off).await, (1, vec![]));
+    assert_eq!(marked(&gate, &vouchers, BusyMark::None).await, (1, vec![]));
     assert_eq!(asks(&gate, 1).await, AdmitReply::Paused);
     assert_eq!(marked(&gate, &[], busy).await, (0, vec![]));
     // A key that is no hash is left out, on the way there and back, and is not touched.
@@ -141,21 +141,21 @@ async fn what_is_marked_is_a_sale_and_what_is_wrong_is_refused() {
         site.redis_says(&["SET", &format!("seckill:voucher:{voucher}"), "rubbish"]).await;
     }
     assert_eq!(marked(&gate, &vouchers, busy).await, (1, vec![3, 250]));
-    assert_eq!(marked(&gate, &vouchers, Brake::Off).await, (1, vec![3, 250]));
-    assert_eq!(brake_of(&site, 7).await, None);
+    assert_eq!(marked(&gate, &vouchers, BusyMark::None).await, (1, vec![3, 250]));
+    assert_eq!(mark_of(&site, 7).await, None);
     let kept: String = site.client.get("seckill:voucher:250").await.expect("Redis answers");
     assert_eq!(kept, "rubbish");
 }
 
 /// How many sales were changed, and which vouchers were left out.
-async fn marked(gate: &RedisStore, vouchers: &[VoucherId], brake: Brake) -> (u64, Vec<i64>) {
-    let marks = gate.sales().brake(vouchers, brake).await.expect("Redis answers");
+async fn marked(gate: &RedisStore, vouchers: &[VoucherId], busy_mark: BusyMark) -> (u64, Vec<i64>) {
+    let marks = gate.sales().mark_busy(vouchers, busy_mark).await.expect("Redis answers");
     (marks.changed, marks.left_out.iter().map(|voucher| voucher.get()).collect())
 }
 
 /// The mark of a sale that needs workers: until when it is served.
 async fn served_until_ms(site: &Site, voucher: i64) -> u64 {
-    let mark = brake_of(site, voucher).await.unwrap_or_default();
+    let mark = mark_of(site, voucher).await.unwrap_or_default();
     mark.strip_prefix("from ").map_or(0, |ms| ms.parse().expect("milliseconds"))
 }
 
@@ -166,7 +166,7 @@ async fn a_voucher_whose_key_is_no_hash_makes_no_other_sale_busy_and_is_named() 
         program.run(&format!("voucher load --voucher {voucher} --stock 100")).expect(0);
     }
     let worker = site.worker("w").set("GATE_NEEDS_WORKERS", "yes").start();
-    until("sales are marked", || async { brake_of(&site, 8).await.is_some() }).await;
+    until("sales are marked", || async { mark_of(&site, 8).await.is_some() }).await;
     site.redis_says(&["DEL", "seckill:voucher:6"]).await;
     site.redis_says(&["SET", "seckill:voucher:6", "rubbish"]).await;
     worker.says("a voucher cannot be marked as busy").await;
@@ -182,7 +182,7 @@ async fn a_voucher_whose_key_is_no_hash_makes_no_other_sale_busy_and_is_named() 
     // The marks can be taken away, too.
     let last = site.worker("u").start();
     until("no mark is left", || async {
-        brake_of(&site, 7).await.is_none() && brake_of(&site, 8).await.is_none()
+        mark_of(&site, 7).await.is_none() && mark_of(&site, 8).await.is_none()
     })
     .await;
     assert!(last.stop().await.success());
@@ -193,7 +193,7 @@ async fn a_voucher_whose_key_is_no_hash_makes_no_other_sale_busy_and_is_named() 
 async fn a_worker_that_cannot_renew_the_marks_says_so_and_counts_as_busy_until_it_can() {
     let (site, _, gate) = open().await;
     let worker = site.worker("w").set("GATE_NEEDS_WORKERS", "yes").start();
-    until("the sale is marked", || async { brake_of(&site, 7).await.is_some() }).await;
+    until("the sale is marked", || async { mark_of(&site, 7).await.is_some() }).await;
     let busy = async || get(&worker, "/metrics").await.samples().get("tidegate_busy").copied();
     assert_eq!(busy().await, Some(0.0));
     site.redis_says(&["ACL", "SETUSER", "default", "-hset"]).await;

@@ -1,4 +1,4 @@
-//! The brake: sales are marked as busy, by `lua/brake.lua`, so that nobody takes a place in a queue that is not served.
+//! Marks sales as busy, by `lua/mark_busy.lua`, so that nobody takes a place in a queue that is not served.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const MOST: usize = 200;
 /// What whoever asks for an order hears of the fleet. Each span counts from now on, by the clock of Redis, and is shorter
 /// than a day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Brake {
+pub enum BusyMark {
     /// Refused with [`AdmitReply::Busy`](crate::gate::AdmitReply::Busy) for so long. It ends by itself.
     BusyFor(Duration),
     /// Served for so long, and refused from then on: whoever serves says so again before.
@@ -24,7 +24,7 @@ pub enum Brake {
 
 /// The sales that were marked, and the vouchers that cannot be.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct BusyMarks {
+pub struct MarkedSales {
     /// How many sales got a mark, or lost one.
     pub changed: u64,
     /// Vouchers whose key in Redis is no hash, so it holds no mark.
@@ -37,13 +37,13 @@ impl Sales {
     ///
     /// # Errors
     /// See [`GateError`]. Those before may have their marks.
-    pub async fn brake(&self, vouchers: &[VoucherId], brake: Brake) -> Result<BusyMarks, GateError> {
-        let (mark, span) = match brake {
-            Brake::BusyFor(span) => ("until", span.as_millis().to_string()),
-            Brake::ServedFor(span) => ("from", span.as_millis().to_string()),
-            Brake::Off => ("", String::new()),
+    pub async fn mark_busy(&self, vouchers: &[VoucherId], busy_mark: BusyMark) -> Result<MarkedSales, GateError> {
+        let (mark, span) = match busy_mark {
+            BusyMark::BusyFor(span) => ("until", span.as_millis().to_string()),
+            BusyMark::ServedFor(span) => ("from", span.as_millis().to_string()),
+            BusyMark::None => ("", String::new()),
         };
-        let mut marks = BusyMarks::default();
+        let mut marks = MarkedSales::default();
         for vouchers in vouchers.chunks(MOST) {
             let keys = vouchers.iter().flat_map(|voucher| {
                 [
@@ -53,10 +53,10 @@ impl Sales {
                 ]
             });
             let args = vec![mark.into(), span.as_str().into()];
-            let reply = self.brake.call(&self.access.pool, keys.collect(), args).await?;
+            let reply = self.mark_busy.call(&self.access.pool, keys.collect(), args).await?;
             let Some((changed, left_out)) = parse(&reply, vouchers) else {
                 return Err(GateError::Unexpected {
-                    place: "brake.lua".to_owned(),
+                    place: "mark_busy.lua".to_owned(),
                     got: format!("{reply:?}"),
                 });
             };

@@ -1,4 +1,4 @@
-//! The brake of a fleet: when its oldest unread order is too old, sales are marked as busy, so that buyers hear so instead of
+//! The busy marker of a fleet: when its oldest unread order is too old, sales are marked as busy, so that buyers hear so instead of
 //! waiting in a queue that is not served. The marks end by themselves when nobody renews them.
 
 use std::{
@@ -11,7 +11,7 @@ use fred::interfaces::KeysInterface;
 use sqlx::MySqlPool;
 use tidegate_orders::{
     RedisStore, VoucherId,
-    gate::{Brake, BusyMarks},
+    gate::{BusyMark, MarkedSales},
     records::vouchers,
 };
 use tidegate_stream::{EntryId, PageSize};
@@ -25,16 +25,16 @@ const MOST_SALES: usize = 2_000;
 /// Between two looks at the vouchers that MySQL has on sale.
 const LIST_EVERY: Duration = Duration::from_secs(5);
 
-/// When a fleet brakes.
+/// When a fleet marks its sales as busy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BrakeSettings {
+pub struct BusyMarkerSettings {
     /// Busy when its oldest unread entry is older, until it is half as old. None: never.
     pub busy_after: Option<Duration>,
     /// Sales refuse when no worker lives.
     pub needs_workers: bool,
 }
 
-impl BrakeSettings {
+impl BusyMarkerSettings {
     /// There is something to do.
     #[must_use]
     pub const fn is_used(&self) -> bool {
@@ -44,19 +44,19 @@ impl BrakeSettings {
 
 /// What a pass came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Braked {
+pub struct BusyPass {
     /// The fleet is too far behind.
     pub is_busy: bool,
     /// Age of its oldest unread entry; zero when there is none.
     pub oldest_unread: Duration,
     /// Sales that have a mark, and vouchers that cannot have one.
-    pub sales: BusyMarks,
+    pub sales: MarkedSales,
 }
 
-/// Brakes. Two of them do no harm.
+/// Marks the sales of a fleet as busy, and takes the marks away. Two of them do no harm.
 #[derive(Debug)]
-pub struct Braker {
-    settings: BrakeSettings,
+pub struct BusyMarker {
+    settings: BusyMarkerSettings,
     redis: RedisStore,
     mysql: MySqlPool,
     is_busy: bool,
@@ -70,10 +70,10 @@ pub struct Braker {
     served_until: Option<Instant>,
 }
 
-impl Braker {
+impl BusyMarker {
     /// Of one partition. It needs a session of `mysql` only where sales need workers.
     #[must_use]
-    pub fn new(settings: BrakeSettings, redis: RedisStore, mysql: MySqlPool) -> Self {
+    pub fn new(settings: BusyMarkerSettings, redis: RedisStore, mysql: MySqlPool) -> Self {
         Self {
             settings,
             redis,
@@ -98,7 +98,7 @@ impl Braker {
     ///
     /// # Errors
     /// When Redis does not answer. Marks that are not renewed end by themselves.
-    pub async fn pass(&mut self) -> anyhow::Result<Braked> {
+    pub async fn pass(&mut self) -> anyhow::Result<BusyPass> {
         let oldest_unread = self.oldest_unread().await.context("Failed to look at the backlog")?;
         let is_busy = self.is_busy_at(oldest_unread);
         let was_busy = std::mem::replace(&mut self.is_busy, is_busy);
@@ -110,17 +110,17 @@ impl Braker {
         }
         let sold: Vec<VoucherId> = self.sold.keys().copied().collect();
         let sales = match (self.settings.needs_workers, self.is_busy) {
-            (false, true) => self.redis.sales().brake(&sold, Brake::BusyFor(MARK_LASTS)).await,
+            (false, true) => self.redis.sales().mark_busy(&sold, BusyMark::BusyFor(MARK_LASTS)).await,
             (false, false) if was_busy => {
-                let off = self.redis.sales().brake(&sold, Brake::Off).await;
-                off.map(|marks| BusyMarks { changed: 0, ..marks })
+                let off = self.redis.sales().mark_busy(&sold, BusyMark::None).await;
+                off.map(|marks| MarkedSales { changed: 0, ..marks })
             }
-            (false, false) => Ok(BusyMarks::default()),
+            (false, false) => Ok(MarkedSales::default()),
             (true, is_busy) => {
                 let span = if is_busy { Duration::ZERO } else { MARK_LASTS };
                 let all: BTreeSet<VoucherId> = sold.into_iter().chain(self.listed.iter().copied()).collect();
                 let all: Vec<VoucherId> = all.into_iter().collect();
-                self.redis.sales().brake(&all, Brake::ServedFor(span)).await
+                self.redis.sales().mark_busy(&all, BusyMark::ServedFor(span)).await
             }
         };
         let sales = sales.context("Failed to mark sales")?;
@@ -130,7 +130,7 @@ impl Braker {
         if !self.is_busy {
             self.sold.clear();
         }
-        Ok(Braked { is_busy: self.is_busy, oldest_unread, sales })
+        Ok(BusyPass { is_busy: self.is_busy, oldest_unread, sales })
     }
 
     /// Busy from the one age on and down to half of it: a fleet that is just behind does not change its mind all the time.
@@ -178,16 +178,16 @@ impl Braker {
     ///
     /// # Errors
     /// When a store does not answer; the next call goes on.
-    pub async fn forget_need(&self) -> anyhow::Result<BusyMarks> {
+    pub async fn forget_need(&self) -> anyhow::Result<MarkedSales> {
         let note = self.redis.keys().fleet().sales_need_workers();
         if self.settings.needs_workers || !self.redis.pool().exists::<bool, _>(&note).await? {
-            return Ok(BusyMarks::default());
+            return Ok(MarkedSales::default());
         }
         // First the note: a worker of before that still marks sales writes it again.
         self.redis.pool().del::<(), _>(&note).await?;
         let forget = async {
             let listed = vouchers::on_sale(&self.mysql, self.redis.keys().partition()).await?;
-            anyhow::Ok(self.redis.sales().brake(&listed, Brake::Off).await?)
+            anyhow::Ok(self.redis.sales().mark_busy(&listed, BusyMark::None).await?)
         };
         let forgotten = forget.await;
         if forgotten.is_err() {

@@ -8,6 +8,7 @@
 -- Reply list: the number of sales whose mark was written or removed; then the position (from 1) of each
 -- voucher that was left out
 -- Error BADARG: an argument is not what it must be
+-- Written by `just lua` from lua/src/mark_busy.lua: change that file, not this one
 local mark, span = ARGV[1], ARGV[2]
 local call, find = redis.call, string.find
 if #KEYS == 0 or #KEYS % 3 ~= 0 or #ARGV ~= 2
@@ -17,18 +18,19 @@ end
 local vouchers, answers = {}, { 0 }
 for at = 1, #KEYS, 3 do
   -- HGET and no TYPE: users of Redis that were set up for earlier versions have no right to TYPE.
-  local brake = redis.pcall('HGET', KEYS[at + 2], 'brake')
-  if type(brake) ~= 'table' then
+  local held = redis.pcall('HGET', KEYS[at + 2], 'brake')
+  if type(held) ~= 'table' then
     if mark == '' or call('EXISTS', KEYS[at], KEYS[at + 1]) > 0 then
       vouchers[#vouchers + 1] = KEYS[at + 2]
     end
-  elseif find(brake.err, 'WRONGTYPE', 1, true) then
+  elseif find(held.err, 'WRONGTYPE', 1, true) then
     answers[#answers + 1] = (at + 2) / 3
   else
-    return brake
+    return held
   end
 end
---- @include "time"
+local time = call('TIME')
+local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
 for _, voucher in ipairs(vouchers) do
   if mark == '' then
     answers[1] = answers[1] + call('HDEL', voucher, 'brake')
