@@ -19,7 +19,7 @@ use tidegate_operations::{
     status::{Status, StreamView, VoucherStocks},
 };
 use tidegate_orders::{
-    MarkState, Refusal,
+    RestoreState, Refusal,
     order_counters::{KINDS_OF_CAUSES, REASONS_OF_DEATH},
 };
 use tidegate_stream::{Activity, breaker::State};
@@ -231,7 +231,7 @@ fn add_expirations(families: &mut Families, expirations: &ExpirationsView) {
     families.one(&catalog::UNPAID, number(expirations.unpaid.orders));
     families.one(&catalog::UNPAID_OVERDUE, number(expirations.unpaid.overdue));
     families.one(&catalog::UNPAID_OVERDUE_AGE, expirations.unpaid.overdue_s);
-    let back = [("redis", MarkState::RedisWentBack), ("mysql", MarkState::MySqlWentBack)];
+    let back = [("redis", RestoreState::RedisWentBack), ("mysql", RestoreState::MySqlWentBack)];
     families.each(
         &catalog::STORE_WENT_BACK,
         back.map(|(store, state)| ([store], flag(expirations.state == state))),

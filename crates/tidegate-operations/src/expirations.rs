@@ -12,8 +12,8 @@ use fred::interfaces::KeysInterface;
 use serde::Serialize;
 use sqlx::MySqlPool;
 use tidegate_orders::{
-    FleetMark, MarkState, RedisStore,
-    fleet_mark::Marks,
+    RestoreCounter, RestoreState, RedisStore,
+    restore_counter::RestoreCounters,
     unpaid_orders::{self, Assigned, SUMMED_UP, UnpaidSummary},
 };
 use tokio::time::Instant;
@@ -48,10 +48,10 @@ pub(crate) async fn assign_partitions(
     Ok(false)
 }
 
-/// The page of the runbook for [`MarkState::RedisWentBack`] and [`MarkState::MySqlWentBack`].
+/// The page of the runbook for [`RestoreState::RedisWentBack`] and [`RestoreState::MySqlWentBack`].
 pub const WENT_BACK: &str = "docs/runbook/store-went-back.md";
 
-/// The orders that have to be paid in time, and the marks of both stores. Also the plan of `tidegate resume --expirations`.
+/// The orders that have to be paid in time, and the restore counters of both stores. Also the plan of `tidegate resume --expirations`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ExpirationsView {
     /// How many, and how late.
@@ -62,9 +62,9 @@ pub struct ExpirationsView {
     /// The worker that lets them expire now.
     pub sweeper: Option<String>,
     /// Whether one of the stores went back in time. While it did, nothing expires.
-    pub state: MarkState,
+    pub state: RestoreState,
     /// The numbers that say so.
-    pub marks: Marks,
+    pub counters: RestoreCounters,
 }
 
 impl ExpirationsView {
@@ -79,13 +79,13 @@ impl ExpirationsView {
         within: Duration,
     ) -> anyhow::Result<Self> {
         let keys = redis.keys();
-        let mark = FleetMark::new(redis.clone());
+        let counter = RestoreCounter::new(redis.clone());
         let end = Instant::now() + within;
         let holder = async { Ok(redis.pool().get::<Option<String>, _>(keys.fleet().sweeper()).await?) };
         let holder =
             in_time("Redis", within, holder).await.context("Failed to read who lets orders expire")?;
-        let (unpaid, marks) = in_session(mysql, until(end), async |session| {
-            Ok((unpaid_orders::summary(session, settings.partition()).await?, mark.read(session).await?))
+        let (unpaid, counters) = in_session(mysql, until(end), async |session| {
+            Ok((unpaid_orders::summary(session, settings.partition()).await?, counter.read(session).await?))
         })
         .await
         .context("Failed to read the unpaid orders")?;
@@ -93,8 +93,8 @@ impl ExpirationsView {
             at_least: unpaid.orders >= u64::from(SUMMED_UP),
             unpaid,
             sweeper: holder.map(|token| sweeper_of(&token).to_owned()),
-            state: marks.state(),
-            marks,
+            state: counters.state(),
+            counters,
         })
     }
 }

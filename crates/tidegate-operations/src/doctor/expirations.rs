@@ -2,7 +2,7 @@
 
 use sqlx::MySqlPool;
 use tidegate_compare::text::{counted, error_chain};
-use tidegate_orders::{MarkState, RedisStore, migration_hint};
+use tidegate_orders::{RestoreState, RedisStore, migration_hint};
 
 use crate::{
     SystemSettings,
@@ -29,7 +29,7 @@ pub(super) async fn check(
             format!("nobody can say whether unpaid orders expire: {}", error_chain(&error)),
             format!(
                 "allow this user to read tidegate_unpaid_order, tidegate_fleet_mark and {}",
-                redis.keys().fleet().mark().as_str_lossy()
+                redis.keys().fleet().restore_counter().as_str_lossy()
             ),
         ),
     }
@@ -43,13 +43,13 @@ fn is_not_migrated(error: &anyhow::Error) -> bool {
 fn report(findings: &mut Findings, view: &ExpirationsView) {
     let resume = format!("find out what is lost, then tidegate resume --expirations; see {WENT_BACK}");
     match view.state {
-        MarkState::RedisWentBack => {
+        RestoreState::RedisWentBack => {
             findings.error("Redis went back in time: no unpaid order expires", resume)
         }
-        MarkState::MySqlWentBack => {
+        RestoreState::MySqlWentBack => {
             findings.error("MySQL went back in time: no unpaid order expires", resume)
         }
-        MarkState::Whole if view.unpaid.overdue_s > LATE_S => findings.warning(
+        RestoreState::Whole if view.unpaid.overdue_s > LATE_S => findings.warning(
             format!(
                 "{} should have expired, the first {:.0} s ago",
                 counted(view.unpaid.overdue, "unpaid order"),
@@ -57,10 +57,10 @@ fn report(findings: &mut Findings, view: &ExpirationsView) {
             ),
             "tidegate status; see docs/runbook/expirations-stand-still.md",
         ),
-        MarkState::Whole if view.unpaid.orders > 0 => {
+        RestoreState::Whole if view.unpaid.orders > 0 => {
             findings
                 .ok(format!("{} to be paid in time, and none is late", counted(view.unpaid.orders, "order")));
         }
-        MarkState::Whole => {}
+        RestoreState::Whole => {}
     }
 }

@@ -6,7 +6,7 @@ use anyhow::Context;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 use tidegate_compare::text::counted;
-use tidegate_orders::{FleetMark, MarkState, fleet_mark::Marks, unpaid_orders};
+use tidegate_orders::{RestoreCounter, RestoreState, restore_counter::RestoreCounters, unpaid_orders};
 
 use super::{ExpirationsView, assign_partitions};
 use crate::{
@@ -22,8 +22,8 @@ impl Plan for ExpirationsView {
     fn next(&self) -> Next {
         let overdue = counted(self.unpaid.overdue, "unpaid order");
         match self.state {
-            MarkState::Whole => Next::NothingToDo,
-            MarkState::RedisWentBack | MarkState::MySqlWentBack => {
+            RestoreState::Whole => Next::NothingToDo,
+            RestoreState::RedisWentBack | RestoreState::MySqlWentBack => {
                 Next::Ask(format!("Let orders expire again, and cancel {overdue} of which the time is over?"))
             }
         }
@@ -34,14 +34,14 @@ impl Plan for ExpirationsView {
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct ExpirationsReport {
     /// How both stores are marked from now on.
-    pub marks: Marks,
+    pub counters: RestoreCounters,
     /// Whether that holds.
-    pub state: MarkState,
+    pub state: RestoreState,
 }
 
 impl Report for ExpirationsReport {
     fn counts(&self) -> Json {
-        json!({ "mark": self.marks.mark })
+        json!({ "restore_counter": self.counters.mark })
     }
 }
 
@@ -60,13 +60,13 @@ pub async fn plan(stores: &Stores) -> anyhow::Result<ExpirationsView> {
 /// When a store does not answer; the same again goes on.
 pub async fn run(stores: &Stores) -> anyhow::Result<ExpirationsReport> {
     let (settings, (redis, mysql)) = (stores.settings(), stores.both().await?);
-    let mark = FleetMark::new(redis.clone());
+    let counter = RestoreCounter::new(redis.clone());
     assign_partitions(mysql, settings, || false).await?;
     let renewed = in_session(mysql, PATIENCE, async |session| {
         // Before anything expires: what was on its way may have been lost with the store that went back.
         unpaid_orders::ask_at_once(session, settings.partition()).await?;
-        Ok(mark.renew(session).await?)
+        Ok(counter.renew(session).await?)
     });
-    let marks = renewed.await.context("Failed to mark both stores anew")?;
-    Ok(ExpirationsReport { marks, state: marks.state() })
+    let counters = renewed.await.context("Failed to write a new restore counter into both stores")?;
+    Ok(ExpirationsReport { counters, state: counters.state() })
 }

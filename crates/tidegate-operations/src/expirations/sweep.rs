@@ -13,7 +13,7 @@ use anyhow::Context;
 use futures_util::future::join_all;
 use sqlx::{MySqlConnection, MySqlPool};
 use tidegate_orders::{
-    Event, EventKind, FleetMark, MarkState, OrderId, RedisStore,
+    Event, EventKind, RestoreCounter, RestoreState, OrderId, RedisStore,
     unpaid_orders::{self, Assigned, UnpaidOrder},
     wire::event_fields,
 };
@@ -30,7 +30,7 @@ const ASSIGN_CALLS: usize = 5;
 /// An order whose event was appended is looked at again after this long: the event may be lost, or wait for something that is
 /// held.
 const ASK_AGAIN: Duration = Duration::from_secs(600);
-/// Between two raises of the mark while no order is due.
+/// Between two raises of the restore counter while no order is due.
 const RAISE_EVERY: Duration = Duration::from_secs(1);
 /// Why the orders expire, in the events.
 const NOT_PAID_IN_TIME: &str = "not_paid_in_time";
@@ -47,7 +47,7 @@ pub enum SweepResult {
     /// As many as there may be wait to be read, or there is no group yet that would read them.
     Full,
     /// One of the stores went back in time: nothing expires.
-    WentBack(MarkState),
+    WentBack(RestoreState),
     /// These workers live and would bury events, because they are of an older version.
     OlderWorkers(Vec<String>),
 }
@@ -59,7 +59,7 @@ pub struct Sweeper {
     mysql: MySqlPool,
     stream: Stream,
     inspector: StreamInspector,
-    mark: FleetMark,
+    counter: RestoreCounter,
     unread: UnreadEvents,
     raised: Option<Instant>,
     within: Duration,
@@ -73,7 +73,7 @@ impl Sweeper {
         Self {
             stream: Stream::new(&redis, redis.inspector().names().clone()),
             inspector: redis.inspector().clone(),
-            mark: FleetMark::new(redis.clone()),
+            counter: RestoreCounter::new(redis.clone()),
             redis,
             mysql,
             unread: UnreadEvents::default(),
@@ -112,8 +112,8 @@ impl Sweeper {
         let is_due = next_in.is_zero();
         // Before events are appended in any case: what is due is right only if neither store went back.
         if is_due || self.raised.is_none_or(|raised| raised.elapsed() >= RAISE_EVERY) {
-            let state = self.mark.raise(session).await.context("Failed to raise the fleet's mark")?;
-            if state != MarkState::Whole {
+            let state = self.counter.raise(session).await.context("Failed to raise the restore counter")?;
+            if state != RestoreState::Whole {
                 return Ok(SweepResult::WentBack(state));
             }
             self.raised = Some(Instant::now());

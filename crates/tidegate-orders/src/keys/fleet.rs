@@ -64,7 +64,7 @@ impl FleetKeys {
 
     /// A number that shows when Redis went back in time.
     #[must_use]
-    pub fn mark(&self) -> Key {
+    pub fn restore_counter(&self) -> Key {
         self.key("mark")
     }
 

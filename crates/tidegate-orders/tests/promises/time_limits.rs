@@ -6,7 +6,7 @@ use anyhow::Result;
 use sqlx::{AssertSqlSafe, Executor, MySqlConnection, MySqlPool, mysql::MySqlPoolOptions};
 use tidegate_lab::{MysqlServer, RedisServer};
 use tidegate_orders::{
-    Event, EventKind, FleetMark, Incoming, KeyTemplates, Ledger, MarkState, Partition, RedisStore, Verdict,
+    Event, EventKind, RestoreCounter, Incoming, KeyTemplates, Ledger, RestoreState, Partition, RedisStore, Verdict,
     ledger::IncomingEvent,
     schema,
     unpaid_orders::{self, Assigned},
@@ -310,14 +310,14 @@ async fn the_mark_shows_which_store_went_back_until_both_are_marked_anew() -> Re
     let books = Books::open(Duration::ZERO).await?;
     let redis = RedisServer::start()?;
     let pool = connect(&redis.url(), 1).await?;
-    let mark = FleetMark::new(RedisStore::with_default_names(pool.clone(), KeyTemplates::default()));
+    let counter = RestoreCounter::new(RedisStore::with_default_names(pool.clone(), KeyTemplates::default()));
     let mut session = books.pool.acquire().await?;
-    assert_eq!(mark.read(&mut session).await?.state(), MarkState::Whole, "before the first raise");
+    assert_eq!(counter.read(&mut session).await?.state(), RestoreState::Whole, "before the first raise");
     for _ in 0..3 {
-        assert_eq!(mark.raise(&mut session).await?, MarkState::Whole);
+        assert_eq!(counter.raise(&mut session).await?, RestoreState::Whole);
     }
-    let marks = mark.read(&mut session).await?;
-    assert_eq!((marks.mark, marks.confirmed, marks.redis), (3, 3, 3));
+    let counters = counter.read(&mut session).await?;
+    assert_eq!((counters.mark, counters.confirmed, counters.redis), (3, 3, 3));
     let redis_has = async |words: &str| {
         let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
         let command =
@@ -336,21 +336,21 @@ async fn the_mark_shows_which_store_went_back_until_both_are_marked_anew() -> Re
     ] {
         redis_has(lost).await?;
         for _ in 0..2 {
-            assert_eq!(mark.raise(&mut session).await?, MarkState::RedisWentBack, "{lost}");
+            assert_eq!(counter.raise(&mut session).await?, RestoreState::RedisWentBack, "{lost}");
         }
-        let marks = mark.renew(&mut session).await?;
-        assert_eq!((marks.state(), mark.raise(&mut session).await?), (MarkState::Whole, MarkState::Whole));
+        let counters = counter.renew(&mut session).await?;
+        assert_eq!((counters.state(), counter.raise(&mut session).await?), (RestoreState::Whole, RestoreState::Whole));
     }
     for older in [1, 0] {
         mysql_has(older).await?;
         for _ in 0..2 {
-            assert_eq!(mark.raise(&mut session).await?, MarkState::MySqlWentBack, "{older}");
+            assert_eq!(counter.raise(&mut session).await?, RestoreState::MySqlWentBack, "{older}");
         }
-        assert_eq!(mark.renew(&mut session).await?.state(), MarkState::Whole);
-        assert_eq!(mark.raise(&mut session).await?, MarkState::Whole);
+        assert_eq!(counter.renew(&mut session).await?.state(), RestoreState::Whole);
+        assert_eq!(counter.raise(&mut session).await?, RestoreState::Whole);
     }
     // A process that died between two steps.
     books.run("UPDATE tidegate_fleet_mark SET mark = mark + 1").await?;
-    assert_eq!(mark.raise(&mut session).await?, MarkState::Whole);
+    assert_eq!(counter.raise(&mut session).await?, RestoreState::Whole);
     Ok(())
 }

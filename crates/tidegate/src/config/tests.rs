@@ -394,7 +394,7 @@ fn one_prefix_separates_every_name_from_those_of_another_fleet() {
         let of_limits = [keys.limited(voucher), keys.limits(owner).rules(), keys.limits(owner).uses()];
         let of_callers = [keys.idempotency(voucher, user, "digest"), keys.order_id("2026:11:28"), lock];
         let (fleet, list) = (keys.fleet(), keys.partition_list());
-        let of_workers = [fleet.heartbeat("w"), fleet.hands("w"), fleet.pause(), fleet.mark()];
+        let of_workers = [fleet.heartbeat("w"), fleet.hands("w"), fleet.pause(), fleet.restore_counter()];
         let of_holders = [fleet.sweeper(), fleet.busy_marker(), fleet.sales_need_workers(), fleet.reconciler()];
         let of_operators = [fleet.reconciled(), fleet.log(), fleet.replay("1")];
         let of_list = [list.tags(), list.change(), list.retired(), list.gate("g")];
@@ -425,7 +425,7 @@ fn a_fleet_on_another_stream_has_keys_of_its_own_and_is_refused_if_it_shares_dea
         (fleet.heartbeat("w"), "orders.b:tidegate:worker:w"),
         (fleet.log(), "orders.b:tidegate:log"),
         (fleet.pause(), "orders.b:tidegate:pause"),
-        (fleet.mark(), "orders.b:tidegate:mark"),
+        (fleet.restore_counter(), "orders.b:tidegate:mark"),
         (fleet.sweeper(), "orders.b:tidegate:sweeper"),
         (fleet.reconciler(), "orders.b:tidegate:reconciler"),
         (fleet.reconciled(), "orders.b:tidegate:reconciled"),

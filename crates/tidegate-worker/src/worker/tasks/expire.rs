@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_operations::expirations::{SweepResult, Sweeper, WENT_BACK};
-use tidegate_orders::MarkState;
+use tidegate_orders::RestoreState;
 
 use super::{NextRun, Routine, Run, Task, on_heap};
 
@@ -74,7 +74,7 @@ fn is_news(pass: &SweepResult, logged: &mut Option<SweepResult>, failures: &mut 
 fn tell(pass: &SweepResult) {
     match pass {
         SweepResult::WentBack(state) => {
-            let store = if *state == MarkState::MySqlWentBack { "MySQL" } else { "Redis" };
+            let store = if *state == RestoreState::MySqlWentBack { "MySQL" } else { "Redis" };
             tracing::error!(
                 store,
                 "a store went back in time: no unpaid order expires until somebody says `tidegate resume --expirations`; \
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn what_keeps_orders_from_expiring_is_told_once_and_so_is_its_end() {
-        let back = SweepResult::WentBack(MarkState::RedisWentBack);
+        let back = SweepResult::WentBack(RestoreState::RedisWentBack);
         let older = SweepResult::OlderWorkers(vec!["a".into()]);
         let passes = [
             SweepResult::NoLimits,

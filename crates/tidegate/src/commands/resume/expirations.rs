@@ -5,7 +5,7 @@ use tidegate_operations::{
     Stores,
     expirations::{self, ExpirationsReport, ExpirationsView, WENT_BACK},
 };
-use tidegate_orders::MarkState;
+use tidegate_orders::RestoreState;
 
 use crate::{
     commands::status::expirations::stores,
@@ -25,7 +25,7 @@ pub async fn run(stores: &Stores, change: &ChangeArgs) -> anyhow::Result<Exit> {
 impl PlanText for ExpirationsView {
     fn text(&self) -> String {
         match self.state {
-            MarkState::Whole => {
+            RestoreState::Whole => {
                 "The stores fit each other, so nothing stands still. Nothing was changed.".to_owned()
             }
             _ => format!(
@@ -40,7 +40,7 @@ impl PlanText for ExpirationsView {
 impl ReportText for ExpirationsReport {
     fn text(&self) -> String {
         match self.state {
-            MarkState::Whole => format!("unpaid orders expire again (mark {})", self.marks.mark),
+            RestoreState::Whole => format!("unpaid orders expire again (restore counter {})", self.counters.mark),
             _ => format!("a store went back in time at this very moment; see {WENT_BACK}"),
         }
     }

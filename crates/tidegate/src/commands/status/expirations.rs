@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use tidegate_compare::text::{printable, span};
 use tidegate_operations::expirations::{ExpirationsView, WENT_BACK};
-use tidegate_orders::MarkState;
+use tidegate_orders::RestoreState;
 
 use crate::{moment, output::table};
 
 /// How many there are and what keeps them from expiring; None: there are none, and both stores agree.
 pub fn render(view: &ExpirationsView) -> Option<String> {
     let unpaid = &view.unpaid;
-    if unpaid.orders == 0 && view.state == MarkState::Whole {
+    if unpaid.orders == 0 && view.state == RestoreState::Whole {
         return None;
     }
     let more = if view.at_least { " or more" } else { "" };
@@ -29,11 +29,11 @@ pub fn render(view: &ExpirationsView) -> Option<String> {
 
 /// Whether they agree, and what to do where they do not.
 pub fn stores(view: &ExpirationsView) -> String {
-    let marks = &view.marks;
+    let counters = &view.counters;
     let (store, has, other) = match view.state {
-        MarkState::Whole => return format!("agree (restore counter {})", marks.mark),
-        MarkState::RedisWentBack => ("Redis", marks.redis, marks.confirmed),
-        MarkState::MySqlWentBack => ("MySQL", marks.mark, marks.redis),
+        RestoreState::Whole => return format!("agree (restore counter {})", counters.mark),
+        RestoreState::RedisWentBack => ("Redis", counters.redis, counters.confirmed),
+        RestoreState::MySqlWentBack => ("MySQL", counters.mark, counters.redis),
     };
     format!("{store} went back in time: its restore counter is {has}, and was {other}; see {WENT_BACK}")
 }

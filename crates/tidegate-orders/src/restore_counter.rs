@@ -1,6 +1,6 @@
 //! A number that a fleet raises in MySQL and in Redis, which shows when one of them went back in time.
 //!
-//! Raising it takes three steps: the mark in MySQL, the number in Redis, and in MySQL that Redis has it. So between the steps,
+//! Raising it takes three steps: the number in MySQL, the number in Redis, and in MySQL that Redis has it. So between the steps,
 //! and after a death between them, `confirmed <= Redis <= mark` holds. Below that, Redis lost its last entries, or all of them;
 //! above it, MySQL lost its last transactions. A loss that is younger than the last raise is not seen.
 
@@ -17,19 +17,19 @@ const MOST: i64 = 1 << 52;
 /// Whether the two stores fit each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum MarkState {
+pub enum RestoreState {
     /// They do, as far as the numbers tell.
     #[default]
     Whole,
     /// Redis has a lower number than it had: an older file, a replica that lacked something, or all of it is gone.
     RedisWentBack,
-    /// MySQL never raised its mark to the number in Redis: it was restored, or replaced by a server that lacked something.
+    /// MySQL never raised its counter to the number in Redis: it was restored, or replaced by a server that lacked something.
     MySqlWentBack,
 }
 
 /// What both stores hold. 0 where there is nothing yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Marks {
+pub struct RestoreCounters {
     /// In MySQL: the highest number that Redis may have.
     pub mark: i64,
     /// In MySQL: the highest number that Redis must have.
@@ -38,23 +38,23 @@ pub struct Marks {
     pub redis: i64,
 }
 
-impl Marks {
+impl RestoreCounters {
     /// Whether the two stores fit each other.
     #[must_use]
-    pub const fn state(&self) -> MarkState {
+    pub const fn state(&self) -> RestoreState {
         if self.redis < self.confirmed {
-            MarkState::RedisWentBack
+            RestoreState::RedisWentBack
         } else if self.redis > self.mark {
-            MarkState::MySqlWentBack
+            RestoreState::MySqlWentBack
         } else {
-            MarkState::Whole
+            RestoreState::Whole
         }
     }
 }
 
-/// Why the marks could not be read or raised.
+/// Why the restore counters could not be read or raised.
 #[derive(Debug, thiserror::Error)]
-pub enum MarkError {
+pub enum RestoreCounterError {
     /// Redis does not answer, or refuses.
     #[error("Redis: {0}")]
     Redis(#[from] Error),
@@ -63,18 +63,18 @@ pub enum MarkError {
     MySql(#[from] sqlx::Error),
 }
 
-/// The mark of one fleet.
+/// The restore counter of one fleet.
 #[derive(Clone, Debug)]
-pub struct FleetMark {
+pub struct RestoreCounter {
     redis: RedisStore,
     raise: Script,
 }
 
-impl FleetMark {
-    /// The mark of the fleet that works on the stream of this store.
+impl RestoreCounter {
+    /// The restore counter of the fleet that works on the stream of this store.
     #[must_use]
     pub fn new(redis: RedisStore) -> Self {
-        let raise = Script::new("raise_mark", include_str!("../../../lua/raise_mark.lua"));
+        let raise = Script::new("raise_restore_counter", include_str!("../../../lua/raise_restore_counter.lua"));
         Self { redis, raise }
     }
 
@@ -83,11 +83,11 @@ impl FleetMark {
     ///
     /// # Errors
     /// When a store does not answer.
-    pub async fn read(&self, mysql: &mut MySqlConnection) -> Result<Marks, MarkError> {
+    pub async fn read(&self, mysql: &mut MySqlConnection) -> Result<RestoreCounters, RestoreCounterError> {
         let (_, confirmed) = self.read_mysql(mysql).await?;
         let redis = self.read_redis().await?;
         let (mark, _) = self.read_mysql(mysql).await?;
-        Ok(Marks { mark, confirmed, redis })
+        Ok(RestoreCounters { mark, confirmed, redis })
     }
 
     /// Raises both by one, unless one of them went back in time: then nothing is done. Harmless beside another process that
@@ -95,38 +95,38 @@ impl FleetMark {
     ///
     /// # Errors
     /// When a store does not answer; the next call goes on.
-    pub async fn raise(&self, mysql: &mut MySqlConnection) -> Result<MarkState, MarkError> {
-        let marks = self.read(mysql).await?;
-        if marks.state() != MarkState::Whole {
-            return Ok(marks.state());
+    pub async fn raise(&self, mysql: &mut MySqlConnection) -> Result<RestoreState, RestoreCounterError> {
+        let counters = self.read(mysql).await?;
+        if counters.state() != RestoreState::Whole {
+            return Ok(counters.state());
         }
-        let to = marks.mark + 1;
+        let to = counters.mark + 1;
         let insert = "INSERT INTO tidegate_fleet_mark (stream, mark, confirmed) VALUES (?, 0, 0) \
                       ON DUPLICATE KEY UPDATE mark = mark";
-        if marks.mark == 0 {
+        if counters.mark == 0 {
             sqlx::query(insert).bind(self.stream()).execute(&mut *mysql).await?;
         }
         // Only where nothing has changed since the look: a server that took the place of the other would not hold it.
         let update = "UPDATE tidegate_fleet_mark SET mark = ? WHERE stream = ? AND mark = ?";
-        let update = sqlx::query(update).bind(to).bind(self.stream()).bind(marks.mark);
+        let update = sqlx::query(update).bind(to).bind(self.stream()).bind(counters.mark);
         if update.execute(&mut *mysql).await?.rows_affected() == 0 {
             return Ok(self.read(mysql).await?.state());
         }
-        let args = vec![marks.confirmed.to_string().into(), to.to_string().into()];
-        let reply = self.raise.call(self.redis.pool(), vec![self.redis.keys().fleet().mark()], args).await?;
+        let args = vec![counters.confirmed.to_string().into(), to.to_string().into()];
+        let reply = self.raise.call(self.redis.pool(), vec![self.redis.keys().fleet().restore_counter()], args).await?;
         let redis: i64 = reply.convert()?;
         if redis < to {
-            return Ok(MarkState::RedisWentBack);
+            return Ok(RestoreState::RedisWentBack);
         }
         self.confirm(mysql, to).await?;
-        Ok(MarkState::Whole)
+        Ok(RestoreState::Whole)
     }
 
     /// Takes both stores as they are from now on: all three numbers become one that is higher than any of them was.
     ///
     /// # Errors
     /// When a store does not answer; the same again goes on.
-    pub async fn renew(&self, mysql: &mut MySqlConnection) -> Result<Marks, MarkError> {
+    pub async fn renew(&self, mysql: &mut MySqlConnection) -> Result<RestoreCounters, RestoreCounterError> {
         let before = self.read(mysql).await?;
         let to = before.mark.max(before.confirmed).max(before.redis) + 1;
         let mark = "INSERT INTO tidegate_fleet_mark (stream, mark, confirmed) VALUES (?, ?, 0) \
@@ -134,10 +134,10 @@ impl FleetMark {
         sqlx::query(mark).bind(self.stream()).bind(to).bind(to).execute(&mut *mysql).await?;
         // A worker may have raised it meanwhile: it is never lowered.
         let args = vec!["0".into(), to.to_string().into()];
-        self.raise.call(self.redis.pool(), vec![self.redis.keys().fleet().mark()], args).await?;
+        self.raise.call(self.redis.pool(), vec![self.redis.keys().fleet().restore_counter()], args).await?;
         // No number of ours stood there.
         if self.read_redis().await? < to {
-            let key = self.redis.keys().fleet().mark();
+            let key = self.redis.keys().fleet().restore_counter();
             self.redis.pool().set::<(), _, _>(key, to, None, None, false).await?;
         }
         self.confirm(mysql, to).await?;
@@ -163,7 +163,7 @@ impl FleetMark {
 
     /// What is no number of ours reads as 0.
     async fn read_redis(&self) -> Result<i64, Error> {
-        let value: Option<String> = self.redis.pool().get(self.redis.keys().fleet().mark()).await?;
+        let value: Option<String> = self.redis.pool().get(self.redis.keys().fleet().restore_counter()).await?;
         let mark = value.and_then(|value| value.parse().ok());
         Ok(mark.filter(|mark| (0..MOST).contains(mark)).unwrap_or_default())
     }
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_store_that_went_back_shows_in_the_numbers_and_a_death_between_two_steps_does_not() {
-        use MarkState::{MySqlWentBack, RedisWentBack, Whole};
+        use RestoreState::{MySqlWentBack, RedisWentBack, Whole};
         let table = [
             // mark, confirmed, Redis
             ((0, 0, 0), Whole),         // nothing was raised yet
@@ -191,8 +191,8 @@ mod tests {
             ((9, 9, 9), Whole),         // somebody has said go on
         ];
         for ((mark, confirmed, redis), expected) in table {
-            let marks = Marks { mark, confirmed, redis };
-            assert_eq!(marks.state(), expected, "{marks:?}");
+            let counters = RestoreCounters { mark, confirmed, redis };
+            assert_eq!(counters.state(), expected, "{counters:?}");
         }
     }
 }

@@ -1,0 +1,14 @@
+-- Raises the number that shows whether Redis went back in time. Whoever comes late with a lower one changes
+-- nothing.
+-- KEYS[1] counter: string, a whole number below 2^53; missing: 0
+-- ARGV[1] confirmed: what Redis had once, at least
+-- ARGV[2] to: the new number
+-- Reply below confirmed: what is there; Redis went back in time, nothing was done
+-- Reply otherwise: what is there now, `to` or more
+-- Written by `just lua` from lua/src/raise_restore_counter.lua: change that file, not this one
+local counter_key, confirmed, to = KEYS[1], ARGV[1], ARGV[2]
+local counter = tonumber(redis.call('GET', counter_key) or 0) or 0
+if counter < tonumber(confirmed) then return counter end
+if counter >= tonumber(to) then return counter end
+redis.call('SET', counter_key, to)
+return tonumber(to)
