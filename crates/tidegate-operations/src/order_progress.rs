@@ -11,6 +11,6 @@ mod report;
 mod wait;
 
 pub use estimate::{QueueEstimate, QueuePlace};
-pub use look::{OrderLooker, WatchedOrder};
+pub use look::{OrderLookup, WatchedOrder};
 pub use report::{OrderProgress, PaymentDue, ProgressEvent};
 pub use wait::{WaitEnd, WaitRequest, WaitTarget, wait_for_order};

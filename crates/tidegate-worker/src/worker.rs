@@ -34,7 +34,7 @@ use crate::{
 pub struct SharedMySql {
     sessions: Sessions,
     /// A lane that waits for a connection counts that as an outage, so none may wait for those who look at this process.
-    for_lookers: MySqlPool,
+    for_lookups: MySqlPool,
     for_lanes: MySqlPool,
     ledger: Ledger,
 }
@@ -48,13 +48,13 @@ impl SharedMySql {
         let sessions = connect::mysql_sessions(system)?;
         // There are three questions (is it there, what does it hold, where are these orders), and the results that Redis refused;
         // none waits for another.
-        let for_lookers = sessions.pool(4);
+        let for_lookups = sessions.pool(4);
         let for_lanes = sessions.pool(system.mysql.connections);
         let ledger = connect::ledger(system, &sessions, for_lanes.clone())
             .with_writers(system.mysql.writers)
             .committing_in_packet(sessions.commit_in_packet())
             .with_pay_within(system.pay_within, system.partition());
-        Ok(Self { sessions, for_lookers, for_lanes, ledger })
+        Ok(Self { sessions, for_lookups, for_lanes, ledger })
     }
 
     /// Looks for a better node, for ever.

@@ -12,7 +12,7 @@ use sqlx::MySqlPool;
 use tidegate_compare::text::error_chain;
 use tidegate_operations::{
     SystemSettings,
-    order_progress::{OrderLooker, OrderProgress, WatchedOrder},
+    order_progress::{OrderLookup, OrderProgress, WatchedOrder},
 };
 use tidegate_orders::{OrderId, Partition, RedisStore, VoucherId};
 use tokio::{
@@ -94,7 +94,7 @@ impl OrderWatch {
 
     /// Looks for as long as somebody asks; never ends.
     pub async fn run(&self) {
-        let mut lookers: Vec<Option<OrderLooker>> = self.partitions.iter().map(|_| None).collect();
+        let mut lookups: Vec<Option<OrderLookup>> = self.partitions.iter().map(|_| None).collect();
         loop {
             self.somebody_came.notified().await;
             while self.is_asked() {
@@ -102,8 +102,8 @@ impl OrderWatch {
                 join_all(
                     self.partitions
                         .iter()
-                        .zip(&mut lookers)
-                        .map(|(stores, looker)| self.look(stores, looker)),
+                        .zip(&mut lookups)
+                        .map(|(stores, lookup)| self.look(stores, lookup)),
                 )
                 .await;
                 sleep(LOOK_PAUSE).await;
@@ -133,7 +133,7 @@ impl OrderWatch {
     }
 
     /// Looks once for orders of a partition, and tells everybody.
-    async fn look(&self, stores: &Arc<dyn OrderStores>, looker: &mut Option<OrderLooker>) {
+    async fn look(&self, stores: &Arc<dyn OrderStores>, lookup: &mut Option<OrderLookup>) {
         let is_own = |asked: &Asked| Arc::ptr_eq(&self.partitions[self.partition_of(*asked)], stores);
         let (asked, mut orders): (Vec<Asked>, Vec<WatchedOrder>) = self
             .asked()
@@ -144,8 +144,8 @@ impl OrderWatch {
         if asked.is_empty() {
             return;
         }
-        let looked = match looker_of(&**stores, looker) {
-            Ok(looker) => timeout(LOOK_WITHIN, looker.look(&mut orders))
+        let looked = match lookup_of(&**stores, lookup) {
+            Ok(lookup) => timeout(LOOK_WITHIN, lookup.read(&mut orders))
                 .await
                 .unwrap_or_else(|_| Err(anyhow::anyhow!("the stores did not answer within {LOOK_WITHIN:?}"))),
             Err(error) => Err(error),
@@ -172,13 +172,13 @@ impl OrderWatch {
     }
 }
 
-fn looker_of<'l>(
+fn lookup_of<'l>(
     stores: &dyn OrderStores,
-    looker: &'l mut Option<OrderLooker>,
-) -> anyhow::Result<&'l mut OrderLooker> {
-    if looker.is_none() {
+    lookup: &'l mut Option<OrderLookup>,
+) -> anyhow::Result<&'l mut OrderLookup> {
+    if lookup.is_none() {
         let (redis, mysql) = stores.connections().context("not connected yet: the process is starting")?;
-        *looker = Some(OrderLooker::new(redis, mysql, MYSQL_PATIENCE));
+        *lookup = Some(OrderLookup::new(redis, mysql, MYSQL_PATIENCE));
     }
-    looker.as_mut().context("not connected yet")
+    lookup.as_mut().context("not connected yet")
 }

@@ -68,7 +68,7 @@ impl WatchedOrder {
 
 /// Looks at orders.
 #[derive(Debug)]
-pub struct OrderLooker {
+pub struct OrderLookup {
     redis: RedisStore,
     mysql: MySqlPool,
     /// How long MySQL may take.
@@ -77,7 +77,7 @@ pub struct OrderLooker {
     on_sale: Option<(Instant, Vec<VoucherId>)>,
 }
 
-impl OrderLooker {
+impl OrderLookup {
     /// With the stores of these settings, both of which are needed.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use tidegate_orders::{OrderId, OrderState, VoucherId};
 use tidegate_stream::Backoff;
 use tokio::time::{Instant, sleep};
 
-use super::{OrderLooker, OrderProgress, WatchedOrder};
+use super::{OrderLookup, OrderProgress, WatchedOrder};
 
 /// The first wait between two looks, and the longest.
 const LOOK_WAITS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
@@ -76,7 +76,7 @@ impl WaitTarget {
 /// # Errors
 /// When a store did not answer the last look. One that is back by then is no error.
 pub async fn wait_for_order(
-    looker: &mut OrderLooker,
+    lookup: &mut OrderLookup,
     request: &WaitRequest,
     mut told: impl FnMut(&OrderProgress),
 ) -> anyhow::Result<(OrderProgress, WaitEnd)> {
@@ -84,7 +84,7 @@ pub async fn wait_for_order(
     let mut waits = Backoff::new(LOOK_WAITS[0], LOOK_WAITS[1]);
     let mut orders = [WatchedOrder::new(request.order, request.voucher)];
     loop {
-        let looked = looker.look(&mut orders).await.map(|mut all| all.pop());
+        let looked = lookup.read(&mut orders).await.map(|mut all| all.pop());
         let left = request.wait.saturating_sub(began.elapsed());
         match looked {
             Ok(Some(progress)) => match request.until.ends_with(progress.state, progress.was_cancelled) {

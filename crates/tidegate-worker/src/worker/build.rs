@@ -42,7 +42,7 @@ impl Worker {
             patiently(worker, is_another_list, async || open_stream(system, &names).await).await?;
         patiently(worker, is_a_no, async || partition_list::keep(system, &redis).await).await?;
         let replicas = patiently(worker, is_a_no, async || replica_probe(system).await).await?;
-        let shard = Shard::new(system, mysql.for_lookers.clone());
+        let shard = Shard::new(system, mysql.for_lookups.clone());
         shard.refuse_another().await?;
         let (leases, heartbeat) = (Leases::new(&redis), redis.keys().fleet().heartbeat(&worker.name));
         let name = Name::new(leases, redis.clone(), heartbeat, &worker.name, worker.heartbeat_ttl);
@@ -54,12 +54,12 @@ impl Worker {
             format!("Failed to look whether the workers are paused ({})", key.as_str_lossy())
         })?;
 
-        let SharedMySql { sessions, for_lookers, for_lanes, ledger } = mysql;
+        let SharedMySql { sessions, for_lookups, for_lanes, ledger } = mysql;
         let announcer = connect::announcer(system, &redis, &for_lanes);
         let sweeper = Sweeper::new(system, redis.clone(), sessions.pool(1));
         let mut parts = Parts {
             redis,
-            mysql: for_lookers,
+            mysql: for_lookups,
             sessions,
             lane_statuses: Vec::new(),
             breaker: Arc::default(),
@@ -74,7 +74,7 @@ impl Worker {
         let handler = order_handler(settings, &parts, &ledger, &announcer, sold_out);
         let lanes = open_lanes(settings, &stream, handler, &parts, &pause_switch, traces).await?;
         parts.lane_statuses = lanes.iter().map(Lane::lane_status).collect();
-        // A session as those of lookers: the task keeps no lane waiting, and no lane keeps the task.
+        // A session as those of lookups: the task keeps no lane waiting, and no lane keeps the task.
         let announcer = announcer.over(parts.mysql.clone());
         let tasks = tasks(settings, &parts, &shard, (announcer, sweeper), pause_switch, comparisons);
         let probe = Probe { shard, ledger, stream, replicas };

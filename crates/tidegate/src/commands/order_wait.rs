@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 use tidegate_operations::{
     Stores,
-    order_progress::{OrderLooker, WaitEnd, WaitRequest, WaitTarget, wait_for_order},
+    order_progress::{OrderLookup, WaitEnd, WaitRequest, WaitTarget, wait_for_order},
 };
 use tidegate_orders::{OrderId, OrderState, VoucherId};
 
@@ -85,9 +85,9 @@ impl PartitionCommand for OrderWaitArgs {
     async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
         let OrderWaitArgs { order, voucher, until, wait, output } = *self;
         let request = WaitRequest { order, voucher, until: until.into(), wait };
-        let mut looker = OrderLooker::connect(stores).await?;
+        let mut lookup = OrderLookup::connect(stores).await?;
         let (mut is_told, began) = (false, Instant::now());
-        let (progress, end) = wait_for_order(&mut looker, &request, |progress| {
+        let (progress, end) = wait_for_order(&mut lookup, &request, |progress| {
             // The first looks cannot tell yet how fast the queue moves.
             if !is_told && (began.elapsed() >= text::WITHOUT_RATE || text::has_whole_estimate(progress)) {
                 is_told = true;
