@@ -7,7 +7,7 @@ use std::{
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use tidegate_compare::{Job, LookRequest, Looker, Pace, Silent};
+use tidegate_compare::{Job, ComparisonRequest, Comparison, Pace, Silent};
 use tidegate_orders::{
     Quantity,
     gate::{Release, UserAfter},
@@ -167,10 +167,10 @@ async fn lost_orders_are_told_with_their_time_and_the_command_that_writes_them()
 
 /// What the operation behind the command finds, but for what Redis offers too much of [`SHORT`]: that is what it is for.
 async fn audit_failures(site: &Site) -> Vec<String> {
-    let request = LookRequest { vouchers: Vec::new(), since_ms: None, pace: Pace::Full };
-    let looker = Looker::new((site.gate().await, site.pool.clone()), request);
+    let request = ComparisonRequest { vouchers: Vec::new(), since_ms: None, pace: Pace::Full };
+    let comparison = Comparison::new((site.gate().await, site.pool.clone()), request);
     let job = Job { stop: CancellationToken::new(), progress: Box::new(Silent) };
-    let report = tidegate_compare::audit::audit(&looker, &job).await;
+    let report = tidegate_compare::audit::audit(&comparison, &job).await;
     let failures = report.expect("both answer").failures();
     let is_meant = format!("voucher {SHORT}: Redis offers");
     let failures = failures.into_iter().filter(|failure| !failure.starts_with(&is_meant));

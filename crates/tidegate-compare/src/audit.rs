@@ -1,7 +1,7 @@
 //! The audit: says of every order that Redis admitted where it is, and whether both stores hold what they must. It is a summary of
 //! a comparison that counts as well.
 //!
-//! It wants a quiet moment but needs none: what seems lost or wrong is looked at again, until it is the same twice.
+//! It wants a quiet moment but needs none: what seems lost or wrong is checked again, until it is the same twice.
 //!
 //! The surplus is a lower bound, so a busy sale raises no false alarm. With a complete journal, the units loaded by the journal are
 //! compared with those loaded by MySQL: orders change neither. Without one, MySQL's stock is read first, then that in Redis, then all
@@ -20,13 +20,13 @@ pub use self::report::{
 };
 pub use crate::counts::{Misnamed, Offenders, StateCounts, Unreadable};
 use crate::{
-    CompareError, Difference, DifferenceCause, Job, Looker, VoucherBooks,
+    CompareError, Difference, DifferenceCause, Job, Comparison, VoucherBooks,
     counts::{Followed, Held, KeptOrder, Noted, Rows},
     limit_counters::CounterDifference,
     reconciled::DifferenceKind,
 };
 
-/// What an audit counts of the differences that a look tells, one by one.
+/// What an audit counts of the differences that a comparison tells, one by one.
 #[derive(Debug, Default)]
 struct Told {
     vouchers: BTreeMap<VoucherId, ToldOfVoucher>,
@@ -54,46 +54,46 @@ struct ToldOfVoucher {
     others: u64,
 }
 
-/// Audits the vouchers that `looker` is asked for. Reads all of the stream, journals and orders; changes nothing.
+/// Audits the vouchers that `comparison` is asked for. Reads all of the stream, journals and orders; changes nothing.
 ///
-/// Beside what a look takes, it needs about 50 bytes of memory for each order that no complete journal lists.
+/// Beside what a comparison takes, it needs about 50 bytes of memory for each order that no complete journal lists.
 ///
 /// # Errors
 /// When a store cannot be read. What is wrong with the orders stands in the report.
-pub async fn audit(looker: &Looker, job: &Job) -> Result<AuditReport, CompareError> {
-    let (mut report, unplaced) = audit_asked(looker, job).await?;
-    if looker.is_whole() && !unplaced.is_empty() {
-        let (others, _) = audit_asked(&looker.only_at(unplaced), job).await?;
+pub async fn audit(comparison: &Comparison, job: &Job) -> Result<AuditReport, CompareError> {
+    let (mut report, unplaced) = audit_asked(comparison, job).await?;
+    if comparison.is_whole() && !unplaced.is_empty() {
+        let (others, _) = audit_asked(&comparison.only_at(unplaced), job).await?;
         report.add(others);
     }
-    for (voucher, slot) in looker.shared_slots().await? {
+    for (voucher, slot) in comparison.shared_slots().await? {
         if let Some(audit) = report.vouchers.iter_mut().find(|audit| audit.voucher == voucher) {
             audit.offences.shared_slots.add(slot);
         }
     }
     // After a change of the partitions, streams still hold entries of vouchers that moved away. Their partition speaks for these.
-    report.vouchers.retain(|audit| looker.owns(audit.voucher) || !audit.is_settled());
+    report.vouchers.retain(|audit| comparison.owns(audit.voucher) || !audit.is_settled());
     report.states = report.vouchers.iter().map(|audit| audit.rows.states).sum();
     Ok(report)
 }
 
-/// Audits the vouchers that have a stock or a journal, or those that `looker` is asked for. Answers as well with those that only
+/// Audits the vouchers that have a stock or a journal, or those that `comparison` is asked for. Answers as well with those that only
 /// entries, letters or rows name.
-async fn audit_asked(looker: &Looker, job: &Job) -> Result<(AuditReport, BTreeSet<VoucherId>), CompareError> {
-    let mut vouchers = looker.vouchers().await?;
-    vouchers.extend(looker.vouchers_with_orders().await?);
+async fn audit_asked(comparison: &Comparison, job: &Job) -> Result<(AuditReport, BTreeSet<VoucherId>), CompareError> {
+    let mut vouchers = comparison.vouchers().await?;
+    vouchers.extend(comparison.vouchers_with_orders().await?);
     // In this order: an event that was handled before the stocks are read has changed both of them.
-    let counts = looker.counts(&vouchers).await?;
-    let before = looker.stocks().await?;
+    let counts = comparison.counts(&vouchers).await?;
+    let before = comparison.stocks().await?;
     let mut told = Told::default();
-    let (report, counts) = looker.look_at(vouchers, Some(counts), job, |it| told.add(it)).await?;
+    let (report, counts) = comparison.look_at(vouchers, Some(counts), job, |it| told.add(it)).await?;
     let mut counts = counts.unwrap_or_default();
-    let mut kept = looker.still_kept(&counts).await?;
+    let mut kept = comparison.still_kept(&counts).await?;
     let mut audited = Vec::new();
     for look in &report.vouchers {
         // Of a voucher of another partition, only what became of its entries here is said.
         let of_another = VoucherBooks::new(look.books.voucher);
-        let books = if looker.owns(look.books.voucher) { &look.books } else { &of_another };
+        let books = if comparison.owns(look.books.voucher) { &look.books } else { &of_another };
         let mut its = told.vouchers.remove(&books.voucher).unwrap_or_default();
         let counted = counts.take(books.voucher);
         for KeptOrder { order, is_refused } in kept.remove(&books.voucher).into_iter().flatten() {
@@ -106,16 +106,16 @@ async fn audit_asked(looker: &Looker, job: &Job) -> Result<(AuditReport, BTreeSe
         }
         let mut audit = its.into_audit(books, counted, before.get(&books.voucher));
         if let Some(what) = &books.redis.unreadable {
-            let named = looker.wrong_keys(books.voucher).await?;
+            let named = comparison.wrong_keys(books.voucher).await?;
             let named = if named.is_empty() { vec![what.clone()] } else { named };
             named.into_iter().for_each(|what| audit.offences.wrong_keys.add_new(what));
         }
         audited.push(audit);
     }
-    // One for each look, in its order.
+    // One for each comparison, in its order.
     let looks = report.vouchers.iter().map(|look| &look.books).zip(&audited);
     let with_surplus = looks.filter(|(_, audit)| audit.possible_surplus().is_some());
-    let at_rest = looker.at_rest(&with_surplus.map(|(books, _)| books).collect::<Vec<_>>()).await?;
+    let at_rest = comparison.at_rest(&with_surplus.map(|(books, _)| books).collect::<Vec<_>>()).await?;
     for audit in &mut audited {
         audit.stocks.is_at_rest = at_rest.contains(&audit.voucher);
     }

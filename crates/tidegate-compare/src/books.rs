@@ -45,7 +45,7 @@ pub struct VoucherBooks {
     /// Its orders and events in flight, and its dead letters.
     #[serde(flatten)]
     pub open: OpenTotals,
-    /// A `voucher add` or `voucher take` is not finished, or one was made during the look.
+    /// A `voucher add` or `voucher take` is not finished, or one was made during the comparison.
     pub is_change_open: bool,
     /// Its sale is on by MySQL, with orders and units left, and Redis holds no stock of it.
     pub is_forgotten: bool,
@@ -63,7 +63,7 @@ pub struct RedisTotals {
     /// is not known ([`RedisTotals::is_unsure`]).
     #[serde(rename = "redis_drift")]
     pub drift: Option<i64>,
-    /// The journal moved in a way that its sum could not be told, in every look.
+    /// The journal moved in a way that its sum could not be told, in every comparison.
     pub is_unsure: bool,
     /// What was loaded, added, taken and repaired, by a complete journal.
     pub loaded: Option<i64>,

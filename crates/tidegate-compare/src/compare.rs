@@ -36,7 +36,7 @@ const DIFFERENCES: usize = 1 << 18;
 const FEWEST: usize = 1 << 12;
 /// Orders of a part that are counted one by one: about 100 bytes each.
 const COUNTED: u64 = 100_000;
-/// Rows whose status others have set that are looked at again. They are no failure, and there may be millions: more than these
+/// Rows whose status others have set that are checked again. They are no failure, and there may be millions: more than these
 /// are only counted.
 const BY_OTHERS: usize = 10_000;
 
@@ -120,7 +120,7 @@ pub(crate) struct Counted {
     pub(crate) by_others: HashMap<u32, (u64, i64)>,
     /// Used orders that should be folded, and their units.
     pub(crate) used: HashMap<u32, (u64, i64)>,
-    /// Those of them that are looked at again, and orders that MySQL gave back more than once.
+    /// Those of them that are checked again, and orders that MySQL gave back more than once.
     pub(crate) of_mysql: BTreeSet<(u32, i64)>,
     /// Where the orders are, if that is counted, too.
     pub(crate) counts: Option<OrderCounter>,
@@ -445,7 +445,7 @@ fn said_by(note: &JournalNote, sale: &Sale) -> Option<u64> {
     sale.has(admitted_ms).then(|| hash_of(&[ENDED]))
 }
 
-/// The statuses that others have set, but for those that are looked at again.
+/// The statuses that others have set, but for those that are checked again.
 pub(crate) fn tally_by_others(counted: &Counted, places: &VoucherIndex, tally: &mut Tally) {
     for (place, (total, units)) in &counted.by_others {
         if let Some(voucher) = places.voucher(*place) {

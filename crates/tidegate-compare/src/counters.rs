@@ -1,4 +1,4 @@
-//! Compares what is counted for limits with what orders hold, as a part of a look.
+//! Compares what is counted for limits with what orders hold, as a part of a comparison.
 
 use std::collections::BTreeSet;
 

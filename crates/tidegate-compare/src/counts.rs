@@ -154,7 +154,7 @@ impl Held {
 /// What a complete journal says, and what is known of the orders that it lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Noted {
-    /// Admitted before the look, and not in flight.
+    /// Admitted before the comparison, and not in flight.
     pub(crate) settled: u64,
     pub(crate) released: u64,
     /// Given back, and their entries are still in flight.
@@ -204,7 +204,7 @@ pub(crate) struct Followed {
     pub(crate) half_cancelled: Offenders,
     kept: Vec<KeptOrder>,
     pub(crate) doubled_back: Offenders,
-    /// Units that Redis offered when the look began.
+    /// Units that Redis offered when the comparison began.
     redis_stock: Option<i64>,
     /// Our scripts admit orders of the voucher.
     has_journal: bool,
@@ -216,7 +216,7 @@ pub(crate) struct Followed {
 }
 
 impl Followed {
-    /// Units that Redis offers and MySQL will not have, at least, by the stock in MySQL before the look. None: our scripts do
+    /// Units that Redis offers and MySQL will not have, at least, by the stock in MySQL before the comparison. None: our scripts do
     /// not sell the voucher, so nobody can tell what the stock in Redis is for.
     pub(crate) fn surplus(&self, mysql: i64) -> Option<i64> {
         let redis = self.redis_stock.filter(|_| self.has_journal)?;
@@ -484,7 +484,7 @@ pub(crate) struct RowSeen {
     pub(crate) is_own: bool,
     /// Its entry is in flight.
     pub(crate) is_in_flight: bool,
-    /// A complete journal tells of it or shall, or it came after the look began.
+    /// A complete journal tells of it or shall, or it came after the comparison began.
     pub(crate) is_known: bool,
 }
 

@@ -78,7 +78,7 @@ pub struct Difference {
     /// Its entry, where the stream holds it and the order is lost.
     #[serde(skip)]
     pub entry: Option<EntryId>,
-    /// What the journal held of the order at the look, byte for byte: a repair acts only while it still does.
+    /// What the journal held of the order when it was compared, byte for byte: a repair acts only while it still does.
     #[serde(skip)]
     pub note: Option<String>,
 }

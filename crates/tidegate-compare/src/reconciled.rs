@@ -1,4 +1,4 @@
-//! What the last look found, kept in Redis for metrics, `doctor` and people.
+//! What the last comparison found, kept in Redis for metrics, `doctor` and people.
 
 use std::collections::BTreeMap;
 
@@ -113,7 +113,7 @@ impl DifferenceKind {
     }
 }
 
-/// What the last look at all vouchers found.
+/// What the last comparison of all vouchers found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reconciled {
     /// When it ended, in Unix milliseconds by the clock of Redis.
@@ -126,11 +126,11 @@ pub struct Reconciled {
     pub counts: BTreeMap<String, u64>,
     /// Vouchers whose keys hold something else than they should, or whose sum could not be told.
     pub unread: u64,
-    /// By kind, what this look and the one before it found, the lower number: what stands.
+    /// By kind, what this comparison and the one before it found, the lower number: what stands.
     pub standing: BTreeMap<String, u64>,
     /// Units still to be deducted from MySQL's stocks: in flight and dead.
     pub units_to_deduct: i64,
-    /// Delisted vouchers whose keys were removed last, the latest at the end. It outlives the look.
+    /// Delisted vouchers whose keys were removed last, the latest at the end. It outlives the comparison.
     #[serde(default)]
     pub removed: Vec<RemovedSale>,
     /// What is final and older was folded out of the journals, in Unix milliseconds; 0: nothing was yet.

@@ -1,4 +1,4 @@
-//! What a look found.
+//! What a comparison found.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,9 +16,9 @@ const LISTED: usize = 20;
 /// Of so many vouchers it is kept how much memory they take: each is a label.
 const MEASURED: usize = 50;
 
-/// What a look found.
+/// What a comparison found.
 #[derive(Clone, Debug, Serialize)]
-pub struct LookReport {
+pub struct ComparisonReport {
     /// When it began, in Unix milliseconds by the clock of Redis.
     pub at_ms: i64,
     /// How long it took.
@@ -30,14 +30,14 @@ pub struct LookReport {
     /// How often both sides were read: more than once where very much is different.
     pub passes: u64,
     /// One for each voucher that was looked at, ascending.
-    pub vouchers: Vec<VoucherLook>,
+    pub vouchers: Vec<VoucherComparison>,
     /// What is counted for limits, and nobody knows whether it is right. No difference.
     pub counters_not_compared: BTreeSet<NotCompared>,
 }
 
 /// One voucher.
 #[derive(Clone, Debug, Serialize)]
-pub struct VoucherLook {
+pub struct VoucherComparison {
     /// Its stocks.
     #[serde(flatten)]
     pub books: VoucherBooks,
@@ -45,7 +45,7 @@ pub struct VoucherLook {
     pub differences: Vec<KindCount>,
 }
 
-impl VoucherLook {
+impl VoucherComparison {
     /// Everything of it agrees that must.
     #[must_use]
     pub fn is_clean(&self) -> bool {
@@ -67,11 +67,11 @@ pub struct KindCount {
     pub first: Vec<Difference>,
 }
 
-impl LookReport {
+impl ComparisonReport {
     /// Everything agrees that must. What somebody else is free to do is no failure: see [`DifferenceKind::is_failure`].
     #[must_use]
     pub fn is_clean(&self) -> bool {
-        self.vouchers.iter().all(VoucherLook::is_clean)
+        self.vouchers.iter().all(VoucherComparison::is_clean)
     }
 
     /// How many differences of each kind there are, of all vouchers.
@@ -91,7 +91,7 @@ impl LookReport {
         bytes.take(MEASURED).collect()
     }
 
-    /// What is kept of it, after what is kept of the look before.
+    /// What is kept of it, after what is kept of the comparison before.
     #[must_use]
     pub fn outcome(&self, before: Option<Reconciled>) -> Reconciled {
         let before = before.unwrap_or_default();
@@ -146,12 +146,12 @@ impl Tally {
         self.0.entry((voucher, kind)).or_insert(none)
     }
 
-    pub(crate) fn into_looks(self, books: Vec<VoucherBooks>) -> Vec<VoucherLook> {
+    pub(crate) fn into_comparisons(self, books: Vec<VoucherBooks>) -> Vec<VoucherComparison> {
         let mut differences: BTreeMap<VoucherId, Vec<KindCount>> = BTreeMap::new();
         for ((voucher, _), count) in self.0 {
             differences.entry(voucher).or_default().push(count);
         }
-        let look = |books: VoucherBooks| VoucherLook {
+        let look = |books: VoucherBooks| VoucherComparison {
             differences: differences.remove(&books.voucher).unwrap_or_default(),
             books,
         };

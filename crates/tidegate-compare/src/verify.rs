@@ -29,7 +29,7 @@ use in_stream::InStream;
 pub(crate) const AT_ONCE: usize = 500;
 /// Between two looks at the same: a command that is at it gets on meanwhile.
 pub(crate) const BETWEEN: Duration = Duration::from_secs(1);
-/// What changes its face with every look is not settled, and left to the next time.
+/// What changes its face with every comparison is not settled, and left to the next time.
 const MOST_LOOKS: usize = 5;
 
 /// An order or a user, by the place of its voucher.
@@ -40,7 +40,7 @@ type Seen = (OrderFinding, Option<Bytes>);
 /// A difference about a user; and an order of that user, with the note of the journal.
 type SeenUser = (OrderFinding, Option<(i64, Option<Bytes>)>);
 
-/// The second look.
+/// The second comparison.
 pub(crate) struct Verify<'a> {
     pub(crate) stores: &'a ComparedStores,
     pub(crate) places: &'a VoucherIndex,
@@ -54,7 +54,7 @@ pub(crate) struct Verify<'a> {
     pub(crate) job: &'a Job,
 }
 
-/// What is in flight and dead at the beginning of a look.
+/// What is in flight and dead at the beginning of a comparison.
 struct Round {
     in_flight: InFlight,
     dead: DeadOrders,
@@ -290,7 +290,7 @@ impl Verify<'_> {
     }
 }
 
-/// Looks until whatever is left of the candidates was the same twice, and answers with that. What a look does not find any more is
+/// Looks until whatever is left of the candidates was the same twice, and answers with that. What a comparison does not find any more is
 /// left out.
 async fn same_twice<S: Clone + PartialEq>(
     candidates: BTreeSet<At>,

@@ -6,7 +6,7 @@
 //! says where an order is by the same rules.
 
 mod estimate;
-mod look;
+mod comparison;
 mod report;
 mod wait;
 

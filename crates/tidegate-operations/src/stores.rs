@@ -1,7 +1,7 @@
 //! The stores of a partition, each connected at its first use: what needs Redis alone works while MySQL is away.
 
 use sqlx::MySqlPool;
-use tidegate_compare::{LookRequest, Looker};
+use tidegate_compare::{ComparisonRequest, Comparison};
 use tidegate_orders::{Announcer, Ledger, RedisStore, Sessions};
 use tokio::sync::OnceCell;
 
@@ -92,9 +92,9 @@ impl Stores {
     ///
     /// # Errors
     /// As [`Stores::both`].
-    pub async fn looker(&self, request: LookRequest) -> anyhow::Result<Looker> {
+    pub async fn comparison(&self, request: ComparisonRequest) -> anyhow::Result<Comparison> {
         let (redis, (sessions, mysql)) = (self.redis().await?, self.reach_mysql().await?);
-        Ok(Looker::new((redis.clone(), mysql.clone()), request).reading_causally(sessions.causal_reads()))
+        Ok(Comparison::new((redis.clone(), mysql.clone()), request).reading_causally(sessions.causal_reads()))
     }
 
     /// The operators' log, whatever list of partitions Redis has: who changes the list is logged, too.

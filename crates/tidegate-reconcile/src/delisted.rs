@@ -1,4 +1,4 @@
-//! Removes the keys of delisted vouchers: only after a look that began later found both sides to agree on them, and nothing of
+//! Removes the keys of delisted vouchers: only after a comparison that began later found both sides to agree on them, and nothing of
 //! them on its way. From then on what happens to their orders changes MySQL only.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 use serde_json::{Value as Json, json};
 use sqlx::MySqlPool;
 use tidegate_compare::{
-    Job, LookReport, LookRequest, Looker, Pace, VoucherLook,
+    Job, ComparisonReport, ComparisonRequest, Comparison, Pace, VoucherComparison,
     reconciled::{DifferenceKind, Reconciled, RemovedSale},
     text::counted,
 };
@@ -74,8 +74,8 @@ impl Serialize for KeptKeys {
     }
 }
 
-/// Whether what a look found of a delisted voucher lets its keys go. Pure.
-fn kept(look: &VoucherLook) -> Option<KeptKeys> {
+/// Whether what a comparison found of a delisted voucher lets its keys go. Pure.
+fn kept(look: &VoucherComparison) -> Option<KeptKeys> {
     let books = &look.books;
     // Of a sale that is over for good, a stock that is gone sells nothing and can be loaded by nobody.
     let is_gone = |kind| kind == DifferenceKind::RedisStockApart && books.redis.stock.is_none();
@@ -127,20 +127,20 @@ impl KeyRemover {
         Ok(Self { causal_reads, ..with_both })
     }
 
-    /// After a look at all vouchers, and while the reconciler's lease is held: removes the keys of those that were delisted long
+    /// After a comparison of all vouchers, and while the reconciler's lease is held: removes the keys of those that were delisted long
     /// enough ago, began to be looked at since, and may go. One that Redis still sells, because the command that delisted it died
     /// half-way or because Redis went back in time, is delisted there, too.
     ///
     /// # Errors
     /// When a store does not answer. What was removed by then is in the operators' log.
-    pub async fn remove_due(&self, report: &LookReport) -> anyhow::Result<Vec<RemovedSale>> {
+    pub async fn remove_due(&self, report: &ComparisonReport) -> anyhow::Result<Vec<RemovedSale>> {
         let delisted = vouchers::delisted(&self.mysql, self.redis.keys().partition()).await;
         let delisted = delisted.context("Failed to read what is delisted")?;
         let delisted: BTreeSet<VoucherId> = delisted.into_iter().collect();
         let mut removed = Vec::new();
         for look in report.vouchers.iter().filter(|look| delisted.contains(&look.books.voucher)) {
             let voucher = look.books.voucher;
-            // A key that holds something else than it should is for people, who hear of it from the look; others go on.
+            // A key that holds something else than it should is for people, who hear of it from the comparison; others go on.
             let state = match self.redis.sales().read_voucher(voucher).await {
                 Err(GateError::Unexpected { .. }) => continue,
                 Err(error) if error.to_string().contains("WRONGTYPE") => continue,
@@ -231,7 +231,7 @@ impl KeyRemover {
     /// Looks at the voucher on both sides, and removes its keys if they may go.
     ///
     /// # Errors
-    /// When a store does not answer, or another look is under way.
+    /// When a store does not answer, or another comparison is under way.
     pub async fn run(&self, plan: &RemoveKeysPlan, job: &Job) -> anyhow::Result<RemoveKeysReport> {
         let doing = format!("{}: tidegate {COMMAND} {FLAG}", self.who);
         let lease = lease::wait(&self.redis, &doing, job).await?;
@@ -241,17 +241,17 @@ impl KeyRemover {
     }
 
     async fn look_and_remove(&self, voucher: VoucherId, job: &Job) -> anyhow::Result<RemoveKeysReport> {
-        // What a killed delist left: from here on nobody is admitted, and the look comes after it.
+        // What a killed delist left: from here on nobody is admitted, and the comparison comes after it.
         self.redis.sales().delist(voucher).await.context("Failed to end the sale in Redis")?;
         let state =
             self.redis.sales().read_voucher(voucher).await.context("Failed to read the voucher in Redis")?;
         let Some(since_ms) = state.delisted_ms else {
             return Ok(RemoveKeysReport { voucher, removed: None, kept: None });
         };
-        let request = LookRequest { vouchers: vec![voucher], since_ms: None, pace: Pace::Full };
+        let request = ComparisonRequest { vouchers: vec![voucher], since_ms: None, pace: Pace::Full };
         let stores = (self.redis.clone(), self.mysql.clone());
-        let looker = Looker::new(stores, request).reading_causally(Arc::clone(&self.causal_reads));
-        let report = looker.look(job, |_| {}).await?;
+        let comparison = Comparison::new(stores, request).reading_causally(Arc::clone(&self.causal_reads));
+        let report = comparison.run(job, |_| {}).await?;
         if let Some(kept) = report.vouchers.iter().find_map(kept) {
             return Ok(RemoveKeysReport { voucher, removed: None, kept: Some(kept) });
         }
@@ -320,10 +320,10 @@ mod tests {
     use super::*;
     use tidegate_compare::VoucherBooks;
 
-    fn look(change: impl FnOnce(&mut VoucherBooks)) -> VoucherLook {
+    fn look(change: impl FnOnce(&mut VoucherBooks)) -> VoucherComparison {
         let mut books = VoucherBooks::new(7.try_into().unwrap());
         change(&mut books);
-        VoucherLook { books, differences: Vec::new() }
+        VoucherComparison { books, differences: Vec::new() }
     }
 
     #[test]

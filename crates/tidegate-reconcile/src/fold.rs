@@ -90,7 +90,7 @@ impl Folder {
         Ok(now_ms.saturating_sub(age_ms).min(first_ms.saturating_sub(NOTED_BEFORE_MS)))
     }
 
-    /// Folds of these vouchers, of which a look has just found all to agree, what is older than `before_ms`, which must be no later
+    /// Folds of these vouchers, of which a comparison has just found all to agree, what is older than `before_ms`, which must be no later
     /// than [`Folder::cut_off_ms`]. One at a time in a fleet: whoever calls it has the reconciler's lease. May be stopped and called
     /// again at any time.
     ///

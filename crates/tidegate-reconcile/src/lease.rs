@@ -22,7 +22,7 @@ const ATTEMPTS: usize = 3;
 pub const OF_WORKER: &str = "worker ";
 /// What is said to whoever typed a command that ended because of it.
 pub const LEASE_WAS_LOST: &str =
-    "the lease of the reconciler was lost: another look, repair or rebuild may be at work, or Redis was away";
+    "the lease of the reconciler was lost: another comparison, repair or rebuild may be at work, or Redis was away";
 
 /// Whether the lease could be had.
 #[derive(Debug)]
@@ -46,10 +46,10 @@ pub async fn wait(redis: &RedisStore, who: &str, job: &Job) -> anyhow::Result<He
             TakenLease::Of(holder) => printable(&holder),
         };
         if began.elapsed() > PATIENCE || job.is_stopped() {
-            bail!("one look, repair or rebuild at a time: {holder} is at it; try again later");
+            bail!("one comparison, repair or rebuild at a time: {holder} is at it; try again later");
         }
         if !std::mem::replace(&mut is_said, true) {
-            job.progress.say(&format!("waiting for {holder}: one look, repair or rebuild at a time"));
+            job.progress.say(&format!("waiting for {holder}: one comparison, repair or rebuild at a time"));
         }
         sleep(ASK_EVERY).await;
     }

@@ -1,6 +1,6 @@
 //! What MySQL is told of journals, for a Redis that will not know it any more.
 
-use tidegate_compare::{CompareError, ComparedStores, LookReport, redis_side::CompletedBy};
+use tidegate_compare::{CompareError, ComparedStores, ComparisonReport, redis_side::CompletedBy};
 use tidegate_orders::{VoucherId, records::vouchers};
 
 /// Notes in MySQL which journals are complete by a look at these stores, where it says nothing of them yet. A sum that does not hold
@@ -8,7 +8,7 @@ use tidegate_orders::{VoucherId, records::vouchers};
 ///
 /// # Errors
 /// When a store does not answer.
-pub async fn note_journals(stores: &ComparedStores, report: &LookReport) -> Result<(), CompareError> {
+pub async fn note_journals(stores: &ComparedStores, report: &ComparisonReport) -> Result<(), CompareError> {
     let books = report.vouchers.iter().map(|look| &look.books);
     let hold = books.filter(|books| books.redis.is_complete && books.redis.drift == Some(0));
     let hold: Vec<VoucherId> = hold.map(|books| books.voucher).collect();

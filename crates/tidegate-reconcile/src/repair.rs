@@ -1,4 +1,4 @@
-//! Mends what a look found different, by difference: what is still as it was at the look, and only that.
+//! Mends what a comparison found different, by difference: what is still as it was at the comparison, and only that.
 //!
 //! MySQL is written first: lost orders are run again with their events, and orders that Redis had given back get a cancelled row.
 //! Then the journals, buyers and stocks of Redis, in bites of 500 orders, each in one step (`lua/repair.lua`). What lowers a stock

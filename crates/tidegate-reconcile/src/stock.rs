@@ -13,7 +13,7 @@ pub struct StockBooks {
     pub initial: Option<i64>,
     /// Units of its live rows.
     pub live_units: i64,
-    /// An operator's change of the stock is not at its end, or was made during the look.
+    /// An operator's change of the stock is not at its end, or was made during the comparison.
     pub is_change_open: bool,
 }
 

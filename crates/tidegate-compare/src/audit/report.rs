@@ -252,7 +252,7 @@ impl VoucherAudit {
         self.possible_surplus().filter(|_| self.stocks.is_at_rest)
     }
 
-    /// What one look says of it: the numbers may be of different moments.
+    /// What one comparison says of it: the numbers may be of different moments.
     pub(super) fn possible_surplus(&self) -> Option<i64> {
         let is_failure = self.stocks.surplus_at_least.is_some_and(|surplus| surplus > 0);
         let is_settled =

@@ -22,7 +22,7 @@ impl Pass<'_> {
             (DeadLetter::Order(order), _) => dead.push(order),
             (DeadLetter::Elsewhere(voucher), Some(counts)) => _ = counts.unplaced.insert(voucher),
             (DeadLetter::Unreadable(entries), Some(counts)) => counts.unreadable.add_dead(&entries),
-            // Where it seems lost it is looked at again.
+            // Where it seems lost it is checked again.
             (DeadLetter::Event(_) | DeadLetter::Elsewhere(_) | DeadLetter::Unreadable(_), _) => {}
         };
         self.stores.redis().read_dead(self.places, self.pace, add).await?;

@@ -196,7 +196,7 @@ fn a_trimmed_entry_is_followed_by_its_journal() {
     }
     counts.row(&row(1));
     counts.row(&row(8));
-    // It came while the look went on.
+    // It came while the comparison went on.
     counts.add_row(voucher(), &row(9), RowSeen { is_own: true, is_in_flight: false, is_known: true });
     let (it, rows, unresolved) = counts.finish(&[]);
     assert_eq!((it.written, it.released, unresolved), (1, 1, vec![2]));

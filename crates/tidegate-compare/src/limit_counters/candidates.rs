@@ -47,7 +47,7 @@ pub(super) struct Drift {
     most: i64,
 }
 
-/// How a field is wrong: the same in two looks, it stands.
+/// How a field is wrong: the same in two comparisons, it stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Verdict {
     /// Orders, or of slots the number that they are.
@@ -93,7 +93,7 @@ impl Verdict {
         self.orders.certain() != 0 || self.units.certain() != 0 || self.is_unreadable
     }
 
-    /// Nothing contradicts that it was so in another look, too.
+    /// Nothing contradicts that it was so in another comparison, too.
     pub(super) fn is_as(self, other: Self) -> bool {
         let is_same =
             self.is_unreadable == other.is_unreadable && self.passed.is_some() == other.passed.is_some();

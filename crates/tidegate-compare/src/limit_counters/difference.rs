@@ -51,7 +51,7 @@ pub struct Counter {
     pub counted: Option<String>,
     /// What orders hold; None: nothing.
     pub held: Option<String>,
-    /// What orders hold may be more, by what moved in the millisecond of the look.
+    /// What orders hold may be more, by what moved in the millisecond of the comparison.
     #[serde(skip)]
     pub is_exact: bool,
 }
@@ -64,7 +64,7 @@ impl Counter {
         self.is_exact.then(|| SetUse { field: self.field.clone(), found, becomes })
     }
 
-    /// Whether an order that was given back since the look leaves the field as it was: it takes nothing from a field that is not there,
+    /// Whether an order that was given back since the comparison leaves the field as it was: it takes nothing from a field that is not there,
     /// from one of another window, or a slot that the field does not have. What such a field is set to may be too much.
     pub(super) fn hides_releases(&self) -> bool {
         let Some(held) = &self.held else { return false };

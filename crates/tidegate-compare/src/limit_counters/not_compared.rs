@@ -24,9 +24,9 @@ pub enum WhyNotCompared {
     JournalGone,
     /// The journal has notes that nobody can read.
     UnreadableNotes,
-    /// Too many orders ended during a look.
+    /// Too many orders ended during a comparison.
     TooManyEnded,
-    /// Some counters changed with each look.
+    /// Some counters changed with each comparison.
     KeepsMoving,
     /// More counters may be wrong than are looked at one by one.
     TooMany,
@@ -39,7 +39,7 @@ impl NotCompared {
         let owner = self.owner;
         match self.why {
             WhyNotCompared::KeepsMoving => {
-                format!("some counters of {owner} change with each look and were not compared; type it again")
+                format!("some counters of {owner} change with each comparison and were not compared; type it again")
             }
             WhyNotCompared::TooMany => {
                 format!(
@@ -58,8 +58,8 @@ impl WhyNotCompared {
             Self::JournalNotComplete => "a journal is not complete (docs/rebuild.md)",
             Self::JournalGone => "a journal is gone (docs/rebuild.md)",
             Self::UnreadableNotes => "a journal has notes that nobody can read",
-            Self::TooManyEnded => "too many orders ended during a look; type it again",
-            Self::KeepsMoving => "they change with each look",
+            Self::TooManyEnded => "too many orders ended during a comparison; type it again",
+            Self::KeepsMoving => "they change with each comparison",
             Self::TooMany => "too many may be wrong",
         }
     }

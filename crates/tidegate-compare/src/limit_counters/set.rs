@@ -17,13 +17,13 @@ pub struct CountersSet {
     pub fields: BTreeMap<(LimitOwner, VoucherId), BTreeSet<String>>,
     /// Those that move too fast.
     pub left: Vec<CounterDifference>,
-    /// What was set, and could not be looked at again.
+    /// What was set, and could not be checked again.
     pub not_compared: BTreeSet<NotCompared>,
 }
 
 impl LimitCounterCheck<'_> {
     /// Sets these fields, as [`Self::compare`] found them, each only while it still holds what was read. That proves nothing of a field
-    /// that does not count an order which was given back since: such a one is looked at again after it was set, and set again.
+    /// that does not count an order which was given back since: such a one is checked again after it was set, and set again.
     ///
     /// # Errors
     /// See [`CompareError`]. What `done` says was set, was.

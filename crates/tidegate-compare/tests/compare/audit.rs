@@ -10,7 +10,7 @@ use fred::{
 };
 use sqlx::{AssertSqlSafe, MySqlPool};
 use tidegate_compare::{
-    Job, LookRequest, Looker, Pace, Silent,
+    Job, ComparisonRequest, Comparison, Pace, Silent,
     audit::{AuditReport, VoucherAudit, audit},
 };
 use tidegate_lab::{MysqlServer, RedisServer};
@@ -177,11 +177,11 @@ impl World {
     }
 
     async fn audit(&self) -> Result<AuditReport> {
-        let request = LookRequest { vouchers: Vec::new(), since_ms: None, pace: Pace::Full };
+        let request = ComparisonRequest { vouchers: Vec::new(), since_ms: None, pace: Pace::Full };
         let store = RedisStore::new(self.redis.clone(), KeyTemplates::default(), self.names.clone());
-        let looker = Looker::new((store, self.mysql.clone()), request);
+        let comparison = Comparison::new((store, self.mysql.clone()), request);
         let job = Job { stop: CancellationToken::new(), progress: Box::new(Silent) };
-        Ok(audit(&looker, &job).await?)
+        Ok(audit(&comparison, &job).await?)
     }
 
     async fn audit_voucher(&self) -> Result<VoucherAudit> {

@@ -1,8 +1,8 @@
-//! A look whose differences are kept, for the repair that follows it.
+//! A comparison whose differences are kept, for the repair that follows it.
 
 use std::collections::BTreeMap;
 
-use tidegate_compare::{CompareError, Difference, Job, LookReport, Looker, VoucherBooks};
+use tidegate_compare::{CompareError, Difference, Job, ComparisonReport, Comparison, VoucherBooks};
 use tidegate_orders::VoucherId;
 
 use super::plan::{RepairPlan, VoucherFindings};
@@ -15,17 +15,17 @@ pub const MOST_MENDED: u64 = 300_000;
 /// there are beyond them.
 ///
 /// # Errors
-/// As [`Looker::look`].
+/// As [`Comparison::run`].
 pub async fn plan_repair(
-    looker: &Looker,
+    comparison: &Comparison,
     most: u64,
     job: &Job,
-) -> Result<(LookReport, RepairPlan), CompareError> {
-    let mut guards = looker.guards().await?;
+) -> Result<(ComparisonReport, RepairPlan), CompareError> {
+    let mut guards = comparison.guards().await?;
     let (mut differences, mut found) = (BTreeMap::<VoucherId, Vec<Difference>>::new(), 0);
-    let report = looker
+    let report = comparison
         // What others are free to do needs no repair.
-        .look(job, |difference| {
+        .run(job, |difference| {
             if difference.kind.is_failure() {
                 found += 1;
                 if found <= most {
@@ -37,9 +37,9 @@ pub async fn plan_repair(
     let findings = report.vouchers.iter().filter_map(|look| {
         let voucher = look.books.voucher;
         let differences = differences.remove(&voucher)?;
-        // One that came on sale while the look began is left to the next.
+        // One that came on sale while the comparison began is left to the next.
         let guard = guards.remove(&voucher)?;
-        let (books, is_partial) = (stock_books(&look.books), looker.is_partial());
+        let (books, is_partial) = (stock_books(&look.books), comparison.is_partial());
         Some(VoucherFindings { voucher, guard, books, is_partial, differences })
     });
     let plan = RepairPlan::new(findings.collect(), found.saturating_sub(most));

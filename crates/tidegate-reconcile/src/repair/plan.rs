@@ -1,4 +1,4 @@
-//! What a repair would do about what a look found. Pure.
+//! What a repair would do about what a comparison found. Pure.
 
 use std::collections::BTreeMap;
 
@@ -15,12 +15,12 @@ use crate::stock::{StockBooks, StockMove};
 /// Differences of a kind that are named one by one, at most.
 const MOST_NAMED: usize = 20;
 
-/// What a look found of a voucher.
+/// What a comparison found of a voucher.
 #[derive(Clone, Debug)]
 pub struct VoucherFindings {
     /// The voucher.
     pub voucher: VoucherId,
-    /// As it was before the look began, on either side.
+    /// As it was before the comparison began, on either side.
     pub guard: RepairGuard,
     /// Its books; None: the sum of its journal could not be told, or MySQL does not know the voucher.
     pub books: Option<StockBooks>,

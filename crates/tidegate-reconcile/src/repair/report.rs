@@ -21,7 +21,7 @@ pub struct RepairReport {
     /// What was done.
     #[serde(flatten)]
     pub done: RepairCounts,
-    /// The first of those that were not mended because they moved, or something came between: the next look finds what is left.
+    /// The first of those that were not mended because they moved, or something came between: the next comparison finds what is left.
     pub returned: Vec<Returned>,
     /// Differences that no program may mend, or not now: as the plan said.
     pub left: u64,
@@ -97,7 +97,7 @@ pub struct Returned {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReturnedWhy {
-    /// It had moved since the look, in Redis or in MySQL.
+    /// It had moved since the comparison, in Redis or in MySQL.
     Moved,
     /// This counter of a limit moves too fast to be set.
     CounterMoved(String),

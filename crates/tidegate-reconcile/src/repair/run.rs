@@ -25,7 +25,7 @@ use super::{
 use crate::order_ids;
 use tidegate_operations::operator_log::{CommandOutcome, LoggedOperation, OperatorLog};
 
-/// Mends what a look found. One at a time in a fleet: whoever runs it holds the lease of the reconciler.
+/// Mends what a comparison found. One at a time in a fleet: whoever runs it holds the lease of the reconciler.
 #[derive(Debug)]
 pub struct Repair<'a> {
     stores: &'a Stores,
@@ -51,8 +51,8 @@ impl<'a> Repair<'a> {
         Ok(Self { stores, redis, mysql, ledger, causal_reads, log, who })
     }
 
-    /// Does it, voucher by voucher. What moved since the look is left, and named in the report. May be ended between any two
-    /// steps, and be killed: the next look finds what is left.
+    /// Does it, voucher by voucher. What moved since the comparison is left, and named in the report. May be ended between any two
+    /// steps, and be killed: the next comparison finds what is left.
     ///
     /// # Errors
     /// When a store does not answer. The report says what was done by then.

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use fred::interfaces::StreamsInterface;
-use tidegate_compare::{LookReport, LookRequest, Looker, Pace, reconciled::DifferenceKind};
+use tidegate_compare::{ComparisonReport, ComparisonRequest, Comparison, Pace, reconciled::DifferenceKind};
 use tidegate_orders::{
     Sum,
     gate::{AdmitReply, SumCheck},
@@ -36,10 +36,10 @@ impl Ground {
         Ok(())
     }
 
-    async fn compare(&self) -> Result<LookReport> {
+    async fn compare(&self) -> Result<ComparisonReport> {
         let stores = (self.gate.clone(), self.mysql.clone());
-        let request = LookRequest { vouchers: vec![voucher()], since_ms: None, pace: Pace::Full };
-        Ok(Looker::new(stores, request).look(&job(), |_| {}).await?)
+        let request = ComparisonRequest { vouchers: vec![voucher()], since_ms: None, pace: Pace::Full };
+        Ok(Comparison::new(stores, request).run(&job(), |_| {}).await?)
     }
 
     async fn expect_clean(&self) -> Result<()> {

@@ -10,7 +10,7 @@ use fred::{
     types::{ClusterHash, CustomCommand, InfoKind, Value},
 };
 use sqlx::{AssertSqlSafe, MySqlPool};
-use tidegate_compare::{LookRequest, Looker, Pace};
+use tidegate_compare::{ComparisonRequest, Comparison, Pace};
 use tidegate_lab::{Clock, MysqlServer, RedisServer};
 use tidegate_orders::{
     KeyTemplates, RedisStore, Sum,
@@ -235,8 +235,8 @@ async fn the_memory_of_a_sale_is_bounded_by_its_buyers_and_live_orders() -> Resu
 
     let stock = format!("UPDATE tb_seckill_voucher SET stock = {}", orders - buyers);
     sqlx::raw_sql(AssertSqlSafe(stock)).execute(&mysql).await?;
-    let request = LookRequest { vouchers: vec![voucher()], since_ms: None, pace: Pace::Full };
-    let look = Looker::new(stores, request).look(&job(), |_| {}).await?;
+    let request = ComparisonRequest { vouchers: vec![voucher()], since_ms: None, pace: Pace::Full };
+    let look = Comparison::new(stores, request).run(&job(), |_| {}).await?;
     ensure!(look.is_clean() && look.passes == 1, "{look:#?}");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What a look found different is mended by difference, once, and whatever moved meanwhile is left.
+//! What a comparison found different is mended by difference, once, and whatever moved meanwhile is left.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use fred::{
     types::{ClusterHash, CustomCommand, Value},
 };
 use jiff::Timestamp;
-use tidegate_compare::{Job, LookRequest, Looker, Mend, Pace};
+use tidegate_compare::{Job, ComparisonRequest, Comparison, Mend, Pace};
 use tidegate_lab::{Proxy, RedisServer};
 use tidegate_operations::{
     End, Ending, EntrySource, Next, Plan, Report, Stores,
@@ -191,13 +191,13 @@ async fn what_one_repair_does_not_take_is_counted_and_taken_by_the_next() -> Res
     ground.admit(1..=5).await?;
     ground.work().await?;
     ground.lose_in_mysql(1..=5).await?;
-    let request = LookRequest { vouchers: Vec::new(), since_ms: None, pace: Pace::Full };
+    let request = ComparisonRequest { vouchers: Vec::new(), since_ms: None, pace: Pace::Full };
     let stores = (ground.gate.clone(), ground.mysql.clone());
-    let looker = Looker::new(stores, request);
+    let comparison = Comparison::new(stores, request);
     let stores = Stores::new(&ground.settings);
     let repair = Repair::connect(&stores, "tester".to_owned()).await?;
     for (beyond, created, ending) in [(2, 3, Ending::Left), (0, 2, Ending::Done)] {
-        let (_, plan) = plan_repair(&looker, 3, &job()).await?;
+        let (_, plan) = plan_repair(&comparison, 3, &job()).await?;
         let mut report = RepairReport::new(&plan);
         ensure!(repair.run(&plan, &mut report, &job()).await? == End::Whole);
         assert_eq!((report.beyond, report.done.created, report.ending()), (beyond, created, ending));
@@ -251,7 +251,7 @@ async fn a_user_who_was_freed_between_look_and_repair_is_not_barred() -> Result<
     ground.typed("SREM seckill:order:10 1 2 3").await?;
     let mut found = ground.look().await?;
     ensure!(found.differences.iter().all(|it| it.mend == Mend::Bar) && found.differences.len() == 3);
-    // As a look says it, by the order for which the user is barred.
+    // As a comparison says it, by the order for which the user is barred.
     let held = ground.held().await?;
     for difference in found.differences.iter_mut().filter(|it| it.user != 1.try_into().ok()) {
         let order = difference.user.context("a user")?.get();

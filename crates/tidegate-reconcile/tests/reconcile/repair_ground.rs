@@ -1,4 +1,4 @@
-//! What the tests of repairs stand on: both stores with a voucher on sale whose journal is complete, and a look that is as simple
+//! What the tests of repairs stand on: both stores with a voucher on sale whose journal is complete, and a comparison that is as simple
 //! as quiet stores allow.
 
 use std::{
@@ -289,7 +289,7 @@ impl Ground {
         })
     }
 
-    /// Mends what a look found.
+    /// Mends what a comparison found.
     pub async fn repair(&self, findings: VoucherFindings) -> Result<RepairReport> {
         let plan = RepairPlan::new(vec![findings], 0);
         let mut report = RepairReport::new(&plan);

@@ -5,7 +5,7 @@ use std::{cell::RefCell, collections::BTreeMap, time::Instant};
 use clap::Args;
 use serde::Serialize;
 use tidegate_compare::{
-    Job, LookRequest, Pace, Silent,
+    Job, ComparisonRequest, Pace, Silent,
     audit::{AuditReport, LostSpan, Offences, StateCounts, VoucherAudit, audit},
     text::counted,
 };
@@ -169,10 +169,10 @@ impl Whole {
 async fn audit_one(stores: &Stores, args: &AuditArgs) -> anyhow::Result<(Exit, Option<Audit>)> {
     let began = Instant::now();
     let request =
-        LookRequest { vouchers: args.voucher.into_iter().collect(), since_ms: None, pace: Pace::Full };
-    let looker = stores.looker(request).await?;
+        ComparisonRequest { vouchers: args.voucher.into_iter().collect(), since_ms: None, pace: Pace::Full };
+    let comparison = stores.comparison(request).await?;
     let job = Job { stop: CancellationToken::new(), progress: Box::new(Silent) };
-    let report = audit(&looker, &job).await?;
+    let report = audit(&comparison, &job).await?;
     if let Some(voucher) = args.voucher.filter(|_| report.vouchers.iter().all(VoucherAudit::is_unknown)) {
         print_note(&format!(
             "voucher {voucher} is unknown: MySQL has no row of it, and Redis has admitted no order for it"

@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::Args;
 use serde::Serialize;
 use tidegate_compare::{
-    CompareError, Job, LookReport, LookRequest, Looker, Pace, VoucherLook, reconciled::Reconciled,
+    CompareError, Job, ComparisonReport, ComparisonRequest, Comparison, Pace, VoucherComparison, reconciled::Reconciled,
 };
 use tidegate_operations::{End, Next, Plan, Stores};
 use tidegate_orders::{RedisStore, VoucherId};
@@ -38,14 +38,14 @@ Examples:
   tidegate reconcile --json | jq '.vouchers[] | {voucher, differences}'
 
 Reads the journals, the stream, the dead letters and MySQL's rows, refusals and events, changes
-nothing without --repair, and may run beside a sale. Whatever seems different is looked at again by itself, until it
+nothing without --repair, and may run beside a sale. Whatever seems different is checked again by itself, until it
 is the same twice; what is in flight is left out. It exits with 1 when something is different that
 must not be. What each kind means and what mends it: docs/reconcile.md.
 
 --repair looks, says what it would do, asks, and does it. It mends by difference, takes back nothing
 that a caller was told, and leaves what is in flight or has moved since. Type it again for the rest.
 
-One look at a time in a fleet: workers look by themselves every reconcile.every_s. While one does,
+One comparison at a time in a fleet: workers look by themselves every reconcile.every_s. While one does,
 this says who, and exits with 1.
 
 Of a voucher whose journal is not complete (its producer does not use lua/admit.lua, or it was
@@ -73,7 +73,7 @@ pub struct ReconcileArgs {
 struct Look {
     clean: bool,
     #[serde(flatten)]
-    report: LookReport,
+    report: ComparisonReport,
 }
 
 impl PartitionCommand for ReconcileArgs {
@@ -85,7 +85,7 @@ impl PartitionCommand for ReconcileArgs {
             TakenLease::Held(lease) => lease,
             TakenLease::Of(who) => {
                 print_note(&format!(
-                    "one look, repair or rebuild at a time: {who} is at it; try again later"
+                    "one comparison, repair or rebuild at a time: {who} is at it; try again later"
                 ));
                 return Ok(Exit::No);
             }
@@ -115,24 +115,24 @@ async fn run_alone(stores: &Stores, args: &ReconcileArgs, lease: &HeldLease) -> 
     if since_ms.is_some_and(|since_ms| since_ms > now_ms) {
         return Err(WrongUsage("--since lies in the future: nothing was admitted since".to_owned()).into());
     }
-    let request = LookRequest {
+    let request = ComparisonRequest {
         vouchers: args.vouchers.clone(),
         since_ms: since_ms.and_then(|ms| i64::try_from(ms).ok()),
         pace: Pace::Full,
     };
     let is_whole = request.is_whole();
-    let looker = stores.looker(request).await?;
+    let comparison = stores.comparison(request).await?;
     if args.repair {
         let mended = Cell::new(false);
-        let exit = repair(stores, args, (&looker, &mended), lease).await?;
+        let exit = repair(stores, args, (&comparison, &mended), lease).await?;
         if mended.get() {
-            keep_mended(redis, &looker, lease).await;
+            keep_mended(redis, &comparison, lease).await;
         }
         return Ok(exit);
     }
     let looked = {
         let job = Job { stop: lease.lost().clone(), progress: Box::new(ProgressBar::new()) };
-        looker.look(&job, |_| {}).await
+        comparison.run(&job, |_| {}).await
     };
     if let (Ok(report), true) = (&looked, is_whole) {
         keep(redis, report).await;
@@ -144,15 +144,15 @@ async fn run_alone(stores: &Stores, args: &ReconcileArgs, lease: &HeldLease) -> 
 }
 
 /// That one of both stores knows each voucher that was named.
-fn is_known(args: &ReconcileArgs, report: &LookReport) -> Result<(), WrongUsage> {
-    let is_nothing = |look: &&VoucherLook| {
+fn is_known(args: &ReconcileArgs, report: &ComparisonReport) -> Result<(), WrongUsage> {
+    let is_nothing = |look: &&VoucherComparison| {
         let books = &look.books;
         args.vouchers.contains(&books.voucher)
             && look.differences.is_empty()
             && books.redis.unreadable.is_none()
             && (books.redis.stock, books.mysql.stock, books.redis.loaded) == (None, None, None)
     };
-    let wrong = |look: &VoucherLook| {
+    let wrong = |look: &VoucherComparison| {
         WrongUsage(format!("neither Redis nor MySQL knows voucher {}: is its id right?", look.books.voucher))
     };
     report.vouchers.iter().find(is_nothing).map_or(Ok(()), |look| Err(wrong(look)))
@@ -162,13 +162,13 @@ fn is_known(args: &ReconcileArgs, report: &LookReport) -> Result<(), WrongUsage>
 async fn repair(
     stores: &Stores,
     args: &ReconcileArgs,
-    (looker, mended): (&Looker, &Cell<bool>),
+    (comparison, mended): (&Comparison, &Cell<bool>),
     lease: &HeldLease,
 ) -> anyhow::Result<Exit> {
     let change = &args.change;
     let (look, plan) = {
         let job = Job { stop: lease.lost().clone(), progress: Box::new(ProgressBar::new()) };
-        plan_repair(looker, MOST_MENDED, &job).await?
+        plan_repair(comparison, MOST_MENDED, &job).await?
     };
     is_known(args, &look)?;
     if plan.next() == Next::NothingToDo && !look.is_clean() {
@@ -192,11 +192,11 @@ async fn repair(
 }
 
 /// What was mended is told no more by `status`, `top` and `doctor`.
-async fn keep_mended(redis: &RedisStore, looker: &Looker, lease: &HeldLease) {
+async fn keep_mended(redis: &RedisStore, comparison: &Comparison, lease: &HeldLease) {
     let kept = async {
         let before = Reconciled::read(redis).await?;
         let job = Job { stop: lease.lost().clone(), progress: Box::new(ProgressBar::new()) };
-        anyhow::Ok(looker.keep_mended(before, &job).await?)
+        anyhow::Ok(comparison.keep_mended(before, &job).await?)
     };
     let until = "tidegate status may tell of what was mended until all is compared: tidegate reconcile";
     match kept.await {
@@ -207,7 +207,7 @@ async fn keep_mended(redis: &RedisStore, looker: &Looker, lease: &HeldLease) {
 }
 
 /// For metrics and doctor. What was found is said all the same where Redis does not keep it.
-async fn keep(redis: &RedisStore, report: &LookReport) {
+async fn keep(redis: &RedisStore, report: &ComparisonReport) {
     let kept = async {
         let before = Reconciled::read(redis).await?;
         report.outcome(before).write(redis).await

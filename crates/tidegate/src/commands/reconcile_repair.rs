@@ -106,7 +106,7 @@ impl ReportText for RepairReport {
             parts => format!("repair {}: {}", self.id, parts.join(", ")),
         }];
         if self.done.returned > 0 {
-            lines.push(format!("{} left for another look:", counted(self.done.returned, "difference")));
+            lines.push(format!("{} left for another comparison:", counted(self.done.returned, "difference")));
             lines.extend(self.returned.iter().take(10).map(returned));
         }
         lines.extend(raised(&self.order_ids));
@@ -225,7 +225,7 @@ mod tests {
         report.returned.push(Returned { voucher, order, user: None, why: ReturnedWhy::Moved });
         let text = report.text();
         let expected = "2 orders written again, 1 event recorded again, the stock in Redis moved by -5\n1 difference \
-                        left for another look:\n  voucher 7, order 42: moved meanwhile\n1 difference left as the plan said";
+                        left for another comparison:\n  voucher 7, order 42: moved meanwhile\n1 difference left as the plan said";
         assert!(text.ends_with(expected), "{text}");
     }
 

@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tidegate_compare::{
-    CompareError, Job, LookReport, LookRequest, Looker, Pace, Silent,
+    CompareError, Job, ComparisonReport, ComparisonRequest, Comparison, Pace, Silent,
     reconciled::{DifferenceKind, Reconciled},
 };
 use tidegate_operations::{Next, Plan, Report, Stores, SystemSettings};
@@ -23,9 +23,9 @@ use tokio::{
 
 use super::{NextRun, Parts, ProcessSettings, Routine, Run, Task, on_heap};
 
-/// Between two looks whether it is time, at most.
+/// Between two checks whether it is time, at most.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// After a look that failed, at most.
+/// After a comparison that failed, at most.
 const REST: Duration = Duration::from_secs(120);
 /// The cut-off must have moved by that much, or by this part of the age of what is folded, before journals are read for it again.
 const FOLD_STEP: Duration = Duration::from_secs(3600);
@@ -36,7 +36,7 @@ const FAILURES_BEFORE_WARNING: u32 = 3;
 /// What compares.
 pub struct Reconciler {
     redis: RedisStore,
-    looker: Looker,
+    comparison: Comparison,
     remover: KeyRemover,
     folder: Folder,
     sweeper: UseSweeper,
@@ -56,15 +56,15 @@ impl Reconciler {
         turns: Arc<Semaphore>,
     ) -> Self {
         let redis = parts.redis.clone();
-        let request = LookRequest { vouchers: Vec::new(), since_ms: None, pace: Pace::Quarter };
+        let request = ComparisonRequest { vouchers: Vec::new(), since_ms: None, pace: Pace::Quarter };
         let (who, stores) = (format!("{OF_WORKER}{}", worker.name), (redis.clone(), parts.sessions.pool(1)));
         let remover = KeyRemover::new(stores.clone(), settings, who.clone());
-        let looker = Looker::new(stores.clone(), request).reading_causally(parts.sessions.causal_reads());
+        let comparison = Comparison::new(stores.clone(), request).reading_causally(parts.sessions.causal_reads());
         let after = (settings.fold_after, Pace::Quarter);
         let folder = Folder::new(stores, after);
         let sweeper = UseSweeper::new(redis.clone(), Pace::Quarter);
         let (settings, began, told) = (settings.clone(), Instant::now(), Vec::new());
-        Self { redis, looker, remover, folder, sweeper, settings, who, began, turns, told }
+        Self { redis, comparison, remover, folder, sweeper, settings, who, began, turns, told }
     }
 
     /// Looks if it is time and nobody else does. None: not now.
@@ -88,7 +88,7 @@ impl Reconciler {
     }
 
     async fn look_and_mend(&self, job: &Job) -> Result<Option<Reconciled>, CompareError> {
-        let (report, plan) = match on_heap(|| self.look(job)).await {
+        let (report, plan) = match on_heap(|| self.compare(job)).await {
             Err(CompareError::Stopped) => return Ok(None),
             looked => looked?,
         };
@@ -119,23 +119,23 @@ impl Reconciler {
     }
 
     /// With what would mend it, where workers are to do that.
-    async fn look(&self, job: &Job) -> Result<(LookReport, Option<RepairPlan>), CompareError> {
+    async fn compare(&self, job: &Job) -> Result<(ComparisonReport, Option<RepairPlan>), CompareError> {
         if !self.settings.reconcile_repairs {
-            return Ok((self.looker.look(job, |_| {}).await?, None));
+            return Ok((self.comparison.run(job, |_| {}).await?, None));
         }
-        let (report, plan) = plan_repair(&self.looker, MOST_MENDED, job).await?;
+        let (report, plan) = plan_repair(&self.comparison, MOST_MENDED, job).await?;
         let has_work = matches!(plan.next(), Next::Ask(_));
         Ok((report, has_work.then_some(plan)))
     }
 
     /// What was mended is told no more to others.
     async fn keep_mended(&self, before: Option<Reconciled>, job: &Job) {
-        if let Err(error) = self.looker.keep_mended(before, job).await {
+        if let Err(error) = self.comparison.keep_mended(before, job).await {
             tracing::debug!(%error, "what was mended is told until the next comparison");
         }
     }
 
-    /// What it does not get done, the next look finds.
+    /// What it does not get done, the next comparison finds.
     async fn repair(&self, plan: &RepairPlan, job: &Job) {
         let mut report = RepairReport::new(plan);
         let repaired = async {
@@ -155,15 +155,15 @@ impl Reconciler {
         }
     }
 
-    /// Notes in MySQL which journals are complete, for a Redis that will not know it any more. What fails is done after the next look.
-    async fn note_journals(&self, report: &LookReport) {
-        if let Err(error) = note_journals(self.looker.stores(), report).await {
+    /// Notes in MySQL which journals are complete, for a Redis that will not know it any more. What fails is done after the next comparison.
+    async fn note_journals(&self, report: &ComparisonReport) {
+        if let Err(error) = note_journals(self.comparison.stores(), report).await {
             tracing::debug!(%error, "did not note which vouchers have a complete journal");
         }
     }
 
-    /// Removes the keys of what was delisted long enough ago. What fails is done after the next look.
-    async fn remove_delisted(&self, report: &LookReport) {
+    /// Removes the keys of what was delisted long enough ago. What fails is done after the next comparison.
+    async fn remove_delisted(&self, report: &ComparisonReport) {
         match self.remover.remove_due(report).await {
             Ok(removed) => {
                 for sale in removed {
@@ -177,8 +177,8 @@ impl Reconciler {
         }
     }
 
-    /// Forgets what is counted in windows that are over. What fails is done after the next look.
-    async fn sweep(&self, report: &LookReport) {
+    /// Forgets what is counted in windows that are over. What fails is done after the next comparison.
+    async fn sweep(&self, report: &ComparisonReport) {
         let vouchers: Vec<VoucherId> = report.vouchers.iter().map(|look| look.books.voucher).collect();
         match self.sweeper.sweep(&vouchers).await {
             Ok(0) => {}
@@ -225,7 +225,7 @@ impl Reconciler {
     }
 }
 
-/// Whether so much time has passed. A clock that was set back must not keep it from looking; that a look ended some milliseconds
+/// Whether so much time has passed. A clock that was set back must not keep it from looking; that a comparison ended some milliseconds
 /// after now, because the sum of two clocks says so, is no reason to look again.
 fn is_over(last_ms: i64, now_ms: i64, every: Duration) -> bool {
     u128::from(last_ms.abs_diff(now_ms)) >= every.as_millis()
@@ -287,7 +287,7 @@ mod tests {
         let every = Duration::from_secs(600);
         let now = 1_700_000_000_000;
         assert!(!is_over(now - 599_999, now, every) && is_over(now - 600_000, now, every));
-        assert!(!is_over(now + 20, now, every), "the look has ended this very moment");
+        assert!(!is_over(now + 20, now, every), "the comparison has ended this very moment");
         assert!(is_over(now + 3_600_000, now, every) && is_over(0, now, every));
     }
 }

@@ -1,14 +1,14 @@
-//! What a look found, for people.
+//! What a comparison found, for people.
 
 use tidegate_compare::{
-    Difference, DifferenceCause, KindCount, LookReport, Mend, VoucherBooks, VoucherLook,
+    Difference, DifferenceCause, KindCount, ComparisonReport, Mend, VoucherBooks, VoucherComparison,
     reconciled::DifferenceKind, text::counted,
 };
 
 use crate::output::table;
 
 /// The books of each voucher, what is different, and whether all agrees.
-pub fn render(report: &LookReport) -> String {
+pub fn render(report: &ComparisonReport) -> String {
     let mut books = table(&[
         "voucher",
         "Redis stock",
@@ -47,7 +47,7 @@ fn row(books: &VoucherBooks) -> [String; 7] {
     ]
 }
 
-fn differences(look: &VoucherLook) -> Option<String> {
+fn differences(look: &VoucherComparison) -> Option<String> {
     let voucher = look.books.voucher;
     let mut lines: Vec<String> = look.differences.iter().map(|count| kind(count, &look.books)).collect();
     if let Some(why) = &look.books.redis.unreadable {
@@ -58,7 +58,7 @@ fn differences(look: &VoucherLook) -> Option<String> {
     }
     if look.books.is_change_open {
         lines.push(
-            "  A change of its stock is under way, or was made during the look: stocks are compared later"
+            "  A change of its stock is under way, or was made during the comparison: stocks are compared later"
                 .to_owned(),
         );
     }
@@ -207,14 +207,14 @@ fn mend(mend: Mend) -> &'static str {
     }
 }
 
-fn verdict(report: &LookReport) -> String {
+fn verdict(report: &ComparisonReport) -> String {
     let seconds = report.took_ms as f64 / 1000.0;
     let compared = format!(
         "{} of Redis compared with {} of MySQL in {seconds:.1} s",
         counted(report.redis_orders, "order"),
         counted(report.mysql_orders, "row")
     );
-    let is_unsure = |voucher: &&VoucherLook| voucher.books.redis.is_unsure;
+    let is_unsure = |voucher: &&VoucherComparison| voucher.books.redis.is_unsure;
     let differs = report.counts().keys().any(|kind| kind.is_failure());
     let is_unread = report.vouchers.iter().any(|voucher| voucher.books.redis.unreadable.is_some());
     let unsure = report.vouchers.iter().filter(is_unsure).count();

@@ -1,4 +1,4 @@
-//! One look at both sides while the sale goes on: what the journals, the stream and the dead letters say of each order, and what
+//! One comparison of both sides while the sale goes on: what the journals, the stream and the dead letters say of each order, and what
 //! MySQL says of it.
 //!
 //! It takes about 25 MB of memory for up to 260,000 differences at a time, however many orders there are, 24 bytes for each
@@ -22,7 +22,7 @@ use crate::{
     judge::FinalOrder,
     reconciled::Reconciled,
     redis_side::DeadLetter,
-    report::{LookReport, Tally},
+    report::{ComparisonReport, Tally},
     stores::ComparedStores,
     table::Part,
     verify::{AT_ONCE, BETWEEN, Verify},
@@ -47,7 +47,7 @@ const DIVIDED: u64 = 8;
 
 /// What is looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LookRequest {
+pub struct ComparisonRequest {
     /// These vouchers; none: all that either side knows.
     pub vouchers: Vec<VoucherId>,
     /// Only orders that were admitted since, in Unix milliseconds. Stocks are compared all the same.
@@ -56,7 +56,7 @@ pub struct LookRequest {
     pub pace: Pace,
 }
 
-impl LookRequest {
+impl ComparisonRequest {
     /// All vouchers and all of their orders are looked at.
     #[must_use]
     pub const fn is_whole(&self) -> bool {
@@ -66,15 +66,15 @@ impl LookRequest {
 
 /// Compares both sides.
 #[derive(Debug)]
-pub struct Looker {
+pub struct Comparison {
     stores: ComparedStores,
-    request: LookRequest,
+    request: ComparisonRequest,
 }
 
-impl Looker {
+impl Comparison {
     /// A comparison of these stores.
     #[must_use]
-    pub fn new((redis, mysql): (RedisStore, MySqlPool), request: LookRequest) -> Self {
+    pub fn new((redis, mysql): (RedisStore, MySqlPool), request: ComparisonRequest) -> Self {
         // Of a table that all partitions share, most rows are none of this one's.
         let are_chosen = !request.vouchers.is_empty() || redis.partition().tag().is_some();
         let stores = ComparedStores { redis, mysql, causal_reads: Arc::default(), are_chosen };
@@ -100,7 +100,7 @@ impl Looker {
     ///
     /// # Errors
     /// When a store cannot be read, the node of MySQL lags, or `job` is stopped. What is wrong with the orders stands in the report.
-    pub async fn look(&self, job: &Job, found: impl FnMut(&Difference)) -> Result<LookReport, CompareError> {
+    pub async fn run(&self, job: &Job, found: impl FnMut(&Difference)) -> Result<ComparisonReport, CompareError> {
         Ok(self.look_at(self.vouchers().await?, None, job, found).await?.0)
     }
 
@@ -111,7 +111,7 @@ impl Looker {
         counts: Option<OrderCounter>,
         job: &Job,
         mut found: impl FnMut(&Difference),
-    ) -> Result<(LookReport, Option<OrderCounter>), CompareError> {
+    ) -> Result<(ComparisonReport, Option<OrderCounter>), CompareError> {
         let began = Instant::now();
         let places = VoucherIndex::new(vouchers);
         let (sales, mut books) = self.begin(&places, counts.is_some()).await?;
@@ -132,13 +132,13 @@ impl Looker {
             counter_differences(&self.stores, places.all(), &mut books, (self.request.pace, job)).await?;
         books.iter().flat_map(VoucherBooks::differences).chain(counters).for_each(&mut told);
         tally_by_others(&counted, &places, &mut tally);
-        let report = LookReport {
+        let report = ComparisonReport {
             at_ms,
             took_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
             redis_orders: counted.redis_orders,
             mysql_orders: counted.mysql_orders,
             passes,
-            vouchers: tally.into_looks(books),
+            vouchers: tally.into_comparisons(books),
             counters_not_compared,
         };
         Ok((report, counted.counts.take()))
@@ -199,7 +199,7 @@ impl Looker {
         Ok(())
     }
 
-    /// For [`Looker::look_at`], before anything else is read.
+    /// For [`Comparison::look_at`], before anything else is read.
     pub(crate) async fn counts(&self, vouchers: &[VoucherId]) -> Result<OrderCounter, CompareError> {
         let (ComparedStores { redis, .. }, pace) = (&self.stores, self.request.pace);
         let end = redis.inspector().last_id(&redis.inspector().names().stream).await?;
@@ -258,7 +258,7 @@ impl Looker {
     /// The same, of these vouchers only.
     pub(crate) fn only_at(&self, vouchers: BTreeSet<VoucherId>) -> Self {
         let ComparedStores { redis, mysql, causal_reads, .. } = &self.stores;
-        let request = LookRequest { vouchers: vouchers.into_iter().collect(), ..self.request };
+        let request = ComparisonRequest { vouchers: vouchers.into_iter().collect(), ..self.request };
         Self::new((redis.clone(), mysql.clone()), request).reading_causally(Arc::clone(causal_reads))
     }
 
@@ -309,16 +309,16 @@ impl Looker {
     }
 
     /// After a repair: looks once more, so that `status`, `top` and `doctor` tell no more of what was mended. `before` was kept
-    /// before the repair, and before the look that it went by: what one comparison saw alone does not stand. False: only a part is
+    /// before the repair, and before the comparison that it went by: what one comparison saw alone does not stand. False: only a part is
     /// looked at, which knows nothing of the rest, so what is kept stays as it is.
     ///
     /// # Errors
-    /// As [`Self::look`].
+    /// As [`Self::run`].
     pub async fn keep_mended(&self, before: Option<Reconciled>, job: &Job) -> Result<bool, CompareError> {
         if !self.request.is_whole() {
             return Ok(false);
         }
-        let mut now = self.look(job, |_| {}).await?.outcome(before);
+        let mut now = self.run(job, |_| {}).await?.outcome(before);
         let ComparedStores { redis, .. } = &self.stores;
         if let Some(kept) = Reconciled::read(redis).await? {
             // Others note these at any time.
@@ -334,7 +334,7 @@ impl Looker {
         self.request.since_ms.is_some()
     }
 
-    /// What a repair compares, of each voucher of which Redis can be read: to be asked for before the look.
+    /// What a repair compares, of each voucher of which Redis can be read: to be asked for before the comparison.
     ///
     /// # Errors
     /// When Redis does not answer.
@@ -461,7 +461,7 @@ impl Looker {
         for (place, its) in (0..).zip(books.iter_mut()) {
             let row = stocks.get(&its.voucher);
             if its.redis.stock.is_none() && its.redis.unreadable.is_none() && on_sale.contains(&its.voucher) {
-                // It may have been loaded and bought since the look began.
+                // It may have been loaded and bought since the comparison began.
                 its.is_forgotten = self.stores.redis.journals().moment(its.voucher).await?.stock.is_none();
                 its.mysql.stock = row.and_then(|row| row.stock);
             }
