@@ -7,7 +7,7 @@ use crate::{
 use serde::Serialize;
 use tidegate_orders::{
     VoucherId,
-    gate::Moment,
+    gate::JournalSnapshot,
     records::{
         StockSum,
         journal::{Purged, Sum},
@@ -134,9 +134,9 @@ impl VoucherBooks {
         }
     }
 
-    pub(crate) fn set_redis(&mut self, moment: &Moment, sum: Option<(Sum, i64)>) {
-        (self.redis.is_complete, self.redis.stock) = (moment.is_complete, moment.stock);
-        self.redis.purged = moment.purged.filter(|_| moment.is_complete);
+    pub(crate) fn set_redis(&mut self, snapshot: &JournalSnapshot, sum: Option<(Sum, i64)>) {
+        (self.redis.is_complete, self.redis.stock) = (snapshot.is_complete, snapshot.stock);
+        self.redis.purged = snapshot.purged.filter(|_| snapshot.is_complete);
         self.redis.drift = sum.and_then(|(sum, _)| match sum {
             Sum::Holds => Some(0),
             Sum::Apart(units) => Some(units),

@@ -20,7 +20,7 @@ use crate::{
 };
 use tidegate_orders::{
     JournalField, JournalNote, OrderId, UserId, VoucherId,
-    gate::Moment,
+    gate::JournalSnapshot,
     records::{
         EventSum, OrderRow, PAGE,
         journal::{JournalSum, Sum},
@@ -40,7 +40,7 @@ const COUNTED: u64 = 100_000;
 /// are only counted.
 const BY_OTHERS: usize = 10_000;
 
-/// A note that is later than the moment by more than this was dated by another clock.
+/// A note that is later than the snapshot by more than this was dated by another clock.
 const CLOCK_MS: i64 = 60_000;
 
 /// What a side says of an order.
@@ -52,7 +52,7 @@ const KNOWN: i64 = 3;
 #[derive(Clone, Debug)]
 pub(crate) struct Sale {
     pub(crate) place: u32,
-    pub(crate) moment: Moment,
+    pub(crate) snapshot: JournalSnapshot,
     /// Its journal is compared. Otherwise the stream is, as far as it goes back.
     pub(crate) is_complete: bool,
     pub(crate) complete_since_ms: i64,
@@ -61,26 +61,26 @@ pub(crate) struct Sale {
 }
 
 impl Sale {
-    /// Whether an order is compared that was admitted then: not one of before, nor one that came after the moment.
+    /// Whether an order is compared that was admitted then: not one of before, nor one that came after the snapshot.
     fn has(&self, at_ms: Option<i64>) -> bool {
-        at_ms.is_none_or(|at_ms| at_ms < self.moment.at_ms && at_ms >= self.since_ms)
+        at_ms.is_none_or(|at_ms| at_ms < self.snapshot.at_ms && at_ms >= self.since_ms)
     }
 
     /// Whether a note is dated at a time of which orders are not compared, by a clock of Redis that was set back.
     fn is_out_of_time(&self, note: &JournalNote) -> bool {
         let is_wrong =
-            |at_ms: i64| at_ms < self.since_ms || at_ms > self.moment.at_ms.saturating_add(CLOCK_MS);
+            |at_ms: i64| at_ms < self.since_ms || at_ms > self.snapshot.at_ms.saturating_add(CLOCK_MS);
         note.is_admission() && note.at_ms.is_some_and(is_wrong)
     }
 
-    /// Whether the order of a note was admitted before the moment.
+    /// Whether the order of a note was admitted before the snapshot.
     fn is_before(&self, note: &JournalNote) -> bool {
-        note.at_ms.is_none_or(|at_ms| at_ms < self.moment.at_ms)
+        note.at_ms.is_none_or(|at_ms| at_ms < self.snapshot.at_ms)
     }
 
     /// What is final and older than that, the journal does not hold any more.
     fn folded_before_ms(&self) -> Option<i64> {
-        self.moment.purged.filter(|_| self.is_complete).map(|purged| purged.before_ms)
+        self.snapshot.purged.filter(|_| self.is_complete).map(|purged| purged.before_ms)
     }
 
     /// What became of the order of a row for good, if the journal need not hold it any more.
@@ -154,7 +154,7 @@ impl<'a> Pass<'a> {
         is_counted: bool,
         (pace, job): (Pace, &'a Job),
     ) -> Self {
-        let journaled: u64 = sales.iter().flatten().map(|sale| sale.moment.journaled).sum();
+        let journaled: u64 = sales.iter().flatten().map(|sale| sale.snapshot.journaled).sum();
         let is_small = part != Part::WHOLE && expected / part.of <= COUNTED;
         let differences = usize::try_from(journaled / 8).unwrap_or(DIFFERENCES).clamp(FEWEST, DIFFERENCES);
         // Another part has other things: no need for another seed.
@@ -238,7 +238,7 @@ impl<'a> Pass<'a> {
     async fn read_journal(&mut self, sale: &Sale) -> Result<(), CompareError> {
         let Some(voucher) = self.places.voucher(sale.place) else { return Ok(()) };
         let (part, place, progress) = (self.part, sale.place, &self.job.progress);
-        let mut sum = (part == Part::WHOLE).then(|| JournalSum::new(sale.moment));
+        let mut sum = (part == Part::WHOLE).then(|| JournalSum::new(sale.snapshot));
         let (orders, users, in_flight) = (&mut self.orders, &mut self.users, &self.in_flight);
         let (mut read, mut unreadable, mut fields) = (0, 0, 0_u64);
         let counts = &mut self.counted.counts;
@@ -277,10 +277,10 @@ impl<'a> Pass<'a> {
         self.counted.redis_orders += read;
         self.counted.unreadable.insert(place, unreadable);
         if let Some(sum) = sum {
-            let end = self.stores.redis.journals().moment(voucher).await?;
+            let end = self.stores.redis.journals().snapshot(voucher).await?;
             if let Some(counts) = &mut self.counted.counts {
                 // SCAN may show a field twice.
-                let more = fields.saturating_sub(sale.moment.journaled.max(end.journaled));
+                let more = fields.saturating_sub(sale.snapshot.journaled.max(end.journaled));
                 counts.noted(voucher).shown_twice = more;
             }
             self.counted.sums.insert(place, (sum.finish(&end), sum.loaded()));

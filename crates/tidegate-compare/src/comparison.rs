@@ -115,7 +115,7 @@ impl Comparison {
         let began = Instant::now();
         let places = VoucherIndex::new(vouchers);
         let (sales, mut books) = self.begin(&places, counts.is_some()).await?;
-        let at_ms = match sales.iter().flatten().map(|sale| sale.moment.at_ms).min() {
+        let at_ms = match sales.iter().flatten().map(|sale| sale.snapshot.at_ms).min() {
             Some(at_ms) => at_ms,
             // Of a Redis that has lost all its sales. Without a time, the fleet would look again at once, and never rest.
             None => self.now_ms().await?,
@@ -283,7 +283,7 @@ impl Comparison {
             let is_busy = place
                 .is_some_and(|it| in_flight.counts.contains_key(&it) || in_flight.events.contains_key(&it));
             let mysql_stock = sums.get(&its.voucher).and_then(|row| row.stock);
-            let redis_stock = redis.journals().moment(its.voucher).await?.stock;
+            let redis_stock = redis.journals().snapshot(its.voucher).await?.stock;
             if !is_busy && (redis_stock, mysql_stock) == (its.redis.stock, its.mysql.stock) {
                 at_rest.insert(its.voucher);
             }
@@ -366,7 +366,7 @@ impl Comparison {
         Ok(vouchers)
     }
 
-    /// The moment of each voucher. One of which Redis holds nothing is not compared, nor one whose keys hold something else than
+    /// The snapshot of each voucher. One of which Redis holds nothing is not compared, nor one whose keys hold something else than
     /// they should: that is said in its books.
     async fn begin(
         &self,
@@ -397,22 +397,22 @@ impl Comparison {
 
     /// Redis holds something of it, or it was asked for.
     fn is_compared(&self, sale: &Sale) -> bool {
-        sale.moment.stock.is_some() || sale.moment.journaled > 0 || !self.request.vouchers.is_empty()
+        sale.snapshot.stock.is_some() || sale.snapshot.journaled > 0 || !self.request.vouchers.is_empty()
     }
 
     async fn sale(&self, place: u32, voucher: VoucherId) -> Result<Sale, CompareError> {
-        let moment = self.stores.redis.journals().moment(voucher).await?;
+        let snapshot = self.stores.redis.journals().snapshot(voucher).await?;
         let complete_since_ms =
-            if moment.is_complete { self.stores.redis().complete_since(voucher).await? } else { 0 };
+            if snapshot.is_complete { self.stores.redis().complete_since(voucher).await? } else { 0 };
         // A clock of Redis that was ahead and was set back says that everything is older.
-        let complete_since_ms = if complete_since_ms > moment.at_ms { 0 } else { complete_since_ms };
-        if moment.is_complete {
+        let complete_since_ms = if complete_since_ms > snapshot.at_ms { 0 } else { complete_since_ms };
+        if snapshot.is_complete {
             // Fails on a key of another type.
             self.stores.redis().are_buyers(voucher, &[1]).await?;
         }
         let since_ms = self.request.since_ms.unwrap_or(0).max(complete_since_ms);
-        let is_complete = moment.is_complete;
-        Ok(Sale { place, moment, is_complete, complete_since_ms, since_ms })
+        let is_complete = snapshot.is_complete;
+        Ok(Sale { place, snapshot, is_complete, complete_since_ms, since_ms })
     }
 
     /// The first entry that is looked at.
@@ -422,7 +422,7 @@ impl Comparison {
     }
 
     fn expected(&self, sales: &[Option<Sale>]) -> u64 {
-        let journaled: u64 = sales.iter().flatten().map(|sale| sale.moment.journaled).sum();
+        let journaled: u64 = sales.iter().flatten().map(|sale| sale.snapshot.journaled).sum();
         journaled * 2
     }
 
@@ -444,7 +444,7 @@ impl Comparison {
             (its.open.dead_orders, its.open.dead_units) = counts(&counted.dead);
             let Some(sale) = sales.get(place as usize).and_then(Option::as_ref) else { continue };
             its.redis.unreadable_notes = counted.unreadable.get(&place).copied().unwrap_or(0);
-            its.set_redis(&sale.moment, counted.sums.get(&place).copied());
+            its.set_redis(&sale.snapshot, counted.sums.get(&place).copied());
             let (orders, units) = counts(&counted.used);
             its.mysql.used = its.redis.purged.map(|_| OrdersAndUnits { orders, units });
         }
@@ -462,7 +462,7 @@ impl Comparison {
             let row = stocks.get(&its.voucher);
             if its.redis.stock.is_none() && its.redis.unreadable.is_none() && on_sale.contains(&its.voucher) {
                 // It may have been loaded and bought since the comparison began.
-                its.is_forgotten = self.stores.redis.journals().moment(its.voucher).await?.stock.is_none();
+                its.is_forgotten = self.stores.redis.journals().snapshot(its.voucher).await?.stock.is_none();
                 its.mysql.stock = row.and_then(|row| row.stock);
             }
             let sale = sales.get(place as usize).and_then(Option::as_ref);
@@ -490,9 +490,9 @@ impl Comparison {
                 return Err(CompareError::Stopped);
             }
             let change = self.stores.redis.sales().read_change(voucher).await?;
-            let moment = self.stores.redis.journals().moment(voucher).await?;
-            let sum = if sale.is_complete { Some(self.sum(voucher, moment).await?) } else { None };
-            books.set_redis(&moment, sum);
+            let snapshot = self.stores.redis.journals().snapshot(voucher).await?;
+            let sum = if sale.is_complete { Some(self.sum(voucher, snapshot).await?) } else { None };
+            books.set_redis(&snapshot, sum);
             self.stores.catch_up().await?;
             if let Some(row) =
                 self.stores.mysql().stocks().sums(&[(voucher, sale.complete_since_ms)]).await?.get(&voucher)
@@ -547,14 +547,14 @@ impl Comparison {
     async fn sum(
         &self,
         voucher: VoucherId,
-        moment: tidegate_orders::gate::Moment,
+        snapshot: tidegate_orders::gate::JournalSnapshot,
     ) -> Result<(Sum, i64), CompareError> {
-        let mut sum = JournalSum::new(moment);
+        let mut sum = JournalSum::new(snapshot);
         let seen = |field: tidegate_orders::JournalField<'_>, note: &tidegate_orders::JournalNote| {
             sum.add(field, note);
         };
         self.stores.redis().read_journal(voucher, self.request.pace, seen, |_| {}).await?;
-        let end = self.stores.redis.journals().moment(voucher).await?;
+        let end = self.stores.redis.journals().snapshot(voucher).await?;
         Ok((sum.finish(&end), sum.loaded()))
     }
 }

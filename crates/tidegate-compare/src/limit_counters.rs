@@ -205,20 +205,20 @@ impl<'a> LimitCounterCheck<'a> {
 
     /// Why nobody knows what the orders of a voucher hold.
     async fn why_not(&self, voucher: VoucherId) -> Result<Option<WhyNotCompared>, CompareError> {
-        let moment = self.0.redis.journals().moment(voucher).await?;
-        if i64::try_from(moment.stream_end.ms).is_ok_and(|end_ms| end_ms > moment.at_ms) {
+        let snapshot = self.0.redis.journals().snapshot(voucher).await?;
+        if i64::try_from(snapshot.stream_end.ms).is_ok_and(|end_ms| end_ms > snapshot.at_ms) {
             return Ok(Some(WhyNotCompared::ClockWentBack));
         }
-        if moment.is_complete {
+        if snapshot.is_complete {
             return Ok(None);
         }
-        if moment.journaled > 0 {
+        if snapshot.journaled > 0 {
             return Ok(Some(WhyNotCompared::JournalNotComplete));
         }
         // Orders that only the journal knew are on their way to MySQL: what its rows hold is not all.
         let row = vouchers::find(self.0.mysql, voucher).await?;
         let is_delisted = row.is_some_and(|row| row.delisted_ms.is_some());
-        let was_sold = moment.stock.is_some()
+        let was_sold = snapshot.stock.is_some()
             || !self.0.records().limit_uses().live_page(voucher, (0, 0)).await?.is_empty();
         Ok((was_sold && !is_delisted).then_some(WhyNotCompared::JournalGone))
     }

@@ -41,7 +41,7 @@ pub use self::{
         ArriveReply, DepartReply, FoldReply, MOST_FOLDED, MOST_REPAIRED, OrderFold, OrderRepair,
         RepairAction, RepairAnswer, RepairGuard, RepairReply, Repairs, SaleSize, VoucherRepair,
     },
-    sale_limits::{HeldLimits, LimitReply, SaleLimits, SetUse, UsesMoment},
+    sale_limits::{HeldLimits, LimitReply, SaleLimits, SetUse, UsesSnapshot},
     sales::{
         BusyMark, MarkedSales, ChangeReply, ChangeState, DelistReply, JournalUse, LoadReply, NotedTransfer, Pause,
         PauseScope, RemovedKeys, SaleKeys, SaleWindow, Sales, StockChange, StockTransfer, VoucherState,
@@ -51,7 +51,7 @@ pub use self::{
     sold_out::SoldOut,
     staged_sales::{NewSale, StagedSale, StagedSales, SwitchReply, rebuild_id},
 };
-pub use crate::records::journal::Moment;
+pub use crate::records::journal::JournalSnapshot;
 use crate::{
     limits::{LimitReached, RateReached, Subjects},
     order::{OrderId, Quantity, UserId, VoucherId},

@@ -108,9 +108,9 @@ impl Folder {
         let busy = Busy { places, in_flight, dead };
         let mut report = FoldReport::default();
         for (place, voucher) in (0..).zip(busy.places.all()) {
-            let moment = self.stores.redis.journals().moment(*voucher).await?;
+            let snapshot = self.stores.redis.journals().snapshot(*voucher).await?;
             // A journal that a load made complete holds nothing that is older than that.
-            if moment.is_complete && self.stores.redis().complete_since(*voucher).await? < before_ms {
+            if snapshot.is_complete && self.stores.redis().complete_since(*voucher).await? < before_ms {
                 self.fold_voucher((place, *voucher), before_ms, &busy, job, &mut report).await?;
             }
         }

@@ -73,7 +73,7 @@ impl Pass<'_> {
         let (stores, pace, places) = (self.stores, self.pace, self.places);
         let Some(counts) = &mut self.counted.counts else { return Ok(()) };
         counts.sort();
-        let is_open = |sale: &&Sale| !sale.is_complete && sale.moment.journaled > 0;
+        let is_open = |sale: &&Sale| !sale.is_complete && sale.snapshot.journaled > 0;
         for sale in self.sales.iter().flatten().filter(is_open) {
             let Some(voucher) = places.voucher(sale.place) else { continue };
             let seen = |field: JournalField<'_>, note: &JournalNote| {
@@ -125,7 +125,7 @@ impl Pass<'_> {
         let sale = self.sales.get(place as usize).and_then(Option::as_ref);
         let is_known = sale.is_none_or(|sale| {
             let came_ms = row.entry.and_then(|entry| i64::try_from(entry.ms).ok());
-            let is_new = came_ms.is_some_and(|came_ms| came_ms >= sale.moment.at_ms);
+            let is_new = came_ms.is_some_and(|came_ms| came_ms >= sale.snapshot.at_ms);
             let is_folded = sale.folded(row, events).is_some();
             is_new || (sale.is_complete && is_since(row, sale.complete_since_ms) && !is_folded)
         });
@@ -146,13 +146,13 @@ impl Pass<'_> {
         let Some(counts) = &mut self.counted.counts else { return };
         let (places, in_flight, sales) = (self.places, &self.in_flight, self.sales);
         let sale = |voucher| sales.get(places.of(voucher)? as usize).and_then(Option::as_ref);
-        let end = |voucher| sale(voucher).map_or(EntryId::MIN, |sale: &Sale| sale.moment.stream_end);
+        let end = |voucher| sale(voucher).map_or(EntryId::MIN, |sale: &Sale| sale.snapshot.stream_end);
         let has_event = |open: &InFlight, (voucher, order): (VoucherId, OrderId)| {
             places.of(voucher).is_some_and(|place| open.has_event(place, order.get()))
         };
         for sale in sales.iter().flatten() {
             if let Some(voucher) = places.voucher(sale.place) {
-                counts.set_redis_stock(voucher, sale.moment.stock);
+                counts.set_redis_stock(voucher, sale.snapshot.stock);
             }
         }
         counts.set_in_flight(|(voucher, order)| {

@@ -8,7 +8,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
 };
 
-use tidegate_orders::{Uses, gate::UsesMoment};
+use tidegate_orders::{Uses, gate::UsesSnapshot};
 
 use super::{
     orders::{HeldOrder, ReleasedOrder},
@@ -120,10 +120,10 @@ impl Candidates {
         self.0.iter().map(|(owner, fields)| (*owner, fields.keys().cloned().collect())).collect()
     }
 
-    pub(super) fn set(&mut self, owner: usize, moment: UsesMoment) {
-        for (field, stored) in moment.fields {
+    pub(super) fn set(&mut self, owner: usize, snapshot: UsesSnapshot) {
+        for (field, stored) in snapshot.fields {
             if let Some(candidate) = self.get(owner, &field) {
-                (candidate.stored, candidate.at_ms) = (stored, moment.at_ms);
+                (candidate.stored, candidate.at_ms) = (stored, snapshot.at_ms);
             }
         }
     }

@@ -82,8 +82,8 @@ impl LimitCounterCheck<'_> {
         let mut candidates = Candidates::new(fields);
         let now_ms = orders.redis.journals().clock_ms().await?;
         for (place, fields) in candidates.fields() {
-            for moment in orders.redis.limits().read_uses(owners.get(place).owner, &fields).await? {
-                candidates.set(place, moment);
+            for snapshot in orders.redis.limits().read_uses(owners.get(place).owner, &fields).await? {
+                candidates.set(place, snapshot);
             }
         }
         let (first_ms, mut released, mut is_readable) = (candidates.first_ms(), Vec::new(), true);

@@ -140,8 +140,8 @@ impl LimitCounterCheck<'_> {
         while let Some(users) = self.0.step(pages.next()).await? {
             let users = users.iter().filter_map(|user| str::from_utf8(user).ok()?.parse().ok());
             let fields: Vec<String> = users.map(slots_field).collect();
-            for moment in self.0.redis.limits().read_uses(LimitOwner::Voucher(voucher), &fields).await? {
-                moment.fields.iter().filter(|(_, held)| held.is_none()).for_each(|(field, _)| seen(field));
+            for snapshot in self.0.redis.limits().read_uses(LimitOwner::Voucher(voucher), &fields).await? {
+                snapshot.fields.iter().filter(|(_, held)| held.is_none()).for_each(|(field, _)| seen(field));
             }
         }
         Ok(())

@@ -17,7 +17,7 @@ use super::{GateError, ScanPages, access::RedisAccess};
 use crate::{
     keys::naming,
     order::{OrderId, UserId, VoucherId},
-    records::journal::{COMPLETE, JournalField, JournalNote, JournalSum, Moment, Purged, Sum, UnderLimits},
+    records::journal::{COMPLETE, JournalField, JournalNote, JournalSum, JournalSnapshot, Purged, Sum, UnderLimits},
 };
 
 /// How often the clock is looked at, a millisecond apart: after that it was set back, and the sum will be unsure.
@@ -29,7 +29,7 @@ const MOST_LOOKS: u32 = 3;
 #[derive(Clone, Debug)]
 pub struct Journals {
     access: RedisAccess,
-    moment: Script,
+    snapshot: Script,
 }
 
 /// What a check of a voucher's stock found.
@@ -40,13 +40,13 @@ pub enum SumCheck {
     /// The journal holds so many fields, more than were to be read.
     TooLarge(u64),
     /// What came of it, at that moment.
-    Checked(Moment, Sum),
+    Checked(JournalSnapshot, Sum),
 }
 
 impl Journals {
     pub(super) fn new(access: &RedisAccess) -> Self {
-        let moment = Script::new("moment", include_str!("../../../../lua/moment.lua"));
-        Self { access: access.clone(), moment }
+        let snapshot = Script::new("snapshot", include_str!("../../../../lua/snapshot.lua"));
+        Self { access: access.clone(), snapshot }
     }
 
     /// Which of these orders the journal knows as given back. Reads only.
@@ -194,15 +194,15 @@ impl Journals {
     pub async fn check_sum(&self, voucher: VoucherId, most: u64) -> Result<SumCheck, GateError> {
         let mut check = SumCheck::NotComplete;
         for _ in 0..MOST_LOOKS {
-            let moment = self.moment(voucher).await?;
-            if !moment.is_complete {
+            let snapshot = self.snapshot(voucher).await?;
+            if !snapshot.is_complete {
                 return Ok(SumCheck::NotComplete);
             }
-            if moment.journaled > most {
-                return Ok(SumCheck::TooLarge(moment.journaled));
+            if snapshot.journaled > most {
+                return Ok(SumCheck::TooLarge(snapshot.journaled));
             }
-            let sum = self.sum_since(voucher, moment).await?;
-            check = SumCheck::Checked(moment, sum);
+            let sum = self.sum_since(voucher, snapshot).await?;
+            check = SumCheck::Checked(snapshot, sum);
             if sum != Sum::Unsure {
                 break;
             }
@@ -210,8 +210,8 @@ impl Journals {
         Ok(check)
     }
 
-    async fn sum_since(&self, voucher: VoucherId, moment: Moment) -> Result<Sum, GateError> {
-        let mut sum = JournalSum::new(moment);
+    async fn sum_since(&self, voucher: VoucherId, snapshot: JournalSnapshot) -> Result<Sum, GateError> {
+        let mut sum = JournalSum::new(snapshot);
         let mut pages = ScanPages::of_journal_by(&self.access, voucher);
         while let Some(fields) = pages.next().await? {
             for (name, note) in &fields {
@@ -219,33 +219,33 @@ impl Journals {
                 sum.add(JournalField::parse(&String::from_utf8_lossy(name)), &note);
             }
         }
-        Ok(sum.finish(&self.moment(voucher).await?))
+        Ok(sum.finish(&self.snapshot(voucher).await?))
     }
 
-    /// Reads a voucher at one moment, by `lua/moment.lua`, and returns when the millisecond of the moment is over: the journal
+    /// Reads a voucher at one moment, by `lua/snapshot.lua`, and returns when the millisecond of the moment is over: the journal
     /// then holds all movements of that millisecond. Changes nothing. It costs Redis the same, however large the journal.
     ///
     /// # Errors
     /// See [`GateError`]. A key of another type is [`GateError::Refused`], a stock that is no number [`GateError::Unexpected`].
-    pub async fn moment(&self, voucher: VoucherId) -> Result<Moment, GateError> {
+    pub async fn snapshot(&self, voucher: VoucherId) -> Result<JournalSnapshot, GateError> {
         let keys = vec![
             self.access.keys.stock(voucher),
             self.access.keys.journal(voucher),
             self.access.stream.clone(),
             self.access.keys.limited(voucher),
         ];
-        let reply = self.moment.call(&self.access.pool, keys, Vec::new()).await?;
-        let moment = read(&reply).ok_or_else(|| GateError::Unexpected {
+        let reply = self.snapshot.call(&self.access.pool, keys, Vec::new()).await?;
+        let snapshot = read(&reply).ok_or_else(|| GateError::Unexpected {
             place: format!("the stock or the stream of voucher {voucher}"),
             got: format!("{reply:?}"),
         })?;
         for _ in 0..MOST_TRIES {
-            if self.clock_ms().await? > moment.at_ms {
+            if self.clock_ms().await? > snapshot.at_ms {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        Ok(moment)
+        Ok(snapshot)
     }
 
     /// The clock of Redis, in Unix milliseconds.
@@ -259,11 +259,11 @@ impl Journals {
     }
 }
 
-fn read(reply: &Value) -> Option<Moment> {
+fn read(reply: &Value) -> Option<JournalSnapshot> {
     let Value::Array(parts) = reply else { return None };
     let [stock, at_ms, stream_end, is_complete, journaled, purged] = parts.as_slice() else { return None };
     let stock = if stock.is_null() { None } else { Some(text(stock)?.parse().ok()?) };
-    Some(Moment {
+    Some(JournalSnapshot {
         stock,
         at_ms: at_ms.as_i64()?,
         stream_end: text(stream_end)?.parse().ok()?,
@@ -295,9 +295,9 @@ mod tests {
                 Value::Null,
             ])
         };
-        let moment = read(&reply("-2".into())).unwrap();
-        assert_eq!((moment.stock, moment.at_ms, moment.journaled), (Some(-2), 1_718_000_000_000, 3));
-        assert_eq!((moment.stream_end, moment.is_complete), (EntryId { ms: 5, seq: 1 }, true));
+        let snapshot = read(&reply("-2".into())).unwrap();
+        assert_eq!((snapshot.stock, snapshot.at_ms, snapshot.journaled), (Some(-2), 1_718_000_000_000, 3));
+        assert_eq!((snapshot.stream_end, snapshot.is_complete), (EntryId { ms: 5, seq: 1 }, true));
         assert_eq!(read(&reply(Value::Null)).unwrap().stock, None);
         assert_eq!(read(&reply("ten".into())), None);
         assert_eq!(read(&1.into()), None);

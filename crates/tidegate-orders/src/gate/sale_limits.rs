@@ -10,7 +10,7 @@ use tidegate_stream::Script;
 
 pub use self::{
     recount::HeldLimits,
-    uses::{SetUse, UsesMoment},
+    uses::{SetUse, UsesSnapshot},
 };
 use super::{GateError, access::RedisAccess};
 use crate::{

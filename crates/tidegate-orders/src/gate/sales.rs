@@ -296,7 +296,7 @@ impl Sales {
         let of_sale = of_sale.iter().filter(|note| !note.is_null()).count() as u64;
         let [begin, end, state, pause, delisted] = <[_; 5]>::try_from(sale).unwrap_or_default();
         let window =
-            SaleWindow { begin: moment(&sale_key, BEGIN_MS, begin)?, end: moment(&sale_key, END_MS, end)? };
+            SaleWindow { begin: timestamp(&sale_key, BEGIN_MS, begin)?, end: timestamp(&sale_key, END_MS, end)? };
         let pause = Pause::from_fields(state.as_deref(), pause.as_deref());
         Ok(VoucherState {
             stock: number(|| stock_key.as_str_lossy().into_owned(), stock)?,
@@ -318,7 +318,7 @@ pub(super) fn flag(code: i64) -> Option<bool> {
     }
 }
 
-fn moment(key: &Key, field: &str, ms: Option<String>) -> Result<Option<Timestamp>, GateError> {
+fn timestamp(key: &Key, field: &str, ms: Option<String>) -> Result<Option<Timestamp>, GateError> {
     let place = || format!("{field} of {}", key.as_str_lossy());
     let Some(ms) = number(place, ms)? else { return Ok(None) };
     Timestamp::from_millisecond(ms).map(Some).map_err(|_| not_understood(place(), &ms.to_string()))

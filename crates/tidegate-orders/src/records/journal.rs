@@ -4,7 +4,7 @@
 //! A journal with a field `#complete` holds every movement of the stock: the sum of all changes is the stock. A release keeps
 //! what it released, so it counts with both changes.
 
-mod moment;
+mod snapshot;
 mod purged;
 mod sum;
 pub mod write;
@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 pub use self::{
-    moment::Moment,
+    snapshot::JournalSnapshot,
     purged::{PURGED, Purged},
     sum::{JournalSum, Sum},
 };

@@ -29,7 +29,7 @@ async fn fold(ground: &Ground, orders: &[OrderFold]) -> Result<(u64, u64, u64)> 
 
 async fn expect_sum(ground: &Ground) -> Result<i64> {
     match ground.gate.journals().check_sum(voucher(), u64::MAX).await? {
-        SumCheck::Checked(moment, Sum::Holds) => moment.stock.context("a stock"),
+        SumCheck::Checked(snapshot, Sum::Holds) => snapshot.stock.context("a stock"),
         other => anyhow::bail!("{other:?}"),
     }
 }
@@ -76,7 +76,7 @@ async fn what_is_folded_is_counted_once_and_the_sum_stays() -> Result<()> {
         before_ms: 1_000,
     };
     assert_eq!(purged, Some(expected));
-    assert_eq!(ground.gate.journals().moment(voucher()).await?.purged, Some(expected));
+    assert_eq!(ground.gate.journals().snapshot(voucher()).await?.purged, Some(expected));
     assert_eq!((note(&ground, "1").await?, expect_sum(&ground).await?), (None, 96));
     Ok(())
 }
@@ -121,7 +121,7 @@ async fn a_shortened_order_is_admitted_before_belongs_to_its_user_and_is_release
     // What was shortened, released and is final by now goes with a change of 0.
     let removed = read(&ground, 3..=5, OrderFold::remove).await?;
     assert_eq!(fold(&ground, &removed).await?, (3, 0, 0));
-    let purged = ground.gate.journals().moment(voucher()).await?.purged.context("it is folded")?;
+    let purged = ground.gate.journals().snapshot(voucher()).await?.purged.context("it is folded")?;
     assert_eq!((purged.change, purged.released_units, expect_sum(&ground).await?), (0, 3, 99));
     Ok(())
 }

@@ -18,7 +18,7 @@ mod ledger_cost;
 mod limits;
 mod lua_headers;
 mod lua_sources;
-mod moment;
+mod snapshot;
 mod order_ids;
 mod repair;
 mod replica_drain;

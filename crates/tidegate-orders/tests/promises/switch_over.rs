@@ -1,4 +1,4 @@
-//! New keys for a sale take the place of the old ones in one step, with what came into the stream in the last moment.
+//! New keys for a sale take the place of the old ones in one step, with what came into the stream in the last snapshot.
 
 use anyhow::Result;
 use tidegate_orders::{
@@ -30,7 +30,7 @@ async fn what_came_since_is_added_and_what_concerns_others_is_not() -> Result<()
     let ground = Ground::new().await?;
     ground.gate.sales().load(voucher(), 100, SaleWindow::default()).await?;
     ground.gate.admissions().admit(&admission(1, 1)).await?;
-    let last = ground.gate.journals().moment(voucher()).await?.stream_end;
+    let last = ground.gate.journals().snapshot(voucher()).await?.stream_end;
     let staged = staged(&ground).await?;
     ground.gate.admissions().admit(&admission(2, 2)).await?;
     for others in [
@@ -47,7 +47,7 @@ async fn what_came_since_is_added_and_what_concerns_others_is_not() -> Result<()
         ground.gate.staged_sales().switch_over(&staged, &new_sale(10, last)).await?,
         SwitchReply::Done
     );
-    let sum = ground.gate.journals().moment(voucher()).await?;
+    let sum = ground.gate.journals().snapshot(voucher()).await?;
     assert_eq!((sum.stock, sum.journaled, sum.is_complete), (Some(10 - 1 - 3), 5, true));
     assert_eq!(ground.gate.admissions().admit(&admission(2, 2)).await?, AdmitReply::AdmittedBefore);
     assert_eq!(ground.gate.admissions().admit(&admission(77, 9)).await?, AdmitReply::UserHasOrder);
@@ -61,7 +61,7 @@ async fn what_came_since_is_added_and_what_concerns_others_is_not() -> Result<()
         ground.gate.staged_sales().switch_over(&staged, &new_sale(10, last)).await?,
         SwitchReply::Done
     );
-    assert_eq!(ground.gate.journals().moment(voucher()).await?.stock, Some(5));
+    assert_eq!(ground.gate.journals().snapshot(voucher()).await?.stock, Some(5));
     Ok(())
 }
 
@@ -78,9 +78,9 @@ async fn a_switch_that_is_refused_changes_nothing() -> Result<()> {
         ground.typed(&format!("XADD stream.orders * userId 1 voucherId 8 id {}", order + 1)).await?;
     }
     assert_eq!(ground.gate.staged_sales().switch_over(&staged_sale, &known).await?, SwitchReply::EntriesCame);
-    assert_eq!(ground.gate.journals().moment(voucher()).await?.stock, Some(100));
+    assert_eq!(ground.gate.journals().snapshot(voucher()).await?.stock, Some(100));
     assert_eq!(ground.gate.staged_sales().remove_staged().await?, 2);
     assert_eq!(ground.gate.staged_sales().switch_over(&staged_sale, &known).await?, SwitchReply::Incomplete);
-    assert_eq!(ground.gate.journals().moment(voucher()).await?.stock, Some(100));
+    assert_eq!(ground.gate.journals().snapshot(voucher()).await?.stock, Some(100));
     Ok(())
 }

@@ -111,12 +111,12 @@ impl Rebuild {
 impl Rebuild {
     /// Who called the journal complete that is there. None: Redis holds nothing of the voucher that says it.
     async fn seen_journal(&self, voucher: VoucherId) -> anyhow::Result<Option<CompletedBy>> {
-        let moment = match self.redis.journals().moment(voucher).await {
+        let snapshot = match self.redis.journals().snapshot(voucher).await {
             // A key of another type says nothing.
             Err(GateError::Refused(_) | GateError::Unexpected { .. }) => return Ok(None),
-            moment => moment?,
+            snapshot => snapshot?,
         };
-        if moment.stock.is_none() && moment.journaled == 0 {
+        if snapshot.stock.is_none() && snapshot.journaled == 0 {
             return Ok(None);
         }
         Ok(Some(RedisSide::of(&self.redis).completed_by(voucher).await?))

@@ -53,7 +53,7 @@ impl Ground {
     }
 
     async fn purged(&self) -> Result<Purged> {
-        self.gate.journals().moment(voucher()).await?.purged.context("something is folded")
+        self.gate.journals().snapshot(voucher()).await?.purged.context("something is folded")
     }
 
     /// Orders 1 to 12, each of the user with its number: 1 to 3 are cancelled, 4 to 6 used, 7 and 8 refunded, 9 and 10 paid, 11

@@ -13,7 +13,7 @@ const MOST_SET: usize = 300;
 
 /// Fields of a hash of uses, as they were at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UsesMoment {
+pub struct UsesSnapshot {
     /// When, in Unix milliseconds by the clock of Redis.
     pub at_ms: i64,
     /// Each field with its value; None: it is not there.
@@ -40,15 +40,15 @@ impl SaleLimits {
         &self,
         owner: LimitOwner,
         fields: &[String],
-    ) -> Result<Vec<UsesMoment>, GateError> {
-        let mut moments = Vec::with_capacity(fields.len().div_ceil(MOST_READ));
+    ) -> Result<Vec<UsesSnapshot>, GateError> {
+        let mut snapshots = Vec::with_capacity(fields.len().div_ceil(MOST_READ));
         for fields in fields.chunks(MOST_READ) {
             let args = fields.iter().map(|field| field.as_str().into()).collect();
             let keys = vec![self.access.keys.limits(owner).uses()];
             let reply = self.read_uses.call(&self.access.pool, keys, args).await?;
-            moments.push(moment(&reply, fields).ok_or_else(|| unexpected("read_uses.lua", &reply))?);
+            snapshots.push(snapshot(&reply, fields).ok_or_else(|| unexpected("read_uses.lua", &reply))?);
         }
-        Ok(moments)
+        Ok(snapshots)
     }
 
     /// Sets these fields, each only if it still holds what was read. Answers for each whether it was set.
@@ -70,12 +70,12 @@ impl SaleLimits {
     }
 }
 
-fn moment(reply: &Value, fields: &[String]) -> Option<UsesMoment> {
+fn snapshot(reply: &Value, fields: &[String]) -> Option<UsesSnapshot> {
     let Value::Array(parts) = reply else { return None };
     let (at_ms, values) = parts.split_first()?;
     let values = values.iter().map(Value::as_string);
     let fields: Vec<_> = fields.iter().cloned().zip(values).collect();
-    (fields.len() + 1 == parts.len()).then_some(UsesMoment { at_ms: at_ms.as_i64()?, fields })
+    (fields.len() + 1 == parts.len()).then_some(UsesSnapshot { at_ms: at_ms.as_i64()?, fields })
 }
 
 fn unexpected(script: &str, reply: &Value) -> GateError {

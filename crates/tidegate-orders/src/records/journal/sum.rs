@@ -1,13 +1,13 @@
 //! Whether the stock of a voucher is the sum of its journal, also while the sale goes on. Pure.
 //!
-//! Stock, time and number of fields are read in one step ([`Moment`]); the journal is read in pieces afterwards. So each
+//! Stock, time and number of fields are read in one step ([`JournalSnapshot`]); the journal is read in pieces afterwards. So each
 //! movement after that time is counted as it was before: an admission was not there, a release was still an admission.
 //!
-//! What moved within the very millisecond of the moment may have come before it or after it. But each movement says what
+//! What moved within the very millisecond of the snapshot may have come before it or after it. But each movement says what
 //! the stock was before and after: together they are a chain. Its beginning is the stock at the beginning of that
 //! millisecond, which the sum of everything earlier must be, and the stock that was read must be one of its values.
 //!
-//! For that the journal is read only when that millisecond is over (the gate's `moment` sees to it), so that no link is missing.
+//! For that the journal is read only when that millisecond is over (`Journals::snapshot` sees to it), so that no link is missing.
 //!
 //! The number of fields tells whether what was counted is what was there: a field that was read twice, or written over
 //! since, and a clock that was set back make the sum unsure, never wrong. So does a fold: it takes fields out of the journal and
@@ -15,7 +15,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{JournalField, JournalNote, Moment, PURGED};
+use super::{JournalField, JournalNote, JournalSnapshot, PURGED};
 use crate::order::OrderId;
 
 /// Movements of one millisecond that are kept, at most: far more than Redis makes in one.
@@ -35,8 +35,8 @@ pub enum Sum {
 /// Adds up a journal. Takes a few words of memory, however many fields there are.
 #[derive(Clone, Debug)]
 pub struct JournalSum {
-    moment: Moment,
-    /// Changes before the millisecond of the moment.
+    snapshot: JournalSnapshot,
+    /// Changes before the millisecond of the snapshot.
     earlier: i64,
     /// Fields that were there before that millisecond.
     earlier_fields: u64,
@@ -52,7 +52,7 @@ pub struct JournalSum {
     is_unsure: bool,
 }
 
-/// A movement within the millisecond of the moment.
+/// A movement within the millisecond of the snapshot.
 #[derive(Clone, Copy, Debug)]
 struct Link {
     from: i64,
@@ -61,7 +61,7 @@ struct Link {
     is_new: bool,
 }
 
-/// When a movement was, seen from the moment.
+/// When a movement was, seen from the snapshot.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum When {
     Earlier,
@@ -80,11 +80,11 @@ struct Movement {
 }
 
 impl JournalSum {
-    /// Begins with the moment, before the journal is read.
+    /// Begins with the snapshot, before the journal is read.
     #[must_use]
-    pub const fn new(moment: Moment) -> Self {
+    pub const fn new(snapshot: JournalSnapshot) -> Self {
         Self {
-            moment,
+            snapshot,
             earlier: 0,
             earlier_fields: 0,
             new_fields: 0,
@@ -115,7 +115,7 @@ impl JournalSum {
         if let Some(units) = of_sale {
             match when {
                 When::Earlier => self.loaded = self.loaded.saturating_add(units),
-                // Whether it was before the moment or after it, and what a load had loaded before.
+                // Whether it was before the snapshot or after it, and what a load had loaded before.
                 When::Within => self.is_unsure = true,
                 When::Later => {}
             }
@@ -138,10 +138,10 @@ impl JournalSum {
         }
     }
 
-    /// What was folded is older than any moment.
+    /// What was folded is older than any snapshot.
     fn add_purged(&mut self) {
         self.earlier_fields += 1;
-        match self.moment.purged {
+        match self.snapshot.purged {
             Some(purged) => {
                 self.earlier = self.earlier.saturating_add(purged.change);
                 self.loaded = self.loaded.saturating_add(purged.kept_by_nobody());
@@ -151,24 +151,24 @@ impl JournalSum {
         }
     }
 
-    /// The units of the whole sale: what was loaded, added, taken and repaired until the moment, less those of refused orders
+    /// The units of the whole sale: what was loaded, added, taken and repaired until the snapshot, less those of refused orders
     /// that did not come back because MySQL did not have them; as far as the journal was added up. It says nothing where the sum is unsure.
     #[must_use]
     pub const fn loaded(&self) -> i64 {
         self.loaded
     }
 
-    /// Whether the stock of the moment is the sum. `end` is a moment after the journal was read: a movement that is later than it
+    /// Whether the stock of the snapshot is the sum. `end` is a snapshot after the journal was read: a movement that is later than it
     /// is from before the clock of Redis was set back.
     #[must_use]
-    pub fn finish(&self, end: &Moment) -> Sum {
+    pub fn finish(&self, end: &JournalSnapshot) -> Sum {
         let fields = self.earlier_fields..=self.earlier_fields + self.new_fields;
         let is_unsure = self.is_unsure
-            || !self.moment.is_complete
+            || !self.snapshot.is_complete
             || self.latest_ms > end.at_ms
-            || self.moment.purged != end.purged
-            || !fields.contains(&self.moment.journaled);
-        let stock = self.moment.stock.unwrap_or(0);
+            || self.snapshot.purged != end.purged
+            || !fields.contains(&self.snapshot.journaled);
+        let stock = self.snapshot.stock.unwrap_or(0);
         if is_unsure {
             return Sum::Unsure;
         }
@@ -184,7 +184,7 @@ impl JournalSum {
         // A note without a time is no script's: it is taken as it is.
         let Some(at_ms) = at_ms else { return When::Earlier };
         self.latest_ms = self.latest_ms.max(at_ms);
-        match at_ms.cmp(&self.moment.at_ms) {
+        match at_ms.cmp(&self.snapshot.at_ms) {
             std::cmp::Ordering::Less => When::Earlier,
             std::cmp::Ordering::Equal => When::Within,
             std::cmp::Ordering::Greater => When::Later,
@@ -205,8 +205,8 @@ impl JournalSum {
         }
     }
 
-    /// The stock with which the millisecond of the moment began. None: the movements are no chain with a beginning, or the stock
-    /// is not one of its values that it can have had at the moment, because somebody wrote it by hand within that millisecond.
+    /// The stock with which the millisecond of the snapshot began. None: the movements are no chain with a beginning, or the stock
+    /// is not one of its values that it can have had at the snapshot, because somebody wrote it by hand within that millisecond.
     fn beginning(&self, stock: i64) -> Option<i64> {
         let mut balance: BTreeMap<i64, i64> = BTreeMap::new();
         for link in &self.links {
@@ -239,7 +239,7 @@ impl JournalSum {
         reached.len() == values
     }
 
-    /// Whether the stock was this one when as many fields had come as the journal held at the moment. Where the chain passes a
+    /// Whether the stock was this one when as many fields had come as the journal held at the snapshot. Where the chain passes a
     /// value twice, its order is not known, and every value may be the one.
     fn can_be_between(&self, begin: i64, stock: i64) -> bool {
         let onwards: BTreeMap<i64, &Link> = self.links.iter().map(|link| (link.from, link)).collect();
@@ -247,7 +247,7 @@ impl JournalSum {
             return true;
         }
         let linked = self.links.iter().filter(|link| link.is_new).count() as u64;
-        let came = self.moment.journaled.saturating_sub(self.earlier_fields);
+        let came = self.snapshot.journaled.saturating_sub(self.earlier_fields);
         // Fields may have come that moved no unit: they stand nowhere in the chain.
         let came = came.saturating_sub(self.new_fields.saturating_sub(linked))..=came;
         let (mut at, mut passed) = (begin, 0);

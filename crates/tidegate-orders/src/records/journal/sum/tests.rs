@@ -1,4 +1,4 @@
-//! Sales are played move by move, the clock standing still for some of them; the moment is anywhere, and each field is read
+//! Sales are played move by move, the clock standing still for some of them; the snapshot is anywhere, and each field is read
 //! at some time after it. Without a hand at the stock the sum holds, with one it tells what the hand did.
 
 use std::collections::BTreeMap;
@@ -101,11 +101,11 @@ fn played(moves: &[Move]) -> Vec<Held> {
     all
 }
 
-/// A look at the moment `cut`.
+/// The sum of a snapshot at `cut`.
 fn look(all: &[Held], cut: usize, read_at: &[usize]) -> Sum {
     let (at, end) = (&all[cut], &all[all.len() - 1]);
     let over = all.iter().position(|held| held.now_ms > at.now_ms).unwrap_or(all.len() - 1);
-    let mut sum = JournalSum::new(moment(at));
+    let mut sum = JournalSum::new(snapshot(at));
     for (nth, name) in end.notes.keys().enumerate() {
         // Each field is read some time after that millisecond, and one that came only then may be passed by.
         let late = over + read_at[nth % read_at.len()] % (all.len() - over);
@@ -113,7 +113,7 @@ fn look(all: &[Held], cut: usize, read_at: &[usize]) -> Sum {
             sum.add(JournalField::parse(name), note);
         }
     }
-    sum.finish(&moment(end))
+    sum.finish(&snapshot(end))
 }
 
 fn moves(hand: impl Strategy<Value = Move> + 'static) -> impl Strategy<Value = Vec<Move>> {
@@ -130,7 +130,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn without_a_hand_the_sum_holds_wherever_the_moment_is(
+    fn without_a_hand_the_sum_holds_wherever_the_snapshot_is(
         moves in moves(Just(Move::Tick)),
         cut in any::<prop::sample::Index>(),
         read_at in prop::collection::vec(0..30_usize, 1..30),
@@ -184,14 +184,14 @@ proptest! {
         let all = played(&moves);
         let at = &all[cut.index(all.len())];
         let at = &at.apply(&Move::Tick);
-        let mut sum = JournalSum::new(moment(at));
+        let mut sum = JournalSum::new(snapshot(at));
         for (name, note) in &at.notes {
             sum.add(JournalField::parse(name), note);
         }
-        prop_assert_eq!(sum.finish(&moment(at)), Sum::Holds);
+        prop_assert_eq!(sum.finish(&snapshot(at)), Sum::Holds);
         let (name, note) = at.notes.iter().nth(twice.index(at.notes.len())).unwrap();
         sum.add(JournalField::parse(name), note);
-        prop_assert_eq!(sum.finish(&moment(at)), Sum::Unsure);
+        prop_assert_eq!(sum.finish(&snapshot(at)), Sum::Unsure);
     }
 }
 
@@ -216,38 +216,38 @@ proptest! {
     }
 }
 
-fn moment(at: &Held) -> Moment {
+fn snapshot(at: &Held) -> JournalSnapshot {
     let journaled = at.notes.len() as u64;
     let stream_end = tidegate_stream::EntryId::MIN;
     let (stock, purged) = (Some(at.stock), at.purged);
-    Moment { stock, at_ms: at.now_ms, stream_end, is_complete: true, journaled, purged }
+    JournalSnapshot { stock, at_ms: at.now_ms, stream_end, is_complete: true, journaled, purged }
 }
 
-/// The stock at the end of the millisecond of the moment is the one of its beginning.
+/// The stock at the end of the millisecond of the snapshot is the one of its beginning.
 fn is_closed(at: &Held, all: &[Held]) -> bool {
     let mut within = all.iter().filter(|held| held.now_ms == at.now_ms).map(|held| held.stock);
     let first = within.next();
     first == within.next_back().or(first)
 }
 
-fn sum_of(moment: Moment, notes: &[(&str, JournalNote)], end_ms: i64) -> Sum {
-    let mut sum = JournalSum::new(moment);
+fn sum_of(snapshot: JournalSnapshot, notes: &[(&str, JournalNote)], end_ms: i64) -> Sum {
+    let mut sum = JournalSum::new(snapshot);
     for (name, note) in notes {
         sum.add(JournalField::parse(name), note);
     }
-    sum.finish(&Moment { at_ms: end_ms, ..moment })
+    sum.finish(&JournalSnapshot { at_ms: end_ms, ..snapshot })
 }
 
 #[test]
 fn what_nobody_can_tell_is_unsure() {
     let held = Held::loaded().apply(&Move::Admit(2));
     let notes: Vec<_> = held.notes.iter().map(|(name, note)| (name.as_str(), note.clone())).collect();
-    let now = moment(&held);
+    let now = snapshot(&held);
     assert_eq!(sum_of(now, &notes, 2), Sum::Holds);
     assert_eq!(sum_of(now, &notes, 1), Sum::Unsure, "a movement of the future");
-    assert_eq!(sum_of(Moment { is_complete: false, ..now }, &notes, 2), Sum::Unsure);
+    assert_eq!(sum_of(JournalSnapshot { is_complete: false, ..now }, &notes, 2), Sum::Unsure);
     assert_eq!(sum_of(now, &notes[..2], 2), Sum::Unsure, "a field is missing");
-    assert_eq!(sum_of(Moment { stock: Some(47), ..now }, &notes, 2), Sum::Unsure, "no value of the chain");
+    assert_eq!(sum_of(JournalSnapshot { stock: Some(47), ..now }, &notes, 2), Sum::Unsure, "no value of the chain");
 }
 
 #[test]
@@ -258,21 +258,21 @@ fn a_hand_that_wrote_another_value_of_the_chain_is_seen_by_the_number_of_fields(
     }
     let held = held.apply(&Move::Hand(7));
     let notes: Vec<_> = held.notes.iter().map(|(name, note)| (name.as_str(), note.clone())).collect();
-    assert_eq!(sum_of(moment(&held), &notes, 2), Sum::Unsure);
-    let later = Moment { at_ms: 3, ..moment(&held) };
+    assert_eq!(sum_of(snapshot(&held), &notes, 2), Sum::Unsure);
+    let later = JournalSnapshot { at_ms: 3, ..snapshot(&held) };
     assert_eq!(sum_of(later, &notes, 3), Sum::Apart(7));
-    assert_eq!(sum_of(Moment { stock: None, ..later }, &notes, 3), Sum::Apart(-41), "no stock is none");
+    assert_eq!(sum_of(JournalSnapshot { stock: None, ..later }, &notes, 3), Sum::Apart(-41), "no stock is none");
 }
 
 #[test]
 fn the_units_of_the_whole_sale_are_added_up_beside() {
     let mut held = Held::loaded().apply(&Move::Add(5)).apply(&Move::Admit(3));
     held.now_ms += 1;
-    let mut sum = JournalSum::new(moment(&held));
+    let mut sum = JournalSum::new(snapshot(&held));
     for (name, note) in &held.notes {
         sum.add(JournalField::parse(name), note);
     }
-    assert_eq!((sum.loaded(), sum.finish(&moment(&held))), (55, Sum::Holds));
+    assert_eq!((sum.loaded(), sum.finish(&snapshot(&held))), (55, Sum::Holds));
 }
 
 #[test]
@@ -285,8 +285,8 @@ fn a_release_that_brought_nothing_back_lowers_what_the_sale_has_and_one_of_an_ol
     held.stock = 48;
     // An older script released an order of three, and kept nothing of it.
     held.notes.insert("2".to_owned(), note("release", (45, 3, 4)));
-    let mut sum = JournalSum::new(Moment { at_ms: 9, ..moment(&held) });
+    let mut sum = JournalSum::new(JournalSnapshot { at_ms: 9, ..snapshot(&held) });
     held.notes.iter().for_each(|(field, note)| sum.add(JournalField::parse(field), note));
-    let end = Moment { at_ms: 10, ..moment(&held) };
+    let end = JournalSnapshot { at_ms: 10, ..snapshot(&held) };
     assert_eq!((sum.finish(&end), sum.loaded()), (Sum::Holds, 48));
 }

@@ -6,7 +6,7 @@ use super::Purged;
 
 /// A voucher at one moment. All of it was read in one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moment {
+pub struct JournalSnapshot {
     /// Units left; None: no stock is loaded.
     pub stock: Option<i64>,
     /// When that was, in Unix milliseconds by the clock of Redis.

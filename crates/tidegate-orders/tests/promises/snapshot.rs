@@ -13,24 +13,24 @@ use tidegate_stream::EntryId;
 #[tokio::test]
 async fn a_moment_has_stock_time_end_of_the_stream_and_length_of_the_journal() -> Result<()> {
     let ground = Ground::new().await?;
-    let nothing = ground.gate.journals().moment(voucher()).await?;
+    let nothing = ground.gate.journals().snapshot(voucher()).await?;
     assert_eq!((nothing.stock, nothing.journaled, nothing.is_complete), (None, 0, false));
     assert_eq!(nothing.stream_end, EntryId::MIN);
 
     ground.gate.sales().load(voucher(), 10, SaleWindow::default()).await?;
-    let before = ground.gate.journals().moment(voucher()).await?;
+    let before = ground.gate.journals().snapshot(voucher()).await?;
     ground.gate.admissions().admit(&admission(1, 1)).await?;
-    let moment = ground.gate.journals().moment(voucher()).await?;
-    assert_eq!((moment.stock, moment.journaled), (Some(9), before.journaled + 1));
-    assert!(moment.stream_end > EntryId::MIN && moment.at_ms >= before.at_ms);
-    assert!(ground.gate.journals().clock_ms().await? > moment.at_ms, "its millisecond is over");
+    let snapshot = ground.gate.journals().snapshot(voucher()).await?;
+    assert_eq!((snapshot.stock, snapshot.journaled), (Some(9), before.journaled + 1));
+    assert!(snapshot.stream_end > EntryId::MIN && snapshot.at_ms >= before.at_ms);
+    assert!(ground.gate.journals().clock_ms().await? > snapshot.at_ms, "its millisecond is over");
 
     ground.typed("SET seckill:stock:7 many").await?;
-    let error = ground.gate.journals().moment(voucher()).await.unwrap_err();
+    let error = ground.gate.journals().snapshot(voucher()).await.unwrap_err();
     assert!(matches!(error, GateError::Unexpected { .. }), "{error}");
     ground.typed("DEL seckill:stock:7").await?;
     ground.typed("SADD seckill:stock:7 1").await?;
-    assert!(matches!(ground.gate.journals().moment(voucher()).await.unwrap_err(), GateError::Refused(_)));
+    assert!(matches!(ground.gate.journals().snapshot(voucher()).await.unwrap_err(), GateError::Refused(_)));
     Ok(())
 }
 

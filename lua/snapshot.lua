@@ -5,7 +5,7 @@
 -- Reply array: the stock as text, null where none is loaded; the time in Unix milliseconds, by the
 -- clock of Redis; the id that the stream gave out last, '0-0' where there is none; 1 where the journal is
 -- complete, otherwise 0; the number of fields that the journal holds; its field #purged, null without one
--- Written by `just lua` from lua/src/moment.lua: change that file, not this one
+-- Written by `just lua` from lua/src/snapshot.lua: change that file, not this one
 local plain_key, journal, stream, limited_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local call = redis.call
 local stock = call('GET', plain_key) or call('GET', limited_key)
