@@ -8,7 +8,7 @@ mod entry_arg;
 mod exit;
 mod help;
 mod invocation;
-mod moment;
+mod times;
 mod operator;
 mod output;
 mod partitions;

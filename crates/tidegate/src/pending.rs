@@ -7,7 +7,7 @@ use tidegate_compare::text::printable;
 use tidegate_operations::pending::{PendingEvent, PendingFilter, PendingView};
 use tidegate_stream::NamedCause;
 
-use crate::{moment, output::table};
+use crate::{times, output::table};
 
 /// The flags that choose pending entries.
 #[derive(Args, Clone, Debug)]
@@ -19,7 +19,7 @@ pub struct PendingSelectionArgs {
     #[arg(long, conflicts_with = "consumer")]
     dead: bool,
     /// Those that came into the stream longer ago than this, such as 90m or 2h
-    #[arg(long, value_name = "SPAN", value_parser = moment::parse_span)]
+    #[arg(long, value_name = "SPAN", value_parser = times::parse_span)]
     older_than: Option<Duration>,
     /// Those that their consumer has not in hand but tries again later
     #[arg(long)]

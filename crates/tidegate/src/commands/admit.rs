@@ -15,7 +15,7 @@ use tidegate_orders::{
 
 use crate::{
     exit::{Exit, WrongUsage},
-    moment,
+    times,
     output::{OutputArgs, print_note},
     scope::{PartitionCommand, Scope},
 };
@@ -141,6 +141,6 @@ fn over_limit(reached: &LimitReached) -> String {
     let left: Vec<String> =
         left.into_iter().filter_map(|(left, what)| Some(counted((*left)?, what))).collect();
     let left = if left.is_empty() { String::new() } else { format!(", {} left", left.join(" and ")) };
-    let opens = opens_ms.map_or_else(String::new, |opens_ms| format!(", until {}", moment::utc(opens_ms)));
+    let opens = opens_ms.map_or_else(String::new, |opens_ms| format!(", until {}", times::utc(opens_ms)));
     format!("refused, over the limit {name}{left}{opens}")
 }

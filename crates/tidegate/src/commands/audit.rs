@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     exit::Exit,
-    moment,
+    times,
     output::{OutputArgs, print_note, table},
     partitions::{names, over_all},
     scope::SystemCommand,
@@ -291,7 +291,7 @@ fn verdict(audit: &Audit) -> String {
 fn repair(audit: &VoucherAudit) -> Option<String> {
     let (voucher, lost) = (audit.voucher, &audit.offences.lost);
     let LostSpan { from_ms, to_ms, in_stream, entries } = lost.span?;
-    let utc = |ms: u64| i64::try_from(ms).map_or_else(|_| ms.to_string(), moment::utc);
+    let utc = |ms: u64| i64::try_from(ms).map_or_else(|_| ms.to_string(), times::utc);
     let when =
         format!("Lost orders of voucher {voucher} were admitted from {} to {}.", utc(from_ms), utc(to_ms));
     let gone = lost.orders.total.saturating_sub(in_stream);

@@ -12,7 +12,7 @@ use tidegate_operations::{
     pending::claim::ClaimRequest,
 };
 
-use crate::{exit::Exit, moment, operator::ChangeArgs, scope::PartitionCommand};
+use crate::{exit::Exit, times, operator::ChangeArgs, scope::PartitionCommand};
 
 /// How long a removal waits, unless it is told otherwise.
 const REMOVAL_WAIT: Duration = Duration::from_mins(2);
@@ -64,7 +64,7 @@ pub struct ConsumersDrainArgs {
     #[arg(long)]
     remove: bool,
     /// How long to wait until workers have taken the entries, such as 1m. Default: no wait; with --remove, 2m
-    #[arg(long, value_name = "SPAN", value_parser = moment::parse_span)]
+    #[arg(long, value_name = "SPAN", value_parser = times::parse_span)]
     wait: Option<Duration>,
     #[command(flatten)]
     change: ChangeArgs,

@@ -9,7 +9,7 @@ use tidegate_stream::{EntryId, server_time_ms};
 use super::lines::{self, LinesArgs};
 use crate::{
     exit::Exit,
-    moment::{self, Point},
+    times::{self, Point},
     scope::SystemCommand,
     selection::OnlyArgs,
 };
@@ -37,10 +37,10 @@ ends it at once. With --out, it prints what was done; --json makes that JSON.";
 #[command(after_help = EXAMPLES)]
 pub struct ExportArgs {
     /// The first: an entry id, RFC 3339, local time (a date alone is its midnight), -2h (so long ago) or Unix milliseconds
-    #[arg(long, value_name = "TIME|ID", value_parser = moment::parse_point, allow_hyphen_values = true)]
+    #[arg(long, value_name = "TIME|ID", value_parser = times::parse_point, allow_hyphen_values = true)]
     from: Point,
     /// The last, in the same ways: a whole day ends at the next date
-    #[arg(long, value_name = "TIME|ID", value_parser = moment::parse_point, allow_hyphen_values = true)]
+    #[arg(long, value_name = "TIME|ID", value_parser = times::parse_point, allow_hyphen_values = true)]
     to: Point,
     #[command(flatten)]
     only: OnlyArgs,
@@ -60,7 +60,7 @@ impl SystemCommand for ExportArgs {
 
 async fn selection(args: &ExportArgs, redis: &RedisStore) -> anyhow::Result<EntrySelection> {
     let now_ms = server_time_ms(redis.pool()).await.context("Failed to read the clock of Redis")?;
-    let (first, last) = moment::range(Some(&args.from), Some(&args.to), now_ms)?;
+    let (first, last) = times::range(Some(&args.from), Some(&args.to), now_ms)?;
     let range = (first.unwrap_or(EntryId::MIN), last.unwrap_or(EntryId::MAX));
     Ok(EntrySelection::new(range, args.only.filter())?)
 }

@@ -18,7 +18,7 @@ use tidegate_operations::{
 use crate::{
     command_line::CommandLine,
     exit::Exit,
-    moment,
+    times,
     operator::{ReportText, read_in_steps},
     output::OutputArgs,
     selection,
@@ -110,7 +110,7 @@ fn nothing_of(exported: &ExportSelection) -> String {
     };
     let of = |what: &str, id: Option<String>| id.map(|id| format!(" of {what} {id}")).unwrap_or_default();
     let (voucher, user) = (filter.voucher.map(|id| id.to_string()), filter.user.map(|id| id.to_string()));
-    let between = moment::nothing_between(Some(*first), Some(*last));
+    let between = times::nothing_between(Some(*first), Some(*last));
     format!("{between}{}{}", of("voucher", voucher), of("user", user))
 }
 

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use crate::{
     exit::Exit,
-    moment::{self, Point},
+    times::{self, Point},
     output::{OutputArgs, print_note, table},
     partitions::{is_undivided, of_partition, over_all},
     scope::SystemCommand,
@@ -48,7 +48,7 @@ pub struct LogArgs {
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     last: Option<u64>,
     /// From this time on: RFC 3339, local time, -2h (so long ago), Unix milliseconds or an entry id
-    #[arg(long, value_name = "TIME", value_parser = moment::parse_point, allow_hyphen_values = true)]
+    #[arg(long, value_name = "TIME", value_parser = times::parse_point, allow_hyphen_values = true)]
     since: Option<Point>,
     /// Go on with what comes
     #[arg(long)]

@@ -9,7 +9,7 @@ use tidegate_orders::VoucherId;
 
 use crate::{
     exit::Exit,
-    moment,
+    times,
     output::{OutputArgs, table},
     scope::{PartitionCommand, Scope},
 };
@@ -73,7 +73,7 @@ fn text(counts: &OrderCountReport) -> String {
         table(&["from (UTC)", "orders", "units", "live", "refused", "ids given out", "without an order"]);
     let shown = |count: Option<i64>| count.map_or_else(|| "-".to_owned(), |count| count.to_string());
     for of in &counts.counts {
-        let from = moment::utc_whole(of.from_ms);
+        let from = times::utc_whole(of.from_ms);
         let numbers = [of.orders, of.units, of.live, of.refused].map(|number| number.to_string());
         let ids = [shown(of.ids), shown(of.without_order)];
         table.add_row([from].into_iter().chain(numbers).chain(ids));
@@ -83,7 +83,7 @@ fn text(counts: &OrderCountReport) -> String {
         format!(
             "\n{}: there are more orders than ids that were given out. A failover set the counter back, or producers make ids of \
              their own. If a failover did, compare both sides: tidegate reconcile",
-            moment::utc_whole(of.from_ms)
+            times::utc_whole(of.from_ms)
         )
     });
     format!("{table}{}", behind.collect::<String>())

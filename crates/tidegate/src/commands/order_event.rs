@@ -22,7 +22,7 @@ pub use text::{older_workers, told};
 use crate::{
     command_line::CommandLine,
     exit::{Exit, WrongUsage},
-    moment,
+    times,
     operator::{Change, ChangeArgs, PlanText, ReportText},
     partitions::{at_once, over_all, place_of},
     scope::SystemCommand,
@@ -99,7 +99,7 @@ pub struct OrderEventArgs {
     #[arg(long, value_name = "ID", conflicts_with = "file")]
     voucher: Option<VoucherId>,
     /// How long to wait until the events are recorded
-    #[arg(long = "for", value_name = "SPAN", value_parser = moment::parse_span, default_value = WAIT_TEXT)]
+    #[arg(long = "for", value_name = "SPAN", value_parser = times::parse_span, default_value = WAIT_TEXT)]
     wait: Duration,
     /// Of a refund, the ref of the payment that is given back; needed where the order was paid more than once
     #[arg(long, value_name = "REF")]

@@ -15,7 +15,7 @@ use tidegate_orders::{OrderStatus, UserId, VoucherId};
 use super::order_show::SCAN;
 use crate::{
     exit::Exit,
-    moment::utc,
+    times::utc,
     operator::ProgressBar,
     output::{OutputArgs, table},
     scope::{PartitionCommand, Scope},

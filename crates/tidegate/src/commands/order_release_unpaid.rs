@@ -15,7 +15,7 @@ use super::order_event::{WAIT_TEXT, older_workers, told};
 use crate::{
     command_line::CommandLine,
     exit::Exit,
-    moment,
+    times,
     operator::{Change, ChangeArgs, PlanText, ReportText},
     scope::{PartitionCommand, Scope},
 };
@@ -40,13 +40,13 @@ pub struct OrderReleaseUnpaidArgs {
     #[arg(long, value_name = "ID")]
     pub voucher: VoucherId,
     /// Those that were written so long ago
-    #[arg(long, value_name = "SPAN", value_parser = moment::parse_span)]
+    #[arg(long, value_name = "SPAN", value_parser = times::parse_span)]
     older_than: Duration,
     /// Why, in a word
     #[arg(long, value_name = "WORD")]
     reason: Option<EventText>,
     /// How long to wait for workers that record nothing
-    #[arg(long = "for", value_name = "SPAN", value_parser = moment::parse_span, default_value = WAIT_TEXT)]
+    #[arg(long = "for", value_name = "SPAN", value_parser = times::parse_span, default_value = WAIT_TEXT)]
     wait: Duration,
     #[command(flatten)]
     change: ChangeArgs,
@@ -73,14 +73,14 @@ impl PartitionCommand for OrderReleaseUnpaidArgs {
 impl PlanText for ReleasePlan {
     fn text(&self) -> String {
         let Self { voucher, until, orders, units, oldest, ref older_workers, .. } = *self;
-        let until = moment::utc_whole(until.as_millisecond());
+        let until = times::utc_whole(until.as_millisecond());
         if orders == 0 {
             return format!("voucher {voucher}: no unpaid order was written by {until}");
         }
         if !older_workers.is_empty() {
             return self::older_workers(older_workers);
         }
-        let oldest = oldest.map(|at| format!(", the oldest at {}", moment::utc_whole(at.as_millisecond())));
+        let oldest = oldest.map(|at| format!(", the oldest at {}", times::utc_whole(at.as_millisecond())));
         format!(
             "voucher {voucher}: {} with {}, written by {until}{}, would end",
             counted(orders, "unpaid order"),

@@ -1,7 +1,7 @@
 //! `tidegate order show`: all that both stores hold of one order, where it is, and what to type.
 
 mod commands;
-mod moments;
+mod times;
 mod not_found;
 mod sentence;
 mod text;

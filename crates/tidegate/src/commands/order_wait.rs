@@ -13,7 +13,7 @@ use tidegate_orders::{OrderId, OrderState, VoucherId};
 
 use crate::{
     exit::Exit,
-    moment,
+    times,
     output::{OutputArgs, print_note},
     scope::{PartitionCommand, Scope},
 };
@@ -52,7 +52,7 @@ pub struct OrderWaitArgs {
     #[arg(long, value_name = "STATE", default_value = "confirmed")]
     until: Until,
     /// For how long at most
-    #[arg(long = "for", value_name = "SPAN", value_parser = moment::parse_span, default_value = WAIT)]
+    #[arg(long = "for", value_name = "SPAN", value_parser = times::parse_span, default_value = WAIT)]
     wait: Duration,
     #[command(flatten)]
     output: OutputArgs,

@@ -14,7 +14,7 @@ use tidegate_orders::VoucherId;
 
 use crate::{
     exit::{Exit, WrongUsage},
-    moment,
+    times,
     operator::ChangeArgs,
     scope::{PartitionCommand, Scope},
 };
@@ -52,7 +52,7 @@ pub struct PauseArgs {
     #[arg(long, conflicts_with = "voucher")]
     workers: bool,
     /// The workers go on by themselves after this time, such as 10m
-    #[arg(long = "for", value_name = "SPAN", value_parser = moment::parse_span)]
+    #[arg(long = "for", value_name = "SPAN", value_parser = times::parse_span)]
     span: Option<Duration>,
     /// Why: for `tidegate log`; for the workers also in `tidegate status` and their logs
     #[arg(long, value_name = "TEXT")]

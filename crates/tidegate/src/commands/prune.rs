@@ -13,7 +13,7 @@ use tidegate_operations::{
 
 use crate::{
     exit::{Exit, WrongUsage},
-    moment,
+    times,
     operator::ChangeArgs,
     scope::PartitionCommand,
 };
@@ -49,7 +49,7 @@ pub struct PruneArgs {
     #[arg(value_name = "WHAT", required = true)]
     what: Vec<Prunable>,
     /// Delete only what is older than this, such as 12h or 90d. Needed, but for the stream (default: stream.retention_ms)
-    #[arg(long, value_name = "SPAN", value_parser = moment::parse_span)]
+    #[arg(long, value_name = "SPAN", value_parser = times::parse_span)]
     older_than: Option<Duration>,
     #[command(flatten)]
     change: ChangeArgs,

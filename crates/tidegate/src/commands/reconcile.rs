@@ -22,7 +22,7 @@ use tidegate_stream::{HeldLease, server_time_ms};
 use crate::{
     exit::{Exit, WrongUsage},
     invocation::{self, Invocation},
-    moment::{self, Point},
+    times::{self, Point},
     operator::{Change, ChangeArgs, ProgressBar},
     output::print_note,
     scope::PartitionCommand,
@@ -59,7 +59,7 @@ pub struct ReconcileArgs {
     #[arg(long = "voucher", value_name = "ID")]
     vouchers: Vec<VoucherId>,
     /// Look only at orders that were admitted since: a time, or -2h for so long ago. Stocks are compared all the same
-    #[arg(long, value_name = "TIME", value_parser = moment::parse_point, allow_hyphen_values = true)]
+    #[arg(long, value_name = "TIME", value_parser = times::parse_point, allow_hyphen_values = true)]
     since: Option<Point>,
     /// Mend what is different, by difference: shows what would be done, asks, and does it
     #[arg(long)]

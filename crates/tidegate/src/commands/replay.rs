@@ -17,7 +17,7 @@ use tidegate_stream::server_time_ms;
 use crate::{
     command_line::CommandLine,
     exit::{Exit, WrongUsage},
-    moment::{self, Point},
+    times::{self, Point},
     operator::{Change, ChangeArgs, PlanText, ProgressBar, ReportText},
     scope::PartitionCommand,
     selection::{self, OnlyArgs},
@@ -57,11 +57,11 @@ all was run, it says how to continue.";
 #[command(after_help = EXAMPLES)]
 pub struct ReplayArgs {
     /// The first: an entry id, RFC 3339, local time (a date alone is its midnight), -2h (so long ago) or Unix milliseconds
-    #[arg(long, value_name = "TIME|ID", value_parser = moment::parse_point, allow_hyphen_values = true)]
+    #[arg(long, value_name = "TIME|ID", value_parser = times::parse_point, allow_hyphen_values = true)]
     #[arg(required_unless_present = "file")]
     from: Option<Point>,
     /// The last, in the same ways: a whole day ends at the next date
-    #[arg(long, value_name = "TIME|ID", value_parser = moment::parse_point, allow_hyphen_values = true)]
+    #[arg(long, value_name = "TIME|ID", value_parser = times::parse_point, allow_hyphen_values = true)]
     #[arg(required_unless_present = "file")]
     to: Option<Point>,
     /// Read entries from this file instead of the stream
@@ -95,7 +95,7 @@ impl PartitionCommand for ReplayArgs {
 
 impl ReplayArgs {
     fn request(&self, now_ms: u64) -> Result<ReplayRequest, WrongUsage> {
-        let (first, last) = moment::range(self.from.as_ref(), self.to.as_ref(), now_ms)?;
+        let (first, last) = times::range(self.from.as_ref(), self.to.as_ref(), now_ms)?;
         Ok(ReplayRequest {
             source: self.file.clone().map_or(ReplaySource::Stream, ReplaySource::File),
             first,
@@ -116,7 +116,7 @@ fn typed(request: &ReplayRequest) -> CommandLine {
     };
     // What is so old that nobody can type it leaves nothing out.
     let from = request.first.map(|first| first.to_string());
-    let from = from.filter(|from| moment::parse_point(from).is_ok());
+    let from = from.filter(|from| times::parse_point(from).is_ok());
     let command = CommandLine::new("replay").flag("--file", file);
     let command = command.flag("--from", from).flag("--to", request.last);
     let command = selection::typed(request.filter, command).flag("--rate", request.rate);
@@ -128,7 +128,7 @@ impl PlanText for ReplayPlan {
         let Self { source, first, last, entries, unread, .. } = self;
         let (Some(first), Some(last)) = (first, last) else {
             let (first, last) = self.bounds;
-            return format!("{source}: {}, there is nothing to run", moment::nothing_between(first, last));
+            return format!("{source}: {}, there is nothing to run", times::nothing_between(first, last));
         };
         let mut text = format!("{source}: {} from {first} to {last}", counted(*entries, "entry"));
         if *unread > 0 {

@@ -31,7 +31,7 @@ use self::{draw::Paging, observations::Observations, overview::overview, screen:
 use crate::{
     config::Settings,
     exit::{Exit, WrongUsage},
-    moment,
+    times,
     signals::Signals,
 };
 
@@ -139,6 +139,6 @@ fn turned(event: &Event, page: usize, pages: usize) -> usize {
 }
 
 fn parse_every(text: &str) -> Result<Duration, String> {
-    let every = moment::parse_span(text)?;
+    let every = times::parse_span(text)?;
     if EVERY.contains(&every) { Ok(every) } else { Err("give 200ms to 1h".to_owned()) }
 }

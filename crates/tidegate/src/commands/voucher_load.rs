@@ -16,7 +16,7 @@ use tidegate_orders::{VoucherId, gate::JournalUse};
 
 use crate::{
     exit::{Exit, WrongUsage},
-    moment,
+    times,
     operator::{Change, ChangeArgs, PlanText, ReportText},
     scope::{PartitionCommand, Scope},
 };
@@ -47,13 +47,13 @@ pub struct VoucherLoadArgs {
     #[arg(long, value_name = "UNITS", value_parser = clap::value_parser!(i64).range(1..=MAX_STOCK), allow_negative_numbers = true)]
     stock: i64,
     /// The sale begins: RFC 3339, local time or Unix milliseconds; now by default
-    #[arg(long, value_name = "TIME", value_parser = moment::parse)]
+    #[arg(long, value_name = "TIME", value_parser = times::parse)]
     begin: Option<Timestamp>,
     /// The sale ends, likewise; never by default
-    #[arg(long, value_name = "TIME", value_parser = moment::parse)]
+    #[arg(long, value_name = "TIME", value_parser = times::parse)]
     end: Option<Timestamp>,
     /// Orders that are not paid so long after they were written expire, such as 15m; 0s: never. order.pay_within_s by default
-    #[arg(long, value_name = "SPAN", value_parser = moment::parse_span)]
+    #[arg(long, value_name = "SPAN", value_parser = times::parse_span)]
     pay_within: Option<Duration>,
     /// A script of your own sells it, and keeps no journal: nothing will check its stock against one
     #[arg(long)]

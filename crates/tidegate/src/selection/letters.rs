@@ -11,7 +11,7 @@ use crate::{
     command_line::CommandLine,
     entry_arg::{self, EntryArg},
     exit::WrongUsage,
-    moment::{self, Point},
+    times::{self, Point},
 };
 
 /// Flags that leave letters out.
@@ -23,10 +23,10 @@ pub struct FilterArgs {
     #[command(flatten)]
     only: OnlyArgs,
     /// Only letters of this time or later: RFC 3339, local time, -2h (so long ago), Unix milliseconds or a letter
-    #[arg(long, value_name = "TIME", value_parser = moment::parse_point, allow_hyphen_values = true)]
+    #[arg(long, value_name = "TIME", value_parser = times::parse_point, allow_hyphen_values = true)]
     from: Option<Point>,
     /// Only letters of this time or earlier, in the same ways
-    #[arg(long, value_name = "TIME", value_parser = moment::parse_point, allow_hyphen_values = true)]
+    #[arg(long, value_name = "TIME", value_parser = times::parse_point, allow_hyphen_values = true)]
     to: Option<Point>,
 }
 
@@ -76,7 +76,7 @@ impl FilterArgs {
     /// As [`LetterSelectionArgs::letters`].
     pub async fn letters(&self, redis: &RedisStore) -> anyhow::Result<LetterSelection> {
         let now_ms = server_time_ms(redis.pool()).await.context("Failed to read the clock of Redis")?;
-        let (first, last) = moment::range(self.from.as_ref(), self.to.as_ref(), now_ms)?;
+        let (first, last) = times::range(self.from.as_ref(), self.to.as_ref(), now_ms)?;
         Ok(LetterSelection {
             ids: None,
             reason: self.reason.clone(),

@@ -16,7 +16,7 @@ use tidegate_orders::CampaignId;
 use crate::{
     commands::voucher_load::whole_seconds,
     exit::Exit,
-    moment,
+    times,
     operator::{Change, ChangeArgs, PlanText, ReportText},
     scope::SystemCommand,
 };
@@ -42,13 +42,13 @@ pub struct CampaignLoadArgs {
     #[arg(long, value_name = "FILE")]
     regions: PathBuf,
     /// The sale begins: RFC 3339, local time or Unix milliseconds; now by default
-    #[arg(long, value_name = "TIME", value_parser = moment::parse)]
+    #[arg(long, value_name = "TIME", value_parser = times::parse)]
     begin: Option<Timestamp>,
     /// The sale ends, likewise; never by default
-    #[arg(long, value_name = "TIME", value_parser = moment::parse)]
+    #[arg(long, value_name = "TIME", value_parser = times::parse)]
     end: Option<Timestamp>,
     /// Orders that are not paid so long after they were written expire, such as 15m; 0s: never. order.pay_within_s by default
-    #[arg(long, value_name = "SPAN", value_parser = moment::parse_span)]
+    #[arg(long, value_name = "SPAN", value_parser = times::parse_span)]
     pay_within: Option<Duration>,
     #[command(flatten)]
     change: ChangeArgs,

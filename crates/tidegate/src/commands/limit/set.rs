@@ -15,7 +15,7 @@ use tidegate_orders::limits::{RuleKind, Subject, SubjectName, Window};
 use super::OwnerArgs;
 use crate::{
     exit::{Exit, WrongUsage},
-    moment,
+    times,
     operator::{Change, ChangeArgs},
     scope::SystemCommand,
 };
@@ -124,7 +124,7 @@ fn parse_window(text: &str) -> Result<Window, String> {
         "day" => Window::Day { offset_s: 0 },
         "month" => Window::Month { offset_s: 0 },
         span => {
-            let seconds = moment::parse_span(span).ok().filter(|span| span.subsec_nanos() == 0);
+            let seconds = times::parse_span(span).ok().filter(|span| span.subsec_nanos() == 0);
             let seconds =
                 seconds.and_then(|span| u32::try_from(span.as_secs()).ok()).and_then(NonZeroU32::new);
             let wrong = || "it is order, sale, day, month, or a span of whole seconds such as 10m".to_owned();
@@ -166,7 +166,7 @@ fn parse_rate(text: &str) -> Result<TypedRate, String> {
         || "it looks like 5/1s or 100/1m, up to 1000000 in a second and down to 1 in an hour".to_owned();
     let (orders, span) = text.split_once('/').ok_or_else(wrong)?;
     let orders = orders.parse::<u32>().ok().filter(|orders| *orders > 0).ok_or_else(wrong)?;
-    let period_us = moment::parse_span(span).map_err(|_| wrong())?.as_micros() / u128::from(orders);
+    let period_us = times::parse_span(span).map_err(|_| wrong())?.as_micros() / u128::from(orders);
     let period_us = u32::try_from(period_us).ok().filter(|period_us| *period_us <= 3_600_000_000);
     let period_us = period_us.and_then(NonZeroU32::new).ok_or_else(wrong)?;
     Ok(TypedRate { text: text.to_owned(), period_us })

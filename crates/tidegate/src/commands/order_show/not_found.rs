@@ -3,7 +3,7 @@
 use tidegate_compare::text::counted;
 use tidegate_operations::order_show::{Coverage, OrderRecords};
 
-use super::moments::{entry_moment, moment_of};
+use super::times::{entry_time, time_of};
 
 /// Nothing holds it any more, as far as was searched.
 pub fn lost(records: &OrderRecords) -> String {
@@ -20,7 +20,7 @@ fn last_seen(records: &OrderRecords) -> String {
         return format!("Its entry {} is pending, but its payload was deleted or trimmed", entry.id);
     }
     if let Some(entry) = records.entries.first() {
-        let (id, when) = (entry.id, entry_moment(entry));
+        let (id, when) = (entry.id, entry_time(entry));
         return format!(
             "Its entry {id} of {when} is acknowledged, but it is neither written nor refused nor buried"
         );
@@ -32,7 +32,7 @@ fn last_seen(records: &OrderRecords) -> String {
             "The journal of voucher {voucher} has a note of it that cannot be read, and its entry is not there"
         );
     };
-    let when = moment_of(note.at_ms);
+    let when = time_of(note.at_ms);
     format!("It was admitted {when} for user {user} and voucher {voucher}, and its entry is not there")
 }
 

@@ -11,7 +11,7 @@ use tidegate_orders::{
 };
 
 use super::{
-    moments::{entry_moment, moment_of, mysql_moment},
+    times::{entry_time, time_of, mysql_time},
     not_found::{lost, unknown},
 };
 
@@ -50,7 +50,7 @@ fn undecided(report: &OrderReport, status: OrderStatus, claim_idle_ms: u64) -> S
 fn with_row(report: &OrderReport, row: &OrderRow) -> String {
     let units = if row.quantity == 1 { String::new() } else { format!(" ({} units)", row.quantity) };
     let order = format!("order {} of user {} for voucher {}{units}", row.order, row.user, row.voucher);
-    let (when, status) = (mysql_moment(row.created_ms), status(row.status));
+    let (when, status) = (mysql_time(row.created_ms), status(row.status));
     let mut sentence = match row.state() {
         RowState::Live => format!("It is written: {order}, {when}, {status}.") + &live(report, row),
         RowState::Cancelled => {
@@ -182,7 +182,7 @@ fn refused(report: &OrderReport, refusal: &RefusalRow) -> String {
             format!("{worker} gives it back to Redis when it handles entry {entry}.")
         }
     };
-    let when = mysql_moment(refusal.at_ms);
+    let when = mysql_time(refusal.at_ms);
     format!("It was refused {when}: {why}; {back} A new attempt needs a new order id.")
 }
 
@@ -216,7 +216,7 @@ fn in_flight(report: &OrderReport, claim_idle_ms: u64) -> String {
 }
 
 fn undelivered(report: &OrderReport, entry: &EntryRecord) -> String {
-    let waits = format!("It waits in the stream since {}, as entry {}", entry_moment(entry), entry.id);
+    let waits = format!("It waits in the stream since {}, as entry {}", entry_time(entry), entry.id);
     match report.workers_live {
         true => format!("{waits}: a worker writes it when its turn comes."),
         false => format!("{waits}, and no living worker reads the stream: start one."),
@@ -275,7 +275,7 @@ fn dead(report: &OrderReport, letter: &DeadLetterRecord) -> String {
     let Some(reason) = &letter.reason else {
         return format!("It stands among the dead letters, where somebody else wrote it ({}).", letter.id);
     };
-    let when = moment_of(letter.at_ms);
+    let when = time_of(letter.at_ms);
     let error = letter.error.as_ref().map(|error| format!(" ({error})")).unwrap_or_default();
     let what = match (report.facts.letter, report.facts.journal) {
         (LetterFact::NoOrder, _) => {
@@ -307,7 +307,7 @@ fn given_back(records: &OrderRecords, voucher: Option<i64>) -> Option<(String, &
         note.is_release() && voucher.is_none_or(|voucher| note.voucher.get() == voucher)
     };
     let release = records.journal.iter().find(is_its)?;
-    Some((moment_of(release.at_ms), release.by.as_deref().unwrap_or("somebody")))
+    Some((time_of(release.at_ms), release.by.as_deref().unwrap_or("somebody")))
 }
 
 fn seconds(ms: i64) -> f64 {

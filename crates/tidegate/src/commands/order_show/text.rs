@@ -7,9 +7,9 @@ use tidegate_orders::{
     records::{BuriedEvent, DeadLetterRecord, EntryContent, EventRow, OrderDetails},
 };
 
-use super::{ShownOrder, moments::mysql_moment, sentence::status};
+use super::{ShownOrder, times::mysql_time, sentence::status};
 use crate::{
-    moment::{utc, utc_whole},
+    times::{utc, utc_whole},
     pending::life,
 };
 
@@ -107,7 +107,7 @@ fn mysql(records: &OrderRecords) -> Vec<String> {
 
 /// When, what, what came of it, and what brought it.
 fn event_text(event: &EventRow) -> String {
-    let when = mysql_moment(event.at_ms);
+    let when = mysql_time(event.at_ms);
     let EventRow { event: what, outcome, entry, moved, .. } = event;
     let mut text = match EventOutcome::from_word(outcome) {
         EventOutcome::Rejected(_) => format!("{when}: {what}, rejected ({outcome})"),

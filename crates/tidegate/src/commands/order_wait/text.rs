@@ -8,7 +8,7 @@ use tidegate_operations::order_progress::{
 };
 use tidegate_orders::{OrderState, event::EventOutcome};
 
-use crate::{command_line::CommandLine, invocation::Invocation, moment::utc};
+use crate::{command_line::CommandLine, invocation::Invocation, times::utc};
 
 /// After so long it is said what is waited for, whether the rate is known or not.
 pub const WITHOUT_RATE: Duration = Duration::from_millis(700);

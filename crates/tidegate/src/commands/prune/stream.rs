@@ -11,7 +11,7 @@ use tidegate_stream::EntryId;
 
 use crate::{
     exit::{Exit, WrongUsage},
-    moment,
+    times,
     operator::{Change, ChangeArgs, PlanText, ProgressBar, ReportText},
 };
 
@@ -58,7 +58,7 @@ impl PlanText for TrimPlan {
 
 /// How old the oldest entry is, beside how old it would have to be.
 fn age(plan: &TrimPlan) -> String {
-    let time = |id: EntryId| moment::utc(i64::try_from(id.ms).unwrap_or(i64::MAX));
+    let time = |id: EntryId| times::utc(i64::try_from(id.ms).unwrap_or(i64::MAX));
     let cutoff = time(plan.cutoff);
     plan.oldest.map(time).map_or_else(String::new, |oldest| {
         format!("; the oldest is of {oldest}, and only what came before {cutoff} is old enough")

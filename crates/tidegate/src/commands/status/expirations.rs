@@ -6,7 +6,7 @@ use tidegate_compare::text::{printable, span};
 use tidegate_operations::expirations::{ExpirationsView, WENT_BACK};
 use tidegate_orders::RestoreState;
 
-use crate::{moment, output::table};
+use crate::{times, output::table};
 
 /// How many there are and what keeps them from expiring; None: there are none, and both stores agree.
 pub fn render(view: &ExpirationsView) -> Option<String> {
@@ -19,7 +19,7 @@ pub fn render(view: &ExpirationsView) -> Option<String> {
     let since = span(Duration::from_secs_f64(unpaid.overdue_s));
     let since = if unpaid.overdue == 0 { String::new() } else { format!(", the oldest for {since}") };
     table.add_row(["overdue", &format!("{}{since}", unpaid.overdue)]);
-    let oldest = unpaid.oldest_due_ms.map_or_else(|| "none".to_owned(), moment::utc);
+    let oldest = unpaid.oldest_due_ms.map_or_else(|| "none".to_owned(), times::utc);
     table.add_row(["oldest due", &oldest]);
     let sweeper = view.sweeper.as_deref().map_or_else(|| "no worker".to_owned(), printable);
     table.add_row(["expired by", &sweeper]);

@@ -2,19 +2,19 @@
 
 use tidegate_operations::order_show::EntryRecord;
 
-use crate::moment::{utc, utc_whole};
+use crate::times::{utc, utc_whole};
 
 /// When an entry was added.
-pub fn entry_moment(entry: &EntryRecord) -> String {
+pub fn entry_time(entry: &EntryRecord) -> String {
     utc(i64::try_from(entry.id.ms).unwrap_or(i64::MAX))
 }
 
 /// A moment, for people.
-pub fn moment_of(ms: Option<i64>) -> String {
+pub fn time_of(ms: Option<i64>) -> String {
     ms.map_or_else(|| "at an unknown time".to_owned(), utc)
 }
 
 /// A moment of MySQL's, which has whole seconds where the tutorial made the column: a fraction of 0 would be a lie.
-pub fn mysql_moment(ms: Option<i64>) -> String {
+pub fn mysql_time(ms: Option<i64>) -> String {
     ms.map_or_else(|| "at an unknown time".to_owned(), utc_whole)
 }

@@ -30,7 +30,7 @@ pub fn utc_whole(ms: i64) -> String {
 /// # Errors
 /// When it is none of them, or MySQL's TIMESTAMP cannot hold it.
 pub fn parse(text: &str) -> Result<Timestamp, String> {
-    let moment = parse_moment(text.trim())
+    let moment = parse_time(text.trim())
         .ok_or("give now, 2026-11-20T10:00:00Z, \"2026-11-20 10:00\" (local time) or Unix milliseconds")?;
     match moment.as_millisecond() {
         ..EARLIEST_MS => Err(IN_SECONDS.to_owned()),
@@ -145,7 +145,7 @@ fn parse_place(text: &str) -> Option<Place> {
         Some(Place::Ago(Duration::ZERO))
     } else if is_entry_id(text) {
         text.parse().ok().map(Place::Entry)
-    } else if let Some(moment) = parse_moment(text) {
+    } else if let Some(moment) = parse_time(text) {
         u64::try_from(moment.as_millisecond()).ok().map(Place::At)
     } else {
         parse_span(text.strip_prefix('-').unwrap_or(text)).ok().map(Place::Ago)
@@ -168,7 +168,7 @@ fn is_entry_id(text: &str) -> bool {
     text.split_once('-').is_some_and(|(ms, seq)| is_number(ms) && is_number(seq))
 }
 
-fn parse_moment(text: &str) -> Option<Timestamp> {
+fn parse_time(text: &str) -> Option<Timestamp> {
     if text == NOW {
         return Some(Timestamp::now());
     }
