@@ -1,4 +1,4 @@
--- Counts a death of each pending entry that a process of this consumer had in hand when it died, and puts it
+-- Counts a death of each pending entry that a process of this consumer had in progress when it died, and puts it
 -- out of hand: its number of deliveries is 0 until it is handed over again. So whoever asks twice, or begins
 -- anew after a lost connection, counts nothing twice. Entries of others, and those that were deleted or
 -- trimmed, stay as they are. Without memory for a note, or where notes cannot be read or written (another
@@ -6,7 +6,7 @@
 -- KEYS[1] stream; KEYS[2] deaths: hash, entry id -> number of deaths; absent where this user may not use it
 -- ARGV[1] group: consumer group; ARGV[2] consumer: whose entries
 -- ARGV[3] and all that follow: entry ids, at most 2000
--- Reply 0: none of them was in hand
+-- Reply 0: none of them was in progress
 -- Reply above 0: how many were
 -- Written by `just lua` from lua/src/count_deaths.lua: change that file, not this one
 local stream, deaths, group, consumer = KEYS[1], KEYS[2], ARGV[1], ARGV[2]

@@ -1,6 +1,6 @@
--- Notes of pending entries that their consumer has them in hand no more, but keeps them: their number of
+-- Notes of pending entries that their consumer has them in progress no more, but keeps them: their number of
 -- deliveries is 0 until they are handed over again. Whoever finds 1 or more after a crash knows that the
--- process had the entry in hand. Entries of others, and those that were deleted or trimmed, stay as they are.
+-- process had the entry in progress. Entries of others, and those that were deleted or trimmed, stay as they are.
 -- KEYS[1] stream
 -- ARGV[1] group: consumer group; ARGV[2] consumer: whose entries
 -- ARGV[3] and all that follow: entry ids, ascending, at most 5000

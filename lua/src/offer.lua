@@ -8,7 +8,7 @@
 -- ARGV[1] group: consumer group; ARGV[2] consumer: whose entries
 -- ARGV[3] from: where to begin, as XPENDING takes it: '-', or '(' and the last id of the call before
 -- ARGV[4] count: entries at most, 1 .. 1000
--- ARGV[5] young_ms: not those in hand (set_aside.lua) that were delivered less than so long ago: somebody may
+-- ARGV[5] young_ms: not those in progress (set_aside.lua) that were delivered less than so long ago: somebody may
 -- be at work on them, or their locks may stand still
 -- Reply 0: the consumer lives; nothing was done
 -- Reply array: last id, '' when there was none; how many were offered; offered before; too young; and without

@@ -584,7 +584,7 @@ async fn an_order_that_stands_in_mysql_is_not_cancelled_and_requeue_or_drop_ends
     site.invariants().await;
 }
 
-/// Its payload is in the letter only, and no worker takes it in hand: a replay writes it all the same.
+/// Its payload is in the letter only, and no worker processes it: a replay writes it all the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_letter_that_is_too_large_is_foreseen_to_die_again_and_ends_once_its_order_is_written() {
     let (site, program) = open().await;
@@ -893,7 +893,7 @@ async fn long_work_can_be_stopped_killed_and_continued() {
     held.reached().await.unwrap();
     terminal.shows("0/4,999");
     terminal.presses_control('c');
-    terminal.shows("stopping after the step in hand");
+    terminal.shows("stopping after the step in progress");
     held.release();
     let (code, shown) = terminal.ends();
     assert_eq!(code, 6, "{shown}");
@@ -1114,7 +1114,7 @@ async fn a_signal_during_the_last_page_leaves_nothing_to_go_on_with() {
         let mut said = String::new();
         // A requeue warns first.
         while !said.contains("stopping") && errors.read_line(&mut said).unwrap() > 0 {}
-        assert!(said.contains("stopping after the step in hand"), "{said}");
+        assert!(said.contains("stopping after the step in progress"), "{said}");
         held.release();
         errors.read_to_string(&mut said).unwrap();
         let output = child.wait_with_output().unwrap();

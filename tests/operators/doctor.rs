@@ -165,14 +165,14 @@ async fn entries_that_nobody_writes_are_warnings() {
     site.call(&format!("XREADGROUP GROUP {GROUP} gone-3 STREAMS {STREAM} >")).await;
     let (code, text) = doctor(&site);
     assert!(code == Some(0) && !text.contains(WELL), "{text}");
-    assert!(text.contains("1 consumer without a living process, with 1 entry in hand: gone-3"), "{text}");
+    assert!(text.contains("1 consumer without a living process, with 1 entry in progress: gone-3"), "{text}");
     assert!(!text.contains("died") && !text.contains("s old"), "{text}");
 
     let pending = site.call(&format!("XPENDING {STREAM} {GROUP} - + 1")).await.into_array();
     let entry = pending[0].clone().into_array()[0].as_string().expect("an id");
     site.call(&format!("HSET {STREAM}.deaths {entry} 3")).await;
     let (_, text) = doctor(&site);
-    let died = "warning  redis  1 pending entry in hand when worker processes died; the most: 3 deaths";
+    let died = "warning  redis  1 pending entry in progress when worker processes died; the most: 3 deaths";
     assert!(text.contains(died), "{text}");
 
     // What a living worker has written down.

@@ -198,7 +198,7 @@ async fn prune_stream_says_which_group_holds_it_back_and_deletes_nothing_that_is
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn long_work_shows_how_far_it_is_and_ctrl_c_ends_it_after_the_step_in_hand() {
+async fn long_work_shows_how_far_it_is_and_ctrl_c_ends_it_after_the_step_in_progress() {
     let (server, client) = redis_with_old_entries(25_000).await;
     let proxy = Proxy::start(server.port()).await.unwrap();
     let through = with_stores(&proxy.url_for(&server), NOWHERE);
@@ -216,7 +216,7 @@ async fn long_work_shows_how_far_it_is_and_ctrl_c_ends_it_after_the_step_in_hand
     let reads = reads.expect("it reads").parse::<u64>().expect("a number");
     assert!(reads < 10, "nobody reads how many of 25 pages are old: {reads}");
     terminal.presses_control('c');
-    terminal.shows("stopping after the step in hand");
+    terminal.shows("stopping after the step in progress");
     held.release();
     let (code, shown) = terminal.ends();
     assert_eq!(code, 6, "{shown}");
@@ -254,7 +254,7 @@ async fn a_command_that_was_killed_is_seen_in_the_log_and_one_that_failed_says_w
     terminal.presses_control('c');
     let (code, shown) = terminal.ends();
     assert_eq!(code, 6, "{shown}");
-    assert!(shown.contains("the step in hand may be done or not"), "{shown}");
+    assert!(shown.contains("the step in progress may be done or not"), "{shown}");
     assert!(go_on(&shown).ends_with(" prune stream --yes"), "{shown}");
     let log = program.run("log").expect(0);
     assert!(log.stdout.contains("stopped: stopped at once by a second SIGINT"), "{log:?}");

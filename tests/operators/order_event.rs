@@ -276,7 +276,7 @@ async fn without_a_worker_it_says_so_after_its_time_and_the_event_is_recorded_la
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ctrl_c_ends_it_after_the_page_in_hand_and_it_says_from_which_line_on_nothing_is_in_the_stream() {
+async fn ctrl_c_ends_it_after_the_page_in_progress_and_it_says_from_which_line_on_nothing_is_in_the_stream() {
     let site = with_orders(500_001..=500_250).await;
     let file = site.file("orders.txt", &lines(500_001..=500_250));
     let proxy = Proxy::start(site.redis.port()).await.expect("a proxy");
@@ -288,7 +288,7 @@ async fn ctrl_c_ends_it_after_the_page_in_hand_and_it_says_from_which_line_on_no
         Terminal::start(&through.command(&["order", "event", "paid", "--file", path, "--yes"]));
     held.reached().await.expect("the second page is on its way");
     terminal.presses_control('c');
-    terminal.shows("stopping after the step in hand");
+    terminal.shows("stopping after the step in progress");
     held.release();
     let (code, shown) = terminal.ends();
     assert_eq!(code, 6, "{shown}");

@@ -72,14 +72,14 @@ async fn an_order_is_followed_from_its_admission_to_its_row() {
     let entry = told["entries"][0]["id"].as_str().expect("an id").to_owned();
     site.judge_except(&[format!("{STREAM} has 1 entries, and no group {GROUP}")]).await;
 
-    // In the hands of a worker that lives, then dies.
+    // In progress in a worker that lives, then dies.
     let proxy = Proxy::start(site.redis.port()).await.expect("a proxy");
     let hold = proxy.hold_reply_when("lock:order:");
     let victim = quick(&site, "victim").set("REDIS_URL", proxy.url_for(&site.redis)).start();
     hold.reached().await.expect("it has locked the user");
     let told = shown(&site, &BIG.to_string(), "pending");
     says(&told, "victim-0 holds entry");
-    says(&told, "has it in hand: nothing is to be done");
+    says(&told, "has it in progress: nothing is to be done");
     assert!(told["lock"]["holder"].as_str().expect("a lock").starts_with("tidegate-"), "{told:#}");
     victim.kill9();
     hold.cut();

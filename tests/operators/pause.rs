@@ -63,7 +63,7 @@ async fn a_fleet_under_load_stops_reading_and_goes_on_where_it_was() {
         until_all(&first, "paused").await;
         until_all(&second, "paused").await;
         assert!(begun.elapsed() < SOON, "took {:?}", begun.elapsed());
-        assert_eq!(site.pending().await, 0, "what was in hand is settled");
+        assert_eq!(site.pending().await, 0, "what was in progress is settled");
         last_delivered(&site).await
     };
     let ((), stopped_at) = tokio::join!(rush, pausing);

@@ -41,7 +41,7 @@ fn operator_by_way_of(site: &Site, redis_url: &str) -> Program {
     Program::with_flags(&flags)
 }
 
-/// A site with a rush of orders that can all be written, and a worker that has them in hand and stands at `step`.
+/// A site with a rush of orders that can all be written, and a worker that has them in progress and stands at `step`.
 async fn held_up(step: &[u8], orders: i64) -> (Site, Proxy, Proxy, Hold, Worker) {
     let site = Site::open().await;
     site.open_sale().await;
@@ -113,7 +113,7 @@ fn logged(site: &Site) -> Json {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_killed_worker_had_in_hand_is_taken_at_once_and_written_once() {
+async fn what_a_killed_worker_had_in_progress_is_taken_at_once_and_written_once() {
     let (site, _redis, _mysql, hold, victim) = held_up(COMMIT, 300).await;
     let heir = patient(&site, "heir").start();
     heir.says("worker started").await;
@@ -151,7 +151,7 @@ async fn what_a_killed_worker_had_in_hand_is_taken_at_once_and_written_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_living_worker_has_in_hand_is_left_to_it_unless_somebody_insists() {
+async fn what_a_living_worker_has_in_progress_is_left_to_it_unless_somebody_insists() {
     let (site, _redis, _mysql, hold, victim) = held_up(LOCK, 100).await;
     let operator = operator(&site);
     let before = dump(&site).await;
@@ -713,7 +713,7 @@ async fn what_is_set_aside_is_claimed_at_once_from_the_dead_and_from_the_living_
     paused_with_one_set_aside(&site, &heir, "heir-0").await;
     assert!(holder.stop().await.success());
 
-    // What it had in hand would be left until its leases are over. This was in nobody's hands.
+    // What it had in progress would be left until its leases are over. This was in nobody's hands.
     heir.kill9();
     until_gone(&site, "heir-0").await;
     let third = patient(&site, "third").start();

@@ -443,7 +443,7 @@ async fn what_a_worker_read_before_redis_died_is_waited_for() {
     site.settled().await;
     let hold = mysql.hold_when(b"INSERT INTO tb_voucher_order");
     assert_eq!(ask(&gate, 2, 2, 5).await, AdmitReply::Admitted);
-    hold.reached().await.expect("the batch is in hand");
+    hold.reached().await.expect("the batch is in progress");
     site.call("FLUSHALL").await;
     let mut command = program.command(&["rebuild", "--all", "--yes"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program runs");
@@ -460,7 +460,7 @@ async fn what_a_worker_read_before_redis_died_is_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_does_not_say_what_it_has_in_hand_is_named() {
+async fn a_worker_that_does_not_say_what_it_has_in_progress_is_named() {
     let (site, program, _gate) = open(100).await;
     site.call("SET tidegate:worker:old1 pid-1").await;
     let refused = program.run("rebuild --all --yes").expect(1);

@@ -456,7 +456,7 @@ async fn run_without_lease(site: &Site, words: &[&str], held_at: &str) -> Run {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_that_loses_its_lease_stops_after_the_step_in_hand_and_says_what_to_type() {
+async fn a_command_that_loses_its_lease_stops_after_the_step_in_progress_and_says_what_to_type() {
     let site = Site::open().await;
     let program = program(&site);
     for voucher in ["10", "11"] {

@@ -101,7 +101,7 @@ async fn an_order_whose_payment_is_in_the_stream_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn thousands_end_with_a_bounded_number_in_hand() {
+async fn thousands_end_with_a_bounded_number_in_progress() {
     let site = with_orders(1..=2_500).await;
     let program = operator(&site);
     let before = entries(&site).await;
@@ -125,7 +125,7 @@ async fn thousands_end_with_a_bounded_number_in_hand() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ctrl_c_ends_it_after_the_page_in_hand() {
+async fn ctrl_c_ends_it_after_the_page_in_progress() {
     let site = with_orders(500_001..=500_250).await;
     let proxy = Proxy::start(site.redis.port()).await.expect("a proxy");
     let through = Program::with_variables(&proxy.url_for(&site.redis), &site.mysql.url());
@@ -134,7 +134,7 @@ async fn ctrl_c_ends_it_after_the_page_in_hand() {
     let mut terminal = Terminal::start(&through.command(&words));
     held.reached().await.expect("the second page is on its way");
     terminal.presses_control('c');
-    terminal.shows("stopping after the step in hand");
+    terminal.shows("stopping after the step in progress");
     held.release();
     let (code, shown) = terminal.ends();
     assert_eq!(code, 6, "{shown}");

@@ -357,7 +357,7 @@ async fn it_can_be_killed_anywhere_and_typed_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ctrl_c_ends_it_after_the_batch_in_hand_and_what_it_says_goes_on_with_the_rest() {
+async fn ctrl_c_ends_it_after_the_batch_in_progress_and_what_it_says_goes_on_with_the_rest() {
     let site = Site::open().await;
     site.open_sale().await;
     site.plain_rush(1_000, 500).await;
@@ -372,7 +372,7 @@ async fn ctrl_c_ends_it_after_the_batch_in_hand_and_what_it_says_goes_on_with_th
     held.reached().await.expect("it comes to the first commit");
     terminal.shows("0/500");
     terminal.presses_control('c');
-    terminal.shows("stopping after the step in hand");
+    terminal.shows("stopping after the step in progress");
     held.release();
     let (code, shown) = terminal.ends();
     assert_eq!(code, 6, "{shown}");
@@ -520,7 +520,7 @@ async fn what_a_replay_has_settled_has_no_deaths_any_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_living_worker_has_in_hand_is_not_buried_under_its_hands() {
+async fn what_a_living_worker_has_in_progress_is_not_buried_under_its_hands() {
     const NEW: i64 = 9;
     let site = Site::open().await;
     site.open_sale().await;
@@ -530,16 +530,16 @@ async fn what_a_living_worker_has_in_hand_is_not_buried_under_its_hands() {
     let locking = redis.hold_when("lock:order:");
     let worker = site.worker("w").set("WORKER_LANES", 1).set("REDIS_COMMAND_TIMEOUT_MS", 60_000);
     let worker = worker.set("REDIS_URL", redis.url_for(&site.redis)).start();
-    locking.reached().await.expect("both entries are in hand");
+    locking.reached().await.expect("both entries are in progress");
     let dry_args = [&ALL[..], &["--dry-run"]].concat();
     let dry = self::replay(&site, &dry_args);
     assert!(
-        shown(&dry).contains("0 would be buried, 1 in hand of a living worker: waits"),
+        shown(&dry).contains("0 would be buried, 1 in progress of a living worker: waits"),
         "{}",
         shown(&dry)
     );
     let dry = told(&self::replay(&site, &[&dry_args[..], &["--json"]].concat()), 0);
-    counts(&dry["foreseen"], &[("entries", 2), ("created", 1), ("buried", 0), ("dead", 0), ("in_hand", 1)]);
+    counts(&dry["foreseen"], &[("entries", 2), ("created", 1), ("buried", 0), ("dead", 0), ("in_progress", 1)]);
 
     // The replay finds no voucher, the worker does: its row is added in between.
     let operator = Proxy::start(site.redis.port()).await.expect("a proxy");
@@ -844,7 +844,7 @@ async fn an_export_changes_nothing_and_goes_on_where_it_was_stopped() {
     interrupt(&child);
     let mut said = String::new();
     errors.read_line(&mut said).expect("it speaks");
-    assert!(said.contains("stopping after the step in hand"), "{said}");
+    assert!(said.contains("stopping after the step in progress"), "{said}");
     held.release();
     errors.read_to_string(&mut said).expect("it speaks");
     let output = child.wait_with_output().expect("it ends");
@@ -896,6 +896,6 @@ async fn an_export_into_a_pipe_that_nobody_empties_can_be_stopped() {
     assert_eq!(
         String::from_utf8(rest.stdout).expect("text").lines().count(),
         2_501,
-        "from the page in hand on"
+        "from the page in progress on"
     );
 }

@@ -348,7 +348,7 @@ async fn a_lane_that_does_one_thing_for_too_long_is_named() {
     let worker =
         worker.set("REDIS_COMMAND_TIMEOUT_MS", 30_000).set("REDIS_URL", proxy.url_for(&site.redis)).start();
     site.plain_rush(1_000, 40).await;
-    settling.reached().await.expect("a batch is in hand");
+    settling.reached().await.expect("a batch is in progress");
     until_page(&worker, "/livez", 503, "lane w-0 has been settling for ").await;
     until_sample(&worker, "tidegate_lanes_stuck", 1.0).await;
     settling.release();

@@ -44,7 +44,7 @@ async fn full_batches_of_plain_orders_cost_redis_so_many_calls_and_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn payments_wait_for_orders_that_another_lane_has_in_hand_and_redis_is_asked_once_for_each() {
+async fn payments_wait_for_orders_that_another_lane_has_in_progress_and_redis_is_asked_once_for_each() {
     // As many as come with the first read.
     const ORDERS: i64 = 20;
     let site = Site::open().await;

@@ -145,7 +145,7 @@ async fn a_clock_of_redis_that_is_set_back_is_told_and_holds_up_no_idle_lane() {
     assert!(worker.stop().await.success());
 }
 
-/// A worker that is killed with orders in hand, and its users locked; then the clock of Redis is set back by an hour.
+/// A worker that is killed with orders in progress, and its users locked; then the clock of Redis is set back by an hour.
 async fn killed_before_an_hour_comes_again() -> (Clock, Site) {
     let clock = Clock::start().expect("a clock");
     let site = redis_by(&clock).await;
@@ -155,7 +155,7 @@ async fn killed_before_an_hour_comes_again() -> (Clock, Site) {
     let victim =
         site.worker("victim").set("WORKER_LANES", 1).set("MYSQL_URL", mysql.url_for(&site.mysql)).start();
     site.plain_rush(1_000, 100).await;
-    commit.reached().await.expect("a batch is in hand");
+    commit.reached().await.expect("a batch is in progress");
     victim.kill9();
     clock.set_ahead_by(-HOUR_S).expect("the clock is set");
     (clock, site)
@@ -175,7 +175,7 @@ async fn a_killed_worker_starts_again_under_its_name_although_its_heartbeat_woul
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_killed_worker_had_in_hand_is_taken_over_although_it_was_delivered_in_an_hour() {
+async fn what_a_killed_worker_had_in_progress_is_taken_over_although_it_was_delivered_in_an_hour() {
     let (_clock, site) = killed_before_an_hour_comes_again().await;
     let worker = site.worker("heir").start();
     all_is_written(&site).await;

@@ -231,7 +231,7 @@ async fn a_poison_entry_is_buried_or_waits_without_a_hot_loop_and_new_orders_go_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_comes_back_begins_with_what_it_had_in_hand_and_no_two_have_one_name() {
+async fn a_worker_that_comes_back_begins_with_what_it_had_in_progress_and_no_two_have_one_name() {
     let site = Site::open().await;
     site.load(1, 100).await;
     let proxy = Proxy::start(site.mysql.port()).await.expect("a proxy");
@@ -242,7 +242,7 @@ async fn a_worker_that_comes_back_begins_with_what_it_had_in_hand_and_no_two_hav
         site.add_order(100 + user, user, 1).await;
     }
     let first = plan("w").set("MYSQL_URL", proxy.url_for(&site.mysql)).start();
-    commit.reached().await.expect("a batch is in hand");
+    commit.reached().await.expect("a batch is in progress");
     first.kill9();
     assert!(site.orders().await.is_empty());
     assert!(pending(&site).await > 0);

@@ -420,7 +420,7 @@ async fn orders_with_their_events_in_one_go_end_where_the_stream_leads_beside_ki
     }
 }
 
-/// Kills a worker at the step that `arm` waits for, with events in hand that end orders, and lets it be started again.
+/// Kills a worker at the step that `arm` waits for, with events in progress that end orders, and lets it be started again.
 async fn survive(arm: impl Fn(&Proxies) -> Hold) {
     let site = Site::open().await;
     site.load(1, 100).await;
@@ -473,7 +473,7 @@ async fn killed_before_events_are_acknowledged() {
     survive(|proxies| proxies.redis.hold_when(ACK)).await;
 }
 
-/// Order 1, of so many units of voucher 1, in the hands of a worker that comes to its COMMIT and not further. The lock of its
+/// Order 1, of so many units of voucher 1, in progress in a worker that comes to its COMMIT and not further. The lock of its
 /// user has ended meanwhile; only the pending list knows of it.
 async fn order_in_other_hands(site: &Site, quantity: i64) -> (Proxies, Hold, Worker) {
     site.load(1, 100).await;
@@ -481,7 +481,7 @@ async fn order_in_other_hands(site: &Site, quantity: i64) -> (Proxies, Hold, Wor
     let proxies = Proxies::start(site).await;
     let hold = proxies.mysql.hold_when(CHECKED_COMMIT);
     let slow = proxies.before(quick(site, "slow"), site).start();
-    hold.reached().await.expect("the order is in hand");
+    hold.reached().await.expect("the order is in progress");
     site.call("DEL lock:order:1").await;
     (proxies, hold, slow)
 }

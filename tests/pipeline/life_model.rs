@@ -136,7 +136,7 @@ async fn live(fleet: &Fleet<'_>, seeds: &[u64]) {
     });
     let mut rng = StdRng::seed_from_u64(seeds[0]);
     let (sales, ()) = tokio::join!(join_all(all), accidents::happen(fleet, &mut workers, &open, &mut rng));
-    // What was in hand when workers were killed twice is handled one by one.
+    // What was in progress when workers were killed twice is handled one by one.
     let is_done = || async { fleet.none_is_due().await && fleet.is_settled().await };
     until_within(4 * DEADLINE, "all is done", is_done).await;
     let played = play(&fleet.entries().await, &fleet.written().await);

@@ -259,7 +259,7 @@ async fn what_redis_has_no_memory_for_is_acknowledged_and_told_later() {
     let proxies = Proxies::start(&site).await;
     let lock = proxies.redis.hold_when(LOCK);
     let worker = proxies.before(announcing(&site, "all"), &site).start();
-    lock.reached().await.expect("a batch is in hand");
+    lock.reached().await.expect("a batch is in progress");
     site.call("CONFIG SET maxmemory 1").await;
     lock.release();
     site.settled().await;

@@ -167,7 +167,7 @@ async fn a_replica_that_lacked_the_last_second_is_promoted_and_one_command_mends
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_batch_that_is_in_hand_while_the_master_dies_settles_nothing_of_its_replica() {
+async fn a_batch_that_is_in_progress_while_the_master_dies_settles_nothing_of_its_replica() {
     let site = Site::open().await;
     let master = site.redis.port().to_string();
     let replica =
@@ -196,7 +196,7 @@ async fn a_batch_that_is_in_hand_while_the_master_dies_settles_nothing_of_its_re
     // Both sides give the same ids to different orders.
     let commit = mysql.hold_when("COMMIT");
     add_with_same_ids(&site.client, 1).await;
-    commit.reached().await.expect("the worker has them in hand");
+    commit.reached().await.expect("the worker has them in progress");
     site.redis.kill9().expect("the master is killed");
     until("the replica is the master", || async {
         let role = call(&client, "ROLE").await.into_array();

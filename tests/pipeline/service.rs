@@ -135,7 +135,7 @@ async fn the_watchdog_bites_when_a_lane_is_stuck() {
         worker.set("REDIS_COMMAND_TIMEOUT_MS", 30_000).set("REDIS_URL", proxy.url_for(&site.redis)).start();
     manager.is_told("READY=1").await;
     site.plain_rush(1_000, 40).await;
-    settling.reached().await.expect("a batch is in hand");
+    settling.reached().await.expect("a batch is in progress");
     worker
         .says("the watchdog is not told any more that all is well stuck=\"lane w-0 has been settling")
         .await;

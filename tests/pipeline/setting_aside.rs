@@ -104,7 +104,7 @@ async fn a_pending_list_tells_what_is_set_aside_and_an_operator_can_bury_it() {
     .await;
     let entry = program.run("pending list --json").expect(0).json()["entries"][0]["entry"].clone();
     let entry = entry.as_str().expect("an id");
-    // For a moment it is in hand, whenever it is tried again.
+    // For a moment it is in progress, whenever it is tried again.
     until("people are shown so, too", || async {
         let list = program.run("pending list --set-aside").expect(0).stdout;
         let shown = program.run(&format!("pending show {entry}")).expect(0).stdout;

@@ -152,7 +152,7 @@ async fn a_payment_that_is_in_the_stream_wins_although_it_is_still_in_other_hand
     site.settled().await;
     let hold = proxies.mysql.hold_when(CHECKED_COMMIT);
     add_paid(&site, 1, 1, 1).await;
-    hold.reached().await.expect("the payment is in hand");
+    hold.reached().await.expect("the payment is in progress");
     site.call("DEL lock:order:1").await;
     let other = site.worker("other").set("WORKER_CLAIM_IDLE_MS", 30_000).start();
     until("the order is told to expire, and that waits", || async { site.pending().await == 2 }).await;

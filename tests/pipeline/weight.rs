@@ -10,7 +10,7 @@ use crate::site::{STREAM, Site, Worker, until};
 const MIB: u64 = 1 << 20;
 /// deploy/ gives a worker 256 MiB; it is to be far from that.
 const MOST: u64 = 80 * MIB;
-/// With what every lane has in hand when a store goes away beside what it reads again. Twelve outages on a machine under load
+/// With what every lane has in progress when a store goes away beside what it reads again. Twelve outages on a machine under load
 /// came to 114 MiB, the last five of them to nothing more.
 const MOST_AFTER_OUTAGES: u64 = 140 * MIB;
 
@@ -83,9 +83,9 @@ async fn a_worker_with_its_defaults_stays_small_also_when_small_entries_turn_int
     assert!(worker.stop().await.success());
 }
 
-/// Whatever was in hand when a store went away is let go, and what it was read into is used again.
+/// Whatever was in progress when a store went away is let go, and what it was read into is used again.
 #[tokio::test(flavor = "multi_thread")]
-async fn outages_with_large_entries_in_hand_leave_no_memory_behind() {
+async fn outages_with_large_entries_in_progress_leave_no_memory_behind() {
     let site = fleeting(MysqlServer::start().expect("a MySQL")).await;
     site.load(1, 1_000_000).await;
     let plan = site.worker("w").set("MYSQL_STATEMENT_TIMEOUT_MS", 1_200);
@@ -186,7 +186,7 @@ async fn beside_large_pending_entries_an_event_a_comparison_and_commands_stay_sm
     let found =
         run_within(&site, MOST_BESIDE_LARGE, &["order", "find", "--voucher", "1", "--open", "--json"]);
     assert_eq!(found.matches("\"pending\"").count(), 100, "as many as are shown: {found}");
-    // A lane tries some of them again every now and then, and has these in hand for a moment.
+    // A lane tries some of them again every now and then, and has these in progress for a moment.
     until("all are listed with what they wait for", || async {
         let listed = run_within(&site, MOST_BESIDE_LARGE, &["pending", "list", "--limit", "500", "--json"]);
         listed.matches("\"voucher_row\"").count() == 500

@@ -12,8 +12,8 @@ const COMMIT: &[u8] = b";COMMIT";
 /// What a machine that is busy with other tests may need for what needs no time.
 const AT_ONCE: Duration = Duration::from_secs(2);
 
-/// A site whose worker has a batch in hand that is about to be committed.
-struct InHand {
+/// A site whose worker has a batch in progress that is about to be committed.
+struct InProgress {
     // Dropped before the site, which holds its log.
     worker: Worker,
     site: Site,
@@ -22,7 +22,7 @@ struct InHand {
     _proxy: Proxy,
 }
 
-impl InHand {
+impl InProgress {
     async fn open(set: impl Fn(WorkerPlan) -> WorkerPlan) -> Self {
         let site = Site::open().await;
         site.open_sale().await;
@@ -32,19 +32,19 @@ impl InHand {
         let plan = site.worker("w").set("WORKER_LANES", 1).set("MYSQL_URL", proxy.url_for(&site.mysql));
         // Long enough for MySQL not to end the transaction meanwhile, also on a busy machine.
         let worker = set(plan.set("WORKER_CLAIM_IDLE_MS", 20_000)).start();
-        commit.reached().await.expect("a batch is in hand");
+        commit.reached().await.expect("a batch is in progress");
         Self { site, worker, commit, _proxy: proxy }
     }
 }
 
-async fn the_batch_in_hand_is_finished_on(signal: Signal) {
-    let InHand { site, mut worker, commit, _proxy } = InHand::open(|plan| plan).await;
+async fn the_batch_in_progress_is_finished_on(signal: Signal) {
+    let InProgress { site, mut worker, commit, _proxy } = InProgress::open(|plan| plan).await;
     worker.signal(signal);
     worker.says("stopping").await;
     site.plain_rush(2_000, 50).await;
     commit.release();
     assert_eq!(worker.ended().await.code(), Some(0));
-    assert_eq!(site.orders().await.len(), 300, "the batch in hand is written");
+    assert_eq!(site.orders().await.len(), 300, "the batch in progress is written");
     assert_eq!(site.open_entries().await, Some(50), "nothing else was read");
     assert_eq!(site.pending().await, 0);
 
@@ -55,18 +55,18 @@ async fn the_batch_in_hand_is_finished_on(signal: Signal) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sigterm_finishes_the_batch_in_hand_and_ends_with_0() {
-    the_batch_in_hand_is_finished_on(Signal::SIGTERM).await;
+async fn sigterm_finishes_the_batch_in_progress_and_ends_with_0() {
+    the_batch_in_progress_is_finished_on(Signal::SIGTERM).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sigint_finishes_the_batch_in_hand_and_ends_with_0() {
-    the_batch_in_hand_is_finished_on(Signal::SIGINT).await;
+async fn sigint_finishes_the_batch_in_progress_and_ends_with_0() {
+    the_batch_in_progress_is_finished_on(Signal::SIGINT).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_signal_ends_it_at_once_and_nothing_is_lost() {
-    let InHand { site, mut worker, commit, _proxy } = InHand::open(|plan| plan).await;
+    let InProgress { site, mut worker, commit, _proxy } = InProgress::open(|plan| plan).await;
     worker.signal(Signal::SIGTERM);
     worker.says("stopping").await;
     let begin = Instant::now();
@@ -79,8 +79,8 @@ async fn a_second_signal_ends_it_at_once_and_nothing_is_lost() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deadline_that_passes_ends_it_with_4_and_nothing_is_lost() {
-    let InHand { site, mut worker, commit, _proxy } =
-        InHand::open(|plan| plan.set("WORKER_STOP_DEADLINE_MS", 500)).await;
+    let InProgress { site, mut worker, commit, _proxy } =
+        InProgress::open(|plan| plan.set("WORKER_STOP_DEADLINE_MS", 500)).await;
     let begin = Instant::now();
     worker.signal(Signal::SIGTERM);
     assert_eq!(worker.ended().await.code(), Some(4));
@@ -188,7 +188,7 @@ async fn a_second_process_of_a_name_is_refused_with_5_and_told_why() {
 async fn a_killed_worker_is_started_again_under_its_name_and_goes_on_with_its_batch() {
     // Its entries are its own: nothing waits until they may be claimed.
     let claim_never = |plan: WorkerPlan| plan.set("WORKER_CLAIM_IDLE_MS", 600_000);
-    let InHand { site, worker, commit, _proxy } = InHand::open(claim_never).await;
+    let InProgress { site, worker, commit, _proxy } = InProgress::open(claim_never).await;
     worker.kill9();
     commit.cut();
     let again = claim_never(site.worker("w")).start();

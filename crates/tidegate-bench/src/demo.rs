@@ -178,7 +178,7 @@ impl Sale<'_> {
         fleet.kill9("worker-1")?;
         let held = self.market.held_by("worker-1").await?;
         self.board
-            .say(&format!("worker-1 killed (-9) with {held} orders in hand: the others will claim them"));
+            .say(&format!("worker-1 killed (-9) with {held} orders in progress: the others will claim them"));
 
         if self.demo.campaign {
             self.until_written_percent(fleet, 25).await?;
@@ -191,7 +191,7 @@ impl Sale<'_> {
         fleet.pause("worker-2")?;
         let held = self.market.held_by("worker-2").await?;
         self.board.say(&format!(
-            "worker-2 stopped (SIGSTOP) with {held} orders in hand, as by a pause of its machine"
+            "worker-2 stopped (SIGSTOP) with {held} orders in progress, as by a pause of its machine"
         ));
         let stopped = Instant::now();
 

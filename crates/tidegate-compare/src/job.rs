@@ -15,14 +15,14 @@ pub struct Job {
 }
 
 impl Job {
-    /// Whether to end after the step in hand, as stopped. Ask before each step, when it is known that there
+    /// Whether to end after the step in progress, as stopped. Ask before each step, when it is known that there
     /// is one.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.stop.is_cancelled()
     }
 
-    /// Stops the work as a signal does, after the step in hand, if `lease` is lost before the guard is dropped.
+    /// Stops the work as a signal does, after the step in progress, if `lease` is lost before the guard is dropped.
     pub fn stop_when_lost(&self, lease: &HeldLease) -> DropGuard {
         let (lost, stop, over) = (lease.lost().clone(), self.stop.clone(), CancellationToken::new());
         let guard = over.clone().drop_guard();

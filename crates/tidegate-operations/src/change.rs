@@ -37,7 +37,7 @@ pub trait Report: Serialize {
 
     /// What may be left undone or half done if the work is ended in the middle of a step.
     fn torn(&self) -> &'static str {
-        "the step in hand may be done or not"
+        "the step in progress may be done or not"
     }
 }
 

@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use serde::Serialize;
-use tidegate_orders::{RedisStore, gate_notes, sale, worker_hands};
+use tidegate_orders::{RedisStore, gate_notes, sale, work_in_progress};
 use tidegate_stream::inspect;
 
 use crate::{
@@ -74,7 +74,7 @@ impl PartitionView {
             vouchers: (loaded.len() + only_known) as u64,
             entries: status.group.map_or(status.length, |group| group.pending + group.undelivered.number()),
             dead_letters: status.dead,
-            workers: worker_hands::read_all(redis).await?.len() as u64,
+            workers: work_in_progress::read_all(redis).await?.len() as u64,
             gates: gate_notes::read_all(redis).await?.len() as u64,
         })
     }

@@ -29,9 +29,9 @@ pub struct PendingFilter {
     pub dead: bool,
     /// Those that came into the stream longer ago than this.
     pub older_than: Option<Duration>,
-    /// Those that their consumer does not have in hand but tries again later.
+    /// Those that their consumer does not have in progress but tries again later.
     pub set_aside: bool,
-    /// Those that at least so many worker processes died with in hand.
+    /// Those that at least so many worker processes died with in progress.
     pub deaths: Option<u64>,
     /// Those that were delivered at least so often since they were last set aside.
     pub deliveries: Option<u64>,
@@ -98,13 +98,13 @@ pub struct PendingView {
     pub offered: bool,
     /// How often it was delivered since it was last set aside.
     pub deliveries: u64,
-    /// Its consumer does not have it in hand and tries it again later: it waits for its turn, for a store that is away,
+    /// Its consumer does not have it in progress and tries it again later: it waits for its turn, for a store that is away,
     /// or for something that others hold.
     pub set_aside: bool,
     /// What others hold of what it needs. Known where its process names its user, its voucher or its id, or has set
     /// everything aside for the same cause.
     pub waits_for: Option<NamedCause>,
-    /// Worker processes that died with it in hand; None: this user of Redis may not know.
+    /// Worker processes that died with it in progress; None: this user of Redis may not know.
     pub deaths: Option<u64>,
     /// Since it came into the stream.
     pub age_s: f64,

@@ -115,7 +115,7 @@ impl Report for PurgeCounts {
     }
 
     fn torn(&self) -> &'static str {
-        "the rows in hand may be deleted or not; the same command again goes on"
+        "the rows in progress may be deleted or not; the same command again goes on"
     }
 }
 

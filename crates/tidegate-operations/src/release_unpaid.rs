@@ -1,6 +1,6 @@
 //! Ends the unpaid orders of a voucher that are too old: each gets an `expired` event, and workers give back what it held.
 //!
-//! There may be a million of them, so only a bounded number of events is in hand at a time, and what is done is counted.
+//! There may be a million of them, so only a bounded number of events is in progress at a time, and what is done is counted.
 
 mod report;
 
@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// Events that are in the stream and not recorded yet, at most.
-const MOST_IN_HAND: usize = 1_000;
+const MOST_IN_PROGRESS: usize = 1_000;
 
 /// Which orders are to be ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,7 +151,7 @@ impl<'a> ReleaseUnpaid<'a> {
             }
             self.append(plan, &page, report).await?;
             // Half of them are left to be recorded while the next page is read.
-            self.wait(MOST_IN_HAND / 2, report, job).await?;
+            self.wait(MOST_IN_PROGRESS / 2, report, job).await?;
         }
         // Whoever has waited in vain once only looks again.
         self.wait(if is_whole { 0 } else { usize::MAX }, report, job).await?;
@@ -179,7 +179,7 @@ impl<'a> ReleaseUnpaid<'a> {
 
     /// Workers record what was appended: where they did not in time, nothing more is.
     fn has_room(&self, report: &ReleaseReport) -> bool {
-        report.in_hand.len() <= MOST_IN_HAND / 2
+        report.in_progress.len() <= MOST_IN_PROGRESS / 2
     }
 
     async fn append(
@@ -189,14 +189,14 @@ impl<'a> ReleaseUnpaid<'a> {
         report: &mut ReleaseReport,
     ) -> anyhow::Result<()> {
         let events: Vec<Event> = page.iter().map(|unpaid| plan.event(unpaid)).collect();
-        let first = report.in_hand.len();
-        report.in_hand.extend(page.iter().map(|unpaid| SentEvent::new(unpaid.order)));
-        let sent = &mut report.in_hand[first..];
+        let first = report.in_progress.len();
+        report.in_progress.extend(page.iter().map(|unpaid| SentEvent::new(unpaid.order)));
+        let sent = &mut report.in_progress[first..];
         self.sender.append(&events.iter().collect::<Vec<_>>(), sent).await
     }
 
     async fn wait(&self, open: usize, report: &mut ReleaseReport, job: &Job) -> anyhow::Result<()> {
-        let waited = self.sender.wait(&mut report.in_hand, open, self.request.wait, job).await;
+        let waited = self.sender.wait(&mut report.in_progress, open, self.request.wait, job).await;
         report.settle();
         waited
     }

@@ -278,7 +278,7 @@ pub struct ResultsSettings {
 pub struct FleetTiming {
     /// Entries that are handled at once, at most.
     pub batch: usize,
-    /// The largest entry that they take in hand, in bytes.
+    /// The largest entry that they take, in bytes.
     pub entry_max_bytes: usize,
     /// How long a read waits for new entries.
     pub block: Duration,

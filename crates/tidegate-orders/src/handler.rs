@@ -142,7 +142,7 @@ impl OrderHandler {
         trace: Option<&mut BatchTrace>,
     ) -> Result<Handled, Outage> {
         let mut batch = self.decode(entries, announced, trace);
-        let _in_hand = self.earlier.take_in_hand(entries, batch.has_events);
+        let _tracked = self.earlier.track_batch(entries, batch.has_events);
         self.set_aside(&mut batch).await?;
         let locked = self.lock(&mut batch).await?;
         // On the heap, as are the transactions below it: nested by value, these futures overflow a worker thread's stack.

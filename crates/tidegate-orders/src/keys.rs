@@ -11,7 +11,7 @@ use std::fmt::Display;
 use bytes::Bytes;
 use fred::{error::Error, types::Key};
 
-pub(crate) use self::{fleet::HANDS, pattern::Pattern};
+pub(crate) use self::{fleet::IN_PROGRESS, pattern::Pattern};
 pub use self::{
     fleet::{FleetKeys, process_of},
     limits::LimitKeys,

@@ -37,7 +37,7 @@ pub mod unpaid_orders;
 pub mod user_lock;
 pub mod wire;
 mod witness;
-pub mod worker_hands;
+pub mod work_in_progress;
 
 pub use announcer::{Announcer, ResultsTrimmer};
 pub use batch_trace::{BatchTrace, BatchTracer};
@@ -67,4 +67,4 @@ pub use server_facts::ServerFacts;
 pub use sessions::{CatchUpError, CausalReads, NodeBehind, SessionError, SessionSettings, Sessions};
 pub use user_lock::{Locked, UserLocks};
 pub use witness::LOST_IN_MYSQL;
-pub use worker_hands::WorkerHands;
+pub use work_in_progress::WorkInProgress;

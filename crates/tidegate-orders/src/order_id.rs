@@ -49,7 +49,7 @@ pub enum OrderIdError {
     /// The clock went back to a day whose sequence is no longer held: its ids might be given out twice.
     #[error("the clock went back from {block_day} to {today}: no order ids until it has caught up")]
     ClockWentBack {
-        /// The day of the ids in hand, `yyyy:MM:dd`.
+        /// The day of the ids in progress, `yyyy:MM:dd`.
         block_day: String,
         /// What the clock says.
         today: String,
@@ -116,14 +116,14 @@ pub struct OrderIdAllocator {
     held: Mutex<Held>,
 }
 
-/// What an allocator has in hand.
+/// What an allocator has in progress.
 #[derive(Debug)]
 struct Held {
     block: Option<Block>,
     reconnects: Reconnects,
 }
 
-/// Sequence numbers in hand.
+/// Sequence numbers in progress.
 #[derive(Debug)]
 struct Block {
     /// Days since 1970-01-01.

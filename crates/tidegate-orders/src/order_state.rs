@@ -18,7 +18,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OrderState {
-    /// It is in the stream, or in the hands of a worker.
+    /// It is in the stream, or in progress in a worker.
     Waiting,
     /// MySQL has it; it is not paid.
     Confirmed,

@@ -27,7 +27,7 @@ pub const LEASE_WAS_LOST: &str =
 /// Whether the lease could be had.
 #[derive(Debug)]
 pub enum TakenLease {
-    /// This process holds it. Whoever changes something ends when it is lost, after the step in hand.
+    /// This process holds it. Whoever changes something ends when it is lost, after the step in progress.
     Held(HeldLease),
     /// Somebody else has it: who, and what that is doing.
     Of(String),

@@ -2,7 +2,7 @@
 //! stock and window of a voucher, while callers, workers and other sales go on.
 //!
 //! One voucher after the other. Its row in MySQL is locked from the moment that its orders are read until the new keys sell. Whoever
-//! writes, refuses or releases an order of it changes that row; so a batch in hand is either in what was read, or finds the row
+//! writes, refuses or releases an order of it changes that row; so a batch in progress is either in what was read, or finds the row
 //! held and is set aside. What is filled stands under keys of its own until one script (`lua/switch_over.lua`) puts it in the
 //! place of the old ones, with what came into the stream meanwhile. Killed anywhere, a rebuild leaves keys that nobody reads, which
 //! the next one removes and which end by themselves.
@@ -40,7 +40,7 @@ use crate::{lease, order_ids};
 pub struct RebuildRequest {
     /// Which voucher; None: all whose sale has not ended, as far as they were ever sold through Redis.
     pub voucher: Option<VoucherId>,
-    /// Workers that are not waited for, whatever they have in hand.
+    /// Workers that are not waited for, whatever they have in progress.
     pub despite_workers: Vec<String>,
 }
 

@@ -27,7 +27,7 @@ fn print(entry: &Entry) -> Outcome {
     Outcome::Done
 }
 
-/// Consumes until `stop`; then the batch in hand is settled first.
+/// Consumes until `stop`; then the batch in progress is settled first.
 pub async fn consume(redis_url: &str, stop: CancellationToken) -> Result<(), Box<dyn Error>> {
     let redis = RedisConnectionSettings::new(redis_url);
     let names = StreamNames { stream: "jobs".into(), dead: "jobs.dead".into(), group: "workers".into() };

@@ -49,7 +49,7 @@ pub struct Backlog {
 }
 
 impl Backlog {
-    /// Somebody has read it: it is in hand, set aside, or done.
+    /// Somebody has read it: it is in progress, set aside, or done.
     #[must_use]
     pub fn is_delivered(&self, entry: EntryId) -> bool {
         entry <= self.last_delivered

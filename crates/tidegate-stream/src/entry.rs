@@ -123,7 +123,7 @@ pub struct Delivery {
     pub gone: Vec<EntryId>,
     /// Entries that are larger than any that is supported; their payload stays where it is.
     pub large: Vec<EntryId>,
-    /// Those of `entries` that were in hand when a process died.
+    /// Those of `entries` that were in progress when a process died.
     pub survivors: Vec<EntryId>,
 }
 

@@ -1,35 +1,35 @@
-//! Handling one entry while the process has nothing else in hand.
+//! Handling one entry while the process has nothing else in progress.
 
 use std::sync::Arc;
 
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, watch};
 
 /// Shared by all lanes of a process. An entry that processes died of is handled alone: if it takes the process along
-/// again, nothing else was in hand, and no entry is blamed for what another one did in the lane beside it.
+/// again, nothing else was in progress, and no entry is blamed for what another one did in the lane beside it.
 #[derive(Debug, Default)]
 pub struct Exclusive {
-    in_hand: Arc<RwLock<()>>,
+    in_progress: Arc<RwLock<()>>,
     wanted: watch::Sender<usize>,
 }
 
-/// A lane may have entries in hand for as long as it holds this.
+/// A lane may have entries in progress for as long as it holds this.
 pub(crate) type SharedGuard = OwnedRwLockReadGuard<()>;
 
 impl Exclusive {
     /// Waits until no lane handles an entry alone.
     pub(crate) async fn shared(&self) -> SharedGuard {
-        Arc::clone(&self.in_hand).read_owned().await
+        Arc::clone(&self.in_progress).read_owned().await
     }
 
     /// As [`Exclusive::shared`], where nobody has begun.
     pub(crate) fn try_shared(&self) -> Option<SharedGuard> {
-        Arc::clone(&self.in_hand).try_read_owned().ok()
+        Arc::clone(&self.in_progress).try_read_owned().ok()
     }
 
-    /// Waits until nobody has anything in hand. Blocked reads of others end: [`Exclusive::exclusive_wanted`].
+    /// Waits until nobody has anything in progress. Blocked reads of others end: [`Exclusive::exclusive_wanted`].
     pub(crate) async fn exclusive(&self) -> OwnedRwLockWriteGuard<()> {
         let _wish = Wish::new(&self.wanted);
-        Arc::clone(&self.in_hand).write_owned().await
+        Arc::clone(&self.in_progress).write_owned().await
     }
 
     /// Whether a lane waits for [`Exclusive::exclusive`].

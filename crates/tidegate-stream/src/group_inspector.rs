@@ -95,7 +95,7 @@ impl GroupInspector<'_> {
         Ok(self.pending_range((id.to_string(), id.to_string()), 1, None).await?.pop())
     }
 
-    /// How many worker processes died with each of these entries in hand; of those that lived on, nobody knows.
+    /// How many worker processes died with each of these entries in progress; of those that lived on, nobody knows.
     ///
     /// # Errors
     /// As for every call here.

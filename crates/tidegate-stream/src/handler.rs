@@ -142,7 +142,7 @@ impl From<RedisError> for Outage {
 /// - **One outcome for each entry**, in the order of the batch. On any other number the lane panics before it acknowledges
 ///   anything: whichever entry has no outcome, it may be the one that was not handled.
 /// - **A panic** ends the lane: [`Lane::run`](crate::Lane::run) unwinds. Nothing of that batch is acknowledged, set aside or
-///   buried; some of it may be if the panic is in [`Handled::rest`]. It stays pending, and counts as in hand of a process that
+///   buried; some of it may be if the panic is in [`Handled::rest`]. It stays pending, and counts as in progress of a process that
 ///   died. The next lane with the same consumer name handles it again; if there is none, any other lane claims it after [`LaneSettings::claim_idle`]. From its second death
 ///   on, an entry is handled alone; at its fifth it is buried as `killed_worker`. So watch the task that runs a lane, and
 ///   when it has panicked, run another one, or end the process.
@@ -150,7 +150,7 @@ impl From<RedisError> for Outage {
 ///   goes on in the same task three times within `claim_idle`, so a handler must not block its thread for long. A handler
 ///   with a time limit of its own answers with an [`Outage`], or sets the entries aside.
 /// - **A stop** waits for the handler. A lane never drops the future of a handler; it is dropped with the future of
-///   [`Lane::run`](crate::Lane::run), and then its batch counts as in hand of a process that died.
+///   [`Lane::run`](crate::Lane::run), and then its batch counts as in progress of a process that died.
 /// - **Side by side.** The lanes of a process may share a handler. Each calls it with one batch at a time.
 ///
 /// [`LaneSettings::claim_idle`]: crate::LaneSettings::claim_idle

@@ -41,7 +41,7 @@ use crate::{
 /// One consumer of the group, with one batch at a time: while that is settled, it may read the next one, but begins it afterwards.
 /// Entries that could not be done are set aside, and do not keep it from reading.
 ///
-/// What it has in hand, and what it has set aside, is its pending list in Redis. After any failure it walks through that
+/// What it has in progress, and what it has set aside, is its pending list in Redis. After any failure it walks through that
 /// list from the start, then goes on with new entries.
 #[derive(Debug)]
 pub struct Lane<H> {
@@ -55,16 +55,16 @@ pub struct Lane<H> {
     counters: Arc<Counters>,
     lane_status: Arc<LaneStatus>,
     observer: Option<Arc<dyn Observer>>,
-    /// Whom the entries in hand came from; None: it has to be asked.
+    /// Whom the entries in progress came from; None: it has to be asked.
     run: Option<ServerRun>,
     settings: LaneSettings,
 }
 
-/// The part of a lane in [`Exclusive`]: whether it may have entries in hand beside the other lanes of its process.
+/// The part of a lane in [`Exclusive`]: whether it may have entries in progress beside the other lanes of its process.
 #[derive(Debug)]
 struct Turns {
     exclusive: Arc<Exclusive>,
-    /// From the start: until all lanes have looked at what they had in hand, none has an entry for itself alone.
+    /// From the start: until all lanes have looked at what they had in progress, none has an entry for itself alone.
     shared: Option<SharedGuard>,
 }
 
@@ -135,7 +135,7 @@ impl<H: Handler> Lane<H> {
         Arc::clone(&self.lane_status)
     }
 
-    /// Runs until `stop`. Then it first finishes the batch in hand and the one that it has read ahead and, unless a store is away, what its
+    /// Runs until `stop`. Then it first finishes the batch in progress and the one that it has read ahead and, unless a store is away, what its
     /// reads brought beyond them. No error ends it.
     ///
     /// # Panics
@@ -206,7 +206,7 @@ impl<H: Handler> Lane<H> {
         self.read_and_process(state, stop).await
     }
 
-    /// Whom the entries in hand came from.
+    /// Whom the entries in progress came from.
     fn run_of_server(&self) -> &ServerRun {
         self.run.as_ref().unwrap_or(&ServerRun::Any)
     }
@@ -247,9 +247,9 @@ impl<H: Handler> Lane<H> {
     }
 
     /// Waits until no store is away and nobody has paused it. False: it is to stop. What was read comes before a stop or a pause: otherwise
-    /// it lies in nobody's hands. What is in hand does not wait for a store either: a try says whether that is the one that it needs.
+    /// it lies in nobody's hands. What is in progress does not wait for a store either: a try says whether that is the one that it needs.
     async fn may_go_on(&self, unhandled: Unhandled, stop: &CancellationToken) -> bool {
-        if matches!(unhandled, Unhandled::InHand { .. }) {
+        if matches!(unhandled, Unhandled::InProgress { .. }) {
             return true;
         }
         loop {

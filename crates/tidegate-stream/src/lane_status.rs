@@ -23,7 +23,7 @@ pub enum Activity {
     WaitingForStores,
     /// It waits a moment before it tries again.
     BackingOff,
-    /// Somebody paused it: nothing is in hand, and nothing is read.
+    /// Somebody paused it: nothing is in progress, and nothing is read.
     Paused,
     /// It waits for another lane, which reads, or handles an entry alone that processes died of.
     Yielding,
@@ -67,7 +67,7 @@ impl Activity {
         matches!(self, Self::WaitingForStores | Self::Paused | Self::Yielding | Self::Stopped)
     }
 
-    /// Whether a lane may have read entries that it has not settled yet. In all other activities its hands are empty.
+    /// Whether a lane may have read entries that it has not settled yet. In all other activities it has nothing in progress.
     #[must_use]
     pub fn may_hold_entries(self) -> bool {
         !matches!(self, Self::Starting | Self::WaitingForStores | Self::Paused | Self::Stopped)
@@ -86,7 +86,7 @@ struct Now {
     activity: Activity,
     since: Instant,
     turn_since: Instant,
-    in_hand: usize,
+    in_progress: usize,
     turns: u64,
 }
 
@@ -99,10 +99,10 @@ pub struct LaneSnapshot {
     pub activity: Activity,
     /// For how long it has done so.
     pub lasting: Duration,
-    /// For how long its turn has lasted, and the read ahead with whose entries it began. No entry in hand was read before.
+    /// For how long its turn has lasted, and the read ahead with whose entries it began. No entry in progress was read before.
     pub turn_lasting: Duration,
     /// Entries in the batch that it works on; 0 between batches.
-    pub in_hand: usize,
+    pub in_progress: usize,
     /// How often its loop has turned.
     pub turns: u64,
 }
@@ -110,7 +110,7 @@ pub struct LaneSnapshot {
 impl LaneStatus {
     pub(crate) fn new(consumer: &str) -> Self {
         let since = Instant::now();
-        let now = Now { activity: Activity::Starting, since, turn_since: since, in_hand: 0, turns: 0 };
+        let now = Now { activity: Activity::Starting, since, turn_since: since, in_progress: 0, turns: 0 };
         Self { consumer: consumer.to_owned(), now: Mutex::new(now) }
     }
 
@@ -119,7 +119,7 @@ impl LaneStatus {
         let mut now = self.now();
         now.turns += 1;
         now.turn_since = read_since.unwrap_or_else(Instant::now);
-        now.in_hand = 0;
+        now.in_progress = 0;
     }
 
     /// Something else is done from now on.
@@ -132,16 +132,16 @@ impl LaneStatus {
     /// A batch of so many entries is handled from now on.
     pub(crate) fn handle(&self, entries: usize) {
         self.enter(Activity::Handling);
-        self.now().in_hand = entries;
+        self.now().in_progress = entries;
     }
 
     /// What the lane does now.
     #[must_use]
     pub fn state(&self) -> LaneSnapshot {
-        let Now { activity, since, turn_since, in_hand, turns } = *self.now();
+        let Now { activity, since, turn_since, in_progress, turns } = *self.now();
         let consumer = self.consumer.clone();
         let (lasting, turn_lasting) = (since.elapsed(), turn_since.elapsed());
-        LaneSnapshot { consumer, activity, lasting, turn_lasting, in_hand, turns }
+        LaneSnapshot { consumer, activity, lasting, turn_lasting, in_progress, turns }
     }
 
     fn now(&self) -> MutexGuard<'_, Now> {

@@ -9,7 +9,7 @@ use crate::{
     stream::{StreamError, StreamNames},
 };
 
-/// Entries that one call looks at: few, because Redis has to take each in hand to see whether it is there, and they may
+/// Entries that one call looks at: few, because Redis has to fetch each to see whether it is there, and they may
 /// be large.
 const PAGE: u16 = 200;
 
@@ -37,7 +37,7 @@ pub struct Holder {
     pub consumer: String,
     /// The key that exists while its process lives, at which nothing is offered. None: even if it lives.
     pub heartbeat: Option<RedisKey>,
-    /// Entries in hand that were delivered less than so long ago are not offered: somebody may be at work on them.
+    /// Entries in progress that were delivered less than so long ago are not offered: somebody may be at work on them.
     pub young_ms: u64,
 }
 

@@ -1,4 +1,4 @@
-//! On while somebody wants nothing to be read: lanes finish what is in hand, then wait with empty hands.
+//! On while somebody wants nothing to be read: lanes finish what is in progress, then wait with empty hands.
 
 use std::{
     collections::BTreeMap,

@@ -180,7 +180,7 @@ impl ReplicaProbe {
 }
 
 impl Stream {
-    /// Waits until replicas have `entries`, which `reader` has in hand, ascending. So what is done with them does not outlive them: a
+    /// Waits until replicas have `entries`, which `reader` has in progress, ascending. So what is done with them does not outlive them: a
     /// promoted replica knows them. Returns false when its consumer has none of them any more: others do, or they were deleted.
     ///
     /// # Errors

@@ -59,7 +59,7 @@ impl ServerClock {
             }
             Some(ahead) if ahead > TOLERANCE_MS => tracing::warn!(
                 by_ms = ahead,
-                "the clock of Redis was set ahead, or this process slept: leases have ended, entries in hand may be claimed"
+                "the clock of Redis was set ahead, or this process slept: leases have ended, entries in progress may be claimed"
             ),
             _ => {}
         }

@@ -93,7 +93,7 @@ pub struct StreamNames {
 }
 
 impl StreamNames {
-    /// Hash beside the stream: how many processes died with an entry in hand, and when entries were made pending again.
+    /// Hash beside the stream: how many processes died with an entry in progress, and when entries were made pending again.
     #[must_use]
     pub fn deaths(&self) -> String {
         format!("{}.deaths", self.stream)
@@ -123,7 +123,7 @@ pub enum BuryReply {
     /// It was not pending any more.
     Settled,
     /// Its consumer lives, or another one has it by now: nothing was done.
-    InHand,
+    InProgress,
 }
 
 /// Everything about the stream that does not block; shared by all lanes.
@@ -346,7 +346,7 @@ impl Stream {
         let of = Some((consumer, heartbeat.into()));
         let reply = match self.call_bury(entry, death, (of, run)).await? {
             1 => BuryReply::Buried,
-            2 => return Ok(BuryReply::InHand),
+            2 => return Ok(BuryReply::InProgress),
             _ => BuryReply::Settled,
         };
         self.forget_deaths(&[entry.id]).await?;

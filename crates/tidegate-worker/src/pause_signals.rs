@@ -10,7 +10,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 pub const SIGNAL: &str = "signal";
 
 /// SIGTSTP and SIGCONT. From the moment of listening the first does not stop the process any more: the kernel would stop
-/// heartbeats and the batch in hand as well.
+/// heartbeats and the batch in progress as well.
 pub struct PauseSignals {
     pause: Signal,
     go_on: Signal,

@@ -46,7 +46,7 @@ impl Process {
         self.partitions.clone()
     }
 
-    /// Works until told to stop, then finishes what is in hand in every partition. A partition whose Redis is away is waited
+    /// Works until told to stop, then finishes what is in progress in every partition. A partition whose Redis is away is waited
     /// for, while the others work.
     ///
     /// # Errors
@@ -98,7 +98,7 @@ async fn work(
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     let pause_switch = Arc::clone(view.pause_switch());
-    // Nothing is in hand yet, however long Redis or the name is waited for.
+    // Nothing is in progress yet, however long Redis or the name is waited for.
     let build = on_heap(|| {
         Worker::build(view.settings(), mysql, comparisons, sold_out, pause_switch, traces.as_deref())
     });

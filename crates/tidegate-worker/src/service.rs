@@ -46,7 +46,7 @@ pub async fn keep_told(service: impl Service) {
 
 /// The process ends soon. Told by whoever decides so: afterwards there may be no time.
 pub fn tell_stopping() {
-    send(&[NotifyState::Stopping, NotifyState::Status("stopping: what is in hand is finished")]);
+    send(&[NotifyState::Stopping, NotifyState::Status("stopping: what is in progress is finished")]);
 }
 
 async fn tell_states(service: &impl Service) {
@@ -80,7 +80,7 @@ fn status_of_all(partitions: &[Arc<View>]) -> String {
 
 fn status(view: &View) -> String {
     let parts = match (view.phase(), view.parts()) {
-        (Phase::Stopping, _) => return "stopping: what is in hand is finished".into(),
+        (Phase::Stopping, _) => return "stopping: what is in progress is finished".into(),
         (Phase::Starting, _) | (_, None) => {
             return "waiting for Redis, its consumer group or the name of the worker".into();
         }

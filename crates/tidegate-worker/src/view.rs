@@ -79,7 +79,7 @@ pub enum Phase {
     Starting,
     /// Its lanes work.
     Running,
-    /// It finishes what is in hand.
+    /// It finishes what is in progress.
     Stopping,
 }
 
@@ -120,7 +120,7 @@ struct LaneView {
     consumer: String,
     activity: Activity,
     lasting_s: f64,
-    in_hand: usize,
+    in_progress: usize,
     turns: u64,
     is_stuck: bool,
 }
@@ -213,7 +213,7 @@ impl View {
                 consumer = lane.consumer,
                 activity = lane.activity.word(),
                 lasting_ms = millis(lane.lasting),
-                in_hand = lane.in_hand,
+                in_progress = lane.in_progress,
                 turns = lane.turns,
                 "state of a lane"
             );
@@ -244,7 +244,7 @@ impl View {
             consumer: lane.consumer.clone(),
             activity: lane.activity,
             lasting_s: lane.lasting.as_secs_f64(),
-            in_hand: lane.in_hand,
+            in_progress: lane.in_progress,
             turns: lane.turns,
             is_stuck: self.is_stuck(lane),
         }
@@ -266,10 +266,10 @@ fn pause(held: &ActivePause) -> PauseView {
 
 fn stuck_lane(lane: &LaneSnapshot) -> String {
     format!(
-        "lane {} has been {} for {:.1} s, with {} entries in hand",
+        "lane {} has been {} for {:.1} s, with {} entries in progress",
         lane.consumer,
         lane.activity.word(),
         lane.lasting.as_secs_f64(),
-        lane.in_hand
+        lane.in_progress
     )
 }

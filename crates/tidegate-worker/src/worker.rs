@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 
 use sqlx::MySqlPool;
 use tidegate_operations::{SystemSettings, connect, partition_list};
-use tidegate_orders::{Ledger, OrderHandler, Sessions, worker_hands};
+use tidegate_orders::{Ledger, OrderHandler, Sessions, work_in_progress};
 use tidegate_stream::{Backoff, Lane, Outage, ReplicaProbe, SetAsideNotes, Stream};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -80,14 +80,14 @@ impl Worker {
         &self.parts
     }
 
-    /// Works until `stop`, then finishes what is in hand.
+    /// Works until `stop`, then finishes what is in progress.
     ///
     /// # Errors
     /// [`NameTaken`], after a stop in good order, when another process has taken the name; a lane that panicked.
     pub async fn run_until_stopped(self, stop: CancellationToken) -> anyhow::Result<()> {
         let Self { name, probe, lanes, tasks, parts, settings } = self;
         let (settings, system) = (settings.worker, settings.system);
-        // Nothing is in hand yet: a stop need not wait for a MySQL that says nothing.
+        // Nothing is in progress yet: a stop need not wait for a MySQL that says nothing.
         if let Some(Err(outage)) = stop.run_until_cancelled(probe.shard.probe(&probe.ledger)).await {
             parts.breaker.trip(outage, parts.breaker.closings());
         }
@@ -118,11 +118,11 @@ impl Worker {
             (outcome, _) = async { tokio::join!(joined(running, &stop), around) } => outcome,
             () = keep_name => unreachable!("pends for ever"),
             () = mind_the_list => unreachable!("pends for ever"),
-            () = on_heap(|| notes::tell_hands(&parts.redis, &settings.name, &parts.lane_statuses)) => {
+            () = on_heap(|| notes::publish_in_progress(&parts.redis, &settings.name, &parts.lane_statuses)) => {
                 unreachable!("goes on for ever")
             }
         };
-        let _by_time = worker_hands::end(&parts.redis, &settings.name).await;
+        let _by_time = work_in_progress::end(&parts.redis, &settings.name).await;
         name.give_back().await;
         summary::tell("worker stopped", &parts.counters, &parts.order_counters);
         match (lost.into_inner(), changed.into_inner()) {

@@ -19,14 +19,14 @@ Exit codes:
   1  the answer is no: order refused, event rejected or not recorded in time, audit failed,
      both stores differ, doctor found errors, voucher is on sale already, migration refused, partitions not
      changed; no such order, entry or letter; worker not alive or not ready; a question was answered with no; nothing is on sale to pause, or only pauses by
-     name are left to resume; a living worker has the entry in hand.
+     name are left to resume; a living worker has the entry in progress.
      Or a part of the work is left, each with its reason: letters, pending entries,
      consumers, entries that others hold. If the same command can succeed later, it says
      what to type
   2  wrong usage or configuration; a question, but no terminal and no --yes
   3  failed: a store could not be reached, or something unexpected happened. If a part was
      done by then, it says what, and how to continue
-  4  worker: ended with a batch in hand, by the stop deadline or a second signal (it stays
+  4  worker: ended with a batch in progress, by the stop deadline or a second signal (it stays
      pending, nothing is lost); gate: by these, with callers unanswered (they may ask again)
   5  worker: another live worker has this name
   6  stopped by a signal before all was done; by a second one, in the middle of a step. It
@@ -50,7 +50,7 @@ pub enum Exit {
     Usage = 2,
     /// A store could not be reached, or something unexpected happened.
     Failed = 3,
-    /// The worker ended with a batch in hand: the stop deadline passed, or a second signal came. Or a gate ended so, with callers unanswered.
+    /// The worker ended with a batch in progress: the stop deadline passed, or a second signal came. Or a gate ended so, with callers unanswered.
     DeadlinePassed = 4,
     /// Another live worker has this name.
     NameTaken = 5,

@@ -21,13 +21,13 @@ pub struct PendingSelectionArgs {
     /// Those that came into the stream longer ago than this, such as 90m or 2h
     #[arg(long, value_name = "SPAN", value_parser = times::parse_span)]
     older_than: Option<Duration>,
-    /// Those that their consumer has not in hand but tries again later
+    /// Those that their consumer has not in progress but tries again later
     #[arg(long)]
     set_aside: bool,
-    /// Those that at least so many worker processes died with in hand
+    /// Those that at least so many worker processes died with in progress
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     deaths: Option<u64>,
-    /// Those that were delivered at least so often since they were last set aside; 1: those that are in hand
+    /// Those that were delivered at least so often since they were last set aside; 1: those that are in progress
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     deliveries: Option<u64>,
     /// At most so many, the oldest first
@@ -68,15 +68,15 @@ pub fn render(entries: &[PendingView]) -> String {
 /// In whose hands it is, or what it waits for.
 pub fn state(pending: &PendingView) -> String {
     match &pending.waits_for {
-        _ if !pending.set_aside && pending.alive => "in hand".to_owned(),
-        _ if !pending.set_aside => "was in hand".to_owned(),
+        _ if !pending.set_aside && pending.alive => "in progress".to_owned(),
+        _ if !pending.set_aside => "was in progress".to_owned(),
         Some(NamedCause { kind, key: 0, .. }) => format!("set aside: {}", printable(kind)),
         Some(NamedCause { kind, key, .. }) => format!("set aside: {} {key}", printable(kind)),
         None => "set aside".to_owned(),
     }
 }
 
-/// Worker processes that died with it in hand.
+/// Worker processes that died with it in progress.
 pub fn deaths(pending: &PendingView) -> String {
     pending.deaths.map_or_else(|| "?".to_owned(), |deaths| deaths.to_string())
 }

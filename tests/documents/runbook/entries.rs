@@ -205,14 +205,14 @@ async fn pending_entries_are_shown_and_one_is_buried_by_hand() {
     operator.types("Pending grows", "tidegate consumers list", &own).succeeds().shows(&[
         "shop-7-0",
         "gone",
-        "was in hand",
+        "was in progress",
         "1000-0",
         "501",
     ]);
     site.redis_says(&["HSET", &format!("{STREAM}.deaths"), "1000-0", "2"]).await;
     let deaths =
         operator.types("Workers die of an entry", "tidegate pending list --deaths 1", &own).succeeds();
-    let deaths = deaths.shows(&["1000-0", "was in hand", "2", "501", "deaths 2"]);
+    let deaths = deaths.shows(&["1000-0", "was in progress", "2", "501", "deaths 2"]);
     assert!(!deaths.shown.contains("2000-0"), "{}", deaths.shown);
     operator
         .types("Pending grows", "tidegate pending bury 1795174742858-0", &own)

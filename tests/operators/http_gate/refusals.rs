@@ -18,7 +18,7 @@ async fn a_redis_that_refuses_everybody_does_not_fill_the_log_of_the_gate() {
         user += 1;
         post(address, &json!({ "voucherId": "7", "userId": user })).await
     };
-    // The gate has ids in hand from here on, so that the orders themselves are refused, and later the ids.
+    // The gate has ids in progress from here on, so that the orders themselves are refused, and later the ids.
     assert_eq!(ask().await.status, 202);
     for (setting, value) in [("min-replicas-to-write", "1"), ("maxmemory", "1")] {
         site.redis_says(&["CONFIG", "SET", setting, value]).await;

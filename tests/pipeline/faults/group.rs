@@ -18,7 +18,7 @@ async fn a_destroyed_group_delivers_all_again_and_doubles_nothing() {
 
     let commit = proxies.mysql.hold_when(REFUSING_COMMIT);
     site.rush(2_000, 500).await;
-    commit.reached().await.expect("a batch is in hand");
+    commit.reached().await.expect("a batch is in progress");
     site.call(&format!("XGROUP DESTROY {STREAM} {GROUP}")).await;
     commit.release();
     site.settled().await;
@@ -71,7 +71,7 @@ async fn pending_entries_that_are_deleted_are_told_and_hold_up_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn entries_that_are_trimmed_away_under_a_batch_in_hand_are_written_all_the_same() {
+async fn entries_that_are_trimmed_away_under_a_batch_in_progress_are_written_all_the_same() {
     let site = Site::open().await;
     site.open_sale().await;
     let proxies = Proxies::start(&site).await;
@@ -79,10 +79,10 @@ async fn entries_that_are_trimmed_away_under_a_batch_in_hand_are_written_all_the
     site.add_poison().await;
     let commit = proxies.mysql.hold_when(REFUSING_COMMIT);
     let worker = proxies.before(quick(&site, "w").set("WORKER_CLAIM_IDLE_MS", 4_500), &site).start();
-    commit.reached().await.expect("a batch is in hand");
+    commit.reached().await.expect("a batch is in progress");
     site.call(&format!("XTRIM {STREAM} MAXLEN 0")).await;
     worker.says("kept from being claimed").await;
-    assert_eq!(site.pending().await, 302, "what is in hand is pending");
+    assert_eq!(site.pending().await, 302, "what is in progress is pending");
     commit.release();
     site.settled().await;
     site.invariants().await;

@@ -153,7 +153,7 @@ async fn killed_between_burying_one_entry_and_the_next() {
     survive(Rush::Mixed, arm, async |site| assert_eq!(site.pending().await, POISON - 1)).await;
 }
 
-/// Nothing of the batch in hand, which is all that is pending.
+/// Nothing of the batch in progress, which is all that is pending.
 async fn nothing_new_is_written(site: &Site) {
     let (put_in, came_out) = (site.book.read().orders.len(), site.outcomes().await);
     assert_eq!(site.pending().await, ALL);

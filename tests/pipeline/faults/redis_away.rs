@@ -154,7 +154,7 @@ async fn redis_refuses_writes_between(begin: &str, end: &str, said: &str) {
         impatient(&site, name).set("WORKER_BACKOFF_MAX_MS", 1_000).set("WORKER_HEARTBEAT_TTL_MS", 2_000)
     };
     let worker = proxies.before(patient("w"), &site).start();
-    lock.reached().await.expect("a batch is in hand");
+    lock.reached().await.expect("a batch is in progress");
     site.call(begin).await;
     lock.release();
     worker.says(said).await;
@@ -177,7 +177,7 @@ async fn redis_refuses_writes_between(begin: &str, end: &str, said: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn redis_forgets_everything_while_a_batch_is_in_hand() {
+async fn redis_forgets_everything_while_a_batch_is_in_progress() {
     let site = Site::open().await;
     site.open_sale().await;
     let proxies = Proxies::start(&site).await;
@@ -185,12 +185,12 @@ async fn redis_forgets_everything_while_a_batch_is_in_hand() {
     let commit = proxies.mysql.hold_when(REFUSING_COMMIT);
     // Long enough for MySQL not to end the transaction meanwhile, also on a busy machine.
     let worker = proxies.before(quick(&site, "w").set("WORKER_CLAIM_IDLE_MS", 20_000), &site).start();
-    commit.reached().await.expect("the batch is in hand");
+    commit.reached().await.expect("the batch is in progress");
 
     site.call("FLUSHALL").await;
     commit.release();
     worker.says("the consumer group was gone and has been made again").await;
-    until("the batch in hand is written", || async { site.outcomes().await == 300 }).await;
+    until("the batch in progress is written", || async { site.outcomes().await == 300 }).await;
     site.redis_has_forgotten().await;
     site.restock_redis(crate::site::rush::PLENTY, 10_000).await;
     site.restock_redis(crate::site::rush::SHORT, 10_000).await;

@@ -18,7 +18,7 @@ async fn a_worker_that_sleeps_in_an_open_transaction_is_replaced() {
     site.rush(1_000, 300).await;
     let locked = proxies.mysql.hold_reply_when(LOCK_VOUCHERS);
     let sleeper = proxies.before(quick(&site, "sleeper"), &site).start();
-    locked.reached().await.expect("a batch is in hand");
+    locked.reached().await.expect("a batch is in progress");
     sleeper.signal(Signal::SIGSTOP);
     locked.release();
 
@@ -44,7 +44,7 @@ async fn a_worker_that_sleeps_before_it_writes_wakes_up_to_find_it_done() {
     site.add_poison().await;
     let locked = proxies.redis.hold_reply_when(LOCK);
     let sleeper = proxies.before(quick(&site, "sleeper"), &site).start();
-    locked.reached().await.expect("a batch is in hand");
+    locked.reached().await.expect("a batch is in progress");
     sleeper.signal(Signal::SIGSTOP);
 
     let heir = quick(&site, "heir").start();
@@ -67,7 +67,7 @@ async fn a_worker_whose_commit_arrives_late_doubles_nothing() {
     site.plain_rush(1_000, 300).await;
     let commit = proxies.mysql.hold_when(CHECKED_COMMIT);
     let sleeper = proxies.before(quick(&site, "sleeper"), &site).start();
-    commit.reached().await.expect("a batch is in hand");
+    commit.reached().await.expect("a batch is in progress");
     sleeper.signal(Signal::SIGSTOP);
     let heir = quick(&site, "heir").start();
     until("the entries are claimed", || async {

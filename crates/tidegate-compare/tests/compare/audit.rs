@@ -392,7 +392,7 @@ async fn an_event_that_was_acknowledged_and_not_recorded_is_named_and_one_that_w
         world.sell(1).await?;
         let event = world.append("event paid orderId 1 userId 1 voucherId 10").await?;
         world.deliver(1).await?;
-        assert_eq!(world.audit().await?.failures(), Vec::<String>::new(), "it is in hand");
+        assert_eq!(world.audit().await?.failures(), Vec::<String>::new(), "it is in progress");
         world.settle(event).await?;
         let failures = world.audit().await?.failures();
         assert_eq!(failures, ["voucher 10: 1 order has events that were acknowledged and not recorded: 1"]);

@@ -179,7 +179,7 @@ impl PartitionPages {
     /// Why nothing can be written now; empty if it can.
     async fn unready(&self) -> Vec<String> {
         let parts = match (self.view.phase(), self.view.parts()) {
-            (Phase::Stopping, _) => return vec!["stopping: what is in hand is finished".to_owned()],
+            (Phase::Stopping, _) => return vec!["stopping: what is in progress is finished".to_owned()],
             (Phase::Starting, _) | (_, None) => {
                 return vec![
                     "starting: waits for Redis, its consumer group or the name of the worker".to_owned(),

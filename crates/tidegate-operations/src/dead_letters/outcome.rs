@@ -47,7 +47,7 @@ pub(super) enum NextDeath {
     IdTaken,
     /// It holds neither an order nor an event.
     NoOrder,
-    /// Workers take no entry of its size in hand.
+    /// Workers do not process an entry of its size.
     TooLarge,
 }
 

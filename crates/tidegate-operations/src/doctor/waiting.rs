@@ -86,7 +86,7 @@ fn report_gone(findings: &mut Findings, consumers: &Consumers) {
     let more = if gone.len() > NAMED { " ..." } else { "" };
     findings.warning(
         format!(
-            "{} without a living process, with {} in hand: {}{more}",
+            "{} without a living process, with {} in progress: {}{more}",
             counted(gone.len() as u64, "consumer"),
             counted(gone.iter().map(|consumer| consumer.pending).sum::<u64>(), "entry"),
             names.join(", ")
@@ -154,7 +154,7 @@ async fn check_deaths(settings: &SystemSettings, findings: &mut Findings, redis:
         let of = if oldest.len() == usize::from(LOOKED_AT) { " of the oldest 1,000" } else { "" };
         findings.warning(
             format!(
-                "{}{of} in hand when worker processes died; the most: {}",
+                "{}{of} in progress when worker processes died; the most: {}",
                 counted(died as u64, "pending entry"),
                 counted(most, "death")
             ),

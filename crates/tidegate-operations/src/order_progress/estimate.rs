@@ -26,8 +26,8 @@ pub struct QueueEstimate {
 pub enum QueuePlace {
     /// In the stream: no worker has read it.
     Unread,
-    /// In the hands of a worker.
-    InHand,
+    /// In progress in a worker.
+    InProgress,
     /// With a worker that tries it again later, or that is gone.
     SetAside,
 }
@@ -38,16 +38,16 @@ impl QueueEstimate {
     pub fn of(entry: &EntryRecord, backlog: &Backlog, read_per_s: Option<f64>, paused: bool) -> Option<Self> {
         let (place, ahead) = match entry.state {
             EntryLocation::Undelivered => (QueuePlace::Unread, backlog.ahead_of(entry.id)),
-            EntryLocation::Pending { alive: true, deliveries: 1.., .. } => (QueuePlace::InHand, Some(0)),
+            EntryLocation::Pending { alive: true, deliveries: 1.., .. } => (QueuePlace::InProgress, Some(0)),
             EntryLocation::Pending { .. } => (QueuePlace::SetAside, Some(0)),
             EntryLocation::Settled => return None,
         };
         let expected_s = match place {
             QueuePlace::Unread => ahead.zip(read_per_s).and_then(|(ahead, rate)| seconds(ahead, rate)),
-            QueuePlace::InHand => Some(0.0),
+            QueuePlace::InProgress => Some(0.0),
             QueuePlace::SetAside => None,
         };
-        let expected_s = expected_s.filter(|_| !paused || place == QueuePlace::InHand);
+        let expected_s = expected_s.filter(|_| !paused || place == QueuePlace::InProgress);
         Some(Self { place, ahead, expected_s, read_per_s, paused })
     }
 }
@@ -121,14 +121,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_stands_behind_nobody_and_only_what_is_in_hand_is_soon_done() {
+    fn what_is_read_stands_behind_nobody_and_only_what_is_in_progress_is_soon_done() {
         let of = |state, paused| {
             let guess =
                 QueueEstimate::of(&entry(400, state), &backlog(Some(101)), Some(1.0), paused).unwrap();
             (guess.place, guess.ahead, guess.expected_s)
         };
-        assert_eq!(of(pending(true, 1), false), (QueuePlace::InHand, Some(0), Some(0.0)));
-        assert_eq!(of(pending(true, 1), true), (QueuePlace::InHand, Some(0), Some(0.0)), "it is finished");
+        assert_eq!(of(pending(true, 1), false), (QueuePlace::InProgress, Some(0), Some(0.0)));
+        assert_eq!(of(pending(true, 1), true), (QueuePlace::InProgress, Some(0), Some(0.0)), "it is finished");
         assert_eq!(of(pending(true, 0), false), (QueuePlace::SetAside, Some(0), None));
         assert_eq!(of(pending(false, 1), false), (QueuePlace::SetAside, Some(0), None));
         assert_eq!(QueueEstimate::of(&entry(400, EntryLocation::Settled), &backlog(None), None, false), None);

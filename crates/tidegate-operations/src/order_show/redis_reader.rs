@@ -50,7 +50,7 @@ pub enum EntryLocation {
         idle_ms: Option<u64>,
         /// How often it was delivered since it was last set aside; 0: it is.
         deliveries: u64,
-        /// Worker processes that died with it in hand, where that is known.
+        /// Worker processes that died with it in progress, where that is known.
         deaths: u64,
     },
     /// It is acknowledged.

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::bail;
 use tidegate_compare::{Job, text::counted};
-use tidegate_orders::{gate_notes, worker_hands};
+use tidegate_orders::{gate_notes, work_in_progress};
 use tidegate_stream::inspect;
 use tokio::time::sleep;
 
@@ -105,7 +105,7 @@ impl PartitionChange {
     pub(super) async fn living_workers(&self) -> anyhow::Result<BTreeSet<String>> {
         let mut names = BTreeSet::new();
         for place in &self.places.old {
-            names.extend(worker_hands::read_all(&place.redis).await?.into_keys());
+            names.extend(work_in_progress::read_all(&place.redis).await?.into_keys());
         }
         Ok(names)
     }

@@ -35,6 +35,6 @@ impl Report for ChangeReport {
     }
 
     fn torn(&self) -> &'static str {
-        "the sale in hand may be copied or not; it is whole where it was"
+        "the sale in progress may be copied or not; it is whole where it was"
     }
 }

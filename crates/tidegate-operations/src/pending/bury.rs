@@ -88,7 +88,7 @@ pub struct LeftEntry {
 #[serde(rename_all = "snake_case")]
 pub enum LeftReason {
     /// Its consumer lives, or another one has it by now.
-    InHand,
+    InProgress,
     /// MySQL has its order.
     Written,
     /// MySQL has refused its order.
@@ -242,14 +242,14 @@ impl<'a> PendingBurial<'a> {
             return Ok(Some(LeftReason::Gone));
         };
         let death = Death { reason: BY_OPERATOR, error: self.request.why.clone() };
-        // Told before: after it, nobody has the entry in hand. If its consumer lives after all, what it says counts more.
+        // Told before: after it, nobody has the entry in progress. If its consumer lives after all, what it says counts more.
         self.announcer.announce_burial(self.redis.keys().fields(), &entry, BY_OPERATOR).await?;
         let heartbeat = self.redis.keys().fleet().heartbeat(process_of(&pending.consumer));
         let reply = self.stream.bury_of_dead(&source.run, &entry, &death, &pending.consumer, heartbeat).await;
         Ok(match reply.with_context(|| format!("Failed to bury {}", pending.entry))? {
             BuryReply::Buried => None,
             BuryReply::Settled => Some(LeftReason::NotPending),
-            BuryReply::InHand => Some(LeftReason::InHand),
+            BuryReply::InProgress => Some(LeftReason::InProgress),
         })
     }
 
@@ -289,7 +289,7 @@ fn left_reason(pending: &PendingView, decided: &HashMap<OrderId, OrderStatus>) -
         return Some(LeftReason::Gone);
     }
     if pending.alive {
-        return Some(LeftReason::InHand);
+        return Some(LeftReason::InProgress);
     }
     Some(match decided.get(&pending.content.order.as_ref()?.id)? {
         OrderStatus::Refused => LeftReason::Refused,

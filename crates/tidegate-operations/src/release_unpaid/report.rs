@@ -25,7 +25,7 @@ pub struct ReleaseReport {
     /// Of these, the first that did not end their orders.
     first: Vec<SentEvent>,
     /// Events that may be in the stream and of which nobody knows yet what comes.
-    pub(super) in_hand: Vec<SentEvent>,
+    pub(super) in_progress: Vec<SentEvent>,
     /// Some orders got no event, because workers record nothing, or because it was stopped.
     pub(super) is_cut_short: bool,
     /// A living worker reads the stream. None: nobody looked, because nothing had to be waited for in vain.
@@ -76,7 +76,7 @@ impl ReleaseReport {
             voucher: plan.voucher,
             settled: ReleaseCounts::default(),
             first: Vec::new(),
-            in_hand: Vec::new(),
+            in_progress: Vec::new(),
             is_cut_short: false,
             workers_live: None,
         }
@@ -86,14 +86,14 @@ impl ReleaseReport {
     #[must_use]
     pub fn counts(&self) -> ReleaseCounts {
         let mut counts = self.settled.clone();
-        self.in_hand.iter().for_each(|sent| counts.add(sent));
+        self.in_progress.iter().for_each(|sent| counts.add(sent));
         counts
     }
 
     /// The first that did not end their orders.
     pub fn first(&self) -> impl Iterator<Item = &SentEvent> {
-        let in_hand = self.in_hand.iter().filter(|sent| !is_plain(sent));
-        self.first.iter().chain(in_hand).take(MOST_NAMED)
+        let in_progress = self.in_progress.iter().filter(|sent| !is_plain(sent));
+        self.first.iter().chain(in_progress).take(MOST_NAMED)
     }
 
     /// Some orders got no event.
@@ -104,7 +104,7 @@ impl ReleaseReport {
 
     /// Counts those of which it is known what became of them, and forgets them.
     pub(super) fn settle(&mut self) {
-        for sent in self.in_hand.extract_if(.., |sent| is_settled(sent)) {
+        for sent in self.in_progress.extract_if(.., |sent| is_settled(sent)) {
             self.settled.add(&sent);
             if !is_plain(&sent) && self.first.len() < MOST_NAMED {
                 self.first.push(sent);

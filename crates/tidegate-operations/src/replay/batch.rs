@@ -23,7 +23,7 @@ use crate::{Stores, entry_source::EntrySource, settings::SystemSettings};
 
 /// Why an entry is left.
 const HELD: &str = "somebody else holds its user's lock, its voucher's row or a key of its voucher, or a living worker \
-                    has it in hand";
+                    has it in progress";
 const LOST: &str =
     "MySQL lacks its order, or the end of an earlier one: `tidegate reconcile --repair` brings that back";
 
@@ -154,7 +154,7 @@ impl BatchRunner {
                 Predicted::Dead(death) => match self.predict_burial(entry.id).await? {
                     BuryReply::Buried => outcomes.add(|counts| &mut counts.buried),
                     BuryReply::Settled => outcomes.add_dead(entry.id, &death),
-                    BuryReply::InHand => outcomes.add_in_hand(entry.id, &death),
+                    BuryReply::InProgress => outcomes.add_in_progress(entry.id, &death),
                 },
             }
         }
@@ -180,7 +180,7 @@ impl BatchRunner {
         let mut waited_for_lost = HashSet::new();
         loop {
             let outcomes = self.handle((&entries, &pending), &known, report).await?;
-            let in_hand = self.settle((&entries, &pending), &outcomes, report).await?;
+            let in_progress = self.settle((&entries, &pending), &outcomes, report).await?;
             let mut outcomes = outcomes.iter();
             entries.retain(|entry| match outcomes.next() {
                 // What this batch has written may be what it waits for; if not, only a repair ends its wait.
@@ -195,7 +195,7 @@ impl BatchRunner {
                     false
                 }
                 Some(Outcome::SetAside(_)) => true,
-                _ => in_hand.contains(&entry.id),
+                _ => in_progress.contains(&entry.id),
             });
             let Some(first) = entries.first() else { return Ok(None) };
             if began.elapsed() > self.patience {
@@ -304,7 +304,7 @@ impl BatchRunner {
     }
 
     /// Acknowledges what is done and buries what is dead, of that which is pending. What the group has not read yet is
-    /// left to it: a worker finds it done. Answers with what is dead and in hand of a living worker, for which it may
+    /// left to it: a worker finds it done. Answers with what is dead and in progress of a living worker, for which it may
     /// be alive: the row of its voucher may have been added meanwhile.
     async fn settle(
         &self,
@@ -312,7 +312,7 @@ impl BatchRunner {
         outcomes: &[Outcome],
         report: &mut ReplayReport,
     ) -> Result<HashSet<EntryId>, Outage> {
-        let mut in_hand = HashSet::new();
+        let mut in_progress = HashSet::new();
         let ended = entries.iter().zip(outcomes).filter(|(_, outcome)| **outcome == Outcome::Done);
         let ended = ended.map(|(entry, _)| entry.id).filter(|id| pending.contains(id));
         let ended: Vec<EntryId> = ended.collect();
@@ -327,11 +327,11 @@ impl BatchRunner {
             let Outcome::Dead(death) = outcome else { continue };
             if !pending.contains(&entry.id) {
                 report.outcomes.add_dead(entry.id, death);
-            } else if self.settle_dead(entry, death, report).await? == BuryReply::InHand {
-                in_hand.insert(entry.id);
+            } else if self.settle_dead(entry, death, report).await? == BuryReply::InProgress {
+                in_progress.insert(entry.id);
             }
         }
-        Ok(in_hand)
+        Ok(in_progress)
     }
 
     /// Buries an entry that can never be written, unless it is not pending or a living worker has it.
@@ -351,7 +351,7 @@ impl BatchRunner {
         match reply {
             BuryReply::Buried => report.outcomes.add(|counts| &mut counts.buried),
             BuryReply::Settled => report.outcomes.add_dead(entry.id, death),
-            BuryReply::InHand => {}
+            BuryReply::InProgress => {}
         }
         Ok(reply)
     }
@@ -374,7 +374,7 @@ impl BatchRunner {
         };
         let heartbeat: Key = self.redis.keys().fleet().heartbeat(process_of(&pending.consumer));
         let is_alive = self.redis.pool().exists(heartbeat).await.map_err(StreamError::from)?;
-        Ok(if is_alive { BuryReply::InHand } else { BuryReply::Buried })
+        Ok(if is_alive { BuryReply::InProgress } else { BuryReply::Buried })
     }
 
     /// Those of `entries` that are pending.

@@ -36,9 +36,9 @@ pub struct ReplayCounts {
     pub buried: u64,
     /// They can never be written, and are not pending: nothing is done about them.
     pub dead: u64,
-    /// They could not be written now, and a living worker has them in hand or has set them aside: nobody else buries
+    /// They could not be written now, and a living worker has them in progress or has set them aside: nobody else buries
     /// them. Only in a plan; those that the worker keeps to the end are left.
-    pub in_hand: u64,
+    pub in_progress: u64,
 }
 
 /// An entry that needs a look.
@@ -60,8 +60,8 @@ pub enum RemarkKind {
     Dead,
     /// Its order was given back without having been written.
     GivenBack,
-    /// A living worker has it in hand.
-    InHand,
+    /// A living worker has it in progress.
+    InProgress,
     /// It is still to be done.
     Left,
 }
@@ -101,10 +101,10 @@ impl ReplayOutcomes {
         self.remark(id, RemarkKind::Dead, why);
     }
 
-    pub(super) fn add_in_hand(&mut self, id: EntryId, Death { reason, error }: &Death) {
-        self.add(|counts| &mut counts.in_hand);
+    pub(super) fn add_in_progress(&mut self, id: EntryId, Death { reason, error }: &Death) {
+        self.add(|counts| &mut counts.in_progress);
         let why = format!("{reason}: {error}; a living worker has it, so a replay waits for that");
-        self.remark(id, RemarkKind::InHand, why);
+        self.remark(id, RemarkKind::InProgress, why);
     }
 }
 

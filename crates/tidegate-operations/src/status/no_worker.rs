@@ -10,7 +10,7 @@ use tidegate_compare::text::counted;
 use tidegate_orders::{
     RedisStore, VoucherId,
     records::vouchers::{self, VoucherRow},
-    worker_hands,
+    work_in_progress,
 };
 use tokio::time::sleep;
 
@@ -86,7 +86,7 @@ pub async fn is_any_alive(redis: &RedisStore, stream: &StreamView) -> anyhow::Re
     if stream.consumers.iter().any(|consumer| consumer.alive) {
         return Ok(true);
     }
-    let has_sign_of_life = worker_hands::has_sign_of_life(redis).await;
+    let has_sign_of_life = work_in_progress::has_sign_of_life(redis).await;
     has_sign_of_life.with_context(|| {
         format!(
             "Failed to look for living workers (keys {}); if Redis answers NOPERM, give this user +scan",

@@ -79,7 +79,7 @@ impl Unannounced {
         Ok(usize::try_from(count).unwrap_or_default())
     }
 
-    /// Hands the oldest ones that nobody else has in hand to `announce`, which answers for each whether it was taken, and deletes
+    /// Hands the oldest ones that nobody else has in progress to `announce`, which answers for each whether it was taken, and deletes
     /// those that were.
     pub(super) async fn take<E>(
         &self,

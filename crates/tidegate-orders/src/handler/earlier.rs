@@ -1,7 +1,7 @@
 //! What an event waits for: an entry of its order that is older than it, and still pending somewhere.
 //!
 //! Lanes work side by side, so an older entry may be in the hands of another lane, or set aside. Pending entries are remembered
-//! by their orders, not by their payloads: those of a batch in hand as it comes, others once their fields are read. So a long list
+//! by their orders, not by their payloads: those of a batch in progress as it comes, others once their fields are read. So a long list
 //! of entries that wait for something else is read once, not for every batch, and only an older entry of the same order is
 //! waited for. When it is settled, the lanes of this process hear of it; those of other processes try again from time to time.
 
@@ -29,7 +29,7 @@ use crate::{
 /// What events wait for behind an entry of their order.
 const KIND: &str = "earlier_entry";
 
-/// How long an event waits for older entries of its order that others have in hand, before it is set aside.
+/// How long an event waits for older entries of its order that others have in progress, before it is set aside.
 const MOMENT: Duration = Duration::from_millis(100);
 const LOOK_EVERY: Duration = Duration::from_millis(3);
 /// How long after a batch with events others are expected.
@@ -78,18 +78,18 @@ impl Drop for Looking<'_> {
     }
 }
 
-/// A batch in hand, until it is dropped.
-pub(super) struct InHand<'a> {
+/// A batch in progress, until it is dropped.
+pub(super) struct InProgress<'a> {
     earlier: &'a EarlierEntries,
     batch: &'a [Entry],
 }
 
-impl Drop for InHand<'_> {
+impl Drop for InProgress<'_> {
     fn drop(&mut self) {
-        let in_hand = &mut self.earlier.known().in_hand;
-        if !in_hand.is_empty() {
+        let in_progress = &mut self.earlier.known().in_progress;
+        if !in_progress.is_empty() {
             for entry in self.batch {
-                in_hand.remove(&entry.id);
+                in_progress.remove(&entry.id);
             }
         }
     }
@@ -114,8 +114,8 @@ struct Known {
     set_aside: HashSet<EntryId>,
     /// Of these entries, those that lanes of this process have read and are not done with. A hint: where it decides something, Redis
     /// is asked.
-    in_hand: HashSet<EntryId>,
-    /// When a batch with events was last taken in hand.
+    in_progress: HashSet<EntryId>,
+    /// When a batch with events was last taken.
     last_events: Option<Instant>,
 }
 
@@ -138,7 +138,7 @@ impl Known {
                 self.entries.remove(&(order, id));
             }
             self.set_aside.retain(|id| *id >= oldest);
-            self.in_hand.retain(|id| *id >= oldest);
+            self.in_progress.retain(|id| *id >= oldest);
         }
         self.oldest = oldest;
     }
@@ -200,7 +200,7 @@ impl Known {
     fn remove(&mut self, id: EntryId) -> Option<OrderId> {
         // Its order may be unknown here: the group was made again since it was set aside.
         self.set_aside.remove(&id);
-        self.in_hand.remove(&id);
+        self.in_progress.remove(&id);
         let order = self.orders.remove(&id)?;
         self.entries.remove(&(order, id));
         Some(order)
@@ -239,30 +239,30 @@ impl EarlierEntries {
     pub(super) fn received(&self, entries: &[Entry]) {
         let mut known = self.known();
         if known.expects_events() {
-            self.add_in_hand(&mut known, entries);
+            self.add_in_progress(&mut known, entries);
         }
     }
 
-    /// Takes a batch in hand, before anything is asked for it. If it has events, its entries are remembered. Newer events wait for them
+    /// Takes a batch in progress, before anything is asked for it. If it has events, its entries are remembered. Newer events wait for them
     /// without asking Redis, until the answer of this call is dropped.
-    pub(super) fn take_in_hand<'a>(&'a self, batch: &'a [Entry], has_events: bool) -> InHand<'a> {
+    pub(super) fn track_batch<'a>(&'a self, batch: &'a [Entry], has_events: bool) -> InProgress<'a> {
         if has_events {
             let mut known = self.known();
             known.last_events = Some(Instant::now());
-            self.add_in_hand(&mut known, batch);
+            self.add_in_progress(&mut known, batch);
         }
-        InHand { earlier: self, batch }
+        InProgress { earlier: self, batch }
     }
 
-    fn add_in_hand(&self, known: &mut Known, entries: &[Entry]) {
+    fn add_in_progress(&self, known: &mut Known, entries: &[Entry]) {
         for entry in entries {
             if self.add(known, entry) {
-                known.in_hand.insert(entry.id);
+                known.in_progress.insert(entry.id);
             }
         }
     }
 
-    /// Of the events of a batch that was taken in hand, each an order and the entry that brought it, those that have to wait: an older
+    /// Of the events of a batch that was taken, each an order and the entry that brought it, those that have to wait: an older
     /// entry of their order is pending that is not in this batch. Whoever asks says afterwards what became of the batch, by
     /// [`EarlierEntries::settled`].
     ///
@@ -303,7 +303,7 @@ impl EarlierEntries {
             known.take_oldest(oldest);
             known.bound();
             // Late answers to other lanes may have made them forgotten.
-            self.add_in_hand(&mut known, batch);
+            self.add_in_progress(&mut known, batch);
             known.begun
         };
         let unknown = self.unknown(last, begun, own).await?;
@@ -312,7 +312,7 @@ impl EarlierEntries {
         let are_all_known = known.begun == begun;
         // Without lanes, entries are run that the group has not read: those before them may become pending later.
         if are_all_known && self.set_aside.is_some() {
-            // The group has handed over all entries before one that is in hand. Where it was set back, `take_oldest` finds it.
+            // The group has handed over all entries before one that is in progress. Where it was set back, `take_oldest` finds it.
             known.up_to = known.up_to.max(last);
         }
         if are_all_known && known.limit == usize::MAX {
@@ -331,7 +331,7 @@ impl EarlierEntries {
     /// Forgets the entries of a batch that are pending no more, where nothing waits behind them. Costs nothing without events.
     pub(super) fn forget(&self, batch: &[Entry], outcomes: &[Outcome]) {
         let mut known = self.known();
-        if !known.in_hand.is_empty() {
+        if !known.in_progress.is_empty() {
             for entry in settled(batch, outcomes) {
                 known.remove(entry.id);
             }
@@ -414,7 +414,7 @@ impl EarlierEntries {
     }
 
     /// The events whose orders have older entries that stay pending, although others are given a moment for those that they
-    /// have in hand. Only once: what was set aside before is tried again when these are done.
+    /// have in progress. Only once: what was set aside before is tried again when these are done.
     async fn wait_for_older(
         &self,
         events: &[(OrderId, EntryId)],
@@ -429,14 +429,14 @@ impl EarlierEntries {
         let may_wait = || began.elapsed() <= MOMENT;
         let are_new = |waiting: &HashSet<EntryId>| self.known().set_aside.is_superset(waiting).not();
         loop {
-            let in_hand = self.oldest_in_hand(&last, own);
-            let behind_own_lanes = waiting(events, |order| in_hand.get(&order).copied());
+            let in_progress = self.oldest_in_progress(&last, own);
+            let behind_own_lanes = waiting(events, |order| in_progress.get(&order).copied());
             // While they wait for other lanes of this process, Redis need not be asked. It is before one is set aside or let through.
             if !may_wait() || !are_new(&behind_own_lanes) {
                 let older = self.oldest_pending(&last, own).await?;
                 let waiting = waiting(events, |order| older.get(&order).map(|pending| pending.id));
-                let is_in_hand = older.values().any(|pending| pending.deliveries > 0);
-                if !is_in_hand || !are_new(&waiting) || !may_wait() {
+                let is_in_progress = older.values().any(|pending| pending.deliveries > 0);
+                if !is_in_progress || !are_new(&waiting) || !may_wait() {
                     self.known().set_aside.extend(&waiting);
                     return Ok(waiting);
                 }
@@ -447,15 +447,15 @@ impl EarlierEntries {
     }
 
     /// Of each of these orders, the oldest known entry that is older than this one and not in the batch, where another lane of this
-    /// process has it in hand.
-    fn oldest_in_hand(
+    /// process has it in progress.
+    fn oldest_in_progress(
         &self,
         last: &BTreeMap<OrderId, EntryId>,
         own: &HashSet<EntryId>,
     ) -> HashMap<OrderId, EntryId> {
         let oldest = self.older(last.iter().map(|(order, id)| (*order, *id)), own, 1);
         let known = self.known();
-        oldest.into_iter().filter(|(_, id)| known.in_hand.contains(id)).collect()
+        oldest.into_iter().filter(|(_, id)| known.in_progress.contains(id)).collect()
     }
 
     /// Of each of these orders, the oldest entry that is pending, older than this one, and not in the batch. A single one tells that all
@@ -478,7 +478,7 @@ impl EarlierEntries {
                 match pending {
                     Some(pending) => {
                         if pending.deliveries == 0 {
-                            known.in_hand.remove(&id);
+                            known.in_progress.remove(&id);
                         }
                         found.entry(order).or_insert(pending);
                     }
@@ -551,14 +551,14 @@ mod tests {
         let mut known = Known { up_to: id(50), ..Known::default() };
         for (entry, of) in [(10, 1), (30, 1), (20, 2)] {
             known.add(id(entry), order(of));
-            known.in_hand.insert(id(entry));
+            known.in_progress.insert(id(entry));
         }
         assert_eq!(known.older_than(order(1), id(30)).collect::<Vec<_>>(), [id(10)]);
         known.take_oldest(id(20));
         assert_eq!(known.older_than(order(1), id(90)).collect::<Vec<_>>(), [id(30)]);
         known.remove(id(20));
         assert_eq!((known.entries.len(), known.orders.len()), (1, 1));
-        assert_eq!(known.in_hand, HashSet::from([id(30)]));
+        assert_eq!(known.in_progress, HashSet::from([id(30)]));
         // The group was made again.
         known.take_oldest(id(5));
         assert_eq!((known.up_to, known.oldest, known.begun), (EntryId::MIN, id(5), 1));

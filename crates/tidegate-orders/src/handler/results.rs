@@ -102,7 +102,7 @@ impl<'a> Results<'a> {
         });
     }
 
-    /// Adds what will be buried: told before, for after it nobody has the entry in hand. Answers with all results.
+    /// Adds what will be buried: told before, for after it nobody has the entry in progress. Answers with all results.
     pub(super) fn with_dead(&mut self, outcomes: &[Outcome]) -> &[OrderResult] {
         for (at, outcome) in outcomes.iter().enumerate() {
             if let Outcome::Dead(death) = outcome

@@ -5,7 +5,7 @@ use fred::types::Key;
 use super::Pattern;
 
 /// Behind the key of a heartbeat.
-pub(crate) const HANDS: &str = ":hands";
+pub(crate) const IN_PROGRESS: &str = ":hands";
 
 /// The first words of the names of these keys. [`Keys::is_own`](super::Keys::is_own) knows them as ours.
 pub(super) const NAMES: [&str; 7] = ["worker", "log", "pause", "mark", "sweeper", "reconciler", "reconciled"];
@@ -38,13 +38,13 @@ impl FleetKeys {
         format!("{}{name}", self.heartbeats).into()
     }
 
-    /// Since when the worker process `name` has its oldest batch in hand: beside its heartbeat.
+    /// Since when the worker process `name` has its oldest batch in progress: beside its heartbeat.
     #[must_use]
-    pub fn hands(&self, name: &str) -> Key {
-        format!("{}{name}{HANDS}", self.heartbeats).into()
+    pub fn work_in_progress(&self, name: &str) -> Key {
+        format!("{}{name}{IN_PROGRESS}", self.heartbeats).into()
     }
 
-    /// All heartbeats there are, for SCAN, and what worker processes say of their hands.
+    /// All heartbeats there are, for SCAN, and what worker processes publish of their work in progress.
     #[must_use]
     pub(crate) fn heartbeats(&self) -> Pattern<'_> {
         Pattern::beginning(&self.heartbeats)

@@ -18,7 +18,7 @@ use crate::{
 /// So many ids have to be left for the rest of a day. A higher sequence is of a producer that makes its ids in another way.
 const LEFT_FOR_THE_DAY: i64 = 1 << 24;
 /// So many ids may be in the hands of producers that took them before a counter was left behind.
-const IN_HAND: i64 = 1 << 12;
+const IN_PROGRESS: i64 = 1 << 12;
 /// Ids of the day before may be given out by clocks that are behind, for so long.
 const AFTER_MIDNIGHT_S: i64 = 3_600;
 
@@ -105,7 +105,7 @@ impl KnownSequences {
     }
 
     /// Takes note of all ids that the counters of another partition have given out, perhaps one of another list of partitions, and
-    /// of so many more as its producers may have in hand: what this partition gives out is above them.
+    /// of so many more as its producers may have in progress: what this partition gives out is above them.
     ///
     /// # Errors
     /// When Redis does not answer, or a counter is no number.
@@ -113,7 +113,7 @@ impl KnownSequences {
         for (day, known) in &mut self.days {
             let given: Option<i64> = redis.pool().get(redis.keys().order_id(&day_text(*day))).await?;
             let Some(given) = given else { continue };
-            let highest = redis.keys().partition().sequence(given + IN_HAND);
+            let highest = redis.keys().partition().sequence(given + IN_PROGRESS);
             // The sequence as it would be here, or the next above it.
             let number = match self.partition.tag() {
                 None => highest,

@@ -164,7 +164,7 @@ async fn old_entries_are_deleted_unless_a_group_holds_them_or_they_are_anothers(
     ensure!(morgue.inspector.entry(STREAM, others_entry).await?.is_some());
     morgue.cancel(&cancelled, UserAfter::Freed).await?;
     ensure!(morgue.letters.drop(&dropped).await? == DropReply::Dropped);
-    ensure!(morgue.lengths().await? == (3, 1), "a group has them in hand");
+    ensure!(morgue.lengths().await? == (3, 1), "a group has them in progress");
     morgue.cancel(&other, UserAfter::Freed).await?;
     ensure!(morgue.inspector.entry(STREAM, others_entry).await?.is_none());
     ensure!(morgue.letters.drop(&dropped).await? == DropReply::Gone);

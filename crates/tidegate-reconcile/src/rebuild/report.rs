@@ -11,9 +11,9 @@ use super::{RebuildPlan, VoucherReport};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 pub enum RebuildRefusal {
-    /// Workers of an older version live: what they have in hand, nobody can tell.
+    /// Workers of an older version live: what they have in progress, nobody can tell.
     #[error(
-        "these workers do not say what they have in hand, because they are of an older version, or stand still: {}", workers.join(", ")
+        "these workers do not say what they have in progress, because they are of an older version, or stand still: {}", workers.join(", ")
     )]
     SilentWorkers {
         /// Their names.
@@ -96,7 +96,7 @@ impl Report for RebuildReport {
     }
 
     fn torn(&self) -> &'static str {
-        "the voucher in hand is rebuilt or as it was"
+        "the voucher in progress is rebuilt or as it was"
     }
 }
 

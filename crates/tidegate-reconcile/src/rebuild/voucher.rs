@@ -41,7 +41,7 @@ enum Beyond {
     Released { user: Option<UserId>, units: i64, by: String, at_ms: i64 },
 }
 
-/// A voucher in hand.
+/// A voucher in progress.
 struct Filling<'a> {
     rebuild: &'a Rebuild,
     frozen: FrozenVoucher,

@@ -5,11 +5,11 @@ use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::Context;
 use tidegate_compare::{Job, text::counted};
-use tidegate_orders::{RedisStore, worker_hands};
+use tidegate_orders::{RedisStore, work_in_progress};
 use tidegate_stream::server_time_ms;
 use tokio::time::{Instant, sleep};
 
-/// A worker that Redis has lost with its data says again within a second what it has in hand.
+/// A worker that Redis has lost with its data says again within a second what it has in progress.
 const REAPPEARS_WITHIN: Duration = Duration::from_secs(3);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 const SAY_EVERY: Duration = Duration::from_secs(5);
@@ -17,11 +17,11 @@ const SAY_EVERY: Duration = Duration::from_secs(5);
 /// What came of the wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Waited {
-    /// All that workers have in hand was read after it began.
+    /// All that workers have in progress was read after it began.
     Done,
     /// The caller wants an end.
     Stopped,
-    /// These workers live and do not say what they have in hand: they are of an older version.
+    /// These workers live and do not say what they have in progress: they are of an older version.
     Silent(Vec<String>),
 }
 
@@ -34,18 +34,18 @@ pub async fn wait(redis: &RedisStore, despite: &[String], job: &Job) -> anyhow::
     let (began, mut said, mut told) = (Instant::now(), None::<Instant>, BTreeSet::new());
     loop {
         sleep(LOOK_EVERY).await;
-        let mut workers = worker_hands::read_all(redis).await.context("Failed to read the heartbeats")?;
+        let mut workers = work_in_progress::read_all(redis).await.context("Failed to read the heartbeats")?;
         let is_known = began.elapsed() >= REAPPEARS_WITHIN;
-        told.extend(workers.iter().filter(|(_, hands)| hands.is_some()).map(|(name, _)| name.clone()));
+        told.extend(workers.iter().filter(|(_, work)| work.is_some()).map(|(name, _)| name.clone()));
         // One that has said so before and does not any more was killed: its heartbeat may last longer.
-        workers.retain(|name, hands| !despite.contains(name) && (hands.is_some() || !told.contains(name)));
+        workers.retain(|name, work| !despite.contains(name) && (work.is_some() || !told.contains(name)));
         let silent: BTreeSet<&String> =
-            workers.iter().filter(|(_, hands)| hands.is_none()).map(|(name, _)| name).collect();
+            workers.iter().filter(|(_, work)| work.is_none()).map(|(name, _)| name).collect();
         let busy: Vec<(&String, Option<u64>)> = workers
             .iter()
-            .filter_map(|(name, hands)| Some((name, (*hands)?)))
-            .filter(|(_, hands)| !hands.is_after(began_ms))
-            .map(|(name, hands)| (name, hands.since_ms))
+            .filter_map(|(name, work)| Some((name, (*work)?)))
+            .filter(|(_, work)| !work.is_after(began_ms))
+            .map(|(name, work)| (name, work.since_ms))
             .collect();
         if is_known && busy.is_empty() {
             return Ok(match silent.is_empty() {
@@ -64,7 +64,7 @@ pub async fn wait(redis: &RedisStore, despite: &[String], job: &Job) -> anyhow::
             };
             let names: Vec<String> = busy.iter().map(worker).collect();
             job.progress.say(&format!(
-                "waiting for workers that have had a batch in hand since before this began: {}",
+                "waiting for workers that have had a batch in progress since before this began: {}",
                 names.join(", ")
             ));
         }

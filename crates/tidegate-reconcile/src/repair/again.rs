@@ -255,7 +255,7 @@ impl LostOrders {
         for remark in done.outcomes.remarks {
             let why = match remark.what {
                 RemarkKind::Dead => ReturnedWhy::Rejected(remark.why),
-                RemarkKind::Left | RemarkKind::InHand => ReturnedWhy::Held,
+                RemarkKind::Left | RemarkKind::InProgress => ReturnedWhy::Held,
                 // Redis gave it back already: that is what its cancelled row says.
                 RemarkKind::GivenBack => continue,
             };

@@ -169,6 +169,6 @@ impl Report for RepairReport {
     }
 
     fn torn(&self) -> &'static str {
-        "the step in hand may be done or not; reconcile again, and what is left is found"
+        "the step in progress may be done or not; reconcile again, and what is left is found"
     }
 }

@@ -36,13 +36,13 @@ impl<H: Handler> Lane<H> {
             if deaths < DEATHS {
                 tracing::warn!(
                     entry = %id, deaths,
-                    "an entry was in hand each time that a worker process died: it is handled alone from now on"
+                    "an entry was in progress each time that a worker process died: it is handled alone from now on"
                 );
                 state.set_aside.put_alone(id, Instant::now());
                 continue;
             }
             let error = format!(
-                "it was in hand when {deaths} worker processes died, and alone in hand when the last {} of them did",
+                "it was in progress when {deaths} worker processes died, and alone in progress when the last {} of them did",
                 DEATHS - DEATHS_IN_COMPANY
             );
             let mut burials = Burials::default();
@@ -60,7 +60,7 @@ impl<H: Handler> Lane<H> {
         Ok(fetched.delivery)
     }
 
-    /// Handles entries that processes died of, each alone: with nothing else in hand in the whole process.
+    /// Handles entries that processes died of, each alone: with nothing else in progress in the whole process.
     pub(super) async fn process_alone(
         &self,
         state: &mut LaneState,

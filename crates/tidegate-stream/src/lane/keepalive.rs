@@ -8,7 +8,7 @@ use crate::{
     stream::Stream,
 };
 
-/// Keeps all that a consumer has in hand or has set aside from being claimed, for as long as its lane does its work: while
+/// Keeps all that a consumer has in progress or has set aside from being claimed, for as long as its lane does its work: while
 /// that waits for stores, or is paused, others may do it.
 pub(super) async fn keepalive(stream: &Stream, consumer: &str, every: Duration, lane_status: &LaneStatus) {
     loop {
@@ -20,7 +20,7 @@ pub(super) async fn keepalive(stream: &Stream, consumer: &str, every: Duration, 
         loop {
             match stream.keepalive(consumer, after).await {
                 Ok(Some(last)) => {
-                    tracing::debug!(consumer, %last, "entries in hand or set aside: kept from being claimed");
+                    tracing::debug!(consumer, %last, "entries in progress or set aside: kept from being claimed");
                     after = last;
                 }
                 Ok(None) => break,

@@ -157,7 +157,7 @@ impl<H: Handler> Lane<H> {
         Ok((delivery, Vec::new()))
     }
 
-    /// Ids of a page of the own pending list. At first, deaths are counted: what is in hand there, a process died with.
+    /// Ids of a page of the own pending list. At first, deaths are counted: what is in progress there, a process died with.
     async fn list_own(&self, state: &mut LaneState, after: EntryId, count: usize) -> Result<(), StreamError> {
         let consumer = self.reader.consumer();
         if after == EntryId::MIN {
@@ -216,7 +216,7 @@ impl<H: Handler> Lane<H> {
             self.read_piece(&mut batch, block).await?;
         }
         state.has_more = is_full;
-        // Nobody has these in hand until they are fetched. They may be large, and Redis may have to copy each of them to see whether it is
+        // Nobody has these in progress until they are fetched. They may be large, and Redis may have to copy each of them to see whether it is
         // there.
         for ids in batch.surplus.chunks(KEEPALIVE_PAGE) {
             self.stream.set_aside(self.reader.consumer(), ids).await?;

@@ -93,7 +93,7 @@ struct Try {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Due {
     pub(crate) ids: Vec<EntryId>,
-    /// One after the other, and with nothing else in hand.
+    /// One after the other, and with nothing else in progress.
     pub(crate) alone: bool,
 }
 

@@ -15,7 +15,7 @@ pub struct LaneSettings {
     pub batch_bytes: usize,
     /// Bytes of the largest entry that is handled, counted so; a larger one is buried, within Redis.
     pub entry_max_bytes: usize,
-    /// Entries that all lanes of the process have set aside, at most, but for what they have in hand: from there on nothing new is
+    /// Entries that all lanes of the process have set aside, at most, but for what they have in progress: from there on nothing new is
     /// read. The process keeps about 30 bytes for each of these.
     pub set_aside_max: usize,
     /// How long a read waits for new entries. A stop signal ends the wait.

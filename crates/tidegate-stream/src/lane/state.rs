@@ -20,12 +20,12 @@ use crate::{
 pub(crate) struct LaneState {
     pub(crate) schedule: Schedule,
     pub(crate) set_aside: SetAside,
-    /// While this is there, the lane may have entries in hand.
+    /// While this is there, the lane may have entries in progress.
     pub(crate) shared: Option<SharedGuard>,
     /// Ids of pending entries of its own, to be handled.
     found: VecDeque<EntryId>,
     found_by: FoundBy,
-    /// Ids of the last claim, until deaths of what others had in hand are counted. An error does not change who had them.
+    /// Ids of the last claim, until deaths of what others had in progress are counted. An error does not change who had them.
     claimed: Vec<EntryId>,
     /// What was set aside when the walk through the own pending list began, ascending.
     known: Vec<EntryId>,
@@ -65,14 +65,14 @@ pub(crate) enum Unhandled {
     /// Ids of what the batch before had no room for.
     OutOfHand,
     /// A batch, of which nothing was handed over before `since`.
-    InHand {
+    InProgress {
         since: Instant,
     },
 }
 
 impl Unhandled {
     pub(crate) fn read_since(self) -> Option<Instant> {
-        if let Self::InHand { since } = self { Some(since) } else { None }
+        if let Self::InProgress { since } = self { Some(since) } else { None }
     }
 }
 
@@ -112,7 +112,7 @@ impl LaneState {
         Load { found: self.found.len(), due, is_full }
     }
 
-    /// A store failed, or the connection was made anew: what is in hand and not settled is found again.
+    /// A store failed, or the connection was made anew: what is in progress and not settled is found again.
     pub(crate) fn start_over(&mut self) {
         self.ahead = None;
         self.found.clear();
@@ -175,7 +175,7 @@ impl LaneState {
     /// What the lane has of new entries that it has not handled.
     pub(crate) fn unhandled(&self) -> Unhandled {
         match &self.ahead {
-            Some(ahead) => Unhandled::InHand { since: ahead.begun },
+            Some(ahead) => Unhandled::InProgress { since: ahead.begun },
             None if self.has_surplus() => Unhandled::OutOfHand,
             None => Unhandled::Nothing,
         }
@@ -210,7 +210,7 @@ impl LaneState {
         self.found.iter().take(count.min(MOST_FETCHED)).copied().collect()
     }
 
-    /// So many of them are in hand.
+    /// So many of them are in progress.
     pub(crate) fn handled(&mut self, count: usize) {
         self.found.drain(..count.min(self.found.len()));
     }
@@ -223,7 +223,7 @@ impl LaneState {
         }
     }
 
-    /// A turn is over. Others may handle an entry alone, unless there are entries that count as in hand, or come next.
+    /// A turn is over. Others may handle an entry alone, unless there are entries that count as in progress, or come next.
     pub(crate) fn end_turn(&mut self) {
         if !self.counts_deaths && self.unhandled() == Unhandled::Nothing {
             self.shared = None;

@@ -41,7 +41,7 @@ impl<H: Handler> Lane<H> {
             self.counters.batch(report);
         }
         if let Err(outage) = settled {
-            // Nobody has them in hand until they are tried again. If Redis itself is away, they count as in hand.
+            // Nobody has them in progress until they are tried again. If Redis itself is away, they count as in progress.
             self.out_of_hand(delivery, "a store is away").await;
             if let Some(ahead) = step.take_ahead() {
                 self.out_of_hand(&ahead.delivery, "a store is away").await;
@@ -58,7 +58,7 @@ impl<H: Handler> Lane<H> {
         Ok(step)
     }
 
-    /// Notes that nobody has these entries in hand until they are found again.
+    /// Notes that nobody has these entries in progress until they are found again.
     pub(super) async fn out_of_hand(&self, delivery: &Delivery, why: &str) {
         let ids: Vec<EntryId> = delivery.entries.iter().map(|entry| entry.id).collect();
         let noted = self.stream.set_aside(self.reader.consumer(), &ids).await;

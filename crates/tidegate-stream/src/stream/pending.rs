@@ -26,7 +26,7 @@ pub(crate) const MOST_FETCHED: usize = 2000;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Own {
     pub(crate) id: EntryId,
-    /// 0: nobody has it in hand.
+    /// 0: nobody has it in progress.
     pub(crate) deliveries: u64,
 }
 
@@ -190,7 +190,7 @@ impl Stream {
         Ok(self.pool.next().custom(command, args).await.map_err(RedisError::new)?)
     }
 
-    /// Hands pending entries to the consumer that holds them, and says that it has them in hand. Ids, ascending, that
+    /// Hands pending entries to the consumer that holds them, and says that it has them in progress. Ids, ascending, that
     /// are not its own any more are passed over.
     ///
     /// # Errors
@@ -214,7 +214,7 @@ impl Stream {
         Ok(entry::parse_fetched(self.call_with_deaths(&self.fetch, args).await?)?)
     }
 
-    /// Counts a death of each of these entries of `consumer` that a process had in hand; from then on nobody has.
+    /// Counts a death of each of these entries of `consumer` that a process had in progress; from then on nobody has.
     ///
     /// # Errors
     /// As for every call here; asking again does no harm.
@@ -239,7 +239,7 @@ impl Stream {
         }
     }
 
-    /// Notes that nobody has these entries of `consumer` in hand, though it keeps them.
+    /// Notes that nobody has these entries of `consumer` in progress, though it keeps them.
     ///
     /// # Errors
     /// As for every call here; asking again does no harm.
@@ -256,7 +256,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Forgets how many processes died with these entries in hand: they are settled. Notes that Redis does not let go of
+    /// Forgets how many processes died with these entries in progress: they are settled. Notes that Redis does not let go of
     /// expire by themselves.
     ///
     /// # Errors

@@ -78,7 +78,7 @@ async fn what_was_read_ahead_does_not_wait_for_a_store_that_another_lane_misses(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_age_of_what_is_in_hand_counts_from_the_read_ahead() {
+async fn the_age_of_what_is_in_progress_counts_from_the_read_ahead() {
     let (scene, acknowledgement) = Settling::with_a_second_batch().await;
     let held = ms(300);
     eventually("it is held", async || scene.lane_status.state().lasting > held).await;
@@ -86,7 +86,7 @@ async fn the_age_of_what_is_in_hand_counts_from_the_read_ahead() {
     acknowledgement.release();
     scene.handler.until_seen(20).await;
     let state = scene.lane_status.state();
-    assert_eq!((state.activity, state.in_hand), (Activity::Handling, 10));
+    assert_eq!((state.activity, state.in_progress), (Activity::Handling, 10));
     assert!(state.turn_lasting > held, "{state:?}");
     scene.lane.stop.cancel();
     scene.handler.open_door();

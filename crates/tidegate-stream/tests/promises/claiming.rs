@@ -115,7 +115,7 @@ async fn what_a_claim_finds_deleted_is_told_and_deaths_are_counted_also_when_red
     assert_eq!(rig.counters.counts().gone, 2);
     rig.commands.pass();
     handler.until_seen(8).await;
-    assert_eq!(rig.call::<usize>("HLEN s.deaths").await, 8, "all that the dead one had in hand");
+    assert_eq!(rig.call::<usize>("HLEN s.deaths").await, 8, "all that the dead one had in progress");
     handler.open_door();
     rig.nothing_is_pending().await;
     eventually("all are counted", async || {

@@ -21,7 +21,7 @@ struct Deadly;
 
 impl Handler for Deadly {
     async fn handle(&self, batch: &[Entry]) -> Result<Handled, Outage> {
-        // Time for the other lane to have something in hand, too.
+        // Time for the other lane to have something in progress, too.
         tokio::time::sleep(Duration::from_millis(20)).await;
         if batch.iter().any(|entry| entry.fields.iter().any(|(name, _)| name == "deadly")) {
             std::process::abort();
@@ -197,7 +197,7 @@ async fn an_outage_and_a_stop_are_no_deaths() {
 async fn a_start_that_is_interrupted_counts_the_deaths_of_the_process_before_once_and_none_of_its_own() {
     let rig = Rig::start().await;
     let ids = rig.add_delivered(30, "c1").await;
-    // The process before died with every other one in hand.
+    // The process before died with every other one in progress.
     for id in ids.iter().step_by(2) {
         let _set_aside: Value = rig.call(&format!("XCLAIM s g1 c1 0 {id} RETRYCOUNT 0 JUSTID")).await;
     }

@@ -15,9 +15,9 @@ async fn add(rig: &Rig, ids: std::ops::RangeInclusive<u64>, from: usize) -> Vec<
     added
 }
 
-/// A lane that has entries 1-1 to 3-1 in hand when its server is replaced by another one, where a dead consumer has the entries
+/// A lane that has entries 1-1 to 3-1 in progress when its server is replaced by another one, where a dead consumer has the entries
 /// 1-1 to 3-1, which are others.
-async fn replaced_in_hand(rig: &Rig, handler: &std::sync::Arc<RecordingHandler>) -> Running {
+async fn replaced_in_progress(rig: &Rig, handler: &std::sync::Arc<RecordingHandler>) -> Running {
     handler.shut_door();
     let ids = add(rig, 1..=3, 1).await;
     let possible = LaneSettings { failover: Failover::Possible, ..settings() };
@@ -44,19 +44,19 @@ async fn is_unharmed(rig: &Rig, handler: &RecordingHandler, lane: Running) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_batch_in_hand_is_not_acknowledged_on_another_server() {
+async fn a_batch_in_progress_is_not_acknowledged_on_another_server() {
     let rig = Rig::start_forgetful().await;
     let handler = RecordingHandler::done();
-    let lane = replaced_in_hand(&rig, &handler).await;
+    let lane = replaced_in_progress(&rig, &handler).await;
     handler.open_door();
     is_unharmed(&rig, &handler, lane).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_batch_in_hand_is_not_buried_on_another_server() {
+async fn a_batch_in_progress_is_not_buried_on_another_server() {
     let rig = Rig::start_forgetful().await;
     let handler = RecordingHandler::new(|entry| if number(entry) < 4 { dead("no") } else { Outcome::Done });
-    let lane = replaced_in_hand(&rig, &handler).await;
+    let lane = replaced_in_progress(&rig, &handler).await;
     handler.open_door();
     is_unharmed(&rig, &handler, lane).await;
 }

@@ -42,7 +42,7 @@ async fn a_pause_ends_a_blocked_read_at_once_and_nothing_is_read_until_it_is_ove
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paused_lane_settles_what_is_in_hand_keeps_what_waits_and_claims_nothing() {
+async fn a_paused_lane_settles_what_is_in_progress_keeps_what_waits_and_claims_nothing() {
     let rig = Rig::start().await;
     let is_ready = Arc::new(AtomicBool::new(false));
     let ready = Arc::clone(&is_ready);
@@ -103,7 +103,7 @@ async fn pauses_at_any_moment_lose_nothing() {
         }
         rig.pause_switch.pause("a test", "");
         eventually("it is paused", async || lane_status.state().activity == Activity::Paused).await;
-        assert_eq!(rig.pending().await, 0, "what is in hand was settled");
+        assert_eq!(rig.pending().await, 0, "what is in progress was settled");
         rig.pause_switch.resume("a test");
     }
     handler.until_seen(210).await;

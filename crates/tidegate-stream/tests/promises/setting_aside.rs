@@ -67,9 +67,9 @@ async fn entries_are_set_aside_and_fetched_whatever_lies_between_them() {
     let lane_status = lane.lane_status();
     let lane = rig.run_lane(lane);
     eventually("all are set aside", async || rig.counters.set_aside().entries() == 1_000).await;
-    // Otherwise one of them may be in hand for a try, and is done.
+    // Otherwise one of them may be in progress for a try, and is done.
     rig.pause_switch.pause("a test", "");
-    eventually("its hands are empty", async || lane_status.state().activity == Activity::Paused).await;
+    eventually("it has nothing in progress", async || lane_status.state().activity == Activity::Paused).await;
     // Of the cause that ends soon, the first three are trimmed away, one is deleted, and another consumer takes one.
     let of_cause: Vec<_> = ids.iter().skip(2).step_by(CAUSES as usize).collect();
     let _trimmed: usize = rig.call(&format!("XTRIM s MINID {}", ids[3])).await;
@@ -88,7 +88,7 @@ async fn entries_are_set_aside_and_fetched_whatever_lies_between_them() {
 
 /// Since Redis 7, a claim takes a deleted entry off the pending list. Then nobody would hear of it.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_entry_that_goes_while_it_is_in_hand_is_told_although_it_is_set_aside_then() {
+async fn an_entry_that_goes_while_it_is_in_progress_is_told_although_it_is_set_aside_then() {
     let rig = Rig::start().await;
     let handler = RecordingHandler::new(|_| set_aside_for(1));
     handler.shut_door();
@@ -201,7 +201,7 @@ async fn it_is_found_again_by_the_next_process_of_the_same_name_and_counts_as_no
     let rig = Rig::start().await;
     let handler = RecordingHandler::new(|_| set_aside());
     rig.add(200).await;
-    let mut in_hand = BTreeSet::new();
+    let mut in_progress = BTreeSet::new();
     for _ in 0..6 {
         let lane = rig.run("c1", &handler, settings()).await;
         let seen = handler.ids().len();
@@ -211,15 +211,15 @@ async fn it_is_found_again_by_the_next_process_of_the_same_name_and_counts_as_no
             assert_eq!(held.len(), 200);
             held.into_iter().filter(|held| held.3 > 0).map(|held| held.0).collect::<Vec<_>>()
         };
-        eventually("it has none in hand", async || held().await.is_empty()).await;
+        eventually("it has none in progress", async || held().await.is_empty()).await;
         lane.kill().await;
         // A try may have begun just then; whatever it has sent has been done before this is answered.
         rig.stream.probe().await.unwrap();
-        in_hand.extend(held().await);
+        in_progress.extend(held().await);
     }
     let blamed: Vec<String> = rig.call("HKEYS s.deaths").await;
-    assert!(blamed.iter().all(|id| in_hand.contains(id)), "{blamed:?} are blamed, {in_hand:?} were in hand");
-    assert!(in_hand.len() < 20, "most were set aside each time");
+    assert!(blamed.iter().all(|id| in_progress.contains(id)), "{blamed:?} are blamed, {in_progress:?} were in progress");
+    assert!(in_progress.len() < 20, "most were set aside each time");
     let done = RecordingHandler::done();
     let lane = rig.run("c1", &done, settings()).await;
     rig.nothing_is_pending().await;

@@ -52,7 +52,7 @@ async fn a_stop_at_any_moment_is_obeyed_soon() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stop_lets_the_batch_in_hand_be_settled_and_begins_no_other() {
+async fn a_stop_lets_the_batch_in_progress_be_settled_and_begins_no_other() {
     let rig = Rig::start().await;
     let ids = rig.add_delivered(20, "c1").await;
     rig.add(10).await;

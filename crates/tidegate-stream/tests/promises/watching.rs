@@ -26,12 +26,12 @@ async fn a_lane_shows_what_it_does_and_with_how_many_entries() {
     rig.add(7).await;
     handler.until_seen(7).await;
     let state = lane_status.state();
-    assert_eq!((state.consumer.as_str(), state.activity, state.in_hand), ("c1", Activity::Handling, 7));
+    assert_eq!((state.consumer.as_str(), state.activity, state.in_progress), ("c1", Activity::Handling, 7));
 
     // Once around, and blocked again: it has other things to do than to stand still.
     handler.open_door();
     is(Activity::Reading).await;
-    assert_eq!(lane_status.state().in_hand, 0);
+    assert_eq!(lane_status.state().in_progress, 0);
     assert!(lane_status.state().turns > state.turns);
 
     handler.set_store(false);

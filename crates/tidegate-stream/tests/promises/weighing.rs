@@ -93,9 +93,9 @@ async fn no_room_for(is_stopped: bool) {
         Value::Array(row) => row[3].as_u64().unwrap(),
         row => panic!("{row:?}"),
     });
-    let in_hand = deliveries.filter(|deliveries| *deliveries > 0).count();
+    let in_progress = deliveries.filter(|deliveries| *deliveries > 0).count();
     // One piece is more than a batch may weigh.
-    assert_eq!((pending.len(), in_hand, handler.sizes()[1]), (100, 32, 32));
+    assert_eq!((pending.len(), in_progress, handler.sizes()[1]), (100, 32, 32));
 
     // It was read before the stop or the pause, so it is done first.
     if is_stopped {

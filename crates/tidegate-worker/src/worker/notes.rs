@@ -1,8 +1,8 @@
-//! What a worker writes down for others. The notes outlive a stop, or say at the stop that nothing is in hand.
+//! What a worker writes down for others. The notes outlive a stop, or say at the stop that nothing is in progress.
 
 use std::{sync::Arc, time::Duration};
 
-use tidegate_orders::{RedisStore, WorkerHands, worker_hands};
+use tidegate_orders::{RedisStore, WorkInProgress, work_in_progress};
 use tidegate_stream::{Counters, LaneStatus, SetAsideNote, SetAsideNotes, server_time_ms};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -35,19 +35,19 @@ pub async fn post(
     }
 }
 
-/// Writes down for others since when the oldest batch is in hand, for ever: also while a stop waits for batches.
-pub async fn tell_hands(redis: &RedisStore, process: &str, lanes: &[Arc<LaneStatus>]) {
+/// Writes down for others since when the oldest batch is in progress, for ever: also while a stop waits for batches.
+pub async fn publish_in_progress(redis: &RedisStore, process: &str, lanes: &[Arc<LaneStatus>]) {
     loop {
         let told = async {
             // The clock first: what is read from now on is read later than that.
             let now_ms = server_time_ms(redis.pool()).await.map_err(|error| error.to_string())?;
             let states = lanes.iter().map(|lane| lane.state());
             let turns = states.filter(|lane| lane.activity.may_hold_entries()).map(|lane| lane.turn_lasting);
-            let hands = WorkerHands::at(now_ms, turns.max());
-            worker_hands::write(redis, process, hands).await.map_err(|error| error.to_string())
+            let work = WorkInProgress::at(now_ms, turns.max());
+            work_in_progress::write(redis, process, work).await.map_err(|error| error.to_string())
         };
         if let Err(error) = told.await {
-            tracing::debug!(error, "could not write down since when entries are in hand");
+            tracing::debug!(error, "could not write down since when entries are in progress");
         }
         sleep(POST_EVERY).await;
     }

@@ -28,13 +28,13 @@ now: the next scan of any lane takes it, within worker.claim_every_ms. Until the
 belong to their old consumer. No failure and no delivery is counted. Nothing is lost if no
 living worker reads the stream.
 
-An entry that was in hand less than worker.lock_lease_ms ago is left, because the locks of its
+An entry that was in progress less than worker.lock_lease_ms ago is left, because the locks of its
 worker may still stand. Type the command again later. This does not apply to entries that were
 set aside.
 
 A consumer whose process lives is refused: it works on what it holds, or tries it again. With
 --force, its entries are offered anyway. Use it for a lane that hangs, or that a restart with fewer
-lanes has left behind. What such a lane has in hand is handled twice, which writes no order
+lanes has left behind. What such a lane has in progress is handled twice, which writes no order
 twice. --force needs names, and cannot be combined with --remove. Write -- before a name that
 begins with a hyphen.
 

@@ -30,7 +30,7 @@ clock gets the event expired: its units are on sale again, and its user may buy 
 whose payment is in the stream by then stays as it is.
 
 It may be typed again at any time. Exits with 1 where events were not recorded: they stay in the
-stream, and workers record them later. Ctrl-C ends it with 6 after the events in hand.";
+stream, and workers record them later. Ctrl-C ends it with 6 after the events in progress.";
 
 /// What `tidegate order release-unpaid` takes.
 #[derive(Args, Debug)]

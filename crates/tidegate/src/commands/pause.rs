@@ -34,7 +34,7 @@ now. A voucher that is loaded later is not paused. If there is no stock, it chan
 exits with 1.
 
 --workers leaves the gate open: orders are admitted and wait in the stream. Every worker
-finishes the batch in hand and stops reading within 2 s. So does a worker that is started later.
+finishes the batch in progress and stops reading within 2 s. So does a worker that is started later.
 Heartbeats continue, and what waits for another try stays with its worker. tidegate status shows
 the pause.
 

@@ -63,7 +63,7 @@ impl PendingBuryArgs {
 
 fn reason(why: LeftReason) -> &'static str {
     match why {
-        LeftReason::InHand => "its consumer lives and may be writing it",
+        LeftReason::InProgress => "its consumer lives and may be writing it",
         LeftReason::Written => "its order is written; any worker acknowledges it",
         LeftReason::Refused => "its order was refused; any worker gives it back and acknowledges it",
         LeftReason::Gone => "its payload is gone; any worker acknowledges it",

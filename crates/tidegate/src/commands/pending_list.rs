@@ -22,10 +22,10 @@ Examples:
 
 A consumer is a lane of a worker. Its process is alive while it has a heartbeat.
 
-  set aside  nobody has the entry in hand. Its worker tries it again when its turn comes: when a
+  set aside  nobody has the entry in progress. Its worker tries it again when its turn comes: when a
              store is back, or what it needs is free. The list says what others hold, if the
              worker told. `tidegate status` has all causes, and since when
-  deaths     so many worker processes died with the entry in hand. From the second death on, the
+  deaths     so many worker processes died with the entry in progress. From the second death on, the
              entry is handled alone; after five it is buried
   on offer   `tidegate consumers drain` has offered the entry to all workers
 

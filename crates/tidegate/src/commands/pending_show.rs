@@ -102,13 +102,13 @@ fn hint_of_pending(pending: &PendingView, workers_live: bool) -> String {
             },
         );
         return format!(
-            "process {process} lives, does not have it in hand, and tries it again: {cause}; see \
+            "process {process} lives, does not have it in progress, and tries it again: {cause}; see \
              docs/runbook/entries-are-set-aside.md"
         );
     }
     if pending.alive {
         return format!(
-            "process {process} lives and has it in hand: if it stays, see what the worker's log says"
+            "process {process} lives and has it in progress: if it stays, see what the worker's log says"
         );
     }
     let claim = CommandLine::new("consumers drain").operand(&pending.consumer);
@@ -129,7 +129,7 @@ fn render(Output { shown, hint }: &Output, id: EntryId) -> String {
         format!("consumer    {} ({}{process})", pending.consumer, life(pending.alive)),
         format!("state       {}", state(pending)),
         format!("idle        {}", idle(pending)),
-        format!("deaths      {} (worker processes that died with it in hand)", deaths(pending)),
+        format!("deaths      {} (worker processes that died with it in progress)", deaths(pending)),
     ];
     for (name, value) in shown.fields.iter().take(SHOWN_FIELDS) {
         let value: String = value.chars().take(200).collect();

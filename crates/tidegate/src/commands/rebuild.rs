@@ -23,7 +23,7 @@ Examples:
 For a Redis that is empty or older than MySQL. Fills buyers, journal, stock and window of each voucher from MySQL, the stream,
 the dead letters and the journal that is left, while callers and workers go on: lanes set a voucher aside for the seconds that it
 takes. The stock is that of MySQL, less the units of orders that MySQL does not know yet. Raises the counter of order ids first.
-First waits until every worker has settled what it had in hand. Killed anywhere, it can be typed again. Exits with 1 where a
+First waits until every worker has settled what it had in progress. Killed anywhere, it can be typed again. Exits with 1 where a
 voucher was left as it was, and says why. Then see: tidegate audit";
 
 /// What `tidegate rebuild` takes.
@@ -36,7 +36,7 @@ pub struct RebuildArgs {
     /// All vouchers whose sale has not ended, but for those that were never loaded or bought
     #[arg(long)]
     all: bool,
-    /// Do not wait for these workers: what they have in hand may be sold twice, and then refused
+    /// Do not wait for these workers: what they have in progress may be sold twice, and then refused
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     despite_workers: Vec<String>,
     #[command(flatten)]
@@ -113,7 +113,7 @@ impl ReportText for RebuildReport {
             let RebuildRefusal::SilentWorkers { workers } = refusal;
             return format!(
                 "Nothing was rebuilt: {refusal}. Start them anew with this version; or stop them, and wait until they are gone. \
-                 If you know that they have had nothing in hand since before Redis lost its data, add: --despite-workers {}",
+                 If you know that they have had nothing in progress since before Redis lost its data, add: --despite-workers {}",
                 workers.join(",")
             );
         }
@@ -150,7 +150,7 @@ fn rebuilt(report: &VoucherReport) -> Vec<String> {
     let mut lines = vec![report.line()];
     if !report.first_unknown.is_empty() {
         let ids: Vec<String> = report.first_unknown.iter().map(ToString::to_string).collect();
-        lines.push(format!("  first of those that nobody has in hand: {}", ids.join(", ")));
+        lines.push(format!("  first of those that nobody has in progress: {}", ids.join(", ")));
     }
     if report.unreadable_notes > 0 {
         lines.push(format!(

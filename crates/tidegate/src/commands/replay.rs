@@ -35,7 +35,7 @@ MySQL stays as it is, a missing one is written, a refused one stays refused. So 
 twice changes nothing the second time.
 
 A replay acknowledges what it has run, where that is pending. It buries a pending entry that can
-never be written, once no living worker has it in hand. It also runs what no worker has read
+never be written, once no living worker has it in progress. It also runs what no worker has read
 yet; the worker that reads it finds it done. It does not run an order that the journal knows as
 given back and MySQL does not know: its unit is sold to somebody else.
 
@@ -177,7 +177,7 @@ fn rare(counts: &ReplayCounts) -> String {
         (counts.refused_before, "refused before"),
         (counts.given_back, "given back and not run"),
         (counts.dead, "never to be written and not pending"),
-        (counts.in_hand, "in hand of a living worker: waits"),
+        (counts.in_progress, "in progress of a living worker: waits"),
     ];
     let named = rare.iter().filter(|(count, _)| *count > 0);
     named.map(|(count, what)| format!(", {count} {what}")).collect()
@@ -189,7 +189,7 @@ fn lines(remarks: &[EntryRemark]) -> String {
         let what = match what {
             RemarkKind::Dead => "dead",
             RemarkKind::GivenBack => "given back",
-            RemarkKind::InHand => "in hand",
+            RemarkKind::InProgress => "in progress",
             RemarkKind::Left => "left",
         };
         format!("\n  {entry} {what}: {why}")

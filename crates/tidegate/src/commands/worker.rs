@@ -26,10 +26,10 @@ Examples:
   tidegate worker --set worker.name=shop-1 --set worker.lanes=4
   tidegate worker --gate
 
-Logs to stderr. Waits for stores that are away. SIGTERM or SIGINT: the batch in hand is finished, then it exits with 0. A
-second signal, or worker.stop_deadline_ms, ends it at once with 4: what was in hand stays pending, and nothing is lost. With --gate,
+Logs to stderr. Waits for stores that are away. SIGTERM or SIGINT: the batch in progress is finished, then it exits with 0. A
+second signal, or worker.stop_deadline_ms, ends it at once with 4: what was in progress stays pending, and nothing is lost. With --gate,
 4 also says that callers were left without an answer: each may ask again with the same order id.
-SIGTSTP (also Ctrl-Z): nothing new is read, what is in hand is finished, the process stays; SIGCONT: reading goes on, unless
+SIGTSTP (also Ctrl-Z): nothing new is read, what is in progress is finished, the process stays; SIGCONT: reading goes on, unless
 all workers are paused (tidegate pause --workers).
 SIGUSR1: the state of every lane is written to the log. http://127.0.0.1:8433/ shows more (admin.listen).";
 
@@ -42,8 +42,8 @@ pub struct WorkerArgs {
     gate: bool,
 }
 
-/// Works until SIGTERM or SIGINT; then the batch in hand is finished and settled. A second signal, or the stop
-/// deadline, ends the process at once: what is in hand stays pending.
+/// Works until SIGTERM or SIGINT; then the batch in progress is finished and settled. A second signal, or the stop
+/// deadline, ends the process at once: what is in progress stays pending.
 ///
 /// # Errors
 /// When the worker cannot start, or a lane broke.
@@ -69,7 +69,7 @@ pub async fn run(settings: &Settings, args: &WorkerArgs) -> anyhow::Result<Exit>
     let gate = async { stopping_on_error(&stop, serve(settings, args, &sold_out, stop.clone()).await) };
     let process = async { stopping_on_error(&stop, process.run_until_stopped(traces.clone()).await) };
     let work = async {
-        // Neither is dropped because the other one has failed: whoever is on the way is answered, what is in hand is settled.
+        // Neither is dropped because the other one has failed: whoever is on the way is answered, what is in progress is settled.
         // The gate first: where it cannot listen, nothing was begun.
         let (gate, process) = tokio::join!(biased; gate, process);
         both(gate, process)
@@ -79,18 +79,18 @@ pub async fn run(settings: &Settings, args: &WorkerArgs) -> anyhow::Result<Exit>
     let ended = tokio::select! {
         ended = &mut work => ended,
         name = signals.next() => {
-            tracing::info!(signal = name, "stopping: the batch in hand is finished first");
+            tracing::info!(signal = name, "stopping: the batch in progress is finished first");
             stop.cancel();
             service::tell_stopping();
             stopping = Some(Instant::now());
             tokio::select! {
                 ended = work => ended,
                 name = signals.next() => {
-                    tracing::warn!(signal = name, "second signal: exit now; what is in hand stays pending");
+                    tracing::warn!(signal = name, "second signal: exit now; what is in progress stays pending");
                     return Ok(Exit::DeadlinePassed);
                 }
                 () = tokio::time::sleep(settings.worker.stop_deadline) => {
-                    tracing::error!("stop deadline passed: exit now; what is in hand stays pending");
+                    tracing::error!("stop deadline passed: exit now; what is in progress stays pending");
                     return Ok(Exit::DeadlinePassed);
                 }
             }

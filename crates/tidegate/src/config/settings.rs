@@ -18,7 +18,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::{reader::SettingsReader, suggest::did_you_mean};
 
-/// Of many partitions, each lane has so much in hand at least.
+/// Of many partitions, each lane has so much in progress at least.
 const LEAST_BATCH_BYTES: usize = 128 << 10;
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 const HOUR_MS: i64 = 3_600_000;
@@ -109,7 +109,7 @@ impl Settings {
         }
     }
 
-    /// What a worker process is told of them, for each partition. In hand and set aside, all its lanes have together what the
+    /// What a worker process is told of them, for each partition. In progress and set aside, all its lanes have together what the
     /// settings allow for those of one partition.
     pub fn processes(&self) -> Vec<ProcessSettings> {
         let Self { system, worker, busy_marker, .. } = self.clone();

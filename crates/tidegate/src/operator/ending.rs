@@ -28,7 +28,7 @@ pub(super) enum Ended {
     Failed(anyhow::Error),
 }
 
-/// Works until done. The first signal ends it after the step in hand, the second at once.
+/// Works until done. The first signal ends it after the step in progress, the second at once.
 pub(super) async fn run_until_stopped(work: impl AsyncFnOnce(&Job) -> anyhow::Result<End>) -> Ended {
     let mut signals = match Signals::listen().context("Failed to listen to signals") {
         Ok(signals) => signals,
@@ -39,7 +39,7 @@ pub(super) async fn run_until_stopped(work: impl AsyncFnOnce(&Job) -> anyhow::Re
     tokio::select! {
         end = &mut work => return end.into(),
         name = signals.next() => {
-            job.progress.say(&format!("{name}: stopping after the step in hand; once more to stop at once"));
+            job.progress.say(&format!("{name}: stopping after the step in progress; once more to stop at once"));
             job.stop.cancel();
         }
     }
@@ -100,12 +100,12 @@ impl<R: ReportText> EndedWork<'_, R> {
         }
     }
 
-    /// Why it ended before its end, unless that was by a signal which waited for the step in hand.
+    /// Why it ended before its end, unless that was by a signal which waited for the step in progress.
     pub(super) fn error(&self) -> Option<String> {
         match &self.ended {
             Ended::Failed(error) => Some(error_chain(error)),
             Ended::Aborted(name) => {
-                let torn = self.report.map_or("the step in hand may be done or not", R::torn);
+                let torn = self.report.map_or("the step in progress may be done or not", R::torn);
                 Some(format!("stopped at once by a second {name}: {torn}"))
             }
             Ended::Whole | Ended::Stopped => None,

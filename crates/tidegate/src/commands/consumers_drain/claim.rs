@@ -37,7 +37,7 @@ impl PlanText for ClaimPlan {
             String::new()
         } else {
             let living = printable(&self.living.join(", "));
-            format!("\n{living} lives: what it has in hand just now will be handled twice.")
+            format!("\n{living} lives: what it has in progress just now will be handled twice.")
         };
         format!("{}{forced}\n{}", each.join("\n"), who_takes_them(self.workers_live, self.taken_within_s))
     }

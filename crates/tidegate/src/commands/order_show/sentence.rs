@@ -195,7 +195,7 @@ fn in_flight(report: &OrderReport, claim_idle_ms: u64) -> String {
             if *deaths > 0 {
                 let workers = counted(*deaths, "worker");
                 sentence += &format!(
-                    " {workers} died with it in hand (see docs/runbook/workers-die-of-an-entry.md)."
+                    " {workers} died with it in progress (see docs/runbook/workers-die-of-an-entry.md)."
                 );
             }
             sentence
@@ -229,7 +229,7 @@ fn pending(report: &OrderReport, entry: &EntryRecord, claim_idle_ms: u64) -> Str
     };
     let holds = format!("It is pending: {consumer} holds entry {}", entry.id);
     if *alive {
-        return format!("{holds}, lives, {}.", in_hand(&report.records, *deliveries));
+        return format!("{holds}, lives, {}.", in_progress(&report.records, *deliveries));
     }
     match (idle_ms, report.workers_live) {
         (_, false) => format!("{holds}, is gone, and no living worker reads the stream: start one."),
@@ -244,7 +244,7 @@ fn pending(report: &OrderReport, entry: &EntryRecord, claim_idle_ms: u64) -> Str
 }
 
 /// Why a consumer that lives has not written it yet. What it has set aside has no deliveries.
-fn in_hand(records: &OrderRecords, deliveries: u64) -> String {
+fn in_progress(records: &OrderRecords, deliveries: u64) -> String {
     let is_set_aside = deliveries == 0;
     let lock = records.lock.as_ref().filter(|lock| {
         let is_ours = lock.holder.as_ref().is_some_and(|holder| holder.starts_with("tidegate-"));
@@ -254,7 +254,7 @@ fn in_hand(records: &OrderRecords, deliveries: u64) -> String {
         return match is_set_aside {
             true => "and has set it aside: it waits for its turn, for a store that is away, or for something that others hold \
                      (see `tidegate status`), and is tried again",
-            false => "and has it in hand: nothing is to be done",
+            false => "and has it in progress: nothing is to be done",
         }
         .to_owned();
     };

@@ -261,14 +261,14 @@ fn what_is_in_flight_says_who_has_it_and_when_it_goes_on() {
         &with(held(true, Some(5), 1)),
         &around(),
         OrderStatus::Pending,
-        "has it in hand: nothing is to be done",
+        "has it in progress: nothing is to be done",
         &[],
     );
     says(
         &with(held(true, Some(5), 3)),
         &around(),
         OrderStatus::Pending,
-        "has it in hand: nothing is to be done",
+        "has it in progress: nothing is to be done",
         &[],
     );
     says(
@@ -286,7 +286,7 @@ fn what_is_in_flight_says_who_has_it_and_when_it_goes_on() {
         &with(deadly),
         &around(),
         OrderStatus::Pending,
-        "nothing is to be done. 2 workers died with it in hand",
+        "nothing is to be done. 2 workers died with it in progress",
         &[],
     );
     let lock = |holder: Option<&str>, ends_in_ms| {
@@ -308,7 +308,7 @@ fn what_is_in_flight_says_who_has_it_and_when_it_goes_on() {
         &[],
     );
     let own = OrderRecords { entries: vec![held(true, Some(5), 1)], ..lock(Some("tidegate-0"), Some(9_000)) };
-    says(&own, &around(), OrderStatus::Pending, "has it in hand", &[]);
+    says(&own, &around(), OrderStatus::Pending, "has it in progress", &[]);
 
     let claim = "tidegate consumers drain shop-7-0";
     says(&with(held(false, Some(15_000), 1)), &around(), OrderStatus::Pending, "in about 45 s", &[claim]);

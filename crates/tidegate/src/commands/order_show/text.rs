@@ -153,7 +153,7 @@ fn entry_text(entry: &EntryRecord) -> String {
                 |ms| format!("for {:.1} s", std::time::Duration::from_millis(ms).as_secs_f64()),
             );
             let process = life(*alive);
-            let standing = if *deliveries == 0 { "set aside" } else { "in hand" };
+            let standing = if *deliveries == 0 { "set aside" } else { "in progress" };
             let deaths = if *deaths > 0 { format!(", deaths: {deaths}") } else { String::new() };
             format!("pending with {consumer} ({process}), {idle}, {standing}{deaths}")
         }

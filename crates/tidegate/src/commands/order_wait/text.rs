@@ -33,7 +33,7 @@ pub fn waits(progress: &OrderProgress, until: WaitTarget, wait: Duration) -> Str
 
 fn place(guess: &QueueEstimate) -> String {
     match guess.place {
-        QueuePlace::InHand => "a worker has it in hand".to_owned(),
+        QueuePlace::InProgress => "a worker has it in progress".to_owned(),
         QueuePlace::SetAside => "it was read, and is tried again later".to_owned(),
         QueuePlace::Unread => unread(guess),
     }

@@ -150,11 +150,11 @@ fn voucher(id: i64, stock: i64) -> VoucherRow {
 }
 
 fn page(created: u64) -> WorkerPage {
-    let lane = |at, activity: &str, in_hand, is_stuck| ReportedLane {
+    let lane = |at, activity: &str, in_progress, is_stuck| ReportedLane {
         consumer: format!("shop-1-{at}"),
         activity: activity.to_owned(),
         lasting_s: 0.25,
-        in_hand,
+        in_progress,
         is_stuck,
     };
     let worker = WorkerState {
@@ -182,7 +182,7 @@ fn twenty_rows_of_eighty_columns_show_everything() {
             "pending             200   1 min           120 set aside: 120 voucher_row 7",
             "settled         102,469            1,235  worker shop-1 writes 617 orders per s",
             "dead letters          3                   last 12 s ago: 2 unknown_voucher, 1 ~",
-            "consumer  pending    idle  process  lane         for  in hand",
+            "consumer  pending    idle  process  lane         for  in progress",
             "shop-2-0      100   0.1 s  gone",
             "shop-1-0      100   0.1 s  alive    handling   0.2 s      100",
             "shop-1-1        0   0.1 s  alive    reading    0.2 s        0",
@@ -335,7 +335,7 @@ fn a_worker_in_trouble_is_told_of_and_another_stream_s_is_not() {
     other.stream = Some(StreamKey { name: "other".to_owned(), group: "g1".to_owned() });
     scene.worker(Ok(other));
     let drawn = scene.drawn(24, 80);
-    assert!(!drawn.concat().contains("handling") && !drawn.concat().contains("in hand"), "{drawn:#?}");
+    assert!(!drawn.concat().contains("handling") && !drawn.concat().contains("in progress"), "{drawn:#?}");
     scene.worker(Ok(page(60_000)));
     scene.at_s += 5;
     assert!(scene.drawn(24, 80).contains(&"what worker shop-1 tells is 5 s old".to_owned()));

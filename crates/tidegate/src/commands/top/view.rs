@@ -195,7 +195,7 @@ fn consumers(observations: &Observations, worker: Option<&WorkerPage>) -> Grid {
     let mut columns =
         vec![("consumer", Kind::Name), ("pending", Kind::Number(7)), ("idle", AGE), ("process", Kind::Word)];
     if !lanes.is_empty() {
-        columns.extend([("lane", Kind::Word), ("for", AGE), ("in hand", Kind::Number(7))]);
+        columns.extend([("lane", Kind::Word), ("for", AGE), ("in progress", Kind::Number(7))]);
     }
     let empty = if observations.redis.last().is_some() { "nobody has read yet" } else { "not known yet" };
     Grid { columns, rows: in_turns(rows), has_more: false, empty }
@@ -255,7 +255,7 @@ fn consumer_cells(consumer: Option<&Consumer>) -> [Cell; 3] {
 fn lane_cells(lane: Option<&ReportedLane>) -> [Cell; 3] {
     let Some(lane) = lane else { return [(); 3].map(|()| Cell::plain("")) };
     let tone = if lane.is_stuck { Tone::Bad } else { Tone::Plain };
-    [Cell::new(lane.doing(), tone), Cell::new(age(lane.lasting_s), tone), Cell::plain(count(lane.in_hand))]
+    [Cell::new(lane.doing(), tone), Cell::new(age(lane.lasting_s), tone), Cell::plain(count(lane.in_progress))]
 }
 
 fn vouchers(observations: &Observations, clock: Timestamp) -> Grid {

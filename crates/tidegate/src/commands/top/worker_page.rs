@@ -94,7 +94,7 @@ pub struct ReportedLane {
     /// For so long.
     pub lasting_s: f64,
     /// Entries in its batch.
-    pub in_hand: u64,
+    pub in_progress: u64,
     /// For too long.
     pub is_stuck: bool,
 }
