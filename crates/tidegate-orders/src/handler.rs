@@ -2,7 +2,7 @@
 //! [`Handler::handle`] is the entry, and `OrderHandler::handle_batch` has the steps in this order.
 
 mod batch;
-mod earlier;
+mod older_entries;
 mod events;
 mod predict;
 mod results;
@@ -25,7 +25,7 @@ use crate::{
     witness::{LOST_IN_MYSQL, Witness},
 };
 use batch::Batch;
-use earlier::EarlierEntries;
+use older_entries::OlderPendingEntries;
 pub use predict::Predicted;
 pub use results::AnnouncedEntries;
 use results::Results;
@@ -38,7 +38,7 @@ pub struct OrderHandler {
     ledger: Ledger,
     order_counters: Arc<OrderCounters>,
     limited_log: Arc<LimitedLog>,
-    earlier: Arc<EarlierEntries>,
+    older_entries: Arc<OlderPendingEntries>,
     announcer: Option<Announcer>,
     batch_tracer: Option<Arc<dyn BatchTracer>>,
 }
@@ -54,7 +54,7 @@ impl OrderHandler {
         order_counters: Arc<OrderCounters>,
     ) -> Self {
         let ledger = ledger.hearing(Witness::new(redis.clone()));
-        let earlier = Arc::new(EarlierEntries::new(redis.inspector().clone(), redis.keys().fields().clone()));
+        let older_entries = Arc::new(OlderPendingEntries::new(redis.inspector().clone(), redis.keys().fields().clone()));
         Self {
             redis,
             locks: Arc::new(locks),
@@ -76,7 +76,7 @@ impl OrderHandler {
     /// Lets the lanes that have set this aside try at once what waits behind an entry of its order, when that is settled.
     #[must_use]
     pub fn waking(self, set_aside: Arc<Causes>) -> Self {
-        Self { earlier: Arc::new(self.earlier.for_lanes(set_aside)), ..self }
+        Self { older_entries: Arc::new(self.older_entries.for_lanes(set_aside)), ..self }
     }
 
     /// Gives `batch_tracer` a trace of every batch that it wants.
@@ -88,7 +88,7 @@ impl OrderHandler {
     /// The order that an entry names, whether it is one or happened to one.
     #[must_use]
     pub fn order_of(&self, entry: &Entry) -> Option<OrderId> {
-        self.earlier.order_of(entry)
+        self.older_entries.order_of(entry)
     }
 }
 
@@ -105,14 +105,14 @@ impl Handler for OrderHandler {
     }
 
     fn received(&self, entries: &[Entry]) {
-        self.earlier.received(entries);
+        self.older_entries.received(entries);
     }
 
     async fn before_burial(&self, entry: EntryId, death: &Death) -> Result<(), Outage> {
         let announcer = self.announcer.as_ref().filter(|announcer| announcer.announced() != Announced::None);
         let Some(announcer) = announcer else { return Ok(()) };
         let names = self.redis.keys().fields();
-        let glimpsed = self.earlier.glimpse(entry).await?;
+        let glimpsed = self.older_entries.glimpse(entry).await?;
         announcer.announce_burial(names, &glimpsed, death.reason).await
     }
 }
@@ -142,7 +142,7 @@ impl OrderHandler {
         trace: Option<&mut BatchTrace>,
     ) -> Result<Handled, Outage> {
         let mut batch = self.decode(entries, announced, trace);
-        let _tracked = self.earlier.track_batch(entries, batch.has_events);
+        let _tracked = self.older_entries.track_batch(entries, batch.has_events);
         self.set_aside(&mut batch).await?;
         let locked = self.lock(&mut batch).await?;
         // On the heap, as are the transactions below it: nested by value, these futures overflow a worker thread's stack.
@@ -273,13 +273,13 @@ impl OrderHandler {
         locked: Locked,
         worked: Result<(), Outage>,
     ) -> Result<Handled, Outage> {
-        if worked.is_err() || batch.has_events || self.earlier.are_awaited() {
+        if worked.is_err() || batch.has_events || self.older_entries.are_awaited() {
             self.locks.unlock(locked).await;
             worked?;
-            self.earlier.settled(batch.entries, &batch.outcomes);
+            self.older_entries.settled(batch.entries, &batch.outcomes);
             return Ok(batch.outcomes.into());
         }
-        self.earlier.forget(batch.entries, &batch.outcomes);
+        self.older_entries.forget(batch.entries, &batch.outcomes);
         let locks = Arc::clone(&self.locks);
         Ok(Handled {
             outcomes: batch.outcomes,

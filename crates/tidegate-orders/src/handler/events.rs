@@ -27,7 +27,7 @@ impl OrderHandler {
         }
         let of_events: Vec<(OrderId, EntryId)> =
             batch.events.items.iter().map(|incoming| (incoming.event.order, incoming.entry)).collect();
-        let waiting = self.earlier.waiting(batch.entries, &of_events).await?;
+        let waiting = self.older_entries.waiting(batch.entries, &of_events).await?;
         let orders = batch.orders.iter().map(|(at, incoming)| (at, incoming.order.id, None));
         let events =
             batch.events.iter().map(|(at, incoming)| (at, incoming.event.order, Some(incoming.entry)));

@@ -30,7 +30,7 @@ use crate::{
 const KIND: &str = "earlier_entry";
 
 /// How long an event waits for older entries of its order that others have in progress, before it is set aside.
-const MOMENT: Duration = Duration::from_millis(100);
+const OLDER_ENTRY_WAIT: Duration = Duration::from_millis(100);
 const LOOK_EVERY: Duration = Duration::from_millis(3);
 /// How long after a batch with events others are expected.
 const EXPECTED_FOR: Duration = Duration::from_millis(100);
@@ -52,7 +52,7 @@ fn earlier_of(order: OrderId) -> Cause {
 
 /// Finds the older pending entries of orders. All lanes of a process share it.
 #[derive(Debug)]
-pub(super) struct EarlierEntries {
+pub(super) struct OlderPendingEntries {
     inspector: StreamInspector,
     fields: FieldNames,
     /// What the lanes of this process have set aside. None: there are no lanes.
@@ -80,13 +80,13 @@ impl Drop for Looking<'_> {
 
 /// A batch in progress, until it is dropped.
 pub(super) struct InProgress<'a> {
-    earlier: &'a EarlierEntries,
+    older_entries: &'a OlderPendingEntries,
     batch: &'a [Entry],
 }
 
 impl Drop for InProgress<'_> {
     fn drop(&mut self) {
-        let in_progress = &mut self.earlier.known().in_progress;
+        let in_progress = &mut self.older_entries.known().in_progress;
         if !in_progress.is_empty() {
             for entry in self.batch {
                 in_progress.remove(&entry.id);
@@ -211,7 +211,7 @@ impl Known {
     }
 }
 
-impl EarlierEntries {
+impl OlderPendingEntries {
     pub(super) fn new(inspector: StreamInspector, fields: FieldNames) -> Self {
         Self { inspector, fields, set_aside: None, known: Mutex::default(), looking: AtomicUsize::new(0) }
     }
@@ -264,7 +264,7 @@ impl EarlierEntries {
 
     /// Of the events of a batch that was taken, each an order and the entry that brought it, those that have to wait: an older
     /// entry of their order is pending that is not in this batch. Whoever asks says afterwards what became of the batch, by
-    /// [`EarlierEntries::settled`].
+    /// [`OlderPendingEntries::settled`].
     ///
     /// # Errors
     /// When Redis does not answer.
@@ -426,7 +426,7 @@ impl EarlierEntries {
             let last = last.entry(*order).or_insert(*id);
             *last = (*last).max(*id);
         }
-        let may_wait = || began.elapsed() <= MOMENT;
+        let may_wait = || began.elapsed() <= OLDER_ENTRY_WAIT;
         let are_new = |waiting: &HashSet<EntryId>| self.known().set_aside.is_superset(waiting).not();
         loop {
             let in_progress = self.oldest_in_progress(&last, own);
