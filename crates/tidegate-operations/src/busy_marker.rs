@@ -151,7 +151,7 @@ impl BusyMarker {
         let range = (EntryId::MIN, EntryId::MAX);
         let last = self.redis.inspector().page_back(stream, range, self.page.count(u64::MAX)).await?;
         self.page.learn(last.iter().map(|entry| &entry.fields));
-        let shown = last.iter().filter_map(|entry| self.redis.keys().fields().glimpse(entry).voucher);
+        let shown = last.iter().filter_map(|entry| self.redis.keys().fields().peek(entry).voucher);
         note(&mut self.sold, shown, Instant::now());
         Ok(())
     }

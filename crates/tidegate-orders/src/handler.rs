@@ -61,7 +61,7 @@ impl OrderHandler {
             ledger,
             order_counters,
             limited_log: Arc::default(),
-            earlier,
+            older_entries,
             announcer: None,
             batch_tracer: None,
         }
@@ -112,8 +112,8 @@ impl Handler for OrderHandler {
         let announcer = self.announcer.as_ref().filter(|announcer| announcer.announced() != Announced::None);
         let Some(announcer) = announcer else { return Ok(()) };
         let names = self.redis.keys().fields();
-        let glimpsed = self.older_entries.glimpse(entry).await?;
-        announcer.announce_burial(names, &glimpsed, death.reason).await
+        let peeked = self.older_entries.peek(entry).await?;
+        announcer.announce_burial(names, &peeked, death.reason).await
     }
 }
 

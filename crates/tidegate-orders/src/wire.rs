@@ -189,7 +189,7 @@ impl WireError {
 
 /// What can be read of an entry, be it an order or not. For people who look for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Glimpse {
+pub struct EntryIds {
     /// Its order id.
     pub id: Option<OrderId>,
     /// Its user.
@@ -261,8 +261,8 @@ impl FieldNames {
 
     /// Reads what can be read; of a field that stands twice, the first.
     #[must_use]
-    pub fn glimpse(&self, entry: &Entry) -> Glimpse {
-        Glimpse {
+    pub fn peek(&self, entry: &Entry) -> EntryIds {
+        EntryIds {
             id: order_of_event(entry)
                 .or_else(|| first(entry, self.id()).and_then(|value| OrderId::parse(value).ok())),
             user: first(entry, self.user()).and_then(|value| UserId::parse(value).ok()),

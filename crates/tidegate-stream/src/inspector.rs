@@ -19,7 +19,7 @@ use crate::{
 pub struct StreamInspector {
     pool: Pool,
     names: StreamNames,
-    glimpse: ScriptSource,
+    peek: ScriptSource,
     read_page: ScriptSource,
 }
 
@@ -46,9 +46,9 @@ impl StreamInspector {
     /// A look at `names` in the Redis behind `pool`.
     #[must_use]
     pub fn new(pool: impl Into<RedisPool>, names: StreamNames) -> Self {
-        let glimpse = ScriptSource::new("glimpse", include_str!("../lua/glimpse.lua"));
+        let peek = ScriptSource::new("peek", include_str!("../lua/peek.lua"));
         let read_page = ScriptSource::new("read_page", include_str!("../lua/read_page.lua"));
-        Self { pool: pool.into().0, names, glimpse, read_page }
+        Self { pool: pool.into().0, names, peek, read_page }
     }
 
     /// The same over one connection. What [`StreamInspector::server_run`] says first is then true of all that is read behind it, or
@@ -155,7 +155,7 @@ impl StreamInspector {
         let mut args: Vec<Value> = vec![length(PAGE_BYTES), LONGEST_VALUE.into(), length(names.len())];
         args.extend(names.iter().map(|name| Value::from(*name)));
         args.extend(ids.iter().map(|id| Value::from(id.to_string())));
-        match (self.glimpse.call_raw(&self.pool, vec![key.into()], args).await, read) {
+        match (self.peek.call_raw(&self.pool, vec![key.into()], args).await, read) {
             (Err(error), Read::Whole) if error.lacks_permission() => self.read_one_by_one(key, ids).await,
             (reply, _) => {
                 let fields = entry::parse_glimpsed(reply?)?;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tidegate_orders::{
     JournalField, JournalNote, Order, OrderId, VoucherId,
     records::{EventSum, OrderRow, RefusalRow},
-    wire::{FieldNames, Glimpse, Message, WireError},
+    wire::{FieldNames, EntryIds, Message, WireError},
 };
 use tidegate_stream::{DeliveryHistory, Entry, EntryId};
 
@@ -174,6 +174,6 @@ fn is_admission_of_another(note: &JournalNote, user: i64) -> bool {
 /// An order has a user, a voucher and an id, whatever its producer calls them. What has fewer fields, and none of an order's,
 /// is no order that somebody wrote wrongly: tutorials make the stream by `XADD stream.orders * init 1`.
 fn could_be_order(entry: &Entry, names: &FieldNames) -> bool {
-    let Glimpse { id, user, voucher } = names.glimpse(entry);
+    let EntryIds { id, user, voucher } = names.peek(entry);
     entry.fields.len() >= 3 || id.is_some() || user.is_some() || voucher.is_some()
 }

@@ -65,7 +65,7 @@ impl LetterCounter {
     /// Counts one more, which is younger than those before.
     pub(super) fn add(&mut self, fields: &FieldNames, letter: &Letter) {
         let entry = letter.entry();
-        let key = (reason_of(letter).to_owned(), fields.glimpse(&entry).voucher);
+        let key = (reason_of(letter).to_owned(), fields.peek(&entry).voucher);
         let events = u64::from(is_event(&entry));
         self.events += events;
         let is_full = self.by.len() >= MOST_GROUPS;

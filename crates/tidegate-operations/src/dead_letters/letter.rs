@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use tidegate_orders::{
     EventKind, OrderId, UserId, VoucherId,
-    wire::{FieldNames, Glimpse, Message},
+    wire::{FieldNames, EntryIds, Message},
 };
 use tidegate_stream::{Burial, EntryId, EntryLine, Letter};
 
@@ -63,7 +63,7 @@ impl LetterSummary {
     /// What can be read of a letter.
     pub fn of(fields: &FieldNames, letter: &Letter) -> Self {
         let entry = letter.entry();
-        let Glimpse { id, user, voucher } = fields.glimpse(&entry);
+        let EntryIds { id, user, voucher } = fields.peek(&entry);
         Self {
             letter: letter.id,
             at: time_of(letter.id),

@@ -171,7 +171,7 @@ impl Requeue {
             Ok(RequeueReply::Requeued(entry)) => LetterOutcome::Done(EndedLetter {
                 letter: letter.id,
                 outcome: "requeued",
-                order: self.dead.fields().glimpse(&letter.entry()).id.map(|order| order.to_string()),
+                order: self.dead.fields().peek(&letter.entry()).id.map(|order| order.to_string()),
                 entry: Some(entry),
             }),
             Ok(RequeueReply::Gone) => LetterOutcome::Gone,

@@ -31,7 +31,7 @@ impl NamedOrders {
         job.progress.expect(inspector.length(stream).await?, "entries");
         let mut pages = inspector.entry_pages(stream, (EntryId::MIN, EntryId::MAX), PAGE);
         while let Some(page) = pages.next(u64::MAX).await? {
-            orders.extend(page.iter().filter_map(|entry| fields.glimpse(entry).id).map(OrderId::get));
+            orders.extend(page.iter().filter_map(|entry| fields.peek(entry).id).map(OrderId::get));
             job.progress.add(page.len() as u64);
             if job.is_stopped() {
                 return Ok(None);
@@ -59,7 +59,7 @@ async fn read_letters(
         let page: Vec<Letter> = dead.page((after, EntryId::MAX), PAGE).await?;
         let Some(last) = page.last() else { return Ok(after) };
         after = last.id;
-        let named = page.iter().filter_map(|letter| fields.glimpse(&letter.entry()).id);
+        let named = page.iter().filter_map(|letter| fields.peek(&letter.entry()).id);
         orders.extend(named.map(OrderId::get));
     }
 }

@@ -111,7 +111,7 @@ impl FileReader {
 
     /// Whether its voucher belongs here. What names none is the first partition's: somebody has to tell of it.
     fn is_own(&self, entry: &Entry) -> bool {
-        let voucher = self.fields.glimpse(entry).voucher;
+        let voucher = self.fields.peek(entry).voucher;
         voucher.map_or(self.partition.index() == 0, |voucher| self.partition.owns(voucher))
     }
 

@@ -8,7 +8,7 @@ use tidegate_stream::Entry;
 use crate::{
     order::Order,
     results::{BURIED, OrderResult, ResultState},
-    wire::{FieldNames, Glimpse, is_event, order_of_event, reference_of_event},
+    wire::{FieldNames, EntryIds, is_event, order_of_event, reference_of_event},
 };
 
 /// The result of an entry that is buried for this reason: of an order `dead`, of an event `rejected`. None: it does not say of
@@ -20,7 +20,7 @@ pub fn of_buried(
     reason: impl Into<Cow<'static, str>>,
     at_ms: u64,
 ) -> Option<OrderResult> {
-    let Glimpse { id, user, voucher } = names.glimpse(entry);
+    let EntryIds { id, user, voucher } = names.peek(entry);
     let (order, state, reference) = match is_event(entry) {
         true => (order_of_event(entry)?, ResultState::Rejected, reference_of_event(entry)),
         false => (id?, ResultState::Dead, None),

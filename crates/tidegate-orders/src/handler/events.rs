@@ -7,7 +7,7 @@ use std::{
 
 use tidegate_stream::{Death, EntryId, Outage, Outcome};
 
-use super::{OrderHandler, Owed, batch::Batch, earlier::waits_for_earlier, waits_for};
+use super::{OrderHandler, Owed, batch::Batch, older_entries::waits_for_older_entries, waits_for};
 use crate::{
     event::{EventKind, EventOutcome, PastEvent},
     gate::{Release, ReleaseReply, UserAfter},
@@ -34,7 +34,7 @@ impl OrderHandler {
         let mut by_place: Vec<(usize, OrderId, Option<EntryId>)> = orders.chain(events).collect();
         by_place.sort_unstable();
         let later = later(&by_place, &waiting);
-        let waits = |at, (order, ..): OrderIdentity| later.contains(&at).then(|| waits_for_earlier(order));
+        let waits = |at, (order, ..): OrderIdentity| later.contains(&at).then(|| waits_for_older_entries(order));
         // An event that stands before its order does not wait for it.
         batch.orders.set_aside_where(&mut batch.outcomes, waits);
         batch.events.set_aside_where(&mut batch.outcomes, waits);
@@ -68,7 +68,7 @@ impl OrderHandler {
 
     /// Records events. Those whose orders wait in this very batch wait as well.
     pub(super) async fn record_events(&self, batch: &mut Batch<'_>) -> Result<(), Outage> {
-        batch.set_events_of_waiting_aside(waits_for_earlier);
+        batch.set_events_of_waiting_aside(waits_for_older_entries);
         if batch.events.is_empty() {
             return Ok(());
         }

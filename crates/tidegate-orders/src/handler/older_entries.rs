@@ -42,7 +42,7 @@ const MOST_KNOWN: usize = 100_000;
 const MOST_ASKED: usize = 64;
 
 /// Waits for an older entry of this order, in the order of the stream.
-pub(super) fn waits_for_earlier(order: OrderId) -> Outcome {
+pub(super) fn waits_for_older_entries(order: OrderId) -> Outcome {
     Outcome::SetAside(earlier_of(order))
 }
 
@@ -226,7 +226,7 @@ impl OlderPendingEntries {
     ///
     /// # Errors
     /// When Redis does not answer.
-    pub(super) async fn glimpse(&self, id: EntryId) -> Result<Entry, Outage> {
+    pub(super) async fn peek(&self, id: EntryId) -> Result<Entry, Outage> {
         let (stream, names) = (&self.inspector.names().stream, self.fields.telling());
         let read = match self.inspector.read(stream, &[id], Read::Fields(&names)).await {
             Err(StreamError::Redis(error)) if error.is_refusal() => Vec::new(),
@@ -251,7 +251,7 @@ impl OlderPendingEntries {
             known.last_events = Some(Instant::now());
             self.add_in_progress(&mut known, batch);
         }
-        InProgress { earlier: self, batch }
+        InProgress { older_entries: self, batch }
     }
 
     fn add_in_progress(&self, known: &mut Known, entries: &[Entry]) {
@@ -358,7 +358,7 @@ impl OlderPendingEntries {
     }
 
     pub(super) fn order_of(&self, entry: &Entry) -> Option<OrderId> {
-        order_of_event(entry).or_else(|| self.fields.glimpse(entry).id)
+        order_of_event(entry).or_else(|| self.fields.peek(entry).id)
     }
 
     /// Whether the order of an entry is known from now on.

@@ -7,7 +7,7 @@ use crate::{
     event::{EventKind, EventText},
     order::{OrderId, UserId, VoucherId},
     order_status::LetterFact,
-    wire::{FieldNames, Glimpse, Message},
+    wire::{FieldNames, EntryIds, Message},
 };
 
 /// What stands in the entry of an order, as far as it can be read.
@@ -27,7 +27,7 @@ impl EntryContent {
     /// Reads an entry.
     #[must_use]
     pub fn of(fields: &FieldNames, entry: &Entry) -> Self {
-        let Glimpse { user, voucher, .. } = fields.glimpse(entry);
+        let EntryIds { user, voucher, .. } = fields.peek(entry);
         let order = fields.decode(entry);
         let quantity = order.as_ref().map_or(1, |order| order.quantity.get());
         Self { user, voucher, quantity, error: order.err().map(|error| error.to_string()) }

@@ -149,13 +149,13 @@ impl LostOrders {
         let mut owners: HashMap<EntryId, OrderId> = HashMap::new();
         while let Some(page) = pages.next(PAGE).await.context("Failed to read the stream in Redis")? {
             for entry in &page.entries {
-                let glimpse = self.fields.glimpse(entry);
+                let peek = self.fields.peek(entry);
                 // An event may name somebody else: that is recorded, too.
                 let is_its = |id: &OrderId| {
                     let user = users.get(id).copied();
-                    user.is_some() && (is_event(entry) || user == glimpse.user)
+                    user.is_some() && (is_event(entry) || user == peek.user)
                 };
-                let Some(order) = glimpse.id.filter(is_its) else { continue };
+                let Some(order) = peek.id.filter(is_its) else { continue };
                 let held = found.entry(order).or_default();
                 held.entries.push(entry.id);
                 if delivered.is_none_or(|delivered| entry.id > delivered) {

@@ -105,7 +105,7 @@ pub(crate) fn parse_fetched(reply: Frame) -> Result<Fetched, BadReply> {
     Ok(Fetched { delivery, withheld: withheld?, looked })
 }
 
-/// A reply of `lua/glimpse.lua`: the fields of each entry that it looked at; None: there is no such entry.
+/// A reply of `lua/peek.lua`: the fields of each entry that it looked at; None: there is no such entry.
 pub(crate) fn parse_glimpsed(reply: Frame) -> Result<Vec<Option<Fields>>, BadReply> {
     let Frame::Array { data: entries, .. } = reply else {
         return Err(bad_frame("fields of entries", &reply));

@@ -143,7 +143,7 @@ impl JournalSum {
         self.earlier_fields += 1;
         match self.snapshot.purged {
             Some(purged) => {
-                self.earlier = self.older_entries.saturating_add(purged.change);
+                self.earlier = self.earlier.saturating_add(purged.change);
                 self.loaded = self.loaded.saturating_add(purged.kept_by_nobody());
             }
             // It came since.
@@ -194,7 +194,7 @@ impl JournalSum {
     fn count(&mut self, when: When, moved: &Movement) {
         match (when, moved) {
             (When::Later, _) | (_, Movement { change: 0, .. }) => {}
-            (When::Earlier, Movement { change, .. }) => self.earlier = self.older_entries.saturating_add(*change),
+            (When::Earlier, Movement { change, .. }) => self.earlier = self.earlier.saturating_add(*change),
             (When::Within, Movement { change, from: Some(from), to: Some(to), is_new })
                 if from.checked_add(*change) == Some(*to) && self.links.len() < MOST_LINKS =>
             {

@@ -10,7 +10,7 @@
 -- Reply list: for each id that was looked at, from the first one on: array of name, value, name, value,
 -- ..., with names of those that the entry has, of a field that stands twice the first; false (null): there
 -- is no such entry
--- Written by `just lua` from lua/src/glimpse.lua: change that file, not this one
+-- Written by `just lua` from lua/src/peek.lua: change that file, not this one
 local stream, bytes, longest, count = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local FIELD_BYTES = 64
 local replies = {}
