@@ -1,26 +1,26 @@
 -- Hands pending entries to the consumer that holds them, by their ids, until they weigh enough: their number
 -- of deliveries is 1 or more from then on (set_aside.lua). Withholds those that too many processes died of
--- (count_deaths.lua). Ids of others are passed over, and so is what an operator has offered to all
+-- (count_crashes.lua). Ids of others are passed over, and so is what an operator has offered to all
 -- (offer.lua): the next scan of any lane takes it, or a try of its holder would undo the offer.
--- Deaths that cannot be read (another type, no permission) count as none: they stop nobody.
--- KEYS[1] stream; KEYS[2] deaths: hash, entry id -> number of deaths; absent where this user may not use it
+-- Crashes that cannot be read (another type, no permission) count as none: they stop nobody.
+-- KEYS[1] stream; KEYS[2] crashes: hash, entry id -> number of crashes; absent where this user may not use it
 -- ARGV[1] group: consumer group; ARGV[2] consumer: whose entries; ARGV[3] bytes: of names and values, and 64
 -- for each field, of all that it looks at, at most, but of the first whatever it weighs
--- ARGV[4] largest: bytes, counted so, of one that is handed over; ARGV[5] limit: deaths of the withheld
+-- ARGV[4] largest: bytes, counted so, of one that is handed over; ARGV[5] limit: crashes of the withheld
 -- ARGV[6] run: run_id (INFO server) of the server that the entries came from; '': do not compare
 -- ARGV[7] and all that follow: entry ids, ascending, at most 2000
--- Reply array: entries as XRANGE has them; ids without payload; ids of the too large; id, deaths, id, deaths,
--- ... of the withheld; ids of handed over ones that have deaths; number of ids that were looked at
+-- Reply array: entries as XRANGE has them; ids without payload; ids of the too large; id, crashes, id, crashes,
+-- ... of the withheld; ids of handed over ones that have crashes; number of ids that were looked at
 -- Error OTHERRUN: another server, or this one after a restart; nothing was done (settle.lua says why)
 -- Written by `just lua` from lua/src/fetch.lua: change that file, not this one
-local stream, deaths, group, consumer = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
+local stream, crashes, group, consumer = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 local bytes, largest, limit, run = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 local TEN_YEARS_MS, FIELD_BYTES = 315360000000, 64
 local call = redis.call
 if run ~= '' and string.match(call('INFO', 'server'), 'run_id:(%x+)') ~= run then
   return redis.error_reply('OTHERRUN these entries are of another server')
 end
-local has_deaths, claims = deaths and redis.pcall('EXISTS', deaths) == 1, {}
+local has_crashes, claims = crashes and redis.pcall('EXISTS', crashes) == 1, {}
 local entries, gone, large, withheld, survivors, looked = {}, {}, {}, {}, {}, 0
 local function claim(id, deliveries) -- one call for those that will have as many deliveries
   claims[deliveries] = claims[deliveries] or { 'XCLAIM', stream, group, consumer, 0 }
@@ -35,7 +35,7 @@ local function look(id, deliveries, entry) -- returns false when there is no roo
     large[#large + 1] = id
     return true
   end
-  local note = has_deaths and redis.pcall('HGET', deaths, id) -- an error is a table
+  local note = has_crashes and redis.pcall('HGET', crashes, id) -- an error is a table
   local died = type(note) == 'string' and tonumber(string.match(note, '^%d+')) or 0
   if died >= limit then
     withheld[#withheld + 1], withheld[#withheld + 2] = id, died

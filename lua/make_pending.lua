@@ -1,17 +1,17 @@
 -- Makes acknowledged entries pending again, all or none, and notes the time, so that workers list the
 -- pending entries anew (GroupInspector::made_pending). No lane has these entries in progress.
--- KEYS[1] stream; KEYS[2] deaths: hash beside it; its field `made_pending` is the time of the last call
+-- KEYS[1] stream; KEYS[2] crashes: hash beside it; its field `made_pending` is the time of the last call
 -- ARGV[1] group: consumer group; ARGV[2] consumer: who holds them from then on
 -- ARGV[3] and all that follow: entry ids, of entries that are in the stream
 -- Reply: number of entries that are pending now
 -- Written by `just lua` from lua/src/make_pending.lua: change that file, not this one
-local stream, deaths, group, consumer = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
-local KEEP_DEATHS_MS, IDS_A_CALL = 604800000, 1000
+local stream, crashes, group, consumer = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
+local KEEP_CRASHES_MS, IDS_A_CALL = 604800000, 1000
 
 local now = redis.call('TIME')
 -- The first write is one that a memory limit refuses.
-redis.call('HSET', deaths, 'made_pending', now[1] .. '.' .. now[2])
-redis.call('PEXPIRE', deaths, KEEP_DEATHS_MS)
+redis.call('HSET', crashes, 'made_pending', now[1] .. '.' .. now[2])
+redis.call('PEXPIRE', crashes, KEEP_CRASHES_MS)
 local pending = 0
 for from = 3, #ARGV, IDS_A_CALL do
   local claim = { 'XCLAIM', stream, group, consumer, 0 }

@@ -172,7 +172,7 @@ async fn entries_that_nobody_writes_are_warnings() {
     let entry = pending[0].clone().into_array()[0].as_string().expect("an id");
     site.call(&format!("HSET {STREAM}.deaths {entry} 3")).await;
     let (_, text) = doctor(&site);
-    let died = "warning  redis  1 pending entry in progress when worker processes died; the most: 3 deaths";
+    let died = "warning  redis  1 pending entry in progress when worker processes died; the most: 3 crashes";
     assert!(text.contains(died), "{text}");
 
     // What a living worker has written down.

@@ -363,8 +363,8 @@ async fn what_is_buried_is_a_dead_letter_and_what_mysql_has_decided_is_left_to_w
     site.call(&format!("HSET {STREAM}.deaths {} 4", entries[3])).await;
     let one = ["pending", "bury", &entries[3], "--why", "crashes every worker", "--yes", "--as", "alice"];
     operator.run_with(&one, &[]).expect(0);
-    let deaths = site.call(&format!("HLEN {STREAM}.deaths")).await;
-    assert_eq!(deaths.as_u64(), Some(0), "what is settled has no deaths");
+    let crashes = site.call(&format!("HLEN {STREAM}.deaths")).await;
+    assert_eq!(crashes.as_u64(), Some(0), "what is settled has no crashes");
     let letters = site.dead().await;
     assert_eq!((letters.len(), &letters[0]["dead:reason"]), (1, &"by_operator".to_owned()));
     assert_eq!(letters[0]["dead:error"], "crashes every worker");

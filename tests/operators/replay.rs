@@ -502,7 +502,7 @@ async fn a_redis_that_goes_away_ends_it_with_what_to_type() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_replay_has_settled_has_no_deaths_any_more() {
+async fn what_a_replay_has_settled_has_no_crashes_any_more() {
     let site = Site::open().await;
     site.open_sale().await;
     site.add_order(1, 1, PLENTY).await;

@@ -109,7 +109,7 @@ async fn a_pending_list_tells_what_is_set_aside_and_an_operator_can_bury_it() {
         let list = program.run("pending list --set-aside").expect(0).stdout;
         let shown = program.run(&format!("pending show {entry}")).expect(0).stdout;
         list.contains("set aside: user_lock 1005")
-            && shown.contains("deaths      0")
+            && shown.contains("crashes     0")
             && shown.contains("waits for user_lock 1005, since")
     })
     .await;

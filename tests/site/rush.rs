@@ -31,7 +31,7 @@ const SCRIPTS: [&str; 11] = [
     include_str!("../../lua/unlock.lua"),
     include_str!("../../lua/keep.lua"),
     include_str!("../../lua/fetch.lua"),
-    include_str!("../../lua/count_deaths.lua"),
+    include_str!("../../lua/count_crashes.lua"),
     include_str!("../../lua/set_aside.lua"),
     include_str!("../../lua/settle.lua"),
     include_str!("../../lua/bury.lua"),

@@ -32,7 +32,7 @@ pub struct PendingFilter {
     /// Those that their consumer does not have in progress but tries again later.
     pub set_aside: bool,
     /// Those that at least so many worker processes died with in progress.
-    pub deaths: Option<u64>,
+    pub crashes: Option<u64>,
     /// Those that were delivered at least so often since they were last set aside.
     pub deliveries: Option<u64>,
     /// At most so many, the oldest first.
@@ -105,7 +105,7 @@ pub struct PendingView {
     /// everything aside for the same cause.
     pub waits_for: Option<NamedCause>,
     /// Worker processes that died with it in progress; None: this user of Redis may not know.
-    pub deaths: Option<u64>,
+    pub crashes: Option<u64>,
     /// Since it came into the stream.
     pub age_s: f64,
     /// Its content.

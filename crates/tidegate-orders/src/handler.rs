@@ -9,7 +9,7 @@ mod results;
 
 use std::{collections::BTreeMap, mem, sync::Arc, time::Instant};
 
-use tidegate_stream::{Cause, Causes, Death, Entry, EntryId, Handled, Handler, Outage, Outcome, Stage};
+use tidegate_stream::{Cause, Causes, DeadLetterReason, Entry, EntryId, Handled, Handler, Outage, Outcome, Stage};
 
 use crate::{
     announcer::Announcer,
@@ -108,12 +108,12 @@ impl Handler for OrderHandler {
         self.older_entries.received(entries);
     }
 
-    async fn before_burial(&self, entry: EntryId, death: &Death) -> Result<(), Outage> {
+    async fn before_burial(&self, entry: EntryId, why: &DeadLetterReason) -> Result<(), Outage> {
         let announcer = self.announcer.as_ref().filter(|announcer| announcer.announced() != Announced::None);
         let Some(announcer) = announcer else { return Ok(()) };
         let names = self.redis.keys().fields();
         let peeked = self.older_entries.peek(entry).await?;
-        announcer.announce_burial(names, &peeked, death.reason).await
+        announcer.announce_burial(names, &peeked, why.reason).await
     }
 }
 
@@ -393,11 +393,11 @@ fn outcome(incoming: &Incoming, verdict: Verdict) -> Outcome {
     let order = &incoming.order;
     match verdict {
         Verdict::Created | Verdict::AlreadyThere | Verdict::Cancelled | Verdict::Refused(_) => Outcome::Done,
-        Verdict::UnknownVoucher => Outcome::Dead(Death {
+        Verdict::UnknownVoucher => Outcome::Dead(DeadLetterReason {
             reason: "unknown_voucher",
             error: format!("voucher {} is not in tb_seckill_voucher, or has no stock there", order.voucher),
         }),
-        Verdict::PastLimits(since_ms) => Outcome::Dead(Death {
+        Verdict::PastLimits(since_ms) => Outcome::Dead(DeadLetterReason {
             reason: "past_limits",
             error: format!(
                 "voucher {} has limits since {since_ms} (Unix ms), and this entry, which came later, does not say what it used",
@@ -408,7 +408,7 @@ fn outcome(incoming: &Incoming, verdict: Verdict) -> Outcome {
             id_taken(format!("order id {} belongs to an order of another user or voucher", order.id))
         }
         Verdict::Contended(contention) => waits_for(contention),
-        Verdict::Rejected(error) => Outcome::Dead(Death { reason: "rejected_by_database", error }),
+        Verdict::Rejected(error) => Outcome::Dead(DeadLetterReason { reason: "rejected_by_database", error }),
     }
 }
 
@@ -427,5 +427,5 @@ fn set_aside(kind: &'static str, key: i64) -> Outcome {
 }
 
 fn id_taken(error: String) -> Outcome {
-    Outcome::Dead(Death { reason: ID_TAKEN, error })
+    Outcome::Dead(DeadLetterReason { reason: ID_TAKEN, error })
 }

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, fmt, ops::RangeInclusive, sync::Arc};
 
-use tidegate_stream::Death;
+use tidegate_stream::DeadLetterReason;
 
 use crate::order::{OrderId, VoucherId};
 
@@ -136,13 +136,13 @@ impl Partition {
 
     /// Why the entry of a voucher may not be handled here.
     #[must_use]
-    pub fn refuses(&self, voucher: VoucherId) -> Option<Death> {
+    pub fn refuses(&self, voucher: VoucherId) -> Option<DeadLetterReason> {
         if self.owns(voucher) {
             return None;
         }
         let own = &self.tags[Self::index_of(voucher, self.tags.len())];
         let error = format!("voucher {voucher} belongs to the partition {{{own}}}, and this is {self}");
-        Some(Death { reason: WRONG_PARTITION, error })
+        Some(DeadLetterReason { reason: WRONG_PARTITION, error })
     }
 
     /// The sequence of an order id, of the number that the day's counter of this partition has given: `64 n + index`, so that
@@ -205,9 +205,9 @@ mod tests {
                 partitions.iter().filter(|p| p.owns(voucher(id))).map(Partition::index).collect();
             assert_eq!(owners, [index], "voucher {id}");
         }
-        let death = partitions[0].refuses(voucher(1)).unwrap();
-        assert_eq!(death.reason, WRONG_PARTITION);
-        assert_eq!(death.error, "voucher 1 belongs to the partition {1}, and this is {3}");
+        let why = partitions[0].refuses(voucher(1)).unwrap();
+        assert_eq!(why.reason, WRONG_PARTITION);
+        assert_eq!(why.error, "voucher 1 belongs to the partition {1}, and this is {3}");
         assert!(partitions[1].refuses(voucher(1)).is_none());
     }
 

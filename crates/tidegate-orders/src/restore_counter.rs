@@ -1,7 +1,7 @@
 //! A number that a fleet raises in MySQL and in Redis, which shows when one of them went back in time.
 //!
 //! Raising it takes three steps: the number in MySQL, the number in Redis, and in MySQL that Redis has it. So between the steps,
-//! and after a death between them, `confirmed <= Redis <= mark` holds. Below that, Redis lost its last entries, or all of them;
+//! and after a crash between them, `confirmed <= Redis <= mark` holds. Below that, Redis lost its last entries, or all of them;
 //! above it, MySQL lost its last transactions. A loss that is younger than the last raise is not seen.
 
 use fred::{error::Error, interfaces::KeysInterface};
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_store_that_went_back_shows_in_the_numbers_and_a_death_between_two_steps_does_not() {
+    fn a_store_that_went_back_shows_in_the_numbers_and_a_crash_between_two_steps_does_not() {
         use RestoreState::{MySqlWentBack, RedisWentBack, Whole};
         let table = [
             // mark, confirmed, Redis

@@ -4,7 +4,7 @@
 use std::{error::Error, sync::Arc};
 
 use tidegate_stream::{
-    Backoff, Breaker, Counters, Death, Entry, Handled, Handler, Lane, LaneSettings, Outage, Outcome, Reader,
+    Backoff, Breaker, Counters, DeadLetterReason, Entry, Handled, Handler, Lane, LaneSettings, Outage, Outcome, Reader,
     RedisConnectionSettings, Stream, StreamNames, connect_pool, connect_reader,
 };
 use tokio_util::sync::CancellationToken;
@@ -21,7 +21,7 @@ impl Handler for Printing {
 fn print(entry: &Entry) -> Outcome {
     let Some((_, text)) = entry.fields.iter().find(|(name, _)| name == "text") else {
         let error = "it has no field text".to_owned();
-        return Outcome::Dead(Death { reason: "no_text", error });
+        return Outcome::Dead(DeadLetterReason { reason: "no_text", error });
     };
     println!("{} {}", entry.id, String::from_utf8_lossy(text));
     Outcome::Done

@@ -125,7 +125,7 @@ impl Counters {
         }
     }
 
-    /// Entries copied to the dead stream, by the reason of their death.
+    /// Entries copied to the dead stream, by the reason.
     #[must_use]
     pub fn buried_by_reason(&self) -> BTreeMap<&'static str, u64> {
         self.reasons.lock().unwrap_or_else(PoisonError::into_inner).clone()

@@ -57,7 +57,7 @@ impl GroupInspector<'_> {
     /// # Errors
     /// When Redis does not answer.
     pub async fn made_pending(self) -> Result<Option<String>, StreamError> {
-        let args = vec![self.inspector.names().deaths().into(), "made_pending".into()];
+        let args = vec![self.inspector.names().crashes().into(), "made_pending".into()];
         match self.inspector.call("HGET", args).await {
             Err(StreamError::Redis(error)) if error.is_refusal() => Ok(None),
             reply => Ok(reply?.as_string()),
@@ -99,12 +99,12 @@ impl GroupInspector<'_> {
     ///
     /// # Errors
     /// As for every call here.
-    pub async fn deaths(self, ids: &[EntryId]) -> Result<Vec<u64>, StreamError> {
+    pub async fn crashes(self, ids: &[EntryId]) -> Result<Vec<u64>, StreamError> {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
         let ids = ids.iter().map(|id| Value::from(id.to_string()));
-        let args = std::iter::once(self.inspector.names().deaths().into()).chain(ids).collect();
+        let args = std::iter::once(self.inspector.names().crashes().into()).chain(ids).collect();
         let Value::Array(notes) = self.inspector.call("HMGET", args).await? else { return Ok(Vec::new()) };
         Ok(notes.iter().map(|note| note.as_str().map_or(0, |note| leading_number(&note))).collect())
     }

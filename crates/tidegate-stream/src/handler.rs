@@ -20,7 +20,7 @@ pub enum Outcome {
     /// that wait for the same.
     SetAside(Cause),
     /// It can never be done: it is copied to the dead stream and acknowledged, in one step.
-    Dead(Death),
+    Dead(DeadLetterReason),
 }
 
 /// What a handler answers of a batch.
@@ -103,7 +103,7 @@ impl Cause {
 
 /// Why an entry can never be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Death {
+pub struct DeadLetterReason {
     /// A word for machines, such as `unknown_account`.
     pub reason: &'static str,
     /// A sentence for people.
@@ -143,7 +143,7 @@ impl From<RedisError> for Outage {
 ///   anything: whichever entry has no outcome, it may be the one that was not handled.
 /// - **A panic** ends the lane: [`Lane::run`](crate::Lane::run) unwinds. Nothing of that batch is acknowledged, set aside or
 ///   buried; some of it may be if the panic is in [`Handled::rest`]. It stays pending, and counts as in progress of a process that
-///   died. The next lane with the same consumer name handles it again; if there is none, any other lane claims it after [`LaneSettings::claim_idle`]. From its second death
+///   died. The next lane with the same consumer name handles it again; if there is none, any other lane claims it after [`LaneSettings::claim_idle`]. From its second crash
 ///   on, an entry is handled alone; at its fifth it is buried as `killed_worker`. So watch the task that runs a lane, and
 ///   when it has panicked, run another one, or end the process.
 /// - **Time.** There is no limit. While a handler works its lane reads nothing, and keeps the batch from being claimed. That
@@ -177,9 +177,9 @@ pub trait Handler: Send + Sync + 'static {
     fn before_burial(
         &self,
         entry: EntryId,
-        death: &Death,
+        why: &DeadLetterReason,
     ) -> impl Future<Output = Result<(), Outage>> + Send {
-        let _ = (entry, death);
+        let _ = (entry, why);
         ready(Ok(()))
     }
 }

@@ -3,7 +3,7 @@
 
 mod ahead;
 mod burials;
-mod deaths;
+mod crashes;
 mod keepalive;
 mod reading;
 pub(crate) mod schedule;

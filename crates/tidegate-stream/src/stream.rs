@@ -18,7 +18,7 @@ pub use self::reader::Reader;
 pub(crate) use self::reader::{next_reply, other_replies};
 use crate::{
     entry::{BadReply, Entry, EntryId, bad_reply},
-    handler::{Death, Outage},
+    handler::{DeadLetterReason, Outage},
     redis::{RedisError, RedisKey, RedisPool},
     script::ScriptSource,
 };
@@ -95,7 +95,7 @@ pub struct StreamNames {
 impl StreamNames {
     /// Hash beside the stream: how many processes died with an entry in progress, and when entries were made pending again.
     #[must_use]
-    pub fn deaths(&self) -> String {
+    pub fn crashes(&self) -> String {
         format!("{}.deaths", self.stream)
     }
 
@@ -135,7 +135,7 @@ pub struct Stream {
     settle: ScriptSource,
     keep: ScriptSource,
     fetch: ScriptSource,
-    count_deaths: ScriptSource,
+    count_crashes: ScriptSource,
     set_aside: ScriptSource,
     make_pending: ScriptSource,
 }
@@ -151,7 +151,7 @@ impl Stream {
             settle: ScriptSource::new("settle", include_str!("../lua/settle.lua")),
             keep: ScriptSource::new("keep", include_str!("../lua/keep.lua")),
             fetch: ScriptSource::new("fetch", include_str!("../lua/fetch.lua")),
-            count_deaths: ScriptSource::new("count_deaths", include_str!("../lua/count_deaths.lua")),
+            count_crashes: ScriptSource::new("count_crashes", include_str!("../lua/count_crashes.lua")),
             set_aside: ScriptSource::new("set_aside", include_str!("../lua/set_aside.lua")),
             make_pending: ScriptSource::new("make_pending", include_str!("../lua/make_pending.lua")),
         }
@@ -299,7 +299,7 @@ impl Stream {
         if ids.is_empty() {
             return Ok(());
         }
-        let keys = vec![self.names.stream.as_str().into(), self.names.deaths().into()];
+        let keys = vec![self.names.stream.as_str().into(), self.names.crashes().into()];
         let mut args: Vec<Value> = Vec::with_capacity(2 + ids.len());
         args.extend([self.names.group.as_str(), consumer].map(Value::from));
         args.extend(ids.iter().map(|id| Value::from(id.to_string())));
@@ -313,8 +313,8 @@ impl Stream {
     /// # Errors
     /// When Redis does not answer or refuses; the entry is either buried or still pending, never both or none. And
     /// [`StreamError::OtherServer`].
-    pub async fn bury_of(&self, run: &ServerRun, entry: &Entry, death: &Death) -> Result<bool, StreamError> {
-        Ok(self.call_bury(entry, death, (None, run)).await? == 1)
+    pub async fn bury_of(&self, run: &ServerRun, entry: &Entry, why: &DeadLetterReason) -> Result<bool, StreamError> {
+        Ok(self.call_bury(entry, why, (None, run)).await? == 1)
     }
 
     /// As [`Stream::bury_of`], for an entry whose payload goes from the one stream to the other within Redis.
@@ -325,9 +325,9 @@ impl Stream {
         &self,
         run: &ServerRun,
         id: EntryId,
-        death: &Death,
+        why: &DeadLetterReason,
     ) -> Result<bool, StreamError> {
-        self.bury_of(run, &Entry { id, fields: Vec::new() }, death).await
+        self.bury_of(run, &Entry { id, fields: Vec::new() }, why).await
     }
 
     /// As [`Stream::bury_of`], for others than the consumer that holds the entry: only while `consumer` does, and while
@@ -339,24 +339,24 @@ impl Stream {
         &self,
         run: &ServerRun,
         entry: &Entry,
-        death: &Death,
+        why: &DeadLetterReason,
         consumer: &str,
         heartbeat: impl Into<RedisKey>,
     ) -> Result<BuryReply, StreamError> {
         let of = Some((consumer, heartbeat.into()));
-        let reply = match self.call_bury(entry, death, (of, run)).await? {
+        let reply = match self.call_bury(entry, why, (of, run)).await? {
             1 => BuryReply::Buried,
             2 => return Ok(BuryReply::InProgress),
             _ => BuryReply::Settled,
         };
-        self.forget_deaths(&[entry.id]).await?;
+        self.forget_crashes(&[entry.id]).await?;
         Ok(reply)
     }
 
     async fn call_bury(
         &self,
         entry: &Entry,
-        death: &Death,
+        why: &DeadLetterReason,
         (of, run): (Option<(&str, RedisKey)>, &ServerRun),
     ) -> Result<i64, StreamError> {
         let (consumer, heartbeat) = of.unzip();
@@ -365,8 +365,8 @@ impl Stream {
         let mut args: Vec<Value> = vec![
             self.names.group.as_str().into(),
             entry.id.to_string().into(),
-            death.reason.into(),
-            death.error.as_str().into(),
+            why.reason.into(),
+            why.error.as_str().into(),
             consumer.unwrap_or_default().into(),
             run.as_str().into(),
         ];

@@ -26,7 +26,7 @@ pub struct PendingSelectionArgs {
     set_aside: bool,
     /// Those that at least so many worker processes died with in progress
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
-    deaths: Option<u64>,
+    crashes: Option<u64>,
     /// Those that were delivered at least so often since they were last set aside; 1: those that are in progress
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     deliveries: Option<u64>,
@@ -38,8 +38,8 @@ pub struct PendingSelectionArgs {
 impl PendingSelectionArgs {
     /// What they choose.
     pub fn filter(&self) -> PendingFilter {
-        let Self { consumer, dead, older_than, set_aside, deaths, deliveries, limit } = self.clone();
-        PendingFilter { consumer, dead, older_than, set_aside, deaths, deliveries, limit }
+        let Self { consumer, dead, older_than, set_aside, crashes, deliveries, limit } = self.clone();
+        PendingFilter { consumer, dead, older_than, set_aside, crashes, deliveries, limit }
     }
 }
 
@@ -50,7 +50,7 @@ pub fn life(alive: bool) -> &'static str {
 
 /// A table of pending entries.
 pub fn render(entries: &[PendingView]) -> String {
-    let mut table = table(&["entry", "consumer", "process", "idle", "state", "deaths", "content"]);
+    let mut table = table(&["entry", "consumer", "process", "idle", "state", "crashes", "content"]);
     for pending in entries {
         table.add_row([
             pending.entry.clone(),
@@ -58,7 +58,7 @@ pub fn render(entries: &[PendingView]) -> String {
             life(pending.alive).to_owned(),
             idle(pending),
             state(pending),
-            deaths(pending),
+            crashes(pending),
             content(pending),
         ]);
     }
@@ -77,8 +77,8 @@ pub fn state(pending: &PendingView) -> String {
 }
 
 /// Worker processes that died with it in progress.
-pub fn deaths(pending: &PendingView) -> String {
-    pending.deaths.map_or_else(|| "?".to_owned(), |deaths| deaths.to_string())
+pub fn crashes(pending: &PendingView) -> String {
+    pending.crashes.map_or_else(|| "?".to_owned(), |crashes| crashes.to_string())
 }
 
 /// Since it was delivered.

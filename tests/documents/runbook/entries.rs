@@ -210,10 +210,10 @@ async fn pending_entries_are_shown_and_one_is_buried_by_hand() {
         "501",
     ]);
     site.redis_says(&["HSET", &format!("{STREAM}.deaths"), "1000-0", "2"]).await;
-    let deaths =
-        operator.types("Workers die of an entry", "tidegate pending list --deaths 1", &own).succeeds();
-    let deaths = deaths.shows(&["1000-0", "was in progress", "2", "501", "deaths 2"]);
-    assert!(!deaths.shown.contains("2000-0"), "{}", deaths.shown);
+    let crashes =
+        operator.types("Workers die of an entry", "tidegate pending list --crashes 1", &own).succeeds();
+    let crashes = crashes.shows(&["1000-0", "was in progress", "2", "501", "crashes 2"]);
+    assert!(!crashes.shown.contains("2000-0"), "{}", crashes.shown);
     operator
         .types("Pending grows", "tidegate pending bury 1795174742858-0", &own)
         .succeeds()

@@ -20,7 +20,7 @@ use tidegate_orders::{
     schema,
 };
 use tidegate_stream::{
-    Death, Entry, EntryId, RedisConnectionSettings, ServerRun, Stream, StreamNames, connect_pool,
+    DeadLetterReason, Entry, EntryId, RedisConnectionSettings, ServerRun, Stream, StreamNames, connect_pool,
     server_time_ms,
 };
 use tokio_util::sync::CancellationToken;
@@ -170,9 +170,9 @@ impl World {
     async fn bury(&self, entry: EntryId, fields: &[(&str, &str)]) -> Result<()> {
         let fields = fields.iter().map(|(name, value)| (name.to_string().into(), value.to_string().into()));
         let entry = Entry { id: entry, fields: fields.collect() };
-        let death = Death { reason: "test", error: "a test".into() };
+        let why = DeadLetterReason { reason: "test", error: "a test".into() };
         let stream = Stream::new(self.redis.clone(), self.names.clone());
-        anyhow::ensure!(stream.bury_of(&ServerRun::Any, &entry, &death).await?, "it was not pending");
+        anyhow::ensure!(stream.bury_of(&ServerRun::Any, &entry, &why).await?, "it was not pending");
         Ok(())
     }
 

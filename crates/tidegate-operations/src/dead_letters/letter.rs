@@ -84,11 +84,11 @@ impl LetterSummary {
 pub struct FullLetter<'a> {
     #[serde(flatten)]
     line: EntryLine,
-    dead: Death<'a>,
+    dead: DeadFields<'a>,
 }
 
 #[derive(Debug, Serialize)]
-struct Death<'a> {
+struct DeadFields<'a> {
     letter: EntryId,
     at: Option<Timestamp>,
     reason: &'a str,
@@ -102,7 +102,7 @@ struct Death<'a> {
 impl<'a> From<&'a Letter> for FullLetter<'a> {
     fn from(letter: &'a Letter) -> Self {
         let burial = letter.burial.as_ref();
-        let dead = Death {
+        let dead = DeadFields {
             letter: letter.id,
             at: time_of(letter.id),
             reason: reason_of(letter),

@@ -20,7 +20,7 @@ pub(super) enum LetterDecision {
     /// It would be done, and its order given back by it.
     GivesBack(GiveBack),
     /// It would be done, and would not help.
-    DiesAgain(NextDeath),
+    DiesAgain(RequeueFailure),
     /// It would stay.
     Stays(Obstacle),
     /// It would go back behind its order, whose letter is asked for as well.
@@ -38,7 +38,7 @@ pub(super) struct GiveBack {
 
 /// Why a letter that is put back would die again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum NextDeath {
+pub(super) enum RequeueFailure {
     /// MySQL has no row of its voucher.
     UnknownVoucher(VoucherId),
     /// Its voucher has limits, and it does not say what it used of them.

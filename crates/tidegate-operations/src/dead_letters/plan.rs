@@ -9,7 +9,7 @@ use tidegate_stream::{EntryId, Letter};
 use super::{
     buried_events::BuriedEvent,
     groups::{LetterCounter, LetterCounts},
-    outcome::{GiveBack, LetterDecision, MOST_NAMED, NextDeath, Obstacle, StayingLetters},
+    outcome::{GiveBack, LetterDecision, MOST_NAMED, RequeueFailure, Obstacle, StayingLetters},
     selection::LetterSelection,
 };
 use crate::change::{Next, Plan};
@@ -110,13 +110,13 @@ pub struct DyingAgain {
 }
 
 impl DyingAgain {
-    fn of((death, letters): (NextDeath, u64)) -> Self {
-        let (reason, voucher) = match death {
-            NextDeath::UnknownVoucher(voucher) => ("unknown_voucher", Some(voucher)),
-            NextDeath::PastLimits(voucher) => ("past_limits", Some(voucher)),
-            NextDeath::IdTaken => ("id_taken", None),
-            NextDeath::NoOrder => ("no_order", None),
-            NextDeath::TooLarge => ("too_large", None),
+    fn of((failure, letters): (RequeueFailure, u64)) -> Self {
+        let (reason, voucher) = match failure {
+            RequeueFailure::UnknownVoucher(voucher) => ("unknown_voucher", Some(voucher)),
+            RequeueFailure::PastLimits(voucher) => ("past_limits", Some(voucher)),
+            RequeueFailure::IdTaken => ("id_taken", None),
+            RequeueFailure::NoOrder => ("no_order", None),
+            RequeueFailure::TooLarge => ("too_large", None),
         };
         Self { reason, voucher, letters }
     }
@@ -128,7 +128,7 @@ pub(super) struct PlanDraft {
     counter: LetterCounter,
     pub(super) would: u64,
     pub(super) along: u64,
-    again: BTreeMap<NextDeath, u64>,
+    again: BTreeMap<RequeueFailure, u64>,
     gives_back: BTreeMap<VoucherId, VoucherGiveBack>,
     stay: StayingLetters,
     pub(super) missing: Vec<EntryId>,
@@ -157,9 +157,9 @@ impl PlanDraft {
                 };
                 self.gives_back.entry(voucher).or_insert_with(new).add(&give_back);
             }
-            LetterDecision::DiesAgain(death) => {
+            LetterDecision::DiesAgain(failure) => {
                 self.would += 1;
-                *self.again.entry(death).or_default() += 1;
+                *self.again.entry(failure).or_default() += 1;
             }
         }
     }

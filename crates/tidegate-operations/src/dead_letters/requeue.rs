@@ -15,7 +15,7 @@ use tidegate_stream::{EntryId, Letter, Outage};
 use super::{
     buried_events::BuriedEvent,
     cancel::release,
-    outcome::{EndedLetter, LetterDecision, LetterOutcome, NextDeath, Obstacle},
+    outcome::{EndedLetter, LetterDecision, LetterOutcome, RequeueFailure, Obstacle},
 };
 
 /// Puts letters back.
@@ -65,25 +65,25 @@ impl Requeue {
         };
         let others: Vec<Incoming> =
             others.filter_map(|((letter, order), _)| Some(as_put_back(letter, order.as_ref()?))).collect();
-        let mut deaths = known.next_deaths(&others).into_iter();
+        let mut failures = known.requeue_failures(&others).into_iter();
         let decision = |((obstacle, order), letter): ((Option<Obstacle>, &Option<Incoming>), &Letter)| {
             if let Some(obstacle) = obstacle {
                 return LetterDecision::Stays(obstacle);
             }
-            let death =
-                if order.is_some() { deaths.next().flatten() } else { self.death_without_order(letter) };
+            let failure =
+                if order.is_some() { failures.next().flatten() } else { self.failure_without_order(letter) };
             // Workers look at the size before anything else.
             let is_too_large = letter.carried_bytes() > self.entry_max_bytes;
-            let death = is_too_large.then_some(NextDeath::TooLarge).or(death);
-            death.map_or(LetterDecision::Done, LetterDecision::DiesAgain)
+            let failure = is_too_large.then_some(RequeueFailure::TooLarge).or(failure);
+            failure.map_or(LetterDecision::Done, LetterDecision::DiesAgain)
         };
         Ok(obstacles.into_iter().zip(&orders).zip(letters).map(decision).collect())
     }
 
     /// A worker records any event that it can read.
-    fn death_without_order(&self, letter: &Letter) -> Option<NextDeath> {
+    fn failure_without_order(&self, letter: &Letter) -> Option<RequeueFailure> {
         let message = self.dead.fields().decode_message(&letter.entry());
-        (!matches!(message, Ok(Message::Event(_)))).then_some(NextDeath::NoOrder)
+        (!matches!(message, Ok(Message::Event(_)))).then_some(RequeueFailure::NoOrder)
     }
 
     /// Puts them back, then looks once more whether their orders were cancelled meanwhile.
@@ -223,14 +223,14 @@ impl Known {
     }
 
     /// Why each of these orders would die again, if it would.
-    fn next_deaths(self, orders: &[Incoming]) -> Vec<Option<NextDeath>> {
+    fn requeue_failures(self, orders: &[Incoming]) -> Vec<Option<RequeueFailure>> {
         let decided = self.snapshot.predict_record(orders, &mut DryRun::default());
-        let death = |(incoming, decided): (&Incoming, Decided)| match decided.verdict {
-            Verdict::UnknownVoucher => Some(NextDeath::UnknownVoucher(incoming.order.voucher)),
-            Verdict::PastLimits(_) => Some(NextDeath::PastLimits(incoming.order.voucher)),
-            Verdict::IdTaken => Some(NextDeath::IdTaken),
+        let failure = |(incoming, decided): (&Incoming, Decided)| match decided.verdict {
+            Verdict::UnknownVoucher => Some(RequeueFailure::UnknownVoucher(incoming.order.voucher)),
+            Verdict::PastLimits(_) => Some(RequeueFailure::PastLimits(incoming.order.voucher)),
+            Verdict::IdTaken => Some(RequeueFailure::IdTaken),
             _ => None,
         };
-        orders.iter().zip(decided).map(death).collect()
+        orders.iter().zip(decided).map(failure).collect()
     }
 }

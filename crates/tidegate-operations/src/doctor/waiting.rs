@@ -30,7 +30,7 @@ pub(super) async fn check(
     if let Some(group) = &status.group {
         check_ages(findings, group, status.now_ms);
         check_consumers(settings, findings, redis, group).await;
-        check_deaths(settings, findings, redis).await;
+        check_crashes(settings, findings, redis).await;
     }
     if status.dead > 0 {
         check_dead(settings, findings, redis, status.dead).await;
@@ -128,7 +128,7 @@ fn report_set_aside(findings: &mut Findings, notice: &SetAsideNote) {
     );
 }
 
-async fn check_deaths(settings: &SystemSettings, findings: &mut Findings, redis: &RedisStore) {
+async fn check_crashes(settings: &SystemSettings, findings: &mut Findings, redis: &RedisStore) {
     let inspector = redis.inspector();
     let oldest = match inspector.group().pending(EntryId::MIN, LOOKED_AT).await {
         Ok(oldest) => oldest,
@@ -139,26 +139,26 @@ async fn check_deaths(settings: &SystemSettings, findings: &mut Findings, redis:
             );
         }
     };
-    let deaths = match inspector.group().deaths(&oldest).await {
-        Ok(deaths) => deaths,
+    let crashes = match inspector.group().crashes(&oldest).await {
+        Ok(crashes) => crashes,
         Err(error) => {
             return findings.warning(
                 format!("nobody can say which entries workers died of: {error}"),
-                to_read(&inspector.names().deaths(), &error.to_string()),
+                to_read(&inspector.names().crashes(), &error.to_string()),
             );
         }
     };
-    let died = deaths.iter().filter(|deaths| **deaths > 0).count();
+    let died = crashes.iter().filter(|crashes| **crashes > 0).count();
     if died > 0 {
-        let most = deaths.iter().max().copied().unwrap_or_default();
+        let most = crashes.iter().max().copied().unwrap_or_default();
         let of = if oldest.len() == usize::from(LOOKED_AT) { " of the oldest 1,000" } else { "" };
         findings.warning(
             format!(
                 "{}{of} in progress when worker processes died; the most: {}",
                 counted(died as u64, "pending entry"),
-                counted(most, "death")
+                counted(most, "crash")
             ),
-            "tidegate pending list --deaths 1; see docs/runbook/workers-die-of-an-entry.md",
+            "tidegate pending list --crashes 1; see docs/runbook/workers-die-of-an-entry.md",
         );
     }
 }

@@ -70,7 +70,7 @@ mod tests {
     }
 
     fn pending(alive: bool, deliveries: u64) -> EntryLocation {
-        EntryLocation::Pending { consumer: "w-0".to_owned(), alive, idle_ms: None, deliveries, deaths: 0 }
+        EntryLocation::Pending { consumer: "w-0".to_owned(), alive, idle_ms: None, deliveries, crashes: 0 }
     }
 
     fn backlog(lag: Option<u64>) -> Backlog {

@@ -51,7 +51,7 @@ pub enum EntryLocation {
         /// How often it was delivered since it was last set aside; 0: it is.
         deliveries: u64,
         /// Worker processes that died with it in progress, where that is known.
-        deaths: u64,
+        crashes: u64,
     },
     /// It is acknowledged.
     Settled,
@@ -232,7 +232,7 @@ impl RedisOrders<'_> {
                     idle_ms: (!is_offered(pending.idle_ms)).then_some(pending.idle_ms),
                     deliveries: pending.deliveries,
                     // Whoever may not read this is told the rest.
-                    deaths: group.deaths(&[id]).await.unwrap_or_default().first().copied().unwrap_or(0),
+                    crashes: group.crashes(&[id]).await.unwrap_or_default().first().copied().unwrap_or(0),
                     consumer: pending.consumer,
                 }
             }

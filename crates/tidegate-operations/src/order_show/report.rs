@@ -198,7 +198,7 @@ mod tests {
             alive: true,
             idle_ms: None,
             deliveries: 1,
-            deaths: 0,
+            crashes: 0,
         };
         let entries = vec![EntryRecord { id: ID, content: None, state }];
         let gone = OrderRecords { entries, ..OrderRecords::default() };

@@ -10,7 +10,7 @@ use tidegate_compare::{Job, Progress, text::counted};
 use tidegate_orders::{
     Announcer, OrderId, OrderStatus, Records, RedisStore, keys::process_of, wire::Message,
 };
-use tidegate_stream::{BuryReply, Death, Entry, EntryId, ServerRun, Stream, StreamError};
+use tidegate_stream::{BuryReply, DeadLetterReason, Entry, EntryId, ServerRun, Stream, StreamError};
 use tokio::time::timeout;
 
 use super::{Payload, PendingFilter, PendingReader, PendingView};
@@ -46,7 +46,7 @@ impl BuryRequest {
             return Ok(());
         }
         let message = "this would bury every pending entry: say which, by ids, consumer, dead consumers, age, set aside, \
-                       deaths or deliveries";
+                       crashes or deliveries";
         Err(InvalidInput(message.to_owned()))
     }
 }
@@ -241,11 +241,11 @@ impl<'a> PendingBurial<'a> {
         else {
             return Ok(Some(LeftReason::Gone));
         };
-        let death = Death { reason: BY_OPERATOR, error: self.request.why.clone() };
+        let why = DeadLetterReason { reason: BY_OPERATOR, error: self.request.why.clone() };
         // Told before: after it, nobody has the entry in progress. If its consumer lives after all, what it says counts more.
         self.announcer.announce_burial(self.redis.keys().fields(), &entry, BY_OPERATOR).await?;
         let heartbeat = self.redis.keys().fleet().heartbeat(process_of(&pending.consumer));
-        let reply = self.stream.bury_of_dead(&source.run, &entry, &death, &pending.consumer, heartbeat).await;
+        let reply = self.stream.bury_of_dead(&source.run, &entry, &why, &pending.consumer, heartbeat).await;
         Ok(match reply.with_context(|| format!("Failed to bury {}", pending.entry))? {
             BuryReply::Buried => None,
             BuryReply::Settled => Some(LeftReason::NotPending),

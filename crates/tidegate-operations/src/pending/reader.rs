@@ -16,8 +16,8 @@ use crate::{consumers::Consumers, entry_source::EntrySource, settings::SystemSet
 
 /// Entries that are read at once.
 const PAGE: u16 = 1_000;
-/// Entries whose deaths are read at once.
-const DEATHS: usize = 100;
+/// Entries whose crashes are read at once.
+const CRASHES: usize = 100;
 
 /// The entries that a [`PendingFilter`] chooses.
 #[derive(Clone, Debug)]
@@ -127,11 +127,11 @@ impl PendingReader {
         filter: &PendingFilter,
         page: Vec<PendingEntry>,
     ) -> anyhow::Result<Vec<PendingEntry>> {
-        let Some(least) = filter.deaths else { return Ok(page) };
+        let Some(least) = filter.crashes else { return Ok(page) };
         let ids: Vec<EntryId> = page.iter().map(|pending| pending.id).collect();
-        let deaths = self.inspector.group().deaths(&ids).await;
-        let deaths = deaths.context("Failed to read the deaths of entries")?;
-        let died = page.into_iter().zip(deaths).filter(|(_, deaths)| *deaths >= least);
+        let crashes = self.inspector.group().crashes(&ids).await;
+        let crashes = crashes.context("Failed to read the crashes of entries")?;
+        let died = page.into_iter().zip(crashes).filter(|(_, crashes)| *crashes >= least);
         Ok(died.map(|(pending, _)| pending).collect())
     }
 
@@ -140,16 +140,16 @@ impl PendingReader {
         // A user of Redis that may not read the notes is still shown the rest.
         let notes = self.inspector.group().set_aside_notes();
         let notes = notes.read_each(self.consumers.processes()).await.unwrap_or_default();
-        for some in found.chunks(DEATHS) {
+        for some in found.chunks(CRASHES) {
             let ids: Vec<EntryId> = some.iter().map(|pending| pending.id).collect();
-            let deaths = self.inspector.group().deaths(&ids).await.ok();
+            let crashes = self.inspector.group().crashes(&ids).await.ok();
             let mut payloads = self.inspector.entries(&self.inspector.names().stream, &ids, Read::Whole);
             let mut seen = some.iter().enumerate();
             while let Some(page) = payloads.next().await.context("Failed to read the stream")? {
                 for (payload, (at, pending)) in page.iter().zip(&mut seen) {
-                    let deaths = deaths.as_ref().and_then(|deaths| deaths.get(at)).copied();
+                    let crashes = crashes.as_ref().and_then(|crashes| crashes.get(at)).copied();
                     let view = self.view(pending, payload.as_ref());
-                    entries.push(PendingView { deaths, ..view }.with_cause(&notes));
+                    entries.push(PendingView { crashes, ..view }.with_cause(&notes));
                 }
             }
         }
@@ -181,7 +181,7 @@ impl PendingReader {
             deliveries: pending.deliveries,
             set_aside: pending.deliveries == 0,
             waits_for: None,
-            deaths: None,
+            crashes: None,
             age_s: seconds(age_ms(self.now_ms, pending.id)),
             content,
         }

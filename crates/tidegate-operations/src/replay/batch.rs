@@ -12,7 +12,7 @@ use tidegate_orders::{
     RedisStore, UserLocks, gate::rebuild_id, keys::process_of,
 };
 use tidegate_stream::{
-    Backoff, BuryReply, Death, Entry, EntryId, Outage, Outcome, ReplicaProbe, ServerRun, Stream, StreamError,
+    Backoff, BuryReply, DeadLetterReason, Entry, EntryId, Outage, Outcome, ReplicaProbe, ServerRun, Stream, StreamError,
     connect_reader,
 };
 use tokio::time::{Instant, sleep};
@@ -151,10 +151,10 @@ impl BatchRunner {
                 Predicted::GivenBack => outcomes.add_given_back(entry.id),
                 Predicted::Event => outcomes.add(|counts| &mut counts.events),
                 Predicted::EventAlreadyThere => outcomes.add(|counts| &mut counts.events_before),
-                Predicted::Dead(death) => match self.predict_burial(entry.id).await? {
+                Predicted::Dead(why) => match self.predict_burial(entry.id).await? {
                     BuryReply::Buried => outcomes.add(|counts| &mut counts.buried),
-                    BuryReply::Settled => outcomes.add_dead(entry.id, &death),
-                    BuryReply::InProgress => outcomes.add_in_progress(entry.id, &death),
+                    BuryReply::Settled => outcomes.add_dead(entry.id, &why),
+                    BuryReply::InProgress => outcomes.add_in_progress(entry.id, &why),
                 },
             }
         }
@@ -321,13 +321,13 @@ impl BatchRunner {
             // means that it is, too.
             self.ledger.probe().await?;
             report.acknowledged += self.stream.settle_of(&self.source.run, &ended).await? as u64;
-            self.stream.forget_deaths(&ended).await?;
+            self.stream.forget_crashes(&ended).await?;
         }
         for (entry, outcome) in entries.iter().zip(outcomes) {
-            let Outcome::Dead(death) = outcome else { continue };
+            let Outcome::Dead(why) = outcome else { continue };
             if !pending.contains(&entry.id) {
-                report.outcomes.add_dead(entry.id, death);
-            } else if self.settle_dead(entry, death, report).await? == BuryReply::InProgress {
+                report.outcomes.add_dead(entry.id, why);
+            } else if self.settle_dead(entry, why, report).await? == BuryReply::InProgress {
                 in_progress.insert(entry.id);
             }
         }
@@ -338,10 +338,10 @@ impl BatchRunner {
     async fn settle_dead(
         &self,
         entry: &Entry,
-        death: &Death,
+        why: &DeadLetterReason,
         report: &mut ReplayReport,
     ) -> Result<BuryReply, Outage> {
-        let reply = match self.bury(entry, death).await {
+        let reply = match self.bury(entry, why).await {
             Err(StreamError::Redis(error)) if error.is_refusal() => {
                 self.leave(entry, error.to_string(), report);
                 return Ok(BuryReply::Settled);
@@ -350,18 +350,18 @@ impl BatchRunner {
         };
         match reply {
             BuryReply::Buried => report.outcomes.add(|counts| &mut counts.buried),
-            BuryReply::Settled => report.outcomes.add_dead(entry.id, death),
+            BuryReply::Settled => report.outcomes.add_dead(entry.id, why),
             BuryReply::InProgress => {}
         }
         Ok(reply)
     }
 
-    async fn bury(&self, entry: &Entry, death: &Death) -> Result<BuryReply, StreamError> {
+    async fn bury(&self, entry: &Entry, why: &DeadLetterReason) -> Result<BuryReply, StreamError> {
         let Some(pending) = self.source.inspector.group().pending_entry(entry.id).await? else {
             return Ok(BuryReply::Settled);
         };
         let heartbeat = self.redis.keys().fleet().heartbeat(process_of(&pending.consumer));
-        self.stream.bury_of_dead(&self.source.run, entry, death, &pending.consumer, heartbeat).await
+        self.stream.bury_of_dead(&self.source.run, entry, why, &pending.consumer, heartbeat).await
     }
 
     /// What [`BatchRunner::bury`] would answer now.

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 use tidegate_orders::OrderId;
-use tidegate_stream::{Death, EntryId};
+use tidegate_stream::{DeadLetterReason, EntryId};
 
 use super::{ReplayPlan, ReplayRequest};
 use crate::change::{Ending, Report};
@@ -95,13 +95,13 @@ impl ReplayOutcomes {
         self.remark(id, RemarkKind::GivenBack, "its unit is free again, so it is not run");
     }
 
-    pub(super) fn add_dead(&mut self, id: EntryId, Death { reason, error }: &Death) {
+    pub(super) fn add_dead(&mut self, id: EntryId, DeadLetterReason { reason, error }: &DeadLetterReason) {
         self.add(|counts| &mut counts.dead);
         let why = format!("{reason}: {error}; it is not pending, so it is not buried");
         self.remark(id, RemarkKind::Dead, why);
     }
 
-    pub(super) fn add_in_progress(&mut self, id: EntryId, Death { reason, error }: &Death) {
+    pub(super) fn add_in_progress(&mut self, id: EntryId, DeadLetterReason { reason, error }: &DeadLetterReason) {
         self.add(|counts| &mut counts.in_progress);
         let why = format!("{reason}: {error}; a living worker has it, so a replay waits for that");
         self.remark(id, RemarkKind::InProgress, why);

@@ -280,7 +280,7 @@ impl BatchedAdmission {
     fn is_own(&self, voucher: VoucherId) -> Result<(), GateError> {
         match self.access.keys.partition().refuses(voucher) {
             None => Ok(()),
-            Some(death) => Err(GateError::WrongPartition(death.error)),
+            Some(why) => Err(GateError::WrongPartition(why.error)),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, mem};
 
-use tidegate_stream::{Death, Entry, Outcome, Stage};
+use tidegate_stream::{DeadLetterReason, Entry, Outcome, Stage};
 
 use super::{results::Results, set_aside};
 use crate::{
@@ -129,8 +129,8 @@ impl<'a> Batch<'a> {
         for (at, entry) in entries.iter().enumerate() {
             let message = fields.decode_message(entry);
             let voucher = message.as_ref().ok().map(Message::voucher);
-            if let Some(death) = voucher.and_then(|voucher| partition.refuses(voucher)) {
-                batch.outcomes[at] = Outcome::Dead(death);
+            if let Some(why) = voucher.and_then(|voucher| partition.refuses(voucher)) {
+                batch.outcomes[at] = Outcome::Dead(why);
                 continue;
             }
             match message {
@@ -138,7 +138,7 @@ impl<'a> Batch<'a> {
                 Ok(Message::Event(event)) => batch.events.push(at, IncomingEvent { event, entry: entry.id }),
                 Err(error) => {
                     let (reason, error) = (error.reason(), error.to_string());
-                    batch.outcomes[at] = Outcome::Dead(Death { reason, error });
+                    batch.outcomes[at] = Outcome::Dead(DeadLetterReason { reason, error });
                 }
             }
         }

@@ -5,7 +5,7 @@ use std::{
     mem,
 };
 
-use tidegate_stream::{Death, EntryId, Outage, Outcome};
+use tidegate_stream::{DeadLetterReason, EntryId, Outage, Outcome};
 
 use super::{OrderHandler, Owed, batch::Batch, older_entries::waits_for_older_entries, waits_for};
 use crate::{
@@ -138,7 +138,7 @@ impl OrderHandler {
                 self.log_event(incoming, &event);
                 Outcome::Done
             }
-            EventVerdict::Rejected(error) => Outcome::Dead(Death { reason: "rejected_by_database", error }),
+            EventVerdict::Rejected(error) => Outcome::Dead(DeadLetterReason { reason: "rejected_by_database", error }),
             EventVerdict::Contended(contention) => waits_for(contention),
         }
     }

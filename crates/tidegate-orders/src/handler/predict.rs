@@ -1,6 +1,6 @@
 //! What the handler would do with a batch, by the same decisions, with nothing locked and nothing written.
 
-use tidegate_stream::{Death, Entry, Outage, Outcome};
+use tidegate_stream::{DeadLetterReason, Entry, Outage, Outcome};
 
 use super::{
     AnnouncedEntries, OrderHandler,
@@ -31,7 +31,7 @@ pub enum Predicted {
     /// It is an event that would be recorded. What would come of it depends on what comes before it.
     Event,
     /// It can never be written.
-    Dead(Death),
+    Dead(DeadLetterReason),
 }
 
 impl OrderHandler {
@@ -78,7 +78,7 @@ impl OrderHandler {
 /// What decoding says of an entry; those that are orders are decided afterwards.
 fn of_outcome(outcome: Outcome) -> Predicted {
     match outcome {
-        Outcome::Dead(death) => Predicted::Dead(death),
+        Outcome::Dead(why) => Predicted::Dead(why),
         Outcome::Done | Outcome::SetAside(_) => Predicted::AlreadyThere,
     }
 }

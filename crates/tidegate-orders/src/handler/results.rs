@@ -105,10 +105,10 @@ impl<'a> Results<'a> {
     /// Adds what will be buried: told before, for after it nobody has the entry in progress. Answers with all results.
     pub(super) fn with_dead(&mut self, outcomes: &[Outcome]) -> &[OrderResult] {
         for (at, outcome) in outcomes.iter().enumerate() {
-            if let Outcome::Dead(death) = outcome
+            if let Outcome::Dead(why) = outcome
                 && self.has_entry(at)
             {
-                let result = of_buried(self.names, &self.batch[at], death.reason, self.at_ms);
+                let result = of_buried(self.names, &self.batch[at], why.reason, self.at_ms);
                 self.list.extend(result.filter(|result| self.announced.includes(result.state)));
             }
         }

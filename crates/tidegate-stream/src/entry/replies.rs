@@ -95,7 +95,7 @@ pub(crate) fn parse_fetched(reply: Frame) -> Result<Fetched, BadReply> {
     delivery.large = parse_ids(&large)?;
     delivery.survivors = parse_ids(&survivors)?;
     let Frame::Array { data: pairs, .. } = withheld else {
-        return Err(bad_frame("[id, deaths, ...]", &withheld));
+        return Err(bad_frame("[id, crashes, ...]", &withheld));
     };
     let pair = |pair: &[Frame]| {
         Ok((parse_frame_id(&pair[0])?, u32::try_from(number(&pair[1])?).unwrap_or(u32::MAX)))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{entry::EntryId, handler::Death};
+use crate::{entry::EntryId, handler::DeadLetterReason};
 
 /// Entries of a batch that have a line each; the dead letters have them all.
 const LOGGED_ONE_BY_ONE: usize = 3;
@@ -16,13 +16,13 @@ pub(super) struct Burials {
 
 impl Burials {
     /// One was buried: a line of its own, or one more to be summed up.
-    pub(super) fn log(&mut self, entry: EntryId, death: &Death) {
+    pub(super) fn log(&mut self, entry: EntryId, why: &DeadLetterReason) {
         if self.logged == LOGGED_ONE_BY_ONE {
-            *self.more.entry(death.reason).or_default() += 1;
+            *self.more.entry(why.reason).or_default() += 1;
             return;
         }
         self.logged += 1;
-        tracing::warn!(%entry, reason = death.reason, error = death.error, "entry buried");
+        tracing::warn!(%entry, reason = why.reason, error = why.error, "entry buried");
     }
 
     /// No more come: the others in one line for each reason.

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Lane, LaneError,
-    deaths::DEATHS_IN_COMPANY,
+    crashes::CRASHES_IN_COMPANY,
     schedule::Source,
     set_aside::Due,
     state::{LaneState, ReadAhead},
@@ -131,8 +131,8 @@ impl<H: Handler> Lane<H> {
         let consumer = self.reader.consumer();
         let mut delivery = Delivery::default();
         // Of what was claimed last, and before it is handed over: from then on it is in the hands of this process.
-        self.stream.count_deaths(consumer, state.deaths_to_count()).await?;
-        state.claimed_deaths_counted();
+        self.stream.count_crashes(consumer, state.crashes_to_count()).await?;
+        state.claimed_crashes_counted();
         match source {
             Source::Wait { .. } => {}
             Source::Own { after, count } => self.list_own(state, after, count).await?,
@@ -141,7 +141,7 @@ impl<H: Handler> Lane<H> {
             Source::New { count, block } => delivery = self.read_new(state, count, block).await?,
             Source::Found { count } => {
                 let ids = state.found(count);
-                let fetched = self.fetch(state, &ids, DEATHS_IN_COMPANY).await?;
+                let fetched = self.fetch(state, &ids, CRASHES_IN_COMPANY).await?;
                 state.handled(fetched.looked);
                 // After a start, so that what the process before died of does not come as a surprise again.
                 self.shared_reader.learn(&fetched.delivery.entries);
@@ -149,7 +149,7 @@ impl<H: Handler> Lane<H> {
             }
             Source::SetAside => {
                 let ids = due.map_or(&[][..], |due| &due.ids);
-                let fetched = self.fetch(state, ids, DEATHS_IN_COMPANY).await?;
+                let fetched = self.fetch(state, ids, CRASHES_IN_COMPANY).await?;
                 let untried = ids[fetched.looked.min(ids.len())..].to_vec();
                 return Ok((self.isolate_or_bury(state, fetched).await?, untried));
             }
@@ -157,18 +157,18 @@ impl<H: Handler> Lane<H> {
         Ok((delivery, Vec::new()))
     }
 
-    /// Ids of a page of the own pending list. At first, deaths are counted: what is in progress there, a process died with.
+    /// Ids of a page of the own pending list. At first, crashes are counted: what is in progress there, a process died with.
     async fn list_own(&self, state: &mut LaneState, after: EntryId, count: usize) -> Result<(), StreamError> {
         let consumer = self.reader.consumer();
         if after == EntryId::MIN {
             self.stream.enlist(consumer).await?;
         }
         let page = self.stream.own(consumer, after, count).await?;
-        if state.counts_deaths() {
+        if state.counts_crashes() {
             let in_progress = page.iter().filter(|own| own.deliveries > 0);
             let in_progress: Vec<EntryId> = in_progress.map(|own| own.id).collect();
-            self.stream.count_deaths(consumer, &in_progress).await?;
-            state.deaths_counted(page.last().map(|own| own.id));
+            self.stream.count_crashes(consumer, &in_progress).await?;
+            state.crashes_counted(page.last().map(|own| own.id));
         } else {
             state.listed(&page.iter().map(|own| own.id).collect::<Vec<_>>());
         }

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     entry::{Delivery, Entry, EntryId},
-    handler::{Cause, Death, Handler, Outage, Outcome},
+    handler::{Cause, DeadLetterReason, Handler, Outage, Outcome},
     lane_status::Activity,
     observer::{Settling, Stage},
     redis::RedisError,
@@ -34,7 +34,7 @@ impl<H: Handler> Lane<H> {
     }
 
     /// Acknowledges what is done and puts out of hand what is left: both calls wait together for Redis to write its file. Then
-    /// buries what is dead: a letter that cannot be buried holds up nobody. Deaths of what is done are forgotten before it is
+    /// buries what is dead: a letter that cannot be buried holds up nobody. Crashes of what is done are forgotten before it is
     /// acknowledged: a process that dies in between leaves no note of an entry that is gone.
     async fn settle_each(
         &self,
@@ -48,7 +48,7 @@ impl<H: Handler> Lane<H> {
         let done: Vec<EntryId> = done.map(|(entry, _)| entry.id).collect();
         let (survivors, others): (Vec<EntryId>, Vec<EntryId>) =
             delivery.survivors.iter().partition(|id| done.contains(id));
-        self.stream.forget_deaths(&survivors).await?;
+        self.stream.forget_crashes(&survivors).await?;
         let waiting = outcomes().filter_map(|(entry, outcome)| match outcome {
             Outcome::SetAside(cause) => Some((entry.id, *cause)),
             Outcome::Done | Outcome::Dead(_) => None,
@@ -64,19 +64,19 @@ impl<H: Handler> Lane<H> {
         out_of_hand?;
         waiting.into_iter().for_each(|(id, cause)| step.set_aside(id, cause));
         let dead = outcomes().filter_map(|(entry, outcome)| match outcome {
-            Outcome::Dead(death) => Some((entry, death)),
+            Outcome::Dead(why) => Some((entry, why)),
             Outcome::Done | Outcome::SetAside(_) => None,
         });
         self.bury(dead, step, unburied).await?;
         self.stream.set_aside(self.reader.consumer(), unburied).await?;
         left.extend_from_slice(unburied);
         let gone: Vec<EntryId> = others.into_iter().filter(|id| !left.contains(id)).collect();
-        Ok(self.stream.forget_deaths(&gone).await?)
+        Ok(self.stream.forget_crashes(&gone).await?)
     }
 
     async fn bury<'a>(
         &self,
-        dead: impl Iterator<Item = (&'a Entry, &'a Death)>,
+        dead: impl Iterator<Item = (&'a Entry, &'a DeadLetterReason)>,
         step: &mut Step,
         unburied: &mut Vec<EntryId>,
     ) -> Result<(), Outage> {
@@ -97,18 +97,18 @@ impl<H: Handler> Lane<H> {
     /// Answers with what Redis said of one that it did not let be buried.
     async fn bury_each<'a>(
         &self,
-        dead: impl Iterator<Item = (&'a Entry, &'a Death)>,
+        dead: impl Iterator<Item = (&'a Entry, &'a DeadLetterReason)>,
         step: &mut Step,
         unburied: &mut Vec<EntryId>,
         burials: &mut Burials,
     ) -> Result<Option<RedisError>, Outage> {
         let mut refusal = None;
-        for (entry, death) in dead {
-            match self.stream.bury_of(self.run_of_server(), entry, death).await {
+        for (entry, why) in dead {
+            match self.stream.bury_of(self.run_of_server(), entry, why).await {
                 Ok(true) => {
-                    burials.log(entry.id, death);
+                    burials.log(entry.id, why);
                     step.report.buried += 1;
-                    self.counters.buried(death.reason);
+                    self.counters.buried(why.reason);
                 }
                 // Another worker has settled it meanwhile.
                 Ok(false) => {}

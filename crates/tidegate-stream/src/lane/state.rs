@@ -25,13 +25,13 @@ pub(crate) struct LaneState {
     /// Ids of pending entries of its own, to be handled.
     found: VecDeque<EntryId>,
     found_by: FoundBy,
-    /// Ids of the last claim, until deaths of what others had in progress are counted. An error does not change who had them.
+    /// Ids of the last claim, until crashes of what others had in progress are counted. An error does not change who had them.
     claimed: Vec<EntryId>,
     /// What was set aside when the walk through the own pending list began, ascending.
     known: Vec<EntryId>,
-    /// The first walk through the own pending list is not over: it counts deaths of what the process before had in
+    /// The first walk through the own pending list is not over: it counts crashes of what the process before had in
     /// hand. Nothing is handed over before its end, so nothing of this process is taken for the other's.
-    counts_deaths: bool,
+    counts_crashes: bool,
     /// The last batch of new entries was full.
     pub(crate) has_more: bool,
     /// The batch of the next turn.
@@ -86,7 +86,7 @@ impl LaneState {
             found_by: FoundBy::Walk,
             claimed: Vec::new(),
             known: Vec::new(),
-            counts_deaths: true,
+            counts_crashes: true,
             has_more: false,
             ahead: None,
         }
@@ -123,16 +123,16 @@ impl LaneState {
         self.schedule.start_over();
     }
 
-    /// Whether pages of the own pending list are looked through for deaths.
-    pub(crate) fn counts_deaths(&self) -> bool {
-        self.counts_deaths
+    /// Whether pages of the own pending list are looked through for crashes.
+    pub(crate) fn counts_crashes(&self) -> bool {
+        self.counts_crashes
     }
 
-    /// Deaths of a page were counted, which ended with `last`. After all of them the list is walked through again.
-    pub(crate) fn deaths_counted(&mut self, last: Option<EntryId>) {
+    /// Crashes of a page were counted, which ended with `last`. After all of them the list is walked through again.
+    pub(crate) fn crashes_counted(&mut self, last: Option<EntryId>) {
         self.schedule.listed(last);
         if last.is_none() {
-            self.counts_deaths = false;
+            self.counts_crashes = false;
             self.schedule.start_over();
         }
     }
@@ -195,13 +195,13 @@ impl LaneState {
         self.claimed.len()
     }
 
-    /// What was claimed, as long as nobody has counted the deaths among it.
-    pub(crate) fn deaths_to_count(&self) -> &[EntryId] {
+    /// What was claimed, as long as nobody has counted the crashes among it.
+    pub(crate) fn crashes_to_count(&self) -> &[EntryId] {
         &self.claimed
     }
 
     /// That was done.
-    pub(crate) fn claimed_deaths_counted(&mut self) {
+    pub(crate) fn claimed_crashes_counted(&mut self) {
         self.claimed = Vec::new();
     }
 
@@ -225,7 +225,7 @@ impl LaneState {
 
     /// A turn is over. Others may handle an entry alone, unless there are entries that count as in progress, or come next.
     pub(crate) fn end_turn(&mut self) {
-        if !self.counts_deaths && self.unhandled() == Unhandled::Nothing {
+        if !self.counts_crashes && self.unhandled() == Unhandled::Nothing {
             self.shared = None;
         }
     }
@@ -307,8 +307,8 @@ mod tests {
                 }
                 Source::Own { after, count } => {
                     let page: Vec<EntryId> = self.own.range(after.next()..).take(count).copied().collect();
-                    if self.state.counts_deaths() {
-                        self.state.deaths_counted(page.last().copied());
+                    if self.state.counts_crashes() {
+                        self.state.crashes_counted(page.last().copied());
                     } else {
                         self.state.listed(&page);
                     }
@@ -456,9 +456,9 @@ mod tests {
             world.state.claimed(Claimed { cursor: EntryId::MIN, ids, gone: Vec::new() }, world.now),
             2
         );
-        assert_eq!((aside.len(), world.state.deaths_to_count()), (7, &strangers[..]));
+        assert_eq!((aside.len(), world.state.crashes_to_count()), (7, &strangers[..]));
         world.state.start_over();
-        assert_eq!(world.state.deaths_to_count(), strangers, "also after an error");
+        assert_eq!(world.state.crashes_to_count(), strangers, "also after an error");
         world.turn(0, false);
         assert_eq!(world.state.found(BATCH), strangers);
     }

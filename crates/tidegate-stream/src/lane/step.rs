@@ -9,7 +9,7 @@ use super::{Lane, LaneError, ahead::Ahead, burials::Burials, state::ReadAhead};
 use crate::{
     counters::BatchReport,
     entry::{Delivery, Entry, EntryId, FIELD_BYTES},
-    handler::{Cause, Death, Handled, Handler, Outage, Outcome},
+    handler::{Cause, DeadLetterReason, Handled, Handler, Outage, Outcome},
     observer::{Origin, ProcessedBatch},
     stream::StreamError,
 };
@@ -137,9 +137,9 @@ impl<H: Handler> Lane<H> {
             let error = format!(
                 "its names and values, and {FIELD_BYTES} bytes for each field, are more than {most} bytes"
             );
-            let death = Death { reason: "too_large", error };
-            self.handler.before_burial(*id, &death).await?;
-            match self.bury_unread(*id, &death, &mut burials).await {
+            let why = DeadLetterReason { reason: "too_large", error };
+            self.handler.before_burial(*id, &why).await?;
+            match self.bury_unread(*id, &why, &mut burials).await {
                 Ok(buried) => step.report.buried += usize::from(buried),
                 Err(StreamError::Redis(error)) if error.is_refusal() => {
                     self.log_unburied(&error);
@@ -155,13 +155,13 @@ impl<H: Handler> Lane<H> {
     pub(super) async fn bury_unread(
         &self,
         id: EntryId,
-        death: &Death,
+        why: &DeadLetterReason,
         burials: &mut Burials,
     ) -> Result<bool, StreamError> {
-        let is_buried = self.stream.bury_unread(self.run_of_server(), id, death).await?;
+        let is_buried = self.stream.bury_unread(self.run_of_server(), id, why).await?;
         if is_buried {
-            burials.log(id, death);
-            self.counters.buried(death.reason);
+            burials.log(id, why);
+            self.counters.buried(why.reason);
         }
         Ok(is_buried)
     }

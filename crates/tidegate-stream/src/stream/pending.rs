@@ -1,4 +1,4 @@
-//! The pending list of the group: claiming, handing over, setting aside, and the deaths that are counted beside it.
+//! The pending list of the group: claiming, handing over, setting aside, and the crashes that are counted beside it.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::{
     script::ScriptSource,
 };
 
-/// Entries that are kept in one call, or whose deaths are counted, or for which a batch had no room: Redis copies each of
+/// Entries that are kept in one call, or whose crashes are counted, or for which a batch had no room: Redis copies each of
 /// them, payload and all, to see whether it is there, and serves nobody else meanwhile.
 pub(crate) const KEEPALIVE_PAGE: usize = 200;
 
@@ -39,7 +39,7 @@ pub(crate) struct Fetch<'a> {
     pub(crate) bytes: usize,
     /// The same of the largest entry that is fetched.
     pub(crate) largest: usize,
-    /// Deaths from which on an entry is withheld.
+    /// Crashes from which on an entry is withheld.
     pub(crate) limit: u32,
 }
 
@@ -211,26 +211,26 @@ impl Stream {
             fetch.run.as_str().into(),
         ];
         args.extend(ids.iter().map(|id| Value::from(id.to_string())));
-        Ok(entry::parse_fetched(self.call_with_deaths(&self.fetch, args).await?)?)
+        Ok(entry::parse_fetched(self.call_with_crashes(&self.fetch, args).await?)?)
     }
 
-    /// Counts a death of each of these entries of `consumer` that a process had in progress; from then on nobody has.
+    /// Counts a crash of each of these entries of `consumer` that a process had in progress; from then on nobody has.
     ///
     /// # Errors
     /// As for every call here; asking again does no harm.
-    pub(crate) async fn count_deaths(&self, consumer: &str, ids: &[EntryId]) -> Result<(), StreamError> {
+    pub(crate) async fn count_crashes(&self, consumer: &str, ids: &[EntryId]) -> Result<(), StreamError> {
         for ids in ids.chunks(KEEPALIVE_PAGE) {
             let mut args: Vec<Value> = vec![self.names.group.as_str().into(), consumer.into()];
             args.extend(ids.iter().map(|id| Value::from(id.to_string())));
-            let _count = self.call_with_deaths(&self.count_deaths, args).await?;
+            let _count = self.call_with_crashes(&self.count_crashes, args).await?;
         }
         Ok(())
     }
 
-    /// Calls a script that knows of deaths. Where this user may not touch their notes, Redis refuses the whole call: then
+    /// Calls a script that knows of crashes. Where this user may not touch their notes, Redis refuses the whole call: then
     /// the script does without them.
-    async fn call_with_deaths(&self, script: &ScriptSource, args: Vec<Value>) -> Result<Frame, StreamError> {
-        let keys = vec![self.names.stream.as_str().into(), self.names.deaths().into()];
+    async fn call_with_crashes(&self, script: &ScriptSource, args: Vec<Value>) -> Result<Frame, StreamError> {
+        let keys = vec![self.names.stream.as_str().into(), self.names.crashes().into()];
         match script.call_raw(&self.pool, keys, args.clone()).await {
             Err(error) if error.lacks_permission() => {
                 Ok(script.call_raw(&self.pool, vec![self.names.stream.as_str().into()], args).await?)
@@ -261,12 +261,12 @@ impl Stream {
     ///
     /// # Errors
     /// As for every call here; asking again does no harm.
-    pub async fn forget_deaths(&self, ids: &[EntryId]) -> Result<(), StreamError> {
+    pub async fn forget_crashes(&self, ids: &[EntryId]) -> Result<(), StreamError> {
         if ids.is_empty() {
             return Ok(());
         }
         let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
-        match self.pool.hdel::<Value, _, _>(self.names.deaths(), ids).await.map_err(RedisError::new) {
+        match self.pool.hdel::<Value, _, _>(self.names.crashes(), ids).await.map_err(RedisError::new) {
             Err(error) if !error.is_refusal() => Err(error.into()),
             _ => Ok(()),
         }

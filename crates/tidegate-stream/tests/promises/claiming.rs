@@ -98,16 +98,16 @@ async fn a_claim_whose_reply_is_lost_strands_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_claim_finds_deleted_is_told_and_deaths_are_counted_also_when_redis_goes_away_right_after_it()
+async fn what_a_claim_finds_deleted_is_told_and_crashes_are_counted_also_when_redis_goes_away_right_after_it()
 {
     let rig = Rig::start().await;
     let ids = rig.add_delivered(10, "dead").await;
     rig.age("dead").await;
     rig.call::<u64>(&format!("XDEL s {} {}", ids[3], ids[7])).await;
-    let count_deaths = Script::new("count_deaths", include_str!("../../../../lua/count_deaths.lua"));
+    let count_crashes = Script::new("count_crashes", include_str!("../../../../lua/count_crashes.lua"));
     let handler = RecordingHandler::done();
     handler.shut_door();
-    let counting = rig.commands.hold_when(count_deaths.sha1());
+    let counting = rig.commands.hold_when(count_crashes.sha1());
     let lane = rig.run("c1", &handler, settings()).await;
     counting.reached().await.unwrap();
     rig.commands.cut().await;

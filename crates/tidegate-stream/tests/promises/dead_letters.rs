@@ -6,14 +6,14 @@ use bytes::Bytes;
 use fred::clients::Client;
 use fred::interfaces::{LuaInterface, StreamsInterface};
 use fred::types::Value;
-use tidegate_stream::{BuryReply, Death, Entry, LaneSettings, Letter, Outcome, ServerRun, StreamInspector};
+use tidegate_stream::{BuryReply, DeadLetterReason, Entry, LaneSettings, Letter, Outcome, ServerRun, StreamInspector};
 
 use crate::rig::{RecordingHandler, Rig, dead, eventually, number, settings};
 
 type Fields = Vec<(Bytes, Bytes)>;
 
-fn death() -> Death {
-    Death { reason: "unknown_voucher", error: "voucher 7 is not known: \"\u{1f3ab}\" \r\n".to_owned() }
+fn reason() -> DeadLetterReason {
+    DeadLetterReason { reason: "unknown_voucher", error: "voucher 7 is not known: \"\u{1f3ab}\" \r\n".to_owned() }
 }
 
 /// Adds an entry with these fields and reads it as `c1`.
@@ -57,7 +57,7 @@ async fn a_dead_letter_holds_the_entry_byte_for_byte_and_says_why_who_how_often_
     let _again: Value = rig.call("XREADGROUP GROUP g1 c1 COUNT 1 STREAMS s 0").await;
     let now_ms = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
     let before = now_ms();
-    assert!(rig.stream.bury_of(&ServerRun::Any, &entry, &death()).await.unwrap());
+    assert!(rig.stream.bury_of(&ServerRun::Any, &entry, &reason()).await.unwrap());
     let after = now_ms();
     assert_eq!(rig.pending().await, 0);
 
@@ -65,7 +65,7 @@ async fn a_dead_letter_holds_the_entry_byte_for_byte_and_says_why_who_how_often_
     assert_eq!(letter[..fields.len()], fields);
     assert_eq!(about(&letter, "dead:entry"), entry.id.to_string().as_bytes());
     assert_eq!(about(&letter, "dead:reason"), b"unknown_voucher");
-    assert_eq!(about(&letter, "dead:error"), death().error.as_bytes());
+    assert_eq!(about(&letter, "dead:error"), reason().error.as_bytes());
     assert_eq!(about(&letter, "dead:consumer"), b"c1");
     assert_eq!(about(&letter, "dead:deliveries"), b"2");
     let at_ms: u128 = str::from_utf8(about(&letter, "dead:at_ms")).unwrap().parse().unwrap();
@@ -80,7 +80,7 @@ async fn an_entry_with_more_fields_than_a_script_can_pass_on_is_kept_whole() {
     let fields: Fields =
         (0..10_000).map(|at| (format!("field {at}").into(), all_bytes[at % 256..].to_vec().into())).collect();
     let entry = delivered(&rig, &fields).await;
-    assert!(rig.stream.bury_of(&ServerRun::Any, &entry, &death()).await.unwrap());
+    assert!(rig.stream.bury_of(&ServerRun::Any, &entry, &reason()).await.unwrap());
     assert_eq!(rig.pending().await, 0);
 
     let letter = letter(&rig).await;
@@ -108,13 +108,13 @@ async fn a_letter_is_read_back_as_the_entry_was_whatever_its_fields_are_called()
     ] {
         let rig = Rig::start().await;
         let entry = delivered(&rig, &fields).await;
-        assert!(rig.stream.bury_of(&ServerRun::Any, &entry, &death()).await.unwrap());
+        assert!(rig.stream.bury_of(&ServerRun::Any, &entry, &reason()).await.unwrap());
         let inspector = StreamInspector::new(rig.pool.clone(), rig.names.clone());
         let last = inspector.last_id("s.dead").await.unwrap();
         let letter = Letter::parse(inspector.entry("s.dead", last).await.unwrap().unwrap());
         assert_eq!(letter.entry(), entry);
         let burial = letter.burial.unwrap();
-        assert_eq!((burial.reason.as_str(), burial.error), (death().reason, death().error));
+        assert_eq!((burial.reason.as_str(), burial.error), (reason().reason, reason().error));
         assert_eq!((burial.consumer.as_str(), burial.deliveries), ("c1", 1));
         assert!(burial.at_ms.abs_diff(last.ms) < 1000);
         assert!(inspector.entry("s.dead", entry.id).await.unwrap().is_none());
@@ -125,8 +125,8 @@ async fn a_letter_is_read_back_as_the_entry_was_whatever_its_fields_are_called()
 async fn what_is_buried_twice_lies_there_once() {
     let rig = Rig::start().await;
     let entry = delivered(&rig, &vec![("a".into(), "1".into())]).await;
-    assert!(rig.stream.bury_of(&ServerRun::Any, &entry, &death()).await.unwrap());
-    assert!(!rig.stream.bury_of(&ServerRun::Any, &entry, &death()).await.unwrap());
+    assert!(rig.stream.bury_of(&ServerRun::Any, &entry, &reason()).await.unwrap());
+    assert!(!rig.stream.bury_of(&ServerRun::Any, &entry, &reason()).await.unwrap());
     assert_eq!(rig.call::<usize>("XLEN s.dead").await, 1);
 }
 
@@ -135,7 +135,7 @@ async fn what_was_settled_elsewhere_is_not_buried() {
     let rig = Rig::start().await;
     let entry = delivered(&rig, &vec![("a".into(), "1".into())]).await;
     assert_eq!(rig.stream.settle_of(&ServerRun::Any, &[entry.id]).await.unwrap(), 1);
-    assert!(!rig.stream.bury_of(&ServerRun::Any, &entry, &death()).await.unwrap());
+    assert!(!rig.stream.bury_of(&ServerRun::Any, &entry, &reason()).await.unwrap());
     assert_eq!(rig.call::<usize>("EXISTS s.dead").await, 0);
 }
 
@@ -145,7 +145,7 @@ async fn others_bury_only_what_a_dead_consumer_holds() {
     let entry = delivered(&rig, &vec![("a".into(), "1".into())]).await;
     let bury = async |consumer: &str| {
         let heartbeat = format!("alive:{consumer}");
-        rig.stream.bury_of_dead(&ServerRun::Any, &entry, &death(), consumer, heartbeat).await.unwrap()
+        rig.stream.bury_of_dead(&ServerRun::Any, &entry, &reason(), consumer, heartbeat).await.unwrap()
     };
     let _ok: Value = rig.call("SET alive:c1 1").await;
     assert_eq!(bury("c1").await, BuryReply::InProgress, "its consumer lives");
@@ -164,7 +164,7 @@ async fn what_was_trimmed_after_reading_is_buried_whole() {
     let fields: Fields = vec![("a".into(), "1".into())];
     let entry = delivered(&rig, &fields).await;
     let _trimmed: Value = rig.call("XTRIM s MAXLEN 0").await;
-    assert!(rig.stream.bury_of(&ServerRun::Any, &entry, &death()).await.unwrap());
+    assert!(rig.stream.bury_of(&ServerRun::Any, &entry, &reason()).await.unwrap());
     assert_eq!(letter(&rig).await[..1], fields);
     assert_eq!(rig.pending().await, 0);
 }
@@ -175,7 +175,7 @@ async fn a_wave_of_poison_does_not_fill_the_log() {
     rig.add(40).await;
     let handler = RecordingHandler::new(|entry| {
         let reason = if number(entry) < 10 { "small" } else { "large" };
-        Outcome::Dead(Death { reason, error: "no good".to_owned() })
+        Outcome::Dead(DeadLetterReason { reason, error: "no good".to_owned() })
     });
     let lane = rig.run("c1", &handler, LaneSettings { batch: 100, ..settings() }).await;
     eventually("all are buried", async || rig.counters.counts().buried == 40).await;

@@ -4,7 +4,7 @@ mod ahead;
 mod claiming;
 mod consumers;
 mod dead_letters;
-mod deaths;
+mod crashes;
 mod example;
 mod failover;
 mod handlers;

@@ -197,7 +197,7 @@ async fn what_is_set_aside_is_not_claimed_from_one_that_lives_and_soon_from_one_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_is_found_again_by_the_next_process_of_the_same_name_and_counts_as_nobodys_death() {
+async fn it_is_found_again_by_the_next_process_of_the_same_name_and_is_no_crash() {
     let rig = Rig::start().await;
     let handler = RecordingHandler::new(|_| set_aside());
     rig.add(200).await;

@@ -91,7 +91,7 @@ fn a_command_that_is_typed_again_is_the_same_command() {
         "tidegate resume --workers",
         "tidegate consumers drain --wait 10m --force -- 'a b' -x",
         "tidegate consumers drain 'a b' c --wait 5m --remove",
-        "tidegate pending bury --dead --deaths 2 --set-aside --limit 7 --why=-1",
+        "tidegate pending bury --dead --crashes 2 --set-aside --limit 7 --why=-1",
         "tidegate pending bury 1-1 2-2 --why \"it's\"",
     ] {
         let first = invocation(&shlex::split(line).unwrap().iter().map(String::as_str).collect::<Vec<_>>());

@@ -19,7 +19,7 @@ use crate::{
 const EXAMPLES: &str = "\
 Examples:
   tidegate pending bury 1795174742858-0 --why 'crashes every worker' --dry-run
-  tidegate pending bury --dead --deaths 3 --why 'three workers died of it' --yes
+  tidegate pending bury --dead --crashes 3 --why 'three workers died of it' --yes
 
 Copies the entries to the dead letters and acknowledges them, each in one step. The letters get
 the reason by_operator (dead:reason), and the text of --why (dead:error). Nothing is given back:
@@ -39,7 +39,7 @@ Exits with 1 if any entry that was meant is left, also because of --limit. Ctrl-
 #[command(after_help = EXAMPLES)]
 pub struct PendingBuryArgs {
     /// Ids of entries
-    #[arg(value_name = "ENTRY", conflicts_with_all = ["consumer", "dead", "older_than", "set_aside", "deaths", "deliveries"])]
+    #[arg(value_name = "ENTRY", conflicts_with_all = ["consumer", "dead", "older_than", "set_aside", "crashes", "deliveries"])]
     pub entries: Vec<EntryArg>,
     #[command(flatten)]
     selection: PendingSelectionArgs,

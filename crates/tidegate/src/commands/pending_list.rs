@@ -17,7 +17,7 @@ Examples:
   tidegate pending list
   tidegate pending list --dead
   tidegate pending list --older-than 5m --set-aside
-  tidegate pending list --deaths 1
+  tidegate pending list --crashes 1
   tidegate pending list --consumer shop-7-0 --limit 1000 --json | jq .entries[].order.id
 
 A consumer is a lane of a worker. Its process is alive while it has a heartbeat.
@@ -25,7 +25,7 @@ A consumer is a lane of a worker. Its process is alive while it has a heartbeat.
   set aside  nobody has the entry in progress. Its worker tries it again when its turn comes: when a
              store is back, or what it needs is free. The list says what others hold, if the
              worker told. `tidegate status` has all causes, and since when
-  deaths     so many worker processes died with the entry in progress. From the second death on, the
+  crashes    so many worker processes died with the entry in progress. From the second crash on, the
              entry is handled alone; after five it is buried
   on offer   `tidegate consumers drain` has offered the entry to all workers
 

@@ -17,7 +17,7 @@ use crate::{
     exit::Exit,
     invocation::Invocation,
     output::OutputArgs,
-    pending::{content, deaths, idle, life, state},
+    pending::{content, crashes, idle, life, state},
     scope::{PartitionCommand, Scope},
 };
 
@@ -129,7 +129,7 @@ fn render(Output { shown, hint }: &Output, id: EntryId) -> String {
         format!("consumer    {} ({}{process})", pending.consumer, life(pending.alive)),
         format!("state       {}", state(pending)),
         format!("idle        {}", idle(pending)),
-        format!("deaths      {} (worker processes that died with it in progress)", deaths(pending)),
+        format!("crashes     {} (worker processes that died with it in progress)", crashes(pending)),
     ];
     for (name, value) in shown.fields.iter().take(SHOWN_FIELDS) {
         let value: String = value.chars().take(200).collect();

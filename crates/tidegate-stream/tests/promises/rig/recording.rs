@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use tidegate_stream::{Cause, Death, Entry, EntryId, Handled, Handler, Outage, Outcome};
+use tidegate_stream::{Cause, DeadLetterReason, Entry, EntryId, Handled, Handler, Outage, Outcome};
 use tokio::sync::watch;
 
 use super::DEADLINE;
@@ -107,11 +107,11 @@ impl Handler for RecordingHandler {
         self.received.lock().unwrap().extend(entries.iter().map(|entry| entry.id));
     }
 
-    async fn before_burial(&self, entry: EntryId, death: &Death) -> Result<(), Outage> {
+    async fn before_burial(&self, entry: EntryId, why: &DeadLetterReason) -> Result<(), Outage> {
         if !*self.store_works.borrow() {
             return Err(Outage::new("store", "away"));
         }
-        self.burials.lock().unwrap().push((entry, death.reason));
+        self.burials.lock().unwrap().push((entry, why.reason));
         Ok(())
     }
 }
@@ -131,5 +131,5 @@ pub fn set_aside_for(key: u64) -> Outcome {
 }
 
 pub fn dead(error: &str) -> Outcome {
-    Outcome::Dead(Death { reason: "no_good", error: error.to_owned() })
+    Outcome::Dead(DeadLetterReason { reason: "no_good", error: error.to_owned() })
 }

@@ -130,15 +130,15 @@ impl<'a> Batch<'a> {
             settling.is_some_and(|settling| settling.unburied.contains(&self.worked.entries[at].id))
         };
         match (&outcomes[at], &self.batch_trace.verdicts[at]) {
-            (Outcome::Dead(death), _) if is_unburied() => {
-                again("cannot_bury", OrderStatus::Pending, Some(&death.error))
+            (Outcome::Dead(why), _) if is_unburied() => {
+                again("cannot_bury", OrderStatus::Pending, Some(&why.error))
             }
             (Outcome::Dead(_), _) if self.outage().is_some() => outage(),
-            (Outcome::Dead(death), _) => OrderOutcome {
+            (Outcome::Dead(why), _) => OrderOutcome {
                 word: "buried",
                 status: Some(OrderStatus::Dead),
-                reason: Some(death.reason),
-                error: Some(&death.error),
+                reason: Some(why.reason),
+                error: Some(&why.error),
             },
             (Outcome::SetAside(_), None) => again("user_locked", OrderStatus::Pending, None),
             (Outcome::SetAside(_), Some(Verdict::Refused(_))) => {

@@ -190,10 +190,10 @@ fn in_flight(report: &OrderReport, claim_idle_ms: u64) -> String {
     let records = &report.records;
     let Some(entry) = records.entry_to_handle() else { return String::new() };
     let mut sentence = match &entry.state {
-        EntryLocation::Pending { deaths, .. } => {
+        EntryLocation::Pending { crashes, .. } => {
             let mut sentence = pending(report, entry, claim_idle_ms);
-            if *deaths > 0 {
-                let workers = counted(*deaths, "worker");
+            if *crashes > 0 {
+                let workers = counted(*crashes, "worker");
                 sentence += &format!(
                     " {workers} died with it in progress (see docs/runbook/workers-die-of-an-entry.md)."
                 );

@@ -82,7 +82,7 @@ fn entry(state: EntryLocation) -> EntryRecord {
 }
 
 fn held(alive: bool, idle_ms: Option<u64>, deliveries: u64) -> EntryRecord {
-    entry(EntryLocation::Pending { consumer: "shop-7-0".to_owned(), alive, idle_ms, deliveries, deaths: 0 })
+    entry(EntryLocation::Pending { consumer: "shop-7-0".to_owned(), alive, idle_ms, deliveries, crashes: 0 })
 }
 
 fn note(action: &str, by: &str) -> JournalRecord {
@@ -279,8 +279,8 @@ fn what_is_in_flight_says_who_has_it_and_when_it_goes_on() {
         &[],
     );
     let mut deadly = held(true, Some(5), 1);
-    if let EntryLocation::Pending { deaths, .. } = &mut deadly.state {
-        *deaths = 2;
+    if let EntryLocation::Pending { crashes, .. } = &mut deadly.state {
+        *crashes = 2;
     }
     says(
         &with(deadly),

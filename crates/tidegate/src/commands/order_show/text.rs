@@ -147,15 +147,15 @@ fn entry_text(entry: &EntryRecord) -> String {
     let state = match &entry.state {
         EntryLocation::Undelivered => "not read yet".to_owned(),
         EntryLocation::Settled => "acknowledged".to_owned(),
-        EntryLocation::Pending { consumer, alive, idle_ms, deliveries, deaths } => {
+        EntryLocation::Pending { consumer, alive, idle_ms, deliveries, crashes } => {
             let idle = idle_ms.map_or_else(
                 || "on offer".to_owned(),
                 |ms| format!("for {:.1} s", std::time::Duration::from_millis(ms).as_secs_f64()),
             );
             let process = life(*alive);
             let standing = if *deliveries == 0 { "set aside" } else { "in progress" };
-            let deaths = if *deaths > 0 { format!(", deaths: {deaths}") } else { String::new() };
-            format!("pending with {consumer} ({process}), {idle}, {standing}{deaths}")
+            let crashes = if *crashes > 0 { format!(", crashes: {crashes}") } else { String::new() };
+            format!("pending with {consumer} ({process}), {idle}, {standing}{crashes}")
         }
     };
     let content = entry.content.as_ref().map_or_else(|| "payload gone".to_owned(), content_text);

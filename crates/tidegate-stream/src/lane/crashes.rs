@@ -13,17 +13,17 @@ use super::{
 };
 use crate::{
     entry::{Delivery, Fetched},
-    handler::{Death, Handler},
+    handler::{DeadLetterReason, Handler},
     lane_status::Activity,
     observer::Origin,
     stream::StreamError,
 };
 
-/// From so many deaths on, an entry is handled alone: it has had two neighbourhoods to be innocent in.
-pub(super) const DEATHS_IN_COMPANY: u32 = 2;
+/// From so many crashes on, an entry is handled alone: it has had two neighbourhoods to be innocent in.
+pub(super) const CRASHES_IN_COMPANY: u32 = 2;
 
-/// From so many deaths on, an entry is buried: three times it was alone.
-const DEATHS: u32 = DEATHS_IN_COMPANY + 3;
+/// From so many crashes on, an entry is buried: three times it was alone.
+const CRASHES: u32 = CRASHES_IN_COMPANY + 3;
 
 impl<H: Handler> Lane<H> {
     /// Buries what too many processes died of, and keeps for itself what might be the next.
@@ -32,24 +32,24 @@ impl<H: Handler> Lane<H> {
         state: &mut LaneState,
         fetched: Fetched,
     ) -> Result<Delivery, LaneError> {
-        for (id, deaths) in fetched.withheld {
-            if deaths < DEATHS {
+        for (id, crashes) in fetched.withheld {
+            if crashes < CRASHES {
                 tracing::warn!(
-                    entry = %id, deaths,
+                    entry = %id, crashes,
                     "an entry was in progress each time that a worker process died: it is handled alone from now on"
                 );
                 state.set_aside.put_alone(id, Instant::now());
                 continue;
             }
             let error = format!(
-                "it was in progress when {deaths} worker processes died, and alone in progress when the last {} of them did",
-                DEATHS - DEATHS_IN_COMPANY
+                "it was in progress when {crashes} worker processes died, and alone in progress when the last {} of them did",
+                CRASHES - CRASHES_IN_COMPANY
             );
             let mut burials = Burials::default();
-            let death = Death { reason: KILLED_WORKER, error };
-            self.handler.before_burial(id, &death).await?;
-            match self.bury_unread(id, &death, &mut burials).await {
-                Ok(_) => self.stream.forget_deaths(&[id]).await?,
+            let why = DeadLetterReason { reason: KILLED_WORKER, error };
+            self.handler.before_burial(id, &why).await?;
+            match self.bury_unread(id, &why, &mut burials).await {
+                Ok(_) => self.stream.forget_crashes(&[id]).await?,
                 Err(StreamError::Redis(error)) if error.is_refusal() => {
                     self.log_unburied(&error);
                     state.set_aside.put_alone(id, Instant::now());
@@ -84,7 +84,7 @@ impl<H: Handler> Lane<H> {
             }
             let begun = Instant::now();
             self.lane_status.enter(Activity::Reading);
-            let fetched = self.fetch(state, &[*id], DEATHS).await?;
+            let fetched = self.fetch(state, &[*id], CRASHES).await?;
             let delivery = self.isolate_or_bury(state, fetched).await?;
             let in_progress =
                 InProgress { delivery: &delivery, origin: Origin::Pending, came: Instant::now() };

@@ -75,11 +75,11 @@ fn deadly_process() {
 impl Rig {
     /// Starts the deadly process again and again, until it has nothing left to die of. How often it died.
     async fn run_deadly(&self) -> usize {
-        for deaths in 0.. {
-            assert!(deaths < 20, "it dies for ever");
+        for crashes in 0.. {
+            assert!(crashes < 20, "it dies for ever");
             let exe = std::env::current_exe().unwrap();
             let mut child = Command::new(exe)
-                .args(["--exact", "deaths::deadly_process", "--ignored", "--nocapture"])
+                .args(["--exact", "crashes::deadly_process", "--ignored", "--nocapture"])
                 .env(URL, self.redis.url())
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
@@ -95,7 +95,7 @@ impl Rig {
             if is_settled {
                 child.kill().unwrap();
                 child.wait().unwrap();
-                return deaths;
+                return crashes;
             }
         }
         unreachable!("counts for ever")
@@ -109,7 +109,7 @@ impl Rig {
 }
 
 impl Rig {
-    /// Adds an entry that `c1` has set aside, with a note of three deaths: it is to be handled alone.
+    /// Adds an entry that `c1` has set aside, with a note of three crashes: it is to be handled alone.
     pub async fn add_suspect(&self, note: &str) -> EntryId {
         let suspect = self.add_delivered(1, "c1").await[0];
         let _set_aside: Value = self.call(&format!("XCLAIM s g1 c1 0 {suspect} RETRYCOUNT 0 JUSTID")).await;
@@ -166,12 +166,12 @@ async fn an_entry_that_kills_claimants_of_other_names_is_found_too() {
     rig.nothing_is_pending().await;
     assert_eq!(handler.sizes(), [1, 1, 1], "each is handled alone");
     assert_eq!(rig.log.count("it is handled alone from now on"), 3);
-    eventually("deaths are forgotten", async || rig.call::<usize>("HLEN s.deaths").await == 0).await;
+    eventually("crashes are forgotten", async || rig.call::<usize>("HLEN s.deaths").await == 0).await;
     lane.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_outage_and_a_stop_are_no_deaths() {
+async fn an_outage_and_a_stop_are_no_crashes() {
     let rig = Rig::start().await;
     rig.add(10).await;
     for _ in 0..6 {
@@ -194,7 +194,7 @@ async fn an_outage_and_a_stop_are_no_deaths() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_start_that_is_interrupted_counts_the_deaths_of_the_process_before_once_and_none_of_its_own() {
+async fn a_start_that_is_interrupted_counts_the_crashes_of_the_process_before_once_and_none_of_its_own() {
     let rig = Rig::start().await;
     let ids = rig.add_delivered(30, "c1").await;
     // The process before died with every other one in progress.
@@ -214,10 +214,10 @@ async fn a_start_that_is_interrupted_counts_the_deaths_of_the_process_before_onc
     rig.commands.pass();
     handler.until_seen(20).await;
     assert_eq!(handler.ids()[10..20], ids[..10], "the same ones again");
-    let deaths: std::collections::BTreeMap<String, String> = rig.call("HGETALL s.deaths").await;
+    let crashes: std::collections::BTreeMap<String, String> = rig.call("HGETALL s.deaths").await;
     let died: std::collections::BTreeMap<String, String> =
         ids.iter().skip(1).step_by(2).map(|id| (id.to_string(), "1".to_owned())).collect();
-    assert_eq!(deaths, died);
+    assert_eq!(crashes, died);
     handler.open_door();
     rig.nothing_is_pending().await;
     lane.stop().await;
@@ -247,7 +247,7 @@ async fn an_entry_alone_that_waits_for_something_else_is_in_nobodys_way_and_is_d
     rig.nothing_is_pending().await;
     let with_it = handler.batches().into_iter().filter(|batch| batch.ids.contains(&suspect));
     assert!(with_it.map(|batch| batch.ids.len()).all(|size| size == 1), "it is handled alone");
-    eventually("its deaths are forgotten", async || rig.call::<usize>("HLEN s.deaths").await == 0).await;
+    eventually("its crashes are forgotten", async || rig.call::<usize>("HLEN s.deaths").await == 0).await;
     for lane in lanes {
         lane.stop().await;
     }
@@ -282,7 +282,7 @@ async fn an_entry_alone_that_comes_back_is_tried_again_soon_however_long_it_had_
 
 /// They only help to find what processes die of: without them, that is found as late as without memory for them.
 #[tokio::test(flavor = "multi_thread")]
-async fn deaths_that_cannot_be_read_count_as_none_and_stop_nobody() {
+async fn crashes_that_cannot_be_read_count_as_none_and_stop_nobody() {
     let of_another_type = "SET s.deaths x";
     let not_allowed = "ACL SETUSER default resetkeys ~s ~s.dead ~added";
     for spoil in [of_another_type, not_allowed] {

@@ -1,22 +1,22 @@
--- Counts a death of each pending entry that a process of this consumer had in progress when it died, and puts it
+-- Counts a crash of each pending entry that a process of this consumer had in progress when it died, and puts it
 -- out of hand: its number of deliveries is 0 until it is handed over again. So whoever asks twice, or begins
 -- anew after a lost connection, counts nothing twice. Entries of others, and those that were deleted or
 -- trimmed, stay as they are. Without memory for a note, or where notes cannot be read or written (another
--- type, no permission), deaths go uncounted.
--- KEYS[1] stream; KEYS[2] deaths: hash, entry id -> number of deaths; absent where this user may not use it
+-- type, no permission), crashes go uncounted.
+-- KEYS[1] stream; KEYS[2] crashes: hash, entry id -> number of crashes; absent where this user may not use it
 -- ARGV[1] group: consumer group; ARGV[2] consumer: whose entries
 -- ARGV[3] and all that follow: entry ids, at most 2000
 -- Reply 0: none of them was in progress
 -- Reply above 0: how many were
-local stream, deaths, group, consumer = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
-local KEEP_DEATHS_MS = 604800000
+local stream, crashes, group, consumer = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
+local KEEP_CRASHES_MS = 604800000
 
 local claim, counted = { 'XCLAIM', stream, group, consumer, 0 }, {}
 for at = 3, #ARGV do
   local id = ARGV[at]
   local held = redis.call('XPENDING', stream, group, id, id, 1)[1]
   if held and held[2] == consumer and held[4] > 0 and redis.call('XRANGE', stream, id, id)[1] then
-    local note = deaths and redis.pcall('HGET', deaths, id) -- an error is a table
+    local note = crashes and redis.pcall('HGET', crashes, id) -- an error is a table
     local died = type(note) == 'string' and tonumber(string.match(note, '^%d+')) or 0
     counted[#counted + 1], counted[#counted + 2] = id, died + 1
     claim[#claim + 1] = id
@@ -26,8 +26,8 @@ local count = #claim - 5
 if count == 0 then
   return 0
 end
-if deaths and type(redis.pcall('HSET', deaths, unpack(counted))) == 'number' then -- or memory is short
-  redis.pcall('PEXPIRE', deaths, KEEP_DEATHS_MS)
+if crashes and type(redis.pcall('HSET', crashes, unpack(counted))) == 'number' then -- or memory is short
+  redis.pcall('PEXPIRE', crashes, KEEP_CRASHES_MS)
 end
 for _, word in ipairs({ 'RETRYCOUNT', 0, 'JUSTID' }) do
   claim[#claim + 1] = word

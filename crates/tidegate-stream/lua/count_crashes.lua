@@ -1,0 +1,1 @@
+../../../lua/count_crashes.lua

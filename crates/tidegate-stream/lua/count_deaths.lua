@@ -1,1 +1,0 @@
-../../../lua/count_deaths.lua
