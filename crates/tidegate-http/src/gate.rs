@@ -100,7 +100,7 @@ pub async fn serve(
 
 /// A gate that listens, and has let nobody in yet.
 pub struct HttpGate {
-    house: House,
+    server: HttpServer,
     following: Arc<Following>,
     door: Accepting,
     leave_for: Duration,
@@ -155,14 +155,14 @@ impl HttpGate {
         let pages =
             Arc::new(GatePages::new(Arc::clone(&following), refusals, settings.clone(), stop.clone()));
         tracing::info!(%address, "gate listens");
-        let house = House { pages, tls, places, stop, closing, graceful: GracefulShutdown::new() };
-        Ok(Self { house, following, door: Accepting::on(listener), leave_for: settings.leave_for })
+        let server = HttpServer { pages, tls, places, stop, closing, graceful: GracefulShutdown::new() };
+        Ok(Self { server, following, door: Accepting::on(listener), leave_for: settings.leave_for })
     }
 
     /// What a service manager is told of it, while it serves.
     #[must_use]
     pub fn service(&self) -> GateService {
-        GateService(Arc::clone(&self.house.pages))
+        GateService(Arc::clone(&self.server.pages))
     }
 
     /// Serves until it is told to stop. In this order then:
@@ -173,15 +173,15 @@ impl HttpGate {
     /// # Errors
     /// None at present.
     pub async fn serve(self, stop_within: Duration) -> anyhow::Result<Stopped> {
-        let Self { house, following, door, leave_for } = self;
+        let Self { server, following, door, leave_for } = self;
         let stopped = tokio::select! {
-            never = house.let_in(door) => match never {},
+            never = server.accept(door) => match never {},
             never = following.run() => match never {},
-            stopped = house.leave(leave_for) => stopped,
+            stopped = server.leave(leave_for) => stopped,
         };
-        house.closing.cancel();
+        server.closing.cancel();
         following.end().await;
-        if timeout_at(stopped + stop_within, house.graceful.shutdown()).await.is_err() {
+        if timeout_at(stopped + stop_within, server.graceful.shutdown()).await.is_err() {
             tracing::warn!(
                 "some callers had no answer when the gate stopped: each may ask again with the same order id"
             );
@@ -198,7 +198,7 @@ fn name(address: SocketAddr) -> String {
 }
 
 /// Where callers are let in.
-struct House {
+struct HttpServer {
     pages: Arc<GatePages>,
     tls: Option<Arc<Tls>>,
     places: Arc<Semaphore>,
@@ -209,21 +209,21 @@ struct House {
     graceful: GracefulShutdown,
 }
 
-impl House {
+impl HttpServer {
     /// Gives each caller a task, for ever.
-    async fn let_in(&self, mut door: Accepting) -> Infallible {
+    async fn accept(&self, mut door: Accepting) -> Infallible {
         loop {
             // Where all places are taken, callers wait in the kernel. The places are never closed.
             let place = Arc::clone(&self.places).acquire_owned().await.ok();
             let (client, peer) = door.next().await;
             self.pages.counters().connected();
-            tokio::spawn(self.talk(peer).begin(client, self.tls.clone(), place));
+            tokio::spawn(self.serve(peer).begin(client, self.tls.clone(), place));
         }
     }
 
-    fn talk(&self, peer: SocketAddr) -> Talk {
+    fn serve(&self, peer: SocketAddr) -> Connection {
         let (pages, watcher) = (Arc::clone(&self.pages), self.graceful.watcher());
-        Talk { peer: peer.ip(), pages, stop: self.stop.clone(), closing: self.closing.clone(), watcher }
+        Connection { peer: peer.ip(), pages, stop: self.stop.clone(), closing: self.closing.clone(), watcher }
     }
 
     /// Waits for the stop, and then for those who have not heard of it yet. Answers with the moment of the stop.
@@ -242,7 +242,7 @@ fn follow(tls: Arc<Tls>, stop: CancellationToken) -> anyhow::Result<()> {
 }
 
 /// What is needed to answer one connection.
-struct Talk {
+struct Connection {
     peer: IpAddr,
     pages: Arc<GatePages>,
     stop: CancellationToken,
@@ -250,7 +250,7 @@ struct Talk {
     watcher: Watcher,
 }
 
-impl Talk {
+impl Connection {
     /// Until it ends. Its place is given back then.
     async fn begin(self, client: TcpStream, tls: Option<Arc<Tls>>, place: Option<OwnedSemaphorePermit>) {
         answer_or_leave(&client, self.pages.settings().read_within);
@@ -301,13 +301,13 @@ impl Talk {
                 Ok::<_, Infallible>(answer)
             }
         });
-        let talking = http1::Builder::new()
+        let serving = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(head_within)
             // A client may end its half behind its request, and waits for its answer all the same.
             .half_close(true)
             .max_buf_size(HEAD_BYTES)
             .serve_connection(TokioIo::new(client), service);
-        Ok(watcher.watch(talking).await?)
+        Ok(watcher.watch(serving).await?)
     }
 }

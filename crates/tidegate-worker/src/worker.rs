@@ -109,7 +109,7 @@ impl Worker {
             std::future::pending::<()>().await;
         });
         let changed = OnceLock::new();
-        let mind_the_list = on_heap(async || {
+        let watch_partition_list = on_heap(async || {
             let _ = changed.set(partition_list::until_changed(&system, &parts.redis).await);
             stop.cancel();
             std::future::pending::<()>().await;
@@ -117,7 +117,7 @@ impl Worker {
         let outcome = tokio::select! {
             (outcome, _) = async { tokio::join!(joined(running, &stop), around) } => outcome,
             () = keep_name => unreachable!("pends for ever"),
-            () = mind_the_list => unreachable!("pends for ever"),
+            () = watch_partition_list => unreachable!("pends for ever"),
             () = on_heap(|| notes::publish_in_progress(&parts.redis, &settings.name, &parts.lane_statuses)) => {
                 unreachable!("goes on for ever")
             }

@@ -148,7 +148,7 @@ impl Market {
     pub async fn held_by(&self, worker: &str) -> Result<u64> {
         let mut held = 0;
         for stall in self.streams() {
-            let status = patiently(|| inspect(&stall.pool, &stall.names)).await?;
+            let status = retry_until_ready(|| inspect(&stall.pool, &stall.names)).await?;
             let group = status.group.context("The group is gone")?;
             let lanes = group.consumers.iter().filter(|consumer| process_of(&consumer.name) == worker);
             held += lanes.map(|lane| lane.pending).sum::<u64>();
@@ -193,7 +193,7 @@ async fn connect(url: &str, master: &Option<SlotMaster>, connections: usize) -> 
 }
 
 /// As a caller who got no answer: the same again, until there is one.
-pub async fn patiently<T, E, F: Future<Output = Result<T, E>>>(ask: impl Fn() -> F) -> Result<T, E> {
+pub async fn retry_until_ready<T, E, F: Future<Output = Result<T, E>>>(ask: impl Fn() -> F) -> Result<T, E> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         match ask().await {

@@ -26,7 +26,7 @@ use tokio::{
 
 use super::{
     http_caller::{HttpCaller, Told},
-    market::{Market, Stall, patiently},
+    market::{Market, Stall, retry_until_ready},
 };
 
 /// Connections' worth of callers at once.
@@ -132,7 +132,7 @@ impl Rush {
 
     async fn click(&self, user: UserId, is_reply_lost: bool, sales: &Sales) -> Result<()> {
         let Stall { voucher, gate, ids, .. } = self.market.of_user(user);
-        let order = patiently(|| ids.next()).await.context("Failed to get an order id")?;
+        let order = retry_until_ready(|| ids.next()).await.context("Failed to get an order id")?;
         let (quantity, traceparent) = (Quantity::ONE, None);
         let wanted = Admission {
             order,
@@ -142,9 +142,9 @@ impl Rush {
             subjects: tidegate_orders::Subjects::none(),
             traceparent,
         };
-        let reply = patiently(|| gate.admissions().admit(&wanted)).await.context("Failed to ask the gate")?;
+        let reply = retry_until_ready(|| gate.admissions().admit(&wanted)).await.context("Failed to ask the gate")?;
         if is_reply_lost && reply == AdmitReply::Admitted {
-            let again = patiently(|| gate.admissions().admit(&wanted)).await;
+            let again = retry_until_ready(|| gate.admissions().admit(&wanted)).await;
             let again = again.context("Failed to ask the gate again")?;
             if again != AdmitReply::AdmittedBefore {
                 bail!("Order {} was admitted, and asked again the gate says {again:?}", wanted.order);

@@ -37,8 +37,8 @@ pub async fn serve(listener: TcpListener, pages: Arc<AdminPages>) {
             Ok((client, _)) => {
                 let pages = Arc::clone(&pages);
                 let serving = async move |connection: TrackedConnection| {
-                    let talking = pin!(talk(client, &pages, &connection));
-                    if in_time(talking, &connection).await.is_err() {
+                    let serving = pin!(serve(client, &pages, &connection));
+                    if in_time(serving, &connection).await.is_err() {
                         tracing::debug!("a client of the admin server was too slow");
                     }
                 };
@@ -54,16 +54,16 @@ pub async fn serve(listener: TcpListener, pages: Arc<AdminPages>) {
 
 /// A stream may last longer than a page, and ends by itself: whoever does not take it is let go of then.
 async fn in_time(
-    mut talking: Pin<&mut impl Future<Output = ()>>,
+    mut serving: Pin<&mut impl Future<Output = ()>>,
     connection: &TrackedConnection,
 ) -> Result<(), Elapsed> {
-    match timeout(CONNECTION_WITHIN, &mut talking).await {
-        Err(_) if connection.is_stream() => timeout(STREAM_WITHIN, talking).await,
+    match timeout(CONNECTION_WITHIN, &mut serving).await {
+        Err(_) if connection.is_stream() => timeout(STREAM_WITHIN, serving).await,
         talked => talked,
     }
 }
 
-async fn talk(client: TcpStream, pages: &AdminPages, connection: &TrackedConnection) {
+async fn serve(client: TcpStream, pages: &AdminPages, connection: &TrackedConnection) {
     let service = service_fn(async |request| {
         connection.is_answered();
         let answer = pages.answer(request).await;

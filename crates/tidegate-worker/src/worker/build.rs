@@ -39,17 +39,17 @@ impl Worker {
 
         // Also by a write, which the group is.
         let (redis, stream) =
-            patiently(worker, is_another_list, async || open_stream(system, &names).await).await?;
-        patiently(worker, is_a_no, async || partition_list::keep(system, &redis).await).await?;
-        let replicas = patiently(worker, is_a_no, async || replica_probe(system).await).await?;
+            retry_until_ready(worker, is_another_list, async || open_stream(system, &names).await).await?;
+        retry_until_ready(worker, is_permanent, async || partition_list::keep(system, &redis).await).await?;
+        let replicas = retry_until_ready(worker, is_permanent, async || replica_probe(system).await).await?;
         let shard = Shard::new(system, mysql.for_lookups.clone());
         shard.refuse_another().await?;
         let (leases, heartbeat) = (Leases::new(&redis), redis.keys().fleet().heartbeat(&worker.name));
         let name = Name::new(leases, redis.clone(), heartbeat, &worker.name, worker.heartbeat_ttl);
-        patiently(worker, is_a_no, async || name.take().await).await?;
+        retry_until_ready(worker, is_permanent, async || name.take().await).await?;
         // Here a look that fails must not pass for a no: the lanes would begin to read.
         let look = async || Ok(fleet_pause::update_switch(&redis, &pause_switch).await?);
-        patiently(worker, is_a_no, look).await.with_context(|| {
+        retry_until_ready(worker, is_permanent, look).await.with_context(|| {
             let key = redis.keys().fleet().pause();
             format!("Failed to look whether the workers are paused ({})", key.as_str_lossy())
         })?;
@@ -110,7 +110,7 @@ async fn open_lanes(
     let ProcessSettings { system, worker, .. } = settings;
     let (handler, alone) = (Arc::new(handler), Arc::new(Exclusive::default()));
     let connect = async || Ok(connect_reader(&system.redis.connection()).await?);
-    let common = patiently(worker, is_a_no, connect).await?;
+    let common = retry_until_ready(worker, is_permanent, connect).await?;
     let shared_reader = SharedReader::new(worker.lane.batch_bytes);
     // Whose connection is shared does not know by itself which server it reads from.
     let shared_reader = Arc::new(match worker.lane.failover {
@@ -119,7 +119,7 @@ async fn open_lanes(
     });
     let mut lanes = Vec::with_capacity(worker.lanes);
     for lane in 0..worker.lanes {
-        let client = patiently(worker, is_a_no, connect).await?;
+        let client = retry_until_ready(worker, is_permanent, connect).await?;
         let reader = Reader::new(client, system.stream_names(), format!("{}-{lane}", worker.name));
         let (breaker, counters) = (Arc::clone(&parts.breaker), Arc::clone(&parts.counters));
         let lane = |handler| {
@@ -138,7 +138,7 @@ async fn open_lanes(
 
 /// Tries for as long as Redis is away: one that loads its file, has no memory or is a replica (a failover is under way) is
 /// no reason to give up. `is_final` names the errors that are.
-async fn patiently<T>(
+async fn retry_until_ready<T>(
     settings: &WorkerSettings,
     is_final: fn(&anyhow::Error) -> bool,
     mut attempt: impl AsyncFnMut() -> anyhow::Result<T>,
@@ -165,7 +165,7 @@ fn is_another_list(error: &anyhow::Error) -> bool {
 }
 
 /// Redis answers, and says no; or it is not Redis that ends the start.
-fn is_a_no(error: &anyhow::Error) -> bool {
+fn is_permanent(error: &anyhow::Error) -> bool {
     let of_client = error.downcast_ref::<fred::error::Error>().cloned().map(RedisError::from);
     let of_redis = of_client.or_else(|| error.downcast_ref().cloned());
     of_redis.is_none_or(|error| error.is_refusal())

@@ -55,14 +55,14 @@ impl BareHandler {
         eprintln!(r#"{{"address":"{}"}}"#, listener.local_addr()?);
         loop {
             tokio::select! {
-                accepted = listener.accept() => talk(accepted?.0, &redis),
+                accepted = listener.accept() => serve(accepted?.0, &redis),
                 _ = end.recv() => return Ok(()),
             }
         }
     }
 }
 
-fn talk(client: tokio::net::TcpStream, redis: &Pool) {
+fn serve(client: tokio::net::TcpStream, redis: &Pool) {
     let _best_effort = client.set_nodelay(true);
     let redis = redis.clone();
     let service = service_fn(move |_request: Request<Incoming>| {
