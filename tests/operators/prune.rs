@@ -345,7 +345,7 @@ async fn without_the_stream_or_a_store_nothing_is_pruned_and_nothing_by_default(
     .await;
 }
 
-/// Rows as large as they are in real life, so many that they are many bites.
+/// Rows as large as they are in real life, so many that they are many chunks.
 async fn many_rows(site: &Site, rows: i64) {
     site.redis_says(&["XGROUP", "CREATE", STREAM, "g1", "0", "MKSTREAM"]).await;
     for from in (0..rows).step_by(2_000) {
@@ -379,12 +379,12 @@ async fn a_prune_that_is_killed_between_two_bites_leaves_the_rest_to_the_next_on
     let through =
         Program::with_flags(&["--redis-url", &site.redis.url(), "--mysql-url", &mysql.url_for(&site.mysql)]);
     let line = "prune refusals --older-than 90d --yes";
-    // The last bite: the one with the last order.
+    // The last chunk: the one with the last order.
     let hold = mysql.hold_when(b"693106606082500)");
     let mut command = through.command(&line.split(' ').collect::<Vec<_>>());
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program runs");
-    hold.reached().await.expect("it comes to the last bite");
-    assert_eq!(numbers(&site, REFUSALS).await.len(), 500, "each bite is a transaction of its own");
+    hold.reached().await.expect("it comes to the last chunk");
+    assert_eq!(numbers(&site, REFUSALS).await.len(), 500, "each chunk is a transaction of its own");
     child.kill().expect("it is there");
     child.wait().expect("it is gone");
     hold.cut();

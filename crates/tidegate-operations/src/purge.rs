@@ -1,7 +1,7 @@
 //! Deletes what is final and old: refusals, events of orders that have ended, dead letters whose orders have. Each only where
 //! nothing can bring its order again.
 //!
-//! Rows go in small bites by primary key, each in a transaction of its own. After each bite it rests for as long as that took.
+//! Rows go in small chunks by primary key, each in a transaction of its own. After each chunk it rests for as long as that took.
 //! Stopped or killed, it leaves the rest to the next one.
 
 mod events;
@@ -211,24 +211,24 @@ impl Purge {
     }
 }
 
-/// Bite by bite, in the order of the ids. Each begins after an order, and answers with the last that it looked at; None: there
+/// Chunk by chunk, in the order of the ids. Each begins after an order, and answers with the last that it looked at; None: there
 /// was none any more.
 async fn by_bites(
     mode: Mode,
     job: &Job,
-    mut bite: impl AsyncFnMut(i64) -> anyhow::Result<Option<i64>>,
+    mut chunk: impl AsyncFnMut(i64) -> anyhow::Result<Option<i64>>,
 ) -> anyhow::Result<End> {
     let mut after = 0;
     while !job.is_stopped() {
         let began = Instant::now();
-        let Some(last) = bite(after).await? else { return Ok(End::Whole) };
+        let Some(last) = chunk(after).await? else { return Ok(End::Whole) };
         after = last;
         rest(mode, began, job).await;
     }
     Ok(End::Stopped)
 }
 
-/// Rests for as long as the bite took that began then. Others use the stores, too.
+/// Rests for as long as the chunk took that began then. Others use the stores, too.
 async fn rest(mode: Mode, began: Instant, job: &Job) {
     if mode == Mode::Delete {
         let _stopped = job.stop.run_until_cancelled(sleep(began.elapsed())).await;

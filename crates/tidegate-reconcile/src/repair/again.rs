@@ -26,7 +26,7 @@ use tidegate_orders::{
 use tidegate_stream::{Entry, EntryId, Read, Stream, StreamInspector};
 
 use super::{
-    plan::{Again, ToRunAgain},
+    plan::{Again, Rerun},
     report::{RepairReport, Returned, ReturnedWhy},
 };
 
@@ -66,7 +66,7 @@ struct Held {
 
 impl Held {
     /// What is run again. Events in flight follow by themselves when their order is back.
-    fn again(&self, order: &ToRunAgain) -> impl Iterator<Item = EntryId> {
+    fn again(&self, order: &Rerun) -> impl Iterator<Item = EntryId> {
         let all = match order.what {
             Again::Order | Again::Entries => &self.entries,
             Again::Events | Again::Released => &self.events,
@@ -75,7 +75,7 @@ impl Held {
     }
 
     /// Workers decide what becomes of it.
-    fn is_in_flight(&self, order: &ToRunAgain) -> bool {
+    fn is_in_flight(&self, order: &Rerun) -> bool {
         match order.what {
             Again::Order => self.in_flight.iter().any(|entry| self.events.binary_search(entry).is_err()),
             Again::Entries | Again::Events | Again::Released => !self.in_flight.is_empty(),
@@ -103,12 +103,12 @@ impl LostOrders {
     pub(super) async fn run(
         &self,
         voucher: VoucherId,
-        orders: &[ToRunAgain],
+        orders: &[Rerun],
         report: &mut RepairReport,
         job: &Job,
     ) -> anyhow::Result<End> {
         // First what ends orders that MySQL still has: until then, nobody can have what he bought instead of them.
-        let mut orders: Vec<&ToRunAgain> = orders.iter().collect();
+        let mut orders: Vec<&Rerun> = orders.iter().collect();
         orders.sort_by_key(|order| order.what.writes_orders());
         for orders in orders.chunks(MOST_IN_PASS) {
             let mut held = self.find(voucher, orders, job).await?;
@@ -118,7 +118,7 @@ impl LostOrders {
                 if job.is_stopped() {
                     return Ok(End::Stopped);
                 }
-                let batch: Vec<(&ToRunAgain, Held)> = orders
+                let batch: Vec<(&Rerun, Held)> = orders
                     .iter()
                     .map(|order| (*order, held.remove(&order.order).unwrap_or_default()))
                     .collect();
@@ -135,7 +135,7 @@ impl LostOrders {
     async fn find(
         &self,
         voucher: VoucherId,
-        orders: &[&ToRunAgain],
+        orders: &[&Rerun],
         job: &Job,
     ) -> anyhow::Result<HashMap<OrderId, Held>> {
         let users: HashMap<OrderId, _> = orders.iter().map(|order| (order.order, order.user)).collect();
@@ -186,11 +186,11 @@ impl LostOrders {
     async fn run_batch(
         &self,
         voucher: VoucherId,
-        batch: Vec<(&ToRunAgain, Held)>,
+        batch: Vec<(&Rerun, Held)>,
         report: &mut RepairReport,
         job: &Job,
     ) -> anyhow::Result<End> {
-        let return_to_look = |report: &mut RepairReport, order: &ToRunAgain, why| {
+        let return_to_look = |report: &mut RepairReport, order: &Rerun, why| {
             let (user, order) = (Some(order.user), Some(order.order));
             report.return_to_look(Returned { voucher, order, user, why });
         };
@@ -209,7 +209,7 @@ impl LostOrders {
         let refused = self.cancel(&batch, &incoming, report).await?;
         report.done.appended += appended.iter().flatten().count() as u64;
         let (mut new, mut ids) = (Vec::new(), Vec::new());
-        let mut owners: HashMap<EntryId, &ToRunAgain> = HashMap::new();
+        let mut owners: HashMap<EntryId, &Rerun> = HashMap::new();
         for (((order, held), refused), appended) in batch.iter().zip(refused).zip(appended) {
             if let Some(why) = refused {
                 return_to_look(report, order, why);
@@ -240,7 +240,7 @@ impl LostOrders {
     async fn run_entries(
         &self,
         voucher: VoucherId,
-        (entries, owners): (&[Entry], &HashMap<EntryId, &ToRunAgain>),
+        (entries, owners): (&[Entry], &HashMap<EntryId, &Rerun>),
         report: &mut RepairReport,
         job: &Job,
     ) -> anyhow::Result<End> {
@@ -259,7 +259,7 @@ impl LostOrders {
                 // Redis gave it back already: that is what its cancelled row says.
                 RemarkKind::GivenBack => continue,
             };
-            if let Some(ToRunAgain { order, user, .. }) = owners.get(&remark.entry) {
+            if let Some(Rerun { order, user, .. }) = owners.get(&remark.entry) {
                 let (order, user) = (Some(*order), Some(*user));
                 report.return_to_look(Returned { voucher, order, user, why });
             }
@@ -270,7 +270,7 @@ impl LostOrders {
     /// Writes the cancelled rows of orders that Redis has given back. Of each order, why nothing of it is run; None: it is.
     async fn cancel(
         &self,
-        batch: &[(&ToRunAgain, Held)],
+        batch: &[(&Rerun, Held)],
         incoming: &[Incoming],
         report: &mut RepairReport,
     ) -> anyhow::Result<Vec<Option<ReturnedWhy>>> {
@@ -278,7 +278,7 @@ impl LostOrders {
         let released: Vec<Incoming> = released.map(|(_, incoming)| incoming.clone()).collect();
         let cancelled = self.ledger.cancel_unwritten(&released).await.context("Failed to write to MySQL")?;
         let mut cancelled = cancelled.into_iter();
-        let mut why = |order: &ToRunAgain| {
+        let mut why = |order: &Rerun| {
             let cancellation = if order.what == Again::Released { cancelled.next()? } else { return None };
             match cancellation {
                 Cancellation::Cancelled(_) => {
@@ -296,7 +296,7 @@ impl LostOrders {
     /// Appends an entry for each order that is lost on both sides of the stream: in MySQL, and its own entry is gone.
     async fn append(
         &self,
-        batch: &[(&ToRunAgain, Held)],
+        batch: &[(&Rerun, Held)],
         incoming: &[Incoming],
     ) -> anyhow::Result<Vec<Option<Entry>>> {
         let snapshot =
@@ -332,8 +332,8 @@ impl LostOrders {
 }
 
 /// The order as it was admitted, with the entry that its row shall name.
-fn incoming(voucher: VoucherId, order: &ToRunAgain, held: &Held) -> Incoming {
-    let ToRunAgain { order: id, user, units, .. } = *order;
+fn incoming(voucher: VoucherId, order: &Rerun, held: &Held) -> Incoming {
+    let Rerun { order: id, user, units, .. } = *order;
     let order = Order { id, user, voucher, quantity: units, slot: Slot::FIRST, uses: None };
     Incoming { order, entry: held.placed.unwrap_or_default() }
 }

@@ -55,9 +55,9 @@ pub struct VoucherRepairPlan {
     #[serde(skip)]
     pub(super) guard: RepairGuard,
     #[serde(skip)]
-    pub(super) bites: Vec<Bite>,
+    pub(super) chunks: Vec<Chunk>,
     #[serde(skip)]
-    pub(super) again: Vec<ToRunAgain>,
+    pub(super) again: Vec<Rerun>,
 }
 
 /// What would be mended of a voucher.
@@ -122,14 +122,14 @@ pub enum Why {
 
 /// What is mended in Redis in one step.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Bite {
+pub(super) struct Chunk {
     pub(super) orders: Vec<OrderRepair>,
     pub(super) stock: StockMove,
 }
 
 /// An order whose entries are run again.
 #[derive(Clone, Debug)]
-pub(super) struct ToRunAgain {
+pub(super) struct Rerun {
     pub(super) order: OrderId,
     pub(super) user: UserId,
     pub(super) units: Quantity,
@@ -214,7 +214,7 @@ impl VoucherFindings {
 
 impl VoucherRepairPlan {
     fn has_work(&self) -> bool {
-        !self.bites.is_empty() || !self.again.is_empty() || self.mended.counters > 0
+        !self.chunks.is_empty() || !self.again.is_empty() || self.mended.counters > 0
     }
 
     fn new(findings: VoucherFindings) -> Self {
@@ -230,35 +230,35 @@ impl VoucherRepairPlan {
         let orders: Vec<OrderRepair> = lowering.into_iter().chain(users).chain(raising).collect();
         let moved: i64 = orders.iter().filter_map(OrderRepair::change).sum();
         let left = left.into_values().collect();
-        let (stock_moves, bites) = (moved + stock.units(), bites(orders, stock));
-        Self { voucher, mended, stock_moves, left, guard, bites, again }
+        let (stock_moves, chunks) = (moved + stock.units(), chunks(orders, stock));
+        Self { voucher, mended, stock_moves, left, guard, chunks, again }
     }
 }
 
 /// What lowers the stock goes first, what raises it last, so that there is never more on sale than there should be.
-fn bites(orders: Vec<OrderRepair>, stock: StockMove) -> Vec<Bite> {
-    let (mut orders, mut bites) = (orders.into_iter().peekable(), Vec::new());
+fn chunks(orders: Vec<OrderRepair>, stock: StockMove) -> Vec<Chunk> {
+    let (mut orders, mut chunks) = (orders.into_iter().peekable(), Vec::new());
     while orders.peek().is_some() {
         let orders = orders.by_ref().take(MOST_REPAIRED).collect();
-        bites.push(Bite { orders, stock: StockMove::default() });
+        chunks.push(Chunk { orders, stock: StockMove::default() });
     }
     if stock.is_nothing() {
-        return bites;
+        return chunks;
     }
-    if bites.is_empty() {
-        bites.push(Bite::default());
+    if chunks.is_empty() {
+        chunks.push(Chunk::default());
     }
-    let last = bites.len() - 1;
+    let last = chunks.len() - 1;
     if stock.units() <= 0 {
-        bites[0].stock = stock;
+        chunks[0].stock = stock;
     } else if stock.drift > 0 {
         // Before any order is released: a service may have given its units back already.
-        bites[last].stock.loaded = stock.loaded;
-        bites[0].stock.drift = stock.drift;
+        chunks[last].stock.loaded = stock.loaded;
+        chunks[0].stock.drift = stock.drift;
     } else {
-        bites[last].stock = stock;
+        chunks[last].stock = stock;
     }
-    bites
+    chunks
 }
 
 /// Differences by what is to be done about them.
@@ -267,7 +267,7 @@ struct Sorted {
     lowering: Vec<OrderRepair>,
     users: Vec<OrderRepair>,
     raising: Vec<OrderRepair>,
-    again: Vec<ToRunAgain>,
+    again: Vec<Rerun>,
     mended: PlanCounts,
     left: BTreeMap<(DifferenceKind, Why), Unmended>,
 }
@@ -345,7 +345,7 @@ impl Sorted {
             // Nothing is written of an order whose events are run.
             Again::Entries | Again::Events => Quantity::ONE,
         };
-        self.again.push(ToRunAgain {
+        self.again.push(Rerun {
             order: difference.order.ok_or(Why::Unreadable)?,
             user: difference.user.ok_or(Why::Unreadable)?,
             units,

@@ -1,4 +1,4 @@
-//! Does what a plan says, bite by bite.
+//! Does what a plan says, chunk by chunk.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use tidegate_stream::EntryId;
 
 use super::{
     again::LostOrders,
-    plan::{Bite, RepairPlan, VoucherRepairPlan},
+    plan::{Chunk, RepairPlan, VoucherRepairPlan},
     report::{RepairReport, Returned, ReturnedWhy},
 };
 use crate::order_ids;
@@ -57,7 +57,7 @@ impl<'a> Repair<'a> {
     /// # Errors
     /// When a store does not answer. The report says what was done by then.
     pub async fn run(&self, plan: &RepairPlan, report: &mut RepairReport, job: &Job) -> anyhow::Result<End> {
-        let total = plan.vouchers.iter().map(|it| it.again.len() + it.bites.iter().map(size).sum::<usize>());
+        let total = plan.vouchers.iter().map(|it| it.again.len() + it.chunks.iter().map(size).sum::<usize>());
         job.progress.expect(total.sum::<usize>() as u64, "orders");
         self.raise_order_ids(plan, report).await?;
         let is_needed = plan.vouchers.iter().any(|voucher| !voucher.again.is_empty());
@@ -120,13 +120,13 @@ impl<'a> Repair<'a> {
         job: &Job,
     ) -> anyhow::Result<End> {
         let mut guard = plan.guard.clone();
-        let is_withheld = are_books_old && plan.bites.iter().any(|bite| !bite.stock.is_nothing());
-        for (at, bite) in plan.bites.iter().enumerate() {
+        let is_withheld = are_books_old && plan.chunks.iter().any(|chunk| !chunk.stock.is_nothing());
+        for (at, chunk) in plan.chunks.iter().enumerate() {
             if job.is_stopped() {
                 return Ok(End::Stopped);
             }
             let (before, part) = (report.done, format!("{id}.{}", at + 1));
-            let mut repair = self.still_so(plan.voucher, bite, (part, guard.clone()), report).await?;
+            let mut repair = self.still_so(plan.voucher, chunk, (part, guard.clone()), report).await?;
             if is_withheld {
                 withhold_stock(&mut repair, report);
             }
@@ -145,7 +145,7 @@ impl<'a> Repair<'a> {
                         .await
                         .context("Failed to mend what is counted for limits")?;
                     self.log(plan.voucher, &repair.id, report.done.since(before), job).await;
-                    job.progress.add(size(bite) as u64);
+                    job.progress.add(size(chunk) as u64);
                     continue;
                 }
                 RepairReply::NotComplete => ReturnedWhy::JournalIsNew,
@@ -153,8 +153,8 @@ impl<'a> Repair<'a> {
                 RepairReply::Overtaken => ReturnedWhy::Overtaken,
                 RepairReply::NoStock => ReturnedWhy::NoStock,
             };
-            for bite in &plan.bites[at..] {
-                return_all(plan.voucher, bite, &why, report);
+            for chunk in &plan.chunks[at..] {
+                return_all(plan.voucher, chunk, &why, report);
             }
             return Ok(End::Whole);
         }
@@ -183,21 +183,21 @@ impl<'a> Repair<'a> {
         Ok(())
     }
 
-    /// The bite, without what MySQL says of otherwise by now. Of a release, MySQL says whether its user has another order.
+    /// The chunk, without what MySQL says of otherwise by now. Of a release, MySQL says whether its user has another order.
     async fn still_so(
         &self,
         voucher: VoucherId,
-        bite: &Bite,
+        chunk: &Chunk,
         (id, guard): (String, RepairGuard),
         report: &mut RepairReport,
     ) -> anyhow::Result<VoucherRepair> {
-        let incoming: Vec<Incoming> = bite.orders.iter().filter_map(|it| incoming(voucher, it)).collect();
+        let incoming: Vec<Incoming> = chunk.orders.iter().filter_map(|it| incoming(voucher, it)).collect();
         let snapshot =
             self.ledger.snapshot(&incoming, Absence::Decides).await.context("Failed to read MySQL")?;
         let unknown: Vec<bool> = incoming.iter().map(|it| snapshot.is_unknown(&it.order)).collect();
         let mut known = unknown.into_iter().zip(snapshot.predict_cancel(&incoming));
         let of_user = |it: &&OrderRepair| matches!(it.action, RepairAction::Bar | RepairAction::Unbar);
-        let users: Vec<i64> = bite.orders.iter().filter(of_user).map(|it| it.user.get()).collect();
+        let users: Vec<i64> = chunk.orders.iter().filter(of_user).map(|it| it.user.get()).collect();
         // Without orders there was no snapshot, which is the other wait.
         if incoming.is_empty() {
             self.causal_reads.catch_up(&self.mysql).await?;
@@ -205,11 +205,11 @@ impl<'a> Repair<'a> {
         let records = Records::new(&self.mysql, self.redis.partition());
         let buyers = records.orders().still_live_of_users(voucher, &users).await;
         let buyers = buyers.context("Failed to read MySQL")?;
-        let admitted = bite.orders.iter().filter(|it| matches!(it.action, RepairAction::Admit(_)));
+        let admitted = chunk.orders.iter().filter(|it| matches!(it.action, RepairAction::Admit(_)));
         let admitted: Vec<OrderId> = admitted.filter_map(|it| it.order).collect();
         let mut held = records.limit_uses().held(&admitted).await.context("Failed to read MySQL")?;
-        let mut orders = Vec::with_capacity(bite.orders.len());
-        for order in &bite.orders {
+        let mut orders = Vec::with_capacity(chunk.orders.len());
+        for order in &chunk.orders {
             let in_mysql = if order.order.is_some() { known.next() } else { None };
             let action = match (order.action, in_mysql) {
                 (RepairAction::Release(_), Some((false, Cancellation::Cancelled(user_after)))) => {
@@ -232,7 +232,7 @@ impl<'a> Repair<'a> {
                 None => report.return_to_look(returned(voucher, order, ReturnedWhy::Moved)),
             }
         }
-        let (loaded, drift) = (bite.stock.loaded, bite.stock.drift);
+        let (loaded, drift) = (chunk.stock.loaded, chunk.stock.drift);
         Ok(VoucherRepair { id, voucher, guard, loaded, drift, orders })
     }
 
@@ -270,8 +270,8 @@ fn take_limited(repair: &mut VoucherRepair) -> Vec<OrderRepair> {
     repair.orders.extract_if(.., is_limited).collect()
 }
 
-fn size(bite: &Bite) -> usize {
-    bite.orders.len().max(1)
+fn size(chunk: &Chunk) -> usize {
+    chunk.orders.len().max(1)
 }
 
 /// As MySQL is asked for it, by its id, user and voucher.
@@ -291,11 +291,11 @@ fn returned(voucher: VoucherId, order: &OrderRepair, why: ReturnedWhy) -> Return
     Returned { voucher, order: order.order, user: Some(order.user), why }
 }
 
-fn return_all(voucher: VoucherId, bite: &Bite, why: &ReturnedWhy, report: &mut RepairReport) {
-    for order in &bite.orders {
+fn return_all(voucher: VoucherId, chunk: &Chunk, why: &ReturnedWhy, report: &mut RepairReport) {
+    for order in &chunk.orders {
         report.return_to_look(returned(voucher, order, why.clone()));
     }
-    if !bite.stock.is_nothing() {
+    if !chunk.stock.is_nothing() {
         report.return_to_look(Returned { voucher, order: None, user: None, why: why.clone() });
     }
 }
