@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     Incoming,
-    verdict::{Known, Terms},
+    verdict::{Known, SaleTerms},
 };
 use crate::order::VoucherId;
 
@@ -17,7 +17,7 @@ use crate::order::VoucherId;
 #[derive(Debug, Default)]
 pub(super) struct KnownTerms {
     default_s: i64,
-    known: RwLock<HashMap<VoucherId, Terms>>,
+    known: RwLock<HashMap<VoucherId, SaleTerms>>,
 }
 
 impl KnownTerms {
@@ -42,7 +42,7 @@ impl KnownTerms {
 
     /// Remembers what was read.
     pub fn note(&self, known: &Known) {
-        let differs = |terms: &HashMap<VoucherId, Terms>| {
+        let differs = |terms: &HashMap<VoucherId, SaleTerms>| {
             known.stocks.keys().any(|voucher| terms.get(voucher) != known.terms.get(voucher))
         };
         if !differs(&self.known.read().unwrap_or_else(PoisonError::into_inner)) {

@@ -98,14 +98,14 @@ pub(super) fn slot_key(order: &Order) -> SlotKey {
 
 /// Columns of the row of a voucher; most have NULL in all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Terms {
+pub(super) struct SaleTerms {
     /// `pay_within`: seconds in which an order has to be paid; 0: it never expires. None: as the configuration says.
     pub pay_within_s: Option<i64>,
     /// `limits_since`: entries after this millisecond must say what they used of limits. None: there are none.
     pub limits_since_ms: Option<i64>,
 }
 
-impl Terms {
+impl SaleTerms {
     /// Since when entries must say what they used of limits, if an entry of this millisecond has to.
     pub(super) fn past_limits(&self, entry_ms: u64) -> Option<i64> {
         self.limits_since_ms.filter(|since_ms| entry_ms > since_ms.unsigned_abs())
@@ -130,7 +130,7 @@ pub(super) struct Known {
     /// Of these orders, those whose end MySQL has lost.
     pub ended: HashSet<OrderId>,
     /// On what terms the orders of the vouchers are written, where their rows say something of it.
-    pub terms: HashMap<VoucherId, Terms>,
+    pub terms: HashMap<VoucherId, SaleTerms>,
 }
 
 impl Known {
@@ -269,14 +269,14 @@ pub(super) struct StockChange {
     /// The stock must be below this: otherwise an order was refused as out of stock although there is stock.
     pub below: i64,
     /// The row must say this, or orders were written on other terms than the voucher's.
-    pub terms: Terms,
+    pub terms: SaleTerms,
 }
 
 /// `default_s` is the time for orders whose voucher says nothing of it; 0: they have all the time in the world.
 pub(super) fn changes<'a>(
     part: &[&'a Incoming],
     decided: &[Decided],
-    terms: &HashMap<VoucherId, Terms>,
+    terms: &HashMap<VoucherId, SaleTerms>,
     default_s: i64,
 ) -> Changes<'a> {
     let mut changes = Changes::default();
@@ -400,7 +400,7 @@ mod tests {
     #[test]
     fn an_entry_that_came_after_the_limits_and_says_nothing_of_them_is_not_written() {
         let voucher = VoucherId::try_from(7).unwrap();
-        let terms = Terms { limits_since_ms: Some(100), ..Terms::default() };
+        let terms = SaleTerms { limits_since_ms: Some(100), ..SaleTerms::default() };
         let known = Known { terms: HashMap::from([(voucher, terms)]), ..stock(9) };
         let mut part = [order(1, 1, 1), order(2, 2, 1), order(3, 3, 1)];
         for (incoming, ms) in part.iter_mut().zip([100, 101, 101]) {

@@ -9,7 +9,7 @@ use super::{BEGIN, ROLLBACK, list, numbers};
 use crate::{
     ledger::{
         Incoming,
-        verdict::{Known, Refusal, Terms},
+        verdict::{Known, Refusal, SaleTerms},
     },
     lists::MOST_LISTED,
     order::{OrderId, Slot, UserId, VoucherId},
@@ -203,8 +203,8 @@ fn read_voucher_row(known: &mut Known, row: &MySqlRow) -> sqlx::Result<()> {
     if let Ok(voucher) = VoucherId::try_from(row.try_get::<i64, _>(0)?) {
         known.stocks.insert(voucher, row.try_get(1)?);
         known.refused_of.insert(voucher, row.try_get(2)?);
-        let terms = Terms { pay_within_s: row.try_get(3)?, limits_since_ms: row.try_get(4)? };
-        if terms != Terms::default() {
+        let terms = SaleTerms { pay_within_s: row.try_get(3)?, limits_since_ms: row.try_get(4)? };
+        if terms != SaleTerms::default() {
             known.terms.insert(voucher, terms);
         }
     }
