@@ -45,7 +45,7 @@ model seeds="1000": servers
 lua:
     TIDEGATE_WRITE_LUA=1 cargo test {{ everything }} --test promises lua_sources
 
-# What a sale of a week takes in Redis, day by day, with and without folding, of so many orders (`just test` has 20,000)
+# What a sale of a week takes in Redis, day by day, with and without compaction, of so many orders (`just test` has 20,000)
 memory-curve orders="1000000": servers
     TIDEGATE_MEMORY_ORDERS={{ orders }} cargo test {{ everything }} --test reconcile memory -- --nocapture
 

@@ -305,12 +305,12 @@ const MOVE: &str = "local orders, units = string.match(redis.call('HGET', KEYS[1
     return redis.call('HSET', KEYS[1], '1:', '0:' .. orders + 1000 .. ':' .. units + 1000)";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_orders_hold_that_were_folded_is_known_from_mysql() {
+async fn what_orders_hold_that_were_compacted_is_known_from_mysql() {
     let site = Site::open().await;
     let program = operator(&site);
     program.run("limit set --voucher 7 --name mine --subject user --window sale --orders 3 --yes").expect(0);
     program.run("voucher load --voucher 7 --stock 100").expect(0);
-    let plan = site.worker("w").set("RECONCILE_EVERY_S", 1).set("RECONCILE_FOLD_AFTER_S", 1);
+    let plan = site.worker("w").set("RECONCILE_EVERY_S", 1).set("RECONCILE_COMPACT_AFTER_S", 1);
     let worker = plan.start();
     let mut orders = Vec::new();
     for _ in 0..2 {
@@ -323,7 +323,7 @@ async fn what_orders_hold_that_were_folded_is_known_from_mysql() {
     }
     site.settled().await;
     site.redis_says(&["XTRIM", "stream.orders", "MAXLEN", "0"]).await;
-    until("it is folded", || async {
+    until("it is compacted", || async {
         site.redis_says(&["HEXISTS", "seckill:journal:7", &orders[0]]).await.as_i64() == Some(0)
     })
     .await;

@@ -25,7 +25,7 @@ mod configuration;
 mod dead;
 mod delist;
 mod doctor;
-mod fold;
+mod compact;
 mod ground;
 mod http_gate;
 mod limit_clock;

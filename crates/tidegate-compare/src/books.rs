@@ -69,7 +69,7 @@ pub struct RedisTotals {
     pub loaded: Option<i64>,
     /// Notes of orders in a complete journal that nobody can read.
     pub unreadable_notes: u64,
-    /// What was folded out of its journal; None: nothing.
+    /// What was compacted out of its journal; None: nothing.
     pub purged: Option<Purged>,
     /// Bytes that Redis takes for it, about; None: Redis holds nothing of it, or did not say.
     #[serde(rename = "redis_bytes")]
@@ -100,8 +100,8 @@ pub struct MysqlTotals {
     /// Units that the stock in MySQL has more than what was loaded less its live rows; None: nobody knows what was loaded.
     #[serde(rename = "mysql_drift")]
     pub drift: Option<i64>,
-    /// Used orders that are older than what was folded ([`RedisTotals::purged`]) and that the journal does not hold. None: nothing was
-    /// folded, or it was while they were counted.
+    /// Used orders that are older than what was compacted ([`RedisTotals::purged`]) and that the journal does not hold. None: nothing was
+    /// compacted, or it was while they were counted.
     pub used: Option<OrdersAndUnits>,
 }
 
@@ -164,7 +164,7 @@ impl VoucherBooks {
         self.mysql.initial.map(|initial| initial - self.mysql.earlier_units)
     }
 
-    /// Units of used orders that MySQL lacks of those that were folded, below 0: has more. None: as many orders and units.
+    /// Units of used orders that MySQL lacks of those that were compacted, below 0: has more. None: as many orders and units.
     fn purged_apart(&self) -> Option<i64> {
         let (purged, used) = (self.redis.purged?, self.mysql.used?);
         let is_same = (purged.used_orders, purged.used_units) == (used.orders, used.units);
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_used_orders_are_in_mysql_as_were_folded() {
+    fn as_many_used_orders_are_in_mysql_as_were_compacted() {
         let purged = Some(Purged { used_orders: 3, used_units: 4, ..Purged::default() });
         let used = |orders, units| Some(OrdersAndUnits { orders, units });
         let with = |used| {

@@ -79,13 +79,13 @@ impl Sale {
     }
 
     /// What is final and older than that, the journal does not hold any more.
-    fn folded_before_ms(&self) -> Option<i64> {
+    fn compacted_before_ms(&self) -> Option<i64> {
         self.snapshot.purged.filter(|_| self.is_complete).map(|purged| purged.before_ms)
     }
 
     /// What became of the order of a row for good, if the journal need not hold it any more.
-    fn folded(&self, row: &OrderRow, events: Option<&EventSum>) -> Option<FinalOrder> {
-        FinalOrder::of(row, events, self.folded_before_ms()?)
+    fn compacted(&self, row: &OrderRow, events: Option<&EventSum>) -> Option<FinalOrder> {
+        FinalOrder::of(row, events, self.compacted_before_ms()?)
     }
 
     fn has_entry(&self, entry: Option<EntryId>) -> bool {
@@ -118,7 +118,7 @@ pub(crate) struct Counted {
     pub(crate) events_in_flight: HashMap<u32, u64>,
     pub(crate) dead: HashMap<u32, (u64, i64)>,
     pub(crate) by_others: HashMap<u32, (u64, i64)>,
-    /// Used orders that should be folded, and their units.
+    /// Used orders that should be compacted, and their units.
     pub(crate) used: HashMap<u32, (u64, i64)>,
     /// Those of them that are checked again, and orders that MySQL gave back more than once.
     pub(crate) of_mysql: BTreeSet<(u32, i64)>,
@@ -347,7 +347,7 @@ impl<'a> Pass<'a> {
         self.count_row(row, events);
         let Some(place) = self.places.of_number(row.voucher) else { return };
         let Some(sale) = self.sale(place) else { return };
-        let end = sale.folded(row, events);
+        let end = sale.compacted(row, events);
         if end == Some(FinalOrder::Used) {
             self.take_used(place, row);
         }
@@ -416,7 +416,7 @@ impl<'a> Pass<'a> {
                 let Some(sale) = self.sale(place).filter(|_| self.is_wanted(place, row.order.get())) else {
                     continue;
                 };
-                if sale.folded_before_ms().is_some_and(|before_ms| is_before(row.entry, before_ms)) {
+                if sale.compacted_before_ms().is_some_and(|before_ms| is_before(row.entry, before_ms)) {
                     continue;
                 }
                 let is_known =

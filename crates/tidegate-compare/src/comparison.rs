@@ -322,7 +322,7 @@ impl Comparison {
         let ComparedStores { redis, .. } = &self.stores;
         if let Some(kept) = Reconciled::read(redis).await? {
             // Others note these at any time.
-            (now.removed, now.folded_before_ms) = (kept.removed, kept.folded_before_ms);
+            (now.removed, now.compacted_before_ms) = (kept.removed, kept.compacted_before_ms);
         }
         now.write(redis).await?;
         Ok(true)
@@ -513,7 +513,7 @@ impl Comparison {
         Ok(())
     }
 
-    /// Counts the used orders of MySQL that the journal does not hold, one by one. None: more was folded meanwhile.
+    /// Counts the used orders of MySQL that the journal does not hold, one by one. None: more was compacted meanwhile.
     async fn count_used(
         &self,
         voucher: VoucherId,
@@ -533,10 +533,10 @@ impl Comparison {
             if now != Some(purged) {
                 return Ok(None);
             }
-            let is_folded = |row: &OrderRow| {
+            let is_compacted = |row: &OrderRow| {
                 FinalOrder::of(row, events.get(&row.order), purged.before_ms) == Some(FinalOrder::Used)
             };
-            let missing = rows.iter().zip(notes).filter(|(row, note)| note.is_none() && is_folded(row));
+            let missing = rows.iter().zip(notes).filter(|(row, note)| note.is_none() && is_compacted(row));
             for (row, _) in missing {
                 (count.orders, count.units) = (count.orders + 1, count.units + row.quantity);
             }

@@ -21,7 +21,7 @@ pub(crate) struct Evidence {
     /// Since when it does, in Unix milliseconds; 0: it knows what was before.
     pub(crate) complete_since_ms: i64,
     /// The journal does not hold orders any more that are final and older; None: it holds all.
-    pub(crate) folded_before_ms: Option<i64>,
+    pub(crate) compacted_before_ms: Option<i64>,
     pub(crate) note: Option<JournalNote>,
     pub(crate) row: Option<OrderRow>,
     pub(crate) refusal: Option<RefusalRow>,
@@ -193,7 +193,7 @@ impl Evidence {
             JournalFact::Released => {
                 finding(DifferenceKind::ReleasedAndLive, DifferenceCause::Unknown, Mend::Admit)
             }
-            JournalFact::Nothing if self.is_since_complete(row) && !self.is_folded(row) => {
+            JournalFact::Nothing if self.is_since_complete(row) && !self.is_compacted(row) => {
                 let is_ours = row.entry.is_some();
                 let cause =
                     if is_ours { DifferenceCause::NoAdmission } else { DifferenceCause::ChangedByHand };
@@ -208,9 +208,9 @@ impl Evidence {
         is_since(row, self.complete_since_ms)
     }
 
-    fn is_folded(&self, row: &OrderRow) -> bool {
+    fn is_compacted(&self, row: &OrderRow) -> bool {
         let end = |before_ms| FinalOrder::of(row, self.events.as_ref(), before_ms);
-        self.folded_before_ms.and_then(end) == Some(FinalOrder::Used)
+        self.compacted_before_ms.and_then(end) == Some(FinalOrder::Used)
     }
 
     fn by_mysql(&self) -> (Option<i64>, i64) {
@@ -495,7 +495,7 @@ mod tests {
             |status, last_ms| Some(EventSum { releases: 0, released: 0, status: Some(status), last_ms });
         let missing = |row, events| Evidence {
             is_complete: true,
-            folded_before_ms: Some(9),
+            compacted_before_ms: Some(9),
             row,
             events,
             ..Evidence::default()
@@ -507,10 +507,10 @@ mod tests {
             (missing(row(7, 2, 2), events(2, 8)), "it is live and may be refunded"),
             (missing(row(7, 2, 3), events(3, 9)), "it was used since"),
             (missing(row(7, 2, 3), events(2, 8)), "somebody else set its status"),
-            (Evidence { folded_before_ms: Some(5), ..missing(row(7, 2, 3), events(3, 4)) }, "it came since"),
+            (Evidence { compacted_before_ms: Some(5), ..missing(row(7, 2, 3), events(3, 4)) }, "it came since"),
             (
-                Evidence { folded_before_ms: None, ..missing(row(7, 2, 3), events(3, 8)) },
-                "nothing was folded",
+                Evidence { compacted_before_ms: None, ..missing(row(7, 2, 3), events(3, 8)) },
+                "nothing was compacted",
             ),
         ] {
             assert_eq!(kind(&evidence), lacking, "{why}");

@@ -1,6 +1,6 @@
 //! Compares the counters of limits in Redis with what orders hold, while the sale goes on.
 //!
-//! What an order used is in its note of the journal; of an order that was folded, beside its row in MySQL. Both sides are added up in a
+//! What an order used is in its note of the journal; of an order that was compacted, beside its row in MySQL. Both sides are added up in a
 //! `sketch` first, whose memory does not grow with them. Only fields in which they may differ are looked at one by one, until
 //! whatever is wrong is the same twice. Only windows that have not ended are compared: nobody is checked against the others. A voucher
 //! without limits costs one call.

@@ -44,7 +44,7 @@ pub enum DifferenceKind {
     LoadedApart,
     /// The stock in MySQL is not what was loaded less the units of live orders.
     MysqlStockApart,
-    /// MySQL has other used orders than were folded out of the journal, by their number or their units.
+    /// MySQL has other used orders than were compacted out of the journal, by their number or their units.
     PurgedApart,
     /// What is counted for a limit is not what orders hold.
     LimitUsesApart,
@@ -133,9 +133,9 @@ pub struct Reconciled {
     /// Delisted vouchers whose keys were removed last, the latest at the end. It outlives the comparison.
     #[serde(default)]
     pub removed: Vec<RemovedSale>,
-    /// What is final and older was folded out of the journals, in Unix milliseconds; 0: nothing was yet.
+    /// What is final and older was compacted out of the journals, in Unix milliseconds; 0: nothing was yet.
     #[serde(default)]
-    pub folded_before_ms: i64,
+    pub compacted_before_ms: i64,
     /// Bytes that Redis takes for each voucher, about: of those with the highest ids.
     #[serde(default)]
     pub voucher_bytes: BTreeMap<String, u64>,

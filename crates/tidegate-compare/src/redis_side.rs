@@ -180,7 +180,7 @@ impl<'a> RedisSide<'a> {
         self.redis.inspector().entry_pages(&self.redis.inspector().names().stream, range, PAGE)
     }
 
-    /// The notes of these orders, byte for byte, and what was folded until that very moment.
+    /// The notes of these orders, byte for byte, and what was compacted until that very moment.
     pub(crate) async fn notes(
         &self,
         voucher: VoucherId,

@@ -115,7 +115,7 @@ impl ComparisonReport {
             standing,
             removed: before.removed,
             units_to_deduct: books.map(|books| books.open.in_flight_units + books.open.dead_units).sum(),
-            folded_before_ms: before.folded_before_ms,
+            compacted_before_ms: before.compacted_before_ms,
             voucher_bytes: self.voucher_bytes(),
         }
     }

@@ -159,7 +159,7 @@ impl Verify<'_> {
             let evidence = Evidence {
                 is_complete: sale.is_some_and(|sale| sale.is_complete),
                 complete_since_ms: sale.map_or(0, |sale| sale.complete_since_ms),
-                folded_before_ms: purged.map(|purged| purged.before_ms),
+                compacted_before_ms: purged.map(|purged| purged.before_ms),
                 note: note.as_ref().map(|note| JournalNote::parse(note).unwrap_or_default()),
                 row: rows.remove(&order),
                 refusal: refusals.remove(&order),

@@ -182,8 +182,8 @@ pub struct SystemSettings {
     pub reconcile_repairs: bool,
     /// From when a voucher was delisted until its keys may be removed.
     pub remove_delisted_after: Duration,
-    /// How old what is final has to be before workers fold it out of the journals; zero: they never do.
-    pub fold_after: Duration,
+    /// How old what is final has to be before workers compact it out of the journals; zero: they never do.
+    pub compact_after: Duration,
     /// What callers are told.
     pub results: ResultsSettings,
     /// Times and sizes of its workers.

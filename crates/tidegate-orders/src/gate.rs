@@ -38,7 +38,7 @@ pub use self::{
     redis_store::RedisStore,
     releases::Releases,
     repairs::{
-        ArriveReply, DepartReply, FoldReply, MOST_FOLDED, MOST_REPAIRED, OrderFold, OrderRepair,
+        ArriveReply, DepartReply, CompactReply, MOST_COMPACTED, MOST_REPAIRED, OrderCompaction, OrderRepair,
         RepairAction, RepairAnswer, RepairGuard, RepairReply, Repairs, SaleSize, VoucherRepair,
     },
     sale_limits::{HeldLimits, LimitReply, SaleLimits, SetUse, UsesSnapshot},

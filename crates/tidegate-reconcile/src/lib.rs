@@ -1,8 +1,8 @@
-//! Mends what a comparison of both stores found different, rebuilds a Redis that is empty, folds what is final out of the journals,
+//! Mends what a comparison of both stores found different, rebuilds a Redis that is empty, compacts what is final out of the journals,
 //! and removes the keys of delisted sales.
 
 mod delisted;
-pub mod fold;
+pub mod compact;
 pub mod lease;
 mod note_journals;
 mod order_ids;

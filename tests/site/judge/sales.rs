@@ -171,11 +171,11 @@ impl Judged<'_> {
         };
         let unwritten = self.sale.noted("admit").filter(|(order, note)| !is_live(*order, note));
         let unwritten: i64 = unwritten.filter_map(|(_, note)| Some(admitted(note)?.quantity)).sum();
-        // Orders of producers that take nothing from Redis, and used ones whose notes are folded.
+        // Orders of producers that take nothing from Redis, and used ones whose notes are compacted.
         let unnoted = live(&self.facts.mysql, self.voucher).filter(|(id, row)| !self.is_admitted(**id, row));
         let unnoted: i64 = unnoted.map(|(_, row)| row.quantity).sum();
-        let folded = self.sale.notes.get("#purged").and_then(|note| note["used_units"].as_i64());
-        unwritten - unnoted + folded.unwrap_or(0)
+        let compacted = self.sale.notes.get("#purged").and_then(|note| note["used_units"].as_i64());
+        unwritten - unnoted + compacted.unwrap_or(0)
     }
 
     /// Units of which Redis had one and MySQL none: they are not on sale again, unless a repair has found

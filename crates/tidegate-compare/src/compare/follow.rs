@@ -126,8 +126,8 @@ impl Pass<'_> {
         let is_known = sale.is_none_or(|sale| {
             let came_ms = row.entry.and_then(|entry| i64::try_from(entry.ms).ok());
             let is_new = came_ms.is_some_and(|came_ms| came_ms >= sale.snapshot.at_ms);
-            let is_folded = sale.folded(row, events).is_some();
-            is_new || (sale.is_complete && is_since(row, sale.complete_since_ms) && !is_folded)
+            let is_compacted = sale.compacted(row, events).is_some();
+            is_new || (sale.is_complete && is_since(row, sale.complete_since_ms) && !is_compacted)
         });
         let is_in_flight = self.in_flight.has_own_entry(place, row.order.get());
         let is_own = self.stores.redis.partition().owns(voucher);

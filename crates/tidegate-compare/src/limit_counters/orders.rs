@@ -71,7 +71,7 @@ impl Orders<'_> {
         self.read_unnoted(voucher, seen).await
     }
 
-    /// Reads the live orders of which the journal has no note: they were folded, or are older than it.
+    /// Reads the live orders of which the journal has no note: they were compacted, or are older than it.
     pub(super) async fn read_unnoted(
         &self,
         voucher: VoucherId,

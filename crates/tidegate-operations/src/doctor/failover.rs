@@ -180,7 +180,7 @@ pub(super) async fn check_sizes(
     } else {
         findings.warning(
             format!("too large to be moved by MIGRATE, which would block its node: {}", large.join(", ")),
-            format!("before you move its slot: fold and trim, or wait for a quiet hour; {SEE}"),
+            format!("before you move its slot: compact and trim, or wait for a quiet hour; {SEE}"),
         );
     }
 }

@@ -5,14 +5,14 @@
 //! was computed from the look is not applied after somebody else loaded, rebuilt, restocked or repaired the sale. Admissions and
 //! releases may go on meanwhile: a difference between stock and journal is the same before and after them.
 
-mod fold;
+mod compact;
 mod moving;
 
 use fred::{interfaces::HashesInterface, types::Value};
 use tidegate_stream::Script;
 
 pub use self::{
-    fold::{FoldReply, MOST_FOLDED, OrderFold},
+    compact::{CompactReply, MOST_COMPACTED, OrderCompaction},
     moving::{ArriveReply, DepartReply, SaleSize},
 };
 use super::{GateError, Release, UserAfter, access::RedisAccess, understood};
@@ -239,7 +239,7 @@ pub struct Repairs {
     arrive: Script,
     close: Script,
     depart: Script,
-    fold: Script,
+    compact: Script,
     reopen: Script,
     repair: Script,
 }
@@ -251,7 +251,7 @@ impl Repairs {
             arrive: Script::new("arrive", include_str!("../../../../lua/arrive.lua")),
             close: Script::new("close", include_str!("../../../../lua/close.lua")),
             depart: Script::new("depart", include_str!("../../../../lua/depart.lua")),
-            fold: Script::new("fold", include_str!("../../../../lua/fold.lua")),
+            compact: Script::new("compact", include_str!("../../../../lua/compact.lua")),
             reopen: Script::new("reopen", include_str!("../../../../lua/reopen.lua")),
             repair: Script::new("repair", include_str!("../../../../lua/repair.lua")),
         }

@@ -7,7 +7,7 @@ mod dead_letters;
 mod drain;
 mod error_texts;
 mod events;
-mod fold;
+mod compact;
 mod gate;
 mod gate_model;
 mod ground;

@@ -1,6 +1,6 @@
-//! What a fold and a repair promise, shown on real servers.
+//! What a compaction and a repair promise, shown on real servers.
 
-mod fold;
+mod compact;
 mod memory;
 mod repair;
 mod repair_ground;

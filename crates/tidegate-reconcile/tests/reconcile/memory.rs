@@ -1,4 +1,4 @@
-//! What a sale of a week takes in Redis, with and without folding. The orders of each day are written to both stores as scripts and
+//! What a sale of a week takes in Redis, with and without compaction. The orders of each day are written to both stores as scripts and
 //! workers leave them; a clock that the test sets makes the days pass.
 
 use std::{fmt::Write, sync::Arc, time::Duration};
@@ -17,7 +17,7 @@ use tidegate_orders::{
     gate::{SaleWindow, SumCheck},
     schema,
 };
-use tidegate_reconcile::fold::Folder;
+use tidegate_reconcile::compact::Compactor;
 use tidegate_stream::{RedisConnectionSettings, connect_pool};
 
 use crate::repair_ground::{job, voucher};
@@ -171,21 +171,21 @@ async fn the_memory_of_a_sale_is_bounded_by_its_buyers_and_live_orders() -> Resu
         Err(_) => 20_000,
     };
     let clock = Arc::new(tokio::task::spawn_blocking(Clock::start).await??);
-    let (folded, kept) = (Shop::open(&clock, orders).await?, Shop::open(&clock, orders).await?);
+    let (compacted, kept) = (Shop::open(&clock, orders).await?, Shop::open(&clock, orders).await?);
     let server = tokio::task::spawn_blocking(MysqlServer::shared).await??;
     let mysql = MySqlPool::connect(&server.url()).await?;
     schema::migrate(&mysql).await?;
     let row =
         format!("INSERT INTO tb_seckill_voucher (voucher_id, stock, initial_stock) VALUES (10, 0, {orders})");
     sqlx::raw_sql(AssertSqlSafe(row)).execute(&mysql).await?;
-    let stores = (folded.store.clone(), mysql.clone());
-    // Retention and the age of what is folded: a day.
+    let stores = (compacted.store.clone(), mysql.clone());
+    // Retention and the age of what is compacted: a day.
     let age = Duration::from_secs(DAY_S.unsigned_abs());
-    let folder = Folder::new(stores.clone(), (age, Pace::Full));
-    let gate = folded.store.clone();
+    let compactor = Compactor::new(stores.clone(), (age, Pace::Full));
+    let gate = compacted.store.clone();
 
-    let empty = folded.used_memory().await?;
-    println!("day  orders     | MiB before the fold, after, fields | not folded: MiB, fields | fold took");
+    let empty = compacted.used_memory().await?;
+    println!("day  orders     | MiB before the compact, after, fields | not compacted: MiB, fields | compact took");
     let (mut written, mut buyers, mut live) = (0, 0, 0);
     for day in 1..=DAYS + 2 {
         let until = if day <= DAYS { orders * day / DAYS } else { written };
@@ -200,35 +200,35 @@ async fn the_memory_of_a_sale_is_bounded_by_its_buyers_and_live_orders() -> Resu
             let users: Vec<String> = new.iter().map(|nth| (FIRST_USER + nth).to_string()).collect();
             let stock = orders - buyers;
             tokio::try_join!(
-                folded.write(&notes, &users, stock),
+                compacted.write(&notes, &users, stock),
                 kept.write(&notes, &users, stock),
                 write_rows(&mysql, piece, at_ms),
             )?;
         }
         clock.set_ahead_by(day * DAY_S)?;
-        let before = folded.used_memory().await?;
+        let before = compacted.used_memory().await?;
         let began = std::time::Instant::now();
-        let report = folder.fold(&[voucher()], folder.cut_off_ms().await?, &job()).await?;
+        let report = compactor.compact(&[voucher()], compactor.cut_off_ms().await?, &job()).await?;
         let took = began.elapsed();
         let mib = |bytes: u64| (bytes - empty.min(bytes)) / 1024 / 1024;
         println!(
             "{day:>3}  {written:>10} | {:>19} {:>6} {:>7} | {:>15} {:>8} | {:.1} s, {} notes",
             mib(before),
-            mib(folded.used_memory().await?),
-            folded.fields().await?,
+            mib(compacted.used_memory().await?),
+            compacted.fields().await?,
             mib(kept.used_memory().await?),
             kept.fields().await?,
             took.as_secs_f64(),
             report.released + report.used
         );
     }
-    folded.expect_sum().await?;
+    compacted.expect_sum().await?;
     ensure!(
-        folded.fields().await? == live + 3,
-        "live orders, the load, what was folded, and that it is complete"
+        compacted.fields().await? == live + 3,
+        "live orders, the load, what was compacted, and that it is complete"
     );
-    let (left, all) = (folded.used_memory().await? - empty, kept.used_memory().await? - empty);
-    println!("{buyers} buyers, {live} live orders: {left} bytes; not folded: {all} bytes");
+    let (left, all) = (compacted.used_memory().await? - empty, kept.used_memory().await? - empty);
+    println!("{buyers} buyers, {live} live orders: {left} bytes; not compacted: {all} bytes");
     let bound = 120 * buyers + 300 * live + 1024 * 1024;
     ensure!(i64::try_from(left)? < bound, "{left} bytes, and {bound} are allowed");
     ensure!(left * 2 < all, "{left} of {all} bytes are left");

@@ -96,7 +96,7 @@ fn settings(redis: &RedisServer, mysql: &MysqlServer) -> SystemSettings {
         reconcile_every: Duration::ZERO,
         reconcile_repairs: false,
         remove_delisted_after: Duration::ZERO,
-        fold_after: Duration::ZERO,
+        compact_after: Duration::ZERO,
         results: ResultsSettings { announced: Announced::Exceptions, keep: None, keep_bytes: None },
         fleet: FleetTiming {
             batch: 300,

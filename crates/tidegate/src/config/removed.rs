@@ -1,4 +1,4 @@
-//! Removed settings, and the value that Tidegate uses instead.
+//! Settings that were removed, with the value that Tidegate uses instead, and settings that were renamed.
 
 /// A key of a fleet.
 macro_rules! of_fleet {
@@ -39,9 +39,12 @@ const REMOVED: [(&str, &str); 24] = [
     ("operator.requeue_limit", "3"),
 ];
 
-/// The keys of all removed settings.
+/// Settings that were renamed, each with its name of today.
+const RENAMED: [(&str, &str); 1] = [("reconcile.fold_after_s", "reconcile.compact_after_s")];
+
+/// The keys of all removed and renamed settings.
 pub fn keys() -> impl Iterator<Item = &'static str> {
-    REMOVED.iter().map(|(key, _)| *key)
+    REMOVED.iter().chain(&RENAMED).map(|(key, _)| *key)
 }
 
 /// Whether settings stood in this section once.
@@ -51,6 +54,9 @@ pub fn is_section(section: &str) -> bool {
 
 /// What is wrong with this key, if it was a setting once.
 pub fn of_key(key: &str) -> Option<String> {
+    if let Some((_, name)) = RENAMED.iter().find(|(renamed, _)| *renamed == key) {
+        return Some(format!("{key} was renamed: write {name} instead, with the same value"));
+    }
     let (_, now) = REMOVED.iter().find(|(removed, _)| *removed == key)?;
     Some(format!("{key} is no setting any more: remove it. Its value is always {now}"))
 }

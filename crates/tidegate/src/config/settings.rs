@@ -92,8 +92,8 @@ impl Settings {
                     remove_delisted_after: Duration::from_secs(
                         reader.number("reconcile.remove_delisted_after_s", 0..=365 * 24 * 3600),
                     ),
-                    fold_after: Duration::from_secs(
-                        reader.number("reconcile.fold_after_s", 0..=10 * 365 * 24 * 3600),
+                    compact_after: Duration::from_secs(
+                        reader.number("reconcile.compact_after_s", 0..=10 * 365 * 24 * 3600),
                     ),
                     results: results(reader),
                     fleet: worker::fleet(&worker),

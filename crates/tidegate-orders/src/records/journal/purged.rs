@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The field of what was folded.
+/// The field of what was compacted.
 pub const PURGED: &str = "#purged";
 
-/// What `lua/fold.lua` has folded of a sale.
+/// What `lua/compact.lua` has compacted of a sale.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Purged {
     /// What it adds to the sum of the journal.

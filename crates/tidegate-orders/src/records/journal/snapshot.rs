@@ -17,6 +17,6 @@ pub struct JournalSnapshot {
     pub is_complete: bool,
     /// Fields of the journal: orders, movements of the whole sale, and the one that says that it is complete.
     pub journaled: u64,
-    /// What was folded until then; None: nothing.
+    /// What was compacted until then; None: nothing.
     pub purged: Option<Purged>,
 }

@@ -10,7 +10,7 @@
 //! For that the journal is read only when that millisecond is over (`Journals::snapshot` sees to it), so that no link is missing.
 //!
 //! The number of fields tells whether what was counted is what was there: a field that was read twice, or written over
-//! since, and a clock that was set back make the sum unsure, never wrong. So does a fold: it takes fields out of the journal and
+//! since, and a clock that was set back make the sum unsure, never wrong. So does a compaction: it takes fields out of the journal and
 //! into [`Purged`], which must be the same before and after.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -138,7 +138,7 @@ impl JournalSum {
         }
     }
 
-    /// What was folded is older than any snapshot.
+    /// What was compacted is older than any snapshot.
     fn add_purged(&mut self) {
         self.earlier_fields += 1;
         match self.snapshot.purged {

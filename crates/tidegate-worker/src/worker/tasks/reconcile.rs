@@ -1,4 +1,4 @@
-//! Compares both stores now and then, in one worker of a fleet at a time, so slowly that no sale feels it; and folds what is final
+//! Compares both stores now and then, in one worker of a fleet at a time, so slowly that no sale feels it; and compacts what is final
 //! out of the journals, when they agree. The partitions of a process take turns, because each comparison takes some 25 MB.
 
 use std::{sync::Arc, time::Duration};
@@ -11,7 +11,7 @@ use tidegate_operations::{Next, Plan, Report, Stores, SystemSettings};
 use tidegate_orders::{RedisStore, VoucherId};
 use tidegate_reconcile::{
     KeyRemover, MOST_MENDED, Repair, RepairPlan, RepairReport, UseSweeper,
-    fold::{FoldReport, Folder},
+    compact::{CompactReport, Compactor},
     lease::{self, OF_WORKER, TakenLease},
     note_journals, plan_repair,
 };
@@ -27,9 +27,9 @@ use super::{NextRun, Parts, ProcessSettings, Routine, Run, Task, on_heap};
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// After a comparison that failed, at most.
 const REST: Duration = Duration::from_secs(120);
-/// The cut-off must have moved by that much, or by this part of the age of what is folded, before journals are read for it again.
-const FOLD_STEP: Duration = Duration::from_secs(3600);
-const FOLD_PART: u32 = 24;
+/// The cut-off must have moved by that much, or by this part of the age of what is compacted, before journals are read for it again.
+const COMPACT_STEP: Duration = Duration::from_secs(3600);
+const COMPACT_PART: u32 = 24;
 /// So many looks in a row must have failed before somebody is told.
 const FAILURES_BEFORE_WARNING: u32 = 3;
 
@@ -38,7 +38,7 @@ pub struct Reconciler {
     redis: RedisStore,
     comparison: Comparison,
     remover: KeyRemover,
-    folder: Folder,
+    compactor: Compactor,
     sweeper: UseSweeper,
     settings: SystemSettings,
     who: String,
@@ -60,11 +60,11 @@ impl Reconciler {
         let (who, stores) = (format!("{OF_WORKER}{}", worker.name), (redis.clone(), parts.sessions.pool(1)));
         let remover = KeyRemover::new(stores.clone(), settings, who.clone());
         let comparison = Comparison::new(stores.clone(), request).reading_causally(parts.sessions.causal_reads());
-        let after = (settings.fold_after, Pace::Quarter);
-        let folder = Folder::new(stores, after);
+        let after = (settings.compact_after, Pace::Quarter);
+        let compactor = Compactor::new(stores, after);
         let sweeper = UseSweeper::new(redis.clone(), Pace::Quarter);
         let (settings, began, told) = (settings.clone(), Instant::now(), Vec::new());
-        Self { redis, comparison, remover, folder, sweeper, settings, who, began, turns, told }
+        Self { redis, comparison, remover, compactor, sweeper, settings, who, began, turns, told }
     }
 
     /// Looks if it is time and nobody else does. None: not now.
@@ -102,10 +102,10 @@ impl Reconciler {
         on_heap(|| self.note_journals(&report)).await;
         on_heap(|| self.remove_delisted(&report)).await;
         on_heap(|| self.sweep(&report)).await;
-        // One that people have to mend keeps no other from being folded.
+        // One that people have to mend keeps no other from being compacted.
         let clean = report.vouchers.iter().filter(|look| look.is_clean());
         let clean: Vec<VoucherId> = clean.map(|look| look.books.voucher).collect();
-        on_heap(|| self.fold_if_due(&clean, now.clone(), job)).await?;
+        on_heap(|| self.compact_if_due(&clean, now.clone(), job)).await?;
         Ok(Some(now))
     }
 
@@ -187,31 +187,31 @@ impl Reconciler {
         }
     }
 
-    /// Folds if what can be folded by now may be more than the last time, whoever did it.
-    async fn fold_if_due(
+    /// Compacts if what can be compacted by now may be more than the last time, whoever did it.
+    async fn compact_if_due(
         &self,
         vouchers: &[VoucherId],
         mut kept: Reconciled,
         job: &Job,
     ) -> Result<(), CompareError> {
-        if self.settings.fold_after.is_zero() || vouchers.is_empty() {
+        if self.settings.compact_after.is_zero() || vouchers.is_empty() {
             return Ok(());
         }
-        let before_ms = self.folder.cut_off_ms().await?;
-        let step = FOLD_STEP.min(self.settings.fold_after / FOLD_PART);
+        let before_ms = self.compactor.cut_off_ms().await?;
+        let step = COMPACT_STEP.min(self.settings.compact_after / COMPACT_PART);
         let step_ms = i64::try_from(step.as_millis()).unwrap_or(i64::MAX);
-        // A clock that was set back must not keep it from folding.
-        let is_due = before_ms.saturating_sub(kept.folded_before_ms).saturating_abs() >= step_ms.max(1);
+        // A clock that was set back must not keep it from compaction.
+        let is_due = before_ms.saturating_sub(kept.compacted_before_ms).saturating_abs() >= step_ms.max(1);
         if !is_due {
             return Ok(());
         }
-        let FoldReport { released, used, shortened } = self.folder.fold(vouchers, before_ms, job).await?;
+        let CompactReport { released, used, shortened } = self.compactor.compact(vouchers, before_ms, job).await?;
         if released + used > 0 {
-            tracing::info!(released, used, shortened, "folded what is final out of the journals");
+            tracing::info!(released, used, shortened, "compacted what is final out of the journals");
         }
         // What was removed since stands there, too.
         kept = Reconciled::read(&self.redis).await?.unwrap_or(kept);
-        kept.folded_before_ms = before_ms;
+        kept.compacted_before_ms = before_ms;
         Ok(kept.write(&self.redis).await?)
     }
 

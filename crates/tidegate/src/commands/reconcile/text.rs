@@ -135,7 +135,7 @@ fn sentence(kind: DifferenceKind, total: u64, units: i64, books: &VoucherBooks) 
             let (purged, used) =
                 (books.redis.purged.unwrap_or_default(), books.mysql.used.unwrap_or_default());
             format!(
-                "{} ({}) that were used were folded out of the journal, and MySQL has {} ({})",
+                "{} ({}) that were used were compacted out of the journal, and MySQL has {} ({})",
                 counted(purged.used_orders, "order"),
                 counted(purged.used_units.unsigned_abs(), "unit"),
                 counted(used.orders, "order"),

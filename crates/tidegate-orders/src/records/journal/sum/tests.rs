@@ -17,7 +17,7 @@ enum Move {
     Add(i64),
     /// Writes the stock, and no note.
     Hand(i64),
-    /// Folds one of the orders that are older than the clock.
+    /// Compacts one of the orders that are older than the clock.
     Fold(usize),
     Tick,
 }
@@ -199,7 +199,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn a_fold_while_the_journal_is_read_makes_it_unsure_and_one_before_it_changes_no_sum(
+    fn a_compaction_while_the_journal_is_read_makes_it_unsure_and_one_before_it_changes_no_sum(
         before in moves((0..9_usize).prop_map(Move::Fold)),
         after in moves((0..9_usize).prop_map(Move::Fold)),
         read_at in prop::collection::vec(0..30_usize, 1..30),
@@ -210,8 +210,8 @@ proptest! {
         moves.push(Move::Tick);
         moves.extend(after);
         let all = played(&moves);
-        let is_folded_since = all[cut].purged != all[all.len() - 1].purged;
-        let expected = if is_folded_since { Sum::Unsure } else { Sum::Holds };
+        let is_compacted_since = all[cut].purged != all[all.len() - 1].purged;
+        let expected = if is_compacted_since { Sum::Unsure } else { Sum::Holds };
         prop_assert_eq!(look(&all, cut, &read_at), expected);
     }
 }

@@ -1,11 +1,11 @@
--- Folds movements that are final into one of the whole sale, #purged, in one step: the sum of the journal
+-- Compacts movements that are final into one of the whole sale, #purged, in one step: the sum of the journal
 -- stays. Others get a shorter note. Only an order whose note is still what was read, byte for byte: the same
--- call again folds nothing.
+-- call again compacts nothing.
 -- KEYS[1] journal: hash, order id -> stock movement as JSON
--- ARGV[1] before: what is folded is older, in Unix milliseconds
+-- ARGV[1] before: what is compacted is older, in Unix milliseconds
 -- Then of each order, at most 500: ARGV[2] order id; ARGV[3] found: the note that was read; ARGV[4] becomes:
--- its shorter note, or '' to fold it; ARGV[5] units of the order; ARGV[6] change: what it adds to the sum
--- Reply array: folded releases; folded admissions (used); shortened: how many orders of each kind
+-- its shorter note, or '' to compact it; ARGV[5] units of the order; ARGV[6] change: what it adds to the sum
+-- Reply array: compacted releases; compacted admissions (used); shortened: how many orders of each kind
 -- Reply 1: refused, the journal is not complete
 -- Error BADARG: an argument is not what it must be, or nobody can read #purged
 local journal, before = KEYS[1], ARGV[1]
@@ -31,7 +31,7 @@ local notes = call('HMGET', journal, unpack(orders))
 --- @include "time"
 local shortened, released, used = 0, 0, 0
 local function add(name, units) sum[name] = sum[name] + units end
-local function fold(order, found, becomes, units, change)
+local function compact(order, found, becomes, units, change)
   seen[order] = true
   if becomes ~= '' then
     kept[#kept + 1], kept[#kept + 2] = order, becomes
@@ -50,12 +50,12 @@ local function fold(order, found, becomes, units, change)
 end
 for n, order in ipairs(orders) do
   local at = 5 * n - 3
-  if notes[n] == ARGV[at + 1] and not seen[order] then fold(unpack(ARGV, at, at + 4)) end
+  if notes[n] == ARGV[at + 1] and not seen[order] then compact(unpack(ARGV, at, at + 4)) end
 end
 add('released_orders', released)
 add('used_orders', used)
 if #gone > 0 then
-  local note = string.format('{"action":"purge","change":%.0f,"by":"fold","timestamp":%s,'
+  local note = string.format('{"action":"purge","change":%.0f,"by":"compact","timestamp":%s,'
     .. '"released_orders":%.0f,"released_units":%.0f,"used_orders":%.0f,"used_units":%.0f,"before":%.0f}',
     sum.change, now_ms, sum.released_orders, sum.released_units, sum.used_orders, sum.used_units,
     math.max(sum.before, tonumber(before)))

@@ -1,11 +1,11 @@
-//! Folding a journal: what is final goes, the sum stays, and what is left does what it did, on a real Redis.
+//! Compaction a journal: what is final goes, the sum stays, and what is left does what it did, on a real Redis.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use fred::interfaces::HashesInterface;
 use tidegate_orders::{
-    gate::{AdmitReply, FoldReply, GateError, OrderFold, ReleaseReply, SaleWindow, SumCheck},
+    gate::{AdmitReply, CompactReply, GateError, OrderCompaction, ReleaseReply, SaleWindow, SumCheck},
     records::journal::{PURGED, Purged, Sum},
 };
 
@@ -20,10 +20,10 @@ async fn journal(ground: &Ground) -> Result<BTreeMap<String, String>> {
     Ok(ground.pool.hgetall(ground.gate.keys().journal(voucher())).await?)
 }
 
-async fn fold(ground: &Ground, orders: &[OrderFold]) -> Result<(u64, u64, u64)> {
-    match ground.gate.repairs().fold(voucher(), 1_000, orders).await? {
-        FoldReply::Folded { released, used, shortened } => Ok((released, used, shortened)),
-        FoldReply::NotComplete => anyhow::bail!("the journal is not complete"),
+async fn compact(ground: &Ground, orders: &[OrderCompaction]) -> Result<(u64, u64, u64)> {
+    match ground.gate.repairs().compact(voucher(), 1_000, orders).await? {
+        CompactReply::Compacted { released, used, shortened } => Ok((released, used, shortened)),
+        CompactReply::NotComplete => anyhow::bail!("the journal is not complete"),
     }
 }
 
@@ -49,23 +49,23 @@ async fn sale() -> Result<Ground> {
 async fn read(
     ground: &Ground,
     orders: std::ops::RangeInclusive<i64>,
-    how: fn(tidegate_orders::OrderId, &str) -> Option<OrderFold>,
-) -> Result<Vec<OrderFold>> {
-    let mut folds = Vec::new();
+    how: fn(tidegate_orders::OrderId, &str) -> Option<OrderCompaction>,
+) -> Result<Vec<OrderCompaction>> {
+    let mut compacts = Vec::new();
     for order in orders {
         let found = note(ground, &order.to_string()).await?.context("a note")?;
-        folds.extend(how(order.try_into()?, &found));
+        compacts.extend(how(order.try_into()?, &found));
     }
-    Ok(folds)
+    Ok(compacts)
 }
 
 #[tokio::test]
-async fn what_is_folded_is_counted_once_and_the_sum_stays() -> Result<()> {
+async fn what_is_compacted_is_counted_once_and_the_sum_stays() -> Result<()> {
     let ground = sale().await?;
-    let removed = read(&ground, 1..=3, OrderFold::remove).await?;
-    assert_eq!(fold(&ground, &removed[..2]).await?, (2, 0, 0));
-    assert_eq!(fold(&ground, &removed).await?, (0, 1, 0), "two of them were folded before");
-    assert_eq!(fold(&ground, &removed).await?, (0, 0, 0));
+    let removed = read(&ground, 1..=3, OrderCompaction::remove).await?;
+    assert_eq!(compact(&ground, &removed[..2]).await?, (2, 0, 0));
+    assert_eq!(compact(&ground, &removed).await?, (0, 1, 0), "two of them were compacted before");
+    assert_eq!(compact(&ground, &removed).await?, (0, 0, 0));
     let purged = note(&ground, PURGED).await?.and_then(|note| Purged::parse(note.as_bytes()));
     let expected = Purged {
         change: -1,
@@ -84,9 +84,9 @@ async fn what_is_folded_is_counted_once_and_the_sum_stays() -> Result<()> {
 #[tokio::test]
 async fn an_order_that_moved_since_it_was_read_is_left() -> Result<()> {
     let ground = sale().await?;
-    let read = read(&ground, 3..=4, OrderFold::remove).await?;
+    let read = read(&ground, 3..=4, OrderCompaction::remove).await?;
     ground.gate.releases().release(&release(3, 3)).await?;
-    assert_eq!(fold(&ground, &read).await?, (0, 1, 0));
+    assert_eq!(compact(&ground, &read).await?, (0, 1, 0));
     assert!(note(&ground, "3").await?.is_some() && note(&ground, "4").await?.is_none());
     assert_eq!(expect_sum(&ground).await?, 97);
     Ok(())
@@ -95,8 +95,8 @@ async fn an_order_that_moved_since_it_was_read_is_left() -> Result<()> {
 #[tokio::test]
 async fn a_shortened_order_is_admitted_before_belongs_to_its_user_and_is_released_once() -> Result<()> {
     let ground = sale().await?;
-    let short = read(&ground, 3..=6, OrderFold::shorten).await?;
-    assert_eq!(fold(&ground, &short).await?, (0, 0, 4));
+    let short = read(&ground, 3..=6, OrderCompaction::shorten).await?;
+    assert_eq!(compact(&ground, &short).await?, (0, 0, 4));
     assert_eq!(note(&ground, PURGED).await?, None);
     let short = note(&ground, "3").await?.context("a note")?;
     assert!(short.starts_with(r#"{"action":"admit","change":-1,"by":"3","timestamp":"#), "{short}");
@@ -119,18 +119,18 @@ async fn a_shortened_order_is_admitted_before_belongs_to_its_user_and_is_release
     assert_eq!(ground.gate.admissions().admit(&admission(4, 4)).await?, AdmitReply::GivenBack);
     assert_eq!(expect_sum(&ground).await?, 99);
     // What was shortened, released and is final by now goes with a change of 0.
-    let removed = read(&ground, 3..=5, OrderFold::remove).await?;
-    assert_eq!(fold(&ground, &removed).await?, (3, 0, 0));
-    let purged = ground.gate.journals().snapshot(voucher()).await?.purged.context("it is folded")?;
+    let removed = read(&ground, 3..=5, OrderCompaction::remove).await?;
+    assert_eq!(compact(&ground, &removed).await?, (3, 0, 0));
+    let purged = ground.gate.journals().snapshot(voucher()).await?.purged.context("it is compacted")?;
     assert_eq!((purged.change, purged.released_units, expect_sum(&ground).await?), (0, 3, 99));
     Ok(())
 }
 
 #[tokio::test]
-async fn a_release_of_a_folded_order_gives_nothing_back() -> Result<()> {
+async fn a_release_of_a_compacted_order_gives_nothing_back() -> Result<()> {
     let ground = sale().await?;
-    let removed = read(&ground, 1..=3, OrderFold::remove).await?;
-    fold(&ground, &removed).await?;
+    let removed = read(&ground, 1..=3, OrderCompaction::remove).await?;
+    compact(&ground, &removed).await?;
     for order in 1..=3 {
         assert_eq!(ground.gate.releases().release(&release(order, order)).await?, ReleaseReply::NotAdmitted);
     }
@@ -142,17 +142,17 @@ async fn a_release_of_a_folded_order_gives_nothing_back() -> Result<()> {
 }
 
 #[tokio::test]
-async fn nothing_is_folded_of_a_journal_that_is_not_complete_or_whose_counts_nobody_can_read() -> Result<()> {
+async fn nothing_is_compacted_of_a_journal_that_is_not_complete_or_whose_counts_nobody_can_read() -> Result<()> {
     let ground = sale().await?;
-    let removed = read(&ground, 1..=3, OrderFold::remove).await?;
+    let removed = read(&ground, 1..=3, OrderCompaction::remove).await?;
     ground.words(&["HSET", "seckill:journal:7", PURGED, r#"{"change":0}"#]).await?;
     let before = journal(&ground).await?;
-    let error = ground.gate.repairs().fold(voucher(), 1_000, &removed).await.unwrap_err();
+    let error = ground.gate.repairs().compact(voucher(), 1_000, &removed).await.unwrap_err();
     assert!(error.to_string().contains("BADARG"), "{error}");
     assert_eq!(journal(&ground).await?, before);
     ground.words(&["HDEL", "seckill:journal:7", PURGED, "#complete"]).await?;
     let before = journal(&ground).await?;
-    assert_eq!(ground.gate.repairs().fold(voucher(), 1_000, &removed).await?, FoldReply::NotComplete);
+    assert_eq!(ground.gate.repairs().compact(voucher(), 1_000, &removed).await?, CompactReply::NotComplete);
     assert_eq!(journal(&ground).await?, before);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Folds what is final out of a journal, by `lua/fold.lua`: the sum stays, and the notes go.
+//! Compacts what is final out of a journal, by `lua/compact.lua`: the sum stays, and the notes go.
 
 use fred::types::Value;
 
@@ -9,21 +9,21 @@ use crate::{
 };
 
 /// Orders in one call, at most: Redis does nothing else while it lasts.
-pub const MOST_FOLDED: usize = 500;
+pub const MOST_COMPACTED: usize = 500;
 
-/// An order whose note is folded or shortened.
+/// An order whose note is compacted or shortened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OrderFold {
+pub struct OrderCompaction {
     order: OrderId,
     /// The note that was read.
     found: String,
-    /// Its shorter note; empty: it is folded.
+    /// Its shorter note; empty: it is compacted.
     becomes: String,
     units: i64,
     change: i64,
 }
 
-impl OrderFold {
+impl OrderCompaction {
     /// Takes the order out of the journal: both sides have said their last word about it. None: nobody can read its note.
     #[must_use]
     pub fn remove(order: OrderId, found: &str) -> Option<Self> {
@@ -54,11 +54,11 @@ impl OrderFold {
     }
 }
 
-/// What became of a fold.
+/// What became of a compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FoldReply {
+pub enum CompactReply {
     /// So many orders of each kind were as they had been read.
-    Folded {
+    Compacted {
         /// Orders that were given back and are in the journal no more.
         released: u64,
         /// Orders that were used and are in the journal no more.
@@ -71,31 +71,31 @@ pub enum FoldReply {
 }
 
 impl Repairs {
-    /// Folds at most [`MOST_FOLDED`] orders that are older than `before_ms`. One whose note is another by now is left.
+    /// Compacts at most [`MOST_COMPACTED`] orders that are older than `before_ms`. One whose note is another by now is left.
     ///
     /// # Errors
-    /// See [`GateError`]. May be called again: what was folded is not folded twice.
-    pub async fn fold(
+    /// See [`GateError`]. May be called again: what was compacted is not compacted twice.
+    pub async fn compact(
         &self,
         voucher: VoucherId,
         before_ms: i64,
-        orders: &[OrderFold],
-    ) -> Result<FoldReply, GateError> {
+        orders: &[OrderCompaction],
+    ) -> Result<CompactReply, GateError> {
         let mut args: Vec<Value> = Vec::with_capacity(1 + 5 * orders.len());
         args.push(before_ms.to_string().into());
-        for OrderFold { order, found, becomes, units, change } in orders {
+        for OrderCompaction { order, found, becomes, units, change } in orders {
             args.extend([order.to_string().into(), found.as_str().into(), becomes.as_str().into()]);
             args.extend([units.to_string().into(), change.to_string().into()]);
         }
-        let reply = self.fold.call(&self.access.pool, vec![self.access.keys.journal(voucher)], args).await?;
+        let reply = self.compact.call(&self.access.pool, vec![self.access.keys.journal(voucher)], args).await?;
         if let Value::Array(counts) = &reply
             && let [released, used, shortened] = counts.as_slice()
             && let (Some(released), Some(used), Some(shortened)) =
                 (released.as_u64(), used.as_u64(), shortened.as_u64())
         {
-            return Ok(FoldReply::Folded { released, used, shortened });
+            return Ok(CompactReply::Compacted { released, used, shortened });
         }
-        understood("fold.lua", &reply, |code| (code == 1).then_some(FoldReply::NotComplete))
+        understood("compact.lua", &reply, |code| (code == 1).then_some(CompactReply::NotComplete))
     }
 }
 
@@ -110,24 +110,24 @@ mod tests {
     #[test]
     fn a_shorter_note_says_what_the_long_one_did() {
         let long = r#"{"action":"admit","from":100,"to":98,"change":-2,"by":"77","timestamp":7}"#;
-        let folded = OrderFold::shorten(order(), long).unwrap();
+        let compacted = OrderCompaction::shorten(order(), long).unwrap();
         let (before, after) =
-            (JournalNote::parse(long.as_bytes()), JournalNote::parse(folded.becomes.as_bytes()));
+            (JournalNote::parse(long.as_bytes()), JournalNote::parse(compacted.becomes.as_bytes()));
         assert_eq!(Some(JournalNote { from: None, to: None, ..before.unwrap() }), after);
-        assert_eq!(OrderFold::shorten(order(), &folded.becomes), None, "it is short already");
+        assert_eq!(OrderCompaction::shorten(order(), &compacted.becomes), None, "it is short already");
         for other in [
             r#"{"action":"admit","from":100,"to":98,"change":-2,"by":"77","timestamp":7,"mended":"repair:x"}"#,
             r#"{"action":"release","from":100,"to":98,"change":2,"by":"77","timestamp":7}"#,
             r#"{"action":"admit","from":100,"to":98,"change":-2,"by":"7\"7","timestamp":7}"#,
             "{",
         ] {
-            assert_eq!(OrderFold::shorten(order(), other), None, "{other}");
+            assert_eq!(OrderCompaction::shorten(order(), other), None, "{other}");
         }
     }
 
     #[test]
-    fn what_is_folded_adds_to_the_sum_what_its_note_did() {
-        let of = |note: &str| OrderFold::remove(order(), note).map(|it| (it.units, it.change));
+    fn what_is_compacted_adds_to_the_sum_what_its_note_did() {
+        let of = |note: &str| OrderCompaction::remove(order(), note).map(|it| (it.units, it.change));
         assert_eq!(of(r#"{"action":"admit","change":-2,"by":"77","timestamp":7}"#), Some((2, -2)));
         let released = |change| {
             format!(

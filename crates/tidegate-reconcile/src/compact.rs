@@ -1,8 +1,8 @@
-//! Folds what is final on both sides out of the journals, so that the memory of a sale is bounded by its buyers and live orders.
+//! Compacts what is final on both sides out of the journals, so that the memory of a sale is bounded by its buyers and live orders.
 //!
 //! An order is final when MySQL has ended, refused or used it, by our own events, and when its note, its row and all events that
 //! moved it are older than the cut-off: older than the oldest entry that the stream still holds, so none of these entries can come
-//! again from there. Nothing is locked: `lua/fold.lua` acts on an order only while its note is what was read here.
+//! again from there. Nothing is locked: `lua/compact.lua` acts on an order only while its note is what was read here.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -19,7 +19,7 @@ use tidegate_compare::{
 };
 use tidegate_orders::{
     JournalField, JournalNote, OrderId, RedisStore, RowState, VoucherId,
-    gate::{FoldReply, MOST_FOLDED, OrderFold, ScanPages},
+    gate::{CompactReply, MOST_COMPACTED, OrderCompaction, ScanPages},
     records::{EventSum, OrderRow, RefusalRow},
 };
 use tidegate_stream::server_time_ms;
@@ -27,9 +27,9 @@ use tidegate_stream::server_time_ms;
 /// A note may be dated some milliseconds before the id of its entry: the script reads the clock before it appends.
 const NOTED_BEFORE_MS: i64 = 1_000;
 
-/// What a fold did.
+/// What a compaction did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FoldReport {
+pub struct CompactReport {
     /// Orders that were given back and are in no journal any more.
     pub released: u64,
     /// Orders that were used and are in no journal any more.
@@ -38,9 +38,9 @@ pub struct FoldReport {
     pub shortened: u64,
 }
 
-/// Folds journals.
+/// Compacts journals.
 #[derive(Debug)]
-pub struct Folder {
+pub struct Compactor {
     stores: ComparedStores,
     older_than: Duration,
     pace: Pace,
@@ -60,25 +60,25 @@ struct Facts {
     events: HashMap<OrderId, EventSum>,
 }
 
-/// What is not folded, however old it is.
+/// What is not compacted, however old it is.
 struct Busy {
     places: VoucherIndex,
     in_flight: InFlight,
     dead: DeadOrders,
 }
 
-impl Folder {
-    /// A folder of the journals of these stores: what is `older_than` that, and older than the stream.
+impl Compactor {
+    /// A compactor of the journals of these stores: what is `older_than` that, and older than the stream.
     #[must_use]
     pub fn new((redis, mysql): (RedisStore, MySqlPool), (older_than, pace): (Duration, Pace)) -> Self {
         let are_chosen = redis.partition().tag().is_some();
-        // A row that is absent, or as it was, keeps what is noted of its order: nothing is folded by it.
+        // A row that is absent, or as it was, keeps what is noted of its order: nothing is compacted by it.
         let causal_reads = Arc::default();
         let stores = ComparedStores { redis, mysql, causal_reads, are_chosen };
         Self { stores, older_than, pace }
     }
 
-    /// What is older can be folded by now, in Unix milliseconds by the clock of Redis.
+    /// What is older can be compacted by now, in Unix milliseconds by the clock of Redis.
     ///
     /// # Errors
     /// When Redis does not answer.
@@ -90,40 +90,40 @@ impl Folder {
         Ok(now_ms.saturating_sub(age_ms).min(first_ms.saturating_sub(NOTED_BEFORE_MS)))
     }
 
-    /// Folds of these vouchers, of which a comparison has just found all to agree, what is older than `before_ms`, which must be no later
-    /// than [`Folder::cut_off_ms`]. One at a time in a fleet: whoever calls it has the reconciler's lease. May be stopped and called
+    /// Compacts of these vouchers, of which a comparison has just found all to agree, what is older than `before_ms`, which must be no later
+    /// than [`Compactor::cut_off_ms`]. One at a time in a fleet: whoever calls it has the reconciler's lease. May be stopped and called
     /// again at any time.
     ///
     /// # Errors
     /// When a store cannot be read, or `job` is stopped.
-    pub async fn fold(
+    pub async fn compact(
         &self,
         vouchers: &[VoucherId],
         before_ms: i64,
         job: &Job,
-    ) -> Result<FoldReport, CompareError> {
+    ) -> Result<CompactReport, CompareError> {
         let places = VoucherIndex::new(vouchers.to_vec());
         let in_flight = InFlight::read(&self.stores.redis, &places, &self.pace).await?;
         let dead = dead_orders(&self.stores, &places, self.pace).await?;
         let busy = Busy { places, in_flight, dead };
-        let mut report = FoldReport::default();
+        let mut report = CompactReport::default();
         for (place, voucher) in (0..).zip(busy.places.all()) {
             let snapshot = self.stores.redis.journals().snapshot(*voucher).await?;
             // A journal that a load made complete holds nothing that is older than that.
             if snapshot.is_complete && self.stores.redis().complete_since(*voucher).await? < before_ms {
-                self.fold_voucher((place, *voucher), before_ms, &busy, job, &mut report).await?;
+                self.compact_voucher((place, *voucher), before_ms, &busy, job, &mut report).await?;
             }
         }
         Ok(report)
     }
 
-    async fn fold_voucher(
+    async fn compact_voucher(
         &self,
         (place, voucher): (u32, VoucherId),
         before_ms: i64,
         busy: &Busy,
         job: &Job,
-        report: &mut FoldReport,
+        report: &mut CompactReport,
     ) -> Result<(), CompareError> {
         let mut pages = ScanPages::of_journal(&self.stores.redis, voucher);
         while let Some(fields) = self.pace.step(pages.next()).await? {
@@ -134,12 +134,12 @@ impl Folder {
             };
             let old = fields.iter().filter_map(|(name, note)| candidate(name, note, before_ms));
             let old: Vec<Candidate> = old.filter(is_settled).collect();
-            for candidates in old.chunks(MOST_FOLDED) {
+            for candidates in old.chunks(MOST_COMPACTED) {
                 if job.is_stopped() {
                     return Err(CompareError::Stopped);
                 }
-                let folded = self.fold_orders(voucher, before_ms, candidates);
-                let FoldReply::Folded { released, used, shortened } = self.pace.step(folded).await? else {
+                let compacted = self.compact_orders(voucher, before_ms, candidates);
+                let CompactReply::Compacted { released, used, shortened } = self.pace.step(compacted).await? else {
                     return Ok(());
                 };
                 report.released += released;
@@ -150,12 +150,12 @@ impl Folder {
         Ok(())
     }
 
-    async fn fold_orders(
+    async fn compact_orders(
         &self,
         voucher: VoucherId,
         before_ms: i64,
         candidates: &[Candidate],
-    ) -> Result<FoldReply, CompareError> {
+    ) -> Result<CompactReply, CompareError> {
         let ids: Vec<i64> = candidates.iter().map(|it| it.order.get()).collect();
         let mysql = self.stores.mysql();
         let rows: HashMap<i64, OrderRow> =
@@ -171,15 +171,15 @@ impl Folder {
         let events = mysql.events().sums(&ended).await?;
         let facts = Facts { rows, refusals, events };
         let mut seen = HashSet::new();
-        let folds: Vec<OrderFold> = candidates
+        let compacts: Vec<OrderCompaction> = candidates
             .iter()
             .filter(|it| seen.insert(it.order))
-            .filter_map(|it| facts.fold(it, voucher.get(), before_ms))
+            .filter_map(|it| facts.compact(it, voucher.get(), before_ms))
             .collect();
-        if folds.is_empty() {
-            return Ok(FoldReply::Folded { released: 0, used: 0, shortened: 0 });
+        if compacts.is_empty() {
+            return Ok(CompactReply::Compacted { released: 0, used: 0, shortened: 0 });
         }
-        Ok(self.stores.redis.repairs().fold(voucher, before_ms, &folds).await?)
+        Ok(self.stores.redis.repairs().compact(voucher, before_ms, &compacts).await?)
     }
 }
 
@@ -193,7 +193,7 @@ fn candidate(name: &[u8], note: &[u8], before_ms: i64) -> Option<Candidate> {
 }
 
 impl Facts {
-    fn fold(&self, it: &Candidate, voucher: i64, before_ms: i64) -> Option<OrderFold> {
+    fn compact(&self, it: &Candidate, voucher: i64, before_ms: i64) -> Option<OrderCompaction> {
         let id = it.order.get();
         let row = self.rows.get(&id);
         if it.entry.is_release() {
@@ -203,16 +203,16 @@ impl Facts {
                 Some(row) => self.end(row, voucher, before_ms) == Some(FinalOrder::Ended),
                 None => self.refusals.get(&id).is_some_and(is_refused),
             };
-            return is_final.then(|| OrderFold::remove(it.order, &it.found))?;
+            return is_final.then(|| OrderCompaction::remove(it.order, &it.found))?;
         }
         let row = row.filter(|row| it.entry.by.as_deref() == Some(&*row.user.to_string()))?;
         match self.end(row, voucher, before_ms) {
             Some(FinalOrder::Used) if it.entry.change == Some(-row.quantity) => {
-                OrderFold::remove(it.order, &it.found)
+                OrderCompaction::remove(it.order, &it.found)
             }
             // Ended and not released: a difference, which somebody has to see.
             Some(FinalOrder::Ended) => None,
-            _ => OrderFold::shorten(it.order, &it.found),
+            _ => OrderCompaction::shorten(it.order, &it.found),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Folding what is final out of a journal, on real servers: both sides agree afterwards, and whatever comes again moves no unit.
+//! Compaction what is final out of a journal, on real servers: both sides agree afterwards, and whatever comes again moves no unit.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -10,24 +10,24 @@ use tidegate_orders::{
     gate::{AdmitReply, SumCheck},
     records::journal::Purged,
 };
-use tidegate_reconcile::fold::{FoldReport, Folder};
+use tidegate_reconcile::compact::{CompactReport, Compactor};
 use tidegate_stream::server_time_ms;
 
 use crate::repair_ground::{Ground, UNITS, job, voucher};
 
 impl Ground {
-    fn folder(&self, pace: Pace) -> Folder {
+    fn compactor(&self, pace: Pace) -> Compactor {
         let stores = (self.gate.clone(), self.mysql.clone());
-        Folder::new(stores, (Duration::ZERO, pace))
+        Compactor::new(stores, (Duration::ZERO, pace))
     }
 
-    async fn fold(&self) -> Result<FoldReport> {
-        self.fold_at(Pace::Full).await
+    async fn compact(&self) -> Result<CompactReport> {
+        self.compact_at(Pace::Full).await
     }
 
-    async fn fold_at(&self, pace: Pace) -> Result<FoldReport> {
-        let folder = self.folder(pace);
-        Ok(folder.fold(&[voucher()], folder.cut_off_ms().await?, &job()).await?)
+    async fn compact_at(&self, pace: Pace) -> Result<CompactReport> {
+        let compactor = self.compactor(pace);
+        Ok(compactor.compact(&[voucher()], compactor.cut_off_ms().await?, &job()).await?)
     }
 
     /// As after the retention: the stream holds nothing any more.
@@ -53,7 +53,7 @@ impl Ground {
     }
 
     async fn purged(&self) -> Result<Purged> {
-        self.gate.journals().snapshot(voucher()).await?.purged.context("something is folded")
+        self.gate.journals().snapshot(voucher()).await?.purged.context("something is compacted")
     }
 
     /// Orders 1 to 12, each of the user with its number: 1 to 3 are cancelled, 4 to 6 used, 7 and 8 refunded, 9 and 10 paid, 11
@@ -93,13 +93,13 @@ impl Ground {
 }
 
 #[tokio::test]
-async fn what_is_final_is_folded_live_orders_stay_and_both_sides_agree() -> Result<()> {
+async fn what_is_final_is_compacted_live_orders_stay_and_both_sides_agree() -> Result<()> {
     let ground = Ground::start().await?;
     ground.live_through_all().await?;
     ground.expect_clean().await?;
-    assert_eq!(ground.fold().await?, FoldReport::default(), "the stream still holds their entries");
+    assert_eq!(ground.compact().await?, CompactReport::default(), "the stream still holds their entries");
     ground.trim().await?;
-    assert_eq!(ground.fold().await?, FoldReport { released: 6, used: 3, shortened: 4 });
+    assert_eq!(ground.compact().await?, CompactReport { released: 6, used: 3, shortened: 4 });
     let held = ground.held().await?;
     let mut left: Vec<&str> = held.journal.keys().map(String::as_str).collect();
     left.sort_unstable();
@@ -109,9 +109,9 @@ async fn what_is_final_is_folded_live_orders_stay_and_both_sides_agree() -> Resu
     assert_eq!((purged.change, purged.released_orders, purged.released_units), (-3, 6, 6));
     assert_eq!((purged.used_orders, purged.used_units), (3, 3));
     ground.expect_clean().await?;
-    assert_eq!(ground.fold().await?, FoldReport::default());
+    assert_eq!(ground.compact().await?, CompactReport::default());
 
-    // A month later: the short note of a live order is released, once, and folded in its turn.
+    // A month later: the short note of a live order is released, once, and compacted in its turn.
     for _ in 0..2 {
         ground.event(9, "refunded", " ref r9").await?;
         ground.work().await?;
@@ -121,7 +121,7 @@ async fn what_is_final_is_folded_live_orders_stay_and_both_sides_agree() -> Resu
     assert_eq!(ground.held().await?.stock, UNITS - 6);
     ground.expect_clean().await?;
     ground.trim().await?;
-    assert_eq!(ground.fold().await?, FoldReport { released: 1, used: 1, shortened: 0 });
+    assert_eq!(ground.compact().await?, CompactReport { released: 1, used: 1, shortened: 0 });
     let purged = ground.purged().await?;
     assert_eq!((purged.change, purged.released_orders, purged.used_orders), (-4, 7, 4));
     ground.expect_clean().await
@@ -135,7 +135,7 @@ async fn units_that_a_refusal_did_not_bring_back_stay_out_of_what_was_loaded() -
     ground.work().await?;
     let before = ground.compare().await?.vouchers[0].books.clone();
     ground.trim().await?;
-    assert_eq!(ground.fold().await?, FoldReport { released: 3, used: 0, shortened: 1 });
+    assert_eq!(ground.compact().await?, CompactReport { released: 3, used: 0, shortened: 1 });
     let after = ground.compare().await?.vouchers[0].books.clone();
     assert_eq!(
         (after.redis.loaded, after.redis.drift, after.redis.stock),
@@ -145,7 +145,7 @@ async fn units_that_a_refusal_did_not_bring_back_stay_out_of_what_was_loaded() -
 }
 
 #[tokio::test]
-async fn what_the_group_has_still_to_handle_or_has_buried_is_not_folded() -> Result<()> {
+async fn what_the_group_has_still_to_handle_or_has_buried_is_not_compacted() -> Result<()> {
     let ground = Ground::start().await?;
     ground.live_through_all().await?;
     ground.trim().await?;
@@ -157,7 +157,7 @@ async fn what_the_group_has_still_to_handle_or_has_buried_is_not_folded() -> Res
     }
     ground.typed("XREADGROUP GROUP g1 c1 COUNT 1 STREAMS stream.orders >").await?;
     ground.typed("XADD stream.orders.dead * userId 4 voucherId 10 id 4 dead_reason x dead_entry 1-1").await?;
-    let report = ground.fold().await?;
+    let report = ground.compact().await?;
     let held = ground.held().await?;
     for order in ["1", "2"] {
         assert!(held.journal.contains_key(order), "{order} of {:?}", held.journal.keys());
@@ -167,12 +167,12 @@ async fn what_the_group_has_still_to_handle_or_has_buried_is_not_folded() -> Res
 }
 
 #[tokio::test]
-async fn entries_of_folded_orders_that_come_again_give_nothing_back_and_sell_nothing() -> Result<()> {
+async fn entries_of_compacted_orders_that_come_again_give_nothing_back_and_sell_nothing() -> Result<()> {
     let ground = Ground::start().await?;
     ground.live_through_all().await?;
     let entries = ground.entries().await?;
     ground.trim().await?;
-    ground.fold().await?;
+    ground.compact().await?;
     let before = ground.held().await?;
     for _ in 0..2 {
         ground.append(&entries).await?;
@@ -188,11 +188,11 @@ async fn entries_of_folded_orders_that_come_again_give_nothing_back_and_sell_not
 }
 
 #[tokio::test]
-async fn the_id_of_a_folded_order_that_is_asked_for_again_sells_nothing_and_comes_back_once() -> Result<()> {
+async fn the_id_of_a_compacted_order_that_is_asked_for_again_sells_nothing_and_comes_back_once() -> Result<()> {
     let ground = Ground::start().await?;
     ground.live_through_all().await?;
     ground.trim().await?;
-    ground.fold().await?;
+    ground.compact().await?;
     let before = ground.held().await?;
     assert_eq!(
         ground.gate.admissions().admit(&ground.admission(4)?).await?,
@@ -215,7 +215,7 @@ async fn used_orders_that_mysql_lacks_are_counted_and_a_live_one_that_redis_lack
     let ground = Ground::start().await?;
     ground.live_through_all().await?;
     ground.trim().await?;
-    ground.fold().await?;
+    ground.compact().await?;
     ground.typed("HDEL seckill:journal:10 9").await?;
     ground.typed("INCRBY seckill:stock:10 1").await?;
     assert_eq!(ground.kinds().await?, BTreeMap::from([(DifferenceKind::NotAdmitted, 1)]));
@@ -229,7 +229,7 @@ async fn used_orders_that_mysql_lacks_are_counted_and_a_live_one_that_redis_lack
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fold_while_a_journal_is_added_up_never_makes_the_sum_wrong() -> Result<()> {
+async fn a_compaction_while_a_journal_is_added_up_never_makes_the_sum_wrong() -> Result<()> {
     let ground = Ground::start().await?;
     ground.admit(1..=6_000).await?;
     ground.work().await?;
@@ -243,25 +243,25 @@ async fn a_fold_while_a_journal_is_added_up_never_makes_the_sum_wrong() -> Resul
         }
     }
     ground.trim().await?;
-    let folding = tokio::spawn({
+    let compaction = tokio::spawn({
         let ground = ground.clone();
-        async move { ground.fold().await }
+        async move { ground.compact().await }
     });
     let mut looks = 0;
-    while !folding.is_finished() {
+    while !compaction.is_finished() {
         match ground.gate.journals().check_sum(voucher(), u64::MAX).await? {
             SumCheck::Checked(_, Sum::Apart(units)) => panic!("{units} units apart"),
             SumCheck::Checked(..) => looks += 1,
             other => panic!("{other:?}"),
         }
     }
-    assert_eq!(folding.await??, FoldReport { released: 6_000, used: 0, shortened: 0 });
+    assert_eq!(compaction.await??, CompactReport { released: 6_000, used: 0, shortened: 0 });
     assert!(looks > 0);
     ground.expect_clean().await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn looks_while_journals_are_folded_find_nothing() -> Result<()> {
+async fn looks_while_journals_are_compacted_find_nothing() -> Result<()> {
     let ground = Ground::start().await?;
     ground.admit(1..=4_000).await?;
     ground.work().await?;
@@ -272,16 +272,16 @@ async fn looks_while_journals_are_folded_find_nothing() -> Result<()> {
          (order_id, step, event, outcome, user_id, voucher_id, from_status, to_status, entry_id) \
          SELECT id, 1, 'used', 'applied', user_id, voucher_id, 2, 3, entry_id FROM tb_voucher_order";
     ground.sql(events).await?;
-    let folding = tokio::spawn({
+    let compaction = tokio::spawn({
         let ground = ground.clone();
-        async move { ground.fold_at(Pace::Quarter).await }
+        async move { ground.compact_at(Pace::Quarter).await }
     });
     let mut looks = 0;
-    while looks == 0 || !folding.is_finished() {
+    while looks == 0 || !compaction.is_finished() {
         let found = ground.kinds().await?;
         assert!(found.is_empty(), "{found:?}");
         looks += 1;
     }
-    assert_eq!(folding.await??, FoldReport { released: 0, used: 4_000, shortened: 0 });
+    assert_eq!(compaction.await??, CompactReport { released: 0, used: 4_000, shortened: 0 });
     ground.expect_clean().await
 }

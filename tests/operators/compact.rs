@@ -1,4 +1,4 @@
-//! Workers fold what is final out of the journals; every command that reads a journal gets on with what is left.
+//! Workers compact what is final out of the journals; every command that reads a journal gets on with what is left.
 
 use crate::{
     browser::until_page,
@@ -16,11 +16,11 @@ async fn fields(site: &Site) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn workers_fold_what_is_final_and_audit_doctor_reconcile_and_rebuild_agree_with_what_is_left() {
+async fn workers_compact_what_is_final_and_audit_doctor_reconcile_and_rebuild_agree_with_what_is_left() {
     let site = Site::open().await;
     let program = program(&site);
     program.run("voucher load --voucher 10 --stock 100").expect(0);
-    let plan = site.worker("w").set("RECONCILE_EVERY_S", 1).set("RECONCILE_FOLD_AFTER_S", 1);
+    let plan = site.worker("w").set("RECONCILE_EVERY_S", 1).set("RECONCILE_COMPACT_AFTER_S", 1);
     let worker = plan.start();
     for order in 1..=6 {
         site.admit(order, order, VOUCHER, 1).await;
@@ -32,8 +32,8 @@ async fn workers_fold_what_is_final_and_audit_doctor_reconcile_and_rebuild_agree
     site.settled().await;
     site.redis_says(&["XTRIM", "stream.orders", "MAXLEN", "0"]).await;
     let left = ["#complete", "#load", "#purged", "4", "5", "6"];
-    until("what is final is folded", || async { fields(&site).await == left }).await;
-    until("it is logged", || async { worker.log().contains("folded what is final out of the journals") })
+    until("what is final is compacted", || async { fields(&site).await == left }).await;
+    until("it is logged", || async { worker.log().contains("compacted what is final out of the journals") })
         .await;
 
     until_page(&worker, "/metrics", 200, r#"tidegate_voucher_memory_bytes{voucher="10"} "#).await;
@@ -49,12 +49,12 @@ async fn workers_fold_what_is_final_and_audit_doctor_reconcile_and_rebuild_agree
     program.run("order event refunded 4 --yes").expect(0);
     site.settled().await;
     assert_eq!(site.redis_says(&["GET", "seckill:stock:10"]).await.as_i64(), Some(97));
-    // A rebuild knows all of them again, and what is final is folded anew.
+    // A rebuild knows all of them again, and what is final is compacted anew.
     program.run("rebuild --all --yes").expect(0);
     program.run("reconcile").expect(0);
     site.redis_says(&["XTRIM", "stream.orders", "MAXLEN", "0"]).await;
     let left = ["#complete", "#load", "#purged", "5", "6"];
-    until("it is folded again", || async { fields(&site).await == left }).await;
+    until("it is compacted again", || async { fields(&site).await == left }).await;
     program.run("reconcile").expect(0);
     program.run("audit").expect(0);
     site.judge().await;
