@@ -53,7 +53,7 @@ memory-curve orders="1000000": servers
 limits seeds="20": servers
     TIDEGATE_TEST_SEED={{ if seeds =~ '-' { seeds } else { "1-" + seeds } }} cargo test {{ everything }} --test pipeline limit_drill -- --nocapture
 
-# Both stores lose random ends of what they held, and are mended: `just chaos 1000` (seeds 1 to 1000), or `just chaos 301-1000`
+# Both stores lose random ends of what they held, and are repaired: `just chaos 1000` (seeds 1 to 1000), or `just chaos 301-1000`
 chaos seeds="50": servers
     TIDEGATE_TEST_SEED={{ if seeds =~ '-' { seeds } else { "1-" + seeds } }} cargo test {{ everything }} --test pipeline chaos -- --nocapture
 

@@ -1,4 +1,4 @@
--- Mends a sale by difference, once for each id: journal, buyers, stock. What moved since the look is left.
+-- Repairs a sale by difference, once for each id: journal, buyers, stock. What moved since the look is left.
 -- Afterwards the journal's sum is the stock: below 0, and nobody is admitted, where units were sold twice.
 -- KEYS[1] stock: string, KEYS[5] while there are limits; never created; KEYS[2] buyers: set of users
 -- KEYS[3] journal: hash, order id -> stock movement as JSON; KEYS[4] voucher: hash with change and repaired
@@ -9,7 +9,7 @@
 -- Then of each order, at most 500: ARGV[7] order id, '' for a user alone; ARGV[8] found: what the journal
 -- held, '' for nothing; ARGV[9] note: what it shall hold, with @from, @to, @now for numbers, '' for the
 -- same; ARGV[10] sum: how the note changes the sum; ARGV[11] user id; ARGV[12] buyers: in, out or same
--- Reply list: an answer for each: mended, moved (nothing was done), before (mended by this very id before)
+-- Reply list: an answer for each: repaired, moved (nothing was done), before (repaired by this very id before)
 -- Reply 1: refused, the journal is not complete, or was loaded or made anew since
 -- Reply 2: refused, the stock is to be moved, and an operator's change of it is open or came between
 -- Reply 3: refused, another repair came between; Reply 4: refused, no stock is loaded
@@ -49,16 +49,16 @@ local function write(field, note, to)
   seen[field] = true
   left = to
 end
-local function mend(order, found, note, sum, user, buyers)
+local function repair(order, found, note, sum, user, buyers)
   local held = order ~= '' and call('HGET', journal, order) or ''
   if is_again then return (note == '' or find(held, by, 1, true)) and 'before' or 'moved' end
   if held ~= found or seen[order] then return 'moved' end
   if note ~= '' then write(order, note, left + sum) end
   local list = users[buyers]
   list[#list + 1] = user
-  return 'mended'
+  return 'repaired'
 end
-for at = 7, #ARGV, 6 do answers[#answers + 1] = mend(unpack(ARGV, at, at + 5)) end
+for at = 7, #ARGV, 6 do answers[#answers + 1] = repair(unpack(ARGV, at, at + 5)) end
 if is_again then return answers end
 local note = '{"action":"repair","from":@from,"to":@to,"change":%s,"by":%s,"timestamp":@now}'
 if moves then write('#repair:' .. id, string.format(note, loaded, by), left - drift + loaded) end

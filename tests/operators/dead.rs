@@ -107,7 +107,7 @@ async fn add_row_of_77(site: &Site) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_the_cause_is_mended_requeued_letters_become_orders_and_both_stores_agree_at_every_step() {
+async fn after_the_cause_is_fixed_requeued_letters_become_orders_and_both_stores_agree_at_every_step() {
     let (site, program) = open().await;
     for at in 0..30 {
         sell_unknown(&site, 1_000 + at, 10 + at, 1 + at % 3).await;
@@ -121,7 +121,7 @@ async fn after_the_cause_is_mended_requeued_letters_become_orders_and_both_store
     let shown = program.run("dead list").expect(0).stdout;
     assert_eq!((shown.matches("as above").count(), shown.matches("and 20 older").count()), (9, 1), "{shown}");
 
-    // Not mended yet: they die again, with their history.
+    // Not repaired yet: they die again, with their history.
     let again = program.run("dead requeue --reason unknown_voucher --yes").expect(0);
     assert!(
         again.stderr.contains("warning: 30 letters would die again: MySQL has no row of voucher 77"),
@@ -1152,7 +1152,7 @@ fn interrupt(child: &Child) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dry_run_says_how_many_would_die_again_and_what_mends_them() {
+async fn a_dry_run_says_how_many_would_die_again_and_what_repairs_them() {
     let (site, program) = open().await;
     let worker = site.worker("w").start();
     for order in 1..=3 {

@@ -362,7 +362,7 @@ async fn held_at(site: &Site, held: impl FnOnce(&Proxy, &Proxy) -> Hold) -> (Chi
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rebuild_that_is_killed_anywhere_leaves_nothing_that_the_next_one_does_not_mend() {
+async fn a_rebuild_that_is_killed_anywhere_leaves_nothing_that_the_next_one_does_not_repair() {
     futures_util::future::join_all((0..5).map(killed_at)).await;
 }
 

@@ -43,7 +43,7 @@ async fn release(site: &Site, order: i64, user: i64, voucher: i64) {
     site.redis_says(&["INCRBY", &format!("seckill:stock:{voucher}"), "1"]).await;
 }
 
-/// The orders, users or units of each kind of difference, by voucher, with cause and mend of the first.
+/// The orders, users or units of each kind of difference, by voucher, with cause and repair of the first.
 fn found(look: &Json) -> BTreeMap<(String, String), (Vec<String>, String, String)> {
     let mut found = BTreeMap::new();
     for voucher in look["vouchers"].as_array().unwrap() {
@@ -57,15 +57,15 @@ fn found(look: &Json) -> BTreeMap<(String, String), (Vec<String>, String, String
             };
             let text = |value: &Json| value.as_str().unwrap().to_owned();
             let key = (text(&voucher["voucher"]), text(&count["kind"]));
-            let (cause, mend) = (text(&first[0]["cause"]), text(&first[0]["mend"]));
-            found.insert(key, (first.iter().map(of).collect(), cause, mend));
+            let (cause, repair) = (text(&first[0]["cause"]), text(&first[0]["repair"]));
+            found.insert(key, (first.iter().map(of).collect(), cause, repair));
         }
     }
     found
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_kind_of_difference_is_found_with_its_orders_its_cause_and_what_mends_it() {
+async fn each_kind_of_difference_is_found_with_its_orders_its_cause_and_what_repairs_it() {
     let site = Site::open().await;
     let program = program(&site);
     for voucher in [10, 11, 13] {
@@ -124,7 +124,7 @@ async fn each_kind_of_difference_is_found_with_its_orders_its_cause_and_what_men
         found.remove(&key).unwrap_or_else(|| panic!("no {kind} of {voucher} in {look:#}"))
     };
     let expected =
-        |ids: &[String], cause: &str, mend: &str| (ids.to_vec(), cause.to_owned(), mend.to_owned());
+        |ids: &[String], cause: &str, repair: &str| (ids.to_vec(), cause.to_owned(), repair.to_owned());
     let acknowledged = "acknowledged_and_not_written";
     assert_eq!(take("10", "lost_order"), expected(&[id(1), id(2)], acknowledged, "run_again"));
     assert_eq!(take("10", "not_admitted"), expected(&[id(3)], "no_admission", "admit"));
@@ -152,7 +152,7 @@ async fn each_kind_of_difference_is_found_with_its_orders_its_cause_and_what_men
     );
     let text = program.run("reconcile --voucher 10").expect(1).stdout;
     assert!(text.contains("2 orders (2 units) admitted and nowhere else"), "{text}");
-    assert!(text.contains("mended by: running all entries of the order again"), "{text}");
+    assert!(text.contains("repaired by: running all entries of the order again"), "{text}");
     assert!(text.contains("It does NOT agree"), "{text}");
     let later = program.run("reconcile --voucher 14 --since -1s --json").json();
     until("the orders are older than a second", || async {
@@ -306,7 +306,7 @@ async fn workers_look_by_themselves_and_tell_doctor_and_metrics_what_they_found(
     let said = program.run("status").stdout;
     assert!(said.contains("Redis and MySQL differ (barred_without_order: 1)"), "{said}");
     site.redis_says(&["SREM", "seckill:order:10", "999"]).await;
-    until("it is mended", || async { doctor().contains("both stores agreed, order by order") }).await;
+    until("it is repaired", || async { doctor().contains("both stores agreed, order by order") }).await;
     let logs = || [first.log(), second.log()].concat();
     until("the worker that looked says so", || async { logs().contains("both stores differ") }).await;
     assert!(first.stop().await.success() && second.stop().await.success());
@@ -472,9 +472,9 @@ async fn a_command_that_loses_its_lease_stops_after_the_step_in_progress_and_say
     );
     assert_eq!(look.stdout, "", "nothing is known");
 
-    // The first of two vouchers is mended, and the second is left.
-    let mending = "FORCE INDEX (uk_voucher_user_slot) WHERE voucher_id = 10";
-    let repair = run_without_lease(&site, &["reconcile", "--repair", "--yes"], mending).await.expect(6);
+    // The first of two vouchers is repaired, and the second is left.
+    let repairing = "FORCE INDEX (uk_voucher_user_slot) WHERE voucher_id = 10";
+    let repair = run_without_lease(&site, &["reconcile", "--repair", "--yes"], repairing).await.expect(6);
     assert!(repair.stderr.contains(lost), "{repair:?}");
     assert!(repair.stderr.contains("Go on with:\n  tidegate reconcile --repair --yes"), "{repair:?}");
     let barred = async |voucher| site.redis_says(&["SISMEMBER", voucher, "999"]).await.as_i64();
@@ -495,20 +495,20 @@ async fn a_command_that_loses_its_lease_stops_after_the_step_in_progress_and_say
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn workers_mend_what_they_find_where_the_configuration_says_so() {
+async fn workers_repair_what_they_find_where_the_configuration_says_so() {
     let site = Site::open().await;
     let program = program(&site);
     program.run("voucher load --voucher 10 --stock 100").expect(0);
     let worker = site.worker("w").set("RECONCILE_EVERY_S", 1).set("RECONCILE_REPAIR", "yes").start();
     site.redis_says(&["SADD", "seckill:order:10", "999"]).await;
     site.redis_says(&["INCRBY", "seckill:stock:10", "3"]).await;
-    until("it is mended", || async {
+    until("it is repaired", || async {
         let stock = site.redis_says(&["GET", "seckill:stock:10"]).await.as_i64();
         let barred = site.redis_says(&["SISMEMBER", "seckill:order:10", "999"]).await.as_i64();
         (stock, barred) == (Some(100), Some(0))
     })
     .await;
-    worker.says("mended what both stores differed in").await;
+    worker.says("repaired what both stores differed in").await;
     assert!(program.run("log").expect(0).stdout.contains("worker w"), "it is in the log of changes");
     assert!(worker.stop().await.success());
     site.judge().await;
@@ -651,8 +651,8 @@ async fn what_a_failover_took_from_redis_is_counted_by_the_audit_and_named_by_a_
     );
     assert!(text.contains("The usual cause is a failover in which Redis lost orders"), "{text}");
 
-    let mended = program.run("reconcile --repair --yes").expect(0).stdout;
-    assert!(mended.contains("counter raised from 1 to 2"), "{mended}");
+    let repaired = program.run("reconcile --repair --yes").expect(0).stdout;
+    assert!(repaired.contains("counter raised from 1 to 2"), "{repaired}");
     program.run("reconcile").expect(0);
     site.judge().await;
     assert!(!program.run("order count").expect(0).stdout.contains("more orders than ids"));

@@ -46,7 +46,7 @@ async fn sell(site: &Site, program: &Program) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn orders_and_payments_that_mysql_lost_come_back_and_what_hands_did_to_redis_is_mended() {
+async fn orders_and_payments_that_mysql_lost_come_back_and_what_hands_did_to_redis_is_repaired() {
     let site = Site::open().await;
     let (program, worker) = (program(&site), site.worker("w").start());
     sell(&site, &program).await;
@@ -252,7 +252,7 @@ async fn each_kind_of_event_that_mysql_lost_is_found_and_recorded_again_with_all
     assert_eq!(found, BTreeMap::from([("lost_event".to_owned(), expected)]), "{look:#}");
     let first = &look["vouchers"][0]["differences"][0]["first"][0];
     assert_eq!(
-        (&first["cause"], &first["mend"]),
+        (&first["cause"], &first["repair"]),
         (&json!("acknowledged_and_not_written"), &json!("record_events"))
     );
     let text = program.run("reconcile").expect(1).stdout;
@@ -586,7 +586,7 @@ async fn orders_that_came_by_xadd_alone_are_named_by_their_usual_cause_and_a_rep
         );
         assert!(!said.contains("went back in time"), "{said}");
     }
-    // A repair of all vouchers clears what it mended, at once.
+    // A repair of all vouchers clears what it repaired, at once.
     program.run("reconcile --repair --yes").expect(0);
     for line in ["status", "doctor"] {
         let said = program.run(line).expect(0).stdout;
@@ -620,7 +620,7 @@ async fn a_repair_of_one_voucher_leaves_the_remark_about_another() {
 
     let repaired = program.run("reconcile --repair --voucher 22 --yes").expect(0);
     assert!(repaired.stderr.contains("until all is compared: tidegate reconcile"), "{repaired:#?}");
-    assert_eq!(kept(), before, "what is kept tells of the voucher that was not mended");
+    assert_eq!(kept(), before, "what is kept tells of the voucher that was not repaired");
     assert!(program.run("status").stdout.contains("(not_admitted: 3)"));
     program.run("reconcile --repair --since -1h --yes").expect(0);
     assert_eq!(kept(), before, "a look at new orders only knows nothing of the others");
@@ -654,9 +654,9 @@ async fn a_repair_goes_on_without_the_right_to_the_counters_of_order_ids_and_nam
     site.add_order(2, 502, VOUCHER).await;
     site.settled().await;
     let plan = site.worker("v").set("REDIS_URL", redis).set("RECONCILE_EVERY_S", 1);
-    let mending = plan.set("RECONCILE_REPAIR", "yes").start();
-    mending.says("mended what both stores differed in").await;
-    mending.says("Allow this user of Redis the pattern ~icr:order:*").await;
+    let repairing = plan.set("RECONCILE_REPAIR", "yes").start();
+    repairing.says("repaired what both stores differed in").await;
+    repairing.says("Allow this user of Redis the pattern ~icr:order:*").await;
     owner.run("reconcile").expect(0);
-    assert!(mending.stop().await.success() && worker.stop().await.success());
+    assert!(repairing.stop().await.success() && worker.stop().await.success());
 }

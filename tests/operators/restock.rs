@@ -143,8 +143,8 @@ async fn what_is_not_on_sale_or_not_there_is_refused_and_leaves_no_trace() {
     let sql = "UPDATE tb_seckill_voucher SET initial_stock = NULL";
     sqlx::query(sql).execute(&site.pool).await.unwrap();
     let refused = program.run("voucher take --voucher 7 --units 1 --yes").expect(1);
-    let mend = refused.stdout.split("first: ").nth(1).unwrap().lines().next().unwrap();
-    sqlx::query(sqlx::AssertSqlSafe(mend.to_owned())).execute(&site.pool).await.expect("it can be typed");
+    let repair = refused.stdout.split("first: ").nth(1).unwrap().lines().next().unwrap();
+    sqlx::query(sqlx::AssertSqlSafe(repair.to_owned())).execute(&site.pool).await.expect("it can be typed");
     program.run("voucher take --voucher 7 --units 1 --yes").expect(0);
     assert_eq!(stocks(&site).await, (999, 999, 999));
     site.call("DEL seckill:stock:7").await;

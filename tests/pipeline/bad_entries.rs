@@ -273,13 +273,13 @@ async fn an_order_that_cannot_be_given_back_holds_up_nobody() {
     until("the neighbour is written", || async { site.orders().await.len() == 1 }).await;
     site.add_order(105, 5, 2).await;
     until("later orders are written", || async { site.orders().await.len() == 2 }).await;
-    until("only the one that can be mended waits", || async { site.open_entries().await == Some(1) }).await;
+    until("only the one that can be repaired waits", || async { site.open_entries().await == Some(1) }).await;
     let dead = site.dead().await;
     assert_eq!(dead.len(), 1, "{dead:?}");
     assert_eq!((dead[0]["id"].as_str(), dead[0]["dead:reason"].as_str()), ("101", "id_taken"));
     assert!(!worker.log().contains("outage"), "{}", worker.log());
 
-    // Mended: given back, and settled.
+    // Repaired: given back, and settled.
     site.redis_says(&["SET", "seckill:stock:3", "0"]).await;
     site.settled().await;
     assert!(site.journal(3).await["103"].contains(r#""action":"release""#));

@@ -124,17 +124,17 @@ async fn run(seed: u64) {
         lost.push(people.lose(&fleet).await);
         let steps = people.steps(0..60);
         people.sell(&fleet, steps).await;
-        // Often the next loss comes before anybody has mended the last one.
+        // Often the next loss comes before anybody has repaired the last one.
         if people.steps(0..3) == 0 {
             let way = people.rng.random();
             let steps = people.steps(0..100);
-            tokio::join!(operator::mend(&fleet, &lost, way), people.sell(&fleet, steps));
+            tokio::join!(operator::repair(&fleet, &lost, way), people.sell(&fleet, steps));
             lost.clear();
         }
     }
     people.known.add(Known::read(&fleet).await);
-    operator::mend(&fleet, &lost, people.rng.random()).await;
-    operator::mend_what_is_left(&fleet).await;
+    operator::repair(&fleet, &lost, people.rng.random()).await;
+    operator::repair_what_is_left(&fleet).await;
     all_is_done(&fleet).await;
     let vouchers: Vec<i64> = people.sales.iter().map(|sale| sale.voucher).collect();
     none_is(&fleet.stores().mismatches(&vouchers, &BTreeMap::new()).await);

@@ -20,7 +20,7 @@ use ground::{AT_WORK_WITHIN, ClusterSite, TAGS};
 const WHOLE_WITHIN: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_master_is_followed_to_its_replica_and_one_command_mends_what_that_lacked() {
+async fn a_killed_master_is_followed_to_its_replica_and_one_command_repairs_what_that_lacked() {
     let site = ClusterSite::open(RedisCluster::start().expect("a cluster")).await;
     let workers = [site.worker("a").start(), site.worker("b").start()];
     let sale = site.sell();

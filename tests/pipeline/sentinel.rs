@@ -81,7 +81,7 @@ async fn when_the_master_dies_its_replica_takes_over_and_no_order_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replica_that_lacked_the_last_second_is_promoted_and_one_command_mends_it() {
+async fn a_replica_that_lacked_the_last_second_is_promoted_and_one_command_repairs_it() {
     let site = Site::open().await;
     let master = site.redis.port().to_string();
     let replica =
@@ -138,7 +138,7 @@ async fn a_replica_that_lacked_the_last_second_is_promoted_and_one_command_mends
     for (order, user) in [(41, 21), (42, 42)] {
         assert_eq!(ask(&gate, order, user, 1).await, AdmitReply::Admitted);
     }
-    // It is damage that one command has to mend.
+    // It is damage that one command has to repair.
     program.run("reconcile").expect(1);
     let done = program.run("rebuild --all --yes").expect(0);
     assert!(done.stdout.contains("voucher 7: rebuilt with"), "{done:?}");
@@ -289,7 +289,7 @@ impl Watched {
         if is_replica_in_step(&self.replica).await { &self.site.redis } else { &self.replica }
     }
 
-    /// Whatever the failover lost is found and mended: every order of which a caller was told is written once, but for those of the
+    /// Whatever the failover lost is found and repaired: every order of which a caller was told is written once, but for those of the
     /// failover itself, which are written or have left nothing.
     async fn adds_up(&self) {
         let flags = ["--redis-url", &self.sentinel.url(), "--mysql-url", &self.site.mysql.url()];
@@ -298,9 +298,9 @@ impl Watched {
         let stores = Stores { client: &client, pool: &self.site.pool, prefix: "" };
         let is_quiet = || async { stores.open_entries().await == Some(0) };
         until_within(Duration::from_secs(30), "every entry is handled", is_quiet).await;
-        let mended = program.run("reconcile --repair --yes");
-        assert!([0, 1].contains(&mended.code), "{mended:#?}");
-        until_within(Duration::from_secs(30), "what was mended is written", is_quiet).await;
+        let repaired = program.run("reconcile --repair --yes");
+        assert!([0, 1].contains(&repaired.code), "{repaired:#?}");
+        until_within(Duration::from_secs(30), "what was repaired is written", is_quiet).await;
         let mut wrong = fates(&self.book.read(), &Ends::read(&self.site.pool).await);
         wrong.extend(stores.mismatches(&[7], &BTreeMap::new()).await);
         none_is(&wrong);

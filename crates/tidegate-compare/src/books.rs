@@ -1,7 +1,7 @@
 //! The books of a voucher: what its stocks are, and what they should be. Pure.
 
 use crate::{
-    difference::{Difference, DifferenceCause, Mend},
+    difference::{Difference, DifferenceCause, RepairMethod},
     reconciled::DifferenceKind,
 };
 use serde::Serialize;
@@ -175,14 +175,14 @@ impl VoucherBooks {
     /// it: that is what a repair leaves.
     #[must_use]
     pub fn differences(&self) -> Vec<Difference> {
-        let apart = |kind, units, cause, mend| Difference {
+        let apart = |kind, units, cause, repair| Difference {
             kind,
             voucher: self.voucher,
             order: None,
             user: None,
             units,
             cause,
-            mend,
+            repair,
             counter: None,
             status: None,
             entry: None,
@@ -195,17 +195,17 @@ impl VoucherBooks {
                 DifferenceKind::SaleForgotten,
                 left,
                 DifferenceCause::RedisWentBack,
-                Mend::Rebuild,
+                RepairMethod::Rebuild,
             )];
         }
         if let Some(units) = self.redis.drift.filter(|units| *units != 0) {
             // Where there is no stock, there is none to move; what cannot be read may have moved it.
             let is_known = self.redis.stock.is_some() && self.redis.unreadable_notes == 0;
-            let mend = if is_known { Mend::MoveStock } else { Mend::Rebuild };
-            found.push(apart(DifferenceKind::RedisStockApart, units, DifferenceCause::ChangedByHand, mend));
+            let repair = if is_known { RepairMethod::MoveStock } else { RepairMethod::Rebuild };
+            found.push(apart(DifferenceKind::RedisStockApart, units, DifferenceCause::ChangedByHand, repair));
         }
         if let Some(units) = self.purged_apart() {
-            found.push(apart(DifferenceKind::PurgedApart, units, DifferenceCause::Unknown, Mend::ByHand));
+            found.push(apart(DifferenceKind::PurgedApart, units, DifferenceCause::Unknown, RepairMethod::ByHand));
         }
         if self.is_change_open || self.redis.unreadable.is_some() {
             return found;
@@ -219,15 +219,15 @@ impl VoucherBooks {
         let has = stock.map(|stock| stock + self.mysql.live_units - self.mysql.earlier_units);
         let lacks = has.zip(self.redis.loaded).map(|(has, loaded)| has - loaded).filter(|units| *units < 0);
         if let Some(units) = lacks.or(behind.filter(|units| *units != 0 && !follows)) {
-            found.push(apart(DifferenceKind::LoadedApart, units, DifferenceCause::Unknown, Mend::MoveStock));
+            found.push(apart(DifferenceKind::LoadedApart, units, DifferenceCause::Unknown, RepairMethod::MoveStock));
         }
         if mysql_drift != 0 && !follows {
-            let mend = if self.redis.is_complete && mysql_drift < 0 { Mend::MoveStock } else { Mend::ByHand };
+            let repair = if self.redis.is_complete && mysql_drift < 0 { RepairMethod::MoveStock } else { RepairMethod::ByHand };
             found.push(apart(
                 DifferenceKind::MysqlStockApart,
                 mysql_drift,
                 DifferenceCause::ChangedByHand,
-                mend,
+                repair,
             ));
         }
         found
@@ -284,12 +284,12 @@ mod tests {
             it.redis.stock = None;
             it.redis.drift = Some(-60);
         });
-        assert_eq!(gone.differences()[0].mend, Mend::Rebuild);
+        assert_eq!(gone.differences()[0].repair, RepairMethod::Rebuild);
         let unread = with(books(), |it| {
             it.redis.drift = Some(-3);
             it.redis.unreadable_notes = 1;
         });
-        assert_eq!(unread.differences()[0].mend, Mend::Rebuild);
+        assert_eq!(unread.differences()[0].repair, RepairMethod::Rebuild);
     }
 
     #[test]

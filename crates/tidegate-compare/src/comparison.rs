@@ -308,13 +308,13 @@ impl Comparison {
         wrong.map(Ok).into_iter().chain(failed).collect()
     }
 
-    /// After a repair: looks once more, so that `status`, `top` and `doctor` tell no more of what was mended. `before` was kept
+    /// After a repair: looks once more, so that `status`, `top` and `doctor` tell no more of what was repaired. `before` was kept
     /// before the repair, and before the comparison that it went by: what one comparison saw alone does not stand. False: only a part is
     /// looked at, which knows nothing of the rest, so what is kept stays as it is.
     ///
     /// # Errors
     /// As [`Self::run`].
-    pub async fn keep_mended(&self, before: Option<Reconciled>, job: &Job) -> Result<bool, CompareError> {
+    pub async fn keep_repaired(&self, before: Option<Reconciled>, job: &Job) -> Result<bool, CompareError> {
         if !self.request.is_whole() {
             return Ok(false);
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::{
     CompareError, Job, Pace,
     books::VoucherBooks,
-    difference::{Difference, DifferenceCause, Mend},
+    difference::{Difference, DifferenceCause, RepairMethod},
     limit_counters::{CounterDifference, LimitCounterCheck, NotCompared},
     reconciled::DifferenceKind,
     stores::ComparedStores,
@@ -31,9 +31,9 @@ pub(crate) async fn counter_differences(
 
 fn difference(found: CounterDifference) -> Difference {
     let CounterDifference { kind, voucher, user, units, counter } = found;
-    let (cause, mend) = match kind {
-        DifferenceKind::LimitPassed => (DifferenceCause::RedisWentBack, Mend::ByHand),
-        _ => (DifferenceCause::Unknown, Mend::SetCounter),
+    let (cause, repair) = match kind {
+        DifferenceKind::LimitPassed => (DifferenceCause::RedisWentBack, RepairMethod::ByHand),
+        _ => (DifferenceCause::Unknown, RepairMethod::SetCounter),
     };
     Difference {
         kind,
@@ -42,7 +42,7 @@ fn difference(found: CounterDifference) -> Difference {
         user,
         units,
         cause,
-        mend,
+        repair,
         counter: Some(counter),
         status: None,
         entry: None,

@@ -25,10 +25,10 @@ pub enum DifferenceCause {
     LeftHalfDone,
 }
 
-/// What mends it.
+/// What repairs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Mend {
+pub enum RepairMethod {
     /// Run all entries of the order again, its events included, in their order.
     RunAgain,
     /// Run the events of the order again, in their order. The order itself is where it belongs.
@@ -68,8 +68,8 @@ pub struct Difference {
     pub units: i64,
     /// Why.
     pub cause: DifferenceCause,
-    /// What mends it.
-    pub mend: Mend,
+    /// What repairs it.
+    pub repair: RepairMethod,
     /// Which counter of a limit it is about, where it is about one.
     pub counter: Option<Counter>,
     /// Where the order is; None: the difference does not depend on it.

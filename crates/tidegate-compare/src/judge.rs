@@ -1,7 +1,7 @@
 //! What the facts of one order, or of one user, mean: a difference, or none. Pure.
 
 use crate::{
-    difference::{DifferenceCause, Mend},
+    difference::{DifferenceCause, RepairMethod},
     reconciled::DifferenceKind,
     redis_side::{DeadOrder, Entered},
 };
@@ -40,7 +40,7 @@ pub(crate) struct OrderFinding {
     pub(crate) user: Option<i64>,
     pub(crate) units: i64,
     pub(crate) cause: DifferenceCause,
-    pub(crate) mend: Mend,
+    pub(crate) repair: RepairMethod,
     /// Where the order is; None: the difference does not depend on it.
     pub(crate) status: Option<OrderStatus>,
     /// Its entry, where the stream holds it.
@@ -81,7 +81,7 @@ impl Evidence {
             user: Some(it.user),
             units: it.quantity,
             cause: DifferenceCause::Unknown,
-            mend: Mend::ByHand,
+            repair: RepairMethod::ByHand,
             status: None,
             entry: Some(it.entry),
         })
@@ -117,7 +117,7 @@ impl Evidence {
     pub(crate) fn findings(&self, voucher: i64) -> [Option<OrderFinding>; 3] {
         let of_order = self.finding(voucher);
         let runs_again =
-            of_order.is_some_and(|it| matches!(it.mend, Mend::RunAgain | Mend::WriteCancelledRow));
+            of_order.is_some_and(|it| matches!(it.repair, RepairMethod::RunAgain | RepairMethod::WriteCancelledRow));
         match self.lost_event() {
             Some(lost) if !runs_again => [Some(lost), self.doubled(), None],
             _ => [of_order, self.doubled(), self.status_by_others()],
@@ -134,7 +134,7 @@ impl Evidence {
             user: Some(user),
             units: 0,
             cause: DifferenceCause::AcknowledgedAndNotWritten,
-            mend: if is_known { Mend::RecordEvents } else { Mend::RunAgain },
+            repair: if is_known { RepairMethod::RecordEvents } else { RepairMethod::RunAgain },
             status: None,
             entry: None,
         })
@@ -146,30 +146,30 @@ impl Evidence {
         let (user, units) = self.admitted().unwrap_or_else(|| self.by_mysql());
         let (status, entry) = (Some(facts.status()), self.entry().map(|entered| entered.entry));
         let finding =
-            |kind, cause, mend| Some(OrderFinding { kind, user, units, cause, mend, status, entry });
+            |kind, cause, repair| Some(OrderFinding { kind, user, units, cause, repair, status, entry });
         let is_admitted = facts.journal == JournalFact::Admitted;
         match facts.status() {
             OrderStatus::Written if self.is_complete => self.finding_of_live(facts.journal),
             OrderStatus::Cancelled | OrderStatus::Refused if self.is_complete && is_admitted => {
                 let is_half = facts.letter != LetterFact::None || facts.status() == OrderStatus::Refused;
                 let cause = if is_half { DifferenceCause::LeftHalfDone } else { DifferenceCause::Unknown };
-                finding(DifferenceKind::NotReleased, cause, Mend::Release)
+                finding(DifferenceKind::NotReleased, cause, RepairMethod::Release)
             }
             OrderStatus::GivenBack if self.is_complete => finding(
                 DifferenceKind::ReleaseUnknownToMysql,
                 DifferenceCause::Unknown,
-                Mend::WriteCancelledRow,
+                RepairMethod::WriteCancelledRow,
             ),
             OrderStatus::Mismatched => {
-                finding(DifferenceKind::Mismatched, DifferenceCause::Unknown, Mend::ByHand)
+                finding(DifferenceKind::Mismatched, DifferenceCause::Unknown, RepairMethod::ByHand)
             }
             // Whether the stream still holds it is looked up where it is said.
             // Its row was there and moved, and is gone alone: what its events did would not be done again.
             OrderStatus::Lost if self.events.is_some_and(|events| events.status.is_some()) => {
-                finding(DifferenceKind::LostOrder, DifferenceCause::ChangedByHand, Mend::ByHand)
+                finding(DifferenceKind::LostOrder, DifferenceCause::ChangedByHand, RepairMethod::ByHand)
             }
             OrderStatus::Lost if is_admitted || self.entry().is_some() => {
-                finding(DifferenceKind::LostOrder, DifferenceCause::AcknowledgedAndNotWritten, Mend::RunAgain)
+                finding(DifferenceKind::LostOrder, DifferenceCause::AcknowledgedAndNotWritten, RepairMethod::RunAgain)
             }
             _ => None,
         }
@@ -177,27 +177,27 @@ impl Evidence {
 
     fn finding_of_live(&self, journal: JournalFact) -> Option<OrderFinding> {
         let row = self.row.as_ref()?;
-        let finding = |kind, cause, mend| {
+        let finding = |kind, cause, repair| {
             let (user, units) = (Some(row.user), row.quantity);
             Some(OrderFinding {
                 kind,
                 user,
                 units,
                 cause,
-                mend,
+                repair,
                 status: Some(OrderStatus::Written),
                 entry: None,
             })
         };
         match journal {
             JournalFact::Released => {
-                finding(DifferenceKind::ReleasedAndLive, DifferenceCause::Unknown, Mend::Admit)
+                finding(DifferenceKind::ReleasedAndLive, DifferenceCause::Unknown, RepairMethod::Admit)
             }
             JournalFact::Nothing if self.is_since_complete(row) && !self.is_compacted(row) => {
                 let is_ours = row.entry.is_some();
                 let cause =
                     if is_ours { DifferenceCause::NoAdmission } else { DifferenceCause::ChangedByHand };
-                finding(DifferenceKind::NotAdmitted, cause, Mend::Admit)
+                finding(DifferenceKind::NotAdmitted, cause, RepairMethod::Admit)
             }
             _ => None,
         }
@@ -226,7 +226,7 @@ impl Evidence {
             user: Some(row.user),
             units: events.released - row.quantity,
             cause: DifferenceCause::Unknown,
-            mend: Mend::ByHand,
+            repair: RepairMethod::ByHand,
             status: None,
             entry: None,
         })
@@ -240,7 +240,7 @@ impl Evidence {
             user: Some(row.user),
             units: row.quantity,
             cause: DifferenceCause::ChangedByHand,
-            mend: Mend::ByHand,
+            repair: RepairMethod::ByHand,
             status: None,
             entry: None,
         })
@@ -310,7 +310,7 @@ pub(crate) struct UserEvidence {
     pub(crate) live: Option<i64>,
     /// An order among the dead letters.
     pub(crate) dead: Option<i64>,
-    /// An order of the user is a difference of its own, and what mends that bars or frees the user, too.
+    /// An order of the user is a difference of its own, and what repairs that bars or frees the user, too.
     pub(crate) is_told: bool,
 }
 
@@ -321,15 +321,15 @@ impl UserEvidence {
     }
 
     pub(crate) fn finding(&self, user: i64) -> Option<OrderFinding> {
-        let finding = |kind, cause, mend| {
-            Some(OrderFinding { kind, user: Some(user), units: 0, cause, mend, status: None, entry: None })
+        let finding = |kind, cause, repair| {
+            Some(OrderFinding { kind, user: Some(user), units: 0, cause, repair, status: None, entry: None })
         };
         match (self.is_buyer, self.order().is_some()) {
             _ if self.is_told => None,
             (true, false) => {
-                finding(DifferenceKind::BarredWithoutOrder, DifferenceCause::Unknown, Mend::Unbar)
+                finding(DifferenceKind::BarredWithoutOrder, DifferenceCause::Unknown, RepairMethod::Unbar)
             }
-            (false, true) => finding(DifferenceKind::NotBarred, DifferenceCause::Unknown, Mend::Bar),
+            (false, true) => finding(DifferenceKind::NotBarred, DifferenceCause::Unknown, RepairMethod::Bar),
             _ => None,
         }
     }
@@ -384,30 +384,30 @@ mod tests {
         let buried = |note, row| Evidence { note, row, dead: dead(7), ..complete.clone() };
         let (admit, release) = (admit(7, 2), release(7, 2));
         let cases = [
-            (with(admit.clone(), None), Some((LostOrder, Mend::RunAgain))),
+            (with(admit.clone(), None), Some((LostOrder, RepairMethod::RunAgain))),
             (with(admit.clone(), row(7, 2, 1)), None),
-            (with(admit.clone(), row(8, 2, 1)), Some((Mismatched, Mend::ByHand))),
-            (with(admit.clone(), row(7, 3, 1)), Some((Mismatched, Mend::ByHand))),
-            (with(admit.clone(), row(7, 2, 4)), Some((NotReleased, Mend::Release))),
-            (with(admit.clone(), row(7, 1, 4)), Some((NotReleased, Mend::Release))),
-            (with(admit.clone(), row(8, 2, 4)), Some((Mismatched, Mend::ByHand))),
-            (with(admit.clone(), row(7, 2, 6)), Some((NotReleased, Mend::Release))),
-            (refused(admit.clone()), Some((NotReleased, Mend::Release))),
+            (with(admit.clone(), row(8, 2, 1)), Some((Mismatched, RepairMethod::ByHand))),
+            (with(admit.clone(), row(7, 3, 1)), Some((Mismatched, RepairMethod::ByHand))),
+            (with(admit.clone(), row(7, 2, 4)), Some((NotReleased, RepairMethod::Release))),
+            (with(admit.clone(), row(7, 1, 4)), Some((NotReleased, RepairMethod::Release))),
+            (with(admit.clone(), row(8, 2, 4)), Some((Mismatched, RepairMethod::ByHand))),
+            (with(admit.clone(), row(7, 2, 6)), Some((NotReleased, RepairMethod::Release))),
+            (refused(admit.clone()), Some((NotReleased, RepairMethod::Release))),
             (refused(release.clone()), None),
             (refused(None), None),
             (buried(admit.clone(), None), None),
-            (buried(admit, row(7, 2, 4)), Some((NotReleased, Mend::Release))),
+            (buried(admit, row(7, 2, 4)), Some((NotReleased, RepairMethod::Release))),
             (buried(None, None), None),
-            (with(release.clone(), None), Some((ReleaseUnknownToMysql, Mend::WriteCancelledRow))),
+            (with(release.clone(), None), Some((ReleaseUnknownToMysql, RepairMethod::WriteCancelledRow))),
             (with(release.clone(), row(7, 2, 4)), None),
-            (with(release, row(7, 2, 2)), Some((ReleasedAndLive, Mend::Admit))),
-            (with(None, row(7, 2, 1)), Some((NotAdmitted, Mend::Admit))),
+            (with(release, row(7, 2, 2)), Some((ReleasedAndLive, RepairMethod::Admit))),
+            (with(None, row(7, 2, 1)), Some((NotAdmitted, RepairMethod::Admit))),
             (with(None, row(7, 2, 4)), None),
             (with(None, None), None),
         ];
         for (evidence, expected) in cases {
             let found = evidence.finding(VOUCHER);
-            assert_eq!(found.map(|it| (it.kind, it.mend)), expected, "{evidence:?}");
+            assert_eq!(found.map(|it| (it.kind, it.repair)), expected, "{evidence:?}");
             let is_of_user = found.is_none_or(|it| it.user.is_some() && it.units > 0);
             assert!(is_of_user, "{evidence:?}");
         }
@@ -435,16 +435,16 @@ mod tests {
         let told = |note, row, refusal| {
             let evidence = Evidence { note, row, refusal, ..lost.clone() };
             let found = evidence.findings(VOUCHER).into_iter().flatten();
-            found.map(|it| (it.kind, it.mend)).collect::<Vec<_>>()
+            found.map(|it| (it.kind, it.repair)).collect::<Vec<_>>()
         };
-        assert_eq!(told(admit(7, 2), row(7, 2, 1), None), [(LostEvent, Mend::RecordEvents)]);
+        assert_eq!(told(admit(7, 2), row(7, 2, 1), None), [(LostEvent, RepairMethod::RecordEvents)]);
         // Redis has done already what the event says.
-        assert_eq!(told(release(7, 2), row(7, 2, 1), None), [(LostEvent, Mend::RecordEvents)]);
-        assert_eq!(told(admit(7, 2), row(7, 2, 4), None), [(LostEvent, Mend::RecordEvents)]);
-        assert_eq!(told(release(7, 2), None, refusal(7)), [(LostEvent, Mend::RecordEvents)]);
-        assert_eq!(told(admit(7, 2), None, None), [(LostOrder, Mend::RunAgain)]);
-        assert_eq!(told(release(7, 2), None, None), [(ReleaseUnknownToMysql, Mend::WriteCancelledRow)]);
-        assert_eq!(told(None, None, None), [(LostEvent, Mend::RunAgain)]);
+        assert_eq!(told(release(7, 2), row(7, 2, 1), None), [(LostEvent, RepairMethod::RecordEvents)]);
+        assert_eq!(told(admit(7, 2), row(7, 2, 4), None), [(LostEvent, RepairMethod::RecordEvents)]);
+        assert_eq!(told(release(7, 2), None, refusal(7)), [(LostEvent, RepairMethod::RecordEvents)]);
+        assert_eq!(told(admit(7, 2), None, None), [(LostOrder, RepairMethod::RunAgain)]);
+        assert_eq!(told(release(7, 2), None, None), [(ReleaseUnknownToMysql, RepairMethod::WriteCancelledRow)]);
+        assert_eq!(told(None, None, None), [(LostEvent, RepairMethod::RunAgain)]);
     }
 
     #[test]

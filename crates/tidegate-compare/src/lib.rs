@@ -25,7 +25,7 @@ mod verify;
 pub use books::{MysqlTotals, OpenTotals, OrdersAndUnits, RedisTotals, VoucherBooks};
 pub use compare::dead_orders;
 pub use compare_error::CompareError;
-pub use difference::{Difference, DifferenceCause, Mend};
+pub use difference::{Difference, DifferenceCause, RepairMethod};
 pub use job::{Job, Progress, Silent};
 pub use comparison::{ComparisonRequest, Comparison};
 pub use pace::Pace;

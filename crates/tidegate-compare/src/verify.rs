@@ -69,7 +69,7 @@ impl Verify<'_> {
         users: BTreeSet<At>,
     ) -> Result<Vec<Difference>, CompareError> {
         let orders = self.orders(orders).await?;
-        // What mends these mends their users.
+        // What repairs these repairs their users.
         let told: HashSet<At> = orders
             .iter()
             .filter(|((_, _), (finding, _))| finding.kind != DifferenceKind::StatusSetByOthers)
@@ -104,7 +104,7 @@ impl Verify<'_> {
             user: finding.user.and_then(|user| user.try_into().ok()),
             units: finding.units,
             cause: finding.cause,
-            mend: finding.mend,
+            repair: finding.repair,
             counter: None,
             status: finding.status,
             entry: finding.entry,

@@ -26,11 +26,11 @@ listed_tests() {
     entries=$(grep -vE '^(#.*)?$' "$list") || return 0
     wrong=$(grep -vE '^[0-9]{4}-[0-1][0-9]-[0-3][0-9] [a-z0-9_]+(::[a-z0-9_]+)* [^ ].{19,}$' <<<"$entries") || true
     if [ -n "$wrong" ]; then
-        echo "unsteady-tests.txt: a line is a date, the whole name of a test and the reason. Mend: $wrong" >&2
+        echo "unsteady-tests.txt: a line is a date, the whole name of a test and the reason. Repair: $wrong" >&2
         return 1
     fi
     if [ "$(wc -l <<<"$entries")" -gt "$most_listed" ]; then
-        echo "unsteady-tests.txt has more than $most_listed tests: mend one before you add one" >&2
+        echo "unsteady-tests.txt has more than $most_listed tests: fix one before you add one" >&2
         return 1
     fi
     cut -d ' ' -f 2 <<<"$entries"
@@ -91,7 +91,7 @@ if [ "$status" -ne 0 ] && [ -n "$failed" ] && [ "$begun" -eq "$ended" ] && [ "$(
         elif grep --quiet --line-regexp --fixed-strings -e "$test" <<<"$listed"; then
             verdicts+=("UNSTEADY, as unsteady-tests.txt says: $test")
         else
-            verdicts+=("UNSTEADY, passed only the second time, mend it: $test")
+            verdicts+=("UNSTEADY, passed only the second time, fix it: $test")
             status=1
         fi
     done <<<"$failed"

@@ -178,7 +178,7 @@ pub struct SystemSettings {
     pub pay_within: Duration,
     /// Between two comparisons of both stores by workers; zero: they make none.
     pub reconcile_every: Duration,
-    /// They also mend what they find.
+    /// They also repair what they find.
     pub reconcile_repairs: bool,
     /// From when a voucher was delisted until its keys may be removed.
     pub remove_delisted_after: Duration,

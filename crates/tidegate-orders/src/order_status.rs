@@ -140,7 +140,7 @@ pub enum Remedy {
     GiveBack,
     /// Run it again: the ledger then decides as it decides on every order.
     RunAgain,
-    /// Mend what it was buried for and run it again, or give it back.
+    /// Repair what it was buried for and run it again, or give it back.
     RunAgainOrGiveBack,
     /// Delete its letter: nothing can be given back by it, or all of it is.
     DeleteLetter,

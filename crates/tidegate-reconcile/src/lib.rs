@@ -1,4 +1,4 @@
-//! Mends what a comparison of both stores found different, rebuilds a Redis that is empty, compacts what is final out of the journals,
+//! Repairs what a comparison of both stores found different, rebuilds a Redis that is empty, compacts what is final out of the journals,
 //! and removes the keys of delisted sales.
 
 mod delisted;
@@ -14,8 +14,8 @@ mod sweep;
 pub use delisted::{KeptKeys, KeyRemover, RemoveKeysPlan, RemoveKeysReport};
 pub use note_journals::note_journals;
 pub use repair::{
-    MOST_MENDED, PlanCounts, RedisRepairs, Repair, RepairCounts, RepairPlan, RepairReport, Returned,
-    ReturnedWhy, Unmended, VoucherFindings, VoucherRepairPlan, Why, plan_repair,
+    MOST_REPAIRED, PlanCounts, RedisRepairs, Repair, RepairCounts, RepairPlan, RepairReport, Returned,
+    ReturnedWhy, Unrepaired, VoucherFindings, VoucherRepairPlan, Why, plan_repair,
 };
 pub use stock::{StockBooks, StockMove};
 pub use sweep::UseSweeper;

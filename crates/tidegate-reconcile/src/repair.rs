@@ -1,4 +1,4 @@
-//! Mends what a comparison found different, by difference: what is still as it was at the comparison, and only that.
+//! Repairs what a comparison found different, by difference: what is still as it was at the comparison, and only that.
 //!
 //! MySQL is written first: lost orders are run again with their events, and orders that Redis had given back get a cancelled row.
 //! Then the journals, buyers and stocks of Redis, in chunks of 500 orders, each in one step (`lua/repair.lua`). What lowers a stock
@@ -13,8 +13,8 @@ mod report;
 mod run;
 
 pub use self::{
-    findings::{MOST_MENDED, plan_repair},
-    plan::{PlanCounts, RepairPlan, Unmended, VoucherFindings, VoucherRepairPlan, Why},
+    findings::{MOST_REPAIRED, plan_repair},
+    plan::{PlanCounts, RepairPlan, Unrepaired, VoucherFindings, VoucherRepairPlan, Why},
     report::{RedisRepairs, RepairCounts, RepairReport, Returned, ReturnedWhy},
     run::Repair,
 };

@@ -27,7 +27,7 @@ pub struct StockMove {
 }
 
 impl StockMove {
-    /// By how much the stock in Redis moves, but for the orders that are mended.
+    /// By how much the stock in Redis moves, but for the orders that are repaired.
     #[must_use]
     pub const fn units(self) -> i64 {
         self.loaded.saturating_sub(self.drift)

@@ -20,7 +20,7 @@ fn offset(node: &RedisNode, field: &str) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_master_dies_and_what_its_replica_lacked_is_found_and_mended() {
+async fn a_master_dies_and_what_its_replica_lacked_is_found_and_repaired() {
     let cluster = RedisCluster::start().expect("a cluster");
     let mysql = MysqlServer::shared().expect("a database");
     let pool = MySqlPool::connect(&mysql.url()).await.expect("MySQL answers");

@@ -301,7 +301,7 @@ async fn a_worker_with_the_name_of_a_dead_one_goes_on_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_that_was_acknowledged_by_hand_is_appended_again_and_wrong_stocks_are_mended() {
+async fn an_order_that_was_acknowledged_by_hand_is_appended_again_and_wrong_stocks_are_repaired() {
     let (operator, site) = open().await;
     site.admit(662_196_605_998_333_958, 7_001, 7, 1).await;
     all_is_held_by(&site, "c1").await;

@@ -279,8 +279,8 @@ async fn where_a_user_may_hold_several_orders_a_new_key_is_a_new_order_also_afte
     let _: u64 = site.client.del(keys).await.expect("Redis answers");
     site.redis_says(&["HDEL", "seckill:journal:7", &ids[0]]).await;
     let note = site.journal(7).await[&ids[1]].clone();
-    let mended = note.replacen('{', "{\"mended\":\"repair:x\",", 1);
-    site.redis_says(&["HSET", "seckill:journal:7", &ids[1], &mended]).await;
+    let repaired = note.replacen('{', "{\"repaired\":\"repair:x\",", 1);
+    site.redis_says(&["HSET", "seckill:journal:7", &ids[1], &repaired]).await;
     proxy.cut_connections().await;
     until("the gate is connected again", || async {
         post_under(address, "another", &order(3)).await.status == 202

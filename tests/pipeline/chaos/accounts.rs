@@ -153,7 +153,7 @@ async fn has_outcome(fleet: &Fleet<'_>, (order, user, voucher): (i64, i64, i64))
 }
 
 /// Whatever a caller hears who asks again for an order that has ended, it does not come back to life. A Redis that has forgotten it,
-/// and was mended by difference, may answer as to a new one.
+/// and was repaired by difference, may answer as to a new one.
 async fn ask_for_ended(fleet: &Fleet<'_>, voucher: i64) {
     let ended = "SELECT CAST(id AS SIGNED), CAST(user_id AS SIGNED), CAST(quantity AS SIGNED) FROM tb_voucher_order \
                  WHERE voucher_id = ? AND slot IS NULL UNION \

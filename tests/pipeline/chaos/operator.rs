@@ -15,8 +15,8 @@ use crate::{life_model::fleet::Fleet, site::DEADLINE};
 const MOST_REPAIRS: usize = 5;
 
 /// By `docs/runbook/store-went-back.md` and the pages that it leads to. Of a Redis that is older, `rebuild` and `reconcile` do
-/// it both: the one fills it anew, the other one mends it by difference.
-pub async fn mend(fleet: &Fleet<'_>, losses: &[Loss], rebuilds: bool) {
+/// it both: the one fills it anew, the other one repairs it by difference.
+pub async fn repair(fleet: &Fleet<'_>, losses: &[Loss], rebuilds: bool) {
     let is_forgotten = kinds(&look(fleet).await).iter().any(|kind| kind == "sale_forgotten");
     if is_forgotten || rebuilds && losses.iter().any(|loss| loss.is_of_redis()) {
         let done = alone(fleet, &["rebuild", "--all", "--yes"]).await;
@@ -32,7 +32,7 @@ pub async fn mend(fleet: &Fleet<'_>, losses: &[Loss], rebuilds: bool) {
 
 /// Repairs until both sides agree and nothing is in flight. An order may wait for what only the next repair brings back
 /// (`lost_in_mysql`).
-pub async fn mend_what_is_left(fleet: &Fleet<'_>) {
+pub async fn repair_what_is_left(fleet: &Fleet<'_>) {
     let (mut began, mut repairs) = (Instant::now(), 0);
     loop {
         let is_settled = fleet.none_is_due().await && fleet.is_settled().await;
@@ -46,7 +46,7 @@ pub async fn mend_what_is_left(fleet: &Fleet<'_>) {
                 panic!("waits for ever: {}", String::from_utf8_lossy(&pending.stdout));
             }
         } else {
-            assert!(repairs < MOST_REPAIRS, "not mended: {left:#}");
+            assert!(repairs < MOST_REPAIRS, "not repaired: {left:#}");
             repair(fleet).await;
             (began, repairs) = (Instant::now(), repairs + 1);
         }

@@ -196,14 +196,14 @@ impl ClusterSite {
         self.book.end_risk();
     }
 
-    /// Whatever a failover lost is found, mended and accounted for: every order of which a caller was told is written once, but for
+    /// Whatever a failover lost is found, repaired and accounted for: every order of which a caller was told is written once, but for
     /// those of the failover itself, which are written or have left nothing.
     pub async fn adds_up(&self) {
         self.is_quiet("every entry is handled").await;
         let program = self.program();
-        let mended = program.run("reconcile --repair --yes");
-        assert!([0, 1].contains(&mended.code), "{mended:#?}");
-        self.is_quiet("what was mended is written").await;
+        let repaired = program.run("reconcile --repair --yes");
+        assert!([0, 1].contains(&repaired.code), "{repaired:#?}");
+        self.is_quiet("what was repaired is written").await;
         let mut wrong = fates(&self.book.read(), &Ends::read(&self.pool).await);
         wrong.extend(self.mismatches(&TAGS).await);
         none_is(&wrong);

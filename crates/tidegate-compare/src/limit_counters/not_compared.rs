@@ -43,7 +43,7 @@ impl NotCompared {
             }
             WhyNotCompared::TooMany => {
                 format!(
-                    "not all counters of {owner} that may be wrong were looked at: mend these, and type it again"
+                    "not all counters of {owner} that may be wrong were looked at: repair these, and type it again"
                 )
             }
             why => format!("counters of {owner} were not compared: {}", why.reason()),

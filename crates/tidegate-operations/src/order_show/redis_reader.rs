@@ -82,15 +82,15 @@ pub struct JournalRecord {
     /// When, in Unix milliseconds by the clock of Redis.
     pub at_ms: Option<i64>,
     /// The repair that made the note, `repair:<id>`; None: none did.
-    pub mended: Option<String>,
+    pub repaired: Option<String>,
 }
 
 impl JournalRecord {
     fn of(voucher: VoucherId, note: &[u8]) -> Self {
         let entry = JournalNote::parse(note).unwrap_or_default();
-        let JournalNote { action, change, by, at_ms, mended, .. } = entry;
-        let mended = mended.or_else(|| by.clone().filter(|by| by.starts_with(REPAIR)));
-        Self { voucher, action, change, by, at_ms, mended }
+        let JournalNote { action, change, by, at_ms, repaired, .. } = entry;
+        let repaired = repaired.or_else(|| by.clone().filter(|by| by.starts_with(REPAIR)));
+        Self { voucher, action, change, by, at_ms, repaired }
     }
 
     /// Its user was given the order, and it was not given back since.

@@ -180,7 +180,7 @@ mod tests {
             change: None,
             by: Some(by.to_owned()),
             at_ms: None,
-            mended: None,
+            repaired: None,
         }
     }
 

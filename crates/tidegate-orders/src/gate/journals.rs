@@ -70,7 +70,7 @@ impl Journals {
         orders: &[(VoucherId, OrderId)],
     ) -> Result<HashSet<(VoucherId, OrderId)>, GateError> {
         let entries = self.journal_entries(orders).await?;
-        let is_whole = |entry: &JournalNote| !entry.is_release() && entry.mended.is_none();
+        let is_whole = |entry: &JournalNote| !entry.is_release() && entry.repaired.is_none();
         Ok(entries.into_iter().filter(|(_, entry)| is_whole(entry)).map(|(order, _)| order).collect())
     }
 

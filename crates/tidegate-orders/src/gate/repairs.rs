@@ -1,4 +1,4 @@
-//! Mends what Redis holds of a sale, by `lua/repair.lua`: notes of the journal, buyers and stock in one step, and only what is
+//! Repairs what Redis holds of a sale, by `lua/repair.lua`: notes of the journal, buyers and stock in one step, and only what is
 //! still as the look found it.
 //!
 //! Whoever looks reads [`RepairGuard`] **before** anything else of the voucher, in either store. The script compares it, so what
@@ -41,7 +41,7 @@ pub struct RepairGuard {
 }
 
 impl RepairGuard {
-    /// The journal held every movement: without that nothing can be mended by [`Repairs::repair`].
+    /// The journal held every movement: without that nothing can be repaired by [`Repairs::repair`].
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.complete.is_some()
@@ -74,7 +74,7 @@ pub enum RepairAction {
     Unbar,
 }
 
-/// An order to be mended, or a user without one.
+/// An order to be repaired, or a user without one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrderRepair {
     /// Which order; None: only the user is meant.
@@ -94,7 +94,7 @@ pub struct OrderRepair {
 pub struct VoucherRepair {
     /// Tells it from every other: 1 to 57 of `A-Z a-z 0-9 _ . -`. The same again changes nothing.
     pub id: String,
-    /// What it mends.
+    /// What it repairs.
     pub voucher: VoucherId,
     /// As it was before the look.
     pub guard: RepairGuard,
@@ -117,10 +117,10 @@ impl VoucherRepair {
 /// What became of an order in a repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RepairAnswer {
-    /// Mended now.
-    Mended,
-    /// Mended before, by this very repair: its reply was lost.
-    MendedBefore,
+    /// Repaired now.
+    Repaired,
+    /// Repaired before, by this very repair: its reply was lost.
+    RepairedBefore,
     /// Not as it was at the look: nothing was done about it.
     Moved,
 }
@@ -155,8 +155,8 @@ impl RepairReply {
 impl RepairAnswer {
     fn parse(answer: &Value) -> Option<Self> {
         Some(match &*answer.as_str()? {
-            "mended" => Self::Mended,
-            "before" => Self::MendedBefore,
+            "repaired" => Self::Repaired,
+            "before" => Self::RepairedBefore,
             "moved" => Self::Moved,
             _ => return None,
         })
@@ -192,7 +192,7 @@ impl OrderRepair {
             (RepairAction::Admit(quantity), Some(_), entry) => {
                 let units = quantity.get();
                 let note = format!(
-                    r#"{{"action":"admit","from":@from,"to":@to,"change":-{units},"by":"{}","timestamp":@now,"mended":"repair:{repair}"}}"#,
+                    r#"{{"action":"admit","from":@from,"to":@to,"change":-{units},"by":"{}","timestamp":@now,"repaired":"repair:{repair}"}}"#,
                     self.user
                 );
                 let note = write::with_limits(note, self.limited.as_ref());
@@ -283,7 +283,7 @@ impl Repairs {
         Ok(RepairGuard { complete, change: fields.next().flatten(), repaired: fields.next().flatten() })
     }
 
-    /// Mends what is still as it was at the look. In a complete journal the sum is the stock afterwards, however many orders had
+    /// Repairs what is still as it was at the look. In a complete journal the sum is the stock afterwards, however many orders had
     /// moved meanwhile. The stock may be below 0 then: units were sold twice, and nobody is admitted until they came back.
     ///
     /// # Errors
@@ -336,7 +336,7 @@ impl OrderRepair {
 mod tests {
     use super::*;
 
-    fn mend(found: Option<&str>, action: RepairAction) -> OrderRepair {
+    fn repair(found: Option<&str>, action: RepairAction) -> OrderRepair {
         let (order, user) = (42.try_into().ok(), 77.try_into().unwrap());
         OrderRepair { order, found: found.map(str::to_owned), user, action, limited: None }
     }
@@ -344,7 +344,7 @@ mod tests {
     const ADMITTED: &str = r#"{"action":"admit","from":5,"to":3,"change":-2,"by":"77","timestamp":7}"#;
 
     #[test]
-    fn what_does_not_fit_the_journal_is_not_mended() {
+    fn what_does_not_fit_the_journal_is_not_repaired() {
         let free = RepairAction::Release(UserAfter::Freed);
         let released = r#"{"action":"release","from":3,"to":5,"change":2,"by":"x","timestamp":9,"admitted":{"user":"77","change":-2,"timestamp":7}}"#;
         for (found, action, change) in [
@@ -357,21 +357,21 @@ mod tests {
             (Some("{"), free, None),
             (Some(ADMITTED), RepairAction::Bar, Some(0)),
         ] {
-            assert_eq!(mend(found, action).change(), change, "{found:?} {action:?}");
+            assert_eq!(repair(found, action).change(), change, "{found:?} {action:?}");
         }
-        let mut of_another = mend(Some(ADMITTED), free);
+        let mut of_another = repair(Some(ADMITTED), free);
         of_another.user = 78.try_into().unwrap();
         assert_eq!(of_another.change(), None);
     }
 
     #[test]
-    fn a_release_keeps_what_it_released_and_both_say_by_whom_they_were_mended() {
-        let release = mend(Some(ADMITTED), RepairAction::Release(UserAfter::Freed)).movement("r.1").unwrap();
+    fn a_release_keeps_what_it_released_and_both_say_by_whom_they_were_repaired() {
+        let release = repair(Some(ADMITTED), RepairAction::Release(UserAfter::Freed)).movement("r.1").unwrap();
         let note = release.note.replace("@from", "3").replace("@to", "5").replace("@now", "9");
         let entry = JournalNote::parse(note.as_bytes()).unwrap();
         assert_eq!((entry.total_change(), entry.change), (0, Some(2)));
         assert_eq!((entry.by.as_deref(), entry.admitted.unwrap().at_ms), (Some("repair:r.1"), Some(7)));
-        let admit = mend(None, RepairAction::Admit(Quantity::ONE)).movement("r.1").unwrap();
-        assert!(admit.note.ends_with(r#""mended":"repair:r.1"}"#) && admit.note.contains(r#""by":"77""#));
+        let admit = repair(None, RepairAction::Admit(Quantity::ONE)).movement("r.1").unwrap();
+        assert!(admit.note.ends_with(r#""repaired":"repair:r.1"}"#) && admit.note.contains(r#""by":"77""#));
     }
 }

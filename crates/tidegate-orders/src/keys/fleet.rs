@@ -86,7 +86,7 @@ impl FleetKeys {
         self.key("sweeper:need-workers")
     }
 
-    /// Held by whoever compares both stores, or mends or rebuilds one of them.
+    /// Held by whoever compares both stores, or repairs or rebuilds one of them.
     #[must_use]
     pub fn reconciler(&self) -> Key {
         self.key("reconciler")

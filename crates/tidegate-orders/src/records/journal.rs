@@ -73,7 +73,7 @@ pub struct JournalNote {
     /// Of an admission under limits: the slot that it has, and what it used.
     pub limited: Option<UnderLimits>,
     /// Of an admission that was restored: the repair that did it, `repair:<id>`. Of a release, [`JournalNote::by`] says it.
-    pub mended: Option<String>,
+    pub repaired: Option<String>,
 }
 
 /// What an admission under limits has beyond others.
@@ -116,7 +116,7 @@ struct Note {
     #[serde(default)]
     admitted: Value,
     #[serde(default)]
-    mended: Value,
+    repaired: Value,
     #[serde(default)]
     slot: Value,
     #[serde(default)]
@@ -127,7 +127,7 @@ impl JournalNote {
     /// Reads a note. None: it is no JSON object.
     #[must_use]
     pub fn parse(note: &[u8]) -> Option<Self> {
-        let Note { action, change, by, timestamp, from, to, admitted, mended, slot, uses } =
+        let Note { action, change, by, timestamp, from, to, admitted, repaired, slot, uses } =
             serde_json::from_slice(note).ok()?;
         Some(Self {
             action: text(action).unwrap_or_default(),
@@ -138,7 +138,7 @@ impl JournalNote {
             to: to.as_i64(),
             admitted: ReleasedAdmission::read(&admitted),
             limited: UnderLimits::read(&slot, &uses),
-            mended: text(mended),
+            repaired: text(repaired),
         })
     }
 

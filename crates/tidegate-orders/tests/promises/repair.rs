@@ -160,14 +160,14 @@ fn repair(id: &str, guard: &RepairGuard, held: &Held, case: &Case) -> Result<Vou
     })
 }
 
-/// What the notes say of orders that were mended, and of those that had moved.
+/// What the notes say of orders that were repaired, and of those that had moved.
 fn check_orders(repair: &VoucherRepair, answers: &[RepairAnswer], before: &Held, after: &Held) -> Result<()> {
-    let mut mended = BTreeSet::new();
+    let mut repaired = BTreeSet::new();
     for (order, answer) in repair.orders.iter().zip(answers) {
         let id = order.order.context("an order")?.get();
         let moves = !matches!(order.action, RepairAction::Bar | RepairAction::Unbar);
-        if *answer == RepairAnswer::Mended && moves {
-            ensure!(mended.insert(id), "order {id} was mended twice");
+        if *answer == RepairAnswer::Repaired && moves {
+            ensure!(repaired.insert(id), "order {id} was repaired twice");
             let note = after.note(id).context("a note")?;
             ensure!(note.contains(&format!(r#""repair:{}""#, repair.id)), "{note}");
             ensure!(before.note(id) == order.found, "order {id} had moved");
@@ -177,8 +177,8 @@ fn check_orders(repair: &VoucherRepair, answers: &[RepairAnswer], before: &Held,
         }
     }
     for (field, note) in &before.journal {
-        let is_mended = field.parse().is_ok_and(|order| mended.contains(&order));
-        ensure!(is_mended || after.journal.get(field) == Some(note), "{field} was {note}");
+        let is_repaired = field.parse().is_ok_and(|order| repaired.contains(&order));
+        ensure!(is_repaired || after.journal.get(field) == Some(note), "{field} was {note}");
     }
     Ok(())
 }
@@ -209,9 +209,9 @@ async fn run(ground: &Ground, case: &Case) -> Result<()> {
     let RepairReply::Made(again) = again else { anyhow::bail!("{again:?}") };
     ensure!(Held::read(ground).await? == later, "the second sending changed something");
     if case.after.is_empty() {
-        let mended =
+        let repaired =
             |answers: &[RepairAnswer]| answers.iter().filter(|it| **it != RepairAnswer::Moved).count();
-        ensure!(mended(&again) >= mended(&answers), "{answers:?}, then {again:?}");
+        ensure!(repaired(&again) >= repaired(&answers), "{answers:?}, then {again:?}");
     }
     // Another one that looked at the same time.
     let second = repair("b.1", &guard, &look, case)?;
@@ -265,7 +265,7 @@ async fn a_repair_is_refused_where_something_else_than_orders_came_between() -> 
     let of_orders = VoucherRepair { loaded: 0, orders: orders.clone(), ..moving.clone() };
     assert_eq!(
         ground.gate.repairs().repair(&of_orders).await?,
-        RepairReply::Made(vec![RepairAnswer::Mended])
+        RepairReply::Made(vec![RepairAnswer::Repaired])
     );
     // The next part of the same repair knows of the part before it.
     let next = VoucherRepair { id: "b".to_owned(), guard: guard.after("a"), ..of_orders.clone() };
@@ -309,14 +309,14 @@ async fn a_repair_that_redis_refuses_leaves_no_trace() -> Result<()> {
         ensure!(ground.gate.repairs().repair(&change).await.is_err(), "{what}");
         assert_eq!(ground.everything().await?, before, "{what}");
     }
-    assert_eq!(ground.gate.repairs().repair(&repair).await?, RepairReply::Made(vec![RepairAnswer::Mended]));
+    assert_eq!(ground.gate.repairs().repair(&repair).await?, RepairReply::Made(vec![RepairAnswer::Repaired]));
     let held = Held::read(&ground).await?;
     assert_eq!((held.stock, held.buyers.len()), (10 - 3, 0));
     Ok(())
 }
 
 #[tokio::test]
-async fn an_order_that_was_mended_is_admitted_or_given_back_for_its_caller() -> Result<()> {
+async fn an_order_that_was_repaired_is_admitted_or_given_back_for_its_caller() -> Result<()> {
     use tidegate_orders::gate::AdmitReply;
     let ground = Ground::new().await?;
     open_sale(&ground).await?;
@@ -339,7 +339,7 @@ async fn an_order_that_was_mended_is_admitted_or_given_back_for_its_caller() -> 
     let repair = VoucherRepair { id: "a".to_owned(), voucher: voucher(), guard, loaded: 0, drift: 0, orders };
     assert_eq!(
         ground.gate.repairs().repair(&repair).await?,
-        RepairReply::Made(vec![RepairAnswer::Mended; 2])
+        RepairReply::Made(vec![RepairAnswer::Repaired; 2])
     );
     assert_eq!(ground.gate.admissions().admit(&admission(1, 1)).await?, AdmitReply::GivenBack);
     assert_eq!(ground.gate.admissions().admit(&admission(2, 2)).await?, AdmitReply::AdmittedBefore);

@@ -15,14 +15,14 @@ use super::{
 };
 
 impl Repair<'_> {
-    /// After the orders were mended, which moves what they hold: so both sides are compared again.
+    /// After the orders were repaired, which moves what they hold: so both sides are compared again.
     pub(super) async fn set_counters(
         &self,
         plan: &RepairPlan,
         report: &mut RepairReport,
         job: &Job,
     ) -> anyhow::Result<End> {
-        let is_counted = |plan: &&VoucherRepairPlan| plan.mended.counters > 0 || plan.mended.admitted > 0;
+        let is_counted = |plan: &&VoucherRepairPlan| plan.repaired.counters > 0 || plan.repaired.admitted > 0;
         let vouchers: Vec<VoucherId> =
             plan.vouchers.iter().filter(is_counted).map(|plan| plan.voucher).collect();
         let check = LimitCounterCheck::new(&self.redis, &self.mysql, Pace::Full, &job.stop);

@@ -9,9 +9,9 @@ use super::plan::{RepairPlan, VoucherFindings};
 use crate::stock::StockBooks;
 
 /// Differences that one repair takes, at most: about 300 bytes of memory each.
-pub const MOST_MENDED: u64 = 300_000;
+pub const MOST_REPAIRED: u64 = 300_000;
 
-/// Looks, and plans what mends what is different. Of very many differences, the first `most` are planned, and the plan says how many
+/// Looks, and plans what repairs what is different. Of very many differences, the first `most` are planned, and the plan says how many
 /// there are beyond them.
 ///
 /// # Errors

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use tidegate_compare::{Difference, Mend, reconciled::DifferenceKind, text::counted};
+use tidegate_compare::{Difference, RepairMethod, reconciled::DifferenceKind, text::counted};
 use tidegate_operations::change::{Next, Plan};
 use tidegate_orders::{
     JournalNote, OrderId, Quantity, UserId, VoucherId,
@@ -46,12 +46,12 @@ pub struct RepairPlan {
 pub struct VoucherRepairPlan {
     /// The voucher.
     pub voucher: VoucherId,
-    /// What would be mended, counted.
-    pub mended: PlanCounts,
+    /// What would be repaired, counted.
+    pub repaired: PlanCounts,
     /// Units by which the stock in Redis would move, orders and all.
     pub stock_moves: i64,
     /// What would be left, by kind and reason.
-    pub left: Vec<Unmended>,
+    pub left: Vec<Unrepaired>,
     #[serde(skip)]
     pub(super) guard: RepairGuard,
     #[serde(skip)]
@@ -60,7 +60,7 @@ pub struct VoucherRepairPlan {
     pub(super) again: Vec<Rerun>,
 }
 
-/// What would be mended of a voucher.
+/// What would be repaired of a voucher.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PlanCounts {
     /// Orders that are run again.
@@ -87,7 +87,7 @@ pub struct PlanCounts {
 
 /// Differences of a kind that are left for one reason.
 #[derive(Clone, Debug, Serialize)]
-pub struct Unmended {
+pub struct Unrepaired {
     /// Which kind.
     pub kind: DifferenceKind,
     /// Why they are left.
@@ -106,7 +106,7 @@ pub struct Unmended {
 pub enum Why {
     /// A program may not decide it.
     ByHand,
-    /// Redis holds no complete journal, so neither journal nor stock are mended.
+    /// Redis holds no complete journal, so neither journal nor stock are repaired.
     NoCompleteJournal,
     /// A change of the stock is not at its end.
     ChangeIsOpen,
@@ -120,7 +120,7 @@ pub enum Why {
     NotAllCompared,
 }
 
-/// What is mended in Redis in one step.
+/// What is repaired in Redis in one step.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Chunk {
     pub(super) orders: Vec<OrderRepair>,
@@ -190,7 +190,7 @@ impl Plan for RepairPlan {
         match (vouchers, self.vouchers.is_empty()) {
             (0, true) => Next::NothingToDo,
             (0, false) => Next::Refused,
-            _ => Next::Ask(format!("Mend {}?", counted(vouchers as u64, "voucher"))),
+            _ => Next::Ask(format!("RepairMethod {}?", counted(vouchers as u64, "voucher"))),
         }
     }
 }
@@ -214,7 +214,7 @@ impl VoucherFindings {
 
 impl VoucherRepairPlan {
     fn has_work(&self) -> bool {
-        !self.chunks.is_empty() || !self.again.is_empty() || self.mended.counters > 0
+        !self.chunks.is_empty() || !self.again.is_empty() || self.repaired.counters > 0
     }
 
     fn new(findings: VoucherFindings) -> Self {
@@ -225,13 +225,13 @@ impl VoucherRepairPlan {
             sorted.add(difference, &guard, correction.as_ref().err().copied());
         }
         let stock = correction.unwrap_or_default();
-        let Sorted { lowering, users, raising, again, mut mended, left, .. } = sorted;
-        (mended.loaded, mended.drift) = (stock.loaded, stock.drift);
+        let Sorted { lowering, users, raising, again, mut repaired, left, .. } = sorted;
+        (repaired.loaded, repaired.drift) = (stock.loaded, stock.drift);
         let orders: Vec<OrderRepair> = lowering.into_iter().chain(users).chain(raising).collect();
         let moved: i64 = orders.iter().filter_map(OrderRepair::change).sum();
         let left = left.into_values().collect();
         let (stock_moves, chunks) = (moved + stock.units(), chunks(orders, stock));
-        Self { voucher, mended, stock_moves, left, guard, chunks, again }
+        Self { voucher, repaired, stock_moves, left, guard, chunks, again }
     }
 }
 
@@ -268,54 +268,54 @@ struct Sorted {
     users: Vec<OrderRepair>,
     raising: Vec<OrderRepair>,
     again: Vec<Rerun>,
-    mended: PlanCounts,
-    left: BTreeMap<(DifferenceKind, Why), Unmended>,
+    repaired: PlanCounts,
+    left: BTreeMap<(DifferenceKind, Why), Unrepaired>,
 }
 
 impl Sorted {
     /// `withheld`: why the stock is not corrected; None: it is.
     fn add(&mut self, difference: Difference, guard: &RepairGuard, withheld: Option<Why>) {
-        // What others are free to do needs no mending.
+        // What others are free to do needs no repairing.
         if !difference.kind.is_failure() {
             return;
         }
-        let added = match difference.mend {
-            Mend::RunAgain | Mend::RecordEvents | Mend::WriteCancelledRow => self.run_again(&difference),
-            Mend::ByHand => Err(Why::ByHand),
-            Mend::Rebuild => Err(Why::Forgotten),
-            Mend::SetCounter => {
-                self.mended.counters += 1;
+        let added = match difference.repair {
+            RepairMethod::RunAgain | RepairMethod::RecordEvents | RepairMethod::WriteCancelledRow => self.run_again(&difference),
+            RepairMethod::ByHand => Err(Why::ByHand),
+            RepairMethod::Rebuild => Err(Why::Forgotten),
+            RepairMethod::SetCounter => {
+                self.repaired.counters += 1;
                 Ok(())
             }
             _ if !guard.is_complete() => Err(Why::NoCompleteJournal),
             // How it moves is computed from the books.
-            Mend::MoveStock => withheld.map_or(Ok(()), Err),
+            RepairMethod::MoveStock => withheld.map_or(Ok(()), Err),
             // A service may have given the units of such an order back by its own hand. The correction of the stock takes them
             // away again: without it, they would come back twice.
-            Mend::Release => withheld.map_or_else(|| self.mend(&difference), Err),
-            Mend::Admit | Mend::Bar | Mend::Unbar => self.mend(&difference),
+            RepairMethod::Release => withheld.map_or_else(|| self.repair(&difference), Err),
+            RepairMethod::Admit | RepairMethod::Bar | RepairMethod::Unbar => self.repair(&difference),
         };
         if let Err(why) = added {
             self.leave(difference, why);
         }
     }
 
-    fn mend(&mut self, difference: &Difference) -> Result<(), Why> {
+    fn repair(&mut self, difference: &Difference) -> Result<(), Why> {
         let user = difference.user.ok_or(Why::Unreadable)?;
-        let action = match difference.mend {
-            Mend::Admit => RepairAction::Admit(quantity(difference)?),
-            Mend::Release => RepairAction::Release(UserAfter::Freed),
-            Mend::Bar => RepairAction::Bar,
+        let action = match difference.repair {
+            RepairMethod::Admit => RepairAction::Admit(quantity(difference)?),
+            RepairMethod::Release => RepairAction::Release(UserAfter::Freed),
+            RepairMethod::Bar => RepairAction::Bar,
             _ => RepairAction::Unbar,
         };
         let (order, found) = (difference.order, difference.note.clone());
         let repair = OrderRepair { order, found, user, action, limited: None };
         repair.change().ok_or(Why::Unreadable)?;
         let (orders, count) = match action {
-            RepairAction::Admit(_) => (&mut self.lowering, &mut self.mended.admitted),
-            RepairAction::Release(_) => (&mut self.raising, &mut self.mended.released),
-            RepairAction::Bar => (&mut self.users, &mut self.mended.barred),
-            RepairAction::Unbar => (&mut self.users, &mut self.mended.unbarred),
+            RepairAction::Admit(_) => (&mut self.lowering, &mut self.repaired.admitted),
+            RepairAction::Release(_) => (&mut self.raising, &mut self.repaired.released),
+            RepairAction::Bar => (&mut self.users, &mut self.repaired.barred),
+            RepairAction::Unbar => (&mut self.users, &mut self.repaired.unbarred),
         };
         orders.push(repair);
         *count += 1;
@@ -329,14 +329,14 @@ impl Sorted {
         let admitted_ms = match released {
             Some(released) => released.at_ms.filter(|_| released.from.is_some()),
             None => {
-                note.filter(|note| note.from.is_some() && note.mended.is_none()).and_then(|note| note.at_ms)
+                note.filter(|note| note.from.is_some() && note.repaired.is_none()).and_then(|note| note.at_ms)
             }
         };
-        let (what, count) = match (difference.mend, difference.kind) {
-            (Mend::WriteCancelledRow, _) => (Again::Released, &mut self.mended.cancelled_rows),
-            (Mend::RecordEvents, _) => (Again::Events, &mut self.mended.events_again),
-            (_, DifferenceKind::LostEvent) => (Again::Entries, &mut self.mended.events_again),
-            _ => (Again::Order, &mut self.mended.run_again),
+        let (what, count) = match (difference.repair, difference.kind) {
+            (RepairMethod::WriteCancelledRow, _) => (Again::Released, &mut self.repaired.cancelled_rows),
+            (RepairMethod::RecordEvents, _) => (Again::Events, &mut self.repaired.events_again),
+            (_, DifferenceKind::LostEvent) => (Again::Entries, &mut self.repaired.events_again),
+            _ => (Again::Order, &mut self.repaired.run_again),
         };
         let units = match what {
             Again::Order => quantity(difference)?,
@@ -358,7 +358,7 @@ impl Sorted {
 
     fn leave(&mut self, difference: Difference, why: Why) {
         let kind = difference.kind;
-        let none = Unmended { kind, why, total: 0, units: 0, first: Vec::new() };
+        let none = Unrepaired { kind, why, total: 0, units: 0, first: Vec::new() };
         let left = self.left.entry((kind, why)).or_insert(none);
         left.total += 1;
         left.units += difference.units;

@@ -21,9 +21,9 @@ pub struct RepairReport {
     /// What was done.
     #[serde(flatten)]
     pub done: RepairCounts,
-    /// The first of those that were not mended because they moved, or something came between: the next comparison finds what is left.
+    /// The first of those that were not repaired because they moved, or something came between: the next comparison finds what is left.
     pub returned: Vec<Returned>,
-    /// Differences that no program may mend, or not now: as the plan said.
+    /// Differences that no program may repair, or not now: as the plan said.
     pub left: u64,
     /// The counters of order ids that were behind ids of orders, and were raised.
     pub order_ids: Vec<RaisedCounter>,
@@ -80,7 +80,7 @@ pub struct RedisRepairs {
     pub loaded: i64,
 }
 
-/// An order or a user that was not mended.
+/// An order or a user that was not repaired.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Returned {
     /// Of which voucher.
@@ -93,7 +93,7 @@ pub struct Returned {
     pub why: ReturnedWhy,
 }
 
-/// Why something was not mended.
+/// Why something was not repaired.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReturnedWhy {

@@ -25,7 +25,7 @@ use super::{
 use crate::order_ids;
 use tidegate_operations::operator_log::{CommandOutcome, LoggedOperation, OperatorLog};
 
-/// Mends what a comparison found. One at a time in a fleet: whoever runs it holds the lease of the reconciler.
+/// Repairs what a comparison found. One at a time in a fleet: whoever runs it holds the lease of the reconciler.
 #[derive(Debug)]
 pub struct Repair<'a> {
     stores: &'a Stores,
@@ -78,7 +78,7 @@ impl<'a> Repair<'a> {
             }
             // What was refused has given back what the books still held as sold.
             let are_books_old = report.done.refused > refused_before;
-            if self.mend(&plan.id, (voucher, are_books_old), report, job).await? == End::Stopped {
+            if self.repair(&plan.id, (voucher, are_books_old), report, job).await? == End::Stopped {
                 return Ok(End::Stopped);
             }
         }
@@ -111,8 +111,8 @@ impl<'a> Repair<'a> {
         LostOrders::open(self.stores, self.ledger.clone()).await
     }
 
-    /// Mends what Redis holds of a voucher.
-    async fn mend(
+    /// Repairs what Redis holds of a voucher.
+    async fn repair(
         &self,
         id: &str,
         (plan, are_books_old): (&VoucherRepairPlan, bool),
@@ -131,7 +131,7 @@ impl<'a> Repair<'a> {
                 withhold_stock(&mut repair, report);
             }
             let limited = take_limited(&mut repair);
-            let reply = self.redis.repairs().repair(&repair).await.context("Failed to mend Redis")?;
+            let reply = self.redis.repairs().repair(&repair).await.context("Failed to repair Redis")?;
             let why = match reply {
                 RepairReply::Made(answers) => {
                     guard = guard.after(&repair.id);
@@ -143,7 +143,7 @@ impl<'a> Repair<'a> {
                         .limits()
                         .recount(&restored)
                         .await
-                        .context("Failed to mend what is counted for limits")?;
+                        .context("Failed to repair what is counted for limits")?;
                     self.log(plan.voucher, &repair.id, report.done.since(before), job).await;
                     job.progress.add(size(chunk) as u64);
                     continue;
@@ -172,7 +172,7 @@ impl<'a> Repair<'a> {
         let releases: Vec<Release> =
             limited.iter().filter_map(|order| order.limited_release(voucher, id)).collect();
         for (order, reply) in limited.iter().zip(self.redis.releases().release_all(&releases).await) {
-            match reply.context("Failed to mend Redis")? {
+            match reply.context("Failed to repair Redis")? {
                 ReleaseReply::GivenBack | ReleaseReply::GivenBackWithoutStock => {
                     report.done.redis.released += 1;
                     report.done.redis.stock_moved += order.change().unwrap_or(0);

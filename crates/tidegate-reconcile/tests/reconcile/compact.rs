@@ -224,7 +224,7 @@ async fn used_orders_that_mysql_lacks_are_counted_and_a_live_one_that_redis_lack
     let report = ground.compare().await?;
     let apart = report.vouchers[0].differences.iter().find(|it| it.kind == DifferenceKind::PurgedApart);
     let first = apart.and_then(|it| it.first.first()).context("it is counted")?;
-    assert_eq!((first.units, first.order, first.mend), (1, None, tidegate_compare::Mend::ByHand));
+    assert_eq!((first.units, first.order, first.repair), (1, None, tidegate_compare::RepairMethod::ByHand));
     Ok(())
 }
 

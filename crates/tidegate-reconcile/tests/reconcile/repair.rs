@@ -1,4 +1,4 @@
-//! What a comparison found different is mended by difference, once, and whatever moved meanwhile is left.
+//! What a comparison found different is repaired by difference, once, and whatever moved meanwhile is left.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use fred::{
     types::{ClusterHash, CustomCommand, Value},
 };
 use jiff::Timestamp;
-use tidegate_compare::{Job, ComparisonRequest, Comparison, Mend, Pace};
+use tidegate_compare::{Job, ComparisonRequest, Comparison, RepairMethod, Pace};
 use tidegate_lab::{Proxy, RedisServer};
 use tidegate_operations::{
     End, Ending, EntrySource, Next, Plan, Report, Stores,
@@ -55,7 +55,7 @@ async fn cancel_row(ground: &Ground, orders: &str) -> Result<()> {
 }
 
 #[tokio::test]
-async fn whatever_one_side_of_redis_lacks_is_mended_and_a_second_repair_finds_nothing() -> Result<()> {
+async fn whatever_one_side_of_redis_lacks_is_repaired_and_a_second_repair_finds_nothing() -> Result<()> {
     let ground = Ground::start().await?;
     ground.admit(1..=8).await?;
     ground.work().await?;
@@ -67,9 +67,9 @@ async fn whatever_one_side_of_redis_lacks_is_mended_and_a_second_repair_finds_no
     release(&ground, 3).await?;
     ground.typed("SADD seckill:order:10 99").await?;
     let found = ground.look().await?;
-    let mut mends: Vec<Mend> = found.differences.iter().map(|it| it.mend).collect();
-    mends.sort_by_key(|mend| format!("{mend:?}"));
-    assert_eq!(mends, [Mend::Admit, Mend::Admit, Mend::Bar, Mend::Release, Mend::Unbar]);
+    let mut repairs: Vec<RepairMethod> = found.differences.iter().map(|it| it.repair).collect();
+    repairs.sort_by_key(|repair| format!("{repair:?}"));
+    assert_eq!(repairs, [RepairMethod::Admit, RepairMethod::Admit, RepairMethod::Bar, RepairMethod::Release, RepairMethod::Unbar]);
     let report = ground.repair(found.clone()).await?;
     let redis = RedisRepairs {
         steps: 1,
@@ -142,7 +142,7 @@ async fn where_the_stock_is_not_corrected_no_order_is_released_either() -> Resul
     let before = ground.held().await?;
     for why in [Why::NotAllCompared, Why::NotAddedUp, Why::ChangeIsOpen] {
         let mut found = ground.look().await?;
-        ensure!(found.differences.iter().all(|it| it.mend == Mend::Release), "{found:?}");
+        ensure!(found.differences.iter().all(|it| it.repair == RepairMethod::Release), "{found:?}");
         match (why, &mut found.books) {
             (Why::NotAllCompared, _) => found.is_partial = true,
             (Why::NotAddedUp, books) => *books = None,
@@ -250,7 +250,7 @@ async fn a_user_who_was_freed_between_look_and_repair_is_not_barred() -> Result<
     ground.work().await?;
     ground.typed("SREM seckill:order:10 1 2 3").await?;
     let mut found = ground.look().await?;
-    ensure!(found.differences.iter().all(|it| it.mend == Mend::Bar) && found.differences.len() == 3);
+    ensure!(found.differences.iter().all(|it| it.repair == RepairMethod::Bar) && found.differences.len() == 3);
     // As a comparison says it, by the order for which the user is barred.
     let held = ground.held().await?;
     for difference in found.differences.iter_mut().filter(|it| it.user != 1.try_into().ok()) {
@@ -421,7 +421,7 @@ async fn an_order_that_only_redis_gave_back_becomes_a_cancelled_row_where_paymen
     release(&ground, 1).await?;
     ground.typed("INCRBY seckill:stock:10 -1").await?;
     let found = ground.look().await?;
-    assert_eq!(found.differences[0].mend, Mend::WriteCancelledRow);
+    assert_eq!(found.differences[0].repair, RepairMethod::WriteCancelledRow);
     for _ in 0..2 {
         let report = ground.repair(found.clone()).await?;
         assert_eq!(
@@ -513,7 +513,7 @@ async fn without_a_complete_journal_and_during_a_change_of_stock_the_plan_says_w
 }
 
 #[tokio::test]
-async fn a_counter_of_order_ids_that_is_behind_the_orders_is_raised_before_they_are_mended() -> Result<()> {
+async fn a_counter_of_order_ids_that_is_behind_the_orders_is_raised_before_they_are_repaired() -> Result<()> {
     let ground = Ground::start().await?;
     let seconds = Timestamp::now().as_second() - EPOCH_SECONDS;
     let order = compose(seconds, 500)?;

@@ -15,7 +15,7 @@ use fred::{
 };
 use sqlx::{AssertSqlSafe, MySqlPool, Row};
 use tidegate_compare::{
-    Difference, DifferenceCause, Job, Mend, Progress, Silent, reconciled::DifferenceKind,
+    Difference, DifferenceCause, Job, RepairMethod, Progress, Silent, reconciled::DifferenceKind,
 };
 use tidegate_lab::{MysqlServer, RedisServer};
 use tidegate_operations::{
@@ -289,7 +289,7 @@ impl Ground {
         })
     }
 
-    /// Mends what a comparison found.
+    /// Repairs what a comparison found.
     pub async fn repair(&self, findings: VoucherFindings) -> Result<RepairReport> {
         let plan = RepairPlan::new(vec![findings], 0);
         let mut report = RepairReport::new(&plan);
@@ -338,7 +338,7 @@ impl Held {
 
     fn differences(&self) -> Vec<Difference> {
         let mut found = Vec::new();
-        let mut add = |kind, mend, order: Option<i64>, user: i64, units, note: Option<&String>| {
+        let mut add = |kind, repair, order: Option<i64>, user: i64, units, note: Option<&String>| {
             found.push(Difference {
                 kind,
                 voucher: voucher(),
@@ -346,7 +346,7 @@ impl Held {
                 user: user.try_into().ok(),
                 units,
                 cause: DifferenceCause::Unknown,
-                mend,
+                repair,
                 counter: None,
                 status: None,
                 entry: None,
@@ -362,29 +362,29 @@ impl Held {
                 None => entry.by.as_deref().and_then(|by| by.parse().ok()).unwrap_or(0),
             };
             let units = -entry.admitted.map_or(entry.change.unwrap_or(0), |admitted| admitted.change);
-            let (kind, mend) = match (entry.is_admission(), self.rows.get(&order)) {
-                (true, None) => (DifferenceKind::LostOrder, Mend::RunAgain),
-                (true, Some(row)) if !row.2 => (DifferenceKind::NotReleased, Mend::Release),
-                (false, None) => (DifferenceKind::ReleaseUnknownToMysql, Mend::WriteCancelledRow),
-                (false, Some(row)) if row.2 => (DifferenceKind::ReleasedAndLive, Mend::Admit),
+            let (kind, repair) = match (entry.is_admission(), self.rows.get(&order)) {
+                (true, None) => (DifferenceKind::LostOrder, RepairMethod::RunAgain),
+                (true, Some(row)) if !row.2 => (DifferenceKind::NotReleased, RepairMethod::Release),
+                (false, None) => (DifferenceKind::ReleaseUnknownToMysql, RepairMethod::WriteCancelledRow),
+                (false, Some(row)) if row.2 => (DifferenceKind::ReleasedAndLive, RepairMethod::Admit),
                 _ => continue,
             };
             told.insert(user);
-            add(kind, mend, Some(order), user, units, note);
+            add(kind, repair, Some(order), user, units, note);
         }
         for (order, (user, quantity, is_live, _)) in &self.rows {
             if *is_live && !self.journal.contains_key(&order.to_string()) {
                 told.insert(*user);
-                add(DifferenceKind::NotAdmitted, Mend::Admit, Some(*order), *user, *quantity, None);
+                add(DifferenceKind::NotAdmitted, RepairMethod::Admit, Some(*order), *user, *quantity, None);
             }
         }
         let live: BTreeSet<i64> = self.rows.values().filter(|row| row.2).map(|row| row.0).collect();
         for user in self.buyers.symmetric_difference(&live).filter(|user| !told.contains(user)) {
-            let (kind, mend) = match live.contains(user) {
-                true => (DifferenceKind::NotBarred, Mend::Bar),
-                false => (DifferenceKind::BarredWithoutOrder, Mend::Unbar),
+            let (kind, repair) = match live.contains(user) {
+                true => (DifferenceKind::NotBarred, RepairMethod::Bar),
+                false => (DifferenceKind::BarredWithoutOrder, RepairMethod::Unbar),
             };
-            add(kind, mend, None, *user, 0, None);
+            add(kind, repair, None, *user, 0, None);
         }
         found
     }

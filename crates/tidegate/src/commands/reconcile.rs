@@ -13,7 +13,7 @@ use tidegate_compare::{
 use tidegate_operations::{End, Next, Plan, Stores};
 use tidegate_orders::{RedisStore, VoucherId};
 use tidegate_reconcile::{
-    MOST_MENDED, Repair, RepairPlan, RepairReport,
+    MOST_REPAIRED, Repair, RepairPlan, RepairReport,
     lease::{self, LEASE_WAS_LOST, TakenLease},
     plan_repair,
 };
@@ -40,9 +40,9 @@ Examples:
 Reads the journals, the stream, the dead letters and MySQL's rows, refusals and events, changes
 nothing without --repair, and may run beside a sale. Whatever seems different is checked again by itself, until it
 is the same twice; what is in flight is left out. It exits with 1 when something is different that
-must not be. What each kind means and what mends it: docs/reconcile.md.
+must not be. What each kind means and what repairs it: docs/reconcile.md.
 
---repair looks, says what it would do, asks, and does it. It mends by difference, takes back nothing
+--repair looks, says what it would do, asks, and does it. It repairs by difference, takes back nothing
 that a caller was told, and leaves what is in flight or has moved since. Type it again for the rest.
 
 One comparison at a time in a fleet: workers look by themselves every reconcile.every_s. While one does,
@@ -61,7 +61,7 @@ pub struct ReconcileArgs {
     /// Look only at orders that were admitted since: a time, or -2h for so long ago. Stocks are compared all the same
     #[arg(long, value_name = "TIME", value_parser = times::parse_point, allow_hyphen_values = true)]
     since: Option<Point>,
-    /// Mend what is different, by difference: shows what would be done, asks, and does it
+    /// Repair what is different, by difference: shows what would be done, asks, and does it
     #[arg(long)]
     repair: bool,
     #[command(flatten)]
@@ -123,10 +123,10 @@ async fn run_alone(stores: &Stores, args: &ReconcileArgs, lease: &HeldLease) -> 
     let is_whole = request.is_whole();
     let comparison = stores.comparison(request).await?;
     if args.repair {
-        let mended = Cell::new(false);
-        let exit = repair(stores, args, (&comparison, &mended), lease).await?;
-        if mended.get() {
-            keep_mended(redis, &comparison, lease).await;
+        let repaired = Cell::new(false);
+        let exit = repair(stores, args, (&comparison, &repaired), lease).await?;
+        if repaired.get() {
+            keep_repaired(redis, &comparison, lease).await;
         }
         return Ok(exit);
     }
@@ -158,17 +158,17 @@ fn is_known(args: &ReconcileArgs, report: &ComparisonReport) -> Result<(), Wrong
     report.vouchers.iter().find(is_nothing).map_or(Ok(()), |look| Err(wrong(look)))
 }
 
-/// Looks, asks, and mends.
+/// Looks, asks, and repairs.
 async fn repair(
     stores: &Stores,
     args: &ReconcileArgs,
-    (comparison, mended): (&Comparison, &Cell<bool>),
+    (comparison, repaired): (&Comparison, &Cell<bool>),
     lease: &HeldLease,
 ) -> anyhow::Result<Exit> {
     let change = &args.change;
     let (look, plan) = {
         let job = Job { stop: lease.lost().clone(), progress: Box::new(ProgressBar::new()) };
-        plan_repair(comparison, MOST_MENDED, &job).await?
+        plan_repair(comparison, MOST_REPAIRED, &job).await?
     };
     is_known(args, &look)?;
     if plan.next() == Next::NothingToDo && !look.is_clean() {
@@ -181,7 +181,7 @@ async fn repair(
     let work = async |plan: RepairPlan, report: &mut RepairReport, job: &Job| {
         let repair = Repair::connect(stores, change.who()).await?;
         let _stopped = job.stop_when_lost(lease);
-        mended.set(true);
+        repaired.set(true);
         let end = repair.run(&plan, report, job).await?;
         if end == End::Stopped && lease.lost().is_cancelled() {
             job.progress.say(LEASE_WAS_LOST);
@@ -191,14 +191,14 @@ async fn repair(
     Change::new(stores, change).run_in_steps(plan, report, work).await
 }
 
-/// What was mended is told no more by `status`, `top` and `doctor`.
-async fn keep_mended(redis: &RedisStore, comparison: &Comparison, lease: &HeldLease) {
+/// What was repaired is told no more by `status`, `top` and `doctor`.
+async fn keep_repaired(redis: &RedisStore, comparison: &Comparison, lease: &HeldLease) {
     let kept = async {
         let before = Reconciled::read(redis).await?;
         let job = Job { stop: lease.lost().clone(), progress: Box::new(ProgressBar::new()) };
-        anyhow::Ok(comparison.keep_mended(before, &job).await?)
+        anyhow::Ok(comparison.keep_repaired(before, &job).await?)
     };
-    let until = "tidegate status may tell of what was mended until all is compared: tidegate reconcile";
+    let until = "tidegate status may tell of what was repaired until all is compared: tidegate reconcile";
     match kept.await {
         Ok(true) => {}
         Ok(false) => print_note(until),

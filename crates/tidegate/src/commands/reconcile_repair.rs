@@ -2,9 +2,9 @@
 
 use tidegate_compare::text::{counted, printable};
 use tidegate_orders::VoucherId;
-use tidegate_reconcile::MOST_MENDED;
+use tidegate_reconcile::MOST_REPAIRED;
 use tidegate_reconcile::{
-    PlanCounts, RepairCounts, RepairPlan, RepairReport, Returned, ReturnedWhy, Unmended, Why,
+    PlanCounts, RepairCounts, RepairPlan, RepairReport, Returned, ReturnedWhy, Unrepaired, Why,
 };
 
 use super::rebuild::raised;
@@ -14,16 +14,16 @@ impl PlanText for RepairPlan {
     fn text(&self) -> String {
         let mut lines = Vec::new();
         for voucher in &self.vouchers {
-            let parts = planned(voucher.mended);
+            let parts = planned(voucher.repaired);
             let moves = match voucher.stock_moves {
                 0 => "the stock in Redis stays as it is".to_owned(),
                 units => format!("the stock in Redis moves by {units:+}"),
             };
             match parts.is_empty() {
-                true => lines.push(format!("voucher {}: nothing can be mended now", voucher.voucher)),
+                true => lines.push(format!("voucher {}: nothing can be repaired now", voucher.voucher)),
                 false => lines.push(format!("voucher {}: {}; {moves}", voucher.voucher, parts.join(", "))),
             }
-            lines.extend(voucher.left.iter().map(|left| unmended(voucher.voucher, left)));
+            lines.extend(voucher.left.iter().map(|left| unrepaired(voucher.voucher, left)));
         }
         lines.extend(beyond(self.beyond));
         if lines.is_empty() { "Nothing is different.".to_owned() } else { lines.join("\n") }
@@ -35,11 +35,11 @@ fn beyond(differences: u64) -> Option<String> {
     let differences = Some(differences).filter(|differences| *differences > 0)?;
     let differences = counted(differences, "more difference");
     Some(format!(
-        "{differences} for the next repair: one repair takes {MOST_MENDED} at most. Type the same command again afterwards"
+        "{differences} for the next repair: one repair takes {MOST_REPAIRED} at most. Type the same command again afterwards"
     ))
 }
 
-/// What would be mended of a voucher, in words.
+/// What would be repaired of a voucher, in words.
 fn planned(counts: PlanCounts) -> Vec<String> {
     let PlanCounts {
         run_again,
@@ -84,10 +84,10 @@ fn word(value: impl serde::Serialize) -> String {
     serde_json::to_value(value).ok().and_then(|word| word.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
-fn unmended(voucher: VoucherId, left: &Unmended) -> String {
+fn unrepaired(voucher: VoucherId, left: &Unrepaired) -> String {
     let why = match left.why {
         Why::ByHand => "no program may decide that",
-        Why::NoCompleteJournal => "Redis holds no complete journal, so its stock is not mended",
+        Why::NoCompleteJournal => "Redis holds no complete journal, so its stock is not repaired",
         Why::Forgotten => "Redis has forgotten the sale, or a part of it that cannot be read",
         Why::ChangeIsOpen => "an operator's change of the stock is not at its end",
         Why::NotAddedUp => "the journal moved too fast to be added up",
@@ -102,7 +102,7 @@ fn unmended(voucher: VoucherId, left: &Unmended) -> String {
 impl ReportText for RepairReport {
     fn text(&self) -> String {
         let mut lines = vec![match done(self.done).as_slice() {
-            [] => format!("repair {}: nothing was mended", self.id),
+            [] => format!("repair {}: nothing was repaired", self.id),
             parts => format!("repair {}: {}", self.id, parts.join(", ")),
         }];
         if self.done.returned > 0 {
@@ -167,7 +167,7 @@ fn returned(returned: &Returned) -> String {
 #[cfg(test)]
 mod tests {
     use tidegate_compare::reconciled::DifferenceKind;
-    use tidegate_compare::{Difference, DifferenceCause, Mend};
+    use tidegate_compare::{Difference, DifferenceCause, RepairMethod};
     use tidegate_operations::{Ending, Report};
     use tidegate_orders::gate::RepairGuard;
     use tidegate_reconcile::{StockBooks, VoucherFindings};
@@ -176,14 +176,14 @@ mod tests {
 
     fn plan(beyond: u64) -> RepairPlan {
         let voucher = 7.try_into().unwrap();
-        let difference = |kind, mend, units| Difference {
+        let difference = |kind, repair, units| Difference {
             kind,
             voucher,
             order: 42.try_into().ok(),
             user: 9.try_into().ok(),
             units,
             cause: DifferenceCause::Unknown,
-            mend,
+            repair,
             counter: None,
             status: None,
             entry: None,
@@ -198,8 +198,8 @@ mod tests {
             is_change_open: false,
         };
         let differences = vec![
-            difference(DifferenceKind::LostOrder, Mend::RunAgain, 1),
-            difference(DifferenceKind::RedisStockApart, Mend::MoveStock, 5),
+            difference(DifferenceKind::LostOrder, RepairMethod::RunAgain, 1),
+            difference(DifferenceKind::RedisStockApart, RepairMethod::MoveStock, 5),
         ];
         let (guard, books) = (RepairGuard::default(), Some(books));
         let findings = VoucherFindings { is_partial: false, voucher, guard, books, differences };
@@ -207,11 +207,11 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_says_what_is_mended_and_what_to_type_for_the_rest() {
+    fn a_plan_says_what_is_repaired_and_what_to_type_for_the_rest() {
         assert_eq!(
             plan(0).text(),
             "voucher 7: 1 order to run again; the stock in Redis stays as it is\n  left: 1 difference of \
-             redis_stock_apart (5 units); Redis holds no complete journal, so its stock is not mended: tidegate \
+             redis_stock_apart (5 units); Redis holds no complete journal, so its stock is not repaired: tidegate \
              rebuild --voucher 7"
         );
     }

@@ -121,7 +121,7 @@ impl<R: ReportText> EndedWork<'_, R> {
             }
             Ended::Stopped => Some("Stopped before all was done. Go on with:".to_owned()),
             Ended::Aborted(_) => Some(format!("error: {error}\nGo on with:")),
-            Ended::Failed(_) => Some(format!("error: {error}\nWhen that is mended, go on with:")),
+            Ended::Failed(_) => Some(format!("error: {error}\nWhen that is repaired, go on with:")),
         }
     }
 

@@ -118,7 +118,7 @@ impl Steps<'_> {
             Applied::NotCancelled(reply) => {
                 unfinished(format!("MySQL refused it, and {}", self.refusal(reply)))
             }
-            Applied::OtherInitialStock(initials) => unfinished(self.mend_initials(&initials)),
+            Applied::OtherInitialStock(initials) => unfinished(self.repair_initials(&initials)),
             Applied::Done { .. } | Applied::NotOpen => {
                 unfinished("Redis has no open note of it any more".to_owned())
             }
@@ -165,7 +165,7 @@ impl Steps<'_> {
     }
 
     /// What to do where the initial stocks in MySQL are neither those before the change nor those after it.
-    fn mend_initials(self, initials: &[(VoucherId, Option<i64>)]) -> String {
+    fn repair_initials(self, initials: &[(VoucherId, Option<i64>)]) -> String {
         let noted = |voucher| self.whole.sides.iter().find(|(its, _)| *its == voucher);
         let noted = initials.iter().filter_map(|(voucher, initial)| Some((noted(*voucher)?, initial)));
         let sides = noted.map(|((voucher, change), initial)| {

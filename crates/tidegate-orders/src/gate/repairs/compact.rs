@@ -42,7 +42,7 @@ impl OrderCompaction {
         // In this order: the scripts look for pieces of the text.
         let becomes = format!(r#"{{"action":"admit","change":{change},"by":"{user}","timestamp":{at_ms}}}"#);
         let becomes = write::with_limits(becomes, entry.limited.as_ref());
-        let is_plain = entry.mended.is_none() && user.bytes().all(|byte| byte.is_ascii_digit());
+        let is_plain = entry.repaired.is_none() && user.bytes().all(|byte| byte.is_ascii_digit());
         let found = found.to_owned();
         (is_plain && becomes.len() < found.len()).then_some(Self {
             order,
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(Some(JournalNote { from: None, to: None, ..before.unwrap() }), after);
         assert_eq!(OrderCompaction::shorten(order(), &compacted.becomes), None, "it is short already");
         for other in [
-            r#"{"action":"admit","from":100,"to":98,"change":-2,"by":"77","timestamp":7,"mended":"repair:x"}"#,
+            r#"{"action":"admit","from":100,"to":98,"change":-2,"by":"77","timestamp":7,"repaired":"repair:x"}"#,
             r#"{"action":"release","from":100,"to":98,"change":2,"by":"77","timestamp":7}"#,
             r#"{"action":"admit","from":100,"to":98,"change":-2,"by":"7\"7","timestamp":7}"#,
             "{",

@@ -200,7 +200,7 @@ impl JournalSum {
             {
                 self.links.push(Link { from: *from, to: *to, is_new: *is_new });
             }
-            // It does not say where it stands in the chain, or it mended the stock beside what it says, or there are too many.
+            // It does not say where it stands in the chain, or it repaired the stock beside what it says, or there are too many.
             (When::Within, _) => self.is_unsure = true,
         }
     }

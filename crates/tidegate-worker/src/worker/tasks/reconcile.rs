@@ -10,7 +10,7 @@ use tidegate_compare::{
 use tidegate_operations::{Next, Plan, Report, Stores, SystemSettings};
 use tidegate_orders::{RedisStore, VoucherId};
 use tidegate_reconcile::{
-    KeyRemover, MOST_MENDED, Repair, RepairPlan, RepairReport, UseSweeper,
+    KeyRemover, MOST_REPAIRED, Repair, RepairPlan, RepairReport, UseSweeper,
     compact::{CompactReport, Compactor},
     lease::{self, OF_WORKER, TakenLease},
     note_journals, plan_repair,
@@ -80,14 +80,14 @@ impl Reconciler {
         let job = Job { stop: lease.lost().clone(), progress: Box::new(Silent) };
         // Another may have ended in between.
         let found = match self.is_due().await {
-            Ok(true) => on_heap(|| self.look_and_mend(&job)).await,
+            Ok(true) => on_heap(|| self.look_and_repair(&job)).await,
             _ => Ok(None),
         };
         lease.end().await;
         found
     }
 
-    async fn look_and_mend(&self, job: &Job) -> Result<Option<Reconciled>, CompareError> {
+    async fn look_and_repair(&self, job: &Job) -> Result<Option<Reconciled>, CompareError> {
         let (report, plan) = match on_heap(|| self.compare(job)).await {
             Err(CompareError::Stopped) => return Ok(None),
             looked => looked?,
@@ -97,12 +97,12 @@ impl Reconciler {
         now.write(&self.redis).await?;
         if let Some(plan) = plan {
             on_heap(|| self.repair(&plan, job)).await;
-            on_heap(|| self.keep_mended(before, job)).await;
+            on_heap(|| self.keep_repaired(before, job)).await;
         }
         on_heap(|| self.note_journals(&report)).await;
         on_heap(|| self.remove_delisted(&report)).await;
         on_heap(|| self.sweep(&report)).await;
-        // One that people have to mend keeps no other from being compacted.
+        // One that people have to repair keeps no other from being compacted.
         let clean = report.vouchers.iter().filter(|look| look.is_clean());
         let clean: Vec<VoucherId> = clean.map(|look| look.books.voucher).collect();
         on_heap(|| self.compact_if_due(&clean, now.clone(), job)).await?;
@@ -118,20 +118,20 @@ impl Reconciler {
         self.turns.acquire().await.ok()
     }
 
-    /// With what would mend it, where workers are to do that.
+    /// With what would repair it, where workers are to do that.
     async fn compare(&self, job: &Job) -> Result<(ComparisonReport, Option<RepairPlan>), CompareError> {
         if !self.settings.reconcile_repairs {
             return Ok((self.comparison.run(job, |_| {}).await?, None));
         }
-        let (report, plan) = plan_repair(&self.comparison, MOST_MENDED, job).await?;
+        let (report, plan) = plan_repair(&self.comparison, MOST_REPAIRED, job).await?;
         let has_work = matches!(plan.next(), Next::Ask(_));
         Ok((report, has_work.then_some(plan)))
     }
 
-    /// What was mended is told no more to others.
-    async fn keep_mended(&self, before: Option<Reconciled>, job: &Job) {
-        if let Err(error) = self.comparison.keep_mended(before, job).await {
-            tracing::debug!(%error, "what was mended is told until the next comparison");
+    /// What was repaired is told no more to others.
+    async fn keep_repaired(&self, before: Option<Reconciled>, job: &Job) {
+        if let Err(error) = self.comparison.keep_repaired(before, job).await {
+            tracing::debug!(%error, "what was repaired is told until the next comparison");
         }
     }
 
@@ -148,9 +148,9 @@ impl Reconciler {
             tracing::warn!("{refused}");
         }
         match repaired {
-            Ok(_) => tracing::info!(counts = %report.counts(), "mended what both stores differed in"),
+            Ok(_) => tracing::info!(counts = %report.counts(), "repaired what both stores differed in"),
             Err(error) => {
-                tracing::warn!(error = format!("{error:#}"), "did not mend what both stores differ in");
+                tracing::warn!(error = format!("{error:#}"), "did not repair what both stores differ in");
             }
         }
     }

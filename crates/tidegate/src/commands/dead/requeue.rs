@@ -19,7 +19,7 @@ Examples:
   tidegate dead requeue --reason rejected_by_database --force
 
 Adds the entry to the stream again, byte for byte and with its history, and deletes the letter,
-in one step. Workers write it like any other. If the cause is not mended, the entry dies again,
+in one step. Workers write it like any other. If the cause is not fixed, the entry dies again,
 as a new letter that says so. --dry-run and the question say how many would die again as things
 stand.
 

@@ -296,7 +296,7 @@ fn dead(report: &OrderReport, letter: &DeadLetterRecord) -> String {
              compare it with the order that has its id (see docs/runbook/id-taken.md), then drop it"
                 .to_owned()
         }
-        _ => "mend the cause and run it again, or cancel it, which gives it back".to_owned(),
+        _ => "fix the cause and run it again, or cancel it, which gives it back".to_owned(),
     };
     format!("It is a dead letter, buried {when} for {reason}{error}; {what}.")
 }

@@ -92,7 +92,7 @@ fn note(action: &str, by: &str) -> JournalRecord {
         change: Some(if action == "admit" { -2 } else { 2 }),
         by: Some(by.to_owned()),
         at_ms: Some(AT_MS),
-        mended: None,
+        repaired: None,
     }
 }
 
@@ -352,7 +352,7 @@ fn of_a_dead_letter_nothing_is_proposed_that_would_be_refused() {
     };
     let often = with(|letter| letter.requeued = 3);
     let forced = "tidegate dead requeue 5-0 --force";
-    says(&often, &around(), OrderStatus::Dead, "mend the cause", &[commands[0], forced, commands[1]]);
+    says(&often, &around(), OrderStatus::Dead, "fix the cause", &[commands[0], forced, commands[1]]);
     let drop = ["tidegate dead show 5-0", "tidegate dead drop 5-0"];
     let no_order = with(|letter| letter.content.error = Some("the field id is missing".to_owned()));
     says(&no_order, &around(), OrderStatus::Dead, "it is no order", &drop);

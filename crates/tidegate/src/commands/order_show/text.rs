@@ -132,7 +132,7 @@ fn noted(journal: &JournalRecord) -> String {
     let units = counted(journal.change.unwrap_or(0).abs(), "unit");
     let voucher = journal.voucher;
     if journal.is_admission() {
-        let restored = journal.mended.as_ref().map(|repair| format!(", restored by {repair}"));
+        let restored = journal.repaired.as_ref().map(|repair| format!(", restored by {repair}"));
         let restored = restored.unwrap_or_default();
         return format!("voucher {voucher}: admitted {at}, user {by}, {units} taken{restored}");
     }

@@ -1,7 +1,7 @@
 //! What a comparison found, for people.
 
 use tidegate_compare::{
-    Difference, DifferenceCause, KindCount, ComparisonReport, Mend, VoucherBooks, VoucherComparison,
+    Difference, DifferenceCause, KindCount, ComparisonReport, RepairMethod, VoucherBooks, VoucherComparison,
     reconciled::DifferenceKind, text::counted,
 };
 
@@ -72,9 +72,9 @@ fn kind(count: &KindCount, books: &VoucherBooks) -> String {
     let list = if shown.is_empty() { String::new() } else { format!("\n    {}", shown.join("\n    ")) };
     let more = total.saturating_sub(first.len() as u64);
     let more = if more > 0 && !first.is_empty() { format!("\n    and {more} more") } else { String::new() };
-    let mend = first.first().map_or_else(String::new, |it| format!("\n    mended by: {}", mend(it.mend)));
-    let mend = if kind.is_failure() { mend } else { String::new() };
-    format!("  {what}{list}{more}{mend}")
+    let repair = first.first().map_or_else(String::new, |it| format!("\n    repaired by: {}", repair(it.repair)));
+    let repair = if kind.is_failure() { repair } else { String::new() };
+    format!("  {what}{list}{more}{repair}")
 }
 
 fn sentence(kind: DifferenceKind, total: u64, units: i64, books: &VoucherBooks) -> String {
@@ -191,19 +191,19 @@ fn cause(cause: DifferenceCause) -> Option<&'static str> {
     }
 }
 
-fn mend(mend: Mend) -> &'static str {
-    match mend {
-        Mend::RunAgain => "running all entries of the order again (tidegate reconcile --repair)",
-        Mend::RecordEvents => "running the events of the order again (tidegate reconcile --repair)",
-        Mend::WriteCancelledRow => "a cancelled row without units in MySQL (tidegate reconcile --repair)",
-        Mend::Admit => "restoring the user and the movement in Redis (tidegate reconcile --repair)",
-        Mend::Release => "releasing it in Redis (tidegate reconcile --repair)",
-        Mend::Unbar => "letting the user order again (tidegate reconcile --repair)",
-        Mend::Bar => "barring the user (tidegate reconcile --repair)",
-        Mend::MoveStock => "moving the stock in Redis by the difference (tidegate reconcile --repair)",
-        Mend::SetCounter => "setting it to what orders hold (tidegate reconcile --repair)",
-        Mend::Rebuild => "filling Redis again from MySQL, the stream and the dead letters (tidegate rebuild)",
-        Mend::ByHand => "somebody who knows; see docs/runbook/books-differ.md",
+fn repair(repair: RepairMethod) -> &'static str {
+    match repair {
+        RepairMethod::RunAgain => "running all entries of the order again (tidegate reconcile --repair)",
+        RepairMethod::RecordEvents => "running the events of the order again (tidegate reconcile --repair)",
+        RepairMethod::WriteCancelledRow => "a cancelled row without units in MySQL (tidegate reconcile --repair)",
+        RepairMethod::Admit => "restoring the user and the movement in Redis (tidegate reconcile --repair)",
+        RepairMethod::Release => "releasing it in Redis (tidegate reconcile --repair)",
+        RepairMethod::Unbar => "letting the user order again (tidegate reconcile --repair)",
+        RepairMethod::Bar => "barring the user (tidegate reconcile --repair)",
+        RepairMethod::MoveStock => "moving the stock in Redis by the difference (tidegate reconcile --repair)",
+        RepairMethod::SetCounter => "setting it to what orders hold (tidegate reconcile --repair)",
+        RepairMethod::Rebuild => "filling Redis again from MySQL, the stream and the dead letters (tidegate rebuild)",
+        RepairMethod::ByHand => "somebody who knows; see docs/runbook/books-differ.md",
     }
 }
 
