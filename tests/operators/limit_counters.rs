@@ -101,16 +101,16 @@ async fn counters_and_slots_that_somebody_changed_are_named_one_by_one_and_set_b
     let counters = ["1:1", "1:9", "2:a", "2:b", "2:nobody"].map(|field| format!("counter {field}: "));
     let slots = ["1", "2", "9"].map(|user| format!("slots of user {user}: "));
     site.judge_except(&[&counters[..], &slots[..]].concat()).await;
-    let uses = "limit_uses_apart";
+    let uses = "limit_uses_mismatch";
     let expected = [
         apart(uses, "1:1", "0:1:3", "0:2:3"),
         apart(uses, "1:9", "many", "-"),
         apart(uses, "2:a", &format!("{day}:5:9"), &format!("{day}:2:3")),
         apart(uses, "2:b", "-", &format!("{day}:1:1")),
         apart(uses, "2:nobody", &format!("{day}:1:1"), "-"),
-        apart("slots_apart", "u:1", "7", "3"),
-        apart("slots_apart", "u:2", "2", "1"),
-        apart("slots_apart", "u:9", "1", "-"),
+        apart("slots_mismatch", "u:1", "7", "3"),
+        apart("slots_mismatch", "u:2", "2", "1"),
+        apart("slots_mismatch", "u:9", "1", "-"),
     ];
     let look = program.run("reconcile --json").expect(1).json();
     assert_eq!(found(&look), expected, "{look:#}");
@@ -154,7 +154,7 @@ async fn a_counter_of_a_campaign_is_compared_with_the_orders_of_all_its_regions(
     assert_eq!(held(&site, COMMON).await["1:a"], "0:3:3");
     // As many as one region has.
     write(&site, COMMON, "1:a", "0:2:2").await;
-    let expected = [apart("limit_uses_apart", "1:a", "0:2:2", "0:3:3")];
+    let expected = [apart("limit_uses_mismatch", "1:a", "0:2:2", "0:3:3")];
     for look in ["reconcile --json", "reconcile --voucher 101 --json", "reconcile --voucher 102 --json"] {
         let look = program.run(look).expect(1).json();
         assert_eq!(found(&look), expected, "told once: {look:#}");
@@ -198,7 +198,7 @@ async fn a_limit_that_was_passed_is_named_until_orders_end_and_one_that_was_lowe
     let last = [admit(102, 4), admit(102, 5)];
     until("all are written", || async { site.live_orders().await.len() == 5 }).await;
     site.settled().await;
-    let (uses, passed) = ("limit_uses_apart", "limit_passed");
+    let (uses, passed) = ("limit_uses_mismatch", "limit_passed");
     let both = [apart(uses, "1:a", "0:2:2", "0:5:5"), apart(passed, "1:a", "0:2:2", "0:5:5")];
     let look = program.run("reconcile --json").expect(1).json();
     assert_eq!(found(&look), both, "{look:#}");
@@ -287,7 +287,7 @@ async fn a_sale_that_goes_on_gives_no_false_alarm_and_a_counter_that_is_wrong_in
     let found = found(&look);
     assert_eq!(
         found.iter().map(|it| (it.0.as_str(), it.1.as_str())).collect::<Vec<_>>(),
-        [("limit_uses_apart", "1:")]
+        [("limit_uses_mismatch", "1:")]
     );
     stop.store(true, Ordering::Relaxed);
     for task in buyers.into_iter().chain([canceller]) {
@@ -334,7 +334,7 @@ async fn what_orders_hold_that_were_compacted_is_known_from_mysql() {
     write(&site, OWN, "u:1", "2").await;
     let look = program.run("reconcile --json").expect(1).json();
     let expected =
-        [apart("limit_uses_apart", "1:1", "0:1:1", "0:2:2"), apart("slots_apart", "u:1", "2", "3")];
+        [apart("limit_uses_mismatch", "1:1", "0:1:1", "0:2:2"), apart("slots_mismatch", "u:1", "2", "3")];
     assert_eq!(found(&look), expected, "{look:#}");
 }
 

@@ -281,7 +281,7 @@ async fn each_order_is_counted_where_it_is_and_holds_its_units_once() {
         assert_eq!((of("in_flight"), of("dead")), ((3, 3), (1, 1)), "{done}");
         assert_eq!((of("lost"), of("only_in_journal")), ((1, 1), (1, 1)), "{done}");
         assert_eq!(report["first_unknown"], json!(["13", "14"]), "{done}");
-        assert_eq!((&report["stock"], &report["mysql_apart"]), (&json!(88), &json!(0)), "{done}");
+        assert_eq!((&report["stock"], &report["mysql_mismatch"]), (&json!(88), &json!(0)), "{done}");
         assert_eq!(site.redis_stock(7).await, Some(88));
         adds_up(&site, 7).await;
     }

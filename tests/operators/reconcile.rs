@@ -138,9 +138,9 @@ async fn each_kind_of_difference_is_found_with_its_orders_its_cause_and_what_rep
     assert!(status.iter().all(|order| by_others.contains(order)) && status.contains(&id(9)), "{status:?}");
     assert_eq!(take("10", "barred_without_order"), expected(&["999".into()], "unknown", "unbar"));
     assert_eq!(take("10", "not_barred"), expected(&[id(10)], "unknown", "bar"));
-    assert_eq!(take("11", "redis_stock_apart"), expected(&["7".into()], "changed_by_hand", "move_stock"));
-    assert_eq!(take("12", "loaded_apart"), expected(&["5".into()], "unknown", "move_stock"));
-    assert_eq!(take("13", "mysql_stock_apart"), expected(&["-3".into()], "changed_by_hand", "move_stock"));
+    assert_eq!(take("11", "redis_stock_mismatch"), expected(&["7".into()], "changed_by_hand", "move_stock"));
+    assert_eq!(take("12", "loaded_mismatch"), expected(&["5".into()], "unknown", "move_stock"));
+    assert_eq!(take("13", "mysql_stock_mismatch"), expected(&["-3".into()], "changed_by_hand", "move_stock"));
     assert_eq!(take("14", "lost_order"), expected(&[id(107)], acknowledged, "run_again"));
     assert!(found.is_empty(), "{found:#?}");
 
@@ -278,7 +278,7 @@ async fn looks_beside_a_busy_sale_with_refusals_cancellations_and_kills_find_not
 /// Nothing differs, but that MySQL was loaded with fewer units on purpose.
 fn assert_agrees(look: &Json) {
     let mut kinds = found(look);
-    kinds.retain(|(voucher, kind), _| !(voucher == "34" && kind == "loaded_apart"));
+    kinds.retain(|(voucher, kind), _| !(voucher == "34" && kind == "loaded_mismatch"));
     assert!(kinds.is_empty(), "{kinds:#?}\n{look:#}");
 }
 

@@ -138,7 +138,7 @@ impl Told {
             self.counters.push(CounterDifference { kind, voucher, user, units, counter: counter.clone() });
         } else if let Some(order) = it.order {
             self.vouchers.entry(it.voucher).or_default().add(it, order);
-        } else if it.user.is_some() || it.kind == DifferenceKind::PurgedApart {
+        } else if it.user.is_some() || it.kind == DifferenceKind::CompactedMismatch {
             self.vouchers.entry(it.voucher).or_default().others += 1;
         }
     }
@@ -273,7 +273,7 @@ impl ToldOfVoucher {
             redis_stock: books.redis.stock,
             mysql_drift: books.mysql.drift,
             surplus_at_least: before.filter(|row| !row.is_over).and_then(surplus),
-            journal_apart: books.redis.drift.filter(|_| keeps_journal),
+            journal_mismatch: books.redis.drift.filter(|_| keeps_journal),
             ..Stocks::default()
         }
     }

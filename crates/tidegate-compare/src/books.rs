@@ -139,7 +139,7 @@ impl VoucherBooks {
         self.redis.purged = snapshot.purged.filter(|_| snapshot.is_complete);
         self.redis.drift = sum.and_then(|(sum, _)| match sum {
             Sum::Holds => Some(0),
-            Sum::Apart(units) => Some(units),
+            Sum::Mismatch(units) => Some(units),
             Sum::Unsure => None,
         });
         self.redis.is_unsure = sum.is_some_and(|(sum, _)| sum == Sum::Unsure);
@@ -165,17 +165,17 @@ impl VoucherBooks {
     }
 
     /// Units of used orders that MySQL lacks of those that were compacted, below 0: has more. None: as many orders and units.
-    fn purged_apart(&self) -> Option<i64> {
+    fn compacted_mismatch(&self) -> Option<i64> {
         let (purged, used) = (self.redis.purged?, self.mysql.used?);
         let is_same = (purged.used_orders, purged.used_units) == (used.orders, used.units);
         (!is_same).then_some(purged.used_units - used.units)
     }
 
-    /// What is different about the stocks. The stock in MySQL may be apart from what its rows say, if the stock in Redis follows
+    /// What is different about the stocks. The stock in MySQL may differ from what its rows say, if the stock in Redis follows
     /// it: that is what a repair leaves.
     #[must_use]
     pub fn differences(&self) -> Vec<Difference> {
-        let apart = |kind, units, cause, repair| Difference {
+        let mismatch = |kind, units, cause, repair| Difference {
             kind,
             voucher: self.voucher,
             order: None,
@@ -191,7 +191,7 @@ impl VoucherBooks {
         let mut found = Vec::new();
         if self.is_forgotten {
             let left = self.mysql.stock.unwrap_or(0);
-            return vec![apart(
+            return vec![mismatch(
                 DifferenceKind::SaleForgotten,
                 left,
                 DifferenceCause::RedisWentBack,
@@ -202,10 +202,10 @@ impl VoucherBooks {
             // Where there is no stock, there is none to move; what cannot be read may have moved it.
             let is_known = self.redis.stock.is_some() && self.redis.unreadable_notes == 0;
             let repair = if is_known { RepairMethod::MoveStock } else { RepairMethod::Rebuild };
-            found.push(apart(DifferenceKind::RedisStockApart, units, DifferenceCause::ChangedByHand, repair));
+            found.push(mismatch(DifferenceKind::RedisStockMismatch, units, DifferenceCause::ChangedByHand, repair));
         }
-        if let Some(units) = self.purged_apart() {
-            found.push(apart(DifferenceKind::PurgedApart, units, DifferenceCause::Unknown, RepairMethod::ByHand));
+        if let Some(units) = self.compacted_mismatch() {
+            found.push(mismatch(DifferenceKind::CompactedMismatch, units, DifferenceCause::Unknown, RepairMethod::ByHand));
         }
         if self.is_change_open || self.redis.unreadable.is_some() {
             return found;
@@ -219,12 +219,12 @@ impl VoucherBooks {
         let has = stock.map(|stock| stock + self.mysql.live_units - self.mysql.earlier_units);
         let lacks = has.zip(self.redis.loaded).map(|(has, loaded)| has - loaded).filter(|units| *units < 0);
         if let Some(units) = lacks.or(behind.filter(|units| *units != 0 && !follows)) {
-            found.push(apart(DifferenceKind::LoadedApart, units, DifferenceCause::Unknown, RepairMethod::MoveStock));
+            found.push(mismatch(DifferenceKind::LoadedMismatch, units, DifferenceCause::Unknown, RepairMethod::MoveStock));
         }
         if mysql_drift != 0 && !follows {
             let repair = if self.redis.is_complete && mysql_drift < 0 { RepairMethod::MoveStock } else { RepairMethod::ByHand };
-            found.push(apart(
-                DifferenceKind::MysqlStockApart,
+            found.push(mismatch(
+                DifferenceKind::MysqlStockMismatch,
                 mysql_drift,
                 DifferenceCause::ChangedByHand,
                 repair,
@@ -268,17 +268,17 @@ mod tests {
 
     #[test]
     fn each_stock_that_is_apart_is_said_with_its_units() {
-        use DifferenceKind::{LoadedApart, MysqlStockApart, RedisStockApart};
+        use DifferenceKind::{LoadedMismatch, MysqlStockMismatch, RedisStockMismatch};
         assert_eq!(kinds(&books()), []);
-        assert_eq!(kinds(&with(books(), |it| it.redis.drift = Some(7))), [(RedisStockApart, 7)]);
-        assert_eq!(kinds(&with(books(), |it| it.redis.loaded = Some(95))), [(LoadedApart, 5)]);
-        assert_eq!(kinds(&with(books(), |it| it.mysql.drift = Some(-3))), [(MysqlStockApart, -3)]);
+        assert_eq!(kinds(&with(books(), |it| it.redis.drift = Some(7))), [(RedisStockMismatch, 7)]);
+        assert_eq!(kinds(&with(books(), |it| it.redis.loaded = Some(95))), [(LoadedMismatch, 5)]);
+        assert_eq!(kinds(&with(books(), |it| it.mysql.drift = Some(-3))), [(MysqlStockMismatch, -3)]);
         let unknown = with(books(), |it| {
             it.mysql.initial = None;
             it.mysql.drift = None;
         });
         assert_eq!(kinds(&unknown), []);
-        assert_eq!(kinds(&with(unknown.clone(), |it| it.mysql.stock = Some(60))), [(LoadedApart, -10)]);
+        assert_eq!(kinds(&with(unknown.clone(), |it| it.mysql.stock = Some(60))), [(LoadedMismatch, -10)]);
         assert_eq!(kinds(&with(unknown, |it| it.mysql.stock = Some(80))), [], "it may not all be for sale");
         let gone = with(books(), |it| {
             it.redis.stock = None;
@@ -300,7 +300,7 @@ mod tests {
         });
         assert_eq!(kinds(&earlier), []);
         let more = with(earlier, |it| it.redis.loaded = Some(90));
-        assert_eq!(kinds(&more), [(DifferenceKind::LoadedApart, -10)]);
+        assert_eq!(kinds(&more), [(DifferenceKind::LoadedMismatch, -10)]);
     }
 
     #[test]
@@ -331,8 +331,8 @@ mod tests {
             }))
         };
         assert_eq!((with(used(3, 4)), with(None)), (Vec::new(), Vec::new()));
-        assert_eq!(with(used(2, 3)), [(DifferenceKind::PurgedApart, 1)]);
-        assert_eq!(with(used(4, 4)), [(DifferenceKind::PurgedApart, 0)]);
+        assert_eq!(with(used(2, 3)), [(DifferenceKind::CompactedMismatch, 1)]);
+        assert_eq!(with(used(4, 4)), [(DifferenceKind::CompactedMismatch, 0)]);
     }
 
     #[test]
@@ -354,6 +354,6 @@ mod tests {
         });
         assert_eq!(kinds(&changing), []);
         let by_hand = with(changing, |it| it.redis.drift = Some(-1));
-        assert_eq!(kinds(&by_hand), [(DifferenceKind::RedisStockApart, -1)]);
+        assert_eq!(kinds(&by_hand), [(DifferenceKind::RedisStockMismatch, -1)]);
     }
 }

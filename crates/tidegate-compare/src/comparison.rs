@@ -426,7 +426,7 @@ impl Comparison {
         journaled * 2
     }
 
-    /// The stocks. Where something is apart, all of it is read again, until it is the same twice.
+    /// The stocks. Where something differs, all of it is read again, until it is the same twice.
     async fn finish_books(
         &self,
         places: &VoucherIndex,

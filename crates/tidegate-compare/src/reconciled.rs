@@ -39,17 +39,17 @@ pub enum DifferenceKind {
     /// A user who has a live order is not in the set of buyers.
     NotBarred,
     /// The stock in Redis is not the sum of its journal.
-    RedisStockApart,
+    RedisStockMismatch,
     /// The journal has other units loaded than MySQL.
-    LoadedApart,
+    LoadedMismatch,
     /// The stock in MySQL is not what was loaded less the units of live orders.
-    MysqlStockApart,
+    MysqlStockMismatch,
     /// MySQL has other used orders than were compacted out of the journal, by their number or their units.
-    PurgedApart,
+    CompactedMismatch,
     /// What is counted for a limit is not what orders hold.
-    LimitUsesApart,
+    LimitUsesMismatch,
     /// The slots of a user are not those of the orders that the user holds.
-    SlotsApart,
+    SlotsMismatch,
     /// Orders hold more than a limit allows, and it was not lowered since they were made.
     LimitPassed,
     /// The sale is on and has units left by MySQL, orders of it are there, and Redis holds no stock of it: nobody can buy.
@@ -70,12 +70,12 @@ impl DifferenceKind {
         Self::StatusSetByOthers,
         Self::BarredWithoutOrder,
         Self::NotBarred,
-        Self::RedisStockApart,
-        Self::LoadedApart,
-        Self::MysqlStockApart,
-        Self::PurgedApart,
-        Self::LimitUsesApart,
-        Self::SlotsApart,
+        Self::RedisStockMismatch,
+        Self::LoadedMismatch,
+        Self::MysqlStockMismatch,
+        Self::CompactedMismatch,
+        Self::LimitUsesMismatch,
+        Self::SlotsMismatch,
         Self::LimitPassed,
         Self::SaleForgotten,
     ];
@@ -95,12 +95,12 @@ impl DifferenceKind {
             Self::StatusSetByOthers => "status_set_by_others",
             Self::BarredWithoutOrder => "barred_without_order",
             Self::NotBarred => "not_barred",
-            Self::RedisStockApart => "redis_stock_apart",
-            Self::LoadedApart => "loaded_apart",
-            Self::MysqlStockApart => "mysql_stock_apart",
-            Self::PurgedApart => "purged_apart",
-            Self::LimitUsesApart => "limit_uses_apart",
-            Self::SlotsApart => "slots_apart",
+            Self::RedisStockMismatch => "redis_stock_mismatch",
+            Self::LoadedMismatch => "loaded_mismatch",
+            Self::MysqlStockMismatch => "mysql_stock_mismatch",
+            Self::CompactedMismatch => "compacted_mismatch",
+            Self::LimitUsesMismatch => "limit_uses_mismatch",
+            Self::SlotsMismatch => "slots_mismatch",
             Self::LimitPassed => "limit_passed",
             Self::SaleForgotten => "sale_forgotten",
         }

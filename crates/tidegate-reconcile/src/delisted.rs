@@ -78,7 +78,7 @@ impl Serialize for KeptKeys {
 fn kept(look: &VoucherComparison) -> Option<KeptKeys> {
     let books = &look.books;
     // Of a sale that is over for good, a stock that is gone sells nothing and can be loaded by nobody.
-    let is_gone = |kind| kind == DifferenceKind::RedisStockApart && books.redis.stock.is_none();
+    let is_gone = |kind| kind == DifferenceKind::RedisStockMismatch && books.redis.stock.is_none();
     let differs = look.differences.iter().any(|it| it.kind.is_failure() && !is_gone(it.kind));
     if differs || books.redis.unreadable.is_some() || books.redis.is_unsure {
         return Some(KeptKeys::Differs(books.voucher));

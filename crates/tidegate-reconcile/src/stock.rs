@@ -116,15 +116,15 @@ mod tests {
     #[test]
     fn no_books_lead_to_a_second_move() {
         let range = [-3, -1, 0, 1, 3];
-        for (redis_drift, apart) in range.iter().flat_map(|drift| range.map(|apart| (*drift, apart))) {
+        for (redis_drift, mismatch) in range.iter().flat_map(|drift| range.map(|mismatch| (*drift, mismatch))) {
             for (loaded, initial) in range.iter().flat_map(|it| [(100 + it, Some(100)), (100 + it, None)]) {
-                let mysql_stock = 70 + apart;
+                let mysql_stock = 70 + mismatch;
                 let books = StockBooks { redis_drift, loaded, mysql_stock, initial, ..books() };
                 let then = after(books);
                 assert!(then.stock_move().unwrap().is_nothing(), "{books:?}");
                 // What is for sale, with what is sold, is never more than MySQL has.
                 let most = mysql_stock + books.live_units;
-                assert!(then.loaded <= most.max(100 + apart.max(0)), "{books:?}");
+                assert!(then.loaded <= most.max(100 + mismatch.max(0)), "{books:?}");
             }
         }
     }

@@ -137,13 +137,13 @@ impl Judged<'_> {
         };
         let expected = moved.sum::<i64>() + loaded;
         let what = || format!("{stock} left in Redis, and {expected} by its journal");
-        let is_wrong = if is_complete { stock != expected } else { self.is_apart(stock, expected) };
+        let is_wrong = if is_complete { stock != expected } else { self.is_mismatch(stock, expected) };
         is_wrong.then(what).into_iter().collect()
     }
 
     /// While units are added or taken, Redis may have fewer: they are taken from it first, and added to it
     /// last.
-    fn is_apart(&self, stock: i64, expected: i64) -> bool {
+    fn is_mismatch(&self, stock: i64, expected: i64) -> bool {
         if self.sale.is_changing { stock > expected } else { stock != expected }
     }
 
@@ -160,7 +160,7 @@ impl Judged<'_> {
         let expected = left - taken;
         let what = || format!("Redis offers {stock}, and {expected} by MySQL, which has {left} left");
         let is_short = stock < expected && stock >= expected - of_nobody;
-        (self.is_apart(stock, expected) && !is_short).then(what).into_iter().collect()
+        (self.is_mismatch(stock, expected) && !is_short).then(what).into_iter().collect()
     }
 
     /// Units that Redis has taken from its stock, beyond what MySQL has taken.

@@ -126,13 +126,13 @@ impl VoucherAudit {
     }
 
     fn journal_failure(&self) -> Option<String> {
-        let apart = self.stocks.journal_apart.filter(|apart| *apart != 0)?;
-        let units = either(apart.unsigned_abs(), "unit", "units");
-        let more = if apart > 0 { "more" } else { "fewer" };
+        let mismatch = self.stocks.journal_mismatch.filter(|mismatch| *mismatch != 0)?;
+        let units = either(mismatch.unsigned_abs(), "unit", "units");
+        let more = if mismatch > 0 { "more" } else { "fewer" };
         Some(format!(
             "Redis offers {} {units} {more} than its journal says: somebody changed the stock by hand, or Redis \
              lost something; see docs/runbook/redis-stock-is-wrong.md",
-            apart.unsigned_abs()
+            mismatch.unsigned_abs()
         ))
     }
 

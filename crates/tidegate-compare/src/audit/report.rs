@@ -184,7 +184,7 @@ pub struct Stocks {
     pub surplus_at_least: Option<i64>,
     /// What Redis offers beyond the sum of its journal, below 0 fewer: somebody wrote the stock by hand, or Redis lost
     /// something. 0: it holds. `None` where the journal is not complete, or nobody could tell.
-    pub journal_apart: Option<i64>,
+    pub journal_mismatch: Option<i64>,
     /// Units that MySQL has more than what was loaded less its live rows, of one moment.
     #[serde(skip)]
     pub mysql_drift: Option<i64>,

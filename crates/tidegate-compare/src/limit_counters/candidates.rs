@@ -89,7 +89,7 @@ impl Drift {
 }
 
 impl Verdict {
-    pub(super) fn is_apart(self) -> bool {
+    pub(super) fn is_mismatch(self) -> bool {
         self.orders.certain() != 0 || self.units.certain() != 0 || self.is_unreadable
     }
 
@@ -97,8 +97,8 @@ impl Verdict {
     pub(super) fn is_as(self, other: Self) -> bool {
         let is_same =
             self.is_unreadable == other.is_unreadable && self.passed.is_some() == other.passed.is_some();
-        let is_apart = self.is_apart() == other.is_apart();
-        is_same && is_apart && self.orders.may_be(other.orders) && self.units.may_be(other.units)
+        let is_mismatch = self.is_mismatch() == other.is_mismatch();
+        is_same && is_mismatch && self.orders.may_be(other.orders) && self.units.may_be(other.units)
     }
 }
 

@@ -113,7 +113,7 @@ impl LimitCounterCheck<'_> {
             if judged.verdict.passed.is_some() && !was_set_before(&set_at, &at, judged.latest_ms) {
                 judged.verdict.passed = None;
             }
-            if judged.verdict.is_apart() || judged.verdict.passed.is_some() {
+            if judged.verdict.is_mismatch() || judged.verdict.passed.is_some() {
                 wrong.insert(at, judged);
             }
         }
@@ -163,9 +163,9 @@ fn differences_of(
         is_exact: judged.is_exact,
     };
     let difference = |kind, units| CounterDifference { kind, voucher, user, units, counter: counter.clone() };
-    let of_counter = if user.is_some() { DifferenceKind::SlotsApart } else { DifferenceKind::LimitUsesApart };
-    let apart = judged.verdict.is_apart().then(|| difference(of_counter, judged.verdict.units.certain()));
+    let of_counter = if user.is_some() { DifferenceKind::SlotsMismatch } else { DifferenceKind::LimitUsesMismatch };
+    let mismatch = judged.verdict.is_mismatch().then(|| difference(of_counter, judged.verdict.units.certain()));
     let passed =
         judged.verdict.passed.map(|over| difference(DifferenceKind::LimitPassed, over.cast_signed()));
-    apart.into_iter().chain(passed).collect()
+    mismatch.into_iter().chain(passed).collect()
 }

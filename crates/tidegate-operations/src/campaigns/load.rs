@@ -100,7 +100,7 @@ impl CampaignLoad {
         let Some(first) = self.regions.first() else { return Ok(()) };
         self.request(first).check(now)?;
         let (own, many) = (|voucher| Partition::index_of(voucher, tags.len()), tags.len().max(1) as i64);
-        let Some(apart) =
+        let Some(mismatch) =
             self.regions.iter().find(|it| tags.len() > 1 && own(it.voucher) != own(first.voucher))
         else {
             return Ok(());
@@ -112,7 +112,7 @@ impl CampaignLoad {
         Err(InvalidInput(format!(
             "vouchers {} and {} are in different partitions, and the regions of a campaign share one; these ids do: {}",
             first.voucher,
-            apart.voucher,
+            mismatch.voucher,
             ids.join(", ")
         )))
     }

@@ -36,7 +36,7 @@ struct Mismatches {
     /// Redis offers so many units more than MySQL has.
     surpluses: Vec<(VoucherId, i64)>,
     /// The stock is so many units more than its journal says.
-    apart: Vec<(VoucherId, i64)>,
+    mismatches: Vec<(VoucherId, i64)>,
     /// Their journals are too large to be read here: how many fields.
     unread: Vec<(VoucherId, u64)>,
     /// The largest journal of all that were looked at.
@@ -107,7 +107,7 @@ async fn compare(
             found.on_sale += u64::from(row.stock > 0);
             let Some(state) = found.keep(row.voucher, state)? else { continue };
             match redis.journals().check_sum(row.voucher, MOST_FIELDS).await {
-                Ok(SumCheck::Checked(_, Sum::Apart(units))) => found.apart.push((row.voucher, units)),
+                Ok(SumCheck::Checked(_, Sum::Mismatch(units))) => found.mismatches.push((row.voucher, units)),
                 Ok(SumCheck::TooLarge(fields)) => found.unread.push((row.voucher, fields)),
                 Err(error @ GateError::Unreachable(_)) => return Err(error.into()),
                 // A stream of another type is told with the streams.
@@ -192,18 +192,18 @@ fn report_surpluses(findings: &mut Findings, surpluses: &[(VoucherId, i64)]) {
 }
 
 fn report_journals(findings: &mut Findings, found: &Mismatches) {
-    for (voucher, apart) in found.apart.iter().take(NAMED) {
-        let more = if *apart > 0 { "more" } else { "fewer" };
+    for (voucher, mismatch) in found.mismatches.iter().take(NAMED) {
+        let more = if *mismatch > 0 { "more" } else { "fewer" };
         findings.error(
             format!(
                 "of voucher {voucher}, it offers {} {more} than its journal says: somebody changed the stock by hand, or Redis \
                  lost something",
-                counted(apart.unsigned_abs(), "unit")
+                counted(mismatch.unsigned_abs(), "unit")
             ),
             "see docs/runbook/redis-stock-is-wrong.md",
         );
     }
-    more(findings, found.apart.len());
+    more(findings, found.mismatches.len());
     for (voucher, fields) in found.unread.iter().take(NAMED) {
         findings.not_read(
             format!(

@@ -135,7 +135,7 @@ struct Model {
     /// Movements of the whole sale.
     sale: BTreeMap<String, Json>,
     /// Units that hands have put into the stock since the journal is complete; None: it is not.
-    apart: Option<i64>,
+    mismatch: Option<i64>,
     /// The last change of the stock.
     change: Option<StockChange>,
     /// Order, user, quantity, whether it was traced.
@@ -169,7 +169,7 @@ impl Model {
             busy_mark: None,
             journal: BTreeMap::new(),
             sale: BTreeMap::new(),
-            apart: None,
+            mismatch: None,
             change: None,
             stream: Vec::new(),
         }
@@ -215,7 +215,7 @@ impl Model {
 
     fn set_stock(&mut self, stock: Option<i64>) {
         let more = stock.unwrap_or(0) - self.stock.unwrap_or(0);
-        self.apart = self.apart.map(|apart| apart + more);
+        self.mismatch = self.mismatch.map(|mismatch| mismatch + more);
         self.stock = stock;
     }
 
@@ -268,7 +268,7 @@ impl Model {
                 return Reply::IdTaken;
             }
         }
-        if self.apart.is_some() && !self.journal.contains_key(&order) {
+        if self.mismatch.is_some() && !self.journal.contains_key(&order) {
             return Reply::Release(ReleaseReply::NotAdmitted);
         }
         let has_keys = self.stock.is_some() || !(self.journal.is_empty() && self.sale.is_empty());
@@ -335,7 +335,7 @@ impl Model {
     fn journal_load(&mut self, stock: i64, journal: JournalUse) {
         if journal == JournalUse::None {
             self.sale.remove("#complete");
-            self.apart = None;
+            self.mismatch = None;
             return;
         }
         let is_empty = self.journal.is_empty() && self.sale.is_empty();
@@ -345,11 +345,11 @@ impl Model {
             "by": "operator:voucher_load" });
         self.sale.insert("#load".to_owned(), load);
         if is_empty {
-            self.apart = Some(0);
+            self.mismatch = Some(0);
             self.sale.insert("#complete".to_owned(), json!({ "action": "complete", "by": "load" }));
         } else if self.stock.is_none() {
             self.sale.remove("#complete");
-            self.apart = None;
+            self.mismatch = None;
         }
     }
 
@@ -499,13 +499,13 @@ async fn compare(ground: &Ground, model: &Model, began_ms: i64) -> Result<()> {
 /// The stock is the sum of the journal, but for what hands have done.
 async fn compare_sum(ground: &Ground, model: &Model) -> Result<()> {
     let check = ground.gate.journals().check_sum(voucher(), 1_000).await?;
-    let as_expected = match (check, model.apart) {
+    let as_expected = match (check, model.mismatch) {
         (SumCheck::NotComplete, None) => true,
-        (SumCheck::Checked(_, Sum::Holds), Some(apart)) => apart == 0,
-        (SumCheck::Checked(_, Sum::Apart(found)), Some(apart)) => found == apart,
+        (SumCheck::Checked(_, Sum::Holds), Some(mismatch)) => mismatch == 0,
+        (SumCheck::Checked(_, Sum::Mismatch(found)), Some(mismatch)) => found == mismatch,
         _ => false,
     };
-    ensure!(as_expected, "{check:?} instead of {:?}", model.apart);
+    ensure!(as_expected, "{check:?} instead of {:?}", model.mismatch);
     Ok(())
 }
 

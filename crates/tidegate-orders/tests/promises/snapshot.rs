@@ -82,7 +82,7 @@ async fn a_hand_at_the_stock_is_found_at_once_in_a_busy_sale_and_nothing_is_foun
         // Within the very millisecond of a hand, it is seen that something is apart, and not by how much.
         let hand_ms = ground.gate.journals().clock_ms().await?;
         while ground.gate.journals().clock_ms().await? <= hand_ms {}
-        assert_eq!(sum(&ground).await?, Some(Sum::Apart(7)));
+        assert_eq!(sum(&ground).await?, Some(Sum::Mismatch(7)));
         ground.typed("DECRBY seckill:stock:7 7").await?;
         ground.typed("HSET seckill:voucher:7 end_ms 1").await?;
         for seller in sellers {

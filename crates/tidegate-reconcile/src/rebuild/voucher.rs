@@ -160,7 +160,7 @@ impl Filling<'_> {
         self.fill_refused().await?;
         self.fill_orders().await?;
         let loaded = self.frozen.row.stock + self.report.by_source.live.units;
-        self.report.mysql_apart = self.frozen.row.initial_stock.map(|initial| loaded - initial);
+        self.report.mysql_mismatch = self.frozen.row.initial_stock.map(|initial| loaded - initial);
         self.decide_journal().await?;
         let limits = self.rebuild.restore_limits(voucher).await?;
         let has_limits = limits.is_some();

@@ -59,7 +59,7 @@ pub struct VoucherReport {
     /// Notes of the journal of before that nobody could read, of orders that MySQL does not know: they are gone.
     pub unreadable_notes: u64,
     /// What MySQL's stock is above what was loaded less its live orders; None where it is not known what was loaded.
-    pub mysql_apart: Option<i64>,
+    pub mysql_mismatch: Option<i64>,
     /// How long lanes had to set it aside, in milliseconds.
     pub took_ms: u64,
 }
@@ -96,7 +96,7 @@ impl VoucherReport {
             by_source: OrdersBySource::default(),
             first_unknown: Vec::new(),
             unreadable_notes: 0,
-            mysql_apart: None,
+            mysql_mismatch: None,
             took_ms: 0,
         }
     }

@@ -222,8 +222,8 @@ async fn used_orders_that_mysql_lacks_are_counted_and_a_live_one_that_redis_lack
     ground.sql("DELETE FROM tb_voucher_order WHERE id = 5").await?;
     ground.sql("UPDATE tb_seckill_voucher SET stock = stock + 1 WHERE voucher_id = 10").await?;
     let report = ground.compare().await?;
-    let apart = report.vouchers[0].differences.iter().find(|it| it.kind == DifferenceKind::PurgedApart);
-    let first = apart.and_then(|it| it.first.first()).context("it is counted")?;
+    let mismatch = report.vouchers[0].differences.iter().find(|it| it.kind == DifferenceKind::CompactedMismatch);
+    let first = mismatch.and_then(|it| it.first.first()).context("it is counted")?;
     assert_eq!((first.units, first.order, first.repair), (1, None, tidegate_compare::RepairMethod::ByHand));
     Ok(())
 }
@@ -250,7 +250,7 @@ async fn a_compaction_while_a_journal_is_added_up_never_makes_the_sum_wrong() ->
     let mut looks = 0;
     while !compaction.is_finished() {
         match ground.gate.journals().check_sum(voucher(), u64::MAX).await? {
-            SumCheck::Checked(_, Sum::Apart(units)) => panic!("{units} units apart"),
+            SumCheck::Checked(_, Sum::Mismatch(units)) => panic!("{units} units apart"),
             SumCheck::Checked(..) => looks += 1,
             other => panic!("{other:?}"),
         }

@@ -158,8 +158,8 @@ fn rebuilt(report: &VoucherReport) -> Vec<String> {
             counted(report.unreadable_notes, "note")
         ));
     }
-    if let Some(apart) = report.mysql_apart.filter(|apart| *apart != 0) {
-        let (units, word) = (counted(apart.abs(), "unit"), if apart > 0 { "above" } else { "below" });
+    if let Some(mismatch) = report.mysql_mismatch.filter(|mismatch| *mismatch != 0) {
+        let (units, word) = (counted(mismatch.abs(), "unit"), if mismatch > 0 { "above" } else { "below" });
         lines.push(format!(
             "  MySQL's stock is {units} {word} what was loaded less its live orders: see docs/runbook/mysql-stock-is-wrong.md"
         ));

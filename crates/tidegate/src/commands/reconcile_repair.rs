@@ -199,7 +199,7 @@ mod tests {
         };
         let differences = vec![
             difference(DifferenceKind::LostOrder, RepairMethod::RunAgain, 1),
-            difference(DifferenceKind::RedisStockApart, RepairMethod::MoveStock, 5),
+            difference(DifferenceKind::RedisStockMismatch, RepairMethod::MoveStock, 5),
         ];
         let (guard, books) = (RepairGuard::default(), Some(books));
         let findings = VoucherFindings { is_partial: false, voucher, guard, books, differences };
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(
             plan(0).text(),
             "voucher 7: 1 order to run again; the stock in Redis stays as it is\n  left: 1 difference of \
-             redis_stock_apart (5 units); Redis holds no complete journal, so its stock is not repaired: tidegate \
+             redis_stock_mismatch (5 units); Redis holds no complete journal, so its stock is not repaired: tidegate \
              rebuild --voucher 7"
         );
     }

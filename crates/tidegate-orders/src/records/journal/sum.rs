@@ -27,7 +27,7 @@ pub enum Sum {
     /// It is.
     Holds,
     /// It is not: this many units are there more than the journal says, below 0 fewer. A stock that is missing is none.
-    Apart(i64),
+    Mismatch(i64),
     /// Nobody can tell from this look: look again. So it is of a journal that is not complete.
     Unsure,
 }
@@ -176,7 +176,7 @@ impl JournalSum {
         match begun.map(|begun| begun.saturating_sub(self.earlier)) {
             None => Sum::Unsure,
             Some(0) => Sum::Holds,
-            Some(apart) => Sum::Apart(apart),
+            Some(mismatch) => Sum::Mismatch(mismatch),
         }
     }
 

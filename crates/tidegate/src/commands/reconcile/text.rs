@@ -115,23 +115,23 @@ fn sentence(kind: DifferenceKind, total: u64, units: i64, books: &VoucherBooks) 
         }
         DifferenceKind::BarredWithoutOrder => format!("{users} barred without an order"),
         DifferenceKind::NotBarred => format!("{users} with an order and not barred from a second one"),
-        DifferenceKind::RedisStockApart => format!(
+        DifferenceKind::RedisStockMismatch => format!(
             "The stock in Redis is {}: {of} {more} than its journal says. Somebody wrote it by hand",
             stock(books.redis.stock)
         ),
-        DifferenceKind::LoadedApart => format!(
+        DifferenceKind::LoadedMismatch => format!(
             "MySQL was loaded with {}, but the journal accounts for {}: {of} {more} in MySQL. The journal does not count \
              units of orders that MySQL refused as out of stock. The usual cause is a failover in which Redis lost orders",
             stock(books.mysql.initial),
             stock(books.redis.loaded)
         ),
-        DifferenceKind::MysqlStockApart => format!(
+        DifferenceKind::MysqlStockMismatch => format!(
             "The stock in MySQL is {}: {of} {more} than what was loaded less the live orders ({} - {})",
             stock(books.mysql.stock),
             stock(books.mysql.initial),
             books.mysql.live_units
         ),
-        DifferenceKind::PurgedApart => {
+        DifferenceKind::CompactedMismatch => {
             let (purged, used) =
                 (books.redis.purged.unwrap_or_default(), books.mysql.used.unwrap_or_default());
             format!(
@@ -142,10 +142,10 @@ fn sentence(kind: DifferenceKind, total: u64, units: i64, books: &VoucherBooks) 
                 counted(used.units.unsigned_abs(), "unit"),
             )
         }
-        DifferenceKind::LimitUsesApart => {
+        DifferenceKind::LimitUsesMismatch => {
             format!("{} of limits: orders hold something else", counted(total, "counter"))
         }
-        DifferenceKind::SlotsApart => format!("{users} whose slots are not those of the orders they hold"),
+        DifferenceKind::SlotsMismatch => format!("{users} whose slots are not those of the orders they hold"),
         DifferenceKind::LimitPassed => {
             format!(
                 "{}: orders hold more than the limit allows, and it was not lowered since",

@@ -172,7 +172,7 @@ proptest! {
         let cut = since + cut.index(all.len() - since);
         let sum = look(&all, cut, &read_at);
         // Where as many units came back as went, the beginning of the millisecond is not known.
-        prop_assert!(sum == Sum::Apart(hand) || sum == Sum::Unsure && is_closed(&all[cut], &all), "{sum:?}");
+        prop_assert!(sum == Sum::Mismatch(hand) || sum == Sum::Unsure && is_closed(&all[cut], &all), "{sum:?}");
     }
 
     #[test]
@@ -260,8 +260,8 @@ fn a_hand_that_wrote_another_value_of_the_chain_is_seen_by_the_number_of_fields(
     let notes: Vec<_> = held.notes.iter().map(|(name, note)| (name.as_str(), note.clone())).collect();
     assert_eq!(sum_of(snapshot(&held), &notes, 2), Sum::Unsure);
     let later = JournalSnapshot { at_ms: 3, ..snapshot(&held) };
-    assert_eq!(sum_of(later, &notes, 3), Sum::Apart(7));
-    assert_eq!(sum_of(JournalSnapshot { stock: None, ..later }, &notes, 3), Sum::Apart(-41), "no stock is none");
+    assert_eq!(sum_of(later, &notes, 3), Sum::Mismatch(7));
+    assert_eq!(sum_of(JournalSnapshot { stock: None, ..later }, &notes, 3), Sum::Mismatch(-41), "no stock is none");
 }
 
 #[test]
