@@ -20,7 +20,7 @@ pub use self::report::{
 };
 pub use crate::counts::{Misnamed, Offenders, StateCounts, Unreadable};
 use crate::{
-    CompareError, Difference, DifferenceCause, Job, Comparison, VoucherBooks,
+    CompareError, Difference, DifferenceCause, Job, Comparison, VoucherTotals,
     counts::{Followed, Held, KeptOrder, Noted, Rows},
     limit_counters::CounterDifference,
     reconciled::DifferenceKind,
@@ -92,11 +92,11 @@ async fn audit_asked(comparison: &Comparison, job: &Job) -> Result<(AuditReport,
     let mut audited = Vec::new();
     for look in &report.vouchers {
         // Of a voucher of another partition, only what became of its entries here is said.
-        let of_another = VoucherBooks::new(look.books.voucher);
-        let books = if comparison.owns(look.books.voucher) { &look.books } else { &of_another };
-        let mut its = told.vouchers.remove(&books.voucher).unwrap_or_default();
-        let counted = counts.take(books.voucher);
-        for KeptOrder { order, is_refused } in kept.remove(&books.voucher).into_iter().flatten() {
+        let of_another = VoucherTotals::new(look.totals.voucher);
+        let totals = if comparison.owns(look.totals.voucher) { &look.totals } else { &of_another };
+        let mut its = told.vouchers.remove(&totals.voucher).unwrap_or_default();
+        let counted = counts.take(totals.voucher);
+        for KeptOrder { order, is_refused } in kept.remove(&totals.voucher).into_iter().flatten() {
             if is_refused {
                 its.offences.not_released.add(order);
                 its.refused += 1;
@@ -104,18 +104,18 @@ async fn audit_asked(comparison: &Comparison, job: &Job) -> Result<(AuditReport,
                 its.offences.kept.add(order);
             }
         }
-        let mut audit = its.into_audit(books, counted, before.get(&books.voucher));
-        if let Some(what) = &books.redis.unreadable {
-            let named = comparison.wrong_keys(books.voucher).await?;
+        let mut audit = its.into_audit(totals, counted, before.get(&totals.voucher));
+        if let Some(what) = &totals.redis.unreadable {
+            let named = comparison.wrong_keys(totals.voucher).await?;
             let named = if named.is_empty() { vec![what.clone()] } else { named };
             named.into_iter().for_each(|what| audit.offences.wrong_keys.add_new(what));
         }
         audited.push(audit);
     }
     // One for each comparison, in its order.
-    let looks = report.vouchers.iter().map(|look| &look.books).zip(&audited);
+    let looks = report.vouchers.iter().map(|look| &look.totals).zip(&audited);
     let with_surplus = looks.filter(|(_, audit)| audit.possible_surplus().is_some());
-    let at_rest = comparison.at_rest(&with_surplus.map(|(books, _)| books).collect::<Vec<_>>()).await?;
+    let at_rest = comparison.at_rest(&with_surplus.map(|(totals, _)| totals).collect::<Vec<_>>()).await?;
     for audit in &mut audited {
         audit.stocks.is_at_rest = at_rest.contains(&audit.voucher);
     }
@@ -190,11 +190,11 @@ impl ToldOfVoucher {
 
     fn into_audit(
         mut self,
-        books: &VoucherBooks,
+        totals: &VoucherTotals,
         (noted, rows, followed): (Noted, Rows, Followed),
         before: Option<&StockRow>,
     ) -> VoucherAudit {
-        if !books.redis.is_complete {
+        if !totals.redis.is_complete {
             self.unnoted += std::mem::take(&mut self.noted);
         }
         // What was nowhere and is no difference was on its way.
@@ -209,27 +209,27 @@ impl ToldOfVoucher {
                 + if self.unnoted == 0 { followed.unresolved.units } else { 0 },
             ..OrdersByPlace::default()
         };
-        let stocks = self.stocks(books, &followed, before);
+        let stocks = self.stocks(totals, &followed, before);
         let (all, ours) = self.not_admitted;
         let unknown_orders = rows.unknown + all.saturating_sub(rows.entered);
         let forgotten_orders = rows.forgotten + ours.saturating_sub(rows.entered_by_us);
-        if books.redis.is_complete {
-            self.add_noted(&mut orders, books, &noted, rows.in_flight);
+        if totals.redis.is_complete {
+            self.add_noted(&mut orders, totals, &noted, rows.in_flight);
         }
         let mut offences = self.offences;
         offences.other_differences = self.others;
         offences.half_cancelled.extend(followed.half_cancelled);
         offences.doubled_back.extend(followed.doubled_back);
-        orders.in_flight_events = books.open.in_flight_events;
+        orders.in_flight_events = totals.open.in_flight_events;
         orders.admitted = orders.written + orders.released + orders.dead + orders.in_flight;
         let nowhere = [&offences.lost.orders, &offences.mismatched, &offences.not_released];
         orders.admitted += nowhere.map(|them| them.total).iter().sum::<u64>();
         offences.is_forgotten =
-            books.is_forgotten && orders.admitted == orders.released && forgotten_orders > 0;
+            totals.is_forgotten && orders.admitted == orders.released && forgotten_orders > 0;
         (offences.contradictory.orders, offences.contradictory.units) =
             (rows.contradictory, rows.contradictory_units);
-        let live = match books.mysql.stock {
-            Some(_) => (books.mysql.live_orders, books.mysql.live_units - books.mysql.contradictory_units),
+        let live = match totals.mysql.stock {
+            Some(_) => (totals.mysql.live_orders, totals.mysql.live_units - totals.mysql.contradictory_units),
             // It has no row among the vouchers.
             None => (rows.live.orders, rows.live.units),
         };
@@ -243,11 +243,11 @@ impl ToldOfVoucher {
         };
         let due = |stock: i64| stock - orders.in_flight_units - orders.dead_units;
         let stocks = Stocks { redis_stock_due: stocks.stock.map(due), ..stocks };
-        VoucherAudit { voucher: books.voucher, orders, rows, offences, stocks }
+        VoucherAudit { voucher: totals.voucher, orders, rows, offences, stocks }
     }
 
     /// Adds the orders that a complete journal lists: what is nowhere else is written.
-    fn add_noted(&self, orders: &mut OrdersByPlace, books: &VoucherBooks, noted: &Noted, written: Held) {
+    fn add_noted(&self, orders: &mut OrdersByPlace, totals: &VoucherTotals, noted: &Noted, written: Held) {
         let (half, twice) = (self.offences.half_cancelled.total, self.offences.doubled_back.total);
         let settled = noted.settled.saturating_sub(noted.shown_twice) + written.orders + twice;
         let elsewhere = noted.dead.orders + self.noted + self.not_released + half;
@@ -256,24 +256,24 @@ impl ToldOfVoucher {
         orders.dead += noted.dead.orders + half;
         orders.dead_units += noted.dead.units + self.half_cancelled_units;
         let released = noted.released_in_flight;
-        orders.in_flight += books.open.in_flight_orders.saturating_sub(written.orders + released.orders);
-        orders.in_flight_units += (books.open.in_flight_units - written.units - released.units).max(0);
+        orders.in_flight += totals.open.in_flight_orders.saturating_sub(written.orders + released.orders);
+        orders.in_flight_units += (totals.open.in_flight_units - written.units - released.units).max(0);
     }
 
-    fn stocks(&self, books: &VoucherBooks, followed: &Followed, before: Option<&StockRow>) -> Stocks {
+    fn stocks(&self, totals: &VoucherTotals, followed: &Followed, before: Option<&StockRow>) -> Stocks {
         let keeps_journal =
-            books.redis.is_complete && before.is_none_or(|row| row.keeps_journal != Some(false));
-        let surplus = |row: &StockRow| match books.redis.is_complete {
-            true => surplus(books, self.kept_units).filter(|_| keeps_journal),
-            false => followed.surplus(row.stock?).filter(|_| row.initial_stock == books.mysql.initial),
+            totals.redis.is_complete && before.is_none_or(|row| row.keeps_journal != Some(false));
+        let surplus = |row: &StockRow| match totals.redis.is_complete {
+            true => surplus(totals, self.kept_units).filter(|_| keeps_journal),
+            false => followed.surplus(row.stock?).filter(|_| row.initial_stock == totals.mysql.initial),
         };
         Stocks {
-            stock: books.mysql.stock,
-            initial_stock: books.mysql.initial,
-            redis_stock: books.redis.stock,
-            mysql_drift: books.mysql.drift,
+            stock: totals.mysql.stock,
+            initial_stock: totals.mysql.initial,
+            redis_stock: totals.redis.stock,
+            mysql_drift: totals.mysql.drift,
             surplus_at_least: before.filter(|row| !row.is_over).and_then(surplus),
-            journal_mismatch: books.redis.drift.filter(|_| keeps_journal),
+            journal_mismatch: totals.redis.drift.filter(|_| keeps_journal),
             ..Stocks::default()
         }
     }
@@ -281,12 +281,12 @@ impl ToldOfVoucher {
 
 /// What a complete journal has loaded and sold beyond what MySQL has, at least. What MySQL has cancelled and Redis holds may have been
 /// put into the stock by hand.
-fn surplus(books: &VoucherBooks, kept_units: i64) -> Option<i64> {
-    let by_hand = books.redis.drift?;
+fn surplus(totals: &VoucherTotals, kept_units: i64) -> Option<i64> {
+    let by_hand = totals.redis.drift?;
     let by_hand = if by_hand > 0 { (by_hand - kept_units).max(0) } else { by_hand };
-    let has = books.mysql.stock? + books.mysql.live_units - books.mysql.earlier_units;
-    let loaded = books.redis.loaded?.saturating_add(by_hand);
-    (!books.is_change_open).then_some(loaded.saturating_sub(has).max(0))
+    let has = totals.mysql.stock? + totals.mysql.live_units - totals.mysql.earlier_units;
+    let loaded = totals.redis.loaded?.saturating_add(by_hand);
+    (!totals.is_change_open).then_some(loaded.saturating_sub(has).max(0))
 }
 
 /// When an order was admitted, by its note or its entry.

@@ -13,7 +13,7 @@ use std::{
 
 use crate::{
     CompareError, Job, Pace,
-    books::{OrdersAndUnits, VoucherBooks},
+    totals::{OrdersAndUnits, VoucherTotals},
     compare::{Candidates, Counted, Pass, Sale, tally_by_others},
     counters::counter_differences,
     counts::{KeptOrder, OrderCounter},
@@ -114,7 +114,7 @@ impl Comparison {
     ) -> Result<(ComparisonReport, Option<OrderCounter>), CompareError> {
         let began = Instant::now();
         let places = VoucherIndex::new(vouchers);
-        let (sales, mut books) = self.begin(&places, counts.is_some()).await?;
+        let (sales, mut totals) = self.begin(&places, counts.is_some()).await?;
         let at_ms = match sales.iter().flatten().map(|sale| sale.snapshot.at_ms).min() {
             Some(at_ms) => at_ms,
             // Of a Redis that has lost all its sales. Without a time, the fleet would look again at once, and never rest.
@@ -127,10 +127,10 @@ impl Comparison {
             tally.add(difference);
         };
         let (passes, mut counted) = self.compare((&places, &sales), counts, job, &mut told).await?;
-        self.finish_books(&places, &sales, &counted, &mut books, job).await?;
+        self.finish_totals(&places, &sales, &counted, &mut totals, job).await?;
         let (counters, counters_not_compared) =
-            counter_differences(&self.stores, places.all(), &mut books, (self.request.pace, job)).await?;
-        books.iter().flat_map(VoucherBooks::differences).chain(counters).for_each(&mut told);
+            counter_differences(&self.stores, places.all(), &mut totals, (self.request.pace, job)).await?;
+        totals.iter().flat_map(VoucherTotals::differences).chain(counters).for_each(&mut told);
         tally_by_others(&counted, &places, &mut tally);
         let report = ComparisonReport {
             at_ms,
@@ -138,7 +138,7 @@ impl Comparison {
             redis_orders: counted.redis_orders,
             mysql_orders: counted.mysql_orders,
             passes,
-            vouchers: tally.into_comparisons(books),
+            vouchers: tally.into_comparisons(totals),
             counters_not_compared,
         };
         Ok((report, counted.counts.take()))
@@ -268,17 +268,17 @@ impl Comparison {
     }
 
     /// Those of these vouchers of which nothing is in flight, and both stocks are still what they were.
-    pub(crate) async fn at_rest(&self, books: &[&VoucherBooks]) -> Result<BTreeSet<VoucherId>, CompareError> {
+    pub(crate) async fn at_rest(&self, totals: &[&VoucherTotals]) -> Result<BTreeSet<VoucherId>, CompareError> {
         let mut at_rest = BTreeSet::new();
-        if books.is_empty() {
+        if totals.is_empty() {
             return Ok(at_rest);
         }
         let (ComparedStores { redis, .. }, pace) = (&self.stores, self.request.pace);
-        let asked: Vec<(VoucherId, i64)> = books.iter().map(|its| (its.voucher, 0)).collect();
+        let asked: Vec<(VoucherId, i64)> = totals.iter().map(|its| (its.voucher, 0)).collect();
         let sums = self.stores.mysql().stocks().sums(&asked).await?;
         let places = VoucherIndex::new(asked.into_iter().map(|(voucher, _)| voucher).collect());
         let in_flight = InFlight::read(redis, &places, &pace).await?;
-        for its in books {
+        for its in totals {
             let place = places.of(its.voucher);
             let is_busy = place
                 .is_some_and(|it| in_flight.counts.contains_key(&it) || in_flight.events.contains_key(&it));
@@ -367,15 +367,15 @@ impl Comparison {
     }
 
     /// The snapshot of each voucher. One of which Redis holds nothing is not compared, nor one whose keys hold something else than
-    /// they should: that is said in its books.
+    /// they should: that is said in its totals.
     async fn begin(
         &self,
         places: &VoucherIndex,
         is_counted: bool,
-    ) -> Result<(Vec<Option<Sale>>, Vec<VoucherBooks>), CompareError> {
-        let (mut sales, mut books) = (Vec::new(), Vec::new());
+    ) -> Result<(Vec<Option<Sale>>, Vec<VoucherTotals>), CompareError> {
+        let (mut sales, mut totals) = (Vec::new(), Vec::new());
         for (place, voucher) in (0..).zip(places.all()) {
-            let mut its = VoucherBooks::new(*voucher);
+            let mut its = VoucherTotals::new(*voucher);
             let sale = match self.sale(place, *voucher).await {
                 // Entries and rows of it may be there all the same.
                 Ok(sale) if is_counted => Some(sale),
@@ -390,9 +390,9 @@ impl Comparison {
                 its.redis.bytes = self.stores.redis.sales().memory_bytes(*voucher).await.ok();
             }
             sales.push(sale);
-            books.push(its);
+            totals.push(its);
         }
-        Ok((sales, books))
+        Ok((sales, totals))
     }
 
     /// Redis holds something of it, or it was asked for.
@@ -427,15 +427,15 @@ impl Comparison {
     }
 
     /// The stocks. Where something differs, all of it is read again, until it is the same twice.
-    async fn finish_books(
+    async fn finish_totals(
         &self,
         places: &VoucherIndex,
         sales: &[Option<Sale>],
         counted: &Counted,
-        books: &mut [VoucherBooks],
+        totals: &mut [VoucherTotals],
         job: &Job,
     ) -> Result<(), CompareError> {
-        for (place, its) in (0..).zip(books.iter_mut()) {
+        for (place, its) in (0..).zip(totals.iter_mut()) {
             let counts = |counts: &std::collections::HashMap<u32, (u64, i64)>| {
                 counts.get(&place).copied().unwrap_or_default()
             };
@@ -458,7 +458,7 @@ impl Comparison {
         };
         let compared: Vec<(VoucherId, i64)> = sales.iter().zip(places.all()).map(since).collect();
         let stocks = self.stores.mysql().stocks().sums(&compared).await?;
-        for (place, its) in (0..).zip(books.iter_mut()) {
+        for (place, its) in (0..).zip(totals.iter_mut()) {
             let row = stocks.get(&its.voucher);
             if its.redis.stock.is_none() && its.redis.unreadable.is_none() && on_sale.contains(&its.voucher) {
                 // It may have been loaded and bought since the comparison began.
@@ -471,19 +471,19 @@ impl Comparison {
             }
             let Some(sale) = sale else { continue };
             if !its.differences().is_empty() || its.redis.is_unsure {
-                self.look_at_books_again(sale, its, job).await?;
+                self.read_totals_again(sale, its, job).await?;
             }
         }
         Ok(())
     }
 
-    async fn look_at_books_again(
+    async fn read_totals_again(
         &self,
         sale: &Sale,
-        books: &mut VoucherBooks,
+        totals: &mut VoucherTotals,
         job: &Job,
     ) -> Result<(), CompareError> {
-        let voucher = books.voucher;
+        let voucher = totals.voucher;
         let mut before = None;
         for _ in 0..MOST_BOOKS {
             if job.is_stopped() {
@@ -492,20 +492,20 @@ impl Comparison {
             let change = self.stores.redis.sales().read_change(voucher).await?;
             let snapshot = self.stores.redis.journals().snapshot(voucher).await?;
             let sum = if sale.is_complete { Some(self.sum(voucher, snapshot).await?) } else { None };
-            books.set_redis(&snapshot, sum);
+            totals.set_redis(&snapshot, sum);
             self.stores.catch_up().await?;
             if let Some(row) =
                 self.stores.mysql().stocks().sums(&[(voucher, sale.complete_since_ms)]).await?.get(&voucher)
             {
-                books.set_mysql(row);
+                totals.set_mysql(row);
             }
-            books.mysql.used = match books.redis.purged {
+            totals.mysql.used = match totals.redis.purged {
                 Some(purged) => self.count_used(voucher, purged, job).await?,
                 None => None,
             };
-            books.is_change_open = !is_settled(change, self.stores.redis.sales().read_change(voucher).await?);
-            let found = books.differences();
-            if !books.redis.is_unsure && (found.is_empty() || before.as_ref() == Some(&found)) {
+            totals.is_change_open = !is_settled(change, self.stores.redis.sales().read_change(voucher).await?);
+            let found = totals.differences();
+            if !totals.redis.is_unsure && (found.is_empty() || before.as_ref() == Some(&found)) {
                 return Ok(());
             }
             before = Some(found);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::{
     CompareError, Job, Pace,
-    books::VoucherBooks,
+    totals::VoucherTotals,
     difference::{Difference, DifferenceCause, RepairMethod},
     limit_counters::{CounterDifference, LimitCounterCheck, NotCompared},
     reconciled::DifferenceKind,
@@ -12,17 +12,17 @@ use crate::{
 };
 use tidegate_orders::VoucherId;
 
-/// What is counted wrong, and what was not compared. A key that cannot be read is said in the books of its voucher.
+/// What is counted wrong, and what was not compared. A key that cannot be read is said in the totals of its voucher.
 pub(crate) async fn counter_differences(
     stores: &ComparedStores,
     vouchers: &[VoucherId],
-    books: &mut [VoucherBooks],
+    totals: &mut [VoucherTotals],
     (pace, job): (Pace, &Job),
 ) -> Result<(Vec<Difference>, BTreeSet<NotCompared>), CompareError> {
     let report =
         LimitCounterCheck::new(&stores.redis, &stores.mysql, pace, &job.stop).compare(vouchers).await?;
     for (voucher, said) in report.unreadable {
-        for its in books.iter_mut().filter(|its| its.voucher == voucher) {
+        for its in totals.iter_mut().filter(|its| its.voucher == voucher) {
             its.redis.unreadable.get_or_insert_with(|| said.clone());
         }
     }

@@ -1,7 +1,7 @@
 //! Compares what Redis and MySQL know of each order while the sale goes on. It changes no order, no sale and no stock.
 
 pub mod audit;
-mod books;
+mod totals;
 mod compare;
 mod compare_error;
 mod counters;
@@ -22,7 +22,7 @@ mod table;
 pub mod text;
 mod verify;
 
-pub use books::{MysqlTotals, OpenTotals, OrdersAndUnits, RedisTotals, VoucherBooks};
+pub use totals::{MysqlTotals, OpenTotals, OrdersAndUnits, RedisTotals, VoucherTotals};
 pub use compare::dead_orders;
 pub use compare_error::CompareError;
 pub use difference::{Difference, DifferenceCause, RepairMethod};

@@ -215,7 +215,7 @@ impl Reconciled {
             )),
             (true, 0) => None,
             (true, unread) => Some(format!(
-                "the books of {} could not be compared: tidegate reconcile says why",
+                "the totals of {} could not be compared: tidegate reconcile says why",
                 counted(unread, "voucher")
             )),
         }
@@ -241,7 +241,7 @@ mod tests {
         assert!(xadd.contains("usually a producer appends orders by XADD alone"), "{xadd}");
         assert!(!both.contains("XADD"), "{both}");
         let unread = found(&[], 1).sentence().unwrap();
-        assert!(unread.starts_with("the books of 1 voucher could not"), "{unread}");
+        assert!(unread.starts_with("the totals of 1 voucher could not"), "{unread}");
     }
 
     #[test]

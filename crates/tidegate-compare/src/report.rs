@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    books::VoucherBooks,
+    totals::VoucherTotals,
     difference::Difference,
     limit_counters::NotCompared,
     reconciled::{DifferenceKind, Reconciled},
@@ -40,7 +40,7 @@ pub struct ComparisonReport {
 pub struct VoucherComparison {
     /// Its stocks.
     #[serde(flatten)]
-    pub books: VoucherBooks,
+    pub totals: VoucherTotals,
     /// What is different, by kind.
     pub differences: Vec<KindCount>,
 }
@@ -50,7 +50,7 @@ impl VoucherComparison {
     #[must_use]
     pub fn is_clean(&self) -> bool {
         let agrees = self.differences.iter().all(|count| !count.kind.is_failure());
-        agrees && self.books.redis.unreadable.is_none() && !self.books.redis.is_unsure
+        agrees && self.totals.redis.unreadable.is_none() && !self.totals.redis.is_unsure
     }
 }
 
@@ -87,7 +87,7 @@ impl ComparisonReport {
     /// Of the vouchers with the highest ids.
     fn voucher_bytes(&self) -> BTreeMap<String, u64> {
         let latest = self.vouchers.iter().rev();
-        let bytes = latest.filter_map(|it| Some((it.books.voucher.to_string(), it.books.redis.bytes?)));
+        let bytes = latest.filter_map(|it| Some((it.totals.voucher.to_string(), it.totals.redis.bytes?)));
         bytes.take(MEASURED).collect()
     }
 
@@ -103,9 +103,9 @@ impl ComparisonReport {
             Some((kind.clone(), both))
         };
         let standing = counts.iter().filter_map(stands).collect();
-        let books = self.vouchers.iter().map(|voucher| &voucher.books);
+        let totals = self.vouchers.iter().map(|voucher| &voucher.totals);
         let unread =
-            books.clone().filter(|books| books.redis.unreadable.is_some() || books.redis.is_unsure).count();
+            totals.clone().filter(|totals| totals.redis.unreadable.is_some() || totals.redis.is_unsure).count();
         Reconciled {
             at_ms,
             took_ms: self.took_ms,
@@ -114,7 +114,7 @@ impl ComparisonReport {
             unread: unread as u64,
             standing,
             removed: before.removed,
-            units_to_deduct: books.map(|books| books.open.in_flight_units + books.open.dead_units).sum(),
+            units_to_deduct: totals.map(|totals| totals.open.in_flight_units + totals.open.dead_units).sum(),
             compacted_before_ms: before.compacted_before_ms,
             voucher_bytes: self.voucher_bytes(),
         }
@@ -146,15 +146,15 @@ impl Tally {
         self.0.entry((voucher, kind)).or_insert(none)
     }
 
-    pub(crate) fn into_comparisons(self, books: Vec<VoucherBooks>) -> Vec<VoucherComparison> {
+    pub(crate) fn into_comparisons(self, totals: Vec<VoucherTotals>) -> Vec<VoucherComparison> {
         let mut differences: BTreeMap<VoucherId, Vec<KindCount>> = BTreeMap::new();
         for ((voucher, _), count) in self.0 {
             differences.entry(voucher).or_default().push(count);
         }
-        let look = |books: VoucherBooks| VoucherComparison {
-            differences: differences.remove(&books.voucher).unwrap_or_default(),
-            books,
+        let look = |totals: VoucherTotals| VoucherComparison {
+            differences: differences.remove(&totals.voucher).unwrap_or_default(),
+            totals,
         };
-        books.into_iter().map(look).collect()
+        totals.into_iter().map(look).collect()
     }
 }

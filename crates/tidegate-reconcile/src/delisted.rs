@@ -76,23 +76,23 @@ impl Serialize for KeptKeys {
 
 /// Whether what a comparison found of a delisted voucher lets its keys go. Pure.
 fn kept(look: &VoucherComparison) -> Option<KeptKeys> {
-    let books = &look.books;
+    let totals = &look.totals;
     // Of a sale that is over for good, a stock that is gone sells nothing and can be loaded by nobody.
-    let is_gone = |kind| kind == DifferenceKind::RedisStockMismatch && books.redis.stock.is_none();
+    let is_gone = |kind| kind == DifferenceKind::RedisStockMismatch && totals.redis.stock.is_none();
     let differs = look.differences.iter().any(|it| it.kind.is_failure() && !is_gone(it.kind));
-    if differs || books.redis.unreadable.is_some() || books.redis.is_unsure {
-        return Some(KeptKeys::Differs(books.voucher));
+    if differs || totals.redis.unreadable.is_some() || totals.redis.is_unsure {
+        return Some(KeptKeys::Differs(totals.voucher));
     }
-    if books.is_change_open {
-        return Some(KeptKeys::BeingRestocked(books.voucher));
+    if totals.is_change_open {
+        return Some(KeptKeys::BeingRestocked(totals.voucher));
     }
-    if books.open.in_flight_orders + books.open.in_flight_events > 0 {
+    if totals.open.in_flight_orders + totals.open.in_flight_events > 0 {
         return Some(KeptKeys::InFlight {
-            orders: books.open.in_flight_orders,
-            events: books.open.in_flight_events,
+            orders: totals.open.in_flight_orders,
+            events: totals.open.in_flight_events,
         });
     }
-    (books.open.dead_orders > 0).then_some(KeptKeys::Dead { orders: books.open.dead_orders })
+    (totals.open.dead_orders > 0).then_some(KeptKeys::Dead { orders: totals.open.dead_orders })
 }
 
 /// Removes keys.
@@ -138,8 +138,8 @@ impl KeyRemover {
         let delisted = delisted.context("Failed to read what is delisted")?;
         let delisted: BTreeSet<VoucherId> = delisted.into_iter().collect();
         let mut removed = Vec::new();
-        for look in report.vouchers.iter().filter(|look| delisted.contains(&look.books.voucher)) {
-            let voucher = look.books.voucher;
+        for look in report.vouchers.iter().filter(|look| delisted.contains(&look.totals.voucher)) {
+            let voucher = look.totals.voucher;
             // A key that holds something else than it should is for people, who hear of it from the comparison; others go on.
             let state = match self.redis.sales().read_voucher(voucher).await {
                 Err(GateError::Unexpected { .. }) => continue,
@@ -318,12 +318,12 @@ impl Report for RemoveKeysReport {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_compare::VoucherBooks;
+    use tidegate_compare::VoucherTotals;
 
-    fn look(change: impl FnOnce(&mut VoucherBooks)) -> VoucherComparison {
-        let mut books = VoucherBooks::new(7.try_into().unwrap());
-        change(&mut books);
-        VoucherComparison { books, differences: Vec::new() }
+    fn look(change: impl FnOnce(&mut VoucherTotals)) -> VoucherComparison {
+        let mut totals = VoucherTotals::new(7.try_into().unwrap());
+        change(&mut totals);
+        VoucherComparison { totals, differences: Vec::new() }
     }
 
     #[test]
@@ -331,12 +331,12 @@ mod tests {
         let seven = VoucherId::try_from(7).unwrap();
         assert_eq!(kept(&look(|_| {})), None);
         for (change, expected) in [
-            ((|books| books.redis.is_unsure = true) as fn(&mut VoucherBooks), KeptKeys::Differs(seven)),
-            (|books| books.redis.unreadable = Some(String::new()), KeptKeys::Differs(seven)),
-            (|books| books.is_change_open = true, KeptKeys::BeingRestocked(seven)),
-            (|books| books.open.in_flight_orders = 2, KeptKeys::InFlight { orders: 2, events: 0 }),
-            (|books| books.open.in_flight_events = 1, KeptKeys::InFlight { orders: 0, events: 1 }),
-            (|books| books.open.dead_orders = 1, KeptKeys::Dead { orders: 1 }),
+            ((|totals| totals.redis.is_unsure = true) as fn(&mut VoucherTotals), KeptKeys::Differs(seven)),
+            (|totals| totals.redis.unreadable = Some(String::new()), KeptKeys::Differs(seven)),
+            (|totals| totals.is_change_open = true, KeptKeys::BeingRestocked(seven)),
+            (|totals| totals.open.in_flight_orders = 2, KeptKeys::InFlight { orders: 2, events: 0 }),
+            (|totals| totals.open.in_flight_events = 1, KeptKeys::InFlight { orders: 0, events: 1 }),
+            (|totals| totals.open.dead_orders = 1, KeptKeys::Dead { orders: 1 }),
         ] {
             assert_eq!(kept(&look(change)), Some(expected));
         }

@@ -17,5 +17,5 @@ pub use repair::{
     MOST_REPAIRED, PlanCounts, RedisRepairs, Repair, RepairCounts, RepairPlan, RepairReport, Returned,
     ReturnedWhy, Unrepaired, VoucherFindings, VoucherRepairPlan, Why, plan_repair,
 };
-pub use stock::{StockBooks, StockMove};
+pub use stock::{StockTotals, StockMove};
 pub use sweep::UseSweeper;

@@ -9,9 +9,9 @@ use tidegate_orders::{VoucherId, records::vouchers};
 /// # Errors
 /// When a store does not answer.
 pub async fn note_journals(stores: &ComparedStores, report: &ComparisonReport) -> Result<(), CompareError> {
-    let books = report.vouchers.iter().map(|look| &look.books);
-    let hold = books.filter(|books| books.redis.is_complete && books.redis.drift == Some(0));
-    let hold: Vec<VoucherId> = hold.map(|books| books.voucher).collect();
+    let totals = report.vouchers.iter().map(|look| &look.totals);
+    let hold = totals.filter(|totals| totals.redis.is_complete && totals.redis.drift == Some(0));
+    let hold: Vec<VoucherId> = hold.map(|totals| totals.voucher).collect();
     let mut complete = Vec::new();
     for voucher in vouchers::without_journal_note(&stores.mysql, &hold).await? {
         if stores.redis().completed_by(voucher).await? == CompletedBy::Load {

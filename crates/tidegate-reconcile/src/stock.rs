@@ -1,8 +1,8 @@
-//! What the stock of a voucher in Redis has to be, by the books of both sides. Pure.
+//! What the stock of a voucher in Redis has to be, by the totals of both sides. Pure.
 
-/// The books of a voucher with a complete journal, in units. What MySQL says is of one snapshot, what Redis says of one moment.
+/// The totals of a voucher with a complete journal, in units. What MySQL says is of one snapshot, what Redis says of one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StockBooks {
+pub struct StockTotals {
     /// By how much the stock in Redis is above the sum of its journal; below 0: under it.
     pub redis_drift: i64,
     /// What was loaded, added, taken and repaired, by the journal.
@@ -40,7 +40,7 @@ impl StockMove {
     }
 }
 
-impl StockBooks {
+impl StockTotals {
     /// By how much the stock in MySQL is above what was loaded less its live rows; None: nobody knows what was loaded.
     #[must_use]
     pub fn mysql_drift(&self) -> Option<i64> {
@@ -69,8 +69,8 @@ impl StockBooks {
 mod tests {
     use super::*;
 
-    fn books() -> StockBooks {
-        StockBooks {
+    fn totals() -> StockTotals {
+        StockTotals {
             redis_drift: 0,
             loaded: 100,
             mysql_stock: 70,
@@ -80,37 +80,37 @@ mod tests {
         }
     }
 
-    /// What the books say after their own move was made.
-    fn after(books: StockBooks) -> StockBooks {
-        let moved = books.stock_move().unwrap();
-        StockBooks { loaded: books.loaded + moved.loaded, redis_drift: 0, ..books }
+    /// What the totals say after their own move was made.
+    fn after(totals: StockTotals) -> StockTotals {
+        let moved = totals.stock_move().unwrap();
+        StockTotals { loaded: totals.loaded + moved.loaded, redis_drift: 0, ..totals }
     }
 
     #[test]
     fn the_stock_moves_by_what_is_apart_and_never_above_what_mysql_has() {
-        for (case, books, loaded, units) in [
-            ("all agree", books(), 0, 0),
-            ("a hand raised the stock in Redis", StockBooks { redis_drift: 7, ..books() }, 0, -7),
-            ("a hand lowered it", StockBooks { redis_drift: -7, ..books() }, 0, 7),
-            ("a hand raised both", StockBooks { redis_drift: 7, mysql_stock: 77, ..books() }, 7, 0),
-            ("a hand raised MySQL more", StockBooks { redis_drift: 7, mysql_stock: 80, ..books() }, 7, 0),
-            ("a hand raised MySQL less", StockBooks { redis_drift: 7, mysql_stock: 75, ..books() }, 5, -2),
-            ("a hand raised MySQL only", StockBooks { mysql_stock: 75, ..books() }, 0, 0),
-            ("a hand lowered MySQL", StockBooks { mysql_stock: 60, ..books() }, -10, -10),
-            ("a hand lowered both", StockBooks { redis_drift: -10, mysql_stock: 60, ..books() }, -10, 0),
-            ("Redis lost an addition", StockBooks { loaded: 90, ..books() }, 10, 10),
-            ("it had been made by hand", StockBooks { loaded: 90, redis_drift: 10, ..books() }, 10, 0),
-            ("nobody knows what was loaded", StockBooks { initial: None, loaded: 95, ..books() }, 0, 0),
+        for (case, totals, loaded, units) in [
+            ("all agree", totals(), 0, 0),
+            ("a hand raised the stock in Redis", StockTotals { redis_drift: 7, ..totals() }, 0, -7),
+            ("a hand lowered it", StockTotals { redis_drift: -7, ..totals() }, 0, 7),
+            ("a hand raised both", StockTotals { redis_drift: 7, mysql_stock: 77, ..totals() }, 7, 0),
+            ("a hand raised MySQL more", StockTotals { redis_drift: 7, mysql_stock: 80, ..totals() }, 7, 0),
+            ("a hand raised MySQL less", StockTotals { redis_drift: 7, mysql_stock: 75, ..totals() }, 5, -2),
+            ("a hand raised MySQL only", StockTotals { mysql_stock: 75, ..totals() }, 0, 0),
+            ("a hand lowered MySQL", StockTotals { mysql_stock: 60, ..totals() }, -10, -10),
+            ("a hand lowered both", StockTotals { redis_drift: -10, mysql_stock: 60, ..totals() }, -10, 0),
+            ("Redis lost an addition", StockTotals { loaded: 90, ..totals() }, 10, 10),
+            ("it had been made by hand", StockTotals { loaded: 90, redis_drift: 10, ..totals() }, 10, 0),
+            ("nobody knows what was loaded", StockTotals { initial: None, loaded: 95, ..totals() }, 0, 0),
         ] {
-            let moved = books.stock_move().unwrap();
+            let moved = totals.stock_move().unwrap();
             assert_eq!((moved.loaded, moved.units()), (loaded, units), "{case}");
-            assert!(after(books).stock_move().unwrap().is_nothing(), "{case}: the same again");
+            assert!(after(totals).stock_move().unwrap().is_nothing(), "{case}: the same again");
         }
     }
 
     #[test]
     fn nothing_moves_while_an_operator_changes_the_stock() {
-        assert_eq!(StockBooks { redis_drift: 7, is_change_open: true, ..books() }.stock_move(), None);
+        assert_eq!(StockTotals { redis_drift: 7, is_change_open: true, ..totals() }.stock_move(), None);
     }
 
     #[test]
@@ -119,12 +119,12 @@ mod tests {
         for (redis_drift, mismatch) in range.iter().flat_map(|drift| range.map(|mismatch| (*drift, mismatch))) {
             for (loaded, initial) in range.iter().flat_map(|it| [(100 + it, Some(100)), (100 + it, None)]) {
                 let mysql_stock = 70 + mismatch;
-                let books = StockBooks { redis_drift, loaded, mysql_stock, initial, ..books() };
-                let then = after(books);
-                assert!(then.stock_move().unwrap().is_nothing(), "{books:?}");
+                let totals = StockTotals { redis_drift, loaded, mysql_stock, initial, ..totals() };
+                let then = after(totals);
+                assert!(then.stock_move().unwrap().is_nothing(), "{totals:?}");
                 // What is for sale, with what is sold, is never more than MySQL has.
-                let most = mysql_stock + books.live_units;
-                assert!(then.loaded <= most.max(100 + mismatch.max(0)), "{books:?}");
+                let most = mysql_stock + totals.live_units;
+                assert!(then.loaded <= most.max(100 + mismatch.max(0)), "{totals:?}");
             }
         }
     }

@@ -61,14 +61,14 @@ fn report(findings: &mut Findings, found: &Reconciled, now_ms: i64, every: Durat
         findings.warning(
             format!("{last} min ago both stores differed ({}); {clean}", kinds.join(", ")),
             format!(
-                "{}tidegate reconcile says which orders; see docs/runbook/books-differ.md",
+                "{}tidegate reconcile says which orders; see docs/runbook/stores-differ.md",
                 found.usual_cause().map_or_else(String::new, |cause| format!("{cause}; "))
             ),
         );
     } else if found.unread > 0 {
         findings.warning(
             format!("{last} min ago the books of {} vouchers could not be compared", found.unread),
-            "tidegate reconcile says why; see docs/runbook/books-differ.md",
+            "tidegate reconcile says why; see docs/runbook/stores-differ.md",
         );
     } else {
         findings.ok(format!("{last} min ago both stores agreed, order by order"));

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use tidegate_compare::{CompareError, Difference, Job, ComparisonReport, Comparison, VoucherBooks};
+use tidegate_compare::{CompareError, Difference, Job, ComparisonReport, Comparison, VoucherTotals};
 use tidegate_orders::VoucherId;
 
 use super::plan::{RepairPlan, VoucherFindings};
-use crate::stock::StockBooks;
+use crate::stock::StockTotals;
 
 /// Differences that one repair takes, at most: about 300 bytes of memory each.
 pub const MOST_REPAIRED: u64 = 300_000;
@@ -35,27 +35,27 @@ pub async fn plan_repair(
         })
         .await?;
     let findings = report.vouchers.iter().filter_map(|look| {
-        let voucher = look.books.voucher;
+        let voucher = look.totals.voucher;
         let differences = differences.remove(&voucher)?;
         // One that came on sale while the comparison began is left to the next.
         let guard = guards.remove(&voucher)?;
-        let (books, is_partial) = (stock_books(&look.books), comparison.is_partial());
-        Some(VoucherFindings { voucher, guard, books, is_partial, differences })
+        let (totals, is_partial) = (stock_totals(&look.totals), comparison.is_partial());
+        Some(VoucherFindings { voucher, guard, totals, is_partial, differences })
     });
     let plan = RepairPlan::new(findings.collect(), found.saturating_sub(most));
     Ok((report, plan))
 }
 
 /// None: the sum of the journal could not be told, there is none, or MySQL does not know the voucher.
-fn stock_books(books: &VoucherBooks) -> Option<StockBooks> {
+fn stock_totals(totals: &VoucherTotals) -> Option<StockTotals> {
     // Where there is no stock, there is none to move; and what cannot be read cannot be added up.
-    books.redis.stock.filter(|_| books.redis.unreadable_notes == 0)?;
-    Some(StockBooks {
-        redis_drift: books.redis.drift.filter(|_| books.redis.is_complete && !books.redis.is_unsure)?,
-        loaded: books.redis.loaded?,
-        mysql_stock: books.mysql.stock?,
-        initial: books.initial_of_journal(),
-        live_units: books.mysql.live_units - books.mysql.earlier_units,
-        is_change_open: books.is_change_open,
+    totals.redis.stock.filter(|_| totals.redis.unreadable_notes == 0)?;
+    Some(StockTotals {
+        redis_drift: totals.redis.drift.filter(|_| totals.redis.is_complete && !totals.redis.is_unsure)?,
+        loaded: totals.redis.loaded?,
+        mysql_stock: totals.mysql.stock?,
+        initial: totals.initial_of_journal(),
+        live_units: totals.mysql.live_units - totals.mysql.earlier_units,
+        is_change_open: totals.is_change_open,
     })
 }

@@ -10,7 +10,7 @@ use tidegate_orders::{
     gate::{MOST_REPAIRED, OrderRepair, RepairAction, RepairGuard, UserAfter, VoucherRepair},
 };
 
-use crate::stock::{StockBooks, StockMove};
+use crate::stock::{StockTotals, StockMove};
 
 /// Differences of a kind that are named one by one, at most.
 const MOST_NAMED: usize = 20;
@@ -22,8 +22,8 @@ pub struct VoucherFindings {
     pub voucher: VoucherId,
     /// As it was before the comparison began, on either side.
     pub guard: RepairGuard,
-    /// Its books; None: the sum of its journal could not be told, or MySQL does not know the voucher.
-    pub books: Option<StockBooks>,
+    /// Its totals; None: the sum of its journal could not be told, or MySQL does not know the voucher.
+    pub totals: Option<StockTotals>,
     /// Only orders since some moment were compared: what that says of the stock is not known.
     pub is_partial: bool,
     /// What is different. None of it may be in flight, but for events of lost orders.
@@ -204,11 +204,11 @@ impl VoucherFindings {
         if self.is_partial {
             return Err(Why::NotAllCompared);
         }
-        let books = self.books.ok_or(Why::NotAddedUp)?;
-        if books.is_change_open || self.guard.is_change_open() {
+        let totals = self.totals.ok_or(Why::NotAddedUp)?;
+        if totals.is_change_open || self.guard.is_change_open() {
             return Err(Why::ChangeIsOpen);
         }
-        books.stock_move().ok_or(Why::NotAddedUp)
+        totals.stock_move().ok_or(Why::NotAddedUp)
     }
 }
 
@@ -288,7 +288,7 @@ impl Sorted {
                 Ok(())
             }
             _ if !guard.is_complete() => Err(Why::NoCompleteJournal),
-            // How it moves is computed from the books.
+            // How it moves is computed from the totals.
             RepairMethod::MoveStock => withheld.map_or(Ok(()), Err),
             // A service may have given the units of such an order back by its own hand. The correction of the stock takes them
             // away again: without it, they would come back twice.

@@ -76,9 +76,9 @@ impl<'a> Repair<'a> {
                     return Ok(End::Stopped);
                 }
             }
-            // What was refused has given back what the books still held as sold.
-            let are_books_old = report.done.refused > refused_before;
-            if self.repair(&plan.id, (voucher, are_books_old), report, job).await? == End::Stopped {
+            // What was refused has given back what the totals still held as sold.
+            let are_totals_old = report.done.refused > refused_before;
+            if self.repair(&plan.id, (voucher, are_totals_old), report, job).await? == End::Stopped {
                 return Ok(End::Stopped);
             }
         }
@@ -115,12 +115,12 @@ impl<'a> Repair<'a> {
     async fn repair(
         &self,
         id: &str,
-        (plan, are_books_old): (&VoucherRepairPlan, bool),
+        (plan, are_totals_old): (&VoucherRepairPlan, bool),
         report: &mut RepairReport,
         job: &Job,
     ) -> anyhow::Result<End> {
         let mut guard = plan.guard.clone();
-        let is_withheld = are_books_old && plan.chunks.iter().any(|chunk| !chunk.stock.is_nothing());
+        let is_withheld = are_totals_old && plan.chunks.iter().any(|chunk| !chunk.stock.is_nothing());
         for (at, chunk) in plan.chunks.iter().enumerate() {
             if job.is_stopped() {
                 return Ok(End::Stopped);

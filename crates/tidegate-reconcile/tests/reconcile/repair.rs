@@ -143,10 +143,10 @@ async fn where_the_stock_is_not_corrected_no_order_is_released_either() -> Resul
     for why in [Why::NotAllCompared, Why::NotAddedUp, Why::ChangeIsOpen] {
         let mut found = ground.look().await?;
         ensure!(found.differences.iter().all(|it| it.repair == RepairMethod::Release), "{found:?}");
-        match (why, &mut found.books) {
+        match (why, &mut found.totals) {
             (Why::NotAllCompared, _) => found.is_partial = true,
-            (Why::NotAddedUp, books) => *books = None,
-            (_, books) => books.as_mut().context("books")?.is_change_open = true,
+            (Why::NotAddedUp, totals) => *totals = None,
+            (_, totals) => totals.as_mut().context("totals")?.is_change_open = true,
         }
         let plan = RepairPlan::new(vec![found.clone()], 0);
         let left: Vec<(Why, u64)> = plan.vouchers[0].left.iter().map(|left| (left.why, left.total)).collect();

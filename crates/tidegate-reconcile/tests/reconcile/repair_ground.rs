@@ -29,7 +29,7 @@ use tidegate_orders::{
     gate::{Admission, AdmitReply, Release, UserAfter},
     schema,
 };
-use tidegate_reconcile::{Repair, RepairPlan, RepairReport, StockBooks, VoucherFindings};
+use tidegate_reconcile::{Repair, RepairPlan, RepairReport, StockTotals, VoucherFindings};
 use tidegate_stream::connect_pool;
 use tokio_util::sync::CancellationToken;
 
@@ -283,7 +283,7 @@ impl Ground {
         Ok(VoucherFindings {
             is_partial: false,
             voucher: voucher(),
-            books: Some(held.books(guard.is_change_open())),
+            totals: Some(held.totals(guard.is_change_open())),
             guard,
             differences: held.differences(),
         })
@@ -303,8 +303,8 @@ impl Ground {
     pub async fn expect_agreement(&self) -> Result<Held> {
         let found = self.look().await?;
         ensure!(found.differences.is_empty(), "{:?}", found.differences);
-        let moved = found.books.and_then(|books| books.stock_move()).context("books")?;
-        ensure!(moved.is_nothing(), "{moved:?} by {:?}", found.books);
+        let moved = found.totals.and_then(|totals| totals.stock_move()).context("totals")?;
+        ensure!(moved.is_nothing(), "{moved:?} by {:?}", found.totals);
         let held = self.held().await?;
         ensure!(held.stock == held.mysql_stock, "Redis has {}, MySQL {}", held.stock, held.mysql_stock);
         Ok(held)
@@ -323,10 +323,10 @@ impl Held {
         self.rows.values().filter(|row| row.2).map(|row| row.1).sum()
     }
 
-    fn books(&self, is_change_open: bool) -> StockBooks {
+    fn totals(&self, is_change_open: bool) -> StockTotals {
         let sum: i64 = self.entries().map(|(.., entry)| entry.total_change()).sum();
         let of_sale = self.entries().filter(|(field, ..)| matches!(field, JournalField::Sale(_)));
-        StockBooks {
+        StockTotals {
             redis_drift: self.stock - sum,
             loaded: of_sale.map(|(.., entry)| entry.total_change()).sum(),
             mysql_stock: self.mysql_stock,

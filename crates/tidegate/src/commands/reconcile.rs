@@ -146,14 +146,14 @@ async fn run_alone(stores: &Stores, args: &ReconcileArgs, lease: &HeldLease) -> 
 /// That one of both stores knows each voucher that was named.
 fn is_known(args: &ReconcileArgs, report: &ComparisonReport) -> Result<(), WrongUsage> {
     let is_nothing = |look: &&VoucherComparison| {
-        let books = &look.books;
-        args.vouchers.contains(&books.voucher)
+        let totals = &look.totals;
+        args.vouchers.contains(&totals.voucher)
             && look.differences.is_empty()
-            && books.redis.unreadable.is_none()
-            && (books.redis.stock, books.mysql.stock, books.redis.loaded) == (None, None, None)
+            && totals.redis.unreadable.is_none()
+            && (totals.redis.stock, totals.mysql.stock, totals.redis.loaded) == (None, None, None)
     };
     let wrong = |look: &VoucherComparison| {
-        WrongUsage(format!("neither Redis nor MySQL knows voucher {}: is its id right?", look.books.voucher))
+        WrongUsage(format!("neither Redis nor MySQL knows voucher {}: is its id right?", look.totals.voucher))
     };
     report.vouchers.iter().find(is_nothing).map_or(Ok(()), |look| Err(wrong(look)))
 }

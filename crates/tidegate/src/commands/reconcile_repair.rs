@@ -170,7 +170,7 @@ mod tests {
     use tidegate_compare::{Difference, DifferenceCause, RepairMethod};
     use tidegate_operations::{Ending, Report};
     use tidegate_orders::gate::RepairGuard;
-    use tidegate_reconcile::{StockBooks, VoucherFindings};
+    use tidegate_reconcile::{StockTotals, VoucherFindings};
 
     use super::*;
 
@@ -189,7 +189,7 @@ mod tests {
             entry: None,
             note: None,
         };
-        let books = StockBooks {
+        let totals = StockTotals {
             redis_drift: 5,
             loaded: 10,
             mysql_stock: 10,
@@ -201,8 +201,8 @@ mod tests {
             difference(DifferenceKind::LostOrder, RepairMethod::RunAgain, 1),
             difference(DifferenceKind::RedisStockMismatch, RepairMethod::MoveStock, 5),
         ];
-        let (guard, books) = (RepairGuard::default(), Some(books));
-        let findings = VoucherFindings { is_partial: false, voucher, guard, books, differences };
+        let (guard, totals) = (RepairGuard::default(), Some(totals));
+        let findings = VoucherFindings { is_partial: false, voucher, guard, totals, differences };
         RepairPlan::new(vec![findings], beyond)
     }
 

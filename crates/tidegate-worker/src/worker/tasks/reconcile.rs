@@ -104,7 +104,7 @@ impl Reconciler {
         on_heap(|| self.sweep(&report)).await;
         // One that people have to repair keeps no other from being compacted.
         let clean = report.vouchers.iter().filter(|look| look.is_clean());
-        let clean: Vec<VoucherId> = clean.map(|look| look.books.voucher).collect();
+        let clean: Vec<VoucherId> = clean.map(|look| look.totals.voucher).collect();
         on_heap(|| self.compact_if_due(&clean, now.clone(), job)).await?;
         Ok(Some(now))
     }
@@ -179,7 +179,7 @@ impl Reconciler {
 
     /// Forgets what is counted in windows that are over. What fails is done after the next comparison.
     async fn sweep(&self, report: &ComparisonReport) {
-        let vouchers: Vec<VoucherId> = report.vouchers.iter().map(|look| look.books.voucher).collect();
+        let vouchers: Vec<VoucherId> = report.vouchers.iter().map(|look| look.totals.voucher).collect();
         match self.sweeper.sweep(&vouchers).await {
             Ok(0) => {}
             Ok(swept) => tracing::info!(swept, "forgot what was counted for limits in windows that are over"),
@@ -272,7 +272,7 @@ fn tell(found: &Reconciled, told: &mut Vec<(DifferenceKind, u64)>) {
             now.iter().map(|(kind, count)| format!("{}: {count}", kind.word())).collect();
         tracing::error!(
             differences = kinds.join(", "),
-            "both stores differ; see docs/runbook/books-differ.md"
+            "both stores differ; see docs/runbook/stores-differ.md"
         );
     }
     *told = now;

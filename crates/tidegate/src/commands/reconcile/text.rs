@@ -1,15 +1,15 @@
 //! What a comparison found, for people.
 
 use tidegate_compare::{
-    Difference, DifferenceCause, KindCount, ComparisonReport, RepairMethod, VoucherBooks, VoucherComparison,
+    Difference, DifferenceCause, KindCount, ComparisonReport, RepairMethod, VoucherTotals, VoucherComparison,
     reconciled::DifferenceKind, text::counted,
 };
 
 use crate::output::table;
 
-/// The books of each voucher, what is different, and whether all agrees.
+/// The totals of each voucher, what is different, and whether all agrees.
 pub fn render(report: &ComparisonReport) -> String {
-    let mut books = table(&[
+    let mut totals = table(&[
         "voucher",
         "Redis stock",
         "by its journal",
@@ -19,44 +19,44 @@ pub fn render(report: &ComparisonReport) -> String {
         "dead",
     ]);
     for voucher in &report.vouchers {
-        books.add_row(row(&voucher.books));
+        totals.add_row(row(&voucher.totals));
     }
-    let mut parts = vec![books.to_string()];
+    let mut parts = vec![totals.to_string()];
     parts.extend(report.vouchers.iter().filter_map(differences));
     parts.extend(report.counters_not_compared.iter().map(|not| format!("Not known: {}.", not.sentence())));
     parts.push(verdict(report));
     parts.join("\n\n")
 }
 
-fn row(books: &VoucherBooks) -> [String; 7] {
+fn row(totals: &VoucherTotals) -> [String; 7] {
     let known = |units: Option<i64>| units.map_or_else(|| "-".to_owned(), |units| units.to_string());
-    let by_journal = match books.redis.drift {
-        Some(drift) => (books.redis.stock.unwrap_or(0) - drift).to_string(),
-        None if books.redis.is_complete => "unsure".to_owned(),
+    let by_journal = match totals.redis.drift {
+        Some(drift) => (totals.redis.stock.unwrap_or(0) - drift).to_string(),
+        None if totals.redis.is_complete => "unsure".to_owned(),
         None => "not complete".to_owned(),
     };
-    let by_rows = books.mysql.stock.zip(books.mysql.drift).map(|(stock, drift)| stock - drift);
+    let by_rows = totals.mysql.stock.zip(totals.mysql.drift).map(|(stock, drift)| stock - drift);
     [
-        books.voucher.to_string(),
-        known(books.redis.stock),
+        totals.voucher.to_string(),
+        known(totals.redis.stock),
         by_journal,
-        known(books.mysql.stock),
+        known(totals.mysql.stock),
         known(by_rows),
-        books.open.in_flight_units.to_string(),
-        books.open.dead_units.to_string(),
+        totals.open.in_flight_units.to_string(),
+        totals.open.dead_units.to_string(),
     ]
 }
 
 fn differences(look: &VoucherComparison) -> Option<String> {
-    let voucher = look.books.voucher;
-    let mut lines: Vec<String> = look.differences.iter().map(|count| kind(count, &look.books)).collect();
-    if let Some(why) = &look.books.redis.unreadable {
+    let voucher = look.totals.voucher;
+    let mut lines: Vec<String> = look.differences.iter().map(|count| kind(count, &look.totals)).collect();
+    if let Some(why) = &look.totals.redis.unreadable {
         lines.push(format!("  Redis could not be read: {why}; see docs/runbook/wrong-type.md"));
     }
-    if look.books.redis.is_unsure {
+    if look.totals.redis.is_unsure {
         lines.push("  Its journal moved too much to be added up: look again".to_owned());
     }
-    if look.books.is_change_open {
+    if look.totals.is_change_open {
         lines.push(
             "  A change of its stock is under way, or was made during the comparison: stocks are compared later"
                 .to_owned(),
@@ -65,9 +65,9 @@ fn differences(look: &VoucherComparison) -> Option<String> {
     (!lines.is_empty()).then(|| format!("Voucher {voucher}:\n{}", lines.join("\n")))
 }
 
-fn kind(count: &KindCount, books: &VoucherBooks) -> String {
+fn kind(count: &KindCount, totals: &VoucherTotals) -> String {
     let KindCount { kind, total, units, first } = count;
-    let what = sentence(*kind, *total, *units, books);
+    let what = sentence(*kind, *total, *units, totals);
     let shown: Vec<String> = first.iter().filter_map(one).collect();
     let list = if shown.is_empty() { String::new() } else { format!("\n    {}", shown.join("\n    ")) };
     let more = total.saturating_sub(first.len() as u64);
@@ -77,7 +77,7 @@ fn kind(count: &KindCount, books: &VoucherBooks) -> String {
     format!("  {what}{list}{more}{repair}")
 }
 
-fn sentence(kind: DifferenceKind, total: u64, units: i64, books: &VoucherBooks) -> String {
+fn sentence(kind: DifferenceKind, total: u64, units: i64, totals: &VoucherTotals) -> String {
     let orders = counted(total, "order");
     let users = counted(total, "user");
     let of = counted(units.unsigned_abs(), "unit");
@@ -117,23 +117,23 @@ fn sentence(kind: DifferenceKind, total: u64, units: i64, books: &VoucherBooks) 
         DifferenceKind::NotBarred => format!("{users} with an order and not barred from a second one"),
         DifferenceKind::RedisStockMismatch => format!(
             "The stock in Redis is {}: {of} {more} than its journal says. Somebody wrote it by hand",
-            stock(books.redis.stock)
+            stock(totals.redis.stock)
         ),
         DifferenceKind::LoadedMismatch => format!(
             "MySQL was loaded with {}, but the journal accounts for {}: {of} {more} in MySQL. The journal does not count \
              units of orders that MySQL refused as out of stock. The usual cause is a failover in which Redis lost orders",
-            stock(books.mysql.initial),
-            stock(books.redis.loaded)
+            stock(totals.mysql.initial),
+            stock(totals.redis.loaded)
         ),
         DifferenceKind::MysqlStockMismatch => format!(
             "The stock in MySQL is {}: {of} {more} than what was loaded less the live orders ({} - {})",
-            stock(books.mysql.stock),
-            stock(books.mysql.initial),
-            books.mysql.live_units
+            stock(totals.mysql.stock),
+            stock(totals.mysql.initial),
+            totals.mysql.live_units
         ),
         DifferenceKind::CompactedMismatch => {
             let (purged, used) =
-                (books.redis.purged.unwrap_or_default(), books.mysql.used.unwrap_or_default());
+                (totals.redis.purged.unwrap_or_default(), totals.mysql.used.unwrap_or_default());
             format!(
                 "{} ({}) that were used were compacted out of the journal, and MySQL has {} ({})",
                 counted(purged.used_orders, "order"),
@@ -203,7 +203,7 @@ fn repair(repair: RepairMethod) -> &'static str {
         RepairMethod::MoveStock => "moving the stock in Redis by the difference (tidegate reconcile --repair)",
         RepairMethod::SetCounter => "setting it to what orders hold (tidegate reconcile --repair)",
         RepairMethod::Rebuild => "filling Redis again from MySQL, the stream and the dead letters (tidegate rebuild)",
-        RepairMethod::ByHand => "somebody who knows; see docs/runbook/books-differ.md",
+        RepairMethod::ByHand => "somebody who knows; see docs/runbook/stores-differ.md",
     }
 }
 
@@ -214,9 +214,9 @@ fn verdict(report: &ComparisonReport) -> String {
         counted(report.redis_orders, "order"),
         counted(report.mysql_orders, "row")
     );
-    let is_unsure = |voucher: &&VoucherComparison| voucher.books.redis.is_unsure;
+    let is_unsure = |voucher: &&VoucherComparison| voucher.totals.redis.is_unsure;
     let differs = report.counts().keys().any(|kind| kind.is_failure());
-    let is_unread = report.vouchers.iter().any(|voucher| voucher.books.redis.unreadable.is_some());
+    let is_unread = report.vouchers.iter().any(|voucher| voucher.totals.redis.unreadable.is_some());
     let unsure = report.vouchers.iter().filter(is_unsure).count();
     if report.is_clean() {
         format!("It agrees: {compared}.")
@@ -226,6 +226,6 @@ fn verdict(report: &ComparisonReport) -> String {
             "It agrees but for the stock of {unsure}, whose journal moved too fast to be added up: {compared}. Type it again"
         )
     } else {
-        format!("It does NOT agree: {compared}. See docs/runbook/books-differ.md")
+        format!("It does NOT agree: {compared}. See docs/runbook/stores-differ.md")
     }
 }

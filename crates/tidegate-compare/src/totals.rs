@@ -1,4 +1,4 @@
-//! The books of a voucher: what its stocks are, and what they should be. Pure.
+//! The totals of a voucher: what its stocks are, and what they should be. Pure.
 
 use crate::{
     difference::{Difference, DifferenceCause, RepairMethod},
@@ -33,7 +33,7 @@ impl OrdersAndUnits {
 
 /// What both sides hold of a voucher, in units.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct VoucherBooks {
+pub struct VoucherTotals {
     /// The voucher.
     pub voucher: VoucherId,
     /// Its stock and journal in Redis.
@@ -120,7 +120,7 @@ pub struct OpenTotals {
     pub dead_units: i64,
 }
 
-impl VoucherBooks {
+impl VoucherTotals {
     /// Of a voucher of which nothing was read yet.
     #[must_use]
     pub fn new(voucher: VoucherId) -> Self {
@@ -238,8 +238,8 @@ impl VoucherBooks {
 mod tests {
     use super::*;
 
-    fn books() -> VoucherBooks {
-        with(VoucherBooks::new(7.try_into().unwrap()), |it| {
+    fn totals() -> VoucherTotals {
+        with(VoucherTotals::new(7.try_into().unwrap()), |it| {
             it.redis = RedisTotals {
                 is_complete: true,
                 stock: Some(60),
@@ -257,35 +257,35 @@ mod tests {
         })
     }
 
-    fn with(mut books: VoucherBooks, change: impl FnOnce(&mut VoucherBooks)) -> VoucherBooks {
-        change(&mut books);
-        books
+    fn with(mut totals: VoucherTotals, change: impl FnOnce(&mut VoucherTotals)) -> VoucherTotals {
+        change(&mut totals);
+        totals
     }
 
-    fn kinds(books: &VoucherBooks) -> Vec<(DifferenceKind, i64)> {
-        books.differences().into_iter().map(|it| (it.kind, it.units)).collect()
+    fn kinds(totals: &VoucherTotals) -> Vec<(DifferenceKind, i64)> {
+        totals.differences().into_iter().map(|it| (it.kind, it.units)).collect()
     }
 
     #[test]
     fn each_stock_that_is_apart_is_said_with_its_units() {
         use DifferenceKind::{LoadedMismatch, MysqlStockMismatch, RedisStockMismatch};
-        assert_eq!(kinds(&books()), []);
-        assert_eq!(kinds(&with(books(), |it| it.redis.drift = Some(7))), [(RedisStockMismatch, 7)]);
-        assert_eq!(kinds(&with(books(), |it| it.redis.loaded = Some(95))), [(LoadedMismatch, 5)]);
-        assert_eq!(kinds(&with(books(), |it| it.mysql.drift = Some(-3))), [(MysqlStockMismatch, -3)]);
-        let unknown = with(books(), |it| {
+        assert_eq!(kinds(&totals()), []);
+        assert_eq!(kinds(&with(totals(), |it| it.redis.drift = Some(7))), [(RedisStockMismatch, 7)]);
+        assert_eq!(kinds(&with(totals(), |it| it.redis.loaded = Some(95))), [(LoadedMismatch, 5)]);
+        assert_eq!(kinds(&with(totals(), |it| it.mysql.drift = Some(-3))), [(MysqlStockMismatch, -3)]);
+        let unknown = with(totals(), |it| {
             it.mysql.initial = None;
             it.mysql.drift = None;
         });
         assert_eq!(kinds(&unknown), []);
         assert_eq!(kinds(&with(unknown.clone(), |it| it.mysql.stock = Some(60))), [(LoadedMismatch, -10)]);
         assert_eq!(kinds(&with(unknown, |it| it.mysql.stock = Some(80))), [], "it may not all be for sale");
-        let gone = with(books(), |it| {
+        let gone = with(totals(), |it| {
             it.redis.stock = None;
             it.redis.drift = Some(-60);
         });
         assert_eq!(gone.differences()[0].repair, RepairMethod::Rebuild);
-        let unread = with(books(), |it| {
+        let unread = with(totals(), |it| {
             it.redis.drift = Some(-3);
             it.redis.unreadable_notes = 1;
         });
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn what_was_sold_before_the_journal_began_was_not_loaded_into_it() {
-        let earlier = with(books(), |it| {
+        let earlier = with(totals(), |it| {
             it.redis.loaded = Some(80);
             it.mysql.earlier_units = 20;
         });
@@ -314,7 +314,7 @@ mod tests {
             contradictory_units: 2,
         };
         for (stock, drift) in [(70, 0), (71, 0), (72, 0), (69, -1), (73, 1)] {
-            let mut its = with(books(), |it| it.redis.loaded = Some(100));
+            let mut its = with(totals(), |it| it.redis.loaded = Some(100));
             its.set_mysql(&row(stock));
             assert_eq!(its.mysql.drift, Some(drift), "{stock}");
         }
@@ -325,7 +325,7 @@ mod tests {
         let purged = Some(Purged { used_orders: 3, used_units: 4, ..Purged::default() });
         let used = |orders, units| Some(OrdersAndUnits { orders, units });
         let with = |used| {
-            kinds(&with(books(), |it| {
+            kinds(&with(totals(), |it| {
                 it.redis.purged = purged;
                 it.mysql.used = used;
             }))
@@ -338,7 +338,7 @@ mod tests {
     #[test]
     fn what_a_repair_leaves_is_no_difference() {
         assert_eq!(
-            kinds(&with(books(), |it| {
+            kinds(&with(totals(), |it| {
                 it.mysql.drift = Some(-3);
                 it.redis.loaded = Some(97);
             })),
@@ -348,7 +348,7 @@ mod tests {
 
     #[test]
     fn while_a_stock_is_being_changed_only_the_sum_of_the_journal_is_said() {
-        let changing = with(books(), |it| {
+        let changing = with(totals(), |it| {
             it.is_change_open = true;
             it.redis.loaded = Some(95);
         });
