@@ -2,7 +2,7 @@
 -- stock is loaded, and releases change nothing here. Both sides must have been seen to agree since.
 -- KEYS[1] stock: string, units left; KEYS[2] buyers: set of the users who were admitted
 -- KEYS[3] voucher: hash of, among others, delisted (since when, in Unix milliseconds) and change (the note of
--- lua/restock.lua); KEYS[4] journal: hash, order id -> stock movement as JSON
+-- lua/adjust_stock.lua); KEYS[4] journal: hash, order id -> stock movement as JSON
 -- KEYS[5] stock: under the name that it has while there are limits; KEYS[6] limits, KEYS[7] uses: hashes
 -- ARGV[1] delisted: the moment that was found there
 -- Reply 0: nothing is there, as after a first call whose reply was lost

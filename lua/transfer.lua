@@ -1,10 +1,10 @@
--- Moves units from the stock of one sale to that of another, step by step as restock.lua changes one: first
+-- Moves units from the stock of one sale to that of another, step by step as adjust_stock.lua changes one: first
 -- both notes and what is taken, last both notes and what is added. Both sales are changed, or neither is.
 -- What is added to a lost stock adds nothing: it is made anew from MySQL, which has the units by then.
 -- A refusal or an error leaves no trace.
--- KEYS[1] stock, KEYS[2] voucher, KEYS[3] journal, KEYS[4] stock: of the sale that gives, as in restock.lua
+-- KEYS[1] stock, KEYS[2] voucher, KEYS[3] journal, KEYS[4] stock: of the sale that gives, as in adjust_stock.lua
 -- KEYS[5] stock, KEYS[6] voucher, KEYS[7] journal, KEYS[8] stock: of the sale that gets
--- ARGV[1] expected, ARGV[2] note, ARGV[3] units: of the sale that gives, as in restock.lua
+-- ARGV[1] expected, ARGV[2] note, ARGV[3] units: of the sale that gives, as in adjust_stock.lua
 -- ARGV[4] expected, ARGV[5] note, ARGV[6] units: of the sale that gets
 -- ARGV[7] id of the move, ARGV[8] by: each 1 .. 64 letters, digits and _.:-
 -- Reply 0: done

@@ -1,7 +1,7 @@
 -- Hands pending entries to the consumer that holds them, by their ids, until they weigh enough: their number
 -- of deliveries is 1 or more from then on (set_aside.lua). Withholds those that too many processes died of
 -- (count_crashes.lua). Ids of others are passed over, and so is what an operator has offered to all
--- (offer.lua): the next scan of any lane takes it, or a try of its holder would undo the offer.
+-- (make_claimable.lua): the next scan of any lane takes it, or a try of its holder would undo the offer.
 -- Crashes that cannot be read (another type, no permission) count as none: they stop nobody.
 -- KEYS[1] stream; KEYS[2] crashes: hash, entry id -> number of crashes; absent where this user may not use it
 -- ARGV[1] group: consumer group; ARGV[2] consumer: whose entries; ARGV[3] bytes: of names and values, and 64

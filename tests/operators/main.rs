@@ -48,7 +48,7 @@ mod reconcile;
 mod release_unpaid;
 mod repair;
 mod replay;
-mod restock;
+mod voucher_stock;
 mod top;
 mod units;
 mod voucher_transfer;

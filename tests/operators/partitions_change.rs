@@ -252,17 +252,17 @@ async fn a_change_that_is_killed_at_each_of_its_steps_goes_on_where_it_stood() {
     let mut worker = ground.worker("w", from).start();
     ground.sell(from, 3).await;
     // What each step writes first, and what stands between them.
-    let scripts = [include_str!("../../lua/arrive.lua"), include_str!("../../lua/depart.lua")];
-    let [arrive, depart] = scripts.map(fred::util::sha1_hash);
+    let scripts = [include_str!("../../lua/import_sale.lua"), include_str!("../../lua/remove_moved_sale.lua")];
+    let [import, remove] = scripts.map(fred::util::sha1_hash);
     for (step, is_done) in [
         (r#""step":"draining""#, false),
         (r#""step":"stopping""#, false),
         (r#""step":"moving""#, false),
         (":rebuild:", false),
-        (arrive.as_str(), false),
-        (arrive.as_str(), true),
-        (depart.as_str(), false),
-        (depart.as_str(), true),
+        (import.as_str(), false),
+        (import.as_str(), true),
+        (remove.as_str(), false),
+        (remove.as_str(), true),
         (r#""step":"opening""#, false),
         ("tidegate:partitions:retired", true),
     ] {

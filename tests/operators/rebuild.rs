@@ -28,7 +28,7 @@ use crate::{
     },
 };
 
-const SCRIPT: &str = include_str!("../../lua/switch_over.lua");
+const SCRIPT: &str = include_str!("../../lua/cut_over.lua");
 const COMPLETE: &str = "#complete";
 
 async fn open(stock: i64) -> (Site, Program, RedisStore) {

@@ -29,7 +29,7 @@ const SHORT_UNITS: i64 = 12;
 const SCRIPTS: [&str; 11] = [
     include_str!("../../lua/lock.lua"),
     include_str!("../../lua/unlock.lua"),
-    include_str!("../../lua/keep.lua"),
+    include_str!("../../lua/keepalive.lua"),
     include_str!("../../lua/fetch.lua"),
     include_str!("../../lua/count_crashes.lua"),
     include_str!("../../lua/set_aside.lua"),

@@ -38,7 +38,7 @@ pub use self::{
     redis_store::RedisStore,
     releases::Releases,
     repairs::{
-        ArriveReply, DepartReply, CompactReply, MOST_COMPACTED, MOST_REPAIRED, OrderCompaction, OrderRepair,
+        ImportReply, RemoveMovedReply, CompactReply, MOST_COMPACTED, MOST_REPAIRED, OrderCompaction, OrderRepair,
         RepairAction, RepairAnswer, RepairGuard, RepairReply, Repairs, SaleSize, VoucherRepair,
     },
     sale_limits::{HeldLimits, LimitReply, SaleLimits, SetUse, UsesSnapshot},
@@ -49,7 +49,7 @@ pub use self::{
     },
     scan::ScanPages,
     sold_out::SoldOut,
-    staged_sales::{NewSale, StagedSale, StagedSales, SwitchReply, rebuild_id},
+    staged_sales::{NewSale, StagedSale, StagedSales, CutOverReply, rebuild_id},
 };
 pub use crate::records::journal::JournalSnapshot;
 use crate::{

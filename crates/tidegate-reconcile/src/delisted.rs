@@ -48,7 +48,7 @@ pub enum KeptKeys {
     #[error(
         "units are being added to it or taken from it: tidegate voucher show --voucher {0} says what completes that"
     )]
-    BeingRestocked(VoucherId),
+    BeingAdjusted(VoucherId),
     /// Workers have still to handle something of it.
     #[error("{} and {} of it wait for workers", counted(*orders, "order"), counted(*events, "event"))]
     InFlight {
@@ -84,7 +84,7 @@ fn kept(look: &VoucherComparison) -> Option<KeptKeys> {
         return Some(KeptKeys::Differs(totals.voucher));
     }
     if totals.is_change_open {
-        return Some(KeptKeys::BeingRestocked(totals.voucher));
+        return Some(KeptKeys::BeingAdjusted(totals.voucher));
     }
     if totals.open.in_flight_orders + totals.open.in_flight_events > 0 {
         return Some(KeptKeys::InFlight {
@@ -175,7 +175,7 @@ impl KeyRemover {
         let (reply, sale) = self.remove(voucher, since_ms).await?;
         let outcome = if sale.is_some() { CommandOutcome::Done } else { CommandOutcome::Refused };
         let counts = sale.as_ref().map_or_else(|| json!({ "keys": 0 }), counts);
-        let error = (reply == RemovedKeys::BeingRestocked).then_some("units are being added or taken");
+        let error = (reply == RemovedKeys::BeingAdjusted).then_some("units are being added or taken");
         let _is_noted = record.end(outcome, &counts, error).await;
         Ok(sale)
     }
@@ -259,7 +259,7 @@ impl KeyRemover {
         let kept = match reply {
             RemovedKeys::Removed | RemovedKeys::NoKeys => None,
             RemovedKeys::NotDelisted => Some(KeptKeys::NotDelisted),
-            RemovedKeys::BeingRestocked => Some(KeptKeys::BeingRestocked(voucher)),
+            RemovedKeys::BeingAdjusted => Some(KeptKeys::BeingRestocked(voucher)),
         };
         Ok(RemoveKeysReport { voucher, removed, kept })
     }
@@ -333,7 +333,7 @@ mod tests {
         for (change, expected) in [
             ((|totals| totals.redis.is_unsure = true) as fn(&mut VoucherTotals), KeptKeys::Differs(seven)),
             (|totals| totals.redis.unreadable = Some(String::new()), KeptKeys::Differs(seven)),
-            (|totals| totals.is_change_open = true, KeptKeys::BeingRestocked(seven)),
+            (|totals| totals.is_change_open = true, KeptKeys::BeingAdjusted(seven)),
             (|totals| totals.open.in_flight_orders = 2, KeptKeys::InFlight { orders: 2, events: 0 }),
             (|totals| totals.open.in_flight_events = 1, KeptKeys::InFlight { orders: 0, events: 1 }),
             (|totals| totals.open.dead_orders = 1, KeptKeys::Dead { orders: 1 }),

@@ -3,7 +3,7 @@
 //!
 //! One voucher after the other. Its row in MySQL is locked from the moment that its orders are read until the new keys sell. Whoever
 //! writes, refuses or releases an order of it changes that row; so a batch in progress is either in what was read, or finds the row
-//! held and is set aside. What is filled stands under keys of its own until one script (`lua/switch_over.lua`) puts it in the
+//! held and is set aside. What is filled stands under keys of its own until one script (`lua/cut_over.lua`) puts it in the
 //! place of the old ones, with what came into the stream meanwhile. Killed anywhere, a rebuild leaves keys that nobody reads, which
 //! the next one removes and which end by themselves.
 //!

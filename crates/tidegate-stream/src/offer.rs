@@ -13,7 +13,7 @@ use crate::{
 /// be large.
 const PAGE: u16 = 200;
 
-/// An idle time beyond this is none: the entry was offered. `lua/offer.lua` has the same number.
+/// An idle time beyond this is none: the entry was offered. `lua/make_claimable.lua` has the same number.
 const TEN_YEARS_MS: u64 = 10 * 365 * 24 * 60 * 60 * 1000;
 
 /// Whether an entry that was idle for so long is on offer: nobody has taken it since.
@@ -63,7 +63,7 @@ impl Offerer {
         Self {
             pool: pool.into().0,
             names,
-            script: ScriptSource::new("offer", include_str!("../lua/offer.lua")),
+            script: ScriptSource::new("make_claimable", include_str!("../lua/make_claimable.lua")),
         }
     }
 

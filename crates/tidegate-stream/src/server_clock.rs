@@ -22,7 +22,7 @@ const PAGE: usize = 1_000;
 pub struct ServerClock {
     pool: Pool,
     names: StreamNames,
-    redate: ScriptSource,
+    reset_delivery_times: ScriptSource,
     last: Option<Look>,
 }
 
@@ -38,8 +38,8 @@ impl ServerClock {
     /// That of the Redis behind `pool`, where the stream of `names` is.
     #[must_use]
     pub fn new(pool: impl Into<RedisPool>, names: StreamNames) -> Self {
-        let redate = ScriptSource::new("redate", include_str!("../lua/redate.lua"));
-        Self { pool: pool.into().0, names, redate, last: None }
+        let reset_times = ScriptSource::new("reset_delivery_times", include_str!("../lua/reset_delivery_times.lua"));
+        Self { pool: pool.into().0, names, reset_times, last: None }
     }
 
     /// Looks once. Says so when the clock was set since the last look; when it was set back, or may have been before
@@ -64,32 +64,32 @@ impl ServerClock {
             _ => {}
         }
         if jump_ms.is_none_or(|jump_ms| jump_ms < -TOLERANCE_MS) {
-            self.redate().await?;
+            self.reset_delivery_times().await?;
         }
         self.last = Some(look);
         Ok(())
     }
 
-    async fn redate(&self) -> Result<(), StreamError> {
+    async fn reset_delivery_times(&self) -> Result<(), StreamError> {
         let mut from = "-".to_owned();
-        let mut redated = 0;
+        let mut reset = 0;
         loop {
             let keys = vec![self.names.stream.as_str().into()];
             let args: Vec<Value> =
                 vec![self.names.group.as_str().into(), from.into(), PAGE.to_string().into()];
-            let reply = self.redate.call(&self.pool, keys, args).await?;
+            let reply = self.reset_delivery_times.call(&self.pool, keys, args).await?;
             let Ok((last, count)) = reply.clone().convert::<(String, u64)>() else {
                 return Err(bad_reply("a last id and a number", &reply).into());
             };
-            redated += count;
+            reset += count;
             if last.is_empty() {
                 break;
             }
             from = format!("({last}");
         }
-        if redated > 0 {
+        if reset > 0 {
             // Those of this very millisecond are among them.
-            tracing::debug!(redated, "entries that were delivered in the future can be claimed like others");
+            tracing::debug!(reset, "entries that were delivered in the future can be claimed like others");
         }
         Ok(())
     }

@@ -67,7 +67,7 @@ fn report(findings: &mut Findings, found: &Reconciled, now_ms: i64, every: Durat
         );
     } else if found.unread > 0 {
         findings.warning(
-            format!("{last} min ago the books of {} vouchers could not be compared", found.unread),
+            format!("{last} min ago the totals of {} vouchers could not be compared", found.unread),
             "tidegate reconcile says why; see docs/runbook/stores-differ.md",
         );
     } else {

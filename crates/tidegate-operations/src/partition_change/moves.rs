@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use tidegate_compare::Job;
 use tidegate_orders::{
     VoucherId,
-    gate::{ArriveReply, DepartReply},
+    gate::{ImportReply, RemoveMovedReply},
     order_id::counter::KnownSequences,
 };
 
@@ -29,7 +29,7 @@ impl PartitionChange {
             moving.extend(vouchers.into_iter().filter(|it| self.is_moved(*it)).map(|it| (place, it)));
         }
         job.progress.expect(moving.len() as u64, "vouchers");
-        // All arrive, at replicas as well, before one departs: until then, the sale is whole where it was.
+        // All are imported, at replicas as well, before one is removed: until then, the sale is whole where it was.
         for (place, voucher) in &moving {
             if job.is_stopped() {
                 return Ok(false);
@@ -47,7 +47,7 @@ impl PartitionChange {
                 return Ok(false);
             }
             if !place.redis.repairs().sale_size(*voucher).await?.is_gone {
-                self.depart(place, *voucher).await?;
+                self.remove_moved(place, *voucher).await?;
                 report.moved += 1;
             }
             job.progress.add(1);
@@ -60,9 +60,9 @@ impl PartitionChange {
         for _ in 0..TRIES {
             let reply = place.redis.repairs().copy_to(there.redis.repairs(), voucher).await;
             match reply.with_context(|| format!("Failed to copy voucher {voucher}"))? {
-                ArriveReply::Arrived => return Ok(()),
-                ArriveReply::Incomplete => {}
-                ArriveReply::IsOpen => bail!(
+                ImportReply::Imported => return Ok(()),
+                ImportReply::Incomplete => {}
+                ImportReply::IsOpen => bail!(
                     "voucher {voucher} is on sale in the partition {} already, where it does not belong yet: \
                      somebody works with the new list",
                     there.settings.partition()
@@ -73,7 +73,7 @@ impl PartitionChange {
     }
 
     /// Only a sale that is whole on the other side.
-    async fn depart(&self, place: &ListedPartition, voucher: VoucherId) -> anyhow::Result<()> {
+    async fn remove_moved(&self, place: &ListedPartition, voucher: VoucherId) -> anyhow::Result<()> {
         let there = self.places.of(voucher);
         if place.redis.repairs().sale_size(voucher).await? != there.redis.repairs().sale_size(voucher).await?
         {
@@ -81,9 +81,9 @@ impl PartitionChange {
             self.copy(place, voucher).await?;
             there.replicated().await?;
         }
-        match place.redis.repairs().depart(voucher).await? {
-            DepartReply::Gone | DepartReply::GoneBefore => Ok(()),
-            DepartReply::NotClosed => {
+        match place.redis.repairs().remove_moved(voucher).await? {
+            RemoveMovedReply::Gone | RemoveMovedReply::GoneBefore => Ok(()),
+            RemoveMovedReply::NotClosed => {
                 bail!("somebody has opened the sale of voucher {voucher}; run this again")
             }
         }

@@ -2,7 +2,7 @@
 //! still as the look found it.
 //!
 //! Whoever looks reads [`RepairGuard`] **before** anything else of the voucher, in either store. The script compares it, so what
-//! was computed from the look is not applied after somebody else loaded, rebuilt, restocked or repaired the sale. Admissions and
+//! was computed from the look is not applied after somebody else loaded, rebuilt, adjusted or repaired the sale. Admissions and
 //! releases may go on meanwhile: a difference between stock and journal is the same before and after them.
 
 mod compact;
@@ -13,7 +13,7 @@ use tidegate_stream::Script;
 
 pub use self::{
     compact::{CompactReply, MOST_COMPACTED, OrderCompaction},
-    moving::{ArriveReply, DepartReply, SaleSize},
+    moving::{ImportReply, RemoveMovedReply, SaleSize},
 };
 use super::{GateError, Release, UserAfter, access::RedisAccess, understood};
 use crate::{
@@ -236,9 +236,9 @@ struct Movement {
 #[derive(Clone, Debug)]
 pub struct Repairs {
     access: RedisAccess,
-    arrive: Script,
+    import_sale: Script,
     close: Script,
-    depart: Script,
+    remove_moved_sale: Script,
     compact: Script,
     reopen: Script,
     repair: Script,
@@ -248,9 +248,9 @@ impl Repairs {
     pub(super) fn new(access: &RedisAccess) -> Self {
         Self {
             access: access.clone(),
-            arrive: Script::new("arrive", include_str!("../../../../lua/arrive.lua")),
+            import_sale: Script::new("import_sale", include_str!("../../../../lua/import_sale.lua")),
             close: Script::new("close", include_str!("../../../../lua/close.lua")),
-            depart: Script::new("depart", include_str!("../../../../lua/depart.lua")),
+            remove_moved_sale: Script::new("remove_moved_sale", include_str!("../../../../lua/remove_moved_sale.lua")),
             compact: Script::new("compact", include_str!("../../../../lua/compact.lua")),
             reopen: Script::new("reopen", include_str!("../../../../lua/reopen.lua")),
             repair: Script::new("repair", include_str!("../../../../lua/repair.lua")),

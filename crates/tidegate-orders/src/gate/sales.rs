@@ -163,7 +163,7 @@ pub struct Sales {
     load: Script,
     pause: Script,
     remove_delisted: Script,
-    restock: Script,
+    adjust_stock: Script,
     resume: Script,
     transfer: Script,
 }
@@ -180,7 +180,7 @@ impl Sales {
                 "remove_delisted",
                 include_str!("../../../../lua/remove_delisted.lua"),
             ),
-            restock: Script::new("restock", include_str!("../../../../lua/restock.lua")),
+            adjust_stock: Script::new("adjust_stock", include_str!("../../../../lua/adjust_stock.lua")),
             resume: Script::new("resume", include_str!("../../../../lua/resume.lua")),
             transfer: Script::new("transfer", include_str!("../../../../lua/transfer.lua")),
         }

@@ -15,7 +15,7 @@ use crate::{
     wire::FieldNames,
 };
 
-/// What nobody has switched over by then ends by itself.
+/// What nobody has cut over by then ends by itself.
 const KEPT_S: i64 = 3_600;
 /// Entries that the script adds by itself: some milliseconds in which Redis serves nobody else.
 const MOST_ENTRIES: i64 = 500;
@@ -51,7 +51,7 @@ pub struct NewSale {
 
 /// What became of a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum SwitchReply {
+pub enum CutOverReply {
     /// The new keys sell.
     Done,
     /// Refused: more entries came into the stream. Read on.
@@ -62,7 +62,7 @@ pub enum SwitchReply {
     Incomplete,
 }
 
-impl SwitchReply {
+impl CutOverReply {
     const fn from_code(code: i64) -> Option<Self> {
         Some(match code {
             0 => Self::Done,
@@ -100,14 +100,14 @@ impl StagedSale {
 #[derive(Clone, Debug)]
 pub struct StagedSales {
     access: RedisAccess,
-    switch_over: Script,
+    cut_over: Script,
 }
 
 impl StagedSales {
     pub(super) fn new(access: &RedisAccess) -> Self {
         Self {
             access: access.clone(),
-            switch_over: Script::new("switch_over", include_str!("../../../../lua/switch_over.lua")),
+            cut_over: Script::new("cut_over", include_str!("../../../../lua/cut_over.lua")),
         }
     }
 
@@ -230,7 +230,7 @@ impl StagedSales {
     ///
     /// # Errors
     /// See [`GateError`]. May be called again.
-    pub async fn switch_over(&self, staged: &StagedSale, new: &NewSale) -> Result<SwitchReply, GateError> {
+    pub async fn cut_over(&self, staged: &StagedSale, new: &NewSale) -> Result<CutOverReply, GateError> {
         let (keys, voucher) = (&self.access.keys, staged.voucher);
         let (stock, other_name) = match new.has_limits {
             true => (keys.limited(voucher), keys.stock(voucher)),
@@ -263,11 +263,11 @@ impl StagedSales {
         for FieldNames { id, user, voucher, quantity, .. } in [keys.fields(), &FieldNames::default()] {
             args.extend([id, user, voucher, quantity].map(|name| Value::from(name.as_str())));
         }
-        let reply = self.switch_over.call(&self.access.pool, all_keys, args).await?;
-        let reply = understood("switch_over.lua", &reply, SwitchReply::from_code)?;
+        let reply = self.cut_over.call(&self.access.pool, all_keys, args).await?;
+        let reply = understood("cut_over.lua", &reply, CutOverReply::from_code)?;
         // The client sends a command again whose reply was lost: then the keys are not there any more because it is done.
-        if reply == SwitchReply::Incomplete && self.is_made_complete_by(voucher, &staged.id).await? {
-            return Ok(SwitchReply::Done);
+        if reply == CutOverReply::Incomplete && self.is_made_complete_by(voucher, &staged.id).await? {
+            return Ok(CutOverReply::Done);
         }
         Ok(reply)
     }
@@ -279,7 +279,7 @@ impl StagedSales {
         Ok(note.is_some_and(|note| note.contains(&format!("\"id\":\"{id}\""))))
     }
 
-    /// Removes what rebuilds have filled and not switched over, of whichever voucher. Looks at all keys.
+    /// Removes what rebuilds have filled and not cut over, of whichever voucher. Looks at all keys.
     ///
     /// # Errors
     /// See [`GateError`].

@@ -480,8 +480,8 @@ async fn a_stock_that_is_no_number_is_an_error_that_leaves_no_trace() -> Result<
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_of_the_stock_is_made_once_and_every_refusal_and_error_leaves_no_trace() -> Result<()> {
     let ground = with_a_sale().await?;
-    let restock = Script::new("restock", include_str!("../../../../lua/restock.lua"));
-    let call = async |args: &[&str]| raw(&ground, &restock, &LOAD_KEYS, args).await;
+    let adjust = Script::new("adjust_stock", include_str!("../../../../lua/adjust_stock.lua"));
+    let call = async |args: &[&str]| raw(&ground, &adjust, &LOAD_KEYS, args).await;
     for (args, reply, left) in [
         (["", "a open", "-4"], 0, "5"),
         (["", "a open", "-4"], 1, "5"),

@@ -58,7 +58,7 @@ enum Step {
         journal: JournalUse,
     },
     /// Units that are added, or taken with a minus.
-    Restock {
+    Adjust {
         units: i64,
     },
     SetStock {
@@ -115,7 +115,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => (bound(), bound()).prop_map(|(begin, end)| Step::Window { begin, end }),
         3 => (0..8_u64, bound(), bound(), journal)
             .prop_map(|(stock, begin, end, journal)| Step::Load { stock, begin, end, journal }),
-        2 => (-4..5_i64).prop_map(|units| Step::Restock { units }),
+        2 => (-4..5_i64).prop_map(|units| Step::Adjust { units }),
         1 => (-2..9_i64).prop_map(|stock| Step::SetStock { stock }),
         1 => Just(Step::LoseStock),
     ];
@@ -150,7 +150,7 @@ enum Reply {
     Release(ReleaseReply),
     ReleaseAll(Vec<Reply>),
     Load(LoadReply),
-    Restock(ChangeReply),
+    Adjust(ChangeReply),
     Changed(bool),
     IdTaken,
     OtherQuantity,
@@ -187,7 +187,7 @@ impl Model {
                 Reply::ReleaseAll(unwanted.iter().map(release).collect())
             }
             Step::Load { stock, begin, end, journal } => self.load(stock as i64, (begin, end), journal),
-            Step::Restock { units } => self.restock(units),
+            Step::Adjust { units } => self.adjust(units),
             Step::Pause(scope) => {
                 let was_paused = self.paused.is_some();
                 if scope == PauseScope::Own || !was_paused {
@@ -294,16 +294,16 @@ impl Model {
         Reply::Release(reply)
     }
 
-    fn restock(&mut self, units: i64) -> Reply {
+    fn adjust(&mut self, units: i64) -> Reply {
         let Some(stock) = self.stock else {
             if units < 0 {
-                return Reply::Restock(ChangeReply::NoStock);
+                return Reply::Adjust(ChangeReply::NoStock);
             }
             self.change = Some(self.next_change(units));
-            return Reply::Restock(ChangeReply::Done);
+            return Reply::Adjust(ChangeReply::Done);
         };
         if units < 0 && stock + units < 0 {
-            return Reply::Restock(ChangeReply::TooFew);
+            return Reply::Adjust(ChangeReply::TooFew);
         }
         let change = self.next_change(units);
         if units != 0 && !(self.journal.is_empty() && self.sale.is_empty()) {
@@ -313,10 +313,10 @@ impl Model {
             self.sale.insert(format!("#{action}:{}", change.id), movement);
         }
         (self.stock, self.change) = (Some(stock + units), Some(change));
-        Reply::Restock(ChangeReply::Done)
+        Reply::Adjust(ChangeReply::Done)
     }
 
-    /// The change that a restock makes next, in the state in which Redis gets its units.
+    /// The change that an adjustment makes next, in the state in which Redis gets its units.
     fn next_change(&self, units: i64) -> StockChange {
         let before = self.change.as_ref().map_or(0, |change| change.before + 1);
         let state = if units < 0 { ChangeState::Open } else { ChangeState::Done };
@@ -424,11 +424,11 @@ async fn apply(ground: &Ground, model: &Model, step: &Step) -> Result<Reply> {
             let reply = gate.sales().load_with(voucher(), stock, window(begin, end), journal).await;
             return reply_of(reply, Reply::Load);
         }
-        Step::Restock { units } => {
+        Step::Adjust { units } => {
             let now = WholeChange { sides: vec![(voucher(), model.next_change(units))] };
             return reply_of(
                 gate.sales().note_change(std::slice::from_ref(&model.change), &now).await,
-                Reply::Restock,
+                Reply::Adjust,
             );
         }
         Step::Pause(scope) => return Ok(Reply::Changed(gate.sales().pause(voucher(), scope).await?)),

@@ -24,6 +24,6 @@ mod repair;
 mod replica_drain;
 mod row_state;
 mod schema;
-mod switch_over;
+mod cut_over;
 mod time_limits;
 mod user_lock;

@@ -13,7 +13,7 @@ use tidegate_compare::{
 };
 use tidegate_orders::{
     Order, OrderId, Quantity, RowState, UserId, VoucherId,
-    gate::{GateError, HeldLimits, NewSale, SaleWindow, ScanPages, StagedSale, StockChange, SwitchReply},
+    gate::{GateError, HeldLimits, NewSale, SaleWindow, ScanPages, StagedSale, StockChange, CutOverReply},
     records::{
         journal::{COMPLETE, JournalField, JournalNote, LIMITED, UnderLimits, write},
         vouchers::{self, FreezeError, FrozenVoucher, KnownOrder},
@@ -152,7 +152,7 @@ impl Filling<'_> {
                 .is_ok_and(|note| note.state == tidegate_orders::gate::ChangeState::Open)
         };
         if change.as_ref().is_some_and(is_open) {
-            return Ok(Some(NotRebuilt::BeingRestocked));
+            return Ok(Some(NotRebuilt::BeingAdjusted));
         }
         // After the lock: what others committed before it is in what is read now, or takes the lock away.
         self.rebuild.catch_up().await?;
@@ -190,14 +190,14 @@ impl Filling<'_> {
             self.frozen.check().await?;
             let stock = self.frozen.row.stock - self.held;
             let new = NewSale { stock, last: backlog.read_to(), window, has_limits, change: change.clone() };
-            match redis.staged_sales().switch_over(&self.staged, &new).await? {
-                SwitchReply::Done => {
+            match redis.staged_sales().cut_over(&self.staged, &new).await? {
+                CutOverReply::Done => {
                     self.report.stock = stock;
                     return Ok(None);
                 }
-                SwitchReply::EntriesCame => {}
-                SwitchReply::OtherNote => return Ok(Some(NotRebuilt::BeingRestocked)),
-                SwitchReply::Incomplete => return Ok(Some(NotRebuilt::LostAgain)),
+                CutOverReply::EntriesCame => {}
+                CutOverReply::OtherNote => return Ok(Some(NotRebuilt::BeingAdjusted)),
+                CutOverReply::Incomplete => return Ok(Some(NotRebuilt::LostAgain)),
             }
         }
         anyhow::bail!("more entries come than can be read")

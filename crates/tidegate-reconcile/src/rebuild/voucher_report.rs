@@ -20,7 +20,7 @@ pub enum NotRebuilt {
     #[error(
         "units are being added to it or taken from it: `tidegate voucher show` says what completes that, then type this again"
     )]
-    BeingRestocked,
+    BeingAdjusted,
     /// Somebody holds its row.
     #[error("{0}; `tidegate doctor` says who. Type this again when they are done")]
     RowHeld(String),

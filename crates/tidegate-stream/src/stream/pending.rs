@@ -112,7 +112,7 @@ impl Stream {
         let keys = vec![self.names.stream.as_str().into()];
         let args =
             vec![self.names.group.as_str().into(), consumer.into(), from.into(), last.into(), length(count)];
-        match self.keep.call_over(client, keys, args).await? {
+        match self.keepalive.call_over(client, keys, args).await? {
             Value::Integer(0) => Ok(None),
             Value::Array(parts) if parts.len() == 2 => {
                 Ok(Some((entry::parse_id(&parts[0])?, parts[1].as_u64().unwrap_or_default())))

@@ -1,4 +1,4 @@
-//! Moves a closed sale to another partition: it is copied in pieces, arrives in one step, and departs in another one. Each may be
+//! Moves a closed sale to another partition: it is copied in pieces, is imported in one step, and removed in another one. Each may be
 //! repeated, and in between the sale is whole on at least one side.
 
 use fred::{
@@ -12,7 +12,7 @@ use crate::{
     order::VoucherId,
 };
 
-/// What was copied and has not arrived by then ends by itself.
+/// What was copied and was not imported by then ends by itself.
 const KEPT_S: i64 = 3_600;
 const MOVING: &str = "moving";
 const GONE: &str = "gone";
@@ -32,21 +32,21 @@ pub struct SaleSize {
     pub is_gone: bool,
 }
 
-/// What became of an arrival.
+/// What became of an import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ArriveReply {
+pub enum ImportReply {
     /// The sale is there, and closed.
-    Arrived,
+    Imported,
     /// Refused: what was copied is not all there.
     Incomplete,
     /// Refused: a sale of this voucher is open there.
     IsOpen,
 }
 
-impl ArriveReply {
+impl ImportReply {
     const fn from_code(code: i64) -> Option<Self> {
         Some(match code {
-            0 => Self::Arrived,
+            0 => Self::Imported,
             1 => Self::Incomplete,
             2 => Self::IsOpen,
             _ => return None,
@@ -54,10 +54,10 @@ impl ArriveReply {
     }
 }
 
-/// What became of a departure.
+/// What became of the removal of a moved sale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum DepartReply {
-    /// It had departed before.
+pub enum RemoveMovedReply {
+    /// It was removed before.
     GoneBefore,
     /// It is gone.
     Gone,
@@ -65,7 +65,7 @@ pub enum DepartReply {
     NotClosed,
 }
 
-impl DepartReply {
+impl RemoveMovedReply {
     const fn from_code(code: i64) -> Option<Self> {
         Some(match code {
             0 => Self::GoneBefore,
@@ -120,7 +120,7 @@ impl Repairs {
     ///
     /// # Errors
     /// See [`GateError`]. May be called again.
-    pub async fn copy_to(&self, there: &Self, voucher: VoucherId) -> Result<ArriveReply, GateError> {
+    pub async fn copy_to(&self, there: &Self, voucher: VoucherId) -> Result<ImportReply, GateError> {
         let id = rebuild_id();
         let stock: Option<String> = self.access.pool.get(self.access.keys.stock(voucher)).await?;
         let members = there.copied(self, "SSCAN", "SADD", |keys| keys.buyers(voucher), &id).await?;
@@ -135,18 +135,18 @@ impl Repairs {
         keys.extend(places.iter().map(|key| staged(key, &id)));
         let counts = [members, fields, notes].map(|count| Value::from(count.to_string()));
         let args = [Value::from(stock.unwrap_or_default())].into_iter().chain(counts).collect();
-        let reply = there.arrive.call(&there.access.pool, keys, args).await?;
-        understood("arrive.lua", &reply, ArriveReply::from_code)
+        let reply = there.import_sale.call(&there.access.pool, keys, args).await?;
+        understood("import_sale.lua", &reply, ImportReply::from_code)
     }
 
-    /// Removes a closed sale that has arrived elsewhere.
+    /// Removes a closed sale that was imported elsewhere.
     ///
     /// # Errors
     /// See [`GateError`]. May be called again.
-    pub async fn depart(&self, voucher: VoucherId) -> Result<DepartReply, GateError> {
+    pub async fn remove_moved(&self, voucher: VoucherId) -> Result<RemoveMovedReply, GateError> {
         let reply =
-            self.depart.call(&self.access.pool, self.access.keys.of_sale(voucher), Vec::new()).await?;
-        understood("depart.lua", &reply, DepartReply::from_code)
+            self.remove_moved_sale.call(&self.access.pool, self.access.keys.of_sale(voucher), Vec::new()).await?;
+        understood("remove_moved_sale.lua", &reply, RemoveMovedReply::from_code)
     }
 
     /// Copies a set or a hash from where `from` admits, beside where it is to stand here. Returns how many elements there must be.

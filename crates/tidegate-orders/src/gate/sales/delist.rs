@@ -44,7 +44,7 @@ pub enum RemovedKeys {
     /// Refused: it is not delisted, or since another moment.
     NotDelisted,
     /// Refused: a change of its stock is unfinished.
-    BeingRestocked,
+    BeingAdjusted,
 }
 
 impl RemovedKeys {
@@ -53,7 +53,7 @@ impl RemovedKeys {
             0 => Self::NoKeys,
             1 => Self::Removed,
             2 => Self::NotDelisted,
-            3 => Self::BeingRestocked,
+            3 => Self::BeingAdjusted,
             _ => return None,
         })
     }

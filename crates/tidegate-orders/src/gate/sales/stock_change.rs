@@ -199,7 +199,7 @@ impl Sales {
         now: &WholeChange,
     ) -> Result<ChangeReply, GateError> {
         let (name, script, by) = match now.sides.len() {
-            1 => ("restock.lua", &self.restock, JOURNALED_BY),
+            1 => ("adjust_stock.lua", &self.adjust_stock, JOURNALED_BY),
             _ => ("transfer.lua", &self.transfer, TRANSFER_JOURNALED_BY),
         };
         let (mut keys, mut args) = (Vec::new(), Vec::new());

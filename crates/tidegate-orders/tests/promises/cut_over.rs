@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use tidegate_orders::{
-    gate::{AdmitReply, NewSale, SaleWindow, StagedSale, SwitchReply, rebuild_id},
+    gate::{AdmitReply, NewSale, SaleWindow, StagedSale, CutOverReply, rebuild_id},
     records::journal::{COMPLETE, write},
 };
 use tidegate_stream::EntryId;
@@ -44,8 +44,8 @@ async fn what_came_since_is_added_and_what_concerns_others_is_not() -> Result<()
     }
     ground.typed("XADD stream.orders * voucherId 7 quantity 3 id 8 userId 9").await?;
     assert_eq!(
-        ground.gate.staged_sales().switch_over(&staged, &new_sale(10, last)).await?,
-        SwitchReply::Done
+        ground.gate.staged_sales().cut_over(&staged, &new_sale(10, last)).await?,
+        CutOverReply::Done
     );
     let sum = ground.gate.journals().snapshot(voucher()).await?;
     assert_eq!((sum.stock, sum.journaled, sum.is_complete), (Some(10 - 1 - 3), 5, true));
@@ -58,8 +58,8 @@ async fn what_came_since_is_added_and_what_concerns_others_is_not() -> Result<()
     );
     // The client asks again where it did not hear the reply.
     assert_eq!(
-        ground.gate.staged_sales().switch_over(&staged, &new_sale(10, last)).await?,
-        SwitchReply::Done
+        ground.gate.staged_sales().cut_over(&staged, &new_sale(10, last)).await?,
+        CutOverReply::Done
     );
     assert_eq!(ground.gate.journals().snapshot(voucher()).await?.stock, Some(5));
     Ok(())
@@ -72,15 +72,15 @@ async fn a_switch_that_is_refused_changes_nothing() -> Result<()> {
     let staged_sale = staged(&ground).await?;
     let new = new_sale(10, EntryId::MIN);
     ground.typed("HSET seckill:voucher:7 change somebody").await?;
-    assert_eq!(ground.gate.staged_sales().switch_over(&staged_sale, &new).await?, SwitchReply::OtherNote);
+    assert_eq!(ground.gate.staged_sales().cut_over(&staged_sale, &new).await?, CutOverReply::OtherNote);
     let known = NewSale { change: Some("somebody".to_owned()), ..new.clone() };
     for order in 0..501 {
         ground.typed(&format!("XADD stream.orders * userId 1 voucherId 8 id {}", order + 1)).await?;
     }
-    assert_eq!(ground.gate.staged_sales().switch_over(&staged_sale, &known).await?, SwitchReply::EntriesCame);
+    assert_eq!(ground.gate.staged_sales().cut_over(&staged_sale, &known).await?, CutOverReply::EntriesCame);
     assert_eq!(ground.gate.journals().snapshot(voucher()).await?.stock, Some(100));
     assert_eq!(ground.gate.staged_sales().remove_staged().await?, 2);
-    assert_eq!(ground.gate.staged_sales().switch_over(&staged_sale, &known).await?, SwitchReply::Incomplete);
+    assert_eq!(ground.gate.staged_sales().cut_over(&staged_sale, &known).await?, CutOverReply::Incomplete);
     assert_eq!(ground.gate.journals().snapshot(voucher()).await?.stock, Some(100));
     Ok(())
 }

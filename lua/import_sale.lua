@@ -9,7 +9,7 @@
 -- Reply 1: refused, what was copied is not all there: Redis lost it, or the call was done before
 -- Reply 2: refused, a sale of this voucher is open here
 -- Error BADARG: an argument is not what it must be, or the copied voucher is not closed
--- Written by `just lua` from lua/src/arrive.lua: change that file, not this one
+-- Written by `just lua` from lua/src/import_sale.lua: change that file, not this one
 local stock, buyers, sale, journal = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local copied_buyers, copied_sale, copied_journal = KEYS[5], KEYS[6], KEYS[7]
 local units, members, sale_fields, journal_fields = ARGV[1], ARGV[2], ARGV[3], ARGV[4]

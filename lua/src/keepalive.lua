@@ -1,6 +1,6 @@
 -- Resets the idle time of entries that a consumer has in progress or has set aside, so that nobody claims them.
 -- Entries that were settled or claimed by others meanwhile are not touched, and no delivery is counted.
--- Neither are those that an operator has offered to all (offer.lua), nor those that were deleted or trimmed:
+-- Neither are those that an operator has offered to all (make_claimable.lua), nor those that were deleted or trimmed:
 -- XCLAIM would drop them from the pending list, and with them the certainty that they are finished or found
 -- again.
 -- KEYS[1] stream

@@ -13,7 +13,7 @@
 -- Reply 0: the consumer lives; nothing was done
 -- Reply array: last id, '' when there was none; how many were offered; offered before; too young; and without
 -- payload
--- Written by `just lua` from lua/src/offer.lua: change that file, not this one
+-- Written by `just lua` from lua/src/make_claimable.lua: change that file, not this one
 local stream, heartbeat = KEYS[1], KEYS[2]
 local group, consumer, from, count, young_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 local TEN_YEARS_MS = 315360000000

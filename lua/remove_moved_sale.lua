@@ -1,10 +1,11 @@
--- Removes a closed sale that has arrived in another partition. Its voucher stays, paused for good: whoever
+-- Removes a closed sale that was imported in another partition. Its voucher stays, paused for good: whoever
 -- asks here for an order is refused.
 -- KEYS[1] stock: string; KEYS[2] buyers: set; KEYS[3] voucher: hash of, among others, moving, as in
 -- lua/close.lua; KEYS[4] journal: hash
 -- Reply 0: it was removed before
 -- Reply 1: removed
 -- Reply 2: refused, it is not closed
+-- Written by `just lua` from lua/src/remove_moved_sale.lua: change that file, not this one
 local stock, buyers, sale, journal = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local call = redis.call
 local moving = call('HGET', sale, 'moving')

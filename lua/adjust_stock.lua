@@ -17,7 +17,7 @@
 -- Reply 3: refused, units are to be taken and no stock is loaded
 -- Reply 4: refused, fewer units are left than are to be taken
 -- Error BADARG: an argument or the stock is not what it must be
--- Written by `just lua` from lua/src/restock.lua: change that file, not this one
+-- Written by `just lua` from lua/src/adjust_stock.lua: change that file, not this one
 local plain_key, sale_key, journal, limited_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local expected, note, units, id, by = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local call, find = redis.call, string.find

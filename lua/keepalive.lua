@@ -1,6 +1,6 @@
 -- Resets the idle time of entries that a consumer has in progress or has set aside, so that nobody claims them.
 -- Entries that were settled or claimed by others meanwhile are not touched, and no delivery is counted.
--- Neither are those that an operator has offered to all (offer.lua), nor those that were deleted or trimmed:
+-- Neither are those that an operator has offered to all (make_claimable.lua), nor those that were deleted or trimmed:
 -- XCLAIM would drop them from the pending list, and with them the certainty that they are finished or found
 -- again.
 -- KEYS[1] stream
@@ -9,7 +9,7 @@
 -- ARGV[4] last: largest entry id; ARGV[5] count: entries at most, 1 .. 5000
 -- Reply 0: none of them is this consumer's any more
 -- Reply array: id of the last one that was looked at; number of those that were kept
--- Written by `just lua` from lua/src/keep.lua: change that file, not this one
+-- Written by `just lua` from lua/src/keepalive.lua: change that file, not this one
 local stream = KEYS[1]
 local group, consumer, from, last, count = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local TEN_YEARS_MS = 315360000000

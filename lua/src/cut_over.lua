@@ -2,7 +2,7 @@
 -- that came into the stream since the rebuild has read it are added first. A pause stays. A refusal changes
 -- nothing of the sale.
 -- KEYS[1] stock: string, units left; KEYS[2] buyers: set; KEYS[3] voucher: hash of, among others, begin_ms,
--- end_ms and change (the note of lua/restock.lua); KEYS[4] journal: hash; KEYS[5] stream: the orders
+-- end_ms and change (the note of lua/adjust_stock.lua); KEYS[4] journal: hash; KEYS[5] stream: the orders
 -- KEYS[6] staged buyers: set, missing where there are none; KEYS[7] staged journal: hash; KEYS[8] stock:
 -- under the name that it must not have, with or without limits
 -- ARGV[1] last: id of the entry up to which the stream was read; ARGV[2] most: entries that may be added

@@ -1,0 +1,1 @@
+../../../lua/keepalive.lua

@@ -1,0 +1,1 @@
+../../../lua/make_claimable.lua

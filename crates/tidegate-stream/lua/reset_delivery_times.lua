@@ -1,0 +1,1 @@
+../../../lua/reset_delivery_times.lua
