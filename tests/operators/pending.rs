@@ -23,7 +23,7 @@ const LOCK: &[u8] = b"lock:order:";
 /// The end of a batch in which every order is written: one packet, with its commit.
 const COMMIT: &[u8] = b"(ROW_COUNT() <> ";
 
-/// A worker of one lane that waits an hour before it claims what others left, unless it is on offer.
+/// A worker of one lane that waits an hour before it claims what others left, unless it is claimable.
 fn patient(site: &Site, name: &str) -> WorkerPlan {
     let plan = site.worker(name).set("WORKER_LANES", 1).set("WORKER_LOCK_LEASE_MS", 600);
     let plan = plan.set("WORKER_CLAIM_IDLE_MS", 3_600_000);
@@ -422,7 +422,7 @@ async fn who_waits_for_workers_is_asked_first_may_stop_waiting_and_is_told_how_t
     let shown = terminal.shows("Offer 30 entries to all workers? [y/N]");
     assert!(shown.contains("dead-0: 30 entries"), "{shown}");
     terminal.types("y");
-    until("they are on offer", || async {
+    until("they are claimable", || async {
         operator.run("pending list --limit 1 --json").json()["entries"][0]["offered"] == true
     })
     .await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Context;
 use tidegate_compare::Job;
 use tidegate_orders::{RedisStore, keys::process_of};
-use tidegate_stream::{Backoff, EntryId, Holder, Offer, Offerer, PendingEntry, is_offered};
+use tidegate_stream::{Backoff, EntryId, Holder, ClaimableStep, MakeClaimable, PendingEntry, is_claimable};
 
 use crate::settings::SystemSettings;
 
@@ -18,7 +18,7 @@ const PAGE: u16 = 1_000;
 /// Offers the entries of consumers, and looks whether they were taken.
 #[derive(Clone, Debug)]
 pub struct Handover {
-    offerer: Offerer,
+    make_claimable: MakeClaimable,
     redis: RedisStore,
     young_ms: u64,
 }
@@ -31,7 +31,7 @@ pub fn poll_waits() -> Backoff {
 
 /// How the offer of one consumer's entries ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OfferEnd {
+pub enum HandoverEnd {
     /// Every entry was looked at.
     Complete,
     /// Its process lives, so the rest was left to it.
@@ -47,7 +47,7 @@ impl Handover {
         // Until their locks expire, whoever claims them could only set them aside.
         let young = settings.fleet.lock_lease.as_millis();
         Self {
-            offerer: Offerer::new(redis, names.clone()),
+            make_claimable: MakeClaimable::new(redis, names.clone()),
             redis: redis.clone(),
             young_ms: u64::try_from(young).unwrap_or(u64::MAX),
         }
@@ -58,13 +58,13 @@ impl Handover {
     ///
     /// # Errors
     /// When Redis does not answer, or stream or group are missing.
-    pub async fn offer(
+    pub async fn make_claimable(
         &self,
         consumer: &str,
         forced: bool,
         job: &Job,
-        mut on_step: impl FnMut(&Offer),
-    ) -> anyhow::Result<OfferEnd> {
+        mut on_step: impl FnMut(&ClaimableStep),
+    ) -> anyhow::Result<HandoverEnd> {
         let holder = Holder {
             consumer: consumer.to_owned(),
             heartbeat: (!forced).then(|| self.redis.keys().fleet().heartbeat(process_of(consumer)).into()),
@@ -72,15 +72,15 @@ impl Handover {
         };
         let mut after = EntryId::MIN;
         while !job.is_stopped() {
-            let step = self.offerer.step(&holder, after).await;
+            let step = self.make_claimable.step(&holder, after).await;
             let step = step.with_context(|| format!("Failed to offer the entries of {consumer}"))?;
-            let Some(step) = step else { return Ok(OfferEnd::ConsumerLives) };
+            let Some(step) = step else { return Ok(HandoverEnd::ConsumerLives) };
             on_step(&step);
             job.progress.add(step.offered + step.before + step.young + step.gone);
-            let Some(last) = step.last else { return Ok(OfferEnd::Complete) };
+            let Some(last) = step.last else { return Ok(HandoverEnd::Complete) };
             after = last;
         }
-        Ok(OfferEnd::Stopped)
+        Ok(HandoverEnd::Stopped)
     }
 
     /// Whether `consumer` holds anything.
@@ -91,16 +91,16 @@ impl Handover {
         Ok(!self.page(consumer, EntryId::MIN, 1).await?.is_empty())
     }
 
-    /// The first entry of `consumer` from `first` on that is on offer and not taken.
+    /// The first entry of `consumer` from `first` on that is claimable and not taken.
     ///
     /// # Errors
     /// When Redis does not answer.
-    pub async fn first_on_offer(&self, consumer: &str, first: EntryId) -> anyhow::Result<Option<EntryId>> {
+    pub async fn first_claimable(&self, consumer: &str, first: EntryId) -> anyhow::Result<Option<EntryId>> {
         // Mostly it is still the same.
         let (mut after, mut count) = (first.previous(), 1);
         loop {
             let page = self.page(consumer, after, count).await?;
-            if let Some(offered) = page.iter().find(|pending| is_offered(pending.idle_ms)) {
+            if let Some(offered) = page.iter().find(|pending| is_claimable(pending.idle_ms)) {
                 return Ok(Some(offered.id));
             }
             match page.last() {
@@ -110,15 +110,15 @@ impl Handover {
         }
     }
 
-    /// How many entries of `consumer` are on offer and not taken.
+    /// How many entries of `consumer` are claimable and not taken.
     ///
     /// # Errors
     /// When Redis does not answer.
-    pub async fn on_offer(&self, consumer: &str) -> anyhow::Result<u64> {
+    pub async fn claimable(&self, consumer: &str) -> anyhow::Result<u64> {
         let (group, all) = (self.redis.inspector().group(), (EntryId::MIN, EntryId::MAX));
         let (mut count, mut pages) = (0, group.pending_pages(all, PAGE, Some(consumer)));
         while let Some(page) = pages.next().await.context("Failed to read the pending list")? {
-            count += page.iter().filter(|pending| is_offered(pending.idle_ms)).count() as u64;
+            count += page.iter().filter(|pending| is_claimable(pending.idle_ms)).count() as u64;
         }
         Ok(count)
     }

@@ -92,7 +92,7 @@ pub struct PendingView {
     pub consumer: String,
     /// The process of that consumer has a heartbeat.
     pub alive: bool,
-    /// Since it was delivered; None: it is on offer.
+    /// Since it was delivered; None: it is claimable.
     pub idle_s: Option<f64>,
     /// `tidegate consumers drain` has offered it to all workers, and none has taken it yet.
     pub offered: bool,

@@ -72,7 +72,7 @@ pub struct PendingEntry {
     pub id: EntryId,
     /// The consumer that holds it.
     pub consumer: String,
-    /// Milliseconds since it was last delivered, or kept by its consumer; see [`crate::is_offered`].
+    /// Milliseconds since it was last delivered, or kept by its consumer; see [`crate::is_claimable`].
     pub idle_ms: u64,
     /// How often it was delivered.
     pub deliveries: u64,

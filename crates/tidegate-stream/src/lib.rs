@@ -49,7 +49,7 @@
 //! - [`Breaker`]: shared by the lanes of a process. After an [`Outage`] nothing is read until a probe succeeds.
 //! - [`PauseSwitch`], [`Exclusive`], [`SharedReader`]: shared by the lanes of a process, where it has more than one.
 //! - [`Counters`], [`LaneStatus`], [`Observer`]: for whoever looks on.
-//! - [`Trimmer`], [`ConsumerRemover`], [`ServerClock`], [`Offerer`], [`Leases`]: care of the stream and its group, each a call
+//! - [`Trimmer`], [`ConsumerRemover`], [`ServerClock`], [`MakeClaimable`], [`Leases`]: care of the stream and its group, each a call
 //!   to be made now and then.
 //! - [`StreamInspector`], [`GroupInspector`], [`inspect()`], [`Letter`]: reading a stream, its pending list and its dead letters.
 //!
@@ -79,7 +79,7 @@ mod lane_wakes;
 pub mod lease;
 pub mod letter;
 pub mod observer;
-pub mod offer;
+pub mod make_claimable;
 pub mod page_size;
 mod pages;
 pub mod pause_switch;
@@ -118,7 +118,7 @@ pub use lane_status::{Activity, LaneSnapshot, LaneStatus};
 pub use lease::{HeldLease, Leases};
 pub use letter::{Burial, DeliveryHistory, Fields, Letter};
 pub use observer::{Observer, Origin, ProcessedBatch, Settling, Stage};
-pub use offer::{Holder, Offer, Offerer, is_offered};
+pub use make_claimable::{Holder, ClaimableStep, MakeClaimable, is_claimable};
 pub use page_size::PageSize;
 pub use pages::{EntriesById, EntryPages, PendingPages};
 pub use pause_switch::{ActivePause, PauseSwitch};

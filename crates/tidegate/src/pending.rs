@@ -83,7 +83,7 @@ pub fn crashes(pending: &PendingView) -> String {
 
 /// Since it was delivered.
 pub fn idle(pending: &PendingView) -> String {
-    pending.idle_s.map_or_else(|| "on offer".to_owned(), |idle| format!("{idle:.1} s"))
+    pending.idle_s.map_or_else(|| "claimable".to_owned(), |idle| format!("{idle:.1} s"))
 }
 
 /// Order, user and voucher, and what happened where it is an event; or why there are none.

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 use super::{Consumer, ConsumerChoice, Consumers};
 use crate::{
     change::{End, Ending, Next, Plan, Report},
-    handover::{Handover, OfferEnd, poll_waits},
+    handover::{Handover, HandoverEnd, poll_waits},
     settings::SystemSettings,
 };
 
@@ -210,8 +210,8 @@ impl<'a> ConsumerRemoval<'a> {
             draining.young += step.young;
             report.handed_over += step.offered;
         };
-        let end = self.handover.offer(draining.consumer, false, job, on_step).await?;
-        draining.lives = end == OfferEnd::ConsumerLives;
+        let end = self.handover.make_claimable(draining.consumer, false, job, on_step).await?;
+        draining.lives = end == HandoverEnd::ConsumerLives;
         Ok(())
     }
 

@@ -200,7 +200,7 @@ fn replay(entry: &EntryRecord) -> NextStep {
     NextStep::Replay(entry.id)
 }
 
-/// What makes others take an entry from a consumer that is gone, unless it is on offer already.
+/// What makes others take an entry from a consumer that is gone, unless it is claimable already.
 fn claim(entry: &EntryRecord) -> Option<NextStep> {
     match &entry.state {
         EntryLocation::Pending { consumer, alive: false, idle_ms: Some(_), .. } => {

@@ -7,7 +7,7 @@ use fred::{
 };
 use futures_util::future::try_join_all;
 use serde::Serialize;
-use tidegate_stream::{Entry, EntryId, PageSize, StreamError, is_offered};
+use tidegate_stream::{Entry, EntryId, PageSize, StreamError, is_claimable};
 
 use tidegate_orders::{
     RedisStore,
@@ -46,7 +46,7 @@ pub enum EntryLocation {
         consumer: String,
         /// The process of that consumer has a heartbeat.
         alive: bool,
-        /// Since it was delivered; None: it is on offer.
+        /// Since it was delivered; None: it is claimable.
         idle_ms: Option<u64>,
         /// How often it was delivered since it was last set aside; 0: it is.
         deliveries: u64,
@@ -229,7 +229,7 @@ impl RedisOrders<'_> {
                 let heartbeat: Key = self.store.keys().fleet().heartbeat(process_of(&pending.consumer));
                 EntryLocation::Pending {
                     alive: self.store.pool().exists(heartbeat).await?,
-                    idle_ms: (!is_offered(pending.idle_ms)).then_some(pending.idle_ms),
+                    idle_ms: (!is_claimable(pending.idle_ms)).then_some(pending.idle_ms),
                     deliveries: pending.deliveries,
                     // Whoever may not read this is told the rest.
                     crashes: group.crashes(&[id]).await.unwrap_or_default().first().copied().unwrap_or(0),

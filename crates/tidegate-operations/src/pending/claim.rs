@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use crate::{
     change::{End, Ending, Next, Plan, Report},
     consumers::{Consumer, ConsumerChoice, Consumers},
-    handover::{Handover, OfferEnd, poll_waits},
+    handover::{Handover, HandoverEnd, poll_waits},
     settings::SystemSettings,
 };
 
@@ -70,14 +70,14 @@ impl ClaimPlan {
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ClaimReport {
     /// By consumer.
-    pub consumers: Vec<OfferedEntries>,
+    pub consumers: Vec<ClaimableEntries>,
     /// Entries offered.
     pub offered: u64,
     /// Entries delivered a moment ago, and left.
     pub young: u64,
     /// Entries without payload, and left.
     pub gone: u64,
-    /// Entries still on offer at the end. None: nobody waited for that.
+    /// Entries still claimable at the end. None: nobody waited for that.
     pub left: Option<u64>,
     /// A process lives that could take them.
     pub workers_live: bool,
@@ -91,7 +91,7 @@ pub struct ClaimReport {
 
 /// What became of the entries of one consumer.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct OfferedEntries {
+pub struct ClaimableEntries {
     /// Whose.
     pub consumer: String,
     /// Offered now.
@@ -107,7 +107,7 @@ pub struct OfferedEntries {
 }
 
 impl ClaimReport {
-    fn add(&mut self, step: &Offer) {
+    fn add(&mut self, step: &ClaimableStep) {
         self.offered += step.offered;
         self.young += step.young;
         self.gone += step.gone;
@@ -189,26 +189,26 @@ impl<'a> PendingClaim<'a> {
     pub async fn run(&self, plan: &ClaimPlan, report: &mut ClaimReport, job: &Job) -> anyhow::Result<End> {
         job.progress.expect(plan.pending, "entries");
         for Consumer { name, .. } in &plan.consumers {
-            report.consumers.push(OfferedEntries { consumer: name.clone(), ..OfferedEntries::default() });
-            match self.handover.offer(name, self.request.force, job, |step| report.add(step)).await? {
-                OfferEnd::Complete => {}
-                OfferEnd::ConsumerLives => {
+            report.consumers.push(ClaimableEntries { consumer: name.clone(), ..ClaimableEntries::default() });
+            match self.handover.make_claimable(name, self.request.force, job, |step| report.add(step)).await? {
+                HandoverEnd::Complete => {}
+                HandoverEnd::ConsumerLives => {
                     report.consumers.last_mut().into_iter().for_each(|current| current.lives = true);
                 }
-                OfferEnd::Stopped => return Ok(End::Stopped),
+                HandoverEnd::Stopped => return Ok(End::Stopped),
             }
         }
         let Some(wait) = self.request.wait else { return Ok(End::Whole) };
         self.wait_until_taken(&plan.consumers, wait, job).await?;
         let mut left = 0;
         for consumer in &plan.consumers {
-            left += self.handover.on_offer(&consumer.name).await?;
+            left += self.handover.claimable(&consumer.name).await?;
         }
         report.left = Some(left);
         Ok(if left > 0 && job.is_stopped() { End::Stopped } else { End::Whole })
     }
 
-    /// Waits until nothing of theirs is on offer, or the time is over, or the job is stopped.
+    /// Waits until nothing of theirs is claimable, or the time is over, or the job is stopped.
     async fn wait_until_taken(
         &self,
         consumers: &[Consumer],
@@ -219,7 +219,7 @@ impl<'a> PendingClaim<'a> {
         for consumer in consumers {
             // Workers take the oldest first: what was taken need not be looked at again.
             let mut first = EntryId::MIN;
-            while let Some(offered) = self.handover.first_on_offer(&consumer.name, first).await? {
+            while let Some(offered) = self.handover.first_claimable(&consumer.name, first).await? {
                 first = offered;
                 if job.is_stopped() || Instant::now() >= end {
                     return Ok(());

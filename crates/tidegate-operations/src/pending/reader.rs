@@ -7,7 +7,7 @@ use tidegate_orders::{
     wire::{FieldNames, Message},
 };
 use tidegate_stream::{
-    Entry, EntryId, PendingEntry, PendingPages, Read, ServerRun, StreamInspector, age_ms, is_offered,
+    Entry, EntryId, PendingEntry, PendingPages, Read, ServerRun, StreamInspector, age_ms, is_claimable,
     server_time_ms,
 };
 
@@ -171,7 +171,7 @@ impl PendingReader {
                 PendingContent { payload: Payload::NoOrder, error: Some(error.to_string()), ..gone }
             }
         };
-        let offered = is_offered(pending.idle_ms);
+        let offered = is_claimable(pending.idle_ms);
         PendingView {
             entry: pending.id.to_string(),
             consumer: pending.consumer.clone(),

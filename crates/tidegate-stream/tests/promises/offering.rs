@@ -1,7 +1,7 @@
 //! Offering what a dead consumer holds, so that others take it at once.
 
 use fred::types::Value;
-use tidegate_stream::{EntryId, Holder, LaneSettings, Offer, Offerer, StreamInspector, is_offered};
+use tidegate_stream::{EntryId, Holder, LaneSettings, ClaimableStep, MakeClaimable, StreamInspector, is_claimable};
 
 use crate::rig::{DEADLINE, RecordingHandler, Rig, eventually, ms, set_aside, settings};
 
@@ -16,11 +16,11 @@ fn holder(consumer: &str, young_ms: u64) -> Holder {
 }
 
 /// Offers all; the sums.
-async fn offer(rig: &Rig, holder: &Holder) -> Option<Offer> {
-    let offerer = Offerer::new(rig.pool.clone(), rig.names.clone());
+async fn offer(rig: &Rig, holder: &Holder) -> Option<ClaimableStep> {
+    let make_claimable = MakeClaimable::new(rig.pool.clone(), rig.names.clone());
     let (mut sum, mut after) = (Offer::default(), EntryId::MIN);
     loop {
-        let step = offerer.step(holder, after).await.unwrap()?;
+        let step = make_claimable.step(holder, after).await.unwrap()?;
         sum.offered += step.offered;
         sum.before += step.before;
         sum.young += step.young;
@@ -37,15 +37,15 @@ async fn what_is_offered_keeps_owner_and_deliveries_and_is_taken_by_the_next_sca
     let rig = Rig::start().await;
     let ids = rig.add_delivered(450, "dead").await;
     let offered = offer(&rig, &holder("dead", 0)).await;
-    assert_eq!(offered, Some(Offer { offered: 450, ..Offer::default() }));
+    assert_eq!(offered, Some(ClaimableStep { offered: 450, ..ClaimableStep::default() }));
     let again = offer(&rig, &holder("dead", 0)).await;
-    assert_eq!(again, Some(Offer { before: 450, ..Offer::default() }), "twice does no harm");
+    assert_eq!(again, Some(ClaimableStep { before: 450, ..ClaimableStep::default() }), "twice does no harm");
 
     let inspector = StreamInspector::new(rig.pool.clone(), rig.names.clone());
     let all = (EntryId::MIN, EntryId::MAX);
     let held = inspector.group().pending_entries(all, 1000, Some("dead")).await.unwrap();
     assert_eq!(held.iter().map(|pending| pending.id).collect::<Vec<_>>(), ids);
-    assert!(held.iter().all(|pending| pending.deliveries == 1 && is_offered(pending.idle_ms)));
+    assert!(held.iter().all(|pending| pending.deliveries == 1 && is_claimable(pending.idle_ms)));
 
     let handler = RecordingHandler::done();
     let lane = rig.run("c1", &handler, scanning()).await;
@@ -62,7 +62,7 @@ async fn nothing_of_a_living_consumer_is_offered_unless_its_heartbeat_is_left_ou
     let _ok: Value = rig.call("SET alive:living 1").await;
     assert_eq!(offer(&rig, &holder("living", 0)).await, None);
     let forced = Holder { heartbeat: None, ..holder("living", 0) };
-    assert_eq!(offer(&rig, &forced).await, Some(Offer { offered: 3, ..Offer::default() }));
+    assert_eq!(offer(&rig, &forced).await, Some(ClaimableStep { offered: 3, ..ClaimableStep::default() }));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -70,16 +70,16 @@ async fn what_is_offered_although_its_holder_lives_and_no_other_does_is_set_asid
     let rig = Rig::start().await;
     rig.add(5).await;
     let handler = RecordingHandler::new(|_| set_aside());
-    // It is not tried again while this lasts: a try of what is on offer lets go of it.
+    // It is not tried again while this lasts: a try of what is claimable lets go of it.
     let lane = rig.run("c1", &handler, LaneSettings { retry: DEADLINE * 4, ..scanning() }).await;
     eventually("all are set aside", async || rig.counters.set_aside().entries() == 5).await;
     let forced = Holder { heartbeat: None, ..holder("c1", 0) };
-    assert_eq!(offer(&rig, &forced).await, Some(Offer { offered: 5, ..Offer::default() }));
+    assert_eq!(offer(&rig, &forced).await, Some(ClaimableStep { offered: 5, ..ClaimableStep::default() }));
     let inspector = StreamInspector::new(rig.pool.clone(), rig.names.clone());
     eventually("it has taken them", async || {
         let all = (EntryId::MIN, EntryId::MAX);
         let held = inspector.group().pending_entries(all, 10, Some("c1")).await.unwrap();
-        held.len() == 5 && !held.iter().any(|pending| is_offered(pending.idle_ms))
+        held.len() == 5 && !held.iter().any(|pending| is_claimable(pending.idle_ms))
     })
     .await;
     let scans = rig.calls_of("xautoclaim").await;
@@ -98,7 +98,7 @@ async fn what_was_delivered_lately_and_what_has_no_payload_stays_as_it_is() {
     let _deleted: Value = rig.call(&format!("XDEL s {}", ids[1])).await;
     rig.add_delivered(1, "other").await;
     let offered = offer(&rig, &holder("dead", 60_000)).await;
-    assert_eq!(offered, Some(Offer { offered: 1, young: 1, gone: 1, ..Offer::default() }));
+    assert_eq!(offered, Some(ClaimableStep { offered: 1, young: 1, gone: 1, ..ClaimableStep::default() }));
     assert_eq!(rig.pending().await, 4, "none is dropped");
 
     let handler = RecordingHandler::done();

@@ -27,7 +27,7 @@ A consumer is a lane of a worker. Its process is alive while it has a heartbeat.
              worker told. `tidegate status` has all causes, and since when
   crashes    so many worker processes died with the entry in progress. From the second crash on, the
              entry is handled alone; after five it is buried
-  on offer   `tidegate consumers drain` has offered the entry to all workers
+  claimable  `tidegate consumers drain` has offered the entry to all workers
 
 If an entry has no payload any more, it was deleted or trimmed. Workers acknowledge it and say
 so in their log.";

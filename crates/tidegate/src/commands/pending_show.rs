@@ -88,7 +88,7 @@ fn hint_of_pending(pending: &PendingView, workers_live: bool) -> String {
         );
     }
     if pending.offered {
-        return format!("it is on offer: {next} takes it");
+        return format!("it is claimable: {next} takes it");
     }
     if pending.alive && pending.set_aside {
         let cause = pending.waits_for.as_ref().map_or_else(

@@ -72,9 +72,9 @@ impl ReportText for ClaimReport {
                 counted(self.gone, "entry")
             ));
         }
-        let on_offer: u64 = self.consumers.iter().map(|consumer| consumer.offered + consumer.before).sum();
+        let claimable: u64 = self.consumers.iter().map(|consumer| consumer.offered + consumer.before).sum();
         lines.extend(match self.left {
-            _ if on_offer == 0 => None,
+            _ if claimable == 0 => None,
             Some(0) => Some("Workers have taken all that was offered.".to_owned()),
             Some(left) => Some(format!("{} not taken yet.", counted(left, "entry"))),
             None => Some(who_takes_them(self.workers_live, self.taken_within_s)),

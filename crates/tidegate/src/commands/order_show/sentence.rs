@@ -234,7 +234,7 @@ fn pending(report: &OrderReport, entry: &EntryRecord, claim_idle_ms: u64) -> Str
     match (idle_ms, report.workers_live) {
         (_, false) => format!("{holds}, is gone, and no living worker reads the stream: start one."),
         (None, true) => {
-            format!("{holds}, is gone, and it is on offer: the next worker that looks takes it.")
+            format!("{holds}, is gone, and it is claimable: the next worker that looks takes it.")
         }
         (Some(idle_ms), true) => {
             let left = seconds(i64::try_from(claim_idle_ms.saturating_sub(*idle_ms)).unwrap_or(0));

@@ -312,7 +312,7 @@ fn what_is_in_flight_says_who_has_it_and_when_it_goes_on() {
 
     let claim = "tidegate consumers drain shop-7-0";
     says(&with(held(false, Some(15_000), 1)), &around(), OrderStatus::Pending, "in about 45 s", &[claim]);
-    says(&with(held(false, None, 1)), &around(), OrderStatus::Pending, "it is on offer", &[]);
+    says(&with(held(false, None, 1)), &around(), OrderStatus::Pending, "it is claimable", &[]);
     says(
         &with(held(false, Some(5), 1)),
         &nobody,

@@ -149,7 +149,7 @@ fn entry_text(entry: &EntryRecord) -> String {
         EntryLocation::Settled => "acknowledged".to_owned(),
         EntryLocation::Pending { consumer, alive, idle_ms, deliveries, crashes } => {
             let idle = idle_ms.map_or_else(
-                || "on offer".to_owned(),
+                || "claimable".to_owned(),
                 |ms| format!("for {:.1} s", std::time::Duration::from_millis(ms).as_secs_f64()),
             );
             let process = life(*alive);

@@ -16,15 +16,15 @@ const PAGE: u16 = 200;
 /// An idle time beyond this is none: the entry was offered. `lua/make_claimable.lua` has the same number.
 const TEN_YEARS_MS: u64 = 10 * 365 * 24 * 60 * 60 * 1000;
 
-/// Whether an entry that was idle for so long is on offer: nobody has taken it since.
+/// Whether an entry that was idle for so long is claimable: nobody has taken it since.
 #[must_use]
-pub const fn is_offered(idle_ms: u64) -> bool {
+pub const fn is_claimable(idle_ms: u64) -> bool {
     idle_ms > TEN_YEARS_MS
 }
 
 /// Offers pending entries. They keep their owner until somebody claims them, and their number of deliveries.
 #[derive(Clone, Debug)]
-pub struct Offerer {
+pub struct MakeClaimable {
     pool: Pool,
     names: StreamNames,
     script: ScriptSource,
@@ -43,7 +43,7 @@ pub struct Holder {
 
 /// What became of a page of a consumer's pending entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Offer {
+pub struct ClaimableStep {
     /// The last entry that was looked at; None: there was none left.
     pub last: Option<EntryId>,
     /// Offered now.
@@ -56,7 +56,7 @@ pub struct Offer {
     pub gone: u64,
 }
 
-impl Offerer {
+impl MakeClaimable {
     /// Offers entries of the group of `names`.
     #[must_use]
     pub fn new(pool: impl Into<RedisPool>, names: StreamNames) -> Self {
@@ -71,7 +71,7 @@ impl Offerer {
     ///
     /// # Errors
     /// When Redis does not answer, or stream or group are missing.
-    pub async fn step(&self, holder: &Holder, after: EntryId) -> Result<Option<Offer>, StreamError> {
+    pub async fn step(&self, holder: &Holder, after: EntryId) -> Result<Option<ClaimableStep>, StreamError> {
         let mut keys = vec![self.names.stream.as_str().into()];
         keys.extend(holder.heartbeat.clone().map(RedisKey::into_key));
         let args: Vec<Value> = vec![
@@ -90,8 +90,8 @@ impl Offerer {
     }
 }
 
-fn offer(parts: &[Value]) -> Result<Offer, StreamError> {
+fn offer(parts: &[Value]) -> Result<ClaimableStep, StreamError> {
     let last = if parts[0].as_bytes() == Some(b"") { None } else { Some(parse_id(&parts[0])?) };
     let number = |at: usize| parts[at].as_u64().unwrap_or_default();
-    Ok(Offer { last, offered: number(1), before: number(2), young: number(3), gone: number(4) })
+    Ok(ClaimableStep { last, offered: number(1), before: number(2), young: number(3), gone: number(4) })
 }
