@@ -6,7 +6,7 @@
 -- KEYS[3] journal: gets the movement #add:<id> or #take:<id>, where it is there; absent: nothing is journaled
 -- KEYS[4] stock: under the name that it has while there are limits; may be absent
 -- What is added to a lost stock adds nothing: it is made anew from MySQL, which has the units by then.
--- A change that is cancelled gives back what it took: then the journal has both.
+-- A change that is cancelled releases what it took: then the journal has both.
 -- ARGV[1] expected: the note that stands there now, '' for none
 -- ARGV[2] note: the one that shall stand there
 -- ARGV[3] units: to be added, or taken with a minus; 0 changes the note only; at most 13 digits

@@ -10,7 +10,7 @@
 -- Reply 4: the sale has not begun; Reply 5: the sale is over
 -- Reply 6: this very order was admitted before: success for a caller who lost the first reply
 -- Reply 7: the sale is paused
--- Reply 8: this very order was admitted and given back
+-- Reply 8: this very order was admitted and released
 -- Reply 11: the sale is busy: workers are too far behind, or none lives
 -- Reply 12: the voucher has limits: ask admit_limited.lua
 -- Error BADARG: an argument or the stock is not what it must be

@@ -1,4 +1,4 @@
--- Ends the order of a dead letter: gives it back as release.lua does, once for each order id, and deletes the
+-- Ends the order of a dead letter: releases it as release.lua does, once for each order id, and deletes the
 -- letter. Its old entries are deleted, too, or a group that is made again would bring the order back; but not
 -- where a group holds them pending. Only while the letter is there; an error leaves no trace. Before this,
 -- MySQL must have been told never to write the order.
@@ -7,12 +7,12 @@
 -- KEYS[4] buyers: set of the users who were admitted
 -- KEYS[5] journal: hash, order id -> stock movement as JSON; from and to are null where no stock is loaded
 -- ARGV[1] letter: its id in the dead stream; ARGV[2] order id; ARGV[3] user id: decimal, unpadded
--- ARGV[4] units: to give back, 0 .. 10000; ARGV[5] free: '1' lets the user order again, '0' does not
--- ARGV[6] by: who gives back, 1 .. 64 letters, digits and _.:-
+-- ARGV[4] units: to release, 0 .. 10000; ARGV[5] free: '1' lets the user order again, '0' does not
+-- ARGV[6] by: who releases, 1 .. 64 letters, digits and _.:-
 -- ARGV[7] and all that follow: ids of the entries that the letter once was
--- Reply 0: no such letter any more; nothing was done; Reply 1: given back now
--- Reply 2: given back now, but no stock is loaded, so no unit was raised
--- Reply 3: was given back before; only letter and entries were deleted
+-- Reply 0: no such letter any more; nothing was done; Reply 1: released now
+-- Reply 2: released now, but no stock is loaded, so no unit was raised
+-- Reply 3: was released before; only letter and entries were deleted
 -- Reply 4: the complete journal does not hold the order as admitted; only letter and entries were deleted
 -- Reply 5: no key of the sale is there, and none is made; only letter and entries were deleted
 -- Error IDTAKEN: the order id belongs to an order of another user

@@ -1,17 +1,17 @@
--- Gives one order back, once, as release.lua does, with what it uses of the limits of its voucher and of its
--- campaign. Of a window that is over nothing is given back. Also for orders that use nothing.
+-- Releases one order, once, as release.lua does, with what it uses of the limits of its voucher and of its
+-- campaign. Of a window that is over nothing is released. Also for orders that use nothing.
 -- KEYS[1] stock: string, under the name that it has while there are limits; KEYS[2] under the other one
 -- KEYS[3] buyers: set of the users who were admitted; KEYS[4] journal: as in release.lua
 -- KEYS[5] uses: hash of the voucher, as in admit_limited.lua
 -- KEYS[6] uses: of the campaign with the id ARGV[6]; absent where there is none
 -- ARGV[1] order id, ARGV[2] user id, ARGV[3] units: as in release.lua
 -- ARGV[4] free: '1' frees the slot of the order, and lets the user order again who has no other; '2' does so
--- only where the user's slots are counted: the other order of a moment ago may be given back before this one;
+-- only where the user's slots are counted: the other order of a moment ago may be released before this one;
 -- '0' leaves the slot to another order that has it
 -- ARGV[5] by: as in release.lua; ARGV[6] campaign: id, '' for none
--- Reply 0: was given back before, nothing changed
--- Reply 1: given back now
--- Reply 2: given back now, but no stock is loaded, so no unit was raised
+-- Reply 0: was released before, nothing changed
+-- Reply 1: released now
+-- Reply 2: released now, but no stock is loaded, so no unit was raised
 -- Reply 3: the journal is complete and does not hold the order as admitted; nothing changed
 -- Reply 4: no key of the sale is there (it was delisted, or Redis lost it); nothing changed, none is made
 -- Error BADARG: an argument or the stock is not what it must be

@@ -1,4 +1,4 @@
--- Gives many orders of one voucher back, each by the rules of release.lua and each for itself, in turn.
+-- Releases many orders of one voucher, each by the rules of release.lua and each for itself, in turn.
 -- KEYS[1] stock, KEYS[2] buyers, KEYS[3] journal: as in release.lua
 -- ARGV[1] free, ARGV[2] by: as in release.lua; then of each order, at most 1000: ARGV[3] order id,
 -- ARGV[4] user id, ARGV[5] units: as in release.lua; ARGV[6] is the id of the second order, and so on

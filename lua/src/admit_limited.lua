@@ -11,7 +11,7 @@
 -- 1 .. 32 of a-z 0-9 _, a letter first, and not user; values of 1 .. 64 of A-Z a-z 0-9 _ . : + / = -
 -- Reply 0: admitted; Reply 1: sold out; Reply 2: this user has an order; Reply 3: no stock is loaded
 -- Reply 4: the sale has not begun; Reply 5: the sale is over; Reply 6: this very order was admitted before
--- Reply 7: the sale is paused; Reply 8: this very order was admitted and given back
+-- Reply 7: the sale is paused; Reply 8: this very order was admitted and released
 -- Reply 11: the sale is busy: workers are too far behind, or none lives
 -- Reply array: 9; name of the limit, which is slots where the user holds 31 orders; orders left, '' for no
 -- bound; units left, '' for no bound; when it opens again in Unix ms, '' for never

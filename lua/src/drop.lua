@@ -1,4 +1,4 @@
--- Deletes a dead letter for good, for one of which nothing can be given back: it holds no order, its order
+-- Deletes a dead letter for good, for one of which nothing can be released: it holds no order, its order
 -- id is another order's, or its order stands in MySQL. Its old entries are deleted, too, or they would count
 -- as lost; but not where a group holds them pending. Only while the letter is there.
 -- KEYS[1] dead: stream of the dead letters; KEYS[2] stream: the orders
@@ -8,7 +8,7 @@
 -- ARGV[4] and all that follow: ids of the entries that the letter once was
 -- Reply 0: no such letter any more; nothing was done
 -- Reply 1: deleted
--- Reply 2: by the journal, this user's order took units that nobody has given back; nothing was done
+-- Reply 2: by the journal, this user's order took units that nobody has released; nothing was done
 local dead, stream, journal = KEYS[1], KEYS[2], KEYS[3]
 local letter, order, user = ARGV[1], ARGV[2], ARGV[3]
 local call, find = redis.call, string.find

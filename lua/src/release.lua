@@ -1,4 +1,4 @@
--- Gives one order back, once: raises the stock, frees the user, turns its journal entry into a release.
+-- Releases one order, once: raises the stock, frees the user, turns its journal entry into a release.
 -- Only for orders that will not be written (refused, buried): the worker does not look into the journal.
 -- The entry keeps what it released: "admitted", with user, change, timestamp and from of the admission.
 -- With a complete journal, only for an order that it holds as admitted. Without, also for orders that were
@@ -7,12 +7,12 @@
 -- KEYS[2] buyers: set of the users who were admitted
 -- KEYS[3] journal: hash, order id -> stock movement as JSON; from and to are null where no stock is loaded
 -- ARGV[1] order id, ARGV[2] user id: each 1 .. 2^63-1, decimal, no sign, no padding
--- ARGV[3] units: to give back, 0 .. 10000
+-- ARGV[3] units: to release, 0 .. 10000
 -- ARGV[4] free: '1' lets the user order again, '0' does not
--- ARGV[5] by: who gives back, like worker:out_of_stock; 1 .. 64 letters, digits and _.:-
--- Reply 0: was given back before, nothing changed
--- Reply 1: given back now
--- Reply 2: given back now, but no stock is loaded, so no unit was raised
+-- ARGV[5] by: who releases, like worker:out_of_stock; 1 .. 64 letters, digits and _.:-
+-- Reply 0: was released before, nothing changed
+-- Reply 1: released now
+-- Reply 2: released now, but no stock is loaded, so no unit was raised
 -- Reply 3: the journal is complete and does not hold the order as admitted; nothing changed
 -- Reply 4: no key of the sale is there (it was delisted, or Redis lost it); nothing changed, none is made
 -- Error BADARG: an argument or the stock is not what it must be

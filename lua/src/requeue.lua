@@ -8,7 +8,7 @@
 -- ARGV[1] letter: its id in the dead stream; ARGV[2] order id: '' where the letter holds no order
 -- ARGV[3] and all that follow: name, value, name, value, ... of the entry with its history, at most 7800
 -- Reply 0: no such letter any more; nothing was done
--- Reply 1: the order was given back: it must not be written; nothing was done
+-- Reply 1: the order was released: it must not be written; nothing was done
 -- Reply text: put back; the id of its new entry
 local dead, stream, journal, letter, order = KEYS[1], KEYS[2], KEYS[3], ARGV[1], ARGV[2]
 

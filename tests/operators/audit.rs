@@ -238,7 +238,7 @@ async fn orders_of_vouchers_that_only_redis_knows_are_followed() {
         assert!(text.contains("voucher 7: 5 admitted orders are lost: 1, 2, 3, 4, 5"), "{text}");
     }
 
-    // What was given back needs no row.
+    // What was released needs no row.
     for order in 1..=5 {
         let release = Release {
             order: order.try_into().expect("an id"),

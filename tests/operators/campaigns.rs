@@ -60,7 +60,7 @@ async fn regions_sell_their_own_stock_under_common_limits() {
     program
         .run(&format!("order event cancelled {} --yes", first["order"].as_str().expect("an id")))
         .expect(0);
-    until("what it used is given back", || async {
+    until("what it used is released", || async {
         let uses: Option<String> =
             site.client.hget("seckill:uses:campaign:5", "1:a").await.expect("Redis answers");
         uses.is_some_and(|uses| uses.ends_with(":1:2"))

@@ -234,7 +234,7 @@ async fn a_letter_that_was_requeued_often_stays_until_somebody_insists() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cancelling_gives_back_once_and_frees_the_user_and_nothing_brings_the_order_back() {
+async fn cancelling_releases_once_and_frees_the_user_and_nothing_brings_the_order_back() {
     let (site, program) = open().await;
     for at in 0..20 {
         sell_unknown(&site, 1_000 + at, 10 + at, 2).await;
@@ -245,16 +245,16 @@ async fn cancelling_gives_back_once_and_frees_the_user_and_nothing_brings_the_or
     let dry = program.run("dead cancel --all --dry-run").expect(0);
     assert!(dry.stdout.contains("20 letters selected"), "{dry:?}");
     let would =
-        "20 orders would be given back: 40 units of voucher 77 (Redis has 60 units), 20 users may buy again";
+        "20 orders would be released: 40 units of voucher 77 (Redis has 60 units), 20 users may buy again";
     assert!(dry.stdout.contains(would), "{dry:?}");
     let first = letter_ids(&site).await[0].clone();
     let dry = program.run(&format!("dead cancel {first} --dry-run")).expect(0);
-    assert!(dry.stdout.contains("1 order would be given back: 2 units"), "{dry:?}");
+    assert!(dry.stdout.contains("1 order would be released: 2 units"), "{dry:?}");
     assert!(dry.stdout.contains("user 10 may buy again"), "{dry:?}");
     let exported = program.run("dead export").expect(0).stdout;
     let one = letter_ids(&site).await[3].clone();
     let done = program.run(&format!("dead cancel {one} --yes")).expect(0);
-    assert!(done.stdout.contains("given back, order 1003"), "{done:?}");
+    assert!(done.stdout.contains("released, order 1003"), "{done:?}");
     assert_eq!(site.redis_stock(77).await, Some(62));
     program.run(&format!("dead cancel {one} --yes")).expect(1);
     assert_eq!(site.redis_stock(77).await, Some(62), "once");
@@ -340,7 +340,7 @@ async fn an_order_that_was_cancelled_before_its_voucher_had_a_row_is_never_writt
     let exported = program.run("dead export").expect(0).stdout;
     program.run(&format!("dead cancel {} --yes", letters[0])).expect(0);
     cancel_half(&site, &letters[1]).await;
-    assert_eq!(site.redis_stock(77).await, Some(97), "one of the two was given back");
+    assert_eq!(site.redis_stock(77).await, Some(97), "one of the two was released");
     site.judge().await;
 
     add_row_of_77(&site).await;
@@ -355,10 +355,10 @@ async fn an_order_that_was_cancelled_before_its_voucher_had_a_row_is_never_writt
     // They were written from a file: their letters stay.
     site.judge_except(&["order 3 is alive, and its entry", "order 4 is alive, and its entry"]).await;
 
-    // The letter of an order that is cancelled and not given back stays until it is, and both tell how.
+    // The letter of an order that is cancelled and not released stays until it is, and both tell how.
     let audited = program.run("audit").expect(0).stdout;
     assert!(
-        audited.contains("Of voucher 77, 1 order is cancelled in MySQL and not given back to Redis (id 2)."),
+        audited.contains("Of voucher 77, 1 order is cancelled in MySQL and not released to Redis (id 2)."),
         "{audited}"
     );
     let told = program.run("order show 2 --json").expect(0).json();
@@ -371,7 +371,7 @@ async fn an_order_that_was_cancelled_before_its_voucher_had_a_row_is_never_writt
     assert_eq!(letter_ids(&site).await, [letters[1].clone()]);
     settled(&site, "w").await;
     let done = program.run("dead cancel --all --yes").expect(0);
-    assert!(done.stdout.contains("given back, order 2"), "{done:?}");
+    assert!(done.stdout.contains("released, order 2"), "{done:?}");
     assert_eq!((site.redis_stock(77).await, site.mysql_stock(77).await), (Some(97), 97));
     site.invariants().await;
 }
@@ -413,7 +413,7 @@ async fn an_order_that_is_cancelled_while_a_copy_of_it_is_in_flight_is_not_writt
     assert_eq!((site.redis_stock(1).await, site.mysql_stock(1).await), (Some(100), 100));
     site.invariants().await;
 
-    // Put back between MySQL and Redis: the copy changes nothing, so the command gives back.
+    // Put back between MySQL and Redis: the copy changes nothing, so the command releases.
     site.admit(7, 70, 1, 3).await;
     let check = "ALTER TABLE tb_voucher_order ADD CONSTRAINT no_user_70 CHECK (user_id <> 70)";
     sqlx::query(check).execute(&site.pool).await.unwrap();
@@ -430,10 +430,10 @@ async fn an_order_that_is_cancelled_while_a_copy_of_it_is_in_flight_is_not_writt
     site.invariants().await;
 }
 
-/// Cancel writes the cancelled row between the look and the script of a requeue, and dies before it gives back: no
+/// Cancel writes the cancelled row between the look and the script of a requeue, and dies before it releases: no
 /// letter is left by which anybody could, so the requeue does.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_cancelled_while_it_is_requeued_is_given_back_once_though_the_cancel_dies() {
+async fn what_is_cancelled_while_it_is_requeued_is_released_once_though_the_cancel_dies() {
     let (site, program) = open().await;
     for order in 1..=3 {
         sell_unknown(&site, order, order, 2).await;
@@ -444,7 +444,7 @@ async fn what_is_cancelled_while_it_is_requeued_is_given_back_once_though_the_ca
     let words = [&["dead", "requeue", "--all", "--yes", "--json"][..], &patient].concat();
     let (_proxy, requeue, held) = up_to_script(&site, &words, REQUEUE).await;
     cancel_half(&site, &letters[0]).await;
-    // This one loses Redis, and this one is whole: it comes back when the requeue has given back.
+    // This one loses Redis, and this one is whole: it comes back when the requeue has released.
     let (cut, without_redis, held_cancel) = cancel_up_to_redis(&site, &letters[1]).await;
     cut.cut().await;
     drop(held_cancel);
@@ -453,7 +453,7 @@ async fn what_is_cancelled_while_it_is_requeued_is_given_back_once_though_the_ca
     assert_eq!(ids(&site.cancelled_orders().await), [1, 2, 3]);
     held.release();
     let requeued = Run::from(requeue.wait_with_output().unwrap()).expect(0).json();
-    assert_eq!([&requeued["letters"], &requeued["gone"], &requeued["given_back"]], [0, 3, 3], "{requeued}");
+    assert_eq!([&requeued["letters"], &requeued["gone"], &requeued["released"]], [0, 3, 3], "{requeued}");
     held_whole.release();
     Run::from(whole.wait_with_output().unwrap()).expect(0);
     settled(&site, "w").await;
@@ -462,7 +462,7 @@ async fn what_is_cancelled_while_it_is_requeued_is_given_back_once_though_the_ca
     assert_eq!(site.redis_stock(77).await, Some(100), "once");
     assert_eq!(site.client.scard::<u64, _>("seckill:order:77").await.unwrap(), 0);
     site.judge().await;
-    assert!(!program.run("audit").expect(0).stdout.contains("not given back"), "all is given back");
+    assert!(!program.run("audit").expect(0).stdout.contains("not released"), "all is released");
     site.invariants().await;
 }
 
@@ -526,7 +526,7 @@ async fn a_forged_letter_is_not_cancelled_in_the_place_of_the_genuine_order() {
 
 /// MySQL refuses rows of a user, cancelled ones as well: letters stay, are told, and go on afterwards.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_mysql_refuses_is_not_given_back_and_its_neighbours_go_on() {
+async fn what_mysql_refuses_is_not_released_and_its_neighbours_go_on() {
     let (site, program) = open().await;
     let check = "ALTER TABLE tb_voucher_order ADD CONSTRAINT no_user_2 CHECK (user_id <> 2)";
     sqlx::query(check).execute(&site.pool).await.unwrap();
@@ -579,7 +579,7 @@ async fn an_order_that_stands_in_mysql_is_not_cancelled_and_requeue_or_drop_ends
     assert_eq!(
         (site.redis_stock(77).await, site.journal(77).await),
         (stock, journal),
-        "nothing is given back"
+        "nothing is released"
     );
     site.invariants().await;
 }
@@ -838,7 +838,7 @@ async fn what_is_no_order_can_only_be_dropped_and_leaves_nothing_that_is_wrong()
     program.run("dead drop --all --yes").expect(0);
     assert!(letter_ids(&site).await.is_empty());
     site.judge().await;
-    assert_eq!(site.redis_stock(1).await, Some(99), "nothing was given back");
+    assert_eq!(site.redis_stock(1).await, Some(99), "nothing was released");
     assert_eq!(site.live_orders().await.len(), 1);
 }
 

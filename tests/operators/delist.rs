@@ -226,7 +226,7 @@ async fn releases_replays_and_dead_letters_of_a_removed_sale_change_mysql_only()
     program.run("replay --from -1h --to 0s --yes").expect(0);
     site.add_order(11, 1, 7).await;
     site.settled().await;
-    assert_eq!(site.mysql_stock(7).await, stock + 2, "nothing is given back twice");
+    assert_eq!(site.mysql_stock(7).await, stock + 2, "nothing is released twice");
     // Entries that were buried late: one is put back and written, one is cancelled for good.
     worker.stop().await;
     let mut letters = Vec::new();

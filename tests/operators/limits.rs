@@ -342,7 +342,7 @@ async fn redis_is_emptied_and_a_rebuild_restores_limits_counters_and_slots() {
     program
         .run(&format!("order event cancelled {} --yes", first["order"].as_str().expect("an id")))
         .expect(0);
-    until("it is given back", || async { held().await.get("1:1").is_some_and(|mine| mine == "0:1:1") }).await;
+    until("it is released", || async { held().await.get("1:1").is_some_and(|mine| mine == "0:1:1") }).await;
     assert_eq!(held().await["u:1"], "2");
     program.run("admit --voucher 7 --user 4 --subject phone=a").expect(0);
     until("it is written", || async { site.live_orders().await.len() == 3 }).await;
@@ -352,7 +352,7 @@ async fn redis_is_emptied_and_a_rebuild_restores_limits_counters_and_slots() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sale_with_limits_is_delisted_and_its_dead_orders_are_given_back() {
+async fn a_sale_with_limits_is_delisted_and_its_dead_orders_are_released() {
     let site = Site::open().await;
     let program = operator(&site);
     program

@@ -62,12 +62,12 @@ async fn each_command_moves_its_order_and_says_where_it_is_then() {
         ("paid 1 --ref p-1", "order 1 is paid", 2),
         ("paid 1 --ref p-1", "order 1: unchanged", 2),
         ("used 1", "order 1 is used", 3),
-        ("cancelled 2 --reason by_phone", "order 2 is cancelled, 1 unit given back", 4),
+        ("cancelled 2 --reason by_phone", "order 2 is cancelled, 1 unit released", 4),
         ("paid 3", "order 3 is paid", 2),
         ("refunding 3 --ref r-3", "order 3 is refunding", 5),
         ("refund_failed 3 --ref r-3", "order 3 is paid", 2),
         ("refunding 3 --ref r-4", "order 3 is refunding", 5),
-        ("refunded 3 --ref r-4", "order 3 is refunded, 1 unit given back", 6),
+        ("refunded 3 --ref r-4", "order 3 is refunded, 1 unit released", 6),
     ] {
         let run = program.run(&format!("order event {line} --yes")).expect(0);
         assert!(run.stdout.contains(told), "{line}: {run:?}");
@@ -89,7 +89,7 @@ async fn each_command_moves_its_order_and_says_where_it_is_then() {
     assert!(events[0].contains(": paid, applied (unpaid -> paid), ref p-1, entry "), "{shown}");
     assert!(events[3].contains(": paid, refund_due, ref p-2, entry "), "{shown}");
     assert!(
-        shown.contains("Its payment p-2 has to be given back.") && !shown.contains("Nothing is to be done")
+        shown.contains("Its payment p-2 has to be refunded.") && !shown.contains("Nothing is to be done")
     );
     program.run("order event refunded 1 --payment p-2 --yes").expect(0);
     let told = program.run("order show 1 --json").expect(0).json();
@@ -103,7 +103,7 @@ async fn each_command_moves_its_order_and_says_where_it_is_then() {
     assert_eq!((&log[0]["command"], &log[0]["counts"]["applied"]), (&"order event".into(), &1.into()));
 
     // A refund that names no payment is not that of a later one.
-    let due = "Its payment late has to be given back.";
+    let due = "Its payment late has to be refunded.";
     program.run("order event paid 3 --ref late --yes").expect(1);
     assert!(program.run("order show 3").expect(0).stdout.contains(due));
     let run = program.run("order event refunded 3 --payment late --yes").expect(0);
@@ -147,9 +147,9 @@ async fn a_payment_that_has_to_go_back_is_said_to_be_so_however_often_it_is_sent
     site.settled().await;
     for line in ["paid 1 --ref p", "paid 1 --ref p"] {
         let dry = program.run(&format!("order event {line} --dry-run")).expect(0);
-        assert!(dry.stdout.contains("the payment would have to be given back"), "{dry:?}");
+        assert!(dry.stdout.contains("the payment would have to be refunded"), "{dry:?}");
         let run = program.run(&format!("order event {line} --yes")).expect(1);
-        assert!(run.stdout.contains("order 1: this payment has to be given back"), "{run:?}");
+        assert!(run.stdout.contains("order 1: this payment has to be refunded"), "{run:?}");
         let json = program.run(&format!("order event {line} --yes --json")).expect(1).json();
         assert_eq!(json["orders"][0]["outcome"], "refund_due", "{json:#}");
         assert_eq!(status(&site, 1).await, 1, "it stays unpaid");
@@ -158,8 +158,8 @@ async fn a_payment_that_has_to_go_back_is_said_to_be_so_however_often_it_is_sent
     program.run("order event paid 2 --ref a --yes").expect(0);
     let file = site.file("paid.csv", "1,p\n2,a\n3,c\n");
     let told = program.run(&format!("order event paid --file {} --yes", file.display())).expect(1).stdout;
-    assert!(told.contains("paid for 3 orders: 1 applied, 1 unchanged, 1 to be given back"), "{told}");
-    assert!(told.contains("line 1, order 1: this payment has to be given back"), "{told}");
+    assert!(told.contains("paid for 3 orders: 1 applied, 1 unchanged, 1 to be refunded"), "{told}");
+    assert!(told.contains("line 1, order 1: this payment has to be refunded"), "{told}");
     // Once it has gone back, it has not to go back again.
     program.run("order event refunded 1 --payment p --yes").expect(0);
     let run = program.run("order event paid 1 --ref p --yes").expect(0);

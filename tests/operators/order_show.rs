@@ -152,7 +152,7 @@ async fn refusals_dead_letters_and_stolen_ids_are_told_with_what_can_be_done() {
     assert!(worker.stop().await.success());
 
     let told = shown(&site, "112", "refused");
-    says(&told, "MySQL had no unit left for it; it was given back to Redis");
+    says(&told, "MySQL had no unit left for it; it was released to Redis");
     assert_eq!(
         (&told["refusal"]["reason"], &told["journal"][0]["action"]),
         (&"out_of_stock".into(), &"release".into())
@@ -195,10 +195,10 @@ async fn refusals_dead_letters_and_stolen_ids_are_told_with_what_can_be_done() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_given_back_or_lost_is_told_apart_and_a_lost_order_can_be_brought_back() {
+async fn what_was_released_or_lost_is_told_apart_and_a_lost_order_can_be_brought_back() {
     let site = Site::open().await;
     site.open_sale().await;
-    let given_back = tidegate_orders::gate::Release {
+    let released = tidegate_orders::gate::Release {
         order: 10.try_into().unwrap(),
         user: 10.try_into().unwrap(),
         voucher: PLENTY.try_into().unwrap(),
@@ -206,8 +206,8 @@ async fn what_was_given_back_or_lost_is_told_apart_and_a_lost_order_can_be_broug
         user_after: tidegate_orders::gate::UserAfter::Freed,
         by: "operator:test".into(),
     };
-    site.gate().await.releases().release(&given_back).await.expect("the gate answers");
-    says(&shown(&site, "10", "given_back"), "by operator:test, and is not written");
+    site.gate().await.releases().release(&released).await.expect("the gate answers");
+    says(&shown(&site, "10", "released"), "by operator:test, and is not written");
 
     site.admit(20, 20, PLENTY, 3).await;
     site.admit(21, 21, PLENTY, 1).await;

@@ -142,7 +142,7 @@ async fn refused_cancelled_expired_and_dead_orders_end_a_wait_with_codes_of_thei
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_in_the_hands_of_a_worker_is_waiting_and_one_that_was_given_back_is_not() {
+async fn an_order_in_the_hands_of_a_worker_is_waiting_and_one_that_was_released_is_not() {
     let site = Site::open().await;
     site.load(1, 100).await;
     site.admit(1, 1, 1, 1).await;
@@ -154,7 +154,7 @@ async fn an_order_in_the_hands_of_a_worker_is_waiting_and_one_that_was_given_bac
     site.redis_says(&["HSET", "seckill:journal:1", "3", release]).await;
     let program = operator(&site);
     let run = program.run("order wait 3").expect(8);
-    assert!(run.stdout.contains("order 3 for voucher 1 is given back."), "{run:?}");
+    assert!(run.stdout.contains("order 3 for voucher 1 is released."), "{run:?}");
     let json = program.run("order wait 1 --voucher 1 --for 0s --json").expect(11).json();
     assert_eq!((&json["state"], &json["estimate"]["place"]), (&"waiting".into(), &"set_aside".into()));
     program.run("pause --workers --yes").expect(0);

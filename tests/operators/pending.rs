@@ -403,7 +403,7 @@ async fn what_is_buried_is_a_dead_letter_and_what_mysql_has_decided_is_left_to_w
     let (gone, barred) = (format!("order {gone} is admitted as"), format!("not buy: [{refused}, {gone}]"));
     site.judge_except(&[gone, barred]).await;
     assert_eq!((site.dead().await.len(), site.live_orders().await.len()), (3, 1));
-    assert_eq!(site.given_back().await.len(), 1);
+    assert_eq!(site.released().await.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

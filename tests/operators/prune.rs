@@ -56,7 +56,7 @@ async fn a_refusal_goes_only_where_no_entry_no_letter_and_no_journal_names_its_o
     let worker = site.worker("w").set("RECONCILE_EVERY_S", 0).start();
     buy(&gate, 1, 1).await;
     site.settled().await;
-    // 11 came by XADD alone; 12 through the gate, whose journal notes that it was given back.
+    // 11 came by XADD alone; 12 through the gate, whose journal notes that it was released.
     site.add_order(11, 1, 7).await;
     site.redis_says(&["SREM", "seckill:order:7", "1"]).await;
     buy(&gate, 12, 1).await;
@@ -140,7 +140,7 @@ async fn events_of_ended_orders_go_but_for_payments_and_the_last_and_both_sides_
     assert_eq!(numbers(&site, EVENTS).await, [11, 13, 21, 24, 31, 41, 42, 51, 52, 53]);
     agrees(&site, &program).await;
     let units = program.run("voucher show --voucher 7 --json").expect(0).json()["mysql"]["units"].clone();
-    assert_eq!((&units["given_back"], &units["unaccounted"]), (&json!(2), &json!(0)), "{units}");
+    assert_eq!((&units["released"], &units["unaccounted"]), (&json!(2), &json!(0)), "{units}");
     program.run("order show 2").expect(0);
 
     // The same end again is the same end, in a step of its own.
@@ -160,7 +160,7 @@ async fn after_a_prune_a_payment_is_decided_as_before_it() {
     }
     until("three are written", || async { site.orders().await.len() == 3 }).await;
     for line in [
-        // Used; refunded; cancelled, paid too late and given back.
+        // Used; refunded; cancelled, paid too late and refunded.
         "order event paid 1 --ref p1 --yes",
         "order event used 1 --yes",
         "order event used 1 --yes",

@@ -1,4 +1,4 @@
-//! `tidegate rebuild`: an empty or outdated Redis is filled while the sale goes on, and nothing is sold or given back twice.
+//! `tidegate rebuild`: an empty or outdated Redis is filled while the sale goes on, and nothing is sold or released twice.
 
 use std::{
     io::{BufRead, BufReader},
@@ -238,7 +238,7 @@ async fn a_redis_that_was_emptied_in_a_running_sale_is_filled_by_one_command() {
     for row in site.live_orders().await {
         assert_eq!(ask(&gate, row.id, row.user, row.quantity).await, AdmitReply::AdmittedBefore);
     }
-    assert_eq!(ask(&gate, 900, 1, 1).await, AdmitReply::GivenBack);
+    assert_eq!(ask(&gate, 900, 1, 1).await, AdmitReply::Released);
     no_staged_keys(&site).await;
     site.judge().await;
     for worker in workers {
@@ -298,12 +298,12 @@ async fn each_order_is_counted_where_it_is_and_holds_its_units_once() {
     for id in 11..=16 {
         assert_eq!(ask(&gate, id, id, 1).await, AdmitReply::AdmittedBefore, "{id}");
     }
-    assert_eq!(ask(&gate, 4, 4, 2).await, AdmitReply::GivenBack);
+    assert_eq!(ask(&gate, 4, 4, 2).await, AdmitReply::Released);
     assert_eq!(ask(&gate, 99, 1, 1).await, AdmitReply::UserHasOrder);
     assert_eq!(ask(&gate, 98, 777, 1).await, AdmitReply::Admitted, "nobody is barred for nothing");
     assert_eq!(ask(&gate, 97, 4, 1).await, AdmitReply::Admitted, "nor after a cancelled order");
 
-    // The dead letter that is put back is written, the pending ones are, and nothing is given back or sold twice.
+    // The dead letter that is put back is written, the pending ones are, and nothing is released or sold twice.
     program.run("dead requeue --all --yes").expect(0);
     let worker = site.worker("w").start();
     program.run("replay --from -1h --to 0s --yes");
@@ -590,7 +590,7 @@ fn copy(from: &std::path::Path, to: &std::path::Path) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_ends_after_a_rebuild_is_given_back_once() {
+async fn what_ends_after_a_rebuild_is_released_once() {
     let (site, program, gate) = open(50).await;
     let worker = site.worker("w").start();
     for id in 1..=4 {
@@ -605,8 +605,8 @@ async fn what_ends_after_a_rebuild_is_given_back_once() {
     program.run("rebuild --all --yes").expect(0);
     assert_eq!(site.redis_stock(7).await, Some(44));
     program.run("order event cancelled 2 --user 2 --voucher 7 --yes").expect(0);
-    until("it is given back", || async { site.redis_stock(7).await == Some(46) }).await;
-    // Whoever gives back again, by an entry that comes once more or by the script, changes nothing.
+    until("it is released", || async { site.redis_stock(7).await == Some(46) }).await;
+    // Whoever releases again, by an entry that comes once more or by the script, changes nothing.
     program.run("replay --from -1h --to 0s --yes").expect(0);
     for (order, user) in [(1, 1), (2, 2)] {
         let release = Release {

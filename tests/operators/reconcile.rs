@@ -29,7 +29,7 @@ async fn load_complete(site: &Site, voucher: i64, loaded: i64) {
     site.redis_says(&["SET", &format!("seckill:stock:{voucher}"), &loaded.to_string()]).await;
 }
 
-/// Gives an order of one unit back in Redis, as `lua/release.lua` does in a journal that is complete.
+/// Releases an order of one unit in Redis, as `lua/release.lua` does in a journal that is complete.
 async fn release(site: &Site, order: i64, user: i64, voucher: i64) {
     let journal = format!("seckill:journal:{voucher}");
     let admitted = site.redis_says(&["HGET", &journal, &order.to_string()]).await.as_string().unwrap();
@@ -132,7 +132,7 @@ async fn each_kind_of_difference_is_found_with_its_orders_its_cause_and_what_rep
     assert_eq!(take("10", "released_and_live"), expected(&[id(5)], "unknown", "admit"));
     assert_eq!(take("10", "mismatched"), expected(&[id(6)], "unknown", "by_hand"));
     assert_eq!(take("10", "release_unknown_to_mysql"), expected(&[id(7)], "unknown", "write_cancelled_row"));
-    assert_eq!(take("10", "given_back_twice"), expected(&[id(8)], "unknown", "by_hand"));
+    assert_eq!(take("10", "released_twice"), expected(&[id(8)], "unknown", "by_hand"));
     let by_others = [id(4), id(9)];
     let status = take("10", "status_set_by_others").0;
     assert!(status.iter().all(|order| by_others.contains(order)) && status.contains(&id(9)), "{status:?}");

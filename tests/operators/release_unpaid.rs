@@ -76,7 +76,7 @@ async fn the_unpaid_orders_of_a_voucher_that_are_old_enough_end_and_no_others() 
         (&"order release-unpaid".into(), &5.into(), &7.into())
     );
     let young = program.run("order release-unpaid --voucher 1 --older-than 0s --yes").expect(0).stdout;
-    assert!(young.contains("voucher 1: 1 order ended, 1 unit given back"), "{young}");
+    assert!(young.contains("voucher 1: 1 order ended, 1 unit released"), "{young}");
     assert!(worker.stop().await.success());
 }
 
@@ -94,7 +94,7 @@ async fn an_order_whose_payment_is_in_the_stream_stays() {
     let worker = worker.start();
     let (code, shown) = terminal.ends();
     assert_eq!(code, 0, "{shown}");
-    assert!(shown.contains("voucher 1: 2 orders ended, 2 units given back, 1 stay (paid)"), "{shown}");
+    assert!(shown.contains("voucher 1: 2 orders ended, 2 units released, 1 stay (paid)"), "{shown}");
     assert!(shown.contains("order 2: expired was rejected, because the order is paid"), "{shown}");
     assert_eq!(count(&site, "tb_voucher_order WHERE id = 2 AND status = 2").await, 1);
     assert!(worker.stop().await.success());
@@ -138,7 +138,7 @@ async fn ctrl_c_ends_it_after_the_page_in_progress() {
     held.release();
     let (code, shown) = terminal.ends();
     assert_eq!(code, 6, "{shown}");
-    assert!(shown.contains("0 orders ended, 0 units given back, 200 not recorded yet"), "{shown}");
+    assert!(shown.contains("0 orders ended, 0 units released, 200 not recorded yet"), "{shown}");
     assert!(go_on(&shown).contains("order release-unpaid --voucher 1 --older-than 30m"), "{shown}");
     let worker = site.worker("w").start();
     operator(&site).run("order release-unpaid --voucher 1 --older-than 30m --yes").expect(0);

@@ -223,7 +223,7 @@ async fn each_kind_of_event_that_mysql_lost_is_found_and_recorded_again_with_all
         (5, &["paid", "refunding", "refund_failed"]),
         (6, &["cancelled"]),
         (7, &["expired"]),
-        // Too late: it has to be given back.
+        // Too late: it has to be refunded.
         (8, &["cancelled", "paid"]),
         (9, &["used"]),
         // There is no such order.
@@ -496,10 +496,10 @@ async fn nothing_waits_for_a_row_that_somebody_deleted_or_for_a_journal_that_is_
     sql(&site, &forgotten.map(|rows| format!("DELETE FROM {rows} = 2")).each_ref().map(String::as_str)).await;
     append(&site, "paid", (2, 502, VOUCHER)).await;
     until("so is this", || async { payments(&site).await == [due(1), due(2)] }).await;
-    // The first order of 503 was given back by hand, and nothing else says so.
+    // The first order of 503 was released by hand, and nothing else says so.
     site.call(&format!("SREM seckill:order:{VOUCHER} 503")).await;
-    let given_back = r#"{"action":"release","change":1,"by":"hand","timestamp":1}"#;
-    site.redis_says(&["HSET", &format!("seckill:journal:{VOUCHER}"), "3", given_back]).await;
+    let released = r#"{"action":"release","change":1,"by":"hand","timestamp":1}"#;
+    site.redis_says(&["HSET", &format!("seckill:journal:{VOUCHER}"), "3", released]).await;
     site.admit(4, 503, VOUCHER, 1).await;
     until("the second one is refused", || async {
         let refused =

@@ -223,7 +223,7 @@ async fn what_was_acknowledged_can_be_run_again_and_again_and_changes_nothing() 
         ("created", 0),
         ("refused", 0),
         ("refused_before", refused),
-        ("given_back", 0),
+        ("released", 0),
         ("buried", 0),
         ("dead", 2),
     ];
@@ -249,20 +249,20 @@ async fn what_mysql_lost_is_written_again_and_the_dry_run_has_said_so() {
     site.rush(1_000, 1_500).await;
     site.add_poison().await;
     work(&site, "w").await;
-    let (before, given_back) = (site.orders().await, site.given_back().await.len() as u64);
+    let (before, released) = (site.orders().await, site.released().await.len() as u64);
     mysql_forgets(&site).await;
 
     let dry = told(&replay(&site, &[&ALL[..], &["--dry-run", "--json"]].concat()), 0);
     let done = told(&replay(&site, &[&ALL[..], &["--yes", "--json"]].concat()), 0);
     for told in [&dry["foreseen"], &done] {
-        // Those that were refused and given back are not sold a second time.
+        // Those that were refused and released are not sold a second time.
         let written = before.len() as u64;
-        counts(told, &[("created", written), ("given_back", given_back), ("refused", 0), ("dead", 2)]);
+        counts(told, &[("created", written), ("released", released), ("refused", 0), ("dead", 2)]);
     }
     assert_eq!(site.orders().await, before);
     site.judge().await;
     let again = told(&replay(&site, &[&ALL[..], &["--yes", "--json"]].concat()), 0);
-    counts(&again, &[("created", 0), ("already_there", before.len() as u64), ("given_back", given_back)]);
+    counts(&again, &[("created", 0), ("already_there", before.len() as u64), ("released", released)]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -287,7 +287,7 @@ async fn the_dry_run_counts_what_would_be_created_refused_and_buried_and_changes
 
     let done = told(&replay(&site, &[&ALL[..], &["--yes", "--json"]].concat()), 0);
     for name in
-        ["entries", "already_there", "created", "refused", "refused_before", "given_back", "buried", "dead"]
+        ["entries", "already_there", "created", "refused", "refused_before", "released", "buried", "dead"]
     {
         assert_eq!(dry["foreseen"][name], done[name], "{name}: {dry:#} {done:#}");
     }
@@ -326,8 +326,8 @@ async fn it_can_be_killed_anywhere_and_typed_again() {
         ("locking", Box::new(|| redis.hold_when("lock:order:"))),
         ("the commit", Box::new(|| mysql.hold_when(REFUSING_COMMIT))),
         ("the reply of the commit", Box::new(|| mysql.hold_reply_when(REFUSING_COMMIT))),
-        ("giving back", Box::new(|| redis.hold_when(release.clone()))),
-        ("the reply of giving back", Box::new(|| redis.hold_reply_when(release.clone()))),
+        ("releasing", Box::new(|| redis.hold_when(release.clone()))),
+        ("the reply of releasing", Box::new(|| redis.hold_reply_when(release.clone()))),
         ("unlocking", Box::new(|| redis.hold_when(unlock.clone()))),
         ("acknowledging", Box::new(|| redis.hold_when("\r\nXACK\r\n"))),
         ("burying", Box::new(|| redis.hold_when(bury.clone()))),
@@ -705,7 +705,7 @@ async fn a_stream_that_is_gone_is_run_from_its_export() {
 
     // What a worker makes of the stream is what a replay makes of the file.
     work(&site, "w").await;
-    let (orders, given_back) = (site.orders().await, site.given_back().await.len() as u64);
+    let (orders, released) = (site.orders().await, site.released().await.len() as u64);
     site.call("XTRIM stream.orders MAXLEN 0").await;
     assert!(shown(&replay(&site, &ALL)).contains("there is nothing to run"));
     let there = told(&replay(&site, &["--file", file, "--yes", "--json"]), 0);
@@ -717,7 +717,7 @@ async fn a_stream_that_is_gone_is_run_from_its_export() {
     for told in [&dry["foreseen"], &done] {
         counts(
             told,
-            &[("created", orders.len() as u64), ("given_back", given_back), ("buried", 0), ("dead", 2)],
+            &[("created", orders.len() as u64), ("released", released), ("buried", 0), ("dead", 2)],
         );
     }
     assert_eq!(site.orders().await, orders);

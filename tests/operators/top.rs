@@ -66,7 +66,7 @@ fn says(lines: &[String], text: &str) -> bool {
 
 /// That it ended well, and that the shell finds its terminal as it was.
 #[track_caller]
-fn assert_given_back(terminal: Terminal, code: i32) -> String {
+fn assert_released(terminal: Terminal, code: i32) -> String {
     let (ended, mut terminal) = terminal.leaves();
     assert!(terminal.is_cooked(), "the terminal is raw");
     let screen = terminal.screen();
@@ -131,7 +131,7 @@ async fn twenty_rows_show_rates_under_load_lanes_stocks_and_a_dead_letter_as_it_
     });
     terminal.draws("rest", |lines| rate(lines, "added") == Some(0.0) && rate(lines, "settled") == Some(0.0));
     terminal.presses('q');
-    assert_given_back(terminal, 0);
+    assert_released(terminal, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -166,7 +166,7 @@ async fn stores_go_and_come_back_and_the_view_stays() {
         says(lines, "Redis ok") && says(lines, "MySQL ok") && !says(lines, "away")
     });
     terminal.presses_control('c');
-    assert_given_back(terminal, 0);
+    assert_released(terminal, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -196,7 +196,7 @@ async fn without_any_store_it_draws_all_the_same_and_without_colours_if_told_so(
         });
         assert_eq!(colours.count() > 0, no_color.is_none());
         terminal.signal(Signal::SIGTERM);
-        assert_given_back(terminal, 0);
+        assert_released(terminal, 0);
     }
 }
 
@@ -233,6 +233,6 @@ fn a_panic_gives_the_terminal_back() {
     let mut itself = Command::new(env::current_exe().expect("this program"));
     itself.args(["--exact", "top::a_panic_gives_the_terminal_back", "--nocapture"]);
     itself.env(BREAKS, "1").env("TERM", "xterm");
-    let shown = assert_given_back(Terminal::start(&itself), 101);
+    let shown = assert_released(Terminal::start(&itself), 101);
     assert!(shown.contains("broken on purpose"), "it is told where it can be read: {shown}");
 }

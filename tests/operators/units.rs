@@ -13,7 +13,7 @@ const COLUMNS: [&str; 10] = [
     "paid",
     "used",
     "refunding",
-    "given_back",
+    "released",
     "on_hand",
     "contradictory",
     "unaccounted",
@@ -79,9 +79,9 @@ async fn command_and_view_say_the_same_through_the_lives_of_orders() {
     are(&now, &[("loaded", 100), ("unsold", 88), ("unpaid", 6), ("paid", 2), ("used", 2), ("refunding", 2)]);
     are(
         &now,
-        &[("given_back", 4), ("on_hand", 98), ("in_flight", 0), ("unaccounted", 0), ("contradictory", 0)],
+        &[("released", 4), ("on_hand", 98), ("in_flight", 0), ("unaccounted", 0), ("contradictory", 0)],
     );
-    are(&units(&site, 2).await, &[("loaded", 50), ("unpaid", 1), ("given_back", 0), ("on_hand", 50)]);
+    are(&units(&site, 2).await, &[("loaded", 50), ("unpaid", 1), ("released", 0), ("on_hand", 50)]);
     let shown = program.run("voucher show --voucher 1").expect(0).stdout;
     let cells: Vec<&str> = shown.lines().last().into_iter().flat_map(str::split_whitespace).collect();
     assert_eq!(cells, ["100", "88", "0", "6", "2", "2", "2", "4", "98"], "{shown}");
@@ -159,7 +159,7 @@ async fn a_voucher_costs_the_rows_that_it_has_and_others_cost_nothing() {
     )
     .await;
     sql(&site, "ANALYZE TABLE tb_voucher_order, tidegate_event").await;
-    are(&units(&site, 1).await, &[("unpaid", 8), ("given_back", 2)]);
+    are(&units(&site, 1).await, &[("unpaid", 8), ("released", 2)]);
     let mut connection = site.pool.acquire().await.expect("a connection");
     sqlx::raw_sql("FLUSH STATUS").execute(&mut *connection).await.expect("counters from 0");
     let sql = "SELECT * FROM tidegate_voucher_units WHERE voucher_id = 1";

@@ -353,7 +353,7 @@ async fn what_mysql_refuses_is_withdrawn_before_anybody_else_can_make_it() {
     cancellation.release();
     let refused = Run::from(child.wait_with_output().expect("it ends")).expect(1);
     assert!(refused.stdout.contains("MySQL has fewer units left by now"), "{refused:?}");
-    sqlx::query(left).bind(1_000).execute(&site.pool).await.expect("they gave it back");
+    sqlx::query(left).bind(1_000).execute(&site.pool).await.expect("they released it");
     assert_eq!(stocks(&site).await, (1_000, 1_000, 1_000));
     program.run_with(&same, &[]).expect(0);
     assert_eq!(stocks(&site).await, (600, 600, 600));

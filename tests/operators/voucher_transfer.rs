@@ -330,7 +330,7 @@ async fn a_move_that_mysql_refuses_is_withdrawn_on_both_sides() {
     let refused = Run::from(child.wait_with_output().expect("it ends")).expect(1);
     assert!(refused.stdout.contains("MySQL has fewer units left by now"), "{refused:#?}");
     drop(proxies);
-    sqlx::query(left).bind(1_000).execute(&site.pool).await.expect("they gave it back");
+    sqlx::query(left).bind(1_000).execute(&site.pool).await.expect("they released it");
     assert_eq!(stocks(&site).await, same(1_000, 500));
     for voucher in [101, 102] {
         let note = site.redis_says(&["HGET", &format!("seckill:voucher:{voucher}"), "change"]).await;

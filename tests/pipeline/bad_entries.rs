@@ -254,9 +254,9 @@ async fn an_entry_of_very_many_empty_fields_is_too_large_and_its_neighbours_are_
     assert!(worker.stop().await.success());
 }
 
-/// An order whose unit cannot be given back, because Redis refuses that, is no outage: it concerns nobody else.
+/// An order whose unit cannot be released, because Redis refuses that, is no outage: it concerns nobody else.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_that_cannot_be_given_back_holds_up_nobody() {
+async fn an_order_that_cannot_be_released_holds_up_nobody() {
     let site = Site::open().await;
     site.load(1, 0).await;
     site.load(2, 100).await;
@@ -279,7 +279,7 @@ async fn an_order_that_cannot_be_given_back_holds_up_nobody() {
     assert_eq!((dead[0]["id"].as_str(), dead[0]["dead:reason"].as_str()), ("101", "id_taken"));
     assert!(!worker.log().contains("outage"), "{}", worker.log());
 
-    // Repaired: given back, and settled.
+    // Repaired: released, and settled.
     site.redis_says(&["SET", "seckill:stock:3", "0"]).await;
     site.settled().await;
     assert!(site.journal(3).await["103"].contains(r#""action":"release""#));

@@ -141,7 +141,7 @@ async fn an_order_that_mysql_refuses_gives_its_unit_back_once_before_it_is_ackno
     for id in ["103", "104", "109"] {
         assert!(journal[id].contains(r#""action":"release""#), "{}", journal[id]);
     }
-    assert_eq!(pending(&site).await, 5, "given back first, acknowledged afterwards");
+    assert_eq!(pending(&site).await, 5, "released first, acknowledged afterwards");
     ack.release();
     site.settled().await;
     assert_eq!(site.orders().await.iter().map(|order| order.id).collect::<Vec<_>>(), [101, 102, 900]);
@@ -150,7 +150,7 @@ async fn an_order_that_mysql_refuses_gives_its_unit_back_once_before_it_is_ackno
     assert_eq!(admit(&gate, 203, 3, 1).await, AdmitReply::Admitted);
     site.settled().await;
     assert_eq!((site.redis_stock(1).await, buyers(&site, 1).await), (Some(5), BTreeSet::from([1, 2, 9])));
-    // Refused entries come again, after user 4 was admitted anew: nothing is given back a second time.
+    // Refused entries come again, after user 4 was admitted anew: nothing is released a second time.
     site.redis_says(&["SADD", "seckill:order:1", "4"]).await;
     for user in [3, 4, 9] {
         site.add_order(100 + user, user, 1).await;
@@ -289,7 +289,7 @@ async fn mysql_itself_refuses_a_second_order_even_when_no_lock_keeps_workers_apa
     assert_eq!(orders.len(), 100);
     assert_eq!(orders.iter().map(|order| order.user).collect::<BTreeSet<_>>().len(), 100);
     assert_eq!(site.mysql_stock(1).await, 900);
-    // 200 units of users who had an order were given back, each once.
+    // 200 units of users who had an order were released, each once.
     assert_eq!(site.redis_stock(1).await, Some(1200));
     drop(workers);
 
@@ -340,7 +340,7 @@ async fn a_missing_stock_is_an_answer_and_every_key_comes_from_the_configuration
         templates_by_name.iter().fold(plan, |plan, (name, template)| plan.set(name, template)).start();
     let ids = OrderIdAllocator::new(gate, 10.try_into().expect("a size"));
     ids.next().await.expect("an order id");
-    // One is written, one buried; the third finds MySQL empty and is given back.
+    // One is written, one buried; the third finds MySQL empty and is released.
     until("all are settled", || async {
         if site.redis_says(&["XLEN", dead]).await != Value::Integer(1) {
             return false;

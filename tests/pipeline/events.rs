@@ -26,7 +26,7 @@ async fn add_event_of(
     site.add(&[&fields, more].concat()).await
 }
 
-/// The events of an order, by number: what happened, what came of it, units given back.
+/// The events of an order, by number: what happened, what came of it, units released.
 pub async fn recorded(site: &Site, order: i64) -> Vec<String> {
     let sql = "SELECT CONCAT_WS(' ', event, outcome, released) FROM tidegate_event WHERE order_id = ? ORDER BY step";
     sqlx::query_scalar(sql).bind(order).fetch_all(&site.pool).await.expect("MySQL answers")
@@ -158,7 +158,7 @@ async fn a_payment_has_a_home_whatever_became_of_its_order() {
         "a service had set it to paid"
     );
     assert_eq!(states(&site, [1, 2, 3, 4, 32]).await, ["2 held", "5 free", "6 free", "2 held", "none"]);
-    // The late payment is given back. Its units went back when it was cancelled.
+    // The late payment is refunded. Its units went back when it was cancelled.
     let before = stocks(&site, 1).await;
     add_event(&site, "refunded", 2, &[("payment", "p")]).await;
     add_event(&site, "refunded", 1, &[]).await;
@@ -167,7 +167,7 @@ async fn a_payment_has_a_home_whatever_became_of_its_order() {
     assert_eq!(states(&site, [1, 2]).await, ["2 held", "6 free"]);
     assert_eq!(recorded(&site, 1).await[4..], ["refunded payment_needed 0", "refunded applied 0"]);
     assert_eq!(stocks(&site, 1).await, before);
-    assert!(worker.log().contains("a payment has to be given back"), "it is for people");
+    assert!(worker.log().contains("a payment has to be refunded"), "it is for people");
     assert!(worker.stop().await.success());
 }
 
@@ -263,7 +263,7 @@ async fn an_order_that_is_cancelled_before_it_comes_is_never_written_and_gives_i
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_service_has_done_itself_is_not_overruled_and_not_given_back_again() {
+async fn what_a_service_has_done_itself_is_not_overruled_and_not_released_again() {
     let site = Site::open().await;
     site.load(1, 20).await;
     for order in [1, 2] {
@@ -292,7 +292,7 @@ async fn what_a_service_has_done_itself_is_not_overruled_and_not_given_back_agai
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_that_another_program_wrote_as_ended_gives_back_once_what_a_complete_journal_holds() {
+async fn an_order_that_another_program_wrote_as_ended_releases_once_what_a_complete_journal_holds() {
     let site = Site::open().await;
     let loaded = site.tidegate(&["voucher", "load", "--voucher", "1", "--stock", "20"]);
     assert!(loaded.status.success(), "{loaded:?}");
@@ -301,7 +301,7 @@ async fn an_order_that_another_program_wrote_as_ended_gives_back_once_what_a_com
         site.admit(order, order, voucher, quantity).await;
     }
     // Written as ended an hour before: cancelled, refunded, and cancelled where no journal is complete. One that was written
-    // after its order was admitted may have been live meanwhile, and given back by hand.
+    // after its order was admitted may have been live meanwhile, and released by hand.
     sql(
         &site,
         "INSERT INTO tb_voucher_order (id, user_id, voucher_id, quantity, slot, status, create_time) VALUES \
@@ -556,7 +556,7 @@ async fn an_order_that_is_cancelled_in_the_hands_of_another_lane_is_written_and_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_buys_again_only_after_the_old_order_was_given_back_and_keeps_the_new_one() {
+async fn a_user_buys_again_only_after_the_old_order_was_released_and_keeps_the_new_one() {
     let site = Site::open().await;
     site.load(1, 100).await;
     site.admit(1, 1, 1, 1).await;
@@ -592,7 +592,7 @@ fn before(entry: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_that_is_cancelled_after_it_was_buried_is_given_back_with_its_letter_and_not_put_back() {
+async fn an_order_that_is_cancelled_after_it_was_buried_is_released_with_its_letter_and_not_put_back() {
     let site = Site::open().await;
     // Redis sells a voucher that MySQL does not know.
     site.load(1, 10).await;

@@ -1,6 +1,6 @@
 //! Orders and whatever happens to them, at random, in two fleets, beside workers that are killed and operators at work: each
 //! order ends where its own entries lead, played one after the other in the order of the stream, and both stocks have what was
-//! given back.
+//! released.
 
 mod accidents;
 pub mod fleet;

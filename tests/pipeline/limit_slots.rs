@@ -32,7 +32,7 @@ struct Hands<'a> {
 }
 
 impl Hands<'_> {
-    /// Asks until there is a slot: a cancelled order has it until a worker gives it back.
+    /// Asks until there is a slot: a cancelled order has it until a worker releases it.
     async fn orders(&self) -> i64 {
         let order = self.next.fetch_add(1, Relaxed);
         let admission = Admission {

@@ -161,7 +161,7 @@ async fn with_the_rights_of_the_examples_every_part_does_its_work() {
 /// The documents and `tidegate order show` name these; the documents' own lines are typed by `tests/documents`, with
 /// the same users.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_admits_may_give_back_and_both_may_send_the_text_of_a_script() {
+async fn who_admits_may_release_and_both_may_send_the_text_of_a_script() {
     let site = open().await.migrated().await;
     site.load(7, 100).await;
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
@@ -177,10 +177,10 @@ async fn who_admits_may_give_back_and_both_may_send_the_text_of_a_script() {
     let release = "seckill:stock:7 seckill:order:7 seckill:journal:7";
     for (order, user) in [("1", "tidegate-producer"), ("2", "tidegate-operator")] {
         assert_eq!(types(user, "lua/admit.lua", admit, &format!("{order} {order} 7 1 ")), "0", "{user}");
-        let given_back = format!("{order} {order} 1 1 service:cancelled");
-        assert_eq!(types(user, "lua/release.lua", release, &given_back), "1", "{user}");
-        let given_back = format!("1 service:cancelled {order} {order} 1");
-        assert_eq!(types(user, "lua/release_many.lua", release, &given_back), "0", "{user}: was given back");
+        let released = format!("{order} {order} 1 1 service:cancelled");
+        assert_eq!(types(user, "lua/release.lua", release, &released), "1", "{user}");
+        let released = format!("1 service:cancelled {order} {order} 1");
+        assert_eq!(types(user, "lua/release_many.lua", release, &released), "0", "{user}: was released");
     }
     assert_eq!(site.redis_stock(7).await, Some(100));
     assert_eq!(denied(&site).await, [""; 0]);

@@ -156,8 +156,8 @@ async fn a_replica_that_lacked_the_last_second_is_promoted_and_one_command_repai
     for order in 21..=29 {
         assert_eq!(ask(&gate, order, order, 1).await, AdmitReply::AdmittedBefore);
     }
-    assert_eq!(ask(&gate, 30, 30, 1).await, AdmitReply::GivenBack);
-    assert_eq!(ask(&gate, 41, 21, 1).await, AdmitReply::GivenBack, "its user had an order");
+    assert_eq!(ask(&gate, 30, 30, 1).await, AdmitReply::Released);
+    assert_eq!(ask(&gate, 41, 21, 1).await, AdmitReply::Released, "its user had an order");
     let paid = "SELECT CAST(status AS SIGNED) FROM tb_voucher_order WHERE id = 25";
     let paid: i64 = sqlx::query_scalar(paid).fetch_one(&site.pool).await.expect("MySQL answers");
     assert_eq!(paid, 2);

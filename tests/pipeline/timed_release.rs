@@ -93,7 +93,7 @@ async fn an_order_that_is_not_paid_is_released_within_two_seconds_of_being_due_a
     assert!(worker.stop().await.success());
     assert!(
         !site.client.exists::<bool, _>("tidegate:sweeper").await.expect("Redis answers"),
-        "it is given back"
+        "it is released"
     );
 }
 
@@ -188,7 +188,7 @@ async fn an_order_that_a_service_has_paid_or_cancelled_by_itself_does_not_expire
     site.settled().await;
     assert_eq!(with_status(&site, 2).await, 1);
     assert_eq!(with_status(&site, 4).await, 2);
-    assert_eq!(site.mysql_stock(1).await, 9, "each gave its unit back once");
+    assert_eq!(site.mysql_stock(1).await, 9, "each released its unit once");
     assert!(worker.stop().await.success());
 }
 

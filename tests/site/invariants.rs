@@ -55,8 +55,8 @@ impl<M: Endpoint> Site<M> {
         Ends::read(&self.pool).await.refused.into_keys().collect()
     }
 
-    /// Ids of the orders that were given back.
-    pub async fn given_back(&self) -> BTreeSet<i64> {
+    /// Ids of the orders that were released.
+    pub async fn released(&self) -> BTreeSet<i64> {
         self.look(&self.book.read()).await.released
     }
 
@@ -191,7 +191,7 @@ impl<M: Endpoint> Site<M> {
             let left = self.redis_stock(voucher).await;
             if left != Some(loaded - sold + back) {
                 wrong.push(format!(
-                    "voucher {voucher}: {loaded} loaded, {sold} sold, {back} given back, {left:?} left in Redis"
+                    "voucher {voucher}: {loaded} loaded, {sold} sold, {back} released, {left:?} left in Redis"
                 ));
             }
         }
@@ -241,7 +241,7 @@ fn letters(pages: &Pages, seen: &Seen) -> Option<String> {
     (dead != poison).then(|| format!("buried: {dead:?}; to be buried: {poison:?}"))
 }
 
-/// What is refused or cancelled was given back, an order was not; a user is barred while an order of the user stands.
+/// What is refused or cancelled was released, an order was not; a user is barred while an order of the user stands.
 fn gifts(pages: &Pages, seen: &Seen) -> Vec<String> {
     let mut wrong = Vec::new();
     for (id, wanted) in &pages.orders {
@@ -249,7 +249,7 @@ fn gifts(pages: &Pages, seen: &Seen) -> Vec<String> {
         let is_cancelled = seen.ends.cancelled.contains_key(id);
         let told = format!("order {id}: refused: {refused:?}, cancelled: {is_cancelled}");
         if (refused.is_some() || is_cancelled) != released {
-            wrong.push(format!("{told}, given back: {released}"));
+            wrong.push(format!("{told}, released: {released}"));
         }
         let may_buy_again = is_cancelled || refused.is_some_and(|reason| reason != "user_has_order");
         let is_buyer = seen.buyers.contains(&(wanted.voucher, wanted.user));

@@ -120,7 +120,7 @@ pub(crate) struct Counted {
     pub(crate) by_others: HashMap<u32, (u64, i64)>,
     /// Used orders that should be compacted, and their units.
     pub(crate) used: HashMap<u32, (u64, i64)>,
-    /// Those of them that are checked again, and orders that MySQL gave back more than once.
+    /// Those of them that are checked again, and orders that MySQL released more than once.
     pub(crate) of_mysql: BTreeSet<(u32, i64)>,
     /// Where the orders are, if that is counted, too.
     pub(crate) counts: Option<OrderCounter>,

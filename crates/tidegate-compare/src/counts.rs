@@ -35,7 +35,7 @@ use crate::in_flight::InFlight;
 
 /// How many offending ids are listed.
 pub(crate) const LISTED: usize = 20;
-/// Who gives back the second order of a user; see [`tidegate_orders::handler`].
+/// Who releases the second order of a user; see [`tidegate_orders::handler`].
 const SECOND_ORDER: &str = "worker:user_has_order";
 
 /// Ids that should not be: how many, and the first 20 of them.
@@ -89,11 +89,11 @@ pub struct StateCounts {
     pub paid: u64,
     /// Used.
     pub used: u64,
-    /// A payment is being given back, also one that came after the cancellation.
+    /// A payment is being refunded, also one that came after the cancellation.
     pub refunding: u64,
     /// Cancelled, expired, or never to be written.
     pub cancelled: u64,
-    /// The payment was given back.
+    /// The payment was refunded.
     pub refunded: u64,
     /// Slot and status contradict each other, or the status is none of the tutorial's.
     pub contradictory: u64,
@@ -157,7 +157,7 @@ pub(crate) struct Noted {
     /// Admitted before the comparison, and not in flight.
     pub(crate) settled: u64,
     pub(crate) released: u64,
-    /// Given back, and their entries are still in flight.
+    /// Released, and their entries are still in flight.
     pub(crate) released_in_flight: Held,
     /// Among the dead letters, and not ended by MySQL.
     pub(crate) dead: Held,
@@ -211,7 +211,7 @@ pub(crate) struct Followed {
     /// Units of orders that the journal holds as admitted, and that are in flight or dead and have no row.
     open_units: i64,
     /// Units of orders that the journal does not hold: their producers may have taken them from the stock in Redis or not. And of
-    /// orders with an event in flight: it may have given them back to one store only.
+    /// orders with an event in flight: it may have released them to one store only.
     doubtful_units: i64,
 }
 
@@ -401,7 +401,7 @@ impl OrderCounter {
         }
     }
 
-    /// A refusal: what was refused is given back, whether or not anything was taken for it.
+    /// A refusal: what was refused is released, whether or not anything was taken for it.
     pub(crate) fn add_refusal(&mut self, voucher: VoucherId, order: OrderId, user: i64) {
         self.admissions.of((voucher, order)).for_each(|admission| admission.take_refusal(user));
     }
@@ -428,7 +428,7 @@ impl OrderCounter {
             match column {
                 Column::Written if is_half_cancelled(group) => {
                     followed.dead.add(units);
-                    // What is another's by the journal cannot be given back by its letter.
+                    // What is another's by the journal cannot be released by its letter.
                     if group.iter().any(|it| it.is_cancelled() && it.journal != JournalFact::Other) {
                         followed.half_cancelled.add(order);
                     }

@@ -155,7 +155,7 @@ impl Evidence {
                 let cause = if is_half { DifferenceCause::LeftHalfDone } else { DifferenceCause::Unknown };
                 finding(DifferenceKind::NotReleased, cause, RepairMethod::Release)
             }
-            OrderStatus::GivenBack if self.is_complete => finding(
+            OrderStatus::Released if self.is_complete => finding(
                 DifferenceKind::ReleaseUnknownToMysql,
                 DifferenceCause::Unknown,
                 RepairMethod::WriteCancelledRow,
@@ -222,7 +222,7 @@ impl Evidence {
     pub(crate) fn doubled(&self) -> Option<OrderFinding> {
         let (row, events) = (self.row.as_ref()?, self.events?);
         (events.releases > 1).then_some(OrderFinding {
-            kind: DifferenceKind::GivenBackTwice,
+            kind: DifferenceKind::ReleasedTwice,
             user: Some(row.user),
             units: events.released - row.quantity,
             cause: DifferenceCause::Unknown,

@@ -20,18 +20,18 @@ pub enum DifferenceKind {
     LostOrder,
     /// An event of an order that is not lost itself was acknowledged, and MySQL has not recorded it.
     LostEvent,
-    /// Redis gave an order back, and MySQL knows neither a row nor a refusal of it.
+    /// Redis released an order, and MySQL knows neither a row nor a refusal of it.
     ReleaseUnknownToMysql,
     /// A live order of MySQL that a complete journal does not hold.
     NotAdmitted,
     /// MySQL gave an order up or refused it, and the journal still holds it as admitted.
     NotReleased,
-    /// A live order of MySQL that was given back in Redis: its units can be sold twice.
+    /// A live order of MySQL that was released in Redis: its units can be sold twice.
     ReleasedAndLive,
     /// The row with the id of an admitted order is of another user, voucher or quantity.
     Mismatched,
-    /// An order whose units were given back more than once, by what MySQL recorded of its events.
-    GivenBackTwice,
+    /// An order whose units were released more than once, by what MySQL recorded of its events.
+    ReleasedTwice,
     /// The status of a row is not the one that its events lead to: somebody else set it. No failure.
     StatusSetByOthers,
     /// A user who has no order is in the set of buyers.
@@ -66,7 +66,7 @@ impl DifferenceKind {
         Self::NotReleased,
         Self::ReleasedAndLive,
         Self::Mismatched,
-        Self::GivenBackTwice,
+        Self::ReleasedTwice,
         Self::StatusSetByOthers,
         Self::BarredWithoutOrder,
         Self::NotBarred,
@@ -91,7 +91,7 @@ impl DifferenceKind {
             Self::NotReleased => "not_released",
             Self::ReleasedAndLive => "released_and_live",
             Self::Mismatched => "mismatched",
-            Self::GivenBackTwice => "given_back_twice",
+            Self::ReleasedTwice => "released_twice",
             Self::StatusSetByOthers => "status_set_by_others",
             Self::BarredWithoutOrder => "barred_without_order",
             Self::NotBarred => "not_barred",

@@ -116,7 +116,7 @@ pub struct OpenTotals {
     pub in_flight_units: i64,
     /// Orders among the dead letters that no row or refusal of MySQL has ended.
     pub dead_orders: u64,
-    /// Units of these, still to be deducted in MySQL or given back.
+    /// Units of these, still to be deducted in MySQL or released.
     pub dead_units: i64,
 }
 

@@ -112,7 +112,7 @@ impl Verify<'_> {
         })
     }
 
-    /// An order may be different in two ways, such as given back twice and not released.
+    /// An order may be different in two ways, such as released twice and not released.
     async fn orders(&self, candidates: BTreeSet<At>) -> Result<Vec<(At, Seen)>, CompareError> {
         same_twice(candidates, async |left| self.look_at_orders(left).await).await
     }

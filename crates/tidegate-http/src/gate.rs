@@ -251,7 +251,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// Until it ends. Its place is given back then.
+    /// Until it ends. Its place is released then.
     async fn begin(self, client: TcpStream, tls: Option<Arc<Tls>>, place: Option<OwnedSemaphorePermit>) {
         answer_or_leave(&client, self.pages.settings().read_within);
         let pages = Arc::clone(&self.pages);

@@ -54,7 +54,7 @@ pub struct ClusterNode {
 }
 
 #[derive(Debug)]
-#[expect(dead_code, reason = "they are held, and given back when dropped")]
+#[expect(dead_code, reason = "they are held, and released when dropped")]
 enum NodePorts {
     Galera(galera::Ports),
     GroupReplication(ReservedPort),

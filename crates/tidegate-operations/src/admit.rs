@@ -123,7 +123,7 @@ fn word(reply: &Result<AdmitReply, GateError>) -> &'static str {
         Ok(AdmitReply::Over) => "over",
         Ok(AdmitReply::Paused) => "paused",
         Ok(AdmitReply::Busy) => "busy",
-        Ok(AdmitReply::GivenBack) => "given_back",
+        Ok(AdmitReply::Released) => "released",
         Ok(AdmitReply::OverLimit(_)) => "over_limit",
         Ok(AdmitReply::TooFast(_)) => "too_fast",
         Err(GateError::IdTaken { .. }) => "id_taken",

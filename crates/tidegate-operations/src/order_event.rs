@@ -32,7 +32,7 @@ pub struct OrderEventRequest {
     pub kind: EventKind,
     /// To which orders.
     pub orders: EventOrders,
-    /// Of a refund: the `ref` of the payment that is given back.
+    /// Of a refund: the `ref` of the payment that is refunded.
     pub payment: Option<EventText>,
     /// Why, in a word.
     pub reason: Option<EventText>,
@@ -106,7 +106,7 @@ impl<'a> OrderEvents<'a> {
         if let Some(named) = orders.iter().find(|it| it.payment.is_some() && !self.request.kind.is_refund()) {
             let line = named.line.unwrap_or_default();
             let wrong = format!(
-                "line {line} names a payment that is given back, but {} is no refund",
+                "line {line} names a payment that is refunded, but {} is no refund",
                 self.request.kind
             );
             return Err(InvalidInput(wrong).into());

@@ -1,4 +1,4 @@
-//! Ends the unpaid orders of a voucher that are too old: each gets an `expired` event, and workers give back what it held.
+//! Ends the unpaid orders of a voucher that are too old: each gets an `expired` event, and workers release what it held.
 //!
 //! There may be a million of them, so only a bounded number of events is in progress at a time, and what is done is counted.
 

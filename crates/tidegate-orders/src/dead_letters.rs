@@ -25,11 +25,11 @@ pub enum RequeueReply {
     Requeued(EntryId),
     /// There is no such letter any more.
     Gone,
-    /// Its order was given back: nobody may write it.
-    GivenBack,
+    /// Its order was released: nobody may write it.
+    Released,
 }
 
-/// What became of a letter whose order was to be given back.
+/// What became of a letter whose order was to be released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CancelReply {
     /// The letter is gone now.
@@ -45,7 +45,7 @@ pub enum DropReply {
     Dropped,
     /// There was no such letter any more.
     Gone,
-    /// By the journal, its order took units that nobody has given back.
+    /// By the journal, its order took units that nobody has released.
     HoldsUnits,
 }
 
@@ -132,16 +132,16 @@ impl DeadLetters {
         let added = reply.as_bytes().and_then(|text| str::from_utf8(text).ok()?.parse().ok());
         let code = |code| match code {
             0 => Some(RequeueReply::Gone),
-            1 => Some(RequeueReply::GivenBack),
+            1 => Some(RequeueReply::Released),
             _ => None,
         };
         added.map_or_else(|| understood("requeue.lua", &reply, code), |id| Ok(RequeueReply::Requeued(id)))
     }
 
-    /// Gives the order of a letter back, of which MySQL must have been told before: see [`crate::Ledger::cancel_unwritten`].
+    /// Releases the order of a dead letter, of which MySQL must have been told before: see [`crate::Ledger::cancel_unwritten`].
     ///
     /// # Errors
-    /// See [`GateError`]. The order is given back and the letter deleted, or neither.
+    /// See [`GateError`]. The order is released and the letter deleted, or neither.
     pub async fn cancel(
         &self,
         letter: &Letter,
@@ -173,9 +173,9 @@ impl DeadLetters {
         };
         understood("cancel.lua", &reply, |code| match code {
             0 => Some(CancelReply::Gone),
-            1 => Some(CancelReply::Cancelled(ReleaseReply::GivenBack)),
-            2 => Some(CancelReply::Cancelled(ReleaseReply::GivenBackWithoutStock)),
-            3 => Some(CancelReply::Cancelled(ReleaseReply::GivenBackBefore)),
+            1 => Some(CancelReply::Cancelled(ReleaseReply::Released)),
+            2 => Some(CancelReply::Cancelled(ReleaseReply::ReleasedWithoutStock)),
+            3 => Some(CancelReply::Cancelled(ReleaseReply::ReleasedBefore)),
             4 => Some(CancelReply::Cancelled(ReleaseReply::NotAdmitted)),
             5 => Some(CancelReply::Cancelled(ReleaseReply::NoSale)),
             _ => None,
@@ -198,14 +198,14 @@ impl DeadLetters {
             user_after,
             by: "operator:dead_cancel".into(),
         };
-        let given_back = self.redis.releases().release(&release).await?;
+        let released = self.redis.releases().release(&release).await?;
         Ok(match self.delete(letter, None).await? {
-            DropReply::Gone if given_back == ReleaseReply::GivenBackBefore => CancelReply::Gone,
-            _ => CancelReply::Cancelled(given_back),
+            DropReply::Gone if released == ReleaseReply::ReleasedBefore => CancelReply::Gone,
+            _ => CancelReply::Cancelled(released),
         })
     }
 
-    /// Deletes a letter of which nothing can be given back.
+    /// Deletes a letter of which nothing can be released.
     ///
     /// # Errors
     /// See [`GateError`].

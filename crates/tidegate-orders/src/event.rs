@@ -30,7 +30,7 @@ pub struct Event {
     pub voucher: VoucherId,
     /// The outside's own id of it, such as a payment's or a refund's: whatever comes with the same one is the same.
     pub reference: Option<EventText>,
-    /// Of a refund: the reference of the payment that is given back.
+    /// Of a refund: the reference of the payment that is refunded.
     pub payment: Option<EventText>,
     /// Why, in a word.
     pub reason: Option<EventText>,
@@ -45,11 +45,11 @@ pub enum EventKind {
     Cancelled,
     /// The goods were handed over.
     Used,
-    /// A payment is being given back.
+    /// A payment is being refunded.
     Refunding,
-    /// A payment was given back.
+    /// A payment was refunded.
     Refunded,
-    /// A payment could not be given back.
+    /// A payment could not be refunded.
     RefundFailed,
     /// It was not paid in time.
     Expired,

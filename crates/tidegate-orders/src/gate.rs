@@ -3,7 +3,7 @@
 //! `lua/release_many.lua`.
 //!
 //! Every call may be repeated after a reply was lost. The order id decides, and the second answer says so
-//! ([`AdmitReply::AdmittedBefore`], [`ReleaseReply::GivenBackBefore`]).
+//! ([`AdmitReply::AdmittedBefore`], [`ReleaseReply::ReleasedBefore`]).
 
 mod access;
 mod admissions;
@@ -96,8 +96,8 @@ pub enum AdmitReply {
     Paused,
     /// Workers are too far behind, or none lives: come again later.
     Busy,
-    /// This order was admitted and given back: a new attempt needs a new order id.
-    GivenBack,
+    /// This order was admitted and released: a new attempt needs a new order id.
+    Released,
     /// A limit of the voucher, or of its campaign, is reached.
     OverLimit(LimitReached),
     /// A rate of the voucher, or of its campaign, is reached.
@@ -121,7 +121,7 @@ impl AdmitReply {
             5 => Self::Over,
             6 => Self::AdmittedBefore,
             7 => Self::Paused,
-            8 => Self::GivenBack,
+            8 => Self::Released,
             11 => Self::Busy,
             _ => return None,
         })
@@ -131,7 +131,7 @@ impl AdmitReply {
 /// An admitted order that will not be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Release {
-    /// Its id: the same order is given back once, however often this is asked.
+    /// Its id: the same order is released once, however often this is asked.
     pub order: OrderId,
     /// Whose it was.
     pub user: UserId,
@@ -141,7 +141,7 @@ pub struct Release {
     pub units: Option<Quantity>,
     /// Whether the user may order again.
     pub user_after: UserAfter,
-    /// Who gives it back and why, for the journal: `worker:out_of_stock`. 1 to 64 of `A-Z a-z 0-9 _ . : -`.
+    /// Who releases it and why, for the journal: `worker:out_of_stock`. 1 to 64 of `A-Z a-z 0-9 _ . : -`.
     pub by: Cow<'static, str>,
 }
 
@@ -159,15 +159,15 @@ pub enum UserAfter {
 /// What became of a [`Release`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReleaseReply {
-    /// Given back now.
-    GivenBack,
-    /// Was given back before; nothing changed.
-    GivenBackBefore,
-    /// Given back now, but Redis holds no stock of this voucher (its data was lost): no unit was raised.
-    GivenBackWithoutStock,
-    /// Nothing to give back: the journal is complete, and does not hold the order as admitted. Nothing changed.
+    /// Released now.
+    Released,
+    /// Was released before; nothing changed.
+    ReleasedBefore,
+    /// Released now, but Redis holds no stock of this voucher (its data was lost): no unit was raised.
+    ReleasedWithoutStock,
+    /// Nothing to release: the journal is complete, and does not hold the order as admitted. Nothing changed.
     NotAdmitted,
-    /// Nothing to give back: Redis holds no key of this sale, because it was delisted, or because its data was lost. Nothing
+    /// Nothing to release: Redis holds no key of this sale, because it was delisted, or because its data was lost. Nothing
     /// changed, and no key was made.
     NoSale,
 }
@@ -175,9 +175,9 @@ pub enum ReleaseReply {
 impl ReleaseReply {
     const fn from_code(code: i64) -> Option<Self> {
         Some(match code {
-            0 => Self::GivenBackBefore,
-            1 => Self::GivenBack,
-            2 => Self::GivenBackWithoutStock,
+            0 => Self::ReleasedBefore,
+            1 => Self::Released,
+            2 => Self::ReleasedWithoutStock,
             3 => Self::NotAdmitted,
             4 => Self::NoSale,
             _ => return None,

@@ -1,4 +1,4 @@
-//! What a lane does with a batch of orders and events: decode, set aside, lock, write, give back, announce, unlock.
+//! What a lane does with a batch of orders and events: decode, set aside, lock, write, release, announce, unlock.
 //! [`Handler::handle`] is the entry, and `OrderHandler::handle_batch` has the steps in this order.
 
 mod batch;
@@ -44,7 +44,7 @@ pub struct OrderHandler {
 }
 
 impl OrderHandler {
-    /// A handler that locks with `locks`, writes to `ledger`, gives refused units back to `redis`, and looks in its
+    /// A handler that locks with `locks`, writes to `ledger`, releases refused units to `redis`, and looks in its
     /// stream for older entries of an order before it records what happened to it.
     #[must_use]
     pub fn new(
@@ -148,7 +148,7 @@ impl OrderHandler {
         // On the heap, as are the transactions below it: nested by value, these futures overflow a worker thread's stack.
         let work = Box::pin(async {
             self.write(&mut batch).await?;
-            self.give_back(&mut batch).await?;
+            self.release(&mut batch).await?;
             self.record_events(&mut batch).await?;
             self.give_ended_back(&mut batch).await?;
             self.announce(&mut batch).await
@@ -217,9 +217,9 @@ impl OrderHandler {
         Ok(())
     }
 
-    /// Gives back what Redis holds for orders that were refused, or ended before they came: once for each order id, and before they
+    /// Releases what Redis holds for orders that were refused, or ended before they came: once for each order id, and before they
     /// are acknowledged.
-    async fn give_back(&self, batch: &mut Batch<'_>) -> Result<(), Outage> {
+    async fn release(&self, batch: &mut Batch<'_>) -> Result<(), Outage> {
         let verdicts = mem::take(&mut batch.verdicts);
         let ended = self.ended(&batch.orders.items, &verdicts).await?;
         let owed: Vec<Owed> = batch
@@ -234,9 +234,9 @@ impl OrderHandler {
             })
             .collect();
         let mut withheld = BTreeMap::new();
-        for (owed, given_back) in owed.iter().zip(self.release_all(&owed).await?) {
-            match (given_back, &verdicts[owed.nth]) {
-                (Ok(ReleaseReply::GivenBackBefore), _) => {}
+        for (owed, released) in owed.iter().zip(self.release_all(&owed).await?) {
+            match (released, &verdicts[owed.nth]) {
+                (Ok(ReleaseReply::ReleasedBefore), _) => {}
                 (Ok(_), Verdict::Refused(refusal)) => {
                     self.limited_log.refusal(&batch.orders.items[owed.nth], *refusal);
                 }
@@ -287,8 +287,8 @@ impl OrderHandler {
         })
     }
 
-    /// Gives orders back, with the entries that ask for it. Answers for each with the reply of Redis, or with the outcome of
-    /// its entry where it cannot be given back: that concerns no other order.
+    /// Releases orders, with the entries that ask for it. Answers for each with the reply of Redis, or with the outcome of
+    /// its entry where it cannot be released: that concerns no other order.
     async fn release_all(&self, owed: &[Owed]) -> Result<Vec<Result<ReleaseReply, Outcome>>, Outage> {
         let calls: Vec<Release> = owed.iter().map(|owed| owed.release.clone()).collect();
         let mut answers = Vec::with_capacity(calls.len());
@@ -338,7 +338,7 @@ impl OrderHandler {
     }
 }
 
-/// What is to be given back for an order or an event.
+/// What is to be released for an order or an event.
 struct Owed {
     /// Which of the orders, or of the events, of its batch.
     nth: usize,
@@ -351,14 +351,14 @@ fn log_withheld(Release { order, voucher, .. }: &Release, entry: EntryId, error:
     if nth == 1 {
         tracing::error!(
             %order, %voucher, %entry, %error,
-            "an order cannot be given back: its entry stays pending, as do others of this batch if need be"
+            "an order cannot be released: its entry stays pending, as do others of this batch if need be"
         );
     } else {
-        tracing::debug!(%order, %error, "cannot be given back either");
+        tracing::debug!(%order, %error, "cannot be released either");
     }
 }
 
-/// What is to be given back for an order with this verdict.
+/// What is to be released for an order with this verdict.
 fn owed(order: &Order, verdict: &Verdict, ended: &EndedOrders) -> Option<Release> {
     match verdict {
         Verdict::Refused(refusal) => Some(release(order, *refusal)),
@@ -371,7 +371,7 @@ fn owed(order: &Order, verdict: &Verdict, ended: &EndedOrders) -> Option<Release
     }
 }
 
-/// What is given back for a refused order. Out of stock: the user may try again, but the stock in Redis is not raised,
+/// What is released for a refused order. Out of stock: the user may try again, but the stock in Redis is not raised,
 /// because MySQL has none. The user has an order: its units go back, and the user stays a buyer.
 fn release(order: &Order, refusal: Refusal) -> Release {
     let (units, user_after) = match refusal {
@@ -382,7 +382,7 @@ fn release(order: &Order, refusal: Refusal) -> Release {
     Release { order: order.id, user: order.user, voucher: order.voucher, units, user_after, by }
 }
 
-/// An order that was ended before its own entry came, or whose entry comes again: its own units, if they were not given back
+/// An order that was ended before its own entry came, or whose entry comes again: its own units, if they were not released
 /// before.
 fn release_ended(order: &Order, user_after: UserAfter) -> Release {
     let (units, by) = (Some(order.quantity), "worker:cancelled".into());

@@ -1,4 +1,4 @@
-//! Logs what comes in floods (refused orders, rejected events, payments to give back), a few one by one and the others as a sum: a
+//! Logs what comes in floods (refused orders, rejected events, payments to refund), a few one by one and the others as a sum: a
 //! sold-out rush must not fill the log.
 
 use std::{
@@ -29,7 +29,7 @@ impl Default for LimitedLog {
     /// The log of all lanes.
     fn default() -> Self {
         Self::new(
-            "more orders refused, events rejected or payments to give back: the tables tidegate_refusal and tidegate_event have them",
+            "more orders refused, events rejected or payments to refund: the tables tidegate_refusal and tidegate_event have them",
         )
     }
 }

@@ -108,7 +108,7 @@ impl OrderCounts {
             Verdict::Created => self.created += 1,
             Verdict::AlreadyThere | Verdict::Cancelled => self.already_there += 1,
             Verdict::Contended(_) => self.contended += 1,
-            // Refusals are counted when they are given back. Lanes count what they bury.
+            // Refusals are counted when they are released. Lanes count what they bury.
             Verdict::Refused(_)
             | Verdict::UnknownVoucher
             | Verdict::PastLimits(_)

@@ -26,9 +26,9 @@ pub enum OrderState {
     Paid,
     /// It was used.
     Used,
-    /// A payment of it is being given back.
+    /// A payment of it is being refunded.
     Refunding,
-    /// Its payment was given back.
+    /// Its payment was refunded.
     Refunded,
     /// It was cancelled.
     Cancelled,
@@ -36,8 +36,8 @@ pub enum OrderState {
     Expired,
     /// MySQL refused it.
     Refused,
-    /// It was given back before it was written.
-    GivenBack,
+    /// It was released before it was written.
+    Released,
     /// It is among the dead letters: an operator decides.
     Dead,
     /// Somebody changed its row so that slot and status contradict each other.
@@ -60,7 +60,7 @@ impl OrderState {
         Self::Cancelled,
         Self::Expired,
         Self::Refused,
-        Self::GivenBack,
+        Self::Released,
         Self::Dead,
         Self::Contradictory,
         Self::Unsure,
@@ -76,7 +76,7 @@ impl OrderState {
             }
             OrderStatus::Contradictory => Self::Contradictory,
             OrderStatus::Refused => Self::Refused,
-            OrderStatus::GivenBack => Self::GivenBack,
+            OrderStatus::Released => Self::Released,
             OrderStatus::Dead => Self::Dead,
             OrderStatus::Pending | OrderStatus::Undelivered => Self::Waiting,
             OrderStatus::Mismatched | OrderStatus::Lost | OrderStatus::Unsure => Self::Unsure,
@@ -110,7 +110,7 @@ impl OrderState {
             Self::Cancelled => "cancelled",
             Self::Expired => "expired",
             Self::Refused => "refused",
-            Self::GivenBack => "given_back",
+            Self::Released => "released",
             Self::Dead => "dead",
             Self::Contradictory => "contradictory",
             Self::Unsure => "unsure",
@@ -127,7 +127,7 @@ impl OrderState {
             | Self::Cancelled
             | Self::Expired
             | Self::Refused
-            | Self::GivenBack
+            | Self::Released
             | Self::Dead => true,
             Self::Waiting
             | Self::Confirmed
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(without(OrderStatus::Undelivered), OrderState::Waiting);
         assert_eq!(without(OrderStatus::Pending), OrderState::Waiting);
         assert_eq!(without(OrderStatus::Lost), OrderState::Unsure);
-        for status in [OrderStatus::Refused, OrderStatus::GivenBack, OrderStatus::Dead] {
+        for status in [OrderStatus::Refused, OrderStatus::Released, OrderStatus::Dead] {
             assert_eq!(without(status).word(), status.word());
             assert!(without(status).is_final());
         }

@@ -43,9 +43,9 @@ pub enum RowFact {
 pub enum JournalFact {
     /// Nothing, or there is no journal.
     Nothing,
-    /// It was admitted, and not given back since.
+    /// It was admitted, and not released since.
     Admitted,
-    /// It was given back.
+    /// It was released.
     Released,
     /// Another user's order was admitted under this id.
     Other,
@@ -113,8 +113,8 @@ pub enum OrderStatus {
     Contradictory,
     /// MySQL refused it.
     Refused,
-    /// Given back to Redis, and not written.
-    GivenBack,
+    /// Released to Redis, and not written.
+    Released,
     /// Among the dead letters.
     Dead,
     /// In the stream: a consumer has it and has not acknowledged it.
@@ -136,13 +136,13 @@ pub enum OrderStatus {
 pub enum Remedy {
     /// Nothing: it is where it belongs, or gets there when its entry is handled.
     None,
-    /// Give its units back to Redis: MySQL does not count it, and Redis still does.
-    GiveBack,
+    /// Release its units to Redis: MySQL does not count it, and Redis still does.
+    Release,
     /// Run it again: the ledger then decides as it decides on every order.
     RunAgain,
-    /// Repair what it was buried for and run it again, or give it back.
-    RunAgainOrGiveBack,
-    /// Delete its letter: nothing can be given back by it, or all of it is.
+    /// Repair what it was buried for and run it again, or release it.
+    RunAgainOrRelease,
+    /// Delete its letter: nothing can be released by it, or all of it is.
     DeleteLetter,
     /// Audit its voucher: the two stores contradict each other.
     Audit,
@@ -193,7 +193,7 @@ impl OrderFacts {
             (LetterFact::Order | LetterFact::IdTaken | LetterFact::NoOrder | LetterFact::Foreign, ..) => {
                 OrderStatus::Dead
             }
-            (LetterFact::None, JournalFact::Released, _) => OrderStatus::GivenBack,
+            (LetterFact::None, JournalFact::Released, _) => OrderStatus::Released,
             _ if self.row == RowFact::Other => OrderStatus::Mismatched,
             (LetterFact::None, JournalFact::Nothing, EntryFact::None) => OrderStatus::Unknown,
             _ => OrderStatus::Lost,
@@ -214,7 +214,7 @@ impl OrderFacts {
             OrderStatus::Unsure => Remedy::LookFurther,
             OrderStatus::Unknown if !self.is_redis_searched => Remedy::LookFurther,
             OrderStatus::Unknown
-            | OrderStatus::GivenBack
+            | OrderStatus::Released
             | OrderStatus::Pending
             | OrderStatus::Undelivered => Remedy::None,
         }
@@ -236,19 +236,19 @@ impl OrderFacts {
                 Remedy::DeleteLetter
             }
             (JournalFact::Released | JournalFact::Other, _) => Remedy::None,
-            (_, LetterFact::Order | LetterFact::IdTaken) | (JournalFact::Admitted, _) => Remedy::GiveBack,
+            (_, LetterFact::Order | LetterFact::IdTaken) | (JournalFact::Admitted, _) => Remedy::Release,
             (JournalFact::Nothing, _) => Remedy::None,
         }
     }
 
-    /// A refused order is given back before its entry is acknowledged, unless somebody interfered.
+    /// A refused order is released before its entry is acknowledged, unless somebody interfered.
     fn remedy_of_refused(&self) -> Remedy {
         let has_letter = matches!(self.letter, LetterFact::Order | LetterFact::IdTaken);
         match (self.journal, self.entry) {
             (JournalFact::Released, _) if has_letter => Remedy::DeleteLetter,
             (JournalFact::Released, _) => Remedy::None,
             (_, EntryFact::Undelivered | EntryFact::Pending(_)) => Remedy::None,
-            _ if has_letter => Remedy::GiveBack,
+            _ if has_letter => Remedy::Release,
             (JournalFact::Nothing, _) => Remedy::Audit,
             _ => Remedy::RunAgain,
         }
@@ -261,7 +261,7 @@ impl OrderFacts {
             (_, JournalFact::Released | JournalFact::Other) => Remedy::DeleteLetter,
             // Nobody says that it took units.
             (LetterFact::IdTaken, JournalFact::Nothing) => Remedy::DeleteLetter,
-            _ => Remedy::RunAgainOrGiveBack,
+            _ => Remedy::RunAgainOrRelease,
         }
     }
 }
@@ -285,7 +285,7 @@ impl OrderStatus {
             Self::Cancelled => "cancelled",
             Self::Contradictory => "contradictory",
             Self::Refused => "refused",
-            Self::GivenBack => "given_back",
+            Self::Released => "released",
             Self::Dead => "dead",
             Self::Pending => "pending",
             Self::Undelivered => "undelivered",

@@ -49,7 +49,7 @@ pub struct OrderResult {
     pub user: Option<UserId>,
     /// Its voucher; None: the entry did not say.
     pub voucher: Option<VoucherId>,
-    /// The units of the order, where the entry says so; of an event, those that it gave back.
+    /// The units of the order, where the entry says so; of an event, those that it released.
     pub quantity: Option<Quantity>,
     /// What became of it.
     pub state: ResultState,
@@ -82,7 +82,7 @@ impl OrderResult {
 pub enum ResultState {
     /// The order is written.
     Confirmed,
-    /// The order was refused, and given back.
+    /// The order was refused, and released.
     Refused,
     /// The order's entry is a dead letter: people have to look at it.
     Dead,
@@ -92,13 +92,13 @@ pub enum ResultState {
     Cancelled,
     /// It was not paid in time.
     Expired,
-    /// A payment that pays for nothing: it has to be given back. Says nothing of where the order is.
+    /// A payment that pays for nothing: it has to be refunded. Says nothing of where the order is.
     RefundDue,
-    /// A payment is being given back.
+    /// A payment is being refunded.
     Refunding,
-    /// A payment was given back.
+    /// A payment was refunded.
     Refunded,
-    /// A payment could not be given back.
+    /// A payment could not be refunded.
     RefundFailed,
     /// The goods were handed over.
     Used,

@@ -14,7 +14,7 @@ pub(crate) mod status {
     pub(crate) const PAID: i64 = 2;
     pub(crate) const USED: i64 = 3;
     pub(crate) const CANCELLED: i64 = 4;
-    /// Its payment is being given back. It holds its slot, unless it was cancelled before that payment came.
+    /// Its payment is being refunded. It holds its slot, unless it was cancelled before that payment came.
     pub(crate) const REFUNDING: i64 = 5;
     pub(crate) const REFUNDED: i64 = 6;
 }
@@ -41,11 +41,11 @@ pub enum RowStatus {
     Paid,
     /// It is used.
     Used,
-    /// A payment of it is being given back.
+    /// A payment of it is being refunded.
     Refunding,
     /// It was cancelled, expired, or never to be written.
     Cancelled,
-    /// Its payment was given back.
+    /// Its payment was refunded.
     Refunded,
     /// Slot and status contradict each other, or the status is none of the tutorial's.
     Contradictory,

@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 
 use sqlx::{Executor, MySql, MySqlPool, pool::PoolConnection, raw_sql};
 
-/// A connection that is closed when it is dropped, unless its transaction has ended and it was given back.
+/// A connection that is closed when it is dropped, unless its transaction has ended and it was released.
 ///
 /// This is how a transaction begins here, and not by `Pool::begin`. If that is dropped before MySQL has answered BEGIN (a timeout, a
 /// stop), the connection goes back to the pool with an open transaction. The next user of the connection then writes into this
@@ -28,19 +28,19 @@ impl Session {
     /// Commits, in a packet of its own. If this fails, whether it was committed is unknown.
     pub(crate) async fn commit(mut self) -> sqlx::Result<()> {
         self.execute(raw_sql("COMMIT")).await?;
-        self.give_back();
+        self.return_to_pool();
         Ok(())
     }
 
     /// Changes nothing. If the server does not get this, the end of the session rolls back.
     pub(crate) async fn roll_back(mut self) {
         if self.execute(raw_sql("ROLLBACK")).await.is_ok() {
-            self.give_back();
+            self.return_to_pool();
         }
     }
 
-    /// Gives the connection back to its pool: no transaction is open in it.
-    pub(crate) fn give_back(mut self) {
+    /// Returns the connection to its pool: no transaction is open in it.
+    pub(crate) fn return_to_pool(mut self) {
         drop(self.0.take());
     }
 }
@@ -49,13 +49,13 @@ impl Deref for Session {
     type Target = PoolConnection<MySql>;
 
     fn deref(&self) -> &Self::Target {
-        self.0.as_ref().expect("a session has its connection until it is given back")
+        self.0.as_ref().expect("a session has its connection until it is released")
     }
 }
 
 impl DerefMut for Session {
     fn deref_mut(&mut self) -> &mut Self::Target {
-        self.0.as_mut().expect("a session has its connection until it is given back")
+        self.0.as_mut().expect("a session has its connection until it is released")
     }
 }
 

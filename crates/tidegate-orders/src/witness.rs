@@ -1,7 +1,7 @@
 //! Asks Redis about orders that MySQL lacks, before a worker decides anything final.
 //!
 //! MySQL may be older than it was: restored from a backup, or replaced by a server that lacks its last seconds. Then it lacks
-//! orders that were settled, and ends of orders that were given back. Until a repair brings these back, a payment would be due
+//! orders that were settled, and ends of orders that were released. Until a repair brings these back, a payment would be due
 //! back although its order exists, and an order would be refused for one that has ended.
 //!
 //! It says the same as a comparison, so that repairs end every wait: only complete journals count, and a dead letter is not lost
@@ -66,7 +66,7 @@ impl Witness {
         Ok(held.into_iter().map(|(order, ..)| order).filter(|order| !buried.contains(order)).collect())
     }
 
-    /// Of these orders, which are live in MySQL, those whose end it has lost: a complete journal has given them back. So are those of
+    /// Of these orders, which are live in MySQL, those whose end it has lost: a complete journal has released them. So are those of
     /// a voucher whose journal cannot be read.
     ///
     /// # Errors
@@ -74,8 +74,8 @@ impl Witness {
     pub(crate) async fn ended(&self, live: &[(VoucherId, OrderId)]) -> Result<HashSet<OrderId>, Outage> {
         let mut ended = HashSet::new();
         for live in by_voucher(live, |(voucher, _)| *voucher) {
-            let given_back = unless_refused(self.redis.journals().surely_given_back(&live).await)?;
-            ended.extend(given_back.unwrap_or_else(|| live.into_iter().collect()));
+            let released = unless_refused(self.redis.journals().surely_released(&live).await)?;
+            ended.extend(released.unwrap_or_else(|| live.into_iter().collect()));
         }
         Ok(ended.into_iter().map(|(_, order)| order).collect())
     }
@@ -123,7 +123,7 @@ impl BuriedOrders {
         self.read_new(&mut known).await?;
         let letters = |order: &OrderIdentity| known.by_order.get(order).into_iter().flatten().copied();
         let all: Vec<EntryId> = orders.iter().flat_map(letters).collect();
-        // Letters are put back, given back and deleted.
+        // Letters are put back, released and deleted.
         let there = self.those_there(&all).await?;
         let is_buried = |order: &&OrderIdentity| letters(order).any(|letter| there.contains(&letter));
         Ok(orders.iter().filter(is_buried).map(|(order, ..)| *order).collect())

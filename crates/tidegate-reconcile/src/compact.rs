@@ -30,7 +30,7 @@ const NOTED_BEFORE_MS: i64 = 1_000;
 /// What a compaction did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CompactReport {
-    /// Orders that were given back and are in no journal any more.
+    /// Orders that were released and are in no journal any more.
     pub released: u64,
     /// Orders that were used and are in no journal any more.
     pub used: u64,

@@ -34,7 +34,7 @@ impl Process {
         Self { partitions: settings.iter().map(view).collect(), sold_out: None, stop: stop.clone() }
     }
 
-    /// As this one, but its workers tell `sold_out` what they give back: for a gate of the same process.
+    /// As this one, but its workers tell `sold_out` what they release: for a gate of the same process.
     #[must_use]
     pub fn telling(self, sold_out: Arc<SoldOut>) -> Self {
         Self { sold_out: Some(sold_out), ..self }

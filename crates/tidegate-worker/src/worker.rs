@@ -1,7 +1,7 @@
 //! What a worker process is made of.
 //!
 //! Start: `build`; MySQL may be away, the breaker waits for it.
-//! Stop: reading ends, each lane settles the batch in its hand, then the name is given back.
+//! Stop: reading ends, each lane settles the batch in its hand, then the name is released.
 
 mod background;
 mod build;
@@ -123,7 +123,7 @@ impl Worker {
             }
         };
         let _by_time = work_in_progress::end(&parts.redis, &settings.name).await;
-        name.give_back().await;
+        name.release().await;
         summary::tell("worker stopped", &parts.counters, &parts.order_counters);
         match (lost.into_inner(), changed.into_inner()) {
             (Some(taken), _) => Err(taken.into()),

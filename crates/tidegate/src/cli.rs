@@ -119,7 +119,7 @@ pub enum Command {
     /// List the consumers of the stream, hand over what dead ones hold, or remove them
     #[command(subcommand)]
     Consumers(ConsumersCommand),
-    /// Look at the dead letters, put them back, give their orders back, or delete them
+    /// Look at the dead letters, put them back, release their orders, or delete them
     #[command(subcommand)]
     Dead(DeadCommand),
     /// Write the stream's orders to MySQL until told to stop
@@ -228,9 +228,9 @@ pub enum DeadCommand {
     Show(DeadShowArgs),
     /// Put letters back into the stream, with their history
     Requeue(DeadRequeueArgs),
-    /// Give the orders of letters back: they are not to be written any more
+    /// Cancel the orders of dead letters: release their units and users
     Cancel(DeadCancelArgs),
-    /// Delete letters of which nothing can be given back
+    /// Delete letters of which nothing can be released
     Drop(DeadDropArgs),
     /// Write letters as lines of JSON
     Export(DeadExportArgs),

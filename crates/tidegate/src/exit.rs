@@ -32,7 +32,7 @@ Exit codes:
   6  stopped by a signal before all was done; by a second one, in the middle of a step. It
      says how far it came and how to continue
   7  order wait: the order was refused
-  8  order wait: the order was cancelled, or given back before it was written
+  8  order wait: the order was cancelled, or released before it was written
   9  order wait: the order was not paid in time, and has expired
   10 order wait: the order is among the dead letters
   11 order wait: the time was over, and the order is not there yet
@@ -58,7 +58,7 @@ pub enum Exit {
     Stopped = 6,
     /// The order that was waited for was refused.
     OrderRefused = 7,
-    /// The order that was waited for was cancelled or given back.
+    /// The order that was waited for was cancelled or released.
     OrderCancelled = 8,
     /// The order that was waited for was not paid in time.
     OrderExpired = 9,

@@ -51,7 +51,7 @@ async fn payments_that_never_came_are_appended_and_what_stays_unpaid_ends() {
     operator.types("Payments come late", "tidegate order release-unpaid", &[]).succeeds().shows(&[
         "6 unpaid orders with 6 units",
         "Nothing was changed (dry run).",
-        "6 orders ended, 6 units given back",
+        "6 orders ended, 6 units released",
     ]);
     assert_eq!((count(&site, "status = 2").await, count(&site, "status = 4 AND slot IS NULL").await), (4, 6));
     assert_eq!((site.mysql_stock(7).await, site.redis_stock(7).await), (996, Some(996)));
@@ -77,7 +77,7 @@ async fn payments_that_pay_for_nothing_are_listed_and_refunded_from_a_file() {
     operator
         .types("A wave of refunds", "tidegate order show 693106606080001", &[("693106606080001", "1002")])
         .succeeds()
-        .shows(&["Its payment second has to be given back."]);
+        .shows(&["Its payment second has to be refunded."]);
     operator.types("A wave of refunds", "mysql -N -B -r -e", &[]).succeeds();
     let mut due: Vec<String> = operator.file("due.csv").lines().map(str::to_owned).collect();
     due.sort();

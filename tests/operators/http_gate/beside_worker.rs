@@ -9,7 +9,7 @@ use crate::{
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_with_a_gate_sells_at_once_what_it_gives_back_itself() {
+async fn a_worker_with_a_gate_sells_at_once_what_it_releases_itself() {
     let site = Site::open().await;
     let program = operator(&site);
     program.run("voucher load --voucher 7 --stock 1").expect(0);

@@ -176,7 +176,7 @@ async fn whoever_asks_again_after_a_failover_lost_the_key_is_told_of_the_order_t
     let again = post_under(second, "k-3", &order(3)).await;
     assert_eq!(again.status, 202, "{:#}", again.body);
     let other = again.body["orderId"].as_str().expect("text").to_owned();
-    until("the second order of the user is given back", || async {
+    until("the second order of the user is released", || async {
         site.journal(7).await.get(&other).is_some_and(|note| note.contains("\"action\":\"release\""))
     })
     .await;

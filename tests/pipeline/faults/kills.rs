@@ -98,27 +98,27 @@ async fn killed_after_the_commit_of_orders_and_refusals() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_when_some_refused_orders_are_given_back_and_others_are_not() {
+async fn killed_when_some_refused_orders_are_released_and_others_are_not() {
     // The last of the calls: what was sent before it passes, over whichever connection. (`open_sale` has loaded the script.)
     let arm = |proxies: &Proxies| proxies.redis.hold_when(release_of(SHORT));
     survive(Rush::Mixed, arm, async |site| {
         let refused = site.refused().await;
         let first_of_batch = refused.last().map_or(0, |id| id / 1_000 * 1_000);
-        until("some are given back", || async {
-            site.given_back().await.range(first_of_batch..).next().is_some()
+        until("some are released", || async {
+            site.released().await.range(first_of_batch..).next().is_some()
         })
         .await;
-        assert!(site.given_back().await.len() < refused.len());
+        assert!(site.released().await.len() < refused.len());
         assert_eq!(site.pending().await, ALL);
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_between_giving_back_and_unlocking() {
+async fn killed_between_releasing_and_unlocking() {
     let arm = |proxies: &Proxies| proxies.redis.hold_when(unlock());
     survive(Rush::Mixed, arm, async |site| {
-        assert_eq!(site.refused().await, site.given_back().await);
+        assert_eq!(site.refused().await, site.released().await);
         assert!(site.locks().await > 0);
     })
     .await;

@@ -22,7 +22,7 @@ pub fn sha1_of(lua: &str) -> String {
     fred::util::sha1_hash(lua)
 }
 
-/// Gives refused orders of a voucher back, those that were refused for the same reason.
+/// Releases refused orders of a voucher, those that were refused for the same reason.
 pub fn release() -> String {
     sha1_of(include_str!("../../../lua/release_many.lua"))
 }

@@ -59,7 +59,7 @@ async fn a_lock_that_was_taken_without_a_reply_in_time_makes_its_own_batch_wait_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_reply_of_a_release_gives_back_once() {
+async fn a_lost_reply_of_a_release_releases_once() {
     survive_loss_at_redis(release()).await;
 }
 

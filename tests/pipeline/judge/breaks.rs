@@ -71,14 +71,14 @@ pub const OF_SALES: [(Break, &str); 42] = [
             r#"HSET seckill:journal:{v} {v}3 {"action":"release","from":1,"change":2,"by":"worker:test","#,
             r#""admitted":{"change":-1}}"#
         )),
-        "voucher {v}: order {v}3 took 1 units and gave others back",
+        "voucher {v}: order {v}3 took 1 units and released others",
     ),
     (
         Redis(concat!(
             r#"HSET seckill:journal:{v} {v}3 {"action":"release","from":1,"change":2,"#,
             r#""by":"operator:dead_cancel","admitted":{"change":-1}}"#
         )),
-        "voucher {v}: order {v}3 took 1 units and gave others back",
+        "voucher {v}: order {v}3 took 1 units and released others",
     ),
     (
         Both(

@@ -152,7 +152,7 @@ impl Facts {
             uses: ordered.uses.as_deref().unwrap_or_default(),
             admitted_ms: note(ordered.voucher, ordered.order).and_then(|note| note["timestamp"].as_i64()),
         });
-        // Orders that another program has ended, and that nobody has given back in Redis.
+        // Orders that another program has ended, and that nobody has released in Redis.
         let kept = self.redis.sales.iter().flat_map(|(voucher, sale)| {
             sale.noted("admit").filter_map(|(order, note)| {
                 let row = self.mysql.orders.get(&order).filter(|row| row.voucher == *voucher)?;

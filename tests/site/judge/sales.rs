@@ -204,7 +204,7 @@ impl Judged<'_> {
         wrong
     }
 
-    /// An order that was released is not alive and will not be written, and gave back what it took.
+    /// An order that was released is not alive and will not be written, and released what it took.
     fn releases(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         for (order, note) in self.sale.noted("release") {
@@ -222,7 +222,7 @@ impl Judged<'_> {
             // Units that MySQL never had are not sold again.
             let due = if by == OUT_OF_STOCK { 0 } else { -was.unwrap_or(0) };
             if let Some(was) = was.filter(|_| note["change"].as_i64() != Some(due)) {
-                wrong.push(format!("order {order} took {} units and gave others back: {note}", -was));
+                wrong.push(format!("order {order} took {} units and released others: {note}", -was));
             }
         }
         wrong

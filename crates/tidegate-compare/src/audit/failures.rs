@@ -62,8 +62,8 @@ impl VoucherAudit {
             ),
             (
                 &self.offences.doubled_back,
-                "live order was given back to Redis as well",
-                "live orders were given back to Redis as well",
+                "live order was released to Redis as well",
+                "live orders were released to Redis as well",
             ),
             (
                 &self.offences.shared_slots,

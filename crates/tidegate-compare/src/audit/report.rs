@@ -74,18 +74,18 @@ pub struct VoucherAudit {
 }
 
 /// Order ids that Redis admitted: in the journal, the stream or the dead stream. `admitted = written + released + dead + in_flight`
-/// when nothing is lost, mismatched or not given back.
+/// when nothing is lost, mismatched or not released.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct OrdersByPlace {
     /// All of them.
     pub admitted: u64,
-    /// Admitted, and a row in MySQL, live, or cancelled since and not given back.
+    /// Admitted, and a row in MySQL, live, or cancelled since and not released.
     pub written: u64,
-    /// Admitted, and given back; cancelled in MySQL, or never written there.
+    /// Admitted, and released; cancelled in MySQL, or never written there.
     pub released: u64,
     /// Admitted, and buried.
     pub dead: u64,
-    /// Units of the buried orders, which Redis holds until they are written or given back.
+    /// Units of the buried orders, which Redis holds until they are written or released.
     pub dead_units: i64,
     /// Admitted, and not delivered or not settled yet.
     pub in_flight: u64,
@@ -115,7 +115,7 @@ pub struct RowCounts {
 /// What is wrong with the orders of a voucher.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Offences {
-    /// Buried, cancelled in MySQL and not given back: `tidegate dead cancel` was killed between the two.
+    /// Buried, cancelled in MySQL and not released: `tidegate dead cancel` was killed between the two.
     pub half_cancelled: Offenders,
     /// Cancelled in MySQL, neither in flight nor dead, and admitted still by the journal. No failure: a service that
     /// cancels without `lua/release.lua` leaves them, too.
@@ -127,7 +127,7 @@ pub struct Offences {
     pub mismatched: Offenders,
     /// Refused by MySQL, settled, and still held by Redis.
     pub not_released: Offenders,
-    /// Given back although they have a live row: their units were sold twice.
+    /// Released although they have a live row: their units were sold twice.
     pub doubled_back: Offenders,
     /// Keys of Redis that hold something else than they should, with what Redis says of each. What they hold is missing here.
     pub wrong_keys: Offenders,
@@ -177,7 +177,7 @@ pub struct Stocks {
     /// Left by Redis.
     pub redis_stock: Option<i64>,
     /// What Redis should offer: what MySQL has left, without those of the orders in flight and of the dead ones, which
-    /// will be taken from it or given back. `None` when MySQL does not know the voucher.
+    /// will be taken from it or released. `None` when MySQL does not know the voucher.
     pub redis_stock_due: Option<i64>,
     /// What Redis offers and MySQL will not have, at least, whatever is on its way meanwhile; 0 where none are seen.
     /// `None` where nobody can tell: the sale is over, there is no stock or no journal, or it was restocked just now.
@@ -213,7 +213,7 @@ impl Offences {
 }
 
 impl VoucherAudit {
-    /// All that was admitted is written or given back, and nothing is wrong.
+    /// All that was admitted is written or released, and nothing is wrong.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         let wrong = [

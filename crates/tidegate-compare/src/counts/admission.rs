@@ -37,7 +37,7 @@ pub(super) enum Movement {
         quantity: u16,
         at_ms: u64,
     },
-    /// With the units that the refusal of a second order gave back, whether or not its producer had taken any.
+    /// With the units that the refusal of a second order released, whether or not its producer had taken any.
     Release {
         second_order_units: u16,
     },
@@ -116,7 +116,7 @@ impl Admission {
         (self.is_dead, self.state) = (true, EntryFact::Settled);
     }
 
-    /// What the journal says. What was given back once stays so, whatever an earlier page said.
+    /// What the journal says. What was released once stays so, whatever an earlier page said.
     pub(super) fn take_movement(&mut self, movement: Movement) {
         self.journal = match movement {
             Movement::Release { .. } => JournalFact::Released,
@@ -149,13 +149,13 @@ impl Admission {
         OrderFacts { row, is_refused, journal, entry, letter, ..OrderFacts::NOTHING }
     }
 
-    /// The column of its status. What was given back is counted there, wherever its entry is, unless its row counts: its units
+    /// The column of its status. What was released is counted there, wherever its entry is, unless its row counts: its units
     /// are in Redis' stock again.
     pub(super) fn column(&self) -> Column {
         match self.facts().status() {
             OrderStatus::Written => Column::Written,
             _ if self.journal == JournalFact::Released => Column::Released,
-            OrderStatus::GivenBack | OrderStatus::Refused => Column::Released,
+            OrderStatus::Released | OrderStatus::Refused => Column::Released,
             OrderStatus::Cancelled | OrderStatus::Contradictory => Column::Written,
             OrderStatus::Dead => Column::Dead,
             OrderStatus::Pending | OrderStatus::Undelivered => Column::InFlight,
@@ -193,7 +193,7 @@ impl Admission {
         self.row == RowFact::Own(RowState::Cancelled)
     }
 
-    /// Its units were given back, and its row counts all the same.
+    /// Its units were released, and its row counts all the same.
     pub(super) fn is_doubled(&self) -> bool {
         self.journal == JournalFact::Released && self.row == RowFact::Own(RowState::Live)
     }

@@ -91,7 +91,7 @@ fn each_fate_is_told_from_the_others() {
 }
 
 #[test]
-fn a_cancelled_order_that_has_a_letter_is_dead_until_it_is_given_back() {
+fn a_cancelled_order_that_has_a_letter_is_dead_until_it_is_released() {
     for is_released in [false, true] {
         // It was put back once: its first entry is settled, its second one buried.
         let mut counts = admitted(1);
@@ -109,7 +109,7 @@ fn a_cancelled_order_that_has_a_letter_is_dead_until_it_is_given_back() {
 }
 
 #[test]
-fn a_cancelled_order_with_a_letter_and_the_note_of_another_cannot_be_given_back_by_it() {
+fn a_cancelled_order_with_a_letter_and_the_note_of_another_cannot_be_released_by_it() {
     let mut counts = admitted(1);
     counts.note(1, &admit(9));
     counts.letter(1, 1, 1);

@@ -160,7 +160,7 @@ impl Candidates {
         }
     }
 
-    /// An order that was given back after a field was read held it then. `uses`: what it used, None: nobody knows.
+    /// An order that was released after a field was read held it then. `uses`: what it used, None: nobody knows.
     pub(super) fn add_released(&mut self, order: &ReleasedOrder, uses: Option<&Uses>, owners: &Owners) {
         let of_slots = owners.place_of_slots(order.voucher);
         if let Some(candidate) = of_slots.and_then(|place| self.get(place, &slots_field(order.user))) {

@@ -64,7 +64,7 @@ impl Counter {
         self.is_exact.then(|| SetUse { field: self.field.clone(), found, becomes })
     }
 
-    /// Whether an order that was given back since the comparison leaves the field as it was: it takes nothing from a field that is not there,
+    /// Whether an order that was released since the comparison leaves the field as it was: it takes nothing from a field that is not there,
     /// from one of another window, or a slot that the field does not have. What such a field is set to may be too much.
     pub(super) fn hides_releases(&self) -> bool {
         let Some(held) = &self.held else { return false };

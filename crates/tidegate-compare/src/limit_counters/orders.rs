@@ -37,7 +37,7 @@ pub(super) struct HeldOrder {
     pub(super) made_ms: Option<i64>,
 }
 
-/// An order that was given back. What it held, its note does not say.
+/// An order that was released. What it held, its note does not say.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReleasedOrder {
     pub(super) order: OrderId,

@@ -22,7 +22,7 @@ use crate::{CompareError, reconciled::DifferenceKind};
 const BETWEEN: Duration = Duration::from_secs(1);
 /// A field that is wrong in another way each time is left to the next comparison.
 const MOST_LOOKS: usize = 5;
-/// Orders that were given back while a comparison read, at most: nobody can tell with more.
+/// Orders that were released while a comparison read, at most: nobody can tell with more.
 const MOST_RELEASED: usize = 20_000;
 /// The clocks of the two stores differ by less; and an order may be admitted so long after its limit was lowered in MySQL.
 const CLOCKS_MS: i64 = 10_000;

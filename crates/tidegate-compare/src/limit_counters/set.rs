@@ -23,7 +23,7 @@ pub struct CountersSet {
 
 impl LimitCounterCheck<'_> {
     /// Sets these fields, as [`Self::compare`] found them, each only while it still holds what was read. That proves nothing of a field
-    /// that does not count an order which was given back since: such a one is checked again after it was set, and set again.
+    /// that does not count an order which was released since: such a one is checked again after it was set, and set again.
     ///
     /// # Errors
     /// See [`CompareError`]. What `done` says was set, was.

@@ -218,7 +218,7 @@ async fn a_clean_state_with_orders_of_every_fate_holds() -> Result<()> {
         world.bury(unreadable, &[("userId", "x")]).await?;
         world.write(6).await?;
         world.admit(8).await?;
-        // Cancelled since, with its unit given back on both sides.
+        // Cancelled since, with its unit released on both sides.
         world.sql("UPDATE tb_voucher_order SET status = 4, slot = NULL WHERE id = 3").await?;
         world.sql("UPDATE tb_seckill_voucher SET stock = stock + 1").await?;
         world.release(3).await?;
@@ -472,7 +472,7 @@ async fn a_negative_stock_is_found_also_for_a_voucher_that_was_taken_over() -> R
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_live_order_that_was_given_back_as_well_is_found() -> Result<()> {
+async fn a_live_order_that_was_released_as_well_is_found() -> Result<()> {
     for world in World::both().await? {
         world.sell(2).await?;
         world.release(2).await?;

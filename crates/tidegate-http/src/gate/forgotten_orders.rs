@@ -80,7 +80,7 @@ impl ForgottenOrders {
 /// When a reply to a request under a key may mean that Redis has lost the order of that request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Suspicion {
-    /// Redis knows of an order by this user, or of a second one that a worker gave back.
+    /// Redis knows of an order by this user, or of a second one that a worker released.
     Always,
     /// It is what everybody hears in a rush, so MySQL is asked only while a failover may have been the cause.
     AfterFailover,
@@ -92,7 +92,7 @@ impl Suspicion {
     pub const fn of(reply: &Result<AdmitReply, GateError>) -> Self {
         use AdmitReply as Reply;
         match reply {
-            Ok(Reply::UserHasOrder | Reply::GivenBack) => Self::Always,
+            Ok(Reply::UserHasOrder | Reply::Released) => Self::Always,
             Ok(Reply::SoldOut | Reply::NoStock | Reply::Over | Reply::OverLimit(_)) => Self::AfterFailover,
             _ => Self::Never,
         }

@@ -70,7 +70,7 @@ problems! {
     OverLimit 409 "over-limit" "A limit refuses the order": "The member `limit` names it; `ordersLeft` and `unitsLeft` say what is left of it, and `opensAt` when its next window begins."
     NotBegun 409 "not-begun" "The sale has not begun": "Ask again when it has."
     Over 409 "over" "The sale is over": "Nothing is sold any more."
-    GivenBack 409 "given-back" "This order was admitted, and given back": "The order with this id has ended. A new order takes a new id, and a new key."
+    Released 409 "given-back" "This order was admitted, and released": "The order with this id has ended. A new order takes a new id, and a new key."
     IdTaken 409 "id-taken" "The order id belongs to another user's order": "Send no orderId, and one is made. Where none was sent, an operator has to look: ids were given out twice."
     OtherQuantity 409 "other-quantity" "This order was admitted with another quantity": "The order with this id stands, with the quantity that it was admitted with."
     TooLarge 413 "too-large" "The body is too large": "A request has 16 KiB at most."
@@ -196,7 +196,7 @@ pub fn outcome(reply: Result<AdmitReply, GateError>, admission: &Admission) -> R
         Ok(AdmitReply::Over) => Kind::Over.into(),
         Ok(AdmitReply::Paused) => Kind::Paused.into(),
         Ok(AdmitReply::Busy) => Kind::Busy.into(),
-        Ok(AdmitReply::GivenBack) => Problem::from(Kind::GivenBack).with("orderId", order.to_string()),
+        Ok(AdmitReply::Released) => Problem::from(Kind::Released).with("orderId", order.to_string()),
         Ok(AdmitReply::OverLimit(reached)) => over_limit(reached),
         Ok(AdmitReply::TooFast(RateReached { name, retry_ms })) => {
             Problem::from(Kind::TooFast).with("limit", name).come_again_in(retry_ms)

@@ -53,7 +53,7 @@ catalog! {
     ORDERS_ALREADY_THERE: Counter "tidegate_orders_already_there_total" []
         "Orders that were delivered again and had their row already."
     ORDERS_REFUSED: Counter "tidegate_orders_refused_total" ["reason"]
-        "Orders that were not written but given back: MySQL's constraints refused them, or they had been cancelled."
+        "Orders that were not written but released: MySQL's constraints refused them, or they had been cancelled."
     LIMIT_USES: Counter "tidegate_limit_uses_written_total" []
         "Uses of limits that this process wrote with orders: one for each limit that counts an order."
     EVENTS: Counter "tidegate_events_total" ["event" "outcome"]

@@ -1,5 +1,5 @@
 //! Events among the dead letters whose orders are dead letters, too. They go back behind their order, and not before it: a
-//! payment whose order is not there would have to be given back.
+//! payment whose order is not there would have to be refunded.
 
 use std::collections::HashMap;
 

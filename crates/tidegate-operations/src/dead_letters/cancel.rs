@@ -1,4 +1,4 @@
-//! Giving the orders of letters back.
+//! Cancels the orders of dead letters.
 
 use futures_util::future::join_all;
 use tidegate_orders::{
@@ -13,13 +13,13 @@ use tidegate_stream::{Letter, Outage};
 
 use super::{
     letter::is_about_money,
-    outcome::{EndedLetter, GiveBack, LetterDecision, LetterOutcome, Obstacle},
+    outcome::{EndedLetter, PlannedRelease, LetterDecision, LetterOutcome, Obstacle},
 };
 
 /// The reason of an order's result that an operator has cancelled.
 const BY_OPERATOR: &str = "by_operator";
 
-/// Gives the orders of letters back.
+/// Cancels the orders of dead letters.
 #[derive(Debug)]
 pub(super) struct Cancel {
     pub(super) dead: DeadLetters,
@@ -39,14 +39,14 @@ impl Cancel {
         let mut cancellations =
             self.ledger.snapshot(&held, Absence::Decides).await?.predict_cancel(&held).into_iter();
         let ids: Vec<_> = held.iter().map(|incoming| (incoming.order.voucher, incoming.order.id)).collect();
-        let given_back =
-            self.redis.journals().given_back(&ids).await.map_err(|error| Outage::new("Redis", error))?;
+        let released =
+            self.redis.journals().released(&ids).await.map_err(|error| Outage::new("Redis", error))?;
         let decision = |order: &Result<Incoming, Obstacle>| match order {
             Ok(Incoming { order, .. }) => match cancellations.next().map(user_after) {
                 Some(Err((obstacle, _))) => LetterDecision::Stays(obstacle),
-                Some(Ok(user_after)) if !given_back.contains(&(order.voucher, order.id)) => {
+                Some(Ok(user_after)) if !released.contains(&(order.voucher, order.id)) => {
                     let Order { voucher, user, quantity, .. } = *order;
-                    LetterDecision::GivesBack(GiveBack { voucher, units: quantity.get(), user, user_after })
+                    LetterDecision::Releases(PlannedRelease { voucher, units: quantity.get(), user, user_after })
                 }
                 _ => LetterDecision::Done,
             },
@@ -55,7 +55,7 @@ impl Cancel {
         Ok(orders.iter().map(decision).collect())
     }
 
-    /// Tells MySQL of all of them first, then whoever reads results, then gives each back in Redis.
+    /// Tells MySQL of all of them first, then whoever reads results, then releases each in Redis.
     pub(super) async fn apply(
         &self,
         letters: &[&Letter],
@@ -134,9 +134,9 @@ impl Cancel {
             Err((obstacle, error)) => return Ok(LetterOutcome::Stays(obstacle, error)),
         };
         let reply = match self.dead.cancel(letter, order, user_after).await {
-            // Somebody has put the letter back, and now the order is cancelled: nobody else would give it back.
+            // Somebody has put the letter back, and now the order is cancelled: nobody else would release it.
             Ok(CancelReply::Gone) => match self.redis.releases().release(&release(order, user_after)).await {
-                Ok(ReleaseReply::GivenBackBefore | ReleaseReply::NotAdmitted | ReleaseReply::NoSale) => {
+                Ok(ReleaseReply::ReleasedBefore | ReleaseReply::NotAdmitted | ReleaseReply::NoSale) => {
                     return Ok(LetterOutcome::Gone);
                 }
                 reply => reply,
@@ -148,9 +148,9 @@ impl Cancel {
             Ok(reply) => LetterOutcome::Done(EndedLetter {
                 letter: letter.id,
                 outcome: match reply {
-                    ReleaseReply::GivenBack => "given_back",
-                    ReleaseReply::GivenBackBefore => "given_back_before",
-                    ReleaseReply::GivenBackWithoutStock => "given_back_without_stock",
+                    ReleaseReply::Released => "released",
+                    ReleaseReply::ReleasedBefore => "released_before",
+                    ReleaseReply::ReleasedWithoutStock => "released_without_stock",
                     ReleaseReply::NotAdmitted => "not_admitted",
                     ReleaseReply::NoSale => "no_sale_in_redis",
                 },
@@ -175,7 +175,7 @@ fn user_after(cancellation: Cancellation) -> Result<UserAfter, (Obstacle, Option
     }
 }
 
-/// Gives the order of a letter back that is gone.
+/// Releases the order of a dead letter that is gone.
 pub(super) fn release(order: &Order, user_after: UserAfter) -> Release {
     let Order { id, user, voucher, quantity, .. } = *order;
     Release { order: id, user, voucher, units: Some(quantity), user_after, by: "operator:dead_cancel".into() }

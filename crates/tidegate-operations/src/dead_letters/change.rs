@@ -176,10 +176,10 @@ impl LetterChange {
         }
         let question = self.question(draft.would, draft.along);
         let mut plan = draft.finish(self.dead.stream_name(), selection, question);
-        let vouchers: Vec<VoucherId> = plan.gives_back.iter().map(|give_back| give_back.voucher).collect();
+        let vouchers: Vec<VoucherId> = plan.releases.iter().map(|release| release.voucher).collect();
         let stocks = sale::read_stocks(&self.redis, &vouchers).await;
         let stocks = stocks.context("Failed to read the stocks in Redis")?;
-        plan.gives_back.iter_mut().zip(stocks).for_each(|(give_back, stock)| give_back.stock = stock);
+        plan.releases.iter_mut().zip(stocks).for_each(|(release, stock)| release.stock = stock);
         if plan.counts.letters == 0 && plan.selection.reason.is_some() {
             plan.other_reasons = self.reasons(&plan.selection).await?;
         }
@@ -214,7 +214,7 @@ impl LetterChange {
         };
         match self.action {
             LetterAction::Requeue { .. } => format!("Put {letters} back into {}{along}?", self.stream),
-            LetterAction::Cancel => format!("Give the orders of {letters} back, for good?"),
+            LetterAction::Cancel => format!("Cancel the orders of {letters}, for good?"),
             LetterAction::Drop => format!("Delete {letters} for good?"),
         }
     }
@@ -232,7 +232,7 @@ impl LetterChange {
             first: Vec::new(),
             along: 0,
             gone: 0,
-            given_back: 0,
+            released: 0,
             stay: StayingLetters::default(),
             missing: plan.missing.clone(),
             rest: self.request(plan.selection.clone()),
@@ -287,7 +287,7 @@ impl LetterChange {
             match decision {
                 LetterDecision::Stays(obstacle) => staying.push((letter, obstacle)),
                 LetterDecision::FollowsItsOrder => {}
-                LetterDecision::Done | LetterDecision::GivesBack(_) | LetterDecision::DiesAgain(_) => {
+                LetterDecision::Done | LetterDecision::Releases(_) | LetterDecision::DiesAgain(_) => {
                     going.push(letter);
                     leading.extend((decision == LetterDecision::Done).then_some(letter.id));
                 }

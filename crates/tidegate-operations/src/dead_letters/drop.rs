@@ -1,4 +1,4 @@
-//! Deleting letters of which nothing can be given back, or whose orders have ended in MySQL.
+//! Deleting letters of which nothing can be released, or whose orders have ended in MySQL.
 
 use futures_util::future::join_all;
 use tidegate_orders::{

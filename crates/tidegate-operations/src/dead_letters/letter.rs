@@ -16,7 +16,7 @@ pub fn reason_of(letter: &Letter) -> &str {
     letter.burial.as_ref().map_or(FOREIGN, |burial| &burial.reason)
 }
 
-/// It says that money was paid or given back, in a way that a worker can record.
+/// It says that money was paid or refunded, in a way that a worker can record.
 pub(super) fn is_about_money(fields: &FieldNames, letter: &Letter) -> bool {
     event_kind(fields, letter).is_some_and(EventKind::is_about_money)
 }

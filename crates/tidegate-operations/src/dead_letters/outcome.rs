@@ -17,8 +17,8 @@ pub(super) const MOST_NAMED: usize = 20;
 pub(super) enum LetterDecision {
     /// It would be done.
     Done,
-    /// It would be done, and its order given back by it.
-    GivesBack(GiveBack),
+    /// It would be done, and its order released by it.
+    Releases(PlannedRelease),
     /// It would be done, and would not help.
     DiesAgain(RequeueFailure),
     /// It would stay.
@@ -29,7 +29,7 @@ pub(super) enum LetterDecision {
 
 /// What Redis would get back of an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct GiveBack {
+pub(super) struct PlannedRelease {
     pub(super) voucher: VoucherId,
     pub(super) units: i64,
     pub(super) user: UserId,
@@ -58,8 +58,8 @@ pub(super) enum LetterOutcome {
     Done(EndedLetter),
     /// There was no such letter any more: somebody else was faster.
     Gone,
-    /// It is gone, and its order, which somebody else cancelled at the same time, is given back now.
-    GivenBack,
+    /// It is gone, and its order, which somebody else cancelled at the same time, is released now.
+    Released,
     /// It stays, with what the store said, where a store refused it.
     Stays(Obstacle, Option<String>),
 }
@@ -97,8 +97,8 @@ pub enum Obstacle {
     NeedsForce,
     /// More fields than a script can add.
     TooManyFields,
-    /// Its order was given back.
-    GivenBack,
+    /// Its order was released.
+    Released,
     /// Its order is cancelled in MySQL.
     Cancelled,
     /// Its order is written.
@@ -113,7 +113,7 @@ pub enum Obstacle {
     HoldsOrder,
     /// It is an event, and its order is a dead letter that does not go back.
     OrderIsDead,
-    /// It says that money was paid or given back.
+    /// It says that money was paid or refunded.
     HoldsPayment,
     /// By the journal, its order took units.
     HoldsUnits,

@@ -9,7 +9,7 @@ use tidegate_stream::{EntryId, Letter};
 use super::{
     buried_events::BuriedEvent,
     groups::{LetterCounter, LetterCounts},
-    outcome::{GiveBack, LetterDecision, MOST_NAMED, RequeueFailure, Obstacle, StayingLetters},
+    outcome::{PlannedRelease, LetterDecision, MOST_NAMED, RequeueFailure, Obstacle, StayingLetters},
     selection::LetterSelection,
 };
 use crate::change::{Next, Plan};
@@ -28,8 +28,8 @@ pub struct LetterPlan {
     pub along: u64,
     /// Of those that it would be done to, the ones that it would not help, for the most frequent reasons.
     pub again: Vec<DyingAgain>,
-    /// What would be given back, the vouchers with the most orders first.
-    pub gives_back: Vec<VoucherGiveBack>,
+    /// What would be released, the vouchers with the most orders first.
+    pub releases: Vec<VoucherRelease>,
     /// Where no letter has the reason that was asked for: the reasons of those that are there.
     pub other_reasons: Vec<ReasonCount>,
     /// The ones that would stay.
@@ -72,7 +72,7 @@ pub struct ReasonCount {
 
 /// What Redis would get back of one voucher.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct VoucherGiveBack {
+pub struct VoucherRelease {
     /// The voucher.
     pub voucher: VoucherId,
     /// How many orders of it.
@@ -87,13 +87,13 @@ pub struct VoucherGiveBack {
     pub first_freed: Vec<UserId>,
 }
 
-impl VoucherGiveBack {
-    fn add(&mut self, give_back: &GiveBack) {
+impl VoucherRelease {
+    fn add(&mut self, release: &PlannedRelease) {
         self.orders += 1;
-        self.units += give_back.units;
-        if give_back.user_after == UserAfter::Freed {
+        self.units += release.units;
+        if release.user_after == UserAfter::Freed {
             self.freed += 1;
-            self.first_freed.extend((self.first_freed.len() < MOST_NAMED).then_some(give_back.user));
+            self.first_freed.extend((self.first_freed.len() < MOST_NAMED).then_some(release.user));
         }
     }
 }
@@ -129,7 +129,7 @@ pub(super) struct PlanDraft {
     pub(super) would: u64,
     pub(super) along: u64,
     again: BTreeMap<RequeueFailure, u64>,
-    gives_back: BTreeMap<VoucherId, VoucherGiveBack>,
+    releases: BTreeMap<VoucherId, VoucherRelease>,
     stay: StayingLetters,
     pub(super) missing: Vec<EntryId>,
     last: Option<EntryId>,
@@ -144,10 +144,10 @@ impl PlanDraft {
             LetterDecision::Stays(obstacle) => self.stay.add(obstacle, letter.id, None),
             LetterDecision::FollowsItsOrder => {}
             LetterDecision::Done => self.would += 1,
-            LetterDecision::GivesBack(give_back) => {
+            LetterDecision::Releases(release) => {
                 self.would += 1;
-                let voucher = give_back.voucher;
-                let new = || VoucherGiveBack {
+                let voucher = release.voucher;
+                let new = || VoucherRelease {
                     voucher,
                     orders: 0,
                     units: 0,
@@ -155,7 +155,7 @@ impl PlanDraft {
                     freed: 0,
                     first_freed: Vec::new(),
                 };
-                self.gives_back.entry(voucher).or_insert_with(new).add(&give_back);
+                self.releases.entry(voucher).or_insert_with(new).add(&release);
             }
             LetterDecision::DiesAgain(failure) => {
                 self.would += 1;
@@ -181,15 +181,15 @@ impl PlanDraft {
         let mut again: Vec<DyingAgain> = self.again.into_iter().map(DyingAgain::of).collect();
         again.sort_by_key(|again| Reverse(again.letters));
         again.truncate(MOST_NAMED);
-        let mut gives_back: Vec<VoucherGiveBack> = self.gives_back.into_values().collect();
-        gives_back.sort_by_key(|give_back| Reverse(give_back.orders));
+        let mut releases: Vec<VoucherRelease> = self.releases.into_values().collect();
+        releases.sort_by_key(|release| Reverse(release.orders));
         LetterPlan {
             stream: stream.to_owned(),
             counts: self.counter.counts(),
             would: self.would,
             along: self.along,
             again,
-            gives_back,
+            releases,
             other_reasons: Vec::new(),
             stay: self.stay,
             missing: self.missing,

@@ -26,8 +26,8 @@ pub struct LetterReport {
     pub along: u64,
     /// Letters that were not there any more: somebody else was faster.
     pub gone: u64,
-    /// Of these, the ones whose orders somebody else cancelled, and which were given back here.
-    pub given_back: u64,
+    /// Of these, the ones whose orders somebody else cancelled, and which were released here.
+    pub released: u64,
     /// The ones that stay.
     pub stay: StayingLetters,
     /// Ids that were asked for and are not there.
@@ -68,9 +68,9 @@ impl LetterReport {
                 self.first.extend((self.first.len() < MOST_NAMED).then_some(ended));
             }
             LetterOutcome::Gone => self.gone += 1,
-            LetterOutcome::GivenBack => {
+            LetterOutcome::Released => {
                 self.gone += 1;
-                self.given_back += 1;
+                self.released += 1;
             }
             LetterOutcome::Stays(obstacle, error) => self.stay.add(obstacle, letter, error),
         }

@@ -13,7 +13,7 @@ pub enum LetterAction {
         /// Also those that were put back three times.
         force: bool,
     },
-    /// Give their orders back.
+    /// Release their orders.
     Cancel,
     /// Delete them.
     Drop,

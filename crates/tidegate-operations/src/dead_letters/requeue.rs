@@ -43,14 +43,14 @@ pub(super) struct BehindOrder {
 /// What is known of a page of letters.
 struct Known {
     /// By the journals.
-    given_back: HashSet<(VoucherId, OrderId)>,
+    released: HashSet<(VoucherId, OrderId)>,
     /// By MySQL.
     snapshot: Snapshot,
 }
 
 impl Requeue {
     /// A letter stays by what it is, and by what both stores say of its order. A worker that was given a cancelled order
-    /// would acknowledge it, and nothing would be left by which what Redis holds for it could be given back.
+    /// would acknowledge it, and nothing would be left by which what Redis holds for it could be released.
     pub(super) async fn decide(&self, letters: &[Letter]) -> Result<Vec<LetterDecision>, Outage> {
         let orders: Vec<Option<Incoming>> = letters.iter().map(|letter| self.order_of(letter)).collect();
         let known = self.known(&orders.iter().flatten().cloned().collect::<Vec<_>>()).await?;
@@ -99,7 +99,7 @@ impl Requeue {
         if outcomes[0].is_ok() {
             outcomes.extend(join_all(all).await);
         }
-        self.give_back_cancelled(letters, &mut outcomes).await;
+        self.release_cancelled(letters, &mut outcomes).await;
         outcomes
     }
 
@@ -149,9 +149,9 @@ impl Requeue {
 
     async fn known(&self, orders: &[Incoming]) -> Result<Known, Outage> {
         let ids: Vec<_> = orders.iter().map(|Incoming { order, .. }| (order.voucher, order.id)).collect();
-        let given_back =
-            self.redis.journals().given_back(&ids).await.map_err(|error| Outage::new("Redis", error))?;
-        Ok(Known { given_back, snapshot: self.ledger.snapshot(orders, Absence::Decides).await? })
+        let released =
+            self.redis.journals().released(&ids).await.map_err(|error| Outage::new("Redis", error))?;
+        Ok(Known { released, snapshot: self.ledger.snapshot(orders, Absence::Decides).await? })
     }
 
     /// Why a letter stays by what it is.
@@ -175,14 +175,14 @@ impl Requeue {
                 entry: Some(entry),
             }),
             Ok(RequeueReply::Gone) => LetterOutcome::Gone,
-            Ok(RequeueReply::GivenBack) => LetterOutcome::Stays(Obstacle::GivenBack, None),
+            Ok(RequeueReply::Released) => LetterOutcome::Stays(Obstacle::Released, None),
             Err(error) => LetterOutcome::of_error(error)?,
         })
     }
 
     /// Asks MySQL once more. Whoever cancels an order writes that down before its letter is ended: if the letter is put
-    /// back in between, workers only acknowledge the order, and should the other die now, nobody would give it back.
-    async fn give_back_cancelled(&self, letters: &[&Letter], outcomes: &mut [Result<LetterOutcome, Outage>]) {
+    /// back in between, workers only acknowledge the order, and should the other die now, nobody would release it.
+    async fn release_cancelled(&self, letters: &[&Letter], outcomes: &mut [Result<LetterOutcome, Outage>]) {
         let is_moved = |outcome: &Result<LetterOutcome, Outage>| {
             matches!(outcome, Ok(LetterOutcome::Done(_) | LetterOutcome::Gone))
         };
@@ -196,10 +196,10 @@ impl Requeue {
         let releases = orders.iter().zip(outcomes).map(async |(incoming, outcome)| {
             let Some(user_after) = snapshot.cancelled(&incoming.order) else { return };
             *outcome = match self.redis.releases().release(&release(&incoming.order, user_after)).await {
-                Ok(ReleaseReply::GivenBackBefore | ReleaseReply::NotAdmitted | ReleaseReply::NoSale)
+                Ok(ReleaseReply::ReleasedBefore | ReleaseReply::NotAdmitted | ReleaseReply::NoSale)
                 | Err(GateError::IdTaken { .. }) => Ok(LetterOutcome::Gone),
-                Ok(ReleaseReply::GivenBack | ReleaseReply::GivenBackWithoutStock) => {
-                    Ok(LetterOutcome::GivenBack)
+                Ok(ReleaseReply::Released | ReleaseReply::ReleasedWithoutStock) => {
+                    Ok(LetterOutcome::Released)
                 }
                 Err(error) => LetterOutcome::of_error(error),
             };
@@ -216,8 +216,8 @@ fn first_ms(letter: &Letter) -> Option<u64> {
 impl Known {
     /// Why the letter of an order stays.
     fn obstacle(&self, Incoming { order, .. }: &Incoming) -> Option<Obstacle> {
-        if self.given_back.contains(&(order.voucher, order.id)) {
-            return Some(Obstacle::GivenBack);
+        if self.released.contains(&(order.voucher, order.id)) {
+            return Some(Obstacle::Released);
         }
         self.snapshot.cancelled(order).is_some().then_some(Obstacle::Cancelled)
     }

@@ -33,7 +33,7 @@ pub(super) async fn check(settings: &SystemSettings, findings: &mut Findings, re
     }
 }
 
-/// How much memory the last delisted vouchers gave back.
+/// How much memory the last delisted vouchers released.
 fn report_removed(findings: &mut Findings, found: &Reconciled, now_ms: i64) {
     for sale in found.removed.iter().rev() {
         let ago = Duration::from_millis((now_ms - sale.at_ms).max(0).unsigned_abs());

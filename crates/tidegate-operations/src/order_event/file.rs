@@ -1,4 +1,4 @@
-//! A file of orders: one id a line; or an id, a comma and a `ref`; or, of refunds, these and the payment that is given back.
+//! A file of orders: one id a line; or an id, a comma and a `ref`; or, of refunds, these and the payment that is refunded.
 
 use std::{collections::HashMap, fs, path::Path};
 

@@ -68,7 +68,7 @@ pub enum EventFate {
     Applied,
     /// The order was there already.
     Unchanged,
-    /// It is a payment that has to be given back, or the same payment again.
+    /// It is a payment that has to be refunded, or the same payment again.
     RefundDue,
     /// The order cannot take this step.
     Rejected,

@@ -32,7 +32,7 @@ pub struct OrderProgress {
     pub reason: Option<String>,
     /// What happened to it since it was placed, rejected events included.
     pub events: Vec<ProgressEvent>,
-    /// Payments that have to be given back, and are not yet.
+    /// Payments that have to be refunded, and are not yet.
     pub refunds_due: Vec<PaymentDue>,
     /// While it waits: a guess when it is written.
     pub estimate: Option<QueueEstimate>,
@@ -53,7 +53,7 @@ pub struct ProgressEvent {
     /// The outside's own id of it.
     #[serde(rename = "ref")]
     pub reference: Option<EventText>,
-    /// Of a refund: the `ref` of the payment that is given back.
+    /// Of a refund: the `ref` of the payment that is refunded.
     pub payment: Option<EventText>,
     /// Why, in a word of the sender.
     pub reason: Option<EventText>,
@@ -61,7 +61,7 @@ pub struct ProgressEvent {
     pub at_ms: Option<i64>,
 }
 
-/// A payment that has to be given back.
+/// A payment that has to be refunded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PaymentDue {
     /// Which of the order's events it is.

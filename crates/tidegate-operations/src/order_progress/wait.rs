@@ -61,7 +61,7 @@ impl WaitTarget {
             | OrderState::Cancelled
             | OrderState::Expired
             | OrderState::Refused
-            | OrderState::GivenBack
+            | OrderState::Released
             | OrderState::Dead => Some(WaitEnd::Ended),
             OrderState::Waiting | OrderState::Contradictory | OrderState::Unsure | OrderState::Unknown => {
                 None

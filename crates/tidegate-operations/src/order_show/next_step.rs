@@ -28,9 +28,9 @@ pub enum NextStep {
         /// It was put back so often that somebody has to insist.
         force: bool,
     },
-    /// Give back what this dead letter holds, and delete it.
+    /// Release what this dead letter holds, and delete it.
     CancelLetter(EntryId),
-    /// Delete this dead letter, of which nothing can be given back.
+    /// Delete this dead letter, of which nothing can be released.
     DropLetter(EntryId),
     /// Run this entry of the stream again.
     Replay(EntryId),
@@ -45,7 +45,7 @@ pub enum NextStep {
     },
     /// Look at the note that the journal of this voucher has of it: it cannot be read.
     ReadNote(VoucherId),
-    /// Give the order back in Redis by `lua/release.lua`: nothing but the journal is left of it there.
+    /// Release the order in Redis by `lua/release.lua`: nothing but the journal is left of it there.
     Release {
         /// Its user.
         user: i64,
@@ -82,7 +82,7 @@ fn of_status(report: &OrderReport) -> Vec<NextStep> {
         OrderStatus::Dead => {
             records.letters.first().map_or_else(Vec::new, |letter| of_letter(report, letter))
         }
-        OrderStatus::GivenBack
+        OrderStatus::Released
         | OrderStatus::Mismatched
         | OrderStatus::Lost
         | OrderStatus::Unsure
@@ -102,8 +102,8 @@ fn of_row(report: &OrderReport, row: &OrderRow) -> Vec<NextStep> {
         Remedy::DeleteLetter if report.status == OrderStatus::Written => {
             own.iter().flat_map(|letter| [show(letter), NextStep::DropLetter(letter.id)]).collect()
         }
-        Remedy::GiveBack if own.is_empty() => release(report, row).into_iter().collect(),
-        Remedy::GiveBack => own.iter().map(|letter| NextStep::CancelLetter(letter.id)).collect(),
+        Remedy::Release if own.is_empty() => release(report, row).into_iter().collect(),
+        Remedy::Release => own.iter().map(|letter| NextStep::CancelLetter(letter.id)).collect(),
         Remedy::DeleteLetter => own.iter().map(|letter| delete(report, letter)).collect(),
         _ => Vec::new(),
     };
@@ -118,7 +118,7 @@ fn of_refusal(report: &OrderReport, refusal: &RefusalRow) -> Vec<NextStep> {
     let audit = NextStep::AuditVoucher(refusal.voucher);
     match (report.facts.remedy(), own) {
         (Remedy::DeleteLetter, Some(letter)) => vec![NextStep::CancelLetter(letter.id)],
-        (Remedy::GiveBack, Some(letter)) => vec![show(letter), NextStep::CancelLetter(letter.id)],
+        (Remedy::Release, Some(letter)) => vec![show(letter), NextStep::CancelLetter(letter.id)],
         (Remedy::Audit, _) => vec![audit],
         (Remedy::RunAgain, _) => vec![records.readable_entry().map_or(audit, replay)],
         _ if report.facts.journal == JournalFact::Released => Vec::new(),
@@ -140,7 +140,7 @@ fn in_flight(report: &OrderReport) -> Vec<NextStep> {
 fn of_letter(report: &OrderReport, letter: &DeadLetterRecord) -> Vec<NextStep> {
     let mut steps = vec![show(letter)];
     match report.facts.remedy() {
-        Remedy::RunAgainOrGiveBack => {
+        Remedy::RunAgainOrRelease => {
             steps.extend([requeue(letter), NextStep::CancelLetter(letter.id)]);
         }
         Remedy::DeleteLetter => steps.push(delete(report, letter)),
@@ -171,14 +171,14 @@ fn search_further(report: &OrderReport) -> Option<NextStep> {
     (!is_complete).then_some(NextStep::SearchFurther(further))
 }
 
-/// Gives back what no letter is left of, where the journal says what that is.
+/// Releases what no letter is left of, where the journal says what that is.
 fn release(report: &OrderReport, row: &OrderRow) -> Option<NextStep> {
     let is_here = |note: &&super::JournalRecord| note.is_admission() && note.voucher.get() == row.voucher;
     let note = report.records.journal.iter().find(is_here)?;
     Some(NextStep::Release { user: row.user, voucher: note.voucher, quantity: row.quantity })
 }
 
-/// What deletes a letter: cancel, unless it would give back what is not the letter's.
+/// What deletes a letter: cancel, unless it would release what is not the letter's.
 fn delete(report: &OrderReport, letter: &DeadLetterRecord) -> NextStep {
     let is_released = report.facts.journal == JournalFact::Released;
     match report.facts.letter {

@@ -134,7 +134,7 @@ impl OrderRecords {
             .or_else(|| admitted.filter_map(|journal| journal.by.as_deref()?.parse().ok()).next())
     }
 
-    /// Payments that have to be given back, and are not yet.
+    /// Payments that have to be refunded, and are not yet.
     pub fn payments_due(&self) -> impl Iterator<Item = &EventRow> {
         let history =
             History { events: self.events.iter().map(EventRow::past_event).collect(), ..History::default() };
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payment_is_due_until_it_was_given_back() {
+    fn a_payment_is_due_until_it_was_refunded() {
         let second = event(2, ("paid", "refund_due"), Some("b"), None);
         let refunded = |step, outcome, payment| event(step, ("refunded", outcome), None, payment);
         assert_eq!(due(vec![event(1, ("paid", "applied"), Some("a"), None), second.clone()]), [2]);

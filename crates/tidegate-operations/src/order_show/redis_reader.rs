@@ -77,7 +77,7 @@ pub struct JournalRecord {
     pub action: String,
     /// Units that moved: below 0 of an admission.
     pub change: Option<i64>,
-    /// The user of an admission; of a release, who gave back.
+    /// The user of an admission; of a release, who released.
     pub by: Option<String>,
     /// When, in Unix milliseconds by the clock of Redis.
     pub at_ms: Option<i64>,
@@ -93,13 +93,13 @@ impl JournalRecord {
         Self { voucher, action, change, by, at_ms, repaired }
     }
 
-    /// Its user was given the order, and it was not given back since.
+    /// Its user was given the order, and it was not released since.
     #[must_use]
     pub fn is_admission(&self) -> bool {
         self.action == "admit"
     }
 
-    /// It was given back.
+    /// It was released.
     #[must_use]
     pub fn is_release(&self) -> bool {
         self.action == "release"

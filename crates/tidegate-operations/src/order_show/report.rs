@@ -222,6 +222,6 @@ mod tests {
         let of_another = OrderRecords { journal: vec![note(7, "admit", "10")], ..records.clone() };
         assert_eq!(of_another.facts().journal, JournalFact::Other);
         let own = OrderRecords { journal: vec![note(7, "admit", "9")], ..records };
-        assert_eq!((own.facts().journal, own.facts().remedy()), (JournalFact::Admitted, Remedy::GiveBack));
+        assert_eq!((own.facts().journal, own.facts().remedy()), (JournalFact::Admitted, Remedy::Release));
     }
 }

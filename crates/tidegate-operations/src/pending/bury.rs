@@ -295,7 +295,7 @@ fn left_reason(pending: &PendingView, decided: &HashMap<OrderId, OrderStatus>) -
         OrderStatus::Refused => LeftReason::Refused,
         OrderStatus::Written | OrderStatus::Cancelled | OrderStatus::Contradictory => LeftReason::Written,
         // MySQL alone says none of these. If it did, its word would not be clear enough to bury the entry.
-        OrderStatus::GivenBack
+        OrderStatus::Released
         | OrderStatus::Dead
         | OrderStatus::Pending
         | OrderStatus::Undelivered

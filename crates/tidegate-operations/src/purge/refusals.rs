@@ -7,7 +7,7 @@ use super::{Mode, NamedOrders, ORDERS, Purge, PurgeCount};
 
 impl Purge {
     /// Those go whose order is named by no entry and no dead letter, and by no note of a journal either: while the journal says
-    /// that an order was given back, MySQL says why.
+    /// that an order was released, MySQL says why.
     pub(super) async fn refusals(
         &self,
         (mode, named): (Mode, &NamedOrders),

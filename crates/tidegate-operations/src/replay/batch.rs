@@ -148,7 +148,7 @@ impl BatchRunner {
                 Predicted::Created => outcomes.add(|counts| &mut counts.created),
                 Predicted::Refused => outcomes.add(|counts| &mut counts.refused),
                 Predicted::RefusedBefore => outcomes.add(|counts| &mut counts.refused_before),
-                Predicted::GivenBack => outcomes.add_given_back(entry.id),
+                Predicted::Released => outcomes.add_released(entry.id),
                 Predicted::Event => outcomes.add(|counts| &mut counts.events),
                 Predicted::EventAlreadyThere => outcomes.add(|counts| &mut counts.events_before),
                 Predicted::Dead(why) => match self.predict_burial(entry.id).await? {
@@ -248,7 +248,7 @@ impl BatchRunner {
         Ok(())
     }
 
-    /// Those of `batch` whose orders were not given back, without events that come too early.
+    /// Those of `batch` whose orders were not released, without events that come too early.
     async fn to_run(&self, batch: &[Entry], report: &mut ReplayReport) -> Result<ToRun, Outage> {
         let mut to_run = ToRun { entries: Vec::with_capacity(batch.len()), known: Before::default() };
         let predicted = self.handler.predict(batch, &mut DryRun::default()).await?;
@@ -261,8 +261,8 @@ impl BatchRunner {
                     self.leave(entry, BEHIND, report);
                     continue;
                 }
-                Predicted::GivenBack => {
-                    report.outcomes.add_given_back(entry.id);
+                Predicted::Released => {
+                    report.outcomes.add_released(entry.id);
                     continue;
                 }
                 Predicted::RefusedBefore => _ = to_run.known.refused.insert(entry.id),

@@ -26,8 +26,8 @@ pub struct ReplayCounts {
     pub refused: u64,
     /// Their orders had been refused before.
     pub refused_before: u64,
-    /// Their orders were given back without having been written: they were not run.
-    pub given_back: u64,
+    /// Their orders were released without having been written: they were not run.
+    pub released: u64,
     /// They are events, and are recorded since now.
     pub events: u64,
     /// They are events that were recorded before.
@@ -58,8 +58,8 @@ pub struct EntryRemark {
 pub enum RemarkKind {
     /// It can never be written, and is not pending.
     Dead,
-    /// Its order was given back without having been written.
-    GivenBack,
+    /// Its order was released without having been written.
+    Released,
     /// A living worker has it in progress.
     InProgress,
     /// It is still to be done.
@@ -90,9 +90,9 @@ impl ReplayOutcomes {
         *counter(&mut self.counts) += 1;
     }
 
-    pub(super) fn add_given_back(&mut self, id: EntryId) {
-        self.add(|counts| &mut counts.given_back);
-        self.remark(id, RemarkKind::GivenBack, "its unit is free again, so it is not run");
+    pub(super) fn add_released(&mut self, id: EntryId) {
+        self.add(|counts| &mut counts.released);
+        self.remark(id, RemarkKind::Released, "its unit is free again, so it is not run");
     }
 
     pub(super) fn add_dead(&mut self, id: EntryId, DeadLetterReason { reason, error }: &DeadLetterReason) {

@@ -51,7 +51,7 @@ pub struct VoucherInRedis {
     pub stock: Option<i64>,
     /// Who bought it.
     pub buyers: u64,
-    /// Orders with a journal entry, admitted or given back.
+    /// Orders with a journal entry, admitted or released.
     pub journaled: u64,
     /// The sale begins.
     pub begin: Option<Timestamp>,

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Units and slot go back when a step takes the slot away, and only then. A status that somebody else has set is where the
-//! order is: no step is taken back, and nothing is given back for it.
+//! order is: no step is taken back, and nothing is released for it.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ pub enum EventOutcome {
     Applied,
     /// The order was there already, by the same event or by another way.
     Unchanged,
-    /// A payment that pays for nothing: it has to be given back.
+    /// A payment that pays for nothing: it has to be refunded.
     RefundDue,
     /// The order cannot take this step.
     Rejected(EventRejection),
@@ -47,9 +47,9 @@ pub enum EventRejection {
     Used,
     /// It is cancelled.
     Cancelled,
-    /// Its payment is being given back.
+    /// Its payment is being refunded.
     Refunding,
-    /// Its payment was given back.
+    /// Its payment was refunded.
     Refunded,
     /// It was paid more than once, and the event does not say which payment it is about.
     PaymentNeeded,
@@ -169,7 +169,7 @@ pub struct PastEvent {
     pub outcome: EventOutcome,
     /// How the order moved for it.
     pub step: Option<Step>,
-    /// Units that it gave back; 0: the slot was not taken away.
+    /// Units that it released; 0: the slot was not taken away.
     pub released: i64,
     /// The entry that brought it.
     pub entry: EntryId,
@@ -356,21 +356,21 @@ impl History {
 }
 
 impl History {
-    /// What came of an event, as it is told however often it is sent: a payment that repeats one that has to be given back has
-    /// to be given back. Once that has gone back, it changes nothing.
+    /// What came of an event, as it is told however often it is sent: a payment that repeats one that has to be refunded has
+    /// to be refunded. Once that has gone back, it changes nothing.
     pub fn told_outcome(&self, past: &PastEvent) -> EventOutcome {
         let told = self.repeated_by(past);
         let is_due = told.is_some_and(|told| self.payments_due().any(|due| due.number == told.number));
         if is_due { EventOutcome::RefundDue } else { past.outcome }
     }
 
-    /// A payment with this reference has to be given back, and is not yet. Whatever went back before it came was another one
+    /// A payment with this reference has to be refunded, and is not yet. Whatever went back before it came was another one
     /// if it has none.
     fn is_due(&self, reference: Option<&EventText>) -> bool {
         self.payments_due().any(|past| past.reference.as_ref() == reference)
     }
 
-    /// Payments that have to be given back, and are not yet.
+    /// Payments that have to be refunded, and are not yet.
     pub fn payments_due(&self) -> impl Iterator<Item = &PastEvent> {
         let is_returned = |payment: &PastEvent| {
             self.events.iter().any(|past| {
@@ -385,7 +385,7 @@ impl History {
     }
 }
 
-/// A payment that moves nothing is due to be given back: no payment is without a home.
+/// A payment that moves nothing is due to be refunded: no payment is without a home.
 fn paid(event: &Event, history: &History) -> Effect {
     let refund_due = Effect::of(EventOutcome::RefundDue);
     let Some(row) = history.row else { return refund_due };
@@ -432,7 +432,7 @@ fn used(history: &History) -> Effect {
 enum Refunded {
     /// The order's own, or whatever somebody else had it paid with. Its reference, where it is known.
     Own(Option<EventText>),
-    /// One that is due to be given back, whatever becomes of the order.
+    /// One that is due to be refunded, whatever becomes of the order.
     Due(EventText),
 }
 

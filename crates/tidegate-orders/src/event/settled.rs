@@ -22,7 +22,7 @@ impl History {
 
     /// The events of a settled order that no later decision needs, by number.
     ///
-    /// What stays says how the order came to its status, what gave units back, and which number comes next. So does
+    /// What stays says how the order came to its status, what released units, and which number comes next. So does
     /// every payment with the refund that answers it: whatever payment comes later is decided as if nothing had gone.
     #[must_use]
     pub fn unneeded(&self) -> Vec<u32> {

@@ -57,12 +57,12 @@ impl ConfirmedCalls {
     }
 }
 
-/// A call on a connection of its own. Whoever drops it gives the connection back; what it still waits for comes before
+/// A call on a connection of its own. Whoever drops it returns the connection; what it still waits for comes before
 /// the replies of the next.
 pub(super) struct ConfirmedCall<'a> {
     calls: &'a ConfirmedCalls,
     connection: Option<Connection>,
-    // Behind the connection: given back after it.
+    // Behind the connection: released after it.
     _permit: SemaphorePermit<'a>,
 }
 

@@ -49,11 +49,11 @@ impl Journals {
         Self { access: access.clone(), snapshot }
     }
 
-    /// Which of these orders the journal knows as given back. Reads only.
+    /// Which of these orders the journal knows as released. Reads only.
     ///
     /// # Errors
     /// See [`GateError`].
-    pub async fn given_back(
+    pub async fn released(
         &self,
         orders: &[(VoucherId, OrderId)],
     ) -> Result<HashSet<(VoucherId, OrderId)>, GateError> {
@@ -61,7 +61,7 @@ impl Journals {
         Ok(entries.into_iter().filter(|(_, entry)| entry.is_release()).map(|(order, _)| order).collect())
     }
 
-    /// Which of these orders the journals hold as they were admitted: neither lost, nor given back, nor restored since. Reads only.
+    /// Which of these orders the journals hold as they were admitted: neither lost, nor released, nor restored since. Reads only.
     ///
     /// # Errors
     /// See [`GateError`].
@@ -97,7 +97,7 @@ impl Journals {
         Ok(entries.into_iter().filter_map(|(order, entry)| Some((order, entry.limited?))).collect())
     }
 
-    /// Of each of these orders, whether its id is admitted, by the journal, for another user: nothing can be given back
+    /// Of each of these orders, whether its id is admitted, by the journal, for another user: nothing can be released
     /// by it, and nobody else's word ends it. A note that cannot be read is somebody else's. Reads only.
     ///
     /// # Errors
@@ -137,7 +137,7 @@ impl Journals {
     }
 
     /// Of each of these orders that a complete journal holds as admitted for its user, since when, in Unix milliseconds: what it
-    /// holds is to be given back where nobody else can have done that. Reads only.
+    /// holds is to be released where nobody else can have done that. Reads only.
     ///
     /// # Errors
     /// See [`GateError`].
@@ -156,19 +156,19 @@ impl Journals {
         Ok(orders.iter().map(since_ms).collect())
     }
 
-    /// Which of these orders a complete journal knows as given back: if one of them is live in MySQL, a comparison tells that. Reads
+    /// Which of these orders a complete journal knows as released: if one of them is live in MySQL, a comparison tells that. Reads
     /// only.
     ///
     /// # Errors
     /// See [`GateError`].
-    pub(crate) async fn surely_given_back(
+    pub(crate) async fn surely_released(
         &self,
         orders: &[(VoucherId, OrderId)],
     ) -> Result<HashSet<(VoucherId, OrderId)>, GateError> {
-        let mut given_back = self.given_back(orders).await?;
-        let complete = self.complete(given_back.iter().map(|(voucher, _)| *voucher)).await?;
-        given_back.retain(|(voucher, _)| complete.contains(voucher));
-        Ok(given_back)
+        let mut released = self.released(orders).await?;
+        let complete = self.complete(released.iter().map(|(voucher, _)| *voucher)).await?;
+        released.retain(|(voucher, _)| complete.contains(voucher));
+        Ok(released)
     }
 
     /// Those of these vouchers whose journals are complete.

@@ -107,7 +107,7 @@ impl LimitedCalls {
         Err(changes_again_and_again("admit_limited.lua"))
     }
 
-    /// Also gives back what was admitted without limits.
+    /// Also releases what was admitted without limits.
     pub(super) async fn release(&self, release: &Release) -> Result<ReleaseReply, GateError> {
         let Release { order, user, voucher, units, user_after, ref by } = *release;
         let mut campaign = self.campaign_of(voucher);

@@ -1,4 +1,4 @@
-//! Gives orders back: single ones by `lua/release.lua`, many of one voucher in one call by `lua/release_many.lua`.
+//! Releases orders: single ones by `lua/release.lua`, many of one voucher in one call by `lua/release_many.lua`.
 
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
@@ -49,7 +49,7 @@ impl Releases {
         Self { sold_out: Some(sold_out), ..self }
     }
 
-    /// Gives an order back: its units, and its user's right to order.
+    /// Releases an order: its units, and its user's right to order.
     ///
     /// # Errors
     /// See [`GateError`].
@@ -59,7 +59,7 @@ impl Releases {
         reply
     }
 
-    /// Gives many orders back, those of one voucher in one call. Each has its own answer, in the order of `releases`: one
+    /// Releases many orders, those of one voucher in one call. Each has its own answer, in the order of `releases`: one
     /// that fails leaves its neighbours alone.
     pub async fn release_all(&self, releases: &[Release]) -> Vec<Result<ReleaseReply, GateError>> {
         let replies = self.release_each(releases).await;

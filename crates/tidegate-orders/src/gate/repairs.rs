@@ -164,7 +164,7 @@ impl RepairAnswer {
 }
 
 impl OrderRepair {
-    /// A release of an order that used limits: that gives back what it used, too, and is none for [`Repairs::repair`]. `by`: who releases.
+    /// A release of an order that used limits: that releases what it used, too, and is none for [`Repairs::repair`]. `by`: who releases.
     #[must_use]
     pub fn limited_release(&self, voucher: VoucherId, by: &str) -> Option<Release> {
         let RepairAction::Release(user_after) = self.action else { return None };

@@ -13,7 +13,7 @@ const LONGEST_CALL: Duration = Duration::from_secs(60);
 /// Vouchers that are remembered before some are forgotten; then twice as many as stayed.
 const FEW: usize = 1024;
 
-/// Knows, for a while, which vouchers had fewer units left than somebody wanted. Shared by whoever admits and gives back in a
+/// Knows, for a while, which vouchers had fewer units left than somebody wanted. Shared by whoever admits and releases in a
 /// process: a unit that comes back through one of its gates ends that at once.
 #[derive(Debug)]
 pub struct SoldOut {

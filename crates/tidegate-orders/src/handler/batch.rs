@@ -20,9 +20,9 @@ pub(super) struct Batch<'a> {
     pub orders: Placed<Incoming>,
     /// Its events, likewise.
     pub events: Placed<IncomingEvent>,
-    /// What MySQL made of the orders, one for each, until those that hold nothing are given back.
+    /// What MySQL made of the orders, one for each, until those that hold nothing are released.
     pub verdicts: Vec<Verdict>,
-    /// What MySQL made of the events, one for each, until the orders that have ended are given back.
+    /// What MySQL made of the events, one for each, until the orders that have ended are released.
     pub event_verdicts: Vec<EventVerdict>,
     /// One for each entry; decided by the last step.
     pub outcomes: Vec<Outcome>,

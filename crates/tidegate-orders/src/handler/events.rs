@@ -41,9 +41,9 @@ impl OrderHandler {
         Ok(())
     }
 
-    /// Of a batch's orders that hold nothing any more, those that are to be given back: events of ours have ended them, or
+    /// Of a batch's orders that hold nothing any more, those that are to be released: events of ours have ended them, or
     /// another program has written them before they were admitted, and a complete journal still holds them. Of a row that was
-    /// written later, nobody knows whether it was live once, and whether that program gave its units back by its own hand.
+    /// written later, nobody knows whether it was live once, and whether that program released its units by its own hand.
     pub(super) async fn ended(
         &self,
         incoming: &[Incoming],
@@ -89,7 +89,7 @@ impl OrderHandler {
         Ok(of_others.map(|(incoming, _)| incoming.entry).collect())
     }
 
-    /// Gives back what Redis holds for orders that have ended with the events of a batch.
+    /// Releases what Redis holds for orders that have ended with the events of a batch.
     pub(super) async fn give_ended_back(&self, batch: &mut Batch<'_>) -> Result<(), Outage> {
         let verdicts = mem::take(&mut batch.event_verdicts);
         let owed: Vec<Owed> = batch
@@ -106,9 +106,9 @@ impl OrderHandler {
             })
             .collect();
         let mut withheld = BTreeMap::new();
-        for (Owed { nth, entry, release }, given_back) in owed.iter().zip(self.release_all(&owed).await?) {
-            match given_back {
-                Ok(ReleaseReply::GivenBackWithoutStock) if self.limited_log.is_shown("no_stock") => {
+        for (Owed { nth, entry, release }, released) in owed.iter().zip(self.release_all(&owed).await?) {
+            match released {
+                Ok(ReleaseReply::ReleasedWithoutStock) if self.limited_log.is_shown("no_stock") => {
                     tracing::warn!(
                         order = %release.order, voucher = %release.voucher, %entry,
                         "the units of an order that has ended went back in MySQL only: no stock is loaded in Redis"
@@ -152,7 +152,7 @@ impl OrderHandler {
             EventOutcome::Rejected(_) if event.kind == EventKind::Expired => {}
             EventOutcome::RefundDue if self.limited_log.is_shown(past.outcome.word()) => tracing::warn!(
                 order = %event.order, user = %event.user, voucher = %event.voucher, %entry, reference,
-                "a payment has to be given back: it pays for no order"
+                "a payment has to be refunded: it pays for no order"
             ),
             EventOutcome::Rejected(rejection) if self.limited_log.is_shown(rejection.word()) => {
                 tracing::warn!(

@@ -20,12 +20,12 @@ pub enum Predicted {
     AlreadyThere,
     /// Its order would be written.
     Created,
-    /// Its order would be refused, and given back.
+    /// Its order would be refused, and released.
     Refused,
-    /// Its order was refused, and would be given back if it was not yet.
+    /// Its order was refused, and would be released if it was not yet.
     RefusedBefore,
-    /// Its order was given back without having been written: if it was written now, its unit would be sold twice.
-    GivenBack,
+    /// Its order was released without having been written: if it was written now, its unit would be sold twice.
+    Released,
     /// It is an event that is recorded.
     EventAlreadyThere,
     /// It is an event that would be recorded. What would come of it depends on what comes before it.
@@ -57,12 +57,12 @@ impl OrderHandler {
             .filter(|order| snapshot.is_unknown(order))
             .map(|order| (order.voucher, order.id))
             .collect();
-        let given_back =
-            self.redis.journals().given_back(&unknown).await.map_err(|error| Outage::new("Redis", error))?;
+        let released =
+            self.redis.journals().released(&unknown).await.map_err(|error| Outage::new("Redis", error))?;
         let mut left = Placed::with_capacity(orders.items.len());
         for (at, incoming) in orders.places.into_iter().zip(orders.items) {
-            if given_back.contains(&(incoming.order.voucher, incoming.order.id)) {
-                predicted[at] = Predicted::GivenBack;
+            if released.contains(&(incoming.order.voucher, incoming.order.id)) {
+                predicted[at] = Predicted::Released;
             } else {
                 left.push(at, incoming);
             }

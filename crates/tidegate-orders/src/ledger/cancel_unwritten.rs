@@ -21,14 +21,14 @@ use crate::{gate::UserAfter, order::Order};
 /// What becomes of an order that is to be cancelled before it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cancellation {
-    /// It will not be written, whoever brings it; what Redis holds for it has to be given back now. Its user stays a
+    /// It will not be written, whoever brings it; what Redis holds for it has to be released now. Its user stays a
     /// buyer where another order of the user for this voucher is live.
     Cancelled(UserAfter),
     /// It is written.
     OrderExists,
-    /// Another order, of another user or voucher, has this id: nothing can be given back by it.
+    /// Another order, of another user or voucher, has this id: nothing can be released by it.
     IdTaken,
-    /// The database refuses its cancelled row, with these words: it may be written one day, so nothing can be given back.
+    /// The database refuses its cancelled row, with these words: it may be written one day, so nothing can be released.
     Rejected(String),
     /// Others hold rows that it needs: nothing was done, and it can be tried again.
     Contended,

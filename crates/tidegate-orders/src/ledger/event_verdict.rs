@@ -52,10 +52,10 @@ pub struct EndedOrder {
 }
 
 /// Orders that hold nothing any more, by who ended them. Of one that is in neither, an entry wrote the row, this one or another,
-/// and somebody changed it by hand: whether that gave its units back in Redis as well, nobody can tell.
+/// and somebody changed it by hand: whether that released its units in Redis as well, nobody can tell.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndedOrders {
-    /// By an event of ours: what Redis holds for them has to be given back, once.
+    /// By an event of ours: what Redis holds for them has to be released, once.
     pub by_events: HashMap<OrderId, EndedOrder>,
     /// By another program, which wrote their rows, too: whether their users may order again, and when it wrote them, in Unix
     /// milliseconds.

@@ -47,7 +47,7 @@ impl Ledger {
         Ok(in_stream_order(recorded.await?, &places, events.len()))
     }
 
-    /// Why these orders, which hold nothing in MySQL any more, are to be given back: nobody writes them any more.
+    /// Why these orders, which hold nothing in MySQL any more, are to be released: nobody writes them any more.
     ///
     /// # Errors
     /// When MySQL does not answer.

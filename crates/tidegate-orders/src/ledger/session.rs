@@ -4,7 +4,7 @@ use super::{fault::Fault, sql};
 pub(super) use crate::session::Session;
 
 impl Session {
-    /// Rolls a failed transaction back, and gives the connection back where it is usable.
+    /// Rolls a failed transaction back, and returns the connection where it is usable.
     pub(super) async fn end<T>(mut self, outcome: Result<T, Fault>) -> Result<T, Fault> {
         let is_clean = match outcome {
             Ok(_) => true,
@@ -15,7 +15,7 @@ impl Session {
             Err(Fault::Outage(_)) => false,
         };
         if is_clean {
-            self.give_back();
+            self.return_to_pool();
         }
         outcome
     }

@@ -17,7 +17,7 @@ pub enum Verdict {
     AlreadyThere,
     /// It was there, and its row holds nothing any more: it was cancelled or refunded, before or after it was written.
     Cancelled,
-    /// It will never be written, and what Redis holds for it is to be given back.
+    /// It will never be written, and what Redis holds for it is to be released.
     Refused(Refusal),
     /// No such voucher in MySQL, or one whose stock is NULL.
     UnknownVoucher,
@@ -206,7 +206,7 @@ fn decide_one(incoming: &Incoming, known: &mut Known) -> Decided {
     let owner = (order.user.get(), order.voucher.get());
     let old = |verdict| Decided { verdict, is_new: false };
     let new = |verdict| Decided { verdict, is_new: true };
-    // The order's own row comes first: it was sold, so nothing of it may be given back. Then its own refusal. An id may have
+    // The order's own row comes first: it was sold, so nothing of it may be released. Then its own refusal. An id may have
     // both, under different vouchers: refusals of other vouchers are not always looked up.
     match (known.ids.get(&order.id), known.refusals.get(&order.id)) {
         (Some(taken), _) if *taken == owner && known.cancelled.contains(&order.id) => {

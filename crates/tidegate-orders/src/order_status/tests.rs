@@ -94,7 +94,7 @@ fn table() -> Vec<(Given, OrderStatus)> {
         (letter(LetterFact::IdTaken), Dead),
         (letter(LetterFact::NoOrder), Dead),
         (letter(LetterFact::Foreign), Dead),
-        (Given { journal: Some(JournalFact::Released), ..any }, GivenBack),
+        (Given { journal: Some(JournalFact::Released), ..any }, Released),
         (row(RowFact::Other), Mismatched),
         (Given { journal: Some(JournalFact::Nothing), entry: Some(EntryFact::None), ..any }, Unknown),
         (Given { is_redis_searched: Some(false), ..any }, Unsure),
@@ -117,11 +117,11 @@ fn nothing_is_proposed_for_an_order_that_its_status_forbids() {
     for facts in all() {
         let (status, remedy) = (facts.status(), facts.remedy());
         match remedy {
-            Remedy::GiveBack => {
+            Remedy::Release => {
                 assert!(matches!(status, OrderStatus::Cancelled | OrderStatus::Refused), "{facts:?}");
-                assert_ne!(facts.journal, JournalFact::Released, "it would be given back twice: {facts:?}");
+                assert_ne!(facts.journal, JournalFact::Released, "it would be released twice: {facts:?}");
             }
-            Remedy::RunAgainOrGiveBack => {
+            Remedy::RunAgainOrRelease => {
                 assert_eq!(status, OrderStatus::Dead, "{facts:?}");
                 let is_free = matches!(facts.journal, JournalFact::Nothing | JournalFact::Admitted);
                 assert!(is_free, "{facts:?}");
@@ -155,22 +155,22 @@ fn what_can_be_done_follows_from_where_the_units_are() {
         (journal(released, written), Remedy::Audit),
         (buried(written), Remedy::DeleteLetter),
         (cancelled, Remedy::None),
-        (journal(admitted, cancelled), Remedy::GiveBack),
-        (buried(cancelled), Remedy::GiveBack),
+        (journal(admitted, cancelled), Remedy::Release),
+        (buried(cancelled), Remedy::Release),
         (buried(journal(released, cancelled)), Remedy::DeleteLetter),
         (buried(journal(JournalFact::Other, cancelled)), Remedy::DeleteLetter),
         (OrderFacts { row: own(RowState::Contradictory), ..nothing }, Remedy::Audit),
         (refused, Remedy::Audit),
         (journal(admitted, refused), Remedy::RunAgain),
         (journal(released, refused), Remedy::None),
-        (buried(refused), Remedy::GiveBack),
+        (buried(refused), Remedy::Release),
         (OrderFacts { entry: EntryFact::Undelivered, ..refused }, Remedy::None),
-        (dead, Remedy::RunAgainOrGiveBack),
-        (journal(admitted, dead), Remedy::RunAgainOrGiveBack),
+        (dead, Remedy::RunAgainOrRelease),
+        (journal(admitted, dead), Remedy::RunAgainOrRelease),
         (journal(released, dead), Remedy::DeleteLetter),
         (journal(JournalFact::Other, dead), Remedy::DeleteLetter),
         (taken, Remedy::DeleteLetter),
-        (journal(admitted, taken), Remedy::RunAgainOrGiveBack),
+        (journal(admitted, taken), Remedy::RunAgainOrRelease),
         (OrderFacts { letter: LetterFact::Foreign, ..nothing }, Remedy::None),
         (journal(released, nothing), Remedy::None),
         (journal(admitted, nothing), Remedy::RunAgain),

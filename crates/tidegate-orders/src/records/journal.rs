@@ -1,4 +1,4 @@
-//! The journal of a voucher in Redis: the last movement of each order that was admitted or given back, and the movements of the
+//! The journal of a voucher in Redis: the last movement of each order that was admitted or released, and the movements of the
 //! whole sale. The scripts write them, and look into them by their text; this is the one place of the program that reads them.
 //!
 //! A journal with a field `#complete` holds every movement of the stock: the sum of all changes is the stock. A release keeps
@@ -60,7 +60,7 @@ pub struct JournalNote {
     pub action: String,
     /// Units that moved: below 0 of an admission.
     pub change: Option<i64>,
-    /// The user of an admission; of a release, who gave back.
+    /// The user of an admission; of a release, who released.
     pub by: Option<String>,
     /// When, in Unix milliseconds by the clock of Redis.
     pub at_ms: Option<i64>,
@@ -152,25 +152,25 @@ impl JournalNote {
         self.change.unwrap_or(0) + self.admitted.map_or(0, |admitted| admitted.change)
     }
 
-    /// The order was given to its user, and was not given back since.
+    /// The order was given to its user, and was not released since.
     #[must_use]
     pub fn is_admission(&self) -> bool {
         self.action == ADMIT
     }
 
-    /// The order was given back.
+    /// The order was released.
     #[must_use]
     pub fn is_release(&self) -> bool {
         self.action == RELEASE
     }
 
-    /// Whose order it is; None: it was given back, or what it says is no user.
+    /// Whose order it is; None: it was released, or what it says is no user.
     #[must_use]
     pub fn buyer(&self) -> Option<UserId> {
         self.by.as_ref().filter(|_| self.is_admission())?.parse().ok()
     }
 
-    /// This user admitted it, or gave it back.
+    /// This user admitted it, or released it.
     #[must_use]
     pub fn is_by(&self, user: UserId) -> bool {
         self.by.as_ref().is_some_and(|by| *by == user.to_string())

@@ -58,10 +58,10 @@ pub struct VoucherUnits {
     pub paid: i64,
     /// In used orders.
     pub used: i64,
-    /// In orders whose payment is being given back, and that hold them until then.
+    /// In orders whose payment is being refunded, and that hold them until then.
     pub refunding: i64,
-    /// Given back by orders that ended: they are among the unsold, or sold again.
-    pub given_back: i64,
+    /// Released by orders that ended: they are among the unsold, or sold again.
+    pub released: i64,
     /// Loaded less used: what a shop still has that takes goods out when they are used.
     pub on_hand: Option<i64>,
     /// In rows whose slot and status contradict each other.
@@ -439,7 +439,7 @@ fn parse_units(row: &MySqlRow) -> sqlx::Result<VoucherUnits> {
         paid: row.try_get("paid")?,
         used: row.try_get("used")?,
         refunding: row.try_get("refunding")?,
-        given_back: row.try_get("given_back")?,
+        released: row.try_get("given_back")?,
         on_hand: row.try_get("on_hand")?,
         contradictory: row.try_get("contradictory")?,
         unaccounted: row.try_get("unaccounted")?,

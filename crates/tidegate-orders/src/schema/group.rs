@@ -45,7 +45,7 @@ pub(super) async fn makes_views_in_turn(connection: &mut MySqlConnection) -> Res
     Ok(status.is_in_galera())
 }
 
-/// Gives the turn back before it has ended: the statement failed, and whoever tries next need not wait.
+/// Returns the turn before it has ended: the statement failed, and whoever tries next need not wait.
 pub(super) async fn give_turn_back(connection: &mut MySqlConnection) {
     if let Err(error) = sqlx::raw_sql(GIVE_TURN_BACK).execute(connection).await {
         tracing::debug!(%error, "the turn to make a view ends by itself");

@@ -100,7 +100,7 @@ impl CausalReads {
         }
         let mut session = Session::open(pool).await?;
         self.catch_up_within(CATCH_UP_WITHIN, &mut session).await?;
-        session.give_back();
+        session.return_to_pool();
         Ok(())
     }
 

@@ -41,7 +41,7 @@ async fn sale() -> Result<Ground> {
         assert_eq!(ground.gate.admissions().admit(&admission(order, order)).await?, AdmitReply::Admitted);
     }
     for order in [1, 2] {
-        assert_eq!(ground.gate.releases().release(&release(order, order)).await?, ReleaseReply::GivenBack);
+        assert_eq!(ground.gate.releases().release(&release(order, order)).await?, ReleaseReply::Released);
     }
     Ok(ground)
 }
@@ -111,12 +111,12 @@ async fn a_shortened_order_is_admitted_before_belongs_to_its_user_and_is_release
     assert!(matches!(many[..], [Ok(AdmitReply::AdmittedBefore), Err(GateError::IdTaken { .. })]), "{many:?}");
     assert!(matches!(ground.gate.releases().release(&release(3, 99)).await, Err(GateError::IdTaken { .. })));
 
-    assert_eq!(ground.gate.releases().release(&release(3, 3)).await?, ReleaseReply::GivenBack);
-    assert_eq!(ground.gate.releases().release(&release(3, 3)).await?, ReleaseReply::GivenBackBefore);
+    assert_eq!(ground.gate.releases().release(&release(3, 3)).await?, ReleaseReply::Released);
+    assert_eq!(ground.gate.releases().release(&release(3, 3)).await?, ReleaseReply::ReleasedBefore);
     for reply in ground.gate.releases().release_all(&[release(4, 4), release(5, 5)]).await {
-        assert_eq!(reply?, ReleaseReply::GivenBack);
+        assert_eq!(reply?, ReleaseReply::Released);
     }
-    assert_eq!(ground.gate.admissions().admit(&admission(4, 4)).await?, AdmitReply::GivenBack);
+    assert_eq!(ground.gate.admissions().admit(&admission(4, 4)).await?, AdmitReply::Released);
     assert_eq!(expect_sum(&ground).await?, 99);
     // What was shortened, released and is final by now goes with a change of 0.
     let removed = read(&ground, 3..=5, OrderCompaction::remove).await?;

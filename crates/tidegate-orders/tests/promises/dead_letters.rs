@@ -113,7 +113,7 @@ async fn a_letter_goes_back_once_byte_for_byte_with_its_history() -> Result<()> 
 }
 
 #[tokio::test]
-async fn however_many_ask_at_once_an_order_is_given_back_once() -> Result<()> {
+async fn however_many_ask_at_once_an_order_is_released_once() -> Result<()> {
     let morgue = Morgue::new().await?;
     morgue.ground.typed("SET seckill:stock:7 10").await?;
     morgue.ground.typed("SADD seckill:order:7 1").await?;
@@ -122,8 +122,8 @@ async fn however_many_ask_at_once_an_order_is_given_back_once() -> Result<()> {
     let asked = (0..10).map(|at| morgue.cancel(&twins[at % 2], UserAfter::Freed));
     let replies = futures_util::future::try_join_all(asked).await?;
     let expected = [
-        (CancelReply::Cancelled(ReleaseReply::GivenBack), 1),
-        (CancelReply::Cancelled(ReleaseReply::GivenBackBefore), 1),
+        (CancelReply::Cancelled(ReleaseReply::Released), 1),
+        (CancelReply::Cancelled(ReleaseReply::ReleasedBefore), 1),
         (CancelReply::Gone, 8),
     ];
     ensure!(counted(replies) == expected.map(|(reply, count)| (format!("{reply:?}"), count)).into());
@@ -131,19 +131,19 @@ async fn however_many_ask_at_once_an_order_is_given_back_once() -> Result<()> {
     ensure!(morgue.ground.typed("SCARD seckill:order:7").await?.as_i64() == Some(0));
     ensure!(morgue.lengths().await? == (0, 0), "a group that is made again brings nothing back");
     // Whoever goes by the journal hears of it.
-    ensure!(morgue.ground.gate.releases().release(&release(5, 1)).await? == ReleaseReply::GivenBackBefore);
+    ensure!(morgue.ground.gate.releases().release(&release(5, 1)).await? == ReleaseReply::ReleasedBefore);
     Ok(())
 }
 
 #[tokio::test]
-async fn what_was_given_back_is_not_put_back() -> Result<()> {
+async fn what_was_released_is_not_put_back() -> Result<()> {
     let morgue = Morgue::new().await?;
     // Without any key of the sale, a release would leave no note.
     morgue.ground.typed("SET seckill:stock:7 10").await?;
     let letter = morgue.buried_order(5, 1, 1).await?;
     morgue.ground.gate.releases().release(&release(5, 1)).await?;
     let before = morgue.ground.everything().await?;
-    ensure!(morgue.letters.requeue(&letter).await? == RequeueReply::GivenBack);
+    ensure!(morgue.letters.requeue(&letter).await? == RequeueReply::Released);
     ensure!(morgue.ground.everything().await? == before);
     Ok(())
 }
@@ -239,7 +239,7 @@ async fn a_wrong_key_type_a_missing_permission_or_no_memory_leaves_no_trace() ->
 struct State {
     stock: Option<i64>,
     is_buyer: bool,
-    /// Who was admitted by the journal; 0: it was given back.
+    /// Who was admitted by the journal; 0: it was released.
     journal: Option<i64>,
     quantity: i64,
     is_freed: bool,
@@ -285,7 +285,7 @@ async fn outcome(morgue: &Morgue) -> Result<(String, String, String)> {
     Ok((shown("GET seckill:stock:7").await?, shown("SMEMBERS seckill:order:7").await?, journal))
 }
 
-/// `lua/cancel.lua` gives back as `lua/release.lua` does, whatever it finds.
+/// `lua/cancel.lua` releases as `lua/release.lua` does, whatever it finds.
 #[test]
 fn cancelling_is_a_release_and_the_end_of_the_letter() -> Result<()> {
     let runtime = tokio::runtime::Runtime::new()?;

@@ -235,7 +235,7 @@ async fn one_order_of_many_that_fails_leaves_its_neighbours_alone() -> Result<()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_whose_release_lost_its_reply_is_given_back_once() -> Result<()> {
+async fn an_order_whose_release_lost_its_reply_is_released_once() -> Result<()> {
     let ground = with_a_sale().await?;
     let order = 693_106_606_080_001;
     ground.gate.admissions().admit(&admission(order, 2)).await?;
@@ -245,20 +245,20 @@ async fn an_order_whose_release_lost_its_reply_is_given_back_once() -> Result<()
         KeyTemplates::default(),
     );
     // So that the reply that is lost is not the one that says NOSCRIPT.
-    assert_eq!(gate.releases().release(&release(1, 1)).await?, ReleaseReply::GivenBack);
+    assert_eq!(gate.releases().release(&release(1, 1)).await?, ReleaseReply::Released);
     let lost = proxy.drop_next_reply("693106606080001");
-    assert_eq!(gate.releases().release(&release(order, 2)).await?, ReleaseReply::GivenBackBefore);
+    assert_eq!(gate.releases().release(&release(order, 2)).await?, ReleaseReply::ReleasedBefore);
     lost.reached().await?;
     assert_eq!(ground.gate.sales().read_voucher(voucher()).await?.stock, Some(10));
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_id_that_was_given_back_for_one_voucher_is_not_for_another() -> Result<()> {
+async fn an_id_that_was_released_for_one_voucher_is_not_for_another() -> Result<()> {
     let ground = with_a_sale().await?;
     ground.gate.releases().release(&release(1, 1)).await?;
     let (ours, other, order) = (voucher(), VoucherId::try_from(8)?, admission(1, 1).order);
-    let found = ground.gate.journals().given_back(&[(ours, order), (other, order)]).await?;
+    let found = ground.gate.journals().released(&[(ours, order), (other, order)]).await?;
     assert_eq!(found, HashSet::from([(ours, order)]));
     Ok(())
 }
@@ -270,14 +270,14 @@ async fn a_server_that_forgot_its_scripts_is_taught_them_again_unseen() -> Resul
     assert_eq!(ground.gate.admissions().admit(&admission(2, 2)).await?, AdmitReply::Admitted);
     ground.typed("SCRIPT FLUSH").await?;
     let replies = ground.gate.releases().release_all(&[release(1, 1), release(2, 2)]).await;
-    assert!(replies.iter().all(|reply| matches!(reply, Ok(ReleaseReply::GivenBack))), "{replies:?}");
+    assert!(replies.iter().all(|reply| matches!(reply, Ok(ReleaseReply::Released))), "{replies:?}");
     assert_eq!(ground.gate.sales().read_voucher(voucher()).await?.stock, Some(10));
     Ok(())
 }
 
 /// More than one call takes, of two vouchers, for two reasons, one of an id that is somebody else's.
 #[tokio::test(flavor = "multi_thread")]
-async fn of_many_that_are_given_back_each_has_its_own_answer_in_its_own_place() -> Result<()> {
+async fn of_many_that_are_released_each_has_its_own_answer_in_its_own_place() -> Result<()> {
     let ground = Ground::new().await?;
     let other = VoucherId::try_from(8)?;
     for voucher in [voucher(), other] {
@@ -294,14 +294,14 @@ async fn of_many_that_are_given_back_each_has_its_own_answer_in_its_own_place() 
         })
         .collect();
     let first = many[123].clone();
-    assert_eq!(ground.gate.releases().release(&first).await?, ReleaseReply::GivenBack);
+    assert_eq!(ground.gate.releases().release(&first).await?, ReleaseReply::Released);
     for (release, reply) in many.iter().zip(ground.gate.releases().release_all(&many).await) {
         match (release.order, reply) {
             (order, Err(GateError::IdTaken { order: named })) if order.get() == 79 => {
                 assert_eq!(named, order)
             }
-            (order, reply) if order == first.order => assert_eq!(reply?, ReleaseReply::GivenBackBefore),
-            (_, reply) => assert_eq!(reply?, ReleaseReply::GivenBack),
+            (order, reply) if order == first.order => assert_eq!(reply?, ReleaseReply::ReleasedBefore),
+            (_, reply) => assert_eq!(reply?, ReleaseReply::Released),
         }
     }
     let units = |voucher| {
@@ -312,7 +312,7 @@ async fn of_many_that_are_given_back_each_has_its_own_answer_in_its_own_place() 
         ground.gate.sales().read_voucher(voucher()).await?.stock,
         ground.gate.sales().read_voucher(other).await?.stock,
     );
-    // Order 79 was admitted, and nothing was given back by its id.
+    // Order 79 was admitted, and nothing was released by its id.
     assert_eq!(stocks, (Some(1_000 - 1 + units(voucher()) - 1), Some(1_000 + units(other))));
     Ok(())
 }
@@ -399,7 +399,7 @@ async fn every_refusal_leaves_no_trace() -> Result<()> {
     let cases = [
         (AdmitReply::AdmittedBefore, admission(1, 1), vec![]),
         (AdmitReply::UserHasOrder, admission(3, 1), vec![]),
-        (AdmitReply::GivenBack, admission(2, 2), vec![]),
+        (AdmitReply::Released, admission(2, 2), vec![]),
         (AdmitReply::Paused, admission(3, 3), vec!["HSET", VOUCHER, "state", "paused"]),
         (AdmitReply::NotBegun, admission(3, 3), vec!["HSET", VOUCHER, "state", "", "begin_ms", &future_ms]),
         (AdmitReply::Over, admission(3, 3), vec!["HSET", VOUCHER, "begin_ms", "0", "end_ms", &past_ms]),
@@ -694,12 +694,12 @@ async fn a_missing_or_bad_argument_is_an_error_that_leaves_no_trace() -> Result<
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_that_the_tutorials_script_admitted_is_given_back_once() -> Result<()> {
+async fn an_order_that_the_tutorials_script_admitted_is_released_once() -> Result<()> {
     let ground = Ground::new().await?;
     ground.words(&["SET", STOCK, "9"]).await?;
     ground.words(&["SADD", BUYERS, "1"]).await?;
-    assert_eq!(ground.gate.releases().release(&release(1, 1)).await?, ReleaseReply::GivenBack);
-    assert_eq!(ground.gate.releases().release(&release(1, 1)).await?, ReleaseReply::GivenBackBefore);
+    assert_eq!(ground.gate.releases().release(&release(1, 1)).await?, ReleaseReply::Released);
+    assert_eq!(ground.gate.releases().release(&release(1, 1)).await?, ReleaseReply::ReleasedBefore);
     let state = ground.gate.sales().read_voucher(voucher()).await?;
     assert_eq!((state.stock, state.buyers, state.journaled), (Some(10), 0, 1));
     Ok(())
@@ -709,13 +709,13 @@ async fn an_order_that_the_tutorials_script_admitted_is_given_back_once() -> Res
 async fn a_release_never_makes_a_stock_where_none_is_loaded() -> Result<()> {
     let ground = with_a_sale().await?;
     ground.words(&["DEL", STOCK]).await?;
-    assert_eq!(ground.gate.releases().release(&release(1, 1)).await?, ReleaseReply::GivenBackWithoutStock);
+    assert_eq!(ground.gate.releases().release(&release(1, 1)).await?, ReleaseReply::ReleasedWithoutStock);
     let mut without_units = release(2, 2);
     without_units.units = None;
     without_units.user_after = UserAfter::StaysBuyer;
     assert_eq!(ground.gate.releases().release(&without_units).await?, ReleaseReply::NotAdmitted);
     ground.words(&["HDEL", JOURNAL, "#complete"]).await?;
-    assert_eq!(ground.gate.releases().release(&without_units).await?, ReleaseReply::GivenBack);
+    assert_eq!(ground.gate.releases().release(&without_units).await?, ReleaseReply::Released);
     let state = ground.gate.sales().read_voucher(voucher()).await?;
     assert_eq!((state.stock, state.buyers, state.journaled), (None, 0, 2));
     Ok(())
@@ -763,7 +763,7 @@ async fn one_release_that_fails_leaves_its_neighbours_alone() -> Result<()> {
     else {
         panic!("three answers to three releases")
     };
-    assert!(matches!(first, Ok(ReleaseReply::GivenBack)), "{first:?}");
+    assert!(matches!(first, Ok(ReleaseReply::Released)), "{first:?}");
     assert!(matches!(second, Err(GateError::IdTaken { .. })), "{second:?}");
     assert!(matches!(third, Ok(ReleaseReply::NotAdmitted)), "{third:?}");
     assert!(ground.gate.releases().release_all(&[]).await.is_empty());

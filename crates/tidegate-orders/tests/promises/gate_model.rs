@@ -229,7 +229,7 @@ impl Model {
         if let Some(entry) = self.journal.get(&order) {
             let is_own = entry["by"] == json!(user.to_string());
             return match (entry["action"].as_str(), is_own, entry["change"] == json!(-quantity)) {
-                (Some("release"), ..) => Reply::Admit(AdmitReply::GivenBack),
+                (Some("release"), ..) => Reply::Admit(AdmitReply::Released),
                 (_, false, _) => Reply::IdTaken,
                 (_, true, true) => Reply::Admit(AdmitReply::AdmittedBefore),
                 (_, true, false) => Reply::OtherQuantity,
@@ -262,7 +262,7 @@ impl Model {
     fn release(&mut self, order: i64, user: i64, units: i64, freed: bool) -> Reply {
         if let Some(entry) = self.journal.get(&order) {
             if entry["action"] == "release" {
-                return Reply::Release(ReleaseReply::GivenBackBefore);
+                return Reply::Release(ReleaseReply::ReleasedBefore);
             }
             if entry["by"] != json!(user.to_string()) {
                 return Reply::IdTaken;
@@ -287,8 +287,8 @@ impl Model {
             self.buyers.remove(&user);
         }
         let reply = match self.stock {
-            None if units > 0 => ReleaseReply::GivenBackWithoutStock,
-            _ => ReleaseReply::GivenBack,
+            None if units > 0 => ReleaseReply::ReleasedWithoutStock,
+            _ => ReleaseReply::Released,
         };
         self.stock = to;
         Reply::Release(reply)

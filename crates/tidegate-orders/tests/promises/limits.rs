@@ -1,4 +1,4 @@
-//! Limits, at the scripts: whatever is admitted and released in any order, nobody is over a limit, and no use is lost or given back
+//! Limits, at the scripts: whatever is admitted and released in any order, nobody is over a limit, and no use is lost or released
 //! twice.
 
 mod clock;
@@ -284,7 +284,7 @@ async fn a_rate_lets_a_burst_pass_and_then_one_in_each_period() -> Result<()> {
     tokio::time::sleep(std::time::Duration::from_millis(wait_ms)).await;
     assert_eq!(sale.admit("4", "4", "1", &[]).await, Ok(Reply::Code(0)), "at the moment that it was told");
     assert_eq!(sale.release("4", "4", "1", "1").await, Ok(1));
-    assert!(matches!(sale.admit("5", "5", "1", &[]).await, Ok(Reply::Refused(_))), "never given back");
+    assert!(matches!(sale.admit("5", "5", "1", &[]).await, Ok(Reply::Refused(_))), "never released");
     Ok(())
 }
 
@@ -317,7 +317,7 @@ async fn the_gate_finds_the_limits_and_the_campaign_of_a_voucher_by_itself() -> 
     assert_eq!(replies, expected);
     let released = fresh.releases().release_all(&[release(2, 2), release(4, 4), release(4, 4)]).await;
     let released: Vec<ReleaseReply> = released.into_iter().collect::<Result<_, _>>()?;
-    assert_eq!(released, [ReleaseReply::GivenBack, ReleaseReply::GivenBack, ReleaseReply::GivenBackBefore]);
+    assert_eq!(released, [ReleaseReply::Released, ReleaseReply::Released, ReleaseReply::ReleasedBefore]);
     assert_eq!(sale.hash(COMMON_USES).await?, BTreeMap::from([("2:".to_owned(), "0:1:1".to_owned())]));
     assert_eq!(gate.admissions().admit(&wanted(6, "a")?).await?, AdmitReply::Admitted, "there is room again");
 
@@ -327,7 +327,7 @@ async fn the_gate_finds_the_limits_and_the_campaign_of_a_voucher_by_itself() -> 
         AdmitReply::Admitted,
         "without limits, without a phone"
     );
-    assert_eq!(gate.releases().release(&release(6, 6)).await?, ReleaseReply::GivenBack);
+    assert_eq!(gate.releases().release(&release(6, 6)).await?, ReleaseReply::Released);
     assert_eq!(sale.text(&format!("GET {PLAIN}")).await?, Some((UNITS - 2).to_string()));
     Ok(())
 }

@@ -126,7 +126,7 @@ async fn apply(ground: &Ground, step: Step) -> Result<()> {
         Step::Release { order, user } => {
             let note = Held::read(ground).await?.note(order);
             let entry = note.and_then(|note| JournalNote::parse(note.as_bytes()));
-            // Whoever gives back knows the quantity.
+            // Whoever releases knows the quantity.
             let units = entry.and_then(|entry| Quantity::try_from(-entry.change?).ok());
             if units.is_some() {
                 let _of_another_user = ground
@@ -316,7 +316,7 @@ async fn a_repair_that_redis_refuses_leaves_no_trace() -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_order_that_was_repaired_is_admitted_or_given_back_for_its_caller() -> Result<()> {
+async fn an_order_that_was_repaired_is_admitted_or_released_for_its_caller() -> Result<()> {
     use tidegate_orders::gate::AdmitReply;
     let ground = Ground::new().await?;
     open_sale(&ground).await?;
@@ -341,7 +341,7 @@ async fn an_order_that_was_repaired_is_admitted_or_given_back_for_its_caller() -
         ground.gate.repairs().repair(&repair).await?,
         RepairReply::Made(vec![RepairAnswer::Repaired; 2])
     );
-    assert_eq!(ground.gate.admissions().admit(&admission(1, 1)).await?, AdmitReply::GivenBack);
+    assert_eq!(ground.gate.admissions().admit(&admission(1, 1)).await?, AdmitReply::Released);
     assert_eq!(ground.gate.admissions().admit(&admission(2, 2)).await?, AdmitReply::AdmittedBefore);
     assert_eq!(ground.gate.admissions().admit(&admission(3, 2)).await?, AdmitReply::UserHasOrder);
     assert_eq!(ground.gate.admissions().admit(&admission(4, 1)).await?, AdmitReply::Admitted);

@@ -42,7 +42,7 @@ async fn sum(ground: &Ground) -> Result<Option<Sum>> {
     })
 }
 
-/// Admits sixteen orders at a time and gives three of them back, until the sale is over.
+/// Admits sixteen orders at a time and releases three of them, until the sale is over.
 async fn sell(ground: Arc<Ground>, first: i64) -> Result<(), GateError> {
     for at in (first..).step_by(16) {
         let wanted: Vec<_> = (0..16).map(|n| admission(at + n, at + n)).collect();
@@ -54,7 +54,7 @@ async fn sell(ground: Arc<Ground>, first: i64) -> Result<(), GateError> {
         assert!(replies.iter().all(AdmitReply::is_admitted));
         let unwanted: Vec<_> = (0..3).map(|n| release(at + 5 * n, at + 5 * n)).collect();
         for reply in ground.gate.releases().release_all(&unwanted).await {
-            assert_eq!(reply?, ReleaseReply::GivenBack);
+            assert_eq!(reply?, ReleaseReply::Released);
         }
     }
     Ok(())
@@ -102,7 +102,7 @@ async fn a_sale_that_another_script_sells_has_no_complete_journal() -> Result<()
     assert_eq!(sum(&ground).await?, None);
     ground.typed("DECRBY seckill:stock:7 1").await?;
     ground.typed("SADD seckill:order:7 1").await?;
-    assert_eq!(gate.releases().release(&release(1, 1)).await?, ReleaseReply::GivenBack);
+    assert_eq!(gate.releases().release(&release(1, 1)).await?, ReleaseReply::Released);
     // What was sold until now, nobody knows: it is not complete from now on either.
     ground.typed("HSET seckill:voucher:7 end_ms 1").await?;
     assert_eq!(gate.sales().load(voucher(), 20, window).await?, LoadReply::Loaded);
@@ -111,7 +111,7 @@ async fn a_sale_that_another_script_sells_has_no_complete_journal() -> Result<()
 }
 
 #[tokio::test]
-async fn with_a_complete_journal_only_what_it_holds_as_admitted_is_given_back() -> Result<()> {
+async fn with_a_complete_journal_only_what_it_holds_as_admitted_is_released() -> Result<()> {
     let ground = Ground::new().await?;
     ground.gate.sales().load(voucher(), 10, SaleWindow::default()).await?;
     ground.gate.admissions().admit(&admission(1, 1)).await?;
@@ -121,8 +121,8 @@ async fn with_a_complete_journal_only_what_it_holds_as_admitted_is_given_back() 
     assert_eq!(ground.gate.releases().release(&release(2, 2)).await?, ReleaseReply::NotAdmitted);
     assert_eq!(ground.everything().await?, before);
     let both = ground.gate.releases().release_all(&[release(1, 1), release(2, 2)]).await;
-    assert!(matches!(both[..], [Ok(ReleaseReply::GivenBack), Ok(ReleaseReply::NotAdmitted)]), "{both:?}");
-    assert_eq!(ground.gate.releases().release(&release(1, 1)).await?, ReleaseReply::GivenBackBefore);
+    assert!(matches!(both[..], [Ok(ReleaseReply::Released), Ok(ReleaseReply::NotAdmitted)]), "{both:?}");
+    assert_eq!(ground.gate.releases().release(&release(1, 1)).await?, ReleaseReply::ReleasedBefore);
     assert_eq!(sum(&ground).await?, Some(Sum::Holds));
     Ok(())
 }

@@ -296,7 +296,7 @@ impl Filling<'_> {
         let entries: Vec<EntryId> = unwritten.iter().map(|unwritten| unwritten.entry).collect();
         let open = backlog.in_flight(&entries).await.context("Failed to read what is pending")?;
         let is_open = |unwritten: &Unwritten| open.contains(&unwritten.entry);
-        // Acknowledged, and given back by the journal of before: nobody will write it.
+        // Acknowledged, and released by the journal of before: nobody will write it.
         let is_over = |unwritten: &&Unwritten| {
             let beyond = self.beyond.get(&unwritten.order.id);
             !is_open(unwritten) && !unwritten.is_dead && matches!(beyond, Some(Beyond::Released { .. }))

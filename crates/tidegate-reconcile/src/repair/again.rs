@@ -1,7 +1,7 @@
 //! Runs orders again that MySQL lost, under their own ids, with all that happened to them.
 //!
 //! Their entries become pending again first, all of a batch in one step. So they are in flight: who is killed half-way leaves them
-//! to the workers, which apply the rest in its order. Of what Redis gave back only the events become pending: a worker that finds
+//! to the workers, which apply the rest in its order. Of what Redis released only the events become pending: a worker that finds
 //! its order before its cancelled row is there would write it.
 
 use std::{
@@ -256,8 +256,8 @@ impl LostOrders {
             let why = match remark.what {
                 RemarkKind::Dead => ReturnedWhy::Rejected(remark.why),
                 RemarkKind::Left | RemarkKind::InProgress => ReturnedWhy::Held,
-                // Redis gave it back already: that is what its cancelled row says.
-                RemarkKind::GivenBack => continue,
+                // Redis released it already: that is what its cancelled row says.
+                RemarkKind::Released => continue,
             };
             if let Some(Rerun { order, user, .. }) = owners.get(&remark.entry) {
                 let (order, user) = (Some(*order), Some(*user));
@@ -267,7 +267,7 @@ impl LostOrders {
         Ok(if done.is_stopped { End::Stopped } else { End::Whole })
     }
 
-    /// Writes the cancelled rows of orders that Redis has given back. Of each order, why nothing of it is run; None: it is.
+    /// Writes the cancelled rows of orders that Redis has released. Of each order, why nothing of it is run; None: it is.
     async fn cancel(
         &self,
         batch: &[(&Rerun, Held)],
@@ -302,14 +302,14 @@ impl LostOrders {
         let snapshot =
             self.ledger.snapshot(incoming, Absence::Decides).await.context("Failed to read MySQL")?;
         let ids: Vec<_> = incoming.iter().map(|it| (it.order.voucher, it.order.id)).collect();
-        let given_back =
-            self.redis.journals().given_back(&ids).await.context("Failed to read the journal")?;
+        let released =
+            self.redis.journals().released(&ids).await.context("Failed to read the journal")?;
         let mut limited =
             self.redis.journals().under_limits(&ids).await.context("Failed to read the journal")?;
         let mut appended = Vec::with_capacity(batch.len());
         for ((lost, held), Incoming { order, .. }) in batch.iter().zip(incoming) {
             let is_gone = held.placed.is_none() && lost.what == Again::Order;
-            let is_lost = snapshot.is_unknown(order) && !given_back.contains(&(order.voucher, order.id));
+            let is_lost = snapshot.is_unknown(order) && !released.contains(&(order.voucher, order.id));
             let mut order = order.clone();
             if let Some(UnderLimits { slot, uses }) = limited.remove(&(order.voucher, order.id)) {
                 (order.slot, order.uses) = (slot, Some(uses));

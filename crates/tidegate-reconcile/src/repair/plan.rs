@@ -147,7 +147,7 @@ pub(super) enum Again {
     Entries,
     /// Its events: the order itself is where it belongs.
     Events,
-    /// Its events: Redis gave the order back, so it gets a cancelled row first.
+    /// Its events: Redis released the order, so it gets a cancelled row first.
     Released,
 }
 
@@ -252,7 +252,7 @@ fn chunks(orders: Vec<OrderRepair>, stock: StockMove) -> Vec<Chunk> {
     if stock.units() <= 0 {
         chunks[0].stock = stock;
     } else if stock.drift > 0 {
-        // Before any order is released: a service may have given its units back already.
+        // Before any order is released: a service may have released its units already.
         chunks[last].stock.loaded = stock.loaded;
         chunks[0].stock.drift = stock.drift;
     } else {
@@ -290,7 +290,7 @@ impl Sorted {
             _ if !guard.is_complete() => Err(Why::NoCompleteJournal),
             // How it moves is computed from the totals.
             RepairMethod::MoveStock => withheld.map_or(Ok(()), Err),
-            // A service may have given the units of such an order back by its own hand. The correction of the stock takes them
+            // A service may have returned the units of such an order by itself. The correction of the stock takes them
             // away again: without it, they would come back twice.
             RepairMethod::Release => withheld.map_or_else(|| self.repair(&difference), Err),
             RepairMethod::Admit | RepairMethod::Bar | RepairMethod::Unbar => self.repair(&difference),
@@ -340,7 +340,7 @@ impl Sorted {
         };
         let units = match what {
             Again::Order => quantity(difference)?,
-            // A row of an order that holds nothing. How many units it had is not known if an emptied Redis gave it back.
+            // A row of an order that holds nothing. How many units it had is not known if an emptied Redis released it.
             Again::Released => quantity(difference).unwrap_or(Quantity::ONE),
             // Nothing is written of an order whose events are run.
             Again::Entries | Again::Events => Quantity::ONE,

@@ -41,7 +41,7 @@ pub struct RepairCounts {
     /// The counts of what was done in Redis.
     #[serde(flatten)]
     pub redis: RedisRepairs,
-    /// Cancelled rows of orders that Redis had given back; written now or before.
+    /// Cancelled rows of orders that Redis had released; written now or before.
     pub cancelled_rows: u64,
     /// New entries for orders whose own are gone.
     pub appended: u64,

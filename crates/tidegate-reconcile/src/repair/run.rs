@@ -67,7 +67,7 @@ impl<'a> Repair<'a> {
         };
         for voucher in &plan.vouchers {
             let refused_before = report.done.refused;
-            // Before Redis: a refusal of one of them is given back by its journal.
+            // Before Redis: a refusal of one of them is released by its journal.
             if let Some(lost) = lost.as_ref().filter(|_| !voucher.again.is_empty()) {
                 let before = report.done;
                 let ended = lost.run(voucher.voucher, &voucher.again, report, job).await;
@@ -76,7 +76,7 @@ impl<'a> Repair<'a> {
                     return Ok(End::Stopped);
                 }
             }
-            // What was refused has given back what the totals still held as sold.
+            // What was refused has released what the totals still held as sold.
             let are_totals_old = report.done.refused > refused_before;
             if self.repair(&plan.id, (voucher, are_totals_old), report, job).await? == End::Stopped {
                 return Ok(End::Stopped);
@@ -136,7 +136,7 @@ impl<'a> Repair<'a> {
                 RepairReply::Made(answers) => {
                     guard = guard.after(&repair.id);
                     count(&repair, &answers, report);
-                    // After the correction of the stock: a service may have given their units back already.
+                    // After the correction of the stock: a service may have released their units already.
                     self.release_limited(&repair, limited, report).await?;
                     let restored = held_limits(&repair, &answers);
                     self.redis
@@ -161,7 +161,7 @@ impl<'a> Repair<'a> {
         Ok(End::Whole)
     }
 
-    /// Releases what used limits, which gives back more than units.
+    /// Releases what used limits, which releases more than units.
     async fn release_limited(
         &self,
         repair: &VoucherRepair,
@@ -173,7 +173,7 @@ impl<'a> Repair<'a> {
             limited.iter().filter_map(|order| order.limited_release(voucher, id)).collect();
         for (order, reply) in limited.iter().zip(self.redis.releases().release_all(&releases).await) {
             match reply.context("Failed to repair Redis")? {
-                ReleaseReply::GivenBack | ReleaseReply::GivenBackWithoutStock => {
+                ReleaseReply::Released | ReleaseReply::ReleasedWithoutStock => {
                     report.done.redis.released += 1;
                     report.done.redis.stock_moved += order.change().unwrap_or(0);
                 }

@@ -117,7 +117,7 @@ async fn what_a_service_gave_back_by_its_own_hand_becomes_a_release_and_the_stoc
     );
     let held = ground.expect_agreement().await?;
     assert_eq!((held.stock, held.mysql_stock), (before.stock, UNITS - 7));
-    // One that gave it back to Redis only, and one that wrote the stock.
+    // One that released it to Redis only, and one that wrote the stock.
     ground.typed("INCRBY seckill:stock:10 30").await?;
     let report = ground.repair(ground.look().await?).await?;
     assert_eq!(report.done.redis.stock_moved, -30);
@@ -125,8 +125,8 @@ async fn what_a_service_gave_back_by_its_own_hand_becomes_a_release_and_the_stoc
     Ok(())
 }
 
-/// Orders 3 and 4 are cancelled by a service that gave their units back to both stores by its own hand.
-async fn give_back_by_hand(ground: &Ground) -> Result<()> {
+/// Orders 3 and 4 are cancelled by a service that released their units to both stores by its own hand.
+async fn release_by_hand(ground: &Ground) -> Result<()> {
     cancel_row(ground, "IN (3, 4)").await?;
     ground.typed("SREM seckill:order:10 3 4").await?;
     ground.typed("INCRBY seckill:stock:10 2").await?;
@@ -138,7 +138,7 @@ async fn where_the_stock_is_not_corrected_no_order_is_released_either() -> Resul
     let ground = Ground::start().await?;
     ground.admit(1..=9).await?;
     ground.work().await?;
-    give_back_by_hand(&ground).await?;
+    release_by_hand(&ground).await?;
     let before = ground.held().await?;
     for why in [Why::NotAllCompared, Why::NotAddedUp, Why::ChangeIsOpen] {
         let mut found = ground.look().await?;
@@ -165,7 +165,7 @@ async fn where_a_refusal_moved_the_stock_no_order_is_released_before_the_next_lo
     let ground = Ground::start().await?;
     ground.admit(1..=9).await?;
     ground.work().await?;
-    give_back_by_hand(&ground).await?;
+    release_by_hand(&ground).await?;
     // MySQL lost order 9, and its user has another one by now: it is refused when it is run again.
     ground.lose_in_mysql(9..=9).await?;
     ground
@@ -393,9 +393,9 @@ async fn a_lost_order_is_written_while_its_payment_is_unread_and_is_paid_afterwa
     Ok(())
 }
 
-/// An emptied Redis gave an order back of which it did not know how many units it had.
+/// An emptied Redis released an order of which it did not know how many units it had.
 #[tokio::test]
-async fn an_order_that_was_given_back_without_its_units_becomes_a_cancelled_row_as_well() -> Result<()> {
+async fn an_order_that_was_released_without_its_units_becomes_a_cancelled_row_as_well() -> Result<()> {
     let ground = Ground::start().await?;
     ground.admit(1..=2).await?;
     ground.work().await?;

@@ -189,7 +189,7 @@ impl Ground {
         })
     }
 
-    /// What gives that order back.
+    /// What releases that order.
     pub fn release(&self, order: i64) -> Result<Release> {
         Ok(Release {
             order: order.try_into()?,

@@ -25,7 +25,7 @@ use crate::{
 impl Worker {
     /// Connects, makes the group, takes the name, looks whether all workers are paused. Waits for Redis for as long as it
     /// takes. Nothing is read while `pause_switch` is on. The workers of a process share the one permit of `comparisons`.
-    /// `sold_out`, where a gate asks for it, hears what is given back; `traces`, where there are some, look on in every lane.
+    /// `sold_out`, where a gate asks for it, hears what is released; `traces`, where there are some, look on in every lane.
     pub async fn build(
         settings: &ProcessSettings,
         mysql: SharedMySql,

@@ -148,10 +148,10 @@ impl Name {
         }
     }
 
-    /// Gives the name back, so that the next process need not wait.
-    pub async fn give_back(&self) {
+    /// Returns the name, so that the next process need not wait.
+    pub async fn release(&self) {
         if let Err(error) = self.leases.end(vec![self.key.clone()], &self.token).await {
-            tracing::debug!(%error, "the name was not given back: its heartbeat ends by time");
+            tracing::debug!(%error, "the name was not released: its heartbeat ends by time");
         }
     }
 }

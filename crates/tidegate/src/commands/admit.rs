@@ -116,7 +116,7 @@ pub fn sentence(reply: &Result<AdmitReply, GateError>) -> Cow<'static, str> {
         Ok(AdmitReply::Over) => "refused, the sale is over",
         Ok(AdmitReply::Paused) => "refused, the sale is paused",
         Ok(AdmitReply::Busy) => "refused, busy: workers are too far behind, or none lives",
-        Ok(AdmitReply::GivenBack) => "refused, this order was admitted and given back",
+        Ok(AdmitReply::Released) => "refused, this order was admitted and released",
         Err(GateError::IdTaken { .. }) => "refused, the order id belongs to another user's order",
         Err(GateError::OtherQuantity { .. }) => {
             "refused, this order was admitted before, with another quantity"

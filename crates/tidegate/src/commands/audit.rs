@@ -27,7 +27,7 @@ Examples:
   tidegate audit --voucher 10
   tidegate audit --json | jq .failures
 
-Finds every order that Redis, the stream or a dead letter names: it is written, given back, dead,
+Finds every order that Redis, the stream or a dead letter names: it is written, released, dead,
 in flight, or lost. It changes nothing and may run at any time. What seems wrong is checked again
 a second later. On a cluster, it waits for its node. It exits with 1 when
   - an order is lost, doubled or oversold
@@ -54,7 +54,7 @@ To find vouchers that MySQL does not know, it looks through all keys of Redis fo
 A surplus is what Redis offers beyond what MySQL will have once everything in flight and dead
 is written. The number in the table is exact only while nothing moves. A sentence below the
 table names a surplus only if both stocks were the same once more. It is negative after
-refusals for want of stock are given back. To raise no false alarm in a busy sale, the failure
+refusals for want of stock are released. To raise no false alarm in a busy sale, the failure
 counts only what is certain: vouchers that lua/admit.lua sells, without the units of orders
 that their journal does not know.";
 
@@ -194,7 +194,7 @@ fn render(audit: &Audit) -> String {
 /// The tables, one row a voucher: where its orders are, then its units, then what has become of its orders.
 fn text(report: &AuditReport) -> String {
     let mut orders =
-        table(&["voucher", "admitted", "written", "given back", "dead", "in flight", "lost", "wrong"]);
+        table(&["voucher", "admitted", "written", "released", "dead", "in flight", "lost", "wrong"]);
     let mut units =
         table(&["voucher", "live orders", "units", "loaded", "MySQL stock", "Redis stock", "surplus"]);
     for voucher in &report.vouchers {
@@ -261,8 +261,8 @@ fn cancelled(audit: &VoucherAudit) -> Vec<String> {
         let orders = counted(half_cancelled.total, "order");
         let (are, ids) = if half_cancelled.total == 1 { ("is", "id") } else { ("are", "ids") };
         parts.push(format!(
-            "Of voucher {voucher}, {orders} {are} cancelled in MySQL and not given back to Redis ({ids} {half_cancelled}). \
-             `tidegate order show` names the letter of each; `tidegate dead cancel LETTER` gives it back."
+            "Of voucher {voucher}, {orders} {are} cancelled in MySQL and not released to Redis ({ids} {half_cancelled}). \
+             `tidegate order show` names the letter of each; `tidegate dead cancel LETTER` releases it."
         ));
     }
     if kept.total > 0 {

@@ -1,4 +1,4 @@
-//! `tidegate dead`: looks at the dead letters, puts them back, gives their orders back, deletes them.
+//! `tidegate dead`: looks at the dead letters, puts them back, releases their orders, deletes them.
 
 pub mod cancel;
 mod change;

@@ -101,7 +101,7 @@ pub struct OrderEventArgs {
     /// How long to wait until the events are recorded
     #[arg(long = "for", value_name = "SPAN", value_parser = times::parse_span, default_value = WAIT_TEXT)]
     wait: Duration,
-    /// Of a refund, the ref of the payment that is given back; needed where the order was paid more than once
+    /// Of a refund, the ref of the payment that is refunded; needed where the order was paid more than once
     #[arg(long, value_name = "REF")]
     payment: Option<EventText>,
     #[command(flatten)]

@@ -94,7 +94,7 @@ impl ReportText for ReleaseReport {
     fn text(&self) -> String {
         let counts = self.counts();
         let mut lines = vec![format!(
-            "voucher {}: {} ended, {} given back{}",
+            "voucher {}: {} ended, {} released{}",
             self.voucher,
             counted(counts.applied, "order"),
             counted(counts.units, "unit"),

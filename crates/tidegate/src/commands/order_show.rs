@@ -43,7 +43,7 @@ Examples:
 
 Shows what MySQL, the journal, the stream, the pending list and the dead letters hold of the
 order, with times. Then it says in a sentence what became of the order, and what to type. Fates:
-written, cancelled, contradictory, refused, given_back, dead, undelivered, pending, lost,
+written, cancelled, contradictory, refused, released, dead, undelivered, pending, lost,
 unsure, unknown.
 
 An id tells neither voucher nor entry. If MySQL and the dead letters do not know it, the command

@@ -31,10 +31,10 @@ Looks into MySQL, and into Redis while MySQL does not know the order. --voucher 
 the 16 vouchers with the highest ids are looked into. While it waits, it says once where in the queue the order stands, and
 when its turn comes: an estimate. It needs no stream of results.
 
-States: waiting, confirmed (written, not paid), paid, used, refunding, refunded, cancelled, expired, refused, given_back,
+States: waiting, confirmed (written, not paid), paid, used, refunding, refunded, cancelled, expired, refused, released,
 dead, contradictory, unsure, unknown.
 
-Exits with 0 when the order is written, or in a later state; with 7 if it was refused, 8 if it was cancelled, given back or refunded, 9
+Exits with 0 when the order is written, or in a later state; with 7 if it was refused, 8 if it was cancelled, released or refunded, 9
 if it has expired, 10 if it is a dead letter; with 11 if it is still on its way when the time is over, and with 1 if nothing
 was found of it by then. With --for 0s it looks once.";
 
@@ -128,7 +128,7 @@ mod tests {
             (OrderState::Cancelled, 8),
             (OrderState::Expired, 9),
             (OrderState::Refused, 7),
-            (OrderState::GivenBack, 8),
+            (OrderState::Released, 8),
             (OrderState::Dead, 10),
             (OrderState::Contradictory, 11),
             (OrderState::Unsure, 11),

@@ -22,7 +22,7 @@ Examples:
   tidegate pending bury --dead --crashes 3 --why 'three workers died of it' --yes
 
 Copies the entries to the dead letters and acknowledges them, each in one step. The letters get
-the reason by_operator (dead:reason), and the text of --why (dead:error). Nothing is given back:
+the reason by_operator (dead:reason), and the text of --why (dead:error). Nothing is released:
 until the letter is run again or cancelled, the unit stays taken and the user cannot order.
 
 Some entries stay, each with its reason:
@@ -65,7 +65,7 @@ fn reason(why: LeftReason) -> &'static str {
     match why {
         LeftReason::InProgress => "its consumer lives and may be writing it",
         LeftReason::Written => "its order is written; any worker acknowledges it",
-        LeftReason::Refused => "its order was refused; any worker gives it back and acknowledges it",
+        LeftReason::Refused => "its order was refused; any worker releases it and acknowledges it",
         LeftReason::Gone => "its payload is gone; any worker acknowledges it",
         LeftReason::NotPending => "it is not pending",
     }

@@ -37,7 +37,7 @@ twice changes nothing the second time.
 A replay acknowledges what it has run, where that is pending. It buries a pending entry that can
 never be written, once no living worker has it in progress. It also runs what no worker has read
 yet; the worker that reads it finds it done. It does not run an order that the journal knows as
-given back and MySQL does not know: its unit is sold to somebody else.
+released and MySQL does not know: its unit is sold to somebody else.
 
 It announces the results of what it acknowledges. Those of
 other entries were announced when they were acknowledged; --announce tells them once more.
@@ -175,7 +175,7 @@ fn rare(counts: &ReplayCounts) -> String {
         (counts.events, "events recorded"),
         (counts.events_before, "events recorded before"),
         (counts.refused_before, "refused before"),
-        (counts.given_back, "given back and not run"),
+        (counts.released, "released and not run"),
         (counts.dead, "never to be written and not pending"),
         (counts.in_progress, "in progress of a living worker: waits"),
     ];
@@ -188,7 +188,7 @@ fn lines(remarks: &[EntryRemark]) -> String {
     let line = |EntryRemark { entry, what, why }: &EntryRemark| {
         let what = match what {
             RemarkKind::Dead => "dead",
-            RemarkKind::GivenBack => "given back",
+            RemarkKind::Released => "released",
             RemarkKind::InProgress => "in progress",
             RemarkKind::Left => "left",
         };

@@ -33,7 +33,7 @@ Writes the MySQL row, then the Redis keys. Exits with 1, changing nothing, where
 either side. Asks only where it would write over what an ended sale left, or over other times in MySQL. If it fails
 half-way, the same command again completes it; if it was done and nobody bought since, it says so and exits with 0.
 
-Orders that lua/admit.lua did not admit, as by XADD alone, are not given back to a stock that was loaded without
+Orders that lua/admit.lua did not admit, as by XADD alone, are not released to a stock that was loaded without
 --no-journal: they never took anything from it.";
 
 /// What `tidegate voucher load` takes.

@@ -28,7 +28,7 @@ Examples:
   tidegate voucher show --voucher 7 --json | jq .redis.stock
 
 Units: offered by Redis; in flight, taken in Redis and in no order of MySQL yet; in unpaid, paid
-and used orders; refunding, in orders whose payment is being given back; given back by orders that
+and used orders; refunding, in orders whose payment is being refunded; released by orders that
 ended; on hand, loaded less used. The view tidegate_voucher_units in MySQL has the same columns.
 
 Exits with 1 where neither side knows the voucher.";
@@ -243,7 +243,7 @@ fn units_table(units: &VoucherUnits, offered: Option<i64>, in_flight: Option<i64
         "paid",
         "used",
         "refunding",
-        "given back",
+        "released",
         "on hand",
     ]);
     table.add_row([
@@ -255,7 +255,7 @@ fn units_table(units: &VoucherUnits, offered: Option<i64>, in_flight: Option<i64
         units.paid.to_string(),
         units.used.to_string(),
         units.refunding.to_string(),
-        units.given_back.to_string(),
+        units.released.to_string(),
         or_dash(units.on_hand),
     ]);
     table

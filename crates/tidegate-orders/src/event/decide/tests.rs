@@ -94,7 +94,7 @@ fn an_entry_that_comes_again_finds_what_was_decided() {
     assert_eq!((first.released, first.number), (3, 1));
     assert_eq!(decide(&cancel, entry(1), &mut history), first);
     assert_eq!(history.events.len(), 1);
-    // The same in another entry gives nothing back.
+    // The same in another entry releases nothing.
     let again = decide(&cancel, entry(2), &mut history);
     assert_eq!((again.outcome, again.released, again.number), (EventOutcome::Unchanged, 0, 2));
 }
@@ -130,7 +130,7 @@ fn units_and_slot_go_back_once_on_the_way_from_cancelled_over_a_late_payment_to_
 }
 
 #[test]
-fn the_first_payment_pays_and_every_other_one_is_due_to_be_given_back() {
+fn the_first_payment_pays_and_every_other_one_is_due_to_be_refunded() {
     let mut history = order(1, true);
     let paid = |reference| event(Paid, Some(reference), None);
     assert_eq!(
@@ -181,7 +181,7 @@ fn a_refund_covers_the_payment_that_it_was_about_and_none_that_comes_later() {
 }
 
 #[test]
-fn a_payment_is_given_back_also_where_somebody_else_has_moved_its_order() {
+fn a_payment_is_refunded_also_where_somebody_else_has_moved_its_order() {
     for reference in [Some("p"), None] {
         let mut history = order(4, false);
         assert_eq!(play(&mut history, [event(Paid, reference, None)]), ["refund_due"]);
@@ -193,7 +193,7 @@ fn a_payment_is_given_back_also_where_somebody_else_has_moved_its_order() {
 }
 
 #[test]
-fn a_payment_has_a_home_also_where_there_is_no_order_and_is_given_back_by_its_reference() {
+fn a_payment_has_a_home_also_where_there_is_no_order_and_is_refunded_by_its_reference() {
     let refused = History { refused: Some((5, 7)), ..History::default() };
     let of_another = History { is_of_another: true, ..History::default() };
     let stolen = History { row: Some(Row { user: 6, ..row(1, true) }), ..History::default() };
@@ -280,11 +280,11 @@ proptest! {
             let decided = decide(event, entry(at), &mut history);
             let returned: Vec<_> = before.difference(&due(&history)).cloned().collect();
             if event.kind != Refunded || is_told_before {
-                prop_assert!(returned.is_empty(), "{event:?} gave back {returned:?}");
+                prop_assert!(returned.is_empty(), "{event:?} released {returned:?}");
                 continue;
             }
             prop_assert!(returned.iter().all(|payment| Some(payment) == meant.as_ref()), "{decided:?}");
-            // What is due can be given back.
+            // What is due can be refunded.
             if event.payment.as_ref().is_some_and(|payment| before.contains(&Some(payment.clone()))) {
                 prop_assert_eq!(decided.outcome, EventOutcome::Applied);
                 prop_assert_eq!(returned, [event.payment.clone()]);
@@ -293,7 +293,7 @@ proptest! {
     }
 
     /// Whatever comes, in whatever order: the status moves along the drawing, the slot is given up once and with it the
-    /// units, a used or refunded order stays so, and each payment is the order's or due to be given back.
+    /// units, a used or refunded order stays so, and each payment is the order's or due to be refunded.
     #[test]
     fn no_sequence_of_events_leaves_the_drawing(
         events in vec((any_event(), 0_usize..30), 0..30),

@@ -59,7 +59,7 @@ impl OrderCompaction {
 pub enum CompactReply {
     /// So many orders of each kind were as they had been read.
     Compacted {
-        /// Orders that were given back and are in the journal no more.
+        /// Orders that were released and are in the journal no more.
         released: u64,
         /// Orders that were used and are in the journal no more.
         used: u64,

@@ -92,7 +92,7 @@ impl StockChange {
     }
 
     /// The units that Redis gets with a note of this state: less what is taken when the change begins, what is added when it is
-    /// done. A change that is cancelled gives back what it took.
+    /// done. A change that is cancelled releases what it took.
     fn redis_units(&self) -> i64 {
         match self.state {
             ChangeState::Open => self.units.min(0),

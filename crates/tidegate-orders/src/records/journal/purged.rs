@@ -10,7 +10,7 @@ pub const PURGED: &str = "#purged";
 pub struct Purged {
     /// What it adds to the sum of the journal.
     pub change: i64,
-    /// Orders that were admitted and given back.
+    /// Orders that were admitted and released.
     pub released_orders: u64,
     /// Units of these.
     pub released_units: i64,

@@ -36,7 +36,7 @@ pub fn admission(user: UserId, quantity: Quantity, at_ms: i64) -> String {
 }
 
 /// An order that holds nothing any more, with what it released: it changes no sum. Whoever asks for it once more hears that it
-/// was given back. `user` is none where nobody knows whose it was.
+/// was released. `user` is none where nobody knows whose it was.
 #[must_use]
 pub fn release(user: Option<UserId>, units: i64, by: &str, at_ms: i64) -> String {
     let admitted = json!({ "user": user.map(|user| user.to_string()), "change": -units, "timestamp": at_ms });

@@ -111,20 +111,20 @@ async fn a_window_goes_ahead_and_back(by_clock: &mut ByClock<'_>, jump_s: i64, w
         passed == 2 && at_once_ms <= now_ms + window_s * 1000 + 1_000,
         "{passed} passed, then {others:?}"
     );
-    // What is given back makes room there, once.
+    // What is released makes room there, once.
     let before = by_clock.sale.hash(USES).await?;
     let last = (1..=by_clock.next).rev();
-    let mut given_back = false;
+    let mut released = false;
     for order in last.map(|order| order.to_string()) {
         let note = by_clock.sale.hash(JOURNAL).await?.remove(&order).unwrap_or_default();
         if note.contains("\"admit\"") && note.contains(",a\"") {
             ensure!(by_clock.sale.release(&order, &order, "1", "1").await == Ok(1));
             ensure!(by_clock.sale.release(&order, &order, "1", "1").await == Ok(0));
-            given_back = true;
+            released = true;
             break;
         }
     }
-    ensure!(given_back && by_clock.sale.hash(USES).await? != before);
+    ensure!(released && by_clock.sale.hash(USES).await? != before);
     ensure!(by_clock.ask("a").await? == Reply::Code(0));
     ensure!(by_clock.ask("a").await? == Reply::Refused(refusal.clone()), "and no more than that");
 

@@ -107,7 +107,7 @@ async fn a_value_that_looks_like_a_word_of_ours_is_a_value_as_any_other() -> Res
         ensure!(again == Ok(refused(&["9", "mine", "0", "", ""])), "{word}: {again:?}");
         ensure!(sale.hash(USES).await?[&format!("1:{word}")] == "0:1:1", "{word}");
         ensure!(sale.release(&id, "1", "1", "1").await == Ok(1));
-        ensure!(!sale.hash(USES).await?.contains_key(&format!("1:{word}")), "{word} is given back");
+        ensure!(!sale.hash(USES).await?.contains_key(&format!("1:{word}")), "{word} is released");
     }
     ensure!(sale.hash(USES).await?.is_empty());
     // A name that no limit counts by is no harm, whatever else it is the name of.

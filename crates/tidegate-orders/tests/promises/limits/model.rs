@@ -39,7 +39,7 @@ struct Model {
     stock: i64,
 }
 
-/// An order that was admitted and not given back.
+/// An order that was admitted and not released.
 struct Admitted {
     order: i64,
     user: i64,
@@ -161,7 +161,7 @@ impl Model {
         uses.chain(noted.map(|user| (format!("u:{user}"), self.slots[user].to_string()))).collect()
     }
 
-    /// Window by window, whatever was given back since, and whatever the limits were.
+    /// Window by window, whatever was released since, and whatever the limits were.
     fn assert_nobody_is_over_a_limit(&self) {
         let mut by_window: HashMap<(&Counter, i64), (i64, i64)> = HashMap::new();
         for live in &self.live {
@@ -178,7 +178,7 @@ impl Model {
     }
 }
 
-/// A sale, its model, and what was given back.
+/// A sale, its model, and what was released.
 struct Run {
     sale: Sale,
     model: Model,
@@ -241,26 +241,26 @@ impl Run {
         Ok(())
     }
 
-    /// An order is given back. One in four who do so hear nothing; whoever does it again gives back nothing.
-    async fn give_back(&mut self) -> Result<()> {
+    /// An order is released. One in four who do so hear nothing; whoever does it again releases nothing.
+    async fn release(&mut self) -> Result<()> {
         if self.model.live.is_empty() {
             return Ok(());
         }
         let at = self.random.random_range(0..self.model.live.len());
-        // Whoever gives back many at once says 2 of each but the last, and they may come in any order.
+        // Whoever releases many at once says 2 of each but the last, and they may come in any order.
         let is_noted = self.model.noted.contains(&self.model.live[at].user);
         let free = if is_noted && self.one_of(2) { "2" } else { "1" };
         let Admitted { order, user, units, .. } = self.model.release(at);
         let (id, by, units) = (order.to_string(), user.to_string(), units.to_string());
         let reply = self.sale.release(&id, &by, &units, free).await;
-        ensure!(self.one_of(4) || reply == Ok(1), "order {order} is given back: {reply:?}");
+        ensure!(self.one_of(4) || reply == Ok(1), "order {order} is released: {reply:?}");
         ensure!(self.sale.release(&id, &by, &units, "1").await == Ok(0), "order {order}, once");
         self.gone.push((order, user));
         Ok(())
     }
 
     /// Whoever asks for an order of before hears what became of it, whatever was changed since, and whatever else is said; and who
-    /// gives one back again gives back nothing.
+    /// releases one again releases nothing.
     async fn ask_for_known_ones(&mut self) -> Result<()> {
         let mut again = Wanted::at_random(0, &mut self.random);
         if !self.model.live.is_empty() {
@@ -277,12 +277,12 @@ impl Run {
         Ok(())
     }
 
-    /// All limits are taken away for a while, in which an order may be given back; then they count again.
+    /// All limits are taken away for a while, in which an order may be released; then they count again.
     async fn take_limits_away(&mut self) -> Result<()> {
         self.sale.limits("").await?;
         let error = Wanted::at_random(9_999, &mut self.random).ask(&self.sale).await;
         ensure!(error.as_ref().is_err_and(|error| error.contains("NOLIMITS")), "{error:?}");
-        self.give_back().await?;
+        self.release().await?;
         let stock = self.sale.text(&format!("GET {}", self.sale.key(PLAIN))).await?;
         ensure!(stock == Some(self.model.stock.to_string()), "{stock:?} under the other name");
         self.show_limits().await
@@ -291,7 +291,7 @@ impl Run {
     async fn step(&mut self, order: i64) -> Result<()> {
         self.ask(order).await?;
         if self.one_of(3) {
-            self.give_back().await?;
+            self.release().await?;
         }
         if self.one_of(6) {
             self.model.rules.change(&mut self.random);

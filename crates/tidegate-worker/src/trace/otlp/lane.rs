@@ -58,7 +58,7 @@ impl Observer for LaneTrace {
                 let order = batch.order(&self.spans.fields, at);
                 let spans = order.spans();
                 if self.room.take(spans) && !self.spans.emit(&batch, &order) {
-                    self.room.give_back(spans);
+                    self.room.free(spans);
                 }
             }
         }

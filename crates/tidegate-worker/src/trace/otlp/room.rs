@@ -60,7 +60,7 @@ impl Room {
     /// Frees places whose spans are on their way now.
     pub fn leave(&self, spans: usize) {
         self.under_way.fetch_add(spans, AcqRel);
-        self.give_back(spans);
+        self.free(spans);
     }
 
     /// What became of them is known.
@@ -69,7 +69,7 @@ impl Room {
     }
 
     /// Frees places whose spans were not made.
-    pub fn give_back(&self, spans: usize) {
+    pub fn free(&self, spans: usize) {
         self.waiting.fetch_sub(spans, AcqRel);
     }
 }

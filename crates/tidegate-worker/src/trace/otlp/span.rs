@@ -142,7 +142,7 @@ impl<'a> Batch<'a> {
             },
             (Outcome::SetAside(_), None) => again("user_locked", OrderStatus::Pending, None),
             (Outcome::SetAside(_), Some(Verdict::Refused(_))) => {
-                again("cannot_give_back", OrderStatus::Refused, None)
+                again("cannot_release", OrderStatus::Refused, None)
             }
             (Outcome::SetAside(_), Some(_)) => again("contended", OrderStatus::Pending, None),
             (Outcome::Done, Some(Verdict::AlreadyThere | Verdict::Cancelled)) => {

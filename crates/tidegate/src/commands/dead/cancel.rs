@@ -1,4 +1,4 @@
-//! `tidegate dead cancel`: gives the orders of letters back.
+//! `tidegate dead cancel`: cancels the orders of dead letters.
 
 use clap::Args;
 use tidegate_operations::{Stores, dead_letters::LetterAction};
@@ -46,7 +46,7 @@ impl PartitionCommand for DeadCancelArgs {
         Scope::Entries(&self.selection.letters)
     }
 
-    /// Gives them back.
+    /// Releases them.
     async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
         change::run(stores, (&self.selection, &self.change), LetterAction::Cancel).await
     }

@@ -5,7 +5,7 @@ use tidegate_operations::{
     Stores,
     dead_letters::{
         DyingAgain, EndedLetter, LetterAction, LetterChange, LetterPlan, LetterReport, LetterRequest,
-        Obstacle, ReasonCount, StayingGroup, StayingLetters, VoucherGiveBack,
+        Obstacle, ReasonCount, StayingGroup, StayingLetters, VoucherRelease,
     },
 };
 use tidegate_stream::EntryId;
@@ -53,7 +53,7 @@ impl PlanText for LetterPlan {
         let lines = [Some(head), table, no_such_reason(self)].into_iter().flatten();
         let along = format!("{} would go back behind their orders", counted(self.along, "event"));
         let lines = lines.chain((self.along > 0).then_some(along));
-        let lines = lines.chain(giving_back(&self.gives_back)).chain(self.warnings());
+        let lines = lines.chain(releasing(&self.releases)).chain(self.warnings());
         lines.chain(staying(&self.stay, &self.missing)).collect::<Vec<_>>().join("\n")
     }
 
@@ -72,10 +72,10 @@ impl ReportText for LetterReport {
         lines.extend((more > 0).then(|| format!("  and {more} more")));
         let gone = counted(self.gone, "letter");
         lines.extend((self.gone > 0).then(|| format!("{gone} not there any more: somebody else was faster")));
-        let given_back = counted(self.given_back, "order");
+        let released = counted(self.released, "order");
         lines.extend(
-            (self.given_back > 0)
-                .then(|| format!("of these, {given_back} cancelled meanwhile: given back now")),
+            (self.released > 0)
+                .then(|| format!("of these, {released} cancelled meanwhile: released now")),
         );
         lines.extend(staying(&self.stay, &self.missing));
         lines.join("\n")
@@ -109,8 +109,8 @@ const MOST_NAMED: usize = 20;
 /// Users that are named one by one.
 const MOST_USERS: u64 = 3;
 
-fn giving_back(vouchers: &[VoucherGiveBack]) -> Vec<String> {
-    let line = |VoucherGiveBack { voucher, orders, units, stock, freed, first_freed }: &VoucherGiveBack| {
+fn releasing(vouchers: &[VoucherRelease]) -> Vec<String> {
+    let line = |VoucherRelease { voucher, orders, units, stock, freed, first_freed }: &VoucherRelease| {
         let stock = stock.map_or_else(|| "no stock of it".to_owned(), |stock| counted(stock, "unit"));
         let users: Vec<String> = first_freed.iter().map(ToString::to_string).collect();
         let freed = match freed {
@@ -120,11 +120,11 @@ fn giving_back(vouchers: &[VoucherGiveBack]) -> Vec<String> {
             more => format!(", {} may buy again", counted(*more, "user")),
         };
         let (orders, units) = (counted(*orders, "order"), counted(*units, "unit"));
-        format!("{orders} would be given back: {units} of voucher {voucher} (Redis has {stock}){freed}")
+        format!("{orders} would be released: {units} of voucher {voucher} (Redis has {stock}){freed}")
     };
     let unnamed: u64 = vouchers.iter().skip(MOST_NAMED).map(|voucher| voucher.orders).sum();
     let more =
-        (unnamed > 0).then(|| format!("{} of other vouchers would be given back", counted(unnamed, "order")));
+        (unnamed > 0).then(|| format!("{} of other vouchers would be released", counted(unnamed, "order")));
     vouchers.iter().take(MOST_NAMED).map(line).chain(more).collect()
 }
 
@@ -164,20 +164,20 @@ fn reason(obstacle: Obstacle) -> &'static str {
     match obstacle {
         Obstacle::NeedsForce => "requeued three times or more: once more only with --force",
         Obstacle::TooManyFields => "more fields than a script can add to a stream",
-        Obstacle::GivenBack => {
-            "the order was given back: a new attempt needs a new order id; cancel deletes the letter"
+        Obstacle::Released => {
+            "the order was released: a new attempt needs a new order id; cancel deletes the letter"
         }
         Obstacle::Cancelled => {
-            "the order is cancelled in MySQL and would not be written: cancel gives it back and deletes the letter"
+            "the order is cancelled in MySQL and would not be written: cancel releases it and deletes the letter"
         }
         Obstacle::OrderExists => {
             "the order stands in MySQL, so there is nothing to cancel: drop deletes the letter"
         }
         Obstacle::IdTaken => {
-            "the order id is another order's, so nothing can be given back by it: drop deletes the letter, unless \
+            "the order id is another order's, so nothing can be released by it: drop deletes the letter, unless \
              the journal names its user (see docs/runbook/id-taken.md)"
         }
-        Obstacle::NoOrder => "no order, so there is nothing to give back: export, then drop",
+        Obstacle::NoOrder => "no order, so there is nothing to release: export, then drop",
         Obstacle::Foreign => "no letter of tidegate: somebody else wrote it there",
         Obstacle::HoldsOrder => "an order that is not written: requeue or cancel it",
         Obstacle::OrderIsDead => {
@@ -185,13 +185,13 @@ fn reason(obstacle: Obstacle) -> &'static str {
              cancel it first"
         }
         Obstacle::HoldsPayment => {
-            "money was paid or given back, and without this nobody would know: requeue it"
+            "money was paid or refunded, and without this nobody would know: requeue it"
         }
         Obstacle::HoldsUnits => {
-            "by the journal the order took units, which nobody has given back: see docs/runbook/id-taken.md"
+            "by the journal the order took units, which nobody has released: see docs/runbook/id-taken.md"
         }
         Obstacle::Rejected => {
-            "MySQL refused the cancelled row that keeps the order from being written, so nothing was given back"
+            "MySQL refused the cancelled row that keeps the order from being written, so nothing was released"
         }
         Obstacle::Contended => {
             "another session holds rows that this needs: nothing was done, type it again in a while"

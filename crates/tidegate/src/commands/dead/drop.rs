@@ -1,4 +1,4 @@
-//! `tidegate dead drop`: deletes letters of which nothing can be given back, or whose orders are written.
+//! `tidegate dead drop`: deletes letters of which nothing can be released, or whose orders are written.
 
 use clap::Args;
 use tidegate_operations::{Stores, dead_letters::LetterAction};
@@ -17,7 +17,7 @@ Examples:
   tidegate dead drop 1795175193179-0 --yes
   tidegate dead drop --reason id_taken --to -7d
 
-Use it for letters of which nothing can be given back: those that hold no order, those whose
+Use it for letters of which nothing can be released: those that hold no order, those whose
 order stands in MySQL, and those whose order id is another order's (their reason is id_taken, or
 the journal names another user). It deletes the letter and what is left of its entry in the
 stream. Nothing brings a letter back: export it first.

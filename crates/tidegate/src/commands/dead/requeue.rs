@@ -28,10 +28,10 @@ appended, whether they were selected or not.
 
 Some letters stay:
   - one that was requeued three times, unless you give --force
-  - one whose order was cancelled or given back, because it would not be written
+  - one whose order was cancelled or released, because it would not be written
   - an event whose order is a dead letter that does not go back, or would die again
 
-If somebody else cancels the order at the same moment, it is given back. Two requeues at once,
+If somebody else cancels the order at the same moment, it is released. Two requeues at once,
 or the same one again, put a letter back only once.
 
 Exits with 1 if letters stay. Ctrl-C ends it between two pages with exit code 6, and it says how

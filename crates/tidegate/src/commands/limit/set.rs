@@ -59,7 +59,7 @@ pub struct LimitSetArgs {
     /// Most units in the window
     #[arg(long, value_name = "UNITS", value_parser = parse_most, conflicts_with = "rate")]
     units: Option<u32>,
-    /// So many admissions in a span, such as 5/1s, evenly spread. Never given back
+    /// So many admissions in a span, such as 5/1s, evenly spread. Never released
     #[arg(long, value_name = "ORDERS/SPAN", value_parser = parse_rate)]
     rate: Option<TypedRate>,
     /// With --rate: so many at once after a rest

@@ -86,7 +86,7 @@ fn would_be(expectation: &Expectation) -> &'static str {
     match expectation.outcome {
         EventOutcome::Applied => "would be applied",
         EventOutcome::Unchanged => "would change nothing",
-        EventOutcome::RefundDue => "would have to be given back",
+        EventOutcome::RefundDue => "would have to be refunded",
         EventOutcome::Rejected(_) => "would be rejected",
     }
 }
@@ -98,7 +98,7 @@ fn would(expectation: &Expectation) -> String {
             "the event would be noted, and the order would stay as it is".to_owned()
         }
         (EventOutcome::Unchanged, _) => "the event would change nothing".to_owned(),
-        (EventOutcome::RefundDue, _) => "the payment would have to be given back".to_owned(),
+        (EventOutcome::RefundDue, _) => "the payment would have to be refunded".to_owned(),
         (EventOutcome::Rejected(why), _) => format!("the event would be rejected, because {}", because(why)),
     }
 }
@@ -175,13 +175,13 @@ pub fn told(event: &str, sent: &SentEvent) -> String {
     let entry = sent.entry.map(|entry| entry.to_string()).unwrap_or_default();
     let units = match sent.moved.released {
         0 => String::new(),
-        units => format!(", {} given back", counted(units, "unit")),
+        units => format!(", {} released", counted(units, "unit")),
     };
     match (sent.fate, sent.moved.to) {
         (EventFate::Applied, Some(to)) => format!("{order} is {}{units} (entry {entry})", status(to)),
         (EventFate::Applied, None) => format!("{order}: {event} was noted (entry {entry})"),
         (EventFate::Unchanged, _) => format!("{order}: unchanged, it was so already (entry {entry})"),
-        (EventFate::RefundDue, _) => format!("{order}: this payment has to be given back (entry {entry})"),
+        (EventFate::RefundDue, _) => format!("{order}: this payment has to be refunded (entry {entry})"),
         (EventFate::Rejected, _) => {
             let why = sent.rejection.map(because).unwrap_or_default();
             format!("{order}: {event} was rejected, because {why} (entry {entry})")
@@ -196,7 +196,7 @@ const fn in_words(fate: EventFate) -> &'static str {
     match fate {
         EventFate::Applied => "applied",
         EventFate::Unchanged => "unchanged",
-        EventFate::RefundDue => "to be given back",
+        EventFate::RefundDue => "to be refunded",
         EventFate::Rejected => "rejected",
         EventFate::NotRecorded => "not recorded yet",
         EventFate::Unknown => "unknown",
@@ -225,8 +225,8 @@ fn because(rejection: EventRejection) -> &'static str {
         EventRejection::Paid => "the order is paid, and only a refund ends it",
         EventRejection::Used => "the order is used",
         EventRejection::Cancelled => "the order is cancelled",
-        EventRejection::Refunding => "its payment is being given back",
-        EventRejection::Refunded => "its payment was given back",
+        EventRejection::Refunding => "its payment is being refunded",
+        EventRejection::Refunded => "its payment was refunded",
         EventRejection::PaymentNeeded => "it was paid more than once: --payment says which payment is meant",
         EventRejection::NoSuchPayment => "it has no payment with the ref that --payment says",
         EventRejection::ChangedElsewhere => {

@@ -37,7 +37,7 @@ fn undecided(report: &OrderReport, status: OrderStatus, claim_idle_ms: u64) -> S
     match status {
         OrderStatus::Pending | OrderStatus::Undelivered => in_flight(report, claim_idle_ms),
         OrderStatus::Dead => records.letters.first().map_or_else(String::new, |it| dead(report, it)),
-        OrderStatus::GivenBack => given_back_only(records),
+        OrderStatus::Released => released_only(records),
         OrderStatus::Unknown => unknown(records),
         OrderStatus::Mismatched | OrderStatus::Lost | OrderStatus::Unsure => lost(records),
         // Only a row or a refusal leads to these.
@@ -91,8 +91,8 @@ fn with_row(report: &OrderReport, row: &OrderRow) -> String {
 /// Money that has to go back.
 fn payments_due(records: &OrderRecords) -> String {
     let payment = |event: &EventRow| match &event.reference {
-        Some(reference) => format!(" Its payment {reference} has to be given back."),
-        None => " A payment of it without a ref has to be given back.".to_owned(),
+        Some(reference) => format!(" Its payment {reference} has to be refunded."),
+        None => " A payment of it without a ref has to be refunded.".to_owned(),
     };
     records.payments_due().map(payment).collect()
 }
@@ -106,9 +106,9 @@ fn buried_events(records: &OrderRecords) -> String {
 /// What else is to be said of an order that counts.
 fn live(report: &OrderReport, row: &OrderRow) -> String {
     let mut sentence = String::new();
-    if let Some((when, by)) = given_back(&report.records, Some(row.voucher)) {
+    if let Some((when, by)) = released(&report.records, Some(row.voucher)) {
         sentence +=
-            &format!(" It was given back to Redis all the same ({when} by {by}): its units are sold twice.");
+            &format!(" It was released to Redis all the same ({when} by {by}): its units are sold twice.");
     }
     for letter in own_letters(report, row) {
         sentence += &format!(" A dead letter of it is left, {}, which can be deleted.", letter.id);
@@ -120,22 +120,22 @@ fn live(report: &OrderReport, row: &OrderRow) -> String {
 fn cancelled(report: &OrderReport, row: &OrderRow) -> String {
     let ids: Vec<String> = own_letters(report, row).map(|letter| letter.id.to_string()).collect();
     let ids = ids.join(", ");
-    if let Some((when, by)) = given_back(&report.records, Some(row.voucher)) {
+    if let Some((when, by)) = released(&report.records, Some(row.voucher)) {
         return match ids.as_str() {
-            "" => format!(" It was given back to Redis {when} by {by}."),
+            "" => format!(" It was released to Redis {when} by {by}."),
             ids => {
-                format!(" It was given back to Redis {when} by {by}; its dead letter {ids} can be deleted.")
+                format!(" It was released to Redis {when} by {by}; its dead letter {ids} can be deleted.")
             }
         };
     }
     if report.facts.journal == JournalFact::Other {
-        return " By the journal, its id is an order of another user, so nothing can be given back by it \
+        return " By the journal, its id is an order of another user, so nothing can be released by it \
                 (see docs/runbook/id-taken.md)."
             .to_owned();
     }
     if !ids.is_empty() {
         return format!(
-            " It was not given back to Redis: that is done when its dead letter {ids} is cancelled."
+            " It was not released to Redis: that is done when its dead letter {ids} is cancelled."
         );
     }
     if report.next_steps.iter().any(|step| matches!(step, NextStep::Release { .. })) {
@@ -162,24 +162,24 @@ fn refused(report: &OrderReport, refusal: &RefusalRow) -> String {
     let mut letters = records.letters.iter();
     let letter = letters.find(|letter| letter.is_order_of(refusal.user, refusal.voucher));
     let letter = letter.map(|letter| letter.id.to_string()).unwrap_or_default();
-    let back = match (report.facts.remedy(), given_back(records, Some(refusal.voucher))) {
+    let back = match (report.facts.remedy(), released(records, Some(refusal.voucher))) {
         (Remedy::DeleteLetter, Some((when, _))) => {
             format!(
-                "it was given back to Redis {when}. Its dead letter {letter} can be deleted: cancel does that."
+                "it was released to Redis {when}. Its dead letter {letter} can be deleted: cancel does that."
             )
         }
-        (_, Some((when, _))) => format!("it was given back to Redis {when}."),
-        (Remedy::GiveBack, None) => {
+        (_, Some((when, _))) => format!("it was released to Redis {when}."),
+        (Remedy::Release, None) => {
             format!(
-                "it was not given back to Redis. That is done when its dead letter {letter} is cancelled."
+                "it was not released to Redis. That is done when its dead letter {letter} is cancelled."
             )
         }
-        (Remedy::Audit, None) => "no journal tells whether it was given back to Redis.".to_owned(),
-        (Remedy::RunAgain, None) => "it was not given back to Redis. Handled once more, it is.".to_owned(),
+        (Remedy::Audit, None) => "no journal tells whether it was released to Redis.".to_owned(),
+        (Remedy::RunAgain, None) => "it was not released to Redis. Handled once more, it is.".to_owned(),
         _ => {
             let worker = if report.workers_live { "a worker" } else { "the first worker that is started" };
             let entry = records.entry_to_handle().map(|entry| entry.id.to_string()).unwrap_or_default();
-            format!("{worker} gives it back to Redis when it handles entry {entry}.")
+            format!("{worker} releases it to Redis when it handles entry {entry}.")
         }
     };
     let when = mysql_time(refusal.at_ms);
@@ -204,9 +204,9 @@ fn in_flight(report: &OrderReport, claim_idle_ms: u64) -> String {
     };
     if let Some(error) = entry.content.as_ref().and_then(|content| content.error.as_ref()) {
         sentence += &format!(" It is no order ({error}): whoever handles it buries it.");
-    } else if let Some((when, _)) = given_back(records, None) {
+    } else if let Some((when, _)) = released(records, None) {
         sentence += &format!(
-            " It was given back {when}, but what is in the stream is written all the same, and its units are sold twice."
+            " It was released {when}, but what is in the stream is written all the same, and its units are sold twice."
         );
     }
     for letter in &records.letters {
@@ -266,9 +266,9 @@ fn in_progress(records: &OrderRecords, deliveries: u64) -> String {
     format!("and waits for the lock of its user, which {holder} holds and which {ends}")
 }
 
-fn given_back_only(records: &OrderRecords) -> String {
-    let (when, by) = given_back(records, None).unwrap_or_default();
-    format!("It was given back {when} by {by}, and is not written. A new attempt needs a new order id.")
+fn released_only(records: &OrderRecords) -> String {
+    let (when, by) = released(records, None).unwrap_or_default();
+    format!("It was released {when} by {by}, and is not written. A new attempt needs a new order id.")
 }
 
 fn dead(report: &OrderReport, letter: &DeadLetterRecord) -> String {
@@ -279,30 +279,30 @@ fn dead(report: &OrderReport, letter: &DeadLetterRecord) -> String {
     let error = letter.error.as_ref().map(|error| format!(" ({error})")).unwrap_or_default();
     let what = match (report.facts.letter, report.facts.journal) {
         (LetterFact::NoOrder, _) => {
-            "it is no order, so nothing can be given back of it: export it, then drop it".to_owned()
+            "it is no order, so nothing can be released of it: export it, then drop it".to_owned()
         }
         (_, JournalFact::Released) => {
             let voucher = letter.content.voucher.map(|voucher| voucher.get());
-            let (when, _) = given_back(&report.records, voucher).unwrap_or_default();
-            format!("it was given back {when}, and is not written any more: cancel deletes the letter")
+            let (when, _) = released(&report.records, voucher).unwrap_or_default();
+            format!("it was released {when}, and is not written any more: cancel deletes the letter")
         }
         (_, JournalFact::Other) => {
-            "by the journal, its id is an order of another user, so nothing can be given back of it: \
+            "by the journal, its id is an order of another user, so nothing can be released of it: \
              compare the two (see docs/runbook/id-taken.md), then drop it"
                 .to_owned()
         }
         (LetterFact::IdTaken, JournalFact::Nothing) => {
-            "no journal says that it took units, so nothing can be given back of it: \
+            "no journal says that it took units, so nothing can be released of it: \
              compare it with the order that has its id (see docs/runbook/id-taken.md), then drop it"
                 .to_owned()
         }
-        _ => "fix the cause and run it again, or cancel it, which gives it back".to_owned(),
+        _ => "fix the cause and run it again, or cancel it, which releases it".to_owned(),
     };
     format!("It is a dead letter, buried {when} for {reason}{error}; {what}.")
 }
 
-/// When it was given back, and by whom, as far as the journal of this voucher, or of any, tells.
-fn given_back(records: &OrderRecords, voucher: Option<i64>) -> Option<(String, &str)> {
+/// When it was released, and by whom, as far as the journal of this voucher, or of any, tells.
+fn released(records: &OrderRecords, voucher: Option<i64>) -> Option<(String, &str)> {
     let is_its = |note: &&JournalRecord| {
         note.is_release() && voucher.is_none_or(|voucher| note.voucher.get() == voucher)
     };

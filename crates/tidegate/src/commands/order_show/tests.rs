@@ -164,7 +164,7 @@ fn what_is_written_is_written_whatever_else_is_left_of_it() {
     let cancelled = OrderRow { status: 4, slot: None, ..row() };
     let cancelled =
         OrderRecords { row: details(cancelled), journal: vec![note("release", "x")], ..records.clone() };
-    says(&cancelled, &around(), OrderStatus::Cancelled, "counts no units. It was given back to Redis", &[]);
+    says(&cancelled, &around(), OrderStatus::Cancelled, "counts no units. It was released to Redis", &[]);
     let taken = OrderRecords { letters: vec![letter(10)], ..records.clone() };
     says(
         &taken,
@@ -186,13 +186,13 @@ fn what_is_cancelled_says_whether_redis_knows_and_how_it_gets_to_know() {
     let admitted = OrderRecords { journal: vec![note("admit", "9")], ..plain.clone() };
     let release = "redis-cli -u \"$TIDEGATE_REDIS_URL\" --eval lua/release.lua seckill:stock:7 seckill:order:7 \
                    seckill:journal:7 , 60001 9 1 1 operator:by_hand";
-    says(&admitted, &around(), OrderStatus::Cancelled, "until lua/release.lua gives it back.", &[release]);
+    says(&admitted, &around(), OrderStatus::Cancelled, "until lua/release.lua releases it.", &[release]);
     let forged =
         OrderRecords { journal: vec![note("admit", "10")], letters: vec![letter(9)], ..plain.clone() };
     says(&forged, &around(), OrderStatus::Cancelled, "an order of another user", &["tidegate dead drop 5-0"]);
     let half = OrderRecords { letters: vec![letter(9)], ..admitted };
     let cancel = ["tidegate dead cancel 5-0"];
-    let until = "It was not given back to Redis: that is done when its dead letter 5-0 is cancelled.";
+    let until = "It was not released to Redis: that is done when its dead letter 5-0 is cancelled.";
     says(&half, &around(), OrderStatus::Cancelled, until, &cancel);
     let back = OrderRecords { journal: vec![note("release", "operator:dead_cancel")], ..half.clone() };
     says(&back, &around(), OrderStatus::Cancelled, "its dead letter 5-0 can be deleted", &cancel);
@@ -217,20 +217,20 @@ fn a_note_that_cannot_be_read_says_no_more_than_that_it_is_there() {
 fn what_is_refused_says_whether_its_units_are_back() {
     let records = OrderRecords { refusal: Some(refusal()), ..nothing() };
     let back = OrderRecords { journal: vec![note("release", "worker:out_of_stock")], ..records.clone() };
-    says(&back, &around(), OrderStatus::Refused, "it was given back to Redis", &[]);
+    says(&back, &around(), OrderStatus::Refused, "it was released to Redis", &[]);
     let open = OrderRecords {
         entries: vec![held(true, Some(1), 1)],
         journal: vec![note("admit", "9")],
         ..records.clone()
     };
-    says(&open, &around(), OrderStatus::Refused, "a worker gives it back", &[]);
+    says(&open, &around(), OrderStatus::Refused, "a worker releases it", &[]);
     let replay = "tidegate replay --from 1795168800000-0 --to 1795168800000-0";
     let kept = OrderRecords {
         entries: vec![entry(EntryLocation::Settled)],
         journal: vec![note("admit", "9")],
         ..records.clone()
     };
-    says(&kept, &around(), OrderStatus::Refused, "was not given back", &[replay]);
+    says(&kept, &around(), OrderStatus::Refused, "was not released", &[replay]);
     says(&records, &around(), OrderStatus::Refused, "no journal tells", &["tidegate audit --voucher 7"]);
     let both = OrderRecords { letters: vec![letter(9)], ..kept };
     let commands = ["tidegate dead show 5-0", "tidegate dead cancel 5-0"];
@@ -378,9 +378,9 @@ fn of_a_dead_letter_nothing_is_proposed_that_would_be_refused() {
 }
 
 #[test]
-fn what_was_given_back_is_nowhere_else() {
+fn what_was_released_is_nowhere_else() {
     let records = OrderRecords { journal: vec![note("release", "operator:dead")], ..nothing() };
-    says(&records, &around(), OrderStatus::GivenBack, "by operator:dead, and is not written", &[]);
+    says(&records, &around(), OrderStatus::Released, "by operator:dead, and is not written", &[]);
 }
 
 #[test]

@@ -121,7 +121,7 @@ fn event_text(event: &EventRow) -> String {
         text += &value.as_ref().map(|value| format!(", {name} {value}")).unwrap_or_default();
     }
     if moved.released > 0 {
-        text += &format!(", {} given back", counted(moved.released, "unit"));
+        text += &format!(", {} released", counted(moved.released, "unit"));
     }
     format!("{text}, entry {entry}")
 }
@@ -137,7 +137,7 @@ fn noted(journal: &JournalRecord) -> String {
         return format!("voucher {voucher}: admitted {at}, user {by}, {units} taken{restored}");
     }
     if journal.is_release() {
-        return format!("voucher {voucher}: given back {at} by {by}, {units} raised");
+        return format!("voucher {voucher}: released {at} by {by}, {units} raised");
     }
     format!("voucher {voucher}: a note that cannot be read")
 }

@@ -61,7 +61,7 @@ pub fn told(progress: &OrderProgress, end: WaitEnd) -> String {
     lines.extend(progress.events.iter().map(event));
     for due in &progress.refunds_due {
         let payment = due.reference.as_ref().map(|text| format!(" {text}")).unwrap_or_default();
-        lines.push(format!("Its payment{payment} has to be given back."));
+        lines.push(format!("Its payment{payment} has to be refunded."));
     }
     if end == WaitEnd::TimeOver {
         let place =
@@ -92,7 +92,7 @@ fn whose(progress: &OrderProgress) -> String {
 fn state(progress: &OrderProgress) -> String {
     let word = match progress.state {
         OrderState::Confirmed => "confirmed (written, not paid)",
-        OrderState::GivenBack => "given back",
+        OrderState::Released => "released",
         OrderState::Dead => "a dead letter",
         OrderState::Unsure => "nowhere to be found, although it was admitted",
         state => state.word(),

@@ -93,7 +93,7 @@ fn sentence(kind: DifferenceKind, total: u64, units: i64, totals: &VoucherTotals
             )
         }
         DifferenceKind::ReleaseUnknownToMysql => {
-            format!("{orders} ({of}) given back in Redis, of which MySQL has neither a row nor a refusal")
+            format!("{orders} ({of}) released in Redis, of which MySQL has neither a row nor a refusal")
         }
         DifferenceKind::NotAdmitted => {
             format!("{orders} ({of}) live in MySQL, of which the journal knows nothing")
@@ -102,13 +102,13 @@ fn sentence(kind: DifferenceKind, total: u64, units: i64, totals: &VoucherTotals
             format!("{orders} ({of}) ended or refused in MySQL, and still admitted in Redis")
         }
         DifferenceKind::ReleasedAndLive => {
-            format!("{orders} ({of}) given back in Redis and live in MySQL: these units can be sold twice")
+            format!("{orders} ({of}) released in Redis and live in MySQL: these units can be sold twice")
         }
         DifferenceKind::Mismatched => {
             format!("{orders} ({of}) whose row is of another user, voucher or quantity than was admitted")
         }
-        DifferenceKind::GivenBackTwice => {
-            format!("{orders} given back more than once by MySQL's events: {of} too many")
+        DifferenceKind::ReleasedTwice => {
+            format!("{orders} released more than once by MySQL's events: {of} too many")
         }
         DifferenceKind::StatusSetByOthers => {
             format!("{orders} with a status that another program set: no failure")

@@ -1,4 +1,4 @@
-//! The terminal, taken and given back.
+//! The terminal, taken and released.
 
 use std::{
     io,
@@ -18,7 +18,7 @@ impl Screen {
     /// Takes it.
     ///
     /// # Errors
-    /// When the terminal refuses; it is given back then.
+    /// When the terminal refuses; it is released then.
     pub fn open() -> io::Result<Self> {
         let terminal = ratatui::try_init().inspect_err(|_| ratatui::restore())?;
         Ok(Self { terminal })

@@ -12,7 +12,7 @@ use crate::records::journal::{COMPLETE, PURGED, Purged, ReleasedAdmission};
 #[derive(Clone, Debug)]
 enum Move {
     Admit(i64),
-    /// Gives one of the orders back that are admitted.
+    /// Releases one of the orders that are admitted.
     Release(usize),
     Add(i64),
     /// Writes the stock, and no note.
