@@ -40,8 +40,8 @@ async fn it_holds_after_a_worker_and_fails_with_the_order_that_is_taken_away() {
     assert_eq!(held.status.code(), Some(0), "{held:?}");
     assert!(text.contains("It holds: 20 admitted orders"), "{text}");
     // A bare XADD takes no units in Redis.
-    let surplus = "Voucher 10 has a surplus of 20: see docs/runbook/redis-stock-is-wrong.md";
-    assert!(text.find(surplus) < text.find("It holds") && text.contains(surplus), "{text}");
+    let risk = "Voucher 10 has an oversell risk of 20: see docs/runbook/redis-stock-is-wrong.md";
+    assert!(text.find(risk) < text.find("It holds") && text.contains(risk), "{text}");
     assert!(text.contains("Unreadable entries: 1 (1 dead"), "{text}");
     assert!(!text.contains("as [fields] has it"), "{text}");
     let misnamed = site.add(&[("user_id", "1"), ("voucher_id", "10"), ("order_id", "9")]).await;
@@ -165,7 +165,7 @@ async fn lost_orders_are_told_with_their_time_and_the_command_that_writes_them()
     assert!(span["from_ms"].as_u64().expect("a time") > 1_700_000_000_000, "{json}");
 }
 
-/// What the operation behind the command finds, but for what Redis offers too much of [`SHORT`]: that is what it is for.
+/// What the operation behind the command finds, but for what Redis offers beyond the stock of MySQL of [`SHORT`]: that is what it is for.
 async fn audit_failures(site: &Site) -> Vec<String> {
     let request = ComparisonRequest { vouchers: Vec::new(), since_ms: None, pace: Pace::Full };
     let comparison = Comparison::new((site.gate().await, site.pool.clone()), request);
@@ -322,7 +322,7 @@ async fn an_entry_of_a_tutorial_that_made_the_stream_before_the_group_is_no_fail
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_redis_offers_too_much_is_found_while_orders_are_on_their_way_and_never_where_there_is_none() {
+async fn an_oversell_risk_is_found_while_orders_are_on_their_way_and_never_where_there_is_none() {
     let site = Site::open().await;
     site.load(7, 100_000).await;
     site.load_scripts().await;
@@ -334,7 +334,7 @@ async fn what_redis_offers_too_much_is_found_while_orders_are_on_their_way_and_n
             futures_util::future::join_all(ids.map(|id| site.admit(id, id, 7, 1 + id % 3))).await;
         }
     };
-    let surplus = |failures: Vec<String>| -> Vec<i64> {
+    let risk = |failures: Vec<String>| -> Vec<i64> {
         let offers = failures.iter().map(|failure| {
             let units = failure.strip_prefix("audit: voucher 7: Redis offers ");
             let units = units.unwrap_or_else(|| panic!("{failures:?}"));
@@ -350,12 +350,12 @@ async fn what_redis_offers_too_much_is_found_while_orders_are_on_their_way_and_n
     site.restock_mysql(7, -20_000).await;
     for round in 6..=10 {
         let ((), failures) = tokio::join!(rush(round * 1_000), audit_failures(&site));
-        let offered = surplus(failures);
+        let offered = risk(failures);
         assert_eq!(offered.len(), 1, "round {round}");
         assert!((1..=20_000).contains(&offered[0]), "round {round}: from below: {offered:?}");
     }
     site.settled().await;
-    assert_eq!(surplus(audit_failures(&site).await), [20_000], "exact once nothing is on its way");
+    assert_eq!(risk(audit_failures(&site).await), [20_000], "exact once nothing is on its way");
     let doctor = site.tidegate(&["doctor"]);
     let told = String::from_utf8_lossy(&doctor.stdout).into_owned();
     assert!(told.contains("of voucher 7, it offers 20000 units or more that MySQL does not have"), "{told}");
@@ -383,7 +383,7 @@ async fn two_hundred_audits_beside_a_busy_sale_remark_nothing() {
     site.load_scripts().await;
     let workers = ["a", "b"].map(|name| site.worker(name).start());
     let is_over = AtomicBool::new(false);
-    // Slow enough that nothing is on its way at most moments: only then is a surplus told.
+    // Slow enough that nothing is on its way at most moments: only then is an oversell risk told.
     let sale = async {
         let mut pace = tokio::time::interval(Duration::from_millis(20));
         for id in 1.. {

@@ -557,7 +557,7 @@ async fn a_repair_moves_nothing_on_what_it_did_not_or_cannot_read() {
     let journal = "seckill:journal:10";
     assert_eq!(stock().await, Some(11));
 
-    // An order that the journal lacks, and that is not compared: its units are no surplus.
+    // An order that the journal lacks, and that is not compared: its units are no oversell risk.
     site.redis_says(&["HDEL", journal, "1"]).await;
     let partly = program.run("reconcile --voucher 10 --since -1ms --repair --yes").expect(1);
     assert!(partly.stdout.contains("with --since, not all of its orders were compared"), "{partly:?}");

@@ -3,9 +3,9 @@
 //!
 //! It wants a quiet moment but needs none: what seems lost or wrong is checked again, until it is the same twice.
 //!
-//! The surplus is a lower bound, so a busy sale raises no false alarm. With a complete journal, the units loaded by the journal are
+//! The oversell risk is a lower bound, so a busy sale raises no false alarm. With a complete journal, the units loaded by the journal are
 //! compared with those loaded by MySQL: orders change neither. Without one, MySQL's stock is read first, then that in Redis, then all
-//! else: changes in between only lower the surplus.
+//! else: changes in between only lower the oversell risk.
 
 mod failures;
 mod report;
@@ -114,8 +114,8 @@ async fn audit_asked(comparison: &Comparison, job: &Job) -> Result<(AuditReport,
     }
     // One for each comparison, in its order.
     let looks = report.vouchers.iter().map(|look| &look.totals).zip(&audited);
-    let with_surplus = looks.filter(|(_, audit)| audit.possible_surplus().is_some());
-    let at_rest = comparison.at_rest(&with_surplus.map(|(totals, _)| totals).collect::<Vec<_>>()).await?;
+    let with_risk = looks.filter(|(_, audit)| audit.possible_oversell_risk().is_some());
+    let at_rest = comparison.at_rest(&with_risk.map(|(totals, _)| totals).collect::<Vec<_>>()).await?;
     for audit in &mut audited {
         audit.stocks.is_at_rest = at_rest.contains(&audit.voucher);
     }
@@ -263,16 +263,16 @@ impl ToldOfVoucher {
     fn stocks(&self, totals: &VoucherTotals, followed: &Followed, before: Option<&StockRow>) -> Stocks {
         let keeps_journal =
             totals.redis.is_complete && before.is_none_or(|row| row.keeps_journal != Some(false));
-        let surplus = |row: &StockRow| match totals.redis.is_complete {
-            true => surplus(totals, self.kept_units).filter(|_| keeps_journal),
-            false => followed.surplus(row.stock?).filter(|_| row.initial_stock == totals.mysql.initial),
+        let risk = |row: &StockRow| match totals.redis.is_complete {
+            true => risk(totals, self.kept_units).filter(|_| keeps_journal),
+            false => followed.risk(row.stock?).filter(|_| row.initial_stock == totals.mysql.initial),
         };
         Stocks {
             stock: totals.mysql.stock,
             initial_stock: totals.mysql.initial,
             redis_stock: totals.redis.stock,
             mysql_drift: totals.mysql.drift,
-            surplus_at_least: before.filter(|row| !row.is_over).and_then(surplus),
+            oversell_risk_at_least: before.filter(|row| !row.is_over).and_then(risk),
             journal_mismatch: totals.redis.drift.filter(|_| keeps_journal),
             ..Stocks::default()
         }
@@ -281,7 +281,7 @@ impl ToldOfVoucher {
 
 /// What a complete journal has loaded and sold beyond what MySQL has, at least. What MySQL has cancelled and Redis holds may have been
 /// put into the stock by hand.
-fn surplus(totals: &VoucherTotals, kept_units: i64) -> Option<i64> {
+fn risk(totals: &VoucherTotals, kept_units: i64) -> Option<i64> {
     let by_hand = totals.redis.drift?;
     let by_hand = if by_hand > 0 { (by_hand - kept_units).max(0) } else { by_hand };
     let has = totals.mysql.stock? + totals.mysql.live_units - totals.mysql.earlier_units;

@@ -218,7 +218,7 @@ pub(crate) struct Followed {
 impl Followed {
     /// Units that Redis offers and MySQL will not have, at least, by the stock in MySQL before the comparison. None: our scripts do
     /// not sell the voucher, so nobody can tell what the stock in Redis is for.
-    pub(crate) fn surplus(&self, mysql: i64) -> Option<i64> {
+    pub(crate) fn risk(&self, mysql: i64) -> Option<i64> {
         let redis = self.redis_stock.filter(|_| self.has_journal)?;
         let offered = redis.saturating_add(self.open_units).saturating_sub(self.doubtful_units);
         Some(offered.saturating_sub(mysql).max(0))

@@ -100,7 +100,7 @@ async fn a_voucher_without_a_row_gets_one_and_its_letters_are_requeued() {
             &[("2026-11-21", "2037-11-21")],
         )
         .succeeds();
-    // Loaded, the stock in MySQL, that in Redis, and the surplus.
+    // Loaded, the stock in MySQL, that in Redis, and the oversell risk.
     operator
         .types("A voucher is missing in MySQL", "tidegate audit --voucher 7", &[])
         .shows(&["100 100 90 0"]);

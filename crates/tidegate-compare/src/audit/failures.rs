@@ -36,7 +36,7 @@ impl VoucherAudit {
         let failures = self.order_failures().into_iter().chain(self.stock_failures());
         let failures = failures
             .chain(wrong_keys.map(|what| format!("{what}; see docs/runbook/wrong-type.md")))
-            .chain(self.surplus_failure())
+            .chain(self.oversell_failure())
             .chain(self.journal_failure())
             .chain(self.forgotten_failure());
         failures.map(|what| format!("voucher {}: {what}", self.voucher)).collect()
@@ -104,22 +104,22 @@ impl VoucherAudit {
         failures
     }
 
-    fn surplus_failure(&self) -> Option<String> {
-        let surplus = self.stocks.surplus_at_least.filter(|surplus| *surplus > 0)?;
-        let units = either(surplus.unsigned_abs(), "unit", "units");
+    fn oversell_failure(&self) -> Option<String> {
+        let risk = self.stocks.oversell_risk_at_least.filter(|risk| *risk > 0)?;
+        let units = either(risk.unsigned_abs(), "unit", "units");
         Some(format!(
-            "Redis offers {surplus} {units} or more that MySQL does not have{}: who is admitted for them is \
+            "Redis offers {risk} {units} or more that MySQL does not have{}: who is admitted for them is \
              refused later; see docs/runbook/redis-stock-is-wrong.md",
-            self.uncertain_surplus(surplus)
+            self.uncertain_oversell_risk(risk)
         ))
     }
 
     /// What the table shows beyond what is certain.
-    fn uncertain_surplus(&self, certain: i64) -> String {
-        let shown = self.redis_surplus().filter(|shown| *shown > certain);
+    fn uncertain_oversell_risk(&self, certain: i64) -> String {
+        let shown = self.oversell_risk().filter(|shown| *shown > certain);
         shown.map_or_else(String::new, |shown| {
             format!(
-                " (that is certain; the surplus of {shown} in the table is right unless orders that its journal does not know, \
+                " (that is certain; the oversell risk of {shown} in the table is right unless orders that its journal does not know, \
                  or orders on their way, account for the rest)"
             )
         })

@@ -181,7 +181,7 @@ pub struct Stocks {
     pub redis_stock_due: Option<i64>,
     /// What Redis offers and MySQL will not have, at least, whatever is on its way meanwhile; 0 where none are seen.
     /// `None` where nobody can tell: the sale is over, there is no stock or no journal, or it was restocked just now.
-    pub surplus_at_least: Option<i64>,
+    pub oversell_risk_at_least: Option<i64>,
     /// What Redis offers beyond the sum of its journal, below 0 fewer: somebody wrote the stock by hand, or Redis lost
     /// something. 0: it holds. `None` where the journal is not complete, or nobody could tell.
     pub journal_mismatch: Option<i64>,
@@ -239,24 +239,24 @@ impl VoucherAudit {
     }
 
     /// Units that Redis offers beyond what MySQL will have when everything in flight is written and everything
-    /// dead is requeued; negative when Redis offers fewer. Exact at a quiet moment only: see [`Stocks::surplus_at_least`].
+    /// dead is requeued; negative when Redis offers fewer. Exact at a quiet moment only: see [`Stocks::oversell_risk_at_least`].
     #[must_use]
-    pub fn redis_surplus(&self) -> Option<i64> {
+    pub fn oversell_risk(&self) -> Option<i64> {
         Some(self.stocks.redis_stock?.saturating_sub(self.stocks.redis_stock_due?))
     }
 
-    /// The surplus that is certain and no failure already; not 0. Nothing is on its way or waits for a decision, and both
+    /// The oversell risk that is certain and no failure already; not 0. Nothing is on its way or waits for a decision, and both
     /// stocks were the same again afterwards, so nothing moved while they were read.
     #[must_use]
-    pub fn settled_surplus(&self) -> Option<i64> {
-        self.possible_surplus().filter(|_| self.stocks.is_at_rest)
+    pub fn settled_oversell_risk(&self) -> Option<i64> {
+        self.possible_oversell_risk().filter(|_| self.stocks.is_at_rest)
     }
 
     /// What one comparison says of it: the numbers may be of different moments.
-    pub(super) fn possible_surplus(&self) -> Option<i64> {
-        let is_failure = self.stocks.surplus_at_least.is_some_and(|surplus| surplus > 0);
+    pub(super) fn possible_oversell_risk(&self) -> Option<i64> {
+        let is_failure = self.stocks.oversell_risk_at_least.is_some_and(|risk| risk > 0);
         let is_settled =
             self.orders.in_flight + self.orders.dead + self.orders.in_flight_events == 0 && !is_failure;
-        self.redis_surplus().filter(|surplus| is_settled && *surplus != 0)
+        self.oversell_risk().filter(|risk| is_settled && *risk != 0)
     }
 }

@@ -204,7 +204,7 @@ fn a_trimmed_entry_is_followed_by_its_journal() {
 }
 
 #[test]
-fn what_is_on_its_way_is_no_surplus_and_what_nobody_knows_of_makes_it_smaller() {
+fn what_is_on_its_way_is_no_oversell_risk_and_what_nobody_knows_of_makes_it_smaller() {
     let mut counts = admitted(3);
     for id in 1..=3 {
         counts.note(id, &admit(id));
@@ -212,21 +212,21 @@ fn what_is_on_its_way_is_no_surplus_and_what_nobody_knows_of_makes_it_smaller() 
     counts.row(&row(1));
     counts.set_redis_stock(voucher(), Some(97));
     let (it, ..) = counts.finish(&[2, 3]);
-    assert_eq!((it.surplus(99), it.surplus(90), it.surplus(100)), (Some(0), Some(9), Some(0)));
+    assert_eq!((it.risk(99), it.risk(90), it.risk(100)), (Some(0), Some(9), Some(0)));
     let mut counts = admitted(1);
     counts.note(1, &admit(1));
     counts.row(&row(1));
     counts.row(&row(8));
     counts.set_redis_stock(voucher(), Some(99));
-    assert_eq!(counts.finish(&[]).0.surplus(98), Some(0), "Redis does not know the other");
+    assert_eq!(counts.finish(&[]).0.risk(98), Some(0), "Redis does not know the other");
     let mut counts = admitted(1);
     counts.note(1, &release("worker:user_has_order"));
     counts.set_redis_stock(voucher(), Some(102));
-    assert_eq!(counts.finish(&[]).0.surplus(100), Some(0), "its producer had taken nothing");
+    assert_eq!(counts.finish(&[]).0.risk(100), Some(0), "its producer had taken nothing");
     let mut counts = admitted(1);
     counts.row(&row(1));
     counts.set_redis_stock(voucher(), Some(100));
-    assert_eq!(counts.finish(&[]).0.surplus(50), None, "no script of ours sells it");
+    assert_eq!(counts.finish(&[]).0.risk(50), None, "no script of ours sells it");
 }
 
 fn unreadable() -> tidegate_orders::wire::WireError {

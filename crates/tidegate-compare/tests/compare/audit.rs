@@ -240,9 +240,9 @@ async fn a_clean_state_with_orders_of_every_fate_holds() -> Result<()> {
             (voucher.rows.live_orders, voucher.rows.cancelled_orders, voucher.rows.unknown_orders),
             (4, 1, 1)
         );
-        let (redis, surplus) = if is_taken { (93, 0) } else { (94, 1) };
-        let stocks = (voucher.stocks.stock, voucher.stocks.redis_stock, voucher.redis_surplus());
-        assert_eq!(stocks, (Some(96), Some(redis), Some(surplus)));
+        let (redis, risk) = if is_taken { (93, 0) } else { (94, 1) };
+        let stocks = (voucher.stocks.stock, voucher.stocks.redis_stock, voucher.oversell_risk());
+        assert_eq!(stocks, (Some(96), Some(redis), Some(risk)));
     }
     Ok(())
 }
@@ -419,7 +419,7 @@ async fn an_order_with_two_entries_in_flight_is_one_order_and_an_event_hides_no_
         let voucher = world.audit_voucher().await?;
         let orders = &voucher.orders;
         assert_eq!((orders.admitted, orders.written, orders.in_flight), (3, 2, 1), "{:?}", world.journal);
-        assert_eq!((orders.in_flight_units, voucher.redis_surplus()), (1, Some(0)));
+        assert_eq!((orders.in_flight_units, voucher.oversell_risk()), (1, Some(0)));
         world.release(2).await?;
         world.append("event paid orderId 2 userId 2 voucherId 10").await?;
         let voucher = world.audit_voucher().await?;

@@ -34,7 +34,7 @@ struct Mismatches {
     /// Of these, the ones of which Redis holds nothing. Of sold out ones, Redis has nothing to tell that MySQL would not.
     forgotten: Vec<VoucherRow>,
     /// Redis offers so many units more than MySQL has.
-    surpluses: Vec<(VoucherId, i64)>,
+    risks: Vec<(VoucherId, i64)>,
     /// The stock is so many units more than its journal says.
     mismatches: Vec<(VoucherId, i64)>,
     /// Their journals are too large to be read here: how many fields.
@@ -81,7 +81,7 @@ pub(super) async fn check(
                 );
             }
             report_wrong_keys(findings, &found.wrong_keys);
-            report_surpluses(findings, &found.surpluses);
+            report_oversell_risks(findings, &found.risks);
             report_journals(findings, &found);
             failover::check_sizes(settings, findings, redis, found.largest).await;
             report_forgotten(settings, findings, (redis, mysql), &found.forgotten).await;
@@ -114,7 +114,7 @@ async fn compare(
                 Ok(SumCheck::Checked(..) | SumCheck::NotComplete) | Err(_) => {}
             }
             match state.stock {
-                Some(stock) if stock > row.stock => found.surpluses.push((row.voucher, stock - row.stock)),
+                Some(stock) if stock > row.stock => found.risks.push((row.voucher, stock - row.stock)),
                 None if row.stock > 0 && state.buyers + state.journaled == 0 => {
                     found.forgotten.push(row.clone())
                 }
@@ -172,17 +172,17 @@ fn report_wrong_keys(findings: &mut Findings, wrong_keys: &[(VoucherId, String)]
     more(findings, wrong_keys.len());
 }
 
-fn report_surpluses(findings: &mut Findings, surpluses: &[(VoucherId, i64)]) {
-    for (voucher, surplus) in surpluses.iter().take(NAMED) {
+fn report_oversell_risks(findings: &mut Findings, risks: &[(VoucherId, i64)]) {
+    for (voucher, risk) in risks.iter().take(NAMED) {
         findings.warning(
             format!(
                 "of voucher {voucher}, it offers {} or more that MySQL does not have: who is admitted for them is refused later",
-                counted(surplus.unsigned_abs(), "unit")
+                counted(risk.unsigned_abs(), "unit")
             ),
             format!("tidegate audit --voucher {voucher}; see docs/runbook/redis-stock-is-wrong.md"),
         );
     }
-    let more = surpluses.len().saturating_sub(NAMED) as u64;
+    let more = risks.len().saturating_sub(NAMED) as u64;
     if more > 0 {
         findings.warning(
             format!("and so it is with {more} more"),

@@ -218,10 +218,10 @@ impl<H: Handler> Lane<H> {
         state.has_more = is_full;
         // Nobody has these in progress until they are fetched. They may be large, and Redis may have to copy each of them to see whether it is
         // there.
-        for ids in batch.surplus.chunks(KEEPALIVE_PAGE) {
+        for ids in batch.leftover.chunks(KEEPALIVE_PAGE) {
             self.stream.set_aside(self.reader.consumer(), ids).await?;
         }
-        state.found_surplus(batch.surplus);
+        state.found_leftover(batch.leftover);
         Ok(batch.delivery)
     }
 
@@ -285,7 +285,7 @@ impl<H: Handler> Lane<H> {
         self.is_same_server()?;
         self.shared_reader.learn(&delivery.entries);
         if batch.bytes >= batch.room {
-            batch.surplus.extend(delivery.entries.iter().map(|entry| entry.id));
+            batch.leftover.extend(delivery.entries.iter().map(|entry| entry.id));
             return Ok(());
         }
         batch.bytes += delivery.bytes();
@@ -370,12 +370,12 @@ struct Batch {
     /// What came, also of what was too large to be kept.
     bytes: usize,
     /// What came when it weighed enough.
-    surplus: Vec<EntryId>,
+    leftover: Vec<EntryId>,
 }
 
 impl Batch {
     fn new(room: usize, count: usize) -> Self {
-        Self { room, count, delivery: Delivery::default(), bytes: 0, surplus: Vec::new() }
+        Self { room, count, delivery: Delivery::default(), bytes: 0, leftover: Vec::new() }
     }
 
     fn has_room(&self) -> bool {

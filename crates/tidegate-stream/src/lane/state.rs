@@ -151,7 +151,7 @@ impl LaneState {
     }
 
     /// New entries that a read brought, and for which the batch had no room.
-    pub(crate) fn found_surplus(&mut self, ids: Vec<EntryId>) {
+    pub(crate) fn found_leftover(&mut self, ids: Vec<EntryId>) {
         if !ids.is_empty() {
             self.found_by = FoundBy::Read;
             self.found.extend(ids);
@@ -159,7 +159,7 @@ impl LaneState {
     }
 
     /// Some of them are left.
-    fn has_surplus(&self) -> bool {
+    fn has_leftover(&self) -> bool {
         self.found_by == FoundBy::Read && !self.found.is_empty()
     }
 
@@ -176,7 +176,7 @@ impl LaneState {
     pub(crate) fn unhandled(&self) -> Unhandled {
         match &self.ahead {
             Some(ahead) => Unhandled::InProgress { since: ahead.begun },
-            None if self.has_surplus() => Unhandled::OutOfHand,
+            None if self.has_leftover() => Unhandled::OutOfHand,
             None => Unhandled::Nothing,
         }
     }
@@ -330,8 +330,8 @@ mod tests {
                 Source::New { count, .. } => {
                     let mut ids = self.add(come.min(count));
                     // Now and then the batch has no room for half of them.
-                    let surplus = ids.split_off(if come % 3 == 2 { ids.len() / 2 } else { ids.len() });
-                    self.state.found_surplus(surplus);
+                    let leftover = ids.split_off(if come % 3 == 2 { ids.len() / 2 } else { ids.len() });
+                    self.state.found_leftover(leftover);
                     ids
                 }
                 Source::Found { count } => {

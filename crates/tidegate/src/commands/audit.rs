@@ -51,9 +51,9 @@ a failover. The audit only counts such orders. tidegate reconcile finds and repa
 To find vouchers that MySQL does not know, it looks through all keys of Redis for journals.
 --voucher saves that.
 
-A surplus is what Redis offers beyond what MySQL will have once everything in flight and dead
+An oversell risk is what Redis offers beyond what MySQL will have once everything in flight and dead
 is written. The number in the table is exact only while nothing moves. A sentence below the
-table names a surplus only if both stocks were the same once more. It is negative after
+table names an oversell risk only if both stocks were the same once more. It is negative after
 refusals for want of stock are released. To raise no false alarm in a busy sale, the failure
 counts only what is certain: vouchers that lua/admit.lua sells, without the units of orders
 that their journal does not know.";
@@ -196,7 +196,7 @@ fn text(report: &AuditReport) -> String {
     let mut orders =
         table(&["voucher", "admitted", "written", "released", "dead", "in flight", "lost", "wrong"]);
     let mut units =
-        table(&["voucher", "live orders", "units", "loaded", "MySQL stock", "Redis stock", "surplus"]);
+        table(&["voucher", "live orders", "units", "loaded", "MySQL stock", "Redis stock", "oversell risk"]);
     for voucher in &report.vouchers {
         orders.add_row(order_counts(voucher));
         units.add_row(stocks(voucher));
@@ -220,9 +220,9 @@ fn text(report: &AuditReport) -> String {
     }
     parts.extend(report.counters_not_compared.iter().map(|not| format!("Not known: {}.", not.sentence())));
     parts.extend(report.vouchers.iter().filter_map(|voucher| {
-        let surplus = voucher.settled_surplus()?;
+        let risk = voucher.settled_oversell_risk()?;
         let page = "docs/runbook/redis-stock-is-wrong.md";
-        Some(format!("Voucher {} has a surplus of {surplus}: see {page}", voucher.voucher))
+        Some(format!("Voucher {} has an oversell risk of {risk}: see {page}", voucher.voucher))
     }));
     parts.extend(report.vouchers.iter().flat_map(cancelled));
     parts.join("\n\n")
@@ -343,6 +343,6 @@ fn stocks(voucher: &VoucherAudit) -> [String; 7] {
         known(voucher.stocks.initial_stock),
         known(voucher.stocks.stock),
         known(voucher.stocks.redis_stock),
-        known(voucher.redis_surplus()),
+        known(voucher.oversell_risk()),
     ]
 }
