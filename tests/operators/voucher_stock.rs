@@ -15,7 +15,7 @@ use crate::{
 const SCRIPT: &str = include_str!("../../lua/adjust_stock.lua");
 const BEGIN: &[u8] = br#""state":"open""#;
 const END: &[u8] = br#""state":"done""#;
-const WITHDRAWN: &[u8] = br#""state":"withdrawn""#;
+const CANCELLED: &[u8] = br#""state":"cancelled""#;
 const LOCK: &[u8] = b"FROM tb_seckill_voucher WHERE voucher_id = ? FOR UPDATE";
 const UPDATE: &[u8] = b"UPDATE tb_seckill_voucher SET stock = CAST";
 /// As a statement of its own, not as a part of READ COMMITTED.
@@ -129,7 +129,7 @@ async fn what_is_not_on_sale_or_not_there_is_refused_and_leaves_no_trace() {
         ("voucher add --voucher 8 --units 1 --yes", "MySQL has no row of it"),
         ("voucher add --voucher 7 --units 1 --initial-stock 999 --yes", "is 1000 and not 999"),
         ("voucher add --voucher 7 --units 9999999999999 --yes", "more than"),
-        // What the column cannot hold MySQL says itself: then the note is withdrawn.
+        // What the column cannot hold MySQL says itself: then the note is cancelled.
         ("voucher add --voucher 7 --units 9999999990000 --yes", "cannot hold so many"),
         ("voucher load --voucher 8 --stock 2147483648 --yes", "cannot hold so many"),
     ] {
@@ -339,10 +339,10 @@ async fn nobody_passes_an_update_that_is_on_its_way_and_it_dies_with_its_session
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_mysql_refuses_is_withdrawn_before_anybody_else_can_make_it() {
+async fn what_mysql_refuses_is_cancelled_before_anybody_else_can_make_it() {
     let (site, program) = open().await;
     let (child, hold, [redis, _mysql]) = held_at(&site, "take", |_, mysql| mysql.hold_when(LOCK)).await;
-    let cancellation = redis.hold_when(WITHDRAWN);
+    let cancellation = redis.hold_when(CANCELLED);
     let left = "UPDATE tb_seckill_voucher SET stock = ? WHERE voucher_id = 7";
     sqlx::query(left).bind(300).execute(&site.pool).await.expect("others have bought it");
     hold.release();

@@ -321,7 +321,7 @@ async fn a_move_whose_stock_in_redis_is_lost_is_completed_and_the_region_rebuilt
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_move_that_mysql_refuses_is_withdrawn_on_both_sides() {
+async fn a_move_that_mysql_refuses_is_cancelled_on_both_sides() {
     let (site, program) = open().await;
     let left = "UPDATE tb_seckill_voucher SET stock = ? WHERE voucher_id = 101";
     let (child, hold, proxies) = held_at(&site, |_, mysql| mysql.hold_when(LOCK)).await;
@@ -334,7 +334,7 @@ async fn a_move_that_mysql_refuses_is_withdrawn_on_both_sides() {
     assert_eq!(stocks(&site).await, same(1_000, 500));
     for voucher in [101, 102] {
         let note = site.redis_says(&["HGET", &format!("seckill:voucher:{voucher}"), "change"]).await;
-        assert!(note.as_string().is_some_and(|note| note.contains("withdrawn")), "{voucher}");
+        assert!(note.as_string().is_some_and(|note| note.contains("cancelled")), "{voucher}");
     }
     site.judge().await;
     program.run(&format!("{MOVE} --yes")).expect(0);

@@ -67,7 +67,7 @@ pub enum ChangeState {
     /// Both sides have it.
     Done,
     /// MySQL refused it, and neither side has it.
-    #[serde(rename = "withdrawn")]
+    #[serde(alias = "withdrawn")] // in journals of earlier versions
     Cancelled,
 }
 
