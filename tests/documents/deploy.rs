@@ -162,7 +162,7 @@ fn promtool_finds_no_fault_and_the_alerts_fire_when_they_should() {
 const OF_TWO_PARTITIONS: [(&str, &str, f64); 16] = [
     ("Dead letters", "tidegate_dead_letters", 30.0),
     ("Orders", "tidegate_stream_entries_added_total", 3.0),
-    ("Results, by state", "tidegate_results_unannounced", 30.0),
+    ("Results, by state", "tidegate_results_unpublished", 30.0),
     ("Entries on their way", "tidegate_stream_undelivered_entries", 30.0),
     ("Entries on their way", "tidegate_stream_pending_entries", 30.0),
     ("Entries in the stream", "tidegate_stream_entries", 30.0),

@@ -44,14 +44,14 @@ async fn told(site: &Site) -> Vec<String> {
 }
 
 /// How many results MySQL remembers.
-async fn unannounced(site: &Site) -> i64 {
+async fn unpublished(site: &Site) -> i64 {
     let count = "SELECT COUNT(*) FROM tidegate_unannounced_result";
     sqlx::query_scalar(count).fetch_one(&site.pool).await.expect("MySQL answers")
 }
 
-/// A worker that announces these.
-fn announcing(site: &Site, announce: &str) -> WorkerPlan {
-    quick(site, "w").set("RESULTS_ANNOUNCE", announce).set("WORKER_ENTRY_MAX_BYTES", 4_096)
+/// A worker that publishes these.
+fn publishing(site: &Site, publish: &str) -> WorkerPlan {
+    quick(site, "w").set("RESULTS_ANNOUNCE", publish).set("WORKER_ENTRY_MAX_BYTES", 4_096)
 }
 
 async fn event(site: &Site, event: &str, order: i64, more: &[(&str, &str)]) {
@@ -147,22 +147,22 @@ fn is_exception(line: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_becomes_of_an_order_is_told_with_its_step_as_far_as_it_is_announced() {
-    for announce in ["all", "exceptions", "none"] {
+async fn whatever_becomes_of_an_order_is_told_with_its_step_as_far_as_it_is_published() {
+    for publish in ["all", "exceptions", "none"] {
         let site = Site::open().await;
         let mut expected = a_day(&site).await;
-        let worker = announcing(&site, announce).start();
+        let worker = publishing(&site, publish).start();
         site.settled().await;
-        expected.retain(|line| announce == "all" || announce == "exceptions" && is_exception(line));
-        assert_eq!(sorted(told(&site).await), sorted(expected), "{announce}");
+        expected.retain(|line| publish == "all" || publish == "exceptions" && is_exception(line));
+        assert_eq!(sorted(told(&site).await), sorted(expected), "{publish}");
         let counted = get(&worker, "/metrics").await.samples();
-        let of = |state: &str| counted[&format!("tidegate_results_announced_total{{state=\"{state}\"}}")];
+        let of = |state: &str| counted[&format!("tidegate_results_published_total{{state=\"{state}\"}}")];
         let all = results(&site).await;
         for state in ["confirmed", "refund_due", "rejected", "dead"] {
             let told = all.iter().filter(|told| told["state"] == state).count();
-            assert!((of(state) - told as f64).abs() < 0.5, "{announce} {state}");
+            assert!((of(state) - told as f64).abs() < 0.5, "{publish} {state}");
         }
-        assert_eq!(unannounced(&site).await, 0);
+        assert_eq!(unpublished(&site).await, 0);
         assert!(worker.stop().await.success());
     }
 }
@@ -177,7 +177,7 @@ async fn a_result_has_the_fields_of_its_contract() {
     let paid = site.add(&[&paid[..], &[("reason", "card"), ("traceparent", TRACE)]].concat()).await;
     let refunded = [("event", "refunded"), ("orderId", "7"), ("userId", "5"), ("voucherId", "1")];
     let refunded = site.add(&refunded).await;
-    let worker = announcing(&site, "all").start();
+    let worker = publishing(&site, "all").start();
     site.settled().await;
     let mut told = results(&site).await;
     for told in &mut told {
@@ -223,19 +223,19 @@ async fn a_result_has_the_fields_of_its_contract() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_between_the_commit_and_the_announcement_nothing_is_acknowledged_untold() {
+async fn killed_between_the_commit_and_the_publication_nothing_is_acknowledged_untold() {
     let site = Site::open().await;
     let expected = a_day(&site).await;
     let appended = site.client.xlen::<usize, _>(STREAM).await.expect("Redis answers");
     let proxies = Proxies::start(&site).await;
-    let announcement = proxies.redis.hold_when(RESULTS);
-    let worker = proxies.before(announcing(&site, "all"), &site).start();
-    announcement.reached().await.expect("the worker comes to this step");
+    let publication = proxies.redis.hold_when(RESULTS);
+    let worker = proxies.before(publishing(&site, "all"), &site).start();
+    publication.reached().await.expect("the worker comes to this step");
     // What is buried unread is told first. All others are decided in one batch.
     let large = site.open_entries().await;
     assert_eq!((large, told(&site).await.len()), (Some(appended), 0));
     let all_others = proxies.redis.hold_when("confirmed");
-    announcement.release();
+    publication.release();
     all_others.reached().await.expect("the batch is committed");
     assert_eq!(site.orders().await.len(), 8, "six and one and the row of a cancelled one");
     worker.kill9();
@@ -243,7 +243,7 @@ async fn killed_between_the_commit_and_the_announcement_nothing_is_acknowledged_
     assert!(told(&site).await.iter().all(|line| line.ends_with("too_large")));
     assert!(site.open_entries().await >= Some(appended - 1), "nothing that is not told is acknowledged");
 
-    let worker = announcing(&site, "all").start();
+    let worker = publishing(&site, "all").start();
     site.settled().await;
     // At least once: what came again is told again, with the same words.
     let told: BTreeSet<String> = told(&site).await.into_iter().collect();
@@ -258,31 +258,31 @@ async fn what_redis_has_no_memory_for_is_acknowledged_and_told_later() {
     admit(&site, 300).await;
     let proxies = Proxies::start(&site).await;
     let lock = proxies.redis.hold_when(LOCK);
-    let worker = proxies.before(announcing(&site, "all"), &site).start();
+    let worker = proxies.before(publishing(&site, "all"), &site).start();
     lock.reached().await.expect("a batch is in progress");
     site.call("CONFIG SET maxmemory 1").await;
     lock.release();
     site.settled().await;
-    assert_eq!((told(&site).await.len(), unannounced(&site).await), (0, 300));
+    assert_eq!((told(&site).await.len(), unpublished(&site).await), (0, 300));
     worker.says("Redis does not take results").await;
-    worker.says("docs/runbook/results-are-not-announced.md").await;
+    worker.says("docs/runbook/results-are-not-published.md").await;
     until("it is counted", || async {
         let counted = get(&worker, "/metrics").await.samples();
         let is = |name: &str, count: f64| (counted[name] - count).abs() < 0.5;
-        is("tidegate_results_unannounced", 300.0) && is("tidegate_results_remembered_total", 300.0)
+        is("tidegate_results_unpublished", 300.0) && is("tidegate_results_remembered_total", 300.0)
     })
     .await;
     assert_eq!(worker.log().matches("Redis does not take results").count(), 1, "once a minute");
     let doctor = Program::with_variables(&site.redis.url(), &site.mysql.url()).run("doctor");
-    assert!(doctor.stdout.contains("300 results were not announced"), "{doctor:?}");
+    assert!(doctor.stdout.contains("300 results were not published"), "{doctor:?}");
     site.call("CONFIG SET maxmemory 0").await;
-    until("all are told", || async { unannounced(&site).await == 0 }).await;
+    until("all are told", || async { unpublished(&site).await == 0 }).await;
     let expected: Vec<String> = (1..=300).map(|order| format!("{order} 0 confirmed")).collect();
     assert_eq!(sorted(told(&site).await), sorted(expected));
     let one = &results(&site).await[0];
     assert_eq!((&*one["userId"], &*one["quantity"], one.len()), ("1", "1", 9), "{one:?}");
     until("nothing is left", || async {
-        get(&worker, "/metrics").await.samples()["tidegate_results_unannounced"] < 0.5
+        get(&worker, "/metrics").await.samples()["tidegate_results_unpublished"] < 0.5
     })
     .await;
     assert!(worker.stop().await.success());
@@ -293,28 +293,28 @@ async fn a_key_of_another_type_in_the_place_of_the_results_loses_nothing() {
     let site = Site::open().await;
     site.call(&format!("SET {RESULTS} something")).await;
     let mut expected = a_day(&site).await;
-    let worker = announcing(&site, "exceptions").start();
+    let worker = publishing(&site, "exceptions").start();
     site.settled().await;
     expected.retain(|line| is_exception(line));
-    assert_eq!(unannounced(&site).await, expected.len() as i64);
+    assert_eq!(unpublished(&site).await, expected.len() as i64);
     let doctor = Program::with_variables(&site.redis.url(), &site.mysql.url()).run("doctor");
     assert!(doctor.stdout.contains("stream.orders.results is a string, not a stream"), "{doctor:?}");
     site.call(&format!("DEL {RESULTS}")).await;
-    until("all are told", || async { unannounced(&site).await == 0 }).await;
+    until("all are told", || async { unpublished(&site).await == 0 }).await;
     assert_eq!(sorted(told(&site).await), sorted(expected));
     assert!(worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn orders_of_which_nothing_is_told_cost_redis_no_call_and_told_ones_one_entry_each() {
-    for (announce, told) in [("none", 0), ("exceptions", 0), ("all", 300)] {
+    for (publish, told) in [("none", 0), ("exceptions", 0), ("all", 300)] {
         let site = Site::open().await;
         site.load(1, 1_000).await;
         admit(&site, 300).await;
         let appended = site.calls_of("xadd").await;
-        let worker = announcing(&site, announce).start();
+        let worker = publishing(&site, publish).start();
         site.settled().await;
-        assert_eq!(site.calls_of("xadd").await - appended, told, "{announce}");
+        assert_eq!(site.calls_of("xadd").await - appended, told, "{publish}");
         assert!(worker.stop().await.success());
         // Lock, unlock and acknowledge; what else is called does not grow with orders.
         assert_eq!(site.calls_of("xack").await, 1, "they came as one batch");
@@ -327,7 +327,7 @@ async fn old_results_go_by_age_and_by_bytes_whether_they_were_read_or_not() {
     site.load(1, 5_000).await;
     admit(&site, 3_000).await;
     let keeping =
-        |name: &str, value: u64| announcing(&site, "all").set("WORKER_CLAIM_EVERY_MS", 10).set(name, value);
+        |name: &str, value: u64| publishing(&site, "all").set("WORKER_CLAIM_EVERY_MS", 10).set(name, value);
     let length = || async { site.client.xlen::<u64, _>(RESULTS).await.expect("Redis answers") };
     let worker = keeping("RESULTS_KEEP_BYTES", 100_000).start();
     site.settled().await;
@@ -349,7 +349,7 @@ async fn old_results_go_by_age_and_by_bytes_whether_they_were_read_or_not() {
 async fn a_replay_tells_what_it_acknowledges_and_the_rest_only_if_it_is_told_to() {
     let site = Site::open().await;
     let expected = a_day(&site).await;
-    let worker = announcing(&site, "all").start();
+    let worker = publishing(&site, "all").start();
     site.settled().await;
     assert!(worker.stop().await.success());
     site.call(&format!("DEL {RESULTS}")).await;
@@ -359,7 +359,7 @@ async fn a_replay_tells_what_it_acknowledges_and_the_rest_only_if_it_is_told_to(
         "--mysql-url",
         &site.mysql.url(),
         "--set",
-        "results.announce=all",
+        "results.publish=all",
     ]);
     program.run("replay --from 2020-01-01 --to 0s --yes").expect(0);
     assert_eq!(told(&site).await, [""; 0], "all of it was told when it was acknowledged");
@@ -373,7 +373,7 @@ async fn a_replay_tells_what_it_acknowledges_and_the_rest_only_if_it_is_told_to(
     assert_eq!(told(&site).await, ["40 0 confirmed", "40 1 paid"]);
 
     site.call(&format!("DEL {RESULTS}")).await;
-    program.run("replay --from 2020-01-01 --to 0s --yes --announce").expect(0);
+    program.run("replay --from 2020-01-01 --to 0s --yes --publish").expect(0);
     let again: BTreeSet<String> = told(&site).await.into_iter().collect();
     // The large one was written by the first replay.
     let expected = expected.into_iter().filter(|line| !line.starts_with("8 "));
@@ -387,7 +387,7 @@ async fn what_an_operator_decides_is_told_as_well() {
     let site = Site::open().await;
     site.load(1, 20).await;
     let program = Program::with_variables(&site.redis.url(), &site.mysql.url());
-    let worker = announcing(&site, "exceptions").start();
+    let worker = publishing(&site, "exceptions").start();
     let letter = site.add(&[("userId", "9"), ("voucherId", "999"), ("id", "9")]).await;
     site.settled().await;
     assert!(worker.stop().await.success());
@@ -413,7 +413,7 @@ async fn what_an_operator_decides_is_told_as_well() {
 async fn what_processes_died_of_is_told_without_being_read() {
     let site = Site::open().await;
     site.load(1, 20).await;
-    announcing(&site, "none").start().says("worker started").await;
+    publishing(&site, "none").start().says("worker started").await;
     let deadly = site.add(&[("userId", "5"), ("voucherId", "1"), ("id", "7")]).await;
     let payment = [("event", "paid"), ("orderId", "8"), ("userId", "8"), ("voucherId", "1"), ("ref", "a")];
     let payment = site.add(&payment).await;
@@ -423,7 +423,7 @@ async fn what_processes_died_of_is_told_without_being_read() {
     for entry in [&deadly, &payment] {
         site.call(&format!("HSET stream.orders.deaths {entry} 4")).await;
     }
-    let worker = announcing(&site, "exceptions").start();
+    let worker = publishing(&site, "exceptions").start();
     site.settled().await;
     let expected = ["7 -1 dead killed_worker", "8 -1 rejected killed_worker"];
     assert_eq!(sorted(told(&site).await), expected);
@@ -436,7 +436,7 @@ async fn what_processes_died_of_is_told_without_being_read() {
 async fn a_reader_has_a_group_of_its_own_and_hears_where_it_left_off() {
     let site = Site::open().await;
     let expected = a_day(&site).await;
-    let worker = announcing(&site, "all").start();
+    let worker = publishing(&site, "all").start();
     site.settled().await;
     let reader = connect(&site.redis_url_of("tidegate-listener")).await;
     let _made: Value = reader.xgroup_create(RESULTS, "shop", "0", false).await.expect("the group is made");

@@ -80,11 +80,11 @@ fn add_counts(families: &mut Families, parts: &Parts) {
     let events = parts.order_counters.events();
     let events = events.map(|(kind, outcome, count)| ([kind.word(), outcome], number(count)));
     families.each(&catalog::EVENTS, events);
-    let announced = parts.result_counters.by_state();
+    let published = parts.result_counters.by_state();
     families
-        .each(&catalog::RESULTS_ANNOUNCED, announced.map(|(state, count)| ([state.word()], number(count))));
+        .each(&catalog::RESULTS_ANNOUNCED, published.map(|(state, count)| ([state.word()], number(count))));
     families.one(&catalog::RESULTS_REMEMBERED, number(parts.result_counters.all_remembered()));
-    families.one(&catalog::RESULTS_UNANNOUNCED, number(parts.result_counters.unannounced()));
+    families.one(&catalog::RESULTS_UNANNOUNCED, number(parts.result_counters.unpublished()));
     families.one(&catalog::ENTRIES_ACKNOWLEDGED, number(entries.done));
     let mut buried = parts.counters.buried_by_reason();
     // From 0 on, so that the first one is seen as a rise.

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use anyhow::{Context, anyhow};
 use fred::clients::Pool;
 use sqlx::{ConnectOptions, MySqlPool, mysql::MySqlConnectOptions};
-use tidegate_orders::{Announcer, Ledger, RedisStore, SessionError, SessionSettings, Sessions};
+use tidegate_orders::{Publisher, Ledger, RedisStore, SessionError, SessionSettings, Sessions};
 use tidegate_stream::readable;
 use tokio::time::timeout;
 
@@ -111,12 +111,12 @@ pub fn ledger(settings: &SystemSettings, sessions: &Sessions, mysql: MySqlPool) 
     Ledger::new(mysql, settings.mysql.statement_timeout).reading_causally(sessions.causal_reads())
 }
 
-/// Whoever settles an entry announces what became of its order, as the settings say.
+/// Whoever settles an entry publishes what became of its order, as the settings say.
 #[must_use]
-pub fn announcer(settings: &SystemSettings, redis: &RedisStore, mysql: &MySqlPool) -> Announcer {
+pub fn publisher(settings: &SystemSettings, redis: &RedisStore, mysql: &MySqlPool) -> Publisher {
     let mysql = (mysql.clone(), settings.mysql.statement_timeout);
     let results = settings.stream.results.clone();
-    Announcer::new(redis.pool().clone(), results, settings.results.announced, mysql)
+    Publisher::new(redis.pool().clone(), results, settings.results.published, mysql)
         .of_partition(settings.partition().clone())
 }
 

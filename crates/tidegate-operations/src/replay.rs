@@ -44,8 +44,8 @@ pub struct ReplayRequest {
     pub filter: EntryFilter,
     /// Orders a second, at most.
     pub rate: Option<NonZeroU32>,
-    /// The results of all entries are announced again, not only of those that it acknowledges.
-    pub announce: bool,
+    /// The results of all entries are published again, not only of those that it acknowledges.
+    pub publish: bool,
     /// The plan says what would become of them, which asks the stores about each.
     pub predict: bool,
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use tidegate_orders::{Announced, KeyTemplates, Partition, VoucherId, gate::Confirmation};
+use tidegate_orders::{Published, KeyTemplates, Partition, VoucherId, gate::Confirmation};
 use tidegate_stream::{RedisCluster, Sentinels, SlotMaster, StreamNames};
 
 use crate::{change::InvalidInput, redacted::RedactedUrl};
@@ -265,8 +265,8 @@ pub struct StreamSettings {
 /// `[results]`
 #[derive(Clone, Copy, Debug)]
 pub struct ResultsSettings {
-    /// Which results are announced.
-    pub announced: Announced,
+    /// Which results are published.
+    pub published: Published,
     /// How long they stay; None for ever.
     pub keep: Option<Duration>,
     /// How many bytes all of them may take, about; None for any.

@@ -2,7 +2,7 @@
 
 use sqlx::MySqlPool;
 use tidegate_compare::{ComparisonRequest, Comparison};
-use tidegate_orders::{Announcer, Ledger, RedisStore, Sessions};
+use tidegate_orders::{Publisher, Ledger, RedisStore, Sessions};
 use tokio::sync::OnceCell;
 
 use crate::{connect, operator_log::OperatorLog, settings::SystemSettings, shards};
@@ -79,13 +79,13 @@ impl Stores {
         Ok(connect::ledger(&self.settings, &sessions, mysql))
     }
 
-    /// What announces results, as the settings say.
+    /// What publishes results, as the settings say.
     ///
     /// # Errors
     /// As [`Stores::both`].
-    pub async fn announcer(&self) -> anyhow::Result<Announcer> {
+    pub async fn publisher(&self) -> anyhow::Result<Publisher> {
         let (redis, mysql) = self.both().await?;
-        Ok(connect::announcer(&self.settings, redis, mysql))
+        Ok(connect::publisher(&self.settings, redis, mysql))
     }
 
     /// What compares both stores.

@@ -1,4 +1,4 @@
-//! What a lane does with a batch of orders and events: decode, set aside, lock, write, release, announce, unlock.
+//! What a lane does with a batch of orders and events: decode, set aside, lock, write, release, publish, unlock.
 //! [`Handler::handle`] is the entry, and `OrderHandler::handle_batch` has the steps in this order.
 
 mod batch;
@@ -12,7 +12,7 @@ use std::{collections::BTreeMap, mem, sync::Arc, time::Instant};
 use tidegate_stream::{Cause, Causes, DeadLetterReason, Entry, EntryId, Handled, Handler, Outage, Outcome, Stage};
 
 use crate::{
-    announcer::Announcer,
+    publisher::Publisher,
     batch_trace::{BatchTrace, BatchTracer},
     gate::{GateError, RedisStore, Release, ReleaseReply, UserAfter},
     ledger::{Contention, EndedOrders, Incoming, Ledger, Refusal, Verdict},
@@ -20,14 +20,14 @@ use crate::{
     order::{Order, OrderId},
     order_counters::{OrderCounters, OrderCounts},
     order_status::ID_TAKEN,
-    results::Announced,
+    results::Published,
     user_lock::{Locked, UserLocks},
     witness::{LOST_IN_MYSQL, Witness},
 };
 use batch::Batch;
 use older_entries::OlderPendingEntries;
 pub use predict::Predicted;
-pub use results::AnnouncedEntries;
+pub use results::PublishedEntries;
 use results::Results;
 
 /// Turns stream entries into orders in MySQL, and moves these by their events.
@@ -39,7 +39,7 @@ pub struct OrderHandler {
     order_counters: Arc<OrderCounters>,
     limited_log: Arc<LimitedLog>,
     older_entries: Arc<OlderPendingEntries>,
-    announcer: Option<Announcer>,
+    publisher: Option<Publisher>,
     batch_tracer: Option<Arc<dyn BatchTracer>>,
 }
 
@@ -62,15 +62,15 @@ impl OrderHandler {
             order_counters,
             limited_log: Arc::default(),
             older_entries,
-            announcer: None,
+            publisher: None,
             batch_tracer: None,
         }
     }
 
-    /// Lets `announcer` tell what becomes of orders and events. Without one, nobody is told.
+    /// Lets `publisher` tell what becomes of orders and events. Without one, nobody is told.
     #[must_use]
-    pub fn announcing(self, announcer: Announcer) -> Self {
-        Self { announcer: Some(announcer), ..self }
+    pub fn publishing(self, publisher: Publisher) -> Self {
+        Self { publisher: Some(publisher), ..self }
     }
 
     /// Lets the lanes that have set this aside try at once what waits behind an entry of its order, when that is settled.
@@ -96,10 +96,10 @@ impl Handler for OrderHandler {
     async fn handle(&self, batch: &[Entry]) -> Result<Handled, Outage> {
         let Some(batch_tracer) = self.batch_tracer.as_ref().filter(|batch_tracer| batch_tracer.wants(batch))
         else {
-            return self.handle_batch(batch, AnnouncedEntries::All, None).await;
+            return self.handle_batch(batch, PublishedEntries::All, None).await;
         };
         let mut batch_trace = BatchTrace::of(batch.len());
-        let handled = self.handle_batch(batch, AnnouncedEntries::All, Some(&mut batch_trace)).await;
+        let handled = self.handle_batch(batch, PublishedEntries::All, Some(&mut batch_trace)).await;
         batch_tracer.take(batch_trace);
         handled
     }
@@ -109,23 +109,23 @@ impl Handler for OrderHandler {
     }
 
     async fn before_burial(&self, entry: EntryId, why: &DeadLetterReason) -> Result<(), Outage> {
-        let announcer = self.announcer.as_ref().filter(|announcer| announcer.announced() != Announced::None);
-        let Some(announcer) = announcer else { return Ok(()) };
+        let publisher = self.publisher.as_ref().filter(|publisher| publisher.published() != Published::None);
+        let Some(publisher) = publisher else { return Ok(()) };
         let names = self.redis.keys().fields();
         let peeked = self.older_entries.peek(entry).await?;
-        announcer.announce_burial(names, &peeked, why.reason).await
+        publisher.publish_burial(names, &peeked, why.reason).await
     }
 }
 
 impl OrderHandler {
-    /// As [`Handler::handle`], and announces the results of these entries only.
+    /// As [`Handler::handle`], and publishes the results of these entries only.
     ///
     /// # Errors
     /// As [`Handler::handle`].
-    pub async fn handle_announcing(
+    pub async fn handle_publishing(
         &self,
         batch: &[Entry],
-        entries: AnnouncedEntries<'_>,
+        entries: PublishedEntries<'_>,
     ) -> Result<Vec<Outcome>, Outage> {
         let Handled { outcomes, rest } = self.handle_batch(batch, entries, None).await?;
         if let Some(rest) = rest {
@@ -138,10 +138,10 @@ impl OrderHandler {
     async fn handle_batch(
         &self,
         entries: &[Entry],
-        announced: AnnouncedEntries<'_>,
+        published: PublishedEntries<'_>,
         trace: Option<&mut BatchTrace>,
     ) -> Result<Handled, Outage> {
-        let mut batch = self.decode(entries, announced, trace);
+        let mut batch = self.decode(entries, published, trace);
         let _tracked = self.older_entries.track_batch(entries, batch.has_events);
         self.set_aside(&mut batch).await?;
         let locked = self.lock(&mut batch).await?;
@@ -151,7 +151,7 @@ impl OrderHandler {
             self.release(&mut batch).await?;
             self.record_events(&mut batch).await?;
             self.give_ended_back(&mut batch).await?;
-            self.announce(&mut batch).await
+            self.publish(&mut batch).await
         });
         let worked = self.locks.hold(&locked, work).await;
         self.unlock(batch, locked, worked).await
@@ -161,11 +161,11 @@ impl OrderHandler {
     fn decode<'a>(
         &'a self,
         entries: &'a [Entry],
-        announced: AnnouncedEntries<'a>,
+        published: PublishedEntries<'a>,
         trace: Option<&'a mut BatchTrace>,
     ) -> Batch<'a> {
-        let kinds = self.announcer.as_ref().map_or(Announced::None, Announcer::announced);
-        let results = Results::new(entries, self.redis.keys().fields(), kinds, announced);
+        let kinds = self.publisher.as_ref().map_or(Published::None, Publisher::published);
+        let results = Results::new(entries, self.redis.keys().fields(), kinds, published);
         Batch::decode(entries, self.redis.keys().fields(), self.redis.partition(), results, trace)
     }
 
@@ -260,9 +260,9 @@ impl OrderHandler {
 
     /// Tells what became of a batch, when that is durable and before it is acknowledged. Nothing is called where there is nothing
     /// to tell.
-    async fn announce(&self, batch: &mut Batch<'_>) -> Result<(), Outage> {
-        let Some(announcer) = &self.announcer else { return Ok(()) };
-        announcer.announce(batch.results.with_dead(&batch.outcomes)).await
+    async fn publish(&self, batch: &mut Batch<'_>) -> Result<(), Outage> {
+        let Some(publisher) = &self.publisher else { return Ok(()) };
+        publisher.publish(batch.results.with_dead(&batch.outcomes)).await
     }
 
     /// Unlocks the users, mostly while the batch is settled. It is done here if the work has failed; and if the batch has events or an

@@ -1,6 +1,6 @@
 //! What an order is, how it is admitted in Redis, how its user is locked, how it is written to MySQL.
 
-pub mod announcer;
+pub mod publisher;
 pub mod batch_trace;
 pub mod dead_letters;
 pub mod delist;
@@ -39,13 +39,13 @@ pub mod wire;
 mod witness;
 pub mod work_in_progress;
 
-pub use announcer::{Announcer, ResultsTrimmer};
+pub use publisher::{Publisher, ResultsTrimmer};
 pub use batch_trace::{BatchTrace, BatchTracer};
 pub use dead_letters::DeadLetters;
 pub use event::{Event, EventKind};
 pub use restore_counter::{RestoreCounter, RestoreState};
 pub use gate::RedisStore;
-pub use handler::{AnnouncedEntries, OrderHandler, Predicted};
+pub use handler::{PublishedEntries, OrderHandler, Predicted};
 pub use keys::{KeyTemplates, Keys};
 pub use ledger::{DryRun, Incoming, Ledger, Refusal, Verdict};
 pub use limited_log::LimitedLog;
@@ -61,7 +61,7 @@ pub use records::{
     Records, RecordsError,
     journal::{JournalField, JournalNote, JournalSum, Sum},
 };
-pub use results::{Announced, OrderResult, ResultState};
+pub use results::{Published, OrderResult, ResultState};
 pub use row_state::RowState;
 pub use server_facts::ServerFacts;
 pub use sessions::{CatchUpError, CausalReads, NodeBehind, SessionError, SessionSettings, Sessions};

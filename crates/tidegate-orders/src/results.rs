@@ -39,7 +39,7 @@ impl ResultKind {
     }
 }
 
-/// What became of an order, or of an event of it: an entry of the results stream. Announced at least once, and possibly late
+/// What became of an order, or of an event of it: an entry of the results stream. Published at least once, and possibly late
 /// and in another order: `step` says which of two is the later one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrderResult {
@@ -169,9 +169,9 @@ impl fmt::Display for ResultState {
     }
 }
 
-/// Which results are announced.
+/// Which results are published.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Announced {
+pub enum Published {
     /// None of them.
     None,
     /// What a caller who was told "admitted" does not expect.
@@ -181,8 +181,8 @@ pub enum Announced {
     All,
 }
 
-impl Announced {
-    /// Whether results of this state are announced.
+impl Published {
+    /// Whether results of this state are published.
     #[must_use]
     pub const fn includes(self, state: ResultState) -> bool {
         match self {
@@ -233,12 +233,12 @@ mod tests {
 
     #[test]
     fn exceptions_are_what_a_caller_does_not_expect() {
-        let included = |announced: Announced| {
-            ResultState::ALL.into_iter().filter(|state| announced.includes(*state)).collect::<Vec<_>>()
+        let included = |published: Published| {
+            ResultState::ALL.into_iter().filter(|state| published.includes(*state)).collect::<Vec<_>>()
         };
-        assert_eq!(included(Announced::None), []);
-        let words: Vec<_> = included(Announced::Exceptions).into_iter().map(ResultState::word).collect();
+        assert_eq!(included(Published::None), []);
+        let words: Vec<_> = included(Published::Exceptions).into_iter().map(ResultState::word).collect();
         assert_eq!(words, ["refused", "dead", "cancelled", "expired", "refund_due", "rejected"]);
-        assert_eq!(included(Announced::All), ResultState::ALL);
+        assert_eq!(included(Published::All), ResultState::ALL);
     }
 }

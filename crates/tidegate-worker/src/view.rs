@@ -11,7 +11,7 @@ use std::{
 use serde::Serialize;
 use sqlx::MySqlPool;
 use tidegate_orders::{
-    OrderCounters, RedisStore, Sessions, announcer::ResultCounters, ledger::Contentions,
+    OrderCounters, RedisStore, Sessions, publisher::ResultCounters, ledger::Contentions,
     order_counters::OrderCounts,
 };
 use tidegate_stream::{
@@ -45,7 +45,7 @@ pub struct Parts {
     pub expirations: Arc<AtomicU64>,
     /// Whether this worker marks sales as busy.
     pub busy: Arc<AtomicBool>,
-    /// What was announced.
+    /// What was published.
     pub result_counters: Arc<ResultCounters>,
 }
 

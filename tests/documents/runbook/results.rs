@@ -10,7 +10,7 @@ use crate::{
 const RESULTS: &str = "stream.orders.results";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn results_are_refused_and_are_announced_when_their_key_is_free() {
+async fn results_are_refused_and_are_published_when_their_key_is_free() {
     let site = Site::with_own_mysql().await;
     site.load(7, 1_000).await;
     let operator = Operator::at(&site);
@@ -21,23 +21,23 @@ async fn results_are_refused_and_are_announced_when_their_key_is_free() {
     }
     site.settled().await;
     worker.says("Redis does not take results").await;
-    operator.types("Results are not announced", "tidegate doctor", &[]).ends_with(&[1, 0]).shows(&[
+    operator.types("Results are not published", "tidegate doctor", &[]).ends_with(&[1, 0]).shows(&[
         "stream.orders.results is a string, not a stream",
-        "20 results were not announced",
-        "see docs/runbook/results-are-not-announced.md",
+        "20 results were not published",
+        "see docs/runbook/results-are-not-published.md",
         "string",
     ]);
     operator
-        .types("Results are not announced", "SELECT at", &[])
+        .types("Results are not published", "SELECT at", &[])
         .succeeds()
         .shows(&["1 confirmed", "2 confirmed"]);
-    operator.types("Results are not announced", "redis RENAMENX", &[]).succeeds().shows(&["1"]);
-    let unannounced = || async {
+    operator.types("Results are not published", "redis RENAMENX", &[]).succeeds().shows(&["1"]);
+    let unpublished = || async {
         let count = "SELECT COUNT(*) FROM tidegate_unannounced_result";
         sqlx::query_scalar::<_, i64>(count).fetch_one(&site.pool).await.expect("MySQL answers")
     };
-    until("all are announced", || async { unannounced().await == 0 }).await;
-    let shown = operator.types("Results are not announced", "tidegate doctor", &[]).shown;
+    until("all are published", || async { unpublished().await == 0 }).await;
+    let shown = operator.types("Results are not published", "tidegate doctor", &[]).shown;
     assert!(!shown.contains("results") && shown.contains("\nstream"), "{shown}");
     site.invariants().await;
     assert!(worker.stop().await.success());

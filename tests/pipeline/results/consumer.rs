@@ -7,7 +7,7 @@ use std::{
     process::Command,
 };
 
-use super::{RESULTS, Told, a_day, announcing, event, results};
+use super::{RESULTS, Told, a_day, publishing, event, results};
 use crate::site::Site;
 
 /// A reader that follows the rules of the documents.
@@ -110,7 +110,7 @@ async fn a_reader_that_follows_the_documents_loses_no_refund_in_whatever_order_r
     // Refunded, and paid once more before anybody heard of it; and an event that cannot be done after the order's death.
     event(&site, "paid", 5, &[("ref", "late")]).await;
     event(&site, "used", 9, &[]).await;
-    let worker = announcing(&site, "all").start();
+    let worker = publishing(&site, "all").start();
     site.settled().await;
     assert!(worker.stop().await.success());
     let told = results(&site).await;

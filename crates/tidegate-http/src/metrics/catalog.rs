@@ -58,11 +58,11 @@ catalog! {
         "Uses of limits that this process wrote with orders: one for each limit that counts an order."
     EVENTS: Counter "tidegate_events_total" ["event" "outcome"]
         "Events of orders that this process recorded: applied, unchanged (the order was there already), refund_due (a payment that pays for nothing), rejected."
-    RESULTS_ANNOUNCED: Counter "tidegate_results_announced_total" ["state"]
+    RESULTS_ANNOUNCED: Counter "tidegate_results_published_total" ["state"]
         "Results of orders and events that this process appended to the results stream."
     RESULTS_REMEMBERED: Counter "tidegate_results_remembered_total" []
         "Results that Redis did not take from this process, so that MySQL remembers them."
-    RESULTS_UNANNOUNCED: Gauge "tidegate_results_unannounced" []
+    RESULTS_UNANNOUNCED: Gauge "tidegate_results_unpublished" []
         "Results that MySQL remembers for all workers until Redis takes them, of at most 10000: take max() over workers, never sum(); with partitions, the sum of each partition's max()."
     ENTRIES_ACKNOWLEDGED: Counter "tidegate_entries_acknowledged_total" []
         "Entries acknowledged with a durable outcome: order written, there already, or refused; event recorded."

@@ -36,15 +36,15 @@ impl RedisCluster {
                 clients: Proxy::start(node.port()).await?,
                 bus: Proxy::start(node.bus_port()).await?,
             };
-            // Before anybody announces anything: every link is made anew then.
+            // Before anybody publishes anything: every link is made anew then.
             node.says(&["CONFIG", "SET", "bind-source-addr", &own.from.to_string()])?;
             proxies.push(own);
         }
         for (node, own) in self.nodes().iter().zip(&proxies) {
             let settings = [
-                ("cluster-announce-ip", "127.0.0.1".to_owned()),
-                ("cluster-announce-port", own.clients.port().to_string()),
-                ("cluster-announce-bus-port", own.bus.port().to_string()),
+                ("cluster-publish-ip", "127.0.0.1".to_owned()),
+                ("cluster-publish-port", own.clients.port().to_string()),
+                ("cluster-publish-bus-port", own.bus.port().to_string()),
             ];
             for (name, value) in settings {
                 node.says(&["CONFIG", "SET", name, &value])?;

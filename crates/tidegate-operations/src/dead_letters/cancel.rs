@@ -2,8 +2,8 @@
 
 use futures_util::future::join_all;
 use tidegate_orders::{
-    Announcer, DeadLetters, Incoming, Ledger, Order, OrderResult, RedisStore, ResultState,
-    announcer::now_ms,
+    Publisher, DeadLetters, Incoming, Ledger, Order, OrderResult, RedisStore, ResultState,
+    publisher::now_ms,
     dead_letters::CancelReply,
     gate::{GateError, Release, ReleaseReply, UserAfter},
     ledger::{Absence, Cancellation},
@@ -25,7 +25,7 @@ pub(super) struct Cancel {
     pub(super) dead: DeadLetters,
     pub(super) redis: RedisStore,
     pub(super) ledger: Ledger,
-    pub(super) announcer: Announcer,
+    pub(super) publisher: Publisher,
 }
 
 impl Cancel {
@@ -63,7 +63,7 @@ impl Cancel {
         let orders: Vec<_> = letters.iter().map(|letter| self.order_of(letter)).collect();
         let held = held(&orders);
         let cancellations = self.ledger.cancel_unwritten(&held).await?;
-        self.announce(&held, &cancellations).await?;
+        self.publish(&held, &cancellations).await?;
         let mut cancellations = cancellations.into_iter();
         let cancelled = orders.into_iter().map(|order| order.map(|order| (order, cancellations.next())));
         let outcomes = letters.iter().zip(cancelled).map(async |(letter, order)| match order {
@@ -100,8 +100,8 @@ impl Cancel {
     }
 
     /// Before the letters are gone: after that, nobody would do it again.
-    async fn announce(&self, orders: &[Incoming], cancellations: &[Cancellation]) -> Result<(), Outage> {
-        if !self.announcer.announced().includes(ResultState::Cancelled) {
+    async fn publish(&self, orders: &[Incoming], cancellations: &[Cancellation]) -> Result<(), Outage> {
+        if !self.publisher.published().includes(ResultState::Cancelled) {
             return Ok(());
         }
         let of = |(Incoming { order, entry }, cancellation): (&Incoming, &Cancellation)| {
@@ -120,7 +120,7 @@ impl Cancel {
             })
         };
         let results: Vec<OrderResult> = orders.iter().zip(cancellations).filter_map(of).collect();
-        self.announcer.announce(&results).await
+        self.publisher.publish(&results).await
     }
 
     async fn cancel(

@@ -127,8 +127,8 @@ impl LetterChange {
                     Step::Requeue(Requeue { dead, redis, ledger, limit, entry_max_bytes })
                 }
                 LetterAction::Cancel => {
-                    let (ledger, announcer) = (stores.ledger().await?, stores.announcer().await?);
-                    Step::Cancel(Cancel { dead, redis, ledger, announcer })
+                    let (ledger, publisher) = (stores.ledger().await?, stores.publisher().await?);
+                    Step::Cancel(Cancel { dead, redis, ledger, publisher })
                 }
                 LetterAction::Drop => {
                     // It is asked about letters with orders only: what holds none can be dropped while MySQL is away.

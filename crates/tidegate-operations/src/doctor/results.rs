@@ -26,8 +26,8 @@ pub(super) async fn check(
     let names = |group: &str| StreamNames { stream: key.clone(), dead: key.clone(), group: group.to_owned() };
     match inspect(redis, &names("")).await {
         Ok(StreamStatus { kind: KeyKind::Other(kind), .. }) => findings.error(
-            format!("{key} is a {kind}, not a stream: results are not announced"),
-            "rename that key, or set stream.results; workers announce what they remember by themselves",
+            format!("{key} is a {kind}, not a stream: results are not published"),
+            "rename that key, or set stream.results; workers publish what they remember by themselves",
         ),
         Ok(_) => {
             let groups: Vec<BTreeMap<String, Value>> =
@@ -43,10 +43,10 @@ pub(super) async fn check(
         ),
     }
     // A table that is missing is told with the others.
-    if let Ok(results @ 1..) = connect::announcer(settings, redis, mysql).unannounced().await {
+    if let Ok(results @ 1..) = connect::publisher(settings, redis, mysql).unpublished().await {
         findings.warning(
-            format!("{} were not announced: Redis did not take them", counted(results as u64, "result")),
-            "workers announce them as soon as it does: see docs/runbook/results-are-not-announced.md",
+            format!("{} were not published: Redis did not take them", counted(results as u64, "result")),
+            "workers publish them as soon as it does: see docs/runbook/results-are-not-published.md",
         );
     }
 }

@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 use sqlx::MySqlPool;
 use tidegate_compare::{Job, Progress, text::counted};
 use tidegate_orders::{
-    Announcer, OrderId, OrderStatus, Records, RedisStore, keys::process_of, wire::Message,
+    Publisher, OrderId, OrderStatus, Records, RedisStore, keys::process_of, wire::Message,
 };
 use tidegate_stream::{BuryReply, DeadLetterReason, Entry, EntryId, ServerRun, Stream, StreamError};
 use tokio::time::timeout;
@@ -148,7 +148,7 @@ pub struct PendingBurial<'a> {
     settings: &'a SystemSettings,
     request: BuryRequest,
     stream: Stream,
-    announcer: Announcer,
+    publisher: Publisher,
 }
 
 impl<'a> PendingBurial<'a> {
@@ -163,8 +163,8 @@ impl<'a> PendingBurial<'a> {
     ) -> Result<Self, InvalidInput> {
         request.check()?;
         let stream = Stream::new(redis.pool().clone(), redis.inspector().names().clone());
-        let announcer = connect::announcer(settings, redis, mysql);
-        Ok(Self { redis, mysql, settings, request, stream, announcer })
+        let publisher = connect::publisher(settings, redis, mysql);
+        Ok(Self { redis, mysql, settings, request, stream, publisher })
     }
 
     /// Reads what is meant, and what MySQL says of it.
@@ -243,7 +243,7 @@ impl<'a> PendingBurial<'a> {
         };
         let why = DeadLetterReason { reason: BY_OPERATOR, error: self.request.why.clone() };
         // Told before: after it, nobody has the entry in progress. If its consumer lives after all, what it says counts more.
-        self.announcer.announce_burial(self.redis.keys().fields(), &entry, BY_OPERATOR).await?;
+        self.publisher.publish_burial(self.redis.keys().fields(), &entry, BY_OPERATOR).await?;
         let heartbeat = self.redis.keys().fleet().heartbeat(process_of(&pending.consumer));
         let reply = self.stream.bury_of_dead(&source.run, &entry, &why, &pending.consumer, heartbeat).await;
         Ok(match reply.with_context(|| format!("Failed to bury {}", pending.entry))? {

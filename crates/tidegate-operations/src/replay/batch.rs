@@ -8,7 +8,7 @@ use std::{
 
 use fred::{interfaces::KeysInterface, types::Key};
 use tidegate_orders::{
-    AnnouncedEntries, DryRun, Keys, LOST_IN_MYSQL, Ledger, OrderCounters, OrderHandler, Predicted,
+    PublishedEntries, DryRun, Keys, LOST_IN_MYSQL, Ledger, OrderCounters, OrderHandler, Predicted,
     RedisStore, UserLocks, gate::rebuild_id, keys::process_of,
 };
 use tidegate_stream::{
@@ -52,8 +52,8 @@ pub(super) struct BatchRunner {
     settles: bool,
     /// Entries before this one are left out.
     first: EntryId,
-    /// Results of entries that are not pending are announced as well: they were announced when they were acknowledged.
-    announces_all: bool,
+    /// Results of entries that are not pending are published as well: they were published when they were acknowledged.
+    publishes_all: bool,
     retry: (Duration, Duration),
     patience: Duration,
 }
@@ -104,7 +104,7 @@ impl BatchRunner {
     ) -> anyhow::Result<Self> {
         let (settings, redis) = (stores.settings(), stores.redis().await?.clone());
         let fleet = &settings.fleet;
-        let announcer = stores.announcer().await?;
+        let publisher = stores.publisher().await?;
         let ledger = stores.ledger().await?;
         let ledger = ledger
             .with_look_up_first()
@@ -117,7 +117,7 @@ impl BatchRunner {
             ledger.clone(),
             Arc::clone(&order_counters),
         );
-        let handler = handler.announcing(announcer);
+        let handler = handler.publishing(publisher);
         Ok(Self {
             handler,
             order_counters,
@@ -128,7 +128,7 @@ impl BatchRunner {
             replicas: Replicas::open(settings, redis.keys()).await?,
             redis,
             settles: request.source == ReplaySource::Stream,
-            announces_all: request.announce,
+            publishes_all: request.publish,
             retry: (fleet.lock_retry, fleet.backoff_max),
             // A killed worker's locks have ended by then.
             patience: fleet.lock_lease * 2,
@@ -174,7 +174,7 @@ impl BatchRunner {
     ) -> Result<Option<EntryId>, Outage> {
         self.await_replicas().await?;
         let ToRun { mut entries, known } = self.to_run(batch, report).await?;
-        // What is read meanwhile is its reader's to announce and to settle.
+        // What is read meanwhile is its reader's to publish and to settle.
         let pending = self.pending(&entries).await?;
         let (began, mut backoff) = (Instant::now(), Backoff::new(self.retry.0, self.retry.1));
         let mut waited_for_lost = HashSet::new();
@@ -282,9 +282,9 @@ impl BatchRunner {
         report: &mut ReplayReport,
     ) -> Result<Vec<Outcome>, Outage> {
         let before = self.order_counters.counts();
-        let announced =
-            if self.announces_all { AnnouncedEntries::All } else { AnnouncedEntries::Only(pending) };
-        let outcomes = self.handler.handle_announcing(entries, announced).await?;
+        let published =
+            if self.publishes_all { PublishedEntries::All } else { PublishedEntries::Only(pending) };
+        let outcomes = self.handler.handle_publishing(entries, published).await?;
         let now = self.order_counters.counts();
         let ended = entries.iter().zip(&outcomes).filter(|(_, outcome)| **outcome == Outcome::Done);
         let refused_before =

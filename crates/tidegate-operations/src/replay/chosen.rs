@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 use super::{ReplayOutcomes, ReplayPlan, ReplayReport, ReplayRequest, ReplaySource, batch::BatchRunner};
 use crate::{Stores, entry_source::EntrySource, selection::EntryFilter};
 
-/// Runs chosen entries again. What becomes of them is announced, also where it was before.
+/// Runs chosen entries again. What becomes of them is published, also where it was before.
 #[derive(Debug)]
 pub struct ChosenEntries {
     runner: BatchRunner,
@@ -34,7 +34,7 @@ impl ChosenEntries {
             last: None,
             filter: EntryFilter::default(),
             rate: None,
-            announce: true,
+            publish: true,
             predict: false,
         };
         Ok(Self { runner: BatchRunner::open(stores, source, &request).await?, request })

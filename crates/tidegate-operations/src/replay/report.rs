@@ -216,7 +216,7 @@ mod tests {
             last: Some(id(9)),
             filter: EntryFilter::default(),
             rate: None,
-            announce: false,
+            publish: false,
             predict: false,
         };
         ReplayReport::new(&ReplayPlan { is_sorted, ..ReplayPlan::new(String::new(), (None, None), request) })

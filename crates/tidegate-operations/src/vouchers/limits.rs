@@ -325,7 +325,7 @@ async fn is_on_sale(stores: &VoucherStores, owner: LimitOwner) -> anyhow::Result
             .read_voucher(voucher)
             .await
             .context("Failed to read the voucher in Redis")?;
-        // One that is paused or has not begun is announced to its callers with the rules that it has.
+        // One that is paused or has not begun is published to its callers with the rules that it has.
         let is_over = state.window.end.is_some_and(|end| end <= Timestamp::now());
         if state.stock.is_some() && state.delisted_ms.is_none() && !is_over {
             return Ok(true);

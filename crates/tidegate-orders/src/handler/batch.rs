@@ -26,7 +26,7 @@ pub(super) struct Batch<'a> {
     pub event_verdicts: Vec<EventVerdict>,
     /// One for each entry; decided by the last step.
     pub outcomes: Vec<Outcome>,
-    /// What is announced of it.
+    /// What is published of it.
     pub results: Results<'a>,
     /// It had some, whatever has become of them.
     pub has_events: bool,

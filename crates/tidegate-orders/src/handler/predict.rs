@@ -3,14 +3,14 @@
 use tidegate_stream::{DeadLetterReason, Entry, Outage, Outcome};
 
 use super::{
-    AnnouncedEntries, OrderHandler,
+    PublishedEntries, OrderHandler,
     batch::{Batch, Placed},
     outcome,
     results::Results,
 };
 use crate::{
     ledger::{Absence, Decided, DryRun, Incoming, Verdict},
-    results::Announced,
+    results::Published,
 };
 
 /// What would become of an entry.
@@ -43,7 +43,7 @@ impl OrderHandler {
     /// When a store does not answer.
     pub async fn predict(&self, entries: &[Entry], before: &mut DryRun) -> Result<Vec<Predicted>, Outage> {
         let nothing =
-            Results::new(entries, self.redis.keys().fields(), Announced::None, AnnouncedEntries::All);
+            Results::new(entries, self.redis.keys().fields(), Published::None, PublishedEntries::All);
         let Batch { orders, events, outcomes, .. } =
             Batch::decode(entries, self.redis.keys().fields(), self.redis.partition(), nothing, None);
         let mut predicted: Vec<Predicted> = outcomes.into_iter().map(of_outcome).collect();

@@ -5,16 +5,16 @@ use std::{borrow::Cow, collections::HashSet};
 use tidegate_stream::{Entry, EntryId, Outcome};
 
 use crate::{
-    announcer::{now_ms, of_buried},
+    publisher::{now_ms, of_buried},
     event::{EventKind, EventOutcome, PastEvent},
     ledger::{EndedOrder, Incoming, IncomingEvent, Verdict},
-    results::{Announced, NOT_MOVED, OrderResult, PLACED, ResultState},
+    results::{Published, NOT_MOVED, OrderResult, PLACED, ResultState},
     wire::FieldNames,
 };
 
-/// Of which entries of a batch results are announced.
+/// Of which entries of a batch results are published.
 #[derive(Clone, Copy, Debug)]
-pub enum AnnouncedEntries<'a> {
+pub enum PublishedEntries<'a> {
     /// Of all.
     All,
     /// Of these. The others were acknowledged before, with their results, or are left to somebody else.
@@ -25,21 +25,21 @@ pub enum AnnouncedEntries<'a> {
 pub(super) struct Results<'a> {
     batch: &'a [Entry],
     names: &'a FieldNames,
-    announced: Announced,
-    entries: AnnouncedEntries<'a>,
+    published: Published,
+    entries: PublishedEntries<'a>,
     at_ms: u64,
     list: Vec<OrderResult>,
 }
 
 impl<'a> Results<'a> {
-    /// Of `batch`, those that are `announced`, of these `entries`.
+    /// Of `batch`, those that are `published`, of these `entries`.
     pub(super) fn new(
         batch: &'a [Entry],
         names: &'a FieldNames,
-        announced: Announced,
-        entries: AnnouncedEntries<'a>,
+        published: Published,
+        entries: PublishedEntries<'a>,
     ) -> Self {
-        Self { batch, names, announced, entries, at_ms: now_ms(), list: Vec::new() }
+        Self { batch, names, published, entries, at_ms: now_ms(), list: Vec::new() }
     }
 
     /// Adds what became of an order, whose entry stands at this place of the batch.
@@ -109,20 +109,20 @@ impl<'a> Results<'a> {
                 && self.has_entry(at)
             {
                 let result = of_buried(self.names, &self.batch[at], why.reason, self.at_ms);
-                self.list.extend(result.filter(|result| self.announced.includes(result.state)));
+                self.list.extend(result.filter(|result| self.published.includes(result.state)));
             }
         }
         &self.list
     }
 
     fn has(&self, at: usize, state: ResultState) -> bool {
-        self.announced.includes(state) && self.has_entry(at)
+        self.published.includes(state) && self.has_entry(at)
     }
 
     fn has_entry(&self, at: usize) -> bool {
         match self.entries {
-            AnnouncedEntries::All => true,
-            AnnouncedEntries::Only(entries) => entries.contains(&self.batch[at].id),
+            PublishedEntries::All => true,
+            PublishedEntries::Only(entries) => entries.contains(&self.batch[at].id),
         }
     }
 }

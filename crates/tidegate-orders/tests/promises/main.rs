@@ -1,7 +1,7 @@
 //! What an order's library promises, shown on real servers.
 
 mod allocations;
-mod announcer;
+mod publisher;
 mod confirmed;
 mod dead_letters;
 mod drain;

@@ -25,7 +25,7 @@ use tidegate_operations::{
     selection::EntryFilter,
 };
 use tidegate_orders::{
-    Announced, JournalField, JournalNote, KeyTemplates, Quantity, RedisStore, VoucherId,
+    Published, JournalField, JournalNote, KeyTemplates, Quantity, RedisStore, VoucherId,
     gate::{Admission, AdmitReply, Release, UserAfter},
     schema,
 };
@@ -97,7 +97,7 @@ fn settings(redis: &RedisServer, mysql: &MysqlServer) -> SystemSettings {
         reconcile_repairs: false,
         remove_delisted_after: Duration::ZERO,
         compact_after: Duration::ZERO,
-        results: ResultsSettings { announced: Announced::Exceptions, keep: None, keep_bytes: None },
+        results: ResultsSettings { published: Published::Exceptions, keep: None, keep_bytes: None },
         fleet: FleetTiming {
             batch: 300,
             entry_max_bytes: 1 << 20,
@@ -227,7 +227,7 @@ impl Ground {
             last: None,
             filter: EntryFilter::default(),
             rate: None,
-            announce: false,
+            publish: false,
             predict: false,
         };
         let replay = Replay::open(&Stores::new(&self.settings), request).await?;

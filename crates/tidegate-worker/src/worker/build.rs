@@ -8,7 +8,7 @@ use tidegate_compare::text::error_chain;
 use tidegate_operations::{
     InvalidInput, SystemSettings, connect, expirations::Sweeper, fleet_pause, partition_list,
 };
-use tidegate_orders::{Announcer, Ledger, OrderHandler, RedisStore, UserLocks, gate::SoldOut};
+use tidegate_orders::{Publisher, Ledger, OrderHandler, RedisStore, UserLocks, gate::SoldOut};
 use tidegate_stream::{
     Backoff, Exclusive, Failover, GroupState, Lane, Leases, PauseSwitch, Reader, RedisError, ReplicaProbe,
     SharedReader, Stream, StreamNames, connect_reader, count_reconnects,
@@ -55,7 +55,7 @@ impl Worker {
         })?;
 
         let SharedMySql { sessions, for_lookups, for_lanes, ledger } = mysql;
-        let announcer = connect::announcer(system, &redis, &for_lanes);
+        let publisher = connect::publisher(system, &redis, &for_lanes);
         let sweeper = Sweeper::new(system, redis.clone(), sessions.pool(1));
         let mut parts = Parts {
             redis,
@@ -68,15 +68,15 @@ impl Worker {
             contentions: Arc::clone(ledger.contentions()),
             expirations: Arc::clone(sweeper.appended()),
             busy: Arc::default(),
-            result_counters: Arc::clone(announcer.counters()),
+            result_counters: Arc::clone(publisher.counters()),
         };
         count_reconnects(parts.redis.pool(), &parts.counters);
-        let handler = order_handler(settings, &parts, &ledger, &announcer, sold_out);
+        let handler = order_handler(settings, &parts, &ledger, &publisher, sold_out);
         let lanes = open_lanes(settings, &stream, handler, &parts, &pause_switch, traces).await?;
         parts.lane_statuses = lanes.iter().map(Lane::lane_status).collect();
         // A session as those of lookups: the task keeps no lane waiting, and no lane keeps the task.
-        let announcer = announcer.over(parts.mysql.clone());
-        let tasks = tasks(settings, &parts, &shard, (announcer, sweeper), pause_switch, comparisons);
+        let publisher = publisher.over(parts.mysql.clone());
+        let tasks = tasks(settings, &parts, &shard, (publisher, sweeper), pause_switch, comparisons);
         let probe = Probe { shard, ledger, stream, replicas };
         Ok(Self { name, probe, lanes, tasks, parts, settings: settings.clone() })
     }
@@ -86,7 +86,7 @@ fn order_handler(
     ProcessSettings { worker, .. }: &ProcessSettings,
     parts: &Parts,
     ledger: &Ledger,
-    announcer: &Announcer,
+    publisher: &Publisher,
     sold_out: Option<Arc<SoldOut>>,
 ) -> OrderHandler {
     let redis = match sold_out {
@@ -95,7 +95,7 @@ fn order_handler(
     };
     let locks = UserLocks::new(redis.clone(), worker.lock_lease);
     let handler = OrderHandler::new(redis, locks, ledger.clone(), Arc::clone(&parts.order_counters));
-    handler.announcing(announcer.clone()).waking(Arc::clone(parts.counters.set_aside()))
+    handler.publishing(publisher.clone()).waking(Arc::clone(parts.counters.set_aside()))
 }
 
 /// Connects the lanes, one after the other.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use fred::types::Key;
 use tidegate_operations::{busy_marker::BusyMarker, expirations::Sweeper};
-use tidegate_orders::Announcer;
+use tidegate_orders::Publisher;
 use tidegate_stream::{Leases, PauseSwitch};
 use tokio::sync::Semaphore;
 
@@ -35,7 +35,7 @@ pub fn tasks(
     settings: &ProcessSettings,
     parts: &Parts,
     shard: &Shard,
-    (announcer, sweeper): (Announcer, Sweeper),
+    (publisher, sweeper): (Publisher, Sweeper),
     pause_switch: Arc<PauseSwitch>,
     comparisons: Arc<Semaphore>,
 ) -> Vec<Background> {
@@ -50,7 +50,7 @@ pub fn tasks(
         Background::new(stream::remove_consumers(settings, parts)),
         Background::new(stream::watch_server_clock(settings, parts)),
         Background::new(results::trim(settings, parts)),
-        Background::new(results::publish_remembered(announcer)).when(shard.is_right()),
+        Background::new(results::publish_remembered(publisher)).when(shard.is_right()),
         Background::new(summary(settings, parts)),
         Background::new(Expire::new(sweeper)).when(shard.is_right()).under(lease(keys.sweeper())),
         Background::new(Reconciler::new(settings, parts, comparisons)).when(shard.is_right()),

@@ -39,8 +39,8 @@ never be written, once no living worker has it in progress. It also runs what no
 yet; the worker that reads it finds it done. It does not run an order that the journal knows as
 released and MySQL does not know: its unit is sold to somebody else.
 
-It announces the results of what it acknowledges. Those of
-other entries were announced when they were acknowledged; --announce tells them once more.
+It publishes the results of what it acknowledges. Those of
+other entries were published when they were acknowledged; --publish tells them once more.
 
 --to is cut at the last entry that is there now.
 
@@ -72,9 +72,9 @@ pub struct ReplayArgs {
     /// Orders a second, at most
     #[arg(long, value_name = "NUMBER")]
     rate: Option<NonZeroU32>,
-    /// Announce the results of all entries, also of those that were acknowledged before
+    /// Publish the results of all entries, also of those that were acknowledged before
     #[arg(long)]
-    announce: bool,
+    publish: bool,
     #[command(flatten)]
     change: ChangeArgs,
 }
@@ -102,7 +102,7 @@ impl ReplayArgs {
             last,
             filter: self.only.filter(),
             rate: self.rate,
-            announce: self.announce,
+            publish: self.publish,
             predict: self.change.is_plan_read(),
         })
     }
@@ -120,7 +120,7 @@ fn typed(request: &ReplayRequest) -> CommandLine {
     let command = CommandLine::new("replay").flag("--file", file);
     let command = command.flag("--from", from).flag("--to", request.last);
     let command = selection::typed(request.filter, command).flag("--rate", request.rate);
-    command.switch("--announce", request.announce)
+    command.switch("--publish", request.publish)
 }
 
 impl PlanText for ReplayPlan {
@@ -217,8 +217,8 @@ mod tests {
         let (at, last) = (id(1_763_632_800_005), id(1_763_632_800_009));
         for (given, rest) in [
             (
-                format!("--from -2h --to {last} --voucher 7 --rate 20 --announce"),
-                format!("--from {at} --to {last} --voucher 7 --rate 20 --announce"),
+                format!("--from -2h --to {last} --voucher 7 --rate 20 --publish"),
+                format!("--from {at} --to {last} --voucher 7 --rate 20 --publish"),
             ),
             ("--file f.jsonl".to_owned(), format!("--file f.jsonl --from {at}")),
             ("--file f.jsonl --user 8".to_owned(), format!("--file f.jsonl --from {at} --user 8")),

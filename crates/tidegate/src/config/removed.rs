@@ -40,7 +40,8 @@ const REMOVED: [(&str, &str); 24] = [
 ];
 
 /// Settings that were renamed, each with its name of today.
-const RENAMED: [(&str, &str); 1] = [("reconcile.fold_after_s", "reconcile.compact_after_s")];
+const RENAMED: [(&str, &str); 2] =
+    [("reconcile.fold_after_s", "reconcile.compact_after_s"), ("results.announce", "results.publish")];
 
 /// The keys of all removed and renamed settings.
 pub fn keys() -> impl Iterator<Item = &'static str> {

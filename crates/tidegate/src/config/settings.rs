@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tidegate_http::{AdminSettings, GateSettings};
 use tidegate_operations::{ResultsSettings, System, SystemSettings, busy_marker::BusyMarkerSettings};
-use tidegate_orders::Announced;
+use tidegate_orders::Published;
 use tidegate_stream::{Failover, LaneSettings, cluster::is_cluster_url};
 use tidegate_worker::{ProcessSettings, WorkerSettings};
 use tracing_subscriber::EnvFilter;
@@ -135,12 +135,12 @@ impl Settings {
 }
 
 fn results(reader: &mut SettingsReader<'_>) -> ResultsSettings {
-    let announced =
-        [("none", Announced::None), ("exceptions", Announced::Exceptions), ("all", Announced::All)];
+    let published =
+        [("none", Published::None), ("exceptions", Published::Exceptions), ("all", Published::All)];
     let keep = reader.millis("results.keep_ms", 0..=10 * 365 * 24 * HOUR_MS);
     let keep_bytes: u64 = reader.number("results.keep_bytes", 0..=1 << 40);
     ResultsSettings {
-        announced: reader.choice("results.announce", &announced),
+        published: reader.choice("results.publish", &published),
         keep: Some(keep).filter(|keep| !keep.is_zero()),
         keep_bytes: Some(keep_bytes).filter(|bytes| *bytes > 0),
     }

@@ -16,7 +16,7 @@ pub enum Case {
     LockedUsers,
     Mixed,
     Paid,
-    Announced,
+    Published,
     PayWithin,
     Expiring,
 }
@@ -36,7 +36,7 @@ impl Case {
         Self::Mixed,
     ];
     /// Those that show what an order's life costs.
-    pub const OF_LIFE: [Self; 4] = [Self::Paid, Self::Announced, Self::PayWithin, Self::Expiring];
+    pub const OF_LIFE: [Self; 4] = [Self::Paid, Self::Published, Self::PayWithin, Self::Expiring];
     /// What looks for earlier rows or refusals of a voucher, and could cost more the more there are.
     pub const THAT_COULD_GROW: [Self; 3] = [Self::RefusedLongAgo, Self::ThereAlready, Self::HalfTheStock];
     /// The one that is promised to cost the same at any size.
@@ -56,7 +56,7 @@ impl Case {
             Self::LockedUsers => "1 % of users locked by others",
             Self::Mixed => "quantities 1-3, traceparent, 100 vouchers",
             Self::Paid => "half of it payments, each some thousand entries behind its order",
-            Self::Announced => "all results announced",
+            Self::Published => "all results published",
             Self::PayWithin => "orders have to be paid within an hour",
             Self::Expiring => "plain orders, while 5,000 others a second expire",
         }
@@ -70,7 +70,7 @@ impl Case {
             Self::Expiring => 0.97,
             Self::UnknownVoucher | Self::Twice => 0.85,
             Self::ThereAlready => 0.8,
-            Self::Announced => 0.75,
+            Self::Published => 0.75,
             Self::SecondOrders | Self::Paid => 0.7,
             Self::HalfTheStock => 0.6,
             Self::SoldOut => 0.5,

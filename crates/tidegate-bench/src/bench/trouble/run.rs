@@ -79,7 +79,7 @@ async fn prepare(site: &mut Site, case: Case, entries: usize) -> Result<Workers>
         expiring::limit(site, 1, 3_600).await?;
     }
     let settings: &[(&str, &str)] = match case {
-        Case::Announced => &[("TIDEGATE_RESULTS_ANNOUNCE", "all")],
+        Case::Published => &[("TIDEGATE_RESULTS_ANNOUNCE", "all")],
         _ => &[],
     };
     let (redis, mysql) = (site.redis_server.url(), [site.url(Tables::Fresh)]);

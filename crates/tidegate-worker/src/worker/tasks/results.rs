@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_orders::{Announcer, ResultsTrimmer, announcer::Remembered};
+use tidegate_orders::{Publisher, ResultsTrimmer, publisher::Remembered};
 
 use super::{NextRun, Parts, Periodic, ProcessSettings, Routine, Task};
 
@@ -10,10 +10,10 @@ use super::{NextRun, Parts, Periodic, ProcessSettings, Routine, Task};
 const PUBLISH_EVERY: Duration = Duration::from_secs(2);
 
 /// Publishes results that Redis did not take at first, as soon as it does.
-pub fn publish_remembered(announcer: Announcer) -> impl Task {
+pub fn publish_remembered(publisher: Publisher) -> impl Task {
     let publish = async move || {
-        Ok(match announcer.announce_remembered().await? {
-            Remembered::Announced => NextRun::AtOnce,
+        Ok(match publisher.publish_remembered().await? {
+            Remembered::Published => NextRun::AtOnce,
             Remembered::None | Remembered::Refused => NextRun::After(PUBLISH_EVERY),
         })
     };

@@ -1,13 +1,13 @@
-//! Announces results: appends them to the results stream after their commit and before their entries are acknowledged.
+//! Publishes results: appends them to the results stream after their commit and before their entries are acknowledged.
 //!
 //! Redis may refuse to take them (no memory, a key of another type, no permission). That holds up no order: what was refused
-//! is remembered in MySQL, and announced later. Where Redis does not answer, the batch comes again, and so do its results.
+//! is remembered in MySQL, and published later. Where Redis does not answer, the batch comes again, and so do its results.
 
 mod burial;
 mod counters;
 mod new_entries;
 mod trimmer;
-mod unannounced;
+mod unpublished;
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -26,25 +26,25 @@ use tidegate_stream::{Entry, Outage, RedisError, Script};
 pub use self::{burial::of_buried, counters::ResultCounters, trimmer::ResultsTrimmer};
 use self::{
     new_entries::NewEntries,
-    unannounced::{Taken, Unannounced},
+    unpublished::{Taken, Unpublished},
 };
 use crate::{
     partition::Partition,
-    results::{Announced, OrderResult, ResultState},
+    results::{Published, OrderResult, ResultState},
     wire::{FieldNames, result_fields},
 };
 
 /// How often the log says that results are not taken.
 const SAID_EVERY: Duration = Duration::from_secs(60);
 
-/// Announces results. Clones share their counters.
+/// Publishes results. Clones share their counters.
 #[derive(Clone, Debug)]
-pub struct Announcer {
+pub struct Publisher {
     pool: Pool,
     script: Script,
     key: String,
-    announced: Announced,
-    unannounced: Unannounced,
+    published: Published,
+    unpublished: Unpublished,
     counters: Arc<ResultCounters>,
     said: Arc<Mutex<Option<Instant>>>,
 }
@@ -61,76 +61,76 @@ pub fn now_ms() -> u64 {
 pub enum Remembered {
     /// There is none.
     None,
-    /// Some were announced now; there may be more.
-    Announced,
+    /// Some were published now; there may be more.
+    Published,
     /// Redis still does not take them.
     Refused,
 }
 
-impl Announcer {
-    /// Appends to the stream `key` what `announced` includes, and remembers in the database behind `mysql` what Redis refuses.
+impl Publisher {
+    /// Appends to the stream `key` what `published` includes, and remembers in the database behind `mysql` what Redis refuses.
     /// A statement there takes no longer than `timeout`.
     #[must_use]
     pub fn new(
         pool: Pool,
         key: impl Into<String>,
-        announced: Announced,
+        published: Published,
         (mysql, timeout): (MySqlPool, Duration),
     ) -> Self {
         Self {
             pool,
             script: Script::new("publish", include_str!("../../../lua/publish.lua")),
             key: key.into(),
-            announced,
-            unannounced: Unannounced::new(mysql, timeout),
+            published,
+            unpublished: Unpublished::new(mysql, timeout),
             counters: Arc::default(),
             said: Arc::default(),
         }
     }
 
-    /// The same announcer, for one partition of a system: what MySQL remembers for others is theirs.
+    /// The same publisher, for one partition of a system: what MySQL remembers for others is theirs.
     #[must_use]
     pub fn of_partition(self, partition: Partition) -> Self {
-        Self { unannounced: self.unannounced.of_partition(partition), ..self }
+        Self { unpublished: self.unpublished.of_partition(partition), ..self }
     }
 
-    /// The same announcer, which remembers over other connections.
+    /// The same publisher, which remembers over other connections.
     #[must_use]
     pub fn over(self, mysql: MySqlPool) -> Self {
-        Self { unannounced: self.unannounced.over(mysql), ..self }
+        Self { unpublished: self.unpublished.over(mysql), ..self }
     }
 
-    /// Which results it announces.
+    /// Which results it publishes.
     #[must_use]
-    pub fn announced(&self) -> Announced {
-        self.announced
+    pub fn published(&self) -> Published {
+        self.published
     }
 
-    /// Announces what becomes of an entry that is buried for this reason, where that is announced and it says of which order.
+    /// Publishes what becomes of an entry that is buried for this reason, where that is published and it says of which order.
     ///
     /// # Errors
-    /// As [`Announcer::announce`].
-    pub async fn announce_burial(
+    /// As [`Publisher::publish`].
+    pub async fn publish_burial(
         &self,
         names: &FieldNames,
         entry: &Entry,
         reason: &'static str,
     ) -> Result<(), Outage> {
         let result = of_buried(names, entry, reason, now_ms());
-        self.announce(result.filter(|result| self.announced.includes(result.state)).as_slice()).await
+        self.publish(result.filter(|result| self.published.includes(result.state)).as_slice()).await
     }
 
-    /// What it has announced and remembered.
+    /// What it has published and remembered.
     #[must_use]
     pub fn counters(&self) -> &Arc<ResultCounters> {
         &self.counters
     }
 
-    /// Announces results, in one round trip, or remembers them where Redis refuses them. Without results, nothing is called.
+    /// Publishes results, in one round trip, or remembers them where Redis refuses them. Without results, nothing is called.
     ///
     /// # Errors
-    /// When a store does not answer: each may be announced or not, and is to be announced again.
-    pub async fn announce(&self, results: &[OrderResult]) -> Result<(), Outage> {
+    /// When a store does not answer: each may be published or not, and is to be published again.
+    pub async fn publish(&self, results: &[OrderResult]) -> Result<(), Outage> {
         if results.is_empty() {
             return Ok(());
         }
@@ -143,7 +143,7 @@ impl Announcer {
         let mut why = None;
         for (result, reply) in results.iter().zip(replies) {
             match reply {
-                Ok(()) => self.counters.announced(result.state),
+                Ok(()) => self.counters.published(result.state),
                 Err(error) => {
                     refused.push(result);
                     why = Some(error);
@@ -151,7 +151,7 @@ impl Announcer {
             }
         }
         let Some(why) = why else { return Ok(()) };
-        self.unannounced.remember(&refused).await?;
+        self.unpublished.remember(&refused).await?;
         self.counters.remembered(refused.len());
         self.log_refused(refused.len(), &why);
         Ok(())
@@ -161,27 +161,27 @@ impl Announcer {
     ///
     /// # Errors
     /// When MySQL does not answer.
-    pub async fn unannounced(&self) -> Result<usize, Outage> {
-        self.unannounced.count().await
+    pub async fn unpublished(&self) -> Result<usize, Outage> {
+        self.unpublished.count().await
     }
 
-    /// Announces some of the results that were remembered, oldest first. Several processes may do so at the same time.
+    /// Publishes some of the results that were remembered, oldest first. Several processes may do so at the same time.
     ///
     /// # Errors
-    /// When a store does not answer; those that were announced and not deleted are announced once more.
-    pub async fn announce_remembered(&self) -> Result<Remembered, Outage> {
-        let remembered = self.unannounced().await?;
-        self.counters.set_unannounced(remembered);
+    /// When a store does not answer; those that were published and not deleted are published once more.
+    pub async fn publish_remembered(&self) -> Result<Remembered, Outage> {
+        let remembered = self.unpublished().await?;
+        self.counters.set_unpublished(remembered);
         if remembered == 0 {
             return Ok(Remembered::None);
         }
         let Taken { deleted, states, refused } =
-            self.unannounced.take(async |entries| self.append(entries).await).await?;
+            self.unpublished.take(async |entries| self.append(entries).await).await?;
         for state in states.iter().filter_map(|state| ResultState::from_word(state)) {
-            self.counters.announced(state);
+            self.counters.published(state);
         }
         if !states.is_empty() {
-            tracing::info!(count = states.len(), "results announced that Redis had refused before");
+            tracing::info!(count = states.len(), "results published that Redis had refused before");
         }
         match refused {
             Some(why) => {
@@ -189,7 +189,7 @@ impl Announcer {
                 Ok(Remembered::Refused)
             }
             None if deleted == 0 => Ok(Remembered::None),
-            None => Ok(Remembered::Announced),
+            None => Ok(Remembered::Published),
         }
     }
 
@@ -227,14 +227,14 @@ impl Announcer {
         *said = Some(Instant::now());
         tracing::error!(
             count, key = self.key, error = %why,
-            "Redis does not take results: they are remembered in MySQL, in tidegate_unannounced_result, and announced later; \
-             see docs/runbook/results-are-not-announced.md"
+            "Redis does not take results: they are remembered in MySQL, in tidegate_unannounced_result, and published later; \
+             see docs/runbook/results-are-not-published.md"
         );
     }
 }
 
 /// What `lua/publish.lua` replied of `count` results: how many it has appended, and with what the next one was refused. Whatever
-/// leaves one of them open is an outage: a result that counts as announced would never come again.
+/// leaves one of them open is an outage: a result that counts as published would never come again.
 fn appended(reply: Value, count: usize) -> Result<(usize, Option<RedisError>), Outage> {
     let parts: &[Value] = if let Value::Array(parts) = &reply { parts } else { &[] };
     let appended = parts.first().and_then(Value::as_usize);

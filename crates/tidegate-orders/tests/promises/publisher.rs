@@ -7,7 +7,7 @@ use fred::interfaces::{KeysInterface, StreamsInterface};
 use sqlx::{MySqlPool, mysql::MySqlPoolOptions};
 use tidegate_lab::{MysqlServer, Proxy};
 use tidegate_orders::{
-    Announced, Announcer, OrderResult, Partition, ResultState, announcer::Remembered, results::PLACED, schema,
+    Published, Publisher, OrderResult, Partition, ResultState, publisher::Remembered, results::PLACED, schema,
 };
 use tidegate_stream::EntryId;
 
@@ -45,32 +45,32 @@ async fn remembered(mysql: &MySqlPool) -> Result<Vec<i64>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_remembered_results_those_that_redis_takes_are_announced_once_and_the_others_stay() -> Result<()> {
+async fn of_remembered_results_those_that_redis_takes_are_published_once_and_the_others_stay() -> Result<()> {
     let (ground, _server, mysql) = open().await?;
-    let announcer = Announcer::new(
+    let publisher = Publisher::new(
         ground.pool.clone(),
         RESULTS,
-        Announced::All,
+        Published::All,
         (mysql.clone(), Duration::from_secs(20)),
     );
     ground.typed(&format!("SET {RESULTS} taken")).await?;
-    announcer.announce(&[result(1)?, result(2)?, result(3)?]).await?;
+    publisher.publish(&[result(1)?, result(2)?, result(3)?]).await?;
     assert_eq!(remembered(&mysql).await?, [1, 2, 3]);
-    assert_eq!(announcer.announce_remembered().await?, Remembered::Refused);
+    assert_eq!(publisher.publish_remembered().await?, Remembered::Refused);
     // A stream that has room for two ids.
     ground.typed(&format!("DEL {RESULTS}")).await?;
     ground.typed(&format!("XADD {RESULTS} 18446744073709551615-18446744073709551613 first it")).await?;
     for _ in 0..2 {
-        assert_eq!(announcer.announce_remembered().await?, Remembered::Refused);
-        assert_eq!(remembered(&mysql).await?, [3], "those that were taken are not announced again");
+        assert_eq!(publisher.publish_remembered().await?, Remembered::Refused);
+        assert_eq!(remembered(&mysql).await?, [3], "those that were taken are not published again");
         assert_eq!(ground.pool.xlen::<u64, _>(RESULTS).await?, 3);
     }
     ground.typed(&format!("DEL {RESULTS}")).await?;
     sqlx::query("UPDATE tidegate_unannounced_result SET result = 'none'").execute(&mysql).await?;
-    announcer.announce(&[result(4)?]).await?;
-    assert_eq!(announcer.announce_remembered().await?, Remembered::Announced, "a row without a result goes");
-    assert_eq!(announcer.announce_remembered().await?, Remembered::None);
-    let refused = announcer.counters().by_state().find(|(state, _)| *state == ResultState::Refused);
+    publisher.publish(&[result(4)?]).await?;
+    assert_eq!(publisher.publish_remembered().await?, Remembered::Published, "a row without a result goes");
+    assert_eq!(publisher.publish_remembered().await?, Remembered::None);
+    let refused = publisher.counters().by_state().find(|(state, _)| *state == ResultState::Refused);
     assert_eq!(refused, Some((ResultState::Refused, 3)), "and is not counted");
     Ok(())
 }
@@ -78,49 +78,49 @@ async fn of_remembered_results_those_that_redis_takes_are_announced_once_and_the
 #[tokio::test(flavor = "multi_thread")]
 async fn what_redis_refuses_for_lack_of_a_right_or_of_memory_is_remembered_and_is_no_outage() -> Result<()> {
     let (ground, _server, mysql) = open().await?;
-    let announcer =
-        |pool| Announcer::new(pool, RESULTS, Announced::All, (mysql.clone(), Duration::from_secs(20)));
+    let publisher =
+        |pool| Publisher::new(pool, RESULTS, Published::All, (mysql.clone(), Duration::from_secs(20)));
     for (order, rights) in [(1, "~* +@all -xadd"), (2, "~other +@all"), (3, "~* +@all -evalsha")] {
         ground.typed(&format!("ACL SETUSER u{order} on >secret {rights}")).await?;
         let url = format!("redis://u{order}:secret@127.0.0.1:{}", ground.redis.port());
-        announcer(connect(&url, 1).await?).announce(&[result(order)?]).await?;
+        publisher(connect(&url, 1).await?).publish(&[result(order)?]).await?;
     }
     ground.typed("CONFIG SET maxmemory 1").await?;
-    announcer(ground.pool.clone()).announce(&[result(4)?]).await?;
+    publisher(ground.pool.clone()).publish(&[result(4)?]).await?;
     assert_eq!(remembered(&mysql).await?, [1, 2, 3, 4]);
     assert_eq!(ground.pool.exists::<u64, _>(RESULTS).await?, 0);
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_result_without_a_voucher_is_announced_by_one_partition() -> Result<()> {
+async fn a_result_without_a_voucher_is_published_by_one_partition() -> Result<()> {
     let (ground, _server, mysql) = open().await?;
     let tags = ["3", "1", "0"].map(str::to_owned);
     let of_partition = |partition: Partition| {
         let key = format!("{}{RESULTS}", partition.prefix());
         let store = (mysql.clone(), Duration::from_secs(20));
-        (key.clone(), Announcer::new(ground.pool.clone(), key, Announced::All, store).of_partition(partition))
+        (key.clone(), Publisher::new(ground.pool.clone(), key, Published::All, store).of_partition(partition))
     };
-    let partitions: Vec<(String, Announcer)> = Partition::all(&tags).into_iter().map(of_partition).collect();
+    let partitions: Vec<(String, Publisher)> = Partition::all(&tags).into_iter().map(of_partition).collect();
     // Of partition 1, by its id; one of a producer with ids of its own; and one whose voucher says otherwise.
     let orders =
         [result(64 + 1)?, result(64 + 50)?, OrderResult { voucher: 5.try_into().ok(), ..result(64)? }];
     for (key, _) in &partitions {
         ground.typed(&format!("SET {key} taken")).await?;
     }
-    partitions[1].1.announce(&orders).await?;
+    partitions[1].1.publish(&orders).await?;
     sqlx::query("INSERT INTO tidegate_unannounced_result (order_id, entry_id, state, result) VALUES (9, '1-1', 'dead', 'none')")
         .execute(&mysql)
         .await?;
     assert_eq!(remembered(&mysql).await?, [65, 114, 64, 9]);
-    let (mut counted, mut announced) = (0, Vec::new());
-    for (key, announcer) in &partitions {
+    let (mut counted, mut published) = (0, Vec::new());
+    for (key, publisher) in &partitions {
         ground.typed(&format!("DEL {key}")).await?;
-        counted += announcer.unannounced().await?;
-        while announcer.announce_remembered().await? == Remembered::Announced {}
-        announced.push(ground.pool.xlen::<u64, _>(key).await?);
+        counted += publisher.unpublished().await?;
+        while publisher.publish_remembered().await? == Remembered::Published {}
+        published.push(ground.pool.xlen::<u64, _>(key).await?);
     }
-    assert_eq!((counted, announced), (4, vec![0, 1, 2]), "each once, by its voucher or else by its id");
+    assert_eq!((counted, published), (4, vec![0, 1, 2]), "each once, by its voucher or else by its id");
     assert_eq!(remembered(&mysql).await?, [0_i64; 0]);
     Ok(())
 }
@@ -130,21 +130,21 @@ async fn a_transaction_that_was_given_up_while_it_began_takes_no_later_result_al
     let (ground, server, mysql) = open().await?;
     let proxy = Proxy::start(server.port()).await?;
     let only = MySqlPoolOptions::new().max_connections(1).connect(&proxy.url_for(&server)).await?;
-    let announcer = Announcer::new(
+    let publisher = Publisher::new(
         ground.pool.clone(),
         RESULTS,
-        Announced::All,
+        Published::All,
         (only.clone(), Duration::from_millis(500)),
     );
     ground.typed(&format!("SET {RESULTS} taken")).await?;
-    announcer.announce(&[result(1)?]).await?;
+    publisher.publish(&[result(1)?]).await?;
     let begin = proxy.hold_reply_when(b"BEGIN");
-    let (given_up, held) = tokio::join!(announcer.announce_remembered(), begin.reached());
+    let (given_up, held) = tokio::join!(publisher.publish_remembered(), begin.reached());
     held?;
     assert!(given_up.is_err(), "no answer in time");
     begin.release();
     // The pool has no other connection.
-    announcer.announce(&[result(2)?]).await?;
+    publisher.publish(&[result(2)?]).await?;
     only.close().await;
     assert_eq!(remembered(&mysql).await?, [1, 2], "what is remembered is committed");
     Ok(())

@@ -20,7 +20,7 @@ const HOME: &str = "COALESCE(CAST(IF(JSON_VALID(result), JSON_VALUE(result, '$.v
 
 /// The table.
 #[derive(Clone, Debug)]
-pub(super) struct Unannounced {
+pub(super) struct Unpublished {
     pool: MySqlPool,
     timeout: Duration,
     partition: Partition,
@@ -37,7 +37,7 @@ pub(super) struct Taken<E> {
     pub refused: Option<E>,
 }
 
-impl Unannounced {
+impl Unpublished {
     pub(super) fn new(pool: MySqlPool, timeout: Duration) -> Self {
         Self { pool, timeout, partition: Partition::default() }
     }
@@ -79,11 +79,11 @@ impl Unannounced {
         Ok(usize::try_from(count).unwrap_or_default())
     }
 
-    /// Hands the oldest ones that nobody else has in progress to `announce`, which answers for each whether it was taken, and deletes
+    /// Hands the oldest ones that nobody else has in progress to `publish`, which answers for each whether it was taken, and deletes
     /// those that were.
     pub(super) async fn take<E>(
         &self,
-        announce: impl AsyncFnOnce(NewEntries) -> Result<Vec<Result<(), E>>, Outage>,
+        publish: impl AsyncFnOnce(NewEntries) -> Result<Vec<Result<(), E>>, Outage>,
     ) -> Result<Taken<E>, Outage> {
         let mut session = self.in_time(Session::begin(&self.pool)).await?;
         let oldest = format!(
@@ -109,7 +109,7 @@ impl Unannounced {
             tracing::error!(count, "rows of tidegate_unannounced_result hold no result: they are deleted");
         }
         let (mut states, mut refused) = (Vec::new(), None);
-        let replies = if entries.is_empty() { Vec::new() } else { announce(entries).await? };
+        let replies = if entries.is_empty() { Vec::new() } else { publish(entries).await? };
         for ((id, state), reply) in open.into_iter().zip(replies) {
             match reply {
                 Ok(()) => {
@@ -155,7 +155,7 @@ fn json(result: &OrderResult) -> String {
     serde_json::to_string(&fields).expect("texts are JSON")
 }
 
-/// The fields of a row. None: it holds something else, which nobody can announce.
+/// The fields of a row. None: it holds something else, which nobody can publish.
 fn fields(json: &str) -> Option<BTreeMap<String, String>> {
     let fields: BTreeMap<String, String> = serde_json::from_str(json).ok()?;
     Some(fields).filter(|fields| fields.values().any(|value| !value.is_empty()))
