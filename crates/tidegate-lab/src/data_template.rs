@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use anyhow::{Context, Result, bail};
 
 use crate::flavour::{MysqlFlavour, Program};
-use crate::ground;
+use crate::data_folder;
 use crate::mysql_settings::{base_settings, with_path};
 
 /// Part of a template's name. Raise it when what is in a template changes.
@@ -61,7 +61,7 @@ fn copy(template: &Path, data: &Path) -> Result<()> {
 }
 
 fn made_once(name: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
-    let templates = ground::root()?.join("templates");
+    let templates = data_folder::root()?.join("templates");
     fs::create_dir_all(&templates).context("Failed to create the folder of templates")?;
     let template = templates.join(format!("{name}-r{REVISION}"));
     // Two processes may want the same one: the second waits here and finds it made.

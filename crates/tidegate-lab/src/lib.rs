@@ -39,7 +39,7 @@ mod data_template;
 mod endpoint;
 mod external;
 mod flavour;
-mod ground;
+mod data_folder;
 mod mysql_cluster;
 mod mysql_server;
 mod mysql_settings;

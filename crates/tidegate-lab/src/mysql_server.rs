@@ -18,7 +18,7 @@ use crate::data_template;
 use crate::endpoint::Endpoint;
 use crate::external::{self, ExternalMysql};
 use crate::flavour::MysqlFlavour;
-use crate::ground::Ground;
+use crate::data_folder::DataFolder;
 #[cfg(feature = "tls")]
 use crate::mysql_settings::with_path;
 use crate::mysql_settings::{DATA, TMP, server_words};
@@ -87,20 +87,20 @@ impl MysqlOptions {
         let flavour = self.flavour.map_or_else(MysqlFlavour::from_env, Ok)?;
         let program = flavour.program()?;
         let port = self.port.map_or_else(ReservedPort::any, |port| Ok(ReservedPort::fixed(port)))?;
-        let ground = match &self.folder {
-            Some(folder) => Ground::kept(folder)?,
-            None => Ground::temporary("mysql-")?,
+        let folder = match &self.folder {
+            Some(folder) => DataFolder::kept(folder)?,
+            None => DataFolder::temporary("mysql-")?,
         };
-        let data = ground.path().join(DATA);
+        let data = folder.path().join(DATA);
         if !data.exists() {
             data_template::copy_to(&data, flavour, &program)?;
         }
-        fs::create_dir_all(ground.path().join(TMP))
+        fs::create_dir_all(folder.path().join(TMP))
             .context("Failed to create a server's folder for temporary files")?;
         let mut words = self.clock;
-        words.extend(server_words(flavour, &program, ground.path(), port.number));
+        words.extend(server_words(flavour, &program, folder.path(), port.number));
         words.extend(self.args);
-        let server = PrivateServer::start(words, port, ground, greets)?;
+        let server = PrivateServer::start(words, port, folder, greets)?;
         Ok(MysqlServer { place: Place::Private(server) })
     }
 

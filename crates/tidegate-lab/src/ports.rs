@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use anyhow::{Context, Result, bail};
 use tokio::net::TcpSocket;
 
-use crate::ground;
+use crate::data_folder;
 
 // Below the range from which Linux takes the ports of outgoing connections (32768..): a connection of anybody could
 // otherwise sit on the port of a server that is just being restarted.
@@ -30,7 +30,7 @@ impl ReservedPort {
 
     pub fn any() -> Result<Self> {
         static NEXT: AtomicU16 = AtomicU16::new(0);
-        let reservations = ground::root()?.join("ports");
+        let reservations = data_folder::root()?.join("ports");
         fs::create_dir_all(&reservations).context("Failed to create the folder of port reservations")?;
         // Processes begin at different places, so that they rarely meet.
         let start = (std::process::id() % u32::from(COUNT)) as u16;

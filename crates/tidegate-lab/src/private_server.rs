@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
 
-use crate::ground::Ground;
+use crate::data_folder::DataFolder;
 use crate::ports::ReservedPort;
 use crate::process::{Launch, Lifetime, ServerProcess, tail_of_log};
 
@@ -22,22 +22,22 @@ pub(crate) struct PrivateServer {
     launch: Launch,
     is_ready: fn(u16) -> bool,
     port: ReservedPort,
-    ground: Ground,
+    folder: DataFolder,
 }
 
 impl PrivateServer {
     pub fn start(
         words: Vec<OsString>,
         port: ReservedPort,
-        ground: Ground,
+        folder: DataFolder,
         is_ready: fn(u16) -> bool,
     ) -> Result<Self> {
-        let lifetime = match ground {
-            Ground::Temporary { .. } => Lifetime::WithOwner,
-            Ground::Kept(_) => Lifetime::Detached,
+        let lifetime = match folder {
+            DataFolder::Temporary { .. } => Lifetime::WithOwner,
+            DataFolder::Kept(_) => Lifetime::Detached,
         };
-        let launch = Launch { words, log: ground.path().join("server.log"), lifetime };
-        let server = Self { process: Mutex::new(None), launch, is_ready, port, ground };
+        let launch = Launch { words, log: folder.path().join("server.log"), lifetime };
+        let server = Self { process: Mutex::new(None), launch, is_ready, port, folder };
         server.restart()?;
         Ok(server)
     }
@@ -47,7 +47,7 @@ impl PrivateServer {
     }
 
     pub fn folder(&self) -> &Path {
-        self.ground.path()
+        self.folder.path()
     }
 
     pub fn pid(&self) -> Option<u32> {

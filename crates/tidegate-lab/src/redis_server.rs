@@ -14,7 +14,7 @@ use crate::clock::Clock;
 use crate::endpoint::Endpoint;
 use crate::external::ExternalRedis;
 use crate::flavour::RedisFlavour;
-use crate::ground::Ground;
+use crate::data_folder::DataFolder;
 use crate::ports::ReservedPort;
 use crate::private_server::PrivateServer;
 
@@ -82,19 +82,19 @@ impl RedisOptions {
         }
         let program = self.flavour.map_or_else(RedisFlavour::from_env, Ok)?.program()?;
         let port = self.port.map_or_else(ReservedPort::any, |port| Ok(ReservedPort::fixed(port)))?;
-        let ground = match &self.folder {
-            Some(folder) => Ground::kept(folder)?,
-            None => Ground::temporary("redis-")?,
+        let folder = match &self.folder {
+            Some(folder) => DataFolder::kept(folder)?,
+            None => DataFolder::temporary("redis-")?,
         };
         let mut words = self.clock;
         words.extend(program.words);
-        words.extend(settings(port.number, ground.path()));
+        words.extend(settings(port.number, folder.path()));
         words.extend(self.args);
         let tls_port = if self.speaks_tls { Some(ReservedPort::any()?) } else { None };
         if let Some(port) = &tls_port {
             words.extend(["--tls-port".into(), port.number.to_string().into()]);
         }
-        let server = PrivateServer::start(words, port, ground, answers_ping)?;
+        let server = PrivateServer::start(words, port, folder, answers_ping)?;
         Ok(RedisServer { place: Place::Private(server), tls_port })
     }
 

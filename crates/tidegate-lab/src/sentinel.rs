@@ -5,7 +5,7 @@ use std::fs;
 use anyhow::{Context, Result};
 
 use crate::flavour::RedisFlavour;
-use crate::ground::Ground;
+use crate::data_folder::DataFolder;
 use crate::ports::ReservedPort;
 use crate::private_server::PrivateServer;
 use crate::redis_server::{RedisServer, answers_ping};
@@ -37,19 +37,19 @@ impl RedisSentinel {
 
     fn start(master: &RedisServer, login: &str) -> Result<Self> {
         let mut words = RedisFlavour::from_env()?.program()?.words;
-        let (port, ground) = (ReservedPort::any()?, Ground::temporary("sentinel-")?);
-        let file = ground.path().join("sentinel.conf");
+        let (port, folder) = (ReservedPort::any()?, DataFolder::temporary("sentinel-")?);
+        let file = folder.path().join("sentinel.conf");
         let settings = format!(
             "port {}\nbind 127.0.0.1\ndir {}\nsentinel monitor {SERVICE} 127.0.0.1 {} 1\n\
              sentinel down-after-milliseconds {SERVICE} {DOWN_AFTER_MS}\n\
              sentinel failover-timeout {SERVICE} 10000\n{login}",
             port.number,
-            ground.path().display(),
+            folder.path().display(),
             master.port(),
         );
         fs::write(&file, settings).context("Failed to write the settings of a Sentinel")?;
         words.extend([file.into(), "--sentinel".into()]);
-        Ok(Self { server: PrivateServer::start(words, port, ground, answers_ping)? })
+        Ok(Self { server: PrivateServer::start(words, port, folder, answers_ping)? })
     }
 
     /// `redis-sentinel://127.0.0.1:PORT?...`, which leads to whoever is the master.

@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 use super::NODES;
 use crate::data_template;
 use crate::flavour::{MysqlFlavour, Program};
-use crate::ground::{self, Ground};
+use crate::data_folder::{self, DataFolder};
 use crate::mysql_server::greets;
 use crate::mysql_settings::{DATA, TMP, base_settings, server_words, with_path};
 use crate::ports::ReservedPort;
@@ -43,19 +43,19 @@ impl Ports {
 pub(super) fn start(at: usize, clients: ReservedPort, ports: &[Ports]) -> Result<PrivateServer> {
     let flavour = MysqlFlavour::MariaDb;
     let program = flavour.program()?;
-    let ground = Ground::temporary("galera-")?;
-    let data = ground.path().join(DATA);
+    let folder = DataFolder::temporary("galera-")?;
+    let data = folder.path().join(DATA);
     data_template::copy_finished_to(&data, (flavour, &program), "galera", |data| found(data, &program))?;
-    fs::create_dir_all(ground.path().join(TMP)).context("Failed to create a folder for temporary files")?;
+    fs::create_dir_all(folder.path().join(TMP)).context("Failed to create a folder for temporary files")?;
     fs::write(data.join("gvwstate.dat"), memory_of_the_cluster(at))
         .context("Failed to write the state of a cluster")?;
-    let starter = ground.path().join("wsrep-node.sh");
+    let starter = folder.path().join("wsrep-node.sh");
     fs::write(&starter, STARTER).context("Failed to write the script that starts a node")?;
 
     let mut words: Vec<OsString> = vec!["env".into()];
     words.push(format!("PATH={}:{}", sst_folder()?.display(), env::var("PATH").unwrap_or_default()).into());
     words.extend(["sh".into(), starter.into(), data.join("grastate.dat").into()]);
-    words.extend(server_words(flavour, &program, ground.path(), clients.number));
+    words.extend(server_words(flavour, &program, folder.path(), clients.number));
     words.extend(replication(&program)?);
     let own = &ports[at];
     let peers: Vec<String> = ports.iter().map(|peer| format!("127.0.0.1:{}", peer.group.number)).collect();
@@ -72,7 +72,7 @@ pub(super) fn start(at: usize, clients: ReservedPort, ports: &[Ports]) -> Result
         ]
         .map(OsString::from),
     );
-    PrivateServer::start(words, clients, ground, greets)
+    PrivateServer::start(words, clients, folder, greets)
 }
 
 /// A node that does not answer is noticed in two seconds, instead of five to fifteen.
@@ -98,16 +98,16 @@ fn replication(program: &Program) -> Result<Vec<OsString>> {
 /// Makes a data folder that of a cluster's founder, who shut down cleanly.
 fn found(data: &Path, program: &Program) -> Result<()> {
     let (clients, ports) = (ReservedPort::any()?, Ports::reserve()?);
-    let ground = Ground::temporary("galera-template-")?;
+    let folder = DataFolder::temporary("galera-template-")?;
     let mut words = program.words.clone();
     words.extend(base_settings(MysqlFlavour::MariaDb, &program.root, data));
-    words.push(with_path("--tmpdir=", ground.path()));
+    words.push(with_path("--tmpdir=", folder.path()));
     words.push(format!("--port={}", clients.number).into());
     words.extend(replication(program)?);
     words.push("--wsrep-new-cluster".into());
     words.push("--wsrep-cluster-address=gcomm://".into());
     words.push(format!("--wsrep-provider-options={}", provider_options(&ports)).into());
-    PrivateServer::start(words, clients, ground, greets)?.shutdown()?;
+    PrivateServer::start(words, clients, folder, greets)?.shutdown()?;
     for file in ["galera.cache", "gvwstate.dat"] {
         let path = data.join(file);
         if path.exists() {
@@ -131,7 +131,7 @@ fn sst_method() -> &'static str {
 
 /// Where the script of [`sst_method`] is.
 fn sst_folder() -> Result<PathBuf> {
-    let folder = ground::root()?.join("galera");
+    let folder = data_folder::root()?.join("galera");
     fs::create_dir_all(&folder).context("Failed to create a folder for scripts of Galera")?;
     let script = fs::read_to_string(SST).with_context(|| format!("Failed to read {SST}"))?;
     let as_root = script.replace("\nuse chroot = no\n", "\nuid = 0\ngid = 0\nuse chroot = no\n");

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 
 use crate::data_template;
 use crate::flavour::MysqlFlavour;
-use crate::ground::Ground;
+use crate::data_folder::DataFolder;
 use crate::mysql_server::greets;
 use crate::mysql_settings::{DATA, TMP, server_words, with_path};
 use crate::ports::ReservedPort;
@@ -30,12 +30,12 @@ pub(super) fn start(
 ) -> Result<PrivateServer> {
     let flavour = MysqlFlavour::Mysql;
     let program = flavour.program()?;
-    let ground = Ground::temporary("group-replication-")?;
-    data_template::copy_to(&ground.path().join(DATA), flavour, &program)?;
-    fs::create_dir_all(ground.path().join(TMP)).context("Failed to create a folder for temporary files")?;
+    let folder = DataFolder::temporary("group-replication-")?;
+    data_template::copy_to(&folder.path().join(DATA), flavour, &program)?;
+    fs::create_dir_all(folder.path().join(TMP)).context("Failed to create a folder for temporary files")?;
     let peers: Vec<String> = groups.iter().map(|peer| format!("127.0.0.1:{}", peer.number)).collect();
     let on = |is_on: bool| if is_on { "ON" } else { "OFF" };
-    let mut words = server_words(flavour, &program, ground.path(), clients.number);
+    let mut words = server_words(flavour, &program, folder.path(), clients.number);
     words.push(with_path("--plugin-dir=", &program.root.join("usr/lib/mysql/plugin")));
     words.extend(
         [
@@ -70,5 +70,5 @@ pub(super) fn start(
         ]
         .map(OsString::from),
     );
-    PrivateServer::start(words, clients, ground, greets)
+    PrivateServer::start(words, clients, folder, greets)
 }

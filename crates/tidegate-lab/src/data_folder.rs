@@ -19,14 +19,14 @@ pub(crate) fn root() -> Result<PathBuf> {
 
 /// The folder of one server: its data, its log.
 #[derive(Debug)]
-pub(crate) enum Ground {
+pub(crate) enum DataFolder {
     /// Removed when dropped.
     Temporary { folder: TempDir, _owner: File },
     /// Belongs to the caller.
     Kept(PathBuf),
 }
 
-impl Ground {
+impl DataFolder {
     pub fn temporary(name: &str) -> Result<Self> {
         let servers = root()?.join("servers");
         fs::create_dir_all(&servers).context("Failed to create the folder of servers")?;
