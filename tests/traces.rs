@@ -1,6 +1,6 @@
 //! Traces: from the producer's span to the commit, as a collector gets them, and without one.
 
-mod site;
+mod fixture;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,7 +8,7 @@ use std::{
 };
 
 use nix::sys::signal::Signal;
-use site::{Site, WorkerPlan, program, until};
+use fixture::{Fixture, WorkerPlan, program, until};
 use tidegate_lab::{Collector, Endpoint, Proxy, ReceivedSpan, SpanKind};
 use tidegate_stream::EntryId;
 
@@ -27,23 +27,23 @@ fn trace(n: i64, flags: &str) -> (String, String) {
 }
 
 /// A worker that sends its traces to this URL, soon.
-fn traced(site: &Site, url: &str) -> WorkerPlan {
-    let plan = site.worker("w").set("WORKER_LANES", 1).variable("OTEL_EXPORTER_OTLP_ENDPOINT", url);
+fn traced(fixture: &Fixture, url: &str) -> WorkerPlan {
+    let plan = fixture.worker("w").set("WORKER_LANES", 1).variable("OTEL_EXPORTER_OTLP_ENDPOINT", url);
     plan.variable("OTEL_BSP_SCHEDULE_DELAY", 50)
 }
 
-async fn site_on_sale() -> Site {
-    let site = Site::with_own_mysql().await;
-    site.load(VOUCHER, 1_000).await;
-    site
+async fn fixture_on_sale() -> Fixture {
+    let fixture = Fixture::with_own_mysql().await;
+    fixture.load(VOUCHER, 1_000).await;
+    fixture
 }
 
 /// Adds an order whose id is its user's; returns the entry id.
-async fn add(site: &Site, order: i64, traceparents: &[&str]) -> String {
+async fn add(fixture: &Fixture, order: i64, traceparents: &[&str]) -> String {
     let (order, voucher) = (order.to_string(), VOUCHER.to_string());
     let mut fields = vec![("userId", order.as_str()), ("voucherId", &voucher), ("id", &order)];
     fields.extend(traceparents.iter().map(|traceparent| ("traceparent", *traceparent)));
-    site.add(&fields).await
+    fixture.add(&fields).await
 }
 
 fn of_trace(collector: &Collector, trace: &str) -> Vec<ReceivedSpan> {
@@ -73,15 +73,15 @@ fn now_ns() -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_trace_leads_from_the_producers_span_to_the_commit() {
-    let (site, collector) = (site_on_sale().await, Collector::start().await.expect("a collector"));
-    let mysql = Proxy::start(site.mysql.port()).await.expect("a proxy");
+    let (fixture, collector) = (fixture_on_sale().await, Collector::start().await.expect("a collector"));
+    let mysql = Proxy::start(fixture.mysql.port()).await.expect("a proxy");
     let (trace, traceparent) = trace(1, "01");
     let admit =
         ["admit", "--voucher", "7", "--user", "1001", "--order", "5001", "--traceparent", &traceparent];
-    let admitted = site.tidegate(&admit);
+    let admitted = fixture.tidegate(&admit);
     assert!(admitted.status.success(), "{admitted:?}");
     let commit = mysql.hold_when(COMMIT);
-    let worker = traced(&site, &collector.url()).set("MYSQL_URL", mysql.url_for(&site.mysql)).start();
+    let worker = traced(&fixture, &collector.url()).set("MYSQL_URL", mysql.url_for(&fixture.mysql)).start();
     commit.reached().await.expect("a commit is on its way");
     let before_commit_ns = now_ns();
     commit.release();
@@ -134,13 +134,13 @@ async fn one_trace_leads_from_the_producers_span_to_the_commit() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_outcome_is_told_with_its_reason() {
-    let (site, collector) = (site_on_sale().await, Collector::start().await.expect("a collector"));
-    let _worker = traced(&site, &collector.url()).start();
+    let (fixture, collector) = (fixture_on_sale().await, Collector::start().await.expect("a collector"));
+    let _worker = traced(&fixture, &collector.url()).start();
     let told_of = async |n, outcome| told(&collector, &trace(n, "01").0, outcome).await.0;
     let add = async |n: i64, user: &str, voucher: &str, order: &str| {
         let traceparent = trace(n, "01").1;
         let fields = [("userId", user), ("voucherId", voucher), ("id", order), ("traceparent", &traceparent)];
-        site.add(&fields).await;
+        fixture.add(&fields).await;
     };
     let reason = |span: &ReceivedSpan| span.attributes.get("tidegate.reason").cloned().unwrap_or_default();
 
@@ -159,8 +159,8 @@ async fn every_outcome_is_told_with_its_reason() {
         ("unknown_voucher", "unknown_voucher")
     );
     assert!(buried.error.is_some_and(|error| error.contains("voucher 999")));
-    site.load(999, 1).await;
-    let requeued = site.tidegate(&["dead", "requeue", "--reason", "unknown_voucher", "--yes"]);
+    fixture.load(999, 1).await;
+    let requeued = fixture.tidegate(&["dead", "requeue", "--reason", "unknown_voucher", "--yes"]);
     assert!(requeued.status.success(), "{requeued:?}");
     assert_eq!(told_of(4, "created").await.parent, PARENT, "a letter that is put back goes on in its trace");
     add(5, "nobody", "7", "5").await;
@@ -171,41 +171,41 @@ async fn every_outcome_is_told_with_its_reason() {
     );
     assert_eq!(stages.keys().collect::<Vec<_>>(), ["settle stream.orders"]);
 
-    site.redis_says(&["SET", "lock:order:6", "another"]).await;
+    fixture.redis_says(&["SET", "lock:order:6", "another"]).await;
     add(6, "6", "7", "6").await;
     let waiting = told_of(6, "retried").await;
     assert_eq!((reason(&waiting).as_str(), waiting.error), ("user_locked", None));
-    site.redis_says(&["DEL", "lock:order:6"]).await;
+    fixture.redis_says(&["DEL", "lock:order:6"]).await;
     assert_eq!(told_of(6, "created").await.attributes["tidegate.delivery"], "pending");
 
-    site.mysql.kill9().expect("MySQL is killed");
+    fixture.mysql.kill9().expect("MySQL is killed");
     add(7, "8", "7", "7").await;
     let (failed, stages) = told(&collector, &trace(7, "01").0, "retried").await;
     assert_eq!((reason(&failed).as_str(), failed.error.is_some()), ("outage", true));
     assert!(stages["write orders"].error.is_some() && stages["lock users"].error.is_none(), "{stages:#?}");
-    site.mysql.restart().expect("MySQL starts again");
+    fixture.mysql.restart().expect("MySQL starts again");
     told_of(7, "created").await;
-    site.settled().await;
+    fixture.settled().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn orders_of_a_batch_have_a_trace_each_and_only_where_the_producer_samples_one() {
-    let (site, collector) = (site_on_sale().await, Collector::start().await.expect("a collector"));
+    let (fixture, collector) = (fixture_on_sale().await, Collector::start().await.expect("a collector"));
     let traces: Vec<_> = (1..=6).map(|n| trace(n, "01")).collect();
-    let entry = add(&site, 1, &[&traces[0].1]).await;
-    add(&site, 2, &[&traces[1].1]).await;
-    add(&site, 3, &[]).await;
-    add(&site, 4, &[&trace(3, "00").1]).await;
-    add(&site, 5, &[&traces[3].1.to_uppercase()]).await;
-    add(&site, 6, &[&traces[4].1, &traces[4].1]).await;
-    add(&site, 7, &["\u{1f3ab}"]).await;
-    let worker = traced(&site, &collector.url()).start();
+    let entry = add(&fixture, 1, &[&traces[0].1]).await;
+    add(&fixture, 2, &[&traces[1].1]).await;
+    add(&fixture, 3, &[]).await;
+    add(&fixture, 4, &[&trace(3, "00").1]).await;
+    add(&fixture, 5, &[&traces[3].1.to_uppercase()]).await;
+    add(&fixture, 6, &[&traces[4].1, &traces[4].1]).await;
+    add(&fixture, 7, &["\u{1f3ab}"]).await;
+    let worker = traced(&fixture, &collector.url()).start();
     let (first, first_stages) = told(&collector, &traces[0].0, "created").await;
     let (_, second_stages) = told(&collector, &traces[1].0, "created").await;
-    site.settled().await;
+    fixture.settled().await;
     assert!(worker.stop().await.success());
 
-    assert_eq!(site.orders().await.len(), 7);
+    assert_eq!(fixture.orders().await.len(), 7);
     assert_eq!(collector.spans().len(), 2 * SPANS, "{:#?}", collector.spans());
     assert_eq!(first.attributes["tidegate.batch.id"], format!("w-0/{entry}"));
     for (name, stage) in &first_stages {
@@ -217,15 +217,15 @@ async fn orders_of_a_batch_have_a_trace_each_and_only_where_the_producer_samples
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sampler_may_trace_orders_without_a_producers_trace() {
-    let (site, collector) = (site_on_sale().await, Collector::start().await.expect("a collector"));
-    let worker = traced(&site, &collector.url()).variable("OTEL_TRACES_SAMPLER", "parentbased_always_on");
+    let (fixture, collector) = (fixture_on_sale().await, Collector::start().await.expect("a collector"));
+    let worker = traced(&fixture, &collector.url()).variable("OTEL_TRACES_SAMPLER", "parentbased_always_on");
     let worker = worker.variable("OTEL_SERVICE_NAME", "shop");
     let _worker =
         worker.variable("OTEL_RESOURCE_ATTRIBUTES", "service.name=x,service.instance.id=pod-1").start();
-    add(&site, 1, &[]).await;
+    add(&fixture, 1, &[]).await;
     let (unsampled, traceparent) = trace(2, "00");
-    add(&site, 2, &[&traceparent]).await;
-    site.settled().await;
+    add(&fixture, 2, &[&traceparent]).await;
+    fixture.settled().await;
     until("all has come", || async { collector.spans().len() == SPANS }).await;
     let spans = collector.spans();
     assert!(spans.iter().all(|span| span.trace != unsampled && span.resource["service.name"] == "shop"));
@@ -235,14 +235,14 @@ async fn a_sampler_may_trace_orders_without_a_producers_trace() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_that_is_away_costs_a_warning_and_no_order() {
-    let (site, mut collector) = (site_on_sale().await, Collector::start().await.expect("a collector"));
+    let (fixture, mut collector) = (fixture_on_sale().await, Collector::start().await.expect("a collector"));
     collector.stop().await;
-    let worker = traced(&site, &collector.url()).variable("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 8).start();
+    let worker = traced(&fixture, &collector.url()).variable("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 8).start();
     for order in 1..=50 {
-        add(&site, order, &[&trace(order, "01").1]).await;
+        add(&fixture, order, &[&trace(order, "01").1]).await;
     }
-    site.settled().await;
-    assert_eq!(site.orders().await.len(), 50);
+    fixture.settled().await;
+    assert_eq!(fixture.orders().await.len(), 50);
     worker.says("traces cannot be sent").await;
     worker.says("127.0.0.1: ").await;
     worker.says("Connection refused").await;
@@ -251,7 +251,7 @@ async fn a_collector_that_is_away_costs_a_warning_and_no_order() {
     until("traces come again", || async { !collector.spans().is_empty() }).await;
     worker.says("traces are sent again").await;
     let (last, traceparent) = trace(51, "01");
-    add(&site, 51, &[&traceparent]).await;
+    add(&fixture, 51, &[&traceparent]).await;
     told(&collector, &last, "created").await;
     assert_eq!(worker.log().matches("traces cannot be sent").count(), 1, "{}", worker.log());
     assert!(worker.stop().await.success());
@@ -259,17 +259,17 @@ async fn a_collector_that_is_away_costs_a_warning_and_no_order() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_queue_leaves_out_whole_orders_and_a_silent_collector_does_not_hold_up_the_end() {
-    let (site, collector) = (site_on_sale().await, Collector::start().await.expect("a collector"));
+    let (fixture, collector) = (fixture_on_sale().await, Collector::start().await.expect("a collector"));
     let proxy = Proxy::start(collector.port()).await.expect("a proxy");
     proxy.black_hole();
-    let plan = traced(&site, &proxy.url_for(&collector)).variable("OTEL_BSP_MAX_QUEUE_SIZE", 42);
+    let plan = traced(&fixture, &proxy.url_for(&collector)).variable("OTEL_BSP_MAX_QUEUE_SIZE", 42);
     let mut worker = plan.set("WORKER_STOP_DEADLINE_MS", 3_000).start();
     for order in 1..=100 {
-        add(&site, order, &[&trace(order, "01").1]).await;
+        add(&fixture, order, &[&trace(order, "01").1]).await;
     }
-    site.settled().await;
+    fixture.settled().await;
     worker.says("more traces than can be sent: some orders have none").await;
-    assert_eq!(site.orders().await.len(), 100);
+    assert_eq!(fixture.orders().await.len(), 100);
 
     let begun = Instant::now();
     worker.signal(Signal::SIGTERM);
@@ -285,11 +285,11 @@ async fn a_full_queue_leaves_out_whole_orders_and_a_silent_collector_does_not_ho
 
     // One batch of 200 orders, and room for the spans of 10 or some more.
     for order in 101..=300 {
-        add(&site, order, &[&trace(order, "01").1]).await;
+        add(&fixture, order, &[&trace(order, "01").1]).await;
     }
-    let worker = traced(&site, &collector.url()).variable("OTEL_BSP_MAX_QUEUE_SIZE", 42).start();
+    let worker = traced(&fixture, &collector.url()).variable("OTEL_BSP_MAX_QUEUE_SIZE", 42).start();
     worker.says("worker started").await;
-    site.settled().await;
+    fixture.settled().await;
     assert!(worker.stop().await.success());
     let spans = collector.spans();
     let traces: BTreeSet<&str> = spans.iter().map(|span| span.trace.as_str()).collect();
@@ -301,11 +301,11 @@ async fn a_full_queue_leaves_out_whole_orders_and_a_silent_collector_does_not_ho
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_left_is_sent_at_the_end() {
-    let (site, collector) = (site_on_sale().await, Collector::start().await.expect("a collector"));
-    let worker = traced(&site, &collector.url()).variable("OTEL_BSP_SCHEDULE_DELAY", 3_600_000).start();
+    let (fixture, collector) = (fixture_on_sale().await, Collector::start().await.expect("a collector"));
+    let worker = traced(&fixture, &collector.url()).variable("OTEL_BSP_SCHEDULE_DELAY", 3_600_000).start();
     let (trace, traceparent) = trace(1, "01");
-    add(&site, 1, &[&traceparent]).await;
-    site.settled().await;
+    add(&fixture, 1, &[&traceparent]).await;
+    fixture.settled().await;
     assert_eq!(collector.spans(), []);
     assert!(worker.stop().await.success());
     assert_eq!(of_trace(&collector, &trace).len(), SPANS);
@@ -313,11 +313,11 @@ async fn what_is_left_is_sent_at_the_end() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_secret_for_the_collector_reaches_it_and_stands_nowhere_else() {
-    let (site, collector) = (site_on_sale().await, Collector::start().await.expect("a collector"));
+    let (fixture, collector) = (fixture_on_sale().await, Collector::start().await.expect("a collector"));
     let (name, value) = ("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20hush");
-    let plan = traced(&site, &collector.url()).variable(name, value).variable("RUST_LOG", "trace");
+    let plan = traced(&fixture, &collector.url()).variable(name, value).variable("RUST_LOG", "trace");
     let mut worker = plan.start();
-    add(&site, 1, &[&trace(1, "01").1]).await;
+    add(&fixture, 1, &[&trace(1, "01").1]).await;
     until("the trace has come", || async { !collector.spans().is_empty() }).await;
     assert_eq!(collector.authorizations()[0].as_deref(), Some("Bearer hush"));
     worker.signal(Signal::SIGTERM);
@@ -330,23 +330,23 @@ async fn a_secret_for_the_collector_reaches_it_and_stands_nowhere_else() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_done_is_refused_at_the_start() {
-    let site = site_on_sale().await;
+    let fixture = fixture_on_sale().await;
     for (name, value, complaint) in [
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "http/protobuf only"),
         ("OTEL_TRACES_SAMPLER", "sometimes", "must be one of always_on"),
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "no address", "OTEL_EXPORTER_OTLP_ENDPOINT"),
     ] {
-        let mut worker = traced(&site, "http://127.0.0.1:4318").variable(name, value).start();
+        let mut worker = traced(&fixture, "http://127.0.0.1:4318").variable(name, value).start();
         assert_eq!(worker.ended().await.code(), Some(2), "{name}");
         worker.says(complaint).await;
     }
     for (name, value) in [("OTEL_SDK_DISABLED", "true"), ("OTEL_TRACES_EXPORTER", "none")] {
-        let worker = traced(&site, "no address").variable(name, value).start();
+        let worker = traced(&fixture, "no address").variable(name, value).start();
         worker.says("worker started").await;
         assert!(!worker.log().contains("traces of orders are sent"));
         assert!(worker.stop().await.success());
     }
-    let admitted = site.tidegate(&["admit", "--voucher", "7", "--user", "1", "--traceparent", "00-1-2-3"]);
+    let admitted = fixture.tidegate(&["admit", "--voucher", "7", "--user", "1", "--traceparent", "00-1-2-3"]);
     assert_eq!(admitted.status.code(), Some(2), "{admitted:?}");
-    assert!(site.tidegate(&["admit", "--voucher", "7", "--user", "1", "--traceparent", ""]).status.success());
+    assert!(fixture.tidegate(&["admit", "--voucher", "7", "--user", "1", "--traceparent", ""]).status.success());
 }

@@ -8,7 +8,7 @@ use hyper::{Method, Request, body::Bytes, client::conn::http1, header::AUTHORIZA
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-use crate::site::{Worker, until};
+use crate::fixture::{Worker, until};
 
 /// What a worker answered.
 #[derive(Debug)]

@@ -26,7 +26,7 @@ use tokio::{
 use crate::{
     browser::{Page, ask, get, until_page},
     program::Program,
-    site::{Site, Worker, until},
+    fixture::{Fixture, Worker, until},
     tree::Tree,
 };
 
@@ -74,14 +74,14 @@ fn alerts_and_dashboard_use_metrics_and_labels_that_exist() {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_selector_of_alerts_and_dashboard_finds_something_on_the_page_of_a_worker_or_a_gate() {
     let tree = Tree::read_all();
-    let site = Site::open().await;
-    site.open_sale().await;
-    let worker = site.worker("w").start();
-    let gate = site.worker("g").set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
-    site.rush(1_000, 50).await;
-    site.settled().await;
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
+    let worker = fixture.worker("w").start();
+    let gate = fixture.worker("g").set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
+    fixture.rush(1_000, 50).await;
+    fixture.settled().await;
     let limited = ["limit", "set", "--voucher", "1", "--name", "each", "--window", "order", "--units", "1"];
-    assert!(site.tidegate(&[&limited[..], &["--yes"]].concat()).status.success());
+    assert!(fixture.tidegate(&[&limited[..], &["--yes"]].concat()).status.success());
     until_page(&worker, "/metrics", 200, "tidegate_limit_counters{").await;
     let of_worker = get(&worker, "/metrics").await.samples();
     let of_gate = page_of_gate_that_refused(&gate).await.samples();

@@ -6,8 +6,8 @@ mod browser;
 mod catalog;
 #[path = "../program/mod.rs"]
 mod program;
-#[path = "../site/mod.rs"]
-mod site;
+#[path = "../fixture/mod.rs"]
+mod fixture;
 #[path = "../terminal/mod.rs"]
 mod terminal;
 

@@ -16,7 +16,7 @@ const LEFT_OUT: [(&str, &str); 6] = [
 ];
 /// Whoever names one of these starts servers.
 const STARTS: [&str; 6] =
-    ["RedisServer", "MysqlServer", "RedisSentinel", "MysqlCluster", "Site::", "migrated_mysql"];
+    ["RedisServer", "MysqlServer", "RedisSentinel", "MysqlCluster", "Fixture::", "migrated_mysql"];
 
 #[test]
 fn every_test_program_with_servers_is_in_the_matrix_or_left_out_for_a_reason() {
@@ -57,14 +57,14 @@ fn what_ci_runs_of_the_pipeline_on_mysql_is_there() {
 }
 
 /// Folders of `tests/` that are parts of several test programs.
-const SHARED: [&str; 5] = ["browser", "database", "program", "site", "terminal"];
+const SHARED: [&str; 5] = ["browser", "database", "program", "fixture", "terminal"];
 
 #[test]
 fn the_test_program_of_a_file_is_known() {
     assert_eq!(program("tests/pipeline/faults/kills.rs"), Some("pipeline"));
     assert_eq!(program("tests/traces.rs"), Some("traces"));
     assert_eq!(program("crates/tidegate-lab/tests/proxy.rs"), Some("proxy"));
-    assert_eq!(program("crates/tidegate-orders/tests/promises/ground/mod.rs"), Some("promises"));
+    assert_eq!(program("crates/tidegate-orders/tests/promises/fixture/mod.rs"), Some("promises"));
     assert_eq!(program("crates/tidegate-orders/src/sessions/tests.rs"), None);
 }
 

@@ -4,7 +4,7 @@ mod checks;
 
 use std::{path::Path, process::Command};
 
-use crate::{markdown::Document, site::Site, tree::Tree};
+use crate::{markdown::Document, fixture::Fixture, tree::Tree};
 
 /// It says what was: commands, files and tests that are gone since stay in it.
 const HISTORY: &str = "CHANGELOG.md";
@@ -199,42 +199,42 @@ fn a_wrong_document_would_be_seen() {
 async fn what_the_documents_say_to_type_works_and_a_worker_writes_the_orders() {
     let tree = Tree::read_all();
     let [readme, producers] = ["README.md", PRODUCERS].map(|name| Document::parse(name, &tree.read(name)));
-    let site = Site::open().await;
-    site.add_users().await;
-    let worker = site.worker("w").start();
+    let fixture = Fixture::open().await;
+    fixture.add_users().await;
+    let worker = fixture.worker("w").start();
 
     let quick_start = readme.shell.iter().filter(|block| block.starts_with("tidegate "));
     for line in quick_start.flat_map(|block| block.lines()) {
         // The one that stays runs already.
         if line != "tidegate worker" {
-            type_in(&site, line);
+            type_in(&fixture, line);
         }
     }
     for block in producers.shell.iter().filter(|block| block.starts_with("tidegate ")) {
-        block.lines().for_each(|line| drop(type_in(&site, line)));
+        block.lines().for_each(|line| drop(type_in(&fixture, line)));
     }
     let calls = readme.shell.iter().chain(&producers.shell).filter(|block| block.starts_with("redis-cli "));
     let (scripts, entries): (Vec<&String>, Vec<&String>) = calls.partition(|block| block.contains("--eval"));
     assert!(!scripts.is_empty() && !entries.is_empty(), "both ways are shown: {scripts:?}, {entries:?}");
     for script in scripts {
-        assert_eq!(type_in(&site, script).trim(), "0");
+        assert_eq!(type_in(&fixture, script).trim(), "0");
     }
     for entry in entries {
-        type_in(&site, entry);
+        type_in(&fixture, entry);
     }
 
-    site.settled().await;
-    let users: Vec<i64> = site.orders().await.iter().map(|order| order.user).collect();
+    fixture.settled().await;
+    let users: Vec<i64> = fixture.orders().await.iter().map(|order| order.user).collect();
     for user in [1001, 2001, 2011, 2021] {
         assert!(users.contains(&user), "user {user} has no order: {users:?}");
     }
-    type_in(&site, "tidegate audit");
+    type_in(&fixture, "tidegate audit");
     assert!(worker.stop().await.success());
 }
 
 /// Types it at the top of the repository, as a user with no more rights than `config/` gives whoever does that; it must
 /// succeed. Returns what it prints.
-fn type_in(site: &Site, line: &str) -> String {
+fn type_in(fixture: &Fixture, line: &str) -> String {
     let (redis, mysql) = match line {
         line if line.starts_with("redis-cli ") => ("tidegate-producer", "tidegate-reader"),
         line if line.contains("migrate") => ("tidegate-operator", "tidegate-owner"),
@@ -246,8 +246,8 @@ fn type_in(site: &Site, line: &str) -> String {
         .args(["-euc", line])
         .current_dir(Tree::root())
         .env("PATH", path)
-        .env("TIDEGATE_REDIS_URL", site.redis_url_of(redis))
-        .env("TIDEGATE_MYSQL_URL", site.mysql_url_of(mysql))
+        .env("TIDEGATE_REDIS_URL", fixture.redis_url_of(redis))
+        .env("TIDEGATE_MYSQL_URL", fixture.mysql_url_of(mysql))
         .output()
         .expect("bash runs");
     assert!(output.status.success(), "{line}: {output:?}");

@@ -9,7 +9,7 @@ use tidegate_lab::RedisServer;
 use crate::{
     database::migrated_mysql,
     program::Program,
-    site::{connect, until},
+    fixture::{connect, until},
 };
 
 #[tokio::test(flavor = "multi_thread")]

@@ -14,7 +14,7 @@ use tidegate_orders::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::site::{Site, rush::SHORT, until};
+use crate::fixture::{Fixture, rush::SHORT, until};
 
 const BIG: i64 = 9_007_199_254_740_993;
 /// How long a pipeline is audited while it moves.
@@ -22,20 +22,20 @@ const MOVING: Duration = Duration::from_secs(4);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_holds_after_a_worker_and_fails_with_the_order_that_is_taken_away() {
-    let site = Site::open().await;
-    site.load(10, 100).await;
+    let fixture = Fixture::open().await;
+    fixture.load(10, 100).await;
     for order in 0..20 {
-        site.add_order(BIG + order, 1000 + order, 10).await;
+        fixture.add_order(BIG + order, 1000 + order, 10).await;
     }
-    site.add(&[("userId", "1"), ("voucherId", "10")]).await;
-    let before = site.tidegate(&["audit"]);
+    fixture.add(&[("userId", "1"), ("voucherId", "10")]).await;
+    let before = fixture.tidegate(&["audit"]);
     assert_eq!(before.status.code(), Some(0), "all in flight: {before:?}");
 
-    let worker = site.worker("w").start();
-    until_dead(&site, 1).await;
-    site.settled().await;
+    let worker = fixture.worker("w").start();
+    until_dead(&fixture, 1).await;
+    fixture.settled().await;
     worker.signal(Signal::SIGTERM);
-    let held = site.tidegate(&["audit"]);
+    let held = fixture.tidegate(&["audit"]);
     let text = String::from_utf8_lossy(&held.stdout).into_owned();
     assert_eq!(held.status.code(), Some(0), "{held:?}");
     assert!(text.contains("It holds: 20 admitted orders"), "{text}");
@@ -44,14 +44,14 @@ async fn it_holds_after_a_worker_and_fails_with_the_order_that_is_taken_away() {
     assert!(text.find(risk) < text.find("It holds") && text.contains(risk), "{text}");
     assert!(text.contains("Unreadable entries: 1 (1 dead"), "{text}");
     assert!(!text.contains("as [fields] has it"), "{text}");
-    let misnamed = site.add(&[("user_id", "1"), ("voucher_id", "10"), ("order_id", "9")]).await;
-    let told = site.tidegate(&["audit"]);
+    let misnamed = fixture.add(&[("user_id", "1"), ("voucher_id", "10"), ("order_id", "9")]).await;
+    let told = fixture.tidegate(&["audit"]);
     let told = String::from_utf8_lossy(&told.stdout).into_owned();
     assert!(told.contains("1 entry is no order as [fields] has it: "), "{told}");
     assert!(told.contains("Set these names for workers and commands"), "{told}");
-    site.call(&format!("XDEL stream.orders {misnamed}")).await;
+    fixture.call(&format!("XDEL stream.orders {misnamed}")).await;
 
-    let typo = site.tidegate(&["audit", "--voucher", "9999"]);
+    let typo = fixture.tidegate(&["audit", "--voucher", "9999"]);
     assert_eq!(
         typo.status.code(),
         Some(1),
@@ -62,21 +62,21 @@ async fn it_holds_after_a_worker_and_fails_with_the_order_that_is_taken_away() {
     let lost = (BIG + 7).to_string();
     sqlx::query("DELETE FROM tb_voucher_order WHERE id = ?")
         .bind(BIG + 7)
-        .execute(&site.pool)
+        .execute(&fixture.pool)
         .await
         .expect("a row");
-    let failed = site.tidegate(&["audit", "--json"]);
+    let failed = fixture.tidegate(&["audit", "--json"]);
     assert_eq!(failed.status.code(), Some(1), "{failed:?}");
     let json: Value = serde_json::from_slice(&failed.stdout).expect("JSON");
     let voucher = &json["vouchers"][0];
     assert_eq!((&json["holds"], &voucher["voucher"]), (&Value::Bool(false), &Value::from("10")));
     assert_eq!(voucher["lost"]["first"], Value::from(vec![lost]), "{json}");
     // Another voucher is not concerned.
-    site.load(11, 5).await;
-    assert_eq!(site.tidegate(&["audit", "--voucher", "11"]).status.code(), Some(0));
+    fixture.load(11, 5).await;
+    assert_eq!(fixture.tidegate(&["audit", "--voucher", "11"]).status.code(), Some(0));
     // Nobody knows what Redis has forgotten, but that it has is said.
-    site.redis_says(&["FLUSHALL"]).await;
-    let (code, text) = audit(&site);
+    fixture.redis_says(&["FLUSHALL"]).await;
+    let (code, text) = audit(&fixture);
     assert!(text.contains("MySQL holds 19 orders that Redis does not know"), "{text}");
     let forgotten = "voucher 10: Redis has forgotten it: its sale is on, MySQL has 80 units of it and 19 orders that came \
                      through Redis, and Redis has no stock of it under the names that are configured; see \
@@ -87,22 +87,22 @@ async fn it_holds_after_a_worker_and_fails_with_the_order_that_is_taken_away() {
     let note = r#"{"action":"release","from":null,"to":null,"change":0,"by":"worker:expired","timestamp":1}"#;
     let order = (BIG + 1).to_string();
     let sql = "UPDATE tb_voucher_order SET status = 4, slot = NULL WHERE id = ?";
-    sqlx::query(sql).bind(BIG + 1).execute(&site.pool).await.expect("a row");
-    site.redis_says(&["HSET", "seckill:journal:10", &order, note]).await;
-    let (code, text) = audit(&site);
+    sqlx::query(sql).bind(BIG + 1).execute(&fixture.pool).await.expect("a row");
+    fixture.redis_says(&["HSET", "seckill:journal:10", &order, note]).await;
+    let (code, text) = audit(&fixture);
     assert!(code == Some(1) && text.contains("voucher 10: Redis has forgotten it"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn orders_that_redis_need_not_know_are_no_failure() {
-    let site = Site::open().await;
-    site.load(10, 100).await;
-    site.add_order(1, 1_001, 10).await;
-    let worker = site.worker("w").start();
-    until("it is written", || async { site.orders().await.len() == 1 }).await;
+    let fixture = Fixture::open().await;
+    fixture.load(10, 100).await;
+    fixture.add_order(1, 1_001, 10).await;
+    let worker = fixture.worker("w").start();
+    until("it is written", || async { fixture.orders().await.len() == 1 }).await;
     assert!(worker.stop().await.success());
-    site.call("FLUSHALL").await;
-    assert_eq!(audit(&site).0, Some(1));
+    fixture.call("FLUSHALL").await;
+    assert_eq!(audit(&fixture).0, Some(1));
     for (change, back) in [
         // It was taken over, or another program sells it.
         ("UPDATE tb_voucher_order SET entry_id = NULL", "UPDATE tb_voucher_order SET entry_id = '1-0'"),
@@ -115,49 +115,49 @@ async fn orders_that_redis_need_not_know_are_no_failure() {
             "UPDATE tb_seckill_voucher SET stock = 99, initial_stock = 100",
         ),
     ] {
-        sqlx::query(change).execute(&site.pool).await.expect("the row is changed");
-        let (code, text) = audit(&site);
+        sqlx::query(change).execute(&fixture.pool).await.expect("the row is changed");
+        let (code, text) = audit(&fixture);
         assert!(code == Some(0) && text.contains("It holds"), "{change}: {text}");
-        sqlx::query(back).execute(&site.pool).await.expect("the row is changed back");
-        assert_eq!(audit(&site).0, Some(1), "{back}");
+        sqlx::query(back).execute(&fixture.pool).await.expect("the row is changed back");
+        assert_eq!(audit(&fixture).0, Some(1), "{back}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_orders_are_told_with_their_time_and_the_command_that_writes_them() {
-    let site = Site::open().await;
-    site.load(10, 100).await;
-    let worker = site.worker("w").start();
+    let fixture = Fixture::open().await;
+    fixture.load(10, 100).await;
+    let worker = fixture.worker("w").start();
     worker.says("consumer group made").await;
     assert!(worker.stop().await.success());
     for order in 1..=3 {
-        site.admit(order, 1_000 + order, 10, 1).await;
+        fixture.admit(order, 1_000 + order, 10, 1).await;
     }
-    let entries = site.call("XRANGE stream.orders - +").await.into_array();
+    let entries = fixture.call("XRANGE stream.orders - +").await.into_array();
     let entries: Vec<String> =
         entries.into_iter().map(|entry| entry.into_array()[0].as_string().expect("an id")).collect();
-    site.call("XREADGROUP GROUP g1 hand STREAMS stream.orders >").await;
+    fixture.call("XREADGROUP GROUP g1 hand STREAMS stream.orders >").await;
     for entry in &entries {
-        site.call(&format!("XACK stream.orders g1 {entry}")).await;
+        fixture.call(&format!("XACK stream.orders g1 {entry}")).await;
     }
-    site.call(&format!("XDEL stream.orders {}", entries[0])).await;
-    let (code, text) = audit(&site);
+    fixture.call(&format!("XDEL stream.orders {}", entries[0])).await;
+    let (code, text) = audit(&fixture);
     let command = format!("tidegate replay --voucher 10 --from {} --to {} --dry-run", entries[1], entries[2]);
     assert!(code == Some(1) && text.contains(&command), "{text}");
     assert!(text.contains("Lost orders of voucher 10 were admitted from 20"), "{text}");
     assert!(text.contains("Of 1 the entry is gone"), "{text}");
 
     let words: Vec<&str> = command.split(' ').skip(1).collect();
-    let plan = site.tidegate(&words);
+    let plan = fixture.tidegate(&words);
     assert!(String::from_utf8_lossy(&plan.stdout).contains("2 would be created"), "{plan:?}");
     let words: Vec<&str> = words.into_iter().filter(|word| *word != "--dry-run").chain(["--yes"]).collect();
-    assert_eq!(site.tidegate(&words).status.code(), Some(0));
-    let (_, text) = audit(&site);
+    assert_eq!(fixture.tidegate(&words).status.code(), Some(0));
+    let (_, text) = audit(&fixture);
     assert!(
         !text.contains("tidegate replay") && text.contains("voucher 10: 1 admitted order is lost: 1"),
         "{text}"
     );
-    let json = site.tidegate(&["audit", "--json"]);
+    let json = fixture.tidegate(&["audit", "--json"]);
     let json: Value = serde_json::from_slice(&json.stdout).expect("JSON");
     let span = &json["vouchers"][0]["lost_span"];
     assert_eq!((&span["in_stream"], &span["entries"]), (&Value::from(0), &Value::Null), "{json}");
@@ -166,9 +166,9 @@ async fn lost_orders_are_told_with_their_time_and_the_command_that_writes_them()
 }
 
 /// What the operation behind the command finds, but for what Redis offers beyond the stock of MySQL of [`SHORT`]: that is what it is for.
-async fn audit_failures(site: &Site) -> Vec<String> {
+async fn audit_failures(fixture: &Fixture) -> Vec<String> {
     let request = ComparisonRequest { vouchers: Vec::new(), since_ms: None, pace: Pace::Full };
-    let comparison = Comparison::new((site.gate().await, site.pool.clone()), request);
+    let comparison = Comparison::new((fixture.gate().await, fixture.pool.clone()), request);
     let job = Job { stop: CancellationToken::new(), progress: Box::new(Silent) };
     let report = tidegate_compare::audit::audit(&comparison, &job).await;
     let failures = report.expect("both answer").failures();
@@ -178,33 +178,33 @@ async fn audit_failures(site: &Site) -> Vec<String> {
 }
 
 /// With which code it ends, and what it says.
-fn audit(site: &Site) -> (Option<i32>, String) {
-    let output = site.tidegate(&["audit"]);
+fn audit(fixture: &Fixture) -> (Option<i32>, String) {
+    let output = fixture.tidegate(&["audit"]);
     (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_audit_of_a_moving_pipeline_raises_no_false_alarm() {
-    let site = Site::open().await;
-    site.open_sale().await;
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
     // Small batches: many moments at which an order is between two places.
-    let worker = |name: &str| site.worker(name).set("WORKER_BATCH", 20).start();
+    let worker = |name: &str| fixture.worker(name).set("WORKER_BATCH", 20).start();
     let workers = [worker("a"), worker("b")];
     let began = Instant::now();
     let (mut rushes, mut audits) = (1, 0);
     while began.elapsed() < MOVING || audits < 3 {
         let rush = async {
-            site.rush(rushes * 200, 200).await;
-            site.add_poison().await;
+            fixture.rush(rushes * 200, 200).await;
+            fixture.add_poison().await;
         };
-        let ((), failures) = tokio::join!(rush, audit_failures(&site));
+        let ((), failures) = tokio::join!(rush, audit_failures(&fixture));
         assert_eq!(failures, Vec::<String>::new(), "audit {audits}, beside the rush");
-        assert_eq!(audit_failures(&site).await, Vec::<String>::new(), "audit {audits}, behind it");
+        assert_eq!(audit_failures(&fixture).await, Vec::<String>::new(), "audit {audits}, behind it");
         (rushes, audits) = (rushes + 1, audits + 1);
     }
-    site.settled().await;
-    assert!(!site.refused().await.is_empty(), "refusals were going on");
-    site.invariants().await;
+    fixture.settled().await;
+    assert!(!fixture.refused().await.is_empty(), "refusals were going on");
+    fixture.invariants().await;
     for worker in workers {
         assert!(worker.stop().await.success());
     }
@@ -212,27 +212,27 @@ async fn an_audit_of_a_moving_pipeline_raises_no_false_alarm() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn orders_of_vouchers_that_only_redis_knows_are_followed() {
-    let site = Site::open().await;
-    site.open_sale().await;
-    site.load(7, 100).await;
-    let gate = site.gate().await;
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
+    fixture.load(7, 100).await;
+    let gate = fixture.gate().await;
     for order in 1..=5 {
-        site.admit(order, order, 7, 1).await;
+        fixture.admit(order, order, 7, 1).await;
     }
-    let worker = site.worker("w").start();
-    site.settled().await;
+    let worker = fixture.worker("w").start();
+    fixture.settled().await;
     // As if from an older backup: MySQL knows nothing of the sale, and the stream was trimmed.
     for sql in ["DELETE FROM tb_voucher_order", "DELETE FROM tb_seckill_voucher WHERE voucher_id = 7"] {
-        sqlx::query(sql).execute(&site.pool).await.expect("a statement");
+        sqlx::query(sql).execute(&fixture.pool).await.expect("a statement");
     }
     assert!(worker.stop().await.success());
-    site.redis_says(&["XTRIM", "stream.orders", "MAXLEN", "0"]).await;
+    fixture.redis_says(&["XTRIM", "stream.orders", "MAXLEN", "0"]).await;
     // Many other keys, one of them no text.
     let others = "for at = 1, 5000 do redis.call('SET', 'other:' .. at, '') end \
                   redis.call('SET', 'seckill:journal:\\255', '') return 1";
-    site.redis_says(&["EVAL", others, "0"]).await;
+    fixture.redis_says(&["EVAL", others, "0"]).await;
     for flags in [&["audit"][..], &["audit", "--voucher", "7"]] {
-        let audit = site.tidegate(flags);
+        let audit = fixture.tidegate(flags);
         let text = String::from_utf8_lossy(&audit.stdout).into_owned();
         assert_eq!(audit.status.code(), Some(1), "{audit:?}");
         assert!(text.contains("voucher 7: 5 admitted orders are lost: 1, 2, 3, 4, 5"), "{text}");
@@ -250,45 +250,45 @@ async fn orders_of_vouchers_that_only_redis_knows_are_followed() {
         };
         gate.releases().release(&release).await.expect("the gate answers");
     }
-    let held = site.tidegate(&["audit"]);
+    let held = fixture.tidegate(&["audit"]);
     assert_eq!(held.status.code(), Some(0), "{held:?}");
     assert!(String::from_utf8_lossy(&held.stdout).contains("It holds: 5 admitted orders"), "{held:?}");
-    assert_eq!(site.tidegate(&["audit", "--voucher", "7"]).status.code(), Some(0));
+    assert_eq!(fixture.tidegate(&["audit", "--voucher", "7"]).status.code(), Some(0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_of_the_wrong_type_is_a_finding_about_its_voucher_and_the_others_are_audited() {
-    let site = Site::open().await;
+    let fixture = Fixture::open().await;
     for voucher in [7, 8] {
-        site.load(voucher, 100).await;
-        site.admit(voucher, 1_000, voucher, 1).await;
+        fixture.load(voucher, 100).await;
+        fixture.admit(voucher, 1_000, voucher, 1).await;
     }
-    let worker = site.worker("w").start();
-    site.settled().await;
+    let worker = fixture.worker("w").start();
+    fixture.settled().await;
     assert!(worker.stop().await.success());
-    site.call("DEL seckill:journal:8 seckill:stock:8 stream.orders").await;
-    site.call("SET seckill:journal:8 x").await;
-    site.call("RPUSH seckill:stock:8 x").await;
-    let (code, text) = audit(&site);
+    fixture.call("DEL seckill:journal:8 seckill:stock:8 stream.orders").await;
+    fixture.call("SET seckill:journal:8 x").await;
+    fixture.call("RPUSH seckill:stock:8 x").await;
+    let (code, text) = audit(&fixture);
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("voucher 8: seckill:stock:8: WRONGTYPE"), "{text}");
     assert!(text.contains("voucher 8: seckill:journal:8: WRONGTYPE"), "{text}");
     assert!(!text.contains("Redis has forgotten it"), "what it cannot read, it does not call gone: {text}");
     assert!(!text.contains("voucher 7: "), "{text}");
-    let others = site.tidegate(&["audit", "--voucher", "7"]);
+    let others = fixture.tidegate(&["audit", "--voucher", "7"]);
     assert_eq!(others.status.code(), Some(0), "{others:?}");
 
     // Its sale can be stopped, and the doctor names the key.
-    let pause = site.tidegate(&["pause", "--voucher", "8", "--yes"]);
+    let pause = fixture.tidegate(&["pause", "--voucher", "8", "--yes"]);
     let told = String::from_utf8_lossy(&pause.stdout).into_owned();
     assert!(pause.status.success() && told.contains("its sale is paused"), "{pause:?}");
-    let pause = site.tidegate(&["pause", "--voucher", "8", "--json", "--dry-run"]);
+    let pause = fixture.tidegate(&["pause", "--voucher", "8", "--json", "--dry-run"]);
     assert!(String::from_utf8_lossy(&pause.stdout).contains("paused_before"), "{pause:?}");
-    site.call("DEL seckill:voucher:8").await;
-    let pause = site.tidegate(&["pause", "--voucher", "8", "--dry-run"]);
+    fixture.call("DEL seckill:voucher:8").await;
+    let pause = fixture.tidegate(&["pause", "--voucher", "8", "--dry-run"]);
     let told = String::from_utf8_lossy(&pause.stdout).into_owned();
     assert!(told.contains("seckill:stock:8: WRONGTYPE") && !told.contains("no stock"), "{pause:?}");
-    let doctor = site.tidegate(&["doctor"]);
+    let doctor = fixture.tidegate(&["doctor"]);
     let told = String::from_utf8_lossy(&doctor.stdout).into_owned();
     assert_eq!(doctor.status.code(), Some(1), "{told}");
     assert!(told.contains("nobody can buy voucher 8: "), "{told}");
@@ -297,41 +297,41 @@ async fn a_key_of_the_wrong_type_is_a_finding_about_its_voucher_and_the_others_a
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_entry_of_a_tutorial_that_made_the_stream_before_the_group_is_no_failure() {
-    let site = Site::open().await;
-    site.load(7, 100).await;
-    site.call("XADD stream.orders * init 1").await;
-    site.call("XGROUP CREATE stream.orders g1 $").await;
-    site.admit(1, 1_000, 7, 1).await;
-    let worker = site.worker("w").start();
-    site.settled().await;
+    let fixture = Fixture::open().await;
+    fixture.load(7, 100).await;
+    fixture.call("XADD stream.orders * init 1").await;
+    fixture.call("XGROUP CREATE stream.orders g1 $").await;
+    fixture.admit(1, 1_000, 7, 1).await;
+    let worker = fixture.worker("w").start();
+    fixture.settled().await;
     assert!(worker.stop().await.success());
-    let (code, text) = audit(&site);
+    let (code, text) = audit(&fixture);
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("1 (0 dead, 0 in flight, 1 with too few fields for an order, 0 lost)"), "{text}");
 
     // One that looks as if it should have been an order is, and a page of the runbook says what to do about it.
-    let entry = site.add(&[("user_id", "1"), ("voucher_id", "7"), ("order_id", "9")]).await;
-    site.call("XGROUP SETID stream.orders g1 $").await;
-    let (code, text) = audit(&site);
+    let entry = fixture.add(&[("user_id", "1"), ("voucher_id", "7"), ("order_id", "9")]).await;
+    fixture.call("XGROUP SETID stream.orders g1 $").await;
+    let (code, text) = audit(&fixture);
     let told = format!(
         "1 unreadable entry was acknowledged and is not in the dead stream: {entry}; see docs/runbook/unreadable-entry.md"
     );
     assert!(code == Some(1) && text.contains(&told), "{text}");
-    site.call(&format!("XDEL stream.orders {entry}")).await;
-    assert_eq!(audit(&site).0, Some(0));
+    fixture.call(&format!("XDEL stream.orders {entry}")).await;
+    assert_eq!(audit(&fixture).0, Some(0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_oversell_risk_is_found_while_orders_are_on_their_way_and_never_where_there_is_none() {
-    let site = Site::open().await;
-    site.load(7, 100_000).await;
-    site.load_scripts().await;
-    let worker = |name: &str| site.worker(name).set("WORKER_BATCH", 20).start();
+    let fixture = Fixture::open().await;
+    fixture.load(7, 100_000).await;
+    fixture.load_scripts().await;
+    let worker = |name: &str| fixture.worker(name).set("WORKER_BATCH", 20).start();
     let workers = [worker("a"), worker("b")];
     let rush = async |first: i64| {
         for at in 0..8 {
             let ids = first + 40 * at..first + 40 * (at + 1);
-            futures_util::future::join_all(ids.map(|id| site.admit(id, id, 7, 1 + id % 3))).await;
+            futures_util::future::join_all(ids.map(|id| fixture.admit(id, id, 7, 1 + id % 3))).await;
         }
     };
     let risk = |failures: Vec<String>| -> Vec<i64> {
@@ -343,31 +343,31 @@ async fn an_oversell_risk_is_found_while_orders_are_on_their_way_and_never_where
         offers.collect()
     };
     for round in 1..=5 {
-        let ((), failures) = tokio::join!(rush(round * 1_000), audit_failures(&site));
+        let ((), failures) = tokio::join!(rush(round * 1_000), audit_failures(&fixture));
         assert_eq!(failures, Vec::<String>::new(), "round {round}: both sides have the same");
     }
     // Somebody takes units from MySQL only, more than are ever on their way: these may hide as many.
-    site.restock_mysql(7, -20_000).await;
+    fixture.restock_mysql(7, -20_000).await;
     for round in 6..=10 {
-        let ((), failures) = tokio::join!(rush(round * 1_000), audit_failures(&site));
+        let ((), failures) = tokio::join!(rush(round * 1_000), audit_failures(&fixture));
         let offered = risk(failures);
         assert_eq!(offered.len(), 1, "round {round}");
         assert!((1..=20_000).contains(&offered[0]), "round {round}: from below: {offered:?}");
     }
-    site.settled().await;
-    assert_eq!(risk(audit_failures(&site).await), [20_000], "exact once nothing is on its way");
-    let doctor = site.tidegate(&["doctor"]);
+    fixture.settled().await;
+    assert_eq!(risk(audit_failures(&fixture).await), [20_000], "exact once nothing is on its way");
+    let doctor = fixture.tidegate(&["doctor"]);
     let told = String::from_utf8_lossy(&doctor.stdout).into_owned();
     assert!(told.contains("of voucher 7, it offers 20000 units or more that MySQL does not have"), "{told}");
-    site.call("DECRBY seckill:stock:7 20000").await;
-    assert_eq!(audit_failures(&site).await, Vec::<String>::new());
+    fixture.call("DECRBY seckill:stock:7 20000").await;
+    assert_eq!(audit_failures(&fixture).await, Vec::<String>::new());
     for worker in workers {
         assert!(worker.stop().await.success());
     }
 }
 
-async fn until_dead(site: &Site, letters: usize) {
-    until("it is buried", || async { site.dead().await.len() == letters }).await;
+async fn until_dead(fixture: &Fixture, letters: usize) {
+    until("it is buried", || async { fixture.dead().await.len() == letters }).await;
 }
 
 /// Audits beside a busy sale, and how many run side by side.
@@ -376,12 +376,12 @@ const AUDITS_AT_ONCE: usize = 4;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_hundred_audits_beside_a_busy_sale_remark_nothing() {
-    let site = Site::open().await;
+    let fixture = Fixture::open().await;
     for voucher in [7, 8] {
-        site.load(voucher, 100_000).await;
+        fixture.load(voucher, 100_000).await;
     }
-    site.load_scripts().await;
-    let workers = ["a", "b"].map(|name| site.worker(name).start());
+    fixture.load_scripts().await;
+    let workers = ["a", "b"].map(|name| fixture.worker(name).start());
     let is_over = AtomicBool::new(false);
     // Slow enough that nothing is on its way at most moments: only then is an oversell risk told.
     let sale = async {
@@ -392,7 +392,7 @@ async fn two_hundred_audits_beside_a_busy_sale_remark_nothing() {
             }
             pace.tick().await;
             let voucher = 7 + id % 2;
-            site.admit(id, id, voucher, 1 + id % 3).await;
+            fixture.admit(id, id, voucher, 1 + id % 3).await;
             // An order that was paid before is refunded.
             let (event, order) = match id % 5 {
                 0 => ("cancelled", id),
@@ -402,13 +402,13 @@ async fn two_hundred_audits_beside_a_busy_sale_remark_nothing() {
             };
             let (order, voucher) = (order.to_string(), (7 + order % 2).to_string());
             let owner = [("orderId", &*order), ("userId", &order), ("voucherId", &voucher)];
-            site.add(&[&[("event", event)][..], &owner].concat()).await;
+            fixture.add(&[&[("event", event)][..], &owner].concat()).await;
         }
     };
     let audits = async {
         for _ in 0..AUDITS / AUDITS_AT_ONCE {
             let audits =
-                (0..AUDITS_AT_ONCE).map(|_| tokio::process::Command::from(site.command(&["audit"])).output());
+                (0..AUDITS_AT_ONCE).map(|_| tokio::process::Command::from(fixture.command(&["audit"])).output());
             for output in futures_util::future::join_all(audits).await {
                 let output = output.expect("the program runs");
                 let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -421,7 +421,7 @@ async fn two_hundred_audits_beside_a_busy_sale_remark_nothing() {
         is_over.store(true, Ordering::Relaxed);
     };
     tokio::join!(sale, audits);
-    site.settled().await;
+    fixture.settled().await;
     for worker in workers {
         assert!(worker.stop().await.success());
     }

@@ -11,13 +11,13 @@ use tokio::time::sleep;
 
 use crate::{
     browser::get,
-    ground::{admission, ask, open},
+    sale::{admission, ask, open},
     order_event::operator,
-    site::{DEADLINE, Site, until},
+    fixture::{DEADLINE, Fixture, until},
 };
 
-async fn mark_of(site: &Site, voucher: i64) -> Option<String> {
-    site.client.hget(format!("seckill:voucher:{voucher}"), "brake").await.expect("Redis answers")
+async fn mark_of(fixture: &Fixture, voucher: i64) -> Option<String> {
+    fixture.client.hget(format!("seckill:voucher:{voucher}"), "brake").await.expect("Redis answers")
 }
 
 /// Asks for one order after the other, each of a user of its own, until one gets this answer.
@@ -35,13 +35,13 @@ async fn asks(gate: &RedisStore, order: i64) -> AdmitReply {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fleet_that_is_too_far_behind_makes_sales_busy_and_not_beyond_half_of_that() {
-    let (site, program, gate) = open().await;
+    let (fixture, program, gate) = open().await;
     program.run("voucher load --voucher 8 --stock 5").expect(0);
     program.run("pause --workers --yes").expect(0);
-    let worker = site.worker("w").set("GATE_BUSY_AFTER_MS", 1_000).start();
+    let worker = fixture.worker("w").set("GATE_BUSY_AFTER_MS", 1_000).start();
     assert_eq!(asks(&gate, 1).await, AdmitReply::Admitted);
     // Nobody reads: the first entry grows old.
-    until("the sale is busy", || async { mark_of(&site, 7).await.is_some() }).await;
+    until("the sale is busy", || async { mark_of(&fixture, 7).await.is_some() }).await;
     let marked = Instant::now();
     assert_eq!(asks(&gate, 2).await, AdmitReply::Busy);
     let many = gate.admissions().admit_all(&[admission(3, 3, 1), admission(1, 1, 1)]).await;
@@ -50,7 +50,7 @@ async fn a_fleet_that_is_too_far_behind_makes_sales_busy_and_not_beyond_half_of_
     let told = program.run("admit --voucher 7 --user 9").expect(1);
     assert!(told.stdout.contains("refused, busy"), "{told:?}");
     assert_eq!(program.run("voucher check --voucher 7 --user 9 --json").expect(1).json()["outcome"], "busy");
-    assert_eq!(mark_of(&site, 8).await, None, "nobody asked for it");
+    assert_eq!(mark_of(&fixture, 8).await, None, "nobody asked for it");
     // An operator's pause comes first, and neither ends the other.
     program.run("pause --voucher 7 --yes").expect(0);
     assert_eq!(asks(&gate, 4).await, AdmitReply::Paused);
@@ -63,17 +63,17 @@ async fn a_fleet_that_is_too_far_behind_makes_sales_busy_and_not_beyond_half_of_
     assert!(worker.log().contains("busy: orders come faster than they are written"), "{}", worker.log());
     program.run("resume --workers --yes").expect(0);
     until("orders are admitted again", || async { asks(&gate, 5).await == AdmitReply::Admitted }).await;
-    assert_eq!(mark_of(&site, 7).await, None);
-    site.settled().await;
-    assert_eq!(site.live_orders().await.len(), 2, "what was busy was not admitted");
-    site.judge().await;
+    assert_eq!(mark_of(&fixture, 7).await, None);
+    fixture.settled().await;
+    assert_eq!(fixture.live_orders().await.len(), 2, "what was busy was not admitted");
+    fixture.judge().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mark_ends_by_itself_when_the_fleet_dies() {
-    let (site, program, gate) = open().await;
+    let (fixture, program, gate) = open().await;
     program.run("pause --workers --yes").expect(0);
-    let worker = site.worker("w").set("GATE_BUSY_AFTER_MS", 1_000).start();
+    let worker = fixture.worker("w").set("GATE_BUSY_AFTER_MS", 1_000).start();
     let mut ids = 1..;
     until_told(&gate, &mut ids, AdmitReply::Busy).await;
     worker.kill9();
@@ -84,13 +84,13 @@ async fn a_mark_ends_by_itself_when_the_fleet_dies() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn where_sales_need_workers_they_are_refused_without_one_until_the_setting_is_taken_back() {
-    let (site, program, gate) = open().await;
+    let (fixture, program, gate) = open().await;
     // A limit changes the name of the stock only.
     program.run("voucher load --voucher 8 --stock 500").expect(0);
     program.run("limit set --voucher 8 --name each --subject user --window order --units 1 --yes").expect(0);
-    let worker = site.worker("w").set("GATE_NEEDS_WORKERS", "yes").start();
+    let worker = fixture.worker("w").set("GATE_NEEDS_WORKERS", "yes").start();
     for voucher in [7, 8] {
-        until("sales are marked", || async { mark_of(&site, voucher).await.is_some() }).await;
+        until("sales are marked", || async { mark_of(&fixture, voucher).await.is_some() }).await;
     }
     assert_eq!(asks(&gate, 1).await, AdmitReply::Admitted);
     let limited = |order: i64| {
@@ -105,31 +105,31 @@ async fn where_sales_need_workers_they_are_refused_without_one_until_the_setting
     assert_eq!(gate.admissions().admit(&limited(3)).await.expect("the gate answers"), AdmitReply::Busy);
     // A mark of the kind `from` begins at its time and has no end, and nothing in Redis removes it.
     for voucher in [7, 8] {
-        let mark = mark_of(&site, voucher).await.expect("a mark");
+        let mark = mark_of(&fixture, voucher).await.expect("a mark");
         assert!(mark.starts_with("from "), "it does not end by itself: {mark}");
-        assert_eq!(site.call(&format!("TTL seckill:voucher:{voucher}")).await.as_i64(), Some(-1));
+        assert_eq!(fixture.call(&format!("TTL seckill:voucher:{voucher}")).await.as_i64(), Some(-1));
     }
-    let again = site.worker("v").set("GATE_NEEDS_WORKERS", "yes").start();
+    let again = fixture.worker("v").set("GATE_NEEDS_WORKERS", "yes").start();
     until_told(&gate, &mut ids, AdmitReply::Admitted).await;
     assert!(again.stop().await.success());
     // Without the setting, a worker takes the marks away.
-    let last = site.worker("u").start();
+    let last = fixture.worker("u").start();
     until("no mark is left", || async {
-        mark_of(&site, 7).await.is_none() && mark_of(&site, 8).await.is_none()
+        mark_of(&fixture, 7).await.is_none() && mark_of(&fixture, 8).await.is_none()
     })
     .await;
     assert!(last.stop().await.success());
-    assert!(!site.client.exists::<bool, _>("tidegate:sweeper:need-workers").await.expect("Redis answers"));
+    assert!(!fixture.client.exists::<bool, _>("tidegate:sweeper:need-workers").await.expect("Redis answers"));
     assert_eq!(asks(&gate, 903).await, AdmitReply::Admitted);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_marked_is_a_sale_and_what_is_wrong_is_refused() {
-    let (site, _, gate) = open().await;
+    let (fixture, _, gate) = open().await;
     let vouchers: Vec<_> = (1..=450).map(|id| id.try_into().expect("an id")).collect();
     let busy = BusyMark::BusyFor(Duration::from_secs(60));
     assert_eq!(marked(&gate, &vouchers, busy).await, (1, vec![]), "only 7 is on sale");
-    assert!(!site.client.exists::<bool, _>("seckill:voucher:8").await.expect("Redis answers"));
+    assert!(!fixture.client.exists::<bool, _>("seckill:voucher:8").await.expect("Redis answers"));
     gate.sales().pause(7.try_into().expect("an id"), PauseScope::Own).await.expect("Redis answers");
     gate.sales().mark_busy(&vouchers, busy).await.expect("Redis answers");
     assert_eq!(asks(&gate, 1).await, AdmitReply::Paused);
@@ -138,12 +138,12 @@ async fn what_is_marked_is_a_sale_and_what_is_wrong_is_refused() {
     assert_eq!(marked(&gate, &[], busy).await, (0, vec![]));
     // A key that is no hash is left out, on the way there and back, and is not touched.
     for voucher in [3, 250] {
-        site.redis_says(&["SET", &format!("seckill:voucher:{voucher}"), "rubbish"]).await;
+        fixture.redis_says(&["SET", &format!("seckill:voucher:{voucher}"), "rubbish"]).await;
     }
     assert_eq!(marked(&gate, &vouchers, busy).await, (1, vec![3, 250]));
     assert_eq!(marked(&gate, &vouchers, BusyMark::None).await, (1, vec![3, 250]));
-    assert_eq!(mark_of(&site, 7).await, None);
-    let kept: String = site.client.get("seckill:voucher:250").await.expect("Redis answers");
+    assert_eq!(mark_of(&fixture, 7).await, None);
+    let kept: String = fixture.client.get("seckill:voucher:250").await.expect("Redis answers");
     assert_eq!(kept, "rubbish");
 }
 
@@ -154,35 +154,35 @@ async fn marked(gate: &RedisStore, vouchers: &[VoucherId], busy_mark: BusyMark) 
 }
 
 /// The mark of a sale that needs workers: until when it is served.
-async fn served_until_ms(site: &Site, voucher: i64) -> u64 {
-    let mark = mark_of(site, voucher).await.unwrap_or_default();
+async fn served_until_ms(fixture: &Fixture, voucher: i64) -> u64 {
+    let mark = mark_of(fixture, voucher).await.unwrap_or_default();
     mark.strip_prefix("from ").map_or(0, |ms| ms.parse().expect("milliseconds"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_voucher_whose_key_is_no_hash_makes_no_other_sale_busy_and_is_named() {
-    let (site, program, gate) = open().await;
+    let (fixture, program, gate) = open().await;
     for voucher in [6, 8] {
         program.run(&format!("voucher load --voucher {voucher} --stock 100")).expect(0);
     }
-    let worker = site.worker("w").set("GATE_NEEDS_WORKERS", "yes").start();
-    until("sales are marked", || async { mark_of(&site, 8).await.is_some() }).await;
-    site.redis_says(&["DEL", "seckill:voucher:6"]).await;
-    site.redis_says(&["SET", "seckill:voucher:6", "rubbish"]).await;
+    let worker = fixture.worker("w").set("GATE_NEEDS_WORKERS", "yes").start();
+    until("sales are marked", || async { mark_of(&fixture, 8).await.is_some() }).await;
+    fixture.redis_says(&["DEL", "seckill:voucher:6"]).await;
+    fixture.redis_says(&["SET", "seckill:voucher:6", "rubbish"]).await;
     worker.says("a voucher cannot be marked as busy").await;
     assert!(worker.log().contains("voucher=6"), "{}", worker.log());
-    let broken = served_until_ms(&site, 8).await;
+    let broken = served_until_ms(&fixture, 8).await;
     until("the marks of the others are renewed", || async {
-        served_until_ms(&site, 7).await > broken && served_until_ms(&site, 8).await > broken
+        served_until_ms(&fixture, 7).await > broken && served_until_ms(&fixture, 8).await > broken
     })
     .await;
     assert_eq!(asks(&gate, 1).await, AdmitReply::Admitted);
     assert_eq!(get(&worker, "/metrics").await.samples().get("tidegate_busy"), Some(&0.0));
     assert!(worker.stop().await.success());
     // The marks can be taken away, too.
-    let last = site.worker("u").start();
+    let last = fixture.worker("u").start();
     until("no mark is left", || async {
-        mark_of(&site, 7).await.is_none() && mark_of(&site, 8).await.is_none()
+        mark_of(&fixture, 7).await.is_none() && mark_of(&fixture, 8).await.is_none()
     })
     .await;
     assert!(last.stop().await.success());
@@ -191,17 +191,17 @@ async fn a_voucher_whose_key_is_no_hash_makes_no_other_sale_busy_and_is_named() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_cannot_renew_the_marks_says_so_and_counts_as_busy_until_it_can() {
-    let (site, _, gate) = open().await;
-    let worker = site.worker("w").set("GATE_NEEDS_WORKERS", "yes").start();
-    until("the sale is marked", || async { mark_of(&site, 7).await.is_some() }).await;
+    let (fixture, _, gate) = open().await;
+    let worker = fixture.worker("w").set("GATE_NEEDS_WORKERS", "yes").start();
+    until("the sale is marked", || async { mark_of(&fixture, 7).await.is_some() }).await;
     let busy = async || get(&worker, "/metrics").await.samples().get("tidegate_busy").copied();
     assert_eq!(busy().await, Some(0.0));
-    site.redis_says(&["ACL", "SETUSER", "default", "-hset"]).await;
+    fixture.redis_says(&["ACL", "SETUSER", "default", "-hset"]).await;
     let mut ids = 1..;
     until_told(&gate, &mut ids, AdmitReply::Busy).await;
     until("the metric says so", || async { busy().await == Some(1.0) }).await;
     worker.says("marks of sales are not renewed").await;
-    site.redis_says(&["ACL", "SETUSER", "default", "+hset"]).await;
+    fixture.redis_says(&["ACL", "SETUSER", "default", "+hset"]).await;
     until("the metric says that it is over", || async { busy().await == Some(0.0) }).await;
     until_told(&gate, &mut ids, AdmitReply::Admitted).await;
     assert!(worker.stop().await.success());
@@ -210,18 +210,18 @@ async fn a_worker_that_cannot_renew_the_marks_says_so_and_counts_as_busy_until_i
 /// Load that is just above what the fleet can write: the sale is busy now and then, never back and forth.
 #[tokio::test(flavor = "multi_thread")]
 async fn just_above_what_the_fleet_can_write_it_does_not_flap_and_the_queue_stays_short() {
-    let site = Site::open().await;
-    let program = operator(&site);
+    let fixture = Fixture::open().await;
+    let program = operator(&fixture);
     program.run("voucher load --voucher 7 --stock 100000").expect(0);
-    let gate = site.gate().await;
-    let slow = |name: &str| site.worker(name).set("WORKER_LANES", 1).set("WORKER_BATCH", 1);
+    let gate = fixture.gate().await;
+    let slow = |name: &str| fixture.worker(name).set("WORKER_LANES", 1).set("WORKER_BATCH", 1);
     // How fast it is: without a mark, however far it falls behind meanwhile.
     let measured = slow("measured").start();
     for order in 1..=300 {
         assert_eq!(asks(&gate, order).await, AdmitReply::Admitted);
     }
     let began = Instant::now();
-    until("they are written", || async { site.live_orders().await.len() == 300 }).await;
+    until("they are written", || async { fixture.live_orders().await.len() == 300 }).await;
     let mut written_per_s = 300.0 / began.elapsed().as_secs_f64();
     assert!(measured.stop().await.success());
     let worker = slow("w").set("GATE_BUSY_AFTER_MS", 1_000).start();
@@ -257,7 +257,7 @@ async fn just_above_what_the_fleet_can_write_it_does_not_flap_and_the_queue_stay
     // From half of the age to all of it takes half a second at least, and two changes.
     assert!(changes <= 2 * 10_000 / 500, "{changes} changes in 10 s");
     assert!((500.0..4_000.0).contains(&oldest_ms), "the oldest unread entry was {oldest_ms} ms old");
-    until("all are written", || async { site.live_orders().await.len() == admitted }).await;
+    until("all are written", || async { fixture.live_orders().await.len() == admitted }).await;
     assert!(worker.stop().await.success());
-    site.judge().await;
+    fixture.judge().await;
 }

@@ -4,13 +4,13 @@ use fred::interfaces::{ClientLike, HashesInterface, KeysInterface};
 
 use crate::{
     order_event::operator,
-    site::{Site, until},
+    fixture::{Fixture, until},
 };
 
 #[tokio::test(flavor = "multi_thread")]
 async fn regions_sell_their_own_stock_under_common_limits() {
-    let site = Site::open().await;
-    let program = operator(&site);
+    let fixture = Fixture::open().await;
+    let program = operator(&fixture);
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("regions.csv");
     let load = |text: &str| {
@@ -36,7 +36,7 @@ async fn regions_sell_their_own_stock_under_common_limits() {
     let limit =
         "limit set --campaign 5 --name phones --subject phone --window day --orders 2 --units 3 --yes";
     program.run(limit).expect(0);
-    let worker = site.worker("w").start();
+    let worker = fixture.worker("w").start();
     let admit = |voucher: i64, user: i64, rest: &str| {
         program.run(&format!("admit --voucher {voucher} --user {user} --json {rest}"))
     };
@@ -56,13 +56,13 @@ async fn regions_sell_their_own_stock_under_common_limits() {
         "sold_out",
         "of the north only"
     );
-    until("all are written", || async { site.live_orders().await.len() == 3 }).await;
+    until("all are written", || async { fixture.live_orders().await.len() == 3 }).await;
     program
         .run(&format!("order event cancelled {} --yes", first["order"].as_str().expect("an id")))
         .expect(0);
     until("what it used is released", || async {
         let uses: Option<String> =
-            site.client.hget("seckill:uses:campaign:5", "1:a").await.expect("Redis answers");
+            fixture.client.hget("seckill:uses:campaign:5", "1:a").await.expect("Redis answers");
         uses.is_some_and(|uses| uses.ends_with(":1:2"))
     })
     .await;
@@ -71,11 +71,11 @@ async fn regions_sell_their_own_stock_under_common_limits() {
     assert_eq!(view["regions"][0]["region"], "north", "{view:#}");
     let text = program.run("campaign show --campaign 5").expect(0);
     assert!(text.stdout.contains("  phones: at most 2 orders and 3 units a day"), "{text:#?}");
-    site.judge().await;
+    fixture.judge().await;
     assert!(worker.stop().await.success());
 
     // Redis loses everything: rebuilt, the regions count together again.
-    site.client.flushall::<()>(false).await.expect("Redis answers");
+    fixture.client.flushall::<()>(false).await.expect("Redis answers");
     program.run("rebuild --all --yes").expect(0);
     program.run("campaign show --campaign 5").expect(0);
     admit(104, 2, "--subject phone=a --quantity 2").expect(1);
@@ -90,9 +90,9 @@ async fn regions_sell_their_own_stock_under_common_limits() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_campaign_that_redis_lost_counts_the_orders_of_all_its_regions_before_one_of_them_opens() {
-    let site = Site::open().await;
-    let program = operator(&site);
-    let regions = site.file("regions.csv", "north,101,10\nsouth,102,10\nwest,103,10\n");
+    let fixture = Fixture::open().await;
+    let program = operator(&fixture);
+    let regions = fixture.file("regions.csv", "north,101,10\nsouth,102,10\nwest,103,10\n");
     program.run(&format!("campaign load --campaign 5 --regions {}", regions.display())).expect(0);
     let limit = "limit set --campaign 5 --name phones --subject phone --window sale --yes --orders";
     program.run(&format!("{limit} 3")).expect(0);
@@ -101,18 +101,18 @@ async fn a_campaign_that_redis_lost_counts_the_orders_of_all_its_regions_before_
     };
     let counted = async || {
         let counted: Option<String> =
-            site.client.hget("seckill:uses:campaign:5", "1:a").await.expect("Redis answers");
+            fixture.client.hget("seckill:uses:campaign:5", "1:a").await.expect("Redis answers");
         counted.unwrap_or_default()
     };
-    let worker = site.worker("w").start();
+    let worker = fixture.worker("w").start();
     for voucher in [101, 102, 103] {
         admit(voucher, 1).expect(0);
     }
-    until("all are written", || async { site.live_orders().await.len() == 3 }).await;
-    site.settled().await;
+    until("all are written", || async { fixture.live_orders().await.len() == 3 }).await;
+    fixture.settled().await;
     assert!(worker.stop().await.success());
 
-    site.client.flushall::<()>(false).await.expect("Redis answers");
+    fixture.client.flushall::<()>(false).await.expect("Redis answers");
     program.run("rebuild --voucher 102 --yes").expect(0);
     assert_eq!(counted().await, "0:3:3", "the first region opens under what all of them hold");
     admit(102, 2).expect(1);
@@ -121,28 +121,28 @@ async fn a_campaign_that_redis_lost_counts_the_orders_of_all_its_regions_before_
         admit(voucher, 2).expect(1);
     }
     assert_eq!(counted().await, "0:3:3");
-    site.judge().await;
+    fixture.judge().await;
 
     // Of another region, an order that neither MySQL nor its journal knows, but the stream.
     program.run(&format!("{limit} 4")).expect(0);
     admit(103, 2).expect(0);
     for key in ["seckill:uses:campaign:5", "seckill:journal:103", "seckill:journal:101"] {
-        site.client.del::<(), _>(key).await.expect("Redis answers");
+        fixture.client.del::<(), _>(key).await.expect("Redis answers");
     }
     program.run("rebuild --voucher 101 --yes").expect(0);
     assert_eq!(counted().await, "0:4:4");
     admit(101, 3).expect(1);
     // A journal that is none.
-    site.client.set::<(), _, _>("seckill:journal:103", "x", None, None, false).await.expect("Redis answers");
-    site.client.del::<(), _>("seckill:uses:campaign:5").await.expect("Redis answers");
+    fixture.client.set::<(), _, _>("seckill:journal:103", "x", None, None, false).await.expect("Redis answers");
+    fixture.client.del::<(), _>("seckill:uses:campaign:5").await.expect("Redis answers");
     program.run("rebuild --voucher 101 --yes").expect(0);
     assert_eq!(counted().await, "0:4:4");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_campaign_of_which_a_part_sells_already_is_completed_by_a_file_of_all() {
-    let site = Site::open().await;
-    let program = operator(&site);
+    let fixture = Fixture::open().await;
+    let program = operator(&fixture);
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("regions.csv");
     let load = |text: &str| {
@@ -157,7 +157,7 @@ async fn a_campaign_of_which_a_part_sells_already_is_completed_by_a_file_of_all(
     assert!(completed.stdout.contains("2 regions"), "{completed:#?}");
     let left = async |voucher: i64| -> Option<i64> {
         let left: Option<String> =
-            site.client.get(format!("seckill:limited:{voucher}")).await.expect("Redis");
+            fixture.client.get(format!("seckill:limited:{voucher}")).await.expect("Redis");
         left.map(|left| left.parse().expect("a number"))
     };
     assert_eq!((left(101).await, left(102).await), (Some(2), Some(1)), "what sells goes on as it was");
@@ -170,18 +170,18 @@ async fn a_campaign_of_which_a_part_sells_already_is_completed_by_a_file_of_all(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn orders_are_counted_by_day_beside_the_ids_that_were_given_out() {
-    let site = Site::open().await;
-    let program = operator(&site);
+    let fixture = Fixture::open().await;
+    let program = operator(&fixture);
     assert!(program.run("order count").expect(0).stdout.contains("no order and no id"));
     program.run("voucher load --voucher 7 --stock 2").expect(0);
     program.run("voucher load --voucher 8 --stock 9").expect(0);
-    let worker = site.worker("w").start();
+    let worker = fixture.worker("w").start();
     for user in 1..=2 {
         program.run(&format!("admit --voucher 7 --user {user}")).expect(0);
         program.run(&format!("admit --voucher 8 --user {user} --quantity 3")).expect(0);
     }
     program.run("admit --voucher 7 --user 3").expect(1);
-    until("all are written", || async { site.live_orders().await.len() == 4 }).await;
+    until("all are written", || async { fixture.live_orders().await.len() == 4 }).await;
     let counts = program.run("order count --by day --json").expect(0).json();
     // A test that runs at midnight has two days.
     let sum = |field: &str| -> i64 {

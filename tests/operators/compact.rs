@@ -2,14 +2,14 @@
 
 use crate::{
     browser::until_page,
-    ground::program,
-    site::{Site, until},
+    sale::program,
+    fixture::{Fixture, until},
 };
 
 const VOUCHER: i64 = 10;
 
-async fn fields(site: &Site) -> Vec<String> {
-    let fields = site.redis_says(&["HKEYS", "seckill:journal:10"]).await;
+async fn fields(fixture: &Fixture) -> Vec<String> {
+    let fields = fixture.redis_says(&["HKEYS", "seckill:journal:10"]).await;
     let mut fields: Vec<String> = fields.convert().expect("the names of fields");
     fields.sort_unstable();
     fields
@@ -17,27 +17,27 @@ async fn fields(site: &Site) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn workers_compact_what_is_final_and_audit_doctor_reconcile_and_rebuild_agree_with_what_is_left() {
-    let site = Site::open().await;
-    let program = program(&site);
+    let fixture = Fixture::open().await;
+    let program = program(&fixture);
     program.run("voucher load --voucher 10 --stock 100").expect(0);
-    let plan = site.worker("w").set("RECONCILE_EVERY_S", 1).set("RECONCILE_COMPACT_AFTER_S", 1);
+    let plan = fixture.worker("w").set("RECONCILE_EVERY_S", 1).set("RECONCILE_COMPACT_AFTER_S", 1);
     let worker = plan.start();
     for order in 1..=6 {
-        site.admit(order, order, VOUCHER, 1).await;
+        fixture.admit(order, order, VOUCHER, 1).await;
     }
-    site.settled().await;
+    fixture.settled().await;
     for event in ["cancelled 1", "cancelled 2", "paid 3", "paid 4", "used 3"] {
         program.run(&format!("order event {event} --yes")).expect(0);
     }
-    site.settled().await;
-    site.redis_says(&["XTRIM", "stream.orders", "MAXLEN", "0"]).await;
+    fixture.settled().await;
+    fixture.redis_says(&["XTRIM", "stream.orders", "MAXLEN", "0"]).await;
     let left = ["#complete", "#load", "#purged", "4", "5", "6"];
-    until("what is final is compacted", || async { fields(&site).await == left }).await;
+    until("what is final is compacted", || async { fields(&fixture).await == left }).await;
     until("it is logged", || async { worker.log().contains("compacted what is final out of the journals") })
         .await;
 
     until_page(&worker, "/metrics", 200, r#"tidegate_voucher_memory_bytes{voucher="10"} "#).await;
-    site.judge().await;
+    fixture.judge().await;
     program.run("reconcile").expect(0);
     let audit = program.run("audit").expect(0).stdout;
     assert!(audit.contains("It holds"), "{audit}");
@@ -47,17 +47,17 @@ async fn workers_compact_what_is_final_and_audit_doctor_reconcile_and_rebuild_ag
     assert!(shown.contains("cancelled"), "{shown}");
 
     program.run("order event refunded 4 --yes").expect(0);
-    site.settled().await;
-    assert_eq!(site.redis_says(&["GET", "seckill:stock:10"]).await.as_i64(), Some(97));
+    fixture.settled().await;
+    assert_eq!(fixture.redis_says(&["GET", "seckill:stock:10"]).await.as_i64(), Some(97));
     // A rebuild knows all of them again, and what is final is compacted anew.
     program.run("rebuild --all --yes").expect(0);
     program.run("reconcile").expect(0);
-    site.redis_says(&["XTRIM", "stream.orders", "MAXLEN", "0"]).await;
+    fixture.redis_says(&["XTRIM", "stream.orders", "MAXLEN", "0"]).await;
     let left = ["#complete", "#load", "#purged", "5", "6"];
-    until("it is compacted again", || async { fields(&site).await == left }).await;
+    until("it is compacted again", || async { fields(&fixture).await == left }).await;
     program.run("reconcile").expect(0);
     program.run("audit").expect(0);
-    site.judge().await;
-    assert_eq!(site.redis_says(&["GET", "seckill:stock:10"]).await.as_i64(), Some(97));
+    fixture.judge().await;
+    assert_eq!(fixture.redis_says(&["GET", "seckill:stock:10"]).await.as_i64(), Some(97));
     assert!(worker.stop().await.success());
 }

@@ -4,7 +4,7 @@ use tidegate_lab::RedisServer;
 
 use crate::{
     program::{Program, call, closed_port, redis},
-    site::Site,
+    fixture::Fixture,
 };
 
 #[test]
@@ -67,13 +67,13 @@ async fn no_password_reaches_the_log_however_much_is_logged() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_password_reaches_the_log_of_a_worker_or_a_migration_however_much_is_logged() {
-    let site = Site::bare_with_own_mysql().await;
-    site.redis_says(&["ACL", "SETUSER", "app", "on", ">hunter2", "~*", "+@all"]).await;
+    let fixture = Fixture::bare_with_own_mysql().await;
+    fixture.redis_says(&["ACL", "SETUSER", "app", "on", ">hunter2", "~*", "+@all"]).await;
     let batch_trace =
         "CREATE USER app@'127.0.0.1' IDENTIFIED BY 'hunter2'; GRANT ALL ON *.* TO app@'127.0.0.1'";
-    sqlx::raw_sql(batch_trace).execute(&site.pool).await.expect("the account is made");
-    let redis = site.redis.url().replace("redis://", "redis://app:hunter2@");
-    let mysql = site.mysql.url();
+    sqlx::raw_sql(batch_trace).execute(&fixture.pool).await.expect("the account is made");
+    let redis = fixture.redis.url().replace("redis://", "redis://app:hunter2@");
+    let mysql = fixture.mysql.url();
     let (_, address) = mysql.split_once('@').expect("a URL with a user");
     let mysql = format!("mysql://app:hunter2@{address}");
     let urls = ["--redis-url", &redis, "--mysql-url", &mysql];
@@ -82,15 +82,15 @@ async fn no_password_reaches_the_log_of_a_worker_or_a_migration_however_much_is_
     let run = Program::with_flags(&urls).run_with(&["migrate"], &[("RUST_LOG", level)]).expect(0);
     assert!(!run.all().contains("hunter2"), "{}", run.all());
 
-    site.load(1, 10).await;
-    let plan = site.worker("w").set("REDIS_URL", &redis).set("MYSQL_URL", &mysql).set("LOG_LEVEL", level);
+    fixture.load(1, 10).await;
+    let plan = fixture.worker("w").set("REDIS_URL", &redis).set("MYSQL_URL", &mysql).set("LOG_LEVEL", level);
     let worker = plan.start();
-    site.add_order(1, 1, 1).await;
-    site.settled().await;
+    fixture.add_order(1, 1, 1).await;
+    fixture.settled().await;
     // It loses both stores and finds them again.
-    site.redis_says(&["CLIENT", "KILL", "USER", "app"]).await;
-    site.add_order(2, 2, 1).await;
-    site.settled().await;
+    fixture.redis_says(&["CLIENT", "KILL", "USER", "app"]).await;
+    fixture.add_order(2, 2, 1).await;
+    fixture.settled().await;
     let log = worker.log();
     assert!(worker.stop().await.success());
     assert!(log.contains("worker started") && log.contains("fred"), "much is logged:\n{log}");
@@ -99,9 +99,9 @@ async fn no_password_reaches_the_log_of_a_worker_or_a_migration_however_much_is_
     // And of one that is not let in.
     let (redis, mysql) = (redis.replace("hunter2", "hunter3"), mysql.replace("hunter2", "hunter3"));
     for (redis, mysql, told) in
-        [(&redis, &site.mysql.url(), "WRONGPASS"), (&site.redis.url(), &mysql, "denied")]
+        [(&redis, &fixture.mysql.url(), "WRONGPASS"), (&fixture.redis.url(), &mysql, "denied")]
     {
-        let plan = site.worker("x").set("REDIS_URL", redis).set("MYSQL_URL", mysql).set("LOG_LEVEL", level);
+        let plan = fixture.worker("x").set("REDIS_URL", redis).set("MYSQL_URL", mysql).set("LOG_LEVEL", level);
         let worker = plan.start();
         worker.says(told).await;
         assert!(!worker.log().contains("hunter3"), "{}", worker.log());

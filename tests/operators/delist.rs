@@ -12,37 +12,37 @@ use tidegate_orders::{
 };
 
 use crate::{
-    ground::{admission, ask, open},
+    sale::{admission, ask, open},
     program::Program,
-    site::{DEADLINE, Site, WorkerPlan, until},
+    fixture::{DEADLINE, Fixture, WorkerPlan, until},
 };
 
 /// A worker that compares both stores every second, and removes keys so long after a voucher was delisted.
-fn comparing(site: &Site, after_s: u64) -> WorkerPlan {
-    let worker = site.worker("w").set("RECONCILE_EVERY_S", 1);
+fn comparing(fixture: &Fixture, after_s: u64) -> WorkerPlan {
+    let worker = fixture.worker("w").set("RECONCILE_EVERY_S", 1);
     worker.set("RECONCILE_REMOVE_DELISTED_AFTER_S", after_s)
 }
 
-async fn keys_of_7(site: &Site) -> Vec<String> {
-    let keys = site.redis_says(&["KEYS", "seckill:*:7"]).await.into_array();
+async fn keys_of_7(fixture: &Fixture) -> Vec<String> {
+    let keys = fixture.redis_says(&["KEYS", "seckill:*:7"]).await.into_array();
     let mut keys: Vec<String> = keys.iter().filter_map(|key| key.as_string()).collect();
     keys.sort();
     keys
 }
 
-async fn delisted_at(site: &Site) -> Option<i64> {
+async fn delisted_at(fixture: &Fixture) -> Option<i64> {
     let sql =
         "SELECT CAST(UNIX_TIMESTAMP(delisted_at) AS SIGNED) FROM tb_seckill_voucher WHERE voucher_id = 7";
-    sqlx::query_scalar(sql).fetch_one(&site.pool).await.expect("MySQL answers")
+    sqlx::query_scalar(sql).fetch_one(&fixture.pool).await.expect("MySQL answers")
 }
 
 /// Three orders are bought and written: 1 by user 1, and so on.
-async fn sell_three(site: &Site, gate: &RedisStore) {
+async fn sell_three(fixture: &Fixture, gate: &RedisStore) {
     for id in 1..=3 {
         assert_eq!(ask(gate, id, id, 1).await, AdmitReply::Admitted);
     }
-    until("three orders are written", || async { site.orders().await.len() == 3 }).await;
-    site.settled().await;
+    until("three orders are written", || async { fixture.orders().await.len() == 3 }).await;
+    fixture.settled().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -76,9 +76,9 @@ async fn a_delisted_sale_is_over_for_whoever_asks_also_where_it_was_paused_or_ha
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_delisted_voucher_is_not_loaded_restocked_or_rebuilt_and_every_command_knows_it() {
-    let (site, program, gate) = open().await;
-    let worker = site.worker("w").start();
-    sell_three(&site, &gate).await;
+    let (fixture, program, gate) = open().await;
+    let worker = fixture.worker("w").start();
+    sell_three(&fixture, &gate).await;
     program.run("voucher delist --voucher 7 --yes").expect(0);
     for line in [
         "voucher load --voucher 7 --stock 100 --yes",
@@ -105,20 +105,20 @@ async fn a_delisted_voucher_is_not_loaded_restocked_or_rebuilt_and_every_command
     let loaded = gate.sales().load(7.try_into().unwrap(), 50, SaleWindow::default()).await.unwrap();
     assert_eq!(format!("{loaded:?}"), "Delisted");
     assert!(program.run("reconcile").expect(0).stdout.contains("It agrees"));
-    site.judge().await;
+    fixture.judge().await;
     worker.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_fleet_removes_the_keys_after_a_clean_look_and_doctor_tells_what_that_freed() {
-    let (site, program, gate) = open().await;
-    let worker = comparing(&site, 1).start();
-    sell_three(&site, &gate).await;
+    let (fixture, program, gate) = open().await;
+    let worker = comparing(&fixture, 1).start();
+    sell_three(&fixture, &gate).await;
     // A user who is barred without an order: both sides differ, so nothing goes.
-    site.redis_says(&["SADD", "seckill:order:7", "99"]).await;
+    fixture.redis_says(&["SADD", "seckill:order:7", "99"]).await;
     program.run("voucher delist --voucher 7 --yes").expect(0);
     worker.says("both stores differ").await;
-    assert_eq!(keys_of_7(&site).await.len(), 4);
+    assert_eq!(keys_of_7(&fixture).await.len(), 4);
     let remove_keys = || program.run("voucher delist --voucher 7 --remove-keys --yes");
     let began = Instant::now();
     let kept = loop {
@@ -131,8 +131,8 @@ async fn the_fleet_removes_the_keys_after_a_clean_look_and_doctor_tells_what_tha
     assert_eq!(kept.code, 1, "{kept:?}");
     assert!(kept.all().contains("differ"), "{kept:?}");
 
-    site.redis_says(&["SREM", "seckill:order:7", "99"]).await;
-    until("its keys are gone", || async { keys_of_7(&site).await.is_empty() }).await;
+    fixture.redis_says(&["SREM", "seckill:order:7", "99"]).await;
+    until("its keys are gone", || async { keys_of_7(&fixture).await.is_empty() }).await;
     worker.says("removed the keys of a delisted voucher").await;
     assert_eq!(ask(&gate, 4, 4, 1).await, AdmitReply::NoStock);
     until("doctor tells of it", || async {
@@ -153,51 +153,51 @@ async fn the_fleet_removes_the_keys_after_a_clean_look_and_doctor_tells_what_tha
     assert!(shown.contains("its keys are removed") && !shown.contains("Redis lost"), "{shown}");
     until("a look finds that all agrees", || async { program.run("reconcile").stdout.contains("It agrees") })
         .await;
-    site.judge().await;
+    fixture.judge().await;
     program.run("order show 1").expect(0);
     program.run("rebuild --all --yes").expect(0);
-    assert!(keys_of_7(&site).await.is_empty());
+    assert!(keys_of_7(&fixture).await.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_stay_before_their_time_and_while_something_of_the_sale_is_on_its_way_or_dead() {
-    let (site, program, gate) = open().await;
-    let worker = comparing(&site, 3_600).start();
-    sell_three(&site, &gate).await;
+    let (fixture, program, gate) = open().await;
+    let worker = comparing(&fixture, 3_600).start();
+    sell_three(&fixture, &gate).await;
     program.run("voucher delist --voucher 7 --yes").expect(0);
-    let looked = || async { site.redis_says(&["GET", "tidegate:reconciled"]).await.as_string() };
+    let looked = || async { fixture.redis_says(&["GET", "tidegate:reconciled"]).await.as_string() };
     let before = looked().await;
     until("a look has ended", || async { looked().await != before }).await;
     let between = looked().await;
     until("a second look has ended", || async { looked().await != between }).await;
-    assert_eq!(keys_of_7(&site).await.len(), 4, "not before its time");
+    assert_eq!(keys_of_7(&fixture).await.len(), 4, "not before its time");
     worker.stop().await;
 
-    site.add(&[("event", "paid"), ("orderId", "1"), ("userId", "1"), ("voucherId", "7"), ("ref", "p1")])
+    fixture.add(&[("event", "paid"), ("orderId", "1"), ("userId", "1"), ("voucherId", "7"), ("ref", "p1")])
         .await;
     let kept = program.run("voucher delist --voucher 7 --remove-keys --yes").expect(1);
     assert!(kept.stdout.contains("0 orders and 1 event of it wait for workers"), "{kept:?}");
-    let entry = site.add(&[("userId", "5"), ("voucherId", "7"), ("id", "5")]).await;
-    site.redis_says(&[
+    let entry = fixture.add(&[("userId", "5"), ("voucherId", "7"), ("id", "5")]).await;
+    fixture.redis_says(&[
         "HSET",
         "seckill:journal:7",
         "5",
         r#"{"action":"admit","from":97,"to":96,"change":-1,"by":"5","timestamp":1}"#,
     ])
     .await;
-    site.redis_says(&["DECRBY", "seckill:stock:7", "1"]).await;
-    site.redis_says(&["SADD", "seckill:order:7", "5"]).await;
-    site.hand_over("gone-0", 10).await;
+    fixture.redis_says(&["DECRBY", "seckill:stock:7", "1"]).await;
+    fixture.redis_says(&["SADD", "seckill:order:7", "5"]).await;
+    fixture.hand_over("gone-0", 10).await;
     program.run(&format!("pending bury {entry} --why test --yes")).expect(0);
-    let worker = site.worker("w").set("RECONCILE_EVERY_S", 0).start();
-    site.settled().await;
+    let worker = fixture.worker("w").set("RECONCILE_EVERY_S", 0).start();
+    fixture.settled().await;
     worker.stop().await;
     let kept = program.run("voucher delist --voucher 7 --remove-keys --yes").expect(1);
     assert!(kept.stdout.contains("1 order of it among the dead letters"), "{kept:?}");
     program.run("dead cancel --all --yes").expect(0);
     let done = program.run("voucher delist --voucher 7 --remove-keys --yes").expect(0);
     assert!(done.stdout.contains("keys are removed from Redis"), "{done:?}");
-    assert!(keys_of_7(&site).await.is_empty());
+    assert!(keys_of_7(&fixture).await.is_empty());
     let again = program.run("voucher delist --voucher 7 --remove-keys --yes").expect(0);
     assert!(again.stdout.contains("Redis holds no key of it"), "{again:?}");
     program.run("voucher load --voucher 8 --stock 1").expect(0);
@@ -208,32 +208,32 @@ async fn keys_stay_before_their_time_and_while_something_of_the_sale_is_on_its_w
 /// After the keys are gone, whatever happens to an order changes MySQL only, makes no key and waits for nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn releases_replays_and_dead_letters_of_a_removed_sale_change_mysql_only() {
-    let (site, program, gate) = open().await;
-    let worker = site.worker("w").start();
-    sell_three(&site, &gate).await;
+    let (fixture, program, gate) = open().await;
+    let worker = fixture.worker("w").start();
+    sell_three(&fixture, &gate).await;
     // Refused: a second order of user 1, which the tutorial's script let through.
-    site.add_order(11, 1, 7).await;
-    site.settled().await;
+    fixture.add_order(11, 1, 7).await;
+    fixture.settled().await;
     program.run("voucher delist --voucher 7 --yes").expect(0);
     program.run("voucher delist --voucher 7 --remove-keys --yes").expect(0);
-    let stock = site.mysql_stock(7).await;
+    let stock = fixture.mysql_stock(7).await;
 
     program.run("order event cancelled 1 --yes").expect(0);
     program.run("order event paid 2 --ref p2 --yes").expect(0);
     program.run("order event refunded 2 --yes").expect(0);
-    assert_eq!(site.mysql_stock(7).await, stock + 2);
+    assert_eq!(fixture.mysql_stock(7).await, stock + 2);
     // An old entry that comes again: its order is there, or is refused once more.
     program.run("replay --from -1h --to 0s --yes").expect(0);
-    site.add_order(11, 1, 7).await;
-    site.settled().await;
-    assert_eq!(site.mysql_stock(7).await, stock + 2, "nothing is released twice");
+    fixture.add_order(11, 1, 7).await;
+    fixture.settled().await;
+    assert_eq!(fixture.mysql_stock(7).await, stock + 2, "nothing is released twice");
     // Entries that were buried late: one is put back and written, one is cancelled for good.
     worker.stop().await;
     let mut letters = Vec::new();
     for id in [21, 22] {
-        letters.push(site.add_order(id, id, 7).await);
+        letters.push(fixture.add_order(id, id, 7).await);
     }
-    site.hand_over("gone-0", 10).await;
+    fixture.hand_over("gone-0", 10).await;
     program.run(&format!("pending bury {} {} --why test --yes", letters[0], letters[1])).expect(0);
     let ids: Vec<String> = {
         let listed = program.run("dead list --json").expect(0).json();
@@ -247,27 +247,27 @@ async fn releases_replays_and_dead_letters_of_a_removed_sale_change_mysql_only()
     assert_eq!(ids.len(), 2);
     program.run(&format!("dead cancel {} --yes", ids[0])).expect(0);
     program.run(&format!("dead requeue {} --yes", ids[1])).expect(0);
-    let worker = site.worker("w").start();
-    site.settled().await;
+    let worker = fixture.worker("w").start();
+    fixture.settled().await;
     until("the letter that was put back is written", || async {
-        site.live_orders().await.iter().any(|row| [21, 22].contains(&row.id))
+        fixture.live_orders().await.iter().any(|row| [21, 22].contains(&row.id))
     })
     .await;
-    assert!(keys_of_7(&site).await.is_empty(), "no key is made");
-    assert!(site.dead().await.is_empty());
+    assert!(keys_of_7(&fixture).await.is_empty(), "no key is made");
+    assert!(fixture.dead().await.is_empty());
     let warnings = worker.log().lines().filter(|line| line.contains("holds no key of the sale")).count();
     assert_eq!(warnings, 0, "an order of a delisted sale is no outage");
     for id in [1, 2, 3] {
         program.run(&format!("order show {id}")).expect(0);
     }
     assert!(program.run("reconcile").expect(0).stdout.contains("It agrees"));
-    site.judge().await;
+    fixture.judge().await;
 }
 
 /// Kills a command when it has come to a request to Redis that holds these bytes.
-async fn killed_at(site: &Site, line: &str, bytes: &[u8]) {
-    let redis = Proxy::start(site.redis.port()).await.expect("a proxy");
-    let urls = [redis.url_for(&site.redis), site.mysql.url()];
+async fn killed_at(fixture: &Fixture, line: &str, bytes: &[u8]) {
+    let redis = Proxy::start(fixture.redis.port()).await.expect("a proxy");
+    let urls = [redis.url_for(&fixture.redis), fixture.mysql.url()];
     let through = Program::with_flags(&["--redis-url", &urls[0], "--mysql-url", &urls[1]]);
     let hold = redis.hold_when(bytes);
     let mut command = through.command(&line.split(' ').collect::<Vec<_>>());
@@ -280,13 +280,13 @@ async fn killed_at(site: &Site, line: &str, bytes: &[u8]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_killed_between_any_two_steps_is_completed_by_the_same_command() {
-    let (site, program, gate) = open().await;
+    let (fixture, program, gate) = open().await;
     let (delist, remove) = (
-        site.sha(include_str!("../../lua/delist.lua")).await,
-        site.sha(include_str!("../../lua/remove_delisted.lua")).await,
+        fixture.sha(include_str!("../../lua/delist.lua")).await,
+        fixture.sha(include_str!("../../lua/remove_delisted.lua")).await,
     );
-    killed_at(&site, "voucher delist --voucher 7 --yes", delist.as_bytes()).await;
-    assert!(delisted_at(&site).await.is_some(), "MySQL comes first");
+    killed_at(&fixture, "voucher delist --voucher 7 --yes", delist.as_bytes()).await;
+    assert!(delisted_at(&fixture).await.is_some(), "MySQL comes first");
     assert_eq!(ask(&gate, 1, 1, 1).await, AdmitReply::Admitted, "Redis does not know yet");
     assert!(program.run("doctor").all().contains("may still be sold in Redis"));
     let shown = program.run("voucher show --voucher 7").expect(0).stdout;
@@ -294,16 +294,16 @@ async fn what_was_killed_between_any_two_steps_is_completed_by_the_same_command(
     let done = program.run("voucher delist --voucher 7 --yes").expect(0);
     assert!(done.stdout.contains("now it is delisted on both sides"), "{done:?}");
     assert_eq!(ask(&gate, 2, 2, 1).await, AdmitReply::Over);
-    let worker = site.worker("w").set("RECONCILE_EVERY_S", 0).start();
-    until("the order is written", || async { site.orders().await.len() == 1 }).await;
-    site.settled().await;
+    let worker = fixture.worker("w").set("RECONCILE_EVERY_S", 0).start();
+    until("the order is written", || async { fixture.orders().await.len() == 1 }).await;
+    fixture.settled().await;
 
     let line = "voucher delist --voucher 7 --remove-keys --yes";
-    killed_at(&site, line, remove.as_bytes()).await;
-    assert_eq!(keys_of_7(&site).await.len(), 4, "killed before its keys went");
+    killed_at(&fixture, line, remove.as_bytes()).await;
+    assert_eq!(keys_of_7(&fixture).await.len(), 4, "killed before its keys went");
     // After its keys went, before that was noted.
-    killed_at(&site, line, b"$3\r\nSET\r\n$19\r\ntidegate:reconciled").await;
-    assert!(keys_of_7(&site).await.is_empty());
+    killed_at(&fixture, line, b"$3\r\nSET\r\n$19\r\ntidegate:reconciled").await;
+    assert!(keys_of_7(&fixture).await.is_empty());
     let again = program.run(line).expect(0);
     assert!(again.stdout.contains("Redis holds no key of it"), "{again:?}");
     let again = program.run("voucher delist --voucher 7 --yes").expect(0);
@@ -313,14 +313,14 @@ async fn what_was_killed_between_any_two_steps_is_completed_by_the_same_command(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redis_that_went_back_to_before_a_voucher_was_delisted_sells_it_until_the_fleet_looks() {
-    let (site, program, gate) = open().await;
+    let (fixture, program, gate) = open().await;
     program.run("voucher delist --voucher 7 --yes").expect(0);
-    let since = delisted_at(&site).await;
-    site.redis_says(&["HDEL", "seckill:voucher:7", "delisted", "end_ms"]).await;
+    let since = delisted_at(&fixture).await;
+    fixture.redis_says(&["HDEL", "seckill:voucher:7", "delisted", "end_ms"]).await;
     assert_eq!(ask(&gate, 1, 1, 1).await, AdmitReply::Admitted);
-    let worker = comparing(&site, 1).start();
-    until("its keys are gone", || async { keys_of_7(&site).await.is_empty() }).await;
-    assert_eq!(delisted_at(&site).await, since);
-    assert_eq!(site.orders().await.len(), 1, "who was told of an order has it");
+    let worker = comparing(&fixture, 1).start();
+    until("its keys are gone", || async { keys_of_7(&fixture).await.is_empty() }).await;
+    assert_eq!(delisted_at(&fixture).await, since);
+    assert_eq!(fixture.orders().await.len(), 1, "who was told of an order has it");
     worker.stop().await;
 }

@@ -4,53 +4,53 @@ use std::time::Duration;
 
 use sqlx::Connection;
 
-use crate::site::{GROUP, STREAM, Site, until};
+use crate::fixture::{GROUP, STREAM, Fixture, until};
 
 const WELL: &str = "The servers are set up well, and nothing waits for long.";
 
 /// What it says, and with which code it ends.
-fn doctor(site: &Site) -> (Option<i32>, String) {
-    let output = site.tidegate(&["doctor"]);
+fn doctor(fixture: &Fixture) -> (Option<i32>, String) {
+    let output = fixture.tidegate(&["doctor"]);
     (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// What stands in the heartbeat of a worker that lives, for as long as a test wants it to.
 const HEARTBEAT: &str = "tidegate:worker:w";
 
-/// A site with a voucher that 5 of 100 units were sold of. Its worker has ended, and its heartbeat is still there.
-async fn after_a_sale() -> Site {
-    let site = Site::with_own_mysql().await;
-    site.load(7, 100).await;
+/// A fixture with a voucher that 5 of 100 units were sold of. Its worker has ended, and its heartbeat is still there.
+async fn after_a_sale() -> Fixture {
+    let fixture = Fixture::with_own_mysql().await;
+    fixture.load(7, 100).await;
     for order in 11..=15 {
-        site.admit(order, 1_000 + order, 7, 1).await;
+        fixture.admit(order, 1_000 + order, 7, 1).await;
     }
-    let worker = site.worker("w").start();
-    until("all is written", || async { site.orders().await.len() == 5 }).await;
-    site.settled().await;
+    let worker = fixture.worker("w").start();
+    until("all is written", || async { fixture.orders().await.len() == 5 }).await;
+    fixture.settled().await;
     assert!(worker.stop().await.success());
-    site.call(&format!("XGROUP CREATECONSUMER {STREAM} {GROUP} w-0")).await;
-    site.call(&format!("SET {HEARTBEAT} somebody")).await;
-    site
+    fixture.call(&format!("XGROUP CREATECONSUMER {STREAM} {GROUP} w-0")).await;
+    fixture.call(&format!("SET {HEARTBEAT} somebody")).await;
+    fixture
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn redis_that_has_forgotten_a_sale_is_an_error() {
-    let site = after_a_sale().await;
-    let (code, text) = doctor(&site);
+    let fixture = after_a_sale().await;
+    let (code, text) = doctor(&fixture);
     assert!(code == Some(0) && text.contains(WELL) && text.contains("tidegate audit"), "{text}");
     // Neither of these is on sale: one is over, one is sold out.
-    site.load(8, 10).await;
-    site.load(9, 1).await;
+    fixture.load(8, 10).await;
+    fixture.load(9, 1).await;
     for sql in [
         "UPDATE tb_seckill_voucher SET end_time = NOW() - INTERVAL 1 HOUR, begin_time = NOW() - INTERVAL 2 HOUR \
          WHERE voucher_id = 8",
         "UPDATE tb_seckill_voucher SET stock = 0 WHERE voucher_id = 9",
         "INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (101, 1, 8), (102, 1, 9)",
     ] {
-        sqlx::query(sql).execute(&site.pool).await.expect("the row is changed");
+        sqlx::query(sql).execute(&fixture.pool).await.expect("the row is changed");
     }
-    site.call("FLUSHALL").await;
-    let (code, text) = doctor(&site);
+    fixture.call("FLUSHALL").await;
+    let (code, text) = doctor(&fixture);
     let lost = "error    redis  voucher 7 is inside its sale window, has 95 units and 5 orders in MySQL, and nothing in \
                 Redis, neither";
     assert!(
@@ -58,35 +58,35 @@ async fn redis_that_has_forgotten_a_sale_is_an_error() {
         "{text}"
     );
     assert!(!text.contains("voucher 8") && !text.contains("voucher 9"), "{text}");
-    site.call("SET seckill:stock:7 95").await;
-    site.call(&format!("SET {HEARTBEAT} somebody")).await;
-    assert_eq!(doctor(&site).0, Some(0), "it is on sale again");
+    fixture.call("SET seckill:stock:7 95").await;
+    fixture.call(&format!("SET {HEARTBEAT} somebody")).await;
+    assert_eq!(doctor(&fixture).0, Some(0), "it is on sale again");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_memory_that_is_full_is_an_error_and_a_warning_before_that() {
-    let site = after_a_sale().await;
+    let fixture = after_a_sale().await;
     // So much that what connections take does not count.
-    site.call("SETRANGE filling 50000000 x").await;
-    let info = site.call("INFO memory").await.as_string().expect("a text");
+    fixture.call("SETRANGE filling 50000000 x").await;
+    let info = fixture.call("INFO memory").await.as_string().expect("a text");
     let used = info.lines().find_map(|line| line.strip_prefix("used_memory:")?.trim().parse::<u64>().ok());
     let used = used.expect("a number");
     for (most, level, code) in [(used * 100 / 95, "warning", 0), (used / 2, "error  ", 1)] {
-        site.call(&format!("CONFIG SET maxmemory {most}")).await;
-        let (found, text) = doctor(&site);
+        fixture.call(&format!("CONFIG SET maxmemory {most}")).await;
+        let (found, text) = doctor(&fixture);
         assert!(text.contains(&format!("{level}  redis  its memory is ")), "{text}");
         assert!(found == Some(code) && text.contains("docs/runbook/redis-is-out-of-memory.md"), "{text}");
     }
-    site.call("CONFIG SET maxmemory 0").await;
-    site.call("DEL filling").await;
-    assert!(doctor(&site).1.contains(WELL));
+    fixture.call("CONFIG SET maxmemory 0").await;
+    fixture.call("DEL filling").await;
+    assert!(doctor(&fixture).1.contains(WELL));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_key_that_keeps_people_from_buying_is_named() {
-    let site = after_a_sale().await;
+    let fixture = after_a_sale().await;
     // Nobody has bought it yet.
-    site.load(8, 10).await;
+    fixture.load(8, 10).await;
     for voucher in [7, 8] {
         for (wrong, told) in [
             (format!("SET seckill:order:{voucher} x"), format!("seckill:order:{voucher}: WRONGTYPE")),
@@ -99,26 +99,26 @@ async fn each_key_that_keeps_people_from_buying_is_named() {
             ),
         ] {
             let key = wrong.split(' ').nth(1).expect("a key").to_owned();
-            site.call(&format!("COPY {key} kept REPLACE")).await;
+            fixture.call(&format!("COPY {key} kept REPLACE")).await;
             if wrong.starts_with("SET") {
-                site.call(&format!("DEL {key}")).await;
+                fixture.call(&format!("DEL {key}")).await;
             }
-            site.call(&wrong).await;
-            let (code, text) = doctor(&site);
+            fixture.call(&wrong).await;
+            let (code, text) = doctor(&fixture);
             assert!(
                 code == Some(1) && text.contains(&format!("nobody can buy voucher {voucher}: ")),
                 "{text}"
             );
             assert!(text.contains(&told) && text.contains("docs/runbook/wrong-type.md"), "{told}: {text}");
-            site.call(&format!("DEL {key}")).await;
-            if site.call("EXISTS kept").await.as_i64() == Some(1) {
-                site.call(&format!("RENAME kept {key}")).await;
+            fixture.call(&format!("DEL {key}")).await;
+            if fixture.call("EXISTS kept").await.as_i64() == Some(1) {
+                fixture.call(&format!("RENAME kept {key}")).await;
             }
         }
     }
-    assert!(doctor(&site).1.contains(WELL));
-    site.call("SET seckill:stock:7 abc").await;
-    let audited = site.tidegate(&["audit"]);
+    assert!(doctor(&fixture).1.contains(WELL));
+    fixture.call("SET seckill:stock:7 abc").await;
+    let audited = fixture.tidegate(&["audit"]);
     let text = String::from_utf8_lossy(&audited.stdout);
     let told = "voucher 7: seckill:stock:7 holds \"abc\", which is no number; see docs/runbook/wrong-type.md";
     assert!(audited.status.code() == Some(1) && text.contains(told), "{text}");
@@ -126,17 +126,17 @@ async fn each_key_that_keeps_people_from_buying_is_named() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_that_is_none_is_named_by_every_command_that_reads_it() {
-    let site = after_a_sale().await;
+    let fixture = after_a_sale().await;
     let says = |line: &str| {
         let words: Vec<&str> = line.split(' ').collect();
-        let output = site.tidegate(&words);
+        let output = fixture.tidegate(&words);
         let text = [output.stdout, output.stderr].concat();
         let text = String::from_utf8_lossy(&text).into_owned();
         assert_eq!(output.status.code(), Some(3), "{line}: {text}");
         text
     };
-    site.call(&format!("RENAME {STREAM} kept")).await;
-    site.call(&format!("SET {STREAM} x")).await;
+    fixture.call(&format!("RENAME {STREAM} kept")).await;
+    fixture.call(&format!("SET {STREAM} x")).await;
     for line in [
         "audit",
         "replay --from -1h --to now --dry-run",
@@ -152,97 +152,97 @@ async fn a_stream_that_is_none_is_named_by_every_command_that_reads_it() {
     let status = says("status");
     let told = format!("error: {STREAM} is a string, not a stream; see docs/runbook/wrong-type.md");
     assert!(status.contains(&told) && !status.contains("There is no group"), "{status}");
-    site.call(&format!("RENAME kept {STREAM}")).await;
-    site.call(&format!("SET {STREAM}.dead x")).await;
+    fixture.call(&format!("RENAME kept {STREAM}")).await;
+    fixture.call(&format!("SET {STREAM}.dead x")).await;
     assert!(says("dead list").contains(&format!("{STREAM}.dead: WRONGTYPE")));
     assert!(says("status").contains(&format!("error: {STREAM}.dead is a string, not a stream")));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn entries_that_nobody_writes_are_warnings() {
-    let site = after_a_sale().await;
-    site.add_order(6, 1_006, 7).await;
-    site.call(&format!("XREADGROUP GROUP {GROUP} gone-3 STREAMS {STREAM} >")).await;
-    let (code, text) = doctor(&site);
+    let fixture = after_a_sale().await;
+    fixture.add_order(6, 1_006, 7).await;
+    fixture.call(&format!("XREADGROUP GROUP {GROUP} gone-3 STREAMS {STREAM} >")).await;
+    let (code, text) = doctor(&fixture);
     assert!(code == Some(0) && !text.contains(WELL), "{text}");
     assert!(text.contains("1 consumer without a living process, with 1 entry in progress: gone-3"), "{text}");
     assert!(!text.contains("died") && !text.contains("s old"), "{text}");
 
-    let pending = site.call(&format!("XPENDING {STREAM} {GROUP} - + 1")).await.into_array();
+    let pending = fixture.call(&format!("XPENDING {STREAM} {GROUP} - + 1")).await.into_array();
     let entry = pending[0].clone().into_array()[0].as_string().expect("an id");
-    site.call(&format!("HSET {STREAM}.deaths {entry} 3")).await;
-    let (_, text) = doctor(&site);
+    fixture.call(&format!("HSET {STREAM}.deaths {entry} 3")).await;
+    let (_, text) = doctor(&fixture);
     let died = "warning  redis  1 pending entry in progress when worker processes died; the most: 3 crashes";
     assert!(text.contains(died), "{text}");
 
     // What a living worker has written down.
-    site.call(&format!("XGROUP CREATECONSUMER {STREAM} {GROUP} w-0")).await;
-    site.call("SET tidegate:worker:w somebody").await;
+    fixture.call(&format!("XGROUP CREATECONSUMER {STREAM} {GROUP} w-0")).await;
+    fixture.call("SET tidegate:worker:w somebody").await;
     let notice = |lasting_s: u32| {
         format!(
             r#"{{"entries":3,"kinds":{{"voucher_row":3}},"causes":[{{"kind":"voucher_row","key":7,"entries":3,"lasting_s":{lasting_s}}}]}}"#
         )
     };
     for (lasting_s, is_told) in [(5, false), (300, true)] {
-        site.redis_says(&["HSET", &format!("{STREAM}.set_aside"), "w", &notice(lasting_s)]).await;
-        let (_, text) = doctor(&site);
+        fixture.redis_says(&["HSET", &format!("{STREAM}.set_aside"), "w", &notice(lasting_s)]).await;
+        let (_, text) = doctor(&fixture);
         let told = "the longest wait: 3 for voucher_row 7, since 300 s";
         assert_eq!(text.contains(told), is_told, "{text}");
     }
 
     // Ages go by the ids of entries.
     let now_ms = std::time::UNIX_EPOCH.elapsed().expect("a time").as_millis() - 20_000;
-    site.call("DEL stream.orders").await;
-    site.call(&format!("XGROUP CREATE {STREAM} {GROUP} 0 MKSTREAM")).await;
-    site.call(&format!("XADD {STREAM} {now_ms}-0 userId 1 voucherId 7 id 7")).await;
-    let (_, text) = doctor(&site);
+    fixture.call("DEL stream.orders").await;
+    fixture.call(&format!("XGROUP CREATE {STREAM} {GROUP} 0 MKSTREAM")).await;
+    fixture.call(&format!("XADD {STREAM} {now_ms}-0 userId 1 voucherId 7 id 7")).await;
+    let (_, text) = doctor(&fixture);
     assert!(text.contains("warning  redis  the oldest undelivered entry is 2"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn notes_that_somebody_else_has_overwritten_stop_no_worker_and_are_named() {
-    let site = after_a_sale().await;
-    site.add_order(6, 1_006, 7).await;
-    site.call(&format!("XREADGROUP GROUP {GROUP} gone-3 STREAMS {STREAM} >")).await;
+    let fixture = after_a_sale().await;
+    fixture.add_order(6, 1_006, 7).await;
+    fixture.call(&format!("XREADGROUP GROUP {GROUP} gone-3 STREAMS {STREAM} >")).await;
     for notes in ["deaths", "set_aside"] {
-        site.call(&format!("SET {STREAM}.{notes} x")).await;
+        fixture.call(&format!("SET {STREAM}.{notes} x")).await;
     }
     // Of what no living worker has set aside, nobody asks.
-    site.call("SET tidegate:worker:w somebody").await;
-    let (code, text) = doctor(&site);
+    fixture.call("SET tidegate:worker:w somebody").await;
+    let (code, text) = doctor(&fixture);
     for notes in ["deaths", "set_aside"] {
         assert!(text.contains(&format!("look what it is, then DEL {STREAM}.{notes}")), "{text}");
     }
     assert!(code == Some(0) && !text.contains("allow this user"), "{text}");
 
-    let output = site.tidegate(&["status"]);
+    let output = fixture.tidegate(&["status"]);
     let text = String::from_utf8_lossy(&output.stdout);
     let error = format!("error: Failed to read what is set aside, from {STREAM}.set_aside: WRONGTYPE");
     assert!(text.contains(&error) && text.contains("pending") && text.contains("gone-3"), "{text}");
 
-    site.call("DEL tidegate:worker:w").await;
-    let worker = site.worker("gone").start();
-    site.settled().await;
+    fixture.call("DEL tidegate:worker:w").await;
+    let worker = fixture.worker("gone").start();
+    fixture.settled().await;
     assert!(!worker.log().contains("outage"), "{}", worker.log());
     assert!(worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn dead_letters_are_told_by_their_reasons() {
-    let site = after_a_sale().await;
-    site.add_poison().await;
-    let worker = site.worker("v").start();
-    until("both are buried", || async { site.dead().await.len() == 2 }).await;
+    let fixture = after_a_sale().await;
+    fixture.add_poison().await;
+    let worker = fixture.worker("v").start();
+    until("both are buried", || async { fixture.dead().await.len() == 2 }).await;
     assert!(worker.stop().await.success());
-    let (_, text) = doctor(&site);
+    let (_, text) = doctor(&fixture);
     assert!(text.contains("2 dead letters in stream.orders.dead: 1 bad_value, 1 unknown_voucher"), "{text}");
     assert!(text.contains("do: tidegate dead list") && !text.contains("XRANGE"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_holds_rows_that_others_wait_for_is_named() {
-    let site = after_a_sale().await;
-    let url = site.mysql.url();
+    let fixture = after_a_sale().await;
+    let url = fixture.mysql.url();
     let connect = || sqlx::MySqlConnection::connect(&url);
     let (mut holder, mut waiter) = (connect().await.expect("a session"), connect().await.expect("a session"));
     let id: u64 = sqlx::query_scalar("SELECT CONNECTION_ID()").fetch_one(&mut holder).await.expect("an id");
@@ -257,7 +257,7 @@ async fn whoever_holds_rows_that_others_wait_for_is_named() {
     // The server shows its transactions as they were at the last look, until nobody has looked for 0.1 s.
     let look = || async {
         tokio::time::sleep(Duration::from_millis(150)).await;
-        doctor(&site).1
+        doctor(&fixture).1
     };
     until("the holder is named", || async { look().await.contains(&named) }).await;
     assert!(look().await.contains(&format!("KILL {id}")));
@@ -268,12 +268,12 @@ async fn whoever_holds_rows_that_others_wait_for_is_named() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_with_other_names_are_not_taken_for_lost_data() {
-    let site = after_a_sale().await;
-    site.call("RENAME seckill:stock:7 shop:stock:7").await;
-    site.call("RENAME seckill:order:7 shop:order:7").await;
-    site.call("RENAME seckill:journal:7 shop:journal:7").await;
-    site.call("SET shop:stock:17 1").await;
-    let (code, text) = doctor(&site);
+    let fixture = after_a_sale().await;
+    fixture.call("RENAME seckill:stock:7 shop:stock:7").await;
+    fixture.call("RENAME seckill:order:7 shop:order:7").await;
+    fixture.call("RENAME seckill:journal:7 shop:journal:7").await;
+    fixture.call("SET shop:stock:17 1").await;
+    let (code, text) = doctor(&fixture);
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("neither seckill:stock:7 nor any other key that is configured"), "{text}");
     assert!(
@@ -284,18 +284,18 @@ async fn keys_with_other_names_are_not_taken_for_lost_data() {
 }
 
 /// What `tidegate status` says, and with which code it ends.
-fn status(site: &Site) -> (Option<i32>, String) {
-    let output = site.tidegate(&["status"]);
+fn status(fixture: &Fixture) -> (Option<i32>, String) {
+    let output = fixture.tidegate(&["status"]);
     (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dead_fleet_is_an_error_while_anything_needs_a_worker_and_a_warning_otherwise() {
-    let site = after_a_sale().await;
-    assert!(!status(&site).1.contains("no worker is alive"));
-    site.call(&format!("DEL {HEARTBEAT}")).await;
+    let fixture = after_a_sale().await;
+    assert!(!status(&fixture).1.contains("no worker is alive"));
+    fixture.call(&format!("DEL {HEARTBEAT}")).await;
     let says = |code: i32, level: &str, what: &str| {
-        for (found, text) in [doctor(&site), status(&site)] {
+        for (found, text) in [doctor(&fixture), status(&fixture)] {
             assert_eq!(found, Some(code), "{text}");
             assert!(
                 text.contains("tidegate worker") && text.contains("docs/runbook/nothing-is-written.md"),
@@ -306,47 +306,47 @@ async fn a_dead_fleet_is_an_error_while_anything_needs_a_worker_and_a_warning_ot
     };
     says(1, "error", ", and voucher 7 is on sale");
     // A sale that is paused needs none, as before a takeover.
-    assert!(site.tidegate(&["pause", "--voucher", "7", "--yes"]).status.success());
+    assert!(fixture.tidegate(&["pause", "--voucher", "7", "--yes"]).status.success());
     says(0, "warning", "; no sale is open");
-    site.add_order(6, 1_006, 7).await;
+    fixture.add_order(6, 1_006, 7).await;
     says(1, "error", ", and 1 entry is undelivered");
-    site.hand_over("gone-3", 1).await;
+    fixture.hand_over("gone-3", 1).await;
     says(1, "error", ", and 1 entry is pending");
-    let json = site.tidegate(&["status", "--json"]);
+    let json = fixture.tidegate(&["status", "--json"]);
     let json: serde_json::Value = serde_json::from_slice(&json.stdout).expect("JSON");
     assert_eq!(json["no_worker"]["level"], "error", "{json:#}");
 
     // A worker that is paused from its start has read nothing yet, and lives.
-    site.call("SET tidegate:pause maintenance").await;
-    let worker = site.worker("idle").start();
+    fixture.call("SET tidegate:pause maintenance").await;
+    let worker = fixture.worker("idle").start();
     worker.says("paused: nothing is read").await;
-    for (_, text) in [doctor(&site), status(&site)] {
+    for (_, text) in [doctor(&fixture), status(&fixture)] {
         assert!(!text.contains("no worker is alive"), "{text}");
     }
-    site.call("DEL tidegate:pause").await;
-    site.settled().await;
+    fixture.call("DEL tidegate:pause").await;
+    fixture.settled().await;
     assert!(worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sale_is_on_only_if_somebody_can_buy() {
-    let site = Site::open().await;
+    let fixture = Fixture::open().await;
     for voucher in [1, 2, 3, 4, 5, 6, 7] {
-        site.load(voucher, 10).await;
+        fixture.load(voucher, 10).await;
     }
     for sql in [
         "UPDATE tb_seckill_voucher SET end_time = NOW() - INTERVAL 1 HOUR, begin_time = NOW() - INTERVAL 2 HOUR \
          WHERE voucher_id = 2",
         "UPDATE tb_seckill_voucher SET begin_time = NOW() + INTERVAL 1 HOUR WHERE voucher_id = 3",
     ] {
-        sqlx::query(sql).execute(&site.pool).await.expect("the row is changed");
+        sqlx::query(sql).execute(&fixture.pool).await.expect("the row is changed");
     }
-    assert!(site.tidegate(&["pause", "--voucher", "4", "--yes"]).status.success());
-    site.call("SET seckill:stock:5 0").await;
-    site.call("SET seckill:voucher:6 x").await;
-    site.call("DEL seckill:stock:7").await;
+    assert!(fixture.tidegate(&["pause", "--voucher", "4", "--yes"]).status.success());
+    fixture.call("SET seckill:stock:5 0").await;
+    fixture.call("SET seckill:voucher:6 x").await;
+    fixture.call("DEL seckill:stock:7").await;
     let states = || {
-        let output = site.tidegate(&["status", "--json"]);
+        let output = fixture.tidegate(&["status", "--json"]);
         let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
         let vouchers = json["vouchers"].as_array().expect("vouchers").clone();
         vouchers
@@ -355,18 +355,18 @@ async fn a_sale_is_on_only_if_somebody_can_buy() {
             .collect::<Vec<_>>()
     };
     assert_eq!(states(), ["on", "over", "not_begun", "paused", "sold_out", "unknown", "no_stock"]);
-    assert!(status(&site).1.contains("no stock"));
-    site.call("FLUSHALL").await;
+    assert!(status(&fixture).1.contains("no stock"));
+    fixture.call("FLUSHALL").await;
     assert_eq!(states(), ["no_stock", "over", "no_stock", "no_stock", "no_stock", "no_stock", "no_stock"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_journal_that_is_too_large_to_be_read_is_not_called_well() {
-    let site = after_a_sale().await;
-    site.call("HSET seckill:journal:7 #complete 1").await;
+    let fixture = after_a_sale().await;
+    fixture.call("HSET seckill:journal:7 #complete 1").await;
     let fill = "for order = 1, 100001 do redis.call('HSET', KEYS[1], 'f' .. order, '{}') end";
-    site.redis_says(&["EVAL", fill, "1", "seckill:journal:7"]).await;
-    let (code, text) = doctor(&site);
+    fixture.redis_says(&["EVAL", fill, "1", "seckill:journal:7"]).await;
+    let (code, text) = doctor(&fixture);
     assert!(code == Some(0) && !text.contains(WELL), "{text}");
     assert!(text.contains("not read redis  the journal of voucher 7, with 10000"), "{text}");
     assert!(text.contains("do: tidegate reconcile --voucher 7") && text.contains("1 not read."), "{text}");

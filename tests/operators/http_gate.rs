@@ -31,7 +31,7 @@ use tokio::{
 
 use crate::{
     order_event::operator,
-    site::{Site, Worker, until, worker_plan},
+    fixture::{Fixture, Worker, until, worker_plan},
 };
 
 pub struct Answer {
@@ -114,9 +114,9 @@ pub fn told(status: u16, kind: &str) -> (u16, String) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_answer_of_the_gate_is_told_by_a_status_and_a_problem_of_its_own() {
-    let site = Site::open().await;
-    let program = operator(&site);
-    let gate = site.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
+    let fixture = Fixture::open().await;
+    let program = operator(&fixture);
+    let gate = fixture.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
     let address = address_of(&gate).await;
     let order = |voucher: i64, user: i64| json!({ "voucherId": voucher.to_string(), "userId": user });
     assert_eq!(refused(address, order(7, 1)).await, told(404, "no-such-sale"));
@@ -171,19 +171,19 @@ async fn each_answer_of_the_gate_is_told_by_a_status_and_a_problem_of_its_own() 
     let seconds: u64 = fast.headers["retry-after"].to_str().unwrap().parse().unwrap();
     assert!((3000..=3600).contains(&seconds), "{seconds}");
 
-    let worker = site.worker("w").start();
-    until("all are written", || async { site.live_orders().await.len() == 3 }).await;
-    site.judge().await;
+    let worker = fixture.worker("w").start();
+    until("all are written", || async { fixture.live_orders().await.len() == 3 }).await;
+    fixture.judge().await;
     assert!(worker.stop().await.success());
     assert!(gate.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_no_request_is_told_its_place_and_nobody_is_held_up_by_who_sends_slowly() {
-    let site = Site::open().await;
-    operator(&site).run("voucher load --voucher 7 --stock 1000").expect(0);
+    let fixture = Fixture::open().await;
+    operator(&fixture).run("voucher load --voucher 7 --stock 1000").expect(0);
     let secret = "0123456789abcdef";
-    let gate = site.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").set("GATE_TOKEN", secret);
+    let gate = fixture.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").set("GATE_TOKEN", secret);
     let gate = gate.set("GATE_READ_MS", 1000).start_as("gate");
     let address = address_of(&gate).await;
     let bearer = format!("Bearer {secret}");
@@ -242,9 +242,9 @@ async fn what_is_no_request_is_told_its_place_and_nobody_is_held_up_by_who_sends
 async fn whoever_lost_the_answer_asks_again_with_the_id_and_has_one_order() {
     let server = RedisServer::start().expect("a Redis");
     let proxy = Proxy::start(server.port()).await.expect("a proxy");
-    let site = Site::open().await;
+    let fixture = Fixture::open().await;
     let folder = tempfile::tempdir().expect("a folder");
-    let plan = worker_plan(&proxy.url_for(&server), &site.mysql.url(), "gate", folder.path());
+    let plan = worker_plan(&proxy.url_for(&server), &fixture.mysql.url(), "gate", folder.path());
     let plan = plan.set("GATE_LISTEN", "127.0.0.1:0").set("REDIS_COMMAND_TIMEOUT_MS", 1000);
     let gate = plan.start_as("gate");
     let address = address_of(&gate).await;
@@ -281,11 +281,11 @@ async fn tidegate_stream_client(server: &RedisServer) -> fred::clients::Client {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_gates_and_a_command_sell_no_unit_twice_and_a_stop_answers_who_is_on_the_way() {
-    let site = Site::open().await;
-    let program = operator(&site);
+    let fixture = Fixture::open().await;
+    let program = operator(&fixture);
     program.run("voucher load --voucher 7 --stock 100").expect(0);
     let gates: Vec<Worker> =
-        ["g1", "g2"].map(|name| site.worker(name).set("GATE_LISTEN", "127.0.0.1:0").start_as("gate")).into();
+        ["g1", "g2"].map(|name| fixture.worker(name).set("GATE_LISTEN", "127.0.0.1:0").start_as("gate")).into();
     let (first, second) = (address_of(&gates[0]).await, address_of(&gates[1]).await);
     let asked = (1..=300).map(async |user: i64| {
         let address = if user % 2 == 0 { first } else { second };
@@ -295,7 +295,7 @@ async fn two_gates_and_a_command_sell_no_unit_twice_and_a_stop_answers_who_is_on
     let count = |wanted: u16| statuses.iter().filter(|status| **status == wanted).count();
     assert_eq!((count(202), count(409)), (100, 200), "{statuses:?}");
     program.run("admit --voucher 7 --user 1000").expect(1);
-    let entries: u64 = site.client.xlen("stream.orders").await.expect("Redis answers");
+    let entries: u64 = fixture.client.xlen("stream.orders").await.expect("Redis answers");
     assert_eq!(entries, 100);
     for gate in gates {
         assert!(gate.stop().await.success());

@@ -7,7 +7,7 @@ use tidegate_lab::{Clock, MysqlServer, RedisServer};
 
 use crate::{
     order_event::operator,
-    site::{Site, until},
+    fixture::{Fixture, until},
 };
 
 const USES: &str = "seckill:uses:voucher:7";
@@ -17,20 +17,20 @@ const MONTH_S: i64 = 31 * 24 * 3_600;
 async fn a_fleet_that_looks_while_the_clock_of_redis_is_a_month_ahead_forgets_nothing_of_today() {
     let clock = Clock::start().expect("a clock");
     let redis = RedisServer::options().clock(&clock).start().expect("a Redis");
-    let site = Site::on(redis, MysqlServer::shared().expect("a database")).await.migrated().await;
-    let program = operator(&site);
+    let fixture = Fixture::on(redis, MysqlServer::shared().expect("a database")).await.migrated().await;
+    let program = operator(&fixture);
     program
         .run("limit set --voucher 7 --name phones --subject phone --window day --orders 1 --yes")
         .expect(0);
     program.run("voucher load --voucher 7 --stock 10").expect(0);
     program.run("admit --voucher 7 --user 1 --subject phone=a").expect(0);
     let counted =
-        async || -> BTreeMap<String, String> { site.client.hgetall(USES).await.expect("Redis answers") };
+        async || -> BTreeMap<String, String> { fixture.client.hgetall(USES).await.expect("Redis answers") };
     let before = counted().await;
     // A day long ago: once it is gone, the fleet has looked.
-    site.client.hset::<(), _, _>(USES, ("1:b", "19000:1:1")).await.expect("Redis answers");
+    fixture.client.hset::<(), _, _>(USES, ("1:b", "19000:1:1")).await.expect("Redis answers");
     clock.set_ahead_by(MONTH_S).expect("the clock is set");
-    let worker = site.worker("w").set("RECONCILE_EVERY_S", 1).start();
+    let worker = fixture.worker("w").set("RECONCILE_EVERY_S", 1).start();
     until("the fleet has looked", || async { !counted().await.contains_key("1:b") }).await;
     assert_eq!(counted().await, before);
     clock.set_ahead_by(0).expect("the clock is set");

@@ -20,18 +20,18 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     order_event::operator,
     program::Program,
-    site::{Site, until},
+    fixture::{Fixture, until},
 };
 
 const OWN: &str = "seckill:uses:voucher:7";
 const COMMON: &str = "seckill:uses:campaign:5";
 
-async fn held(site: &Site, key: &str) -> BTreeMap<String, String> {
-    site.client.hgetall(key).await.expect("Redis answers")
+async fn held(fixture: &Fixture, key: &str) -> BTreeMap<String, String> {
+    fixture.client.hgetall(key).await.expect("Redis answers")
 }
 
-async fn write(site: &Site, key: &str, field: &str, value: &str) {
-    site.client.hset::<(), _, _>(key, (field, value)).await.expect("Redis answers");
+async fn write(fixture: &Fixture, key: &str, field: &str, value: &str) {
+    fixture.client.hset::<(), _, _>(key, (field, value)).await.expect("Redis answers");
 }
 
 /// What a look found of these kinds: the kind, the field, what is counted and what orders hold.
@@ -52,55 +52,55 @@ fn apart(kind: &str, field: &str, counted: &str, held: &str) -> (String, String,
 }
 
 /// A sale of voucher 7 with three live orders, two of them of one user.
-async fn sale_with_limits(site: &Site, program: &Program) {
+async fn sale_with_limits(fixture: &Fixture, program: &Program) {
     program.run("limit set --voucher 7 --name mine --subject user --window sale --orders 3 --yes").expect(0);
     program
         .run("limit set --voucher 7 --name phones --subject phone --window day --orders 5 --yes")
         .expect(0);
     program.run("limit set --voucher 7 --name fast --rate 100/1s --yes").expect(0);
     program.run("voucher load --voucher 7 --stock 100").expect(0);
-    let worker = site.worker("w").start();
+    let worker = fixture.worker("w").start();
     for (user, phone, quantity) in [(1, "a", 2), (1, "a", 1), (2, "b", 1)] {
         let order = format!("admit --voucher 7 --user {user} --quantity {quantity} --subject phone={phone}");
         program.run(&order).expect(0);
     }
     let gone = program.run("admit --voucher 7 --user 3 --subject phone=b --json").expect(0).json();
-    until("all are written", || async { site.live_orders().await.len() == 4 }).await;
+    until("all are written", || async { fixture.live_orders().await.len() == 4 }).await;
     program.run(&format!("order event cancelled {} --yes", gone["order"].as_str().expect("an id"))).expect(0);
-    until("one is cancelled", || async { site.live_orders().await.len() == 3 }).await;
-    site.settled().await;
+    until("one is cancelled", || async { fixture.live_orders().await.len() == 3 }).await;
+    fixture.settled().await;
     assert!(worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn counters_and_slots_that_somebody_changed_are_named_one_by_one_and_set_by_a_repair() {
-    let site = Site::open().await;
-    let program = operator(&site);
-    sale_with_limits(&site, &program).await;
+    let fixture = Fixture::open().await;
+    let program = operator(&fixture);
+    sale_with_limits(&fixture, &program).await;
     program.run("reconcile").expect(0);
     program.run("audit").expect(0);
-    site.judge().await;
-    let mut before = held(&site, OWN).await;
+    fixture.judge().await;
+    let mut before = held(&fixture, OWN).await;
     let day = before["2:a"].split(':').next().expect("a window").to_owned();
     assert_eq!((before["2:a"].as_str(), before["u:1"].as_str()), (format!("{day}:2:3").as_str(), "3"));
 
     // Too high, too low, missing, one of nobody, one that nobody can read; slots too many, too few, and of nobody.
-    write(&site, OWN, "2:a", &format!("{day}:5:9")).await;
-    write(&site, OWN, "1:1", "0:1:3").await;
-    site.client.hdel::<(), _, _>(OWN, "2:b").await.expect("Redis answers");
-    write(&site, OWN, "2:nobody", &format!("{day}:1:1")).await;
-    write(&site, OWN, "1:9", "many").await;
-    write(&site, OWN, "u:1", "7").await;
-    write(&site, OWN, "u:2", "2").await;
-    write(&site, OWN, "u:9", "1").await;
+    write(&fixture, OWN, "2:a", &format!("{day}:5:9")).await;
+    write(&fixture, OWN, "1:1", "0:1:3").await;
+    fixture.client.hdel::<(), _, _>(OWN, "2:b").await.expect("Redis answers");
+    write(&fixture, OWN, "2:nobody", &format!("{day}:1:1")).await;
+    write(&fixture, OWN, "1:9", "many").await;
+    write(&fixture, OWN, "u:1", "7").await;
+    write(&fixture, OWN, "u:2", "2").await;
+    write(&fixture, OWN, "u:9", "1").await;
     // Nobody is checked against these: a day that is over, and a limit that is not there.
     for (field, value) in [("2:c", "19000:1:1"), ("9:1", "0:1:1")] {
-        write(&site, OWN, field, value).await;
+        write(&fixture, OWN, field, value).await;
         before.insert(field.to_owned(), value.to_owned());
     }
     let counters = ["1:1", "1:9", "2:a", "2:b", "2:nobody"].map(|field| format!("counter {field}: "));
     let slots = ["1", "2", "9"].map(|user| format!("slots of user {user}: "));
-    site.judge_except(&[&counters[..], &slots[..]].concat()).await;
+    fixture.judge_except(&[&counters[..], &slots[..]].concat()).await;
     let uses = "limit_uses_mismatch";
     let expected = [
         apart(uses, "1:1", "0:1:3", "0:2:3"),
@@ -129,31 +129,31 @@ async fn counters_and_slots_that_somebody_changed_are_named_one_by_one_and_set_b
     assert_eq!(found(&program.run("reconcile --json").expect(1).json()), expected, "nothing was changed");
     let repaired = program.run("reconcile --repair --yes").expect(0);
     assert!(repaired.stdout.contains("8 counters set to what orders hold"), "{repaired:#?}");
-    assert_eq!(held(&site, OWN).await, before);
+    assert_eq!(held(&fixture, OWN).await, before);
     program.run("reconcile").expect(0);
     program.run("audit").expect(0);
-    site.judge().await;
+    fixture.judge().await;
     let log = program.run("log").expect(0);
     assert!(log.stdout.contains("counters of voucher:7"), "{log:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_counter_of_a_campaign_is_compared_with_the_orders_of_all_its_regions() {
-    let site = Site::open().await;
-    let program = operator(&site);
-    campaign(&site, &program).await;
-    let worker = site.worker("w").start();
+    let fixture = Fixture::open().await;
+    let program = operator(&fixture);
+    campaign(&fixture, &program).await;
+    let worker = fixture.worker("w").start();
     for (voucher, user) in [(101, 1), (102, 2), (102, 3)] {
         program.run(&format!("admit --voucher {voucher} --user {user} --subject phone=a")).expect(0);
     }
-    until("all are written", || async { site.live_orders().await.len() == 3 }).await;
-    site.settled().await;
+    until("all are written", || async { fixture.live_orders().await.len() == 3 }).await;
+    fixture.settled().await;
     assert!(worker.stop().await.success());
     program.run("reconcile").expect(0);
     program.run("reconcile --voucher 102").expect(0);
-    assert_eq!(held(&site, COMMON).await["1:a"], "0:3:3");
+    assert_eq!(held(&fixture, COMMON).await["1:a"], "0:3:3");
     // As many as one region has.
-    write(&site, COMMON, "1:a", "0:2:2").await;
+    write(&fixture, COMMON, "1:a", "0:2:2").await;
     let expected = [apart("limit_uses_mismatch", "1:a", "0:2:2", "0:3:3")];
     for look in ["reconcile --json", "reconcile --voucher 101 --json", "reconcile --voucher 102 --json"] {
         let look = program.run(look).expect(1).json();
@@ -162,13 +162,13 @@ async fn a_counter_of_a_campaign_is_compared_with_the_orders_of_all_its_regions(
     let audit = program.run("audit").expect(1);
     assert!(audit.stdout.contains("(limit phones of campaign:5)"), "{audit:#?}");
     program.run("reconcile --repair --yes").expect(0);
-    assert_eq!(held(&site, COMMON).await["1:a"], "0:3:3");
+    assert_eq!(held(&fixture, COMMON).await["1:a"], "0:3:3");
     program.run("reconcile").expect(0);
-    site.judge().await;
+    fixture.judge().await;
 }
 
-async fn campaign(site: &Site, program: &Program) {
-    let regions = site.file("regions.csv", "north,101,100\nsouth,102,100\n");
+async fn campaign(fixture: &Fixture, program: &Program) {
+    let regions = fixture.file("regions.csv", "north,101,100\nsouth,102,100\n");
     program.run(&format!("campaign load --campaign 5 --regions {}", regions.display())).expect(0);
     program
         .run("limit set --campaign 5 --name phones --subject phone --window sale --orders 3 --yes")
@@ -177,14 +177,14 @@ async fn campaign(site: &Site, program: &Program) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_limit_that_was_passed_is_named_until_orders_end_and_one_that_was_lowered_is_not() {
-    let site = Site::open().await;
-    let program = operator(&site);
-    campaign(&site, &program).await;
+    let fixture = Fixture::open().await;
+    let program = operator(&fixture);
+    campaign(&fixture, &program).await;
     sqlx::query("UPDATE tidegate_limit SET set_at = set_at - INTERVAL 1 HOUR")
-        .execute(&site.pool)
+        .execute(&fixture.pool)
         .await
         .unwrap();
-    let worker = site.worker("w").start();
+    let worker = fixture.worker("w").start();
     let admit = |voucher: i64, user: i64| {
         let admitted =
             program.run(&format!("admit --voucher {voucher} --user {user} --subject phone=a --json"));
@@ -194,10 +194,10 @@ async fn a_limit_that_was_passed_is_named_until_orders_end_and_one_that_was_lowe
         admit(101, user);
     }
     // Redis loses what it has counted, and two more pass.
-    site.client.hdel::<(), _, _>(COMMON, "1:a").await.expect("Redis answers");
+    fixture.client.hdel::<(), _, _>(COMMON, "1:a").await.expect("Redis answers");
     let last = [admit(102, 4), admit(102, 5)];
-    until("all are written", || async { site.live_orders().await.len() == 5 }).await;
-    site.settled().await;
+    until("all are written", || async { fixture.live_orders().await.len() == 5 }).await;
+    fixture.settled().await;
     let (uses, passed) = ("limit_uses_mismatch", "limit_passed");
     let both = [apart(uses, "1:a", "0:2:2", "0:5:5"), apart(passed, "1:a", "0:2:2", "0:5:5")];
     let look = program.run("reconcile --json").expect(1).json();
@@ -206,7 +206,7 @@ async fn a_limit_that_was_passed_is_named_until_orders_end_and_one_that_was_lowe
     assert!(dry.stdout.contains("left: 1 difference of limit_passed"), "{dry:#?}");
     // Nobody else passes, and it stays named.
     program.run("reconcile --repair --yes").expect(1);
-    assert_eq!(held(&site, COMMON).await["1:a"], "0:5:5");
+    assert_eq!(held(&fixture, COMMON).await["1:a"], "0:5:5");
     for _ in 0..2 {
         let look = program.run("reconcile --json").expect(1).json();
         assert_eq!(found(&look), [apart(passed, "1:a", "0:5:5", "0:5:5")], "{look:#}");
@@ -214,12 +214,12 @@ async fn a_limit_that_was_passed_is_named_until_orders_end_and_one_that_was_lowe
     }
     let audit = program.run("audit").expect(1);
     assert!(audit.stdout.contains("more than limit phones of campaign:5 allows"), "{audit:#?}");
-    site.judge_except(&["campaign:5: 1:a passes limit phones"]).await;
+    fixture.judge_except(&["campaign:5: 1:a passes limit phones"]).await;
     for order in &last {
         program.run(&format!("order event cancelled {order} --yes")).expect(0);
     }
-    until("they end", || async { site.live_orders().await.len() == 3 }).await;
-    site.settled().await;
+    until("they end", || async { fixture.live_orders().await.len() == 3 }).await;
+    fixture.settled().await;
     program.run("reconcile").expect(0);
     // Lowered since: nobody has passed it.
     program
@@ -227,22 +227,22 @@ async fn a_limit_that_was_passed_is_named_until_orders_end_and_one_that_was_lowe
         .expect(0);
     program.run("reconcile").expect(0);
     program.run("audit").expect(0);
-    site.judge().await;
+    fixture.judge().await;
     assert!(worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sale_that_goes_on_gives_no_false_alarm_and_a_counter_that_is_wrong_in_it_is_found() {
-    let site = Site::open().await;
-    let program = operator(&site);
-    campaign(&site, &program).await;
+    let fixture = Fixture::open().await;
+    let program = operator(&fixture);
+    campaign(&fixture, &program).await;
     for limit in ["all --window sale --orders 1000000", "days --subject user --window day --orders 1000"] {
         program.run(&format!("limit set --voucher 101 --name {limit} --yes")).expect(0);
     }
     program.run("voucher add --voucher 101 --units 1000000 --yes").expect(0);
-    let worker = site.worker("w").start();
+    let worker = fixture.worker("w").start();
     let (stop, next, gate) =
-        (Arc::new(AtomicBool::new(false)), Arc::new(AtomicI64::new(1)), site.gate().await);
+        (Arc::new(AtomicBool::new(false)), Arc::new(AtomicI64::new(1)), fixture.gate().await);
     let buyer = |shard: i64| {
         let (stop, next, gate) = (Arc::clone(&stop), Arc::clone(&next), gate.clone());
         async move {
@@ -263,8 +263,8 @@ async fn a_sale_that_goes_on_gives_no_false_alarm_and_a_counter_that_is_wrong_in
     };
     let buyers = [tokio::spawn(buyer(1)), tokio::spawn(buyer(2))];
     let canceller = {
-        let (stop, program) = (Arc::clone(&stop), operator(&site));
-        let pool = site.pool.clone();
+        let (stop, program) = (Arc::clone(&stop), operator(&fixture));
+        let pool = fixture.pool.clone();
         tokio::spawn(async move {
             while !stop.load(Ordering::Relaxed) {
                 let any = "SELECT id FROM tb_voucher_order WHERE slot IS NOT NULL ORDER BY id DESC LIMIT 1";
@@ -273,16 +273,16 @@ async fn a_sale_that_goes_on_gives_no_false_alarm_and_a_counter_that_is_wrong_in
             }
         })
     };
-    until("it is going on", || async { site.live_orders().await.len() > 300 }).await;
+    until("it is going on", || async { fixture.live_orders().await.len() > 300 }).await;
     for _ in 0..3 {
         let look = program.run("reconcile --json");
         assert_eq!(look.code, 0, "{look:#?}");
     }
     program.run("audit").expect(0);
     // Also of one that every order moves.
-    let all: String = site.client.hget("seckill:uses:voucher:101", "1:").await.expect("Redis answers");
+    let all: String = fixture.client.hget("seckill:uses:voucher:101", "1:").await.expect("Redis answers");
     assert!(all.starts_with("0:"), "{all}");
-    site.redis_says(&["EVAL", MOVE, "1", "seckill:uses:voucher:101"]).await;
+    fixture.redis_says(&["EVAL", MOVE, "1", "seckill:uses:voucher:101"]).await;
     let look = program.run("reconcile --json").expect(1).json();
     let found = found(&look);
     assert_eq!(
@@ -293,10 +293,10 @@ async fn a_sale_that_goes_on_gives_no_false_alarm_and_a_counter_that_is_wrong_in
     for task in buyers.into_iter().chain([canceller]) {
         task.await.expect("it ends well");
     }
-    site.settled().await;
+    fixture.settled().await;
     program.run("reconcile --repair --yes").expect(0);
     program.run("reconcile").expect(0);
-    site.judge().await;
+    fixture.judge().await;
     assert!(worker.stop().await.success());
 }
 
@@ -306,32 +306,32 @@ const MOVE: &str = "local orders, units = string.match(redis.call('HGET', KEYS[1
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_orders_hold_that_were_compacted_is_known_from_mysql() {
-    let site = Site::open().await;
-    let program = operator(&site);
+    let fixture = Fixture::open().await;
+    let program = operator(&fixture);
     program.run("limit set --voucher 7 --name mine --subject user --window sale --orders 3 --yes").expect(0);
     program.run("voucher load --voucher 7 --stock 100").expect(0);
-    let plan = site.worker("w").set("RECONCILE_EVERY_S", 1).set("RECONCILE_COMPACT_AFTER_S", 1);
+    let plan = fixture.worker("w").set("RECONCILE_EVERY_S", 1).set("RECONCILE_COMPACT_AFTER_S", 1);
     let worker = plan.start();
     let mut orders = Vec::new();
     for _ in 0..2 {
         let order = program.run("admit --voucher 7 --user 1 --json").expect(0).json();
         orders.push(order["order"].as_str().expect("an id").to_owned());
     }
-    site.settled().await;
+    fixture.settled().await;
     for event in ["paid", "used"] {
         program.run(&format!("order event {event} {} --yes", orders[0])).expect(0);
     }
-    site.settled().await;
-    site.redis_says(&["XTRIM", "stream.orders", "MAXLEN", "0"]).await;
+    fixture.settled().await;
+    fixture.redis_says(&["XTRIM", "stream.orders", "MAXLEN", "0"]).await;
     until("it is compacted", || async {
-        site.redis_says(&["HEXISTS", "seckill:journal:7", &orders[0]]).await.as_i64() == Some(0)
+        fixture.redis_says(&["HEXISTS", "seckill:journal:7", &orders[0]]).await.as_i64() == Some(0)
     })
     .await;
     program.run("reconcile").expect(0);
     program.run("audit").expect(0);
     assert!(worker.stop().await.success());
-    write(&site, OWN, "1:1", "0:1:1").await;
-    write(&site, OWN, "u:1", "2").await;
+    write(&fixture, OWN, "1:1", "0:1:1").await;
+    write(&fixture, OWN, "u:1", "2").await;
     let look = program.run("reconcile --json").expect(1).json();
     let expected =
         [apart("limit_uses_mismatch", "1:1", "0:1:1", "0:2:2"), apart("slots_mismatch", "u:1", "2", "3")];
@@ -340,38 +340,38 @@ async fn what_orders_hold_that_were_compacted_is_known_from_mysql() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_that_ends_before_a_lost_counter_is_set_is_not_counted_for_ever() {
-    let site = Site::open().await;
-    let program = operator(&site);
+    let fixture = Fixture::open().await;
+    let program = operator(&fixture);
     program.run("limit set --voucher 7 --name mine --subject user --window sale --orders 3 --yes").expect(0);
     program
         .run("limit set --voucher 7 --name phones --subject phone --window day --orders 3 --yes")
         .expect(0);
     program.run("voucher load --voucher 7 --stock 100").expect(0);
-    let worker = site.worker("w").start();
+    let worker = fixture.worker("w").start();
     let mut orders = Vec::new();
     for _ in 0..2 {
         let order = program.run("admit --voucher 7 --user 1 --subject phone=a --json").expect(0).json();
         orders.push(order["order"].as_str().expect("an id").to_owned());
     }
-    site.settled().await;
-    let counted = held(&site, OWN).await;
+    fixture.settled().await;
+    let counted = held(&fixture, OWN).await;
     let day = counted["2:a"].split(':').next().expect("a window").to_owned();
     // Lost; of a day that is over; without the second slot.
-    site.client.hdel::<(), _, _>(OWN, "1:1").await.expect("Redis answers");
-    write(&site, OWN, "2:a", "19000:1:1").await;
-    write(&site, OWN, "u:1", "1").await;
+    fixture.client.hdel::<(), _, _>(OWN, "1:1").await.expect("Redis answers");
+    write(&fixture, OWN, "2:a", "19000:1:1").await;
+    write(&fixture, OWN, "u:1", "1").await;
 
-    let (gate, stop) = (site.gate().await, CancellationToken::new());
-    let check = LimitCounterCheck::new(&gate, &site.pool, Pace::Full, &stop);
+    let (gate, stop) = (fixture.gate().await, CancellationToken::new());
+    let check = LimitCounterCheck::new(&gate, &fixture.pool, Pace::Full, &stop);
     let seven = [7.try_into().expect("a voucher")];
     let found = check.compare(&seven).await.expect("both answer").differences;
     assert_eq!(found.len(), 3, "{found:?}");
     program.run(&format!("order event cancelled {} --yes", orders[1])).expect(0);
-    site.settled().await;
+    fixture.settled().await;
     let mut done = CountersSet::default();
     check.set(found, &mut done).await.expect("both answer");
     assert!(done.left.is_empty(), "{done:?}");
-    let now = held(&site, OWN).await;
+    let now = held(&fixture, OWN).await;
     let one = format!("{day}:1:1");
     assert_eq!((now["1:1"].as_str(), now["2:a"].as_str(), now["u:1"].as_str()), ("0:1:1", one.as_str(), "1"));
     assert!(check.compare(&seven).await.expect("both answer").differences.is_empty());
@@ -381,15 +381,15 @@ async fn an_order_that_ends_before_a_lost_counter_is_set_is_not_counted_for_ever
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_journal_that_is_gone_or_cannot_be_read_lowers_no_counter_and_is_said() {
-    let site = Site::open().await;
-    let program = operator(&site);
-    sale_with_limits(&site, &program).await;
+    let fixture = Fixture::open().await;
+    let program = operator(&fixture);
+    sale_with_limits(&fixture, &program).await;
     // In the journal and the stream only.
     let order = program.run("admit --voucher 7 --user 4 --subject phone=d --json").expect(0).json();
     let order = order["order"].as_str().expect("an id").to_owned();
-    let before = held(&site, OWN).await;
-    let (gate, stop) = (site.gate().await, CancellationToken::new());
-    let check = LimitCounterCheck::new(&gate, &site.pool, Pace::Full, &stop);
+    let before = held(&fixture, OWN).await;
+    let (gate, stop) = (fixture.gate().await, CancellationToken::new());
+    let check = LimitCounterCheck::new(&gate, &fixture.pool, Pace::Full, &stop);
     let seven = [7.try_into().expect("a voucher")];
     let why = async || {
         let report = check.compare(&seven).await.expect("both answer");
@@ -399,9 +399,9 @@ async fn a_journal_that_is_gone_or_cannot_be_read_lowers_no_counter_and_is_said(
     assert_eq!(why().await, []);
 
     let journal = "seckill:journal:7";
-    write(&site, journal, &order, "?").await;
+    write(&fixture, journal, &order, "?").await;
     assert_eq!(why().await, [WhyNotCompared::UnreadableNotes]);
-    site.redis_says(&["DEL", journal]).await;
+    fixture.redis_says(&["DEL", journal]).await;
     assert_eq!(why().await, [WhyNotCompared::JournalGone]);
     let said = "counters of voucher:7 were not compared: a journal is gone";
     for command in ["reconcile", "audit"] {
@@ -411,5 +411,5 @@ async fn a_journal_that_is_gone_or_cannot_be_read_lowers_no_counter_and_is_said(
         assert_eq!(json["counters_not_compared"][0]["why"], "journal_gone", "{json:#}");
     }
     program.run("reconcile --repair --yes");
-    assert_eq!(held(&site, OWN).await, before);
+    assert_eq!(held(&fixture, OWN).await, before);
 }

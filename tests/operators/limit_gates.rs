@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::{
     http_gate::{address_of, post},
     order_event::operator,
-    site::{STREAM, Site, Worker},
+    fixture::{STREAM, Fixture, Worker},
 };
 
 const SCRIPT: &str = include_str!("../../lua/admit_limited.lua");
@@ -38,21 +38,21 @@ fn asking(nth: i64) -> (i64, String, i64) {
 }
 
 /// Whether the script, called as any producer may call it, admits.
-async fn script_admits(site: &Site, order: i64) -> bool {
+async fn script_admits(fixture: &Fixture, order: i64) -> bool {
     let (user, phone, units) = asking(order);
     let numbers = [order, user, 7, units].map(|number| number.to_string());
     let args = [&numbers.each_ref().map(String::as_str)[..], &["", "phone", &phone]].concat();
-    let reply: Value = site.client.eval(SCRIPT, KEYS.to_vec(), args).await.expect("Redis answers");
+    let reply: Value = fixture.client.eval(SCRIPT, KEYS.to_vec(), args).await.expect("Redis answers");
     reply.as_i64() == Some(0) && !reply.is_array()
 }
 
 /// Orders and units of the stream, by what `group` says of an entry.
 async fn sold(
-    site: &Site,
+    fixture: &Fixture,
     group: impl Fn(&BTreeMap<String, String>) -> String,
 ) -> BTreeMap<String, (i64, i64)> {
     let entries: Vec<(String, BTreeMap<String, String>)> =
-        site.client.xrange(STREAM, "-", "+", None).await.expect("Redis answers");
+        fixture.client.xrange(STREAM, "-", "+", None).await.expect("Redis answers");
     let mut sold: BTreeMap<String, (i64, i64)> = BTreeMap::new();
     for (_, fields) in entries {
         let (orders, units) = sold.entry(group(&fields)).or_default();
@@ -70,8 +70,8 @@ fn phone(fields: &BTreeMap<String, String>) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_gates_and_a_caller_of_the_script_together_pass_no_limit() {
-    let site = Site::open().await;
-    let program = operator(&site);
+    let fixture = Fixture::open().await;
+    let program = operator(&fixture);
     program.run("voucher load --voucher 7 --stock 1000").expect(0);
     for limit in [
         format!("mine --subject user --window sale --orders {OF_USER}"),
@@ -80,13 +80,13 @@ async fn two_gates_and_a_caller_of_the_script_together_pass_no_limit() {
     ] {
         program.run(&format!("limit set --voucher 7 --name {limit} --yes")).expect(0);
     }
-    let worker = site.worker("w").start();
+    let worker = fixture.worker("w").start();
     let gates: Vec<Worker> =
-        ["g1", "g2"].map(|name| site.worker(name).set("GATE_LISTEN", "127.0.0.1:0").start_as("gate")).into();
+        ["g1", "g2"].map(|name| fixture.worker(name).set("GATE_LISTEN", "127.0.0.1:0").start_as("gate")).into();
     let addresses = [address_of(&gates[0]).await, address_of(&gates[1]).await];
     let ask = async |nth: i64| {
         let Some(address) = addresses.get(usize::try_from(nth % 3).expect("a small number")) else {
-            return script_admits(&site, nth).await;
+            return script_admits(&fixture, nth).await;
         };
         let (user, phone, quantity) = asking(nth);
         let body = json!({
@@ -104,25 +104,25 @@ async fn two_gates_and_a_caller_of_the_script_together_pass_no_limit() {
     }
     let asked = join_all(others.into_iter().map(ask)).await;
     let admitted = first.len() + asked.into_iter().filter(|is_admitted| *is_admitted).count();
-    let all = sold(&site, |_| String::new()).await[""].0;
+    let all = sold(&fixture, |_| String::new()).await[""].0;
     assert_eq!(
         i64::try_from(admitted).expect("a number"),
         all,
         "whoever heard yes has an order, and nobody else"
     );
     assert_eq!(all, OF_ALL, "and not one more");
-    for (user, (orders, _)) in sold(&site, |fields| fields["userId"].clone()).await {
+    for (user, (orders, _)) in sold(&fixture, |fields| fields["userId"].clone()).await {
         assert!(orders <= OF_USER, "user {user}: {orders}");
     }
-    let of_phones = sold(&site, phone).await;
+    let of_phones = sold(&fixture, phone).await;
     assert!(
         of_phones.values().all(|(orders, units)| *orders <= OF_PHONE.0 && *units <= OF_PHONE.1),
         "{of_phones:?}"
     );
     assert_eq!(of_phones["p0"], OF_PHONE);
-    site.settled().await;
-    assert_eq!((site.live_orders().await.len(), site.refused().await.len()), (admitted, 0));
-    site.judge().await;
+    fixture.settled().await;
+    assert_eq!((fixture.live_orders().await.len(), fixture.refused().await.len()), (admitted, 0));
+    fixture.judge().await;
     assert!(worker.stop().await.success());
     for gate in gates {
         assert!(gate.stop().await.success());

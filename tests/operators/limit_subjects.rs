@@ -9,7 +9,7 @@ use crate::{
     http_gate::{address_of, ask, post},
     order_event::{count, operator},
     program::{Program, Run},
-    site::Site,
+    fixture::Fixture,
 };
 
 /// What is no name of a subject and no value of one.
@@ -17,14 +17,14 @@ const HOSTILE: [&str; 12] =
     ["", " ", "a b", "\"", "a'b", "<voucher>", "<owner>", "#complete", "#limited", "*", "a;b,c", "ü"];
 
 /// Everything that Redis holds, as it says itself.
-async fn digest(site: &Site) -> String {
+async fn digest(fixture: &Fixture) -> String {
     let digest: BTreeMap<String, String> = {
-        let keys = site.call("KEYS *").await.into_array();
+        let keys = fixture.call("KEYS *").await.into_array();
         let mut all = BTreeMap::new();
         for key in keys.iter().filter_map(fred::types::Value::as_string) {
             // The order ids that gates take in advance, and names of processes, are no orders.
             if key.starts_with("seckill:") || key.starts_with("stream.") {
-                all.insert(key.clone(), format!("{:?}", site.redis_says(&["DUMP", &key]).await));
+                all.insert(key.clone(), format!("{:?}", fixture.redis_says(&["DUMP", &key]).await));
             }
         }
         all
@@ -33,14 +33,14 @@ async fn digest(site: &Site) -> String {
 }
 
 /// A sale under a limit of phones, and one of the rate of devices.
-async fn open() -> (Site, Program) {
-    let site = Site::open().await;
-    let program = operator(&site);
+async fn open() -> (Fixture, Program) {
+    let fixture = Fixture::open().await;
+    let program = operator(&fixture);
     program.run("voucher load --voucher 7 --stock 10").expect(0);
     program
         .run("limit set --voucher 7 --name phones --subject phone --window day --orders 1 --yes")
         .expect(0);
-    (site, program)
+    (fixture, program)
 }
 
 fn refused(run: &Run, shown: &str) {
@@ -49,8 +49,8 @@ fn refused(run: &Run, shown: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hostile_subjects_are_refused_by_the_commands_and_nothing_is_written() {
-    let (site, program) = open().await;
-    let (before, rules) = (digest(&site).await, count(&site, "tidegate_limit").await);
+    let (fixture, program) = open().await;
+    let (before, rules) = (digest(&fixture).await, count(&fixture, "tidegate_limit").await);
     let long = "x".repeat(64 << 10);
     for hostile in HOSTILE.into_iter().chain(["user", long.as_str()]) {
         for subject in [format!("{hostile}=a"), format!("phone={hostile}")] {
@@ -79,16 +79,16 @@ async fn hostile_subjects_are_refused_by_the_commands_and_nothing_is_written() {
     }
     let twice = "admit --voucher 7 --user 1 --subject phone=a --subject phone=b";
     assert!(program.run(twice).expect(2).all().contains("phone is named twice"));
-    assert_eq!((digest(&site).await, count(&site, "tidegate_limit").await), (before, rules));
+    assert_eq!((digest(&fixture).await, count(&fixture, "tidegate_limit").await), (before, rules));
     program.run("admit --voucher 7 --user 1 --subject phone=user").expect(0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hostile_subjects_are_refused_over_http_by_their_places_and_nothing_is_written() {
-    let (site, _) = open().await;
-    let gate = site.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
+    let (fixture, _) = open().await;
+    let gate = fixture.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
     let address = address_of(&gate).await;
-    let before = digest(&site).await;
+    let before = digest(&fixture).await;
     let body =
         |name: &str, value: &str| json!({ "voucherId": "7", "userId": "1", "subjects": { name: value } });
     for hostile in HOSTILE.into_iter().chain(["a\0", "\0", "a\n", "\u{202e}a", "x".repeat(65).leak()]) {
@@ -111,7 +111,7 @@ async fn hostile_subjects_are_refused_over_http_by_their_places_and_nothing_is_w
     let cut = r#"{"voucherId":"7","userId":"1","subjects":{"phone":"\ud800"}}"#;
     let answer = ask(address, Method::POST, "/orders", &json_type, cut).await;
     assert_eq!((answer.status, &answer.body["type"]), (400, &Value::from("/problems/bad-json")));
-    assert_eq!(digest(&site).await, before);
+    assert_eq!(digest(&fixture).await, before);
     assert_eq!(post(address, &body("phone", "user")).await.status, 202, "a word as any other");
     assert!(gate.stop().await.success());
 }

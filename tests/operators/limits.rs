@@ -4,20 +4,20 @@ use fred::interfaces::{ClientLike, HashesInterface, KeysInterface, SetsInterface
 
 use crate::{
     order_event::operator,
-    site::{Site, until},
+    fixture::{Fixture, until},
     terminal::Terminal,
 };
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_orders_of_a_user_are_written_in_their_slots_and_what_one_used_comes_back_with_it() {
-    let site = Site::open().await;
-    let program = operator(&site);
+    let fixture = Fixture::open().await;
+    let program = operator(&fixture);
     program.run("voucher load --voucher 7 --stock 100").expect(0);
     program.run("limit set --voucher 7 --name mine --subject user --window sale --orders 3 --yes").expect(0);
     program
         .run("limit set --voucher 7 --name phones --subject phone --window day --orders 2 --yes")
         .expect(0);
-    let worker = site.worker("w").start();
+    let worker = fixture.worker("w").start();
     let admit =
         |phone: &str| program.run(&format!("admit --voucher 7 --user 1 --subject phone={phone} --json"));
     let first = admit("a").expect(0).json()["order"].as_str().expect("an id").to_owned();
@@ -32,33 +32,33 @@ async fn two_orders_of_a_user_are_written_in_their_slots_and_what_one_used_comes
     admit("b").expect(0);
     assert_eq!(admit("c").expect(1).json()["outcome"], "over_limit", "of the user");
 
-    until("all are written", || async { site.live_orders().await.len() == 3 }).await;
+    until("all are written", || async { fixture.live_orders().await.len() == 3 }).await;
     let slots = sqlx::query_scalar("SELECT CAST(slot AS SIGNED) FROM tb_voucher_order ORDER BY slot");
-    let slots: Vec<i64> = slots.fetch_all(&site.pool).await.expect("MySQL answers");
+    let slots: Vec<i64> = slots.fetch_all(&fixture.pool).await.expect("MySQL answers");
     assert_eq!(slots, [1, 2, 3]);
 
     program.run(&format!("order event cancelled {first} --yes")).expect(0);
     until("the slot is free", || async {
         let slots: Option<String> =
-            site.client.hget("seckill:uses:voucher:7", "u:1").await.expect("Redis answers");
+            fixture.client.hget("seckill:uses:voucher:7", "u:1").await.expect("Redis answers");
         slots.as_deref() == Some("6")
     })
     .await;
     let uses: Option<String> =
-        site.client.hget("seckill:uses:voucher:7", "1:1").await.expect("Redis answers");
+        fixture.client.hget("seckill:uses:voucher:7", "1:1").await.expect("Redis answers");
     assert_eq!(uses.as_deref(), Some("0:2:2"));
     assert!(
-        site.client.sismember::<bool, _, _>("seckill:order:7", 1).await.expect("Redis answers"),
+        fixture.client.sismember::<bool, _, _>("seckill:order:7", 1).await.expect("Redis answers"),
         "two are left"
     );
     admit("a").expect(0);
     until("it is written in the slot that was freed", || async {
-        let orders = site.live_orders().await;
+        let orders = fixture.live_orders().await;
         orders.len() == 3
     })
     .await;
-    site.settled().await;
-    site.judge().await;
+    fixture.settled().await;
+    fixture.judge().await;
     let status = program.run("status --json").expect(0).json();
     assert_eq!(status["vouchers"][0]["redis"], 97, "{status:#}");
     // Units come and go under the name that the stock has.
@@ -67,16 +67,16 @@ async fn two_orders_of_a_user_are_written_in_their_slots_and_what_one_used_comes
     let again = program.run("voucher load --voucher 7 --stock 50").expect(1);
     assert!(!again.all().contains("LIMITED"), "it is on sale: {again:#?}");
     let stocks: Vec<Option<i64>> =
-        site.client.mget(vec!["seckill:stock:7", "seckill:limited:7"]).await.expect("Redis answers");
+        fixture.client.mget(vec!["seckill:stock:7", "seckill:limited:7"]).await.expect("Redis answers");
     assert_eq!(stocks, [None, Some(99)]);
-    site.judge().await;
+    fixture.judge().await;
     assert!(worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sale_with_limits_is_not_moved_to_another_partition() {
-    let site = Site::open().await;
-    let program = operator(&site);
+    let fixture = Fixture::open().await;
+    let program = operator(&fixture);
     program.run("voucher load --voucher 7 --stock 100").expect(0);
     program
         .run("limit set --voucher 7 --name phones --subject phone --window day --orders 2 --yes")
@@ -91,8 +91,8 @@ async fn a_sale_with_limits_is_not_moved_to_another_partition() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn limits_are_set_before_the_sale_and_changed_in_it_and_taken_away() {
-    let site = Site::open().await;
-    let program = operator(&site);
+    let fixture = Fixture::open().await;
+    let program = operator(&fixture);
     let phones = "limit set --voucher 7 --name phones --subject phone --window day --utc-offset +08:00 --orders 1 --yes";
     let dry = program.run(&format!("{phones} --dry-run")).expect(0);
     let after =
@@ -106,11 +106,11 @@ async fn limits_are_set_before_the_sale_and_changed_in_it_and_taken_away() {
     assert!(set.stdout.contains("  phones: at most 1 order a day (UTC+08:00) by phone"), "{set:#?}");
     program.run("voucher load --voucher 7 --stock 10").expect(0);
     let stocks: Vec<Option<i64>> =
-        site.client.mget(vec!["seckill:stock:7", "seckill:limited:7"]).await.expect("Redis answers");
+        fixture.client.mget(vec!["seckill:stock:7", "seckill:limited:7"]).await.expect("Redis answers");
     assert_eq!(stocks, [None, Some(10)], "nobody could buy past the limit in between");
     let since = "SELECT limits_since FROM tb_seckill_voucher WHERE voucher_id = 7";
     let since = async || {
-        sqlx::query_scalar::<_, Option<i64>>(since).fetch_one(&site.pool).await.expect("MySQL answers")
+        sqlx::query_scalar::<_, Option<i64>>(since).fetch_one(&fixture.pool).await.expect("MySQL answers")
     };
     assert!(since().await.is_some());
     program.run("admit --voucher 7 --user 1 --subject phone=a").expect(0);
@@ -141,7 +141,7 @@ async fn limits_are_set_before_the_sale_and_changed_in_it_and_taken_away() {
     assert!(refused.stdout.contains("would have 9 limits together, and 8 are the most"), "{refused:#?}");
 
     // Redis forgets them: it is seen, and any of the same commands brings them back.
-    site.client.del::<(), _>("seckill:limits:voucher:7").await.expect("Redis answers");
+    fixture.client.del::<(), _>("seckill:limits:voucher:7").await.expect("Redis answers");
     let listed = program.run("limit list --voucher 7").expect(1);
     assert!(listed.stdout.contains("Redis has OTHER limits"), "{listed:#?}");
     program.run("limit set --voucher 7 --name mine --subject user --window sale --orders 5 --yes").expect(0);
@@ -155,13 +155,13 @@ async fn limits_are_set_before_the_sale_and_changed_in_it_and_taken_away() {
     let refused = program.run("limit remove --voucher 7 --name n5 --yes").expect(1);
     assert!(refused.stdout.contains("it has no limit of this name"), "{refused:#?}");
     let stocks: Vec<Option<i64>> =
-        site.client.mget(vec!["seckill:stock:7", "seckill:limited:7"]).await.expect("Redis answers");
+        fixture.client.mget(vec!["seckill:stock:7", "seckill:limited:7"]).await.expect("Redis answers");
     assert_eq!((stocks, since().await), (vec![Some(7), None], None));
     program.run("admit --voucher 7 --user 9").expect(0);
     // What was taken away stays in the table, and its number is not used again.
     let rows =
         sqlx::query_scalar::<_, i64>("SELECT COUNT(*) FROM tidegate_limit WHERE removed_at IS NOT NULL");
-    assert_eq!(rows.fetch_one(&site.pool).await.expect("MySQL answers"), 9);
+    assert_eq!(rows.fetch_one(&fixture.pool).await.expect("MySQL answers"), 9);
     program.run("limit set --voucher 7 --name again --window sale --orders 100 --yes").expect(0);
     assert_eq!(program.run("limit list --voucher 7 --json").expect(0).json()["limits"][0]["number"], 10);
     let log = program.run("log").expect(0);
@@ -170,8 +170,8 @@ async fn limits_are_set_before_the_sale_and_changed_in_it_and_taken_away() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn flags_of_limits_that_contradict_each_other_are_refused_with_what_to_say() {
-    let site = Site::open().await;
-    let program = operator(&site);
+    let fixture = Fixture::open().await;
+    let program = operator(&fixture);
     for (flags, told) in [
         ("--voucher 7 --campaign 5 --name a --window sale --orders 1", "cannot be used with"),
         ("--name a --window sale --orders 1", "--voucher"),
@@ -194,44 +194,44 @@ async fn flags_of_limits_that_contradict_each_other_are_refused_with_what_to_say
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_comes_past_the_limits_is_buried_and_what_came_before_them_is_written() {
-    let site = Site::open().await;
-    let program = operator(&site);
+    let fixture = Fixture::open().await;
+    let program = operator(&fixture);
     program.run("voucher load --voucher 7 --stock 10").expect(0);
     program.run("admit --voucher 7 --user 1").expect(0);
     program
         .run("limit set --voucher 7 --name phones --subject phone --window day --orders 1 --yes")
         .expect(0);
     let fields = vec![("userId", "2"), ("voucherId", "7"), ("id", "4711")];
-    site.client
+    fixture.client
         .xadd::<(), _, _, _, _>("stream.orders", false, None::<()>, "*", fields)
         .await
         .expect("Redis answers");
     program.run("admit --voucher 7 --user 3 --subject phone=a").expect(0);
-    let worker = site.worker("w").start();
-    until("two are written", || async { site.live_orders().await.len() == 2 }).await;
+    let worker = fixture.worker("w").start();
+    until("two are written", || async { fixture.live_orders().await.len() == 2 }).await;
     until("the other is dead", || async { program.run("dead list").stdout.contains("past_limits") }).await;
     let uses = sqlx::query_scalar::<_, i64>("SELECT COUNT(*) FROM tidegate_limit_use WHERE voucher_id = 7");
-    assert_eq!(uses.fetch_one(&site.pool).await.expect("MySQL answers"), 1);
+    assert_eq!(uses.fetch_one(&fixture.pool).await.expect("MySQL answers"), 1);
     let dry = program.run("dead requeue --reason past_limits --dry-run").expect(0);
     assert!(dry.stdout.contains("past_limits"), "it says that they would die again: {dry:#?}");
     assert!(worker.stop().await.success());
 }
 
 /// A plain XADD, past the script that asks for limits.
-async fn add_past_the_limits(site: &Site, order: &str, user: &str) {
+async fn add_past_the_limits(fixture: &Fixture, order: &str, user: &str) {
     let fields = vec![("userId", user), ("voucherId", "7"), ("id", order)];
-    let added = site.client.xadd::<(), _, _, _, _>("stream.orders", false, None::<()>, "*", fields);
+    let added = fixture.client.xadd::<(), _, _, _, _>("stream.orders", false, None::<()>, "*", fields);
     added.await.expect("Redis answers");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_from_before_the_limits_comes_back_from_the_dead_and_one_that_went_past_them_does_not() {
-    let site = Site::open().await;
-    let program = operator(&site);
-    site.redis_says(&["XGROUP", "CREATE", "stream.orders", "g1", "0", "MKSTREAM"]).await;
+    let fixture = Fixture::open().await;
+    let program = operator(&fixture);
+    fixture.redis_says(&["XGROUP", "CREATE", "stream.orders", "g1", "0", "MKSTREAM"]).await;
     program.run("voucher load --voucher 7 --stock 10").expect(0);
     let bury = async || {
-        site.hand_over("gone-0", 10).await;
+        fixture.hand_over("gone-0", 10).await;
         let pending = program.run("pending list --json").expect(0).json();
         let entry = pending["entries"][0]["entry"].as_str().expect("an entry").to_owned();
         program.run(&format!("pending bury {entry} --why test --yes")).expect(0);
@@ -243,8 +243,8 @@ async fn an_order_from_before_the_limits_comes_back_from_the_dead_and_one_that_w
         .expect(0);
     let limited = program.run("admit --voucher 7 --user 3 --subject phone=a --json").expect(0).json();
     bury().await;
-    add_past_the_limits(&site, "4711", "2").await;
-    let worker = site.worker("w").start();
+    add_past_the_limits(&fixture, "4711", "2").await;
+    let worker = fixture.worker("w").start();
     let past = || {
         let list = program.run("dead list --json").expect(0).stdout;
         list.matches("past_limits").count()
@@ -254,107 +254,107 @@ async fn an_order_from_before_the_limits_comes_back_from_the_dead_and_one_that_w
     let dry = program.run("dead requeue --all --dry-run").expect(0);
     assert_eq!(dry.stdout.matches("past_limits").count(), 1, "only one would die again: {dry:#?}");
     program.run("dead requeue --all --yes --force").expect(0);
-    until("two are written", || async { site.live_orders().await.len() == 2 }).await;
+    until("two are written", || async { fixture.live_orders().await.len() == 2 }).await;
     until("the third is dead again", || async {
-        let letters = site.dead().await;
+        let letters = fixture.dead().await;
         letters.len() == 1 && letters[0].get("dead:requeued").is_some_and(|times| times == "1")
     })
     .await;
-    let letter = &site.dead().await[0];
+    let letter = &fixture.dead().await[0];
     assert_eq!((letter["id"].as_str(), letter["dead:reason"].as_str()), ("4711", "past_limits"));
     let uses =
         "SELECT CAST(order_id AS CHAR), CAST(uses AS CHAR) FROM tidegate_limit_use ORDER BY LENGTH(uses)";
     let uses: Vec<(String, String)> =
-        sqlx::query_as(uses).fetch_all(&site.pool).await.expect("MySQL answers");
+        sqlx::query_as(uses).fetch_all(&fixture.pool).await.expect("MySQL answers");
     assert_eq!((&early, uses[0].1.as_str()), (&uses[0].0.clone().into(), ""), "{uses:?}");
     assert_eq!(limited["order"], uses[1].0, "{uses:?}");
     assert!(worker.stop().await.success());
     program.run("dead cancel --all --yes").expect(0);
-    site.judge().await;
+    fixture.judge().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_from_before_the_limits_that_mysql_lost_is_written_again_without_its_entry() {
-    let site = Site::open().await;
-    let program = operator(&site);
+    let fixture = Fixture::open().await;
+    let program = operator(&fixture);
     program.run("voucher load --voucher 7 --stock 10").expect(0);
-    let worker = site.worker("w").set("RECONCILE_EVERY_S", 0).start();
+    let worker = fixture.worker("w").set("RECONCILE_EVERY_S", 0).start();
     program.run("admit --voucher 7 --user 1").expect(0);
-    until("it is written", || async { site.live_orders().await.len() == 1 }).await;
-    site.settled().await;
+    until("it is written", || async { fixture.live_orders().await.len() == 1 }).await;
+    fixture.settled().await;
     program
         .run("limit set --voucher 7 --name phones --subject phone --window day --orders 1 --yes")
         .expect(0);
-    site.redis_says(&["XTRIM", "stream.orders", "MAXLEN", "0"]).await;
+    fixture.redis_says(&["XTRIM", "stream.orders", "MAXLEN", "0"]).await;
     let lose =
         "DELETE FROM tb_voucher_order; UPDATE tb_seckill_voucher SET stock = stock + 1 WHERE voucher_id = 7";
-    sqlx::raw_sql(lose).execute(&site.pool).await.expect("MySQL does it");
+    sqlx::raw_sql(lose).execute(&fixture.pool).await.expect("MySQL does it");
     let repaired = program.run("reconcile --repair --yes").expect(0);
     assert!(repaired.stdout.contains("1 entry appended anew"), "{repaired:#?}");
     // The repair writes it, or the worker does, whichever reads the new entry first.
-    until("it is written again", || async { site.live_orders().await.len() == 1 }).await;
-    site.settled().await;
-    site.judge().await;
+    until("it is written again", || async { fixture.live_orders().await.len() == 1 }).await;
+    fixture.settled().await;
+    fixture.judge().await;
     assert!(worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn redis_is_emptied_and_a_rebuild_restores_limits_counters_and_slots() {
-    let site = Site::open().await;
-    let program = operator(&site);
+    let fixture = Fixture::open().await;
+    let program = operator(&fixture);
     program.run("limit set --voucher 7 --name mine --subject user --window sale --orders 3 --yes").expect(0);
     program
         .run("limit set --voucher 7 --name phones --subject phone --window day --orders 2 --yes")
         .expect(0);
     program.run("voucher load --voucher 7 --stock 10").expect(0);
-    let worker = site.worker("w").start();
+    let worker = fixture.worker("w").start();
     let first =
         program.run("admit --voucher 7 --user 1 --quantity 2 --subject phone=a --json").expect(0).json();
     program.run("admit --voucher 7 --user 1 --subject phone=a").expect(0);
     program.run("admit --voucher 7 --user 2 --subject phone=b").expect(0);
     let cancelled = program.run("admit --voucher 7 --user 3 --subject phone=b --json").expect(0).json();
-    until("all are written", || async { site.live_orders().await.len() == 4 }).await;
+    until("all are written", || async { fixture.live_orders().await.len() == 4 }).await;
     program
         .run(&format!("order event cancelled {} --yes", cancelled["order"].as_str().expect("an id")))
         .expect(0);
-    until("one is cancelled", || async { site.live_orders().await.len() == 3 }).await;
+    until("one is cancelled", || async { fixture.live_orders().await.len() == 3 }).await;
     let held = async || {
         let uses: std::collections::BTreeMap<String, String> =
-            site.client.hgetall("seckill:uses:voucher:7").await.expect("Redis answers");
+            fixture.client.hgetall("seckill:uses:voucher:7").await.expect("Redis answers");
         uses
     };
     let (before, uses_of_released) = (held().await, "2:b");
     assert!(before.contains_key(uses_of_released), "{before:?}");
     assert!(worker.stop().await.success());
 
-    site.client.flushall::<()>(false).await.expect("Redis answers");
+    fixture.client.flushall::<()>(false).await.expect("Redis answers");
     program.run("rebuild --voucher 7 --yes").expect(0);
     assert_eq!(held().await, before);
     let stocks: Vec<Option<i64>> =
-        site.client.mget(vec!["seckill:stock:7", "seckill:limited:7"]).await.expect("Redis answers");
+        fixture.client.mget(vec!["seckill:stock:7", "seckill:limited:7"]).await.expect("Redis answers");
     assert_eq!(stocks, [None, Some(6)]);
     program.run("limit list --voucher 7").expect(0);
-    site.judge().await;
+    fixture.judge().await;
     let refused = program.run("admit --voucher 7 --user 4 --subject phone=a --json").expect(1).json();
     assert_eq!(refused["outcome"], "over_limit", "{refused}");
     // What was restored comes back with its order, once.
-    let worker = site.worker("w").start();
+    let worker = fixture.worker("w").start();
     program
         .run(&format!("order event cancelled {} --yes", first["order"].as_str().expect("an id")))
         .expect(0);
     until("it is released", || async { held().await.get("1:1").is_some_and(|mine| mine == "0:1:1") }).await;
     assert_eq!(held().await["u:1"], "2");
     program.run("admit --voucher 7 --user 4 --subject phone=a").expect(0);
-    until("it is written", || async { site.live_orders().await.len() == 3 }).await;
-    site.settled().await;
-    site.judge().await;
+    until("it is written", || async { fixture.live_orders().await.len() == 3 }).await;
+    fixture.settled().await;
+    fixture.judge().await;
     assert!(worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sale_with_limits_is_delisted_and_its_dead_orders_are_released() {
-    let site = Site::open().await;
-    let program = operator(&site);
+    let fixture = Fixture::open().await;
+    let program = operator(&fixture);
     program
         .run("limit set --voucher 7 --name phones --subject phone --window day --orders 1 --yes")
         .expect(0);
@@ -364,22 +364,22 @@ async fn a_sale_with_limits_is_delisted_and_its_dead_orders_are_released() {
     assert_eq!(pending.code, 0, "{pending:#?}");
     // Its row is away, so the order dies.
     sqlx::query("UPDATE tb_seckill_voucher SET voucher_id = 8")
-        .execute(&site.pool)
+        .execute(&fixture.pool)
         .await
         .expect("MySQL answers");
-    let worker = site.worker("w").start();
+    let worker = fixture.worker("w").start();
     until("it is dead", || async { program.run("dead list").stdout.contains("unknown_voucher") }).await;
     program.run("admit --voucher 7 --user 2 --subject phone=a").expect(1);
     sqlx::query("UPDATE tb_seckill_voucher SET voucher_id = 7")
-        .execute(&site.pool)
+        .execute(&fixture.pool)
         .await
         .expect("MySQL answers");
     program.run("dead cancel --voucher 7 --yes").expect(0);
     let shown = program.run(&format!("order show {} --json", order["order"].as_str().expect("an id")));
     assert!(shown.stdout.contains("cancelled"), "{shown:#?}");
     program.run("admit --voucher 7 --user 2 --subject phone=a").expect(0);
-    until("it is written", || async { site.live_orders().await.len() == 1 }).await;
-    site.judge().await;
+    until("it is written", || async { fixture.live_orders().await.len() == 1 }).await;
+    fixture.judge().await;
 
     program.run("voucher delist --voucher 7 --yes").expect(0);
     let over = program.run("admit --voucher 7 --user 3 --subject phone=c").expect(1);
@@ -391,20 +391,20 @@ async fn a_sale_with_limits_is_delisted_and_its_dead_orders_are_released() {
     let keys =
         ["stock:7", "limited:7", "order:7", "voucher:7", "journal:7", "limits:voucher:7", "uses:voucher:7"];
     let keys: Vec<String> = keys.iter().map(|key| format!("seckill:{key}")).collect();
-    assert_eq!(site.client.exists::<u64, _>(keys).await.expect("Redis answers"), 0);
+    assert_eq!(fixture.client.exists::<u64, _>(keys).await.expect("Redis answers"), 0);
     assert!(worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repair_brings_back_what_orders_used_and_gives_it_back_with_those_that_ended() {
-    let site = Site::open().await;
-    let program = operator(&site);
+    let fixture = Fixture::open().await;
+    let program = operator(&fixture);
     program.run("limit set --voucher 7 --name mine --subject user --window sale --orders 3 --yes").expect(0);
     program
         .run("limit set --voucher 7 --name phones --subject phone --window day --orders 1 --yes")
         .expect(0);
     program.run("voucher load --voucher 7 --stock 10").expect(0);
-    let worker = site.worker("w").start();
+    let worker = fixture.worker("w").start();
     let mut orders = Vec::new();
     for phone in ["a", "b", "c"] {
         let order = program
@@ -413,15 +413,15 @@ async fn a_repair_brings_back_what_orders_used_and_gives_it_back_with_those_that
             .json();
         orders.push(order["order"].as_str().expect("an id").to_owned());
     }
-    until("all are written", || async { site.live_orders().await.len() == 3 }).await;
+    until("all are written", || async { fixture.live_orders().await.len() == 3 }).await;
     assert!(worker.stop().await.success());
     let note = async |order: &str| {
-        let note: Option<String> = site.client.hget("seckill:journal:7", order).await.expect("Redis answers");
+        let note: Option<String> = fixture.client.hget("seckill:journal:7", order).await.expect("Redis answers");
         note.unwrap_or_default()
     };
     let held = async |field: &str| {
         let held: Option<String> =
-            site.client.hget("seckill:uses:voucher:7", field).await.expect("Redis answers");
+            fixture.client.hget("seckill:uses:voucher:7", field).await.expect("Redis answers");
         held.unwrap_or_default()
     };
     // Redis lost the note of one; MySQL lost another; a service ended the third by its own hand.
@@ -430,7 +430,7 @@ async fn a_repair_brings_back_what_orders_used_and_gives_it_back_with_those_that
     };
     let before = of_note(&note(&orders[0]).await).expect("it has a slot");
     assert_eq!(before.split(',').next(), Some("1"));
-    site.client.hdel::<(), _, _>("seckill:journal:7", orders[0].as_str()).await.expect("Redis answers");
+    fixture.client.hdel::<(), _, _>("seckill:journal:7", orders[0].as_str()).await.expect("Redis answers");
     for (statement, order) in [
         ("DELETE FROM tb_voucher_order WHERE id = ?", &orders[1]),
         ("DELETE FROM tidegate_limit_use WHERE order_id = ?", &orders[1]),
@@ -439,10 +439,10 @@ async fn a_repair_brings_back_what_orders_used_and_gives_it_back_with_those_that
             &orders[2],
         ),
     ] {
-        sqlx::query(statement).bind(order).execute(&site.pool).await.expect("MySQL answers");
+        sqlx::query(statement).bind(order).execute(&fixture.pool).await.expect("MySQL answers");
     }
     sqlx::query("UPDATE tb_seckill_voucher SET stock = stock + 2")
-        .execute(&site.pool)
+        .execute(&fixture.pool)
         .await
         .expect("MySQL answers");
     assert_eq!((held("1:1").await.as_str(), held("u:1").await.as_str()), ("0:3:3", "7"));
@@ -452,12 +452,12 @@ async fn a_repair_brings_back_what_orders_used_and_gives_it_back_with_those_that
     assert!(note(&orders[0]).await.contains(&before), "{}", note(&orders[0]).await);
     assert!(note(&orders[2]).await.contains("release"), "{}", note(&orders[2]).await);
     assert_eq!((held("1:1").await.as_str(), held("u:1").await.as_str()), ("0:2:2", "3"));
-    assert_eq!(site.live_orders().await.len(), 2);
+    assert_eq!(fixture.live_orders().await.len(), 2);
     let uses = "SELECT CAST(uses AS CHAR) FROM tidegate_limit_use WHERE order_id = ?";
     let uses: String =
-        sqlx::query_scalar(uses).bind(&orders[1]).fetch_one(&site.pool).await.expect("MySQL has it again");
+        sqlx::query_scalar(uses).bind(&orders[1]).fetch_one(&fixture.pool).await.expect("MySQL has it again");
     assert!(uses.ends_with(",b"), "{uses}");
-    site.judge().await;
+    fixture.judge().await;
     // The phone of the one that ended may buy again, the others not.
     program.run("admit --voucher 7 --user 2 --subject phone=c").expect(0);
     program.run("admit --voucher 7 --user 2 --subject phone=b").expect(1);
@@ -465,8 +465,8 @@ async fn a_repair_brings_back_what_orders_used_and_gives_it_back_with_those_that
 
 #[tokio::test(flavor = "multi_thread")]
 async fn counters_of_windows_that_are_over_are_swept_and_the_others_stay() {
-    let site = Site::open().await;
-    let program = operator(&site);
+    let fixture = Fixture::open().await;
+    let program = operator(&fixture);
     for limit in
         ["days --subject phone --window day", "mine --subject user --window sale", "old --window 10m"]
     {
@@ -477,14 +477,14 @@ async fn counters_of_windows_that_are_over_are_swept_and_the_others_stay() {
     program.run("voucher load --voucher 7 --stock 10").expect(0);
     program.run("admit --voucher 7 --user 1 --subject phone=a").expect(0);
     let kept: std::collections::BTreeMap<String, String> =
-        site.client.hgetall("seckill:uses:voucher:7").await.expect("Redis answers");
+        fixture.client.hgetall("seckill:uses:voucher:7").await.expect("Redis answers");
     // A day long ago, the limit that was taken away, and a day to come.
     let written = vec![("1:b", "19000:1:1"), ("2:1", "0:1:1"), ("1:c", "9999999:1:1")];
-    site.client.hset::<(), _, _>("seckill:uses:voucher:7", written).await.expect("Redis answers");
-    let worker = site.worker("w").set("RECONCILE_EVERY_S", 1).start();
+    fixture.client.hset::<(), _, _>("seckill:uses:voucher:7", written).await.expect("Redis answers");
+    let worker = fixture.worker("w").set("RECONCILE_EVERY_S", 1).start();
     until("what is over is gone", || async {
         let uses: std::collections::BTreeMap<String, String> =
-            site.client.hgetall("seckill:uses:voucher:7").await.expect("Redis answers");
+            fixture.client.hgetall("seckill:uses:voucher:7").await.expect("Redis answers");
         uses.len() == kept.len() + 1 && kept.iter().all(|(field, value)| uses.get(field) == Some(value))
     })
     .await;
@@ -493,8 +493,8 @@ async fn counters_of_windows_that_are_over_are_swept_and_the_others_stay() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn check_says_what_the_gate_would_say_and_changes_nothing() {
-    let site = Site::open().await;
-    let program = operator(&site);
+    let fixture = Fixture::open().await;
+    let program = operator(&fixture);
     let check = |voucher: i64, rest: &str| {
         program.run(&format!("voucher check --voucher {voucher} --user 1 --json {rest}"))
     };
@@ -519,9 +519,9 @@ async fn check_says_what_the_gate_would_say_and_changes_nothing() {
     assert!(asked.all().contains("phone"), "{asked:#?}");
     let state = async || {
         let uses: std::collections::BTreeMap<String, String> =
-            site.client.hgetall("seckill:uses:voucher:8").await.expect("Redis answers");
-        let stock: i64 = site.client.get("seckill:limited:8").await.expect("Redis answers");
-        let entries: u64 = site.client.xlen("stream.orders").await.expect("Redis answers");
+            fixture.client.hgetall("seckill:uses:voucher:8").await.expect("Redis answers");
+        let stock: i64 = fixture.client.get("seckill:limited:8").await.expect("Redis answers");
+        let entries: u64 = fixture.client.xlen("stream.orders").await.expect("Redis answers");
         (uses, stock, entries)
     };
     let before = state().await;
@@ -547,8 +547,8 @@ async fn check_says_what_the_gate_would_say_and_changes_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_limit_of_a_sale_that_is_on_is_asked_about_and_says_who_is_refused_from_now_on() {
-    let site = Site::open().await;
-    let program = operator(&site);
+    let fixture = Fixture::open().await;
+    let program = operator(&fixture);
     let set = |flags: &str| format!("limit set --voucher 7 --name {flags}");
     // Before the sale, nobody is refused who was not before.
     program.run(&set("early --subject user --window sale --orders 9")).expect(0);

@@ -11,8 +11,8 @@ mod database;
 mod program;
 #[path = "../../crates/tidegate/src/commands/top/screen.rs"]
 mod screen;
-#[path = "../site/mod.rs"]
-mod site;
+#[path = "../fixture/mod.rs"]
+mod fixture;
 #[path = "../terminal/mod.rs"]
 mod terminal;
 
@@ -26,7 +26,7 @@ mod dead;
 mod delist;
 mod doctor;
 mod compact;
-mod ground;
+mod sale;
 mod http_gate;
 mod limit_clock;
 mod limit_counters;

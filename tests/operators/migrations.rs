@@ -6,7 +6,7 @@ use serde_json::Value;
 use sqlx::MySqlPool;
 use tidegate_lab::{MysqlServer, RedisServer};
 
-use crate::site::{program, until};
+use crate::fixture::{program, until};
 
 const TUTORIAL: &str = concat!(
     include_str!("../tutorial/tables.sql"),

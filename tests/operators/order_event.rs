@@ -7,44 +7,44 @@ use tidegate_lab::Proxy;
 
 use crate::{
     program::{Program, Run, closed_port, go_on, pastes},
-    site::{GROUP, STREAM, Site, until},
+    fixture::{GROUP, STREAM, Fixture, until},
     terminal::Terminal,
 };
 
-pub fn operator(site: &Site) -> Program {
-    Program::with_variables(&site.redis.url(), &site.mysql.url())
+pub fn operator(fixture: &Fixture) -> Program {
+    Program::with_variables(&fixture.redis.url(), &fixture.mysql.url())
 }
 
-async fn with_orders(orders: RangeInclusive<i64>) -> Site {
+async fn with_orders(orders: RangeInclusive<i64>) -> Fixture {
     with_unpaid_orders(1_000, orders).await
 }
 
-/// A site with so many units of voucher 1 loaded, and unpaid orders of it, each of a user with its number.
-pub async fn with_unpaid_orders(stock: i64, orders: RangeInclusive<i64>) -> Site {
-    let site = Site::open().await;
-    site.load(1, stock).await;
+/// A fixture with so many units of voucher 1 loaded, and unpaid orders of it, each of a user with its number.
+pub async fn with_unpaid_orders(stock: i64, orders: RangeInclusive<i64>) -> Fixture {
+    let fixture = Fixture::open().await;
+    fixture.load(1, stock).await;
     for order in orders {
-        site.admit(order, order, 1, 1).await;
+        fixture.admit(order, order, 1, 1).await;
     }
-    let worker = site.worker("first").start();
-    site.settled().await;
+    let worker = fixture.worker("first").start();
+    fixture.settled().await;
     assert!(worker.stop().await.success());
-    site
+    fixture
 }
 
-async fn status(site: &Site, order: i64) -> i64 {
+async fn status(fixture: &Fixture, order: i64) -> i64 {
     let sql = "SELECT CAST(status AS SIGNED) FROM tb_voucher_order WHERE id = ?";
-    sqlx::query_scalar(sql).bind(order).fetch_one(&site.pool).await.expect("MySQL answers")
+    sqlx::query_scalar(sql).bind(order).fetch_one(&fixture.pool).await.expect("MySQL answers")
 }
 
-pub async fn count(site: &Site, table_and_condition: &'static str) -> i64 {
+pub async fn count(fixture: &Fixture, table_and_condition: &'static str) -> i64 {
     let sql = format!("SELECT COUNT(*) FROM {table_and_condition}");
-    sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_one(&site.pool).await.expect("MySQL answers")
+    sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_one(&fixture.pool).await.expect("MySQL answers")
 }
 
 /// Words of the events in the stream.
-async fn events_in_stream(site: &Site) -> Vec<String> {
-    let all = site.redis_says(&["XRANGE", STREAM, "-", "+"]).await;
+async fn events_in_stream(fixture: &Fixture) -> Vec<String> {
+    let all = fixture.redis_says(&["XRANGE", STREAM, "-", "+"]).await;
     let entries: Vec<(String, Vec<(String, String)>)> = all.convert().expect("entries");
     let fields = entries.into_iter().flat_map(|(_, fields)| fields);
     fields.filter(|(name, _)| name == "event").map(|(_, value)| value).collect()
@@ -56,8 +56,8 @@ fn lines(orders: impl Iterator<Item = i64>) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_command_moves_its_order_and_says_where_it_is_then() {
-    let site = with_orders(1..=3).await;
-    let (program, worker) = (operator(&site), site.worker("w").start());
+    let fixture = with_orders(1..=3).await;
+    let (program, worker) = (operator(&fixture), fixture.worker("w").start());
     for (line, told, is) in [
         ("paid 1 --ref p-1", "order 1 is paid", 2),
         ("paid 1 --ref p-1", "order 1: unchanged", 2),
@@ -72,9 +72,9 @@ async fn each_command_moves_its_order_and_says_where_it_is_then() {
         let run = program.run(&format!("order event {line} --yes")).expect(0);
         assert!(run.stdout.contains(told), "{line}: {run:?}");
         let order = line.split(' ').nth(1).and_then(|id| id.parse().ok()).expect("an id");
-        assert_eq!(status(&site, order).await, is, "{line}");
+        assert_eq!(status(&fixture, order).await, is, "{line}");
     }
-    assert_eq!((site.mysql_stock(1).await, site.redis_stock(1).await), (999, Some(999)));
+    assert_eq!((fixture.mysql_stock(1).await, fixture.redis_stock(1).await), (999, Some(999)));
 
     // Every payment has a home.
     let late = program.run("order event paid 1 --ref p-2 --yes --json").expect(1).json();
@@ -113,8 +113,8 @@ async fn each_command_moves_its_order_and_says_where_it_is_then() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rejected_event_ends_with_1_and_says_why() {
-    let site = with_orders(1..=2).await;
-    let (program, worker) = (operator(&site), site.worker("w").start());
+    let fixture = with_orders(1..=2).await;
+    let (program, worker) = (operator(&fixture), fixture.worker("w").start());
     program.run("order event paid 1 --ref a --yes").expect(0);
     program.run("order event paid 1 --ref b --yes").expect(1);
     for (line, why, reason) in [
@@ -139,12 +139,12 @@ async fn a_rejected_event_ends_with_1_and_says_why() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payment_that_has_to_go_back_is_said_to_be_so_however_often_it_is_sent() {
-    let site = with_orders(1..=3).await;
-    let (program, worker) = (operator(&site), site.worker("w").start());
+    let fixture = with_orders(1..=3).await;
+    let (program, worker) = (operator(&fixture), fixture.worker("w").start());
     // Somebody has paid with a wrong user. MySQL knows the right one from then on.
     let wrong = [("event", "paid"), ("orderId", "1"), ("userId", "2"), ("voucherId", "1"), ("ref", "p")];
-    site.add(&wrong).await;
-    site.settled().await;
+    fixture.add(&wrong).await;
+    fixture.settled().await;
     for line in ["paid 1 --ref p", "paid 1 --ref p"] {
         let dry = program.run(&format!("order event {line} --dry-run")).expect(0);
         assert!(dry.stdout.contains("the payment would have to be refunded"), "{dry:?}");
@@ -152,11 +152,11 @@ async fn a_payment_that_has_to_go_back_is_said_to_be_so_however_often_it_is_sent
         assert!(run.stdout.contains("order 1: this payment has to be refunded"), "{run:?}");
         let json = program.run(&format!("order event {line} --yes --json")).expect(1).json();
         assert_eq!(json["orders"][0]["outcome"], "refund_due", "{json:#}");
-        assert_eq!(status(&site, 1).await, 1, "it stays unpaid");
+        assert_eq!(status(&fixture, 1).await, 1, "it stays unpaid");
     }
     // Among those of a file, too.
     program.run("order event paid 2 --ref a --yes").expect(0);
-    let file = site.file("paid.csv", "1,p\n2,a\n3,c\n");
+    let file = fixture.file("paid.csv", "1,p\n2,a\n3,c\n");
     let told = program.run(&format!("order event paid --file {} --yes", file.display())).expect(1).stdout;
     assert!(told.contains("paid for 3 orders: 1 applied, 1 unchanged, 1 to be refunded"), "{told}");
     assert!(told.contains("line 1, order 1: this payment has to be refunded"), "{told}");
@@ -169,10 +169,10 @@ async fn a_payment_that_has_to_go_back_is_said_to_be_so_however_often_it_is_sent
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_orders_of_a_file_are_waited_for_together() {
-    let site = with_orders(1..=200).await;
-    let (program, worker) = (operator(&site), site.worker("w").start());
+    let fixture = with_orders(1..=200).await;
+    let (program, worker) = (operator(&fixture), fixture.worker("w").start());
     let file =
-        site.file("paid.csv", &(1..=200).map(|order| format!("{order},p-{order}\n")).collect::<String>());
+        fixture.file("paid.csv", &(1..=200).map(|order| format!("{order},p-{order}\n")).collect::<String>());
     let file = file.to_str().expect("a path");
     for outcome in ["applied", "unchanged"] {
         let json = program.run(&format!("order event paid --file {file} --yes --json")).expect(0).json();
@@ -183,9 +183,9 @@ async fn the_orders_of_a_file_are_waited_for_together() {
             (&events[9]["line"], &events[9]["order"], &events[9]["ref"]),
             (&10.into(), &"10".into(), &"p-10".into())
         );
-        assert_eq!(count(&site, "tb_voucher_order WHERE status = 2").await, 200);
+        assert_eq!(count(&fixture, "tb_voucher_order WHERE status = 2").await, 200);
     }
-    let mixed = site.file("mixed.txt", "7\n8\n9\n");
+    let mixed = fixture.file("mixed.txt", "7\n8\n9\n");
     program.run("order event used 8 --yes").expect(0);
     let told = program.run(&format!("order event used --file {} --yes", mixed.display())).expect(0).stdout;
     assert!(told.contains("used for 3 orders: 2 applied, 1 unchanged"), "{told}");
@@ -198,8 +198,8 @@ async fn the_orders_of_a_file_are_waited_for_together() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_appended_by_a_dry_run_nor_where_one_order_cannot_be_meant() {
-    let site = with_orders(1..=2).await;
-    let program = operator(&site);
+    let fixture = with_orders(1..=2).await;
+    let program = operator(&fixture);
     let dry = program.run("order event cancelled 1 --dry-run").expect(0).stdout;
     assert!(dry.contains("order 1 of user 1 for voucher 1 is unpaid: it would be cancelled"), "{dry}");
     assert!(dry.contains("Nothing was changed (dry run)."), "{dry}");
@@ -219,11 +219,11 @@ async fn nothing_is_appended_by_a_dry_run_nor_where_one_order_cannot_be_meant() 
     }
     let other = program.run("order event paid 1 --user 2 --yes").expect(1).stdout;
     assert!(other.contains("order 1: it belongs to user 1, for voucher 1"), "{other}");
-    let mixed = site.file("mixed.txt", "1\n9\n");
+    let mixed = fixture.file("mixed.txt", "1\n9\n");
     let mixed = program.run(&format!("order event paid --file {} --yes", mixed.display())).expect(1).stdout;
     assert!(mixed.contains("line 2, order 9: MySQL does not know it"), "{mixed}");
 
-    let wrong = site.file("wrong.txt", "1\nabc\n");
+    let wrong = fixture.file("wrong.txt", "1\nabc\n");
     let wrong = program.run(&format!("order event paid --file {} --yes", wrong.display())).expect(2).stderr;
     assert!(wrong.contains("wrong.txt, line 2: \"abc\" is no order id"), "{wrong}");
     let missing = program.run("order event paid --file /nowhere/orders --yes").expect(3).stderr;
@@ -236,21 +236,21 @@ async fn nothing_is_appended_by_a_dry_run_nor_where_one_order_cannot_be_meant() 
     program.run("order event paid 1 --file x --yes").expect(2);
 
     let closed = closed_port();
-    let without_redis = Program::with_variables(&format!("redis://127.0.0.1:{closed}"), &site.mysql.url());
+    let without_redis = Program::with_variables(&format!("redis://127.0.0.1:{closed}"), &fixture.mysql.url());
     let error = without_redis.run("order event paid 1 --yes").expect(3).stderr;
     assert!(error.contains("Failed to reach Redis"), "{error}");
     let away = format!("mysql://root@127.0.0.1:{closed}/hmdp");
     let error =
-        Program::with_variables(&site.redis.url(), &away).run("order event paid 1 --yes").expect(3).stderr;
+        Program::with_variables(&fixture.redis.url(), &away).run("order event paid 1 --yes").expect(3).stderr;
     assert!(error.contains("Failed to reach MySQL"), "{error}");
-    assert_eq!(events_in_stream(&site).await, Vec::<String>::new());
+    assert_eq!(events_in_stream(&fixture).await, Vec::<String>::new());
     assert_eq!(program.run("log --json").expect(0).json(), Json::Array(Vec::new()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_worker_it_says_so_after_its_time_and_the_event_is_recorded_later() {
-    let site = with_orders(1..=1).await;
-    let program = operator(&site);
+    let fixture = with_orders(1..=1).await;
+    let program = operator(&fixture);
     until("no worker lives", || async {
         let list = program.run("consumers list --json").json();
         list["consumers"].as_array().expect("an array").iter().all(|consumer| consumer["alive"] == false)
@@ -266,8 +266,8 @@ async fn without_a_worker_it_says_so_after_its_time_and_the_event_is_recorded_la
         (&"not_recorded".into(), &false.into())
     );
 
-    let worker = site.worker("w").start();
-    site.settled().await;
+    let worker = fixture.worker("w").start();
+    fixture.settled().await;
     let shown = program.run("order show 1 --json").expect(0).json();
     let outcomes: Vec<&Json> =
         shown["events"].as_array().expect("an array").iter().map(|event| &event["outcome"]).collect();
@@ -277,10 +277,10 @@ async fn without_a_worker_it_says_so_after_its_time_and_the_event_is_recorded_la
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ctrl_c_ends_it_after_the_page_in_progress_and_it_says_from_which_line_on_nothing_is_in_the_stream() {
-    let site = with_orders(500_001..=500_250).await;
-    let file = site.file("orders.txt", &lines(500_001..=500_250));
-    let proxy = Proxy::start(site.redis.port()).await.expect("a proxy");
-    let through = Program::with_variables(&proxy.url_for(&site.redis), &site.mysql.url());
+    let fixture = with_orders(500_001..=500_250).await;
+    let file = fixture.file("orders.txt", &lines(500_001..=500_250));
+    let proxy = Proxy::start(fixture.redis.port()).await.expect("a proxy");
+    let through = Program::with_variables(&proxy.url_for(&fixture.redis), &fixture.mysql.url());
     let path = file.to_str().expect("a path");
 
     let held = proxy.hold_when("500150");
@@ -296,10 +296,10 @@ async fn ctrl_c_ends_it_after_the_page_in_progress_and_it_says_from_which_line_o
     assert!(shown.contains("was appended from line 201 on."), "{shown}");
     let line = go_on(&shown);
     assert!(line.contains("order event paid --file ") && line.contains(" --from-line 201"), "{shown}");
-    assert_eq!(events_in_stream(&site).await.len(), 200);
+    assert_eq!(events_in_stream(&fixture).await.len(), 200);
 
     // Killed in the middle of a page, as far as the command knows: the reply is lost.
-    let worker = site.worker("w").start();
+    let worker = fixture.worker("w").start();
     let dropped = proxy.drop_next_reply("500220");
     let lost = through.run(&format!("order event paid --file {path} --from-line 201 --yes"));
     drop(dropped);
@@ -308,18 +308,18 @@ async fn ctrl_c_ends_it_after_the_page_in_progress_and_it_says_from_which_line_o
     assert!(lost.stdout.contains("Whether they are in the stream is unknown."), "{lost:?}");
     let again = pastes(
         &go_on(&lost.stderr),
-        &[("TIDEGATE_REDIS_URL", &site.redis.url()), ("TIDEGATE_MYSQL_URL", &site.mysql.url())],
+        &[("TIDEGATE_REDIS_URL", &fixture.redis.url()), ("TIDEGATE_MYSQL_URL", &fixture.mysql.url())],
     );
     again.expect(0);
-    site.settled().await;
-    assert_eq!(count(&site, "tb_voucher_order WHERE status = 2").await, 250);
-    assert_eq!(count(&site, "tidegate_event WHERE outcome NOT IN ('applied', 'unchanged')").await, 0);
+    fixture.settled().await;
+    assert_eq!(count(&fixture, "tb_voucher_order WHERE status = 2").await, 250);
+    assert_eq!(count(&fixture, "tidegate_event WHERE outcome NOT IN ('applied', 'unchanged')").await, 0);
 
     // All is in the stream: what is left is to look.
     assert!(worker.stop().await.success());
     let mut terminal = Terminal::start(&through.command(&["order", "event", "used", "500001", "--yes"]));
     terminal.shows("0/1");
-    until("it is in the stream", || async { events_in_stream(&site).await.contains(&"used".to_owned()) })
+    until("it is in the stream", || async { events_in_stream(&fixture).await.contains(&"used".to_owned()) })
         .await;
     terminal.presses_control('c');
     let (code, shown) = terminal.ends();
@@ -330,10 +330,10 @@ async fn ctrl_c_ends_it_after_the_page_in_progress_and_it_says_from_which_line_o
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_goes_away_leaves_no_doubt_what_is_in_the_stream() {
-    let site = with_orders(1..=1).await;
-    let redis = Proxy::start(site.redis.port()).await.expect("a proxy");
-    let mysql = Proxy::start(site.mysql.port()).await.expect("a proxy");
-    let through = Program::with_variables(&redis.url_for(&site.redis), &mysql.url_for(&site.mysql));
+    let fixture = with_orders(1..=1).await;
+    let redis = Proxy::start(fixture.redis.port()).await.expect("a proxy");
+    let mysql = Proxy::start(fixture.mysql.port()).await.expect("a proxy");
+    let through = Program::with_variables(&redis.url_for(&fixture.redis), &mysql.url_for(&fixture.mysql));
     let held = redis.hold_when("orderId");
     let mut command =
         through.command(&["order", "event", "paid", "1", "--ref", "p", "--for", "300ms", "--yes"]);
@@ -348,32 +348,32 @@ async fn a_store_that_goes_away_leaves_no_doubt_what_is_in_the_stream() {
         "{run:?}"
     );
     assert_eq!(go_on(&run.stderr), "tidegate order show 1");
-    assert_eq!(events_in_stream(&site).await, ["paid"]);
+    assert_eq!(events_in_stream(&fixture).await, ["paid"]);
 
-    site.redis_says(&["CONFIG", "SET", "maxmemory", "1mb"]).await;
-    let run = operator(&site).run("order event used 1 --yes").expect(3);
+    fixture.redis_says(&["CONFIG", "SET", "maxmemory", "1mb"]).await;
+    let run = operator(&fixture).run("order event used 1 --yes").expect(3);
     assert!(run.stdout.contains("order 1: nothing was appended"), "{run:?}");
     assert!(
         run.stderr.contains("Failed to append to stream.orders") && run.stderr.contains("OOM command"),
         "{run:?}"
     );
     assert_eq!(go_on(&run.stderr), "tidegate order event used 1 --yes");
-    assert_eq!(events_in_stream(&site).await, ["paid"]);
+    assert_eq!(events_in_stream(&fixture).await, ["paid"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_appended_while_a_worker_lives_that_knows_no_events() {
-    let site = with_orders(1..=1).await;
+    let fixture = with_orders(1..=1).await;
     // As a worker of the version before events stands there.
-    site.redis_says(&["XGROUP", "CREATECONSUMER", STREAM, GROUP, "old-0"]).await;
+    fixture.redis_says(&["XGROUP", "CREATECONSUMER", STREAM, GROUP, "old-0"]).await;
     let heartbeat = "pid 7 on shop since 2026-01-01T00:00:00Z, heartbeat 10000 ms (00000000)";
-    site.redis_says(&["SET", "tidegate:worker:old", heartbeat, "PX", "60000"]).await;
-    let refused = operator(&site).run("order event paid 1 --ref p --yes").expect(1);
+    fixture.redis_says(&["SET", "tidegate:worker:old", heartbeat, "PX", "60000"]).await;
+    let refused = operator(&fixture).run("order event paid 1 --ref p --yes").expect(1);
     assert!(refused.all().contains("knows no events and would bury them: old."), "{}", refused.all());
-    assert_eq!(events_in_stream(&site).await, Vec::<String>::new());
-    site.redis_says(&["DEL", "tidegate:worker:old"]).await;
-    let worker = site.worker("w").start();
-    operator(&site).run("order event paid 1 --ref p --yes").expect(0);
-    assert_eq!(status(&site, 1).await, 2);
+    assert_eq!(events_in_stream(&fixture).await, Vec::<String>::new());
+    fixture.redis_says(&["DEL", "tidegate:worker:old"]).await;
+    let worker = fixture.worker("w").start();
+    operator(&fixture).run("order event paid 1 --ref p --yes").expect(0);
+    assert_eq!(status(&fixture, 1).await, 2);
     assert!(worker.stop().await.success());
 }

@@ -9,19 +9,19 @@ use tokio::time::sleep;
 use crate::{
     order_event::operator,
     program::{Program, Run, closed_port},
-    site::{GROUP, STREAM, Site},
+    fixture::{GROUP, STREAM, Fixture},
 };
 
 /// Sends an event as a service does.
-async fn event(site: &Site, order: i64, fields: &[(&str, &str)]) {
+async fn event(fixture: &Fixture, order: i64, fields: &[(&str, &str)]) {
     let (order, user) = (order.to_string(), order.to_string());
     let owner = [("orderId", order.as_str()), ("userId", user.as_str()), ("voucherId", "1")];
-    site.add(&[fields, &owner].concat()).await;
+    fixture.add(&[fields, &owner].concat()).await;
 }
 
 /// Runs beside what the test does meanwhile.
-async fn waits(site: &Site, args: &[&str]) -> tokio::task::JoinHandle<Run> {
-    let mut command = operator(site).command(args);
+async fn waits(fixture: &Fixture, args: &[&str]) -> tokio::task::JoinHandle<Run> {
+    let mut command = operator(fixture).command(args);
     tokio::task::spawn_blocking(move || {
         command.stdin(Stdio::null()).output().expect("the binary runs").into()
     })
@@ -29,13 +29,13 @@ async fn waits(site: &Site, args: &[&str]) -> tokio::task::JoinHandle<Run> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wait_ends_with_0_when_the_order_is_written_and_says_meanwhile_where_it_stands() {
-    let site = Site::open().await;
-    site.load(1, 100).await;
-    site.redis_says(&["XGROUP", "CREATE", STREAM, GROUP, "0", "MKSTREAM"]).await;
+    let fixture = Fixture::open().await;
+    fixture.load(1, 100).await;
+    fixture.redis_says(&["XGROUP", "CREATE", STREAM, GROUP, "0", "MKSTREAM"]).await;
     for order in 1..=5 {
-        site.admit(order, order, 1, 1).await;
+        fixture.admit(order, order, 1, 1).await;
     }
-    let program = operator(&site);
+    let program = operator(&fixture);
     let json = program.run("order wait 5 --voucher 1 --for 0s --json").expect(11).json();
     assert_eq!(
         (&json["state"], &json["order"], &json["user"], &json["voucher"], &json["quantity"]),
@@ -46,7 +46,7 @@ async fn a_wait_ends_with_0_when_the_order_is_written_and_says_meanwhile_where_i
     assert!(json["estimate"]["ahead"].as_u64() <= Some(4), "{json:#}");
     assert!(json["estimate"]["expected_s"].is_null(), "nobody reads: {json:#}");
 
-    let waiting = waits(&site, &["order", "wait", "5"]).await;
+    let waiting = waits(&fixture, &["order", "wait", "5"]).await;
     // Whoever looks without a voucher finds it as well.
     let run = program.run("order wait 4 --for 3s").expect(11);
     assert!(run.stderr.contains("order 4 is waiting") && run.stderr.contains("(an estimate)"), "{run:?}");
@@ -54,7 +54,7 @@ async fn a_wait_ends_with_0_when_the_order_is_written_and_says_meanwhile_where_i
         run.stdout.contains("The time is over.") && run.stdout.contains("tidegate order show 4"),
         "{run:?}"
     );
-    let worker = site.worker("w").start();
+    let worker = fixture.worker("w").start();
     let run = waiting.await.expect("it runs").expect(0);
     assert!(
         run.stdout.contains("order 5 of user 5 for voucher 1 is confirmed (written, not paid)."),
@@ -67,16 +67,16 @@ async fn a_wait_ends_with_0_when_the_order_is_written_and_says_meanwhile_where_i
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_waits_behind_others_is_told_about_when_its_turn_comes() {
-    let site = Site::open().await;
-    site.load(1, 2_000).await;
-    site.redis_says(&["XGROUP", "CREATE", STREAM, GROUP, "0", "MKSTREAM"]).await;
+    let fixture = Fixture::open().await;
+    fixture.load(1, 2_000).await;
+    fixture.redis_says(&["XGROUP", "CREATE", STREAM, GROUP, "0", "MKSTREAM"]).await;
     for order in 1..=1_000 {
-        site.admit(order, order, 1, 1).await;
+        fixture.admit(order, order, 1, 1).await;
     }
-    let waiting = waits(&site, &["order", "wait", "1000", "--voucher", "1", "--for", "4s"]).await;
+    let waiting = waits(&fixture, &["order", "wait", "1000", "--voucher", "1", "--for", "4s"]).await;
     // Somebody reads about 100 entries a second.
     while !waiting.is_finished() {
-        site.hand_over("slow-0", 2).await;
+        fixture.hand_over("slow-0", 2).await;
         sleep(Duration::from_millis(20)).await;
     }
     let run = waiting.await.expect("it runs").expect(11);
@@ -87,34 +87,34 @@ async fn whoever_waits_behind_others_is_told_about_when_its_turn_comes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_of_a_producer_without_a_journal_is_found_while_it_waits() {
-    let site = Site::open().await;
-    site.load(1, 100).await;
-    site.redis_says(&["XGROUP", "CREATE", STREAM, GROUP, "0", "MKSTREAM"]).await;
-    site.add_order(7, 9, 1).await;
-    let json = operator(&site).run("order wait 7 --for 0s --json").expect(11).json();
+    let fixture = Fixture::open().await;
+    fixture.load(1, 100).await;
+    fixture.redis_says(&["XGROUP", "CREATE", STREAM, GROUP, "0", "MKSTREAM"]).await;
+    fixture.add_order(7, 9, 1).await;
+    let json = operator(&fixture).run("order wait 7 --for 0s --json").expect(11).json();
     assert_eq!((&json["state"], &json["user"]), (&"waiting".into(), &"9".into()), "{json:#}");
-    site.hand_over("gone-0", 1).await;
-    let json = operator(&site).run("order wait 7 --voucher 1 --for 0s --json").expect(1).json();
+    fixture.hand_over("gone-0", 1).await;
+    let json = operator(&fixture).run("order wait 7 --voucher 1 --for 0s --json").expect(1).json();
     assert_eq!(json["state"], "unknown", "read, and neither journal nor MySQL know it: {json:#}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn refused_cancelled_expired_and_dead_orders_end_a_wait_with_codes_of_their_own() {
-    let site = Site::open().await;
-    site.load(1, 100).await;
-    site.load(2, 100).await;
-    let worker = site.worker("w").start();
+    let fixture = Fixture::open().await;
+    fixture.load(1, 100).await;
+    fixture.load(2, 100).await;
+    let worker = fixture.worker("w").start();
     for order in [1, 2, 3, 4] {
-        site.admit(order, order, 1, 1).await;
+        fixture.admit(order, order, 1, 1).await;
     }
-    site.settled().await;
+    fixture.settled().await;
     // Another order of a user who has one; a voucher that MySQL does not know.
-    site.add_order(101, 1, 1).await;
-    site.add_order(102, 2, 99).await;
-    event(&site, 2, &[("event", "cancelled"), ("reason", "by_phone")]).await;
-    event(&site, 3, &[("event", "expired")]).await;
-    site.settled().await;
-    let program = operator(&site);
+    fixture.add_order(101, 1, 1).await;
+    fixture.add_order(102, 2, 99).await;
+    event(&fixture, 2, &[("event", "cancelled"), ("reason", "by_phone")]).await;
+    event(&fixture, 3, &[("event", "expired")]).await;
+    fixture.settled().await;
+    let program = operator(&fixture);
     for (line, code, told) in [
         ("order wait 101", 7, "order 101 of user 1 for voucher 1 is refused (user_has_order)."),
         ("order wait 2", 8, "order 2 of user 2 for voucher 1 is cancelled (by_phone)."),
@@ -128,12 +128,12 @@ async fn refused_cancelled_expired_and_dead_orders_end_a_wait_with_codes_of_thei
         assert!(run.stdout.contains(told), "{line}: {run:?}");
     }
 
-    let waiting = waits(&site, &["order", "wait", "4", "--until", "paid"]).await;
-    event(&site, 4, &[("event", "paid"), ("ref", "pay-4")]).await;
+    let waiting = waits(&fixture, &["order", "wait", "4", "--until", "paid"]).await;
+    event(&fixture, 4, &[("event", "paid"), ("ref", "pay-4")]).await;
     let run = waiting.await.expect("it runs").expect(0);
     assert!(run.stdout.contains("is paid.") && run.stdout.contains(": paid, applied, ref pay-4"), "{run:?}");
-    event(&site, 2, &[("event", "paid"), ("ref", "late")]).await;
-    site.settled().await;
+    event(&fixture, 2, &[("event", "paid"), ("ref", "late")]).await;
+    fixture.settled().await;
     let json = program.run("order wait 2 --json").expect(8).json();
     assert_eq!((&json["state"], &json["refunds_due"][0]["ref"]), (&"refunding".into(), &"late".into()));
     assert_eq!((&json["step"], &json["events"][1]["outcome"]), (&2.into(), &"refund_due".into()));
@@ -143,16 +143,16 @@ async fn refused_cancelled_expired_and_dead_orders_end_a_wait_with_codes_of_thei
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_in_the_hands_of_a_worker_is_waiting_and_one_that_was_released_is_not() {
-    let site = Site::open().await;
-    site.load(1, 100).await;
-    site.admit(1, 1, 1, 1).await;
-    site.admit(2, 2, 1, 1).await;
-    site.redis_says(&["XGROUP", "CREATE", STREAM, GROUP, "0"]).await;
-    site.hand_over("gone-0", 1).await;
+    let fixture = Fixture::open().await;
+    fixture.load(1, 100).await;
+    fixture.admit(1, 1, 1, 1).await;
+    fixture.admit(2, 2, 1, 1).await;
+    fixture.redis_says(&["XGROUP", "CREATE", STREAM, GROUP, "0"]).await;
+    fixture.hand_over("gone-0", 1).await;
     let release =
         r#"{"action":"release","from":9,"to":10,"change":1,"by":"somebody","timestamp":1763632800000}"#;
-    site.redis_says(&["HSET", "seckill:journal:1", "3", release]).await;
-    let program = operator(&site);
+    fixture.redis_says(&["HSET", "seckill:journal:1", "3", release]).await;
+    let program = operator(&fixture);
     let run = program.run("order wait 3").expect(8);
     assert!(run.stdout.contains("order 3 for voucher 1 is released."), "{run:?}");
     let json = program.run("order wait 1 --voucher 1 --for 0s --json").expect(11).json();
@@ -166,11 +166,11 @@ async fn an_order_in_the_hands_of_a_worker_is_waiting_and_one_that_was_released_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wait_outlasts_a_mysql_that_is_away_for_a_moment_and_no_longer() {
-    let site = Site::open().await;
-    site.load(1, 100).await;
-    let proxy = Proxy::start(site.mysql.port()).await.expect("a proxy");
-    let through = Program::with_variables(&site.redis.url(), &proxy.url_for(&site.mysql));
-    site.admit(1, 1, 1, 1).await;
+    let fixture = Fixture::open().await;
+    fixture.load(1, 100).await;
+    let proxy = Proxy::start(fixture.mysql.port()).await.expect("a proxy");
+    let through = Program::with_variables(&fixture.redis.url(), &proxy.url_for(&fixture.mysql));
+    fixture.admit(1, 1, 1, 1).await;
     let held = proxy.hold_when("tidegate_refusal r");
     let mut command = through.command(&["order", "wait", "1", "--voucher", "1"]);
     let waiting = tokio::task::spawn_blocking(move || -> Run {
@@ -178,10 +178,10 @@ async fn a_wait_outlasts_a_mysql_that_is_away_for_a_moment_and_no_longer() {
     });
     held.reached().await.expect("it looks");
     held.cut();
-    let worker = site.worker("w").start();
+    let worker = fixture.worker("w").start();
     assert_eq!(waiting.await.expect("it runs").code, 0);
     let away = format!("mysql://root@127.0.0.1:{}/hmdp", closed_port());
-    let error = Program::with_variables(&site.redis.url(), &away).run("order wait 1").expect(3).stderr;
+    let error = Program::with_variables(&fixture.redis.url(), &away).run("order wait 1").expect(3).stderr;
     assert!(error.contains("Failed to reach MySQL"), "{error}");
     assert!(worker.stop().await.success());
 }

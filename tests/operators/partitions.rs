@@ -11,16 +11,16 @@ use serde_json::{Value as Json, json};
 
 use crate::{
     program::Program,
-    site::{Site, until},
+    fixture::{Fixture, until},
     terminal::Terminal,
 };
 
 pub const TAGS: &str = "3,1,0";
 
 /// The program for a system with these partitions.
-pub fn program(site: &Site, tags: &str) -> Program {
+pub fn program(fixture: &Fixture, tags: &str) -> Program {
     let set = format!("stream.partitions={tags}");
-    Program::with_flags(&["--redis-url", &site.redis.url(), "--mysql-url", &site.mysql.url(), "--set", &set])
+    Program::with_flags(&["--redis-url", &fixture.redis.url(), "--mysql-url", &fixture.mysql.url(), "--set", &set])
 }
 
 /// What a command that writes JSON for each partition says of each.
@@ -51,9 +51,9 @@ async fn all_are_settled(program: &Program) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sale_over_partitions_is_seen_and_changed_as_a_whole() {
-    let site = Site::open().await;
-    let program = program(&site, TAGS);
-    let worker = site.worker("w").set("STREAM_PARTITIONS", TAGS).start();
+    let fixture = Fixture::open().await;
+    let program = program(&fixture, TAGS);
+    let worker = fixture.worker("w").set("STREAM_PARTITIONS", TAGS).start();
     let mut orders = Vec::new();
     for voucher in 1..=6 {
         program.run(&format!("voucher load --voucher {voucher} --stock 10")).expect(0);
@@ -65,15 +65,15 @@ async fn a_sale_over_partitions_is_seen_and_changed_as_a_whole() {
     let tag = |voucher: usize| ["3", "1", "0"][voucher % 3];
     for (voucher, order) in &orders {
         let key = format!("{{{}}}:seckill:stock:{voucher}", tag(*voucher));
-        assert_eq!(site.client.get::<i64, _>(&key).await.expect("a stock"), 9);
+        assert_eq!(fixture.client.get::<i64, _>(&key).await.expect("a stock"), 9);
         let low_bits = order.parse::<i64>().expect("a number") & 63;
         assert_eq!(low_bits, (*voucher % 3) as i64, "64 n + i: {order}");
         program.run(&format!("order show {order}")).expect(0);
         program.run(&format!("order wait {order}")).expect(0);
     }
-    assert_eq!(site.orders().await.len(), 6);
+    assert_eq!(fixture.orders().await.len(), 6);
 
-    site.judge_partitions(TAGS).await;
+    fixture.judge_partitions(TAGS).await;
     let audit = program.run("audit").expect(0);
     assert_eq!(audit.stdout.matches("It holds").count(), 3, "{audit:#?}");
     let end = audit.stdout.trim_end().lines().next_back().expect("a verdict");
@@ -115,7 +115,7 @@ async fn a_sale_over_partitions_is_seen_and_changed_as_a_whole() {
     let (entries, tags) = (ids("entry"), ids("partition"));
     assert!(entries.is_sorted() && entries.len() == 6, "merged by time: {entries:?}");
     assert_eq!(tags, ["1", "0", "3", "1", "0", "3"], "each with its partition");
-    let file = site.file("orders.jsonl", &lines);
+    let file = fixture.file("orders.jsonl", &lines);
     let again = program.run(&format!("replay --file {} --yes", file.display())).expect(0);
     assert_eq!(again.stdout.matches("2 already there, 0 created").count(), 3, "each ran its own: {again:#?}");
     // Of a voucher, only its partition is asked.
@@ -128,7 +128,7 @@ async fn a_sale_over_partitions_is_seen_and_changed_as_a_whole() {
     program.run(&format!("order event paid {order} --user 4 --ref p4 --yes")).expect(0);
     let others = orders.iter().filter(|(voucher, _)| *voucher != 4);
     let paid: String = others.map(|(voucher, order)| format!("{order},p{voucher}\n")).collect();
-    let unknown = site.file("unknown.csv", &format!("{paid}77,p77\n"));
+    let unknown = fixture.file("unknown.csv", &format!("{paid}77,p77\n"));
     let refused = program.run(&format!("order event paid --file {} --yes", unknown.display())).expect(1);
     assert!(refused.stdout.contains("MySQL does not know it"), "{refused:#?}");
     assert_eq!(
@@ -136,32 +136,32 @@ async fn a_sale_over_partitions_is_seen_and_changed_as_a_whole() {
         1,
         "said once, and nothing was appended: {refused:#?}"
     );
-    let paid = site.file("paid.csv", &paid);
+    let paid = fixture.file("paid.csv", &paid);
     let sent = program.run(&format!("order event paid --file {} --yes", paid.display())).expect(0);
     for tag in ["3", "1", "0"] {
         assert!(sent.stdout.contains(&format!("Partition {{{tag}}}:")), "{sent:#?}");
     }
     let paid = sqlx::query_scalar("SELECT COUNT(*) FROM tb_voucher_order WHERE status = 2");
-    let paid: i64 = paid.fetch_one(&site.pool).await.expect("MySQL answers");
+    let paid: i64 = paid.fetch_one(&fixture.pool).await.expect("MySQL answers");
     assert_eq!(paid, 6);
     program.run("pause --yes").expect(0);
     program.run("admit --voucher 5 --user 50").expect(1);
     program.run("resume --yes").expect(0);
     program.run("admit --voucher 5 --user 50").expect(0);
     all_are_settled(&program).await;
-    site.judge_partitions(TAGS).await;
+    fixture.judge_partitions(TAGS).await;
     assert!(worker.stop().await.success());
 
     // An entry that nobody reads, and an order that is lost: the sum says how many, and the verdict where.
     let fields = [("id", "77"), ("userId", "8"), ("voucherId", "4")];
-    site.client
+    fixture.client
         .xadd::<String, _, _, _, _>("{1}:stream.orders", false, None, "*", fields.to_vec())
         .await
         .expect("added");
     let whole = of_all(&program.run("status --json").expect(1).stdout);
     assert_eq!((&whole["stream"]["undelivered"], &whole["stream"]["dead_letters"]), (&json!(1), &json!(0)));
     let note = r#"{"action":"admit","from":9,"to":8,"change":-1,"by":"9","timestamp":1718000000000}"#;
-    site.client.hset::<(), _, _>("{0}:seckill:journal:5", ("78", note)).await.expect("noted");
+    fixture.client.hset::<(), _, _>("{0}:seckill:journal:5", ("78", note)).await.expect("noted");
     let audit = program.run("audit").expect(1);
     let verdict = audit.stdout.split("All 3 partitions: ").nth(1).expect("a verdict of all");
     assert!(verdict.starts_with("it does NOT hold:") && verdict.contains("- {0}: "), "{audit:#?}");
@@ -171,8 +171,8 @@ async fn a_sale_over_partitions_is_seen_and_changed_as_a_whole() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_operators_do_in_any_partition_is_followed_in_one_log() {
-    let site = Site::open().await;
-    let program = program(&site, TAGS);
+    let fixture = Fixture::open().await;
+    let program = program(&fixture, TAGS);
     let mut log =
         program.command(&["log", "--follow", "--json"]).stdout(Stdio::piped()).spawn().expect("it starts");
     let mut lines = BufReader::new(log.stdout.take().expect("a pipe")).lines();
@@ -194,11 +194,11 @@ async fn what_operators_do_in_any_partition_is_followed_in_one_log() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_of_all_partitions_is_asked_once_and_each_answers_in_one_line() {
-    let site = Site::open().await;
-    let program = program(&site, TAGS);
+    let fixture = Fixture::open().await;
+    let program = program(&fixture, TAGS);
     let paused = || async {
         let keys = ["{3}:tidegate:pause", "{1}:tidegate:pause", "{0}:tidegate:pause"].map(str::to_owned);
-        site.client.exists::<u64, _>(keys.to_vec()).await.expect("Redis answers")
+        fixture.client.exists::<u64, _>(keys.to_vec()).await.expect("Redis answers")
     };
     for (answer, code, expected) in [("n", 1, 0), ("y", 0, 3)] {
         let mut terminal = Terminal::start(&program.command(&["pause", "--workers"]));
@@ -237,8 +237,8 @@ async fn a_change_of_all_partitions_is_asked_once_and_each_answers_in_one_line()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn top_begins_with_all_partitions_and_turns_to_each() {
-    let site = Site::open().await;
-    let program = program(&site, TAGS);
+    let fixture = Fixture::open().await;
+    let program = program(&fixture, TAGS);
     program.run("voucher load --voucher 4 --stock 17").expect(0);
     program.run("admit --voucher 4 --user 1").expect(0);
     let mut top = program.command(&["top", "--every", "300ms"]);
@@ -270,15 +270,15 @@ async fn top_begins_with_all_partitions_and_turns_to_each() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_entry_of_a_voucher_that_belongs_elsewhere_is_buried_and_said_where_it_belongs() {
-    let site = Site::open().await;
-    let program = program(&site, TAGS);
+    let fixture = Fixture::open().await;
+    let program = program(&fixture, TAGS);
     program.run("voucher load --voucher 4 --stock 10").expect(0);
-    let worker = site.worker("w").set("STREAM_PARTITIONS", TAGS).start();
+    let worker = fixture.worker("w").set("STREAM_PARTITIONS", TAGS).start();
     let fields = [("id", "77"), ("userId", "8"), ("voucherId", "4")];
     let entry: String =
-        site.client.xadd("{3}:stream.orders", false, None, "*", fields.to_vec()).await.expect("added");
+        fixture.client.xadd("{3}:stream.orders", false, None, "*", fields.to_vec()).await.expect("added");
     until("it is buried", || async {
-        site.client.xlen::<u64, _>("{3}:stream.orders.dead").await.expect("Redis answers") == 1
+        fixture.client.xlen::<u64, _>("{3}:stream.orders.dead").await.expect("Redis answers") == 1
     })
     .await;
     let list = program.run("dead list --json").expect(0);
@@ -289,17 +289,17 @@ async fn an_entry_of_a_voucher_that_belongs_elsewhere_is_buried_and_said_where_i
     assert!(list.stdout.contains("belongs to the partition {1}, and this is {3}"), "{list:#?}");
 
     // As the runbook has it: into the stream where it belongs; the letter goes once the order is written.
-    site.client
+    fixture.client
         .xadd::<String, _, _, _, _>("{1}:stream.orders", false, None, "*", fields.to_vec())
         .await
         .expect("added");
-    until("it is written", || async { site.orders().await.len() == 1 }).await;
+    until("it is written", || async { fixture.orders().await.len() == 1 }).await;
     let ids: Vec<(String, std::collections::HashMap<String, String>)> =
-        site.client.xrange("{3}:stream.orders.dead", "-", "+", None).await.expect("letters");
+        fixture.client.xrange("{3}:stream.orders.dead", "-", "+", None).await.expect("letters");
     let exported = program.run(&format!("dead export 3/{}", ids[0].0)).expect(0);
     assert_eq!(exported.stdout.lines().count(), 1, "{exported:#?}");
     program.run(&format!("dead drop 3/{} --yes", ids[0].0)).expect(0);
-    assert_eq!(site.client.xlen::<u64, _>("{3}:stream.orders.dead").await.expect("Redis answers"), 0);
+    assert_eq!(fixture.client.xlen::<u64, _>("{3}:stream.orders.dead").await.expect("Redis answers"), 0);
     assert!(!entry.is_empty());
     assert!(worker.stop().await.success());
 }
@@ -308,8 +308,8 @@ async fn an_entry_of_a_voucher_that_belongs_elsewhere_is_buried_and_said_where_i
 async fn one_flooded_partition_keeps_no_quiet_one_waiting() {
     const PARTITIONS: i64 = 16;
     let tags: Vec<String> = (0..PARTITIONS).map(|tag| tag.to_string()).collect();
-    let site = Site::open().await;
-    let program = program(&site, &tags.join(","));
+    let fixture = Fixture::open().await;
+    let program = program(&fixture, &tags.join(","));
     for voucher in 1..=PARTITIONS {
         program.run(&format!("voucher load --voucher {voucher} --stock 1000000")).expect(0);
     }
@@ -320,24 +320,24 @@ async fn one_flooded_partition_keeps_no_quiet_one_waiting() {
     end";
     for begin in 0..10 {
         let begin = 1_000_000 + begin * 20_000;
-        site.client
+        fixture.client
             .eval::<Option<i64>, _, _, _>(flood, "{0}:stream.orders", begin)
             .await
             .expect("entries are added");
     }
-    let worker = site.worker("w").set("STREAM_PARTITIONS", tags.join(",")).set("WORKER_LANES", 1).start();
-    until("the flood is being written", || async { 1_000_000 - site.mysql_stock(16).await > 1_000 }).await;
+    let worker = fixture.worker("w").set("STREAM_PARTITIONS", tags.join(",")).set("WORKER_LANES", 1).start();
+    until("the flood is being written", || async { 1_000_000 - fixture.mysql_stock(16).await > 1_000 }).await;
     let mut longest = Duration::ZERO;
     for voucher in 1..PARTITIONS {
         let begun = Instant::now();
         let stream = format!("{{{voucher}}}:stream.orders");
         let id = voucher.to_string();
         let fields = vec![("id", id.as_str()), ("userId", id.as_str()), ("voucherId", id.as_str())];
-        let _id: String = site.client.xadd(&stream, false, None, "*", fields).await.expect("added");
-        until("it is written", || async { site.mysql_stock(voucher).await == 999_999 }).await;
+        let _id: String = fixture.client.xadd(&stream, false, None, "*", fields).await.expect("added");
+        until("it is written", || async { fixture.mysql_stock(voucher).await == 999_999 }).await;
         longest = longest.max(begun.elapsed());
     }
-    let left = 200_000 - (1_000_000 - site.mysql_stock(16).await);
+    let left = 200_000 - (1_000_000 - fixture.mysql_stock(16).await);
     eprintln!("longest wait of a quiet partition: {longest:?}; {left} of 200000 left in the flooded one");
     assert!(left > 0, "the flood was over: nothing was shown");
     assert!(longest < Duration::from_secs(1), "{longest:?}");
@@ -346,8 +346,8 @@ async fn one_flooded_partition_keeps_no_quiet_one_waiting() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_whose_id_names_another_partition_is_found_where_it_is() {
-    let site = Site::open().await;
-    let program = program(&site, TAGS);
+    let fixture = Fixture::open().await;
+    let program = program(&fixture, TAGS);
     // A producer's own ids: voucher 1 belongs to the partition 1 (number 1), and the low bits of the ids say 0, 2 and 63.
     let orders = [6_400, 6_402, 6_463];
     program.run("voucher load --voucher 1 --stock 10").expect(0);
@@ -365,7 +365,7 @@ async fn an_order_whose_id_names_another_partition_is_found_where_it_is() {
     assert!(unknown.all().contains("none of the 3 partitions"), "{unknown:#?}");
     // One that is away may have it.
     let key = "{0}:stream.orders.dead";
-    site.redis_says(&["SET", key, "no stream"]).await;
+    fixture.redis_says(&["SET", key, "no stream"]).await;
     let unsure = program.run("order show 6405").expect(3);
     assert!(unsure.all().contains("{0}"), "{unsure:#?}");
     program.run("order show 6400").expect(0);

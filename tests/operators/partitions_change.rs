@@ -24,18 +24,18 @@ use tidegate_orders::{
 use tokio::time::sleep;
 
 use crate::{
-    ground::sql,
+    sale::sql,
     http_gate::{address_of, ask, listening, post},
     program::{Program, Run},
-    site::{Site, WorkerPlan, redis_pool, until},
+    fixture::{Fixture, WorkerPlan, redis_pool, until},
 };
 
 const VOUCHERS: std::ops::RangeInclusive<i64> = 1..=8;
 const STOCK: i64 = 100;
 
 /// A system whose list of partitions changes.
-struct Ground {
-    site: Site,
+struct GrowingSystem {
+    fixture: Fixture,
     next_user: i64,
     /// User and voucher of each order that was admitted.
     admitted: BTreeMap<i64, (i64, i64)>,
@@ -45,23 +45,23 @@ fn tags(list: &str) -> Vec<String> {
     list.split(',').filter(|tag| !tag.is_empty()).map(str::to_owned).collect()
 }
 
-impl Ground {
+impl GrowingSystem {
     /// With every voucher on sale, in a system of these partitions.
     async fn open(list: &str) -> Self {
-        let ground = Self { site: Site::open().await, next_user: 1, admitted: BTreeMap::new() };
+        let system = Self { fixture: Fixture::open().await, next_user: 1, admitted: BTreeMap::new() };
         for voucher in VOUCHERS {
             let load = format!("voucher load --voucher {voucher} --stock {STOCK}");
-            ground.program(list).run(&load).expect(0);
+            system.program(list).run(&load).expect(0);
         }
-        ground
+        system
     }
 
     fn program(&self, list: &str) -> Program {
-        self.program_on(&self.site.redis.url(), list)
+        self.program_on(&self.fixture.redis.url(), list)
     }
 
     fn program_on(&self, redis: &str, list: &str) -> Program {
-        let mysql = self.site.mysql.url();
+        let mysql = self.fixture.mysql.url();
         let set = format!("stream.partitions={list}");
         let mut flags = vec!["--redis-url", redis, "--mysql-url", &mysql];
         if !list.is_empty() {
@@ -71,7 +71,7 @@ impl Ground {
     }
 
     fn worker(&self, name: &str, list: &str) -> WorkerPlan {
-        let plan = self.site.worker(name);
+        let plan = self.fixture.worker(name);
         if list.is_empty() { plan } else { plan.set("STREAM_PARTITIONS", list) }
     }
 
@@ -80,7 +80,7 @@ impl Ground {
         let all = Partition::all(&tags(list));
         let partition = all.iter().find(|it| it.owns(voucher.try_into().unwrap())).expect("an owner");
         let keys = KeyTemplates::default().of_partition(partition);
-        let pool = redis_pool(&self.site.redis.url()).await;
+        let pool = redis_pool(&self.fixture.redis.url()).await;
         let redis = RedisStore::with_default_names(pool, keys);
         let ids = OrderIdAllocator::new(redis.clone(), NonZeroU32::new(10).unwrap());
         (redis, ids)
@@ -118,9 +118,9 @@ impl Ground {
     }
 
     async fn all_written(&self) {
-        until("all orders are written", || async { self.site.orders().await.len() == self.admitted.len() })
+        until("all orders are written", || async { self.fixture.orders().await.len() == self.admitted.len() })
             .await;
-        let rows: BTreeSet<i64> = self.site.orders().await.into_iter().map(|row| row.id).collect();
+        let rows: BTreeSet<i64> = self.fixture.orders().await.into_iter().map(|row| row.id).collect();
         assert!(self.admitted.keys().copied().eq(rows), "the orders are those that were admitted");
     }
 
@@ -133,7 +133,7 @@ impl Ground {
 
     /// The same in the background.
     fn begin_change(&self, from: &str, to: &str) -> Child {
-        self.begin_change_on(&self.site.redis.url(), from, to)
+        self.begin_change_on(&self.fixture.redis.url(), from, to)
     }
 
     fn begin_change_on(&self, redis: &str, from: &str, to: &str) -> Child {
@@ -147,7 +147,7 @@ impl Ground {
         for voucher in VOUCHERS {
             let sold = self.admitted.values().filter(|(_, of)| *of == voucher).count();
             let left = STOCK - i64::try_from(sold).unwrap();
-            assert_eq!(self.site.mysql_stock(voucher).await, left, "voucher {voucher} in MySQL");
+            assert_eq!(self.fixture.mysql_stock(voucher).await, left, "voucher {voucher} in MySQL");
             let shown = self.program(list).run(&format!("voucher show --voucher {voucher} --json")).expect(0);
             assert_eq!(shown.json()["redis"]["stock"], left, "{shown:#?}");
         }
@@ -168,44 +168,44 @@ fn admission(order: i64, user: i64, voucher: i64) -> Admission {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_system_gets_partitions_grows_shrinks_and_is_one_whole_again_and_nothing_is_lost_or_sold_twice() {
     let lists = ["", "3,1", "3,1,0,11", "0,3", ""];
-    let mut ground = Ground::open(lists[0]).await;
+    let mut system = GrowingSystem::open(lists[0]).await;
     for (number, pair) in lists.windows(2).enumerate() {
         let (from, to) = (pair[0], pair[1]);
-        let mut worker = ground.worker(&format!("w{number}"), from).start();
-        ground.sell(from, 4).await;
-        let plan = ground.program(from).run_with(&["partitions", "change", "--to", to, "--dry-run"], &[]);
+        let mut worker = system.worker(&format!("w{number}"), from).start();
+        system.sell(from, 4).await;
+        let plan = system.program(from).run_with(&["partitions", "change", "--to", to, "--dry-run"], &[]);
         assert!(plan.expect(0).stdout.contains("8 sales closed meanwhile"));
-        let done = ground.change(from, to).await.expect(0);
+        let done = system.change(from, to).await.expect(0);
         assert!(done.stdout.contains("8 sales closed"), "{done:#?}");
         // It wrote what was in the streams, and ended by itself.
         assert_eq!(worker.ended().await.code(), Some(2));
         assert!(worker.log().contains("the partitions of the system are being changed"), "{}", worker.log());
-        ground.all_written().await;
+        system.all_written().await;
 
         // Whoever has the list before is refused, and loses nothing.
         let moved = VOUCHERS.filter(|id| place(from, *id) != place(to, *id));
         for voucher in moved {
-            assert_eq!(ground.ask(from, voucher, 999_999).await.1, AdmitReply::Paused, "voucher {voucher}");
+            assert_eq!(system.ask(from, voucher, 999_999).await.1, AdmitReply::Paused, "voucher {voucher}");
         }
-        let refused = ground.program(from).run("audit").expect(2);
+        let refused = system.program(from).run("audit").expect(2);
         assert!(refused.stderr.contains("vouchers would belong elsewhere"), "{refused:#?}");
-        let mut old = ground.worker("old", from).start();
+        let mut old = system.worker("old", from).start();
         assert_eq!(old.ended().await.code(), Some(2));
-        let again = ground.change(from, to).await.expect(0);
+        let again = system.change(from, to).await.expect(0);
         assert!(again.stdout.contains("already"), "{again:#?}");
-        let shown = ground.program(from).run("partitions show").expect(1);
+        let shown = system.program(from).run("partitions show").expect(1);
         assert!(shown.stdout.contains("keeps ANOTHER list than stream.partitions"), "{shown:#?}");
-        let shown = ground.program(to).run("partitions show").expect(0);
+        let shown = system.program(to).run("partitions show").expect(0);
         assert!(shown.stdout.contains("0 entries to be settled, 0 dead letters, 0 workers"), "{shown:#?}");
-        ground.site.judge_partitions(to).await;
-        ground.units_are(to).await;
+        system.fixture.judge_partitions(to).await;
+        system.units_are(to).await;
     }
-    let worker = ground.worker("last", "").start();
-    ground.sell("", 4).await;
-    ground.all_written().await;
-    ground.site.settled().await;
-    ground.site.judge_partitions("").await;
-    ground.units_are("").await;
+    let worker = system.worker("last", "").start();
+    system.sell("", 4).await;
+    system.all_written().await;
+    system.fixture.settled().await;
+    system.fixture.judge_partitions("").await;
+    system.units_are("").await;
     assert!(worker.stop().await.success());
 }
 
@@ -216,26 +216,26 @@ fn place(list: &str, voucher: i64) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_that_is_killed_at_any_moment_goes_on_where_it_stood() {
-    let mut ground = Ground::open("3,1").await;
-    let worker = ground.worker("w", "3,1").start();
-    ground.sell("3,1", 20).await;
-    ground.all_written().await;
+    let mut system = GrowingSystem::open("3,1").await;
+    let worker = system.worker("w", "3,1").start();
+    system.sell("3,1", 20).await;
+    system.all_written().await;
     let (mut kills, mut chance) = (0, Seeds::chosen(1).chance());
     for (from, to) in [("3,1", "3,1,0,11"), ("3,1,0,11", "0,11"), ("0,11", "1,13,2")] {
         for _ in 0..4 {
-            let mut change = ground.begin_change(from, to);
+            let mut change = system.begin_change(from, to);
             sleep(Duration::from_millis(chance.random_range(50..700))).await;
             kills += i32::from(change.try_wait().expect("our child").is_none());
             change.kill().expect("killed");
             change.wait().expect("gone");
         }
-        ground.change(from, to).await.expect(0);
-        ground.site.judge_partitions(to).await;
-        ground.units_are(to).await;
+        system.change(from, to).await.expect(0);
+        system.fixture.judge_partitions(to).await;
+        system.units_are(to).await;
         // So that there is something to count, and a worker to be stopped.
-        let mut next = ground.worker("next", to).start();
-        ground.sell(to, 2).await;
-        ground.all_written().await;
+        let mut next = system.worker("next", to).start();
+        system.sell(to, 2).await;
+        system.all_written().await;
         next.signal(Signal::SIGTERM);
         assert!(next.ended().await.success());
     }
@@ -246,11 +246,11 @@ async fn a_change_that_is_killed_at_any_moment_goes_on_where_it_stood() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_that_is_killed_at_each_of_its_steps_goes_on_where_it_stood() {
     let (from, to) = ("3,1", "1,0,3,11");
-    let mut ground = Ground::open(from).await;
-    let proxy = Proxy::start(ground.site.redis.port()).await.expect("a proxy");
-    let through = proxy.url_for(&ground.site.redis);
-    let mut worker = ground.worker("w", from).start();
-    ground.sell(from, 3).await;
+    let mut system = GrowingSystem::open(from).await;
+    let proxy = Proxy::start(system.fixture.redis.port()).await.expect("a proxy");
+    let through = proxy.url_for(&system.fixture.redis);
+    let mut worker = system.worker("w", from).start();
+    system.sell(from, 3).await;
     // What each step writes first, and what stands between them.
     let scripts = [include_str!("../../lua/import_sale.lua"), include_str!("../../lua/remove_moved_sale.lua")];
     let [import, remove] = scripts.map(fred::util::sha1_hash);
@@ -267,109 +267,109 @@ async fn a_change_that_is_killed_at_each_of_its_steps_goes_on_where_it_stood() {
         ("tidegate:partitions:retired", true),
     ] {
         let hold = if is_done { proxy.hold_reply_when(step) } else { proxy.hold_when(step) };
-        let mut change = ground.begin_change_on(&through, from, to);
+        let mut change = system.begin_change_on(&through, from, to);
         hold.reached().await.unwrap_or_else(|error| panic!("{step}: {error}"));
         change.kill().expect("killed");
         change.wait().expect("gone");
         hold.cut();
     }
-    ground.change(from, to).await.expect(0);
+    system.change(from, to).await.expect(0);
     assert_eq!(worker.ended().await.code(), Some(2));
-    ground.all_written().await;
-    ground.site.judge_partitions(to).await;
-    ground.units_are(to).await;
+    system.all_written().await;
+    system.fixture.judge_partitions(to).await;
+    system.units_are(to).await;
 
-    let worker = ground.worker("last", to).start();
-    ground.sell(to, 2).await;
-    ground.all_written().await;
+    let worker = system.worker("last", to).start();
+    system.sell(to, 2).await;
+    system.all_written().await;
     assert!(worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn orders_that_are_not_paid_in_time_expire_in_the_partitions_of_the_new_list() {
     let (from, to) = ("3,1,0", "10,3,43,11,2,42,12,1,41,13,0,40");
-    let mut ground = Ground::open(from).await;
-    sql(&ground.site, "UPDATE tb_seckill_voucher SET pay_within = 3600").await;
-    let mut worker = ground.worker("w", from).start();
-    ground.sell(from, 3).await;
-    ground.all_written().await;
+    let mut system = GrowingSystem::open(from).await;
+    sql(&system.fixture, "UPDATE tb_seckill_voucher SET pay_within = 3600").await;
+    let mut worker = system.worker("w", from).start();
+    system.sell(from, 3).await;
+    system.all_written().await;
     let kept = async |code: &str| -> i64 {
         let kept = format!("SELECT COUNT(*) FROM tidegate_unpaid_order WHERE partition_code = {code}");
-        sqlx::query_scalar(AssertSqlSafe(kept)).fetch_one(&ground.site.pool).await.expect("MySQL answers")
+        sqlx::query_scalar(AssertSqlSafe(kept)).fetch_one(&system.fixture.pool).await.expect("MySQL answers")
     };
     assert_eq!(kept("64 * 3 + voucher_id % 3").await, 24);
-    ground.change(from, to).await.expect(0);
+    system.change(from, to).await.expect(0);
     assert_eq!(worker.ended().await.code(), Some(2));
     assert_eq!(kept("64 * 12 + voucher_id % 12").await, 24);
     // One was written by a worker of an earlier version.
     let due = "UPDATE tidegate_unpaid_order SET due_ms = 1, ask_ms = 1, partition_code = IF(voucher_id = 5, 0, partition_code)";
-    sql(&ground.site, due).await;
-    let worker = ground.worker("next", to).start();
-    until("all have expired", || async { ground.site.live_orders().await.is_empty() }).await;
-    ground.admitted.clear();
-    ground.units_are(to).await;
-    ground.site.judge_partitions(to).await;
-    let shown = ground.program(to).run("partitions show").expect(0);
+    sql(&system.fixture, due).await;
+    let worker = system.worker("next", to).start();
+    until("all have expired", || async { system.fixture.live_orders().await.is_empty() }).await;
+    system.admitted.clear();
+    system.units_are(to).await;
+    system.fixture.judge_partitions(to).await;
+    let shown = system.program(to).run("partitions show").expect(0);
     assert!(shown.stdout.contains("0 entries to be settled, 0 dead letters"), "{shown:#?}");
     assert!(worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_stands_in_the_way_of_a_change_is_said_and_it_can_be_given_up_until_the_streams_are_empty() {
-    let mut ground = Ground::open("").await;
-    ground.program("").run("pause --voucher 1 --yes").expect(0);
-    ground.sell_only(2, 1).await;
+    let mut system = GrowingSystem::open("").await;
+    system.program("").run("pause --voucher 1 --yes").expect(0);
+    system.sell_only(2, 1).await;
     // Nobody writes what is in the stream.
-    let mut change = ground.begin_change("", "3,1");
+    let mut change = system.begin_change("", "3,1");
     let is_closed = |voucher: i64| {
-        let site = &ground.site;
-        async move { !site.redis_says(&["HGET", &format!("seckill:voucher:{voucher}"), "moving"]).await.is_null() }
+        let fixture = &system.fixture;
+        async move { !fixture.redis_says(&["HGET", &format!("seckill:voucher:{voucher}"), "moving"]).await.is_null() }
     };
     until("all sales are closed", || is_closed(8)).await;
     // No other command opens them, and no other change begins.
-    let resumed = ground.program("").run("resume --voucher 2 --yes");
-    assert_eq!(ground.ask("", 2, 900).await.1, AdmitReply::Paused, "{resumed:#?}");
-    let shown = ground.program("").run("partitions show").expect(1);
+    let resumed = system.program("").run("resume --voucher 2 --yes");
+    assert_eq!(system.ask("", 2, 900).await.1, AdmitReply::Paused, "{resumed:#?}");
+    let shown = system.program("").run("partitions show").expect(1);
     assert!(shown.stdout.contains("to 3,1 (draining); 8 vouchers, 1 entry to be settled"), "{shown:#?}");
-    let other = ground.change("", "9").await.expect(1);
+    let other = system.change("", "9").await.expect(1);
     assert!(other.stdout.contains("a change of the partitions from none (one whole) to 3,1 is under way"));
-    ground.program("3,1").run("audit").expect(2);
+    system.program("3,1").run("audit").expect(2);
     kill(Pid::from_raw(i32::try_from(change.id()).unwrap()), Signal::SIGINT).expect("it is there");
     assert_eq!(change.wait().expect("it ends").code(), Some(6));
 
-    let given_up = ground.change("", "").await.expect(0);
+    let given_up = system.change("", "").await.expect(0);
     assert!(given_up.stdout.contains("the partitions stay none (one whole)"), "{given_up:#?}");
-    ground.sell_only(3, 1).await;
-    assert_eq!(ground.ask("", 1, 900).await.1, AdmitReply::Paused, "it was paused before");
-    ground.program("").run("resume --voucher 1 --yes").expect(0);
-    ground.sell_only(1, 1).await;
+    system.sell_only(3, 1).await;
+    assert_eq!(system.ask("", 1, 900).await.1, AdmitReply::Paused, "it was paused before");
+    system.program("").run("resume --voucher 1 --yes").expect(0);
+    system.sell_only(1, 1).await;
 
     // The pause of the workers would stay behind.
-    ground.program("").run("pause --workers --yes").expect(0);
-    let refused = ground.change("", "3,1").await.expect(1);
+    system.program("").run("pause --workers --yes").expect(0);
+    let refused = system.change("", "3,1").await.expect(1);
     assert!(refused.stdout.contains("the workers are paused"), "{refused:#?}");
-    ground.program("").run("resume --workers --yes").expect(0);
+    system.program("").run("resume --workers --yes").expect(0);
     for wrong in ["3,3", "3,,1", "{3}"] {
-        ground.change("", wrong).await.expect(2);
+        system.change("", wrong).await.expect(2);
     }
 
     // A dead letter would stay behind.
-    ground.site.add(&[("userId", "1"), ("voucherId", "x"), ("id", "5")]).await;
-    let worker = ground.worker("w", "").start();
-    until("the bad entry is dead", || async { ground.site.dead().await.len() == 1 }).await;
-    ground.all_written().await;
-    let refused = ground.change("", "3,1").await.expect(1);
+    system.fixture.add(&[("userId", "1"), ("voucherId", "x"), ("id", "5")]).await;
+    let worker = system.worker("w", "").start();
+    until("the bad entry is dead", || async { system.fixture.dead().await.len() == 1 }).await;
+    system.all_written().await;
+    let refused = system.change("", "3,1").await.expect(1);
     assert!(refused.stdout.contains("there is 1 dead letter"), "{refused:#?}");
-    ground.program("").run("dead drop --all --yes").expect(0);
-    ground.program("").run("pause --yes").expect(0);
-    ground.change("", "3,1").await.expect(0);
-    assert_eq!(ground.ask("3,1", 4, 900).await.1, AdmitReply::Paused, "all were paused before");
-    ground.program("3,1").run("resume --yes").expect(0);
-    assert_eq!(ground.ask("3,1", 4, 900).await.1, AdmitReply::Admitted);
+    system.program("").run("dead drop --all --yes").expect(0);
+    system.program("").run("pause --yes").expect(0);
+    system.change("", "3,1").await.expect(0);
+    assert_eq!(system.ask("3,1", 4, 900).await.1, AdmitReply::Paused, "all were paused before");
+    system.program("3,1").run("resume --yes").expect(0);
+    assert_eq!(system.ask("3,1", 4, 900).await.1, AdmitReply::Admitted);
     drop(worker);
 }
 
-impl Ground {
+impl GrowingSystem {
     /// A user buys a unit of this voucher, in a system without partitions.
     async fn sell_only(&mut self, voucher: i64, times: i64) {
         for _ in 0..times {
@@ -384,18 +384,18 @@ impl Ground {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_comes_late_into_a_stream_that_is_no_more_is_written_all_the_same() {
-    let ground = Ground::open("").await;
-    ground.change("", "3,1").await.expect(0);
-    let worker = ground.worker("w", "3,1").start();
+    let system = GrowingSystem::open("").await;
+    system.change("", "3,1").await.expect(0);
+    let worker = system.worker("w", "3,1").start();
     // A producer with a script of its own, which asks no gate.
-    ground.site.add(&[("userId", "70"), ("voucherId", "5"), ("id", "770")]).await;
-    ground.site.add(&[("userId", "71"), ("voucherId", "6"), ("id", "771")]).await;
-    until("both are written", || async { ground.site.orders().await.len() == 2 }).await;
-    until("the old stream is empty", || async { ground.site.open_entries().await == Some(0) }).await;
+    system.fixture.add(&[("userId", "70"), ("voucherId", "5"), ("id", "770")]).await;
+    system.fixture.add(&[("userId", "71"), ("voucherId", "6"), ("id", "771")]).await;
+    until("both are written", || async { system.fixture.orders().await.len() == 2 }).await;
+    until("the old stream is empty", || async { system.fixture.open_entries().await == Some(0) }).await;
     assert!(worker.stop().await.success());
 }
 
-impl Ground {
+impl GrowingSystem {
     /// Every voucher is asked for at this gate, by a new user each.
     async fn buy_at(&mut self, gate: SocketAddr) {
         for voucher in VOUCHERS {
@@ -424,20 +424,20 @@ async fn all_reached(gate: SocketAddr) {
 async fn a_gate_follows_a_change_of_the_list_by_itself_and_the_change_waits_for_each_that_has_not_heard_of_it()
  {
     let (from, to) = ("3,1", "1,0,3,11");
-    let mut ground = Ground::open(from).await;
-    let mut worker = ground.worker("w", from).start();
-    let gate = |name: &str| ground.worker(name, from).set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
+    let mut system = GrowingSystem::open(from).await;
+    let mut worker = system.worker("w", from).start();
+    let gate = |name: &str| system.worker(name, from).set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
     let (own, frozen) = (gate("own"), gate("frozen"));
     let (address, of_frozen) = (address_of(&own).await, address_of(&frozen).await);
     all_reached(address).await;
-    ground.buy_at(address).await;
-    ground.all_written().await;
-    let shown = ground.program(from).run("partitions show").expect(0);
+    system.buy_at(address).await;
+    system.all_written().await;
+    let shown = system.program(from).run("partitions show").expect(0);
     assert!(shown.stdout.contains("1 worker, 2 gates"), "{shown:#?}");
 
     // One gate hears nothing of it for a while: nothing moves meanwhile.
     frozen.signal(Signal::SIGSTOP);
-    let mut change = ground.program(from).command(&["partitions", "change", "--to", to, "--yes"]);
+    let mut change = system.program(from).command(&["partitions", "change", "--to", to, "--yes"]);
     let change = change.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let change = change.expect("it starts");
     until("the other one lets go of the list before", || async {
@@ -455,7 +455,7 @@ async fn a_gate_follows_a_change_of_the_list_by_itself_and_the_change_waits_for_
             answer.body
         );
     }
-    let shown = ground.program(from).run("partitions show").expect(1);
+    let shown = system.program(from).run("partitions show").expect(1);
     assert!(shown.stdout.contains("(stopping)") && shown.stdout.contains("0 workers, 1 gate"), "{shown:#?}");
     frozen.signal(Signal::SIGCONT);
     let changed = Run::from(change.wait_with_output().expect("it ends")).expect(0);
@@ -471,26 +471,26 @@ async fn a_gate_follows_a_change_of_the_list_by_itself_and_the_change_waits_for_
         })
         .await;
         all_reached(address).await;
-        ground.buy_at(address).await;
+        system.buy_at(address).await;
     }
-    let shown = ground.program(to).run("partitions show").expect(0);
+    let shown = system.program(to).run("partitions show").expect(0);
     assert!(shown.stdout.contains("0 workers, 2 gates"), "{shown:#?}");
     assert!(own.log().contains("the gate goes on with the list"), "{}", own.log());
     // One with the list before takes that of the system.
-    let late = ground.worker("late", from).set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
+    let late = system.worker("late", from).set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
     let of_late = address_of(&late).await;
     all_reached(of_late).await;
-    ground.buy_at(of_late).await;
+    system.buy_at(of_late).await;
 
-    let worker = ground.worker("next", to).start();
-    ground.all_written().await;
-    ground.site.judge_partitions(to).await;
-    ground.units_are(to).await;
+    let worker = system.worker("next", to).start();
+    system.all_written().await;
+    system.fixture.judge_partitions(to).await;
+    system.units_are(to).await;
     assert!(worker.stop().await.success());
     for gate in [own, frozen, late] {
         assert!(gate.stop().await.success());
     }
-    let shown = ground.program(to).run("partitions show").expect(0);
+    let shown = system.program(to).run("partitions show").expect(0);
     assert!(shown.stdout.contains("0 workers, 0 gates"), "a gate that stops says so: {shown:#?}");
 }
 
@@ -498,28 +498,28 @@ async fn a_gate_follows_a_change_of_the_list_by_itself_and_the_change_waits_for_
 async fn a_gate_stays_with_its_list_when_a_change_is_given_up_and_one_of_a_partition_alone_says_why_it_is_not_ready()
  {
     let (from, to) = ("3,1", "1,0,3,11");
-    let mut ground = Ground::open(from).await;
-    let gate = ground.worker("all", from).set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
-    let alone = ground.worker("alone", from).set("GATE_LISTEN", "127.0.0.1:0");
+    let mut system = GrowingSystem::open(from).await;
+    let gate = system.worker("all", from).set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
+    let alone = system.worker("alone", from).set("GATE_LISTEN", "127.0.0.1:0");
     let alone = alone.start_with(&["--partition", "1", "gate"]);
     let (address, of_alone) = (address_of(&gate).await, listening(&alone).await);
     all_reached(address).await;
-    ground.buy_at(address).await;
+    system.buy_at(address).await;
     // Without a worker it stays at its first step.
-    let mut change = ground.begin_change(from, to);
+    let mut change = system.begin_change(from, to);
     until("all sales are closed", || async {
-        !ground.site.redis_says(&["HGET", "{1}:seckill:voucher:7", "moving"]).await.is_null()
+        !system.fixture.redis_says(&["HGET", "{1}:seckill:voucher:7", "moving"]).await.is_null()
     })
     .await;
     kill(Pid::from_raw(i32::try_from(change.id()).unwrap()), Signal::SIGINT).expect("it is there");
     assert_eq!(change.wait().expect("it ends").code(), Some(6));
     assert_eq!(ask(address, Method::GET, "/readyz", &[], "").await.status, 200, "its list still holds");
-    ground.change(from, from).await.expect(0);
-    ground.buy_at(address).await;
+    system.change(from, from).await.expect(0);
+    system.buy_at(address).await;
 
-    let mut worker = ground.worker("w", from).start();
-    ground.all_written().await;
-    ground.change(from, to).await.expect(0);
+    let mut worker = system.worker("w", from).start();
+    system.all_written().await;
+    system.change(from, to).await.expect(0);
     assert_eq!(worker.ended().await.code(), Some(2));
     until("it says why", || async {
         let ready = ask(of_alone, Method::GET, "/readyz", &[], "").await;
@@ -531,7 +531,7 @@ async fn a_gate_stays_with_its_list_when_a_change_is_given_up_and_one_of_a_parti
     })
     .await;
     all_reached(address).await;
-    ground.buy_at(address).await;
+    system.buy_at(address).await;
     for gate in [gate, alone] {
         assert!(gate.stop().await.success());
     }

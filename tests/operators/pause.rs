@@ -10,9 +10,9 @@ use tidegate_lab::Proxy;
 
 use crate::{
     browser::{until_all, until_page},
-    ground::program,
+    sale::program,
     program::Program,
-    site::{GROUP, STREAM, Site, rush::PLENTY, until},
+    fixture::{GROUP, STREAM, Fixture, rush::PLENTY, until},
     terminal::Terminal,
 };
 
@@ -20,8 +20,8 @@ use crate::{
 const SOON: Duration = Duration::from_secs(2);
 
 /// The last entry that was handed to anybody.
-async fn last_delivered(site: &Site) -> String {
-    let groups = site.call(&format!("XINFO GROUPS {STREAM}")).await.into_array();
+async fn last_delivered(fixture: &Fixture) -> String {
+    let groups = fixture.call(&format!("XINFO GROUPS {STREAM}")).await.into_array();
     let words: Vec<String> =
         groups[0].clone().into_array().iter().filter_map(|word| word.as_string()).collect();
     let at = words.iter().position(|word| word == "last-delivered-id").expect("a field");
@@ -29,59 +29,59 @@ async fn last_delivered(site: &Site) -> String {
 }
 
 /// How often workers have read or claimed anything.
-async fn reads(site: &Site) -> [u64; 2] {
-    [site.calls_of("xreadgroup").await, site.calls_of("xautoclaim").await]
+async fn reads(fixture: &Fixture) -> [u64; 2] {
+    [fixture.calls_of("xreadgroup").await, fixture.calls_of("xautoclaim").await]
 }
 
 /// Nothing is in anybody's hands, and nothing is read although there is something to read: not until workers, up to two,
 /// have looked twice whether they are paused.
-async fn nothing_is_read(site: &Site) {
-    let before = (last_delivered(site).await, reads(site).await);
-    let looks = site.calls_of("get").await;
-    until("the workers have looked again", || async { site.calls_of("get").await >= looks + 4 }).await;
-    assert_eq!((last_delivered(site).await, reads(site).await), before);
-    assert!(site.open_entries().await.expect("a group") > 0, "there is something to read");
+async fn nothing_is_read(fixture: &Fixture) {
+    let before = (last_delivered(fixture).await, reads(fixture).await);
+    let looks = fixture.calls_of("get").await;
+    until("the workers have looked again", || async { fixture.calls_of("get").await >= looks + 4 }).await;
+    assert_eq!((last_delivered(fixture).await, reads(fixture).await), before);
+    assert!(fixture.open_entries().await.expect("a group") > 0, "there is something to read");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fleet_under_load_stops_reading_and_goes_on_where_it_was() {
-    let site = Site::open().await;
-    site.open_sale().await;
-    let plan = |name: &str| site.worker(name).set("WORKER_LANES", 2).set("WORKER_BATCH", 20);
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
+    let plan = |name: &str| fixture.worker(name).set("WORKER_LANES", 2).set("WORKER_BATCH", 20);
     // A block that lasts: an idle lane must not need it to run out.
     let (first, second) = (plan("a").start(), plan("b").set("WORKER_BLOCK_MS", 10_000).start());
     let rush = async {
         for part in 0..60 {
-            site.plain_rush(1_000 + part * 100, 100).await;
+            fixture.plain_rush(1_000 + part * 100, 100).await;
         }
     };
     let pausing = async {
-        until("there are orders", || async { site.orders().await.len() > 300 }).await;
-        let done = program(&site).run("pause --workers --yes --as alice --json").expect(0).json();
+        until("there are orders", || async { fixture.orders().await.len() > 300 }).await;
+        let done = program(&fixture).run("pause --workers --yes --as alice --json").expect(0).json();
         let begun = Instant::now();
         assert_eq!(done["outcome"], "paused", "{done}");
         until_all(&first, "paused").await;
         until_all(&second, "paused").await;
         assert!(begun.elapsed() < SOON, "took {:?}", begun.elapsed());
-        assert_eq!(site.pending().await, 0, "what was in progress is settled");
-        last_delivered(&site).await
+        assert_eq!(fixture.pending().await, 0, "what was in progress is settled");
+        last_delivered(&fixture).await
     };
     let ((), stopped_at) = tokio::join!(rush, pausing);
-    let written = site.outcomes().await;
-    nothing_is_read(&site).await;
-    assert_eq!((site.outcomes().await, last_delivered(&site).await), (written, stopped_at), "kept its place");
+    let written = fixture.outcomes().await;
+    nothing_is_read(&fixture).await;
+    assert_eq!((fixture.outcomes().await, last_delivered(&fixture).await), (written, stopped_at), "kept its place");
     // Longer than heartbeats live without being renewed.
-    let status = program(&site).run("status --json").expect(0).json();
+    let status = program(&fixture).run("status --json").expect(0).json();
     let consumers = status["stream"]["consumers"].as_array().expect("consumers");
     assert!(
         consumers.iter().all(|consumer| consumer["alive"] == true && consumer["pending"] == 0),
         "{status}"
     );
 
-    let resumed = program(&site).run("resume --workers --yes --json").expect(0).json();
+    let resumed = program(&fixture).run("resume --workers --yes --json").expect(0).json();
     assert_eq!(resumed["workers"], "resumed", "{resumed}");
-    site.settled().await;
-    site.invariants().await;
+    fixture.settled().await;
+    fixture.invariants().await;
     for worker in [&first, &second] {
         let log = worker.log();
         let told = |text: &str| log.matches(text).count();
@@ -96,54 +96,54 @@ async fn a_fleet_under_load_stops_reading_and_goes_on_where_it_was() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_waits_for_another_try_stays_with_its_paused_worker() {
-    let site = Site::open().await;
-    site.open_sale().await;
-    site.call("SET lock:order:1005 somebody").await;
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
+    fixture.call("SET lock:order:1005 somebody").await;
     let plan =
-        |name: &str| site.worker(name).set("WORKER_LOCK_LEASE_MS", 500).set("WORKER_CLAIM_IDLE_MS", 1_000);
+        |name: &str| fixture.worker(name).set("WORKER_LOCK_LEASE_MS", 500).set("WORKER_CLAIM_IDLE_MS", 1_000);
     let (first, second) = (plan("a").start(), plan("b").start());
-    site.plain_rush(1_000, 10).await;
-    until("all others are written", || async { site.orders().await.len() == 9 }).await;
-    program(&site).run("pause --workers --yes").expect(0);
+    fixture.plain_rush(1_000, 10).await;
+    until("all others are written", || async { fixture.orders().await.len() == 9 }).await;
+    program(&fixture).run("pause --workers --yes").expect(0);
     until_all(&first, "paused").await;
     until_all(&second, "paused").await;
-    site.call("DEL lock:order:1005").await;
+    fixture.call("DEL lock:order:1005").await;
 
-    let pending = site.call(&format!("XPENDING {STREAM} {GROUP} - + 10")).await.into_array();
+    let pending = fixture.call(&format!("XPENDING {STREAM} {GROUP} - + 10")).await.into_array();
     let held = |entry: &fred::types::Value| {
         let entry = entry.clone().into_array();
         (entry[0].as_string(), entry[1].as_string(), entry[3].as_u64())
     };
     assert_eq!(pending.len(), 1);
     until("it lay longer than it takes to be claimed", || async {
-        site.longest_idle_ms().await.expect("it is pending") > 2_500
+        fixture.longest_idle_ms().await.expect("it is pending") > 2_500
     })
     .await;
-    let still = site.call(&format!("XPENDING {STREAM} {GROUP} - + 10")).await.into_array();
+    let still = fixture.call(&format!("XPENDING {STREAM} {GROUP} - + 10")).await.into_array();
     assert_eq!(held(&still[0]), held(&pending[0]), "the same consumer, no further delivery");
 
-    program(&site).run("resume --workers --yes").expect(0);
-    site.settled().await;
-    site.invariants().await;
+    program(&fixture).run("resume --workers --yes").expect(0);
+    fixture.settled().await;
+    fixture.invariants().await;
     assert!(first.stop().await.success() && second.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pause_with_an_end_ends_by_itself() {
-    let site = Site::open().await;
-    site.open_sale().await;
-    let worker = site.worker("w").start();
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
+    let worker = fixture.worker("w").start();
     worker.says("worker started").await;
-    let program = program(&site);
+    let program = program(&fixture);
     let done = program.run("pause --workers --for 3s --yes --json").expect(0).json();
     assert_eq!((&done["outcome"], &done["ends_in_s"]), (&"paused".into(), &3.0.into()), "{done}");
     worker.says("paused: nothing is read").await;
     until_all(&worker, "paused").await;
-    site.plain_rush(1_000, 10).await;
+    fixture.plain_rush(1_000, 10).await;
     let paused = program.run("status --json").expect(0).json()["workers_paused"].clone();
     assert!(paused["ends_in_s"].as_f64().is_some_and(|left_s| left_s <= 3.0), "{paused}");
-    site.settled().await;
-    site.invariants().await;
+    fixture.settled().await;
+    fixture.invariants().await;
     assert!(worker.log().contains("pause over: reading goes on"));
     assert_eq!(program.run("status --json").expect(0).json()["workers_paused"], Json::Null);
     assert!(worker.stop().await.success());
@@ -151,41 +151,41 @@ async fn a_pause_with_an_end_ends_by_itself() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redis_that_restarts_keeps_the_pause_and_its_workers_stay_paused() {
-    let site = Site::open().await;
-    site.open_sale().await;
-    let worker = site.worker("w").set("REDIS_COMMAND_TIMEOUT_MS", 500).start();
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
+    let worker = fixture.worker("w").set("REDIS_COMMAND_TIMEOUT_MS", 500).start();
     worker.says("worker started").await;
-    program(&site).run("pause --workers --yes").expect(0);
+    program(&fixture).run("pause --workers --yes").expect(0);
     until_all(&worker, "paused").await;
-    site.redis.kill9().expect("Redis is killed");
+    fixture.redis.kill9().expect("Redis is killed");
     worker.says("cannot see whether the workers are still paused: they stay paused").await;
-    site.redis.restart().expect("Redis is back");
-    site.plain_rush(1_000, 10).await;
-    nothing_is_read(&site).await;
+    fixture.redis.restart().expect("Redis is back");
+    fixture.plain_rush(1_000, 10).await;
+    nothing_is_read(&fixture).await;
     let log = worker.log();
     assert_eq!(
         (log.matches("cannot see whether the workers are still").count(), log.matches("pause over").count()),
         (1, 0)
     );
 
-    program(&site).run("resume --workers --yes").expect(0);
-    site.settled().await;
-    site.invariants().await;
+    program(&fixture).run("resume --workers --yes").expect(0);
+    fixture.settled().await;
+    fixture.invariants().await;
     assert!(worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_is_started_while_all_are_paused_reads_nothing_and_stops_at_once() {
-    let site = Site::open().await;
-    site.open_sale().await;
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
     // Any value is a pause: in need, redis-cli will do.
-    site.call("SET tidegate:pause maintenance").await;
-    site.plain_rush(1_000, 20).await;
-    let mut worker = site.worker("w").start();
+    fixture.call("SET tidegate:pause maintenance").await;
+    fixture.plain_rush(1_000, 20).await;
+    let mut worker = fixture.worker("w").start();
     until_all(&worker, "paused").await;
     assert!(worker.log().contains("by somebody who set the key by hand (maintenance)"), "{}", worker.log());
-    nothing_is_read(&site).await;
-    assert_eq!(site.open_entries().await, Some(20));
+    nothing_is_read(&fixture).await;
+    assert_eq!(fixture.open_entries().await, Some(20));
     until_page(&worker, "/livez", 200, "alive").await;
     until_page(&worker, "/readyz", 200, "ready").await;
     until_page(&worker, "/metrics", 200, "tidegate_paused{reason=\"fleet\"} 1").await;
@@ -194,35 +194,35 @@ async fn a_worker_that_is_started_while_all_are_paused_reads_nothing_and_stops_a
     assert_eq!(worker.ended().await.code(), Some(0));
     assert!(begun.elapsed() < SOON, "took {:?}", begun.elapsed());
 
-    let again = site.worker("w").log_as("again").start();
+    let again = fixture.worker("w").log_as("again").start();
     until_all(&again, "paused").await;
-    site.call("DEL tidegate:pause").await;
-    site.settled().await;
-    site.invariants().await;
+    fixture.call("DEL tidegate:pause").await;
+    fixture.settled().await;
+    fixture.invariants().await;
     assert!(again.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_cannot_look_does_not_start_and_doctor_says_why() {
-    let site = Site::open().await;
-    site.call("LPUSH tidegate:pause x").await;
-    let mut worker = site.worker("w").start();
+    let fixture = Fixture::open().await;
+    fixture.call("LPUSH tidegate:pause x").await;
+    let mut worker = fixture.worker("w").start();
     assert_eq!(worker.ended().await.code(), Some(3));
     assert!(
         worker.log().contains("Failed to look whether the workers are paused (tidegate:pause)"),
         "{}",
         worker.log()
     );
-    let doctor = program(&site).run("doctor").expect(1);
+    let doctor = program(&fixture).run("doctor").expect(1);
     assert!(doctor.stdout.contains("tidegate:pause could not be read"), "{doctor:?}");
-    program(&site).run("status").expect(3);
+    program(&fixture).run("status").expect(3);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_paused_the_workers_since_when_and_why_is_shown_everywhere() {
-    let site = Site::open().await;
-    site.load(PLENTY, 10).await;
-    let program = program(&site);
+    let fixture = Fixture::open().await;
+    fixture.load(PLENTY, 10).await;
+    let program = program(&fixture);
     let typed = ["pause", "--workers", "--for", "10m", "--reason", "new disk", "--as", "bob", "--yes"];
     program.run_with(&typed, &[]).expect(0);
     // No worker is alive, and a sale is open.
@@ -242,10 +242,10 @@ async fn who_paused_the_workers_since_when_and_why_is_shown_everywhere() {
     }
 
     // The same once more is none; another end is.
-    let before = site.call("GET tidegate:pause").await;
+    let before = fixture.call("GET tidegate:pause").await;
     let replaced = program.run("pause --workers --for 20m --as eve --dry-run").expect(0);
     assert!(replaced.stdout.contains("paused by bob since") && replaced.stdout.contains("would be replaced"));
-    assert_eq!(site.call("GET tidegate:pause").await, before);
+    assert_eq!(fixture.call("GET tidegate:pause").await, before);
     program.run("pause --workers --as eve --yes").expect(0);
     let again = program.run("pause --workers --as mallory --json").expect(0).json();
     assert_eq!(
@@ -286,11 +286,11 @@ async fn who_paused_the_workers_since_when_and_why_is_shown_everywhere() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pause_that_changed_while_somebody_was_asked_is_left_alone() {
-    let site = Site::open().await;
-    let program = program(&site);
+    let fixture = Fixture::open().await;
+    let program = program(&fixture);
     let mut terminal = Terminal::start(&program.command(&["pause", "--workers"]));
     terminal.shows("Pause all workers? [y/N]");
-    site.call("SET tidegate:pause others").await;
+    fixture.call("SET tidegate:pause others").await;
     terminal.types("y");
     let (code, shown) = terminal.ends();
     assert!(code == 1 && shown.contains("somebody else has paused them meanwhile"), "{code}: {shown}");
@@ -298,26 +298,26 @@ async fn a_pause_that_changed_while_somebody_was_asked_is_left_alone() {
     let mut terminal = Terminal::start(&program.command(&["resume", "--workers"]));
     let shown = terminal.shows("Go on with the workers? [y/N]");
     assert!(shown.contains("(others), would go on"), "{shown}");
-    site.call("SET tidegate:pause again").await;
+    fixture.call("SET tidegate:pause again").await;
     terminal.types("y");
     let (code, shown) = terminal.ends();
     assert!(code == 1 && shown.contains("somebody has changed their pause meanwhile"), "{code}: {shown}");
-    assert_eq!(site.call("GET tidegate:pause").await.as_string().as_deref(), Some("again"));
+    assert_eq!(fixture.call("GET tidegate:pause").await.as_string().as_deref(), Some("again"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_reply_does_not_make_our_own_pause_somebody_elses() {
-    let site = Site::open().await;
-    let proxy = Proxy::start(site.redis.port()).await.expect("a proxy");
-    let (url, mysql_url) = (proxy.url_for(&site.redis), site.mysql.url());
+    let fixture = Fixture::open().await;
+    let proxy = Proxy::start(fixture.redis.port()).await.expect("a proxy");
+    let (url, mysql_url) = (proxy.url_for(&fixture.redis), fixture.mysql.url());
     let through = Program::with_flags(&["--redis-url", &url, "--mysql-url", &mysql_url]);
     let lost = proxy.drop_next_reply("\r\nSET\r\n");
     let paused = through.run("pause --workers --yes --json").expect(0);
     lost.reached().await.expect("it was lost");
     assert_eq!(paused.json()["outcome"], "paused", "{paused:?}");
 
-    program(&site).run("resume --workers --yes").expect(0);
-    program(&site).run("pause --workers --yes").expect(0);
+    program(&fixture).run("resume --workers --yes").expect(0);
+    program(&fixture).run("pause --workers --yes").expect(0);
     let lost = proxy.drop_next_reply("\r\nEVALSHA\r\n");
     let resumed = through.run("resume --workers --yes --json").expect(0);
     lost.reached().await.expect("it was lost");
@@ -326,12 +326,12 @@ async fn a_lost_reply_does_not_make_our_own_pause_somebody_elses() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sale_whose_other_keys_are_of_another_type_is_stopped_all_the_same() {
-    let site = Site::open().await;
-    site.open_sale().await;
-    site.call("RPUSH seckill:order:1 x").await;
-    site.call("RPUSH seckill:journal:1 x").await;
-    let program = program(&site);
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
+    fixture.call("RPUSH seckill:order:1 x").await;
+    fixture.call("RPUSH seckill:journal:1 x").await;
+    let program = program(&fixture);
     program.run("pause --voucher 1 --yes").expect(0);
-    assert_eq!(site.call("HGET seckill:voucher:1 state").await.as_string().as_deref(), Some("paused"));
+    assert_eq!(fixture.call("HGET seckill:voucher:1 state").await.as_string().as_deref(), Some("paused"));
     program.run("resume --voucher 1 --yes").expect(0);
 }

@@ -14,7 +14,7 @@ use tidegate_lab::{Hold, Proxy};
 use crate::{
     browser::until_all,
     program::{Program, Run, go_on, pastes},
-    site::{DEAD, STREAM, Site, Worker, WorkerPlan, rush::PLENTY, until},
+    fixture::{DEAD, STREAM, Fixture, Worker, WorkerPlan, rush::PLENTY, until},
     terminal::Terminal,
 };
 
@@ -24,47 +24,47 @@ const LOCK: &[u8] = b"lock:order:";
 const COMMIT: &[u8] = b"(ROW_COUNT() <> ";
 
 /// A worker of one lane that waits an hour before it claims what others left, unless it is claimable.
-fn patient(site: &Site, name: &str) -> WorkerPlan {
-    let plan = site.worker(name).set("WORKER_LANES", 1).set("WORKER_LOCK_LEASE_MS", 600);
+fn patient(fixture: &Fixture, name: &str) -> WorkerPlan {
+    let plan = fixture.worker(name).set("WORKER_LANES", 1).set("WORKER_LOCK_LEASE_MS", 600);
     let plan = plan.set("WORKER_CLAIM_IDLE_MS", 3_600_000);
     plan.set("WORKER_CLAIM_EVERY_MS", 100).set("WORKER_HEARTBEAT_TTL_MS", 600)
 }
 
-/// Commands on the servers of a site, whose workers hold locks no longer than those of [`patient`].
-fn operator(site: &Site) -> Program {
-    operator_by_way_of(site, &site.redis.url())
+/// Commands on the servers of a fixture, whose workers hold locks no longer than those of [`patient`].
+fn operator(fixture: &Fixture) -> Program {
+    operator_by_way_of(fixture, &fixture.redis.url())
 }
 
-fn operator_by_way_of(site: &Site, redis_url: &str) -> Program {
-    let mysql_url = site.mysql.url();
+fn operator_by_way_of(fixture: &Fixture, redis_url: &str) -> Program {
+    let mysql_url = fixture.mysql.url();
     let flags = ["--redis-url", redis_url, "--mysql-url", &mysql_url, "--set", "worker.lock_lease_ms=600"];
     Program::with_flags(&flags)
 }
 
-/// A site with a rush of orders that can all be written, and a worker that has them in progress and stands at `step`.
-async fn held_up(step: &[u8], orders: i64) -> (Site, Proxy, Proxy, Hold, Worker) {
-    let site = Site::open().await;
-    site.open_sale().await;
-    let redis = Proxy::start(site.redis.port()).await.expect("a proxy");
-    let mysql = Proxy::start(site.mysql.port()).await.expect("a proxy");
-    site.plain_rush(1_000, orders).await;
+/// A fixture with a rush of orders that can all be written, and a worker that has them in progress and stands at `step`.
+async fn held_up(step: &[u8], orders: i64) -> (Fixture, Proxy, Proxy, Hold, Worker) {
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
+    let redis = Proxy::start(fixture.redis.port()).await.expect("a proxy");
+    let mysql = Proxy::start(fixture.mysql.port()).await.expect("a proxy");
+    fixture.plain_rush(1_000, orders).await;
     let hold = if step == COMMIT { mysql.hold_when(step) } else { redis.hold_reply_when(step) };
-    let plan = patient(&site, "victim").set("REDIS_URL", redis.url_for(&site.redis));
-    let worker = plan.set("MYSQL_URL", mysql.url_for(&site.mysql)).start();
+    let plan = patient(&fixture, "victim").set("REDIS_URL", redis.url_for(&fixture.redis));
+    let worker = plan.set("MYSQL_URL", mysql.url_for(&fixture.mysql)).start();
     hold.reached().await.expect("the worker comes to this step");
-    (site, redis, mysql, hold, worker)
+    (fixture, redis, mysql, hold, worker)
 }
 
 /// Waits until a consumer counts as dead, and its locks are over.
-async fn until_dead(site: &Site, consumer: &str) {
-    until_gone(site, consumer).await;
-    until("its locks are over", || async { site.locks().await == 0 }).await;
+async fn until_dead(fixture: &Fixture, consumer: &str) {
+    until_gone(fixture, consumer).await;
+    until("its locks are over", || async { fixture.locks().await == 0 }).await;
 }
 
 /// Waits until a consumer counts as dead.
-async fn until_gone(site: &Site, consumer: &str) {
+async fn until_gone(fixture: &Fixture, consumer: &str) {
     until("the consumer is dead", || async {
-        let list = operator(site).run("consumers list --json").expect(0).json();
+        let list = operator(fixture).run("consumers list --json").expect(0).json();
         let consumers = list["consumers"].as_array().expect("an array").clone();
         consumers.iter().any(|it| it["name"] == consumer && it["alive"] == false)
     })
@@ -72,28 +72,28 @@ async fn until_gone(site: &Site, consumer: &str) {
 }
 
 /// Entries that are delivered to a consumer that does nothing with them.
-async fn delivered_to(site: &Site, consumer: &str, count: usize) {
-    site.redis_says(&["XGROUP", "CREATE", STREAM, "g1", "0", "MKSTREAM"]).await;
-    site.hand_over(consumer, count).await;
+async fn delivered_to(fixture: &Fixture, consumer: &str, count: usize) {
+    fixture.redis_says(&["XGROUP", "CREATE", STREAM, "g1", "0", "MKSTREAM"]).await;
+    fixture.hand_over(consumer, count).await;
 }
 
 /// Everything that Redis holds, byte for byte, but for the operators' log.
-async fn dump(site: &Site) -> BTreeMap<String, Value> {
+async fn dump(fixture: &Fixture) -> BTreeMap<String, Value> {
     let mut all = BTreeMap::new();
-    for key in site.redis_says(&["KEYS", "*"]).await.convert::<Vec<String>>().expect("keys") {
+    for key in fixture.redis_says(&["KEYS", "*"]).await.convert::<Vec<String>>().expect("keys") {
         if key != "tidegate:log" {
-            all.insert(key.clone(), site.redis_says(&["DUMP", &key]).await);
+            all.insert(key.clone(), fixture.redis_says(&["DUMP", &key]).await);
         }
     }
     all
 }
 
 /// As [`dump`], but without what a worker changes that only looks: heartbeats, and when each consumer was last seen.
-async fn still(site: &Site) -> BTreeMap<String, Value> {
-    let mut all = dump(site).await;
+async fn still(fixture: &Fixture) -> BTreeMap<String, Value> {
+    let mut all = dump(fixture).await;
     all.retain(|key, _| key != STREAM && !key.starts_with("tidegate:worker:"));
-    all.insert(STREAM.to_owned(), site.redis_says(&["XRANGE", STREAM, "-", "+"]).await);
-    let held = site.redis_says(&["XPENDING", STREAM, "g1", "-", "+", "100000"]).await.into_array();
+    all.insert(STREAM.to_owned(), fixture.redis_says(&["XRANGE", STREAM, "-", "+"]).await);
+    let held = fixture.redis_says(&["XPENDING", STREAM, "g1", "-", "+", "100000"]).await.into_array();
     let held = held.into_iter().map(|row| {
         let [id, consumer, _idle, deliveries] = row.into_array().try_into().expect("four of them");
         Value::Array(vec![id, consumer, deliveries])
@@ -107,21 +107,21 @@ fn spawned(command: &mut Command) -> std::process::Child {
 }
 
 /// The last line of the operators' log.
-fn logged(site: &Site) -> Json {
-    let log = operator(site).run("log --last 1 --json").expect(0).json();
+fn logged(fixture: &Fixture) -> Json {
+    let log = operator(fixture).run("log --last 1 --json").expect(0).json();
     log[0].clone()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_killed_worker_had_in_progress_is_taken_at_once_and_written_once() {
-    let (site, _redis, _mysql, hold, victim) = held_up(COMMIT, 300).await;
-    let heir = patient(&site, "heir").start();
+    let (fixture, _redis, _mysql, hold, victim) = held_up(COMMIT, 300).await;
+    let heir = patient(&fixture, "heir").start();
     heir.says("worker started").await;
     victim.kill9();
     hold.cut();
-    until_dead(&site, "victim-0").await;
+    until_dead(&fixture, "victim-0").await;
 
-    let operator = operator(&site);
+    let operator = operator(&fixture);
     let list = operator.run("pending list --dead --limit 1000 --json").expect(0).json();
     let entries = list["entries"].as_array().expect("an array");
     assert_eq!((entries.len(), &list["more"]), (300, &Json::Bool(false)));
@@ -130,7 +130,7 @@ async fn what_a_killed_worker_had_in_progress_is_taken_at_once_and_written_once(
     assert_eq!((&entry["payload"], &entry["deliveries"]), (&"order".into(), &1.into()), "{entry}");
     assert!(entry["order"]["id"].is_string(), "{entry}");
 
-    let before = still(&site).await;
+    let before = still(&fixture).await;
     let dry = operator.run("consumers drain --dead --dry-run").expect(0);
     assert!(dry.stdout.contains("victim-0: 300 entries") && dry.stdout.contains("within about"), "{dry:?}");
     let asked = operator.run("consumers drain --dead").expect(2);
@@ -138,13 +138,13 @@ async fn what_a_killed_worker_had_in_progress_is_taken_at_once_and_written_once(
     let list = operator.run("pending list --dead --limit 1000 --json").expect(0).json();
     let offered = list["entries"].as_array().expect("an array").iter().filter(|it| it["offered"] == true);
     assert_eq!(offered.count(), 0, "{list}");
-    assert_eq!(still(&site).await, before, "nobody has taken them by himself");
+    assert_eq!(still(&fixture).await, before, "nobody has taken them by himself");
 
     let claimed = operator.run("consumers drain --dead --wait 1m --yes --json").expect(0).json();
     assert_eq!((&claimed["offered"], &claimed["left"]), (&300.into(), &0.into()), "{claimed}");
-    site.settled().await;
-    site.invariants().await;
-    let line = logged(&site);
+    fixture.settled().await;
+    fixture.invariants().await;
+    let line = logged(&fixture);
     assert_eq!((&line["command"], &line["outcome"]), (&"consumers drain".into(), &"done".into()), "{line}");
     assert_eq!(line["counts"]["offered"], 300, "{line}");
     assert!(heir.stop().await.success());
@@ -152,9 +152,9 @@ async fn what_a_killed_worker_had_in_progress_is_taken_at_once_and_written_once(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_living_worker_has_in_progress_is_left_to_it_unless_somebody_insists() {
-    let (site, _redis, _mysql, hold, victim) = held_up(LOCK, 100).await;
-    let operator = operator(&site);
-    let before = dump(&site).await;
+    let (fixture, _redis, _mysql, hold, victim) = held_up(LOCK, 100).await;
+    let operator = operator(&fixture);
+    let before = dump(&fixture).await;
     let refused = operator.run("consumers drain victim-0 --yes").expect(1);
     assert!(refused.stdout.contains("victim-0 lives") && refused.stdout.contains("--force"), "{refused:?}");
     let nobody = operator.run("consumers drain --dead --yes").expect(0);
@@ -163,45 +163,45 @@ async fn what_a_living_worker_has_in_progress_is_left_to_it_unless_somebody_insi
     assert!(protected.stdout.contains("may be writing it"), "{protected:?}");
     let stays = operator.run("consumers drain victim-0 --remove --yes").expect(1);
     assert!(stays.stdout.contains("victim-0 lives"), "{stays:?}");
-    let after = dump(&site).await;
+    let after = dump(&fixture).await;
     for key in [STREAM, DEAD] {
         assert_eq!(before.get(key), after.get(key), "{key} is as it was");
     }
 
     // It is taken out of its hands, written by another, and comes back late.
-    let heir = patient(&site, "heir").start();
+    let heir = patient(&fixture, "heir").start();
     let forced = operator.run("consumers drain victim-0 --force --wait 1m --yes").expect(0);
     assert!(forced.stdout.contains("100 entries offered"), "{forced:?}");
-    until("the heir has written them", || async { site.orders().await.len() == 100 }).await;
+    until("the heir has written them", || async { fixture.orders().await.len() == 100 }).await;
     hold.release();
-    site.settled().await;
-    site.invariants().await;
+    fixture.settled().await;
+    fixture.invariants().await;
     assert!(victim.stop().await.success() && heir.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_slept_while_its_entries_were_handed_over_doubles_nothing() {
-    let (site, _redis, _mysql, hold, sleeper) = held_up(LOCK, 200).await;
+    let (fixture, _redis, _mysql, hold, sleeper) = held_up(LOCK, 200).await;
     sleeper.signal(Signal::SIGSTOP);
-    let heir = patient(&site, "heir").start();
-    until_dead(&site, "victim-0").await;
-    operator(&site).run("consumers drain --dead --wait 1m --yes").expect(0);
-    until("the heir has written them", || async { site.orders().await.len() == 200 }).await;
+    let heir = patient(&fixture, "heir").start();
+    until_dead(&fixture, "victim-0").await;
+    operator(&fixture).run("consumers drain --dead --wait 1m --yes").expect(0);
+    until("the heir has written them", || async { fixture.orders().await.len() == 200 }).await;
     sleeper.signal(Signal::SIGCONT);
     hold.release();
-    site.plain_rush(2_000, 50).await;
-    site.settled().await;
-    site.invariants().await;
+    fixture.plain_rush(2_000, 50).await;
+    fixture.settled().await;
+    fixture.invariants().await;
     assert!(heir.stop().await.success() && sleeper.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_operators_at_once_offer_each_entry_once_and_both_remove_the_consumer() {
-    let (site, _redis, _mysql, hold, victim) = held_up(COMMIT, 500).await;
+    let (fixture, _redis, _mysql, hold, victim) = held_up(COMMIT, 500).await;
     victim.kill9();
     hold.cut();
-    until_dead(&site, "victim-0").await;
-    let operator = operator(&site);
+    until_dead(&fixture, "victim-0").await;
+    let operator = operator(&fixture);
     let claim = ["consumers", "drain", "--dead", "--yes", "--json"];
     let both = [(); 2].map(|()| spawned(&mut operator.command(&claim)));
     let both = both.map(|child| Run::from(child.wait_with_output().expect("it ends")).expect(0).json());
@@ -215,7 +215,7 @@ async fn two_operators_at_once_offer_each_entry_once_and_both_remove_the_consume
 
     let stuck = operator.run("consumers drain --dead --remove --yes").expect(1);
     assert!(stuck.stdout.contains("No living worker reads the stream"), "{stuck:?}");
-    let heir = patient(&site, "heir").start();
+    let heir = patient(&fixture, "heir").start();
     let remove = ["consumers", "drain", "victim-0", "--remove", "--yes"];
     heir.says("worker started").await;
     let both = [(); 2].map(|()| spawned(&mut operator.command(&remove)));
@@ -226,18 +226,18 @@ async fn two_operators_at_once_offer_each_entry_once_and_both_remove_the_consume
     }
     let consumers = operator.run("consumers list --json").expect(0).json();
     assert!(!consumers.to_string().contains("victim-0"), "{consumers}");
-    site.settled().await;
-    site.invariants().await;
+    fixture.settled().await;
+    fixture.invariants().await;
     assert!(heir.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_consumer_is_removed_only_after_others_have_taken_what_it_holds() {
-    let (site, _redis, _mysql, hold, victim) = held_up(COMMIT, 300).await;
+    let (fixture, _redis, _mysql, hold, victim) = held_up(COMMIT, 300).await;
     victim.kill9();
     hold.cut();
-    until_dead(&site, "victim-0").await;
-    let operator = operator(&site);
+    until_dead(&fixture, "victim-0").await;
+    let operator = operator(&fixture);
     let stuck = operator.run("consumers drain victim-0 --remove --yes").expect(1);
     assert!(
         stuck.stdout.contains("No living worker reads the stream and could take 300 entries"),
@@ -252,33 +252,33 @@ async fn a_consumer_is_removed_only_after_others_have_taken_what_it_holds() {
     );
 
     // Workers live, but do not look within the time.
-    let busy = patient(&site, "busy").set("WORKER_CLAIM_EVERY_MS", 3_600_000).start();
+    let busy = patient(&fixture, "busy").set("WORKER_CLAIM_EVERY_MS", 3_600_000).start();
     busy.says("worker started").await;
-    until("its first look is over", || async { site.calls_of("xautoclaim").await > 0 }).await;
+    until("its first look is over", || async { fixture.calls_of("xautoclaim").await > 0 }).await;
     let kept = operator.run("consumers drain victim-0 --remove --wait 1s --yes").expect(1);
     assert!(kept.stdout.contains("victim-0 still has 300 entries pending"), "{kept:?}");
-    assert_eq!(site.pending().await, 300);
-    assert_eq!(logged(&site)["outcome"], "refused");
+    assert_eq!(fixture.pending().await, 300);
+    assert_eq!(logged(&fixture)["outcome"], "refused");
 
-    let heir = patient(&site, "heir").start();
+    let heir = patient(&fixture, "heir").start();
     let removed = operator.run("consumers drain --dead --remove --yes --json").expect(0).json();
     assert_eq!((&removed["removed"][0], &removed["kept"]), (&"victim-0".into(), &Json::Array(vec![])));
-    site.settled().await;
-    site.invariants().await;
+    fixture.settled().await;
+    fixture.invariants().await;
     assert!(heir.stop().await.success() && busy.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_comes_back_before_the_step_keeps_its_entries_and_its_consumer() {
-    let site = Site::open().await;
-    site.open_sale().await;
-    site.plain_rush(1_000, 20).await;
-    delivered_to(&site, "back-0", 20).await;
-    let proxy = Proxy::start(site.redis.port()).await.expect("a proxy");
-    let through = operator_by_way_of(&site, &proxy.url_for(&site.redis));
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
+    fixture.plain_rush(1_000, 20).await;
+    delivered_to(&fixture, "back-0", 20).await;
+    let proxy = Proxy::start(fixture.redis.port()).await.expect("a proxy");
+    let through = operator_by_way_of(&fixture, &proxy.url_for(&fixture.redis));
     // The workers have the scripts.
-    until("they are old enough", || async { site.longest_idle_ms().await > Some(700) }).await;
-    let alive = site.worker("other").set("WORKER_CLAIM_EVERY_MS", 3_600_000).start();
+    until("they are old enough", || async { fixture.longest_idle_ms().await > Some(700) }).await;
+    let alive = fixture.worker("other").set("WORKER_CLAIM_EVERY_MS", 3_600_000).start();
     alive.says("worker started").await;
     for (line, told) in [
         ("consumers drain back-0 --yes", "back-0 lives by now"),
@@ -288,29 +288,29 @@ async fn a_worker_that_comes_back_before_the_step_keeps_its_entries_and_its_cons
         let held = proxy.hold_when("EVALSHA");
         let child = spawned(&mut through.command(&line.split(' ').collect::<Vec<_>>()));
         held.reached().await.expect("it comes to the step");
-        site.call("SET tidegate:worker:back somebody").await;
+        fixture.call("SET tidegate:worker:back somebody").await;
         held.release();
         let run = Run::from(child.wait_with_output().expect("it ends")).expect(1);
         assert!(run.stdout.contains(told), "{line}: {run:?}");
-        assert_eq!(site.pending().await, 20, "{line}");
-        site.call("DEL tidegate:worker:back").await;
+        assert_eq!(fixture.pending().await, 20, "{line}");
+        fixture.call("DEL tidegate:worker:back").await;
     }
-    assert!(site.dead().await.is_empty());
-    operator(&site).run("consumers drain back-0 --yes").expect(0);
+    assert!(fixture.dead().await.is_empty());
+    operator(&fixture).run("consumers drain back-0 --yes").expect(0);
     assert!(alive.stop().await.success());
-    let heir = patient(&site, "heir").start();
-    site.settled().await;
-    site.invariants().await;
+    let heir = patient(&fixture, "heir").start();
+    fixture.settled().await;
+    fixture.invariants().await;
     assert!(heir.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_buried_is_a_dead_letter_and_what_mysql_has_decided_is_left_to_workers() {
-    let site = Site::open().await;
-    site.open_sale().await;
-    site.plain_rush(1_000, 6).await;
-    delivered_to(&site, "dead-0", 6).await;
-    let operator = operator(&site);
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
+    fixture.plain_rush(1_000, 6).await;
+    delivered_to(&fixture, "dead-0", 6).await;
+    let operator = operator(&fixture);
     let ids = || async {
         let list = operator.run("pending list --json").expect(0).json();
         let entries = list["entries"].as_array().expect("an array").clone();
@@ -338,9 +338,9 @@ async fn what_is_buried_is_a_dead_letter_and_what_mysql_has_decided_is_left_to_w
             entries[1]
         ),
     ] {
-        sqlx::query(sqlx::AssertSqlSafe(sql)).execute(&site.pool).await.expect("MySQL answers");
+        sqlx::query(sqlx::AssertSqlSafe(sql)).execute(&fixture.pool).await.expect("MySQL answers");
     }
-    site.call(&format!("XDEL {STREAM} {}", entries[2])).await;
+    fixture.call(&format!("XDEL {STREAM} {}", entries[2])).await;
 
     for (line, code) in [
         ("pending bury --why x --yes", 2),
@@ -353,26 +353,26 @@ async fn what_is_buried_is_a_dead_letter_and_what_mysql_has_decided_is_left_to_w
     ] {
         operator.run(line).expect(code);
     }
-    let before = dump(&site).await;
+    let before = dump(&fixture).await;
     let dry = operator.run("pending bury --dead --why x --dry-run --json").expect(0).json();
     let left: Vec<&str> =
         dry["left"].as_array().expect("an array").iter().filter_map(|it| it["why"].as_str()).collect();
     assert_eq!((dry["bury"].as_array().map(Vec::len), left), (Some(3), vec!["written", "refused", "gone"]));
-    assert_eq!(dump(&site).await, before);
+    assert_eq!(dump(&fixture).await, before);
 
-    site.call(&format!("HSET {STREAM}.deaths {} 4", entries[3])).await;
+    fixture.call(&format!("HSET {STREAM}.deaths {} 4", entries[3])).await;
     let one = ["pending", "bury", &entries[3], "--why", "crashes every worker", "--yes", "--as", "alice"];
     operator.run_with(&one, &[]).expect(0);
-    let crashes = site.call(&format!("HLEN {STREAM}.deaths")).await;
+    let crashes = fixture.call(&format!("HLEN {STREAM}.deaths")).await;
     assert_eq!(crashes.as_u64(), Some(0), "what is settled has no crashes");
-    let letters = site.dead().await;
+    let letters = fixture.dead().await;
     assert_eq!((letters.len(), &letters[0]["dead:reason"]), (1, &"by_operator".to_owned()));
     assert_eq!(letters[0]["dead:error"], "crashes every worker");
     assert_eq!(
         (&letters[0]["dead:entry"], &letters[0]["dead:consumer"]),
         (&entries[3], &"dead-0".to_owned())
     );
-    let line = logged(&site);
+    let line = logged(&fixture);
     assert_eq!((&line["who"], &line["counts"]["buried"]), (&"alice".into(), &1.into()), "{line}");
     assert!(line["arguments"].as_str().expect("text").contains("'crashes every worker'"), "{line}");
 
@@ -390,34 +390,34 @@ async fn what_is_buried_is_a_dead_letter_and_what_mysql_has_decided_is_left_to_w
     }
     buried.sort();
     assert_eq!(buried, entries[4..], "each of them has told of its own");
-    assert_eq!(site.dead().await.len(), 3);
+    assert_eq!(fixture.dead().await.len(), 3);
     operator.run_with(&one, &[]).expect(1);
-    assert_eq!(site.dead().await.len(), 3);
+    assert_eq!(fixture.dead().await.len(), 3);
     assert_eq!(ids().await, entries[..3]);
 
     // Nothing is missing but the order whose payload was deleted.
-    let worker = site.worker("w").start();
-    site.settled().await;
+    let worker = fixture.worker("w").start();
+    fixture.settled().await;
     assert!(worker.stop().await.success());
     // Nor may the users of that order and of the refusal buy: the latter has no other order.
     let (gone, barred) = (format!("order {gone} is admitted as"), format!("not buy: [{refused}, {gone}]"));
-    site.judge_except(&[gone, barred]).await;
-    assert_eq!((site.dead().await.len(), site.live_orders().await.len()), (3, 1));
-    assert_eq!(site.released().await.len(), 1);
+    fixture.judge_except(&[gone, barred]).await;
+    assert_eq!((fixture.dead().await.len(), fixture.live_orders().await.len()), (3, 1));
+    assert_eq!(fixture.released().await.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_waits_for_workers_is_asked_first_may_stop_waiting_and_is_told_how_to_go_on() {
-    let site = Site::open().await;
-    site.open_sale().await;
-    site.plain_rush(1_000, 30).await;
-    delivered_to(&site, "dead-0", 30).await;
-    until("they are old enough", || async { site.longest_idle_ms().await > Some(700) }).await;
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
+    fixture.plain_rush(1_000, 30).await;
+    delivered_to(&fixture, "dead-0", 30).await;
+    until("they are old enough", || async { fixture.longest_idle_ms().await > Some(700) }).await;
     // Workers live, but do not look.
-    let busy = patient(&site, "busy").set("WORKER_CLAIM_EVERY_MS", 3_600_000).start();
+    let busy = patient(&fixture, "busy").set("WORKER_CLAIM_EVERY_MS", 3_600_000).start();
     busy.says("worker started").await;
-    until("its first look is over", || async { site.calls_of("xautoclaim").await > 0 }).await;
-    let operator = operator(&site);
+    until("its first look is over", || async { fixture.calls_of("xautoclaim").await > 0 }).await;
+    let operator = operator(&fixture);
     let mut terminal = Terminal::start(&operator.command(&["consumers", "drain", "--dead", "--wait", "10m"]));
     let shown = terminal.shows("Offer 30 entries to all workers? [y/N]");
     assert!(shown.contains("dead-0: 30 entries"), "{shown}");
@@ -434,31 +434,31 @@ async fn who_waits_for_workers_is_asked_first_may_stop_waiting_and_is_told_how_t
         go_on(&shown).ends_with(" --set worker.lock_lease_ms=600 consumers drain --dead --wait 10m"),
         "{shown}"
     );
-    assert_eq!(logged(&site)["outcome"], "stopped");
+    assert_eq!(logged(&fixture)["outcome"], "stopped");
 
     let mut terminal = Terminal::start(&operator.command(&["consumers", "drain", "dead-0", "--remove"]));
     terminal.shows("Remove 1 consumer of group g1, after workers have taken 30 entries? [y/N]");
     terminal.types("y");
-    until("it has begun", || async { logged(&site)["outcome"] == "began" }).await;
+    until("it has begun", || async { logged(&fixture)["outcome"] == "began" }).await;
     terminal.presses_control('c');
     let (code, shown) = terminal.ends();
     assert_eq!(code, 6, "{shown}");
     assert!(go_on(&shown).ends_with(" consumers drain dead-0 --remove"), "{shown}");
-    assert_eq!(site.pending().await, 30, "nothing is gone");
+    assert_eq!(fixture.pending().await, 30, "nothing is gone");
     busy.kill9();
 
-    let heir = patient(&site, "heir").start();
+    let heir = patient(&fixture, "heir").start();
     heir.says("worker started").await;
     operator.run("consumers drain dead-0 --remove --yes").expect(0);
-    site.settled().await;
-    site.invariants().await;
+    fixture.settled().await;
+    fixture.invariants().await;
     assert!(heir.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pending_entries_are_shown_with_what_is_in_them_also_when_nothing_is() {
-    let site = Site::open().await;
-    let operator = operator(&site);
+    let fixture = Fixture::open().await;
+    let operator = operator(&fixture);
     assert!(operator.run("pending list").expect(0).stdout.contains("None of them: 0 entries"));
     assert!(operator.run("consumers list").expect(0).stdout.contains("has no consumers"));
     operator.run("consumers drain --dead --yes").expect(0);
@@ -467,12 +467,12 @@ async fn pending_entries_are_shown_with_what_is_in_them_also_when_nothing_is() {
     operator.run("pending show 1-1").expect(1);
     operator.run("pending show x").expect(2);
 
-    let order = site.add_order(9_007_199_254_740_993, 42, 7).await;
-    let no_order = site.add(&[("userId", "x\u{1b}[2J"), ("voucherId", "7"), ("id", "1")]).await;
-    let gone = site.add_order(3, 43, 7).await;
-    delivered_to(&site, "c1", 3).await;
-    let unread = site.add_order(4, 44, 7).await;
-    site.call(&format!("XDEL {STREAM} {gone}")).await;
+    let order = fixture.add_order(9_007_199_254_740_993, 42, 7).await;
+    let no_order = fixture.add(&[("userId", "x\u{1b}[2J"), ("voucherId", "7"), ("id", "1")]).await;
+    let gone = fixture.add_order(3, 43, 7).await;
+    delivered_to(&fixture, "c1", 3).await;
+    let unread = fixture.add_order(4, 44, 7).await;
+    fixture.call(&format!("XDEL {STREAM} {gone}")).await;
     let list = operator.run("pending list --json").expect(0).json();
     let payloads: Vec<_> =
         (0..3).map(|at| list["entries"][at]["payload"].as_str().expect("a word")).collect();
@@ -489,24 +489,24 @@ async fn pending_entries_are_shown_with_what_is_in_them_also_when_nothing_is() {
     assert!(shown(&no_order, 0).contains("no order: the field userId"));
     assert!(shown(&gone, 0).contains("its payload is gone"));
     assert!(shown(&unread, 1).contains("no worker has read it yet"));
-    site.call(&format!("XACK {STREAM} g1 {order}")).await;
+    fixture.call(&format!("XACK {STREAM} g1 {order}")).await;
     assert!(shown(&order, 1).contains("it is settled"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_of_a_wrong_type_are_told_and_nothing_is_done() {
-    let site = Site::open().await;
-    let operator = operator(&site);
-    site.add_order(1, 1, 7).await;
-    delivered_to(&site, "c1", 1).await;
-    site.call(&format!("SET {DEAD} x")).await;
+    let fixture = Fixture::open().await;
+    let operator = operator(&fixture);
+    fixture.add_order(1, 1, 7).await;
+    delivered_to(&fixture, "c1", 1).await;
+    fixture.call(&format!("SET {DEAD} x")).await;
     let failed = operator.run("pending bury --dead --why x --yes").expect(3);
     assert!(failed.stderr.contains("WRONGTYPE"), "{failed:?}");
-    assert_eq!(site.pending().await, 1, "it is still pending");
-    assert_eq!(logged(&site)["outcome"], "failed");
+    assert_eq!(fixture.pending().await, 1, "it is still pending");
+    assert_eq!(logged(&fixture)["outcome"], "failed");
 
-    site.call(&format!("DEL {STREAM}")).await;
-    site.call(&format!("SET {STREAM} x")).await;
+    fixture.call(&format!("DEL {STREAM}")).await;
+    fixture.call(&format!("SET {STREAM} x")).await;
     for line in [
         "pending list",
         "pending show 1-1",
@@ -522,14 +522,14 @@ async fn keys_of_a_wrong_type_are_told_and_nothing_is_done() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_burial_tells_what_it_left_and_what_is_over_its_limit() {
-    let site = Site::open().await;
-    site.open_sale().await;
-    site.plain_rush(1_000, 9).await;
-    delivered_to(&site, "dead-0", 9).await;
-    let operator = operator(&site);
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
+    fixture.plain_rush(1_000, 9).await;
+    delivered_to(&fixture, "dead-0", 9).await;
+    let operator = operator(&fixture);
     let list = operator.run("pending list --json").expect(0).json();
     let gone = list["entries"][0]["entry"].as_str().expect("an id").to_owned();
-    site.call(&format!("XDEL {STREAM} {gone}")).await;
+    fixture.call(&format!("XDEL {STREAM} {gone}")).await;
 
     let some = operator.run_with(
         &["pending", "bury", "--dead", "--limit", "5", "--why", "it's bad", "--yes", "--json"],
@@ -543,7 +543,7 @@ async fn a_burial_tells_what_it_left_and_what_is_over_its_limit() {
         (&gone.into(), &"gone".into()),
         "{told}"
     );
-    let logged_now = logged(&site);
+    let logged_now = logged(&fixture);
     assert_eq!(logged_now["outcome"], "refused", "{logged_now}");
     assert_eq!(
         logged_now["counts"],
@@ -556,20 +556,20 @@ async fn a_burial_tells_what_it_left_and_what_is_over_its_limit() {
     assert_eq!(rest.json()["buried"].as_array().map(Vec::len), Some(4), "{rest:?}");
     let last = operator.run_with(&["pending", "bury", "--dead", "--why", "x", "--yes"], &[]).expect(1);
     assert!(last.stdout.contains("its payload is gone"), "{last:?}");
-    assert_eq!((site.dead().await.len(), site.pending().await), (8, 1));
-    assert_eq!(site.dead().await[7]["dead:error"], "it's bad");
+    assert_eq!((fixture.dead().await.len(), fixture.pending().await), (8, 1));
+    assert_eq!(fixture.dead().await[7]["dead:error"], "it's bad");
 }
 
 /// MySQL goes away between a hundred entries and the others.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_burial_that_loses_mysql_half_way_tells_what_it_has_buried_and_goes_on_with_the_rest() {
-    let site = Site::open().await;
-    site.open_sale().await;
-    site.plain_rush(1_000, 150).await;
-    delivered_to(&site, "dead-0", 150).await;
-    let redis = Proxy::start(site.redis.port()).await.expect("a proxy");
-    let mysql = Proxy::start(site.mysql.port()).await.expect("a proxy");
-    let (redis_url, mysql_url) = (redis.url_for(&site.redis), mysql.url_for(&site.mysql));
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
+    fixture.plain_rush(1_000, 150).await;
+    delivered_to(&fixture, "dead-0", 150).await;
+    let redis = Proxy::start(fixture.redis.port()).await.expect("a proxy");
+    let mysql = Proxy::start(fixture.mysql.port()).await.expect("a proxy");
+    let (redis_url, mysql_url) = (redis.url_for(&fixture.redis), mysql.url_for(&fixture.mysql));
     let through = Program::with_flags(&["--redis-url", &redis_url, "--mysql-url", &mysql_url]);
     let held = redis.hold_when(fred::util::sha1_hash(include_str!("../../lua/bury.lua")));
     let words = ["pending", "bury", "--dead", "--limit", "200", "--why", "x", "--yes", "--json"];
@@ -579,8 +579,8 @@ async fn a_burial_that_loses_mysql_half_way_tells_what_it_has_buried_and_goes_on
     held.release();
     let failed = Run::from(child.wait_with_output().expect("it ends")).expect(3);
     assert_eq!(failed.json()["buried"].as_array().map(Vec::len), Some(100), "{failed:?}");
-    assert_eq!((site.dead().await.len(), site.pending().await), (100, 50));
-    let line = logged(&site);
+    assert_eq!((fixture.dead().await.len(), fixture.pending().await), (100, 50));
+    let line = logged(&fixture);
     assert_eq!((&line["outcome"], &line["counts"]["buried"]), (&"failed".into(), &100.into()), "{line}");
 
     mysql.pass();
@@ -591,17 +591,17 @@ async fn a_burial_that_loses_mysql_half_way_tells_what_it_has_buried_and_goes_on
 /// Redis goes away when the entries of one consumer are offered, and those of the other are not.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_handover_that_loses_redis_half_way_tells_what_it_has_offered() {
-    let site = Site::open().await;
-    site.open_sale().await;
-    site.plain_rush(1_000, 30).await;
-    delivered_to(&site, "first-0", 10).await;
-    site.hand_over("second-0", 20).await;
-    until("they are old enough", || async { site.longest_idle_ms().await > Some(700) }).await;
-    let busy = patient(&site, "busy").set("WORKER_CLAIM_EVERY_MS", 3_600_000).start();
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
+    fixture.plain_rush(1_000, 30).await;
+    delivered_to(&fixture, "first-0", 10).await;
+    fixture.hand_over("second-0", 20).await;
+    until("they are old enough", || async { fixture.longest_idle_ms().await > Some(700) }).await;
+    let busy = patient(&fixture, "busy").set("WORKER_CLAIM_EVERY_MS", 3_600_000).start();
     busy.says("worker started").await;
-    let proxy = Proxy::start(site.redis.port()).await.expect("a proxy");
-    let url = proxy.url_for(&site.redis);
-    let mysql_url = site.mysql.url();
+    let proxy = Proxy::start(fixture.redis.port()).await.expect("a proxy");
+    let url = proxy.url_for(&fixture.redis);
+    let mysql_url = fixture.mysql.url();
     let flags = ["--redis-url", &url, "--mysql-url", &mysql_url, "--set", "worker.lock_lease_ms=600"];
     let through = Program::with_flags(&[&flags[..], &["--set", "redis.command_timeout_ms=500"]].concat());
     for (line, told, done) in [
@@ -622,61 +622,61 @@ async fn a_handover_that_loses_redis_half_way_tells_what_it_has_offered() {
         pastes(&format!("tidegate {} consumers drain --dead --yes --json", flags.join(" ")), &[]).expect(0);
     assert_eq!(rest.json()["offered"], 20, "{rest:?}");
     busy.kill9();
-    let heir = patient(&site, "heir").start();
-    site.settled().await;
-    site.invariants().await;
+    let heir = patient(&fixture, "heir").start();
+    fixture.settled().await;
+    fixture.invariants().await;
     assert!(heir.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_waits_does_not_read_all_of_it_again_and_again() {
-    let site = Site::open().await;
+    let fixture = Fixture::open().await;
     for id in 1..=5_000 {
-        site.redis_says(&["XADD", STREAM, "*", "id", &id.to_string()]).await;
+        fixture.redis_says(&["XADD", STREAM, "*", "id", &id.to_string()]).await;
     }
-    delivered_to(&site, "dead-0", 5_000).await;
+    delivered_to(&fixture, "dead-0", 5_000).await;
     // Somebody lives, and takes nothing.
-    site.call("SET tidegate:worker:busy somebody").await;
-    site.redis_says(&["XGROUP", "CREATECONSUMER", STREAM, "g1", "busy-0"]).await;
-    until("they are old enough", || async { site.longest_idle_ms().await > Some(700) }).await;
-    let operator = operator(&site);
+    fixture.call("SET tidegate:worker:busy somebody").await;
+    fixture.redis_says(&["XGROUP", "CREATECONSUMER", STREAM, "g1", "busy-0"]).await;
+    until("they are old enough", || async { fixture.longest_idle_ms().await > Some(700) }).await;
+    let operator = operator(&fixture);
     let reads = async |line: &str, code: i32| {
-        let before = site.calls_of("xpending").await;
+        let before = fixture.calls_of("xpending").await;
         operator.run(line).expect(code);
-        site.calls_of("xpending").await - before
+        fixture.calls_of("xpending").await - before
     };
     let offering = reads("consumers drain --dead --yes", 0).await;
     let looks = reads("consumers drain --dead --wait 3s --yes", 1).await - offering;
     // Once at the end it is counted whole.
     assert!(looks <= 20, "{looks} times a page of the pending list was read, which has six of them");
 
-    let before = site.calls_of("xinfo|consumers").await + site.calls_of("xinfo").await;
+    let before = fixture.calls_of("xinfo|consumers").await + fixture.calls_of("xinfo").await;
     operator.run("consumers drain dead-0 --remove --wait 3s --yes").expect(1);
-    let looks = site.calls_of("xinfo|consumers").await + site.calls_of("xinfo").await - before;
+    let looks = fixture.calls_of("xinfo|consumers").await + fixture.calls_of("xinfo").await - before;
     assert!(looks < 5, "{looks} times the consumers were read");
 }
 
 /// A worker that has set one order aside, because somebody holds its user's lock, and is paused: it does not try that order again, so
 /// nothing is in its hands.
-async fn with_one_set_aside(site: &Site) -> Worker {
-    site.open_sale().await;
-    site.redis_says(&["SET", "lock:order:1005", "somebody"]).await;
-    let worker = patient(site, "holder").start();
-    site.plain_rush(1_000, 10).await;
-    until("all others are written", || async { site.orders().await.len() == 9 }).await;
-    paused_with_one_set_aside(site, &worker, "holder-0").await;
+async fn with_one_set_aside(fixture: &Fixture) -> Worker {
+    fixture.open_sale().await;
+    fixture.redis_says(&["SET", "lock:order:1005", "somebody"]).await;
+    let worker = patient(fixture, "holder").start();
+    fixture.plain_rush(1_000, 10).await;
+    until("all others are written", || async { fixture.orders().await.len() == 9 }).await;
+    paused_with_one_set_aside(fixture, &worker, "holder-0").await;
     worker
 }
 
-async fn paused_with_one_set_aside(site: &Site, worker: &Worker, consumer: &str) {
+async fn paused_with_one_set_aside(fixture: &Fixture, worker: &Worker, consumer: &str) {
     worker.signal(Signal::SIGTSTP);
     until_all(worker, "paused").await;
-    set_aside_by(site, consumer).await;
+    set_aside_by(fixture, consumer).await;
 }
 
-async fn set_aside_by(site: &Site, consumer: &str) {
+async fn set_aside_by(fixture: &Fixture, consumer: &str) {
     until("it is set aside", || async {
-        let list = operator(site).run("pending list --json").expect(0).json();
+        let list = operator(fixture).run("pending list --json").expect(0).json();
         let entries = list["entries"].as_array().expect("an array");
         entries.len() == 1 && entries[0]["set_aside"] == true && entries[0]["consumer"] == consumer
     })
@@ -685,12 +685,12 @@ async fn set_aside_by(site: &Site, consumer: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_that_offers_nothing_does_not_say_that_all_was_taken() {
-    let site = Site::open().await;
-    site.load(1, 10).await;
-    site.admit(1, 1, 1, 1).await;
-    site.call("XGROUP CREATE stream.orders g1 0").await;
-    site.hand_over("ghost", 1).await;
-    let leases = Program::with_variables(&site.redis.url(), &site.mysql.url());
+    let fixture = Fixture::open().await;
+    fixture.load(1, 10).await;
+    fixture.admit(1, 1, 1, 1).await;
+    fixture.call("XGROUP CREATE stream.orders g1 0").await;
+    fixture.hand_over("ghost", 1).await;
+    let leases = Program::with_variables(&fixture.redis.url(), &fixture.mysql.url());
     let claimed = leases.run("consumers drain --dead --wait 1s --yes").expect(1).stdout;
     assert!(claimed.contains("0 entries offered") && claimed.contains("1 entry left"), "{claimed}");
     assert!(!claimed.contains("taken"), "{claimed}");
@@ -698,45 +698,45 @@ async fn a_claim_that_offers_nothing_does_not_say_that_all_was_taken() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_set_aside_is_claimed_at_once_from_the_dead_and_from_the_living_only_by_force() {
-    let site = Site::open().await;
-    let holder = with_one_set_aside(&site).await;
+    let fixture = Fixture::open().await;
+    let holder = with_one_set_aside(&fixture).await;
     // Leases as they are where nobody has set them: far longer than this may take.
-    let leases = Program::with_variables(&site.redis.url(), &site.mysql.url());
+    let leases = Program::with_variables(&fixture.redis.url(), &fixture.mysql.url());
     let careful = |line: &str| leases.run(line);
     let refused = careful("consumers drain holder-0 --yes").expect(1);
     assert!(refused.stdout.contains("holder-0 lives"), "{refused:?}");
 
-    let heir = patient(&site, "heir").start();
+    let heir = patient(&fixture, "heir").start();
     heir.says("worker started").await;
     let forced = careful("consumers drain holder-0 --force --wait 1m --yes").expect(0);
     assert!(forced.stdout.contains("1 entry offered"), "{forced:?}");
-    paused_with_one_set_aside(&site, &heir, "heir-0").await;
+    paused_with_one_set_aside(&fixture, &heir, "heir-0").await;
     assert!(holder.stop().await.success());
 
     // What it had in progress would be left until its leases are over. This was in nobody's hands.
     heir.kill9();
-    until_gone(&site, "heir-0").await;
-    let third = patient(&site, "third").start();
+    until_gone(&fixture, "heir-0").await;
+    let third = patient(&fixture, "third").start();
     third.says("worker started").await;
     let claimed = careful("consumers drain --dead --wait 1m --yes --json").expect(0).json();
     assert_eq!((&claimed["offered"], &claimed["young"], &claimed["left"]), (&1.into(), &0.into(), &0.into()));
-    set_aside_by(&site, "third-0").await;
-    site.call("DEL lock:order:1005").await;
-    site.settled().await;
-    site.invariants().await;
+    set_aside_by(&fixture, "third-0").await;
+    fixture.call("DEL lock:order:1005").await;
+    fixture.settled().await;
+    fixture.invariants().await;
     assert!(third.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_consumer_that_has_set_something_aside_is_removed_once_it_is_dead_and_another_keeps_it() {
-    let site = Site::open().await;
-    let holder = with_one_set_aside(&site).await;
-    let operator = operator(&site);
+    let fixture = Fixture::open().await;
+    let holder = with_one_set_aside(&fixture).await;
+    let operator = operator(&fixture);
     let stays = operator.run("consumers drain holder-0 --remove --yes").expect(1);
     assert!(stays.stdout.contains("holder-0 lives"), "{stays:?}");
     holder.kill9();
-    until_gone(&site, "holder-0").await;
-    let heir = patient(&site, "heir").start();
+    until_gone(&fixture, "holder-0").await;
+    let heir = patient(&fixture, "heir").start();
     heir.says("worker started").await;
     let removed = operator.run("consumers drain holder-0 --remove --yes --json").expect(0).json();
     assert_eq!(
@@ -744,11 +744,11 @@ async fn a_consumer_that_has_set_something_aside_is_removed_once_it_is_dead_and_
         (&"holder-0".into(), &1.into()),
         "{removed}"
     );
-    set_aside_by(&site, "heir-0").await;
+    set_aside_by(&fixture, "heir-0").await;
     let left = operator.run("consumers drain --dead --remove --yes").expect(0);
     assert!(left.stdout.contains("No consumer of group g1 is dead"), "{left:?}");
-    site.call("DEL lock:order:1005").await;
-    site.settled().await;
-    site.invariants().await;
+    fixture.call("DEL lock:order:1005").await;
+    fixture.settled().await;
+    fixture.invariants().await;
     assert!(heir.stop().await.success());
 }

@@ -18,10 +18,10 @@ use tidegate_orders::{
 };
 
 use crate::{
-    ground::{ask, program, sql},
+    sale::{ask, program, sql},
     program::{Program, Run},
-    site::{
-        STREAM, Site,
+    fixture::{
+        STREAM, Fixture,
         invariants::{Ends, fates, none_is, without_an_end},
         rush::{Book, Wanted, Way},
         until,
@@ -31,37 +31,37 @@ use crate::{
 const SCRIPT: &str = include_str!("../../lua/cut_over.lua");
 const COMPLETE: &str = "#complete";
 
-async fn open(stock: i64) -> (Site, Program, RedisStore) {
-    let site = Site::open().await;
-    site.load(7, stock).await;
-    let (program, gate) = (program(&site), site.gate().await);
-    (site, program, gate)
+async fn open(stock: i64) -> (Fixture, Program, RedisStore) {
+    let fixture = Fixture::open().await;
+    fixture.load(7, stock).await;
+    let (program, gate) = (program(&fixture), fixture.gate().await);
+    (fixture, program, gate)
 }
 
 /// The journal is complete, and its sum is the stock.
-async fn adds_up<M: Endpoint>(site: &Site<M>, voucher: i64) {
-    let journal = site.journal(voucher).await;
+async fn adds_up<M: Endpoint>(fixture: &Fixture<M>, voucher: i64) {
+    let journal = fixture.journal(voucher).await;
     assert!(journal.contains_key(COMPLETE), "{} notes", journal.len());
     let change = |note: &String| {
         let note: Json = serde_json::from_str(note).expect("JSON");
         note["change"].as_i64().unwrap_or(0) + note["admitted"]["change"].as_i64().unwrap_or(0)
     };
     let sum: i64 = journal.values().map(change).sum();
-    assert_eq!(Some(sum), site.redis_stock(voucher).await, "the sum of the journal is the stock");
+    assert_eq!(Some(sum), fixture.redis_stock(voucher).await, "the sum of the journal is the stock");
 }
 
 /// At a quiet moment both sides have the same, and all of it is accounted for.
-async fn agrees<M: Endpoint>(site: &Site<M>, voucher: i64, loaded: i64) {
-    adds_up(site, voucher).await;
+async fn agrees<M: Endpoint>(fixture: &Fixture<M>, voucher: i64, loaded: i64) {
+    adds_up(fixture, voucher).await;
     let live: i64 =
-        site.live_orders().await.iter().filter(|row| row.voucher == voucher).map(|row| row.quantity).sum();
-    assert_eq!(site.mysql_stock(voucher).await, loaded - live, "MySQL has not sold more than it had");
-    assert_eq!(site.redis_stock(voucher).await, Some(loaded - live));
-    site.judge().await;
+        fixture.live_orders().await.iter().filter(|row| row.voucher == voucher).map(|row| row.quantity).sum();
+    assert_eq!(fixture.mysql_stock(voucher).await, loaded - live, "MySQL has not sold more than it had");
+    assert_eq!(fixture.redis_stock(voucher).await, Some(loaded - live));
+    fixture.judge().await;
 }
 
-async fn no_staged_keys<M: Endpoint>(site: &Site<M>) {
-    assert!(site.call("KEYS *:rebuild:*").await.into_array().is_empty());
+async fn no_staged_keys<M: Endpoint>(fixture: &Fixture<M>) {
+    assert!(fixture.call("KEYS *:rebuild:*").await.into_array().is_empty());
 }
 
 fn of_voucher(report: &Json, voucher: usize) -> Json {
@@ -69,83 +69,83 @@ fn of_voucher(report: &Json, voucher: usize) -> Json {
 }
 
 /// What MySQL says of the journal of a voucher.
-async fn noted(site: &Site, voucher: i64) -> Option<i64> {
+async fn noted(fixture: &Fixture, voucher: i64) -> Option<i64> {
     let column = "SELECT CAST(keeps_journal AS SIGNED) FROM tb_seckill_voucher WHERE voucher_id = ?";
-    sqlx::query_scalar(column).bind(voucher).fetch_one(&site.pool).await.expect("MySQL answers")
+    sqlx::query_scalar(column).bind(voucher).fetch_one(&fixture.pool).await.expect("MySQL answers")
 }
 
 /// What the tutorial's own script does: it keeps no journal.
-async fn buy_by_the_tutorials_script(site: &Site, order: i64) {
+async fn buy_by_the_tutorials_script(fixture: &Fixture, order: i64) {
     let user = order.to_string();
-    site.redis_says(&["INCRBY", "seckill:stock:7", "-1"]).await;
-    site.redis_says(&["SADD", "seckill:order:7", &user]).await;
-    site.add_order(order, order, 7).await;
+    fixture.redis_says(&["INCRBY", "seckill:stock:7", "-1"]).await;
+    fixture.redis_says(&["SADD", "seckill:order:7", &user]).await;
+    fixture.add_order(order, order, 7).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_journal_of_a_voucher_whose_producers_keep_none_is_not_called_complete() {
-    let site = Site::open().await;
-    let program = program(&site);
-    let worker = site.worker("w").set("RECONCILE_EVERY_S", 0).start();
+    let fixture = Fixture::open().await;
+    let program = program(&fixture);
+    let worker = fixture.worker("w").set("RECONCILE_EVERY_S", 0).start();
     program.run("voucher load --voucher 7 --stock 10 --no-journal").expect(0);
     for order in 1..=3 {
-        buy_by_the_tutorials_script(&site, order).await;
+        buy_by_the_tutorials_script(&fixture, order).await;
     }
-    until("three are written", || async { site.live_orders().await.len() == 3 }).await;
-    site.settled().await;
-    site.call("FLUSHALL").await;
-    until("the worker has made its group again", || async { site.open_entries().await == Some(0) }).await;
+    until("three are written", || async { fixture.live_orders().await.len() == 3 }).await;
+    fixture.settled().await;
+    fixture.call("FLUSHALL").await;
+    until("the worker has made its group again", || async { fixture.open_entries().await == Some(0) }).await;
     let rebuilt = program.run("rebuild --voucher 7 --yes").expect(0);
     assert!(rebuilt.stdout.contains("without a complete journal"), "{rebuilt:#?}");
-    assert!(!site.journal(7).await.contains_key(COMPLETE));
-    assert_eq!(site.redis_stock(7).await, Some(7));
+    assert!(!fixture.journal(7).await.contains_key(COMPLETE));
+    assert_eq!(fixture.redis_stock(7).await, Some(7));
     for order in 4..=6 {
-        buy_by_the_tutorials_script(&site, order).await;
+        buy_by_the_tutorials_script(&fixture, order).await;
     }
-    until("all are written", || async { site.live_orders().await.len() == 6 }).await;
-    site.settled().await;
-    site.judge().await;
+    until("all are written", || async { fixture.live_orders().await.len() == 6 }).await;
+    fixture.settled().await;
+    fixture.judge().await;
 
     // As a rebuild of an older version left it: the audit goes by what MySQL remembers.
     let complete = r#"{"action":"complete","by":"rebuild","timestamp":1}"#;
-    site.redis_says(&["HSET", "seckill:journal:7", COMPLETE, complete]).await;
+    fixture.redis_says(&["HSET", "seckill:journal:7", COMPLETE, complete]).await;
     program.run("audit").expect(0);
-    site.judge().await;
+    fixture.judge().await;
     assert!(worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_finds_a_journal_complete_notes_it_in_mysql() {
-    let site = Site::open().await;
-    let program = program(&site);
+    let fixture = Fixture::open().await;
+    let program = program(&fixture);
     program.run("voucher load --voucher 7 --stock 10").expect(0);
     for voucher in [5, 6] {
         program.run(&format!("voucher load --voucher {voucher} --stock 10")).expect(0);
     }
     // As a voucher has it that was loaded before there was this column.
-    assert_eq!(noted(&site, 7).await, Some(1), "a load notes it");
-    sql(&site, "UPDATE tb_seckill_voucher SET keeps_journal = NULL").await;
+    assert_eq!(noted(&fixture, 7).await, Some(1), "a load notes it");
+    sql(&fixture, "UPDATE tb_seckill_voucher SET keeps_journal = NULL").await;
     // A rebuild called it complete, of whatever sale; and something that keeps no journal sells.
     let complete = r#"{"action":"complete","by":"rebuild","timestamp":1}"#;
-    site.redis_says(&["HSET", "seckill:journal:5", COMPLETE, complete]).await;
-    site.redis_says(&["INCRBY", "seckill:stock:6", "-1"]).await;
-    let worker = site.worker("w").set("RECONCILE_EVERY_S", 1).start();
-    until("it is noted", || async { noted(&site, 7).await == Some(1) }).await;
-    assert_eq!((noted(&site, 5).await, noted(&site, 6).await), (None, None));
+    fixture.redis_says(&["HSET", "seckill:journal:5", COMPLETE, complete]).await;
+    fixture.redis_says(&["INCRBY", "seckill:stock:6", "-1"]).await;
+    let worker = fixture.worker("w").set("RECONCILE_EVERY_S", 1).start();
+    until("it is noted", || async { noted(&fixture, 7).await == Some(1) }).await;
+    assert_eq!((noted(&fixture, 5).await, noted(&fixture, 6).await), (None, None));
     assert!(worker.stop().await.success());
-    sql(&site, "UPDATE tb_seckill_voucher SET keeps_journal = 0 WHERE voucher_id = 6").await;
-    site.judge_except(&["voucher 6: Redis offers 9, and 10 by MySQL"]).await;
+    sql(&fixture, "UPDATE tb_seckill_voucher SET keeps_journal = 0 WHERE voucher_id = 6").await;
+    fixture.judge_except(&["voucher 6: Redis offers 9, and 10 by MySQL"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rebuild_goes_by_the_keys_that_are_there_where_mysql_does_not_say_what_sells_a_voucher() {
-    let site = Site::open().await;
-    let program = program(&site);
-    let worker = site.worker("w").set("RECONCILE_EVERY_S", 0).start();
+    let fixture = Fixture::open().await;
+    let program = program(&fixture);
+    let worker = fixture.worker("w").set("RECONCILE_EVERY_S", 0).start();
     program.run("voucher load --voucher 7 --stock 10 --no-journal").expect(0);
-    buy_by_the_tutorials_script(&site, 1).await;
-    site.settled().await;
-    sql(&site, "UPDATE tb_seckill_voucher SET keeps_journal = NULL").await;
+    buy_by_the_tutorials_script(&fixture, 1).await;
+    fixture.settled().await;
+    sql(&fixture, "UPDATE tb_seckill_voucher SET keeps_journal = NULL").await;
     let rebuild = || program.run("rebuild --voucher 7 --yes").expect(0).stdout;
     let type_it = |keeps| {
         format!(
@@ -157,35 +157,35 @@ async fn a_rebuild_goes_by_the_keys_that_are_there_where_mysql_does_not_say_what
         said.contains("without a complete journal, as it was before") && said.contains(&type_it(1)),
         "{said}"
     );
-    assert!(!site.journal(7).await.contains_key(COMPLETE));
+    assert!(!fixture.journal(7).await.contains_key(COMPLETE));
 
-    site.redis_says(&["DEL", "seckill:stock:7", "seckill:journal:7", "seckill:order:7"]).await;
+    fixture.redis_says(&["DEL", "seckill:stock:7", "seckill:journal:7", "seckill:order:7"]).await;
     for _ in ["of an empty Redis", "of what a rebuild left"] {
         let said = rebuild();
         assert!(said.contains("as nobody noted otherwise") && said.contains(&type_it(0)), "{said}");
-        assert!(site.journal(7).await.contains_key(COMPLETE));
+        assert!(fixture.journal(7).await.contains_key(COMPLETE));
     }
-    sql(&site, "UPDATE tb_seckill_voucher SET keeps_journal = 0").await;
+    sql(&fixture, "UPDATE tb_seckill_voucher SET keeps_journal = 0").await;
     let said = rebuild();
     assert!(said.contains("because its producers keep none") && !said.contains("UPDATE"), "{said}");
-    assert!(!site.journal(7).await.contains_key(COMPLETE));
+    assert!(!fixture.journal(7).await.contains_key(COMPLETE));
     assert!(worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redis_that_was_emptied_in_a_running_sale_is_filled_by_one_command() {
-    let (site, program, gate) = open(1_500).await;
-    let workers = [site.worker("a").start(), site.worker("b").start()];
+    let (fixture, program, gate) = open(1_500).await;
+    let workers = [fixture.worker("a").start(), fixture.worker("b").start()];
     let book = Arc::new(Book::default());
     let wanted = |user: i64, quantity: i64| Wanted { user, voucher: 7, quantity, way: Way::Gate };
     for id in 1..=200 {
         assert_eq!(ask(&gate, id, id, 1 + id % 2).await, AdmitReply::Admitted);
         book.note(id, wanted(id, 1 + id % 2));
     }
-    site.add_order(900, 1, 7).await;
+    fixture.add_order(900, 1, 7).await;
     book.note(900, wanted(1, 1));
-    site.settled().await;
-    until("the second order is refused", || async { site.refused().await.contains(&900) }).await;
+    fixture.settled().await;
+    until("the second order is refused", || async { fixture.refused().await.contains(&900) }).await;
 
     let is_over = Arc::new(AtomicBool::new(false));
     let callers = (0..4).map(|caller| {
@@ -207,40 +207,40 @@ async fn a_redis_that_was_emptied_in_a_running_sale_is_filled_by_one_command() {
         })
     });
     let callers: Vec<_> = callers.collect();
-    until("the sale runs", || async { site.live_orders().await.len() > 300 }).await;
+    until("the sale runs", || async { fixture.live_orders().await.len() > 300 }).await;
     // What is told from here on may be in Redis alone when that is emptied; all that was told before is written by then.
     book.begin_risk();
     let told = book.read();
     until("what was told is written", || async {
-        without_an_end(&told, &Ends::read(&site.pool).await).is_empty()
+        without_an_end(&told, &Ends::read(&fixture.pool).await).is_empty()
     })
     .await;
-    site.call("FLUSHALL").await;
+    fixture.call("FLUSHALL").await;
     book.end_risk();
     let done = program.run("rebuild --all --yes --json").expect(0).json();
     let report = of_voucher(&done, 0);
     assert_eq!(report["not_rebuilt"], Json::Null, "{done}");
-    let rebuilt = site.live_orders().await.len();
+    let rebuilt = fixture.live_orders().await.len();
     let stock = report["stock"].as_i64().unwrap();
     until("the sale goes on", || async {
-        stock == 0 || site.redis_stock(7).await.is_some_and(|left| left < stock)
+        stock == 0 || fixture.redis_stock(7).await.is_some_and(|left| left < stock)
     })
     .await;
     is_over.store(true, SeqCst);
     for caller in callers {
         caller.await.unwrap();
     }
-    site.settled().await;
-    until("all that is in flight is written", || async { site.open_entries().await == Some(0) }).await;
-    agrees(&site, 7, 1_500).await;
-    assert!(site.live_orders().await.len() >= rebuilt);
-    none_is(&fates(&book.read(), &Ends::read(&site.pool).await));
-    for row in site.live_orders().await {
+    fixture.settled().await;
+    until("all that is in flight is written", || async { fixture.open_entries().await == Some(0) }).await;
+    agrees(&fixture, 7, 1_500).await;
+    assert!(fixture.live_orders().await.len() >= rebuilt);
+    none_is(&fates(&book.read(), &Ends::read(&fixture.pool).await));
+    for row in fixture.live_orders().await {
         assert_eq!(ask(&gate, row.id, row.user, row.quantity).await, AdmitReply::AdmittedBefore);
     }
     assert_eq!(ask(&gate, 900, 1, 1).await, AdmitReply::Released);
-    no_staged_keys(&site).await;
-    site.judge().await;
+    no_staged_keys(&fixture).await;
+    fixture.judge().await;
     for worker in workers {
         assert!(worker.stop().await.success());
     }
@@ -248,29 +248,29 @@ async fn a_redis_that_was_emptied_in_a_running_sale_is_filled_by_one_command() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_order_is_counted_where_it_is_and_holds_its_units_once() {
-    let (site, program, gate) = open(100).await;
-    let worker = site.worker("w").start();
+    let (fixture, program, gate) = open(100).await;
+    let worker = fixture.worker("w").start();
     for id in 1..=4 {
         assert_eq!(ask(&gate, id, id, 2).await, AdmitReply::Admitted);
     }
-    site.settled().await;
+    fixture.settled().await;
     program.run("order event cancelled 4 --user 4 --voucher 7 --yes").expect(0);
-    site.settled().await;
+    fixture.settled().await;
     assert!(worker.stop().await.success());
     // Two that nobody has read, one that is pending, one dead, one acknowledged and not written, one that only the journal has.
     for id in 11..=16 {
         assert_eq!(ask(&gate, id, id, 1).await, AdmitReply::Admitted);
     }
-    site.hand_over("gone-0", 4).await;
-    let entries = site.call(&format!("XRANGE {STREAM} - +")).await.into_array();
+    fixture.hand_over("gone-0", 4).await;
+    let entries = fixture.call(&format!("XRANGE {STREAM} - +")).await.into_array();
     let entry = |at: usize| entries[entries.len() - 6 + at].clone().into_array()[0].as_string().unwrap();
     program.run(&format!("pending bury {} --why test --yes", entry(1))).expect(0);
-    site.call(&format!("XACK {STREAM} g1 {}", entry(2))).await;
-    site.call(&format!("XACK {STREAM} g1 {}", entry(3))).await;
-    site.call(&format!("XDEL {STREAM} {}", entry(3))).await;
+    fixture.call(&format!("XACK {STREAM} g1 {}", entry(2))).await;
+    fixture.call(&format!("XACK {STREAM} g1 {}", entry(3))).await;
+    fixture.call(&format!("XDEL {STREAM} {}", entry(3))).await;
     // A hand has spoilt the stock, and somebody is barred for nothing.
-    site.call("SET seckill:stock:7 5000").await;
-    site.call("SADD seckill:order:7 777").await;
+    fixture.call("SET seckill:stock:7 5000").await;
+    fixture.call("SADD seckill:order:7 777").await;
 
     for _ in 0..2 {
         let done = program.run("rebuild --voucher 7 --yes --json").expect(0).json();
@@ -282,8 +282,8 @@ async fn each_order_is_counted_where_it_is_and_holds_its_units_once() {
         assert_eq!((of("lost"), of("only_in_journal")), ((1, 1), (1, 1)), "{done}");
         assert_eq!(report["first_unknown"], json!(["13", "14"]), "{done}");
         assert_eq!((&report["stock"], &report["mysql_mismatch"]), (&json!(88), &json!(0)), "{done}");
-        assert_eq!(site.redis_stock(7).await, Some(88));
-        adds_up(&site, 7).await;
+        assert_eq!(fixture.redis_stock(7).await, Some(88));
+        adds_up(&fixture, 7).await;
     }
     let text = program.run("rebuild --voucher 7 --yes").expect(0);
     assert!(
@@ -305,20 +305,20 @@ async fn each_order_is_counted_where_it_is_and_holds_its_units_once() {
 
     // The dead letter that is put back is written, the pending ones are, and nothing is released or sold twice.
     program.run("dead requeue --all --yes").expect(0);
-    let worker = site.worker("w").start();
+    let worker = fixture.worker("w").start();
     program.run("replay --from -1h --to 0s --yes");
-    until("all is written that can be", || async { site.live_orders().await.len() == 3 + 5 + 2 }).await;
-    site.settled().await;
-    adds_up(&site, 7).await;
-    assert_eq!(site.mysql_stock(7).await, 100 - 6 - 5 - 2);
-    assert_eq!(site.redis_stock(7).await, Some(100 - 6 - 5 - 2 - 1), "the one that only the journal has");
+    until("all is written that can be", || async { fixture.live_orders().await.len() == 3 + 5 + 2 }).await;
+    fixture.settled().await;
+    adds_up(&fixture, 7).await;
+    assert_eq!(fixture.mysql_stock(7).await, 100 - 6 - 5 - 2);
+    assert_eq!(fixture.redis_stock(7).await, Some(100 - 6 - 5 - 2 - 1), "the one that only the journal has");
     assert!(worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn old_keys_sell_until_the_new_ones_do_and_nobody_is_forgotten() {
-    let (site, program, gate) = open(100_000).await;
-    let worker = site.worker("w").start();
+    let (fixture, program, gate) = open(100_000).await;
+    let worker = fixture.worker("w").start();
     let is_over = Arc::new(AtomicBool::new(false));
     let callers: Vec<_> = (0..8)
         .map(|caller| {
@@ -333,7 +333,7 @@ async fn old_keys_sell_until_the_new_ones_do_and_nobody_is_forgotten() {
             })
         })
         .collect();
-    until("the sale runs", || async { site.live_orders().await.len() > 500 }).await;
+    until("the sale runs", || async { fixture.live_orders().await.len() > 500 }).await;
     for _ in 0..3 {
         program.run("rebuild --all --yes").expect(0);
     }
@@ -342,17 +342,17 @@ async fn old_keys_sell_until_the_new_ones_do_and_nobody_is_forgotten() {
     for caller in callers {
         told += caller.await.unwrap().count();
     }
-    site.settled().await;
-    assert_eq!(site.live_orders().await.len(), told, "every order that was told is written");
-    agrees(&site, 7, 100_000).await;
+    fixture.settled().await;
+    assert_eq!(fixture.live_orders().await.len(), told, "every order that was told is written");
+    agrees(&fixture, 7, 100_000).await;
     assert!(worker.stop().await.success());
 }
 
 /// A rebuild that has come to a step.
-async fn held_at(site: &Site, held: impl FnOnce(&Proxy, &Proxy) -> Hold) -> (Child, Hold, [Proxy; 2]) {
-    let redis = Proxy::start(site.redis.port()).await.expect("a proxy");
-    let mysql = Proxy::start(site.mysql.port()).await.expect("a proxy");
-    let urls = [redis.url_for(&site.redis), mysql.url_for(&site.mysql)];
+async fn held_at(fixture: &Fixture, held: impl FnOnce(&Proxy, &Proxy) -> Hold) -> (Child, Hold, [Proxy; 2]) {
+    let redis = Proxy::start(fixture.redis.port()).await.expect("a proxy");
+    let mysql = Proxy::start(fixture.mysql.port()).await.expect("a proxy");
+    let urls = [redis.url_for(&fixture.redis), mysql.url_for(&fixture.mysql)];
     let through = Program::with_flags(&["--redis-url", &urls[0], "--mysql-url", &urls[1]]);
     let hold = held(&redis, &mysql);
     let mut command = through.command(&["rebuild", "--voucher", "7", "--yes"]);
@@ -367,16 +367,16 @@ async fn a_rebuild_that_is_killed_anywhere_leaves_nothing_that_the_next_one_does
 }
 
 async fn killed_at(step: u32) {
-    let (site, program, gate) = open(100).await;
-    let _sha: String = fred::interfaces::LuaInterface::script_load(&site.client, SCRIPT).await.unwrap();
-    let worker = site.worker("w").start();
+    let (fixture, program, gate) = open(100).await;
+    let _sha: String = fred::interfaces::LuaInterface::script_load(&fixture.client, SCRIPT).await.unwrap();
+    let worker = fixture.worker("w").start();
     for id in 1..=5 {
         assert_eq!(ask(&gate, id, id, 1).await, AdmitReply::Admitted);
     }
-    site.settled().await;
-    site.call("FLUSHALL").await;
+    fixture.settled().await;
+    fixture.call("FLUSHALL").await;
     let sha = fred::util::sha1_hash(SCRIPT);
-    let (mut child, hold, proxies) = held_at(&site, |redis, mysql| match step {
+    let (mut child, hold, proxies) = held_at(&fixture, |redis, mysql| match step {
         0 => mysql.hold_reply_when(b"FOR UPDATE"),
         1 => redis.hold_when(b"HSET"),
         2 => redis.hold_reply_when(b"SADD"),
@@ -388,10 +388,10 @@ async fn killed_at(step: u32) {
     child.wait().unwrap();
     hold.cut();
     drop(proxies);
-    let stock = site.redis_stock(7).await;
+    let stock = fixture.redis_stock(7).await;
     assert!(stock.is_none() || step == 4 && stock == Some(95), "{step}: {stock:?}");
     if step > 0 {
-        site.call("DEL tidegate:reconciler").await;
+        fixture.call("DEL tidegate:reconciler").await;
     }
     let again = program.run("rebuild --voucher 7 --yes").expect(0);
     assert_eq!(
@@ -399,24 +399,24 @@ async fn killed_at(step: u32) {
         step == 0,
         "{again:?}"
     );
-    no_staged_keys(&site).await;
+    no_staged_keys(&fixture).await;
     assert_eq!(ask(&gate, 6, 6, 1).await, AdmitReply::Admitted);
-    site.settled().await;
-    until("it is written", || async { site.live_orders().await.len() == 6 }).await;
-    agrees(&site, 7, 100).await;
+    fixture.settled().await;
+    until("it is written", || async { fixture.live_orders().await.len() == 6 }).await;
+    agrees(&fixture, 7, 100).await;
     assert!(worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_its_lock_in_mysql_nothing_is_switched_over() {
-    let (site, program, gate) = open(100).await;
+    let (fixture, program, gate) = open(100).await;
     assert_eq!(ask(&gate, 1, 1, 1).await, AdmitReply::Admitted);
-    let before = site.journal(7).await;
-    let (child, hold, _proxies) = held_at(&site, |redis, _| redis.hold_when(br#""action":"load""#)).await;
+    let before = fixture.journal(7).await;
+    let (child, hold, _proxies) = held_at(&fixture, |redis, _| redis.hold_when(br#""action":"load""#)).await;
     // Among them the one that holds the row.
     let others = "SELECT CAST(id AS SIGNED) FROM information_schema.processlist \
                   WHERE db = DATABASE() AND id <> CONNECTION_ID()";
-    let mut own = site.pool.acquire().await.expect("MySQL answers");
+    let mut own = fixture.pool.acquire().await.expect("MySQL answers");
     let others: Vec<i64> = sqlx::query_scalar(others).fetch_all(&mut *own).await.expect("MySQL answers");
     for other in others {
         // It may have ended by itself.
@@ -426,65 +426,65 @@ async fn without_its_lock_in_mysql_nothing_is_switched_over() {
     hold.release();
     let run = Run::from(child.wait_with_output().expect("it ends")).expect(3);
     assert!(run.stderr.contains("the row of voucher 7 in MySQL is not locked any more"), "{run:?}");
-    assert_eq!((site.journal(7).await, site.redis_stock(7).await), (before, Some(99)));
+    assert_eq!((fixture.journal(7).await, fixture.redis_stock(7).await), (before, Some(99)));
     program.run("rebuild --voucher 7 --yes").expect(0);
-    adds_up(&site, 7).await;
+    adds_up(&fixture, 7).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_worker_read_before_redis_died_is_waited_for() {
-    let (site, program, gate) = open(100).await;
-    let mysql = Proxy::start(site.mysql.port()).await.expect("a proxy");
-    let url = mysql.url_for(&site.mysql);
-    let worker = site.worker("slow").variable("TIDEGATE_MYSQL_URL", url);
+    let (fixture, program, gate) = open(100).await;
+    let mysql = Proxy::start(fixture.mysql.port()).await.expect("a proxy");
+    let url = mysql.url_for(&fixture.mysql);
+    let worker = fixture.worker("slow").variable("TIDEGATE_MYSQL_URL", url);
     let worker =
         worker.set("MYSQL_STATEMENT_TIMEOUT_MS", 60_000).set("WORKER_CLAIM_IDLE_MS", 200_000).start();
     assert_eq!(ask(&gate, 1, 1, 1).await, AdmitReply::Admitted);
-    site.settled().await;
+    fixture.settled().await;
     let hold = mysql.hold_when(b"INSERT INTO tb_voucher_order");
     assert_eq!(ask(&gate, 2, 2, 5).await, AdmitReply::Admitted);
     hold.reached().await.expect("the batch is in progress");
-    site.call("FLUSHALL").await;
+    fixture.call("FLUSHALL").await;
     let mut command = program.command(&["rebuild", "--all", "--yes"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program runs");
     let mut said = BufReader::new(child.stderr.take().expect("what it says")).lines();
     let waits = said.find(|line| line.as_ref().is_ok_and(|line| line.contains("waiting for workers")));
     assert!(waits.expect("it waits").unwrap().contains("slow (for "));
-    assert_eq!(site.redis_stock(7).await, None, "nothing is filled yet");
+    assert_eq!(fixture.redis_stock(7).await, None, "nothing is filled yet");
     hold.release();
     Run::from(child.wait_with_output().expect("it ends")).expect(0);
-    assert_eq!((site.live_orders().await.len(), site.redis_stock(7).await), (2, Some(94)));
-    agrees(&site, 7, 100).await;
+    assert_eq!((fixture.live_orders().await.len(), fixture.redis_stock(7).await), (2, Some(94)));
+    agrees(&fixture, 7, 100).await;
     assert_eq!(ask(&gate, 2, 2, 5).await, AdmitReply::AdmittedBefore);
     assert!(worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_does_not_say_what_it_has_in_progress_is_named() {
-    let (site, program, _gate) = open(100).await;
-    site.call("SET tidegate:worker:old1 pid-1").await;
+    let (fixture, program, _gate) = open(100).await;
+    fixture.call("SET tidegate:worker:old1 pid-1").await;
     let refused = program.run("rebuild --all --yes").expect(1);
     assert!(
         refused.stdout.contains("of an older version, or stand still: old1")
             && refused.stdout.contains("--despite-workers old1"),
         "{refused:?}"
     );
-    assert!(site.journal(7).await.is_empty());
+    assert!(fixture.journal(7).await.is_empty());
     program.run("rebuild --all --yes --despite-workers old1").expect(0);
-    adds_up(&site, 7).await;
+    adds_up(&fixture, 7).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_changes_nothing_and_a_pause_outlives_a_rebuild() {
-    let (site, program, gate) = open(100).await;
-    site.load(8, 10).await;
+    let (fixture, program, gate) = open(100).await;
+    fixture.load(8, 10).await;
     sqlx::query("UPDATE tb_seckill_voucher SET end_time = NOW() - INTERVAL 1 HOUR WHERE voucher_id = 8")
-        .execute(&site.pool)
+        .execute(&fixture.pool)
         .await
         .unwrap();
     let idle = "INSERT INTO tb_seckill_voucher (voucher_id, stock, begin_time, end_time) \
                 VALUES (9, 10, NOW(), NOW() + INTERVAL 1 DAY)";
-    sqlx::query(idle).execute(&site.pool).await.unwrap();
+    sqlx::query(idle).execute(&fixture.pool).await.unwrap();
     let dry = program.run("rebuild --all --dry-run").expect(0);
     assert!(
         dry.stdout.contains("voucher 7: MySQL has 100 units left and 0 live orders; Redis has 100 units"),
@@ -494,52 +494,52 @@ async fn a_dry_run_changes_nothing_and_a_pause_outlives_a_rebuild() {
         dry.stdout.contains("1 sale over by their rows") && dry.stdout.contains("with --voucher: 9"),
         "{dry:?}"
     );
-    assert!(site.journal(7).await.is_empty() && site.redis_stock(9).await.is_none());
+    assert!(fixture.journal(7).await.is_empty() && fixture.redis_stock(9).await.is_none());
     assert!(program.run("rebuild --all").expect(2).stderr.contains("--yes"));
     program.run("pause --voucher 7 --yes").expect(0);
     program.run("rebuild --all --yes").expect(0);
     assert_eq!(ask(&gate, 1, 1, 1).await, AdmitReply::Paused);
     program.run("resume --voucher 7 --yes").expect(0);
     assert_eq!(ask(&gate, 1, 1, 1).await, AdmitReply::Admitted);
-    assert_eq!((site.redis_stock(8).await, site.redis_stock(9).await), (Some(10), None));
+    assert_eq!((fixture.redis_stock(8).await, fixture.redis_stock(9).await), (Some(10), None));
     program.run("rebuild --voucher 9 --yes").expect(0);
-    assert_eq!(site.redis_stock(9).await, Some(10));
+    assert_eq!(fixture.redis_stock(9).await, Some(10));
     let none = program.run("rebuild --voucher 999 --yes").expect(1);
     assert!(none.stdout.contains("MySQL has no row of it"), "{none:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sale_whose_units_are_being_changed_is_left_as_it_is() {
-    let (site, program, _gate) = open(100).await;
+    let (fixture, program, _gate) = open(100).await;
     let note = r#"{"id":"ab","units":5,"before":100,"state":"open","by":"x","at":"2026-11-20T10:00:00Z"}"#;
-    site.redis_says(&["HSET", "seckill:voucher:7", "change", note]).await;
+    fixture.redis_says(&["HSET", "seckill:voucher:7", "change", note]).await;
     let left = program.run("rebuild --all --yes").expect(1);
     assert!(left.stdout.contains("voucher 7: not rebuilt, units are being added to it"), "{left:?}");
-    assert!(site.journal(7).await.is_empty());
+    assert!(fixture.journal(7).await.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_order_id_of_today_is_given_out_again() {
-    let (site, program, _gate) = open(100).await;
+    let (fixture, program, _gate) = open(100).await;
     let now = jiff::Timestamp::now();
     let seconds = now.as_second() - tidegate_orders::order_id::EPOCH_SECONDS;
     let id = |sequence| tidegate_orders::order_id::compose(seconds, sequence).unwrap().get();
     let key = format!("icr:order:{}", now.strftime("%Y:%m:%d"));
-    let counter = async || site.call(&format!("GET {key}")).await.as_i64();
-    let worker = site.worker("w").start();
-    site.add_order(id(500), 1, 7).await;
-    site.settled().await;
+    let counter = async || fixture.call(&format!("GET {key}")).await.as_i64();
+    let worker = fixture.worker("w").start();
+    fixture.add_order(id(500), 1, 7).await;
+    fixture.settled().await;
     assert!(worker.stop().await.success());
     let unknown = program.run("rebuild --all --yes").expect(0);
     assert!(unknown.stdout.contains("counter raised from nothing to 500"), "{unknown:?}");
     assert!(unknown.stdout.contains("is unknown: the counter of order ids did not survive"), "{unknown:?}");
     assert_eq!(counter().await, Some(500));
     // In the stream only; and one that was made in another way would leave none for the day.
-    site.add_order(id(700), 2, 7).await;
-    site.add_order(id((1 << 32) - 1), 3, 7).await;
+    fixture.add_order(id(700), 2, 7).await;
+    fixture.add_order(id((1 << 32) - 1), 3, 7).await;
     program.run("rebuild --all --yes").expect(0);
     assert_eq!(counter().await, Some(700));
-    site.call(&format!("SET {key} 9000")).await;
+    fixture.call(&format!("SET {key} 9000")).await;
     let told = program.run("rebuild --all --yes").expect(0);
     assert!(told.stdout.contains("8997 order ids of today that no side knows"), "{told:?}");
     assert_eq!(counter().await, Some(9_000), "never lowered");
@@ -547,31 +547,31 @@ async fn no_order_id_of_today_is_given_out_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redis_that_came_back_older_is_brought_up_to_mysql() {
-    let (site, program, gate) = open(200).await;
-    let worker = site.worker("w").start();
+    let (fixture, program, gate) = open(200).await;
+    let worker = fixture.worker("w").start();
     for id in 1..=20 {
         assert_eq!(ask(&gate, id, id, 1).await, AdmitReply::Admitted);
     }
-    site.settled().await;
-    site.redis.shutdown().expect("it stops");
-    let folder = site.redis.folder().expect("a folder").to_owned();
+    fixture.settled().await;
+    fixture.redis.shutdown().expect("it stops");
+    let folder = fixture.redis.folder().expect("a folder").to_owned();
     let older = tempfile::tempdir().expect("a folder");
     copy(&folder, older.path());
-    site.redis.restart().expect("it starts");
+    fixture.redis.restart().expect("it starts");
     for id in 21..=60 {
         until("it is admitted", || async { ask(&gate, id, id, 1).await.is_admitted() }).await;
     }
-    until("all are written", || async { site.live_orders().await.len() == 60 }).await;
-    site.settled().await;
-    site.redis.kill9().expect("it dies");
+    until("all are written", || async { fixture.live_orders().await.len() == 60 }).await;
+    fixture.settled().await;
+    fixture.redis.kill9().expect("it dies");
     copy(older.path(), &folder);
-    site.redis.restart().expect("it starts");
+    fixture.redis.restart().expect("it starts");
     // It knows 20 of 60 orders, and sells what is sold.
     assert_eq!(ask(&gate, 61, 61, 1).await, AdmitReply::Admitted);
     program.run("rebuild --all --yes").expect(0);
-    until("what came late is written", || async { site.live_orders().await.len() == 61 }).await;
-    site.settled().await;
-    agrees(&site, 7, 200).await;
+    until("what came late is written", || async { fixture.live_orders().await.len() == 61 }).await;
+    fixture.settled().await;
+    agrees(&fixture, 7, 200).await;
     for id in 1..=61 {
         assert_eq!(ask(&gate, id, id, 1).await, AdmitReply::AdmittedBefore);
     }
@@ -591,21 +591,21 @@ fn copy(from: &std::path::Path, to: &std::path::Path) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_ends_after_a_rebuild_is_released_once() {
-    let (site, program, gate) = open(50).await;
-    let worker = site.worker("w").start();
+    let (fixture, program, gate) = open(50).await;
+    let worker = fixture.worker("w").start();
     for id in 1..=4 {
         assert_eq!(ask(&gate, id, id, 2).await, AdmitReply::Admitted);
     }
-    site.settled().await;
-    site.call("FLUSHALL").await;
+    fixture.settled().await;
+    fixture.call("FLUSHALL").await;
     // Cancelled while Redis knows nothing of it; its release meets no stock.
-    until("the group is there again", || async { site.open_entries().await == Some(0) }).await;
+    until("the group is there again", || async { fixture.open_entries().await == Some(0) }).await;
     program.run("order event cancelled 1 --user 1 --voucher 7 --yes").expect(0);
-    site.settled().await;
+    fixture.settled().await;
     program.run("rebuild --all --yes").expect(0);
-    assert_eq!(site.redis_stock(7).await, Some(44));
+    assert_eq!(fixture.redis_stock(7).await, Some(44));
     program.run("order event cancelled 2 --user 2 --voucher 7 --yes").expect(0);
-    until("it is released", || async { site.redis_stock(7).await == Some(46) }).await;
+    until("it is released", || async { fixture.redis_stock(7).await == Some(46) }).await;
     // Whoever releases again, by an entry that comes once more or by the script, changes nothing.
     program.run("replay --from -1h --to 0s --yes").expect(0);
     for (order, user) in [(1, 1), (2, 2)] {
@@ -619,8 +619,8 @@ async fn what_ends_after_a_rebuild_is_released_once() {
         };
         gate.releases().release(&release).await.expect("the gate answers");
     }
-    site.settled().await;
-    agrees(&site, 7, 50).await;
+    fixture.settled().await;
+    agrees(&fixture, 7, 50).await;
     assert!(worker.stop().await.success());
 }
 
@@ -628,14 +628,14 @@ async fn what_ends_after_a_rebuild_is_released_once() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes a minute; for measuring"]
 async fn a_million_orders() {
-    let (site, program, _gate) = open(2_000_000_000).await;
+    let (fixture, program, _gate) = open(2_000_000_000).await;
     let sql = "INSERT INTO tb_voucher_order (id, user_id, voucher_id, entry_id) \
                SELECT seq, seq, 7, CONCAT(1700000000000 + seq, '-0') FROM seq_1_to_1000000";
-    sqlx::query(sql).execute(&site.pool).await.unwrap();
-    sqlx::query("UPDATE tb_seckill_voucher SET stock = stock - 1000000").execute(&site.pool).await.unwrap();
-    site.call("FLUSHALL").await;
+    sqlx::query(sql).execute(&fixture.pool).await.unwrap();
+    sqlx::query("UPDATE tb_seckill_voucher SET stock = stock - 1000000").execute(&fixture.pool).await.unwrap();
+    fixture.call("FLUSHALL").await;
     let began = std::time::Instant::now();
     let done = program.run("rebuild --all --yes --json").expect(0).json();
     println!("{:?}: {}", began.elapsed(), of_voucher(&done, 0)["took_ms"]);
-    assert_eq!(site.call("HLEN seckill:journal:7").await.as_i64(), Some(1_000_002));
+    assert_eq!(fixture.call("HLEN seckill:journal:7").await.as_i64(), Some(1_000_002));
 }

@@ -8,9 +8,9 @@ use tidegate_lab::Proxy;
 
 use crate::{
     browser::until_page,
-    ground::{program, sql},
+    sale::{program, sql},
     program::{Program, Run},
-    site::{Site, until},
+    fixture::{Fixture, until},
 };
 
 /// Orders begin here: beyond what a double holds.
@@ -18,29 +18,29 @@ const BIG: i64 = 9_007_199_254_740_993;
 const UNITS: i64 = 100;
 
 /// Puts a voucher on sale whose journal is complete, as loading it does.
-async fn load_complete(site: &Site, voucher: i64, loaded: i64) {
-    site.load(voucher, UNITS).await;
+async fn load_complete(fixture: &Fixture, voucher: i64, loaded: i64) {
+    fixture.load(voucher, UNITS).await;
     let load = format!(
         r#"{{"action":"load","from":null,"to":{loaded},"change":{loaded},"by":"test","timestamp":1000}}"#
     );
     let complete = r#"{"action":"complete","by":"load","timestamp":1000}"#;
     let journal = format!("seckill:journal:{voucher}");
-    site.redis_says(&["HSET", &journal, "#load", &load, "#complete", complete]).await;
-    site.redis_says(&["SET", &format!("seckill:stock:{voucher}"), &loaded.to_string()]).await;
+    fixture.redis_says(&["HSET", &journal, "#load", &load, "#complete", complete]).await;
+    fixture.redis_says(&["SET", &format!("seckill:stock:{voucher}"), &loaded.to_string()]).await;
 }
 
 /// Releases an order of one unit in Redis, as `lua/release.lua` does in a journal that is complete.
-async fn release(site: &Site, order: i64, user: i64, voucher: i64) {
+async fn release(fixture: &Fixture, order: i64, user: i64, voucher: i64) {
     let journal = format!("seckill:journal:{voucher}");
-    let admitted = site.redis_says(&["HGET", &journal, &order.to_string()]).await.as_string().unwrap();
+    let admitted = fixture.redis_says(&["HGET", &journal, &order.to_string()]).await.as_string().unwrap();
     let admitted: Json = serde_json::from_str(&admitted).unwrap();
     let release = json!({
         "action": "release", "from": null, "to": null, "change": 1, "by": "test", "timestamp": admitted["timestamp"],
         "admitted": { "user": user.to_string(), "change": -1, "timestamp": admitted["timestamp"] },
     });
-    site.redis_says(&["HSET", &journal, &order.to_string(), &release.to_string()]).await;
-    site.redis_says(&["SREM", &format!("seckill:order:{voucher}"), &user.to_string()]).await;
-    site.redis_says(&["INCRBY", &format!("seckill:stock:{voucher}"), "1"]).await;
+    fixture.redis_says(&["HSET", &journal, &order.to_string(), &release.to_string()]).await;
+    fixture.redis_says(&["SREM", &format!("seckill:order:{voucher}"), &user.to_string()]).await;
+    fixture.redis_says(&["INCRBY", &format!("seckill:stock:{voucher}"), "1"]).await;
 }
 
 /// The orders, users or units of each kind of difference, by voucher, with cause and repair of the first.
@@ -66,56 +66,56 @@ fn found(look: &Json) -> BTreeMap<(String, String), (Vec<String>, String, String
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_kind_of_difference_is_found_with_its_orders_its_cause_and_what_repairs_it() {
-    let site = Site::open().await;
-    let program = program(&site);
+    let fixture = Fixture::open().await;
+    let program = program(&fixture);
     for voucher in [10, 11, 13] {
-        load_complete(&site, voucher, UNITS).await;
+        load_complete(&fixture, voucher, UNITS).await;
     }
-    load_complete(&site, 12, UNITS - 5).await;
-    site.load(14, UNITS).await;
-    let worker = site.worker("w").start();
+    load_complete(&fixture, 12, UNITS - 5).await;
+    fixture.load(14, UNITS).await;
+    let worker = fixture.worker("w").start();
     for order in 0..20 {
-        site.admit(BIG + order, 500 + order, 10, 1).await;
-        site.add_order(BIG + 100 + order, 500 + order, 14).await;
+        fixture.admit(BIG + order, 500 + order, 10, 1).await;
+        fixture.add_order(BIG + 100 + order, 500 + order, 14).await;
     }
-    site.settled().await;
+    fixture.settled().await;
     let clean = program.run("reconcile --json --voucher 10 --voucher 11 --voucher 14").expect(0).json();
     assert_eq!((&clean["clean"], clean["vouchers"].as_array().unwrap().len()), (&json!(true), 3), "{clean}");
 
     let id = |nth: i64| (BIG + nth).to_string();
     let entry = |nth: i64| format!("SELECT entry_id FROM tb_voucher_order WHERE id = {}", BIG + nth);
     // Lost, one of them with its entry.
-    let gone: String = sqlx::query_scalar(sqlx::AssertSqlSafe(entry(2))).fetch_one(&site.pool).await.unwrap();
-    sql(&site, format!("DELETE FROM tb_voucher_order WHERE id IN ({}, {})", id(1), id(2))).await;
-    sql(&site, "UPDATE tb_seckill_voucher SET stock = stock + 2 WHERE voucher_id = 10").await;
-    site.redis_says(&["XDEL", "stream.orders", &gone]).await;
+    let gone: String = sqlx::query_scalar(sqlx::AssertSqlSafe(entry(2))).fetch_one(&fixture.pool).await.unwrap();
+    sql(&fixture, format!("DELETE FROM tb_voucher_order WHERE id IN ({}, {})", id(1), id(2))).await;
+    sql(&fixture, "UPDATE tb_seckill_voucher SET stock = stock + 2 WHERE voucher_id = 10").await;
+    fixture.redis_says(&["XDEL", "stream.orders", &gone]).await;
     // Redis knows nothing of it.
-    site.redis_says(&["HDEL", "seckill:journal:10", &id(3)]).await;
-    site.redis_says(&["SREM", "seckill:order:10", "503"]).await;
-    site.redis_says(&["INCRBY", "seckill:stock:10", "1"]).await;
+    fixture.redis_says(&["HDEL", "seckill:journal:10", &id(3)]).await;
+    fixture.redis_says(&["SREM", "seckill:order:10", "503"]).await;
+    fixture.redis_says(&["INCRBY", "seckill:stock:10", "1"]).await;
     // A service cancelled it, and told Redis nothing.
-    sql(&site, format!("UPDATE tb_voucher_order SET status = 4, slot = NULL WHERE id = {}", id(4))).await;
-    sql(&site, "UPDATE tb_seckill_voucher SET stock = stock + 1 WHERE voucher_id = 10").await;
-    release(&site, BIG + 5, 505, 10).await;
-    sql(&site, format!("UPDATE tb_voucher_order SET user_id = 7777 WHERE id = {}", id(6))).await;
-    release(&site, BIG + 7, 507, 10).await;
-    sql(&site, format!("DELETE FROM tb_voucher_order WHERE id = {}", id(7))).await;
-    sql(&site, "UPDATE tb_seckill_voucher SET stock = stock + 1 WHERE voucher_id = 10").await;
+    sql(&fixture, format!("UPDATE tb_voucher_order SET status = 4, slot = NULL WHERE id = {}", id(4))).await;
+    sql(&fixture, "UPDATE tb_seckill_voucher SET stock = stock + 1 WHERE voucher_id = 10").await;
+    release(&fixture, BIG + 5, 505, 10).await;
+    sql(&fixture, format!("UPDATE tb_voucher_order SET user_id = 7777 WHERE id = {}", id(6))).await;
+    release(&fixture, BIG + 7, 507, 10).await;
+    sql(&fixture, format!("DELETE FROM tb_voucher_order WHERE id = {}", id(7))).await;
+    sql(&fixture, "UPDATE tb_seckill_voucher SET stock = stock + 1 WHERE voucher_id = 10").await;
     for step in [1, 2] {
         let event = format!(
             "INSERT INTO tidegate_event (order_id, step, event, outcome, user_id, voucher_id, released, entry_id) \
              VALUES ({}, {step}, 'cancelled', 'applied', 508, 10, 1, '1-{step}')",
             id(8)
         );
-        sql(&site, event).await;
+        sql(&fixture, event).await;
     }
-    sql(&site, format!("UPDATE tb_voucher_order SET status = 2 WHERE id = {}", id(9))).await;
-    site.redis_says(&["SADD", "seckill:order:10", "999"]).await;
-    site.redis_says(&["SREM", "seckill:order:10", "510"]).await;
-    site.redis_says(&["INCRBY", "seckill:stock:11", "7"]).await;
-    sql(&site, "UPDATE tb_seckill_voucher SET stock = stock - 3 WHERE voucher_id = 13").await;
-    sql(&site, format!("DELETE FROM tb_voucher_order WHERE id = {}", id(107))).await;
-    sql(&site, "UPDATE tb_seckill_voucher SET stock = stock + 1 WHERE voucher_id = 14").await;
+    sql(&fixture, format!("UPDATE tb_voucher_order SET status = 2 WHERE id = {}", id(9))).await;
+    fixture.redis_says(&["SADD", "seckill:order:10", "999"]).await;
+    fixture.redis_says(&["SREM", "seckill:order:10", "510"]).await;
+    fixture.redis_says(&["INCRBY", "seckill:stock:11", "7"]).await;
+    sql(&fixture, "UPDATE tb_seckill_voucher SET stock = stock - 3 WHERE voucher_id = 13").await;
+    sql(&fixture, format!("DELETE FROM tb_voucher_order WHERE id = {}", id(107))).await;
+    sql(&fixture, "UPDATE tb_seckill_voucher SET stock = stock + 1 WHERE voucher_id = 14").await;
 
     let look = program.run("reconcile --json").expect(1).json();
     let mut found = found(&look);
@@ -165,15 +165,15 @@ async fn each_kind_of_difference_is_found_with_its_orders_its_cause_and_what_rep
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_look_at_a_time_goes_on_and_the_second_says_who_is_at_it() {
-    let site = Site::open().await;
-    let program = program(&site);
-    site.redis_says(&["SET", "tidegate:reconciler", "anna@shop: tidegate reconcile 1a2b", "PX", "60000"])
+    let fixture = Fixture::open().await;
+    let program = program(&fixture);
+    fixture.redis_says(&["SET", "tidegate:reconciler", "anna@shop: tidegate reconcile 1a2b", "PX", "60000"])
         .await;
     let refused = program.run("reconcile").expect(1);
     assert!(refused.stderr.contains("anna@shop: tidegate reconcile is at it"), "{refused:?}");
-    site.redis_says(&["DEL", "tidegate:reconciler"]).await;
+    fixture.redis_says(&["DEL", "tidegate:reconciler"]).await;
     program.run("reconcile").expect(0);
-    assert_eq!(site.redis_says(&["EXISTS", "tidegate:reconciler"]).await.as_i64(), Some(0));
+    assert_eq!(fixture.redis_says(&["EXISTS", "tidegate:reconciler"]).await.as_i64(), Some(0));
 }
 
 /// Sold through the gate with a complete journal, with cancellations.
@@ -185,63 +185,63 @@ const DEAD: i64 = 33;
 /// MySQL has few units of it, so that most of its orders are refused.
 const SCARCE: i64 = 34;
 
-async fn append(site: &Site, event: &str, order: i64, voucher: i64) {
+async fn append(fixture: &Fixture, event: &str, order: i64, voucher: i64) {
     let (order, voucher) = (order.to_string(), voucher.to_string());
-    site.add(&[("event", event), ("orderId", &order), ("userId", &order), ("voucherId", &voucher)]).await;
+    fixture.add(&[("event", event), ("orderId", &order), ("userId", &order), ("voucherId", &voucher)]).await;
 }
 
 /// Orders of all kinds, some of them cancelled or paid right behind, also those that are refused or buried.
-async fn sell(site: &Site, first: i64) {
+async fn sell(fixture: &Fixture, first: i64) {
     let all = (first..first + 60).map(|id| async move {
         match id % 6 {
-            0 => site.admit(id, id, EXPIRING, 1).await,
+            0 => fixture.admit(id, id, EXPIRING, 1).await,
             1 => {
-                site.admit(id, id, DEAD, 1).await;
-                append(site, "paid", id, DEAD).await;
+                fixture.admit(id, id, DEAD, 1).await;
+                append(fixture, "paid", id, DEAD).await;
             }
             2 => {
-                site.admit(id, id, SCARCE, 1 + id % 3).await;
-                append(site, "paid", id, SCARCE).await;
+                fixture.admit(id, id, SCARCE, 1 + id % 3).await;
+                append(fixture, "paid", id, SCARCE).await;
             }
             3 => {
-                site.admit(id, id, COMPLETE, 2).await;
-                append(site, "cancelled", id, COMPLETE).await;
+                fixture.admit(id, id, COMPLETE, 2).await;
+                append(fixture, "cancelled", id, COMPLETE).await;
             }
             4 => {
-                site.admit(id, id, COMPLETE, 1 + id % 3).await;
+                fixture.admit(id, id, COMPLETE, 1 + id % 3).await;
                 for event in ["paid", "used", "cancelled"] {
-                    append(site, event, id, COMPLETE).await;
+                    append(fixture, event, id, COMPLETE).await;
                 }
             }
-            _ => site.admit(id, id, COMPLETE, 1 + id % 3).await,
+            _ => fixture.admit(id, id, COMPLETE, 1 + id % 3).await,
         }
     });
     futures_util::future::join_all(all).await;
-    site.rush(1_000_000 + first * 10, 50).await;
+    fixture.rush(1_000_000 + first * 10, 50).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn looks_beside_a_busy_sale_with_refusals_cancellations_and_kills_find_nothing() {
-    let site = Site::open().await;
-    let program = program(&site);
-    site.open_sale().await;
+    let fixture = Fixture::open().await;
+    let program = program(&fixture);
+    fixture.open_sale().await;
     for voucher in [COMPLETE, EXPIRING, DEAD, SCARCE] {
-        load_complete(&site, voucher, UNITS * 1_000).await;
+        load_complete(&fixture, voucher, UNITS * 1_000).await;
         let raise = format!("UPDATE tb_seckill_voucher SET stock = {0}, initial_stock = {0}", UNITS * 1_000);
-        sql(&site, format!("{raise} WHERE voucher_id = {voucher}")).await;
+        sql(&fixture, format!("{raise} WHERE voucher_id = {voucher}")).await;
     }
-    sql(&site, format!("UPDATE tb_seckill_voucher SET pay_within = 1 WHERE voucher_id = {EXPIRING}")).await;
-    sql(&site, format!("DELETE FROM tb_seckill_voucher WHERE voucher_id = {DEAD}")).await;
+    sql(&fixture, format!("UPDATE tb_seckill_voucher SET pay_within = 1 WHERE voucher_id = {EXPIRING}")).await;
+    sql(&fixture, format!("DELETE FROM tb_seckill_voucher WHERE voucher_id = {DEAD}")).await;
     let few = "UPDATE tb_seckill_voucher SET stock = 20, initial_stock = 20";
-    sql(&site, format!("{few} WHERE voucher_id = {SCARCE}")).await;
+    sql(&fixture, format!("{few} WHERE voucher_id = {SCARCE}")).await;
 
-    let plan = |name: &str| site.worker(name).set("WORKER_LANES", 2);
+    let plan = |name: &str| fixture.worker(name).set("WORKER_LANES", 2);
     let (mut killed, other) = (plan("w0").start(), plan("other").start());
     let mut looks = Vec::new();
     for round in 0..6 {
         let selling = async {
             for part in 0..4 {
-                sell(&site, 60_000 + (round * 4 + part) * 60).await;
+                sell(&fixture, 60_000 + (round * 4 + part) * 60).await;
             }
         };
         let looking = tokio::task::block_in_place(|| {
@@ -257,7 +257,7 @@ async fn looks_beside_a_busy_sale_with_refusals_cancellations_and_kills_find_not
         let looked = tokio::task::spawn_blocking(|| looking.wait_with_output().expect("it ends"));
         looks.push(looked.await.expect("it ends"));
     }
-    site.settled().await;
+    fixture.settled().await;
     let last = program.run("reconcile --json").all();
     assert!(last.contains("\"vouchers\""), "{last}");
     for look in looks {
@@ -267,10 +267,10 @@ async fn looks_beside_a_busy_sale_with_refusals_cancellations_and_kills_find_not
     }
     assert_agrees(&program.run("reconcile --json").json());
     // Redis was loaded with more of it than MySQL.
-    let left = site.mysql_stock(SCARCE).await;
+    let left = fixture.mysql_stock(SCARCE).await;
     let what = format!("voucher {SCARCE}: Redis offers 99280, and {left} by MySQL, which has {left} left");
-    site.judge_except(&[what]).await;
-    let dead = site.dead().await.len();
+    fixture.judge_except(&[what]).await;
+    let dead = fixture.dead().await.len();
     assert!(dead > 100, "{dead} orders of a voucher that MySQL does not know are dead");
     assert!(killed.stop().await.success() && other.stop().await.success());
 }
@@ -284,17 +284,17 @@ fn assert_agrees(look: &Json) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn workers_look_by_themselves_and_tell_doctor_and_metrics_what_they_found() {
-    let site = Site::open().await;
-    let program = program(&site);
-    load_complete(&site, 10, UNITS).await;
-    let plan = |name: &str| site.worker(name).set("RECONCILE_EVERY_S", 1);
+    let fixture = Fixture::open().await;
+    let program = program(&fixture);
+    load_complete(&fixture, 10, UNITS).await;
+    let plan = |name: &str| fixture.worker(name).set("RECONCILE_EVERY_S", 1);
     let (first, second) = (plan("a").start(), plan("b").start());
-    site.admit(BIG, 500, 10, 1).await;
-    site.settled().await;
+    fixture.admit(BIG, 500, 10, 1).await;
+    fixture.settled().await;
     let doctor = || program.run("doctor").all();
     until("a look finds nothing", || async { doctor().contains("both stores agreed, order by order") }).await;
 
-    site.redis_says(&["SADD", "seckill:order:10", "999"]).await;
+    fixture.redis_says(&["SADD", "seckill:order:10", "999"]).await;
     until("what differs is said", || async {
         doctor().contains("both stores differed (barred_without_order: 1)")
     })
@@ -305,7 +305,7 @@ async fn workers_look_by_themselves_and_tell_doctor_and_metrics_what_they_found(
     assert_eq!(status["reconciled"]["counts"], json!({ "barred_without_order": 1 }), "{status}");
     let said = program.run("status").stdout;
     assert!(said.contains("Redis and MySQL differ (barred_without_order: 1)"), "{said}");
-    site.redis_says(&["SREM", "seckill:order:10", "999"]).await;
+    fixture.redis_says(&["SREM", "seckill:order:10", "999"]).await;
     until("it is repaired", || async { doctor().contains("both stores agreed, order by order") }).await;
     let logs = || [first.log(), second.log()].concat();
     until("the worker that looked says so", || async { logs().contains("both stores differ") }).await;
@@ -315,18 +315,18 @@ async fn workers_look_by_themselves_and_tell_doctor_and_metrics_what_they_found(
 #[tokio::test(flavor = "multi_thread")]
 async fn the_partitions_of_a_process_are_compared_one_after_the_other() {
     let tags = ["3", "1", "0"];
-    let site = Site::open().await;
-    let (redis, mysql) = (site.redis.url(), site.mysql.url());
+    let fixture = Fixture::open().await;
+    let (redis, mysql) = (fixture.redis.url(), fixture.mysql.url());
     let flags = ["--redis-url", &redis, "--mysql-url", &mysql, "--set", "stream.partitions=3,1,0"];
     for voucher in [9, 10, 11] {
         let load = format!("voucher load --voucher {voucher} --stock 100");
         Program::with_flags(&flags).run(&load).expect(0);
     }
-    let proxy = Proxy::start(site.redis.port()).await.expect("a proxy");
+    let proxy = Proxy::start(fixture.redis.port()).await.expect("a proxy");
     // What a comparison reads first, and nobody else does: the one that begins stands still.
     let held = proxy.hold_when("HSCAN");
-    let plan = site.worker("w").set("STREAM_PARTITIONS", tags.join(",")).set("RECONCILE_EVERY_S", 1);
-    let plan = plan.set("REDIS_URL", proxy.url_for(&site.redis)).set("REDIS_COMMAND_TIMEOUT_MS", 60_000);
+    let plan = fixture.worker("w").set("STREAM_PARTITIONS", tags.join(",")).set("RECONCILE_EVERY_S", 1);
+    let plan = plan.set("REDIS_URL", proxy.url_for(&fixture.redis)).set("REDIS_COMMAND_TIMEOUT_MS", 60_000);
     let worker = plan.start();
     held.reached().await.expect("one is being compared");
     let waits = "another partition of this process is being compared";
@@ -334,7 +334,7 @@ async fn the_partitions_of_a_process_are_compared_one_after_the_other() {
     let count = async |key: &str| {
         let names: Vec<String> = tags.iter().map(|tag| format!("{{{tag}}}:tidegate:{key}")).collect();
         let words: Vec<&str> = ["EXISTS"].into_iter().chain(names.iter().map(String::as_str)).collect();
-        site.redis_says(&words).await
+        fixture.redis_says(&words).await
     };
     assert_eq!(count("reconciler").await, Value::Integer(1), "only one of them has begun");
     assert_eq!(count("reconciled").await, Value::Integer(0));
@@ -345,12 +345,12 @@ async fn the_partitions_of_a_process_are_compared_one_after_the_other() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redis_that_forgot_a_sale_does_not_agree_and_the_command_that_fills_it_is_named() {
-    let site = Site::open().await;
-    let (program, worker) = (program(&site), site.worker("w").start());
+    let fixture = Fixture::open().await;
+    let (program, worker) = (program(&fixture), fixture.worker("w").start());
     program.run("voucher load --voucher 10 --stock 100").expect(0);
-    site.admit(BIG, 500, 10, 1).await;
-    site.settled().await;
-    site.redis_says(&["FLUSHALL"]).await;
+    fixture.admit(BIG, 500, 10, 1).await;
+    fixture.settled().await;
+    fixture.redis_says(&["FLUSHALL"]).await;
     let look = program.run("reconcile").expect(1).stdout;
     assert!(
         look.contains("MySQL has 99 units left, and Redis holds no stock of it: nobody can buy"),
@@ -371,10 +371,10 @@ async fn a_redis_that_forgot_a_sale_does_not_agree_and_the_command_that_fills_it
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_look_at_one_voucher_reads_no_rows_of_others() {
-    let site = Site::with_own_mysql().await;
-    let program = program(&site);
-    load_complete(&site, 10, UNITS).await;
-    load_complete(&site, 11, UNITS).await;
+    let fixture = Fixture::with_own_mysql().await;
+    let program = program(&fixture);
+    load_complete(&fixture, 10, UNITS).await;
+    load_complete(&fixture, 11, UNITS).await;
     let digits = (0..10).map(|digit| format!("SELECT {digit} d")).collect::<Vec<_>>().join(" UNION ALL ");
     let series = format!("({digits}) a, ({digits}) b, ({digits}) c, ({digits}) d");
     let number = "1 + a.d + 10 * b.d + 100 * c.d + 1000 * d.d";
@@ -386,7 +386,7 @@ async fn a_look_at_one_voucher_reads_no_rows_of_others() {
         (30_000, 11, 9_900, "seq", "2"),
     ] {
         sql(
-            &site,
+            &fixture,
             format!(
                 "INSERT INTO tb_voucher_order (id, user_id, voucher_id, status, slot) \
                  SELECT {first} + seq, {user}, {voucher}, IF({slot} IS NULL, 4, 1), {slot} \
@@ -399,7 +399,7 @@ async fn a_look_at_one_voucher_reads_no_rows_of_others() {
     let read = || async {
         let sql = "SHOW GLOBAL STATUS WHERE Variable_name IN ('Handler_read_next', 'Handler_read_key')";
         let rows: Vec<(String, String)> =
-            sqlx::query_as(sql).fetch_all(&site.pool).await.expect("MySQL answers");
+            sqlx::query_as(sql).fetch_all(&fixture.pool).await.expect("MySQL answers");
         rows.iter().map(|(_, rows)| rows.parse::<u64>().expect("a number")).sum::<u64>()
     };
     let before = read().await;
@@ -430,9 +430,9 @@ fn scripts_called(stats: &Value) -> u64 {
 
 /// Runs a command up to a request to MySQL with this text, gives its lease to somebody else, and lets it go on when it has asked
 /// for its lease again.
-async fn run_without_lease(site: &Site, words: &[&str], held_at: &str) -> Run {
-    let proxy = Proxy::start(site.mysql.port()).await.expect("a proxy");
-    let through = Program::with_variables(&site.redis.url(), &proxy.url_for(&site.mysql));
+async fn run_without_lease(fixture: &Fixture, words: &[&str], held_at: &str) -> Run {
+    let proxy = Proxy::start(fixture.mysql.port()).await.expect("a proxy");
+    let through = Program::with_variables(&fixture.redis.url(), &proxy.url_for(&fixture.mysql));
     let held = proxy.hold_when(held_at);
     let mut command = through.command(words);
     let child = tokio::task::block_in_place(|| command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn());
@@ -442,30 +442,30 @@ async fn run_without_lease(site: &Site, words: &[&str], held_at: &str) -> Run {
     let overwrite =
         "redis.call('SET', KEYS[1], ARGV[1], 'PX', 60000) return redis.call('INFO', 'commandstats')";
     let key = ["EVAL", overwrite, "1", "tidegate:reconciler", "ben@shop: tidegate rebuild 1a2b"];
-    let before = scripts_called(&site.redis_says(&key).await);
+    let before = scripts_called(&fixture.redis_says(&key).await);
     until("the lease is asked for again", || async {
-        scripts_called(&site.redis_says(&["INFO", "commandstats"]).await) > before
+        scripts_called(&fixture.redis_says(&["INFO", "commandstats"]).await) > before
     })
     .await;
     held.release();
     let ended = tokio::task::spawn_blocking(|| child.wait_with_output().expect("it ends")).await;
-    let holder = site.redis_says(&["GET", "tidegate:reconciler"]).await.as_string();
+    let holder = fixture.redis_says(&["GET", "tidegate:reconciler"]).await.as_string();
     assert_eq!(holder.as_deref(), Some("ben@shop: tidegate rebuild 1a2b"), "the other one keeps it");
-    site.redis_says(&["DEL", "tidegate:reconciler"]).await;
+    fixture.redis_says(&["DEL", "tidegate:reconciler"]).await;
     Run::from(ended.expect("it ends"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_loses_its_lease_stops_after_the_step_in_progress_and_says_what_to_type() {
-    let site = Site::open().await;
-    let program = program(&site);
+    let fixture = Fixture::open().await;
+    let program = program(&fixture);
     for voucher in ["10", "11"] {
         program.run(&format!("voucher load --voucher {voucher} --stock 100")).expect(0);
-        site.redis_says(&["SADD", &format!("seckill:order:{voucher}"), "999"]).await;
+        fixture.redis_says(&["SADD", &format!("seckill:order:{voucher}"), "999"]).await;
     }
     let lost = "the lease of the reconciler was lost";
     let look =
-        run_without_lease(&site, &["reconcile"], "FROM tidegate_refusal WHERE order_id > 0").await.expect(6);
+        run_without_lease(&fixture, &["reconcile"], "FROM tidegate_refusal WHERE order_id > 0").await.expect(6);
     assert!(
         look.stderr.contains(lost) && look.stderr.contains("Go on with:\n  tidegate reconcile\n"),
         "{look:?}"
@@ -474,14 +474,14 @@ async fn a_command_that_loses_its_lease_stops_after_the_step_in_progress_and_say
 
     // The first of two vouchers is repaired, and the second is left.
     let repairing = "FORCE INDEX (uk_voucher_user_slot) WHERE voucher_id = 10";
-    let repair = run_without_lease(&site, &["reconcile", "--repair", "--yes"], repairing).await.expect(6);
+    let repair = run_without_lease(&fixture, &["reconcile", "--repair", "--yes"], repairing).await.expect(6);
     assert!(repair.stderr.contains(lost), "{repair:?}");
     assert!(repair.stderr.contains("Go on with:\n  tidegate reconcile --repair --yes"), "{repair:?}");
-    let barred = async |voucher| site.redis_says(&["SISMEMBER", voucher, "999"]).await.as_i64();
+    let barred = async |voucher| fixture.redis_says(&["SISMEMBER", voucher, "999"]).await.as_i64();
     assert_eq!((barred("seckill:order:10").await, barred("seckill:order:11").await), (Some(0), Some(1)));
 
     let rebuild = run_without_lease(
-        &site,
+        &fixture,
         &["rebuild", "--all", "--yes"],
         "ON u.order_id = o.id WHERE o.voucher_id = 10",
     )
@@ -496,32 +496,32 @@ async fn a_command_that_loses_its_lease_stops_after_the_step_in_progress_and_say
 
 #[tokio::test(flavor = "multi_thread")]
 async fn workers_repair_what_they_find_where_the_configuration_says_so() {
-    let site = Site::open().await;
-    let program = program(&site);
+    let fixture = Fixture::open().await;
+    let program = program(&fixture);
     program.run("voucher load --voucher 10 --stock 100").expect(0);
-    let worker = site.worker("w").set("RECONCILE_EVERY_S", 1).set("RECONCILE_REPAIR", "yes").start();
-    site.redis_says(&["SADD", "seckill:order:10", "999"]).await;
-    site.redis_says(&["INCRBY", "seckill:stock:10", "3"]).await;
+    let worker = fixture.worker("w").set("RECONCILE_EVERY_S", 1).set("RECONCILE_REPAIR", "yes").start();
+    fixture.redis_says(&["SADD", "seckill:order:10", "999"]).await;
+    fixture.redis_says(&["INCRBY", "seckill:stock:10", "3"]).await;
     until("it is repaired", || async {
-        let stock = site.redis_says(&["GET", "seckill:stock:10"]).await.as_i64();
-        let barred = site.redis_says(&["SISMEMBER", "seckill:order:10", "999"]).await.as_i64();
+        let stock = fixture.redis_says(&["GET", "seckill:stock:10"]).await.as_i64();
+        let barred = fixture.redis_says(&["SISMEMBER", "seckill:order:10", "999"]).await.as_i64();
         (stock, barred) == (Some(100), Some(0))
     })
     .await;
     worker.says("repaired what both stores differed in").await;
     assert!(program.run("log").expect(0).stdout.contains("worker w"), "it is in the log of changes");
     assert!(worker.stop().await.success());
-    site.judge().await;
+    fixture.judge().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_need_not_wait_for_the_look_of_a_worker() {
-    let site = Site::open().await;
-    let program = program(&site);
+    let fixture = Fixture::open().await;
+    let program = program(&fixture);
     program.run("voucher load --voucher 10 --stock 100").expect(0);
-    site.redis_says(&["SET", "tidegate:reconciler", "worker w 01234567", "PX", "60000"]).await;
+    fixture.redis_says(&["SET", "tidegate:reconciler", "worker w 01234567", "PX", "60000"]).await;
     program.run("reconcile").expect(0);
-    site.redis_says(&["SET", "tidegate:reconciler", "ben@shop: tidegate rebuild 01234567", "PX", "60000"])
+    fixture.redis_says(&["SET", "tidegate:reconciler", "ben@shop: tidegate rebuild 01234567", "PX", "60000"])
         .await;
     let refused = program.run("reconcile").expect(1).stderr;
     assert!(refused.contains("ben@shop: tidegate rebuild is at it"), "{refused}");
@@ -529,43 +529,43 @@ async fn a_command_need_not_wait_for_the_look_of_a_worker() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_takes_the_lease_that_its_holder_ends_at_the_same_moment() {
-    let site = Site::open().await;
-    let proxy = Proxy::start(site.redis.port()).await.expect("a proxy");
-    let (redis, mysql) = (proxy.url_for(&site.redis), site.mysql.url());
-    site.redis_says(&["SET", "tidegate:reconciler", "worker w 01234567", "PX", "60000"]).await;
+    let fixture = Fixture::open().await;
+    let proxy = Proxy::start(fixture.redis.port()).await.expect("a proxy");
+    let (redis, mysql) = (proxy.url_for(&fixture.redis), fixture.mysql.url());
+    fixture.redis_says(&["SET", "tidegate:reconciler", "worker w 01234567", "PX", "60000"]).await;
     let held = proxy.hold_when("GET\r\n$19\r\ntidegate:reconciler");
     let command = tokio::task::spawn_blocking(move || {
         Program::with_flags(&["--redis-url", &redis, "--mysql-url", &mysql]).run("reconcile")
     });
     held.reached().await.expect("it asks who holds the lease");
-    site.redis_says(&["DEL", "tidegate:reconciler"]).await;
+    fixture.redis_says(&["DEL", "tidegate:reconciler"]).await;
     held.release();
     command.await.expect("it runs").expect(0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repair_moves_nothing_on_what_it_did_not_or_cannot_read() {
-    let site = Site::open().await;
-    let program = program(&site);
+    let fixture = Fixture::open().await;
+    let program = program(&fixture);
     program.run("voucher load --voucher 10 --stock 20").expect(0);
-    let worker = site.worker("w").start();
+    let worker = fixture.worker("w").start();
     for id in [1, 2, 3] {
-        site.admit(id, id, 10, 3).await;
+        fixture.admit(id, id, 10, 3).await;
     }
-    site.settled().await;
-    let stock = async || site.redis_says(&["GET", "seckill:stock:10"]).await.as_i64();
+    fixture.settled().await;
+    let stock = async || fixture.redis_says(&["GET", "seckill:stock:10"]).await.as_i64();
     let journal = "seckill:journal:10";
     assert_eq!(stock().await, Some(11));
 
     // An order that the journal lacks, and that is not compared: its units are no oversell risk.
-    site.redis_says(&["HDEL", journal, "1"]).await;
+    fixture.redis_says(&["HDEL", journal, "1"]).await;
     let partly = program.run("reconcile --voucher 10 --since -1ms --repair --yes").expect(1);
     assert!(partly.stdout.contains("with --since, not all of its orders were compared"), "{partly:?}");
     assert_eq!(stock().await, Some(11));
     program.run("reconcile --repair --yes").expect(0);
     assert_eq!(stock().await, Some(11));
 
-    site.redis_says(&["HSET", journal, "2", "garbage"]).await;
+    fixture.redis_says(&["HSET", journal, "2", "garbage"]).await;
     let unread = program.run("reconcile --repair --yes").expect(1);
     assert!(unread.stdout.contains("tidegate rebuild --voucher 10"), "{unread:?}");
     assert_eq!(stock().await, Some(11));
@@ -574,12 +574,12 @@ async fn a_repair_moves_nothing_on_what_it_did_not_or_cannot_read() {
 
     // A row that is gone without its events: written again, it would be unpaid, and expire.
     program.run("order event paid 3 --ref pay-3 --yes").expect(0);
-    site.settled().await;
-    sql(&site, "DELETE FROM tb_voucher_order WHERE id = 3").await;
+    fixture.settled().await;
+    sql(&fixture, "DELETE FROM tb_voucher_order WHERE id = 3").await;
     let gone = program.run("reconcile --repair --dry-run").expect(0).stdout;
     assert!(gone.contains("1 difference of lost_order (3 units); no program may decide that"), "{gone}");
     program.run("reconcile --repair --yes").expect(1);
-    assert_eq!(site.live_orders().await.len(), 2);
+    assert_eq!(fixture.live_orders().await.len(), 2);
 
     let unknown = program.run("reconcile --voucher 999").expect(2).stderr;
     assert!(unknown.contains("neither Redis nor MySQL knows voucher 999"), "{unknown}");
@@ -590,18 +590,18 @@ async fn a_repair_moves_nothing_on_what_it_did_not_or_cannot_read() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_that_died_of_a_taken_id_holds_its_units_and_is_counted() {
-    let site = Site::open().await;
-    load_complete(&site, 10, UNITS).await;
+    let fixture = Fixture::open().await;
+    load_complete(&fixture, 10, UNITS).await;
     let (order, owner, buyer) = (BIG + 5, BIG + 5, 77);
     // Somebody cancels an order that nobody placed. Its id is then used for the order of another user.
-    append(&site, "cancelled", order, 10).await;
-    let worker = site.worker("w").start();
-    site.settled().await;
-    site.admit(order, buyer, 10, 3).await;
-    until("it is buried", || async { site.dead().await.len() == 1 }).await;
-    site.settled().await;
-    assert_eq!(site.dead().await[0]["dead:reason"], "id_taken");
-    let look = program(&site).run("reconcile --json").json();
+    append(&fixture, "cancelled", order, 10).await;
+    let worker = fixture.worker("w").start();
+    fixture.settled().await;
+    fixture.admit(order, buyer, 10, 3).await;
+    until("it is buried", || async { fixture.dead().await.len() == 1 }).await;
+    fixture.settled().await;
+    assert_eq!(fixture.dead().await[0]["dead:reason"], "id_taken");
+    let look = program(&fixture).run("reconcile --json").json();
     let voucher = &look["vouchers"][0];
     let dead = (&voucher["dead_orders"], &voucher["dead_units"]);
     assert_eq!(dead, (&json!(1), &json!(3)), "the order of {buyer} under the id of {owner}: {look:#}");
@@ -610,29 +610,29 @@ async fn an_order_that_died_of_a_taken_id_holds_its_units_and_is_counted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_failover_took_from_redis_is_counted_by_the_audit_and_named_by_a_comparison() {
-    let site = Site::open().await;
-    let program = program(&site);
+    let fixture = Fixture::open().await;
+    let program = program(&fixture);
     program.run("voucher load --voucher 10 --stock 2").expect(0);
-    let worker = site.worker("w").start();
+    let worker = fixture.worker("w").start();
     let admit = |user: i64| program.run(&format!("admit --voucher 10 --user {user} --json")).expect(0).json();
     let lost = admit(1)["order"].as_str().expect("an id").to_owned();
     admit(2);
-    until("both are written", || async { site.orders().await.len() == 2 }).await;
-    site.settled().await;
+    until("both are written", || async { fixture.orders().await.len() == 2 }).await;
+    fixture.settled().await;
     // The promoted replica has received nothing of the first order; the counter of ids is behind, too.
     let entry = "SELECT entry_id FROM tb_voucher_order WHERE user_id = 1";
-    let entry: String = sqlx::query_scalar(entry).fetch_one(&site.pool).await.unwrap();
-    site.redis_says(&["XDEL", "stream.orders", &entry]).await;
-    site.redis_says(&["HDEL", "seckill:journal:10", &lost]).await;
-    site.redis_says(&["SREM", "seckill:order:10", "1"]).await;
-    site.redis_says(&["INCRBY", "seckill:stock:10", "1"]).await;
-    let counters = site.redis_says(&["KEYS", "icr:order:*"]).await.into_array();
+    let entry: String = sqlx::query_scalar(entry).fetch_one(&fixture.pool).await.unwrap();
+    fixture.redis_says(&["XDEL", "stream.orders", &entry]).await;
+    fixture.redis_says(&["HDEL", "seckill:journal:10", &lost]).await;
+    fixture.redis_says(&["SREM", "seckill:order:10", "1"]).await;
+    fixture.redis_says(&["INCRBY", "seckill:stock:10", "1"]).await;
+    let counters = fixture.redis_says(&["KEYS", "icr:order:*"]).await.into_array();
     for counter in counters {
-        site.redis_says(&["SET", &counter.as_string().expect("a name"), "1"]).await;
+        fixture.redis_says(&["SET", &counter.as_string().expect("a name"), "1"]).await;
     }
     // Its unit is sold again, and MySQL does not have it.
     program.run(&format!("admit --voucher 10 --user 3 --order {BIG}")).expect(0);
-    site.settled().await;
+    fixture.settled().await;
 
     let audit = program.run("audit").expect(0).stdout;
     assert!(audit.contains("MySQL holds 1 order that Redis does not know"), "{audit}");
@@ -654,7 +654,7 @@ async fn what_a_failover_took_from_redis_is_counted_by_the_audit_and_named_by_a_
     let repaired = program.run("reconcile --repair --yes").expect(0).stdout;
     assert!(repaired.contains("counter raised from 1 to 2"), "{repaired}");
     program.run("reconcile").expect(0);
-    site.judge().await;
+    fixture.judge().await;
     assert!(!program.run("order count").expect(0).stdout.contains("more orders than ids"));
     assert!(worker.stop().await.success());
 }

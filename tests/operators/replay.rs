@@ -25,8 +25,8 @@ use tidegate_lab::{Hold, Proxy};
 use crate::{
     order_event::with_unpaid_orders,
     program::pastes,
-    site::{
-        DEAD, GROUP, STREAM, Site,
+    fixture::{
+        DEAD, GROUP, STREAM, Fixture,
         rush::{PLENTY, SHORT},
         until,
     },
@@ -54,15 +54,15 @@ impl Dump {
     }
 }
 
-async fn dump(site: &Site) -> Dump {
+async fn dump(fixture: &Fixture) -> Dump {
     let mut all = BTreeMap::new();
-    for key in site.call("KEYS *").await.into_array() {
+    for key in fixture.call("KEYS *").await.into_array() {
         let key = key.as_string().expect("a key");
         // Hashes and sets have no order of their own.
-        let held = match site.call(&format!("TYPE {key}")).await.as_string().as_deref() {
-            Some("hash") => sorted(site.call(&format!("HGETALL {key}")).await),
-            Some("set") => sorted(site.call(&format!("SMEMBERS {key}")).await),
-            _ => format!("{:?}", site.call(&format!("DUMP {key}")).await.as_bytes()),
+        let held = match fixture.call(&format!("TYPE {key}")).await.as_string().as_deref() {
+            Some("hash") => sorted(fixture.call(&format!("HGETALL {key}")).await),
+            Some("set") => sorted(fixture.call(&format!("SMEMBERS {key}")).await),
+            _ => format!("{:?}", fixture.call(&format!("DUMP {key}")).await.as_bytes()),
         };
         all.insert(key, held);
     }
@@ -84,7 +84,7 @@ async fn dump(site: &Site) -> Dump {
              ORDER BY voucher_id",
         ),
     ] {
-        let rows = sqlx::query(sql).fetch_all(&site.pool).await.expect("MySQL answers");
+        let rows = sqlx::query(sql).fetch_all(&fixture.pool).await.expect("MySQL answers");
         let rows: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
         all.insert(table.to_owned(), rows.join("\n"));
     }
@@ -102,41 +102,41 @@ fn sorted(reply: Value) -> String {
 }
 
 /// What MySQL holds of orders, without the times at which rows were made.
-async fn mysql_outcome(site: &Site) -> Vec<String> {
+async fn mysql_outcome(fixture: &Fixture) -> Vec<String> {
     let mut rows = Vec::new();
     for sql in [
         "SELECT CONCAT_WS(' ', id, user_id, voucher_id, quantity, slot, entry_id) FROM tb_voucher_order ORDER BY id",
         "SELECT CONCAT_WS(' ', order_id, reason, entry_id) FROM tidegate_refusal ORDER BY order_id",
         "SELECT CONCAT_WS(' ', voucher_id, stock, refusals) FROM tb_seckill_voucher ORDER BY voucher_id",
     ] {
-        let found = sqlx::query(sql).fetch_all(&site.pool).await.expect("MySQL answers");
+        let found = sqlx::query(sql).fetch_all(&fixture.pool).await.expect("MySQL answers");
         rows.extend(found.iter().map(|row| row.get::<String, _>(0)));
     }
     rows
 }
 
 /// Lets a worker write all that is in the stream.
-async fn work(site: &Site, name: &str) {
-    let worker = site.worker(name).start();
+async fn work(fixture: &Fixture, name: &str) {
+    let worker = fixture.worker(name).start();
     // Where a replay has left nothing, all is settled before it knows of signals.
     worker.says("worker started").await;
-    site.settled().await;
+    fixture.settled().await;
     assert!(worker.stop().await.success());
 }
 
 /// As it is after a restored backup: MySQL has no order and no refusal any more, and the stock of before.
-async fn mysql_forgets(site: &Site) {
+async fn mysql_forgets(fixture: &Fixture) {
     for sql in [
         "DELETE FROM tb_voucher_order",
         "DELETE FROM tidegate_refusal",
         "UPDATE tb_seckill_voucher SET stock = initial_stock, refusals = 0",
     ] {
-        sqlx::query(sql).execute(&site.pool).await.expect("MySQL answers");
+        sqlx::query(sql).execute(&fixture.pool).await.expect("MySQL answers");
     }
 }
 
-fn replay(site: &Site, args: &[&str]) -> Output {
-    site.tidegate(&[&["replay"], args].concat())
+fn replay(fixture: &Fixture, args: &[&str]) -> Output {
+    fixture.tidegate(&[&["replay"], args].concat())
 }
 
 /// Runs to its end with this exit code; answers with the JSON that it printed.
@@ -159,7 +159,7 @@ fn counts(told: &Json, expected: &[(&str, u64)]) {
 
 /// A command whose stores are these.
 fn command(redis: &str, mysql: &str, args: &[&str]) -> Command {
-    let mut command = crate::site::program();
+    let mut command = crate::fixture::program();
     command.env("TIDEGATE_REDIS_URL", redis).env("TIDEGATE_MYSQL_URL", mysql).args(args);
     command
 }
@@ -179,7 +179,7 @@ fn strs(words: &[String]) -> Vec<&str> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_its_bounds_or_with_wrong_ones_nothing_is_run() {
-    let site = Site::open().await;
+    let fixture = Fixture::open().await;
     for args in [
         &["--yes"][..],
         &["--from", "-1h", "--yes"],
@@ -189,32 +189,32 @@ async fn without_its_bounds_or_with_wrong_ones_nothing_is_run() {
         &["--from", "-1h", "--to", "0s", "--rate", "0", "--yes"],
         &["--file", "/dev/null", "--yes"],
     ] {
-        let output = replay(&site, args);
+        let output = replay(&fixture, args);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {}", shown(&output));
     }
-    let nothing = replay(&site, &ALL);
+    let nothing = replay(&fixture, &ALL);
     assert!(
         nothing.status.success() && shown(&nothing).contains("there is nothing to run"),
         "{}",
         shown(&nothing)
     );
 
-    site.load(PLENTY, 10).await;
-    site.add_order(1, 1, PLENTY).await;
-    let unasked = replay(&site, &ALL);
+    fixture.load(PLENTY, 10).await;
+    fixture.add_order(1, 1, PLENTY).await;
+    let unasked = replay(&fixture, &ALL);
     assert_eq!(unasked.status.code(), Some(2), "{}", shown(&unasked));
-    assert!(shown(&unasked).contains("--yes") && site.orders().await.is_empty());
+    assert!(shown(&unasked).contains("--yes") && fixture.orders().await.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_acknowledged_can_be_run_again_and_again_and_changes_nothing() {
-    let site = Site::open().await;
-    site.open_sale().await;
-    site.rush(1_000, 3_000).await;
-    site.add_poison().await;
-    work(&site, "w").await;
-    let before = dump(&site).await;
-    let refused = site.refused().await.len() as u64;
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
+    fixture.rush(1_000, 3_000).await;
+    fixture.add_poison().await;
+    work(&fixture, "w").await;
+    let before = dump(&fixture).await;
+    let refused = fixture.refused().await.len() as u64;
     assert!(refused > 300, "{refused}");
 
     let expected = [
@@ -227,65 +227,65 @@ async fn what_was_acknowledged_can_be_run_again_and_again_and_changes_nothing() 
         ("buried", 0),
         ("dead", 2),
     ];
-    let dry = told(&replay(&site, &[&ALL[..], &["--dry-run", "--json"]].concat()), 0);
+    let dry = told(&replay(&fixture, &[&ALL[..], &["--dry-run", "--json"]].concat()), 0);
     counts(&dry["foreseen"], &expected);
     for _ in 0..2 {
-        let done = told(&replay(&site, &[&ALL[..], &["--yes", "--json"]].concat()), 0);
+        let done = told(&replay(&fixture, &[&ALL[..], &["--yes", "--json"]].concat()), 0);
         counts(&done, &expected);
         counts(&done, &[("acknowledged", 0), ("left", 0)]);
     }
-    dump(&site).await.expect(&before);
-    site.invariants().await;
+    dump(&fixture).await.expect(&before);
+    fixture.invariants().await;
 
-    let log = told(&site.tidegate(&["log", "--json"]), 0);
+    let log = told(&fixture.tidegate(&["log", "--json"]), 0);
     assert_eq!((&log[0]["command"], &log[0]["outcome"]), (&"replay".into(), &"done".into()), "{log:#}");
     counts(&log[0]["counts"], &expected);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_mysql_lost_is_written_again_and_the_dry_run_has_said_so() {
-    let site = Site::open().await;
-    site.open_sale().await;
-    site.rush(1_000, 1_500).await;
-    site.add_poison().await;
-    work(&site, "w").await;
-    let (before, released) = (site.orders().await, site.released().await.len() as u64);
-    mysql_forgets(&site).await;
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
+    fixture.rush(1_000, 1_500).await;
+    fixture.add_poison().await;
+    work(&fixture, "w").await;
+    let (before, released) = (fixture.orders().await, fixture.released().await.len() as u64);
+    mysql_forgets(&fixture).await;
 
-    let dry = told(&replay(&site, &[&ALL[..], &["--dry-run", "--json"]].concat()), 0);
-    let done = told(&replay(&site, &[&ALL[..], &["--yes", "--json"]].concat()), 0);
+    let dry = told(&replay(&fixture, &[&ALL[..], &["--dry-run", "--json"]].concat()), 0);
+    let done = told(&replay(&fixture, &[&ALL[..], &["--yes", "--json"]].concat()), 0);
     for told in [&dry["foreseen"], &done] {
         // Those that were refused and released are not sold a second time.
         let written = before.len() as u64;
         counts(told, &[("created", written), ("released", released), ("refused", 0), ("dead", 2)]);
     }
-    assert_eq!(site.orders().await, before);
-    site.judge().await;
-    let again = told(&replay(&site, &[&ALL[..], &["--yes", "--json"]].concat()), 0);
+    assert_eq!(fixture.orders().await, before);
+    fixture.judge().await;
+    let again = told(&replay(&fixture, &[&ALL[..], &["--yes", "--json"]].concat()), 0);
     counts(&again, &[("created", 0), ("already_there", before.len() as u64), ("released", released)]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_dry_run_counts_what_would_be_created_refused_and_buried_and_changes_nothing() {
-    let site = Site::open().await;
-    site.open_sale().await;
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
     // Nobody has read the first half, and a consumer that is gone holds the other.
-    site.rush(1_000, 400).await;
-    site.add_poison().await;
-    site.call("XGROUP CREATE stream.orders g1 0").await;
-    site.hand_over("c1", 402).await;
-    site.rush(2_000, 400).await;
-    site.add_poison().await;
-    let before = dump(&site).await;
+    fixture.rush(1_000, 400).await;
+    fixture.add_poison().await;
+    fixture.call("XGROUP CREATE stream.orders g1 0").await;
+    fixture.hand_over("c1", 402).await;
+    fixture.rush(2_000, 400).await;
+    fixture.add_poison().await;
+    let before = dump(&fixture).await;
 
-    let dry = told(&replay(&site, &[&ALL[..], &["--dry-run", "--json"]].concat()), 0);
+    let dry = told(&replay(&fixture, &[&ALL[..], &["--dry-run", "--json"]].concat()), 0);
     counts(&dry, &[("entries", 804), ("unread", 402)]);
-    let text = replay(&site, &[&ALL[..], &["--dry-run"]].concat());
+    let text = replay(&fixture, &[&ALL[..], &["--dry-run"]].concat());
     assert!(shown(&text).contains("402 of them not read by any worker yet"), "{}", shown(&text));
     assert!(shown(&text).contains("2 would be buried"), "{}", shown(&text));
-    dump(&site).await.expect(&before);
+    dump(&fixture).await.expect(&before);
 
-    let done = told(&replay(&site, &[&ALL[..], &["--yes", "--json"]].concat()), 0);
+    let done = told(&replay(&fixture, &[&ALL[..], &["--yes", "--json"]].concat()), 0);
     for name in
         ["entries", "already_there", "created", "refused", "refused_before", "released", "buried", "dead"]
     {
@@ -294,16 +294,16 @@ async fn the_dry_run_counts_what_would_be_created_refused_and_buried_and_changes
     // 40 second orders of their users twice, and what the 12 units of the short voucher do not cover.
     counts(&done, &[("refused", 80 + 80 - 12), ("buried", 2), ("dead", 2), ("acknowledged", 400)]);
     assert_eq!(
-        (site.pending().await, site.open_entries().await),
+        (fixture.pending().await, fixture.open_entries().await),
         (0, Some(402)),
         "what is unread stays unread"
     );
-    assert_eq!(site.dead().await.len(), 2);
+    assert_eq!(fixture.dead().await.len(), 2);
 
-    let outcome = mysql_outcome(&site).await;
-    work(&site, "w").await;
-    assert_eq!(mysql_outcome(&site).await, outcome, "the worker has found all of it there");
-    site.invariants().await;
+    let outcome = mysql_outcome(&fixture).await;
+    work(&fixture, "w").await;
+    assert_eq!(mysql_outcome(&fixture).await, outcome, "the worker has found all of it there");
+    fixture.invariants().await;
 }
 
 /// A name, and what waits for it.
@@ -311,11 +311,11 @@ type Step<'a> = (&'static str, Box<dyn Fn() -> Hold + 'a>);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_can_be_killed_anywhere_and_typed_again() {
-    let site = Site::open().await;
-    site.open_sale().await;
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
     let proxies = [
-        Proxy::start(site.redis.port()).await.expect("a proxy"),
-        Proxy::start(site.mysql.port()).await.expect("a proxy"),
+        Proxy::start(fixture.redis.port()).await.expect("a proxy"),
+        Proxy::start(fixture.mysql.port()).await.expect("a proxy"),
     ];
     let [redis, mysql] = &proxies;
     let script = |lua: &str| fred::util::sha1_hash(lua);
@@ -332,15 +332,15 @@ async fn it_can_be_killed_anywhere_and_typed_again() {
         ("acknowledging", Box::new(|| redis.hold_when("\r\nXACK\r\n"))),
         ("burying", Box::new(|| redis.hold_when(bury.clone()))),
     ];
-    site.call("XGROUP CREATE stream.orders g1 0 MKSTREAM").await;
+    fixture.call("XGROUP CREATE stream.orders g1 0 MKSTREAM").await;
     let lease = ["--set", "worker.lock_lease_ms=600", "--set", "worker.claim_idle_ms=5000"];
     for (round, (step, arm)) in (1..).zip(&steps) {
-        site.rush(round * 1_000, 200).await;
-        site.add_poison().await;
-        site.hand_over("c1", 10_000).await;
+        fixture.rush(round * 1_000, 200).await;
+        fixture.add_poison().await;
+        fixture.hand_over("c1", 10_000).await;
         let hold = arm();
         let args = [&lease[..], &["replay"], &ALL, &["--yes", "--json"]].concat();
-        let mut child = command(&redis.url_for(&site.redis), &mysql.url_for(&site.mysql), &args)
+        let mut child = command(&redis.url_for(&fixture.redis), &mysql.url_for(&fixture.mysql), &args)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
@@ -349,23 +349,23 @@ async fn it_can_be_killed_anywhere_and_typed_again() {
         child.kill().expect("it is there");
         child.wait().expect("it is gone");
         hold.cut();
-        let done = told(&site.tidegate(&args), 0);
+        let done = told(&fixture.tidegate(&args), 0);
         counts(&done, &[("left", 0)]);
-        assert_eq!(site.pending().await, 0, "{step}");
-        site.invariants().await;
+        assert_eq!(fixture.pending().await, 0, "{step}");
+        fixture.invariants().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ctrl_c_ends_it_after_the_batch_in_progress_and_what_it_says_goes_on_with_the_rest() {
-    let site = Site::open().await;
-    site.open_sale().await;
-    site.plain_rush(1_000, 500).await;
-    let mysql = Proxy::start(site.mysql.port()).await.expect("a proxy");
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
+    fixture.plain_rush(1_000, 500).await;
+    let mysql = Proxy::start(fixture.mysql.port()).await.expect("a proxy");
     let small = ["--set", "worker.batch=100"];
     let args = [&small[..], &["replay"], &ALL].concat();
     let held = mysql.hold_when(COMMIT);
-    let mut terminal = Terminal::start(&command(&site.redis.url(), &mysql.url_for(&site.mysql), &args));
+    let mut terminal = Terminal::start(&command(&fixture.redis.url(), &mysql.url_for(&fixture.mysql), &args));
     let asked = terminal.shows("Run 500 entries of stream.orders again? [y/N]");
     assert!(asked.contains("0 already there, 500 would be created"), "{asked}");
     terminal.types("y");
@@ -377,63 +377,63 @@ async fn ctrl_c_ends_it_after_the_batch_in_progress_and_what_it_says_goes_on_wit
     let (code, shown) = terminal.ends();
     assert_eq!(code, 6, "{shown}");
     assert!(shown.contains("100 created"), "{shown}");
-    assert_eq!(site.orders().await.len(), 100);
+    assert_eq!(fixture.orders().await.len(), 100);
 
     let rest = go_on(&shown);
-    let done = told(&site.tidegate(&[&strs(&rest)[..], &["--yes", "--json"]].concat()), 0);
+    let done = told(&fixture.tidegate(&[&strs(&rest)[..], &["--yes", "--json"]].concat()), 0);
     counts(&done, &[("entries", 400), ("created", 400)]);
-    work(&site, "w").await;
-    site.invariants().await;
+    work(&fixture, "w").await;
+    fixture.invariants().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn beside_running_workers_each_order_is_written_once() {
-    let site = Site::open().await;
-    site.open_sale().await;
-    let workers = [site.worker("a").start(), site.worker("b").start()];
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
+    let workers = [fixture.worker("a").start(), fixture.worker("b").start()];
     let replays = async {
         for _ in 0..8 {
             let args = [&["replay"], &ALL[..], &["--yes", "--json"]].concat();
-            let child = command(&site.redis.url(), &site.mysql.url(), &args);
+            let child = command(&fixture.redis.url(), &fixture.mysql.url(), &args);
             let output = tokio::process::Command::from(child).output().await.expect("it runs");
             assert_eq!(output.status.code(), Some(0), "{}", shown(&output));
         }
     };
     let rush = async {
         for round in 1..=8 {
-            site.rush(round * 10_000, 500).await;
-            site.add_poison().await;
+            fixture.rush(round * 10_000, 500).await;
+            fixture.add_poison().await;
         }
     };
     tokio::join!(replays, rush);
-    site.settled().await;
+    fixture.settled().await;
     for worker in workers {
         assert!(worker.stop().await.success());
     }
-    site.invariants().await;
-    let before = dump(&site).await;
-    told(&replay(&site, &[&ALL[..], &["--yes", "--json"]].concat()), 0);
-    dump(&site).await.expect(&before);
+    fixture.invariants().await;
+    let before = dump(&fixture).await;
+    told(&replay(&fixture, &[&ALL[..], &["--yes", "--json"]].concat()), 0);
+    dump(&fixture).await.expect(&before);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backlog_of_an_outage_is_written_and_a_store_that_goes_away_ends_it_with_what_to_type() {
-    let site = Site::with_own_mysql().await;
-    site.open_sale().await;
-    let worker = site.worker("w").start();
-    site.rush(1_000, 100).await;
-    site.settled().await;
-    site.mysql.kill9().expect("MySQL is killed");
-    site.rush(2_000, 600).await;
+    let fixture = Fixture::with_own_mysql().await;
+    fixture.open_sale().await;
+    let worker = fixture.worker("w").start();
+    fixture.rush(1_000, 100).await;
+    fixture.settled().await;
+    fixture.mysql.kill9().expect("MySQL is killed");
+    fixture.rush(2_000, 600).await;
     worker.says("outage began").await;
     worker.kill9();
 
-    let away = replay(&site, &[&ALL[..], &["--yes"]].concat());
+    let away = replay(&fixture, &[&ALL[..], &["--yes"]].concat());
     assert_eq!(away.status.code(), Some(3), "{}", shown(&away));
-    site.mysql.restart().expect("MySQL is back");
+    fixture.mysql.restart().expect("MySQL is back");
 
     // It goes away once more, in the middle.
-    let mysql = Proxy::start(site.mysql.port()).await.expect("a proxy");
+    let mysql = Proxy::start(fixture.mysql.port()).await.expect("a proxy");
     let flags = [
         &["--set", "worker.batch=100", "--set", "mysql.acquire_timeout_ms=3000", "replay"][..],
         &ALL,
@@ -441,7 +441,7 @@ async fn a_backlog_of_an_outage_is_written_and_a_store_that_goes_away_ends_it_wi
     ]
     .concat();
     let held = mysql.hold_when("INSERT INTO tb_voucher_order (id,");
-    let child = command(&site.redis.url(), &mysql.url_for(&site.mysql), &flags);
+    let child = command(&fixture.redis.url(), &mysql.url_for(&fixture.mysql), &flags);
     let child = tokio::process::Command::from(child).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     held.reached().await.expect("it comes to its first write");
     mysql.cut().await;
@@ -451,7 +451,7 @@ async fn a_backlog_of_an_outage_is_written_and_a_store_that_goes_away_ends_it_wi
     assert!(failed["error"].as_str().is_some_and(|error| error.contains("MySQL")), "{failed:#}");
     // What the worker has written, and no more.
     counts(&failed, &[("already_there", 90), ("refused_before", 10), ("created", 0)]);
-    let log = told(&site.tidegate(&["log", "--json"]), 0);
+    let log = told(&fixture.tidegate(&["log", "--json"]), 0);
     let last = log.as_array().and_then(|lines| lines.last()).expect("a line").clone();
     assert_eq!(
         (&last["outcome"], &last["counts"]["created"]),
@@ -460,20 +460,20 @@ async fn a_backlog_of_an_outage_is_written_and_a_store_that_goes_away_ends_it_wi
     );
 
     let rest = go_on(&shown(&output));
-    told(&site.tidegate(&[&strs(&rest)[..], &["--yes", "--json"]].concat()), 0);
-    let outcome = mysql_outcome(&site).await;
-    work(&site, "v").await;
-    assert_eq!(mysql_outcome(&site).await, outcome);
-    site.invariants().await;
+    told(&fixture.tidegate(&[&strs(&rest)[..], &["--yes", "--json"]].concat()), 0);
+    let outcome = mysql_outcome(&fixture).await;
+    work(&fixture, "v").await;
+    assert_eq!(mysql_outcome(&fixture).await, outcome);
+    fixture.invariants().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redis_that_goes_away_ends_it_with_what_to_type() {
-    let site = Site::open().await;
-    site.open_sale().await;
-    site.plain_rush(1_000, 400).await;
-    let redis = Proxy::start(site.redis.port()).await.expect("a proxy");
-    let mysql = Proxy::start(site.mysql.port()).await.expect("a proxy");
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
+    fixture.plain_rush(1_000, 400).await;
+    let redis = Proxy::start(fixture.redis.port()).await.expect("a proxy");
+    let mysql = Proxy::start(fixture.mysql.port()).await.expect("a proxy");
     let held = mysql.hold_when(COMMIT);
     let lease = ["--set", "worker.lock_lease_ms=2000"];
     let args = [
@@ -484,7 +484,7 @@ async fn a_redis_that_goes_away_ends_it_with_what_to_type() {
         &["--yes", "--json"],
     ]
     .concat();
-    let child = command(&redis.url_for(&site.redis), &mysql.url_for(&site.mysql), &args);
+    let child = command(&redis.url_for(&fixture.redis), &mysql.url_for(&fixture.mysql), &args);
     let child = tokio::process::Command::from(child).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     held.reached().await.expect("it comes to its first commit");
     redis.cut().await;
@@ -495,60 +495,60 @@ async fn a_redis_that_goes_away_ends_it_with_what_to_type() {
 
     let rest = go_on(&shown(&output));
     let rest = [&lease[..], &strs(&rest), &["--yes", "--json"]].concat();
-    told(&site.tidegate(&rest), 0);
-    assert_eq!(site.orders().await.len(), 400);
-    work(&site, "w").await;
-    site.invariants().await;
+    told(&fixture.tidegate(&rest), 0);
+    assert_eq!(fixture.orders().await.len(), 400);
+    work(&fixture, "w").await;
+    fixture.invariants().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_replay_has_settled_has_no_crashes_any_more() {
-    let site = Site::open().await;
-    site.open_sale().await;
-    site.add_order(1, 1, PLENTY).await;
-    site.add_order(2, 2, 9).await;
-    site.call(&format!("XGROUP CREATE {STREAM} {GROUP} 0")).await;
-    site.call(&format!("XREADGROUP GROUP {GROUP} gone-0 STREAMS {STREAM} >")).await;
-    for pending in site.call(&format!("XPENDING {STREAM} {GROUP} - + 2")).await.into_array() {
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
+    fixture.add_order(1, 1, PLENTY).await;
+    fixture.add_order(2, 2, 9).await;
+    fixture.call(&format!("XGROUP CREATE {STREAM} {GROUP} 0")).await;
+    fixture.call(&format!("XREADGROUP GROUP {GROUP} gone-0 STREAMS {STREAM} >")).await;
+    for pending in fixture.call(&format!("XPENDING {STREAM} {GROUP} - + 2")).await.into_array() {
         let id = pending.into_array()[0].as_string().expect("an id");
-        site.call(&format!("HSET {STREAM}.deaths {id} 2")).await;
+        fixture.call(&format!("HSET {STREAM}.deaths {id} 2")).await;
     }
     let args = [&ALL[..], &["--yes", "--json"]].concat();
-    let done = told(&self::replay(&site, &args), 0);
+    let done = told(&self::replay(&fixture, &args), 0);
     counts(&done, &[("created", 1), ("buried", 1), ("acknowledged", 1)]);
-    assert_eq!(site.call(&format!("HLEN {STREAM}.deaths")).await.as_u64(), Some(0));
+    assert_eq!(fixture.call(&format!("HLEN {STREAM}.deaths")).await.as_u64(), Some(0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_living_worker_has_in_progress_is_not_buried_under_its_hands() {
     const NEW: i64 = 9;
-    let site = Site::open().await;
-    site.open_sale().await;
-    site.add_order(1, 1, NEW).await;
-    site.add_order(2, 2, PLENTY).await;
-    let redis = Proxy::start(site.redis.port()).await.expect("a proxy");
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
+    fixture.add_order(1, 1, NEW).await;
+    fixture.add_order(2, 2, PLENTY).await;
+    let redis = Proxy::start(fixture.redis.port()).await.expect("a proxy");
     let locking = redis.hold_when("lock:order:");
-    let worker = site.worker("w").set("WORKER_LANES", 1).set("REDIS_COMMAND_TIMEOUT_MS", 60_000);
-    let worker = worker.set("REDIS_URL", redis.url_for(&site.redis)).start();
+    let worker = fixture.worker("w").set("WORKER_LANES", 1).set("REDIS_COMMAND_TIMEOUT_MS", 60_000);
+    let worker = worker.set("REDIS_URL", redis.url_for(&fixture.redis)).start();
     locking.reached().await.expect("both entries are in progress");
     let dry_args = [&ALL[..], &["--dry-run"]].concat();
-    let dry = self::replay(&site, &dry_args);
+    let dry = self::replay(&fixture, &dry_args);
     assert!(
         shown(&dry).contains("0 would be buried, 1 in progress of a living worker: waits"),
         "{}",
         shown(&dry)
     );
-    let dry = told(&self::replay(&site, &[&dry_args[..], &["--json"]].concat()), 0);
+    let dry = told(&self::replay(&fixture, &[&dry_args[..], &["--json"]].concat()), 0);
     counts(&dry["foreseen"], &[("entries", 2), ("created", 1), ("buried", 0), ("dead", 0), ("in_progress", 1)]);
 
     // The replay finds no voucher, the worker does: its row is added in between.
-    let operator = Proxy::start(site.redis.port()).await.expect("a proxy");
+    let operator = Proxy::start(fixture.redis.port()).await.expect("a proxy");
     let burying = operator.hold_when(fred::util::sha1_hash(include_str!("../../lua/bury.lua")));
     let args = [&["replay"], &ALL[..], &["--yes", "--json"]].concat();
-    let mut replay = command(&operator.url_for(&site.redis), &site.mysql.url(), &args);
+    let mut replay = command(&operator.url_for(&fixture.redis), &fixture.mysql.url(), &args);
     let replay = replay.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     burying.reached().await.expect("the replay is about to bury");
-    site.load(NEW, 10).await;
+    fixture.load(NEW, 10).await;
     let acknowledging = redis.hold_when("\r\nXACK\r\n");
     locking.release();
     acknowledging.reached().await.expect("the worker has written it");
@@ -557,46 +557,46 @@ async fn what_a_living_worker_has_in_progress_is_not_buried_under_its_hands() {
     let done = told(&replay.wait_with_output().expect("it ends"), 0);
     counts(&done, &[("entries", 2), ("created", 1), ("already_there", 1), ("buried", 0), ("left", 0)]);
     acknowledging.release();
-    assert_eq!((site.orders().await.len(), site.dead().await.len()), (2, 0));
+    assert_eq!((fixture.orders().await.len(), fixture.dead().await.len()), (2, 0));
     assert!(worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_whose_user_is_locked_by_another_is_tried_again_and_holds_up_nobody_for_ever() {
-    let site = Site::open().await;
-    site.open_sale().await;
-    site.plain_rush(1_000, 50).await;
-    site.call("SET lock:order:1007 somebody PX 1500").await;
-    site.call("SET lock:order:1009 somebody").await;
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
+    fixture.plain_rush(1_000, 50).await;
+    fixture.call("SET lock:order:1007 somebody PX 1500").await;
+    fixture.call("SET lock:order:1009 somebody").await;
     let quick = ["--set", "worker.lock_lease_ms=2000", "replay"];
-    let some = told(&site.tidegate(&[&quick[..], &ALL, &["--yes", "--json"]].concat()), 1);
+    let some = told(&fixture.tidegate(&[&quick[..], &ALL, &["--yes", "--json"]].concat()), 1);
     counts(&some, &[("created", 49), ("left", 1)]);
     assert_eq!(some["notes"][0]["what"], "left", "{some:#}");
-    site.call("DEL lock:order:1009").await;
+    fixture.call("DEL lock:order:1009").await;
     // What it says to type begins with the one that is left.
-    let stores = [("TIDEGATE_REDIS_URL", site.redis.url()), ("TIDEGATE_MYSQL_URL", site.mysql.url())];
+    let stores = [("TIDEGATE_REDIS_URL", fixture.redis.url()), ("TIDEGATE_MYSQL_URL", fixture.mysql.url())];
     let stores = stores.each_ref().map(|(name, url)| (*name, url.as_str()));
     let line = some["go_on"].as_str().expect("a line");
     assert!(line.starts_with("tidegate --set worker.lock_lease_ms=2000 replay --from "), "{line}");
     let rest = pastes(line, &stores).expect(0).json();
     counts(&rest, &[("created", 1), ("left", 0)]);
-    let all = told(&site.tidegate(&[&quick[..], &ALL, &["--yes", "--json"]].concat()), 0);
+    let all = told(&fixture.tidegate(&[&quick[..], &ALL, &["--yes", "--json"]].concat()), 0);
     counts(&all, &[("created", 0), ("already_there", 50), ("left", 0)]);
-    work(&site, "w").await;
-    site.invariants().await;
+    work(&fixture, "w").await;
+    fixture.invariants().await;
 }
 
 /// What was recorded of an order, in that order.
-async fn recorded(site: &Site, order: i64) -> Vec<String> {
+async fn recorded(fixture: &Fixture, order: i64) -> Vec<String> {
     let sql = "SELECT event FROM tidegate_event WHERE order_id = ? ORDER BY step";
-    sqlx::query_scalar(sql).bind(order).fetch_all(&site.pool).await.expect("MySQL answers")
+    sqlx::query_scalar(sql).bind(order).fetch_all(&fixture.pool).await.expect("MySQL answers")
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_event_overtakes_an_older_one_of_its_order_that_no_worker_has_read() {
-    let site = with_unpaid_orders(1_000, 1..=3).await;
+    let fixture = with_unpaid_orders(1_000, 1..=3).await;
     let event = async |event: &str, order: &str| {
-        site.add(&[("event", event), ("orderId", order), ("userId", order), ("voucherId", "1")]).await
+        fixture.add(&[("event", event), ("orderId", order), ("userId", order), ("voucherId", "1")]).await
     };
     let paid = event("paid", "1").await;
     event("paid", "2").await;
@@ -604,66 +604,66 @@ async fn no_event_overtakes_an_older_one_of_its_order_that_no_worker_has_read() 
     event("cancelled", "2").await;
     // The payments are left out.
     let from = ["replay", "--from", &cancelled, "--to", "0s", "--yes", "--json"];
-    let some = told(&site.tidegate(&from), 1);
+    let some = told(&fixture.tidegate(&from), 1);
     counts(&some, &[("events", 0), ("left", 2)]);
     let behind =
         |note: &Json| note["why"].as_str().is_some_and(|why| why.starts_with("an older entry of its order"));
     assert!(behind(&some["notes"][0]), "{some:#}");
-    assert_eq!((recorded(&site, 1).await.len(), recorded(&site, 2).await.len()), (0, 0));
+    assert_eq!((recorded(&fixture, 1).await.len(), recorded(&fixture, 2).await.len()), (0, 0));
 
     // The payment of order 1 is left, because its user is locked, and the lock ends while the replay goes on.
-    site.call("SET lock:order:1 somebody PX 1500").await;
+    fixture.call("SET lock:order:1 somebody PX 1500").await;
     let one_by_one = ["--set", "worker.lock_lease_ms=500", "--set", "worker.batch=1", "replay"];
-    let some = site.tidegate(&[&one_by_one[..], &ALL, &["--yes", "--json"]].concat());
-    assert_ne!(recorded(&site, 1).await.first().map(String::as_str), Some("cancelled"), "{some:?}");
-    assert_eq!(recorded(&site, 2).await, ["paid", "cancelled"], "nobody else waits");
+    let some = fixture.tidegate(&[&one_by_one[..], &ALL, &["--yes", "--json"]].concat());
+    assert_ne!(recorded(&fixture, 1).await.first().map(String::as_str), Some("cancelled"), "{some:?}");
+    assert_eq!(recorded(&fixture, 2).await, ["paid", "cancelled"], "nobody else waits");
 
     // A lock that does not end. What is typed then begins with the event that is left, behind others that no worker has read.
     event("paid", "3").await;
     event("cancelled", "3").await;
-    site.call("SET lock:order:3 somebody").await;
+    fixture.call("SET lock:order:3 somebody").await;
     let from = ["--from", &paid, "--to", "0s", "--yes", "--json"];
-    let some = told(&site.tidegate(&[&one_by_one[..], &from].concat()), 1);
+    let some = told(&fixture.tidegate(&[&one_by_one[..], &from].concat()), 1);
     counts(&some, &[("left", 2)]);
     assert!(behind(&some["notes"][1]), "{some:#}");
-    site.call("DEL lock:order:3").await;
-    let stores = [("TIDEGATE_REDIS_URL", site.redis.url()), ("TIDEGATE_MYSQL_URL", site.mysql.url())];
+    fixture.call("DEL lock:order:3").await;
+    let stores = [("TIDEGATE_REDIS_URL", fixture.redis.url()), ("TIDEGATE_MYSQL_URL", fixture.mysql.url())];
     let stores = stores.each_ref().map(|(name, url)| (*name, url.as_str()));
     let rest = pastes(some["go_on"].as_str().expect("a line"), &stores).expect(0).json();
     counts(&rest, &[("events", 2), ("left", 0)]);
-    told(&site.tidegate(&[&["replay"], &ALL[..], &["--yes", "--json"]].concat()), 0);
+    told(&fixture.tidegate(&[&["replay"], &ALL[..], &["--yes", "--json"]].concat()), 0);
     for order in 1..=3 {
-        assert_eq!(recorded(&site, order).await, ["paid", "cancelled"], "order {order}");
+        assert_eq!(recorded(&fixture, order).await, ["paid", "cancelled"], "order {order}");
     }
-    work(&site, "w").await;
+    work(&fixture, "w").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_keeps_below_its_rate_and_within_its_voucher_and_user() {
-    let site = Site::open().await;
-    site.open_sale().await;
-    site.plain_rush(1_000, 60).await;
-    site.add_order(2_000, 1_005, SHORT).await;
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
+    fixture.plain_rush(1_000, 60).await;
+    fixture.add_order(2_000, 1_005, SHORT).await;
     // An entry that is no order, and names the voucher nevertheless.
-    let broken = site.add(&[("userId", "9"), ("voucherId", "2"), ("id", "x")]).await;
-    let short = told(&replay(&site, &[&ALL[..], &["--voucher", "2", "--yes", "--json"]].concat()), 0);
+    let broken = fixture.add(&[("userId", "9"), ("voucherId", "2"), ("id", "x")]).await;
+    let short = told(&replay(&fixture, &[&ALL[..], &["--voucher", "2", "--yes", "--json"]].concat()), 0);
     counts(&short, &[("entries", 2), ("created", 1), ("dead", 1)]);
     assert_eq!(short["notes"][0]["entry"], broken.as_str(), "{short:#}");
-    let user = told(&replay(&site, &[&ALL[..], &["--user", "1005", "--yes", "--json"]].concat()), 0);
+    let user = told(&replay(&fixture, &[&ALL[..], &["--user", "1005", "--yes", "--json"]].concat()), 0);
     counts(&user, &[("entries", 2), ("created", 1), ("already_there", 1)]);
 
     let began = Instant::now();
-    let slow = replay(&site, &[&ALL[..], &["--voucher", "1", "--rate", "40", "--yes", "--json"]].concat());
+    let slow = replay(&fixture, &[&ALL[..], &["--voucher", "1", "--rate", "40", "--yes", "--json"]].concat());
     counts(&told(&slow, 0), &[("entries", 60), ("created", 59)]);
     // The last step begins when the others have had their time.
     assert!(began.elapsed() >= Duration::from_millis(50 * 1_000 / 40), "{:?}", began.elapsed());
 }
 
 /// Exports the whole stream into a new file.
-fn export(site: &Site, folder: &TempDir) -> PathBuf {
+fn export(fixture: &Fixture, folder: &TempDir) -> PathBuf {
     let path = folder.path().join("orders.jsonl");
     let file = path.to_str().expect("a path");
-    let output = site.tidegate(&[&["export"], &ALL[..], &["--out", file, "--json"]].concat());
+    let output = fixture.tidegate(&[&["export"], &ALL[..], &["--out", file, "--json"]].concat());
     told(&output, 0);
     path
 }
@@ -674,10 +674,10 @@ fn lines(path: &Path) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_that_is_gone_is_run_from_its_export() {
-    let site = Site::open().await;
-    site.open_sale().await;
-    site.rush(1_000, 800).await;
-    site.add_poison().await;
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
+    fixture.rush(1_000, 800).await;
+    fixture.add_poison().await;
     let strange = CustomCommand::new("XADD", None, false);
     let words: [&[u8]; 10] = [
         STREAM.as_bytes(),
@@ -692,9 +692,9 @@ async fn a_stream_that_is_gone_is_run_from_its_export() {
         b"\xfe\0",
     ];
     let words: Vec<Value> = words.into_iter().map(Value::from).collect();
-    let _: Value = site.client.custom(strange, words).await.expect("it is added");
+    let _: Value = fixture.client.custom(strange, words).await.expect("it is added");
     let folder = TempDir::new().expect("a folder");
-    let path = export(&site, &folder);
+    let path = export(&fixture, &folder);
     let file = path.to_str().expect("a path");
     assert_eq!(lines(&path).len(), 803);
     assert!(
@@ -704,44 +704,44 @@ async fn a_stream_that_is_gone_is_run_from_its_export() {
     );
 
     // What a worker makes of the stream is what a replay makes of the file.
-    work(&site, "w").await;
-    let (orders, released) = (site.orders().await, site.released().await.len() as u64);
-    site.call("XTRIM stream.orders MAXLEN 0").await;
-    assert!(shown(&replay(&site, &ALL)).contains("there is nothing to run"));
-    let there = told(&replay(&site, &["--file", file, "--yes", "--json"]), 0);
+    work(&fixture, "w").await;
+    let (orders, released) = (fixture.orders().await, fixture.released().await.len() as u64);
+    fixture.call("XTRIM stream.orders MAXLEN 0").await;
+    assert!(shown(&replay(&fixture, &ALL)).contains("there is nothing to run"));
+    let there = told(&replay(&fixture, &["--file", file, "--yes", "--json"]), 0);
     counts(&there, &[("created", 0), ("already_there", orders.len() as u64), ("refused", 0), ("dead", 2)]);
 
-    mysql_forgets(&site).await;
-    let dry = told(&replay(&site, &["--file", file, "--dry-run", "--json"]), 0);
-    let done = told(&replay(&site, &["--file", file, "--yes", "--json"]), 0);
+    mysql_forgets(&fixture).await;
+    let dry = told(&replay(&fixture, &["--file", file, "--dry-run", "--json"]), 0);
+    let done = told(&replay(&fixture, &["--file", file, "--yes", "--json"]), 0);
     for told in [&dry["foreseen"], &done] {
         counts(
             told,
             &[("created", orders.len() as u64), ("released", released), ("buried", 0), ("dead", 2)],
         );
     }
-    assert_eq!(site.orders().await, orders);
-    let before = dump(&site).await;
-    told(&replay(&site, &["--file", file, "--yes", "--json"]), 0);
-    dump(&site).await.expect(&before);
+    assert_eq!(fixture.orders().await, orders);
+    let before = dump(&fixture).await;
+    told(&replay(&fixture, &["--file", file, "--yes", "--json"]), 0);
+    dump(&fixture).await.expect(&before);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn redis_has_lost_everything_and_the_file_has_it() {
-    let site = Site::open().await;
-    site.load(PLENTY, 100_000).await;
-    site.plain_rush(1_000, 300).await;
+    let fixture = Fixture::open().await;
+    fixture.load(PLENTY, 100_000).await;
+    fixture.plain_rush(1_000, 300).await;
     let folder = TempDir::new().expect("a folder");
-    let path = export(&site, &folder);
+    let path = export(&fixture, &folder);
     let file = path.to_str().expect("a path");
-    site.call("FLUSHALL").await;
-    let done = told(&replay(&site, &["--file", file, "--user", "1100", "--yes", "--json"]), 0);
+    fixture.call("FLUSHALL").await;
+    let done = told(&replay(&fixture, &["--file", file, "--user", "1100", "--yes", "--json"]), 0);
     counts(&done, &[("entries", 1), ("created", 1)]);
     // Stopped in the middle, it goes on there.
-    let mysql = Proxy::start(site.mysql.port()).await.expect("a proxy");
+    let mysql = Proxy::start(fixture.mysql.port()).await.expect("a proxy");
     let held = mysql.hold_when(COMMIT);
     let args = ["--set", "worker.batch=100", "replay", "--file", file, "--yes", "--json"];
-    let child = command(&site.redis.url(), &mysql.url_for(&site.mysql), &args);
+    let child = command(&fixture.redis.url(), &mysql.url_for(&fixture.mysql), &args);
     let child = tokio::process::Command::from(child).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let child = child.expect("it starts");
     held.reached().await.expect("it comes to its first commit");
@@ -753,34 +753,34 @@ async fn redis_has_lost_everything_and_the_file_has_it() {
     let stopped = told(&output, 6);
     counts(&stopped, &[("entries", 100)]);
     let rest = go_on(&shown(&output));
-    let done = told(&site.tidegate(&[&strs(&rest)[..], &["--yes", "--json"]].concat()), 0);
+    let done = told(&fixture.tidegate(&[&strs(&rest)[..], &["--yes", "--json"]].concat()), 0);
     counts(&done, &[("entries", 200)]);
-    assert_eq!(site.orders().await.len(), 300);
+    assert_eq!(fixture.orders().await.len(), 300);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_with_a_bad_line_is_refused_as_a_whole() {
-    let site = Site::open().await;
-    site.load(PLENTY, 100).await;
-    site.plain_rush(1_000, 3).await;
+    let fixture = Fixture::open().await;
+    fixture.load(PLENTY, 100).await;
+    fixture.plain_rush(1_000, 3).await;
     let folder = TempDir::new().expect("a folder");
-    let path = export(&site, &folder);
+    let path = export(&fixture, &folder);
     let whole = fs::read_to_string(&path).expect("the file is there");
     // As after a copy that was cut off.
     fs::write(&path, &whole[..whole.len() - 10]).expect("written");
     let file = path.to_str().expect("a path");
-    let output = replay(&site, &["--file", file, "--yes"]);
+    let output = replay(&fixture, &["--file", file, "--yes"]);
     assert_eq!(output.status.code(), Some(2), "{}", shown(&output));
     assert!(shown(&output).contains("orders.jsonl, line 3: not of the form "), "{}", shown(&output));
     // It would wait for a writer.
     let fifo = folder.path().join("fifo");
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().expect("mkfifo runs").success());
-    let output = replay(&site, &["--file", fifo.to_str().expect("a path"), "--yes"]);
+    let output = replay(&fixture, &["--file", fifo.to_str().expect("a path"), "--yes"]);
     assert_eq!(output.status.code(), Some(2), "{}", shown(&output));
     assert!(shown(&output).contains("is no file"), "{}", shown(&output));
-    assert!(site.orders().await.is_empty());
+    assert!(fixture.orders().await.is_empty());
 
-    let taken = site.tidegate(&[&["export"], &ALL[..], &["--out", file]].concat());
+    let taken = fixture.tidegate(&[&["export"], &ALL[..], &["--out", file]].concat());
     assert_eq!(taken.status.code(), Some(2), "{}", shown(&taken));
     assert!(shown(&taken).contains("is there already"), "{}", shown(&taken));
 
@@ -788,24 +788,24 @@ async fn a_file_with_a_bad_line_is_refused_as_a_whole() {
     let mut turned: Vec<&str> = whole.lines().rev().collect();
     turned.extend(["", turned[0]]);
     fs::write(&path, turned.join("\n")).expect("written");
-    let done = told(&replay(&site, &["--file", file, "--yes", "--json"]), 0);
+    let done = told(&replay(&fixture, &["--file", file, "--yes", "--json"]), 0);
     counts(&done, &[("entries", 4), ("created", 3), ("already_there", 1)]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_export_changes_nothing_and_goes_on_where_it_was_stopped() {
-    let site = Site::open().await;
-    site.open_sale().await;
-    site.plain_rush(1_000, 2_500).await;
-    let before = dump(&site).await;
-    let whole = site.tidegate(&[&["export"], &ALL[..]].concat());
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
+    fixture.plain_rush(1_000, 2_500).await;
+    let before = dump(&fixture).await;
+    let whole = fixture.tidegate(&[&["export"], &ALL[..]].concat());
     assert!(whole.status.success(), "{}", shown(&whole));
     let whole = String::from_utf8(whole.stdout).expect("text");
     assert_eq!(whole.lines().count(), 2_500);
-    let one = site.tidegate(&[&["export"], &ALL[..], &["--voucher", "1", "--user", "1007"]].concat());
+    let one = fixture.tidegate(&[&["export"], &ALL[..], &["--voucher", "1", "--user", "1007"]].concat());
     let one = String::from_utf8(one.stdout).expect("text");
     assert!(one.lines().count() == 1 && whole.contains(&one) && one.contains("\"1007\""), "{one}");
-    assert_eq!(site.tidegate(&["export", "--from", "-1h"]).status.code(), Some(2));
+    assert_eq!(fixture.tidegate(&["export", "--from", "-1h"]).status.code(), Some(2));
 
     // A date alone is its midnight. Nothing is written, and nothing is in the way of the next export.
     let folder = TempDir::new().expect("a folder");
@@ -813,20 +813,20 @@ async fn an_export_changes_nothing_and_goes_on_where_it_was_stopped() {
     let day = ["--out", day.to_str().expect("a path")];
     let midnight = ["--from", "2024-02-01T00:00:00Z", "--to", "2024-02-01T00:00:00Z"];
     for out in [&day[..], &[]] {
-        let empty = site.tidegate(&[&["export"], &midnight[..], out].concat());
+        let empty = fixture.tidegate(&[&["export"], &midnight[..], out].concat());
         let nothing = "stream.orders: nothing between 2024-02-01T00:00:00Z and 2024-02-01T00:00:00Z";
         assert!(empty.status.success() && shown(&empty).contains(nothing), "{}", shown(&empty));
     }
-    let run = site.tidegate(&[&["export"], &ALL[..], &day].concat());
+    let run = fixture.tidegate(&[&["export"], &ALL[..], &day].concat());
     assert!(run.status.success(), "{}", shown(&run));
     for command in ["export", "replay"] {
-        let turned = site.tidegate(&[command, "--from", "-1h", "--to", "2024-02-01T00:00:00Z"]);
+        let turned = fixture.tidegate(&[command, "--from", "-1h", "--to", "2024-02-01T00:00:00Z"]);
         assert_eq!(turned.status.code(), Some(2));
         let words = "--to 2024-02-01T00:00:00Z (2024-02-01T00:00:00Z) lies before --from -1h (";
         assert!(shown(&turned).contains(words), "{}", shown(&turned));
     }
 
-    let redis = Proxy::start(site.redis.port()).await.expect("a proxy");
+    let redis = Proxy::start(fixture.redis.port()).await.expect("a proxy");
     let folder = TempDir::new().expect("a folder");
     let path = folder.path().join("part.jsonl");
     let out = path.to_str().expect("a path");
@@ -836,7 +836,7 @@ async fn an_export_changes_nothing_and_goes_on_where_it_was_stopped() {
     let second_page = format!("({}", entry(99)["entry"].as_str().expect("an id"));
     let held = redis.hold_when(second_page);
     let args = [&["export"], &ALL[..], &["--out", out, "--json"]].concat();
-    let mut command = command(&redis.url_for(&site.redis), &site.mysql.url(), &args);
+    let mut command = command(&redis.url_for(&fixture.redis), &fixture.mysql.url(), &args);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = child.expect("it starts");
     held.reached().await.expect("it comes to its second page");
@@ -851,12 +851,12 @@ async fn an_export_changes_nothing_and_goes_on_where_it_was_stopped() {
     counts(&told(&output, 6), &[("entries", 100)]);
     let rest = go_on(&said);
     let shell = rest.iter().position(|word| word == ">>").expect("it is to be appended");
-    let rest = site.tidegate(&strs(&rest[..shell]));
+    let rest = fixture.tidegate(&strs(&rest[..shell]));
     let part = fs::read_to_string(&path).expect("the file is there");
     assert_eq!(part + &String::from_utf8(rest.stdout).expect("text"), whole);
-    dump(&site).await.expect(&before);
-    until("nobody has read it", || async { site.open_entries().await.is_none() }).await;
-    assert!(site.dead().await.is_empty(), "{DEAD}");
+    dump(&fixture).await.expect(&before);
+    until("nobody has read it", || async { fixture.open_entries().await.is_none() }).await;
+    assert!(fixture.dead().await.is_empty(), "{DEAD}");
 }
 
 fn interrupt(child: &Child) {
@@ -867,13 +867,13 @@ fn interrupt(child: &Child) {
 /// The other end of the pipe stands still, with a page half written.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_export_into_a_pipe_that_nobody_empties_can_be_stopped() {
-    let site = Site::open().await;
-    site.open_sale().await;
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
     // More than a pipe holds.
-    site.add(&[("note", &"x".repeat(300_000))]).await;
-    site.plain_rush(1_000, 2_500).await;
+    fixture.add(&[("note", &"x".repeat(300_000))]).await;
+    fixture.plain_rush(1_000, 2_500).await;
     let args = [&["export"], &ALL[..]].concat();
-    let mut command = command(&site.redis.url(), &site.mysql.url(), &args);
+    let mut command = command(&fixture.redis.url(), &fixture.mysql.url(), &args);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     let mut first = [0];
     child.stdout.as_mut().expect("a pipe").read_exact(&mut first).expect("it has begun to write");
@@ -892,7 +892,7 @@ async fn an_export_into_a_pipe_that_nobody_empties_can_be_stopped() {
     assert_eq!(child.wait().expect("it is our child").code(), Some(6), "{said}");
     assert!(said.contains("its last line may be cut off"), "{said}");
     let rest = go_on(&said);
-    let rest = site.tidegate(&strs(&rest));
+    let rest = fixture.tidegate(&strs(&rest));
     assert_eq!(
         String::from_utf8(rest.stdout).expect("text").lines().count(),
         2_501,

@@ -14,8 +14,8 @@ use tokio::time::sleep;
 use crate::{
     program::closed_port,
     screen::Screen,
-    site::{
-        Site, program,
+    fixture::{
+        Fixture, program,
         rush::{PLENTY, SHORT},
     },
     terminal::Terminal,
@@ -23,29 +23,29 @@ use crate::{
 
 const TOKEN: &str = "0123456789abcdef-not-a-secret";
 
-/// The command with the stores of a site; `admin` is where a worker of this machine answers.
-fn top(site: &Site, admin: &str) -> Command {
+/// The command with the stores of a fixture; `admin` is where a worker of this machine answers.
+fn top(fixture: &Fixture, admin: &str) -> Command {
     let mut command = program();
     command.args(["top", "--every", "300ms"]).env("TERM", "xterm-256color").env_remove("NO_COLOR");
-    command.env("TIDEGATE_REDIS_URL", site.redis.url()).env("TIDEGATE_MYSQL_URL", site.mysql.url());
+    command.env("TIDEGATE_REDIS_URL", fixture.redis.url()).env("TIDEGATE_MYSQL_URL", fixture.mysql.url());
     command.env("TIDEGATE_ADMIN_LISTEN", admin).env("TIDEGATE_ADMIN_TOKEN", TOKEN);
     command
 }
 
 /// The same, as a user of `config/` who can change nothing.
-async fn top_of_a_reader(site: &Site, admin: &str) -> Command {
+async fn top_of_a_reader(fixture: &Fixture, admin: &str) -> Command {
     let redis = include_str!("../../config/redis-users.acl");
     let user = redis.lines().find_map(|line| line.strip_prefix("user tidegate-reader ")).expect("a user");
-    site.call(&format!("ACL SETUSER tidegate-reader {user}")).await;
+    fixture.call(&format!("ACL SETUSER tidegate-reader {user}")).await;
     let mysql = include_str!("../../config/mysql-users.sql");
     for line in mysql.lines().filter(|line| line.contains("'tidegate-reader'")) {
         let statement = line.replace("hmdp.", "tidegate.");
-        sqlx::raw_sql(AssertSqlSafe(statement)).execute(&site.pool).await.expect("the user is made");
+        sqlx::raw_sql(AssertSqlSafe(statement)).execute(&fixture.pool).await.expect("the user is made");
     }
-    let mut command = top(site, admin);
+    let mut command = top(fixture, admin);
     let reader = "tidegate-reader:CHANGE-ME@";
-    command.env("TIDEGATE_REDIS_URL", site.redis.url().replace("redis://", &format!("redis://{reader}")));
-    command.env("TIDEGATE_MYSQL_URL", site.mysql.url().replace("tidegate@", reader));
+    command.env("TIDEGATE_REDIS_URL", fixture.redis.url().replace("redis://", &format!("redis://{reader}")));
+    command.env("TIDEGATE_MYSQL_URL", fixture.mysql.url().replace("tidegate@", reader));
     command
 }
 
@@ -77,21 +77,21 @@ fn assert_released(terminal: Terminal, code: i32) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn twenty_rows_show_rates_under_load_lanes_stocks_and_a_dead_letter_as_it_appears() {
-    let site = Arc::new(Site::with_own_mysql().await);
-    site.open_sale().await;
+    let fixture = Arc::new(Fixture::with_own_mysql().await);
+    fixture.open_sale().await;
     let admin = format!("127.0.0.1:{}", closed_port());
-    let worker = site.worker("w").set("WORKER_LANES", 2).set("ADMIN_LISTEN", &admin);
+    let worker = fixture.worker("w").set("WORKER_LANES", 2).set("ADMIN_LISTEN", &admin);
     let worker = worker.set("ADMIN_TOKEN", TOKEN).start();
     let load = tokio::spawn({
-        let site = Arc::clone(&site);
+        let fixture = Arc::clone(&fixture);
         async move {
             for id in 1_000.. {
-                site.admit(id, id, PLENTY, 1).await;
+                fixture.admit(id, id, PLENTY, 1).await;
                 sleep(Duration::from_millis(5)).await;
             }
         }
     });
-    let mut terminal = Terminal::start_sized(&top_of_a_reader(&site, &admin).await, 20, 80);
+    let mut terminal = Terminal::start_sized(&top_of_a_reader(&fixture, &admin).await, 20, 80);
     let lines = terminal.draws("rates, lanes and stocks", |lines| {
         let is_fast = |counter| rate(lines, counter).is_some_and(|rate| rate > 0.0);
         is_fast("added")
@@ -110,16 +110,16 @@ async fn twenty_rows_show_rates_under_load_lanes_stocks_and_a_dead_letter_as_it_
     assert!(stocks[2].starts_with("99,"), "{lines:#?}");
     assert_eq!(words(&lines, "dead")[2], "0", "{lines:#?}");
 
-    site.add_poison().await;
+    fixture.add_poison().await;
     terminal.draws("two dead letters", |lines| {
         words(lines, "dead").get(2) == Some(&"2") && says(lines, "ago: 1 bad_value, 1 ~")
     });
-    assert!(site.tidegate(&["pause", "--voucher", &SHORT.to_string(), "--yes"]).status.success());
+    assert!(fixture.tidegate(&["pause", "--voucher", &SHORT.to_string(), "--yes"]).status.success());
     terminal.draws("a pause", |lines| words(lines, &SHORT.to_string()).last() == Some(&"paused"));
 
-    assert!(site.tidegate(&["pause", "--workers", "--as", "alice", "--yes"]).status.success());
+    assert!(fixture.tidegate(&["pause", "--workers", "--as", "alice", "--yes"]).status.success());
     terminal.draws("who paused the workers", |lines| says(lines, "the workers are paused by alice"));
-    assert!(site.tidegate(&["resume", "--workers", "--yes"]).status.success());
+    assert!(fixture.tidegate(&["resume", "--workers", "--yes"]).status.success());
     terminal.draws("that they go on", |lines| !says(lines, "the workers are paused"));
 
     load.abort();
@@ -136,22 +136,22 @@ async fn twenty_rows_show_rates_under_load_lanes_stocks_and_a_dead_letter_as_it_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stores_go_and_come_back_and_the_view_stays() {
-    let site = Site::with_own_mysql().await;
-    site.load(PLENTY, 100).await;
-    site.redis.kill9().expect("Redis is there");
-    let mut terminal = Terminal::start_sized(&top(&site, "off"), 20, 80);
+    let fixture = Fixture::with_own_mysql().await;
+    fixture.load(PLENTY, 100).await;
+    fixture.redis.kill9().expect("Redis is there");
+    let mut terminal = Terminal::start_sized(&top(&fixture, "off"), 20, 80);
     let lines = terminal.draws("that Redis is away, and MySQL is not", |lines| {
         says(lines, "Redis is away since") && says(lines, "MySQL ok")
     });
     assert!(says(&lines, "Connection refused"), "{lines:#?}");
-    site.redis.restart().expect("Redis starts");
+    fixture.redis.restart().expect("Redis starts");
     terminal.draws("that Redis is there", |lines| says(lines, "Redis ok") && !says(lines, "away"));
     terminal.draws("the stock of both", |lines| words(lines, "1") == ["1", "100", "100", "0", "on"]);
 
     // Frozen: nothing is refused, and nothing is answered.
-    site.redis.stop().expect("Redis is there");
+    fixture.redis.stop().expect("Redis is there");
     terminal.draws("that Redis is away again", |lines| says(lines, "Redis away"));
-    site.mysql.kill9().expect("MySQL is there");
+    fixture.mysql.kill9().expect("MySQL is there");
     let lines = terminal.draws("that both are away", |lines| says(lines, "MySQL is away since"));
     assert_eq!(words(&lines, "1"), ["1", "100", "100", "0", "on"], "what was seen stays: {lines:#?}");
 
@@ -160,8 +160,8 @@ async fn stores_go_and_come_back_and_the_view_stays() {
     terminal.resize(60, 200);
     terminal.draws("sixty rows", |lines| lines.len() == 60 && says(&lines[59..], "q quits"));
 
-    site.mysql.restart().expect("MySQL starts");
-    site.redis.cont().expect("Redis is there");
+    fixture.mysql.restart().expect("MySQL starts");
+    fixture.redis.cont().expect("Redis is there");
     terminal.draws("that both are there", |lines| {
         says(lines, "Redis ok") && says(lines, "MySQL ok") && !says(lines, "away")
     });

@@ -4,7 +4,7 @@
 use serde_json::{Value as Json, json};
 use sqlx::Row;
 
-use crate::{ground::sql, order_event::operator, site::Site};
+use crate::{sale::sql, order_event::operator, fixture::Fixture};
 
 const COLUMNS: [&str; 10] = [
     "loaded",
@@ -20,18 +20,18 @@ const COLUMNS: [&str; 10] = [
 ];
 
 /// What the view says of a voucher.
-async fn view(site: &Site, voucher: i64) -> Json {
+async fn view(fixture: &Fixture, voucher: i64) -> Json {
     let sql = "SELECT * FROM tidegate_voucher_units WHERE voucher_id = ?";
-    let row = sqlx::query(sql).bind(voucher).fetch_one(&site.pool).await.expect("a row");
+    let row = sqlx::query(sql).bind(voucher).fetch_one(&fixture.pool).await.expect("a row");
     let number = |name: &str| (name.to_owned(), json!(row.get::<Option<i64>, _>(name)));
     Json::Object(COLUMNS.into_iter().map(number).collect())
 }
 
 /// Asserts that command and view agree, and gives what both say with what is in flight.
-async fn units(site: &Site, voucher: i64) -> Json {
-    let shown = operator(site).run(&format!("voucher show --voucher {voucher} --json")).expect(0).json();
+async fn units(fixture: &Fixture, voucher: i64) -> Json {
+    let shown = operator(fixture).run(&format!("voucher show --voucher {voucher} --json")).expect(0).json();
     let mut units = shown["mysql"]["units"].clone();
-    assert_eq!(units, view(site, voucher).await);
+    assert_eq!(units, view(fixture, voucher).await);
     units["in_flight"] = shown["in_flight"].clone();
     units
 }
@@ -45,16 +45,16 @@ fn are(units: &Json, expected: &[(&str, i64)]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn command_and_view_say_the_same_through_the_lives_of_orders() {
-    let site = Site::open().await;
-    site.load(1, 100).await;
-    site.load(2, 50).await;
-    let program = operator(&site);
-    are(&units(&site, 1).await, &[("loaded", 100), ("unsold", 100), ("on_hand", 100), ("in_flight", 0)]);
+    let fixture = Fixture::open().await;
+    fixture.load(1, 100).await;
+    fixture.load(2, 50).await;
+    let program = operator(&fixture);
+    are(&units(&fixture, 1).await, &[("loaded", 100), ("unsold", 100), ("on_hand", 100), ("in_flight", 0)]);
     for order in 1..=8 {
-        site.admit(order, order, 1, 2).await;
+        fixture.admit(order, order, 1, 2).await;
     }
-    site.admit(9, 9, 2, 1).await;
-    are(&units(&site, 1).await, &[("unsold", 100), ("unpaid", 0), ("in_flight", 16), ("unaccounted", 0)]);
+    fixture.admit(9, 9, 2, 1).await;
+    are(&units(&fixture, 1).await, &[("unsold", 100), ("unpaid", 0), ("in_flight", 16), ("unaccounted", 0)]);
     // No worker is alive, although a sale is on.
     let status = program.run("status --json").expect(1).json();
     let to_deduct = |voucher: i64| {
@@ -63,9 +63,9 @@ async fn command_and_view_say_the_same_through_the_lives_of_orders() {
         stocks.expect("it is there")["to_deduct"].clone()
     };
     assert_eq!((to_deduct(1), to_deduct(2)), (json!(16), json!(1)), "{status:#}");
-    let worker = site.worker("w").start();
-    site.settled().await;
-    are(&units(&site, 1).await, &[("unsold", 84), ("unpaid", 16), ("in_flight", 0), ("unaccounted", 0)]);
+    let worker = fixture.worker("w").start();
+    fixture.settled().await;
+    are(&units(&fixture, 1).await, &[("unsold", 84), ("unpaid", 16), ("in_flight", 0), ("unaccounted", 0)]);
 
     // Order 10 is cancelled before it is written: it never held units here.
     program.run("order event cancelled 10 --user 10 --voucher 1 --yes").expect(0);
@@ -75,18 +75,18 @@ async fn command_and_view_say_the_same_through_the_lives_of_orders() {
     }
     // A payment that comes too late holds no units.
     program.run("order event paid 5 --ref late --yes").expect(1);
-    let now = units(&site, 1).await;
+    let now = units(&fixture, 1).await;
     are(&now, &[("loaded", 100), ("unsold", 88), ("unpaid", 6), ("paid", 2), ("used", 2), ("refunding", 2)]);
     are(
         &now,
         &[("released", 4), ("on_hand", 98), ("in_flight", 0), ("unaccounted", 0), ("contradictory", 0)],
     );
-    are(&units(&site, 2).await, &[("loaded", 50), ("unpaid", 1), ("released", 0), ("on_hand", 50)]);
+    are(&units(&fixture, 2).await, &[("loaded", 50), ("unpaid", 1), ("released", 0), ("on_hand", 50)]);
     let shown = program.run("voucher show --voucher 1").expect(0).stdout;
     let cells: Vec<&str> = shown.lines().last().into_iter().flat_map(str::split_whitespace).collect();
     assert_eq!(cells, ["100", "88", "0", "6", "2", "2", "2", "4", "98"], "{shown}");
 
-    site.judge().await;
+    fixture.judge().await;
     let audit = program.run("audit --json").expect(0).json();
     let of_1 = json!({
         "unpaid": 3, "paid": 1, "used": 1, "refunding": 2, "cancelled": 1, "refunded": 1, "contradictory": 0,
@@ -104,28 +104,28 @@ async fn command_and_view_say_the_same_through_the_lives_of_orders() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_somebody_changed_by_hand_is_shown_and_not_hidden() {
-    let site = Site::open().await;
-    site.load(1, 100).await;
+    let fixture = Fixture::open().await;
+    fixture.load(1, 100).await;
     for order in 1..=4 {
-        site.admit(order, order, 1, order).await;
+        fixture.admit(order, order, 1, order).await;
     }
-    let worker = site.worker("w").start();
-    site.settled().await;
+    let worker = fixture.worker("w").start();
+    fixture.settled().await;
     assert!(worker.stop().await.success());
     // Cancelled without its slot, with a status of nobody's, and deleted.
-    sql(&site, "UPDATE tb_voucher_order SET status = 4 WHERE id = 1").await;
-    sql(&site, "UPDATE tb_voucher_order SET status = 9 WHERE id = 2").await;
-    sql(&site, "DELETE FROM tb_voucher_order WHERE id = 3").await;
-    are(&units(&site, 1).await, &[("unsold", 90), ("unpaid", 4), ("contradictory", 3), ("unaccounted", 6)]);
-    let shown = operator(&site).run("voucher show --voucher 1").expect(0).stdout;
+    sql(&fixture, "UPDATE tb_voucher_order SET status = 4 WHERE id = 1").await;
+    sql(&fixture, "UPDATE tb_voucher_order SET status = 9 WHERE id = 2").await;
+    sql(&fixture, "DELETE FROM tb_voucher_order WHERE id = 3").await;
+    are(&units(&fixture, 1).await, &[("unsold", 90), ("unpaid", 4), ("contradictory", 3), ("unaccounted", 6)]);
+    let shown = operator(&fixture).run("voucher show --voucher 1").expect(0).stdout;
     assert!(shown.contains("3 units are in orders whose slot and status contradict each other"), "{shown}");
     assert!(shown.contains("less what is unsold and what orders hold, leaves 6 units"), "{shown}");
     // Its stock was raised as well: all adds up again, and the row still contradicts itself.
-    sql(&site, "UPDATE tb_seckill_voucher SET stock = stock + 6").await;
-    are(&units(&site, 1).await, &[("contradictory", 3), ("unaccounted", 0)]);
+    sql(&fixture, "UPDATE tb_seckill_voucher SET stock = stock + 6").await;
+    are(&units(&fixture, 1).await, &[("contradictory", 3), ("unaccounted", 0)]);
     // A voucher that was taken over: nobody knows what was loaded.
-    sql(&site, "UPDATE tb_seckill_voucher SET initial_stock = NULL").await;
-    let units = units(&site, 1).await;
+    sql(&fixture, "UPDATE tb_seckill_voucher SET initial_stock = NULL").await;
+    let units = units(&fixture, 1).await;
     assert_eq!(
         (&units["loaded"], &units["on_hand"], &units["unaccounted"]),
         (&Json::Null, &Json::Null, &Json::Null)
@@ -134,9 +134,9 @@ async fn what_somebody_changed_by_hand_is_shown_and_not_hidden() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_voucher_costs_the_rows_that_it_has_and_others_cost_nothing() {
-    let site = Site::open().await;
+    let fixture = Fixture::open().await;
     sql(
-        &site,
+        &fixture,
         "INSERT INTO tb_seckill_voucher (voucher_id, stock, initial_stock) VALUES (1, 10, 20), (2, 0, 20000)",
     )
     .await;
@@ -150,17 +150,17 @@ async fn a_voucher_costs_the_rows_that_it_has_and_others_cost_nothing() {
         });
         let sql = "INSERT INTO tb_voucher_order (id, user_id, voucher_id, quantity, slot, status) VALUES ";
         let sql = sql.to_owned() + &numbers.collect::<Vec<_>>().join(",");
-        sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&site.pool).await.expect("rows");
+        sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&fixture.pool).await.expect("rows");
     }
     sql(
-        &site,
+        &fixture,
         "INSERT INTO tidegate_event (order_id, step, event, outcome, user_id, voucher_id, released, entry_id) \
          SELECT id, 1, 'cancelled', 'applied', user_id, voucher_id, 1, '1-1' FROM tb_voucher_order WHERE status = 4",
     )
     .await;
-    sql(&site, "ANALYZE TABLE tb_voucher_order, tidegate_event").await;
-    are(&units(&site, 1).await, &[("unpaid", 8), ("released", 2)]);
-    let mut connection = site.pool.acquire().await.expect("a connection");
+    sql(&fixture, "ANALYZE TABLE tb_voucher_order, tidegate_event").await;
+    are(&units(&fixture, 1).await, &[("unpaid", 8), ("released", 2)]);
+    let mut connection = fixture.pool.acquire().await.expect("a connection");
     sqlx::raw_sql("FLUSH STATUS").execute(&mut *connection).await.expect("counters from 0");
     let sql = "SELECT * FROM tidegate_voucher_units WHERE voucher_id = 1";
     sqlx::raw_sql(sql).fetch_all(&mut *connection).await.expect("a row");

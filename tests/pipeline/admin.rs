@@ -26,15 +26,15 @@ use crate::{
     browser::{Page, address_of, ask, get, until_page},
     catalog::{ALL, Metric, MetricKind},
     program::Program,
-    site::{Site, Worker, WorkerPlan, rush::PLENTY, rush::SHORT, until},
+    fixture::{Fixture, Worker, WorkerPlan, rush::PLENTY, rush::SHORT, until},
 };
 
 const TOKEN: &str = "0123456789abcdef-not-a-secret";
 
 /// A worker that notices quickly that a store does not answer, and that it does again.
-fn impatient(site: &Site) -> WorkerPlan {
+fn impatient(fixture: &Fixture) -> WorkerPlan {
     let plan =
-        site.worker("w").set("WORKER_LANES", 2).set("WORKER_BATCH", 50).set("WORKER_BACKOFF_MAX_MS", 300);
+        fixture.worker("w").set("WORKER_LANES", 2).set("WORKER_BATCH", 50).set("WORKER_BACKOFF_MAX_MS", 300);
     let plan = plan.set("MYSQL_STATEMENT_TIMEOUT_MS", 1_200);
     plan.set("MYSQL_ACQUIRE_TIMEOUT_MS", 500).set("REDIS_COMMAND_TIMEOUT_MS", 1_000)
 }
@@ -50,15 +50,15 @@ async fn until_sample(worker: &Worker, name: &str, value: f64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_counted_is_what_was_written() {
-    let site = Site::open().await;
-    site.open_sale().await;
-    let worker = site.worker("w").set("WORKER_LANES", 2).start();
-    site.rush(1_000, 400).await;
-    site.add_poison().await;
-    site.settled().await;
-    site.invariants().await;
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
+    let worker = fixture.worker("w").set("WORKER_LANES", 2).start();
+    fixture.rush(1_000, 400).await;
+    fixture.add_poison().await;
+    fixture.settled().await;
+    fixture.invariants().await;
 
-    let dead = site.dead().await.len();
+    let dead = fixture.dead().await.len();
     until("all is counted", || async {
         let samples = samples(&worker).await;
         let sum = |name: &str| -> f64 {
@@ -67,9 +67,9 @@ async fn what_is_counted_is_what_was_written() {
         sum("tidegate_entries_acknowledged_total") + sum("tidegate_entries_buried_total") == 402.0
     })
     .await;
-    let rows = site.orders().await;
+    let rows = fixture.orders().await;
     let refusals: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM tidegate_refusal")
-        .fetch_one(&site.pool)
+        .fetch_one(&fixture.pool)
         .await
         .expect("MySQL answers");
     // Gathered values may be 2 s old.
@@ -93,8 +93,8 @@ async fn what_is_counted_is_what_was_written() {
     for voucher in [PLENTY, SHORT] {
         let stock =
             |store| format!("tidegate_voucher_stock_units{{voucher=\"{voucher}\",store=\"{store}\"}}");
-        is(&stock("mysql"), site.mysql_stock(voucher).await as f64);
-        is(&stock("redis"), site.redis_stock(voucher).await.expect("a stock") as f64);
+        is(&stock("mysql"), fixture.mysql_stock(voucher).await as f64);
+        is(&stock("redis"), fixture.redis_stock(voucher).await.expect("a stock") as f64);
     }
     assert!(worker.stop().await.success());
 }
@@ -105,15 +105,15 @@ fn as_f64(count: usize) -> f64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_metrics_are_those_of_the_catalog_and_prometheus_finds_no_fault_with_them() {
-    let site = Site::open().await;
-    site.open_sale().await;
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
     let limit = "limit set --voucher 3 --name all --window sale --orders 1 --yes";
-    let program = Program::with_flags(&["--redis-url", &site.redis.url(), "--mysql-url", &site.mysql.url()]);
+    let program = Program::with_flags(&["--redis-url", &fixture.redis.url(), "--mysql-url", &fixture.mysql.url()]);
     program.run("voucher load --voucher 3 --stock 10").expect(0);
     program.run(limit).expect(0);
-    let worker = site.worker("w").set("RECONCILE_EVERY_S", 1).start();
-    site.rush(1_000, 100).await;
-    site.settled().await;
+    let worker = fixture.worker("w").set("RECONCILE_EVERY_S", 1).start();
+    fixture.rush(1_000, 100).await;
+    fixture.settled().await;
     until_page(&worker, "/metrics", 200, "tidegate_voucher_stock_units{").await;
     until_page(&worker, "/metrics", 200, "tidegate_voucher_memory_bytes{").await;
     let page = get(&worker, "/metrics").await;
@@ -166,12 +166,12 @@ fn assert_labelled(sample: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn status_is_what_the_command_says_and_what_each_lane_does() {
-    let site = Site::open().await;
-    site.open_sale().await;
-    let worker = site.worker("w").set("WORKER_LANES", 3).start();
-    site.rush(1_000, 100).await;
-    site.settled().await;
-    let command = Program::with_flags(&["--redis-url", &site.redis.url(), "--mysql-url", &site.mysql.url()]);
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
+    let worker = fixture.worker("w").set("WORKER_LANES", 3).start();
+    fixture.rush(1_000, 100).await;
+    fixture.settled().await;
+    let command = Program::with_flags(&["--redis-url", &fixture.redis.url(), "--mysql-url", &fixture.mysql.url()]);
     let mut told = command.run("status --json").expect(0).json();
     let mut page = get(&worker, "/status").await.json();
     let lanes = page["worker"]["lanes"].as_array().expect("lanes").clone();
@@ -179,7 +179,7 @@ async fn status_is_what_the_command_says_and_what_each_lane_does() {
     assert_eq!(names, ["w-0", "w-1", "w-2"]);
     assert!(lanes.iter().all(|lane| lane["turns"].as_u64() > Some(0) && lane["is_stuck"] == false), "{page}");
     assert_eq!((&page["worker"]["phase"], &page["worker"]["name"]), (&"running".into(), &"w".into()));
-    assert_eq!(page["worker"]["orders"]["created"], site.orders().await.len());
+    assert_eq!(page["worker"]["orders"]["created"], fixture.orders().await.len());
     page.as_object_mut().expect("an object").remove("worker");
     for seen in [&mut told, &mut page] {
         // Who is idle for how long is another moment's.
@@ -218,7 +218,7 @@ async fn is_away(worker: &Worker, store: &str, created: f64) {
     assert_eq!(get(worker, "/livez").await.status, 200, "an outage is no reason to restart a worker");
 }
 
-async fn is_back(site: &Site, worker: &Worker, store: &str) {
+async fn is_back(fixture: &Fixture, worker: &Worker, store: &str) {
     let label = store.to_lowercase();
     until_page(worker, "/readyz", 200, "ready").await;
     until_sample(worker, &format!("tidegate_gather_success{{store=\"{label}\"}}"), 1.0).await;
@@ -226,53 +226,53 @@ async fn is_back(site: &Site, worker: &Worker, store: &str) {
     assert_eq!(samples[&format!("tidegate_breaker_open{{store=\"{label}\"}}")], 0.0);
     assert_eq!(samples[&format!("tidegate_outages_total{{store=\"{label}\"}}")], 1.0);
     assert!(samples.keys().any(|name| name.starts_with("tidegate_voucher_stock_units")));
-    site.rush(2_000, 50).await;
-    site.settled().await;
-    site.invariants().await;
+    fixture.rush(2_000, 50).await;
+    fixture.settled().await;
+    fixture.invariants().await;
     assert_eq!(get(worker, "/livez").await.status, 200);
 }
 
-async fn written_before(site: &Site, worker: &Worker) -> f64 {
-    site.open_sale().await;
-    site.rush(1_000, 50).await;
-    site.settled().await;
+async fn written_before(fixture: &Fixture, worker: &Worker) -> f64 {
+    fixture.open_sale().await;
+    fixture.rush(1_000, 50).await;
+    fixture.settled().await;
     until_page(worker, "/readyz", 200, "ready").await;
     assert_eq!(get(worker, "/livez").await.status, 200);
-    let written = as_f64(site.orders().await.len());
+    let written = as_f64(fixture.orders().await.len());
     until_sample(worker, "tidegate_orders_created_total", written).await;
     written
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mysql_that_says_nothing_makes_a_worker_unready_and_not_dead() {
-    let site = Site::with_own_mysql().await;
+    let fixture = Fixture::with_own_mysql().await;
     // Shorter than the silence: a lane that waits for the store is not stuck, however long that takes.
-    let worker = impatient(&site).set("ADMIN_STUCK_AFTER_MS", 3_000).start();
-    let created = written_before(&site, &worker).await;
-    site.mysql.stop().expect("MySQL is stopped");
-    site.plain_rush(3_000, 100).await;
+    let worker = impatient(&fixture).set("ADMIN_STUCK_AFTER_MS", 3_000).start();
+    let created = written_before(&fixture, &worker).await;
+    fixture.mysql.stop().expect("MySQL is stopped");
+    fixture.plain_rush(3_000, 100).await;
     is_away(&worker, "MySQL", created).await;
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(4) {
         assert_eq!(get(&worker, "/livez").await.status, 200);
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    site.mysql.cont().expect("MySQL goes on");
-    is_back(&site, &worker, "MySQL").await;
+    fixture.mysql.cont().expect("MySQL goes on");
+    is_back(&fixture, &worker, "MySQL").await;
     assert!(worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_looks_waits_for_a_silent_redis_once_and_not_for_each_question() {
-    let site = Site::open().await;
-    site.open_sale().await;
-    let worker = site.worker("w").start();
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
+    let worker = fixture.worker("w").start();
     until_page(&worker, "/readyz", 200, "ready").await;
-    site.redis.stop().expect("Redis is stopped");
+    fixture.redis.stop().expect("Redis is stopped");
     let begun = Instant::now();
     let samples = samples(&worker).await;
     let took = begun.elapsed();
-    site.redis.cont().expect("Redis goes on");
+    fixture.redis.cont().expect("Redis goes on");
     assert_eq!(samples["tidegate_gather_success{store=\"redis\"}"], 0.0);
     assert_eq!(samples["tidegate_gather_success{store=\"mysql\"}"], 1.0);
     assert!(took < Duration::from_millis(3_500), "{took:?}");
@@ -281,10 +281,10 @@ async fn whoever_looks_waits_for_a_silent_redis_once_and_not_for_each_question()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_lane_waits_for_a_connection_over_which_somebody_looks() {
-    let site = Site::open().await;
-    site.open_sale().await;
-    let proxy = Proxy::start(site.mysql.port()).await.expect("a proxy");
-    let plan = site.worker("w").set("WORKER_LANES", 1).set("MYSQL_URL", proxy.url_for(&site.mysql));
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
+    let proxy = Proxy::start(fixture.mysql.port()).await.expect("a proxy");
+    let plan = fixture.worker("w").set("WORKER_LANES", 1).set("MYSQL_URL", proxy.url_for(&fixture.mysql));
     let worker = plan.set("MYSQL_ACQUIRE_TIMEOUT_MS", 1_000).start();
     until_page(&worker, "/readyz", 200, "ready").await;
     // As many looks as the worker has connections for its lane and for everything else.
@@ -293,8 +293,8 @@ async fn no_lane_waits_for_a_connection_over_which_somebody_looks() {
     let rush = async {
         looks.reached().await.expect("somebody looks");
         order_looks.reached().await.expect("somebody looks for an order");
-        site.rush(1_000, 50).await;
-        site.settled().await;
+        fixture.rush(1_000, 50).await;
+        fixture.settled().await;
     };
     // The look is given up after 2 s.
     let (page, _, ()) =
@@ -306,14 +306,14 @@ async fn no_lane_waits_for_a_connection_over_which_somebody_looks() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redis_that_is_killed_makes_a_worker_unready_and_not_dead() {
-    let site = Site::open().await;
-    let worker = impatient(&site).start();
-    let created = written_before(&site, &worker).await;
-    site.redis.kill9().expect("Redis is killed");
+    let fixture = Fixture::open().await;
+    let worker = impatient(&fixture).start();
+    let created = written_before(&fixture, &worker).await;
+    fixture.redis.kill9().expect("Redis is killed");
     is_away(&worker, "Redis", created).await;
-    site.redis.restart().expect("Redis starts again");
-    site.load_scripts().await;
-    is_back(&site, &worker, "Redis").await;
+    fixture.redis.restart().expect("Redis starts again");
+    fixture.load_scripts().await;
+    is_back(&fixture, &worker, "Redis").await;
     // Two for commands and one for each lane; a lane counts when it turns.
     until("all connections are back", || async {
         samples(&worker).await["tidegate_redis_reconnects_total"] >= 4.0
@@ -324,50 +324,50 @@ async fn a_redis_that_is_killed_makes_a_worker_unready_and_not_dead() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_waits_for_redis_is_alive_and_not_ready() {
-    let site = Site::open().await;
-    site.redis.kill9().expect("Redis is killed");
-    let worker = site.worker("w").start();
+    let fixture = Fixture::open().await;
+    fixture.redis.kill9().expect("Redis is killed");
+    let worker = fixture.worker("w").start();
     until_page(&worker, "/readyz", 503, "starting").await;
     assert_eq!(get(&worker, "/livez").await.status, 200);
     let page = get(&worker, "/metrics").await;
     assert_eq!(page.samples()["tidegate_gather_success{store=\"redis\"}"], 0.0);
     assert_eq!(get(&worker, "/status").await.json()["worker"]["phase"], "starting");
-    site.redis.restart().expect("Redis starts");
+    fixture.redis.restart().expect("Redis starts");
     until_page(&worker, "/readyz", 200, "ready").await;
     assert!(worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lane_that_does_one_thing_for_too_long_is_named() {
-    let site = Site::open().await;
-    site.open_sale().await;
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
     // Redis is slow to hear that the batch is done, and may be.
-    let proxy = Proxy::start(site.redis.port()).await.expect("a proxy");
+    let proxy = Proxy::start(fixture.redis.port()).await.expect("a proxy");
     let settling = proxy.hold_when("XACK");
-    let worker = impatient(&site).set("WORKER_LANES", 1).set("ADMIN_STUCK_AFTER_MS", 2_500);
+    let worker = impatient(&fixture).set("WORKER_LANES", 1).set("ADMIN_STUCK_AFTER_MS", 2_500);
     let worker =
-        worker.set("REDIS_COMMAND_TIMEOUT_MS", 30_000).set("REDIS_URL", proxy.url_for(&site.redis)).start();
-    site.plain_rush(1_000, 40).await;
+        worker.set("REDIS_COMMAND_TIMEOUT_MS", 30_000).set("REDIS_URL", proxy.url_for(&fixture.redis)).start();
+    fixture.plain_rush(1_000, 40).await;
     settling.reached().await.expect("a batch is in progress");
     until_page(&worker, "/livez", 503, "lane w-0 has been settling for ").await;
     until_sample(&worker, "tidegate_lanes_stuck", 1.0).await;
     settling.release();
     until_page(&worker, "/livez", 200, "alive").await;
-    site.settled().await;
-    site.invariants().await;
+    fixture.settled().await;
+    fixture.invariants().await;
     assert!(worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_nobody_can_look_at_tells_of_its_lanes_when_it_is_asked_by_a_signal() {
-    let site = Site::with_own_mysql().await;
-    let worker = site.worker("w").set("ADMIN_LISTEN", "off").start();
+    let fixture = Fixture::with_own_mysql().await;
+    let worker = fixture.worker("w").set("ADMIN_LISTEN", "off").start();
     worker.says("worker started").await;
     worker.signal(Signal::SIGUSR1);
     worker.says("state of a lane consumer=\"w-0\"").await;
     worker.says("state of a lane consumer=\"w-3\"").await;
-    site.mysql.kill9().expect("MySQL is killed");
-    site.add_order(1, 1, PLENTY).await;
+    fixture.mysql.kill9().expect("MySQL is killed");
+    fixture.add_order(1, 1, PLENTY).await;
     worker.says("outage began").await;
     until("it tells what its lanes wait for", || async {
         worker.signal(Signal::SIGUSR1);
@@ -379,8 +379,8 @@ async fn a_worker_that_nobody_can_look_at_tells_of_its_lanes_when_it_is_asked_by
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_has_no_token_sees_nothing() {
-    let site = Site::open().await;
-    let plan = site.worker("w").set("ADMIN_LISTEN", "0.0.0.0:0").set("ADMIN_TOKEN", TOKEN);
+    let fixture = Fixture::open().await;
+    let plan = fixture.worker("w").set("ADMIN_LISTEN", "0.0.0.0:0").set("ADMIN_TOKEN", TOKEN);
     let worker = plan.set("LOG_LEVEL", "trace").start();
     let address = SocketAddr::from(([127, 0, 0, 1], address_of(&worker).await.port()));
     for path in ["/", "/livez", "/readyz", "/metrics", "/status", "/orders/1", "/orders/1/events", "/nowhere"]
@@ -421,20 +421,20 @@ fn everybody_may_look_only_on_loopback() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn workers_of_one_machine_do_not_stop_each_other_from_working() {
-    let site = Site::open().await;
-    site.open_sale().await;
-    let first = site.worker("first").start();
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
+    let first = fixture.worker("first").start();
     let address = address_of(&first).await;
-    let second = site.worker("second").set("ADMIN_LISTEN", address).start();
+    let second = fixture.worker("second").set("ADMIN_LISTEN", address).start();
     second.says("the admin address is taken by another process").await;
     second.says("worker started").await;
     assert!(first.stop().await.success());
-    site.rush(1_000, 50).await;
-    site.settled().await;
+    fixture.rush(1_000, 50).await;
+    fixture.settled().await;
     assert_eq!(address_of(&second).await, address, "it takes the address once it is free");
     until_page(&second, "/readyz", 200, "ready").await;
     assert_eq!(get(&second, "/status").await.json()["worker"]["name"], "second");
-    let silent = site.worker("silent").set("ADMIN_LISTEN", "off").start();
+    let silent = fixture.worker("silent").set("ADMIN_LISTEN", "off").start();
     silent.says("worker started").await;
     assert!(!silent.log().contains("admin server listens"));
     assert!(second.stop().await.success());
@@ -486,9 +486,9 @@ fn descriptors_of(worker: &Worker) -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_clients_that_send_half_a_request_hold_up_neither_orders_nor_probes() {
-    let site = Site::open().await;
-    site.open_sale().await;
-    let worker = site.worker("w").start();
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
+    let worker = fixture.worker("w").start();
     until_page(&worker, "/readyz", 200, "ready").await;
     let address = address_of(&worker).await;
     let before = descriptors_of(&worker);
@@ -496,12 +496,12 @@ async fn a_thousand_clients_that_send_half_a_request_hold_up_neither_orders_nor_
     for _ in 0..1_000 {
         strangers.spawn(come_again_and_again(address, b"GET /livez HTTP/1.1\r\nHost: wor"));
     }
-    site.rush(1_000, 200).await;
+    fixture.rush(1_000, 200).await;
     let alive = longest_look(address, "/livez", Duration::from_secs(5)).await;
     let scraped = longest_look(address, "/metrics", Duration::from_secs(3)).await;
     let descriptors = descriptors_of(&worker);
-    site.settled().await;
-    site.invariants().await;
+    fixture.settled().await;
+    fixture.invariants().await;
     assert!(alive < Duration::from_secs(1), "/livez took {alive:?}");
     assert!(scraped < Duration::from_secs(3), "/metrics took {scraped:?}");
     assert!(descriptors < before + 40, "{before} descriptors, then {descriptors}");
@@ -511,9 +511,9 @@ async fn a_thousand_clients_that_send_half_a_request_hold_up_neither_orders_nor_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_probe_does_not_wait_behind_those_who_wait_for_a_store() {
-    let site = Site::open().await;
-    let proxy = Proxy::start(site.mysql.port()).await.expect("a proxy");
-    let worker = impatient(&site).set("MYSQL_URL", proxy.url_for(&site.mysql)).start();
+    let fixture = Fixture::open().await;
+    let proxy = Proxy::start(fixture.mysql.port()).await.expect("a proxy");
+    let worker = impatient(&fixture).set("MYSQL_URL", proxy.url_for(&fixture.mysql)).start();
     until_page(&worker, "/readyz", 200, "ready").await;
     let address = address_of(&worker).await;
     proxy.black_hole();
@@ -528,9 +528,9 @@ async fn a_probe_does_not_wait_behind_those_who_wait_for_a_store() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn however_many_look_the_stores_are_asked_seldom() {
-    let site = Site::open().await;
-    site.open_sale().await;
-    let plan = site.worker("w").set("WORKER_LANES", 1).set("WORKER_BLOCK_MS", 1_000);
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
+    let plan = fixture.worker("w").set("WORKER_LANES", 1).set("WORKER_BLOCK_MS", 1_000);
     let worker = plan.set("WORKER_CLAIM_EVERY_MS", 10_000).start();
     until_page(&worker, "/readyz", 200, "ready").await;
     let address = address_of(&worker).await;
@@ -547,12 +547,12 @@ async fn however_many_look_the_stores_are_asked_seldom() {
     }
     until("they look", || async { looks.load(Relaxed) > 100 }).await;
     let before = looks.load(Relaxed);
-    let requests = site.requests_within(Duration::from_secs(4)).await;
+    let requests = fixture.requests_within(Duration::from_secs(4)).await;
     let looked = looks.load(Relaxed) - before;
     assert!(looked > 200 && requests < 100, "{looked} looks made {requests} requests to Redis");
-    site.rush(1_000, 200).await;
-    site.settled().await;
-    site.invariants().await;
+    fixture.rush(1_000, 200).await;
+    fixture.settled().await;
+    fixture.invariants().await;
     lookers.shutdown().await;
     assert!(worker.stop().await.success());
 }

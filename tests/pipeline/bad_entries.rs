@@ -7,7 +7,7 @@ use fred::{
     types::{CustomCommand, Value},
 };
 
-use crate::site::{DEAD, STREAM, Site, until};
+use crate::fixture::{DEAD, STREAM, Fixture, until};
 
 /// Field names and values, byte for byte, in order.
 type Fields = Vec<(Vec<u8>, Vec<u8>)>;
@@ -27,19 +27,19 @@ fn with(field: &str, value: &[u8]) -> Fields {
 }
 
 /// Adds an entry of any bytes; returns its id.
-async fn add(site: &Site, fields: &Fields) -> String {
+async fn add(fixture: &Fixture, fields: &Fields) -> String {
     let mut args: Vec<Value> = vec![STREAM.into(), "*".into()];
     for (name, value) in fields {
         args.extend([Value::from(name.as_slice()), Value::from(value.as_slice())]);
     }
     let command = CustomCommand::new_static("XADD", None, false);
-    site.client.custom::<String, _>(command, args).await.expect("the entry is added")
+    fixture.client.custom::<String, _>(command, args).await.expect("the entry is added")
 }
 
 /// Dead letters with their bytes, oldest first.
-async fn letters(site: &Site) -> Vec<Fields> {
+async fn letters(fixture: &Fixture) -> Vec<Fields> {
     let letters: Vec<(String, Value)> =
-        site.client.xrange(DEAD, "-", "+", None).await.expect("Redis answers");
+        fixture.client.xrange(DEAD, "-", "+", None).await.expect("Redis answers");
     let bytes = |value: &Value| value.as_bytes().expect("a string").to_vec();
     let pairs = |fields: Value| {
         let fields = fields.into_array();
@@ -106,20 +106,20 @@ async fn every_bad_entry_is_buried_once_as_it_came_and_its_neighbours_are_writte
     bad.push((with("voucherId", b"77"), "unknown_voucher", "voucher 77"));
     bad.push((fields(&[("userId", b"5"), ("voucherId", b"1"), ("id", b"1")]), "id_taken", "order id 1"));
 
-    let site = Site::open().await;
-    site.load(1, 1000).await;
-    site.add_order(1, 100_000, 1).await;
+    let fixture = Fixture::open().await;
+    fixture.load(1, 1000).await;
+    fixture.add_order(1, 100_000, 1).await;
     let mut ids = Vec::new();
     for (at, (fields, ..)) in bad.iter().enumerate() {
-        ids.push(add(&site, fields).await);
+        ids.push(add(&fixture, fields).await);
         let good = i64::try_from(at).unwrap() + 2;
-        site.add_order(good, good, 1).await;
+        fixture.add_order(good, good, 1).await;
     }
-    let worker = site.worker("w").set("WORKER_LANES", 1).start();
-    site.settled().await;
+    let worker = fixture.worker("w").set("WORKER_LANES", 1).start();
+    fixture.settled().await;
 
     let buried = ids.clone();
-    let letters = letters(&site).await;
+    let letters = letters(&fixture).await;
     assert_eq!(letters.len(), bad.len());
     for letter in &letters {
         let said = about(letter);
@@ -138,19 +138,19 @@ async fn every_bad_entry_is_buried_once_as_it_came_and_its_neighbours_are_writte
         );
         assert!(said["dead:at_ms"].parse::<u64>().is_ok_and(|ms| ms > 1_700_000_000_000), "{case}");
     }
-    let orders = site.orders().await;
+    let orders = fixture.orders().await;
     assert_eq!(orders.len(), bad.len() + 1);
     assert!(orders.iter().all(|order| order.id == order.user || order.id == 1));
-    assert_eq!(site.mysql_stock(1).await, 1000 - i64::try_from(bad.len()).unwrap() - 1);
+    assert_eq!(fixture.mysql_stock(1).await, 1000 - i64::try_from(bad.len()).unwrap() - 1);
     assert!(!worker.log().contains("outage"), "{}", worker.log());
     assert!(worker.log().lines().all(|line| line.len() < 2000), "a bad value floods the log");
-    operators_get_rid_of_them(&site, &buried, &bad).await;
+    operators_get_rid_of_them(&fixture, &buried, &bad).await;
     assert!(worker.stop().await.success());
 }
 
 /// Exported as they came; put back, they die again; in the end they are gone, and nothing is lost.
-async fn operators_get_rid_of_them(site: &Site, ids: &[String], bad: &[(Fields, &str, &str)]) {
-    let export = site.tidegate(&["dead", "export"]);
+async fn operators_get_rid_of_them(fixture: &Fixture, ids: &[String], bad: &[(Fields, &str, &str)]) {
+    let export = fixture.tidegate(&["dead", "export"]);
     let mut lines = 0;
     for line in export.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
         let entry = tidegate_stream::EntryLine::parse(line).expect("an entry");
@@ -163,25 +163,25 @@ async fn operators_get_rid_of_them(site: &Site, ids: &[String], bad: &[(Fields, 
     assert_eq!(lines, bad.len());
 
     let does = |command: &str, code: i32| {
-        let output = site.tidegate(&["dead", command, "--all", "--yes"]);
+        let output = fixture.tidegate(&["dead", command, "--all", "--yes"]);
         assert_eq!(output.status.code(), Some(code), "{output:?}");
     };
     does("requeue", 0);
-    until("they died again", || async { letters(site).await.len() == bad.len() }).await;
-    site.settled().await;
-    site.judge().await;
+    until("they died again", || async { letters(fixture).await.len() == bad.len() }).await;
+    fixture.settled().await;
+    fixture.judge().await;
     // One is an order of an unknown voucher: it can be cancelled, and only that.
     does("drop", 1);
-    assert_eq!(letters(site).await.len(), 1);
+    assert_eq!(letters(fixture).await.len(), 1);
     does("cancel", 0);
-    site.judge().await;
-    assert!(letters(site).await.is_empty());
+    fixture.judge().await;
+    assert!(letters(fixture).await.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unknown_fields_are_ignored_and_the_order_of_fields_does_not_matter() {
-    let site = Site::open().await;
-    site.load(1, 100).await;
+    let fixture = Fixture::open().await;
+    fixture.load(1, 100).await;
     let orders = [
         fields(&[("id", b"101"), ("voucherId", b"1"), ("userId", b"1")]),
         fields(&[("voucherId", b"1"), ("note", b"x"), ("id", b"102"), ("note", b"y"), ("userId", b"2")]),
@@ -190,40 +190,40 @@ async fn unknown_fields_are_ignored_and_the_order_of_fields_does_not_matter() {
         fields(&[("traceparent", b"\xff"), ("userId", b"4"), ("id", b"105"), ("voucherId", b"1")]),
     ];
     for order in &orders {
-        add(&site, order).await;
+        add(&fixture, order).await;
     }
     let mut many = fields(&[("userId", b"5"), ("voucherId", b"1"), ("id", b"106")]);
     many.extend((0..5000).map(|at| (vec![0xff, 0xfe, b'0' + (at % 10) as u8], vec![0xff; 10])));
-    add(&site, &many).await;
-    let worker = site.worker("w").start();
-    site.settled().await;
+    add(&fixture, &many).await;
+    let worker = fixture.worker("w").start();
+    fixture.settled().await;
     let rows: Vec<(i64, i64, i64)> =
-        site.orders().await.into_iter().map(|order| (order.id, order.user, order.quantity)).collect();
+        fixture.orders().await.into_iter().map(|order| (order.id, order.user, order.quantity)).collect();
     assert_eq!(rows, [(101, 1, 1), (102, 2, 1), (103, 3, 1), (104, 1, 10), (105, 4, 1), (106, 5, 1)]);
-    assert_eq!(site.mysql_stock(1).await, 85);
-    assert!(site.dead().await.is_empty());
+    assert_eq!(fixture.mysql_stock(1).await, 85);
+    assert!(fixture.dead().await.is_empty());
     assert!(worker.stop().await.success());
 }
 
 /// More values than a Lua call takes: the letter holds them as JSON instead.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bad_entry_of_many_thousand_fields_is_buried_too() {
-    let site = Site::open().await;
-    site.load(1, 100).await;
+    let fixture = Fixture::open().await;
+    fixture.load(1, 100).await;
     for pairs in [1999, 2000, 2001, 10_000] {
-        add(&site, &(0..pairs).map(|at| (format!("f{at}").into(), b"v".to_vec())).collect()).await;
-        site.add_order(pairs, pairs, 1).await;
+        add(&fixture, &(0..pairs).map(|at| (format!("f{at}").into(), b"v".to_vec())).collect()).await;
+        fixture.add_order(pairs, pairs, 1).await;
     }
-    let worker = site.worker("w").start();
-    site.settled().await;
-    let letters = letters(&site).await;
+    let worker = fixture.worker("w").start();
+    fixture.settled().await;
+    let letters = letters(&fixture).await;
     let sizes: Vec<usize> = letters.iter().map(Vec::len).collect();
     assert_eq!(sizes, [1999 + 6, 2000 + 6, 1 + 6, 1 + 6]);
     let (name, json) = &letters[3][0];
     let values: Vec<String> = serde_json::from_slice(json).expect("JSON");
     assert_eq!((name.as_slice(), values.len()), (&b"dead:fields"[..], 20_000));
     assert_eq!(values[19_998..], ["f9999", "v"]);
-    assert_eq!(site.orders().await.len(), 4);
+    assert_eq!(fixture.orders().await.len(), 4);
     assert!(worker.stop().await.success());
 }
 
@@ -231,18 +231,18 @@ async fn a_bad_entry_of_many_thousand_fields_is_buried_too() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_entry_of_very_many_empty_fields_is_too_large_and_its_neighbours_are_written() {
     const FIELDS: usize = 20_000;
-    let site = Site::open().await;
-    site.load(1, 100).await;
-    site.add_order(101, 1, 1).await;
+    let fixture = Fixture::open().await;
+    fixture.load(1, 100).await;
+    fixture.add_order(101, 1, 1).await;
     let mut many = fields(&[("userId", b"2"), ("voucherId", b"1"), ("id", b"102")]);
     many.resize(FIELDS, (Vec::new(), Vec::new()));
-    add(&site, &many).await;
-    site.add_order(103, 3, 1).await;
-    let worker = site.worker("w").start();
-    site.settled().await;
-    let rows: Vec<i64> = site.orders().await.into_iter().map(|order| order.id).collect();
+    add(&fixture, &many).await;
+    fixture.add_order(103, 3, 1).await;
+    let worker = fixture.worker("w").start();
+    fixture.settled().await;
+    let rows: Vec<i64> = fixture.orders().await.into_iter().map(|order| order.id).collect();
     assert_eq!(rows, [101, 103]);
-    let letters = letters(&site).await;
+    let letters = letters(&fixture).await;
     assert_eq!(letters.len(), 1);
     assert_eq!(about(&letters[0])["dead:reason"], "too_large");
     assert!(about(&letters[0])["dead:error"].contains("64 bytes for each field"));
@@ -257,32 +257,32 @@ async fn an_entry_of_very_many_empty_fields_is_too_large_and_its_neighbours_are_
 /// An order whose unit cannot be released, because Redis refuses that, is no outage: it concerns nobody else.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_that_cannot_be_released_holds_up_nobody() {
-    let site = Site::open().await;
-    site.load(1, 0).await;
-    site.load(2, 100).await;
+    let fixture = Fixture::open().await;
+    fixture.load(1, 0).await;
+    fixture.load(2, 100).await;
     // The journal says that order 101 is of user 1, who has it from elsewhere; the entry says user 2.
     let journal = r#"{"action":"admit","from":1,"to":0,"change":-1,"by":"1","timestamp":1}"#;
-    site.redis_says(&["HSET", "seckill:journal:1", "101", journal]).await;
-    site.add_order(101, 2, 1).await;
+    fixture.redis_says(&["HSET", "seckill:journal:1", "101", journal]).await;
+    fixture.add_order(101, 2, 1).await;
     // Voucher 3 has no units in MySQL, and in Redis a stock that is no number.
-    site.load(3, 0).await;
-    site.redis_says(&["SET", "seckill:stock:3", "many"]).await;
-    site.add_order(103, 3, 3).await;
-    site.add_order(104, 4, 2).await;
-    let worker = site.worker("w").set("WORKER_LANES", 1).start();
-    until("the neighbour is written", || async { site.orders().await.len() == 1 }).await;
-    site.add_order(105, 5, 2).await;
-    until("later orders are written", || async { site.orders().await.len() == 2 }).await;
-    until("only the one that can be repaired waits", || async { site.open_entries().await == Some(1) }).await;
-    let dead = site.dead().await;
+    fixture.load(3, 0).await;
+    fixture.redis_says(&["SET", "seckill:stock:3", "many"]).await;
+    fixture.add_order(103, 3, 3).await;
+    fixture.add_order(104, 4, 2).await;
+    let worker = fixture.worker("w").set("WORKER_LANES", 1).start();
+    until("the neighbour is written", || async { fixture.orders().await.len() == 1 }).await;
+    fixture.add_order(105, 5, 2).await;
+    until("later orders are written", || async { fixture.orders().await.len() == 2 }).await;
+    until("only the one that can be repaired waits", || async { fixture.open_entries().await == Some(1) }).await;
+    let dead = fixture.dead().await;
     assert_eq!(dead.len(), 1, "{dead:?}");
     assert_eq!((dead[0]["id"].as_str(), dead[0]["dead:reason"].as_str()), ("101", "id_taken"));
     assert!(!worker.log().contains("outage"), "{}", worker.log());
 
     // Repaired: released, and settled.
-    site.redis_says(&["SET", "seckill:stock:3", "0"]).await;
-    site.settled().await;
-    assert!(site.journal(3).await["103"].contains(r#""action":"release""#));
-    assert_eq!(site.journal(1).await["101"], journal, "what is another's stays as it is");
+    fixture.redis_says(&["SET", "seckill:stock:3", "0"]).await;
+    fixture.settled().await;
+    assert!(fixture.journal(3).await["103"].contains(r#""action":"release""#));
+    assert_eq!(fixture.journal(1).await["101"], journal, "what is another's stays as it is");
     assert!(worker.stop().await.success());
 }

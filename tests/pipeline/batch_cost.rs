@@ -4,7 +4,7 @@ use crate::{
     events::{add_event, by_status},
     faults::proxies::{CHECKED_COMMIT, Proxies},
     repeated_events::repeat_payments,
-    site::{Site, until},
+    fixture::{Fixture, until},
     weight::add_orders,
 };
 
@@ -17,19 +17,19 @@ const PIECES: u64 = 11;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn full_batches_of_plain_orders_cost_redis_so_many_calls_and_no_more() {
-    let site = Site::open().await;
-    site.load(1, ORDERS as i64).await;
-    add_orders(&site, 1..ORDERS as i64 + 1, 1).await;
-    site.call("CONFIG RESETSTAT").await;
+    let fixture = Fixture::open().await;
+    fixture.load(1, ORDERS as i64).await;
+    add_orders(&fixture, 1..ORDERS as i64 + 1, 1).await;
+    fixture.call("CONFIG RESETSTAT").await;
     // Locks that are not renewed, and reads that wait for long.
-    let worker = site.worker("w").set("WORKER_LANES", 1).set("WORKER_LOCK_LEASE_MS", 60_000);
+    let worker = fixture.worker("w").set("WORKER_LANES", 1).set("WORKER_LOCK_LEASE_MS", 60_000);
     let worker = worker.set("WORKER_CLAIM_IDLE_MS", 120_000);
     let worker = worker.set("WORKER_BLOCK_MS", 5_000).start();
-    site.settled().await;
-    until("the last batch is unlocked", async || site.calls_of("mget").await >= BATCHES).await;
-    let calls = site.calls().await;
+    fixture.settled().await;
+    until("the last batch is unlocked", async || fixture.calls_of("mget").await >= BATCHES).await;
+    let calls = fixture.calls().await;
     assert!(worker.stop().await.success());
-    assert_eq!(site.mysql_stock(1).await, 0, "all are written");
+    assert_eq!(fixture.mysql_stock(1).await, 0, "all are written");
 
     let of = |command: &str| calls.get(command).copied().unwrap_or(0);
     // The first batch takes one read more. Behind the last one, a go and a read that waits find nothing.
@@ -47,24 +47,24 @@ async fn full_batches_of_plain_orders_cost_redis_so_many_calls_and_no_more() {
 async fn payments_wait_for_orders_that_another_lane_has_in_progress_and_redis_is_asked_once_for_each() {
     // As many as come with the first read.
     const ORDERS: i64 = 20;
-    let site = Site::open().await;
-    site.load(1, ORDERS).await;
-    add_orders(&site, 1..ORDERS + 1, 1).await;
-    add_event(&site, "paid", 1, &[("ref", "p")]).await;
-    let proxies = Proxies::start(&site).await;
+    let fixture = Fixture::open().await;
+    fixture.load(1, ORDERS).await;
+    add_orders(&fixture, 1..ORDERS + 1, 1).await;
+    add_event(&fixture, "paid", 1, &[("ref", "p")]).await;
+    let proxies = Proxies::start(&fixture).await;
     let hold = proxies.mysql.hold_when(CHECKED_COMMIT);
-    let worker = site.worker("w").set("WORKER_LANES", 2).set("WORKER_CLAIM_IDLE_MS", 120_000);
-    let worker = proxies.before(worker, &site).start();
+    let worker = fixture.worker("w").set("WORKER_LANES", 2).set("WORKER_CLAIM_IDLE_MS", 120_000);
+    let worker = proxies.before(worker, &fixture).start();
     hold.reached().await.expect("the first lane writes its batch");
-    site.call("CONFIG RESETSTAT").await;
-    repeat_payments(&site, (2, ORDERS), 1).await;
-    until("the second lane sets them aside", async || site.calls_of("xclaim").await > 0).await;
+    fixture.call("CONFIG RESETSTAT").await;
+    repeat_payments(&fixture, (2, ORDERS), 1).await;
+    until("the second lane sets them aside", async || fixture.calls_of("xclaim").await > 0).await;
     let asked = (ORDERS - 1) as u64;
-    let calls = site.calls().await;
+    let calls = fixture.calls().await;
     // A few more for the batch as a whole, and when some of what was set aside is tried again.
     assert!((asked..2 * asked).contains(&calls["xpending"]), "{calls:?}");
     hold.release();
-    site.settled().await;
+    fixture.settled().await;
     assert!(worker.stop().await.success());
-    assert_eq!(by_status(&site, 1).await, [(2, ORDERS)], "all are paid");
+    assert_eq!(by_status(&fixture, 1).await, [(2, ORDERS)], "all are paid");
 }

@@ -17,7 +17,7 @@ use crate::{
         fleet::Fleet,
         sale::{Attempt, PAY_WITHIN_S, Sale},
     },
-    site::{DEADLINE, Site, Worker, invariants::none_is, until_within},
+    fixture::{DEADLINE, Fixture, Worker, invariants::none_is, until_within},
 };
 use accounts::Known;
 use losses::{Loss, Stores};
@@ -87,7 +87,7 @@ impl People {
                 8..10 => {
                     self.unknown += 1;
                     let order = UNKNOWN * IDS + self.unknown;
-                    fleet.site.add_order(order, order, UNKNOWN).await;
+                    fleet.fixture.add_order(order, order, UNKNOWN).await;
                     self.known.orders.insert(order);
                 }
                 10..14 => sleep(Duration::from_millis(self.rng.random_range(1..100))).await,
@@ -114,8 +114,8 @@ impl People {
 }
 
 async fn run(seed: u64) {
-    let site = Site::bare().await;
-    let fleet = Fleet::open(&site, "").await;
+    let fixture = Fixture::bare().await;
+    let fleet = Fleet::open(&fixture, "").await;
     let mut people = People::begin(&fleet, seed).await;
     let mut lost = Vec::new();
     for _ in 0..people.steps(1..MOST_LOSSES + 1) {

@@ -4,21 +4,21 @@ use tidegate_lab::{Clock, MysqlServer, Proxy};
 
 use crate::{
     browser::get,
-    site::{Site, Worker, WorkerPlan, durable_redis, rush::PLENTY, until},
+    fixture::{Fixture, Worker, WorkerPlan, durable_redis, rush::PLENTY, until},
 };
 
 /// Far more than [`until`] waits for anything: whatever would wait until a clock has caught up comes too late.
 const HOUR_S: i64 = 3_600;
 
-async fn redis_by(clock: &Clock) -> Site {
+async fn redis_by(clock: &Clock) -> Fixture {
     let redis = durable_redis().clock(clock).start();
-    Site::on(redis.expect("a Redis"), MysqlServer::shared().expect("a database")).await.migrated().await
+    Fixture::on(redis.expect("a Redis"), MysqlServer::shared().expect("a database")).await.migrated().await
 }
 
-async fn mysql_by(clock: &Clock) -> Site {
+async fn mysql_by(clock: &Clock) -> Fixture {
     let redis = durable_redis().start().expect("a Redis");
     let mysql = MysqlServer::options().clock(clock).start().expect("a MySQL");
-    Site::on(redis, mysql).await.migrated().await
+    Fixture::on(redis, mysql).await.migrated().await
 }
 
 fn by(clock: &Clock, plan: WorkerPlan) -> WorkerPlan {
@@ -29,20 +29,20 @@ fn by(clock: &Clock, plan: WorkerPlan) -> WorkerPlan {
 }
 
 /// Sets the clock again and again while orders come and workers write; nobody takes harm.
-async fn set_under_load(site: &Site, clock: &Clock, workers: &[Worker]) {
+async fn set_under_load(fixture: &Fixture, clock: &Clock, workers: &[Worker]) {
     let mut first = 1_000;
     for ahead in [HOUR_S, 0, -HOUR_S, 0] {
-        site.rush(first, 300).await;
+        fixture.rush(first, 300).await;
         first += 1_000;
         clock.set_ahead_by(ahead).expect("the clock is set");
-        site.rush(first, 300).await;
+        fixture.rush(first, 300).await;
         first += 1_000;
-        site.settled().await;
+        fixture.settled().await;
         for worker in workers {
             assert_eq!(get(worker, "/livez").await.status, 200);
         }
     }
-    site.invariants().await;
+    fixture.invariants().await;
     for worker in workers {
         let log = worker.log();
         assert!(!log.contains("outage began"), "{log}");
@@ -59,30 +59,30 @@ async fn stop(workers: Vec<Worker>) {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_clock_of_redis_is_set_ahead_and_back_and_every_order_is_written_once() {
     let clock = Clock::start().expect("a clock");
-    let site = redis_by(&clock).await;
-    site.open_sale().await;
-    let workers = vec![site.worker("a").start(), site.worker("b").start()];
-    set_under_load(&site, &clock, &workers).await;
+    let fixture = redis_by(&clock).await;
+    fixture.open_sale().await;
+    let workers = vec![fixture.worker("a").start(), fixture.worker("b").start()];
+    set_under_load(&fixture, &clock, &workers).await;
     stop(workers).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_clock_of_mysql_is_set_ahead_and_back_and_every_order_is_written_once() {
     let clock = Clock::start().expect("a clock");
-    let site = mysql_by(&clock).await;
-    site.open_sale().await;
-    let workers = vec![site.worker("a").start(), site.worker("b").start()];
-    set_under_load(&site, &clock, &workers).await;
+    let fixture = mysql_by(&clock).await;
+    fixture.open_sale().await;
+    let workers = vec![fixture.worker("a").start(), fixture.worker("b").start()];
+    set_under_load(&fixture, &clock, &workers).await;
     stop(workers).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_clock_of_a_worker_is_set_ahead_and_back_and_nothing_but_its_log_shows_it() {
     let clock = Clock::start().expect("a clock");
-    let site = Site::open().await;
-    site.open_sale().await;
-    let workers = vec![by(&clock, site.worker("a")).start(), site.worker("b").start()];
-    set_under_load(&site, &clock, &workers).await;
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
+    let workers = vec![by(&clock, fixture.worker("a")).start(), fixture.worker("b").start()];
+    set_under_load(&fixture, &clock, &workers).await;
     stop(workers).await;
 }
 
@@ -91,23 +91,23 @@ async fn the_clock_of_a_worker_is_set_ahead_and_back_and_nothing_but_its_log_sho
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wait_for_a_held_row_does_not_last_until_the_clock_of_mysql_has_caught_up() {
     let clock = Clock::start().expect("a clock");
-    let site = mysql_by(&clock).await;
-    site.open_sale().await;
-    let mut holder = site.pool.begin().await.expect("a transaction");
+    let fixture = mysql_by(&clock).await;
+    fixture.open_sale().await;
+    let mut holder = fixture.pool.begin().await.expect("a transaction");
     let hold = "SELECT stock FROM tb_seckill_voucher WHERE voucher_id = ? FOR UPDATE";
     sqlx::query(hold).bind(PLENTY).execute(&mut *holder).await.expect("the row is held");
-    let plan = site.worker("w").set("WORKER_LANES", 1);
+    let plan = fixture.worker("w").set("WORKER_LANES", 1);
     let worker = plan.set("MYSQL_STATEMENT_TIMEOUT_MS", 6_000).start();
     worker.says("worker started").await;
-    site.plain_rush(1_000, 20).await;
-    until("a batch waits for the row", || async { site.pending().await > 0 }).await;
+    fixture.plain_rush(1_000, 20).await;
+    until("a batch waits for the row", || async { fixture.pending().await > 0 }).await;
     clock.set_ahead_by(-HOUR_S).expect("the clock is set");
-    site.load(3, 1).await;
-    site.admit(9_000, 9_000, 3, 1).await;
-    until("another voucher's order is written", || async { site.orders().await.len() == 1 }).await;
+    fixture.load(3, 1).await;
+    fixture.admit(9_000, 9_000, 3, 1).await;
+    until("another voucher's order is written", || async { fixture.orders().await.len() == 1 }).await;
     assert_eq!(get(&worker, "/livez").await.status, 200);
     holder.rollback().await.expect("the row is free");
-    all_is_written(&site).await;
+    all_is_written(&fixture).await;
     assert!(worker.stop().await.success());
 }
 
@@ -121,9 +121,9 @@ pub async fn turns(worker: &Worker) -> Vec<u64> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clock_of_redis_that_is_set_back_is_told_and_holds_up_no_idle_lane() {
     let clock = Clock::start().expect("a clock");
-    let site = redis_by(&clock).await;
-    site.open_sale().await;
-    let worker = site.worker("w").start();
+    let fixture = redis_by(&clock).await;
+    fixture.open_sale().await;
+    let worker = fixture.worker("w").start();
     worker.says("worker started").await;
     until("all lanes look for entries", || async { turns(&worker).await.iter().all(|turns| *turns > 2) })
         .await;
@@ -135,8 +135,8 @@ async fn a_clock_of_redis_that_is_set_back_is_told_and_holds_up_no_idle_lane() {
     })
     .await;
     assert_eq!(get(&worker, "/livez").await.status, 200);
-    site.plain_rush(1_000, 100).await;
-    all_is_written(&site).await;
+    fixture.plain_rush(1_000, 100).await;
+    all_is_written(&fixture).await;
     // Redis 7 goes on blocking the reads, and the worker gives their connections up.
     let log = worker.log();
     assert_eq!(log.matches("outage began").count(), log.matches("outage over").count(), "{log}");
@@ -146,38 +146,38 @@ async fn a_clock_of_redis_that_is_set_back_is_told_and_holds_up_no_idle_lane() {
 }
 
 /// A worker that is killed with orders in progress, and its users locked; then the clock of Redis is set back by an hour.
-async fn killed_before_an_hour_comes_again() -> (Clock, Site) {
+async fn killed_before_an_hour_comes_again() -> (Clock, Fixture) {
     let clock = Clock::start().expect("a clock");
-    let site = redis_by(&clock).await;
-    site.open_sale().await;
-    let mysql = Proxy::start(site.mysql.port()).await.expect("a proxy");
+    let fixture = redis_by(&clock).await;
+    fixture.open_sale().await;
+    let mysql = Proxy::start(fixture.mysql.port()).await.expect("a proxy");
     let commit = mysql.hold_when(";COMMIT");
     let victim =
-        site.worker("victim").set("WORKER_LANES", 1).set("MYSQL_URL", mysql.url_for(&site.mysql)).start();
-    site.plain_rush(1_000, 100).await;
+        fixture.worker("victim").set("WORKER_LANES", 1).set("MYSQL_URL", mysql.url_for(&fixture.mysql)).start();
+    fixture.plain_rush(1_000, 100).await;
     commit.reached().await.expect("a batch is in progress");
     victim.kill9();
     clock.set_ahead_by(-HOUR_S).expect("the clock is set");
-    (clock, site)
+    (clock, fixture)
 }
 
-async fn all_is_written(site: &Site) {
-    site.settled().await;
-    site.invariants().await;
+async fn all_is_written(fixture: &Fixture) {
+    fixture.settled().await;
+    fixture.invariants().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_worker_starts_again_under_its_name_although_its_heartbeat_would_end_in_an_hour() {
-    let (_clock, site) = killed_before_an_hour_comes_again().await;
-    let worker = site.worker("victim").start();
-    all_is_written(&site).await;
+    let (_clock, fixture) = killed_before_an_hour_comes_again().await;
+    let worker = fixture.worker("victim").start();
+    all_is_written(&fixture).await;
     assert!(worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_killed_worker_had_in_progress_is_taken_over_although_it_was_delivered_in_an_hour() {
-    let (_clock, site) = killed_before_an_hour_comes_again().await;
-    let worker = site.worker("heir").start();
-    all_is_written(&site).await;
+    let (_clock, fixture) = killed_before_an_hour_comes_again().await;
+    let worker = fixture.worker("heir").start();
+    all_is_written(&fixture).await;
     assert!(worker.stop().await.success());
 }

@@ -20,7 +20,7 @@ use tidegate_lab::{ClusterKind, ClusterNode, MysqlCluster, RedisServer};
 use tidegate_orders::schema::{self, MigrateError};
 use tokio::time::sleep;
 
-use crate::site::{Site, Worker, WorkerPlan, program, rush::PLENTY};
+use crate::fixture::{Fixture, Worker, WorkerPlan, program, rush::PLENTY};
 
 /// Longer than any of this takes on a busy machine, the discovery of a dead node included.
 const WITHIN: Duration = Duration::from_secs(180);
@@ -28,9 +28,9 @@ const STOCK: i64 = 1_000_000;
 
 /// A sale on a cluster, with one worker at each node.
 struct Scene {
-    // Dropped before the site, which holds their logs.
+    // Dropped before the fixture, which holds their logs.
     workers: Vec<Worker>,
-    site: Site<MysqlCluster>,
+    fixture: Fixture<MysqlCluster>,
 }
 
 impl Scene {
@@ -38,12 +38,12 @@ impl Scene {
     async fn open(kind: ClusterKind, orders: i64) -> Self {
         let cluster = MysqlCluster::start(kind).expect("a cluster");
         let redis = RedisServer::options().args(["--appendfsync", "always"]).start().expect("a Redis");
-        let site = Site::on(redis, cluster).await;
-        migrate(&site.mysql).await;
-        site.load(PLENTY, STOCK).await;
-        site.load_scripts().await;
-        site.plain_rush(1, orders).await;
-        Self { site, workers: Vec::new() }
+        let fixture = Fixture::on(redis, cluster).await;
+        migrate(&fixture.mysql).await;
+        fixture.load(PLENTY, STOCK).await;
+        fixture.load_scripts().await;
+        fixture.plain_rush(1, orders).await;
+        Self { fixture, workers: Vec::new() }
     }
 
     /// As [`Scene::open`], with the workers at work.
@@ -56,7 +56,7 @@ impl Scene {
 
     /// A worker whose first node is `at`; small batches meet more often.
     fn plan(&self, at: usize) -> WorkerPlan {
-        let plan = self.site.worker(&format!("w{at}")).set("MYSQL_URL", self.site.mysql.url_from(at));
+        let plan = self.fixture.worker(&format!("w{at}")).set("MYSQL_URL", self.fixture.mysql.url_from(at));
         let plan = plan.set("WORKER_BATCH", 100).set("WORKER_LOCK_LEASE_MS", 2_000);
         let plan = plan.set("WORKER_CLAIM_IDLE_MS", 3_000).set("WORKER_CLAIM_EVERY_MS", 200);
         let plan = plan.set("WORKER_HEARTBEAT_TTL_MS", 2_000).set("WORKER_BACKOFF_MAX_MS", 500);
@@ -69,17 +69,17 @@ impl Scene {
     }
 
     fn node(&self, at: usize) -> &ClusterNode {
-        &self.site.mysql.nodes()[at]
+        &self.fixture.mysql.nodes()[at]
     }
 
-    /// Waits until that many units have been sold, as the node that the site looks at has it.
+    /// Waits until that many units have been sold, as the node that the fixture looks at has it.
     async fn sold(&self, units: i64) {
-        self.poll("units are sold", async || self.site.mysql_stock(PLENTY).await <= STOCK - units).await;
+        self.poll("units are sold", async || self.fixture.mysql_stock(PLENTY).await <= STOCK - units).await;
     }
 
     /// Waits until nothing is on its way.
     async fn settled(&self) {
-        self.poll("all is settled", async || self.site.open_entries().await == Some(0)).await;
+        self.poll("all is settled", async || self.fixture.open_entries().await == Some(0)).await;
     }
 
     async fn poll(&self, what: &str, is_so: impl AsyncFn() -> bool) {
@@ -88,7 +88,7 @@ impl Scene {
             assert!(
                 began.elapsed() < WITHIN,
                 "waited in vain until {what}; open: {:?}",
-                self.site.open_entries().await
+                self.fixture.open_entries().await
             );
             sleep(Duration::from_millis(20)).await;
         }
@@ -96,7 +96,7 @@ impl Scene {
 
     /// Looks at the tables of this node from now on.
     async fn look_at(&mut self, node: usize) {
-        self.site.pool = reader_of(&self.site.mysql, node).await;
+        self.fixture.pool = reader_of(&self.fixture.mysql, node).await;
     }
 
     /// Nothing is on its way any more, and all that must hold holds on each of these nodes.
@@ -104,14 +104,14 @@ impl Scene {
         self.settled().await;
         for node in nodes {
             self.look_at(*node).await;
-            self.site.invariants().await;
+            self.fixture.invariants().await;
         }
     }
 
     /// Runs the program to its end, with this `mysql.url`.
     fn tidegate(&self, url: &str, args: &[&str]) -> Output {
         let mut command = program();
-        command.env("TIDEGATE_REDIS_URL", self.site.redis.url()).env("TIDEGATE_MYSQL_URL", url);
+        command.env("TIDEGATE_REDIS_URL", self.fixture.redis.url()).env("TIDEGATE_MYSQL_URL", url);
         command.args(args).output().expect("the program runs")
     }
 }

@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 use fred::interfaces::StreamsInterface;
 use sqlx::AssertSqlSafe;
 
-use crate::site::{
-    DEAD, GROUP, STREAM, Site,
+use crate::fixture::{
+    DEAD, GROUP, STREAM, Fixture,
     invariants::{Ends, fates},
     rush::{Wanted, Way},
 };
 
-async fn sql(site: &Site, statements: &str) {
-    sqlx::raw_sql(AssertSqlSafe(statements)).execute(&site.pool).await.expect("MySQL answers");
+async fn sql(fixture: &Fixture, statements: &str) {
+    sqlx::raw_sql(AssertSqlSafe(statements)).execute(&fixture.pool).await.expect("MySQL answers");
 }
 
 /// The first voucher. Each break has one of its own, and its orders have ids from ten times that on.
@@ -22,92 +22,92 @@ const FIRST: i64 = 101;
 const STOCK: i64 = 100;
 
 /// Puts a voucher on sale whose journal is complete, as `lua/load.lua` does.
-async fn load(site: &Site, voucher: i64) {
-    site.load(voucher, STOCK).await;
+async fn load(fixture: &Fixture, voucher: i64) {
+    fixture.load(voucher, STOCK).await;
     let note = format!(r#"{{"action":"load","from":null,"to":{STOCK},"change":{STOCK},"by":"test"}}"#);
-    site.call(&format!("HSET seckill:journal:{voucher} #load {note} #complete {{}}")).await;
+    fixture.call(&format!("HSET seckill:journal:{voucher} #load {note} #complete {{}}")).await;
 }
 
 /// Order 1 is alive, 2 is paid, 3 is cancelled, 4 is the refused second order of user 1, 5 came by XADD
 /// alone, and somebody else's entry with the id of order 1 is a dead letter.
-async fn sell(site: &Site, voucher: i64) {
+async fn sell(fixture: &Fixture, voucher: i64) {
     let id = |nth: i64| 10 * voucher + nth;
     for (nth, quantity) in [(1, 2), (2, 1), (3, 1)] {
-        site.admit(id(nth), nth, voucher, quantity).await;
+        fixture.admit(id(nth), nth, voucher, quantity).await;
     }
-    site.add_order(id(4), 1, voucher).await;
-    site.add_order(id(5), 5, voucher).await;
+    fixture.add_order(id(4), 1, voucher).await;
+    fixture.add_order(id(5), 5, voucher).await;
     let (voucher, taken) = (voucher.to_string(), id(1).to_string());
-    site.add(&[("userId", "9"), ("voucherId", &voucher), ("id", &taken)]).await;
+    fixture.add(&[("userId", "9"), ("voucherId", &voucher), ("id", &taken)]).await;
     for (event, nth, reference) in [("paid", 2, "p"), ("cancelled", 3, "c")] {
         let (order, user) = (id(nth).to_string(), nth.to_string());
         let fields = [("event", event), ("orderId", &order), ("userId", &user), ("voucherId", &voucher)];
-        site.add(&[&fields[..], &[("ref", reference)]].concat()).await;
+        fixture.add(&[&fields[..], &[("ref", reference)]].concat()).await;
     }
 }
 
 /// Vouchers with limits: one each, the two regions of a campaign, and the one of another campaign, each sold
 /// to users 1 and 2.
-async fn sell_with_limits(site: &Site, vouchers: [i64; 8]) {
+async fn sell_with_limits(fixture: &Fixture, vouchers: [i64; 8]) {
     let program = |line: String| {
-        let done = site.tidegate(&line.split(' ').collect::<Vec<_>>());
+        let done = fixture.tidegate(&line.split(' ').collect::<Vec<_>>());
         assert!(done.status.success(), "{line}: {done:?}");
     };
     let [.., north, south, east] = vouchers;
     for (campaign, regions) in
         [(5, format!("north,{north},100\nsouth,{south},100\n")), (6, format!("east,{east},100\n"))]
     {
-        let regions = site.file("regions.csv", &regions);
+        let regions = fixture.file("regions.csv", &regions);
         program(format!("campaign load --campaign {campaign} --regions {}", regions.display()));
         let limit = "--name ours --subject user --window month --orders 3 --yes";
         program(format!("limit set --campaign {campaign} {limit}"));
     }
     for voucher in &vouchers[..5] {
-        load(site, *voucher).await;
+        load(fixture, *voucher).await;
         let limit = "--name mine --subject user --window sale --orders 3 --yes";
         program(format!("limit set --voucher {voucher} {limit}"));
     }
     for voucher in vouchers {
         for user in [1, 2] {
-            site.admit(10 * voucher + user, user, voucher, 1).await;
+            fixture.admit(10 * voucher + user, user, voucher, 1).await;
         }
     }
 }
 
 /// Deletes the dead letter of this order.
-async fn delete_letter(site: &Site, order: &str) {
+async fn delete_letter(fixture: &Fixture, order: &str) {
     let letters: Vec<(String, BTreeMap<String, String>)> =
-        site.client.xrange(DEAD, "-", "+", None).await.expect("Redis answers");
+        fixture.client.xrange(DEAD, "-", "+", None).await.expect("Redis answers");
     let (letter, _) = letters.iter().find(|(_, fields)| fields["id"] == order).expect("it is buried");
-    site.call(&format!("XDEL {DEAD} {letter}")).await;
+    fixture.call(&format!("XDEL {DEAD} {letter}")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_fact_that_is_broken_by_hand_is_named() {
-    let site = Site::open().await;
+    let fixture = Fixture::open().await;
     let of_limits = [11, 12, 13, 14, 15, 16, 17, 18];
-    sell_with_limits(&site, of_limits).await;
+    sell_with_limits(&fixture, of_limits).await;
     let of_sales = FIRST..FIRST + breaks::OF_SALES.len() as i64;
     for voucher in of_sales.clone() {
-        load(&site, voucher).await;
-        sell(&site, voucher).await;
+        load(&fixture, voucher).await;
+        sell(&fixture, voucher).await;
     }
-    let no_order = site.add(&[("userId", "nobody"), ("voucherId", "1"), ("id", "1")]).await;
+    let no_order = fixture.add(&[("userId", "nobody"), ("voucherId", "1"), ("id", "1")]).await;
     // One lane: of two, the later one might write the taken id first.
-    let worker = site.worker("w").set("WORKER_LANES", 1).start();
-    site.settled().await;
+    let worker = fixture.worker("w").set("WORKER_LANES", 1).start();
+    fixture.settled().await;
     assert!(worker.stop().await.success());
-    site.judge().await;
+    fixture.judge().await;
 
-    sql(&site, "ALTER TABLE tb_voucher_order DROP INDEX uk_voucher_user_slot").await;
-    sql(&site, "UPDATE tidegate_limit SET set_at = set_at - INTERVAL 1 DAY").await;
-    delete_letter(&site, "1").await;
+    sql(&fixture, "ALTER TABLE tb_voucher_order DROP INDEX uk_voucher_user_slot").await;
+    sql(&fixture, "UPDATE tidegate_limit SET set_at = set_at - INTERVAL 1 DAY").await;
+    delete_letter(&fixture, "1").await;
     let cases =
         || of_sales.clone().zip(&breaks::OF_SALES).chain(of_limits.into_iter().zip(&breaks::OF_LIMITS));
     for (voucher, (how, _)) in cases() {
-        how.happens(&site, voucher).await;
+        how.happens(&fixture, voucher).await;
     }
-    let found = site.mismatches().await;
+    let found = fixture.mismatches().await;
     for (voucher, (how, expected)) in cases() {
         let expected = breaks::of(expected, voucher);
         assert!(found.iter().any(|what| what.contains(&expected)), "{how:?}: {expected}: {found:#?}");
@@ -118,38 +118,38 @@ async fn every_fact_that_is_broken_by_hand_is_named() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn streams_that_nobody_can_judge_are_named() {
-    let site = Site::open().await;
-    site.judge().await;
-    site.add_order(1, 1, FIRST).await;
+    let fixture = Fixture::open().await;
+    fixture.judge().await;
+    fixture.add_order(1, 1, FIRST).await;
     let without_a_group = format!("{STREAM} has 1 entries, and no group {GROUP}");
-    site.judge_except(&[&without_a_group]).await;
-    site.call(&format!("XGROUP CREATE {STREAM} other 0")).await;
-    site.judge_except(&[&without_a_group]).await;
-    site.call(&format!("XGROUP CREATE {STREAM} {GROUP} 0")).await;
-    site.judge_except(&[format!("{STREAM} has 1 open entries")]).await;
+    fixture.judge_except(&[&without_a_group]).await;
+    fixture.call(&format!("XGROUP CREATE {STREAM} other 0")).await;
+    fixture.judge_except(&[&without_a_group]).await;
+    fixture.call(&format!("XGROUP CREATE {STREAM} {GROUP} 0")).await;
+    fixture.judge_except(&[format!("{STREAM} has 1 open entries")]).await;
     for stream in [STREAM, DEAD] {
-        site.call(&format!("DEL {stream}")).await;
-        site.call(&format!("SET {stream} 1")).await;
+        fixture.call(&format!("DEL {stream}")).await;
+        fixture.call(&format!("SET {stream} 1")).await;
     }
-    site.judge_except(&[STREAM, DEAD].map(|stream| format!("{stream}: Invalid Argument: WRONGTYPE"))).await;
+    fixture.judge_except(&[STREAM, DEAD].map(|stream| format!("{stream}: Invalid Argument: WRONGTYPE"))).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[should_panic(expected = "a number or -: \"1 mine user sale 0 many -\"")]
 async fn rules_that_nobody_can_read_are_no_rules_without_bounds() {
-    let site = Site::open().await;
-    site.load(FIRST, STOCK).await;
+    let fixture = Fixture::open().await;
+    fixture.load(FIRST, STOCK).await;
     let rules = "1 -;1 mine user sale 0 many -";
-    site.redis_says(&["HSET", &format!("seckill:limits:voucher:{FIRST}"), "rules", rules]).await;
-    site.judge().await;
+    fixture.redis_says(&["HSET", &format!("seckill:limits:voucher:{FIRST}"), "rules", rules]).await;
+    fixture.judge().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_of_which_its_caller_was_told_may_be_missing_only_if_a_failover_may_have_lost_it() {
-    let site = Site::open().await;
-    site.load(7, 100).await;
-    let (book, wanted) = (&site.book, Wanted { user: 1, voucher: 7, quantity: 1, way: Way::Gate });
-    let missing = async || fates(&book.read(), &Ends::read(&site.pool).await);
+    let fixture = Fixture::open().await;
+    fixture.load(7, 100).await;
+    let (book, wanted) = (&fixture.book, Wanted { user: 1, voucher: 7, quantity: 1, way: Way::Gate });
+    let missing = async || fates(&book.read(), &Ends::read(&fixture.pool).await);
     let unanswered = book.ask(1, wanted);
     assert_eq!(missing().await, [""; 0], "its caller got no answer");
     book.begin_risk();
@@ -169,14 +169,14 @@ async fn an_order_of_which_its_caller_was_told_may_be_missing_only_if_a_failover
     assert!(found.len() == 1 && found[0].starts_with("order 5: "), "{found:?}");
     // What was told of a failover's orders is not taken back.
     sql(
-        &site,
+        &fixture,
         "INSERT INTO tidegate_refusal (order_id, user_id, voucher_id, quantity, reason, entry_id) \
          VALUES (2, 1, 7, 1, 'out_of_stock', '1-1')",
     )
     .await;
     let found = missing().await;
     assert!(found.len() == 2 && found[0].starts_with("order 2: "), "{found:?}");
-    sql(&site, "INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (5, 1, 7), (6, 6, 7)").await;
+    sql(&fixture, "INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (5, 1, 7), (6, 6, 7)").await;
     let found = missing().await;
     assert!(found.iter().any(|what| what == "order 6 was never admitted"), "{found:?}");
     assert!(!found.iter().any(|what| what.starts_with("order 5")), "{found:?}");

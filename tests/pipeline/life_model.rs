@@ -23,7 +23,7 @@ use tidegate_orders::{
 };
 use tidegate_stream::{Entry, EntryId};
 
-use crate::site::{DEADLINE, Site, Worker, invariants::none_is, until_within};
+use crate::fixture::{DEADLINE, Fixture, Worker, invariants::none_is, until_within};
 use accidents::Open;
 use fleet::Fleet;
 use sale::Sale;
@@ -158,8 +158,8 @@ async fn live_in_two_fleets(part: Seeds) {
         [single] => (slice::from_ref(single), slice::from_ref(single)),
         all => all.split_at(all.len() / 2),
     };
-    let site = Site::bare().await;
-    let (first, second) = (Fleet::open(&site, "").await, Fleet::open(&site, "second:").await);
+    let fixture = Fixture::bare().await;
+    let (first, second) = (Fleet::open(&fixture, "").await, Fleet::open(&fixture, "second:").await);
     tokio::join!(live(&first, of_first), live(&second, of_second));
 }
 

@@ -11,7 +11,7 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 use tidegate_lab::Seeds;
 use tidegate_orders::RedisStore;
 
-use crate::site::{DEADLINE, Site, Worker, until_within};
+use crate::fixture::{DEADLINE, Fixture, Worker, until_within};
 
 /// How many sales there are usually, one after the other; `just limits` has more.
 const RUNS: u64 = 1;
@@ -36,7 +36,7 @@ const CHANGES: [&str; 3] = [
 
 /// A sale, and those who buy.
 struct Drill<'a> {
-    site: &'a Site,
+    fixture: &'a Fixture,
     gate: RedisStore,
     next: AtomicI64,
     buying: AtomicUsize,
@@ -46,17 +46,17 @@ impl Drill<'_> {
     /// Runs the program to its end; it must succeed.
     async fn runs(&self, line: &str) {
         let words: Vec<&str> = line.split(' ').collect();
-        let output = tokio::process::Command::from(self.site.command(&words)).output().await;
+        let output = tokio::process::Command::from(self.fixture.command(&words)).output().await;
         let output = output.expect("the program runs");
         assert!(output.status.success(), "tidegate {line}: {output:?}");
     }
 
     async fn open(&self) {
-        let regions = self.site.file("regions.csv", "north,101,150\nsouth,102,100\nwest,103,100\n");
+        let regions = self.fixture.file("regions.csv", "north,101,150\nsouth,102,100\nwest,103,100\n");
         let load = format!("campaign load --campaign 5 --regions {}", regions.display());
         self.runs(&load).await;
         let pay_within = "UPDATE tb_seckill_voucher SET pay_within = 1 WHERE voucher_id = 103";
-        sqlx::query(pay_within).execute(&self.site.pool).await.expect("MySQL answers");
+        sqlx::query(pay_within).execute(&self.fixture.pool).await.expect("MySQL answers");
         for limit in LIMITS {
             self.runs(&format!("limit set {limit} --yes")).await;
         }
@@ -64,7 +64,7 @@ impl Drill<'_> {
 
     /// One that takes over quickly from those that are killed.
     fn worker(&self, at: usize) -> Worker {
-        let plan = self.site.worker(&format!("w{at}")).set("WORKER_LANES", 3).set("WORKER_BATCH", 20);
+        let plan = self.fixture.worker(&format!("w{at}")).set("WORKER_LANES", 3).set("WORKER_BATCH", 20);
         plan.set("WORKER_CLAIM_IDLE_MS", 600)
             .set("WORKER_CLAIM_EVERY_MS", 100)
             .set("WORKER_LOCK_LEASE_MS", 500)
@@ -73,7 +73,7 @@ impl Drill<'_> {
 
     async fn done(&self) -> i64 {
         let sql = "SELECT (SELECT COUNT(*) FROM tb_voucher_order) + (SELECT COUNT(*) FROM tidegate_event)";
-        sqlx::query_scalar(sql).fetch_one(&self.site.pool).await.expect("MySQL answers")
+        sqlx::query_scalar(sql).fetch_one(&self.fixture.pool).await.expect("MySQL answers")
     }
 
     /// Kills workers somewhere in the middle of their work, and changes limits meanwhile.
@@ -95,15 +95,15 @@ impl Drill<'_> {
 
     async fn is_done(&self) -> bool {
         let due = sqlx::query_scalar::<_, i64>("SELECT COUNT(*) FROM tidegate_unpaid_order");
-        due.fetch_one(&self.site.pool).await.expect("MySQL answers") == 0
-            && self.site.open_entries().await == Some(0)
+        due.fetch_one(&self.fixture.pool).await.expect("MySQL answers") == 0
+            && self.fixture.open_entries().await == Some(0)
     }
 }
 
 async fn drill(seed: u64) {
-    let site = Site::open().await;
-    let (gate, next) = (site.gate().await, AtomicI64::new(1));
-    let drill = Drill { site: &site, gate, next, buying: AtomicUsize::new(BUYERS as usize) };
+    let fixture = Fixture::open().await;
+    let (gate, next) = (fixture.gate().await, AtomicI64::new(1));
+    let drill = Drill { fixture: &fixture, gate, next, buying: AtomicUsize::new(BUYERS as usize) };
     drill.open().await;
     let mut workers = vec![drill.worker(0), drill.worker(1)];
     for worker in &workers {
@@ -118,11 +118,11 @@ async fn drill(seed: u64) {
     let (_, ()) = tokio::join!(join_all(all), drill.happen(&mut workers, &mut random));
     until_within(4 * DEADLINE, "all is done", || drill.is_done()).await;
 
-    assert!(site.orders().await.len() > 50, "it was sold");
-    assert_eq!(site.dead().await, [], "nothing is buried");
-    assert_eq!(site.refused().await.len(), 0, "what Redis admits under limits, MySQL takes");
-    books::nobody_has_too_much(&site).await;
-    site.judge().await;
+    assert!(fixture.orders().await.len() > 50, "it was sold");
+    assert_eq!(fixture.dead().await, [], "nothing is buried");
+    assert_eq!(fixture.refused().await.len(), 0, "what Redis admits under limits, MySQL takes");
+    books::nobody_has_too_much(&fixture).await;
+    fixture.judge().await;
     for worker in workers {
         assert!(worker.stop().await.success());
     }

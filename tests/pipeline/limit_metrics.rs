@@ -4,22 +4,22 @@ use fred::interfaces::HashesInterface;
 
 use crate::{
     browser::{get, until_page},
-    site::Site,
+    fixture::Fixture,
 };
 
 /// Vouchers that are shown at most.
 const MOST: i64 = 50;
 
-async fn rules(site: &Site, owner: &str, rules: &str) {
+async fn rules(fixture: &Fixture, owner: &str, rules: &str) {
     let key = format!("seckill:limits:{owner}");
-    site.client.hset::<(), _, _>(key, ("rules", rules)).await.expect("Redis answers");
+    fixture.client.hset::<(), _, _>(key, ("rules", rules)).await.expect("Redis answers");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_counted_for_limits_is_on_the_page_of_a_worker() {
-    let site = Site::open().await;
+    let fixture = Fixture::open().await;
     let runs = |line: &str| {
-        let output = site.tidegate(&line.split(' ').collect::<Vec<_>>());
+        let output = fixture.tidegate(&line.split(' ').collect::<Vec<_>>());
         assert!(output.status.success(), "{line}: {output:?}");
     };
     runs("voucher load --voucher 907 --stock 100");
@@ -27,16 +27,16 @@ async fn what_is_counted_for_limits_is_on_the_page_of_a_worker() {
     runs("limit set --voucher 907 --name phones --subject phone --window day --orders 5 --yes");
     // More vouchers with limits than are shown, and two campaigns; that of the first ones is not shown either.
     for voucher in 1..=MOST + 4 {
-        site.load(voucher, 10).await;
-        rules(&site, &format!("voucher:{voucher}"), if voucher < 5 { "0 6;" } else { "0 5;" }).await;
+        fixture.load(voucher, 10).await;
+        rules(&fixture, &format!("voucher:{voucher}"), if voucher < 5 { "0 6;" } else { "0 5;" }).await;
     }
-    rules(&site, "campaign:5", "0 5;1 all * sale 0 9 -").await;
-    site.client.hset::<(), _, _>("seckill:uses:campaign:5", ("1:", "0:1:1")).await.expect("Redis answers");
-    let worker = site.worker("w").start();
+    rules(&fixture, "campaign:5", "0 5;1 all * sale 0 9 -").await;
+    fixture.client.hset::<(), _, _>("seckill:uses:campaign:5", ("1:", "0:1:1")).await.expect("Redis answers");
+    let worker = fixture.worker("w").start();
     for (user, phone) in [(1, "a"), (1, "b"), (2, "a")] {
         runs(&format!("admit --voucher 907 --user {user} --subject phone={phone}"));
     }
-    site.settled().await;
+    fixture.settled().await;
     // Two users, two phones, and the slots of two users.
     until_page(&worker, "/metrics", 200, "tidegate_limit_counters{owner=\"voucher:907\"} 6\n").await;
     let samples = get(&worker, "/metrics").await.samples();

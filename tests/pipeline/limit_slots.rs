@@ -17,7 +17,7 @@ use tokio::time::sleep;
 
 use crate::{
     browser::get,
-    site::{DEADLINE, STREAM, Site, until},
+    fixture::{DEADLINE, STREAM, Fixture, until},
 };
 
 const USER: i64 = 1;
@@ -26,7 +26,7 @@ const SLOTS: i64 = 31;
 const ROUNDS: usize = 5;
 
 struct Hands<'a> {
-    site: &'a Site,
+    fixture: &'a Fixture,
     gate: RedisStore,
     next: AtomicI64,
 }
@@ -58,7 +58,7 @@ impl Hands<'_> {
     async fn cancels(&self, order: i64) {
         let (order, user) = (order.to_string(), USER.to_string());
         let fields = [("event", "cancelled"), ("orderId", &*order), ("userId", &user), ("voucherId", "7")];
-        self.site.add(&fields).await;
+        self.fixture.add(&fields).await;
     }
 
     /// Orders, cancels, and so on; its last order stays.
@@ -71,15 +71,15 @@ impl Hands<'_> {
     }
 }
 
-async fn slots_of_rows(site: &Site) -> Vec<i64> {
+async fn slots_of_rows(fixture: &Fixture) -> Vec<i64> {
     let sql = "SELECT CAST(slot AS SIGNED) FROM tb_voucher_order WHERE slot IS NOT NULL ORDER BY slot";
-    sqlx::query_scalar(sql).fetch_all(&site.pool).await.expect("MySQL answers")
+    sqlx::query_scalar(sql).fetch_all(&fixture.pool).await.expect("MySQL answers")
 }
 
 /// How often each slot was given.
-async fn slots_of_entries(site: &Site) -> BTreeMap<i64, usize> {
+async fn slots_of_entries(fixture: &Fixture) -> BTreeMap<i64, usize> {
     let entries: Vec<(String, BTreeMap<String, String>)> =
-        site.client.xrange(STREAM, "-", "+", None).await.expect("Redis answers");
+        fixture.client.xrange(STREAM, "-", "+", None).await.expect("Redis answers");
     let orders = entries.into_iter().filter(|(_, fields)| fields.contains_key("id"));
     let mut given = BTreeMap::new();
     for (_, fields) in orders {
@@ -91,46 +91,46 @@ async fn slots_of_entries(site: &Site) -> BTreeMap<i64, usize> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn thirty_one_orders_of_a_user_come_and_go_side_by_side_and_never_share_a_slot() {
-    let site = Site::open().await;
+    let fixture = Fixture::open().await;
     let runs = |line: &str| {
-        let output = site.tidegate(&line.split(' ').collect::<Vec<_>>());
+        let output = fixture.tidegate(&line.split(' ').collect::<Vec<_>>());
         assert!(output.status.success(), "{line}: {output:?}");
     };
     runs("voucher load --voucher 7 --stock 1000");
     runs("limit set --voucher 7 --name mine --subject user --window sale --orders 1000 --yes");
-    let plan = |name: &str| site.worker(name).set("WORKER_LANES", 3).set("WORKER_BATCH", 20);
+    let plan = |name: &str| fixture.worker(name).set("WORKER_LANES", 3).set("WORKER_BATCH", 20);
     let workers = [plan("a").start(), plan("b").start()];
     for worker in &workers {
         worker.says("worker started").await;
     }
-    let hands = Hands { site: &site, gate: site.gate().await, next: AtomicI64::new(1) };
+    let hands = Hands { fixture: &fixture, gate: fixture.gate().await, next: AtomicI64::new(1) };
     join_all((0..SLOTS).map(|_| hands.come_and_go())).await;
-    site.settled().await;
+    fixture.settled().await;
 
     let all: Vec<i64> = (1..=SLOTS).collect();
-    assert_eq!(slots_of_rows(&site).await, all);
-    let given = slots_of_entries(&site).await;
+    assert_eq!(slots_of_rows(&fixture).await, all);
+    let given = slots_of_entries(&fixture).await;
     assert_eq!(given.keys().copied().collect::<Vec<_>>(), all);
     assert_eq!(given.values().sum::<usize>(), 31 * ROUNDS, "each was given again: {given:?}");
-    assert_eq!((site.refused().await.len(), site.dead().await.len()), (0, 0), "the unique key refused none");
+    assert_eq!((fixture.refused().await.len(), fixture.dead().await.len()), (0, 0), "the unique key refused none");
     for worker in &workers {
         let samples = get(worker, "/metrics").await.samples();
         assert_eq!(samples[r#"tidegate_mysql_contentions_total{kind="duplicate"}"#], 0.0);
     }
     let used: BTreeMap<String, String> =
-        site.client.hgetall("seckill:uses:voucher:7").await.expect("Redis answers");
+        fixture.client.hgetall("seckill:uses:voucher:7").await.expect("Redis answers");
     assert_eq!((used["1:1"].as_str(), used["u:1"].as_str()), ("0:31:31", "2147483647"));
-    site.judge().await;
+    fixture.judge().await;
 
-    let live: Vec<i64> = site.live_orders().await.iter().map(|order| order.id).collect();
+    let live: Vec<i64> = fixture.live_orders().await.iter().map(|order| order.id).collect();
     join_all(live.into_iter().map(|order| hands.cancels(order))).await;
-    until("nothing is left", || async { site.live_orders().await.is_empty() }).await;
-    site.settled().await;
+    until("nothing is left", || async { fixture.live_orders().await.is_empty() }).await;
+    fixture.settled().await;
     let used: BTreeMap<String, String> =
-        site.client.hgetall("seckill:uses:voucher:7").await.expect("Redis answers");
+        fixture.client.hgetall("seckill:uses:voucher:7").await.expect("Redis answers");
     assert_eq!(used, BTreeMap::new());
-    assert!(!site.client.sismember::<bool, _, _>("seckill:order:7", USER).await.expect("Redis answers"));
-    site.judge().await;
+    assert!(!fixture.client.sismember::<bool, _, _>("seckill:order:7", USER).await.expect("Redis answers"));
+    fixture.judge().await;
     for worker in workers {
         assert!(worker.stop().await.success());
     }

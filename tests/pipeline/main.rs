@@ -7,8 +7,8 @@ mod browser;
 mod catalog;
 #[path = "../program/mod.rs"]
 mod program;
-#[path = "../site/mod.rs"]
-mod site;
+#[path = "../fixture/mod.rs"]
+mod fixture;
 
 mod admin;
 mod bad_entries;

@@ -19,14 +19,14 @@ use tokio::{net::TcpStream, task::JoinSet, time::timeout};
 
 use crate::{
     browser::{address_of, ask, get, until_page},
-    site::{DEADLINE, Site, until},
+    fixture::{DEADLINE, Fixture, until},
 };
 
 /// Sends an event for an order of voucher 1 whose user has its number.
-async fn event(site: &Site, order: i64, word: &str, reference: &str) {
+async fn event(fixture: &Fixture, order: i64, word: &str, reference: &str) {
     let order = order.to_string();
     let owner = [("orderId", order.as_str()), ("userId", order.as_str()), ("voucherId", "1")];
-    site.add(&[&[("event", word), ("ref", reference)], &owner[..]].concat()).await;
+    fixture.add(&[&[("event", word), ("ref", reference)], &owner[..]].concat()).await;
 }
 
 /// A stream of events, as a client reads it.
@@ -79,15 +79,15 @@ impl Listener {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_tells_of_an_order_from_waiting_to_its_end_and_ends_with_it() {
-    let site = Site::open().await;
-    site.load(1, 100).await;
-    let (first, second) = (site.worker("first").start(), site.worker("second").start());
+    let fixture = Fixture::open().await;
+    fixture.load(1, 100).await;
+    let (first, second) = (fixture.worker("first").start(), fixture.worker("second").start());
     until_page(&first, "/readyz", 200, "ready").await;
     // No worker reads, and both answer.
-    site.tidegate(&["pause", "--workers", "--yes"]);
+    fixture.tidegate(&["pause", "--workers", "--yes"]);
     until_page(&first, "/status", 200, "\"activity\": \"paused\"").await;
     until_page(&second, "/status", 200, "\"activity\": \"paused\"").await;
-    site.admit(7, 7, 1, 2).await;
+    fixture.admit(7, 7, 1, 2).await;
     let page = get(&first, "/orders/7?voucher=1").await;
     assert_eq!((page.status, page.content_type.as_str()), (200, "application/json"), "{page:?}");
     let order = page.json();
@@ -99,10 +99,10 @@ async fn a_stream_tells_of_an_order_from_waiting_to_its_end_and_ends_with_it() {
     let mut elsewhere = Listener::open(address_of(&second).await, "/orders/7/events", None).await;
     assert_eq!(told.response.headers()["content-type"], "text/event-stream");
     assert_eq!((told.state().await, elsewhere.state().await), ("0-waiting".into(), "0-waiting".into()));
-    site.tidegate(&["resume", "--workers", "--yes"]);
+    fixture.tidegate(&["resume", "--workers", "--yes"]);
     assert_eq!((told.state().await, elsewhere.state().await), ("0-confirmed".into(), "0-confirmed".into()));
     for (word, is) in [("paid", "1-paid"), ("used", "2-used")] {
-        event(&site, 7, word, word).await;
+        event(&fixture, 7, word, word).await;
         assert_eq!((told.state().await, elsewhere.state().await), (is.into(), is.into()));
     }
     assert!(told.next().await.is_none() && elsewhere.next().await.is_none(), "nothing more is to come");
@@ -112,27 +112,27 @@ async fn a_stream_tells_of_an_order_from_waiting_to_its_end_and_ends_with_it() {
     let mut again = Listener::open(address, "/orders/7/events", Some("1-paid")).await;
     assert_eq!((again.status(), again.state().await), (200, "2-used".into()));
     // A late payment is owed to its payer, so this is not the end.
-    event(&site, 7, "paid", "late").await;
+    event(&fixture, 7, "paid", "late").await;
     until_page(&first, "/orders/7", 200, "\"refunds_due\":[{\"step\":3,\"ref\":\"late\"}]").await;
     let mut due = Listener::open(address, "/orders/7/events", Some("2-used")).await;
     assert_eq!(due.state().await, "3-used");
-    event(&site, 7, "refunded", "back").await;
+    event(&fixture, 7, "refunded", "back").await;
     assert_eq!(due.state().await, "4-used");
     assert!(first.stop().await.success() && second.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn refused_and_dead_orders_are_told_with_the_reason_and_unknown_ones_are_404() {
-    let site = Site::open().await;
-    site.load(1, 100).await;
-    let worker = site.worker("w").start();
+    let fixture = Fixture::open().await;
+    fixture.load(1, 100).await;
+    let worker = fixture.worker("w").start();
     until_page(&worker, "/readyz", 200, "ready").await;
-    site.admit(1, 1, 1, 1).await;
+    fixture.admit(1, 1, 1, 1).await;
     // Another lane might write the second before the first.
-    site.settled().await;
-    site.add_order(2, 1, 1).await;
-    site.add_order(3, 1, 99).await;
-    site.settled().await;
+    fixture.settled().await;
+    fixture.add_order(2, 1, 1).await;
+    fixture.add_order(3, 1, 99).await;
+    fixture.settled().await;
     let address = address_of(&worker).await;
     for (order, state, reason) in [(2, "refused", "user_has_order"), (3, "dead", "unknown_voucher")] {
         let page = get(&worker, &format!("/orders/{order}")).await.json();
@@ -160,7 +160,7 @@ async fn refused_and_dead_orders_are_told_with_the_reason_and_unknown_ones_are_4
     // Somebody may ask before the order is there.
     let mut early = Listener::open(address, "/orders/50/events", None).await;
     assert_eq!(early.state().await, "0-unknown");
-    site.admit(50, 50, 1, 1).await;
+    fixture.admit(50, 50, 1, 1).await;
     let mut states = vec![early.state().await];
     if states == ["0-waiting"] {
         states.push(early.state().await);
@@ -171,9 +171,9 @@ async fn refused_and_dead_orders_are_told_with_the_reason_and_unknown_ones_are_4
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_of_streams_holds_up_neither_probes_nor_orders_nor_a_stop() {
-    let site = Site::open().await;
-    site.open_sale().await;
-    let worker = site.worker("w").start();
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
+    let worker = fixture.worker("w").start();
     until_page(&worker, "/readyz", 200, "ready").await;
     let address = address_of(&worker).await;
     let mut open = Vec::new();
@@ -190,9 +190,9 @@ async fn a_flood_of_streams_holds_up_neither_probes_nor_orders_nor_a_stop() {
     }
     assert_eq!((open.len(), refused), (128, 32), "no more at once");
     let began = Instant::now();
-    site.rush(1_000, 200).await;
-    site.settled().await;
-    site.invariants().await;
+    fixture.rush(1_000, 200).await;
+    fixture.settled().await;
+    fixture.invariants().await;
     assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
     for path in ["/livez", "/readyz", "/metrics", "/orders/1001"] {
         let began = Instant::now();
@@ -215,14 +215,14 @@ async fn a_flood_of_streams_holds_up_neither_probes_nor_orders_nor_a_stop() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn however_many_streams_are_open_it_is_one_look_for_all_of_them() {
-    let site = Site::with_own_mysql().await;
-    site.load(1, 1_000).await;
-    let worker = site.worker("w").set("WORKER_LANES", 1).start();
+    let fixture = Fixture::with_own_mysql().await;
+    fixture.load(1, 1_000).await;
+    let worker = fixture.worker("w").set("WORKER_LANES", 1).start();
     until_page(&worker, "/readyz", 200, "ready").await;
     for order in 1..=100 {
-        site.admit(order, order, 1, 1).await;
+        fixture.admit(order, order, 1, 1).await;
     }
-    site.settled().await;
+    fixture.settled().await;
     let address = address_of(&worker).await;
     let mut open = Vec::new();
     for order in 1..=100 {
@@ -232,15 +232,15 @@ async fn however_many_streams_are_open_it_is_one_look_for_all_of_them() {
     }
     let questions = async || -> i64 {
         let (_, number): (String, String) = sqlx::query_as("SHOW GLOBAL STATUS LIKE 'Questions'")
-            .fetch_one(&site.pool)
+            .fetch_one(&fixture.pool)
             .await
             .expect("MySQL answers");
         number.parse().expect("a number")
     };
     let (before, began) = (questions().await, Instant::now());
-    event(&site, 100, "paid", "p").await;
+    event(&fixture, 100, "paid", "p").await;
     assert_eq!(open[99].state().await, "1-paid");
-    let redis = site.requests_within(Duration::from_secs(2)).await;
+    let redis = fixture.requests_within(Duration::from_secs(2)).await;
     let (asked, seconds) = (questions().await - before, began.elapsed().as_secs_f64());
     assert!((asked as f64) < 60.0 * seconds, "{asked} questions to MySQL within {seconds} s");
     assert!(redis < 200, "MySQL knows them all: {redis} requests to Redis");
@@ -249,16 +249,16 @@ async fn however_many_streams_are_open_it_is_one_look_for_all_of_them() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn while_mysql_is_away_an_order_is_503_and_open_streams_go_on_when_it_is_back() {
-    let site = Site::open().await;
-    site.load(1, 100).await;
-    let proxy = Proxy::start(site.mysql.port()).await.expect("a proxy");
+    let fixture = Fixture::open().await;
+    fixture.load(1, 100).await;
+    let proxy = Proxy::start(fixture.mysql.port()).await.expect("a proxy");
     let plan =
-        site.worker("w").set("MYSQL_URL", proxy.url_for(&site.mysql)).set("WORKER_BACKOFF_MAX_MS", 300);
+        fixture.worker("w").set("MYSQL_URL", proxy.url_for(&fixture.mysql)).set("WORKER_BACKOFF_MAX_MS", 300);
     let plan = plan.set("MYSQL_STATEMENT_TIMEOUT_MS", 1_200).set("MYSQL_ACQUIRE_TIMEOUT_MS", 500);
     let worker = plan.start();
     until_page(&worker, "/readyz", 200, "ready").await;
-    site.admit(1, 1, 1, 1).await;
-    site.settled().await;
+    fixture.admit(1, 1, 1, 1).await;
+    fixture.settled().await;
     let address = address_of(&worker).await;
     let mut told = Listener::open(address, "/orders/1/events", None).await;
     assert_eq!(told.state().await, "0-confirmed");
@@ -280,10 +280,10 @@ async fn while_mysql_is_away_an_order_is_503_and_open_streams_go_on_when_it_is_b
     timeout(DEADLINE, askers.join_next()).await.expect("in time").expect("an asker").expect("one is refused");
     assert_eq!(get(&worker, "/livez").await.status, 200);
     askers.shutdown().await;
-    event(&site, 1, "paid", "p").await;
+    event(&fixture, 1, "paid", "p").await;
     proxy.pass();
     assert_eq!(told.state().await, "1-paid");
-    site.settled().await;
+    fixture.settled().await;
     until_page(&worker, "/orders/1", 200, "\"paid\"").await;
     assert!(worker.stop().await.success());
 }

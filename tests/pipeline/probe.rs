@@ -5,7 +5,7 @@ use std::{net::TcpListener, time::Instant};
 use crate::{
     browser::address_of,
     program::{Program, Run, closed_port},
-    site::{Site, Worker, until},
+    fixture::{Fixture, Worker, until},
 };
 
 const TOKEN: &str = "0123456789abcdef-not-a-secret";
@@ -22,8 +22,8 @@ async fn port_of(worker: &Worker) -> u16 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_says_what_the_worker_says_with_the_token_of_the_configuration() {
-    let site = Site::with_own_mysql().await;
-    let plan = site.worker("w").set("ADMIN_LISTEN", "0.0.0.0:0").set("ADMIN_TOKEN", TOKEN);
+    let fixture = Fixture::with_own_mysql().await;
+    let plan = fixture.worker("w").set("ADMIN_LISTEN", "0.0.0.0:0").set("ADMIN_TOKEN", TOKEN);
     let worker = plan.set("WORKER_BACKOFF_MAX_MS", 300).start();
     // Everywhere means here, for one who asks from beside it.
     let listen = format!("0.0.0.0:{}", port_of(&worker).await);
@@ -36,7 +36,7 @@ async fn it_says_what_the_worker_says_with_the_token_of_the_configuration() {
     assert!(run.stdout.contains("401 Unauthorized: send `Authorization: Bearer`"), "{run:?}");
     assert!(!run.all().contains(TOKEN), "{run:?}");
 
-    site.mysql.kill9().expect("MySQL is killed");
+    fixture.mysql.kill9().expect("MySQL is killed");
     until("it is not ready", || async { probe(&listen, TOKEN, "probe readyz").code == 1 }).await;
     let run = probe(&listen, TOKEN, "probe readyz").expect(1);
     assert!(run.stdout.starts_with("not ready\n") && run.stdout.contains("MySQL"), "{run:?}");

@@ -1,7 +1,7 @@
 //! A system with partitions on a Redis Cluster, whose nodes die, freeze, restart and give slots away while it sells.
 
 mod confirmed_orders;
-mod ground;
+mod fixture;
 
 use std::{
     collections::BTreeSet,
@@ -14,33 +14,33 @@ use tidegate_lab::{RedisCluster, Seeds};
 use tokio::time::sleep;
 
 use crate::program::Program;
-use crate::site::{invariants::none_is, until_within};
-use ground::{AT_WORK_WITHIN, ClusterSite, TAGS};
+use crate::fixture::{invariants::none_is, until_within};
+use fixture::{AT_WORK_WITHIN, ClusterFixture, TAGS};
 
 const WHOLE_WITHIN: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_master_is_followed_to_its_replica_and_one_command_repairs_what_that_lacked() {
-    let site = ClusterSite::open(RedisCluster::start().expect("a cluster")).await;
-    let workers = [site.worker("a").start(), site.worker("b").start()];
-    let sale = site.sell();
-    site.sells_on(1..=12, Duration::from_secs(60)).await;
+    let fixture = ClusterFixture::open(RedisCluster::start().expect("a cluster")).await;
+    let workers = [fixture.worker("a").start(), fixture.worker("b").start()];
+    let sale = fixture.sell();
+    fixture.sells_on(1..=12, Duration::from_secs(60)).await;
 
-    let master = site.cluster.master_of("10").expect("a master");
-    let others: Vec<i64> = (1..=12).filter(|id| !site.vouchers_of(master).contains(id)).collect();
-    site.begin_risk().await;
+    let master = fixture.cluster.master_of("10").expect("a master");
+    let others: Vec<i64> = (1..=12).filter(|id| !fixture.vouchers_of(master).contains(id)).collect();
+    fixture.begin_risk().await;
     master.server().kill9().expect("killed");
     // Nobody waits for the sick partitions.
-    site.sells_on(others, Duration::from_secs(1)).await;
-    site.cluster.wait_whole(WHOLE_WITHIN).expect("the replica takes over");
-    site.sells_on(1..=12, AT_WORK_WITHIN).await;
+    fixture.sells_on(others, Duration::from_secs(1)).await;
+    fixture.cluster.wait_whole(WHOLE_WITHIN).expect("the replica takes over");
+    fixture.sells_on(1..=12, AT_WORK_WITHIN).await;
     master.server().restart().expect("back");
-    site.cluster.wait_whole(WHOLE_WITHIN).expect("the old master is a replica");
-    site.end_risk();
-    site.sells_on(1..=12, AT_WORK_WITHIN).await;
+    fixture.cluster.wait_whole(WHOLE_WITHIN).expect("the old master is a replica");
+    fixture.end_risk();
+    fixture.sells_on(1..=12, AT_WORK_WITHIN).await;
 
     sale.end().await;
-    site.adds_up().await;
+    fixture.adds_up().await;
     for worker in workers {
         assert!(worker.stop().await.success());
     }
@@ -51,31 +51,31 @@ async fn a_killed_master_is_followed_to_its_replica_and_one_command_repairs_what
 async fn a_master_that_only_clients_reach_is_left_and_what_it_gave_alone_is_found() {
     let cluster = RedisCluster::start().expect("a cluster");
     let network = cluster.networked().await.expect("a network");
-    let site = ClusterSite::open(cluster).await;
-    let workers = [site.worker("a").start(), site.worker("b").start()];
-    let sale = site.sell();
-    site.sells_on(1..=12, Duration::from_secs(60)).await;
-    let master = site.cluster.master_of("10").expect("a master");
-    let others: Vec<i64> = (1..=12).filter(|id| !site.vouchers_of(master).contains(id)).collect();
+    let fixture = ClusterFixture::open(cluster).await;
+    let workers = [fixture.worker("a").start(), fixture.worker("b").start()];
+    let sale = fixture.sell();
+    fixture.sells_on(1..=12, Duration::from_secs(60)).await;
+    let master = fixture.cluster.master_of("10").expect("a master");
+    let others: Vec<i64> = (1..=12).filter(|id| !fixture.vouchers_of(master).contains(id)).collect();
 
-    site.begin_risk().await;
+    fixture.begin_risk().await;
     // It goes on admitting until it notices, and its workers go on writing: what they acknowledge there, the others never hear.
-    network.part(&site.cluster, master);
-    assert!(site.admit(12).await.is_some(), "it admits, alone");
-    site.sells_on(others, Duration::from_secs(1)).await;
+    network.part(&fixture.cluster, master);
+    assert!(fixture.admit(12).await.is_some(), "it admits, alone");
+    fixture.sells_on(others, Duration::from_secs(1)).await;
     network.wait_refusing(master, WHOLE_WITHIN).await.expect("it notices");
     until_within(WHOLE_WITHIN, "another one is the master", || async {
-        site.cluster.master_of("10").is_ok_and(|new| new.id() != master.id())
+        fixture.cluster.master_of("10").is_ok_and(|new| new.id() != master.id())
     })
     .await;
-    site.sells_on(1..=12, AT_WORK_WITHIN).await;
+    fixture.sells_on(1..=12, AT_WORK_WITHIN).await;
 
     network.heal();
-    site.cluster.wait_whole(WHOLE_WITHIN).expect("it is a replica");
-    site.end_risk();
-    site.sells_on(1..=12, AT_WORK_WITHIN).await;
+    fixture.cluster.wait_whole(WHOLE_WITHIN).expect("it is a replica");
+    fixture.end_risk();
+    fixture.sells_on(1..=12, AT_WORK_WITHIN).await;
     sale.end().await;
-    site.adds_up().await;
+    fixture.adds_up().await;
     for worker in workers {
         assert!(worker.stop().await.success());
     }
@@ -85,25 +85,25 @@ async fn a_master_that_only_clients_reach_is_left_and_what_it_gave_alone_is_foun
 #[ignore = "half a minute; run `just clusters`"]
 async fn a_master_that_is_gone_for_good_stops_its_own_partitions_and_the_verdict_is_unknown() {
     let cluster = RedisCluster::options().replicas(0).start().expect("a cluster");
-    let site = ClusterSite::open(cluster).await;
-    let worker = site.worker("a").start();
-    site.sells_on(1..=12, Duration::from_secs(60)).await;
-    let master = site.cluster.master_of("10").expect("a master");
+    let fixture = ClusterFixture::open(cluster).await;
+    let worker = fixture.worker("a").start();
+    fixture.sells_on(1..=12, Duration::from_secs(60)).await;
+    let master = fixture.cluster.master_of("10").expect("a master");
     let (sick, healthy): (Vec<i64>, Vec<i64>) =
-        (1..=12).partition(|id| site.vouchers_of(master).contains(id));
+        (1..=12).partition(|id| fixture.vouchers_of(master).contains(id));
     assert_eq!((sick.len(), healthy.len()), (4, 8));
 
     master.server().kill9().expect("killed");
     for _ in 0..5 {
-        site.sells_on(healthy.clone(), Duration::from_secs(1)).await;
+        fixture.sells_on(healthy.clone(), Duration::from_secs(1)).await;
     }
-    let program = site.program();
+    let program = fixture.program();
     let timed = |command: &str, code: i32| {
         let began = Instant::now();
         (program.run(command).expect(code), began.elapsed())
     };
     let (_, one_away) = timed("audit --partition 10", 12);
-    let (_, one_there) = timed(&format!("audit --partition {}", ClusterSite::tag_of(healthy[0])), 0);
+    let (_, one_there) = timed(&format!("audit --partition {}", ClusterFixture::tag_of(healthy[0])), 0);
     let (audit, all) = timed("audit", 12);
     assert!(
         all < one_away * 2 + one_there * 16,
@@ -116,58 +116,58 @@ async fn a_master_that_is_gone_for_good_stops_its_own_partitions_and_the_verdict
     assert!(audit.stderr.contains("UNKNOWN: 4 of 12 partitions gave no answer: {10}"), "{audit:#?}");
     assert_eq!(audit.stdout.matches("It holds").count(), 8, "of the others: {audit:#?}");
     // One that starts now works for those that are there.
-    let second = site.worker("b").start();
+    let second = fixture.worker("b").start();
     assert!(worker.stop().await.success());
-    site.sells_on(healthy.clone(), Duration::from_secs(10)).await;
+    fixture.sells_on(healthy.clone(), Duration::from_secs(10)).await;
 
     master.server().restart().expect("back");
-    site.sells_on(1..=12, AT_WORK_WITHIN).await;
-    site.is_quiet("every entry is handled").await;
-    none_is(&site.mismatches(&TAGS).await);
+    fixture.sells_on(1..=12, AT_WORK_WITHIN).await;
+    fixture.is_quiet("every entry is handled").await;
+    none_is(&fixture.mismatches(&TAGS).await);
     assert!(second.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slot_moves_under_load_without_a_pause_and_nothing_is_lost() {
     let cluster = RedisCluster::options().replicas(0).start().expect("a cluster");
-    let site = ClusterSite::open(cluster).await;
-    let worker = site.worker("a").start();
-    let sale = site.sell();
-    site.sells_on(1..=12, Duration::from_secs(60)).await;
+    let fixture = ClusterFixture::open(cluster).await;
+    let worker = fixture.worker("a").start();
+    let sale = fixture.sell();
+    fixture.sells_on(1..=12, Duration::from_secs(60)).await;
     for (tag, to) in [("10", "2"), ("2", "0"), ("10", "0")] {
         let moving =
-            site.cluster.begin_move(tag, site.cluster.master_of(to).expect("a master")).expect("moving");
+            fixture.cluster.begin_move(tag, fixture.cluster.master_of(to).expect("a master")).expect("moving");
         // Key by key, so that every state in between is met.
         while moving.move_keys(1).expect("a key moves") > 0 {
             sleep(Duration::from_millis(20)).await;
         }
         moving.finish().expect("moved");
-        site.sells_on(1..=12, AT_WORK_WITHIN).await;
+        fixture.sells_on(1..=12, AT_WORK_WITHIN).await;
     }
     sale.end().await;
-    site.adds_up().await;
+    fixture.adds_up().await;
     assert!(worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn while_a_move_stands_still_orders_are_written_without_user_locks() {
     let cluster = RedisCluster::options().replicas(0).start().expect("a cluster");
-    let site = ClusterSite::open(cluster).await;
-    let worker = site.worker("a").start();
-    site.sells_on([12], Duration::from_secs(60)).await;
+    let fixture = ClusterFixture::open(cluster).await;
+    let worker = fixture.worker("a").start();
+    fixture.sells_on([12], Duration::from_secs(60)).await;
     let (from, to) =
-        (site.cluster.master_of("10").expect("a master"), site.cluster.master_of("2").expect("a master"));
-    let moving = site.cluster.begin_move("10", to).expect("moving");
+        (fixture.cluster.master_of("10").expect("a master"), fixture.cluster.master_of("2").expect("a master"));
+    let moving = fixture.cluster.begin_move("10", to).expect("moving");
     // Locks of users who are new are in neither node: the one makes no new keys any more, the other not yet.
     for order in 9_001..=9_005_i64 {
         let id = order.to_string();
         let add = ["XADD", "{10}:stream.orders", "*", "id", &id, "userId", &id, "voucherId", "12"];
         from.says(&add).expect("added");
-        until_within(AT_WORK_WITHIN, "it is written", || site.has(order)).await;
+        until_within(AT_WORK_WITHIN, "it is written", || fixture.has(order)).await;
     }
     while moving.move_keys(100).expect("keys move") > 0 {}
     moving.finish().expect("moved");
-    site.sells_on([12], AT_WORK_WITHIN).await;
+    fixture.sells_on([12], AT_WORK_WITHIN).await;
     assert!(worker.stop().await.success());
 }
 
@@ -175,40 +175,40 @@ async fn while_a_move_stands_still_orders_are_written_without_user_locks() {
 #[ignore = "three quarters of a minute; run `just clusters`"]
 async fn a_slot_with_a_large_journal_moves_in_one_piece_where_the_server_can() {
     let cluster = RedisCluster::options().replicas(0).start().expect("a cluster");
-    let site = ClusterSite::open(cluster).await;
-    let worker = site.worker("a").start();
-    site.sells_on([12], Duration::from_secs(60)).await;
+    let fixture = ClusterFixture::open(cluster).await;
+    let worker = fixture.worker("a").start();
+    fixture.sells_on([12], Duration::from_secs(60)).await;
     let lua = "for at = 1, 30000 do redis.call('HSET', KEYS[1], ARGV[1] .. at, string.rep('y', 100)) end";
-    let from = site.cluster.master_of("10").expect("a master");
+    let from = fixture.cluster.master_of("10").expect("a master");
     for part in ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"] {
         from.says(&["EVAL", lua, "1", "{10}:seckill:journal:1000000", part]).expect("a large key");
     }
-    let sale = site.sell();
+    let sale = fixture.sell();
     for to in ["2", "0", "2"] {
-        let to = site.cluster.master_of(to).expect("a master");
-        let moved = site.cluster.move_whole("10", to, WHOLE_WITHIN).expect("it moves");
+        let to = fixture.cluster.master_of(to).expect("a master");
+        let moved = fixture.cluster.move_whole("10", to, WHOLE_WITHIN).expect("it moves");
         let Some(took) = moved else { break };
         eprintln!("a slot with a journal of 300,000 orders moved in {took:?}");
-        site.sells_on(1..=12, AT_WORK_WITHIN).await;
+        fixture.sells_on(1..=12, AT_WORK_WITHIN).await;
     }
     sale.end().await;
     let journal = ["DEL", "{10}:seckill:journal:1000000"];
-    site.cluster.master_of("10").expect("a master").says(&journal).expect("removed");
-    site.adds_up().await;
+    fixture.cluster.master_of("10").expect("a master").says(&journal).expect("removed");
+    fixture.adds_up().await;
     assert!(worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_with_another_list_of_partitions_refuses_to_begin() {
     let cluster = RedisCluster::options().replicas(0).start().expect("a cluster");
-    let site = ClusterSite::open(cluster).await;
-    let worker = site.worker("a").start();
-    site.sells_on([12], Duration::from_secs(60)).await;
+    let fixture = ClusterFixture::open(cluster).await;
+    let worker = fixture.worker("a").start();
+    fixture.sells_on([12], Duration::from_secs(60)).await;
     let other = TAGS.map(str::to_owned).into_iter().rev().collect::<Vec<_>>().join(",");
     // Over the variable, the flag with the right list wins.
-    let heeded = site.program().run_with(&["status"], &[("TIDEGATE_STREAM_PARTITIONS", &other)]);
+    let heeded = fixture.program().run_with(&["status"], &[("TIDEGATE_STREAM_PARTITIONS", &other)]);
     assert_eq!(heeded.code, 0, "{heeded:#?}");
-    let mut second = site.worker("b").set("STREAM_PARTITIONS", other).start();
+    let mut second = fixture.worker("b").set("STREAM_PARTITIONS", other).start();
     assert_eq!(second.ended().await.code(), Some(2));
     assert!(second.log().contains("vouchers would belong elsewhere"), "{}", second.log());
     assert!(worker.stop().await.success());
@@ -217,9 +217,9 @@ async fn a_process_with_another_list_of_partitions_refuses_to_begin() {
 #[tokio::test(flavor = "multi_thread")]
 async fn doctor_names_what_a_failover_or_a_slot_that_moves_would_break() {
     let cluster = RedisCluster::options().replicas(0).start().expect("a cluster");
-    let site = ClusterSite::open(cluster).await;
-    let program = site.program();
-    let master = site.cluster.master_of("10").expect("a master");
+    let fixture = ClusterFixture::open(cluster).await;
+    let program = fixture.program();
+    let master = fixture.cluster.master_of("10").expect("a master");
     let doctor = || program.run("doctor --partition 10");
     let well = doctor().expect(1);
     let is_alone = well.stdout.contains("no worker is alive") && well.stdout.contains("1 error, ");
@@ -241,8 +241,8 @@ async fn doctor_names_what_a_failover_or_a_slot_that_moves_would_break() {
         let found = doctor();
         assert!(found.stdout.contains("the stream {10}:stream.orders (100001 entries)"), "{found:#?}");
     }
-    let to = site.cluster.master_of("2").expect("a master");
-    let _moving = site.cluster.begin_move("10", to).expect("moving");
+    let to = fixture.cluster.master_of("2").expect("a master");
+    let _moving = fixture.cluster.begin_move("10", to).expect("moving");
     let found = doctor();
     assert!(found.stdout.contains("is on its way to another node"), "{found:#?}");
 }
@@ -250,79 +250,79 @@ async fn doctor_names_what_a_failover_or_a_slot_that_moves_would_break() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "half a minute; run `just clusters`"]
 async fn a_frozen_master_is_replaced_and_what_it_gives_when_it_wakes_is_refused() {
-    let site = ClusterSite::open(RedisCluster::start().expect("a cluster")).await;
-    let worker = site.worker("a").start();
-    let sale = site.sell();
-    site.sells_on(1..=12, Duration::from_secs(60)).await;
-    let master = site.cluster.master_of("3").expect("a master");
-    site.begin_risk().await;
+    let fixture = ClusterFixture::open(RedisCluster::start().expect("a cluster")).await;
+    let worker = fixture.worker("a").start();
+    let sale = fixture.sell();
+    fixture.sells_on(1..=12, Duration::from_secs(60)).await;
+    let master = fixture.cluster.master_of("3").expect("a master");
+    fixture.begin_risk().await;
     master.server().stop().expect("frozen");
     until_within(WHOLE_WITHIN, "another one is the master", || async {
-        site.cluster.master_of("3").is_ok_and(|new| new.id() != master.id())
+        fixture.cluster.master_of("3").is_ok_and(|new| new.id() != master.id())
     })
     .await;
-    site.sells_on(1..=12, AT_WORK_WITHIN).await;
+    fixture.sells_on(1..=12, AT_WORK_WITHIN).await;
     master.server().cont().expect("awake");
-    site.cluster.wait_whole(WHOLE_WITHIN).expect("it is a replica");
-    site.end_risk();
-    site.sells_on(1..=12, AT_WORK_WITHIN).await;
+    fixture.cluster.wait_whole(WHOLE_WITHIN).expect("it is a replica");
+    fixture.end_risk();
+    fixture.sells_on(1..=12, AT_WORK_WITHIN).await;
     sale.end().await;
-    site.adds_up().await;
+    fixture.adds_up().await;
     assert!(worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "half a minute; run `just clusters`"]
 async fn all_nodes_restart_and_a_replica_dies_and_workers_go_on_by_themselves() {
-    let site = ClusterSite::open(RedisCluster::start().expect("a cluster")).await;
-    let worker = site.worker("a").start();
-    let sale = site.sell();
-    site.sells_on(1..=12, Duration::from_secs(60)).await;
-    let replica = &site.cluster.nodes()[3];
+    let fixture = ClusterFixture::open(RedisCluster::start().expect("a cluster")).await;
+    let worker = fixture.worker("a").start();
+    let sale = fixture.sell();
+    fixture.sells_on(1..=12, Duration::from_secs(60)).await;
+    let replica = &fixture.cluster.nodes()[3];
     replica.server().kill9().expect("killed");
-    site.sells_on(1..=12, Duration::from_secs(1)).await;
+    fixture.sells_on(1..=12, Duration::from_secs(1)).await;
     replica.server().restart().expect("back");
-    site.cluster.wait_whole(WHOLE_WITHIN).expect("it follows");
+    fixture.cluster.wait_whole(WHOLE_WITHIN).expect("it follows");
     // A replica that comes back first may be promoted.
-    site.begin_risk().await;
-    for node in site.cluster.nodes() {
+    fixture.begin_risk().await;
+    for node in fixture.cluster.nodes() {
         node.server().kill9().expect("killed");
     }
-    for node in site.cluster.nodes() {
+    for node in fixture.cluster.nodes() {
         node.server().restart().expect("back");
     }
-    site.cluster.wait_whole(WHOLE_WITHIN).expect("whole again");
-    site.end_risk();
-    site.sells_on(1..=12, AT_WORK_WITHIN).await;
+    fixture.cluster.wait_whole(WHOLE_WITHIN).expect("whole again");
+    fixture.end_risk();
+    fixture.sells_on(1..=12, AT_WORK_WITHIN).await;
     sale.end().await;
-    site.adds_up().await;
+    fixture.adds_up().await;
     assert!(worker.stop().await.success());
 }
 
 /// Each of these users, and nobody else, has one live order of voucher user / 100, and both stores agree under these tags.
-async fn holds_what_was_bought(site: &ClusterSite, tags: &str, bought: &BTreeSet<i64>) {
+async fn holds_what_was_bought(fixture: &ClusterFixture, tags: &str, bought: &BTreeSet<i64>) {
     let live = "SELECT CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED) FROM tb_voucher_order \
                 WHERE slot IS NOT NULL ORDER BY user_id";
-    let live: Vec<(i64, i64)> = sqlx::query_as(live).fetch_all(&site.pool).await.expect("MySQL answers");
+    let live: Vec<(i64, i64)> = sqlx::query_as(live).fetch_all(&fixture.pool).await.expect("MySQL answers");
     assert_eq!(live, bought.iter().map(|user| (*user, user / 100)).collect::<Vec<_>>());
     let tags: Vec<&str> = tags.split(',').collect();
-    none_is(&site.mismatches(&tags).await);
+    none_is(&fixture.mismatches(&tags).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "half a minute; run `just clusters`"]
 async fn a_master_that_dies_while_the_list_of_partitions_changes_costs_no_sale() {
-    let site = ClusterSite::open(RedisCluster::start().expect("a cluster")).await;
+    let fixture = ClusterFixture::open(RedisCluster::start().expect("a cluster")).await;
     let program = |list: &str| {
         let partitions = format!("stream.partitions={list}");
-        let (redis, mysql) = (site.cluster.url(), site.mysql.url());
+        let (redis, mysql) = (fixture.cluster.url(), fixture.mysql.url());
         Program::with_flags(&["--redis-url", &redis, "--mysql-url", &mysql, "--set", &partitions])
     };
     let first = TAGS.join(",");
     let (mut killed_in_the_middle, mut chance) = (0, Seeds::chosen(1).chance());
     let mut all_bought = BTreeSet::new();
     for (next, (from, to)) in (1..).zip([(first.as_str(), "0,3,1"), ("0,3,1", "43,0,2,10,11")]) {
-        let worker = site.worker("w").set("STREAM_PARTITIONS", from).start();
+        let worker = fixture.worker("w").set("STREAM_PARTITIONS", from).start();
         let bought: Vec<i64> = (1..=12).map(|voucher| 100 * voucher + next).collect();
         for user in &bought {
             program(from).run(&format!("admit --voucher {} --user {user}", user / 100)).expect(0);
@@ -336,15 +336,15 @@ async fn a_master_that_dies_while_the_list_of_partitions_changes_costs_no_sale()
                 .spawn()
                 .expect("it starts");
             sleep(Duration::from_millis(chance.random_range(after_ms))).await;
-            let master = site.cluster.master_of(tag).expect("a master");
+            let master = fixture.cluster.master_of(tag).expect("a master");
             killed_in_the_middle += i32::from(change.try_wait().expect("our child").is_none());
             master.server().kill9().expect("killed");
             until_within(WHOLE_WITHIN, "another one is the master", || async {
-                site.cluster.master_of(tag).is_ok_and(|new| new.id() != master.id())
+                fixture.cluster.master_of(tag).is_ok_and(|new| new.id() != master.id())
             })
             .await;
             master.server().restart().expect("back");
-            site.cluster.wait_whole(WHOLE_WITHIN).expect("the old master is a replica");
+            fixture.cluster.wait_whole(WHOLE_WITHIN).expect("the old master is a replica");
             // It has given up, or went on by itself.
             change.wait().expect("it ends");
         }
@@ -352,7 +352,7 @@ async fn a_master_that_dies_while_the_list_of_partitions_changes_costs_no_sale()
         assert_eq!(changed.code, 0, "{changed:#?}");
         drop(worker);
         all_bought.extend(&bought);
-        holds_what_was_bought(&site, to, &all_bought).await;
+        holds_what_was_bought(&fixture, to, &all_bought).await;
         for user in bought {
             let again = program(to).run(&format!("admit --voucher {} --user {user}", user / 100)).expect(1);
             assert!(again.stdout.contains("already has an order"), "{again:#?}");
@@ -364,16 +364,16 @@ async fn a_master_that_dies_while_the_list_of_partitions_changes_costs_no_sale()
 #[tokio::test(flavor = "multi_thread")]
 async fn sales_move_between_masters_when_the_list_of_partitions_changes() {
     let cluster = RedisCluster::options().replicas(0).start().expect("a cluster");
-    let site = ClusterSite::open(cluster).await;
+    let fixture = ClusterFixture::open(cluster).await;
     let program = |list: &str| {
         let partitions = format!("stream.partitions={list}");
-        let (redis, mysql) = (site.cluster.url(), site.mysql.url());
+        let (redis, mysql) = (fixture.cluster.url(), fixture.mysql.url());
         Program::with_flags(&["--redis-url", &redis, "--mysql-url", &mysql, "--set", &partitions])
     };
     let first = TAGS.join(",");
     let mut all_bought = BTreeSet::new();
     for (next, (from, to)) in (1..).zip([(first.as_str(), "0,3,1"), ("0,3,1", "43,0,2,10,11")]) {
-        let mut worker = site.worker("w").set("STREAM_PARTITIONS", from).start();
+        let mut worker = fixture.worker("w").set("STREAM_PARTITIONS", from).start();
         let bought: Vec<i64> = (1..=12).map(|voucher| 100 * voucher + next).collect();
         for user in &bought {
             program(from).run(&format!("admit --voucher {} --user {user}", user / 100)).expect(0);
@@ -383,7 +383,7 @@ async fn sales_move_between_masters_when_the_list_of_partitions_changes() {
         assert_eq!(worker.ended().await.code(), Some(2), "{}", worker.log());
         program(from).run("admit --voucher 5 --user 77").expect(2);
         all_bought.extend(&bought);
-        holds_what_was_bought(&site, to, &all_bought).await;
+        holds_what_was_bought(&fixture, to, &all_bought).await;
         for user in bought {
             let again = program(to).run(&format!("admit --voucher {} --user {user}", user / 100)).expect(1);
             assert!(again.stdout.contains("already has an order"), "{again:#?}");

@@ -3,7 +3,7 @@
 use tidegate_lab::RedisServer;
 use tidegate_orders::gate::{Admission, AdmitReply};
 
-use crate::site::{STREAM, Site, connect, until};
+use crate::fixture::{STREAM, Fixture, connect, until};
 
 fn wanted(id: i64) -> Admission {
     Admission {
@@ -17,15 +17,15 @@ fn wanted(id: i64) -> Admission {
 }
 
 /// How often the server was asked what it has replicated: the probe of the worker does so, by the command of its lanes.
-async fn looks(site: &Site) -> u64 {
-    site.calls_of("wait").await
+async fn looks(fixture: &Fixture) -> u64 {
+    fixture.calls_of("wait").await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_order_is_written_that_a_promoted_replica_would_not_know() {
-    let site = Site::open().await;
-    site.load(7, 10).await;
-    let port = site.redis.port().to_string();
+    let fixture = Fixture::open().await;
+    fixture.load(7, 10).await;
+    let port = fixture.redis.port().to_string();
     let replica =
         RedisServer::options().args(["--replicaof", "127.0.0.1", &port]).start().expect("a replica");
     let copy = connect(&replica.url()).await;
@@ -33,12 +33,12 @@ async fn no_order_is_written_that_a_promoted_replica_would_not_know() {
         use fred::interfaces::HashesInterface;
         copy.hexists::<bool, _, _>("seckill:journal:7", order.to_string()).await.unwrap_or(false)
     };
-    let plan = site.worker("w").set("GATE_WAIT_REPLICAS", 1).set("GATE_WAIT_MS", 100);
+    let plan = fixture.worker("w").set("GATE_WAIT_REPLICAS", 1).set("GATE_WAIT_MS", 100);
     let worker = plan.set("WORKER_BACKOFF_MAX_MS", 200).start();
     // Its callers do not wait: the neighbours of those who do.
-    let gate = site.gate().await;
+    let gate = fixture.gate().await;
     assert_eq!(gate.admissions().admit(&wanted(1)).await.expect("an answer"), AdmitReply::Admitted);
-    until("order 1 is written", || async { site.orders().await.len() == 1 }).await;
+    until("order 1 is written", || async { fixture.orders().await.len() == 1 }).await;
     assert!(has(1).await, "what is written, the replica has");
 
     replica.stop().expect("it stands still");
@@ -46,8 +46,8 @@ async fn no_order_is_written_that_a_promoted_replica_would_not_know() {
         assert_eq!(gate.admissions().admit(&wanted(order)).await.expect("an answer"), AdmitReply::Admitted);
     }
     worker.says("nothing is handled until replicas have what was read: 0 of 1 replicas").await;
-    let before = looks(&site).await;
-    until("it goes on asking", || async { looks(&site).await > before + 10 }).await;
+    let before = looks(&fixture).await;
+    until("it goes on asking", || async { looks(&fixture).await > before + 10 }).await;
     // Nor does somebody write them who runs them again.
     let replay = [
         "--set",
@@ -61,63 +61,63 @@ async fn no_order_is_written_that_a_promoted_replica_would_not_know() {
         "now",
         "--yes",
     ];
-    let replay = site.tidegate(&replay);
+    let replay = fixture.tidegate(&replay);
     let said = String::from_utf8_lossy(&replay.stderr);
     assert!(!replay.status.success() && said.contains("until replicas have what was read"), "{replay:?}");
-    assert_eq!(site.orders().await.len(), 1, "no row of an order that no replica has");
+    assert_eq!(fixture.orders().await.len(), 1, "no row of an order that no replica has");
     let outages = worker.log().matches("outage began").count();
     assert!(outages <= 3, "it says so once, or twice where the replica had all until its first try");
 
     replica.cont().expect("it goes on");
     worker.says("outage over").await;
-    until("all are written", || async { site.orders().await.len() == 4 }).await;
+    until("all are written", || async { fixture.orders().await.len() == 4 }).await;
     for order in 2..=4 {
         assert!(has(order).await, "order {order}");
     }
-    site.settled().await;
-    assert_eq!(site.redis_says(&["XLEN", STREAM]).await.as_i64(), Some(4));
+    fixture.settled().await;
+    assert_eq!(fixture.redis_says(&["XLEN", STREAM]).await.as_i64(), Some(4));
     assert!(worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_may_not_wait_for_replicas_says_so_and_ends() {
-    let site = Site::open().await;
-    site.load(7, 10).await;
-    site.add_users().await;
-    site.call("ACL SETUSER tidegate-worker -wait").await;
-    site.add_order(1, 1, 7).await;
-    let plan = site.worker("w").set("REDIS_URL", site.redis_url_of("tidegate-worker"));
+    let fixture = Fixture::open().await;
+    fixture.load(7, 10).await;
+    fixture.add_users().await;
+    fixture.call("ACL SETUSER tidegate-worker -wait").await;
+    fixture.add_order(1, 1, 7).await;
+    let plan = fixture.worker("w").set("REDIS_URL", fixture.redis_url_of("tidegate-worker"));
     let mut worker = plan.set("GATE_WAIT_REPLICAS", 1).set("GATE_WAIT_MS", 100).start();
     assert_eq!(worker.ended().await.code(), Some(3), "{}", worker.log());
     assert!(worker.log().contains("lacks the right +wait"), "{}", worker.log());
-    assert_eq!((site.orders().await.len(), site.pending().await), (0, 0), "nothing was read");
-    assert_eq!(site.open_entries().await, Some(1), "nor acknowledged");
+    assert_eq!((fixture.orders().await.len(), fixture.pending().await), (0, 0), "nothing was read");
+    assert_eq!(fixture.open_entries().await, Some(1), "nor acknowledged");
 }
 
 /// The master keeps no append-only file, so no batch can be confirmed in one, whatever replicas have in memory.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_outage_of_the_append_only_files_goes_on_until_they_have_what_was_read() {
-    let site = Site::open().await;
-    site.load(7, 10).await;
-    let port = site.redis.port().to_string();
+    let fixture = Fixture::open().await;
+    fixture.load(7, 10).await;
+    let port = fixture.redis.port().to_string();
     let _replica =
         RedisServer::options().args(["--replicaof", "127.0.0.1", &port]).start().expect("a replica");
-    until("the replica is there", || async { site.call("WAIT 1 1000").await.as_i64() == Some(1) }).await;
-    site.call("CONFIG SET appendonly no").await;
-    let plan = site.worker("w").set("GATE_WAIT_REPLICAS", 1).set("GATE_WAIT_MS", 100);
+    until("the replica is there", || async { fixture.call("WAIT 1 1000").await.as_i64() == Some(1) }).await;
+    fixture.call("CONFIG SET appendonly no").await;
+    let plan = fixture.worker("w").set("GATE_WAIT_REPLICAS", 1).set("GATE_WAIT_MS", 100);
     let worker = plan.set("GATE_WAIT_FOR", "file").set("WORKER_BACKOFF_MAX_MS", 200).start();
-    site.add_order(1, 1, 7).await;
+    fixture.add_order(1, 1, 7).await;
     worker.says("nothing is handled until replicas have what was read").await;
     // A probe that passes where no batch does would end the outage, and the next batch begin it again.
     // Before Redis 7, it counts no second words.
-    let probes = || async { site.calls_of("xgroup|create").await + site.calls_of("xgroup").await };
+    let probes = || async { fixture.calls_of("xgroup|create").await + fixture.calls_of("xgroup").await };
     let before = probes().await;
     until("it goes on asking", || async { probes().await > before + 10 }).await;
     assert!(!worker.log().contains("outage over"), "{}", worker.log());
     // Nor does a replay write what only the memory of the replica has.
     let wait = ["--set", "gate.wait_replicas=1", "--set", "gate.wait_ms=100", "--set", "gate.wait_for=file"];
-    let replay = site.tidegate(&[&wait[..], &["replay", "--from", "-1h", "--to", "now", "--yes"]].concat());
+    let replay = fixture.tidegate(&[&wait[..], &["replay", "--from", "-1h", "--to", "now", "--yes"]].concat());
     let said = String::from_utf8_lossy(&replay.stderr);
     assert!(!replay.status.success() && said.contains("until replicas have what was read"), "{replay:?}");
-    assert!(site.orders().await.is_empty());
+    assert!(fixture.orders().await.is_empty());
 }

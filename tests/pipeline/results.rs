@@ -13,7 +13,7 @@ use crate::{
     browser::get,
     faults::proxies::{LOCK, Proxies, quick},
     program::Program,
-    site::{STREAM, Site, WorkerPlan, connect, until},
+    fixture::{STREAM, Fixture, WorkerPlan, connect, until},
 };
 
 const RESULTS: &str = "stream.orders.results";
@@ -23,9 +23,9 @@ const EXCEPTIONS: [&str; 6] = ["refused", "dead", "cancelled", "expired", "refun
 type Told = BTreeMap<String, String>;
 
 /// All results, oldest first: field by name.
-async fn results(site: &Site) -> Vec<Told> {
+async fn results(fixture: &Fixture) -> Vec<Told> {
     let entries: Vec<(String, Vec<(String, String)>)> =
-        site.client.xrange(RESULTS, "-", "+", None).await.expect("a stream or nothing");
+        fixture.client.xrange(RESULTS, "-", "+", None).await.expect("a stream or nothing");
     entries.into_iter().map(|(_, fields)| fields.into_iter().collect()).collect()
 }
 
@@ -39,51 +39,51 @@ fn in_short(results: &[Told]) -> Vec<String> {
     results.iter().map(line).collect()
 }
 
-async fn told(site: &Site) -> Vec<String> {
-    in_short(&results(site).await)
+async fn told(fixture: &Fixture) -> Vec<String> {
+    in_short(&results(fixture).await)
 }
 
 /// How many results MySQL remembers.
-async fn unpublished(site: &Site) -> i64 {
+async fn unpublished(fixture: &Fixture) -> i64 {
     let count = "SELECT COUNT(*) FROM tidegate_unannounced_result";
-    sqlx::query_scalar(count).fetch_one(&site.pool).await.expect("MySQL answers")
+    sqlx::query_scalar(count).fetch_one(&fixture.pool).await.expect("MySQL answers")
 }
 
 /// A worker that publishes these.
-fn publishing(site: &Site, publish: &str) -> WorkerPlan {
-    quick(site, "w").set("RESULTS_ANNOUNCE", publish).set("WORKER_ENTRY_MAX_BYTES", 4_096)
+fn publishing(fixture: &Fixture, publish: &str) -> WorkerPlan {
+    quick(fixture, "w").set("RESULTS_ANNOUNCE", publish).set("WORKER_ENTRY_MAX_BYTES", 4_096)
 }
 
-async fn event(site: &Site, event: &str, order: i64, more: &[(&str, &str)]) {
+async fn event(fixture: &Fixture, event: &str, order: i64, more: &[(&str, &str)]) {
     let (order, user) = (order.to_string(), order.to_string());
     let fields = [("event", event), ("orderId", &order), ("userId", &user), ("voucherId", "1")];
-    site.add(&[&fields, more].concat()).await;
+    fixture.add(&[&fields, more].concat()).await;
 }
 
 /// Admits orders of voucher 1, each of a user of its own.
-async fn admit(site: &Site, orders: i64) {
+async fn admit(fixture: &Fixture, orders: i64) {
     for order in 1..=orders {
-        site.admit(order, order, 1, 1).await;
+        fixture.admit(order, order, 1, 1).await;
     }
 }
 
 /// Appends a day with every state that there is. Answers with what is to be told of it.
-async fn a_day(site: &Site) -> Vec<&'static str> {
-    site.load(1, 20).await;
-    site.load(3, 1).await;
+async fn a_day(fixture: &Fixture) -> Vec<&'static str> {
+    fixture.load(1, 20).await;
+    fixture.load(3, 1).await;
     // Redis offers what MySQL does not have: the last one is refused.
-    site.restock_redis(3, 1).await;
+    fixture.restock_redis(3, 1).await;
     for order in 1..=6 {
-        site.admit(order, order, 1, 1).await;
+        fixture.admit(order, order, 1, 1).await;
     }
-    site.admit(31, 31, 3, 1).await;
-    site.admit(32, 32, 3, 1).await;
-    site.add(&[("userId", "9"), ("voucherId", "999"), ("id", "9")]).await;
+    fixture.admit(31, 31, 3, 1).await;
+    fixture.admit(32, 32, 3, 1).await;
+    fixture.add(&[("userId", "9"), ("voucherId", "999"), ("id", "9")]).await;
     let large = "x".repeat(9_000);
-    site.add(&[("note", &large), ("userId", "8"), ("voucherId", "1"), ("id", "8")]).await;
-    site.add(&[("event", "shipped"), ("orderId", "1")]).await;
+    fixture.add(&[("note", &large), ("userId", "8"), ("voucherId", "1"), ("id", "8")]).await;
+    fixture.add(&[("event", "shipped"), ("orderId", "1")]).await;
     // Nobody can tell of which order.
-    site.add(&[("userId", "9"), ("voucherId", "1")]).await;
+    fixture.add(&[("userId", "9"), ("voucherId", "1")]).await;
     for (order, kind, more) in [
         (1, "used", &[][..]),
         (1, "paid", &[("ref", "a")]),
@@ -104,7 +104,7 @@ async fn a_day(site: &Site) -> Vec<&'static str> {
         (5, "refunded", &[]),
         (77, "cancelled", &[]),
     ] {
-        event(site, kind, order, more).await;
+        event(fixture, kind, order, more).await;
     }
     vec![
         "1 0 confirmed",
@@ -149,37 +149,37 @@ fn is_exception(line: &str) -> bool {
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_becomes_of_an_order_is_told_with_its_step_as_far_as_it_is_published() {
     for publish in ["all", "exceptions", "none"] {
-        let site = Site::open().await;
-        let mut expected = a_day(&site).await;
-        let worker = publishing(&site, publish).start();
-        site.settled().await;
+        let fixture = Fixture::open().await;
+        let mut expected = a_day(&fixture).await;
+        let worker = publishing(&fixture, publish).start();
+        fixture.settled().await;
         expected.retain(|line| publish == "all" || publish == "exceptions" && is_exception(line));
-        assert_eq!(sorted(told(&site).await), sorted(expected), "{publish}");
+        assert_eq!(sorted(told(&fixture).await), sorted(expected), "{publish}");
         let counted = get(&worker, "/metrics").await.samples();
         let of = |state: &str| counted[&format!("tidegate_results_published_total{{state=\"{state}\"}}")];
-        let all = results(&site).await;
+        let all = results(&fixture).await;
         for state in ["confirmed", "refund_due", "rejected", "dead"] {
             let told = all.iter().filter(|told| told["state"] == state).count();
             assert!((of(state) - told as f64).abs() < 0.5, "{publish} {state}");
         }
-        assert_eq!(unpublished(&site).await, 0);
+        assert_eq!(unpublished(&fixture).await, 0);
         assert!(worker.stop().await.success());
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_result_has_the_fields_of_its_contract() {
-    let site = Site::open().await;
-    site.load(1, 20).await;
+    let fixture = Fixture::open().await;
+    fixture.load(1, 20).await;
     let order = [("userId", "5"), ("voucherId", "1"), ("id", "7"), ("quantity", "3"), ("traceparent", TRACE)];
-    let entry = site.add(&order).await;
+    let entry = fixture.add(&order).await;
     let paid = [("event", "paid"), ("orderId", "7"), ("userId", "5"), ("voucherId", "1"), ("ref", "pay-1")];
-    let paid = site.add(&[&paid[..], &[("reason", "card"), ("traceparent", TRACE)]].concat()).await;
+    let paid = fixture.add(&[&paid[..], &[("reason", "card"), ("traceparent", TRACE)]].concat()).await;
     let refunded = [("event", "refunded"), ("orderId", "7"), ("userId", "5"), ("voucherId", "1")];
-    let refunded = site.add(&refunded).await;
-    let worker = publishing(&site, "all").start();
-    site.settled().await;
-    let mut told = results(&site).await;
+    let refunded = fixture.add(&refunded).await;
+    let worker = publishing(&fixture, "all").start();
+    fixture.settled().await;
+    let mut told = results(&fixture).await;
     for told in &mut told {
         let at: u64 = told.remove("at").expect("a time").parse().expect("milliseconds");
         assert!(at > 1_700_000_000_000);
@@ -224,46 +224,46 @@ async fn a_result_has_the_fields_of_its_contract() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_between_the_commit_and_the_publication_nothing_is_acknowledged_untold() {
-    let site = Site::open().await;
-    let expected = a_day(&site).await;
-    let appended = site.client.xlen::<usize, _>(STREAM).await.expect("Redis answers");
-    let proxies = Proxies::start(&site).await;
+    let fixture = Fixture::open().await;
+    let expected = a_day(&fixture).await;
+    let appended = fixture.client.xlen::<usize, _>(STREAM).await.expect("Redis answers");
+    let proxies = Proxies::start(&fixture).await;
     let publication = proxies.redis.hold_when(RESULTS);
-    let worker = proxies.before(publishing(&site, "all"), &site).start();
+    let worker = proxies.before(publishing(&fixture, "all"), &fixture).start();
     publication.reached().await.expect("the worker comes to this step");
     // What is buried unread is told first. All others are decided in one batch.
-    let large = site.open_entries().await;
-    assert_eq!((large, told(&site).await.len()), (Some(appended), 0));
+    let large = fixture.open_entries().await;
+    assert_eq!((large, told(&fixture).await.len()), (Some(appended), 0));
     let all_others = proxies.redis.hold_when("confirmed");
     publication.release();
     all_others.reached().await.expect("the batch is committed");
-    assert_eq!(site.orders().await.len(), 8, "six and one and the row of a cancelled one");
+    assert_eq!(fixture.orders().await.len(), 8, "six and one and the row of a cancelled one");
     worker.kill9();
     all_others.cut();
-    assert!(told(&site).await.iter().all(|line| line.ends_with("too_large")));
-    assert!(site.open_entries().await >= Some(appended - 1), "nothing that is not told is acknowledged");
+    assert!(told(&fixture).await.iter().all(|line| line.ends_with("too_large")));
+    assert!(fixture.open_entries().await >= Some(appended - 1), "nothing that is not told is acknowledged");
 
-    let worker = publishing(&site, "all").start();
-    site.settled().await;
+    let worker = publishing(&fixture, "all").start();
+    fixture.settled().await;
     // At least once: what came again is told again, with the same words.
-    let told: BTreeSet<String> = told(&site).await.into_iter().collect();
+    let told: BTreeSet<String> = told(&fixture).await.into_iter().collect();
     assert_eq!(told, expected.into_iter().map(str::to_owned).collect());
     assert!(worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_redis_has_no_memory_for_is_acknowledged_and_told_later() {
-    let site = Site::open().await;
-    site.load(1, 1_000).await;
-    admit(&site, 300).await;
-    let proxies = Proxies::start(&site).await;
+    let fixture = Fixture::open().await;
+    fixture.load(1, 1_000).await;
+    admit(&fixture, 300).await;
+    let proxies = Proxies::start(&fixture).await;
     let lock = proxies.redis.hold_when(LOCK);
-    let worker = proxies.before(publishing(&site, "all"), &site).start();
+    let worker = proxies.before(publishing(&fixture, "all"), &fixture).start();
     lock.reached().await.expect("a batch is in progress");
-    site.call("CONFIG SET maxmemory 1").await;
+    fixture.call("CONFIG SET maxmemory 1").await;
     lock.release();
-    site.settled().await;
-    assert_eq!((told(&site).await.len(), unpublished(&site).await), (0, 300));
+    fixture.settled().await;
+    assert_eq!((told(&fixture).await.len(), unpublished(&fixture).await), (0, 300));
     worker.says("Redis does not take results").await;
     worker.says("docs/runbook/results-are-not-published.md").await;
     until("it is counted", || async {
@@ -273,13 +273,13 @@ async fn what_redis_has_no_memory_for_is_acknowledged_and_told_later() {
     })
     .await;
     assert_eq!(worker.log().matches("Redis does not take results").count(), 1, "once a minute");
-    let doctor = Program::with_variables(&site.redis.url(), &site.mysql.url()).run("doctor");
+    let doctor = Program::with_variables(&fixture.redis.url(), &fixture.mysql.url()).run("doctor");
     assert!(doctor.stdout.contains("300 results were not published"), "{doctor:?}");
-    site.call("CONFIG SET maxmemory 0").await;
-    until("all are told", || async { unpublished(&site).await == 0 }).await;
+    fixture.call("CONFIG SET maxmemory 0").await;
+    until("all are told", || async { unpublished(&fixture).await == 0 }).await;
     let expected: Vec<String> = (1..=300).map(|order| format!("{order} 0 confirmed")).collect();
-    assert_eq!(sorted(told(&site).await), sorted(expected));
-    let one = &results(&site).await[0];
+    assert_eq!(sorted(told(&fixture).await), sorted(expected));
+    let one = &results(&fixture).await[0];
     assert_eq!((&*one["userId"], &*one["quantity"], one.len()), ("1", "1", 9), "{one:?}");
     until("nothing is left", || async {
         get(&worker, "/metrics").await.samples()["tidegate_results_unpublished"] < 0.5
@@ -290,49 +290,49 @@ async fn what_redis_has_no_memory_for_is_acknowledged_and_told_later() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_of_another_type_in_the_place_of_the_results_loses_nothing() {
-    let site = Site::open().await;
-    site.call(&format!("SET {RESULTS} something")).await;
-    let mut expected = a_day(&site).await;
-    let worker = publishing(&site, "exceptions").start();
-    site.settled().await;
+    let fixture = Fixture::open().await;
+    fixture.call(&format!("SET {RESULTS} something")).await;
+    let mut expected = a_day(&fixture).await;
+    let worker = publishing(&fixture, "exceptions").start();
+    fixture.settled().await;
     expected.retain(|line| is_exception(line));
-    assert_eq!(unpublished(&site).await, expected.len() as i64);
-    let doctor = Program::with_variables(&site.redis.url(), &site.mysql.url()).run("doctor");
+    assert_eq!(unpublished(&fixture).await, expected.len() as i64);
+    let doctor = Program::with_variables(&fixture.redis.url(), &fixture.mysql.url()).run("doctor");
     assert!(doctor.stdout.contains("stream.orders.results is a string, not a stream"), "{doctor:?}");
-    site.call(&format!("DEL {RESULTS}")).await;
-    until("all are told", || async { unpublished(&site).await == 0 }).await;
-    assert_eq!(sorted(told(&site).await), sorted(expected));
+    fixture.call(&format!("DEL {RESULTS}")).await;
+    until("all are told", || async { unpublished(&fixture).await == 0 }).await;
+    assert_eq!(sorted(told(&fixture).await), sorted(expected));
     assert!(worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn orders_of_which_nothing_is_told_cost_redis_no_call_and_told_ones_one_entry_each() {
     for (publish, told) in [("none", 0), ("exceptions", 0), ("all", 300)] {
-        let site = Site::open().await;
-        site.load(1, 1_000).await;
-        admit(&site, 300).await;
-        let appended = site.calls_of("xadd").await;
-        let worker = publishing(&site, publish).start();
-        site.settled().await;
-        assert_eq!(site.calls_of("xadd").await - appended, told, "{publish}");
+        let fixture = Fixture::open().await;
+        fixture.load(1, 1_000).await;
+        admit(&fixture, 300).await;
+        let appended = fixture.calls_of("xadd").await;
+        let worker = publishing(&fixture, publish).start();
+        fixture.settled().await;
+        assert_eq!(fixture.calls_of("xadd").await - appended, told, "{publish}");
         assert!(worker.stop().await.success());
         // Lock, unlock and acknowledge; what else is called does not grow with orders.
-        assert_eq!(site.calls_of("xack").await, 1, "they came as one batch");
+        assert_eq!(fixture.calls_of("xack").await, 1, "they came as one batch");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn old_results_go_by_age_and_by_bytes_whether_they_were_read_or_not() {
-    let site = Site::open().await;
-    site.load(1, 5_000).await;
-    admit(&site, 3_000).await;
+    let fixture = Fixture::open().await;
+    fixture.load(1, 5_000).await;
+    admit(&fixture, 3_000).await;
     let keeping =
-        |name: &str, value: u64| publishing(&site, "all").set("WORKER_CLAIM_EVERY_MS", 10).set(name, value);
-    let length = || async { site.client.xlen::<u64, _>(RESULTS).await.expect("Redis answers") };
+        |name: &str, value: u64| publishing(&fixture, "all").set("WORKER_CLAIM_EVERY_MS", 10).set(name, value);
+    let length = || async { fixture.client.xlen::<u64, _>(RESULTS).await.expect("Redis answers") };
     let worker = keeping("RESULTS_KEEP_BYTES", 100_000).start();
-    site.settled().await;
+    fixture.settled().await;
     until("the size is kept", || async {
-        let bytes = site.call(&format!("MEMORY USAGE {RESULTS}")).await.as_u64().unwrap_or(0);
+        let bytes = fixture.call(&format!("MEMORY USAGE {RESULTS}")).await.as_u64().unwrap_or(0);
         (50_000..110_000).contains(&bytes)
     })
     .await;
@@ -347,34 +347,34 @@ async fn old_results_go_by_age_and_by_bytes_whether_they_were_read_or_not() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replay_tells_what_it_acknowledges_and_the_rest_only_if_it_is_told_to() {
-    let site = Site::open().await;
-    let expected = a_day(&site).await;
-    let worker = publishing(&site, "all").start();
-    site.settled().await;
+    let fixture = Fixture::open().await;
+    let expected = a_day(&fixture).await;
+    let worker = publishing(&fixture, "all").start();
+    fixture.settled().await;
     assert!(worker.stop().await.success());
-    site.call(&format!("DEL {RESULTS}")).await;
+    fixture.call(&format!("DEL {RESULTS}")).await;
     let program = Program::with_flags(&[
         "--redis-url",
-        &site.redis.url(),
+        &fixture.redis.url(),
         "--mysql-url",
-        &site.mysql.url(),
+        &fixture.mysql.url(),
         "--set",
         "results.publish=all",
     ]);
     program.run("replay --from 2020-01-01 --to 0s --yes").expect(0);
-    assert_eq!(told(&site).await, [""; 0], "all of it was told when it was acknowledged");
+    assert_eq!(told(&fixture).await, [""; 0], "all of it was told when it was acknowledged");
 
     // What a dead worker left is settled by the replay, so it is the replay's to tell.
-    site.admit(40, 40, 1, 1).await;
-    event(&site, "paid", 40, &[]).await;
-    site.hand_over("gone-0", 2).await;
+    fixture.admit(40, 40, 1, 1).await;
+    event(&fixture, "paid", 40, &[]).await;
+    fixture.hand_over("gone-0", 2).await;
     program.run("replay --from 2020-01-01 --to 0s --yes").expect(0);
-    assert_eq!(site.open_entries().await, Some(0));
-    assert_eq!(told(&site).await, ["40 0 confirmed", "40 1 paid"]);
+    assert_eq!(fixture.open_entries().await, Some(0));
+    assert_eq!(told(&fixture).await, ["40 0 confirmed", "40 1 paid"]);
 
-    site.call(&format!("DEL {RESULTS}")).await;
+    fixture.call(&format!("DEL {RESULTS}")).await;
     program.run("replay --from 2020-01-01 --to 0s --yes --publish").expect(0);
-    let again: BTreeSet<String> = told(&site).await.into_iter().collect();
+    let again: BTreeSet<String> = told(&fixture).await.into_iter().collect();
     // The large one was written by the first replay.
     let expected = expected.into_iter().filter(|line| !line.starts_with("8 "));
     let expected = expected.chain(["8 0 confirmed", "40 0 confirmed", "40 1 paid"]);
@@ -384,16 +384,16 @@ async fn a_replay_tells_what_it_acknowledges_and_the_rest_only_if_it_is_told_to(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_an_operator_decides_is_told_as_well() {
-    let site = Site::open().await;
-    site.load(1, 20).await;
-    let program = Program::with_variables(&site.redis.url(), &site.mysql.url());
-    let worker = publishing(&site, "exceptions").start();
-    let letter = site.add(&[("userId", "9"), ("voucherId", "999"), ("id", "9")]).await;
-    site.settled().await;
+    let fixture = Fixture::open().await;
+    fixture.load(1, 20).await;
+    let program = Program::with_variables(&fixture.redis.url(), &fixture.mysql.url());
+    let worker = publishing(&fixture, "exceptions").start();
+    let letter = fixture.add(&[("userId", "9"), ("voucherId", "999"), ("id", "9")]).await;
+    fixture.settled().await;
     assert!(worker.stop().await.success());
-    site.admit(1, 1, 1, 1).await;
-    event(&site, "paid", 1, &[("ref", "a")]).await;
-    site.hand_over("gone-0", 2).await;
+    fixture.admit(1, 1, 1, 1).await;
+    event(&fixture, "paid", 1, &[("ref", "a")]).await;
+    fixture.hand_over("gone-0", 2).await;
     program.run("pending bury --consumer gone-0 --why stuck --yes").expect(0);
     program.run("dead cancel --reason unknown_voucher --yes").expect(0);
     let expected = [
@@ -402,43 +402,43 @@ async fn what_an_operator_decides_is_told_as_well() {
         "1 -1 rejected by_operator",
         "9 0 cancelled by_operator",
     ];
-    assert_eq!(told(&site).await, expected);
-    assert_eq!(results(&site).await[3]["entry"], letter);
+    assert_eq!(told(&fixture).await, expected);
+    assert_eq!(results(&fixture).await[3]["entry"], letter);
     // Dropped is what concerns no order any more: nothing is to be told.
     program.run("dead cancel --all --yes").expect(1);
-    assert_eq!(told(&site).await[4..], ["1 0 cancelled by_operator"]);
+    assert_eq!(told(&fixture).await[4..], ["1 0 cancelled by_operator"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_processes_died_of_is_told_without_being_read() {
-    let site = Site::open().await;
-    site.load(1, 20).await;
-    publishing(&site, "none").start().says("worker started").await;
-    let deadly = site.add(&[("userId", "5"), ("voucherId", "1"), ("id", "7")]).await;
+    let fixture = Fixture::open().await;
+    fixture.load(1, 20).await;
+    publishing(&fixture, "none").start().says("worker started").await;
+    let deadly = fixture.add(&[("userId", "5"), ("voucherId", "1"), ("id", "7")]).await;
     let payment = [("event", "paid"), ("orderId", "8"), ("userId", "8"), ("voucherId", "1"), ("ref", "a")];
-    let payment = site.add(&payment).await;
-    until("the name is free", || async { site.call("EXISTS tidegate:worker:w").await.as_u64() == Some(0) })
+    let payment = fixture.add(&payment).await;
+    until("the name is free", || async { fixture.call("EXISTS tidegate:worker:w").await.as_u64() == Some(0) })
         .await;
-    site.hand_over("w-0", 2).await;
+    fixture.hand_over("w-0", 2).await;
     for entry in [&deadly, &payment] {
-        site.call(&format!("HSET stream.orders.deaths {entry} 4")).await;
+        fixture.call(&format!("HSET stream.orders.deaths {entry} 4")).await;
     }
-    let worker = publishing(&site, "exceptions").start();
-    site.settled().await;
+    let worker = publishing(&fixture, "exceptions").start();
+    fixture.settled().await;
     let expected = ["7 -1 dead killed_worker", "8 -1 rejected killed_worker"];
-    assert_eq!(sorted(told(&site).await), expected);
-    let payment = results(&site).await.into_iter().find(|told| told["orderId"] == "8").expect("it is told");
+    assert_eq!(sorted(told(&fixture).await), expected);
+    let payment = results(&fixture).await.into_iter().find(|told| told["orderId"] == "8").expect("it is told");
     assert_eq!((&*payment["ref"], &*payment["userId"]), ("a", "8"));
     assert!(worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_has_a_group_of_its_own_and_hears_where_it_left_off() {
-    let site = Site::open().await;
-    let expected = a_day(&site).await;
-    let worker = publishing(&site, "all").start();
-    site.settled().await;
-    let reader = connect(&site.redis_url_of("tidegate-listener")).await;
+    let fixture = Fixture::open().await;
+    let expected = a_day(&fixture).await;
+    let worker = publishing(&fixture, "all").start();
+    fixture.settled().await;
+    let reader = connect(&fixture.redis_url_of("tidegate-listener")).await;
     let _made: Value = reader.xgroup_create(RESULTS, "shop", "0", false).await.expect("the group is made");
     let mut heard = 0;
     loop {

@@ -10,30 +10,30 @@ use tidegate_lab::{Clock, MysqlServer};
 use crate::{
     browser::get,
     program::Program,
-    site::{GROUP, STREAM, Site, Worker, durable_redis, until},
+    fixture::{GROUP, STREAM, Fixture, Worker, durable_redis, until},
 };
 
-/// A site whose stores have these users.
-async fn open() -> Site {
-    let site = Site::bare_with_own_mysql().await;
-    site.add_users().await;
-    site
+/// A fixture whose stores have these users.
+async fn open() -> Fixture {
+    let fixture = Fixture::bare_with_own_mysql().await;
+    fixture.add_users().await;
+    fixture
 }
 
-fn program(site: &Site, redis: &str, mysql: &str) -> Program {
-    let (redis, mysql) = (site.redis_url_of(redis), site.mysql_url_of(mysql));
+fn program(fixture: &Fixture, redis: &str, mysql: &str) -> Program {
+    let (redis, mysql) = (fixture.redis_url_of(redis), fixture.mysql_url_of(mysql));
     Program::with_flags(&["--redis-url", &redis, "--mysql-url", &mysql])
 }
 
-fn worker(site: &Site, name: &str) -> Worker {
-    let plan = site.worker(name).set("REDIS_URL", site.redis_url_of("tidegate-worker"));
-    let plan = plan.set("MYSQL_URL", site.mysql_url_of("tidegate-worker"));
+fn worker(fixture: &Fixture, name: &str) -> Worker {
+    let plan = fixture.worker(name).set("REDIS_URL", fixture.redis_url_of("tidegate-worker"));
+    let plan = plan.set("MYSQL_URL", fixture.mysql_url_of("tidegate-worker"));
     plan.set("STREAM_RETENTION_MS", 1000).start()
 }
 
 /// What Redis has denied, to whom.
-async fn denied(site: &Site) -> Vec<String> {
-    let log: Vec<BTreeMap<String, Value>> = site.call("ACL LOG").await.convert().expect("a log");
+async fn denied(fixture: &Fixture) -> Vec<String> {
+    let log: Vec<BTreeMap<String, Value>> = fixture.call("ACL LOG").await.convert().expect("a log");
     let text = |entry: &BTreeMap<String, Value>, name| entry[name].as_string().unwrap_or_default();
     log.iter().map(|entry| format!("{}: {}", text(entry, "username"), text(entry, "object"))).collect()
 }
@@ -44,33 +44,33 @@ async fn with_the_rights_of_the_examples_every_part_does_its_work() {
     let clock = Clock::start().expect("a clock");
     clock.set_ahead_by(-3_600).expect("the clock is set");
     let redis = durable_redis().clock(&clock).start().expect("a Redis");
-    let site = Site::on(redis, MysqlServer::start().expect("a MySQL")).await;
-    site.add_users().await;
-    let owner = program(&site, "tidegate-operator", "tidegate-owner");
-    let operator = program(&site, "tidegate-operator", "tidegate-operator");
-    let producer = program(&site, "tidegate-producer", "tidegate-worker");
+    let fixture = Fixture::on(redis, MysqlServer::start().expect("a MySQL")).await;
+    fixture.add_users().await;
+    let owner = program(&fixture, "tidegate-operator", "tidegate-owner");
+    let operator = program(&fixture, "tidegate-operator", "tidegate-operator");
+    let producer = program(&fixture, "tidegate-producer", "tidegate-worker");
     for line in ["migrate --dry-run", "migrate --yes", "migrate --yes"] {
         owner.run(line).expect(0);
     }
-    site.open_sale().await;
+    fixture.open_sale().await;
 
     // Orders, refusals, dead letters; then one that takes over, removes the dead, and trims.
-    let first = worker(&site, "w1");
-    site.rush(1_000, 300).await;
-    site.settled().await;
+    let first = worker(&fixture, "w1");
+    fixture.rush(1_000, 300).await;
+    fixture.settled().await;
     first.kill9();
     clock.set_ahead_by(0).expect("the clock is set");
-    site.rush(2_000, 300).await;
-    let second = worker(&site, "w2");
-    site.add_poison().await;
-    site.settled().await;
+    fixture.rush(2_000, 300).await;
+    let second = worker(&fixture, "w2");
+    fixture.add_poison().await;
+    fixture.settled().await;
     second.says("dead, empty consumer removed").await;
     second.says("entries beyond the retention deleted").await;
     // It is killed, and its heartbeat is still there when it comes back.
     second.kill9();
-    let second = worker(&site, "w2");
-    site.rush(4_000, 50).await;
-    site.settled().await;
+    let second = worker(&fixture, "w2");
+    fixture.rush(4_000, 50).await;
+    fixture.settled().await;
 
     producer.run("admit --voucher 1 --user 77").expect(0);
     for _ in 0..2 {
@@ -102,14 +102,14 @@ async fn with_the_rights_of_the_examples_every_part_does_its_work() {
     ] {
         operator.run(line).expect(code);
     }
-    site.settled().await;
+    fixture.settled().await;
     // Of one that is written, one among the dead letters, and one that nobody knows.
     for (order, status) in [("1001", 200), ("4001?voucher=1", 200), ("999999999", 404)] {
         assert_eq!(get(&second, &format!("/orders/{order}")).await.status, status, "{order}");
     }
     assert_eq!(second.stop().await.code(), Some(0));
-    let last = site.add_order(3_001, 3_001, 1).await;
-    let _: Value = site.call(&format!("XREADGROUP GROUP {GROUP} gone COUNT 1 STREAMS {STREAM} >")).await;
+    let last = fixture.add_order(3_001, 3_001, 1).await;
+    let _: Value = fixture.call(&format!("XREADGROUP GROUP {GROUP} gone COUNT 1 STREAMS {STREAM} >")).await;
     for (line, code) in [
         // One is no order.
         ("dead cancel --all --yes", 1),
@@ -133,7 +133,7 @@ async fn with_the_rights_of_the_examples_every_part_does_its_work() {
         operator.run(line).expect(code);
     }
     // All were stopped while a sale is on; the signs of life of those that were killed end a little later.
-    let reader = program(&site, "tidegate-reader", "tidegate-reader");
+    let reader = program(&fixture, "tidegate-reader", "tidegate-reader");
     until("status says that no worker is alive", || async {
         let read = reader.run("status");
         read.code == 1 && read.stdout.contains("no worker is alive")
@@ -151,23 +151,23 @@ async fn with_the_rights_of_the_examples_every_part_does_its_work() {
     let dead = operator.run("doctor").expect(1);
     assert!(dead.stdout.contains("no worker is alive"), "{dead:#?}");
     assert!(!dead.stdout.contains("not read"), "{dead:#?}");
-    let plan = site.worker("w3").set("REDIS_URL", site.redis_url_of("tidegate-worker"));
-    let plan = plan.set("MYSQL_URL", site.mysql_url_of("tidegate-worker"));
+    let plan = fixture.worker("w3").set("REDIS_URL", fixture.redis_url_of("tidegate-worker"));
+    let plan = plan.set("MYSQL_URL", fixture.mysql_url_of("tidegate-worker"));
     let third = plan.set("RECONCILE_EVERY_S", 1).set("RECONCILE_REMOVE_DELISTED_AFTER_S", 0).start();
     third.says("removed the keys of a delisted voucher").await;
-    assert_eq!(denied(&site).await, [""; 0]);
+    assert_eq!(denied(&fixture).await, [""; 0]);
 }
 
 /// The documents and `tidegate order show` name these; the documents' own lines are typed by `tests/documents`, with
 /// the same users.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_admits_may_release_and_both_may_send_the_text_of_a_script() {
-    let site = open().await.migrated().await;
-    site.load(7, 100).await;
+    let fixture = open().await.migrated().await;
+    fixture.load(7, 100).await;
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let types = |user: &str, script: &str, keys: &str, args: &str| {
         let mut command = std::process::Command::new("redis-cli");
-        command.current_dir(root).args(["-u", &site.redis_url_of(user), "--eval", script]);
+        command.current_dir(root).args(["-u", &fixture.redis_url_of(user), "--eval", script]);
         command.args(keys.split(' ')).arg(",").args(args.split(' '));
         let output = command.output().expect("redis-cli runs");
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
@@ -182,33 +182,33 @@ async fn who_admits_may_release_and_both_may_send_the_text_of_a_script() {
         let released = format!("1 service:cancelled {order} {order} 1");
         assert_eq!(types(user, "lua/release_many.lua", release, &released), "0", "{user}: was released");
     }
-    assert_eq!(site.redis_stock(7).await, Some(100));
-    assert_eq!(denied(&site).await, [""; 0]);
+    assert_eq!(fixture.redis_stock(7).await, Some(100));
+    assert_eq!(denied(&fixture).await, [""; 0]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_redis_denies_is_named_and_holds_up_no_order_for_ever() {
-    let site = open().await;
-    tidegate_orders::schema::migrate(&site.pool).await.expect("the schema is made");
-    site.open_sale().await;
-    site.call("ACL SETUSER tidegate-worker -copy").await;
-    let worker = worker(&site, "w");
-    site.plain_rush(1_000, 20).await;
+    let fixture = open().await;
+    tidegate_orders::schema::migrate(&fixture.pool).await.expect("the schema is made");
+    fixture.open_sale().await;
+    fixture.call("ACL SETUSER tidegate-worker -copy").await;
+    let worker = worker(&fixture, "w");
+    fixture.plain_rush(1_000, 20).await;
     worker.says("lock.lua: ").await;
-    until("Redis says what it denied", || async { denied(&site).await == ["tidegate-worker: copy"] }).await;
-    assert_eq!(site.orders().await.len(), 0);
-    site.call("ACL SETUSER tidegate-worker +copy").await;
-    site.settled().await;
-    assert_eq!(site.orders().await.len(), 20);
-    site.invariants().await;
+    until("Redis says what it denied", || async { denied(&fixture).await == ["tidegate-worker: copy"] }).await;
+    assert_eq!(fixture.orders().await.len(), 0);
+    fixture.call("ACL SETUSER tidegate-worker +copy").await;
+    fixture.settled().await;
+    assert_eq!(fixture.orders().await.len(), 20);
+    fixture.invariants().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_operator_sees_who_holds_a_row_and_ends_it() {
-    let site = open().await;
-    tidegate_orders::schema::migrate(&site.pool).await.expect("the schema is made");
-    site.open_sale().await;
-    let connect = async |user| MySqlPool::connect(&site.mysql_url_of(user)).await.expect("the user logs in");
+    let fixture = open().await;
+    tidegate_orders::schema::migrate(&fixture.pool).await.expect("the schema is made");
+    fixture.open_sale().await;
+    let connect = async |user| MySqlPool::connect(&fixture.mysql_url_of(user)).await.expect("the user logs in");
     let (owner, operator) = (connect("tidegate-owner").await, connect("tidegate-operator").await);
 
     let mut holder = owner.begin().await.expect("a transaction");

@@ -25,8 +25,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     program::Program,
-    site::{
-        DEAD, GROUP, STREAM, Site, connect,
+    fixture::{
+        DEAD, GROUP, STREAM, Fixture, connect,
         invariants::{Ends, fates, none_is},
         redis_pool,
         rush::{Book, PLENTY, SHORT, Wanted, Way},
@@ -37,11 +37,11 @@ use crate::{
 
 #[tokio::test(flavor = "multi_thread")]
 async fn when_the_master_dies_its_replica_takes_over_and_no_order_is_lost() {
-    let site = Site::open().await;
-    let master = site.redis.port().to_string();
+    let fixture = Fixture::open().await;
+    let master = fixture.redis.port().to_string();
     let replica =
         RedisServer::options().args(["--replicaof", "127.0.0.1", &master]).start().expect("a replica");
-    let sentinel = RedisSentinel::watch(&site.redis).expect("a Sentinel");
+    let sentinel = RedisSentinel::watch(&fixture.redis).expect("a Sentinel");
     let watched = connect(&format!("redis://127.0.0.1:{}", sentinel.port())).await;
     until("the Sentinel knows the replica", || async {
         let master: Vec<Value> = call(&watched, "SENTINEL REPLICAS shop").await.into_array();
@@ -49,16 +49,16 @@ async fn when_the_master_dies_its_replica_takes_over_and_no_order_is_lost() {
     })
     .await;
 
-    site.open_sale().await;
-    let worker = site.worker("w").set("REDIS_URL", sentinel.url()).start();
-    site.rush(1_000, 300).await;
-    site.settled().await;
+    fixture.open_sale().await;
+    let worker = fixture.worker("w").set("REDIS_URL", sentinel.url()).start();
+    fixture.rush(1_000, 300).await;
+    fixture.settled().await;
     // These are admitted and not written: what the replica does not have is lost with its master.
     worker.signal(nix::sys::signal::Signal::SIGSTOP);
-    site.plain_rush(2_000, 300).await;
-    let replicas = site.call("WAIT 1 10000").await;
+    fixture.plain_rush(2_000, 300).await;
+    let replicas = fixture.call("WAIT 1 10000").await;
     assert_eq!(replicas.as_u64(), Some(1), "the replica has it all");
-    site.redis.kill9().expect("the master is killed");
+    fixture.redis.kill9().expect("the master is killed");
     worker.signal(nix::sys::signal::Signal::SIGCONT);
 
     let client = connect(&replica.url()).await;
@@ -67,10 +67,10 @@ async fn when_the_master_dies_its_replica_takes_over_and_no_order_is_lost() {
         role.first().and_then(Value::as_string).as_deref() == Some("master")
     })
     .await;
-    let program = Program::with_flags(&["--redis-url", &sentinel.url(), "--mysql-url", &site.mysql.url()]);
-    let stores = Stores { client: &client, pool: &site.pool, prefix: "" };
+    let program = Program::with_flags(&["--redis-url", &sentinel.url(), "--mysql-url", &fixture.mysql.url()]);
+    let stores = Stores { client: &client, pool: &fixture.pool, prefix: "" };
     until("nothing is on its way", || async { stores.open_entries().await == Some(0) }).await;
-    let (pages, ends) = (site.book.read(), Ends::read(&site.pool).await);
+    let (pages, ends) = (fixture.book.read(), Ends::read(&fixture.pool).await);
     let mut wrong = fates(&pages, &ends);
     wrong.extend(stores.mismatches(&[PLENTY, SHORT], &pages.loaded).await);
     none_is(&wrong);
@@ -82,50 +82,50 @@ async fn when_the_master_dies_its_replica_takes_over_and_no_order_is_lost() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_that_lacked_the_last_second_is_promoted_and_one_command_repairs_it() {
-    let site = Site::open().await;
-    let master = site.redis.port().to_string();
+    let fixture = Fixture::open().await;
+    let master = fixture.redis.port().to_string();
     let replica =
         RedisServer::options().args(["--replicaof", "127.0.0.1", &master]).start().expect("a replica");
-    let sentinel = RedisSentinel::watch(&site.redis).expect("a Sentinel");
+    let sentinel = RedisSentinel::watch(&fixture.redis).expect("a Sentinel");
     let watched = connect(&format!("redis://127.0.0.1:{}", sentinel.port())).await;
     until("the Sentinel knows the replica", || async {
         !call(&watched, "SENTINEL REPLICAS shop").await.into_array().is_empty()
     })
     .await;
-    let program = Program::with_flags(&["--redis-url", &sentinel.url(), "--mysql-url", &site.mysql.url()]);
+    let program = Program::with_flags(&["--redis-url", &sentinel.url(), "--mysql-url", &fixture.mysql.url()]);
     program.run("voucher load --voucher 7 --stock 100").expect(0);
-    let worker = site.worker("w").set("REDIS_URL", sentinel.url()).start();
+    let worker = fixture.worker("w").set("REDIS_URL", sentinel.url()).start();
     for order in 1..=20 {
-        site.admit(order, order, 7, 2).await;
+        fixture.admit(order, order, 7, 2).await;
     }
     // With ids of the counter: one is an order, one is refused.
     program.run("admit --voucher 7 --user 500").expect(0);
     program.run("admit --voucher 7 --user 500").expect(1);
-    site.settled().await;
+    fixture.settled().await;
 
     // From here on the replica hears nothing, and cannot come back: its master does not let it.
-    has_it_all(&site, &replica).await;
+    has_it_all(&fixture, &replica).await;
     let client = connect(&replica.url()).await;
-    site.call("ACL SETUSER default -psync -sync").await;
+    fixture.call("ACL SETUSER default -psync -sync").await;
     call(&client, "CLIENT KILL TYPE master").await;
     for order in 21..=30 {
-        site.admit(order, order, 7, 1).await;
+        fixture.admit(order, order, 7, 1).await;
     }
-    site.settled().await;
+    fixture.settled().await;
     program.run("order event paid 25 --user 25 --ref p25 --yes").expect(0);
     program.run("order event cancelled 30 --user 30 --yes").expect(0);
-    site.settled().await;
+    fixture.settled().await;
     worker.signal(nix::sys::signal::Signal::SIGSTOP);
     until("no reply is on its way to the worker", || async {
-        let clients = site.call("INFO clients").await.as_string().unwrap_or_default();
+        let clients = fixture.call("INFO clients").await.as_string().unwrap_or_default();
         clients.contains("blocked_clients:0")
     })
     .await;
     // Told, and known to nobody afterwards.
     for order in 31..=33 {
-        site.admit(order, order, 7, 1).await;
+        fixture.admit(order, order, 7, 1).await;
     }
-    site.redis.kill9().expect("the master is killed");
+    fixture.redis.kill9().expect("the master is killed");
     worker.signal(nix::sys::signal::Signal::SIGCONT);
     until("the Sentinel names the replica as the master", || async {
         let master = call(&watched, "SENTINEL GET-MASTER-ADDR-BY-NAME shop").await.into_array();
@@ -148,10 +148,10 @@ async fn a_replica_that_lacked_the_last_second_is_promoted_and_one_command_repai
         stream["pending"] == 0 && stream["undelivered"] == 0
     })
     .await;
-    let stores = Stores { client: &client, pool: &site.pool, prefix: "" };
+    let stores = Stores { client: &client, pool: &fixture.pool, prefix: "" };
     none_is(&stores.mismatches(&[7], &BTreeMap::new()).await);
     let left = 100 - 20 * 2 - 1 - 9 - 1;
-    assert_eq!(site.mysql_stock(7).await, left);
+    assert_eq!(fixture.mysql_stock(7).await, left);
     assert_eq!(call(&client, "GET seckill:stock:7").await.as_i64(), Some(left));
     for order in 21..=29 {
         assert_eq!(ask(&gate, order, order, 1).await, AdmitReply::AdmittedBefore);
@@ -159,7 +159,7 @@ async fn a_replica_that_lacked_the_last_second_is_promoted_and_one_command_repai
     assert_eq!(ask(&gate, 30, 30, 1).await, AdmitReply::Released);
     assert_eq!(ask(&gate, 41, 21, 1).await, AdmitReply::Released, "its user had an order");
     let paid = "SELECT CAST(status AS SIGNED) FROM tb_voucher_order WHERE id = 25";
-    let paid: i64 = sqlx::query_scalar(paid).fetch_one(&site.pool).await.expect("MySQL answers");
+    let paid: i64 = sqlx::query_scalar(paid).fetch_one(&fixture.pool).await.expect("MySQL answers");
     assert_eq!(paid, 2);
     // Nobody remembers it, so it is a new one.
     assert_eq!(ask(&gate, 31, 31, 1).await, AdmitReply::Admitted);
@@ -168,36 +168,36 @@ async fn a_replica_that_lacked_the_last_second_is_promoted_and_one_command_repai
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_that_is_in_progress_while_the_master_dies_settles_nothing_of_its_replica() {
-    let site = Site::open().await;
-    let master = site.redis.port().to_string();
+    let fixture = Fixture::open().await;
+    let master = fixture.redis.port().to_string();
     let replica =
         RedisServer::options().args(["--replicaof", "127.0.0.1", &master]).start().expect("a replica");
-    let sentinel = RedisSentinel::watch(&site.redis).expect("a Sentinel");
+    let sentinel = RedisSentinel::watch(&fixture.redis).expect("a Sentinel");
     let watched = connect(&format!("redis://127.0.0.1:{}", sentinel.port())).await;
     until("the Sentinel knows the replica", || async {
         !call(&watched, "SENTINEL REPLICAS shop").await.into_array().is_empty()
     })
     .await;
-    site.load(7, 100).await;
-    let mysql = Proxy::start(site.mysql.port()).await.expect("a proxy");
-    let worker = site
+    fixture.load(7, 100).await;
+    let mysql = Proxy::start(fixture.mysql.port()).await.expect("a proxy");
+    let worker = fixture
         .worker("w")
         .set("REDIS_URL", sentinel.url())
-        .set("MYSQL_URL", mysql.url_for(&site.mysql))
+        .set("MYSQL_URL", mysql.url_for(&fixture.mysql))
         .set("WORKER_CLAIM_IDLE_MS", 3_000)
         .set("WORKER_LANES", 1)
         .start();
     worker.says("worker started").await;
-    has_it_all(&site, &replica).await;
+    has_it_all(&fixture, &replica).await;
     let client = connect(&replica.url()).await;
-    site.call("ACL SETUSER default -psync -sync").await;
+    fixture.call("ACL SETUSER default -psync -sync").await;
     call(&client, "CLIENT KILL TYPE master").await;
 
     // Both sides give the same ids to different orders.
     let commit = mysql.hold_when("COMMIT");
-    add_with_same_ids(&site.client, 1).await;
+    add_with_same_ids(&fixture.client, 1).await;
     commit.reached().await.expect("the worker has them in progress");
-    site.redis.kill9().expect("the master is killed");
+    fixture.redis.kill9().expect("the master is killed");
     until("the replica is the master", || async {
         let role = call(&client, "ROLE").await.into_array();
         role.first().and_then(Value::as_string).as_deref() == Some("master")
@@ -208,7 +208,7 @@ async fn a_batch_that_is_in_progress_while_the_master_dies_settles_nothing_of_it
     call(&client, &format!("XREADGROUP GROUP {GROUP} dead COUNT 5 STREAMS {STREAM} >")).await;
     commit.release();
     until("the orders of both sides are written", || async {
-        let orders = site.orders().await;
+        let orders = fixture.orders().await;
         (1..=5).chain(101..=105).all(|id| orders.iter().any(|order| order.id == id))
     })
     .await;
@@ -217,7 +217,7 @@ async fn a_batch_that_is_in_progress_while_the_master_dies_settles_nothing_of_it
 
 /// A master and its replica, watched by a Sentinel, with a sale that goes on.
 struct Watched {
-    site: Site,
+    fixture: Fixture,
     replica: RedisServer,
     sentinel: RedisSentinel,
     next: Arc<AtomicI64>,
@@ -228,22 +228,22 @@ struct Watched {
 
 impl Watched {
     async fn open() -> Self {
-        let site = Site::open().await;
-        let master = site.redis.port().to_string();
+        let fixture = Fixture::open().await;
+        let master = fixture.redis.port().to_string();
         let replica = RedisServer::options().args(["--replicaof", "127.0.0.1", &master]).start();
         let (replica, sentinel) =
-            (replica.expect("a replica"), RedisSentinel::watch(&site.redis).expect("a Sentinel"));
+            (replica.expect("a replica"), RedisSentinel::watch(&fixture.redis).expect("a Sentinel"));
         let watched = connect(&format!("redis://127.0.0.1:{}", sentinel.port())).await;
         until("the Sentinel knows the replica", || async {
             !call(&watched, "SENTINEL REPLICAS shop").await.into_array().is_empty()
         })
         .await;
         let program =
-            Program::with_flags(&["--redis-url", &sentinel.url(), "--mysql-url", &site.mysql.url()]);
+            Program::with_flags(&["--redis-url", &sentinel.url(), "--mysql-url", &fixture.mysql.url()]);
         program.run("voucher load --voucher 7 --stock 1000000").expect(0);
-        has_it_all(&site, &replica).await;
+        has_it_all(&fixture, &replica).await;
         let gate = RedisStore::with_default_names(redis_pool(&sentinel.url()).await, KeyTemplates::default());
-        Self { site, replica, sentinel, next: Arc::new(AtomicI64::new(1)), gate, book: Arc::default() }
+        Self { fixture, replica, sentinel, next: Arc::new(AtomicI64::new(1)), gate, book: Arc::default() }
     }
 
     /// Sells until it is ended. What is not answered is given up.
@@ -265,7 +265,7 @@ impl Watched {
         until_within(Duration::from_secs(10), "one more order is written", || async {
             let Some(order) = admit(&self.gate, &self.next, &self.book).await else { return false };
             for _ in 0..100 {
-                if self.site.orders().await.iter().any(|row| row.id == order) {
+                if self.fixture.orders().await.iter().any(|row| row.id == order) {
                     return true;
                 }
                 sleep(Duration::from_millis(10)).await;
@@ -279,29 +279,29 @@ impl Watched {
     async fn begin_risk(&self) {
         self.book.begin_risk();
         // WAIT waits for what its own connection has written.
-        self.site.call("SET probe 1").await;
-        self.site.call("DEL probe").await;
-        has_it_all(&self.site, &self.replica).await;
+        self.fixture.call("SET probe 1").await;
+        self.fixture.call("DEL probe").await;
+        has_it_all(&self.fixture, &self.replica).await;
     }
 
     /// The server that is the master by its own word, and whom the other one follows.
     async fn master(&self) -> &RedisServer {
-        if is_replica_in_step(&self.replica).await { &self.site.redis } else { &self.replica }
+        if is_replica_in_step(&self.replica).await { &self.fixture.redis } else { &self.replica }
     }
 
     /// Whatever the failover lost is found and repaired: every order of which a caller was told is written once, but for those of the
     /// failover itself, which are written or have left nothing.
     async fn adds_up(&self) {
-        let flags = ["--redis-url", &self.sentinel.url(), "--mysql-url", &self.site.mysql.url()];
+        let flags = ["--redis-url", &self.sentinel.url(), "--mysql-url", &self.fixture.mysql.url()];
         let program = Program::with_flags(&flags);
         let client = connect(&self.master().await.url()).await;
-        let stores = Stores { client: &client, pool: &self.site.pool, prefix: "" };
+        let stores = Stores { client: &client, pool: &self.fixture.pool, prefix: "" };
         let is_quiet = || async { stores.open_entries().await == Some(0) };
         until_within(Duration::from_secs(30), "every entry is handled", is_quiet).await;
         let repaired = program.run("reconcile --repair --yes");
         assert!([0, 1].contains(&repaired.code), "{repaired:#?}");
         until_within(Duration::from_secs(30), "what was repaired is written", is_quiet).await;
-        let mut wrong = fates(&self.book.read(), &Ends::read(&self.site.pool).await);
+        let mut wrong = fates(&self.book.read(), &Ends::read(&self.fixture.pool).await);
         wrong.extend(stores.mismatches(&[7], &BTreeMap::new()).await);
         none_is(&wrong);
         assert_eq!(call(&client, &format!("XLEN {DEAD}")).await.as_u64(), Some(0), "nothing is buried");
@@ -347,11 +347,11 @@ async fn admit(gate: &RedisStore, next: &AtomicI64, book: &Book) -> Option<i64> 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_frozen_master_is_replaced_and_follows_when_it_wakes() {
     let watched = Watched::open().await;
-    let worker = watched.site.worker("w").set("REDIS_URL", watched.sentinel.url()).start();
+    let worker = watched.fixture.worker("w").set("REDIS_URL", watched.sentinel.url()).start();
     let sale = watched.sell();
     watched.sells_on().await;
     watched.begin_risk().await;
-    watched.site.redis.stop().expect("frozen");
+    watched.fixture.redis.stop().expect("frozen");
     let new = connect(&watched.replica.url()).await;
     until_within(Duration::from_secs(30), "the replica is the master", || async {
         let role = call(&new, "ROLE").await.into_array();
@@ -359,9 +359,9 @@ async fn a_frozen_master_is_replaced_and_follows_when_it_wakes() {
     })
     .await;
     watched.sells_on().await;
-    watched.site.redis.cont().expect("awake");
+    watched.fixture.redis.cont().expect("awake");
     until_within(Duration::from_secs(60), "the old master follows", || async {
-        is_replica_in_step(&watched.site.redis).await
+        is_replica_in_step(&watched.fixture.redis).await
     })
     .await;
     watched.book.end_risk();
@@ -374,19 +374,19 @@ async fn a_frozen_master_is_replaced_and_follows_when_it_wakes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_and_sentinel_are_all_killed_and_started_again_and_the_sale_goes_on() {
     let watched = Watched::open().await;
-    let worker = watched.site.worker("w").set("REDIS_URL", watched.sentinel.url()).start();
+    let worker = watched.fixture.worker("w").set("REDIS_URL", watched.sentinel.url()).start();
     let sale = watched.sell();
     watched.sells_on().await;
     watched.begin_risk().await;
     watched.sentinel.kill9().expect("killed");
     watched.replica.kill9().expect("killed");
-    watched.site.redis.kill9().expect("killed");
-    watched.site.redis.restart().expect("back");
+    watched.fixture.redis.kill9().expect("killed");
+    watched.fixture.redis.restart().expect("back");
     watched.replica.restart().expect("back");
     watched.sentinel.restart().expect("back");
     watched.sells_on().await;
     until_within(Duration::from_secs(60), "one follows the other", || async {
-        is_replica_in_step(&watched.replica).await || is_replica_in_step(&watched.site.redis).await
+        is_replica_in_step(&watched.replica).await || is_replica_in_step(&watched.fixture.redis).await
     })
     .await;
     watched.book.end_risk();
@@ -396,10 +396,10 @@ async fn servers_and_sentinel_are_all_killed_and_started_again_and_the_sale_goes
     assert!(worker.stop().await.success());
 }
 
-/// Waits until the replica of the site's Redis has all that this was told. Valkey counts one that still gets its first copy.
-async fn has_it_all(site: &Site, replica: &RedisServer) {
+/// Waits until the replica of the fixture's Redis has all that this was told. Valkey counts one that still gets its first copy.
+async fn has_it_all(fixture: &Fixture, replica: &RedisServer) {
     until_within(Duration::from_secs(60), "the replica is in step", || is_replica_in_step(replica)).await;
-    assert_eq!(site.call("WAIT 1 10000").await.as_u64(), Some(1), "the replica has it all");
+    assert_eq!(fixture.call("WAIT 1 10000").await.as_u64(), Some(1), "the replica has it all");
 }
 
 async fn is_replica_in_step(server: &RedisServer) -> bool {

@@ -13,7 +13,7 @@ use tidegate_lab::Proxy;
 
 use crate::{
     browser::get,
-    site::{Site, Worker, WorkerPlan, until},
+    fixture::{Fixture, Worker, WorkerPlan, until},
 };
 
 /// A service manager: it keeps what it is told, line by line.
@@ -71,32 +71,32 @@ impl Manager {
     }
 }
 
-fn watched(site: &Site, manager: &Manager) -> WorkerPlan {
-    let plan = site.worker("w").set("WORKER_LANES", 1).set("WORKER_BACKOFF_MAX_MS", 300);
+fn watched(fixture: &Fixture, manager: &Manager) -> WorkerPlan {
+    let plan = fixture.worker("w").set("WORKER_LANES", 1).set("WORKER_BACKOFF_MAX_MS", 300);
     let plan = plan.set("MYSQL_STATEMENT_TIMEOUT_MS", 1_200);
     plan.variable("NOTIFY_SOCKET", manager.path.display()).variable("WATCHDOG_USEC", 400_000)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_is_ready_when_it_takes_orders_and_not_before() {
-    let (site, manager) = (Site::with_own_mysql().await, Manager::open());
-    site.redis.kill9().expect("Redis is killed");
-    site.mysql.kill9().expect("MySQL is killed");
-    let worker = watched(&site, &manager).start();
+    let (fixture, manager) = (Fixture::with_own_mysql().await, Manager::open());
+    fixture.redis.kill9().expect("Redis is killed");
+    fixture.mysql.kill9().expect("MySQL is killed");
+    let worker = watched(&fixture, &manager).start();
     manager.status_is("waiting for Redis").await;
     manager.is_calmed(2).await;
-    site.redis.restart().expect("Redis starts");
+    fixture.redis.restart().expect("Redis starts");
     manager.status_is("MySQL is away").await;
     manager.is_calmed(2).await;
     assert_eq!(manager.count("READY=1"), 0, "{:#?}", manager.told());
 
-    site.mysql.restart().expect("MySQL starts");
+    fixture.mysql.restart().expect("MySQL starts");
     manager.is_told("READY=1").await;
     manager.status_is("writing orders").await;
-    site.load_scripts().await;
-    site.open_sale().await;
-    site.rush(1_000, 50).await;
-    site.settled().await;
+    fixture.load_scripts().await;
+    fixture.open_sale().await;
+    fixture.rush(1_000, 50).await;
+    fixture.settled().await;
 
     worker.signal(Signal::SIGTSTP);
     manager.status_is("paused").await;
@@ -104,11 +104,11 @@ async fn it_is_ready_when_it_takes_orders_and_not_before() {
     worker.signal(Signal::SIGCONT);
     manager.status_is("writing orders").await;
 
-    site.redis.kill9().expect("Redis is killed");
+    fixture.redis.kill9().expect("Redis is killed");
     manager.status_is("Redis is away").await;
     // Longer than the watchdog waits.
     manager.is_calmed(4).await;
-    site.redis.restart().expect("Redis starts again");
+    fixture.redis.restart().expect("Redis starts again");
     manager.status_is("writing orders").await;
     assert_eq!(manager.count("STOPPING=1"), 0);
     assert!(worker.stop().await.success());
@@ -125,16 +125,16 @@ async fn stuck_for(worker: &Worker) -> f64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_watchdog_bites_when_a_lane_is_stuck() {
-    let (site, manager) = (Site::open().await, Manager::open());
-    site.open_sale().await;
+    let (fixture, manager) = (Fixture::open().await, Manager::open());
+    fixture.open_sale().await;
     // Redis is slow to hear that the batch is done, and may be.
-    let proxy = Proxy::start(site.redis.port()).await.expect("a proxy");
+    let proxy = Proxy::start(fixture.redis.port()).await.expect("a proxy");
     let settling = proxy.hold_when("XACK");
-    let worker = watched(&site, &manager).set("ADMIN_STUCK_AFTER_MS", 2_500);
+    let worker = watched(&fixture, &manager).set("ADMIN_STUCK_AFTER_MS", 2_500);
     let worker =
-        worker.set("REDIS_COMMAND_TIMEOUT_MS", 30_000).set("REDIS_URL", proxy.url_for(&site.redis)).start();
+        worker.set("REDIS_COMMAND_TIMEOUT_MS", 30_000).set("REDIS_URL", proxy.url_for(&fixture.redis)).start();
     manager.is_told("READY=1").await;
-    site.plain_rush(1_000, 40).await;
+    fixture.plain_rush(1_000, 40).await;
     settling.reached().await.expect("a batch is in progress");
     worker
         .says("the watchdog is not told any more that all is well stuck=\"lane w-0 has been settling")
@@ -148,15 +148,15 @@ async fn the_watchdog_bites_when_a_lane_is_stuck() {
     settling.release();
     manager.is_calmed(2).await;
     manager.status_is("writing orders").await;
-    site.settled().await;
-    site.invariants().await;
+    fixture.settled().await;
+    fixture.invariants().await;
     assert!(worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn another_processs_watchdog_is_none_of_its_business_and_a_deaf_manager_stops_nothing() {
-    let (site, manager) = (Site::open().await, Manager::open());
-    let mut worker = watched(&site, &manager).variable("WATCHDOG_PID", 1).start();
+    let (fixture, manager) = (Fixture::open().await, Manager::open());
+    let mut worker = watched(&fixture, &manager).variable("WATCHDOG_PID", 1).start();
     manager.is_told("READY=1").await;
     worker.signal(Signal::SIGTERM);
     manager.is_told("STOPPING=1").await;
@@ -164,27 +164,27 @@ async fn another_processs_watchdog_is_none_of_its_business_and_a_deaf_manager_st
     assert!(worker.ended().await.success());
     assert_eq!(manager.count("WATCHDOG=1"), 0, "{:#?}", manager.told());
 
-    let deaf = watched(&site, &manager).variable("NOTIFY_SOCKET", "/nowhere/notify").start();
+    let deaf = watched(&fixture, &manager).variable("NOTIFY_SOCKET", "/nowhere/notify").start();
     deaf.says("worker started").await;
     assert!(deaf.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gate_is_ready_when_it_admits_orders_and_not_before() {
-    let (site, manager) = (Site::open().await, Manager::open());
-    site.redis.kill9().expect("Redis is killed");
-    let gate = watched(&site, &manager).set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
+    let (fixture, manager) = (Fixture::open().await, Manager::open());
+    fixture.redis.kill9().expect("Redis is killed");
+    let gate = watched(&fixture, &manager).set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
     manager.status_is("starting: waits for Redis").await;
     manager.is_calmed(2).await;
     assert_eq!(manager.count("READY=1"), 0, "{:#?}", manager.told());
-    site.redis.restart().expect("Redis starts");
+    fixture.redis.restart().expect("Redis starts");
     manager.is_told("READY=1").await;
     manager.status_is("admitting orders").await;
-    site.redis.kill9().expect("Redis is killed");
+    fixture.redis.kill9().expect("Redis is killed");
     manager.status_is("Redis does not answer").await;
     // Longer than the watchdog waits.
     manager.is_calmed(4).await;
-    site.redis.restart().expect("Redis starts again");
+    fixture.redis.restart().expect("Redis starts again");
     manager.status_is("admitting orders").await;
     assert!(gate.stop().await.success());
     manager.is_told("STOPPING=1").await;

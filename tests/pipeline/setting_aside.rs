@@ -6,7 +6,7 @@ use crate::{
     browser::{get, until_page},
     clocks::turns,
     program::Program,
-    site::{Site, Worker, until},
+    fixture::{Fixture, Worker, until},
 };
 
 const VOUCHERS: i64 = 40;
@@ -29,11 +29,11 @@ async fn set_aside(worker: &Worker) -> f64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_forty_vouchers_twenty_are_held_and_the_others_are_written_at_once_and_no_lane_is_stuck() {
-    let site = Site::open().await;
+    let fixture = Fixture::open().await;
     for voucher in 101..=100 + VOUCHERS {
-        site.load(voucher, 1_000).await;
+        fixture.load(voucher, 1_000).await;
     }
-    let worker = site
+    let worker = fixture
         .worker("w")
         .set("WORKER_LANES", 2)
         .set("WORKER_BATCH", 100)
@@ -41,28 +41,28 @@ async fn of_forty_vouchers_twenty_are_held_and_the_others_are_written_at_once_an
         .set("ADMIN_STUCK_AFTER_MS", 6_000)
         .start();
     worker.says("worker started").await;
-    let mut session = site.pool.acquire().await.expect("a session");
+    let mut session = fixture.pool.acquire().await.expect("a session");
     // Or it would hold every row that it looks at.
     let isolation = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
     sqlx::query(isolation).execute(&mut *session).await.expect("it is set");
     let mut other = session.begin().await.expect("a transaction");
     hold_rows(&mut other, 101..=120).await;
     for at in 0..1_200 {
-        site.add_order(10_000 + at, 1 + at, 101 + at % VOUCHERS).await;
+        fixture.add_order(10_000 + at, 1 + at, 101 + at % VOUCHERS).await;
     }
-    until("the free ones are written", || async { site.orders().await.len() == 600 }).await;
+    until("the free ones are written", || async { fixture.orders().await.len() == 600 }).await;
     until("the others are set aside", || async { set_aside(&worker).await >= 590.0 }).await;
     // New orders of free vouchers are not behind them.
     for at in 0..20 {
-        site.add_order(20_000 + at, 20_000 + at, 121 + at % 20).await;
+        fixture.add_order(20_000 + at, 20_000 + at, 121 + at % 20).await;
     }
-    until("new ones are written", || async { site.orders().await.len() == 620 }).await;
+    until("new ones are written", || async { fixture.orders().await.len() == 620 }).await;
     let before = turns(&worker).await;
     until("every lane goes on turning", || async {
         turns(&worker).await.iter().zip(&before).all(|(now, before)| now > &(before + 5))
     })
     .await;
-    let program = Program::with_variables(&site.redis.url(), &site.mysql.url());
+    let program = Program::with_variables(&fixture.redis.url(), &fixture.mysql.url());
     until("others are told", || async {
         let shown = program.run("status --json").expect(0).json()["stream"]["set_aside"].clone();
         shown["entries"].as_u64().is_some_and(|entries| entries > 550)
@@ -73,8 +73,8 @@ async fn of_forty_vouchers_twenty_are_held_and_the_others_are_written_at_once_an
     assert!(shown.contains("set aside for") && shown.contains("voucher_row"), "{shown}");
 
     other.rollback().await.expect("the rows are free");
-    site.settled().await;
-    site.invariants().await;
+    fixture.settled().await;
+    fixture.invariants().await;
     until_page(&worker, "/livez", 200, "alive").await;
     until("nothing is set aside any more", || async { set_aside(&worker).await == 0.0 }).await;
     let status = || program.run("status --json").expect(0).json()["stream"]["set_aside"]["entries"].as_u64();
@@ -84,13 +84,13 @@ async fn of_forty_vouchers_twenty_are_held_and_the_others_are_written_at_once_an
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pending_list_tells_what_is_set_aside_and_an_operator_can_bury_it() {
-    let site = Site::open().await;
-    site.open_sale().await;
-    site.redis_says(&["SET", "lock:order:1005", "somebody"]).await;
-    let worker = site.worker("w").start();
-    site.plain_rush(1_000, 10).await;
-    until("all others are written", || async { site.orders().await.len() == 9 }).await;
-    let program = Program::with_variables(&site.redis.url(), &site.mysql.url());
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
+    fixture.redis_says(&["SET", "lock:order:1005", "somebody"]).await;
+    let worker = fixture.worker("w").start();
+    fixture.plain_rush(1_000, 10).await;
+    until("all others are written", || async { fixture.orders().await.len() == 9 }).await;
+    let program = Program::with_variables(&fixture.redis.url(), &fixture.mysql.url());
     until("it is shown as set aside", || async {
         let list = program.run("pending list --json").expect(0).json();
         list["entries"].as_array().is_some_and(|all| {
@@ -118,5 +118,5 @@ async fn a_pending_list_tells_what_is_set_aside_and_an_operator_can_bury_it() {
         program.run(&format!("pending bury {entry} --why test --yes")).code == 0
     })
     .await;
-    assert_eq!(site.open_entries().await, Some(0));
+    assert_eq!(fixture.open_entries().await, Some(0));
 }

@@ -18,8 +18,8 @@ use tidegate_orders::{
 use crate::{
     browser::get,
     program::Program,
-    site::{
-        DEADLINE, Site, WorkerPlan, invariants::none_is, redis_pool, stores::Stores, until, until_within,
+    fixture::{
+        DEADLINE, Fixture, WorkerPlan, invariants::none_is, redis_pool, stores::Stores, until, until_within,
     },
 };
 
@@ -27,26 +27,26 @@ const TAGS: [&str; 4] = ["0", "1", "2", "3"];
 const BATCH: i64 = 100;
 const LANES: i64 = 2;
 
-/// Partitions 0 and 1 are in `site.mysql`, 2 and 3 in `second`; voucher n belongs to partition n.
-struct ShardSite {
-    site: Site,
+/// Partitions 0 and 1 are in `fixture.mysql`, 2 and 3 in `second`; voucher n belongs to partition n.
+struct ShardFixture {
+    fixture: Fixture,
     second: MysqlServer,
     second_pool: MySqlPool,
     gates: Vec<RedisStore>,
     next: AtomicI64,
 }
 
-impl ShardSite {
+impl ShardFixture {
     async fn open() -> Self {
-        let site = Site::bare().await;
+        let fixture = Fixture::bare().await;
         let second = MysqlServer::start().expect("a MySQL");
         let second_pool = MySqlPool::connect(&second.url()).await.expect("MySQL answers");
         let mut gates = Vec::new();
         for partition in Partition::all(&TAGS.map(str::to_owned)) {
             let keys = KeyTemplates::default().of_partition(&partition);
-            gates.push(RedisStore::with_default_names(redis_pool(&site.redis.url()).await, keys));
+            gates.push(RedisStore::with_default_names(redis_pool(&fixture.redis.url()).await, keys));
         }
-        let shards = Self { site, second, second_pool, gates, next: AtomicI64::new(1) };
+        let shards = Self { fixture, second, second_pool, gates, next: AtomicI64::new(1) };
         let migrated = shards.program().run("migrate --yes").expect(0);
         assert!(migrated.stdout.contains("{0,1}") && migrated.stdout.contains("{2,3}"), "{migrated:#?}");
         for voucher in 4..8 {
@@ -65,9 +65,9 @@ impl ShardSite {
             (format!("stream.partitions={}", TAGS.join(",")), format!("mysql.shards={shards}"));
         Program::with_flags(&[
             "--redis-url",
-            &self.site.redis.url(),
+            &self.fixture.redis.url(),
             "--mysql-url",
-            &self.site.mysql.url(),
+            &self.fixture.mysql.url(),
             "--set",
             &tags,
             "--set",
@@ -83,7 +83,7 @@ impl ShardSite {
 
     fn worker_with(&self, name: &str, shards: &str) -> WorkerPlan {
         let plan =
-            self.site.worker(name).set("STREAM_PARTITIONS", TAGS.join(",")).set("MYSQL_SHARDS", shards);
+            self.fixture.worker(name).set("STREAM_PARTITIONS", TAGS.join(",")).set("MYSQL_SHARDS", shards);
         plan.set("WORKER_LANES", LANES).set("WORKER_BATCH", BATCH).set("MYSQL_ACQUIRE_TIMEOUT_MS", 1_000)
     }
 
@@ -117,14 +117,14 @@ impl ShardSite {
     async fn judge(&self) {
         for (voucher, tag) in (4..8).zip(TAGS) {
             let (pool, prefix) = (self.pool_of(voucher), format!("{{{tag}}}:"));
-            let stores = Stores { client: &self.site.client, pool, prefix: &prefix };
+            let stores = Stores { client: &self.fixture.client, pool, prefix: &prefix };
             until("it is quiet", || async { stores.open_entries().await == Some(0) }).await;
             none_is(&stores.mismatches(&[voucher], &BTreeMap::new()).await);
         }
     }
 
     fn pool_of(&self, voucher: i64) -> &MySqlPool {
-        if voucher % 4 < 2 { &self.site.pool } else { &self.second_pool }
+        if voucher % 4 < 2 { &self.fixture.pool } else { &self.second_pool }
     }
 
     /// How long it takes until so many more orders of a voucher are written.
@@ -146,32 +146,32 @@ impl ShardSite {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shard_that_is_away_stops_only_its_partitions_and_leaves_look_ups_unknown() {
-    let site = ShardSite::open().await;
-    let program = site.program();
-    let worker = site.worker_with("w", &site.map()).start();
+    let fixture = ShardFixture::open().await;
+    let program = fixture.program();
+    let worker = fixture.worker_with("w", &fixture.map()).start();
     for voucher in 4..8 {
-        site.drains(voucher, 500).await;
+        fixture.drains(voucher, 500).await;
     }
-    site.judge().await;
+    fixture.judge().await;
     // An id that names no partition, as of a producer with ids of its own.
     let order = (1..=60).find(|order| order % 64 > 3).expect("one").to_string();
     program.run(&format!("order show {order}")).expect(0);
-    let before = site.drains(4, 5_000).await;
+    let before = fixture.drains(4, 5_000).await;
 
-    site.second.kill9().expect("killed");
-    site.admit_many(6, 3_000).await;
-    site.admit_many(7, 3_000).await;
-    let away = site.drains(4, 5_000).await;
+    fixture.second.kill9().expect("killed");
+    fixture.admit_many(6, 3_000).await;
+    fixture.admit_many(7, 3_000).await;
+    let away = fixture.drains(4, 5_000).await;
     eprintln!("5000 orders of a healthy shard: {before:?} with both, {away:?} while the other is away");
     assert!(away < before * 3 + Duration::from_secs(1), "{before:?} {away:?}");
     worker.says("is away").await;
-    for own in site.status() {
+    for own in fixture.status() {
         let (tag, pending) = (own["partition"].as_str().expect("a tag"), own["stream"]["pending"].as_i64());
         assert!(pending.expect("a number") <= LANES * BATCH, "bounded: {own}");
         assert_eq!(own["stream"]["undelivered"].as_i64() > Some(0), ["2", "3"].contains(&tag), "{own}");
     }
     let audit = program.run("audit").expect(12);
-    let port = site.second.port().to_string();
+    let port = fixture.second.port().to_string();
     assert!(audit.stderr.contains(&port), "it names the shard: {audit:#?}");
     assert!(audit.stderr.contains("UNKNOWN: 2 of 4 partitions gave no answer: {2}, {3}"), "{audit:#?}");
     assert_eq!(audit.stdout.matches("It holds").count(), 2, "of the others: {audit:#?}");
@@ -186,13 +186,13 @@ async fn a_shard_that_is_away_stops_only_its_partitions_and_leaves_look_ups_unkn
     assert!(change.stderr.contains("nothing was changed"), "{change:#?}");
     program.run("migrate --yes").expect(3);
 
-    site.second.restart().expect("back");
+    fixture.second.restart().expect("back");
     until_within(DEADLINE, "it drains", || async {
-        site.status().iter().all(|own| own["stream"]["pending"] == 0 && own["stream"]["undelivered"] == 0)
+        fixture.status().iter().all(|own| own["stream"]["pending"] == 0 && own["stream"]["undelivered"] == 0)
     })
     .await;
-    assert_eq!((site.written(6).await, site.written(7).await), (3_500, 3_500));
-    site.judge().await;
+    assert_eq!((fixture.written(6).await, fixture.written(7).await), (3_500, 3_500));
+    fixture.judge().await;
     let audit = program.run("audit").expect(0);
     assert_eq!(audit.stdout.matches("It holds").count(), 4, "{audit:#?}");
     program.run("order show 999999").expect(1);
@@ -205,15 +205,15 @@ async fn a_shard_that_is_away_stops_only_its_partitions_and_leaves_look_ups_unkn
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_partition_pointed_to_another_shard_than_that_of_its_rows_is_refused() {
-    let site = ShardSite::open().await;
-    let program = site.program();
+    let fixture = ShardFixture::open().await;
+    let program = fixture.program();
     program.run("migrate").expect(0);
     let doctor = program.run("doctor");
     assert!(!doctor.stdout.contains("shard"), "{doctor:#?}");
     let refused = program.run("partitions change --to 0,1,2 --yes").expect(2);
     assert!(refused.stderr.contains("docs/shards.md"), "{refused:#?}");
-    let empty = site.second.create_database("elsewhere").expect("a database");
-    let second = site.second.url();
+    let empty = fixture.second.create_database("elsewhere").expect("a database");
+    let second = fixture.second.url();
     let wrong = [
         // Moved to the other shard, left out, to a database that is none, and all to one.
         format!("1={second} 2={second} 3={second}"),
@@ -222,14 +222,14 @@ async fn a_partition_pointed_to_another_shard_than_that_of_its_rows_is_refused()
         String::new(),
     ];
     for map in &wrong {
-        let changed = site.program_with(map);
+        let changed = fixture.program_with(map);
         let doctor = changed.run("doctor").expect(1);
         assert!(doctor.stdout.contains("docs/shards.md"), "{doctor:#?}");
         let audit = changed.run("audit").expect(2);
         assert!(audit.stderr.contains("docs/shards.md"), "{audit:#?}");
         changed.run("reconcile --repair --yes").expect(2);
         changed.run("replay --from -1h --to now --yes").expect(2);
-        let mut worker = site.worker_with("w", map).start();
+        let mut worker = fixture.worker_with("w", map).start();
         assert_eq!(worker.ended().await.code(), Some(2), "{}", worker.log());
         if !map.is_empty() {
             let migrate = changed.run("migrate --yes").expect(2);
@@ -237,44 +237,44 @@ async fn a_partition_pointed_to_another_shard_than_that_of_its_rows_is_refused()
         }
     }
     // A worker that began while MySQL was away looks before it reads.
-    site.second.kill9().expect("killed");
-    let worker = site.worker_with("late", &wrong[0]).start();
-    let mut ended = site.worker_with("early", &wrong[1]).start();
+    fixture.second.kill9().expect("killed");
+    let worker = fixture.worker_with("late", &wrong[0]).start();
+    let mut ended = fixture.worker_with("early", &wrong[1]).start();
     assert_eq!(ended.ended().await.code(), Some(2), "partition 2 is pointed to the shard that answers");
-    site.admit_many(5, 10).await;
-    site.second.restart().expect("back");
+    fixture.admit_many(5, 10).await;
+    fixture.second.restart().expect("back");
     worker.says("its rows are elsewhere").await;
-    assert_eq!(site.written(5).await, 0);
+    assert_eq!(fixture.written(5).await, 0);
     worker.kill9();
 
-    let worker = site.worker_with("w", &site.map()).start();
-    until("they are written", || async { site.written(5).await == 10 }).await;
+    let worker = fixture.worker_with("w", &fixture.map()).start();
+    until("they are written", || async { fixture.written(5).await == 10 }).await;
     assert!(worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_that_were_moved_by_hand_are_looked_at_before_shards_say_what_they_serve() {
-    let site = ShardSite::open().await;
-    let moved = format!("1={0} 2={0} 3={0}", site.second.url());
-    for pool in [&site.site.pool, &site.second_pool] {
+    let fixture = ShardFixture::open().await;
+    let moved = format!("1={0} 2={0} 3={0}", fixture.second.url());
+    for pool in [&fixture.fixture.pool, &fixture.second_pool] {
         sqlx::query("DELETE FROM tidegate_shard").execute(pool).await.expect("as docs/shards.md says");
     }
-    let audit = site.program().run("audit").expect(2);
+    let audit = fixture.program().run("audit").expect(2);
     assert!(audit.stderr.contains("tidegate migrate"), "{audit:#?}");
-    let program = site.program_with(&moved);
+    let program = fixture.program_with(&moved);
     let refused = program.run("migrate --yes").expect(2);
     assert!(refused.stderr.contains("rows of voucher 5"), "{refused:#?}");
     let insert = "INSERT INTO tb_seckill_voucher (voucher_id, stock, begin_time, end_time, initial_stock) \
                   VALUES (5, 1000000, NOW(), NOW() + INTERVAL 1 DAY, 1000000)";
-    sqlx::query(insert).execute(&site.second_pool).await.expect("moved");
+    sqlx::query(insert).execute(&fixture.second_pool).await.expect("moved");
     let delete = "DELETE FROM tb_seckill_voucher WHERE voucher_id = 5";
-    sqlx::query(delete).execute(&site.site.pool).await.expect("moved");
+    sqlx::query(delete).execute(&fixture.fixture.pool).await.expect("moved");
     program.run("migrate --yes").expect(0);
     program.run("audit").expect(0);
     // One that died when not all shards knew: the next goes on.
     for (pool, sql) in [
-        (&site.site.pool, "UPDATE tidegate_shard SET is_whole = 0"),
-        (&site.second_pool, "DELETE FROM tidegate_shard"),
+        (&fixture.fixture.pool, "UPDATE tidegate_shard SET is_whole = 0"),
+        (&fixture.second_pool, "DELETE FROM tidegate_shard"),
     ] {
         sqlx::query(sql).execute(pool).await.expect("done in part");
     }
@@ -283,5 +283,5 @@ async fn rows_that_were_moved_by_hand_are_looked_at_before_shards_say_what_they_
     program.run("audit --partition 2").expect(2);
     program.run("migrate --yes").expect(0);
     program.run("audit").expect(0);
-    site.program().run("audit --voucher 5").expect(2);
+    fixture.program().run("audit --voucher 5").expect(2);
 }

@@ -9,7 +9,7 @@ use fred::{
 use sqlx::Row;
 use tidegate_lab::{Clock, MysqlServer, RedisServer};
 
-use crate::site::{GROUP, STREAM, Site, durable_redis, stock_key, until};
+use crate::fixture::{GROUP, STREAM, Fixture, durable_redis, stock_key, until};
 
 /// The tutorial's two tables, with vouchers and orders as its service leaves them.
 const TUTORIAL_SHOP: &str = concat!(
@@ -58,14 +58,14 @@ return 0
 ";
 
 /// Sends an order through the tutorial's script; returns its answer.
-async fn tutorial_order(site: &Site, id: i64, user: i64, voucher: i64) -> i64 {
+async fn tutorial_order(fixture: &Fixture, id: i64, user: i64, voucher: i64) -> i64 {
     let (id, user, voucher) = (id.to_string(), user.to_string(), voucher.to_string());
-    let answer = site.redis_says(&["EVAL", TUTORIAL_SCRIPT, "0", &voucher, &user, &id]).await;
+    let answer = fixture.redis_says(&["EVAL", TUTORIAL_SCRIPT, "0", &voucher, &user, &id]).await;
     answer.as_i64().expect("a number")
 }
 
-async fn buyers(site: &Site, voucher: i64) -> BTreeSet<i64> {
-    site.client.smembers(format!("seckill:order:{voucher}")).await.expect("Redis answers")
+async fn buyers(fixture: &Fixture, voucher: i64) -> BTreeSet<i64> {
+    fixture.client.smembers(format!("seckill:order:{voucher}")).await.expect("Redis answers")
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -74,62 +74,62 @@ async fn a_running_shop_of_the_tutorial_is_taken_over_with_everything_it_left_be
     let clock = Clock::start().expect("a clock");
     clock.set_ahead_by(-3_600).expect("the clock is set");
     let redis = durable_redis().clock(&clock).start().expect("a Redis");
-    let site = Site::on(redis, MysqlServer::shared().expect("a database")).await;
-    sqlx::raw_sql(TUTORIAL_SHOP).execute(&site.pool).await.expect("the tutorial's tables");
-    site.redis_says(&["SET", &stock_key(10), "97"]).await;
-    site.redis_says(&["SET", &stock_key(11), "7"]).await;
-    site.redis_says(&["XGROUP", "CREATE", STREAM, GROUP, "0", "MKSTREAM"]).await;
+    let fixture = Fixture::on(redis, MysqlServer::shared().expect("a database")).await;
+    sqlx::raw_sql(TUTORIAL_SHOP).execute(&fixture.pool).await.expect("the tutorial's tables");
+    fixture.redis_says(&["SET", &stock_key(10), "97"]).await;
+    fixture.redis_says(&["SET", &stock_key(11), "7"]).await;
+    fixture.redis_says(&["XGROUP", "CREATE", STREAM, GROUP, "0", "MKSTREAM"]).await;
 
     // Redis lost its buyers once; so user 1, who has paid, user 2, who has cancelled, and new users come through.
     for user in 1..=20 {
         if user != 3 {
-            assert_eq!(tutorial_order(&site, 1000 + user, user, 10).await, 0);
+            assert_eq!(tutorial_order(&fixture, 1000 + user, user, 10).await, 0);
         }
     }
-    assert_eq!(tutorial_order(&site, 2001, 1, 10).await, 2);
+    assert_eq!(tutorial_order(&fixture, 2001, 1, 10).await, 2);
     // Its only consumer took some, wrote the first new one, and never acknowledged anything.
     let taken = ["XREADGROUP", "GROUP", GROUP, "c1", "COUNT", "8", "STREAMS", STREAM, ">"];
-    assert_ne!(site.redis_says(&taken).await, Value::Null);
+    assert_ne!(fixture.redis_says(&taken).await, Value::Null);
     let written = "INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (1004, 4, 10);
                    UPDATE tb_seckill_voucher SET stock = stock - 1 WHERE voucher_id = 10";
-    sqlx::raw_sql(written).execute(&site.pool).await.expect("its last order");
+    sqlx::raw_sql(written).execute(&fixture.pool).await.expect("its last order");
 
-    let asked = site.tidegate(&["migrate"]);
+    let asked = fixture.tidegate(&["migrate"]);
     assert_eq!(asked.status.code(), Some(2), "there are tables, and no terminal to ask on: {asked:?}");
-    let migrated = site.tidegate(&["migrate", "--yes"]);
+    let migrated = fixture.tidegate(&["migrate", "--yes"]);
     assert!(migrated.status.success(), "{}", String::from_utf8_lossy(&migrated.stderr));
     clock.set_ahead_by(0).expect("the clock is set");
-    let (first, second) = (site.worker("a").start(), site.worker("b").start());
+    let (first, second) = (fixture.worker("a").start(), fixture.worker("b").start());
     // The shop stays open meanwhile. Voucher 11 has more units in Redis than in MySQL.
     for user in 21..=40 {
-        assert_eq!(tutorial_order(&site, 1000 + user, user, 10).await, 0);
+        assert_eq!(tutorial_order(&fixture, 1000 + user, user, 10).await, 0);
     }
     for user in 1..=7 {
-        assert_eq!(tutorial_order(&site, 3000 + user, user, 11).await, 0);
+        assert_eq!(tutorial_order(&fixture, 3000 + user, user, 11).await, 0);
     }
-    assert_eq!(tutorial_order(&site, 3008, 8, 11).await, 1);
-    site.settled().await;
+    assert_eq!(tutorial_order(&fixture, 3008, 8, 11).await, 1);
+    fixture.settled().await;
 
-    let orders = site.orders().await;
+    let orders = fixture.orders().await;
     let of = |voucher: i64| orders.iter().filter(move |order| order.voucher == voucher);
     // 9001 to 9003 were there; of 1001 to 1040 user 1 was refused, and user 3 did not order.
     let mut expected: BTreeSet<i64> = (1002..=1040).filter(|id| *id != 1003).collect();
     expected.extend([9001, 9002, 9003]);
     assert_eq!(of(10).map(|order| order.id).collect::<BTreeSet<_>>(), expected);
     assert!(orders.iter().all(|order| order.quantity == 1));
-    assert_eq!(site.mysql_stock(10).await, 97 - 38);
+    assert_eq!(fixture.mysql_stock(10).await, 97 - 38);
     // The old buyer's unit is for sale again, and the old buyer still counts as one.
-    assert_eq!(site.redis_stock(10).await, Some(97 - 38));
-    assert_eq!(buyers(&site, 10).await, (1..=40).filter(|user| *user != 3).collect());
-    assert!(site.journal(10).await["1001"].contains("user_has_order"));
+    assert_eq!(fixture.redis_stock(10).await, Some(97 - 38));
+    assert_eq!(buyers(&fixture, 10).await, (1..=40).filter(|user| *user != 3).collect());
+    assert!(fixture.journal(10).await["1001"].contains("user_has_order"));
     // Five of voucher 11 were covered; the two others are free to try again.
-    assert_eq!((of(11).count(), site.mysql_stock(11).await, site.redis_stock(11).await), (5, 0, Some(0)));
-    assert_eq!(buyers(&site, 11).await, of(11).map(|order| order.user).collect());
-    assert!(site.dead().await.is_empty());
+    assert_eq!((of(11).count(), fixture.mysql_stock(11).await, fixture.redis_stock(11).await), (5, 0, Some(0)));
+    assert_eq!(buyers(&fixture, 11).await, of(11).map(|order| order.user).collect());
+    assert!(fixture.dead().await.is_empty());
 
     let old = "SELECT CONCAT_WS(' ', id, pay_type, status, COALESCE(slot, 'none'), update_time) \
                FROM tb_voucher_order WHERE id > 9000 ORDER BY id";
-    let old = sqlx::query(old).fetch_all(&site.pool).await.expect("MySQL answers");
+    let old = sqlx::query(old).fetch_all(&fixture.pool).await.expect("MySQL answers");
     let old: Vec<String> = old.iter().map(|row| row.get(0)).collect();
     let expected = [
         "9001 2 2 1 2022-02-03 04:05:06",
@@ -140,7 +140,7 @@ async fn a_running_shop_of_the_tutorial_is_taken_over_with_everything_it_left_be
     // Its consumer left nothing behind, and is forgotten.
     until("the tutorial's consumer is removed", || async {
         let infos: Vec<HashMap<String, Value>> =
-            site.client.xinfo_consumers(STREAM, GROUP).await.expect("Redis answers");
+            fixture.client.xinfo_consumers(STREAM, GROUP).await.expect("Redis answers");
         infos.iter().all(|info| info["name"].as_str().as_deref() != Some("c1"))
     })
     .await;
@@ -148,64 +148,64 @@ async fn a_running_shop_of_the_tutorial_is_taken_over_with_everything_it_left_be
 
     // The tutorial's own insert still works, so that its consumer may run on for a while beside ours.
     let by_tutorial = "INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (9999, 99, 10)";
-    sqlx::query(by_tutorial).execute(&site.pool).await.expect("no column of ours is in its way");
+    sqlx::query(by_tutorial).execute(&fixture.pool).await.expect("no column of ours is in its way");
 }
 
 const NAMES: [&str; 6] =
     ["--set", "fields.user=user_id", "--set", "fields.voucher=voucher_id", "--set", "fields.id=order_id"];
 
-async fn add_in_snake_case(site: &Site, id: i64, more: &[(&str, &str)]) {
+async fn add_in_snake_case(fixture: &Fixture, id: i64, more: &[(&str, &str)]) {
     let (user, id) = ((1_000 + id).to_string(), id.to_string());
-    site.add(&[&[("user_id", &*user), ("voucher_id", "1"), ("order_id", &*id)], more].concat()).await;
-    site.redis_says(&["DECR", &stock_key(1)]).await;
+    fixture.add(&[&[("user_id", &*user), ("voucher_id", "1"), ("order_id", &*id)], more].concat()).await;
+    fixture.redis_says(&["DECR", &stock_key(1)]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn orders_under_other_names_are_written_once_the_names_are_configured() {
-    let site = Site::open().await;
-    site.load(1, 10).await;
-    add_in_snake_case(&site, 1, &[]).await;
-    let doctor = String::from_utf8(site.tidegate(&["doctor"]).stdout).expect("text");
+    let fixture = Fixture::open().await;
+    fixture.load(1, 10).await;
+    add_in_snake_case(&fixture, 1, &[]).await;
+    let doctor = String::from_utf8(fixture.tidegate(&["doctor"]).stdout).expect("text");
     let what_to_set = "fields.user = \"user_id\", fields.voucher = \"voucher_id\", fields.id = \"order_id\"";
     assert!(doctor.contains("of the newest 1 entry, 1 is no order as [fields] has it"), "{doctor}");
     assert!(doctor.contains(what_to_set), "{doctor}");
-    let worker = site.worker("w").start();
+    let worker = fixture.worker("w").start();
     worker.says("entry buried").await;
     assert!(worker.log().replace("\\\"", "\"").contains(what_to_set), "{}", worker.log());
     assert!(worker.stop().await.success());
 
     // With the names: what was buried is put back; others come, of the gate's own as well; and an event, which is no order.
     let tidegate = |args: &[&str]| {
-        let output = site.tidegate(&[&NAMES[..], args].concat());
+        let output = fixture.tidegate(&[&NAMES[..], args].concat());
         assert!(output.status.success(), "{args:?}: {output:?}");
         String::from_utf8(output.stdout).expect("text")
     };
     tidegate(&["dead", "requeue", "--reason", "missing_field", "--yes"]);
-    add_in_snake_case(&site, 2, &[("count", "3")]).await;
-    site.admit(3, 1_003, 1, 2).await;
-    let plan = site.worker("w").set("FIELDS_USER", "user_id").set("FIELDS_VOUCHER", "voucher_id");
+    add_in_snake_case(&fixture, 2, &[("count", "3")]).await;
+    fixture.admit(3, 1_003, 1, 2).await;
+    let plan = fixture.worker("w").set("FIELDS_USER", "user_id").set("FIELDS_VOUCHER", "voucher_id");
     let worker = plan.set("FIELDS_ID", "order_id").start();
-    site.settled().await;
+    fixture.settled().await;
     let written: Vec<_> =
-        site.orders().await.iter().map(|order| (order.id, order.user, order.quantity)).collect();
+        fixture.orders().await.iter().map(|order| (order.id, order.user, order.quantity)).collect();
     assert_eq!(written, [(1, 1_001, 1), (2, 1_002, 1), (3, 1_003, 2)]);
     // What judges reads no other names, and their producer has taken two units by itself.
-    site.judge_except(&["6 left in Redis, and 8 by its journal", "is neither order nor event"]).await;
-    add_in_snake_case(&site, 4, &[("event", "paid")]).await;
-    site.redis_says(&["INCR", &stock_key(1)]).await;
-    site.settled().await;
+    fixture.judge_except(&["6 left in Redis, and 8 by its journal", "is neither order nor event"]).await;
+    add_in_snake_case(&fixture, 4, &[("event", "paid")]).await;
+    fixture.redis_says(&["INCR", &stock_key(1)]).await;
+    fixture.settled().await;
     assert!(worker.stop().await.success());
-    let letter = &site.dead().await[0];
+    let letter = &fixture.dead().await[0];
     let why = "the field orderId is missing";
     assert_eq!(
         (letter["dead:reason"].as_str(), letter["dead:error"].as_str()),
         ("missing_field", why),
         "an event has its own names"
     );
-    assert_eq!(site.orders().await.len(), 3);
+    assert_eq!(fixture.orders().await.len(), 3);
 
     // Those who look read as the worker does.
-    add_in_snake_case(&site, 5, &[]).await;
+    add_in_snake_case(&fixture, 5, &[]).await;
     assert!(tidegate(&["order", "show", "2"]).contains("user 1002"), "{}", tidegate(&["order", "show", "2"]));
     let found = tidegate(&["order", "find", "--user", "1005", "--json"]);
     assert!(found.contains("undelivered") && found.contains("\"5\""), "{found}");
@@ -226,18 +226,18 @@ const ZEROS: &str = "SET SESSION sql_mode = '';
 async fn a_shop_with_zeros_for_moments_is_taken_over_on_a_server_that_takes_none() {
     let redis = RedisServer::options().args(["--appendfsync", "always"]).start().expect("a Redis");
     let mysql = MysqlServer::options().args(["--sql-mode=TRADITIONAL"]).start().expect("a MySQL");
-    let site = Site::on(redis, mysql).await;
-    sqlx::raw_sql(TUTORIAL_SHOP).execute(&site.pool).await.expect("the tutorial's tables");
-    sqlx::raw_sql(ZEROS).execute(&site.pool).await.expect("its zeros");
-    let migrated = site.tidegate(&["migrate", "--yes"]);
+    let fixture = Fixture::on(redis, mysql).await;
+    sqlx::raw_sql(TUTORIAL_SHOP).execute(&fixture.pool).await.expect("the tutorial's tables");
+    sqlx::raw_sql(ZEROS).execute(&fixture.pool).await.expect("its zeros");
+    let migrated = fixture.tidegate(&["migrate", "--yes"]);
     assert!(migrated.status.success(), "{migrated:?}");
-    let loaded = site.tidegate(&["voucher", "load", "--voucher", "13", "--stock", "5"]);
+    let loaded = fixture.tidegate(&["voucher", "load", "--voucher", "13", "--stock", "5"]);
     assert!(loaded.status.success(), "{loaded:?}");
-    let worker = site.worker("w").start();
-    site.add_order(1001, 1, 12).await;
-    site.add_order(1002, 2, 13).await;
-    site.settled().await;
+    let worker = fixture.worker("w").start();
+    fixture.add_order(1001, 1, 12).await;
+    fixture.add_order(1002, 2, 13).await;
+    fixture.settled().await;
     assert!(worker.stop().await.success());
-    assert!(site.dead().await.is_empty(), "{:?}", site.dead().await);
-    assert_eq!((site.mysql_stock(12).await, site.mysql_stock(13).await), (4, 4));
+    assert!(fixture.dead().await.is_empty(), "{:?}", fixture.dead().await);
+    assert_eq!((fixture.mysql_stock(12).await, fixture.mysql_stock(13).await), (4, 4));
 }

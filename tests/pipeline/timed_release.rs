@@ -12,196 +12,196 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     faults::proxies::{CHECKED_COMMIT, Proxies, quick},
-    site::{STREAM, Site, until},
+    fixture::{STREAM, Fixture, until},
 };
 
 /// Puts a voucher on sale whose orders have to be paid within so many seconds.
-async fn load_timed<M: Endpoint>(site: &Site<M>, voucher: i64, stock: i64, within_s: i64) {
-    site.load(voucher, stock).await;
-    sql(site, &format!("UPDATE tb_seckill_voucher SET pay_within = {within_s} WHERE voucher_id = {voucher}"))
+async fn load_timed<M: Endpoint>(fixture: &Fixture<M>, voucher: i64, stock: i64, within_s: i64) {
+    fixture.load(voucher, stock).await;
+    sql(fixture, &format!("UPDATE tb_seckill_voucher SET pay_within = {within_s} WHERE voucher_id = {voucher}"))
         .await;
 }
 
-async fn sql<M: Endpoint>(site: &Site<M>, statements: &str) {
-    sqlx::raw_sql(AssertSqlSafe(statements)).execute(&site.pool).await.expect("MySQL answers");
+async fn sql<M: Endpoint>(fixture: &Fixture<M>, statements: &str) {
+    sqlx::raw_sql(AssertSqlSafe(statements)).execute(&fixture.pool).await.expect("MySQL answers");
 }
 
-async fn number<M: Endpoint>(site: &Site<M>, select: &str) -> i64 {
+async fn number<M: Endpoint>(fixture: &Fixture<M>, select: &str) -> i64 {
     let select = format!("SELECT CAST(({select}) AS SIGNED)");
-    sqlx::query_scalar(AssertSqlSafe(select)).fetch_one(&site.pool).await.expect("MySQL answers")
+    sqlx::query_scalar(AssertSqlSafe(select)).fetch_one(&fixture.pool).await.expect("MySQL answers")
 }
 
 /// Orders with this status.
-async fn with_status<M: Endpoint>(site: &Site<M>, status: i64) -> i64 {
-    number(site, &format!("SELECT COUNT(*) FROM tb_voucher_order WHERE status = {status}")).await
+async fn with_status<M: Endpoint>(fixture: &Fixture<M>, status: i64) -> i64 {
+    number(fixture, &format!("SELECT COUNT(*) FROM tb_voucher_order WHERE status = {status}")).await
 }
 
-async fn unpaid_with_limit<M: Endpoint>(site: &Site<M>) -> i64 {
-    number(site, "SELECT COUNT(*) FROM tidegate_unpaid_order").await
+async fn unpaid_with_limit<M: Endpoint>(fixture: &Fixture<M>) -> i64 {
+    number(fixture, "SELECT COUNT(*) FROM tidegate_unpaid_order").await
 }
 
-async fn add_paid<M: Endpoint>(site: &Site<M>, order: i64, user: i64, voucher: i64) {
+async fn add_paid<M: Endpoint>(fixture: &Fixture<M>, order: i64, user: i64, voucher: i64) {
     let (order, user, voucher) = (order.to_string(), user.to_string(), voucher.to_string());
     let fields =
         [("event", "paid"), ("orderId", &*order), ("userId", &user), ("voucherId", &voucher), ("ref", "p")];
-    site.add(&fields).await;
+    fixture.add(&fields).await;
 }
 
-async fn all_is_well<M: Endpoint>(site: &Site<M>) {
-    assert_eq!(site.dead().await, [], "nothing is buried");
-    site.judge().await;
+async fn all_is_well<M: Endpoint>(fixture: &Fixture<M>) {
+    assert_eq!(fixture.dead().await, [], "nothing is buried");
+    fixture.judge().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_that_is_not_paid_is_released_within_two_seconds_of_being_due_and_no_other_is() {
-    let site = Site::open().await;
-    site.load(1, 10).await;
-    site.load(2, 10).await;
-    site.admit(1, 1, 1, 1).await;
-    let worker = site.worker("w").start();
-    site.settled().await;
+    let fixture = Fixture::open().await;
+    fixture.load(1, 10).await;
+    fixture.load(2, 10).await;
+    fixture.admit(1, 1, 1, 1).await;
+    let worker = fixture.worker("w").start();
+    fixture.settled().await;
     // From now on orders of this voucher have a limit, and what is written stays.
-    sql(&site, "UPDATE tb_seckill_voucher SET pay_within = 1 WHERE voucher_id = 1").await;
+    sql(&fixture, "UPDATE tb_seckill_voucher SET pay_within = 1 WHERE voucher_id = 1").await;
     for order in [2, 3, 4] {
-        site.admit(order, order, 1, 2).await;
+        fixture.admit(order, order, 1, 2).await;
     }
-    site.admit(5, 5, 2, 1).await;
-    add_paid(&site, 3, 3, 1).await;
+    fixture.admit(5, 5, 2, 1).await;
+    add_paid(&fixture, 3, 3, 1).await;
     let limits = "FROM tidegate_unpaid_order WHERE order_id IN (2, 4)";
     until("those that nobody pays have a limit", || async {
-        number(&site, &format!("SELECT COUNT(*) {limits}")).await == 2
+        number(&fixture, &format!("SELECT COUNT(*) {limits}")).await == 2
     })
     .await;
-    let due = number(&site, &format!("SELECT MAX(due_ms) {limits}")).await;
-    until("two have expired", || async { with_status(&site, 4).await == 2 }).await;
+    let due = number(&fixture, &format!("SELECT MAX(due_ms) {limits}")).await;
+    until("two have expired", || async { with_status(&fixture, 4).await == 2 }).await;
     let late = "SELECT MAX(UNIX_TIMESTAMP(at) * 1000) FROM tidegate_event WHERE event = 'expired'";
-    let late = number(&site, late).await - due;
+    let late = number(&fixture, late).await - due;
     assert!((0..2_000).contains(&late), "{late} ms after it was due");
-    site.settled().await;
-    assert_eq!((site.mysql_stock(1).await, site.redis_stock(1).await), (7, Some(7)));
-    assert_eq!(unpaid_with_limit(&site).await, 0);
+    fixture.settled().await;
+    assert_eq!((fixture.mysql_stock(1).await, fixture.redis_stock(1).await), (7, Some(7)));
+    assert_eq!(unpaid_with_limit(&fixture).await, 0);
     // Whose order expired buys again.
-    site.admit(12, 2, 1, 1).await;
-    add_paid(&site, 12, 2, 1).await;
-    until("it is paid", || async { with_status(&site, 2).await == 2 }).await;
-    site.settled().await;
-    assert_eq!(with_status(&site, 1).await, 2, "the order without a limit, and the one from before");
+    fixture.admit(12, 2, 1, 1).await;
+    add_paid(&fixture, 12, 2, 1).await;
+    until("it is paid", || async { with_status(&fixture, 2).await == 2 }).await;
+    fixture.settled().await;
+    assert_eq!(with_status(&fixture, 1).await, 2, "the order without a limit, and the one from before");
     let reason =
         "SELECT COUNT(*) FROM tidegate_event WHERE event = 'expired' AND reason = 'not_paid_in_time'";
-    assert_eq!(number(&site, reason).await, 2);
-    all_is_well(&site).await;
+    assert_eq!(number(&fixture, reason).await, 2);
+    all_is_well(&fixture).await;
     assert!(worker.stop().await.success());
     assert!(
-        !site.client.exists::<bool, _>("tidegate:sweeper").await.expect("Redis answers"),
+        !fixture.client.exists::<bool, _>("tidegate:sweeper").await.expect("Redis answers"),
         "it is released"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_voucher_is_loaded_with_the_time_in_which_its_orders_have_to_be_paid() {
-    let site = Site::open().await;
+    let fixture = Fixture::open().await;
     let load = |within: &str| {
-        site.tidegate(&["voucher", "load", "--voucher", "7", "--stock", "5", "--pay-within", within, "--yes"])
+        fixture.tidegate(&["voucher", "load", "--voucher", "7", "--stock", "5", "--pay-within", within, "--yes"])
     };
     for wrong in ["1500ms", "366d", "soon"] {
         assert_eq!(load(wrong).status.code(), Some(2), "{wrong}");
     }
     assert!(load("15m").status.success());
-    assert_eq!(number(&site, "SELECT pay_within FROM tb_seckill_voucher WHERE voucher_id = 7").await, 900);
+    assert_eq!(number(&fixture, "SELECT pay_within FROM tb_seckill_voucher WHERE voucher_id = 7").await, 900);
     let said = |output: std::process::Output| String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(said(load("900s")).contains("just so"), "the same again");
-    let shown = said(site.tidegate(&["voucher", "show", "--voucher", "7"]));
+    let shown = said(fixture.tidegate(&["voucher", "show", "--voucher", "7"]));
     assert!(shown.contains("to be paid within") && shown.contains("15 min"), "{shown}");
-    let resumed = site.tidegate(&["resume", "--expirations", "--yes"]);
+    let resumed = fixture.tidegate(&["resume", "--expirations", "--yes"]);
     assert!(resumed.status.success() && said(resumed).contains("nothing stands still"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_default_counts_for_vouchers_that_say_nothing() {
-    let site = Site::open().await;
-    site.load(1, 10).await;
-    load_timed(&site, 2, 10, 0).await;
-    load_timed(&site, 3, 10, 3_600).await;
+    let fixture = Fixture::open().await;
+    fixture.load(1, 10).await;
+    load_timed(&fixture, 2, 10, 0).await;
+    load_timed(&fixture, 3, 10, 3_600).await;
     for voucher in 1..=3 {
-        site.admit(voucher, voucher, voucher, 1).await;
+        fixture.admit(voucher, voucher, voucher, 1).await;
     }
-    let worker = site.worker("w").set("ORDER_PAY_WITHIN_S", 1).start();
-    until("the first has expired", || async { with_status(&site, 4).await == 1 }).await;
-    site.settled().await;
-    assert_eq!((with_status(&site, 1).await, unpaid_with_limit(&site).await), (2, 1));
+    let worker = fixture.worker("w").set("ORDER_PAY_WITHIN_S", 1).start();
+    until("the first has expired", || async { with_status(&fixture, 4).await == 1 }).await;
+    fixture.settled().await;
+    assert_eq!((with_status(&fixture, 1).await, unpaid_with_limit(&fixture).await), (2, 1));
     // Every tool has the word that results have for it; an order that was cancelled is still cancelled.
-    assert!(site.tidegate(&["order", "event", "cancelled", "2", "--yes"]).status.success());
+    assert!(fixture.tidegate(&["order", "event", "cancelled", "2", "--yes"]).status.success());
     for (user, word) in [("1", "expired"), ("2", "cancelled")] {
-        let found = site.tidegate(&["order", "find", "--user", user, "--json"]).stdout;
+        let found = fixture.tidegate(&["order", "find", "--user", user, "--json"]).stdout;
         let found: serde_json::Value = serde_json::from_slice(&found).expect("JSON");
         assert_eq!(found["orders"][0]["is"], word, "{found:#}");
     }
-    all_is_well(&site).await;
+    all_is_well(&fixture).await;
     assert!(worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payment_that_is_in_the_stream_wins_although_it_is_still_in_other_hands() {
-    let site = Site::open().await;
-    load_timed(&site, 1, 10, 2).await;
-    site.admit(1, 1, 1, 1).await;
-    let proxies = Proxies::start(&site).await;
-    let slow = proxies.before(quick(&site, "slow"), &site).set("WORKER_CLAIM_IDLE_MS", 30_000);
+    let fixture = Fixture::open().await;
+    load_timed(&fixture, 1, 10, 2).await;
+    fixture.admit(1, 1, 1, 1).await;
+    let proxies = Proxies::start(&fixture).await;
+    let slow = proxies.before(quick(&fixture, "slow"), &fixture).set("WORKER_CLAIM_IDLE_MS", 30_000);
     let slow = slow.start();
-    until("the order is written", || async { with_status(&site, 1).await == 1 }).await;
-    site.settled().await;
+    until("the order is written", || async { with_status(&fixture, 1).await == 1 }).await;
+    fixture.settled().await;
     let hold = proxies.mysql.hold_when(CHECKED_COMMIT);
-    add_paid(&site, 1, 1, 1).await;
+    add_paid(&fixture, 1, 1, 1).await;
     hold.reached().await.expect("the payment is in progress");
-    site.call("DEL lock:order:1").await;
-    let other = site.worker("other").set("WORKER_CLAIM_IDLE_MS", 30_000).start();
-    until("the order is told to expire, and that waits", || async { site.pending().await == 2 }).await;
-    assert_eq!((with_status(&site, 1).await, with_status(&site, 4).await), (1, 0));
+    fixture.call("DEL lock:order:1").await;
+    let other = fixture.worker("other").set("WORKER_CLAIM_IDLE_MS", 30_000).start();
+    until("the order is told to expire, and that waits", || async { fixture.pending().await == 2 }).await;
+    assert_eq!((with_status(&fixture, 1).await, with_status(&fixture, 4).await), (1, 0));
     hold.release();
-    until("it is paid", || async { with_status(&site, 2).await == 1 }).await;
-    site.settled().await;
+    until("it is paid", || async { with_status(&fixture, 2).await == 1 }).await;
+    fixture.settled().await;
     let events = "SELECT COUNT(*) FROM tidegate_event WHERE (event, outcome) IN (('paid', 'applied'), ('expired', 'paid'))";
-    assert_eq!(number(&site, events).await, 2);
-    assert_eq!((site.mysql_stock(1).await, unpaid_with_limit(&site).await), (9, 0));
-    all_is_well(&site).await;
+    assert_eq!(number(&fixture, events).await, 2);
+    assert_eq!((fixture.mysql_stock(1).await, unpaid_with_limit(&fixture).await), (9, 0));
+    all_is_well(&fixture).await;
     assert!(slow.stop().await.success() && other.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_that_a_service_has_paid_or_cancelled_by_itself_does_not_expire() {
-    let site = Site::open().await;
-    load_timed(&site, 1, 10, 1).await;
+    let fixture = Fixture::open().await;
+    load_timed(&fixture, 1, 10, 1).await;
     for order in [1, 2, 3] {
-        site.admit(order, order, 1, 1).await;
+        fixture.admit(order, order, 1, 1).await;
     }
-    let worker = site.worker("w").start();
-    until("they are written", || async { unpaid_with_limit(&site).await == 3 }).await;
-    sql(&site, "UPDATE tb_voucher_order SET status = 2 WHERE id = 1").await;
+    let worker = fixture.worker("w").start();
+    until("they are written", || async { unpaid_with_limit(&fixture).await == 3 }).await;
+    sql(&fixture, "UPDATE tb_voucher_order SET status = 2 WHERE id = 1").await;
     sql(
-        &site,
+        &fixture,
         "UPDATE tb_voucher_order o LEFT JOIN tb_seckill_voucher v ON v.voucher_id = o.voucher_id \
          SET o.status = 4, o.slot = NULL, v.stock = v.stock + o.quantity \
          WHERE o.id = 2 AND COALESCE(o.status, 1) = 1 AND o.slot IS NOT NULL",
     )
     .await;
-    until("no limit is left", || async { unpaid_with_limit(&site).await == 0 }).await;
-    site.settled().await;
-    assert_eq!(with_status(&site, 2).await, 1);
-    assert_eq!(with_status(&site, 4).await, 2);
-    assert_eq!(site.mysql_stock(1).await, 9, "each released its unit once");
+    until("no limit is left", || async { unpaid_with_limit(&fixture).await == 0 }).await;
+    fixture.settled().await;
+    assert_eq!(with_status(&fixture, 2).await, 1);
+    assert_eq!(with_status(&fixture, 4).await, 2);
+    assert_eq!(fixture.mysql_stock(1).await, 9, "each released its unit once");
     assert!(worker.stop().await.success());
 }
 
 /// Orders of a voucher that were due long ago, written by SQL: `first` ..= `last`, of users of the same numbers. The stock
 /// has sold them.
-async fn add_overdue<M: Endpoint>(site: &Site<M>, first: i64, last: i64) {
+async fn add_overdue<M: Endpoint>(fixture: &Fixture<M>, first: i64, last: i64) {
     for from in (first..=last).step_by(1_000) {
         let to = last.min(from + 999);
         let rows: Vec<String> = (from..=to).map(|id| format!("({id},{id},1,'1-{id}')")).collect();
         let due: Vec<String> = (from..=to).map(|id| format!("({id},{id},1,{id},{id})")).collect();
         let (rows, due) = (rows.join(","), due.join(","));
         sql(
-            site,
+            fixture,
             &format!(
                 "INSERT INTO tb_voucher_order (id, user_id, voucher_id, entry_id) VALUES {rows}; \
                  INSERT INTO tidegate_unpaid_order (order_id, user_id, voucher_id, due_ms, ask_ms) VALUES {due}"
@@ -210,76 +210,76 @@ async fn add_overdue<M: Endpoint>(site: &Site<M>, first: i64, last: i64) {
         .await;
     }
     let sold = last - first + 1;
-    sql(site, &format!("UPDATE tb_seckill_voucher SET stock = stock - {sold} WHERE voucher_id = 1")).await;
+    sql(fixture, &format!("UPDATE tb_seckill_voucher SET stock = stock - {sold} WHERE voucher_id = 1")).await;
 }
 
-async fn stream_length<M: Endpoint>(site: &Site<M>) -> i64 {
-    site.client.xlen(STREAM).await.expect("Redis answers")
+async fn stream_length<M: Endpoint>(fixture: &Fixture<M>) -> i64 {
+    fixture.client.xlen(STREAM).await.expect("Redis answers")
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_paused_fleet_finds_no_more_than_a_bounded_backlog_when_it_goes_on() {
     const ORDERS: i64 = 7_000;
-    let site = Site::open().await;
-    load_timed(&site, 1, 10_000, 60).await;
-    site.admit(1, 1, 1, 1).await;
-    let worker = site.worker("w").start();
-    site.settled().await;
-    assert!(site.tidegate(&["pause", "--workers", "--yes"]).status.success());
+    let fixture = Fixture::open().await;
+    load_timed(&fixture, 1, 10_000, 60).await;
+    fixture.admit(1, 1, 1, 1).await;
+    let worker = fixture.worker("w").start();
+    fixture.settled().await;
+    assert!(fixture.tidegate(&["pause", "--workers", "--yes"]).status.success());
     worker.says("fleet").await;
-    add_overdue(&site, 1_001, 1_000 + ORDERS).await;
-    until("the backlog is full", || async { stream_length(&site).await == 5_001 }).await;
+    add_overdue(&fixture, 1_001, 1_000 + ORDERS).await;
+    until("the backlog is full", || async { stream_length(&fixture).await == 5_001 }).await;
     // Each pass of the sweeper with due orders raises the mark: four more passes append nothing.
-    let raised = mark(&site).await;
-    until("the sweeper has looked again", || async { mark(&site).await >= raised + 4 }).await;
-    assert_eq!(stream_length(&site).await, 5_001);
-    assert!(site.tidegate(&["resume", "--workers", "--yes"]).status.success());
-    until("all have expired", || async { with_status(&site, 4).await == ORDERS }).await;
-    site.settled().await;
-    assert_eq!(site.mysql_stock(1).await, 9_999);
-    assert_eq!(stream_length(&site).await, ORDERS + 1, "each was told once");
+    let raised = mark(&fixture).await;
+    until("the sweeper has looked again", || async { mark(&fixture).await >= raised + 4 }).await;
+    assert_eq!(stream_length(&fixture).await, 5_001);
+    assert!(fixture.tidegate(&["resume", "--workers", "--yes"]).status.success());
+    until("all have expired", || async { with_status(&fixture, 4).await == ORDERS }).await;
+    fixture.settled().await;
+    assert_eq!(fixture.mysql_stock(1).await, 9_999);
+    assert_eq!(stream_length(&fixture).await, ORDERS + 1, "each was told once");
     assert!(worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_fell_due_while_mysql_was_away_expires_when_it_is_back() {
-    let mut site = Site::with_own_mysql().await;
-    load_timed(&site, 1, 100, 1).await;
-    let worker = site.worker("w").start();
+    let mut fixture = Fixture::with_own_mysql().await;
+    load_timed(&fixture, 1, 100, 1).await;
+    let worker = fixture.worker("w").start();
     for order in 1..=20 {
-        site.admit(order, order, 1, 1).await;
+        fixture.admit(order, order, 1, 1).await;
     }
-    until("they are written", || async { unpaid_with_limit(&site).await == 20 }).await;
-    site.mysql.kill9().expect("it is killed");
+    until("they are written", || async { unpaid_with_limit(&fixture).await == 20 }).await;
+    fixture.mysql.kill9().expect("it is killed");
     worker.says("did not look for unpaid orders").await;
-    tokio::task::block_in_place(|| site.mysql.restart()).expect("it comes back");
-    site.pool = sqlx::MySqlPool::connect(&site.mysql.url()).await.expect("MySQL answers");
-    until("all have expired", || async { with_status(&site, 4).await == 20 }).await;
-    site.settled().await;
-    assert_eq!((site.mysql_stock(1).await, site.redis_stock(1).await), (100, Some(100)));
-    all_is_well(&site).await;
+    tokio::task::block_in_place(|| fixture.mysql.restart()).expect("it comes back");
+    fixture.pool = sqlx::MySqlPool::connect(&fixture.mysql.url()).await.expect("MySQL answers");
+    until("all have expired", || async { with_status(&fixture, 4).await == 20 }).await;
+    fixture.settled().await;
+    assert_eq!((fixture.mysql_stock(1).await, fixture.redis_stock(1).await), (100, Some(100)));
+    all_is_well(&fixture).await;
     assert!(worker.stop().await.success());
 }
 
 /// How often the sweeper has raised the mark of Redis.
-async fn mark(site: &Site) -> i64 {
-    site.client.get::<Option<i64>, _>("tidegate:mark").await.expect("Redis answers").unwrap_or(0)
+async fn mark(fixture: &Fixture) -> i64 {
+    fixture.client.get::<Option<i64>, _>("tidegate:mark").await.expect("Redis answers").unwrap_or(0)
 }
 
 /// After this happens to a store, nothing expires until somebody says so.
-async fn stands_still_after(happens: impl AsyncFn(&Site), store: &str) {
-    let site = Site::open().await;
-    load_timed(&site, 1, 10, 3_600).await;
-    site.admit(1, 1, 1, 1).await;
-    let worker = site.worker("w").start();
-    until("the mark is raised", || async { unpaid_with_limit(&site).await == 1 && mark(&site).await >= 2 })
+async fn stands_still_after(happens: impl AsyncFn(&Fixture), store: &str) {
+    let fixture = Fixture::open().await;
+    load_timed(&fixture, 1, 10, 3_600).await;
+    fixture.admit(1, 1, 1, 1).await;
+    let worker = fixture.worker("w").start();
+    until("the mark is raised", || async { unpaid_with_limit(&fixture).await == 1 && mark(&fixture).await >= 2 })
         .await;
-    happens(&site).await;
+    happens(&fixture).await;
     worker.says("a store went back in time").await;
     assert!(worker.log().contains(&format!("store=\"{store}\"")), "{}", worker.log());
     // Its event was on its way, and was lost: otherwise it gets another one in ten minutes.
-    sql(&site, "UPDATE tidegate_unpaid_order SET due_ms = 1, ask_ms = ask_ms + 600000").await;
-    let shown = site.tidegate(&["status", "--json"]);
+    sql(&fixture, "UPDATE tidegate_unpaid_order SET due_ms = 1, ask_ms = ask_ms + 600000").await;
+    let shown = fixture.tidegate(&["status", "--json"]);
     let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).expect("JSON");
     let shown = &shown["expirations"];
     assert_eq!(
@@ -287,39 +287,39 @@ async fn stands_still_after(happens: impl AsyncFn(&Site), store: &str) {
         (Some(1), false),
         "{shown}"
     );
-    let doctor = site.tidegate(&["doctor"]);
+    let doctor = fixture.tidegate(&["doctor"]);
     assert_eq!(doctor.status.code(), Some(1), "{doctor:?}");
     let doctor = String::from_utf8_lossy(&doctor.stdout).into_owned();
     assert!(doctor.contains(&format!("{store} went back in time")), "{doctor}");
-    assert_eq!(with_status(&site, 4).await, 0);
-    let dry = site.tidegate(&["resume", "--expirations", "--dry-run"]);
+    assert_eq!(with_status(&fixture, 4).await, 0);
+    let dry = fixture.tidegate(&["resume", "--expirations", "--dry-run"]);
     assert!(dry.status.success(), "{dry:?}");
-    assert_eq!(with_status(&site, 4).await, 0);
-    let resumed = site.tidegate(&["resume", "--expirations", "--yes"]);
+    assert_eq!(with_status(&fixture, 4).await, 0);
+    let resumed = fixture.tidegate(&["resume", "--expirations", "--yes"]);
     assert!(resumed.status.success(), "{resumed:?}");
     worker.says("unpaid orders expire again").await;
-    until("it has expired", || async { with_status(&site, 4).await == 1 }).await;
-    site.settled().await;
+    until("it has expired", || async { with_status(&fixture, 4).await == 1 }).await;
+    fixture.settled().await;
     assert!(worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_expires_after_redis_lost_everything_until_somebody_says_so() {
-    stands_still_after(async |site| _ = site.redis_says(&["FLUSHALL"]).await, "Redis").await;
+    stands_still_after(async |fixture| _ = fixture.redis_says(&["FLUSHALL"]).await, "Redis").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_expires_after_redis_came_back_with_an_older_file_until_somebody_says_so() {
-    let older = async |site: &Site| {
-        let file = site.redis.folder().expect("a Redis of our own").join("appendonlydir");
-        let copy = site.redis.folder().expect("a Redis of our own").join("before");
+    let older = async |fixture: &Fixture| {
+        let file = fixture.redis.folder().expect("a Redis of our own").join("appendonlydir");
+        let copy = fixture.redis.folder().expect("a Redis of our own").join("before");
         copy_files(&file, &copy);
-        let copied = mark(site).await;
-        until("the mark is raised since", || async { mark(site).await > copied + 1 }).await;
-        site.redis.kill9().expect("it is killed");
+        let copied = mark(fixture).await;
+        until("the mark is raised since", || async { mark(fixture).await > copied + 1 }).await;
+        fixture.redis.kill9().expect("it is killed");
         std::fs::remove_dir_all(&file).expect("its file is gone");
         copy_files(&copy, &file);
-        tokio::task::block_in_place(|| site.redis.restart()).expect("it comes back");
+        tokio::task::block_in_place(|| fixture.redis.restart()).expect("it comes back");
     };
     stands_still_after(older, "Redis").await;
 }
@@ -334,53 +334,53 @@ fn copy_files(from: &Path, to: &Path) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_expires_after_mysql_was_restored_until_somebody_says_so() {
-    let restored = async |site: &Site| {
+    let restored = async |fixture: &Fixture| {
         // As a backup has it, of the moment at which it is taken.
-        sql(site, "CREATE TABLE backup_of_mark AS SELECT * FROM tidegate_fleet_mark").await;
-        let copied = mark(site).await;
-        until("the mark is raised since", || async { mark(site).await > copied + 1 }).await;
-        sql(site, "REPLACE INTO tidegate_fleet_mark SELECT * FROM backup_of_mark").await;
+        sql(fixture, "CREATE TABLE backup_of_mark AS SELECT * FROM tidegate_fleet_mark").await;
+        let copied = mark(fixture).await;
+        until("the mark is raised since", || async { mark(fixture).await > copied + 1 }).await;
+        sql(fixture, "REPLACE INTO tidegate_fleet_mark SELECT * FROM backup_of_mark").await;
     };
     stands_still_after(restored, "MySQL").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_worker_of_a_fleet_lets_orders_expire_and_another_goes_on_when_it_is_killed() {
-    let site = Site::open().await;
-    load_timed(&site, 1, 100, 1).await;
-    let (a, b) = (site.worker("a").start(), site.worker("b").start());
+    let fixture = Fixture::open().await;
+    load_timed(&fixture, 1, 100, 1).await;
+    let (a, b) = (fixture.worker("a").start(), fixture.worker("b").start());
     let holder =
-        async || -> Option<String> { site.client.get("tidegate:sweeper").await.expect("Redis answers") };
+        async || -> Option<String> { fixture.client.get("tidegate:sweeper").await.expect("Redis answers") };
     until("one of them does it", || async { holder().await.is_some() }).await;
     let first = holder().await.expect("a holder");
     let (dies, lives) = if first.starts_with("a ") { (a, b) } else { (b, a) };
-    site.admit(1, 1, 1, 1).await;
-    until("the first has expired", || async { with_status(&site, 4).await == 1 }).await;
+    fixture.admit(1, 1, 1, 1).await;
+    until("the first has expired", || async { with_status(&fixture, 4).await == 1 }).await;
     dies.kill9();
-    site.admit(2, 2, 1, 1).await;
-    until("the second has expired", || async { with_status(&site, 4).await == 2 }).await;
+    fixture.admit(2, 2, 1, 1).await;
+    until("the second has expired", || async { with_status(&fixture, 4).await == 2 }).await;
     assert_ne!(holder().await.expect("a holder"), first);
-    site.settled().await;
+    fixture.settled().await;
     let told = "SELECT COUNT(*) FROM tidegate_event WHERE event = 'expired'";
-    assert_eq!(number(&site, told).await, 2, "each was told once");
-    all_is_well(&site).await;
+    assert_eq!(number(&fixture, told).await, 2, "each was told once");
+    all_is_well(&fixture).await;
     assert!(lives.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_expires_while_a_worker_lives_that_knows_no_events() {
-    let site = Site::open().await;
-    load_timed(&site, 1, 10, 1).await;
-    let worker = site.worker("w").start();
-    until("the group is there", || async { site.open_entries().await.is_some() }).await;
-    site.redis_says(&["XGROUP", "CREATECONSUMER", STREAM, "g1", "old-0"]).await;
-    site.redis_says(&["SET", "tidegate:worker:old", "pid 1 on shop", "EX", "600"]).await;
-    site.admit(1, 1, 1, 1).await;
+    let fixture = Fixture::open().await;
+    load_timed(&fixture, 1, 10, 1).await;
+    let worker = fixture.worker("w").start();
+    until("the group is there", || async { fixture.open_entries().await.is_some() }).await;
+    fixture.redis_says(&["XGROUP", "CREATECONSUMER", STREAM, "g1", "old-0"]).await;
+    fixture.redis_says(&["SET", "tidegate:worker:old", "pid 1 on shop", "EX", "600"]).await;
+    fixture.admit(1, 1, 1, 1).await;
     worker.says("no unpaid order expires while workers of an older version live").await;
-    assert_eq!(stream_length(&site).await, 1);
-    site.redis_says(&["DEL", "tidegate:worker:old"]).await;
-    until("it has expired", || async { with_status(&site, 4).await == 1 }).await;
-    site.settled().await;
+    assert_eq!(stream_length(&fixture).await, 1);
+    fixture.redis_says(&["DEL", "tidegate:worker:old"]).await;
+    until("it has expired", || async { with_status(&fixture, 4).await == 1 }).await;
+    fixture.settled().await;
     assert!(worker.stop().await.success());
 }
 
@@ -389,12 +389,12 @@ async fn nothing_expires_while_a_worker_lives_that_knows_no_events() {
 async fn in_the_end_every_unit_is_sold_to_somebody_who_paid() {
     const UNITS: i64 = 1_000;
     const BUYERS: i64 = 3_000;
-    let site = Site::open().await;
-    load_timed(&site, 1, UNITS, 1).await;
-    let gate = site.gate().await;
-    let workers = [site.worker("a").start(), site.worker("b").start()];
+    let fixture = Fixture::open().await;
+    load_timed(&fixture, 1, UNITS, 1).await;
+    let gate = fixture.gate().await;
+    let workers = [fixture.worker("a").start(), fixture.worker("b").start()];
     let began = Instant::now();
-    let paid = async || with_status(&site, 2).await;
+    let paid = async || with_status(&fixture, 2).await;
     let mut waiting: Vec<i64> = (1..=BUYERS).collect();
     while paid().await < UNITS {
         assert!(began.elapsed() < Duration::from_secs(60), "{} paid", paid().await);
@@ -411,7 +411,7 @@ async fn in_the_end_every_unit_is_sold_to_somebody_who_paid() {
                 match gate.admissions().admit(&admission).await.expect("the gate answers") {
                     AdmitReply::Admitted => {
                         if buyer % 2 == 0 {
-                            add_paid(&site, buyer, buyer, 1).await;
+                            add_paid(&fixture, buyer, buyer, 1).await;
                         }
                         None
                     }
@@ -424,20 +424,20 @@ async fn in_the_end_every_unit_is_sold_to_somebody_who_paid() {
         waiting = admitted.into_iter().flatten().collect();
         waiting.sort_unstable();
         sleep(Duration::from_millis(50)).await;
-        let before = stream_length(&site).await;
-        if site.open_entries().await == Some(0) {
-            let wrong = site.mismatches().await;
+        let before = stream_length(&fixture).await;
+        if fixture.open_entries().await == Some(0) {
+            let wrong = fixture.mismatches().await;
             // Nothing moved meanwhile: whatever moves appends an entry first.
-            if stream_length(&site).await == before {
+            if stream_length(&fixture).await == before {
                 assert_eq!(wrong, Vec::<String>::new(), "at a quiet moment");
             }
         }
     }
-    until("no limit is left", || async { unpaid_with_limit(&site).await == 0 }).await;
-    site.settled().await;
-    assert_eq!((paid().await, with_status(&site, 1).await), (UNITS, 0));
-    assert_eq!((site.mysql_stock(1).await, site.redis_stock(1).await), (0, Some(0)));
-    all_is_well(&site).await;
+    until("no limit is left", || async { unpaid_with_limit(&fixture).await == 0 }).await;
+    fixture.settled().await;
+    assert_eq!((paid().await, with_status(&fixture, 1).await), (UNITS, 0));
+    assert_eq!((fixture.mysql_stock(1).await, fixture.redis_stock(1).await), (0, Some(0)));
+    all_is_well(&fixture).await;
     for worker in workers {
         assert!(worker.stop().await.success());
     }

@@ -10,56 +10,56 @@ use tidegate_stream::StreamNames;
 
 use crate::{
     program::{Program, Run},
-    site::{DEAD, GROUP, STREAM, Site, WorkerPlan, invariants::none_is, redis_pool, stores::Stores, until},
+    fixture::{DEAD, GROUP, STREAM, Fixture, WorkerPlan, invariants::none_is, redis_pool, stores::Stores, until},
 };
 
 const PREFIX: &str = "shop2:";
 
-/// A second fleet, with a database of its own on the Redis of `site`.
+/// A second fleet, with a database of its own on the Redis of `fixture`.
 struct Second<'a> {
-    site: &'a Site,
+    fixture: &'a Fixture,
     mysql: MysqlServer,
 }
 
 impl Second<'_> {
     fn run(&self, words: &str) -> Run {
-        let (redis, mysql) = (self.site.redis.url(), self.mysql.url());
+        let (redis, mysql) = (self.fixture.redis.url(), self.mysql.url());
         let flags = ["--redis-url", &redis, "--mysql-url", &mysql, "--set", "redis.prefix=shop2:"];
         Program::with_flags(&flags).run(words)
     }
 
     async fn judge(&self) {
         let pool = MySqlPool::connect(&self.mysql.url()).await.expect("MySQL answers");
-        let stores = Stores { client: &self.site.client, pool: &pool, prefix: PREFIX };
+        let stores = Stores { client: &self.fixture.client, pool: &pool, prefix: PREFIX };
         none_is(&stores.mismatches(&[1], &BTreeMap::new()).await);
     }
 
     /// A worker of the name that one of the first fleet has, too.
     fn worker(&self) -> WorkerPlan {
-        let plan = self.site.worker("w").log_as("second").set("REDIS_PREFIX", PREFIX);
+        let plan = self.fixture.worker("w").log_as("second").set("REDIS_PREFIX", PREFIX);
         plan.set("MYSQL_URL", self.mysql.url())
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_fleet_with_a_prefix_shares_nothing_with_the_first() {
-    let site = Site::open().await;
-    site.open_sale().await;
-    let second = Second { site: &site, mysql: MysqlServer::shared().expect("a database") };
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
+    let second = Second { fixture: &fixture, mysql: MysqlServer::shared().expect("a database") };
     second.run("migrate --yes").expect(0);
     // The same voucher, the same users and the same names of workers mean something else there.
     second.run("voucher load --voucher 1 --stock 2").expect(0);
-    let (first, other) = (site.worker("w").start(), second.worker().start());
+    let (first, other) = (fixture.worker("w").start(), second.worker().start());
     first.says("worker started").await;
     other.says("worker started").await;
 
     second.run("pause --workers --reason theirs --yes").expect(0);
     second.run("admit --voucher 1 --user 1").expect(0);
-    site.admit(101, 1, 1, 1).await;
-    site.add_poison().await;
-    site.settled().await;
-    assert_eq!(site.orders().await.len(), 1, "the first fleet is not paused");
-    let length = async |key: String| site.client.xlen::<u64, _>(key).await.expect("Redis answers");
+    fixture.admit(101, 1, 1, 1).await;
+    fixture.add_poison().await;
+    fixture.settled().await;
+    assert_eq!(fixture.orders().await.len(), 1, "the first fleet is not paused");
+    let length = async |key: String| fixture.client.xlen::<u64, _>(key).await.expect("Redis answers");
     assert_eq!((length(DEAD.to_owned()).await, length(format!("{PREFIX}{DEAD}")).await), (2, 0));
     assert_eq!(length(format!("{PREFIX}{STREAM}")).await, 1, "unread: its fleet is paused");
     second.run("resume --workers --yes").expect(0);
@@ -70,11 +70,11 @@ async fn a_second_fleet_with_a_prefix_shares_nothing_with_the_first() {
     .await;
     second.judge().await;
     assert_eq!(second.run("dead list --json").expect(0).json()["letters"], 0);
-    let log = String::from_utf8(site.tidegate(&["log", "--json"]).stdout).expect("text");
+    let log = String::from_utf8(fixture.tidegate(&["log", "--json"]).stdout).expect("text");
     assert!(!log.contains("theirs"), "{log}");
-    site.judge().await;
+    fixture.judge().await;
     let gate = RedisStore::new(
-        redis_pool(&site.redis.url()).await,
+        redis_pool(&fixture.redis.url()).await,
         KeyTemplates::default().prefixed(PREFIX),
         StreamNames {
             stream: format!("{PREFIX}{STREAM}"),

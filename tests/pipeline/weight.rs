@@ -5,7 +5,7 @@ use std::{fs, os::unix::process::CommandExt, process::Command};
 use fred::types::Value;
 use tidegate_lab::{MysqlServer, RedisServer};
 
-use crate::site::{STREAM, Site, Worker, until};
+use crate::fixture::{STREAM, Fixture, Worker, until};
 
 const MIB: u64 = 1 << 20;
 /// deploy/ gives a worker 256 MiB; it is to be far from that.
@@ -29,14 +29,14 @@ fn peak(worker: &Worker) -> u64 {
 }
 
 /// Orders with a field of this size each.
-pub async fn add_orders(site: &Site, ids: std::ops::Range<i64>, bytes: usize) {
+pub async fn add_orders(fixture: &Fixture, ids: std::ops::Range<i64>, bytes: usize) {
     let lua = "local id = tonumber(ARGV[1])
         while id < tonumber(ARGV[2]) do
             redis.call('XADD', KEYS[1], '*', 'userId', id, 'voucherId', 1, 'id', id, 'note', string.rep('x', tonumber(ARGV[3])))
             id = id + 1
         end";
     let (first, end, bytes) = (ids.start.to_string(), ids.end.to_string(), bytes.to_string());
-    let _nothing: Value = site.redis_says(&["EVAL", lua, "1", STREAM, &first, &end, &bytes]).await;
+    let _nothing: Value = fixture.redis_says(&["EVAL", lua, "1", STREAM, &first, &end, &bytes]).await;
 }
 
 async fn sum_of(worker: &Worker, metric: &str) -> f64 {
@@ -45,8 +45,8 @@ async fn sum_of(worker: &Worker, metric: &str) -> f64 {
 }
 
 /// Runs the program in a process that may have no more than so many bytes of its own.
-fn run_within(site: &Site, bytes: u64, words: &[&str]) -> String {
-    let program = site.command(words);
+fn run_within(fixture: &Fixture, bytes: u64, words: &[&str]) -> String {
+    let program = fixture.command(words);
     let mut command = Command::new("sh");
     command.args(["-c", &format!("ulimit -d {}; exec \"$@\"", bytes / 1024), "sh"]);
     command.arg(program.get_program()).args(program.get_args());
@@ -57,26 +57,26 @@ fn run_within(site: &Site, bytes: u64, words: &[&str]) -> String {
     text
 }
 
-/// A site whose Redis keeps nothing: gigabytes go through it, and what reaches its disk weighs nothing in a worker.
-async fn fleeting(mysql: MysqlServer) -> Site {
+/// A fixture whose Redis keeps nothing: gigabytes go through it, and what reaches its disk weighs nothing in a worker.
+async fn fleeting(mysql: MysqlServer) -> Fixture {
     let redis = RedisServer::options().args(["--appendonly", "no"]).start().expect("a Redis");
-    Site::on(redis, mysql).await.migrated().await
+    Fixture::on(redis, mysql).await.migrated().await
 }
 
-async fn written(site: &Site) -> i64 {
-    1_000_000 - site.mysql_stock(1).await
+async fn written(fixture: &Fixture) -> i64 {
+    1_000_000 - fixture.mysql_stock(1).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_with_its_defaults_stays_small_also_when_small_entries_turn_into_large_ones() {
-    let site = fleeting(MysqlServer::shared().expect("a database")).await;
-    site.load(1, 1_000_000).await;
-    add_orders(&site, 1..12_000, 1).await;
+    let fixture = fleeting(MysqlServer::shared().expect("a database")).await;
+    fixture.load(1, 1_000_000).await;
+    add_orders(&fixture, 1..12_000, 1).await;
     for first in (12_000..18_000).step_by(500) {
-        add_orders(&site, first..first + 500, 64 << 10).await;
+        add_orders(&fixture, first..first + 500, 64 << 10).await;
     }
-    let worker = site.worker("w").start();
-    until("all are written", || async { written(&site).await == 17_999 }).await;
+    let worker = fixture.worker("w").start();
+    until("all are written", || async { written(&fixture).await == 17_999 }).await;
     let peak = peak(&worker);
     eprintln!("peak: {:.1} MiB", peak as f64 / MIB as f64);
     assert!(peak <= MOST, "{} MiB", peak / MIB);
@@ -86,26 +86,26 @@ async fn a_worker_with_its_defaults_stays_small_also_when_small_entries_turn_int
 /// Whatever was in progress when a store went away is let go, and what it was read into is used again.
 #[tokio::test(flavor = "multi_thread")]
 async fn outages_with_large_entries_in_progress_leave_no_memory_behind() {
-    let site = fleeting(MysqlServer::start().expect("a MySQL")).await;
-    site.load(1, 1_000_000).await;
-    let plan = site.worker("w").set("MYSQL_STATEMENT_TIMEOUT_MS", 1_200);
+    let fixture = fleeting(MysqlServer::start().expect("a MySQL")).await;
+    fixture.load(1, 1_000_000).await;
+    let plan = fixture.worker("w").set("MYSQL_STATEMENT_TIMEOUT_MS", 1_200);
     let worker = plan.start();
     worker.says("worker started").await;
     let mut end = 1;
     let outages = || worker.log().matches("outage began").count();
     for _ in 0..6 {
         let before = outages();
-        site.mysql.stop().expect("it stands still");
+        fixture.mysql.stop().expect("it stands still");
         // Small ones first, so that the large ones come as a surprise each time.
-        add_orders(&site, end..end + 500, 1).await;
+        add_orders(&fixture, end..end + 500, 1).await;
         for first in (end + 500..end + 3_500).step_by(500) {
-            add_orders(&site, first..first + 500, 64 << 10).await;
+            add_orders(&fixture, first..first + 500, 64 << 10).await;
         }
         end += 3_500;
         until("it is an outage", || async { outages() > before }).await;
-        site.mysql.cont().expect("it goes on");
-        until("all are written", || async { written(&site).await == end - 1 }).await;
-        let _trimmed: Value = site.redis_says(&["XTRIM", STREAM, "MAXLEN", "0"]).await;
+        fixture.mysql.cont().expect("it goes on");
+        until("all are written", || async { written(&fixture).await == end - 1 }).await;
+        let _trimmed: Value = fixture.redis_says(&["XTRIM", STREAM, "MAXLEN", "0"]).await;
     }
     let peak = peak(&worker);
     eprintln!("peak: {:.1} MiB", peak as f64 / MIB as f64);
@@ -118,14 +118,14 @@ async fn what_is_set_aside_weighs_little() {
     const HELD: i64 = 60_000;
     // About 120 bytes for each were measured; the rest is what four lanes read into.
     const GROWTH: u64 = 24 * MIB;
-    let site = fleeting(MysqlServer::shared().expect("a database")).await;
-    site.load(1, 1_000_000).await;
-    let mut other = site.pool.begin().await.expect("a transaction");
+    let fixture = fleeting(MysqlServer::shared().expect("a database")).await;
+    fixture.load(1, 1_000_000).await;
+    let mut other = fixture.pool.begin().await.expect("a transaction");
     sqlx::query("SELECT stock FROM tb_seckill_voucher FOR UPDATE").execute(&mut *other).await.expect("held");
     for first in (1..=HELD).step_by(20_000) {
-        add_orders(&site, first..first + 20_000, 1).await;
+        add_orders(&fixture, first..first + 20_000, 1).await;
     }
-    let worker = site.worker("w").set("WORKER_LANES", 4).set("WORKER_BATCH", 1_000).start();
+    let worker = fixture.worker("w").set("WORKER_LANES", 4).set("WORKER_BATCH", 1_000).start();
     worker.says("worker started").await;
     let small = peak(&worker);
     until("all are set aside", || async {
@@ -141,35 +141,35 @@ async fn what_is_set_aside_weighs_little() {
     eprintln!("peak: {:.1} MiB, at the start {:.1} MiB", peak as f64 / MIB as f64, small as f64 / MIB as f64);
     assert!(peak <= MOST && peak - small <= GROWTH, "{} MiB", peak / MIB);
     other.rollback().await.expect("the row is free");
-    until("all are written", || async { written(&site).await == HELD }).await;
+    until("all are written", || async { written(&fixture).await == HELD }).await;
     assert!(worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn beside_large_pending_entries_an_event_a_comparison_and_commands_stay_small() {
     const LARGE: i64 = 600;
-    let site = fleeting(MysqlServer::shared().expect("a database")).await;
-    site.load(1, 1_000_000).await;
-    site.load(2, 100).await;
-    let mut other = site.pool.begin().await.expect("a transaction");
+    let fixture = fleeting(MysqlServer::shared().expect("a database")).await;
+    fixture.load(1, 1_000_000).await;
+    fixture.load(2, 100).await;
+    let mut other = fixture.pool.begin().await.expect("a transaction");
     let hold = "SELECT stock FROM tb_seckill_voucher WHERE voucher_id = 1 FOR UPDATE";
     sqlx::query(hold).execute(&mut *other).await.expect("held");
-    let worker = site.worker("w").set("RECONCILE_EVERY_S", 1).set("WORKER_CLAIM_IDLE_MS", 60_000).start();
+    let worker = fixture.worker("w").set("RECONCILE_EVERY_S", 1).set("WORKER_CLAIM_IDLE_MS", 60_000).start();
     // One first: how many a worker reads at once goes by those before.
     for (first, end) in [(1, 2), (2, 101), (101, 301), (301, LARGE + 1)] {
-        add_orders(&site, first..end, 900_000).await;
+        add_orders(&fixture, first..end, 900_000).await;
         until("all are set aside", || async {
             sum_of(&worker, "tidegate_entries_set_aside{").await >= (end - 1) as f64
         })
         .await;
     }
     let before = peak(&worker);
-    site.admit(9_001, 9_001, 2, 1).await;
+    fixture.admit(9_001, 9_001, 2, 1).await;
     let paid = [("event", "paid"), ("orderId", "9001"), ("userId", "9001"), ("voucherId", "2"), ("ref", "p")];
-    site.add(&paid).await;
+    fixture.add(&paid).await;
     let is_paid = async || {
         let sql = "SELECT COUNT(*) FROM tb_voucher_order WHERE id = 9001 AND status = 2";
-        sqlx::query_scalar::<_, i64>(sql).fetch_one(&site.pool).await.expect("MySQL answers") == 1
+        sqlx::query_scalar::<_, i64>(sql).fetch_one(&fixture.pool).await.expect("MySQL answers") == 1
     };
     until("it is paid", is_paid).await;
     let after_event = peak(&worker);
@@ -184,16 +184,16 @@ async fn beside_large_pending_entries_an_event_a_comparison_and_commands_stay_sm
     eprintln!("peak: {mib:.1?} MiB, before the event, after it, and after a comparison");
     assert!(peak <= MOST_BESIDE_LARGE, "{} MiB", peak / MIB);
     let found =
-        run_within(&site, MOST_BESIDE_LARGE, &["order", "find", "--voucher", "1", "--open", "--json"]);
+        run_within(&fixture, MOST_BESIDE_LARGE, &["order", "find", "--voucher", "1", "--open", "--json"]);
     assert_eq!(found.matches("\"pending\"").count(), 100, "as many as are shown: {found}");
     // A lane tries some of them again every now and then, and has these in progress for a moment.
     until("all are listed with what they wait for", || async {
-        let listed = run_within(&site, MOST_BESIDE_LARGE, &["pending", "list", "--limit", "500", "--json"]);
+        let listed = run_within(&fixture, MOST_BESIDE_LARGE, &["pending", "list", "--limit", "500", "--json"]);
         listed.matches("\"voucher_row\"").count() == 500
     })
     .await;
-    run_within(&site, MOST_BESIDE_LARGE, &["reconcile", "--json"]);
+    run_within(&fixture, MOST_BESIDE_LARGE, &["reconcile", "--json"]);
     other.rollback().await.expect("the row is free");
-    until("all are written", || async { written(&site).await == LARGE }).await;
+    until("all are written", || async { written(&fixture).await == LARGE }).await;
     assert!(worker.stop().await.success());
 }

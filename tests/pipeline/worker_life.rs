@@ -5,18 +5,18 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use tidegate_lab::{Hold, Proxy};
 
-use crate::site::{Site, Worker, WorkerPlan, rush::SHORT};
+use crate::fixture::{Fixture, Worker, WorkerPlan, rush::SHORT};
 
 /// The end of a batch, with its commit.
 const COMMIT: &[u8] = b";COMMIT";
 /// What a machine that is busy with other tests may need for what needs no time.
 const AT_ONCE: Duration = Duration::from_secs(2);
 
-/// A site whose worker has a batch in progress that is about to be committed.
+/// A fixture whose worker has a batch in progress that is about to be committed.
 struct InProgress {
-    // Dropped before the site, which holds its log.
+    // Dropped before the fixture, which holds its log.
     worker: Worker,
-    site: Site,
+    fixture: Fixture,
     commit: Hold,
     // Kept to the end: it lets go of everything when dropped.
     _proxy: Proxy,
@@ -24,33 +24,33 @@ struct InProgress {
 
 impl InProgress {
     async fn open(set: impl Fn(WorkerPlan) -> WorkerPlan) -> Self {
-        let site = Site::open().await;
-        site.open_sale().await;
-        let proxy = Proxy::start(site.mysql.port()).await.expect("a proxy");
-        site.plain_rush(1_000, 300).await;
+        let fixture = Fixture::open().await;
+        fixture.open_sale().await;
+        let proxy = Proxy::start(fixture.mysql.port()).await.expect("a proxy");
+        fixture.plain_rush(1_000, 300).await;
         let commit = proxy.hold_when(COMMIT);
-        let plan = site.worker("w").set("WORKER_LANES", 1).set("MYSQL_URL", proxy.url_for(&site.mysql));
+        let plan = fixture.worker("w").set("WORKER_LANES", 1).set("MYSQL_URL", proxy.url_for(&fixture.mysql));
         // Long enough for MySQL not to end the transaction meanwhile, also on a busy machine.
         let worker = set(plan.set("WORKER_CLAIM_IDLE_MS", 20_000)).start();
         commit.reached().await.expect("a batch is in progress");
-        Self { site, worker, commit, _proxy: proxy }
+        Self { fixture, worker, commit, _proxy: proxy }
     }
 }
 
 async fn the_batch_in_progress_is_finished_on(signal: Signal) {
-    let InProgress { site, mut worker, commit, _proxy } = InProgress::open(|plan| plan).await;
+    let InProgress { fixture, mut worker, commit, _proxy } = InProgress::open(|plan| plan).await;
     worker.signal(signal);
     worker.says("stopping").await;
-    site.plain_rush(2_000, 50).await;
+    fixture.plain_rush(2_000, 50).await;
     commit.release();
     assert_eq!(worker.ended().await.code(), Some(0));
-    assert_eq!(site.orders().await.len(), 300, "the batch in progress is written");
-    assert_eq!(site.open_entries().await, Some(50), "nothing else was read");
-    assert_eq!(site.pending().await, 0);
+    assert_eq!(fixture.orders().await.len(), 300, "the batch in progress is written");
+    assert_eq!(fixture.open_entries().await, Some(50), "nothing else was read");
+    assert_eq!(fixture.pending().await, 0);
 
-    let next = site.worker("w").start();
-    site.settled().await;
-    site.invariants().await;
+    let next = fixture.worker("w").start();
+    fixture.settled().await;
+    fixture.invariants().await;
     assert!(next.stop().await.success());
 }
 
@@ -66,7 +66,7 @@ async fn sigint_finishes_the_batch_in_progress_and_ends_with_0() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_signal_ends_it_at_once_and_nothing_is_lost() {
-    let InProgress { site, mut worker, commit, _proxy } = InProgress::open(|plan| plan).await;
+    let InProgress { fixture, mut worker, commit, _proxy } = InProgress::open(|plan| plan).await;
     worker.signal(Signal::SIGTERM);
     worker.says("stopping").await;
     let begin = Instant::now();
@@ -74,12 +74,12 @@ async fn a_second_signal_ends_it_at_once_and_nothing_is_lost() {
     assert_eq!(worker.ended().await.code(), Some(4));
     assert!(begin.elapsed() < AT_ONCE, "{:?}", begin.elapsed());
     commit.cut();
-    the_next_one_does_it(&site).await;
+    the_next_one_does_it(&fixture).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deadline_that_passes_ends_it_with_4_and_nothing_is_lost() {
-    let InProgress { site, mut worker, commit, _proxy } =
+    let InProgress { fixture, mut worker, commit, _proxy } =
         InProgress::open(|plan| plan.set("WORKER_STOP_DEADLINE_MS", 500)).await;
     let begin = Instant::now();
     worker.signal(Signal::SIGTERM);
@@ -87,27 +87,27 @@ async fn a_deadline_that_passes_ends_it_with_4_and_nothing_is_lost() {
     assert!(begin.elapsed() >= Duration::from_millis(500), "{:?}", begin.elapsed());
     assert!(begin.elapsed() < Duration::from_millis(500) + AT_ONCE, "{:?}", begin.elapsed());
     commit.cut();
-    the_next_one_does_it(&site).await;
+    the_next_one_does_it(&fixture).await;
 }
 
 /// All is still pending, and another worker writes it.
-async fn the_next_one_does_it(site: &Site) {
-    assert_eq!((site.pending().await, site.orders().await.len()), (300, 0));
-    let next = site.worker("w").set("WORKER_LOCK_LEASE_MS", 500).start();
-    site.settled().await;
-    site.invariants().await;
+async fn the_next_one_does_it(fixture: &Fixture) {
+    assert_eq!((fixture.pending().await, fixture.orders().await.len()), (300, 0));
+    let next = fixture.worker("w").set("WORKER_LOCK_LEASE_MS", 500).start();
+    fixture.settled().await;
+    fixture.invariants().await;
     assert!(next.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idle_worker_ends_at_once_however_long_its_reads_wait() {
-    let site = Site::open().await;
-    let mut worker = site.worker("w").set("WORKER_BLOCK_MS", 5_000).start();
+    let fixture = Fixture::open().await;
+    let mut worker = fixture.worker("w").set("WORKER_BLOCK_MS", 5_000).start();
     worker.says("worker started").await;
     // A round of orders shows that it has come to its blocking read.
-    site.open_sale().await;
-    site.plain_rush(1_000, 10).await;
-    site.settled().await;
+    fixture.open_sale().await;
+    fixture.plain_rush(1_000, 10).await;
+    fixture.settled().await;
     let begin = Instant::now();
     worker.signal(Signal::SIGTERM);
     assert_eq!(worker.ended().await.code(), Some(0));
@@ -116,37 +116,37 @@ async fn an_idle_worker_ends_at_once_however_long_its_reads_wait() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_waits_for_redis_obeys_a_signal_at_once() {
-    let site = Site::open().await;
-    site.redis.kill9().expect("Redis is killed");
-    let worker = site.worker("w").start();
+    let fixture = Fixture::open().await;
+    fixture.redis.kill9().expect("Redis is killed");
+    let worker = fixture.worker("w").start();
     worker.says("Waiting for it").await;
     ends_at_once(worker).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_waits_for_mysql_obeys_a_signal_at_once() {
-    let site = Site::with_own_mysql().await;
-    site.mysql.kill9().expect("MySQL is killed");
-    let worker = site.worker("w").start();
+    let fixture = Fixture::with_own_mysql().await;
+    fixture.mysql.kill9().expect("MySQL is killed");
+    let worker = fixture.worker("w").start();
     worker.says("outage began").await;
     ends_at_once(worker).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_obeys_a_signal_at_once_while_mysql_says_nothing() {
-    let site = Site::with_own_mysql().await;
-    site.mysql.stop().expect("MySQL is stopped");
+    let fixture = Fixture::with_own_mysql().await;
+    fixture.mysql.stop().expect("MySQL is stopped");
     // It begins by asking MySQL, which takes as long as this.
-    let worker = site.worker("w").set("MYSQL_ACQUIRE_TIMEOUT_MS", 20_000).start();
+    let worker = fixture.worker("w").set("MYSQL_ACQUIRE_TIMEOUT_MS", 20_000).start();
     worker.says("consumer group made").await;
     ends_at_once(worker).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_waits_for_its_name_obeys_a_signal_at_once() {
-    let site = Site::open().await;
-    site.call("SET tidegate:worker:w somebody PX 60000").await;
-    let worker = site.worker("w").set("WORKER_HEARTBEAT_TTL_MS", 60_000).start();
+    let fixture = Fixture::open().await;
+    fixture.call("SET tidegate:worker:w somebody PX 60000").await;
+    let worker = fixture.worker("w").set("WORKER_HEARTBEAT_TTL_MS", 60_000).start();
     worker.says("waiting to see whether its process is alive").await;
     ends_at_once(worker).await;
 }
@@ -160,23 +160,23 @@ async fn ends_at_once(mut worker: Worker) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_heartbeat_that_no_worker_wrote_is_named_with_what_to_delete() {
-    let site = Site::open().await;
+    let fixture = Fixture::open().await;
     for (wrong, told) in [("SET", "holds \"x\", which never ends"), ("SADD", "holds a set")] {
-        site.call(&format!("{wrong} tidegate:worker:w x")).await;
-        let mut worker = site.worker("w").set("WORKER_HEARTBEAT_TTL_MS", 900).log_as(wrong).start();
+        fixture.call(&format!("{wrong} tidegate:worker:w x")).await;
+        let mut worker = fixture.worker("w").set("WORKER_HEARTBEAT_TTL_MS", 900).log_as(wrong).start();
         assert_eq!(worker.ended().await.code(), Some(3));
         let log = worker.log();
         assert!(log.contains(told) && log.contains("redis-cli DEL tidegate:worker:w"), "{log}");
-        site.call("DEL tidegate:worker:w").await;
+        fixture.call("DEL tidegate:worker:w").await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_process_of_a_name_is_refused_with_5_and_told_why() {
-    let site = Site::open().await;
-    let first = site.worker("same").set("WORKER_HEARTBEAT_TTL_MS", 900).start();
+    let fixture = Fixture::open().await;
+    let first = fixture.worker("same").set("WORKER_HEARTBEAT_TTL_MS", 900).start();
     first.says("worker started").await;
-    let mut second = site.worker("same").set("WORKER_HEARTBEAT_TTL_MS", 900).log_as("second").start();
+    let mut second = fixture.worker("same").set("WORKER_HEARTBEAT_TTL_MS", 900).log_as("second").start();
     assert_eq!(second.ended().await.code(), Some(5));
     let log = second.log();
     assert!(log.contains("another live worker is named \"same\": pid "), "{log}");
@@ -188,24 +188,24 @@ async fn a_second_process_of_a_name_is_refused_with_5_and_told_why() {
 async fn a_killed_worker_is_started_again_under_its_name_and_goes_on_with_its_batch() {
     // Its entries are its own: nothing waits until they may be claimed.
     let claim_never = |plan: WorkerPlan| plan.set("WORKER_CLAIM_IDLE_MS", 600_000);
-    let InProgress { site, worker, commit, _proxy } = InProgress::open(claim_never).await;
+    let InProgress { fixture, worker, commit, _proxy } = InProgress::open(claim_never).await;
     worker.kill9();
     commit.cut();
-    let again = claim_never(site.worker("w")).start();
+    let again = claim_never(fixture.worker("w")).start();
     again.says("waiting to see whether its process is alive").await;
     again.says("worker started").await;
-    site.settled().await;
-    site.invariants().await;
+    fixture.settled().await;
+    fixture.invariants().await;
     assert!(again.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_name_is_free_as_soon_as_its_worker_has_stopped() {
-    let site = Site::open().await;
-    let first = site.worker("w").set("WORKER_HEARTBEAT_TTL_MS", 600_000).start();
+    let fixture = Fixture::open().await;
+    let first = fixture.worker("w").set("WORKER_HEARTBEAT_TTL_MS", 600_000).start();
     first.says("worker started").await;
     assert!(first.stop().await.success());
-    let second = site.worker("w").set("WORKER_HEARTBEAT_TTL_MS", 600_000).start();
+    let second = fixture.worker("w").set("WORKER_HEARTBEAT_TTL_MS", 600_000).start();
     second.says("worker started").await;
     assert!(second.stop().await.success());
 }
@@ -213,29 +213,29 @@ async fn a_name_is_free_as_soon_as_its_worker_has_stopped() {
 #[cfg(not(feature = "otel"))]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_was_built_without_traces_says_so_where_some_are_wanted() {
-    let site = Site::open().await;
-    let worker = site.worker("w").variable("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318").start();
+    let fixture = Fixture::open().await;
+    let worker = fixture.worker("w").variable("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318").start();
     worker.says("worker started").await;
     assert!(worker.log().contains("this program was built without traces"), "{}", worker.log());
     assert!(worker.stop().await.success());
-    let worker = site.worker("w").variable("OTEL_SDK_DISABLED", "true").log_as("w-2").start();
+    let worker = fixture.worker("w").variable("OTEL_SDK_DISABLED", "true").log_as("w-2").start();
     worker.says("worker started").await;
     assert!(!worker.log().contains("traces"), "{}", worker.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sold_out_rush_has_a_few_lines_in_the_log_and_a_sum() {
-    let site = Site::open().await;
-    site.load(SHORT, 10).await;
+    let fixture = Fixture::open().await;
+    fixture.load(SHORT, 10).await;
     for order in 1..=500 {
-        site.add_order(order, order, SHORT).await;
+        fixture.add_order(order, order, SHORT).await;
     }
-    let mut worker = site.worker("w").set("WORKER_LANES", 4).set("WORKER_BATCH", 20).start();
-    site.settled().await;
+    let mut worker = fixture.worker("w").set("WORKER_LANES", 4).set("WORKER_BATCH", 20).start();
+    fixture.settled().await;
     worker.signal(Signal::SIGTERM);
     assert!(worker.ended().await.success());
     let log = worker.log();
-    assert_eq!(site.orders().await.len(), 10);
+    assert_eq!(fixture.orders().await.len(), 10);
     assert_eq!(log.matches("order refused order=").count(), 3, "{log}");
     assert_eq!(log.matches("more orders refused").count(), 1, "{log}");
     assert!(log.contains("reason=\"out_of_stock\" count=487"), "{log}");

@@ -24,7 +24,7 @@ mod resp;
 mod results;
 mod scale;
 mod sender;
-mod site;
+mod fixture;
 mod sizes;
 mod tap;
 mod targets;
@@ -48,7 +48,7 @@ use contender::Contender;
 pub use gate::BareHandler;
 use machine::Machine;
 use results::{Results, SCHEMA, ServerResults};
-use site::Site;
+use fixture::Fixture;
 use sizes::{Shapes, Sizes};
 use trouble::Rows;
 use writers::tell;
@@ -284,46 +284,46 @@ impl Bench {
             What::Trouble => Parts(vec![Part::Trouble]),
             What::Quick | What::Full | What::Scale | What::Page | What::Compare => Parts(self.only.clone()),
         };
-        let mut site = Site::open(flavour, program).await?;
-        let mut results = ServerResults { server: site.describe().await?, ..Default::default() };
+        let mut fixture = Fixture::open(flavour, program).await?;
+        let mut results = ServerResults { server: fixture.describe().await?, ..Default::default() };
         println!("\n{} and {}", results.server.redis, results.server.mysql);
         for (name, value) in results.server.redis_settings.iter().chain(&results.server.mysql_settings) {
             println!("  {name} = {value}");
         }
-        writers::compare(&mut site, &sizes, &parts, &mut results).await?;
+        writers::compare(&mut fixture, &sizes, &parts, &mut results).await?;
         if is_first && parts.wants(Part::Admission) {
             tell("admission");
-            results.admission = Some(admission::measure(&mut site, sizes.calls, sizes.rounds).await?);
+            results.admission = Some(admission::measure(&mut fixture, sizes.calls, sizes.rounds).await?);
         }
         if is_first && parts.wants(Part::Limits) {
             tell("limits");
-            results.limits = Some(limits::measure(&mut site, sizes.calls, sizes.rounds).await?);
+            results.limits = Some(limits::measure(&mut fixture, sizes.calls, sizes.rounds).await?);
         }
         if is_first && parts.wants(Part::Gate) {
             tell("gate");
-            results.gate = Some(gate::measure(&mut site, &sizes).await?);
+            results.gate = Some(gate::measure(&mut fixture, &sizes).await?);
         }
         if parts.wants(Part::Latency) {
             tell("latency");
-            results.latency = Some(latency::measure(&mut site, &sizes).await?);
+            results.latency = Some(latency::measure(&mut fixture, &sizes).await?);
         }
         if sizes.shapes == Shapes::All && parts.wants(Part::Shapes) {
-            writers::all_shapes(&mut site, &sizes, &mut results).await?;
-            writers::growing(&mut site, &sizes, &mut results).await?;
+            writers::all_shapes(&mut fixture, &sizes, &mut results).await?;
+            writers::growing(&mut fixture, &sizes, &mut results).await?;
         }
         if is_first && sizes.backlog > 0 && parts.wants(Part::Memory) {
             tell("memory");
-            results.memory = Some(writers::memory(&mut site, &sizes).await?);
+            results.memory = Some(writers::memory(&mut fixture, &sizes).await?);
         }
         if parts.wants(Part::Cost) {
-            results.cost = Some(cost::measure(&mut site, sizes.cost, sizes.rounds).await?);
+            results.cost = Some(cost::measure(&mut fixture, sizes.cost, sizes.rounds).await?);
         }
         if parts.wants(Part::Trouble) {
             results.trouble =
-                Some(trouble::measure(&mut site, flavour, &sizes.trouble, &self.rows, is_first).await?);
+                Some(trouble::measure(&mut fixture, flavour, &sizes.trouble, &self.rows, is_first).await?);
         }
         if is_first && parts.wants(Part::Books) {
-            results.books = Some(books::measure(&mut site, &sizes.books).await?);
+            results.books = Some(books::measure(&mut fixture, &sizes.books).await?);
         }
         Ok(results)
     }

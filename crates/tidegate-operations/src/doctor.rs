@@ -1,4 +1,4 @@
-//! Is the ground fit for orders, and does any of them wait? Each finding is ok, a warning or an error with what to do.
+//! Is the system fit for orders, and does any of them wait? Each finding is ok, a warning or an error with what to do.
 
 mod clock;
 mod cluster;

@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf, process::Command};
 use tempfile::TempDir;
 use tidegate_lab::{RedisSentinel, RedisServer};
 
-use crate::{site::until, tree::Tree};
+use crate::{fixture::until, tree::Tree};
 
 const PASSWORD: &str = "CHANGE-ME";
 

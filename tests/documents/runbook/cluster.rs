@@ -7,7 +7,7 @@ use tidegate_lab::{MysqlServer, RedisCluster, RedisNode};
 use crate::{
     program::Program,
     runbook::recipes::Operator,
-    site::{connect, until, worker_plan},
+    fixture::{connect, until, worker_plan},
 };
 
 const TAGS: &str = "3,1,0";

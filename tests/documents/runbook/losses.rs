@@ -5,42 +5,42 @@ use sqlx::AssertSqlSafe;
 
 use crate::{
     runbook::recipes::Operator,
-    site::{Site, until},
+    fixture::{Fixture, until},
 };
 
-async fn sql(site: &Site, statement: &str) {
-    sqlx::query(AssertSqlSafe(statement)).execute(&site.pool).await.expect("MySQL does it");
+async fn sql(fixture: &Fixture, statement: &str) {
+    sqlx::query(AssertSqlSafe(statement)).execute(&fixture.pool).await.expect("MySQL does it");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn redis_is_emptied_and_mysql_is_as_it_was_an_hour_ago() {
-    let site = Site::with_own_mysql().await;
-    let (worker, operator) = (site.worker("w").start(), Operator::at(&site));
-    let loaded = site.tidegate(&["voucher", "load", "--voucher", "7", "--stock", "1000"]);
+    let fixture = Fixture::with_own_mysql().await;
+    let (worker, operator) = (fixture.worker("w").start(), Operator::at(&fixture));
+    let loaded = fixture.tidegate(&["voucher", "load", "--voucher", "7", "--stock", "1000"]);
     assert!(loaded.status.success(), "{loaded:?}");
     for order in 1..=60 {
-        site.admit(order, order, 7, 1).await;
+        fixture.admit(order, order, 7, 1).await;
     }
     // With ids of the counter.
     for user in ["101", "102", "103"] {
-        let admitted = site.tidegate(&["admit", "--voucher", "7", "--user", user]);
+        let admitted = fixture.tidegate(&["admit", "--voucher", "7", "--user", user]);
         assert!(admitted.status.success(), "{admitted:?}");
     }
-    site.settled().await;
-    let paid = site.tidegate(&["order", "event", "paid", "5", "--ref", "p5", "--yes"]);
+    fixture.settled().await;
+    let paid = fixture.tidegate(&["order", "event", "paid", "5", "--ref", "p5", "--yes"]);
     assert!(paid.status.success(), "{paid:?}");
 
     // Twenty orders of the last hour and a payment are in no backup; then Redis loses all it has.
-    sql(&site, "DELETE FROM tb_voucher_order WHERE id BETWEEN 41 AND 60").await;
-    sql(&site, "UPDATE tb_voucher_order SET status = 1").await;
-    sql(&site, "DELETE FROM tidegate_event").await;
-    sql(&site, "UPDATE tb_seckill_voucher SET stock = 957").await;
-    site.call("FLUSHALL").await;
+    sql(&fixture, "DELETE FROM tb_voucher_order WHERE id BETWEEN 41 AND 60").await;
+    sql(&fixture, "UPDATE tb_voucher_order SET status = 1").await;
+    sql(&fixture, "DELETE FROM tidegate_event").await;
+    sql(&fixture, "UPDATE tb_seckill_voucher SET stock = 957").await;
+    fixture.call("FLUSHALL").await;
     worker.says("the consumer group was gone and has been made again").await;
     // Whoever takes the payments says it again, and somebody is quick to order: no stock is there.
-    let again = site.tidegate(&["order", "event", "paid", "5", "--ref", "p5", "--yes"]);
+    let again = fixture.tidegate(&["order", "event", "paid", "5", "--ref", "p5", "--yes"]);
     assert!(again.status.success(), "{again:?}");
-    let refused = site.tidegate(&["admit", "--voucher", "7", "--user", "77"]);
+    let refused = fixture.tidegate(&["admit", "--voucher", "7", "--user", "77"]);
     assert!(!refused.status.success(), "{refused:?}");
 
     operator.types("Both stores lost data", "tidegate rebuild --all", &[]).succeeds().shows(&[
@@ -56,12 +56,12 @@ async fn redis_is_emptied_and_mysql_is_as_it_was_an_hour_ago() {
         .types("Both stores lost data", "tidegate audit", &[])
         .succeeds()
         .shows(&["It holds: 43 admitted orders"]);
-    let buy = |order: i64| site.admit(order, order, 7, 1);
+    let buy = |order: i64| fixture.admit(order, order, 7, 1);
     // Nobody remembers it: a new one. Each of the others is there.
     buy(50).await;
-    until("it is written", || async { site.live_orders().await.len() == 44 }).await;
-    let reconciled = site.tidegate(&["reconcile"]);
+    until("it is written", || async { fixture.live_orders().await.len() == 44 }).await;
+    let reconciled = fixture.tidegate(&["reconcile"]);
     assert!(reconciled.status.success(), "{reconciled:?}");
-    assert_eq!((site.mysql_stock(7).await, site.redis_stock(7).await), (956, Some(956)));
+    assert_eq!((fixture.mysql_stock(7).await, fixture.redis_stock(7).await), (956, Some(956)));
     assert!(worker.stop().await.success());
 }

@@ -1,31 +1,31 @@
 //! Payments: late ones, and those that have to go back.
 
 use super::sales::at_work;
-use crate::site::Site;
+use crate::fixture::Fixture;
 
 /// Appends a payment of an order whose user has its number.
-async fn pays(site: &Site, order: &str, reference: &str) {
+async fn pays(fixture: &Fixture, order: &str, reference: &str) {
     let about =
         [("event", "paid"), ("orderId", order), ("userId", order), ("voucherId", "7"), ("ref", reference)];
-    site.add(&about).await;
-    site.settled().await;
+    fixture.add(&about).await;
+    fixture.settled().await;
 }
 
-async fn count(site: &Site, condition: &'static str) -> i64 {
+async fn count(fixture: &Fixture, condition: &'static str) -> i64 {
     let sql = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE {condition}");
-    sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_one(&site.pool).await.expect("MySQL answers")
+    sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_one(&fixture.pool).await.expect("MySQL answers")
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn payments_that_never_came_are_appended_and_what_stays_unpaid_ends() {
-    let (worker, operator, site) = at_work().await;
+    let (worker, operator, fixture) = at_work().await;
     for order in 1_001..=1_010 {
-        site.admit(order, order, 7, 1).await;
+        fixture.admit(order, order, 7, 1).await;
     }
-    site.settled().await;
+    fixture.settled().await;
     let back = "UPDATE tb_voucher_order SET create_time = NOW() - INTERVAL 3 HOUR";
-    sqlx::query(back).execute(&site.pool).await.expect("MySQL takes it");
-    pays(&site, "1001", "p-1").await;
+    sqlx::query(back).execute(&fixture.pool).await.expect("MySQL takes it");
+    pays(&fixture, "1001", "p-1").await;
     operator
         .types(
             "Payments come late",
@@ -39,7 +39,7 @@ async fn payments_that_never_came_are_appended_and_what_stays_unpaid_ends() {
         .succeeds()
         .shows(&["applied", "1080"]);
     let paid: String = (1_001..=1_004).map(|order| format!("{order},p-{}\n", order - 1_000)).collect();
-    let file = site.file("paid.csv", &paid);
+    let file = fixture.file("paid.csv", &paid);
     operator
         .types(
             "Payments come late",
@@ -53,22 +53,22 @@ async fn payments_that_never_came_are_appended_and_what_stays_unpaid_ends() {
         "Nothing was changed (dry run).",
         "6 orders ended, 6 units released",
     ]);
-    assert_eq!((count(&site, "status = 2").await, count(&site, "status = 4 AND slot IS NULL").await), (4, 6));
-    assert_eq!((site.mysql_stock(7).await, site.redis_stock(7).await), (996, Some(996)));
+    assert_eq!((count(&fixture, "status = 2").await, count(&fixture, "status = 4 AND slot IS NULL").await), (4, 6));
+    assert_eq!((fixture.mysql_stock(7).await, fixture.redis_stock(7).await), (996, Some(996)));
     assert!(worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn payments_that_pay_for_nothing_are_listed_and_refunded_from_a_file() {
-    let (worker, operator, site) = at_work().await;
+    let (worker, operator, fixture) = at_work().await;
     for order in 1_001..=1_002 {
-        site.admit(order, order, 7, 1).await;
+        fixture.admit(order, order, 7, 1).await;
     }
-    site.settled().await;
-    site.tidegate(&["order", "event", "cancelled", "1001", "--yes"]);
+    fixture.settled().await;
+    fixture.tidegate(&["order", "event", "cancelled", "1001", "--yes"]);
     // Too late; twice; and of an order that is not there.
     for (order, reference) in [("1001", "late"), ("1002", "first"), ("1002", "second"), ("1003", "lost")] {
-        pays(&site, order, reference).await;
+        pays(&fixture, order, reference).await;
     }
     operator
         .types("A wave of refunds", "SELECT p.order_id", &[])
@@ -93,7 +93,7 @@ async fn payments_that_pay_for_nothing_are_listed_and_refunded_from_a_file() {
         .shows(&["refunded for 3 orders: 3 unchanged"]);
     let left = operator.types("A wave of refunds", "SELECT p.order_id", &[]).succeeds();
     assert!(!left.shown.contains("late"), "{}", left.shown);
-    assert_eq!((count(&site, "status = 6").await, count(&site, "status = 2").await), (1, 1));
-    assert_eq!((site.mysql_stock(7).await, site.redis_stock(7).await), (999, Some(999)));
+    assert_eq!((count(&fixture, "status = 6").await, count(&fixture, "status = 2").await), (1, 1));
+    assert_eq!((fixture.mysql_stock(7).await, fixture.redis_stock(7).await), (999, Some(999)));
     assert!(worker.stop().await.success());
 }

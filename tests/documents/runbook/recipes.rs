@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use super::pages::{self, Page};
 
 use crate::{
-    site::{Site, program},
+    fixture::{Fixture, program},
     terminal::Terminal,
 };
 
@@ -78,21 +78,21 @@ pub struct Typed {
 }
 
 impl Operator {
-    /// With the addresses of this site where RUNBOOK.md has none.
-    pub fn at(site: &Site) -> Self {
+    /// With the addresses of this fixture where RUNBOOK.md has none.
+    pub fn at(fixture: &Fixture) -> Self {
         let recipes = recipes();
         let first = recipes.iter().find(|recipe| recipe.language == "sh").expect("RUNBOOK.md begins with sh");
         // Whoever types is no test that can wait.
-        tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(site.add_users()));
+        tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(fixture.add_users()));
         // `-p` would ask for a password, which this user has not.
-        let client = format!("-h 127.0.0.1 -P {} -u tidegate tidegate", site.mysql.port());
+        let client = format!("-h 127.0.0.1 -P {} -u tidegate tidegate", fixture.mysql.port());
         let client = ("-h HOST -P PORT -u USER -p DATABASE", client.as_str());
         let exports = |redis: &str, mysql: &str| {
             own(&first.text, &[("redis://...", redis), ("mysql://...", mysql), client])
         };
         let name = "tidegate-operator";
-        let as_operator = exports(&site.redis_url_of(name), &site.mysql_url_of(name));
-        let as_administrator = exports(&site.redis.url(), &site.mysql.url());
+        let as_operator = exports(&fixture.redis_url_of(name), &fixture.mysql_url_of(name));
+        let as_administrator = exports(&fixture.redis.url(), &fixture.mysql.url());
         Self::with_exports(recipes, &as_operator, &as_administrator)
     }
 

@@ -4,22 +4,22 @@ use jiff::Timestamp;
 
 use crate::{
     runbook::recipes::Operator,
-    site::{Site, until},
+    fixture::{Fixture, until},
 };
 
 const RESULTS: &str = "stream.orders.results";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn results_are_refused_and_are_published_when_their_key_is_free() {
-    let site = Site::with_own_mysql().await;
-    site.load(7, 1_000).await;
-    let operator = Operator::at(&site);
-    site.call(&format!("SET {RESULTS} something")).await;
-    let worker = site.worker("w").set("RESULTS_ANNOUNCE", "all").start();
+    let fixture = Fixture::with_own_mysql().await;
+    fixture.load(7, 1_000).await;
+    let operator = Operator::at(&fixture);
+    fixture.call(&format!("SET {RESULTS} something")).await;
+    let worker = fixture.worker("w").set("RESULTS_ANNOUNCE", "all").start();
     for order in 1..=20 {
-        site.admit(order, order, 7, 1).await;
+        fixture.admit(order, order, 7, 1).await;
     }
-    site.settled().await;
+    fixture.settled().await;
     worker.says("Redis does not take results").await;
     operator.types("Results are not published", "tidegate doctor", &[]).ends_with(&[1, 0]).shows(&[
         "stream.orders.results is a string, not a stream",
@@ -34,33 +34,33 @@ async fn results_are_refused_and_are_published_when_their_key_is_free() {
     operator.types("Results are not published", "redis RENAMENX", &[]).succeeds().shows(&["1"]);
     let unpublished = || async {
         let count = "SELECT COUNT(*) FROM tidegate_unannounced_result";
-        sqlx::query_scalar::<_, i64>(count).fetch_one(&site.pool).await.expect("MySQL answers")
+        sqlx::query_scalar::<_, i64>(count).fetch_one(&fixture.pool).await.expect("MySQL answers")
     };
     until("all are published", || async { unpublished().await == 0 }).await;
     let shown = operator.types("Results are not published", "tidegate doctor", &[]).shown;
     assert!(!shown.contains("results") && shown.contains("\nstream"), "{shown}");
-    site.invariants().await;
+    fixture.invariants().await;
     assert!(worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_is_away_and_has_missed_results() {
-    let site = Site::with_own_mysql().await;
-    site.load(7, 1_000).await;
-    let operator = Operator::at(&site);
-    let worker = site.worker("w").set("RESULTS_ANNOUNCE", "exceptions").start();
+    let fixture = Fixture::with_own_mysql().await;
+    fixture.load(7, 1_000).await;
+    let operator = Operator::at(&fixture);
+    let worker = fixture.worker("w").set("RESULTS_ANNOUNCE", "exceptions").start();
     for group in ["shop", "old"] {
-        site.call(&format!("XGROUP CREATE {RESULTS} {group} 0 MKSTREAM")).await;
+        fixture.call(&format!("XGROUP CREATE {RESULTS} {group} 0 MKSTREAM")).await;
     }
     let before_ms = Timestamp::now().as_millisecond() - 3_600_000;
-    site.call(&format!("XADD {RESULTS} {before_ms}-0 orderId 1 state refused")).await;
-    site.call(&format!("XREADGROUP GROUP shop app-1 COUNT 1 STREAMS {RESULTS} >")).await;
+    fixture.call(&format!("XADD {RESULTS} {before_ms}-0 orderId 1 state refused")).await;
+    fixture.call(&format!("XREADGROUP GROUP shop app-1 COUNT 1 STREAMS {RESULTS} >")).await;
     // Refused: it is not there.
     for order in 1..=3 {
-        site.add_order(order, order, 8).await;
+        fixture.add_order(order, order, 8).await;
     }
-    site.settled().await;
-    let doctor = String::from_utf8(site.tidegate(&["doctor"]).stdout).expect("text");
+    fixture.settled().await;
+    let doctor = String::from_utf8(fixture.tidegate(&["doctor"]).stdout).expect("text");
     assert!(
         doctor.contains("the group old of stream.orders.results has not read results for 60 min"),
         "{doctor}"
@@ -77,13 +77,13 @@ async fn a_reader_is_away_and_has_missed_results() {
     ]);
     operator.types("Results are not read", "redis XGROUP DESTROY", &[]).succeeds().shows(&["1"]);
     operator.types("Results are not read", "redis MEMORY USAGE", &[]).succeeds().shows(&["(integer)"]);
-    let length = || async { site.call(&format!("XLEN {RESULTS}")).await.as_u64().expect("a number") };
+    let length = || async { fixture.call(&format!("XLEN {RESULTS}")).await.as_u64().expect("a number") };
     let before = length().await;
     let (from, to) = ("2020-01-01 00:00", "2099-01-01 00:00");
     let hour = [("2026-11-20 10:00", from), ("2026-11-20 11:00", to)];
     operator.types("Results are not read", "tidegate replay", &hour).succeeds();
     assert_eq!(length().await, before + 3, "they are told again");
-    let doctor = String::from_utf8(site.tidegate(&["doctor"]).stdout).expect("text");
+    let doctor = String::from_utf8(fixture.tidegate(&["doctor"]).stdout).expect("text");
     assert!(!doctor.contains("of stream.orders.results"), "{doctor}");
     assert!(worker.stop().await.success());
 }

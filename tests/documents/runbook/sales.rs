@@ -5,20 +5,20 @@ use std::process::Output;
 use crate::{
     browser::until_all,
     runbook::recipes::Operator,
-    site::{STREAM, Site, Worker, until},
+    fixture::{STREAM, Fixture, Worker, until},
 };
 
-/// A site that sells 1000 units of voucher 7, somebody who operates it, and a worker.
-pub async fn at_work() -> (Worker, Operator, Site) {
-    let site = Site::with_own_mysql().await;
-    site.load(7, 1_000).await;
-    let worker = site.worker("w").start();
+/// A fixture that sells 1000 units of voucher 7, somebody who operates it, and a worker.
+pub async fn at_work() -> (Worker, Operator, Fixture) {
+    let fixture = Fixture::with_own_mysql().await;
+    fixture.load(7, 1_000).await;
+    let worker = fixture.worker("w").start();
     worker.says("worker started").await;
-    (worker, Operator::at(&site), site)
+    (worker, Operator::at(&fixture), fixture)
 }
 
-fn buys(site: &Site, user: &str) -> Output {
-    site.tidegate(&["admit", "--voucher", "7", "--user", user])
+fn buys(fixture: &Fixture, user: &str) -> Output {
+    fixture.tidegate(&["admit", "--voucher", "7", "--user", user])
 }
 
 #[track_caller]
@@ -29,9 +29,9 @@ fn is_paused(output: &Output) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn units_are_added_to_a_sale_that_is_on_and_taken_from_it() {
-    let (worker, operator, site) = at_work().await;
+    let (worker, operator, fixture) = at_work().await;
     for id in 1_000..1_090 {
-        site.admit(id, id, 7, 1).await;
+        fixture.admit(id, id, 7, 1).await;
     }
     operator
         .types("The wrong stock was loaded", "tidegate voucher show --voucher 7\ntidegate voucher add", &[])
@@ -41,45 +41,45 @@ async fn units_are_added_to_a_sale_that_is_on_and_taken_from_it() {
         .types("The wrong stock was loaded", "tidegate voucher take", &[])
         .succeeds()
         .shows(&["300 units taken on both sides"]);
-    site.book.write(|pages| _ = pages.loaded.insert(7, 1_200));
-    site.settled().await;
-    assert_eq!((site.mysql_stock(7).await, site.redis_stock(7).await), (1_110, Some(1_110)));
+    fixture.book.write(|pages| _ = pages.loaded.insert(7, 1_200));
+    fixture.settled().await;
+    assert_eq!((fixture.mysql_stock(7).await, fixture.redis_stock(7).await), (1_110, Some(1_110)));
     operator
         .types("The wrong stock was loaded", "tidegate voucher show --voucher 7\ntidegate voucher add", &[])
         .shows(&["1110", "is 1200 and not 1000"]);
-    site.admit(2_000, 2_000, 7, 1).await;
-    site.settled().await;
-    site.invariants().await;
+    fixture.admit(2_000, 2_000, 7, 1).await;
+    fixture.settled().await;
+    fixture.invariants().await;
     assert!(worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sale_that_is_busy_is_looked_at_and_its_mark_removed() {
-    let site = Site::with_own_mysql().await;
-    site.load(7, 1_000).await;
-    let operator = Operator::at(&site);
-    site.redis_says(&["HSET", "seckill:voucher:7", "brake", "from 1"]).await;
+    let fixture = Fixture::with_own_mysql().await;
+    fixture.load(7, 1_000).await;
+    let operator = Operator::at(&fixture);
+    fixture.redis_says(&["HSET", "seckill:voucher:7", "brake", "from 1"]).await;
     operator.types("Busy does not end", "tidegate voucher check", &[]).shows(&["busy", "undelivered"]);
     operator.types("Busy does not end", "redis HDEL seckill:voucher:7 brake", &[]).succeeds().shows(&["1"]);
-    assert_eq!(buys(&site, "1001").status.code(), Some(0));
+    assert_eq!(buys(&fixture, "1001").status.code(), Some(0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_limit_is_set_right_and_taken_away_and_whoever_took_too_much_is_found() {
-    let (worker, operator, site) = at_work().await;
+    let (worker, operator, fixture) = at_work().await;
     let set = ["limit", "set", "--voucher", "7", "--name", "phones", "--subject", "phone", "--window", "day"];
-    assert!(site.tidegate(&[&set[..], &["--orders", "2", "--yes"]].concat()).status.success());
+    assert!(fixture.tidegate(&[&set[..], &["--orders", "2", "--yes"]].concat()).status.success());
     // Another rule, by which each of these orders has a piece of its own; and an order that ended.
     let set = ["limit", "set", "--voucher", "7", "--name", "users", "--subject", "user", "--window", "sale"];
-    assert!(site.tidegate(&[&set[..], &["--orders", "5", "--yes"]].concat()).status.success());
+    assert!(fixture.tidegate(&[&set[..], &["--orders", "5", "--yes"]].concat()).status.success());
     let phone = "phone=8d969eef6ecad3c2";
     for (order, user) in [("999", "3"), ("1000", "1"), ("1001", "2")] {
         let buys = ["admit", "--voucher", "7", "--user", user, "--order", order, "--subject", phone];
-        assert!(site.tidegate(&buys).status.success());
-        site.settled().await;
+        assert!(fixture.tidegate(&buys).status.success());
+        fixture.settled().await;
         if order == "999" {
-            assert!(site.tidegate(&["order", "event", "cancelled", order, "--yes"]).status.success());
-            site.settled().await;
+            assert!(fixture.tidegate(&["order", "event", "cancelled", order, "--yes"]).status.success());
+            fixture.settled().await;
         }
     }
     operator
@@ -94,25 +94,25 @@ async fn a_limit_is_set_right_and_taken_away_and_whoever_took_too_much_is_found(
         .shows(&["8d969eef6ecad3c2 | 2 |", "phones"]);
     operator.types("One subject takes everything", "tidegate limit set", &[]).succeeds();
     operator.types("One subject takes everything", "tidegate resume --voucher 7", &[]).succeeds();
-    site.settled().await;
-    assert_eq!(site.live_orders().await.len(), 1);
+    fixture.settled().await;
+    assert_eq!(fixture.live_orders().await.len(), 1);
     operator.types("A limit is wrong", "tidegate limit remove", &[]).succeeds();
-    assert_eq!(buys(&site, "1001").status.code(), Some(0));
+    assert_eq!(buys(&fixture, "1001").status.code(), Some(0));
     assert!(worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn old_entries_are_deleted_once_no_group_needs_them() {
-    let (worker, operator, site) = at_work().await;
+    let (worker, operator, fixture) = at_work().await;
     let begin = jiff::Timestamp::now().as_millisecond() - 13 * 3_600_000;
     for at in 0..220 {
         let (entry, id) = (format!("{}-0", begin + at), (1_000 + at).to_string());
-        site.redis_says(&["XADD", STREAM, &entry, "userId", &id, "voucherId", "7", "id", &id]).await;
+        fixture.redis_says(&["XADD", STREAM, &entry, "userId", &id, "voucherId", "7", "id", &id]).await;
     }
-    site.call(&format!("XGROUP CREATE {STREAM} old 0")).await;
-    until("all are written", || async { site.orders().await.len() == 220 }).await;
-    site.admit(2_000, 2_000, 7, 1).await;
-    site.settled().await;
+    fixture.call(&format!("XGROUP CREATE {STREAM} old 0")).await;
+    until("all are written", || async { fixture.orders().await.len() == 220 }).await;
+    fixture.admit(2_000, 2_000, 7, 1).await;
+    fixture.settled().await;
     operator
         .types("The stream takes too much memory", "tidegate prune stream --dry-run --older-than 12h", &[])
         .shows(&["old"]);
@@ -128,28 +128,28 @@ async fn old_entries_are_deleted_once_no_group_needs_them() {
         )
         .succeeds()
         .shows(&["It holds", "200 entries deleted"]);
-    let left = site.call(&format!("XLEN {STREAM}")).await.as_i64();
+    let left = fixture.call(&format!("XLEN {STREAM}")).await.as_i64();
     assert_eq!(left, Some(21), "whole blocks of a hundred go");
-    assert_eq!(site.mismatches().await, Vec::<String>::new());
+    assert_eq!(fixture.mismatches().await, Vec::<String>::new());
     assert!(worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_deployment_ends_where_its_names_are_taken_and_is_removed_where_its_group_differs() {
-    let (worker, operator, site) = at_work().await;
-    let mut same = site.worker("w").log_as("same").start();
+    let (worker, operator, fixture) = at_work().await;
+    let mut same = fixture.worker("w").log_as("same").start();
     assert_eq!(same.ended().await.code(), Some(5));
     same.says("another live worker is named").await;
 
-    let other = site.worker("x").set("STREAM_GROUP", "g2").start();
+    let other = fixture.worker("x").set("STREAM_GROUP", "g2").start();
     other.says("worker started").await;
     for id in 1_000..1_020 {
-        site.admit(id, id, 7, 1).await;
+        fixture.admit(id, id, 7, 1).await;
     }
-    site.settled().await;
+    fixture.settled().await;
     until("the other one has read all", || async {
-        let groups = site.call(&format!("XPENDING {STREAM} g2")).await.into_array();
-        groups[0].as_i64() == Some(0) && site.orders().await.len() == 20
+        let groups = fixture.call(&format!("XPENDING {STREAM} g2")).await.into_array();
+        groups[0].as_i64() == Some(0) && fixture.orders().await.len() == 20
     })
     .await;
     operator
@@ -161,37 +161,37 @@ async fn a_second_deployment_ends_where_its_names_are_taken_and_is_removed_where
         .types("Two deployments at once", "redis XGROUP DESTROY stream.orders g2", &[])
         .succeeds()
         .shows(&["1"]);
-    site.invariants().await;
+    fixture.invariants().await;
     assert!(worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sales_and_workers_are_paused_and_go_on() {
-    let (worker, operator, site) = at_work().await;
+    let (worker, operator, fixture) = at_work().await;
     operator.types("Pause and go on", "tidegate pause --yes", &[]).succeeds();
-    is_paused(&buys(&site, "5000"));
+    is_paused(&buys(&fixture, "5000"));
     operator.types("Pause and go on", "tidegate resume\n", &[]).succeeds();
     operator.types("Stop and start the fleet", "tidegate pause\n", &[]).succeeds();
-    is_paused(&buys(&site, "5000"));
+    is_paused(&buys(&fixture, "5000"));
     operator.types("Pause and go on", "tidegate resume\n", &[]).succeeds();
 
     operator.types("Pause and go on", "tidegate pause --workers --for 30m", &[]).succeeds();
     worker.says("paused: nothing is read").await;
     until_all(&worker, "paused").await;
-    site.admit(999, 999, 7, 1).await;
+    fixture.admit(999, 999, 7, 1).await;
     operator
         .types("Pause and go on", "tidegate status", &[])
         .succeeds()
         .shows(&["undelivered 1", "pending 0"]);
     operator.types("Pause and go on", "tidegate resume --workers", &[]).succeeds();
-    site.settled().await;
+    fixture.settled().await;
 
     operator.types("Pause and go on", "redis SET tidegate:pause 1", &[]).succeeds().shows(&["OK"]);
     until("they are paused again", || async { worker.log().matches("paused: nothing is read").count() == 2 })
         .await;
     operator.types("Pause and go on", "redis DEL tidegate:pause", &[]).succeeds().shows(&["1"]);
-    site.admit(1_000, 1_000, 7, 1).await;
-    site.settled().await;
-    site.invariants().await;
+    fixture.admit(1_000, 1_000, 7, 1).await;
+    fixture.settled().await;
+    fixture.invariants().await;
     assert!(worker.stop().await.success());
 }

@@ -7,26 +7,26 @@ use tidegate_lab::{MysqlServer, RedisServer};
 
 use crate::{
     runbook::recipes::Operator,
-    site::{
-        DEAD, GROUP, STREAM, Site, Worker, WorkerPlan,
+    fixture::{
+        DEAD, GROUP, STREAM, Fixture, Worker, WorkerPlan,
         rush::{Wanted, Way},
         until,
     },
 };
 
 /// A worker that notices quickly that a store does not answer, and that it does again.
-fn impatient(site: &Site, name: &str) -> WorkerPlan {
-    let plan = site.worker(name).set("WORKER_BACKOFF_MAX_MS", 300).set("MYSQL_ACQUIRE_TIMEOUT_MS", 500);
+fn impatient(fixture: &Fixture, name: &str) -> WorkerPlan {
+    let plan = fixture.worker(name).set("WORKER_BACKOFF_MAX_MS", 300).set("MYSQL_ACQUIRE_TIMEOUT_MS", 500);
     plan.set("REDIS_COMMAND_TIMEOUT_MS", 500)
 }
 
-/// A site that sells voucher 7, somebody who operates it, and a worker.
-async fn at_work() -> (Worker, Operator, Site) {
-    let site = Site::with_own_mysql().await;
-    site.load(7, 1_000).await;
-    let worker = impatient(&site, "w").start();
+/// A fixture that sells voucher 7, somebody who operates it, and a worker.
+async fn at_work() -> (Worker, Operator, Fixture) {
+    let fixture = Fixture::with_own_mysql().await;
+    fixture.load(7, 1_000).await;
+    let worker = impatient(&fixture, "w").start();
     worker.says("worker started").await;
-    (worker, Operator::at(&site), site)
+    (worker, Operator::at(&fixture), fixture)
 }
 
 async fn stops_in_good_order(worker: Worker) {
@@ -34,38 +34,38 @@ async fn stops_in_good_order(worker: Worker) {
 }
 
 /// Sells orders with these ids, to users of the same numbers.
-async fn sell(site: &Site, ids: std::ops::Range<i64>) {
+async fn sell(fixture: &Fixture, ids: std::ops::Range<i64>) {
     for id in ids {
-        site.admit(id, id, 7, 1).await;
+        fixture.admit(id, id, 7, 1).await;
     }
 }
 
 /// An order every twelve seconds of the last hour, by another producer than the gate.
-async fn an_hour_of_orders(site: &Site) {
+async fn an_hour_of_orders(fixture: &Fixture) {
     let begin = Timestamp::now().as_millisecond() - 3_600_000;
     for at in 0..300 {
         let (entry, id) = (format!("{}-0", begin + at * 12_000), 10_000 + at);
         let text = id.to_string();
-        site.redis_says(&["XADD", STREAM, &entry, "userId", &text, "voucherId", "7", "id", &text]).await;
-        site.book.note(id, Wanted { user: id, voucher: 7, quantity: 1, way: Way::Xadd });
+        fixture.redis_says(&["XADD", STREAM, &entry, "userId", &text, "voucherId", "7", "id", &text]).await;
+        fixture.book.note(id, Wanted { user: id, voucher: 7, quantity: 1, way: Way::Xadd });
     }
 }
 
 /// MySQL is as it was before the orders from this one on.
-async fn mysql_forgets_from(site: &Site, order: i64) {
+async fn mysql_forgets_from(fixture: &Fixture, order: i64) {
     let orders = sqlx::query("DELETE FROM tb_voucher_order WHERE id >= ?").bind(order);
-    orders.execute(&site.pool).await.expect("the orders are deleted");
+    orders.execute(&fixture.pool).await.expect("the orders are deleted");
     let stock =
         "UPDATE tb_seckill_voucher SET stock = initial_stock - (SELECT COUNT(*) FROM tb_voucher_order)";
-    sqlx::query(stock).execute(&site.pool).await.expect("the stock is set");
+    sqlx::query(stock).execute(&fixture.pool).await.expect("the stock is set");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn mysql_is_down_for_an_hour_and_comes_back_then_it_comes_back_without_that_hour() {
-    let (worker, operator, site) = at_work().await;
-    site.mysql.kill9().expect("MySQL is killed");
-    an_hour_of_orders(&site).await;
-    sell(&site, 1_000..1_020).await;
+    let (worker, operator, fixture) = at_work().await;
+    fixture.mysql.kill9().expect("MySQL is killed");
+    an_hour_of_orders(&fixture).await;
+    sell(&fixture, 1_000..1_020).await;
     worker.says("outage began").await;
     operator.types("MySQL is down", "tidegate doctor", &[]).ends_with(&[1, 3]).shows(&[
         "error mysql Failed to reach MySQL",
@@ -74,19 +74,19 @@ async fn mysql_is_down_for_an_hour_and_comes_back_then_it_comes_back_without_tha
         "pending",
     ]);
 
-    site.mysql.restart().expect("MySQL starts");
+    fixture.mysql.restart().expect("MySQL starts");
     worker.says("outage over").await;
-    site.settled().await;
+    fixture.settled().await;
     assert_eq!(worker.log().matches("outage began").count(), 1);
     operator.types("MySQL is down", "tidegate status", &[]).succeeds().shows(&[
         "undelivered 0",
         "pending 0",
         "It holds: 320 admitted orders",
     ]);
-    site.invariants().await;
+    fixture.invariants().await;
 
     // The disk was exchanged for last night's backup.
-    mysql_forgets_from(&site, 10_100).await;
+    mysql_forgets_from(&fixture, 10_100).await;
     operator.types("The audit fails", "tidegate audit --voucher 7", &[]).ends_with(&[1]).shows(&["lost"]);
     let minute = |moment: Zoned| moment.strftime("%Y-%m-%d %H:%M").to_string();
     let from = minute(&Zoned::now() - 2.hours());
@@ -100,7 +100,7 @@ async fn mysql_is_down_for_an_hour_and_comes_back_then_it_comes_back_without_tha
         )
         .succeeds()
         .shows(&["200 would be created"]);
-    assert_eq!(site.orders().await.len(), 120, "it has changed nothing");
+    assert_eq!(fixture.orders().await.len(), 120, "it has changed nothing");
     operator
         .types(
             "Orders are to be run again",
@@ -109,28 +109,28 @@ async fn mysql_is_down_for_an_hour_and_comes_back_then_it_comes_back_without_tha
         )
         .succeeds()
         .shows(&["200 created", "It holds"]);
-    site.invariants().await;
+    fixture.invariants().await;
 
-    mysql_forgets_from(&site, 10_100).await;
+    mysql_forgets_from(&fixture, 10_100).await;
     operator
         .types("A store went back in time", "tidegate pause --workers", &[])
         .succeeds()
         .shows(&["200 orders", "It holds"]);
-    site.invariants().await;
+    fixture.invariants().await;
     stops_in_good_order(worker).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn redis_is_down_and_is_restarted_with_its_file() {
-    let (worker, operator, site) = at_work().await;
-    sell(&site, 1_000..1_020).await;
-    site.redis.kill9().expect("Redis is killed");
+    let (worker, operator, fixture) = at_work().await;
+    sell(&fixture, 1_000..1_020).await;
+    fixture.redis.kill9().expect("Redis is killed");
     worker.says("outage began").await;
     operator.types("Nothing is written", "tidegate doctor", &[]).shows(&["error redis", "do: start it"]);
-    site.redis.restart().expect("Redis starts");
+    fixture.redis.restart().expect("Redis starts");
     worker.says("outage over").await;
-    sell(&site, 1_020..1_040).await;
-    site.settled().await;
+    sell(&fixture, 1_020..1_040).await;
+    fixture.settled().await;
     operator.types("Redis is down", "tidegate doctor", &[]).succeeds().shows(&[
         "The servers are set up well, and nothing waits for long.",
         "pending 0",
@@ -141,29 +141,29 @@ async fn redis_is_down_and_is_restarted_with_its_file() {
         "alive",
         "The servers are set up well, and nothing waits for long.",
     ]);
-    site.invariants().await;
+    fixture.invariants().await;
     stops_in_good_order(worker).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn redis_loses_its_data_and_is_filled_from_mysql() {
-    let (worker, operator, site) = at_work().await;
-    sell(&site, 1_000..1_020).await;
-    site.settled().await;
-    site.call("FLUSHALL").await;
+    let (worker, operator, fixture) = at_work().await;
+    sell(&fixture, 1_000..1_020).await;
+    fixture.settled().await;
+    fixture.call("FLUSHALL").await;
     // It still has a stock, for somebody was quick to load it anew: nobody may buy before Redis knows its buyers.
-    site.call("SET seckill:stock:7 500").await;
+    fixture.call("SET seckill:stock:7 500").await;
     worker.says("the consumer group was gone and has been made again").await;
-    site.redis_has_forgotten().await;
+    fixture.redis_has_forgotten().await;
 
     // Of what MySQL has, two units are of an order that stays pending, and three of a dead letter.
-    site.call("SET lock:order:3001 somebody").await;
-    site.call("SET lock:order:3002 somebody").await;
+    fixture.call("SET lock:order:3001 somebody").await;
+    fixture.call("SET lock:order:3002 somebody").await;
     for (order, quantity) in [("3001", "2"), ("3002", "3")] {
         let order = ["userId", order, "voucherId", "7", "id", order, "quantity", quantity];
-        site.redis_says(&[&["XADD", STREAM, "*"], &order[..]].concat()).await;
+        fixture.redis_says(&[&["XADD", STREAM, "*"], &order[..]].concat()).await;
     }
-    until("they are pending", || async { site.pending().await == 2 }).await;
+    until("they are pending", || async { fixture.pending().await == 2 }).await;
     let buried = [
         "dead:entry",
         "1-0",
@@ -179,34 +179,34 @@ async fn redis_loses_its_data_and_is_filled_from_mysql() {
         "1",
     ];
     let order = ["userId", "3003", "voucherId", "7", "id", "3003", "quantity", "3"];
-    site.redis_says(&[&["XADD", DEAD, "*"], &order[..], &buried[..]].concat()).await;
+    fixture.redis_says(&[&["XADD", DEAD, "*"], &order[..], &buried[..]].concat()).await;
 
     let filled = operator.types("Redis lost data", "tidegate rebuild --all", &[]).succeeds();
     filled.shows(&["20 live orders", "2 orders in flight (5 units)", "1 order dead (3 units)"]);
-    assert_eq!(site.redis_stock(7).await, Some(980 - 2 - 3 - 3));
-    let buy = |user| site.tidegate(&["admit", "--voucher", "7", "--user", user]);
+    assert_eq!(fixture.redis_stock(7).await, Some(980 - 2 - 3 - 3));
+    let buy = |user| fixture.tidegate(&["admit", "--voucher", "7", "--user", user]);
     let refused = buy("1001");
     assert!(String::from_utf8_lossy(&refused.stdout).contains("has an order"), "{refused:?}");
     assert!(buy("5000").status.success());
-    until("the new order is written", || async { site.orders().await.len() == 21 }).await;
+    until("the new order is written", || async { fixture.orders().await.len() == 21 }).await;
     assert!(String::from_utf8_lossy(&buy("3001").stdout).contains("has an order"), "it is pending");
     assert!(String::from_utf8_lossy(&buy("3003").stdout).contains("has an order"), "it may be put back");
-    site.call("DEL lock:order:3001 lock:order:3002").await;
-    let requeued = site.tidegate(&["dead", "requeue", "--all", "--yes"]);
+    fixture.call("DEL lock:order:3001 lock:order:3002").await;
+    let requeued = fixture.tidegate(&["dead", "requeue", "--all", "--yes"]);
     assert!(requeued.status.success(), "{requeued:?}");
-    site.settled().await;
+    fixture.settled().await;
     let audit = operator.types("Redis lost data", "tidegate audit", &[]).succeeds();
     audit.shows(&["It holds: 24 admitted orders"]);
-    assert_eq!(site.redis_stock(7).await, Some(site.mysql_stock(7).await));
+    assert_eq!(fixture.redis_stock(7).await, Some(fixture.mysql_stock(7).await));
     stops_in_good_order(worker).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flushall_is_cut_off_the_end_of_the_file() {
-    let (worker, operator, site) = at_work().await;
-    sell(&site, 1_000..1_020).await;
-    site.settled().await;
-    site.call("FLUSHALL").await;
+    let (worker, operator, fixture) = at_work().await;
+    sell(&fixture, 1_000..1_020).await;
+    fixture.settled().await;
+    fixture.call("FLUSHALL").await;
     worker.says("the consumer group was gone and has been made again").await;
     worker.says("the stream was gone, too, and is new and empty").await;
     operator.types("The consumer group was lost", "redis INFO commandstats", &[]).succeeds().shows(&[
@@ -216,60 +216,60 @@ async fn a_flushall_is_cut_off_the_end_of_the_file() {
     ]);
 
     // Its producer needs no stock, and goes on.
-    site.add_order(5_000, 5_000, 7).await;
-    site.settled().await;
+    fixture.add_order(5_000, 5_000, 7).await;
+    fixture.settled().await;
     operator.types("Somebody emptied Redis", "tidegate export --from -1h", &[]).succeeds();
 
     let shown = operator.types("Somebody emptied Redis", "redis CONFIG SET auto-aof", &[]).succeeds();
     let shown = shown.shows(&["OK", "flushall", "dir"]).shown;
     let dir = shown.lines().last().and_then(|line| line.split('"').nth(1)).expect("the folder");
-    site.redis.shutdown().expect("Redis stops");
+    fixture.redis.shutdown().expect("Redis stops");
     let folder = ("/var/lib/redis", dir);
     let found = operator.types("Somebody emptied Redis", "grep -abioHE", &[folder]).succeeds().shown;
     let mut last = found.lines().last().expect("it is found").split(':');
     let (Some(file), Some(place)) = (last.next(), last.next()) else { panic!("no place: {found}") };
     assert!(file.ends_with("/appendonly.aof.1.incr.aof"), "{file}");
     operator.types("Somebody emptied Redis", "cp -a", &[folder, ("123464", place)]).succeeds();
-    site.redis.restart().expect("Redis starts");
+    fixture.redis.restart().expect("Redis starts");
     worker.says("outage over").await;
-    assert_eq!(site.redis_stock(7).await, Some(980));
+    assert_eq!(fixture.redis_stock(7).await, Some(980));
     operator.types("Somebody emptied Redis", "tidegate replay --file since.jsonl", &[]).succeeds();
-    sell(&site, 1_020..1_040).await;
-    site.settled().await;
-    site.invariants().await;
+    sell(&fixture, 1_020..1_040).await;
+    fixture.settled().await;
+    fixture.invariants().await;
     stops_in_good_order(worker).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_flushall_one_command_lets_the_sale_go_on() {
-    let (worker, operator, site) = at_work().await;
-    sell(&site, 1_000..1_020).await;
-    site.settled().await;
-    site.call("FLUSHALL").await;
+    let (worker, operator, fixture) = at_work().await;
+    sell(&fixture, 1_000..1_020).await;
+    fixture.settled().await;
+    fixture.call("FLUSHALL").await;
     worker.says("the consumer group was gone and has been made again").await;
     let filled = operator.types("Somebody emptied Redis", "tidegate rebuild --all", &[]).succeeds();
     filled.shows(&["voucher 7: rebuilt with 980 units left, 20 live orders"]);
-    sell(&site, 1_020..1_040).await;
-    site.settled().await;
+    sell(&fixture, 1_020..1_040).await;
+    fixture.settled().await;
     operator
         .types("Redis lost data", "tidegate audit", &[])
         .succeeds()
         .shows(&["It holds: 40 admitted orders"]);
-    site.invariants().await;
+    fixture.invariants().await;
     stops_in_good_order(worker).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_group_is_destroyed() {
-    let (worker, operator, site) = at_work().await;
-    sell(&site, 1_000..1_050).await;
-    site.add(&[("userId", "nobody"), ("voucherId", "7"), ("id", "9")]).await;
-    site.settled().await;
-    assert_eq!(site.dead().await.len(), 1);
-    site.call(&format!("XGROUP DESTROY {STREAM} {GROUP}")).await;
+    let (worker, operator, fixture) = at_work().await;
+    sell(&fixture, 1_000..1_050).await;
+    fixture.add(&[("userId", "nobody"), ("voucherId", "7"), ("id", "9")]).await;
+    fixture.settled().await;
+    assert_eq!(fixture.dead().await.len(), 1);
+    fixture.call(&format!("XGROUP DESTROY {STREAM} {GROUP}")).await;
     worker.says("the consumer group was gone and has been made again").await;
     worker.says("the stream is there (entries: 51, ").await;
-    site.settled().await;
+    fixture.settled().await;
     operator.types("The consumer group was lost", "redis INFO commandstats", &[]).succeeds().shows(&[
         "xgroup|destroy",
         "uptime_in_seconds",
@@ -282,20 +282,20 @@ async fn the_group_is_destroyed() {
         "2",
         "2 letters",
     ]);
-    assert_eq!(site.dead().await.len(), 0);
+    assert_eq!(fixture.dead().await.len(), 0);
     let audit = operator.types("The consumer group was lost", "tidegate audit", &[]).succeeds();
     audit.shows(&["It holds: 50 admitted orders"]);
-    site.invariants().await;
+    fixture.invariants().await;
     stops_in_good_order(worker).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn redis_is_out_of_memory() {
-    let (worker, operator, site) = at_work().await;
-    sell(&site, 1_000..1_020).await;
-    site.settled().await;
-    site.call("CONFIG SET maxmemory 1").await;
-    let refused = site.tidegate(&["admit", "--voucher", "7", "--user", "5000"]);
+    let (worker, operator, fixture) = at_work().await;
+    sell(&fixture, 1_000..1_020).await;
+    fixture.settled().await;
+    fixture.call("CONFIG SET maxmemory 1").await;
+    let refused = fixture.tidegate(&["admit", "--voucher", "7", "--user", "5000"]);
     assert!(String::from_utf8_lossy(&refused.stderr).contains("OOM command not allowed"), "{refused:?}");
     for (command, shows) in [
         (operator.types("Redis is out of memory", "redis INFO memory", &[]), "maxmemory:1"),
@@ -304,13 +304,13 @@ async fn redis_is_out_of_memory() {
     ] {
         command.succeeds().shows(&[shows]);
     }
-    sell(&site, 2_000..2_010).await;
-    site.settled().await;
-    site.invariants().await;
+    sell(&fixture, 2_000..2_010).await;
+    fixture.settled().await;
+    fixture.invariants().await;
     operator.types("Redis is out of memory", "redis UNLINK seckill:journal:7", &[]).succeeds().shows(&["1"]);
     // Nobody misses it: the stock and the orders stay.
-    assert_eq!(site.redis_stock(7).await, Some(site.mysql_stock(7).await));
-    site.judge_except(&["voucher 7: 970 left in Redis, and 1000 by its journal"]).await;
+    assert_eq!(fixture.redis_stock(7).await, Some(fixture.mysql_stock(7).await));
+    fixture.judge_except(&["voucher 7: 970 left in Redis, and 1000 by its journal"]).await;
     stops_in_good_order(worker).await;
 }
 
@@ -318,22 +318,22 @@ async fn redis_is_out_of_memory() {
 async fn the_disk_of_redis_is_full() {
     // Not `appendfsync always`: that Redis would end.
     let redis = RedisServer::start().expect("a Redis");
-    let site = Site::on(redis, MysqlServer::start().expect("a MySQL")).await.migrated().await;
-    site.load(7, 1_000).await;
-    let operator = Operator::at(&site);
-    let worker = impatient(&site, "w").start();
-    sell(&site, 1_000..1_020).await;
-    site.settled().await;
+    let fixture = Fixture::on(redis, MysqlServer::start().expect("a MySQL")).await.migrated().await;
+    fixture.load(7, 1_000).await;
+    let operator = Operator::at(&fixture);
+    let worker = impatient(&fixture, "w").start();
+    sell(&fixture, 1_000..1_020).await;
+    fixture.settled().await;
 
-    site.redis.fill_disk().expect("its files cannot grow");
+    fixture.redis.fill_disk().expect("its files cannot grow");
     until("Redis refuses writes", || async {
-        let set = site.client.set::<(), _, _>("written", 1, None, None, false);
+        let set = fixture.client.set::<(), _, _>("written", 1, None, None, false);
         set.await.is_err()
     })
     .await;
     worker.says("outage began").await;
     worker.says("is its disk full?").await;
-    let refused = site.tidegate(&["admit", "--voucher", "7", "--user", "5000"]);
+    let refused = fixture.tidegate(&["admit", "--voucher", "7", "--user", "5000"]);
     assert!(String::from_utf8_lossy(&refused.stderr).contains("MISCONF"), "{refused:?}");
     operator.types("A disk is full", "tidegate doctor", &[]).ends_with(&[1, 0, 0]).shows(&[
         "its append-only file cannot be written",
@@ -343,41 +343,41 @@ async fn the_disk_of_redis_is_full() {
     ]);
 
     // Who logs in is let in, and sees that; others are told at the door.
-    let doctor = site.tidegate(&["doctor"]);
+    let doctor = fixture.tidegate(&["doctor"]);
     let found = String::from_utf8_lossy(&doctor.stdout);
     for word in ["MISCONF", "is its disk full?", "do: make room on its disk; do not restart it before"] {
         assert!(found.contains(word), "{word}: {doctor:?}");
     }
 
-    site.redis.free_disk().expect("there is room");
+    fixture.redis.free_disk().expect("there is room");
     worker.says("outage over").await;
-    sell(&site, 2_000..2_020).await;
-    site.settled().await;
+    sell(&fixture, 2_000..2_020).await;
+    fixture.settled().await;
     operator.types("A disk is full", "tidegate status", &[]).succeeds().shows(&[
         "undelivered 0",
         "pending 0",
         "dead letters 0",
         "It holds: 40 admitted orders",
     ]);
-    site.invariants().await;
+    fixture.invariants().await;
     stops_in_good_order(worker).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn somebody_holds_the_row_of_a_voucher_is_found_and_killed() {
-    let site = Site::with_own_mysql().await;
-    site.load(7, 1_000).await;
-    let operator = Operator::at(&site);
-    let worker = impatient(&site, "w").start();
+    let fixture = Fixture::with_own_mysql().await;
+    fixture.load(7, 1_000).await;
+    let operator = Operator::at(&fixture);
+    let worker = impatient(&fixture, "w").start();
     // A backup is older, and holds no row.
-    let mut backup = site.pool.acquire().await.expect("a connection");
+    let mut backup = fixture.pool.acquire().await.expect("a connection");
     backup.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT").await.expect("it begins");
-    let mut holder = site.pool.begin().await.expect("a transaction");
+    let mut holder = fixture.pool.begin().await.expect("a transaction");
     holder.execute("SELECT stock FROM tb_seckill_voucher FOR UPDATE").await.expect("the row is locked");
-    sell(&site, 1_000..1_020).await;
+    sell(&fixture, 1_000..1_020).await;
     worker.says("held by another session").await;
     until("the worker has told others", || async {
-        site.call("EXISTS stream.orders.set_aside").await == 1.into()
+        fixture.call("EXISTS stream.orders.set_aside").await == 1.into()
     })
     .await;
     let told = operator.types("Entries are set aside", "tidegate status", &[]).succeeds();
@@ -388,54 +388,54 @@ async fn somebody_holds_the_row_of_a_voucher_is_found_and_killed() {
     let (id, rest) = line.split_once(' ').expect("an id and more");
     assert!(rest.contains("Sleep"), "{rest}");
     operator.types("Rows are locked", "KILL 156", &[("156", id)]).succeeds();
-    site.settled().await;
+    fixture.settled().await;
     holder.execute("SELECT 1").await.expect_err("its connection is gone");
     backup.execute("COMMIT").await.expect("the backup went on");
-    site.invariants().await;
+    fixture.invariants().await;
     stops_in_good_order(worker).await;
 }
 
 /// The words of a full disk, from a trigger: a real one was filled by hand, and would take a file system of its own.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_disk_of_mysql_is_full() {
-    let (worker, operator, site) = at_work().await;
-    let sql = async |text: &'static str| sqlx::raw_sql(text).execute(&site.pool).await.expect(text);
+    let (worker, operator, fixture) = at_work().await;
+    let sql = async |text: &'static str| sqlx::raw_sql(text).execute(&fixture.pool).await.expect(text);
     let full = "CREATE TRIGGER full BEFORE INSERT ON tb_voucher_order FOR EACH ROW SIGNAL SQLSTATE 'HY000' \
                 SET MYSQL_ERRNO = 1114, MESSAGE_TEXT = 'The table ''tb_voucher_order'' is full'";
     sql(full).await;
-    sell(&site, 1_000..1_200).await;
+    sell(&fixture, 1_000..1_200).await;
     worker.says("is the disk of the server full?").await;
     // More often than an entry may fail by its own fault.
     until("it was tried ten times", || async { worker.log().matches("outage began").count() >= 10 }).await;
     assert!(
-        site.dead().await.is_empty() && site.orders().await.is_empty(),
+        fixture.dead().await.is_empty() && fixture.orders().await.is_empty(),
         "nobody is to blame for a full disk"
     );
-    assert_eq!(site.open_entries().await, Some(200));
+    assert_eq!(fixture.open_entries().await, Some(200));
 
     sql("DROP TRIGGER full").await;
-    site.settled().await;
+    fixture.settled().await;
     operator.types("A disk is full", "tidegate status", &[]).succeeds().shows(&[
         "undelivered 0",
         "pending 0",
         "dead letters 0",
         "It holds: 200 admitted orders",
     ]);
-    site.invariants().await;
+    fixture.invariants().await;
     stops_in_good_order(worker).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn orders_expire_late_and_then_a_store_goes_back_in_time() {
-    let (worker, operator, site) = at_work().await;
+    let (worker, operator, fixture) = at_work().await;
     let limit = "UPDATE tb_seckill_voucher SET pay_within = 3600";
-    site.pool.execute(limit).await.expect("MySQL answers");
-    sell(&site, 1_000..1_003).await;
-    site.settled().await;
-    site.redis_says(&["SET", "tidegate:pause", "tests", "EX", "600"]).await;
+    fixture.pool.execute(limit).await.expect("MySQL answers");
+    sell(&fixture, 1_000..1_003).await;
+    fixture.settled().await;
+    fixture.redis_says(&["SET", "tidegate:pause", "tests", "EX", "600"]).await;
     worker.says("paused: nothing is read").await;
     let overdue = "UPDATE tidegate_unpaid_order SET due_ms = due_ms - 7200000, ask_ms = ask_ms - 7200000";
-    site.pool.execute(overdue).await.expect("MySQL answers");
+    fixture.pool.execute(overdue).await.expect("MySQL answers");
     operator.types("Expirations stand still", "tidegate status", &[]).succeeds().shows(&[
         "The workers are paused",
         "orders to be paid in time 3",
@@ -443,15 +443,15 @@ async fn orders_expire_late_and_then_a_store_goes_back_in_time() {
         "expired by w",
         "agree (restore counter",
     ]);
-    site.redis_says(&["DEL", "tidegate:pause"]).await;
-    until("they have expired", || async { site.live_orders().await.is_empty() }).await;
+    fixture.redis_says(&["DEL", "tidegate:pause"]).await;
+    until("they have expired", || async { fixture.live_orders().await.is_empty() }).await;
 
-    sell(&site, 1_010..1_013).await;
-    site.settled().await;
+    sell(&fixture, 1_010..1_013).await;
+    fixture.settled().await;
     // A replica that was long behind has become the master.
-    site.redis_says(&["SET", "tidegate:mark", "0"]).await;
+    fixture.redis_says(&["SET", "tidegate:mark", "0"]).await;
     worker.says("a store went back in time").await;
-    site.pool.execute(overdue).await.expect("MySQL answers");
+    fixture.pool.execute(overdue).await.expect("MySQL answers");
     operator
         .types("A store went back in time", "tidegate status", &[])
         .succeeds()
@@ -460,10 +460,10 @@ async fn orders_expire_late_and_then_a_store_goes_back_in_time() {
         .types("A store went back in time", "tidegate resume --expirations --dry-run", &[])
         .succeeds()
         .shows(&["3 unpaid orders of which the time is over would expire", "unpaid orders expire again"]);
-    until("they have expired", || async { site.live_orders().await.is_empty() }).await;
-    site.settled().await;
+    until("they have expired", || async { fixture.live_orders().await.is_empty() }).await;
+    fixture.settled().await;
     let over = operator.types("Expirations stand still", "tidegate status", &[]).succeeds();
     assert!(!over.shown.contains("overdue") && !over.shown.contains("went back"), "{}", over.shown);
-    site.invariants().await;
+    fixture.invariants().await;
     stops_in_good_order(worker).await;
 }

@@ -10,7 +10,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use super::{Answer, address_of, ask_on};
 use crate::{
     order_event::operator,
-    site::{Site, Worker},
+    fixture::{Fixture, Worker},
 };
 
 const PROXY: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
@@ -18,7 +18,7 @@ const STRANGER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const JSON: (&str, &str) = ("Content-Type", "application/json");
 
 struct Scene {
-    site: Site,
+    fixture: Fixture,
     gate: Worker,
     address: SocketAddr,
 }
@@ -26,13 +26,13 @@ struct Scene {
 impl Scene {
     /// A sale of so many units of voucher 7, and a gate with these settings that believes the proxy.
     async fn open(stock: u32, settings: &[(&str, &str)]) -> Self {
-        let site = Site::open().await;
-        operator(&site).run(&format!("voucher load --voucher 7 --stock {stock}")).expect(0);
-        let plan = site.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").set("GATE_TRUSTED_PROXIES", PROXY);
+        let fixture = Fixture::open().await;
+        operator(&fixture).run(&format!("voucher load --voucher 7 --stock {stock}")).expect(0);
+        let plan = fixture.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").set("GATE_TRUSTED_PROXIES", PROXY);
         let plan = settings.iter().fold(plan, |plan, (name, value)| plan.set(name, value));
         let gate = plan.start_as("gate");
         let address = address_of(&gate).await;
-        Self { site, gate, address }
+        Self { fixture, gate, address }
     }
 
     async fn connect(&self, from: Ipv4Addr) -> TcpStream {
@@ -49,7 +49,7 @@ impl Scene {
 
     /// How often scripts were called, by which alone the gate admits.
     async fn admissions(&self) -> u64 {
-        self.site.calls_of("evalsha").await
+        self.fixture.calls_of("evalsha").await
     }
 
     async fn end(self) {
@@ -88,7 +88,7 @@ async fn who_the_user_is_a_header_says_of_listed_proxies_only_and_nobody_else_ca
     let chosen = scene.post(PROXY, &[header], &chosen).await;
     assert_eq!(kind(&chosen), (422, "bad-input"), "a user who chooses ids can take another's");
     assert_eq!(chosen.body["errors"][0]["pointer"], "/orderId");
-    assert_eq!(scene.site.redis_stock(7).await, Some(9), "nobody has bought");
+    assert_eq!(scene.fixture.redis_stock(7).await, Some(9), "nobody has bought");
 
     assert_eq!(scene.post(PROXY, &[header], &unnamed).await.status, 202);
     assert_eq!(
@@ -98,7 +98,7 @@ async fn who_the_user_is_a_header_says_of_listed_proxies_only_and_nobody_else_ca
     );
     let own_word = scene.post(STRANGER, &[], &json!({ "voucherId": "7", "userId": "43" })).await;
     assert_eq!(own_word.status, 202, "{:#}", own_word.body);
-    let buyers = scene.site.call("SMEMBERS seckill:order:7").await.into_array();
+    let buyers = scene.fixture.call("SMEMBERS seckill:order:7").await.into_array();
     let mut buyers: Vec<_> = buyers.iter().filter_map(fred::types::Value::as_string).collect();
     buyers.sort();
     assert_eq!(buyers, ["42", "43"]);
@@ -129,7 +129,7 @@ async fn a_flood_by_one_address_is_refused_without_redis_and_holds_up_nobody_els
         assert!((1..=180_000).contains(&wait_ms) && wait_s == wait_ms.div_ceil(1000), "{:#}", answer.body);
         assert!(answer.body["subject"].is_null());
     }
-    assert_eq!(scene.site.redis_stock(7).await, Some(970), "20 and 10");
+    assert_eq!(scene.fixture.redis_stock(7).await, Some(970), "20 and 10");
     let asked = scene.admissions().await;
     for _ in 0..20 {
         let body = json!({ "voucherId": "7", "userId": "1" });
@@ -211,7 +211,7 @@ async fn the_front_end_of_the_tutorial_hears_in_its_own_way_that_it_asked_too_of
     let limits = [("GATE_ATTEMPTS_BY_SUBJECT", "user=1/1h"), ("GATE_ATTEMPTS_BY_ADDRESS", "3/1h")];
     let scene = Scene::open(10, &[&[login], &limits[..]].concat()).await;
     for user in [1, 2] {
-        scene.site.call(&format!("HSET login:token:t{user} id {user}")).await;
+        scene.fixture.call(&format!("HSET login:token:t{user} id {user}")).await;
     }
     let buy = async |token: &str| -> Value {
         let stream = scene.connect(STRANGER).await;

@@ -20,7 +20,7 @@ use tokio::{
 use super::{address_of, ask, post};
 use crate::{
     order_event::operator,
-    site::{Site, Worker, until},
+    fixture::{Fixture, Worker, until},
 };
 
 /// Takes nothing of a hundred times more than the kernel keeps for it.
@@ -62,9 +62,9 @@ async fn others(address: SocketAddr) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_takes_nothing_of_its_answers_gives_its_place_back_and_others_are_answered() {
-    let site = Site::open().await;
-    operator(&site).run("voucher load --voucher 7 --stock 10").expect(0);
-    let plan = site.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").set("GATE_READ_MS", 2000);
+    let fixture = Fixture::open().await;
+    operator(&fixture).run("voucher load --voucher 7 --stock 10").expect(0);
+    let plan = fixture.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").set("GATE_READ_MS", 2000);
     let gate = plan.start_as("gate");
     let address = address_of(&gate).await;
     let stuck = takes_nothing(address).await;
@@ -76,8 +76,8 @@ async fn whoever_takes_nothing_of_its_answers_gives_its_place_back_and_others_ar
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_does_not_wait_for_who_takes_nothing_until_the_deadline() {
-    let site = Site::open().await;
-    let plan = site.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").set("GATE_READ_MS", 3000);
+    let fixture = Fixture::open().await;
+    let plan = fixture.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").set("GATE_READ_MS", 3000);
     let mut gate = plan.start_as("gate");
     let stuck = takes_nothing(address_of(&gate).await).await;
     let began = Instant::now();
@@ -89,10 +89,10 @@ async fn a_stop_does_not_wait_for_who_takes_nothing_until_the_deadline() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn callers_never_take_the_files_that_the_workers_beside_the_gate_need() {
-    let site = Site::open().await;
-    operator(&site).run("voucher load --voucher 7 --stock 1000").expect(0);
-    let proxy = Proxy::start(site.redis.port()).await.expect("a proxy");
-    let plan = site.worker("w").set("REDIS_URL", proxy.url_for(&site.redis));
+    let fixture = Fixture::open().await;
+    operator(&fixture).run("voucher load --voucher 7 --stock 1000").expect(0);
+    let proxy = Proxy::start(fixture.redis.port()).await.expect("a proxy");
+    let plan = fixture.worker("w").set("REDIS_URL", proxy.url_for(&fixture.redis));
     let plan = plan.set("GATE_LISTEN", "127.0.0.1:0").set("GATE_READ_MS", 60_000);
     let both = plan.start_with_files(300, &["worker", "--gate"]);
     both.says("gate.connections does not fit into the limit of open files").await;
@@ -102,7 +102,7 @@ async fn callers_never_take_the_files_that_the_workers_beside_the_gate_need() {
     let orders = (1..=100)
         .map(async |user: i64| post(address, &json!({ "voucherId": "7", "userId": user })).await.status);
     assert!(join_all(orders).await.into_iter().all(|status| status == 202));
-    until("they are written", || async { site.live_orders().await.len() == 100 }).await;
+    until("they are written", || async { fixture.live_orders().await.len() == 100 }).await;
 
     // They come, and ask nothing. Then the workers need new connections.
     let idle = join_all((0..350).map(|_| TcpStream::connect(address))).await;
@@ -111,9 +111,9 @@ async fn callers_never_take_the_files_that_the_workers_beside_the_gate_need() {
     until("all places are taken", || async { sockets(&both, address) >= places }).await;
     proxy.cut_connections().await;
     for user in 101..=110 {
-        operator(&site).run(&format!("admit --voucher 7 --user {user}")).expect(0);
+        operator(&fixture).run(&format!("admit --voucher 7 --user {user}")).expect(0);
     }
-    until("they are written beside the flood", || async { site.live_orders().await.len() == 110 }).await;
+    until("they are written beside the flood", || async { fixture.live_orders().await.len() == 110 }).await;
     drop(idle);
     assert_eq!(post(address, &json!({ "voucherId": "7", "userId": "111" })).await.status, 202);
     assert!(both.stop().await.success());
@@ -138,8 +138,8 @@ async fn an_outage_of_accepting_is_told_once_and_once_more_when_it_is_over() {
     const BEGAN: &str = "the gate cannot accept connections";
     const AGAIN: &str = "tried in vain to accept a connection";
     const OVER: &str = "the gate accepts connections again";
-    let site = Site::open().await;
-    let gate = site.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
+    let fixture = Fixture::open().await;
+    let gate = fixture.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
     let address = address_of(&gate).await;
     let soft = |files: &str| {
         let pid = gate.pid().to_string();

@@ -12,7 +12,7 @@ use tokio::{
 use super::address_of;
 use crate::{
     order_event::operator,
-    site::{Site, worker_plan},
+    fixture::{Fixture, worker_plan},
 };
 
 const GOOD: &str = r#"{"voucherId":"7","userId":"1"}"#;
@@ -37,10 +37,10 @@ fn request(line: &str, headers: &[&str], body: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_breaks_a_rule_of_http_is_refused_at_once() {
-    let site = Site::open().await;
-    operator(&site).run("voucher load --voucher 7 --stock 10").expect(0);
+    let fixture = Fixture::open().await;
+    operator(&fixture).run("voucher load --voucher 7 --stock 10").expect(0);
     // Longer than any test waits: what is refused at once does not wait for a body.
-    let plan = site.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").set("GATE_READ_MS", 60_000);
+    let plan = fixture.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").set("GATE_READ_MS", 60_000);
     let gate = plan.start_as("gate");
     let address = address_of(&gate).await;
     let post = "POST /orders HTTP/1.1";
@@ -84,11 +84,11 @@ async fn a_request_that_breaks_a_rule_of_http_is_refused_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_ends_its_half_after_the_request_gets_its_answer() {
-    let site = Site::open().await;
-    operator(&site).run("voucher load --voucher 7 --stock 10").expect(0);
-    let proxy = Proxy::start(site.redis.port()).await.expect("a proxy");
+    let fixture = Fixture::open().await;
+    operator(&fixture).run("voucher load --voucher 7 --stock 10").expect(0);
+    let proxy = Proxy::start(fixture.redis.port()).await.expect("a proxy");
     let folder = tempfile::tempdir().expect("a folder");
-    let plan = worker_plan(&proxy.url_for(&site.redis), &site.mysql.url(), "gate", folder.path());
+    let plan = worker_plan(&proxy.url_for(&fixture.redis), &fixture.mysql.url(), "gate", folder.path());
     let gate = plan.set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
     let address = address_of(&gate).await;
     // The end of the half arrives long before Redis has answered.

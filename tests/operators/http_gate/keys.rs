@@ -14,7 +14,7 @@ use tidegate_lab::{Proxy, RedisServer};
 use super::{Answer, address_of, ask};
 use crate::{
     order_event::operator,
-    site::{Site, Worker, connect, until},
+    fixture::{Fixture, Worker, connect, until},
 };
 
 /// What a user asks for.
@@ -39,20 +39,20 @@ async fn post_under(address: SocketAddr, key: &str, body: &Value) -> Answer {
 }
 
 /// Milliseconds for which each key is remembered.
-async fn remembered_ms(site: &Site) -> Vec<i64> {
-    let keys: Vec<String> = site.call("KEYS seckill:idempotency:*").await.convert().expect("keys");
-    let pttl = async |key: String| site.client.pttl::<i64, _>(key).await.expect("Redis answers");
+async fn remembered_ms(fixture: &Fixture) -> Vec<i64> {
+    let keys: Vec<String> = fixture.call("KEYS seckill:idempotency:*").await.convert().expect("keys");
+    let pttl = async |key: String| fixture.client.pttl::<i64, _>(key).await.expect("Redis answers");
     join_all(keys.into_iter().map(pttl)).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_is_sent_again_under_its_key_is_the_same_order_at_any_gate() {
-    let site = Site::open().await;
-    let program = operator(&site);
+    let fixture = Fixture::open().await;
+    let program = operator(&fixture);
     program.run("voucher load --voucher 7 --stock 10").expect(0);
     program.run("limit set --voucher 7 --name mine --subject user --window sale --orders 5 --yes").expect(0);
     let gates: Vec<Worker> =
-        ["g1", "g2"].map(|name| site.worker(name).set("GATE_LISTEN", "127.0.0.1:0").start_as("gate")).into();
+        ["g1", "g2"].map(|name| fixture.worker(name).set("GATE_LISTEN", "127.0.0.1:0").start_as("gate")).into();
     let addresses = [address_of(&gates[0]).await, address_of(&gates[1]).await];
     let order = json!({ "voucherId": "7", "userId": "1" });
 
@@ -66,7 +66,7 @@ async fn a_request_that_is_sent_again_under_its_key_is_the_same_order_at_any_gat
     assert_eq!(answers.iter().filter(is_first).count(), 1);
     let location = answers[0].headers["location"].to_str().expect("text").to_owned();
     assert_eq!(location, format!("/orders/{}?voucher=7", ids[0].as_str().expect("text")));
-    let entries: u64 = site.client.xlen("stream.orders").await.expect("Redis answers");
+    let entries: u64 = fixture.client.xlen("stream.orders").await.expect("Redis answers");
     assert_eq!(entries, 1);
 
     // In quotes, as the header has it, it is the same; with another body it is refused; another user's is another key.
@@ -83,7 +83,7 @@ async fn a_request_that_is_sent_again_under_its_key_is_the_same_order_at_any_gat
     {
         assert_eq!(post_under(addresses[0], key, body).await.status, 422, "{key:?} {body}");
     }
-    let remembered = remembered_ms(&site).await;
+    let remembered = remembered_ms(&fixture).await;
     assert_eq!(remembered.len(), 3);
     assert!(remembered.iter().all(|ms| *ms > 23 * 3_600_000), "{remembered:?}");
     for gate in gates {
@@ -93,20 +93,20 @@ async fn a_request_that_is_sent_again_under_its_key_is_the_same_order_at_any_gat
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_key_of_a_refused_order_is_not_kept_until_the_order_is_admitted() {
-    let site = Site::open().await;
-    let program = operator(&site);
+    let fixture = Fixture::open().await;
+    let program = operator(&fixture);
     program.run("voucher load --voucher 7 --stock 1").expect(0);
-    let gate = site.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
+    let gate = fixture.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
     let address = address_of(&gate).await;
     let first = post_under(address, "first", &order(1)).await;
     assert_eq!(first.status, 202);
     assert_eq!(post_under(address, "late", &order(2)).await.status, 409);
-    assert_eq!(remembered_ms(&site).await.len(), 1, "a refusal takes no memory");
+    assert_eq!(remembered_ms(&fixture).await.len(), 1, "a refusal takes no memory");
 
     program.run("voucher add --voucher 7 --units 1 --yes").expect(0);
     let admitted = post_under(address, "late", &order(2)).await;
     assert_eq!((admitted.status, &admitted.body["outcome"]), (202, &json!("admitted")));
-    let remembered = remembered_ms(&site).await;
+    let remembered = remembered_ms(&fixture).await;
     assert_eq!(remembered.len(), 2);
     assert!(remembered.iter().all(|ms| *ms > 23 * 3_600_000), "{remembered:?}");
     assert!(gate.stop().await.success());
@@ -114,10 +114,10 @@ async fn the_key_of_a_refused_order_is_not_kept_until_the_order_is_admitted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unsure_answer_names_the_order_of_its_key() {
-    let site = Site::open().await;
-    operator(&site).run("voucher load --voucher 7 --stock 5").expect(0);
+    let fixture = Fixture::open().await;
+    operator(&fixture).run("voucher load --voucher 7 --stock 5").expect(0);
     // There is no replica, so no order is ever confirmed.
-    let gate = site.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").set("GATE_WAIT_REPLICAS", 1);
+    let gate = fixture.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").set("GATE_WAIT_REPLICAS", 1);
     let gate = gate.set("GATE_WAIT_MS", 50).start_as("gate");
     let address = address_of(&gate).await;
     let first = post_under(address, "k", &order(1)).await;
@@ -125,40 +125,40 @@ async fn an_unsure_answer_names_the_order_of_its_key() {
     let again = post_under(address, "k", &order(1)).await;
     assert_eq!((again.status, &again.body["orderId"]), (504, &first.body["orderId"]));
     let id = first.body["orderId"].as_str().expect("an id");
-    assert!(site.journal(7).await.contains_key(id), "{id} is in the journal");
+    assert!(fixture.journal(7).await.contains_key(id), "{id} is in the journal");
     assert!(gate.stop().await.success());
 }
 
 /// What Redis holds of an order of voucher 7, and of the key that it was asked for under, is gone, as a failover loses what the
 /// promoted replica had not received.
-async fn lose(site: &Site, order: &str, user: &str, has_units: bool) {
+async fn lose(fixture: &Fixture, order: &str, user: &str, has_units: bool) {
     let keys: Vec<String> =
-        site.call(&format!("KEYS seckill:idempotency:7:{user}:*")).await.convert().expect("keys");
-    let _: u64 = site.client.del(keys).await.expect("Redis answers");
-    assert_eq!(site.redis_says(&["HDEL", "seckill:journal:7", order]).await.as_i64(), Some(1));
-    site.redis_says(&["SREM", "seckill:order:7", user]).await;
+        fixture.call(&format!("KEYS seckill:idempotency:7:{user}:*")).await.convert().expect("keys");
+    let _: u64 = fixture.client.del(keys).await.expect("Redis answers");
+    assert_eq!(fixture.redis_says(&["HDEL", "seckill:journal:7", order]).await.as_i64(), Some(1));
+    fixture.redis_says(&["SREM", "seckill:order:7", user]).await;
     if has_units {
-        site.redis_says(&["INCR", "seckill:stock:7"]).await;
+        fixture.redis_says(&["INCR", "seckill:stock:7"]).await;
     } else {
         // Somebody else has bought them meanwhile.
-        site.redis_says(&["SET", "seckill:stock:7", "0"]).await;
+        fixture.redis_says(&["SET", "seckill:stock:7", "0"]).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_asks_again_after_a_failover_lost_the_key_is_told_of_the_order_that_has_a_row() {
-    let site = Site::open().await;
-    let program = operator(&site);
+    let fixture = Fixture::open().await;
+    let program = operator(&fixture);
     program.run("voucher load --voucher 7 --stock 10").expect(0);
-    let proxy = Proxy::start(site.redis.port()).await.expect("a proxy");
-    let gate = |name: &str| site.worker(name).set("GATE_LISTEN", "127.0.0.1:0");
-    let through = gate("g2").set("REDIS_URL", proxy.url_for(&site.redis));
+    let proxy = Proxy::start(fixture.redis.port()).await.expect("a proxy");
+    let gate = |name: &str| fixture.worker(name).set("GATE_LISTEN", "127.0.0.1:0");
+    let through = gate("g2").set("REDIS_URL", proxy.url_for(&fixture.redis));
     let gates = [gate("g1").start_as("gate"), through.start_as("gate")];
     let [first, second] = [address_of(&gates[0]).await, address_of(&gates[1]).await];
-    let worker = site.worker("w").start();
+    let worker = fixture.worker("w").start();
     let ids = buy(first, 5).await;
-    until("all have rows", || async { site.live_orders().await.len() == 5 }).await;
-    site.settled().await;
+    until("all have rows", || async { fixture.live_orders().await.len() == 5 }).await;
+    fixture.settled().await;
     let is_first = |answer: &Answer, id: &str| {
         assert_eq!(answer.status, 202, "{:#}", answer.body);
         assert_eq!(answer.body, json!({ "orderId": id, "outcome": "admitted_before" }));
@@ -166,40 +166,40 @@ async fn whoever_asks_again_after_a_failover_lost_the_key_is_told_of_the_order_t
     };
 
     // Only the key and the note are gone.
-    let keys: Vec<String> = site.call("KEYS seckill:idempotency:7:1:*").await.convert().expect("keys");
-    let _: u64 = site.client.del(keys).await.expect("Redis answers");
-    site.redis_says(&["HDEL", "seckill:journal:7", &ids[0]]).await;
+    let keys: Vec<String> = fixture.call("KEYS seckill:idempotency:7:1:*").await.convert().expect("keys");
+    let _: u64 = fixture.client.del(keys).await.expect("Redis answers");
+    fixture.redis_says(&["HDEL", "seckill:journal:7", &ids[0]]).await;
     is_first(&post_under(second, "k-1", &order(1)).await, &ids[0]);
 
     // All of it is gone, and Redis admits a second order, which MySQL refuses.
-    lose(&site, &ids[2], "3", true).await;
+    lose(&fixture, &ids[2], "3", true).await;
     let again = post_under(second, "k-3", &order(3)).await;
     assert_eq!(again.status, 202, "{:#}", again.body);
     let other = again.body["orderId"].as_str().expect("text").to_owned();
     until("the second order of the user is released", || async {
-        site.journal(7).await.get(&other).is_some_and(|note| note.contains("\"action\":\"release\""))
+        fixture.journal(7).await.get(&other).is_some_and(|note| note.contains("\"action\":\"release\""))
     })
     .await;
     is_first(&post_under(second, "k-3", &order(3)).await, &ids[2]);
 
     // The gate has seen that its connections broke, as in a failover: it looks before it lets Redis admit another order.
-    let entries: u64 = site.client.xlen("stream.orders").await.expect("Redis answers");
-    lose(&site, &ids[4], "5", true).await;
+    let entries: u64 = fixture.client.xlen("stream.orders").await.expect("Redis answers");
+    lose(&fixture, &ids[4], "5", true).await;
     proxy.cut_connections().await;
     until("the gate is connected again", || async {
         post_under(second, "k-4", &order(4)).await.status == 202
     })
     .await;
     is_first(&post_under(second, "k-5", &order(5)).await, &ids[4]);
-    assert_eq!(site.client.xlen::<u64, _>("stream.orders").await.expect("Redis answers"), entries);
+    assert_eq!(fixture.client.xlen::<u64, _>("stream.orders").await.expect("Redis answers"), entries);
 
     // All of it is gone, and all is sold. A gate whose connections did not break does not ask MySQL for everybody in a rush.
-    let units = site.redis_stock(7).await.expect("a stock");
-    lose(&site, &ids[1], "2", false).await;
+    let units = fixture.redis_stock(7).await.expect("a stock");
+    lose(&fixture, &ids[1], "2", false).await;
     let refused = post_under(first, "k-2", &order(2)).await;
     assert_eq!((refused.status, &refused.body["type"]), (409, &json!("/problems/sold-out")));
     is_first(&post_under(second, "k-2", &order(2)).await, &ids[1]);
-    site.redis_says(&["SET", "seckill:stock:7", &units.to_string()]).await;
+    fixture.redis_says(&["SET", "seckill:stock:7", &units.to_string()]).await;
 
     // Whoever has an order that Redis knows, and asks for another one under another key, gets none.
     for address in [first, second] {
@@ -214,13 +214,13 @@ async fn whoever_asks_again_after_a_failover_lost_the_key_is_told_of_the_order_t
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gate_that_begins_after_the_failover_looks_for_the_row_before_redis_admits_another_order() {
-    let site = Site::open().await;
-    operator(&site).run("voucher load --voucher 7 --stock 10").expect(0);
-    let port = site.redis.port().to_string();
+    let fixture = Fixture::open().await;
+    operator(&fixture).run("voucher load --voucher 7 --stock 10").expect(0);
+    let port = fixture.redis.port().to_string();
     let replica =
         RedisServer::options().args(["--replicaof", "127.0.0.1", &port]).start().expect("a replica");
     let copy = connect(&replica.url()).await;
-    let gate = site.worker("g1").set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
+    let gate = fixture.worker("g1").set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
     let address = address_of(&gate).await;
     until("the replica has the sale", || async {
         copy.get::<Option<i64>, _>("seckill:stock:7").await.ok().flatten() == Some(10)
@@ -230,12 +230,12 @@ async fn a_gate_that_begins_after_the_failover_looks_for_the_row_before_redis_ad
     copy.custom::<String, _>(CustomCommand::new_static("REPLICAOF", None, false), vec!["NO", "ONE"])
         .await
         .expect("promoted");
-    let worker = site.worker("w").start();
+    let worker = fixture.worker("w").start();
     let ids = buy(address, 2).await;
-    until("both have rows", || async { site.live_orders().await.len() == 2 }).await;
+    until("both have rows", || async { fixture.live_orders().await.len() == 2 }).await;
     assert!(gate.stop().await.success());
 
-    let gate = site.worker("g2").set("GATE_LISTEN", "127.0.0.1:0").set("REDIS_URL", replica.url());
+    let gate = fixture.worker("g2").set("GATE_LISTEN", "127.0.0.1:0").set("REDIS_URL", replica.url());
     let gate = gate.start_as("gate");
     let address = address_of(&gate).await;
     let again = async |user: i64, id: &str| {
@@ -256,31 +256,31 @@ async fn a_gate_that_begins_after_the_failover_looks_for_the_row_before_redis_ad
 
 #[tokio::test(flavor = "multi_thread")]
 async fn where_a_user_may_hold_several_orders_a_new_key_is_a_new_order_also_after_a_failover() {
-    let site = Site::open().await;
-    let program = operator(&site);
+    let fixture = Fixture::open().await;
+    let program = operator(&fixture);
     program.run("voucher load --voucher 7 --stock 10").expect(0);
     program.run("limit set --voucher 7 --name mine --subject user --window sale --orders 2 --yes").expect(0);
-    let proxy = Proxy::start(site.redis.port()).await.expect("a proxy");
-    let gate = site.worker("g").set("GATE_LISTEN", "127.0.0.1:0");
-    let gate = gate.set("REDIS_URL", proxy.url_for(&site.redis)).start_as("gate");
+    let proxy = Proxy::start(fixture.redis.port()).await.expect("a proxy");
+    let gate = fixture.worker("g").set("GATE_LISTEN", "127.0.0.1:0");
+    let gate = gate.set("REDIS_URL", proxy.url_for(&fixture.redis)).start_as("gate");
     let address = address_of(&gate).await;
-    let worker = site.worker("w").start();
+    let worker = fixture.worker("w").start();
     let mut ids = Vec::new();
     for user in 1..=2 {
         let asked = post_under(address, "first", &order(user)).await;
         assert_eq!(asked.status, 202, "{:#}", asked.body);
         ids.push(asked.body["orderId"].as_str().expect("text").to_owned());
     }
-    until("both have rows", || async { site.live_orders().await.len() == 2 }).await;
-    site.settled().await;
+    until("both have rows", || async { fixture.live_orders().await.len() == 2 }).await;
+    fixture.settled().await;
 
     // Keys and the first note are lost; the second note is one that a repair has written.
-    let keys: Vec<String> = site.call("KEYS seckill:idempotency:*").await.convert().expect("keys");
-    let _: u64 = site.client.del(keys).await.expect("Redis answers");
-    site.redis_says(&["HDEL", "seckill:journal:7", &ids[0]]).await;
-    let note = site.journal(7).await[&ids[1]].clone();
+    let keys: Vec<String> = fixture.call("KEYS seckill:idempotency:*").await.convert().expect("keys");
+    let _: u64 = fixture.client.del(keys).await.expect("Redis answers");
+    fixture.redis_says(&["HDEL", "seckill:journal:7", &ids[0]]).await;
+    let note = fixture.journal(7).await[&ids[1]].clone();
     let repaired = note.replacen('{', "{\"repaired\":\"repair:x\",", 1);
-    site.redis_says(&["HSET", "seckill:journal:7", &ids[1], &repaired]).await;
+    fixture.redis_says(&["HSET", "seckill:journal:7", &ids[1], &repaired]).await;
     proxy.cut_connections().await;
     until("the gate is connected again", || async {
         post_under(address, "another", &order(3)).await.status == 202
@@ -295,7 +295,7 @@ async fn where_a_user_may_hold_several_orders_a_new_key_is_a_new_order_also_afte
     // Nor is a refusal of a third one taken for the first.
     let third = post_under(address, "third", &order(2)).await;
     assert_eq!((third.status, &third.body["type"]), (409, &json!("/problems/over-limit")));
-    until("all have rows", || async { site.live_orders().await.len() == 5 }).await;
+    until("all have rows", || async { fixture.live_orders().await.len() == 5 }).await;
     assert!(worker.stop().await.success());
     assert!(gate.stop().await.success());
 }

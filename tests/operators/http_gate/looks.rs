@@ -12,14 +12,14 @@ use tokio::{
 use super::{address_of, ask, post, told};
 use crate::{
     order_event::operator,
-    site::{Site, until},
+    fixture::{Fixture, until},
 };
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_caller_asks_the_gate_what_became_of_the_order_that_it_admitted() {
-    let site = Site::open().await;
-    operator(&site).run("voucher load --voucher 7 --stock 2").expect(0);
-    let gate = site.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
+    let fixture = Fixture::open().await;
+    operator(&fixture).run("voucher load --voucher 7 --stock 2").expect(0);
+    let gate = fixture.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
     let address = address_of(&gate).await;
     let admitted = post(address, &json!({ "voucherId": "7", "userId": "1" })).await;
     let place = admitted.headers["location"].to_str().expect("text").to_owned();
@@ -44,7 +44,7 @@ async fn a_caller_asks_the_gate_what_became_of_the_order_that_it_admitted() {
         }
     };
     hear("\"state\":\"waiting\"").await;
-    let worker = site.worker("w").start();
+    let worker = fixture.worker("w").start();
     hear("\"state\":\"confirmed\"").await;
     until("it is confirmed", || async { get(&place).await.body["state"] == "confirmed" }).await;
 
@@ -62,16 +62,16 @@ async fn a_caller_asks_the_gate_what_became_of_the_order_that_it_admitted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_location_of_an_order_leads_to_it_however_many_vouchers_and_orders_there_are() {
-    let site = Site::open().await;
-    let program = operator(&site);
+    let fixture = Fixture::open().await;
+    let program = operator(&fixture);
     // Without the voucher, only the journals of those with the highest ids are looked into, and 500 entries.
     for voucher in 1..=18 {
         program.run(&format!("voucher load --voucher {voucher} --stock 2")).expect(0);
     }
     for order in 1..=600 {
-        site.add_order(1_000_000 + order, order, 18).await;
+        fixture.add_order(1_000_000 + order, order, 18).await;
     }
-    let gate = site.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
+    let gate = fixture.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
     let address = address_of(&gate).await;
     let admitted = post(address, &json!({ "voucherId": "1", "userId": "1" })).await;
     let place = admitted.headers["location"].to_str().expect("text").to_owned();

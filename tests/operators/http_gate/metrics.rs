@@ -10,20 +10,20 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use super::{address_of, ask};
-use crate::{catalog::GATE, order_event::operator, site::Site};
+use crate::{catalog::GATE, order_event::operator, fixture::Fixture};
 
 const TOKEN: &str = "0123456789abcdef";
 const BEARER: &str = "Bearer 0123456789abcdef";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_are_counted_by_what_came_of_them_and_refusals_by_the_limit() {
-    let site = Site::open().await;
-    let program = operator(&site);
+    let fixture = Fixture::open().await;
+    let program = operator(&fixture);
     program.run("voucher load --voucher 7 --stock 10").expect(0);
     program
         .run("limit set --voucher 7 --name phones --subject phone --window sale --orders 1 --yes")
         .expect(0);
-    let plan = site.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").set("GATE_TOKEN", TOKEN);
+    let plan = fixture.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").set("GATE_TOKEN", TOKEN);
     let gate = plan.start_as("gate");
     let address = address_of(&gate).await;
     let headers = [("Content-Type", "application/json"), ("Authorization", BEARER)];

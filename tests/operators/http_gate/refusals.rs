@@ -4,14 +4,14 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 
 use super::{address_of, post};
-use crate::{order_event::operator, site::Site};
+use crate::{order_event::operator, fixture::Fixture};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redis_that_refuses_everybody_does_not_fill_the_log_of_the_gate() {
     const ASKED: usize = 100;
-    let site = Site::open().await;
-    operator(&site).run("voucher load --voucher 7 --stock 1000").expect(0);
-    let mut gate = site.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
+    let fixture = Fixture::open().await;
+    operator(&fixture).run("voucher load --voucher 7 --stock 1000").expect(0);
+    let mut gate = fixture.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
     let address = address_of(&gate).await;
     let mut user = 0;
     let mut ask = async || {
@@ -21,7 +21,7 @@ async fn a_redis_that_refuses_everybody_does_not_fill_the_log_of_the_gate() {
     // The gate has ids in progress from here on, so that the orders themselves are refused, and later the ids.
     assert_eq!(ask().await.status, 202);
     for (setting, value) in [("min-replicas-to-write", "1"), ("maxmemory", "1")] {
-        site.redis_says(&["CONFIG", "SET", setting, value]).await;
+        fixture.redis_says(&["CONFIG", "SET", setting, value]).await;
         for _ in 0..ASKED {
             let answer = ask().await;
             assert_eq!(
@@ -30,7 +30,7 @@ async fn a_redis_that_refuses_everybody_does_not_fill_the_log_of_the_gate() {
                 "{setting}"
             );
         }
-        site.redis_says(&["CONFIG", "SET", setting, "0"]).await;
+        fixture.redis_says(&["CONFIG", "SET", setting, "0"]).await;
     }
     let log = gate.log();
     let errors = log.lines().filter(|line| line.contains("ERROR")).count();

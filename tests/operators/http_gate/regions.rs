@@ -6,18 +6,18 @@ use serde_json::json;
 use super::{address_of, ask, post, refused, told};
 use crate::{
     order_event::operator,
-    site::{Site, until},
+    fixture::{Fixture, until},
 };
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_region_is_asked_for_by_its_name_and_an_unknown_one_is_refused_by_it() {
-    let site = Site::open().await;
-    let program = operator(&site);
+    let fixture = Fixture::open().await;
+    let program = operator(&fixture);
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("regions.csv");
     std::fs::write(&file, "north,101,2\nsouth,102,1\n").expect("a file");
     program.run(&format!("campaign load --campaign 5 --regions {}", file.display())).expect(0);
-    let gate = site.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
+    let gate = fixture.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
     let address = address_of(&gate).await;
     let order = |region: &str, user: i64| json!({ "campaignId": "5", "region": region, "userId": user });
 
@@ -38,10 +38,10 @@ async fn a_region_is_asked_for_by_its_name_and_an_unknown_one_is_refused_by_it()
     program.run(&format!("campaign load --campaign 5 --regions {}", file.display())).expect(0);
     until("it is found", || async { post(address, &order("west", 3)).await.status == 202 }).await;
     // A Redis that was emptied and filled again knows the regions, too.
-    let worker = site.worker("w").start();
-    until("all are written", || async { site.live_orders().await.len() == 3 }).await;
+    let worker = fixture.worker("w").start();
+    until("all are written", || async { fixture.live_orders().await.len() == 3 }).await;
     assert!(worker.stop().await.success());
-    site.call("FLUSHALL").await;
+    fixture.call("FLUSHALL").await;
     for voucher in [101, 102, 103] {
         program.run(&format!("rebuild --voucher {voucher} --yes")).expect(0);
     }

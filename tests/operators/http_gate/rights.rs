@@ -9,14 +9,14 @@ use serde_json::json;
 use super::{address_of, ask, post};
 use crate::{
     order_event::operator,
-    site::{Site, until},
+    fixture::{Fixture, until},
 };
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gate_needs_no_other_rights_than_those_of_the_examples() {
-    let site = Site::bare_with_own_mysql().await.migrated().await;
-    site.add_users().await;
-    let program = operator(&site);
+    let fixture = Fixture::bare_with_own_mysql().await.migrated().await;
+    fixture.add_users().await;
+    let program = operator(&fixture);
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("regions.csv");
     std::fs::write(&file, "north,101,2\nsouth,102,1\n").expect("a file");
@@ -25,11 +25,11 @@ async fn a_gate_needs_no_other_rights_than_those_of_the_examples() {
         .run("limit set --campaign 5 --name phones --subject phone --window day --orders 1 --yes")
         .expect(0);
     program.run("voucher load --voucher 7 --stock 2").expect(0);
-    site.call("HSET login:token:t id 4").await;
-    let plan = site.worker("gate").set("GATE_LISTEN", "127.0.0.1:0");
+    fixture.call("HSET login:token:t id 4").await;
+    let plan = fixture.worker("gate").set("GATE_LISTEN", "127.0.0.1:0");
     let plan = plan.set("GATE_TUTORIAL_LOGIN", "login:token:<token>");
-    let plan = plan.set("REDIS_URL", site.redis_url_of("tidegate-gate"));
-    let gate = plan.set("MYSQL_URL", site.mysql_url_of("tidegate-reader")).start_as("gate");
+    let plan = plan.set("REDIS_URL", fixture.redis_url_of("tidegate-gate"));
+    let gate = plan.set("MYSQL_URL", fixture.mysql_url_of("tidegate-reader")).start_as("gate");
     let address = address_of(&gate).await;
 
     let keyed = [("Content-Type", "application/json"), ("Idempotency-Key", "k")];
@@ -54,12 +54,12 @@ async fn a_gate_needs_no_other_rights_than_those_of_the_examples() {
         assert_eq!((waiting.status, &waiting.body["state"]), (200, &json!("waiting")), "{}", waiting.text);
     }
     assert_eq!(ask(address, Method::GET, "/orders/4711", &[], "").await.status, 404);
-    let worker = site.worker("w").start();
+    let worker = fixture.worker("w").start();
     until("it is written", || async {
         ask(address, Method::GET, &place, &[], "").await.body["state"] == "confirmed"
     })
     .await;
-    let log: Vec<BTreeMap<String, Value>> = site.call("ACL LOG").await.convert().expect("a log");
+    let log: Vec<BTreeMap<String, Value>> = fixture.call("ACL LOG").await.convert().expect("a log");
     assert!(log.is_empty(), "{log:#?}");
     assert!(!gate.log().contains(NOTE_REFUSED), "{}", gate.log());
     assert!(worker.stop().await.success());
@@ -70,19 +70,19 @@ const NOTE_REFUSED: &str = "a change of the list of partitions does not wait for
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gate_that_may_not_write_its_note_says_so_once_and_admits_all_the_same() {
-    let site = Site::open().await;
-    operator(&site).run("voucher load --voucher 7 --stock 2").expect(0);
+    let fixture = Fixture::open().await;
+    operator(&fixture).run("voucher load --voucher 7 --stock 2").expect(0);
     // As in files of before, which do not have the pattern of these notes.
     let keys =
         "~seckill:* ~stream.orders* ~icr:order:* ~tidegate:partitions ~tidegate:pause ~tidegate:worker:*";
-    site.call(&format!("ACL SETUSER old on >CHANGE-ME +@all resetkeys {keys}")).await;
+    fixture.call(&format!("ACL SETUSER old on >CHANGE-ME +@all resetkeys {keys}")).await;
     let plan =
-        site.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").set("REDIS_URL", site.redis_url_of("old"));
+        fixture.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").set("REDIS_URL", fixture.redis_url_of("old"));
     let gate = plan.start_as("gate");
     let address = address_of(&gate).await;
     gate.says(NOTE_REFUSED).await;
     let refused = || async {
-        let log: Vec<BTreeMap<String, Value>> = site.call("ACL LOG").await.convert().expect("a log");
+        let log: Vec<BTreeMap<String, Value>> = fixture.call("ACL LOG").await.convert().expect("a log");
         log.iter().filter_map(|entry| entry["count"].as_u64()).sum::<u64>()
     };
     until("it has tried again", || async { refused().await >= 3 }).await;

@@ -3,15 +3,15 @@
 use serde_json::json;
 
 use super::{address_of, post, refused, told};
-use crate::{order_event::operator, site::Site};
+use crate::{order_event::operator, fixture::Fixture};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sold_out_is_told_without_redis_for_a_moment_and_never_to_who_names_an_order() {
-    let site = Site::open().await;
-    let program = operator(&site);
+    let fixture = Fixture::open().await;
+    let program = operator(&fixture);
     program.run("voucher load --voucher 7 --stock 1").expect(0);
     // So long that it does not end by itself in this test.
-    let gate = site.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").set("GATE_SOLD_OUT_MS", 10_000);
+    let gate = fixture.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").set("GATE_SOLD_OUT_MS", 10_000);
     let gate = gate.start_as("gate");
     let address = address_of(&gate).await;
     let order = |user: i64| json!({ "voucherId": "7", "userId": user });
@@ -34,10 +34,10 @@ async fn sold_out_is_told_without_redis_for_a_moment_and_never_to_who_names_an_o
 
 #[tokio::test(flavor = "multi_thread")]
 async fn units_that_come_back_are_sold_once_the_moment_is_over() {
-    let site = Site::open().await;
-    let program = operator(&site);
+    let fixture = Fixture::open().await;
+    let program = operator(&fixture);
     program.run("voucher load --voucher 7 --stock 1").expect(0);
-    let plan = site.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").set("GATE_SOLD_OUT_MS", 2_000);
+    let plan = fixture.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").set("GATE_SOLD_OUT_MS", 2_000);
     let gate = plan.start_as("gate");
     let address = address_of(&gate).await;
     let order = |user: i64| json!({ "voucherId": "7", "userId": user });
@@ -45,7 +45,7 @@ async fn units_that_come_back_are_sold_once_the_moment_is_over() {
     assert_eq!(refused(address, order(2)).await, told(409, "sold-out"));
     program.run("voucher add --voucher 7 --units 1 --yes").expect(0);
     let began = std::time::Instant::now();
-    crate::site::until("it is sold again", || async { post(address, &order(2)).await.status == 202 }).await;
+    crate::fixture::until("it is sold again", || async { post(address, &order(2)).await.status == 202 }).await;
     assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
     assert!(gate.stop().await.success());
 }

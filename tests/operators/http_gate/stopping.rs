@@ -15,7 +15,7 @@ use tokio::{
 use super::{Answer, address_of, ask, post};
 use crate::{
     order_event::operator,
-    site::{Site, Worker, WorkerPlan},
+    fixture::{Fixture, Worker, WorkerPlan},
 };
 
 /// A user whose number stands in no other request.
@@ -23,9 +23,9 @@ const BUYER: i64 = 987_654_321;
 
 /// A gate with an order on its way to Redis, which the proxy holds.
 struct OnTheWay {
-    // Dropped before the site, which holds its log.
+    // Dropped before the fixture, which holds its log.
     gate: Worker,
-    site: Site,
+    fixture: Fixture,
     hold: Hold,
     answer: JoinHandle<Answer>,
     _proxy: Proxy,
@@ -33,10 +33,10 @@ struct OnTheWay {
 
 impl OnTheWay {
     async fn open(words: &[&str], set: impl Fn(WorkerPlan) -> WorkerPlan) -> Self {
-        let site = Site::open().await;
-        operator(&site).run("voucher load --voucher 7 --stock 10").expect(0);
-        let proxy = Proxy::start(site.redis.port()).await.expect("a proxy");
-        let plan = site.worker("w").set("REDIS_URL", proxy.url_for(&site.redis));
+        let fixture = Fixture::open().await;
+        operator(&fixture).run("voucher load --voucher 7 --stock 10").expect(0);
+        let proxy = Proxy::start(fixture.redis.port()).await.expect("a proxy");
+        let plan = fixture.worker("w").set("REDIS_URL", proxy.url_for(&fixture.redis));
         let gate = set(plan.set("GATE_LISTEN", "127.0.0.1:0")).start_with(words);
         let address = address_of(&gate).await;
         if words.contains(&"worker") {
@@ -47,16 +47,16 @@ impl OnTheWay {
         // Of those who lost their connection, nobody asks what became of them.
         let answer = tokio::spawn(async move { post(address, &body).await });
         hold.reached().await.expect("it is on its way");
-        Self { gate, site, hold, answer, _proxy: proxy }
+        Self { gate, fixture, hold, answer, _proxy: proxy }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn at_a_stop_readyz_says_so_first_and_callers_are_let_in_until_that_is_heard() {
     let leave = Duration::from_secs(4);
-    let site = Site::open().await;
-    operator(&site).run("voucher load --voucher 7 --stock 10").expect(0);
-    let plan = site.worker("gate").set("GATE_LISTEN", "127.0.0.1:0");
+    let fixture = Fixture::open().await;
+    operator(&fixture).run("voucher load --voucher 7 --stock 10").expect(0);
+    let plan = fixture.worker("gate").set("GATE_LISTEN", "127.0.0.1:0");
     let mut gate = plan.set("GATE_LEAVE_MS", leave.as_millis()).start_as("gate");
     let address = address_of(&gate).await;
     let mut idle = TcpStream::connect(address).await.expect("the gate listens");
@@ -83,7 +83,7 @@ async fn at_a_stop_readyz_says_so_first_and_callers_are_let_in_until_that_is_hea
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_waits_for_an_order_that_is_on_its_way() {
-    let OnTheWay { mut gate, site: _site, hold, answer, _proxy } =
+    let OnTheWay { mut gate, fixture: _site, hold, answer, _proxy } =
         OnTheWay::open(&["gate"], |plan| plan).await;
     gate.signal(Signal::SIGTERM);
     gate.says("stopping").await;
@@ -94,9 +94,9 @@ async fn a_stop_waits_for_an_order_that_is_on_its_way() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_loses_its_name_answers_the_callers_of_its_gate_before_it_ends() {
-    let OnTheWay { gate: mut both, site, hold, answer, _proxy } =
+    let OnTheWay { gate: mut both, fixture, hold, answer, _proxy } =
         OnTheWay::open(&["worker", "--gate"], |plan| plan).await;
-    site.call("SET tidegate:worker:w somebody PX 60000").await;
+    fixture.call("SET tidegate:worker:w somebody PX 60000").await;
     both.says("worker stopped").await;
     hold.release();
     assert_eq!(answer.await.expect("an answer").status, 202);
@@ -108,7 +108,7 @@ async fn a_gate_whose_deadline_passes_with_a_caller_unanswered_ends_with_4() {
     let deadline = Duration::from_secs(1);
     for words in [&["gate"][..], &["worker", "--gate"]] {
         let short = |plan: WorkerPlan| plan.set("WORKER_STOP_DEADLINE_MS", deadline.as_millis());
-        let OnTheWay { mut gate, site: _site, hold, answer, _proxy } = OnTheWay::open(words, short).await;
+        let OnTheWay { mut gate, fixture: _site, hold, answer, _proxy } = OnTheWay::open(words, short).await;
         let began = Instant::now();
         gate.signal(Signal::SIGTERM);
         assert_eq!(gate.ended().await.code(), Some(4), "{words:?}");

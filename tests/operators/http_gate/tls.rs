@@ -32,7 +32,7 @@ use tokio_rustls::{
 use super::{Answer, ask, ask_on, listening};
 use crate::{
     order_event::operator,
-    site::{Site, Worker, WorkerPlan, until},
+    fixture::{Fixture, Worker, WorkerPlan, until},
 };
 
 const GOOD: &str = r#"{"voucherId":"7","userId":"1"}"#;
@@ -83,8 +83,8 @@ async fn ask_tls(client: &TlsConnector, gate: SocketAddr, path: &str) -> anyhow:
     Ok(ask_on(stream, method, path, &JSON, body).await?)
 }
 
-fn plan(site: &Site, shown: &Certificates) -> WorkerPlan {
-    let plan = site.worker("gate").set("GATE_LISTEN", "127.0.0.1:0");
+fn plan(fixture: &Fixture, shown: &Certificates) -> WorkerPlan {
+    let plan = fixture.worker("gate").set("GATE_LISTEN", "127.0.0.1:0");
     plan.set("GATE_TLS_CERT", shown.server().display()).set("GATE_TLS_KEY", shown.server_key().display())
 }
 
@@ -97,16 +97,16 @@ async fn ready(gate: &Worker, client: &TlsConnector) -> SocketAddr {
     address
 }
 
-async fn sale() -> Site {
-    let site = Site::open().await;
-    operator(&site).run("voucher load --voucher 7 --stock 1000").expect(0);
-    site
+async fn sale() -> Fixture {
+    let fixture = Fixture::open().await;
+    operator(&fixture).run("voucher load --voucher 7 --stock 1000").expect(0);
+    fixture
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_trusts_the_gates_authority_is_answered_over_tls_and_plain_http_is_told_so() {
-    let (site, own, foreign) = (sale().await, Certificates::make().unwrap(), Certificates::make().unwrap());
-    let gate = plan(&site, &own).start_as("gate");
+    let (fixture, own, foreign) = (sale().await, Certificates::make().unwrap(), Certificates::make().unwrap());
+    let gate = plan(&fixture, &own).start_as("gate");
     let trusting = client(&own, None);
     let address = ready(&gate, &trusting).await;
     let admitted = ask_tls(&trusting, address, "/orders").await.expect("an answer");
@@ -123,8 +123,8 @@ async fn whoever_trusts_the_gates_authority_is_answered_over_tls_and_plain_http_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn with_authorities_of_clients_only_their_certificates_are_let_in() {
-    let (site, own, foreign) = (sale().await, Certificates::make().unwrap(), Certificates::make().unwrap());
-    let gate = plan(&site, &own).set("GATE_TLS_CLIENT_CA", own.authority().display()).start_as("gate");
+    let (fixture, own, foreign) = (sale().await, Certificates::make().unwrap(), Certificates::make().unwrap());
+    let gate = plan(&fixture, &own).set("GATE_TLS_CLIENT_CA", own.authority().display()).start_as("gate");
     let known = client(&own, Some(&own));
     let address = ready(&gate, &known).await;
     for (who, stranger) in [("without", client(&own, None)), ("foreign", client(&own, Some(&foreign)))] {
@@ -132,15 +132,15 @@ async fn with_authorities_of_clients_only_their_certificates_are_let_in() {
             assert!(ask_tls(&stranger, address, path).await.is_err(), "{who} {path}");
         }
     }
-    assert_eq!(site.redis_stock(7).await, Some(1000), "nobody has bought");
+    assert_eq!(fixture.redis_stock(7).await, Some(1000), "nobody has bought");
     assert_eq!(ask_tls(&known, address, "/orders").await.expect("an answer").status, 202);
     assert!(gate.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hundreds_of_slow_handshakes_hold_up_nobody_and_are_let_go_of_in_time_and_at_a_stop() {
-    let (site, own) = (sale().await, Certificates::make().unwrap());
-    let gate = plan(&site, &own).set("GATE_READ_MS", 1500).start_as("gate");
+    let (fixture, own) = (sale().await, Certificates::make().unwrap());
+    let gate = plan(&fixture, &own).set("GATE_READ_MS", 1500).start_as("gate");
     let trusting = client(&own, None);
     let address = ready(&gate, &trusting).await;
     let slow = async |nth: usize| {
@@ -166,8 +166,8 @@ async fn hundreds_of_slow_handshakes_hold_up_nobody_and_are_let_go_of_in_time_an
 
 #[tokio::test(flavor = "multi_thread")]
 async fn certificates_are_read_anew_on_sighup_and_stay_where_the_new_ones_cannot_be_used() {
-    let (site, own, new) = (sale().await, Certificates::make().unwrap(), Certificates::make().unwrap());
-    let gate = plan(&site, &own).start_as("gate");
+    let (fixture, own, new) = (sale().await, Certificates::make().unwrap(), Certificates::make().unwrap());
+    let gate = plan(&fixture, &own).start_as("gate");
     let (of_old, of_new) = (client(&own, None), client(&new, None));
     let address = ready(&gate, &of_old).await;
     assert!(ask_tls(&of_new, address, "/livez").await.is_err());
@@ -186,8 +186,8 @@ async fn certificates_are_read_anew_on_sighup_and_stay_where_the_new_ones_cannot
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_cannot_be_used_is_told_at_the_start_with_its_setting_and_shows_nothing_of_it() {
-    let (site, own) = (Site::bare().await, Certificates::make().unwrap());
-    let broken = site.file("broken.pem", "-----BEGIN PRIVATE KEY-----\nc2VjcmV0hunter2\n");
+    let (fixture, own) = (Fixture::bare().await, Certificates::make().unwrap());
+    let broken = fixture.file("broken.pem", "-----BEGIN PRIVATE KEY-----\nc2VjcmV0hunter2\n");
     let missing = Path::new("/does/not/exist.pem");
     let (server, key, client_key) = (own.server(), own.server_key(), own.client_key());
     for (certificate, key, authorities, setting) in [
@@ -210,7 +210,7 @@ async fn a_file_that_cannot_be_used_is_told_at_the_start_with_its_setting_and_sh
         ]);
         args.extend(authorities.iter().flat_map(|path| ["--set".to_owned(), set("tls_client_ca", path)]));
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        let run = operator(&site).run_with(&args, &[]).expect(3);
+        let run = operator(&fixture).run_with(&args, &[]).expect(3);
         assert!(run.all().contains(setting), "{setting}: {run:#?}");
         assert!(!run.all().contains("hunter2") && !run.all().contains("c2Vj"), "{run:#?}");
     }
@@ -238,10 +238,10 @@ fn of_version_1(folder: &Path) -> (PathBuf, PathBuf) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_certificate_of_version_1_is_refused_and_the_log_says_why() {
-    let (site, own) = (sale().await, Certificates::make().unwrap());
+    let (fixture, own) = (sale().await, Certificates::make().unwrap());
     let folder = tempfile::tempdir().expect("a folder");
     let (certificate, key) = of_version_1(folder.path());
-    let gate = plan(&site, &own).set("GATE_TLS_CLIENT_CA", own.authority().display()).start_as("gate");
+    let gate = plan(&fixture, &own).set("GATE_TLS_CLIENT_CA", own.authority().display()).start_as("gate");
     let known = client(&own, Some(&own));
     let address = ready(&gate, &known).await;
     let shown = CertificateDer::from_pem_file(&certificate).expect("a certificate");
@@ -262,6 +262,6 @@ async fn a_certificate_of_version_1_is_refused_and_the_log_says_why() {
     let set = |name: &str, path: &Path| format!("gate.{name}={}", path.display());
     let (certificate, key) = (set("tls_cert", &certificate), set("tls_key", &key));
     let args = ["gate", "--set", "gate.listen=127.0.0.1:0", "--set", &certificate, "--set", &key];
-    let run = operator(&site).run_with(&args, &[]).expect(3);
+    let run = operator(&fixture).run_with(&args, &[]).expect(3);
     assert!(run.all().contains("gate.tls_cert") && run.all().contains("version 1"), "{run:#?}");
 }

@@ -6,20 +6,20 @@ use serde_json::json;
 use super::{Answer, address_of, ask};
 use crate::{
     order_event::operator,
-    site::{Site, until},
+    fixture::{Fixture, until},
 };
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_front_end_of_the_tutorial_is_answered_as_by_its_own_service() {
-    let site = Site::open().await;
-    let program = operator(&site);
+    let fixture = Fixture::open().await;
+    let program = operator(&fixture);
     program.run("voucher load --voucher 7 --stock 2").expect(0);
     program.run("voucher load --voucher 8 --stock 2 --begin 2037-01-01T00:00:00Z").expect(0);
     for user in 1..=4 {
         let login = format!("HSET login:token:t{user} id {user} nickName n icon \"\"");
-        site.call(&login).await;
+        fixture.call(&login).await;
     }
-    let plan = site.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").set("GATE_TOKEN", "0123456789abcdef");
+    let plan = fixture.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").set("GATE_TOKEN", "0123456789abcdef");
     let gate = plan.set("GATE_TUTORIAL_LOGIN", "login:token:<token>").start_as("gate");
     let address = address_of(&gate).await;
     let buy = async |voucher: &str, token: &str| -> Answer {
@@ -45,12 +45,12 @@ async fn the_front_end_of_the_tutorial_is_answered_as_by_its_own_service() {
     for nobody in ["", "t9", "no such"] {
         assert_eq!(buy("7", nobody).await.status, 401, "{nobody:?}");
     }
-    let worker = site.worker("w").start();
-    until("both are written", || async { site.live_orders().await.len() == 2 }).await;
+    let worker = fixture.worker("w").start();
+    until("both are written", || async { fixture.live_orders().await.len() == 2 }).await;
     assert!(worker.stop().await.success());
     assert!(gate.stop().await.success());
 
-    let gate = site.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
+    let gate = fixture.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
     let address = address_of(&gate).await;
     let off = ask(address, Method::POST, "/voucher-order/seckill/7", &[("authorization", "t4")], "").await;
     assert_eq!(off.status, 404, "it is off by default");

@@ -7,7 +7,7 @@ use tidegate_lab::Proxy;
 use super::program;
 use crate::{
     program::{Program, Run, go_on, pastes},
-    site::{Site, stock_key, until},
+    fixture::{Fixture, stock_key, until},
     terminal::Terminal,
 };
 
@@ -18,25 +18,25 @@ fn asks(program: &Program, voucher: i64, user: i64) -> String {
 }
 
 /// What the script itself answers.
-async fn reply(site: &Site, voucher: i64, order: &str) -> i64 {
+async fn reply(fixture: &Fixture, voucher: i64, order: &str) -> i64 {
     let keys = ["stock", "order", "voucher", "journal"].map(|name| format!("seckill:{name}:{voucher}"));
     let script = include_str!("../../../lua/admit.lua");
     let voucher = voucher.to_string();
     let mut words = vec!["EVAL", script, "5"];
     words.extend(keys.iter().map(String::as_str));
     words.extend(["stream.orders", order, order, voucher.as_str(), "1", ""]);
-    site.redis_says(&words).await.as_i64().expect("a number")
+    fixture.redis_says(&words).await.as_i64().expect("a number")
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_gate_of_one_voucher_refuses_with_7_while_it_is_paused_and_admits_after() {
-    let site = Site::open().await;
-    let program = program(&site);
-    site.load(7, 100).await;
-    site.load(8, 100).await;
+    let fixture = Fixture::open().await;
+    let program = program(&fixture);
+    fixture.load(7, 100).await;
+    fixture.load(8, 100).await;
     let paused = program.run("pause --voucher 7 --yes").expect(0);
     assert!(paused.stdout.contains("voucher 7: its sale is paused"), "{paused:?}");
-    assert_eq!((reply(&site, 7, "1").await, reply(&site, 8, "2").await), (7, 0));
+    assert_eq!((reply(&fixture, 7, "1").await, reply(&fixture, 8, "2").await), (7, 0));
     assert_eq!(program.run("pause --voucher 7 --json").expect(0).json()["outcome"], "paused_before");
     assert_eq!(program.run("pause --voucher 9 --json").expect(1).json()["outcome"], "no_stock");
     let shown = program.run("status --json").expect(1).json();
@@ -47,15 +47,15 @@ async fn the_gate_of_one_voucher_refuses_with_7_while_it_is_paused_and_admits_af
     assert_eq!((paused("7"), paused("8")), (true.into(), false.into()));
 
     program.run("resume --voucher 7 --yes").expect(0);
-    assert_eq!(reply(&site, 7, "1").await, 0);
+    assert_eq!(reply(&fixture, 7, "1").await, 0);
     assert_eq!(program.run("resume --voucher 7 --json").expect(0).json()["outcome"], "not_paused");
     assert_eq!(program.run("resume --voucher 9 --json").expect(1).json()["outcome"], "no_stock");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_sales_are_paused_and_go_on_but_for_those_that_were_paused_by_name() {
-    let site = Site::open().await;
-    let program = program(&site);
+    let fixture = Fixture::open().await;
+    let program = program(&fixture);
     assert_eq!(
         program.run("pause --json").expect(1).json()["running"],
         serde_json::json!([]),
@@ -63,7 +63,7 @@ async fn all_sales_are_paused_and_go_on_but_for_those_that_were_paused_by_name()
     );
     // More than one step of it.
     for voucher in 1..=250 {
-        site.redis_says(&["SET", &stock_key(voucher), "10"]).await;
+        fixture.redis_says(&["SET", &stock_key(voucher), "10"]).await;
     }
     program
         .run("limit set --voucher 250 --name sale --subject user --window sale --orders 9 --yes")
@@ -110,28 +110,28 @@ async fn all_sales_are_paused_and_go_on_but_for_those_that_were_paused_by_name()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_voucher_that_cannot_be_paused_is_named_and_leaves_the_others_alone() {
-    let site = Site::open().await;
+    let fixture = Fixture::open().await;
     for voucher in 1..=3 {
-        site.redis_says(&["SET", &stock_key(voucher), "10"]).await;
+        fixture.redis_says(&["SET", &stock_key(voucher), "10"]).await;
     }
-    site.call("SET seckill:voucher:2 text").await;
-    let done = program(&site).run("pause --yes").expect(1);
+    fixture.call("SET seckill:voucher:2 text").await;
+    let done = program(&fixture).run("pause --yes").expect(1);
     assert!(done.stdout.contains("2 sales paused: 1, 3"), "{done:?}");
     assert!(
         done.stdout.contains("voucher 2: Redis refused: ") && done.stdout.contains("WRONGTYPE"),
         "{done:?}"
     );
-    let log = program(&site).run("log --json").expect(0).json();
+    let log = program(&fixture).run("log --json").expect(0).json();
     assert_eq!((&log[0]["outcome"], &log[0]["counts"]["failed"]), (&"refused".into(), &1.into()), "{log}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_and_a_missing_terminal_change_nothing() {
-    let site = Site::open().await;
-    let program = program(&site);
-    site.load(7, 100).await;
+    let fixture = Fixture::open().await;
+    let program = program(&fixture);
+    fixture.load(7, 100).await;
     let lines = ["pause", "pause --voucher 7", "pause --workers", "pause --workers --for 10m --reason x"];
-    let keys = || async { site.call("KEYS *").await.into_array().len() };
+    let keys = || async { fixture.call("KEYS *").await.into_array().len() };
     for line in lines {
         let refused = program.run(line).expect(2);
         assert!(refused.stderr.contains("--yes") && refused.stdout.is_empty(), "{refused:?}");
@@ -143,13 +143,13 @@ async fn a_dry_run_and_a_missing_terminal_change_nothing() {
     for line in ["pause --yes", "pause --workers --yes"] {
         program.run(line).expect(0);
     }
-    let before = site.call("GET tidegate:pause").await;
+    let before = fixture.call("GET tidegate:pause").await;
     for line in ["resume", "resume --workers", "resume --voucher 7"] {
         program.run(line).expect(2);
         program.run(&format!("{line} --dry-run")).expect(0);
     }
     assert_eq!(asks(&program, 7, 1), "paused");
-    assert_eq!(site.call("GET tidegate:pause").await, before);
+    assert_eq!(fixture.call("GET tidegate:pause").await, before);
 
     for wrong in [
         "pause --voucher 7 --workers",
@@ -176,7 +176,7 @@ async fn a_dry_run_and_a_missing_terminal_change_nothing() {
     let (code, shown) = terminal.ends();
     assert!(code == 0 && shown.contains("1 sale goes on: 7"), "{code}: {shown}");
     assert_eq!(
-        site.call("GET tidegate:pause").await,
+        fixture.call("GET tidegate:pause").await,
         before,
         "the pair of `pause --workers` is `resume --workers`"
     );
@@ -188,12 +188,12 @@ async fn a_dry_run_and_a_missing_terminal_change_nothing() {
 /// Redis goes away when some vouchers of a step are changed and others are not.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pause_of_all_sales_that_loses_redis_half_way_tells_which_are_paused() {
-    let site = Site::open().await;
+    let fixture = Fixture::open().await;
     for voucher in 1..=60 {
-        site.redis_says(&["SET", &format!("seckill:stock:{voucher}"), "5"]).await;
+        fixture.redis_says(&["SET", &format!("seckill:stock:{voucher}"), "5"]).await;
     }
-    let proxy = Proxy::start(site.redis.port()).await.expect("a proxy");
-    let (url, mysql_url) = (proxy.url_for(&site.redis), site.mysql.url());
+    let proxy = Proxy::start(fixture.redis.port()).await.expect("a proxy");
+    let (url, mysql_url) = (proxy.url_for(&fixture.redis), fixture.mysql.url());
     let flags = ["--redis-url", &url, "--mysql-url", &mysql_url, "--set", "redis.command_timeout_ms=1000"];
     let through = Program::with_flags(&flags);
     for (line, script) in [
@@ -201,7 +201,7 @@ async fn a_pause_of_all_sales_that_loses_redis_half_way_tells_which_are_paused()
         ("resume --yes --json", include_str!("../../../lua/resume.lua")),
     ] {
         let paused = async || {
-            let status = program(&site).run("pause --dry-run --json").json();
+            let status = program(&fixture).run("pause --dry-run --json").json();
             status["paused_before"].as_array().map_or(0, Vec::len)
         };
         let before = paused().await;

@@ -7,28 +7,28 @@ use nix::sys::signal::Signal;
 use super::{SOON, nothing_is_read, program};
 use crate::{
     browser::{until_all, until_page},
-    site::{GROUP, STREAM, Site, until},
+    fixture::{GROUP, STREAM, Fixture, until},
 };
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sigtstp_takes_nothing_new_sigcont_goes_on_and_the_process_lives_all_the_while() {
-    let site = Site::open().await;
-    site.open_sale().await;
-    let first = site.worker("a").set("WORKER_LANES", 2).set("WORKER_BLOCK_MS", 10_000).start();
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
+    let first = fixture.worker("a").set("WORKER_LANES", 2).set("WORKER_BLOCK_MS", 10_000).start();
     first.says("worker started").await;
-    site.plain_rush(1_000, 50).await;
-    site.settled().await;
+    fixture.plain_rush(1_000, 50).await;
+    fixture.settled().await;
 
     let begun = Instant::now();
     first.signal(Signal::SIGTSTP);
     until_all(&first, "paused").await;
     assert!(begun.elapsed() < SOON, "took {:?}", begun.elapsed());
-    site.plain_rush(2_000, 50).await;
-    nothing_is_read(&site).await;
-    assert_eq!(site.open_entries().await, Some(50));
+    fixture.plain_rush(2_000, 50).await;
+    nothing_is_read(&fixture).await;
+    assert_eq!(fixture.open_entries().await, Some(50));
     let lowest = Cell::new(i64::MAX);
     until("its heartbeat is renewed", || async {
-        let left_ms = site.call("PTTL tidegate:worker:a").await.as_i64().expect("a number");
+        let left_ms = fixture.call("PTTL tidegate:worker:a").await.as_i64().expect("a number");
         assert!(left_ms > 0, "its heartbeat has ended");
         left_ms > lowest.replace(left_ms.min(lowest.get()))
     })
@@ -36,50 +36,50 @@ async fn sigtstp_takes_nothing_new_sigcont_goes_on_and_the_process_lives_all_the
     until_page(&first, "/metrics", 200, "tidegate_paused{reason=\"signal\"} 1").await;
     first.signal(Signal::SIGTSTP);
 
-    let second = site.worker("b").start();
-    site.settled().await;
-    assert_eq!(site.orders().await.len(), 100, "others go on");
+    let second = fixture.worker("b").start();
+    fixture.settled().await;
+    assert_eq!(fixture.orders().await.len(), 100, "others go on");
     assert!(second.stop().await.success());
 
     first.signal(Signal::SIGCONT);
     first.says("pause over: reading goes on").await;
-    site.plain_rush(3_000, 50).await;
-    site.settled().await;
-    site.invariants().await;
+    fixture.plain_rush(3_000, 50).await;
+    fixture.settled().await;
+    fixture.invariants().await;
     assert_eq!(first.log().matches("paused: nothing is read").count(), 1, "{}", first.log());
     assert!(first.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reading_goes_on_when_neither_the_fleet_nor_the_process_is_paused() {
-    let site = Site::open().await;
-    site.open_sale().await;
-    let worker = site.worker("w").start();
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
+    let worker = fixture.worker("w").start();
     worker.says("worker started").await;
     worker.signal(Signal::SIGTSTP);
     worker.says("paused: nothing is read").await;
-    program(&site).run("pause --workers --yes").expect(0);
+    program(&fixture).run("pause --workers --yes").expect(0);
     until_page(&worker, "/metrics", 200, "tidegate_paused{reason=\"fleet\"} 1").await;
     worker.signal(Signal::SIGCONT);
     worker.says("pause over, but another one holds").await;
-    site.plain_rush(1_000, 10).await;
-    nothing_is_read(&site).await;
+    fixture.plain_rush(1_000, 10).await;
+    nothing_is_read(&fixture).await;
 
     worker.signal(Signal::SIGTSTP);
     until_page(&worker, "/metrics", 200, "tidegate_paused{reason=\"signal\"} 1").await;
-    program(&site).run("resume --workers --yes").expect(0);
+    program(&fixture).run("resume --workers --yes").expect(0);
     until_page(&worker, "/metrics", 200, "tidegate_paused{reason=\"fleet\"} 0").await;
-    nothing_is_read(&site).await;
+    nothing_is_read(&fixture).await;
     worker.signal(Signal::SIGCONT);
-    site.settled().await;
-    site.invariants().await;
+    fixture.settled().await;
+    fixture.invariants().await;
     assert!(worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sigusr1_writes_the_state_of_every_lane_and_why_they_do_not_read() {
-    let site = Site::open().await;
-    let worker = site.worker("w").set("WORKER_LANES", 3).set("LOG_LEVEL", "info").start();
+    let fixture = Fixture::open().await;
+    let worker = fixture.worker("w").set("WORKER_LANES", 3).set("LOG_LEVEL", "info").start();
     worker.says("worker started").await;
     worker.signal(Signal::SIGTSTP);
     until_all(&worker, "paused").await;
@@ -93,25 +93,25 @@ async fn sigusr1_writes_the_state_of_every_lane_and_why_they_do_not_read() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sigterm_ends_a_paused_worker_at_once_and_one_that_still_waits_for_redis_can_be_paused() {
-    let site = Site::open().await;
-    site.open_sale().await;
-    site.redis.stop().expect("Redis is stopped");
-    let mut worker = site.worker("w").set("REDIS_COMMAND_TIMEOUT_MS", 500).start();
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
+    fixture.redis.stop().expect("Redis is stopped");
+    let mut worker = fixture.worker("w").set("REDIS_COMMAND_TIMEOUT_MS", 500).start();
     worker.says("Waiting for it").await;
     worker.signal(Signal::SIGTSTP);
     worker.says("paused: nothing is read").await;
-    site.redis.cont().expect("Redis goes on");
+    fixture.redis.cont().expect("Redis goes on");
     worker.says("worker started").await;
-    site.plain_rush(1_000, 10).await;
+    fixture.plain_rush(1_000, 10).await;
     until_all(&worker, "paused").await;
-    until("the group is there", || async { site.open_entries().await == Some(10) }).await;
-    assert_eq!(site.call(&format!("XPENDING {STREAM} {GROUP}")).await.into_array()[0].as_u64(), Some(0));
+    until("the group is there", || async { fixture.open_entries().await == Some(10) }).await;
+    assert_eq!(fixture.call(&format!("XPENDING {STREAM} {GROUP}")).await.into_array()[0].as_u64(), Some(0));
     let begun = Instant::now();
     worker.signal(Signal::SIGTERM);
     assert_eq!(worker.ended().await.code(), Some(0));
     assert!(begun.elapsed() < SOON, "took {:?}", begun.elapsed());
-    let next = site.worker("w").log_as("next").start();
-    site.settled().await;
-    site.invariants().await;
+    let next = fixture.worker("w").log_as("next").start();
+    fixture.settled().await;
+    fixture.invariants().await;
     assert!(next.stop().await.success());
 }

@@ -10,7 +10,7 @@ use tidegate_orders::{
 };
 
 use super::operator;
-use crate::{life_model::fleet::Fleet, site::until};
+use crate::{life_model::fleet::Fleet, fixture::until};
 
 /// Orders and payments that a store still holds something of.
 #[derive(Clone, Debug, Default)]
@@ -36,10 +36,10 @@ impl Known {
         }
         known.orders.extend(dead(fleet).await);
         let journals: Vec<String> =
-            fleet.site.redis_says(&["KEYS", "seckill:journal:*"]).await.convert().expect("keys");
+            fleet.fixture.redis_says(&["KEYS", "seckill:journal:*"]).await.convert().expect("keys");
         for journal in journals {
             let orders: Vec<String> =
-                fleet.site.redis_says(&["HKEYS", &journal]).await.convert().expect("fields");
+                fleet.fixture.redis_says(&["HKEYS", &journal]).await.convert().expect("fields");
             known.orders.extend(orders.iter().filter_map(|order| order.parse::<i64>().ok()));
         }
         known.orders.extend(outcomes(fleet).await);
@@ -65,7 +65,7 @@ async fn outcomes(fleet: &Fleet<'_>) -> BTreeSet<i64> {
 
 /// Orders among the dead letters.
 async fn dead(fleet: &Fleet<'_>) -> BTreeSet<i64> {
-    let letters = fleet.site.dead().await;
+    let letters = fleet.fixture.dead().await;
     letters.iter().filter_map(|letter| letter.get("id")?.parse().ok()).collect()
 }
 
@@ -102,7 +102,7 @@ async fn check_sale(fleet: &Fleet<'_>, voucher: i64) {
     let held = held_by_letters(fleet, voucher).await;
     let dead: i64 = held.values().sum();
     if (in_mysql, in_redis) != (loaded - sold, Some(loaded - sold - dead)) {
-        let (look, journal) = (operator::look(fleet).await, fleet.site.journal(voucher).await);
+        let (look, journal) = (operator::look(fleet).await, fleet.fixture.journal(voucher).await);
         panic!(
             "voucher {voucher}: of {loaded}, {sold} are sold and {dead} dead; MySQL has {in_mysql} left, Redis {in_redis:?}: {look:#} \
              {journal:#?}"
@@ -110,7 +110,7 @@ async fn check_sale(fleet: &Fleet<'_>, voucher: i64) {
     }
     assert!(fleet.has_complete_journal(voucher).await, "of voucher {voucher}");
     let buyers: Vec<i64> =
-        fleet.site.client.smembers(format!("seckill:order:{voucher}")).await.expect("Redis answers");
+        fleet.fixture.client.smembers(format!("seckill:order:{voucher}")).await.expect("Redis answers");
     let buyers: BTreeSet<i64> = buyers.into_iter().collect();
     let users: BTreeSet<i64> = users.into_keys().chain(held.into_keys()).collect();
     assert_eq!(buyers, users, "voucher {voucher}: buyers, and users with live or dead orders");
@@ -124,9 +124,9 @@ async fn check_sale(fleet: &Fleet<'_>, voucher: i64) {
 /// Units that dead letters hold, by user: Redis admitted their orders, and MySQL has no outcome of their owner under that id. A sale
 /// uses an id again that nobody was admitted under, also one that was cancelled before. Such an order dies as `id_taken`.
 async fn held_by_letters(fleet: &Fleet<'_>, voucher: i64) -> BTreeMap<i64, i64> {
-    let journal = fleet.site.journal(voucher).await;
+    let journal = fleet.fixture.journal(voucher).await;
     let mut held = BTreeMap::new();
-    for letter in fleet.site.dead().await {
+    for letter in fleet.fixture.dead().await {
         let number = |name: &str| letter.get(name).and_then(|text| text.parse::<i64>().ok());
         let (Some(order), Some(user)) = (number("id"), number("userId")) else { continue };
         let note = journal.get(&order.to_string()).map_or("", String::as_str);

@@ -76,7 +76,7 @@ impl Stores {
     }
 
     pub async fn copy_redis(&mut self, fleet: &Fleet<'_>) {
-        let client = &fleet.site.client;
+        let client = &fleet.fixture.client;
         self.redis =
             client.eval(COPY, Vec::<String>::new(), Vec::<String>::new()).await.expect("Redis answers");
     }
@@ -98,8 +98,8 @@ impl Stores {
         if loss.is_of_redis() {
             let copy = if loss.empties_redis() { Vec::new() } else { self.redis.clone() };
             let _: Value =
-                fleet.site.client.eval(GO_BACK, Vec::<String>::new(), copy).await.expect("Redis answers");
-            fleet.site.call("SCRIPT FLUSH").await;
+                fleet.fixture.client.eval(GO_BACK, Vec::<String>::new(), copy).await.expect("Redis answers");
+            fleet.fixture.call("SCRIPT FLUSH").await;
         }
     }
 

@@ -12,7 +12,7 @@ use tidegate_stream::EntryId;
 use super::{Scene, reader_of};
 use crate::{
     events::by_outcome,
-    site::{DEAD, STREAM, rush::PLENTY, until},
+    fixture::{DEAD, STREAM, rush::PLENTY, until},
 };
 
 /// A voucher that only the other nodes know for a while.
@@ -32,10 +32,10 @@ async fn what_a_member_of_a_group_does_not_show_yet_is_waited_for() {
 
 /// Stalls the applier of node 1, until the first of these connections unlocks its tables. The others are with node 0.
 async fn stall(scene: &Scene) -> (MySqlConnection, MySqlPool) {
-    let at_first = reader_of(&scene.site.mysql, 0).await;
+    let at_first = reader_of(&scene.fixture.mysql, 0).await;
     at_first.execute("CREATE TABLE stall (id INT PRIMARY KEY)").await.unwrap();
     // A member may prepare a statement before it waits for what the others have done.
-    let at_behind = reader_of(&scene.site.mysql, 1).await;
+    let at_behind = reader_of(&scene.fixture.mysql, 1).await;
     until("the table is on node 1", || async {
         let rows = sqlx::query_scalar::<_, i64>("SELECT COUNT(*) FROM stall").fetch_one(&at_behind).await;
         rows.is_ok_and(|rows| rows == 0)
@@ -76,21 +76,21 @@ async fn a_node_is_behind(kind: ClusterKind) {
     let voucher = PLENTY.to_string();
     for (order, reference) in [("1", "a"), ("999", "b")] {
         let of = [("orderId", order), ("userId", "1"), ("voucherId", voucher.as_str())];
-        scene.site.add(&[&[("event", "paid"), ("ref", reference)][..], &of].concat()).await;
+        scene.fixture.add(&[&[("event", "paid"), ("ref", reference)][..], &of].concat()).await;
     }
-    scene.site.add_order(2, 2, NEW).await;
+    scene.fixture.add_order(2, 2, NEW).await;
     behind.says("this MySQL node does not show what the other nodes have committed").await;
-    assert_eq!(by_outcome(&scene.site).await, [], "nothing is decided");
-    assert_eq!(scene.site.dead().await, [], "nothing is buried");
-    assert_eq!(scene.site.open_entries().await, Some(3));
+    assert_eq!(by_outcome(&scene.fixture).await, [], "nothing is decided");
+    assert_eq!(scene.fixture.dead().await, [], "nothing is buried");
+    assert_eq!(scene.fixture.open_entries().await, Some(3));
 
     rival.execute("UNLOCK TABLES").await.unwrap();
     scene.settled().await;
-    assert_eq!(scene.site.dead().await, [], "nothing is buried");
+    assert_eq!(scene.fixture.dead().await, [], "nothing is buried");
     for node in [0, 1, 2] {
         scene.look_at(node).await;
         let orders = "SELECT CONCAT_WS(' ', id, status) FROM tb_voucher_order ORDER BY id";
-        let orders: Vec<String> = sqlx::query_scalar(orders).fetch_all(&scene.site.pool).await.unwrap();
+        let orders: Vec<String> = sqlx::query_scalar(orders).fetch_all(&scene.fixture.pool).await.unwrap();
         assert_eq!(
             orders,
             ["1 2", "2 1"],
@@ -99,7 +99,7 @@ async fn a_node_is_behind(kind: ClusterKind) {
         // The payment of an order that is nowhere has to go back, as ever.
         let outcomes =
             [("paid applied", 1), ("paid refund_due", 1)].map(|(word, count)| (word.to_owned(), count));
-        assert_eq!(by_outcome(&scene.site).await, outcomes, "node {node}");
+        assert_eq!(by_outcome(&scene.fixture).await, outcomes, "node {node}");
     }
     assert!(behind.stop().await.success());
 }
@@ -120,9 +120,9 @@ async fn no_command_decides_by_what_a_member_of_a_group_does_not_show_yet() {
 type InRedis = (Option<i64>, BTreeMap<String, String>, i64, Vec<BTreeMap<String, String>>);
 
 async fn in_redis(scene: &Scene) -> InRedis {
-    let entries = scene.site.redis_says(&["XLEN", STREAM]).await.as_i64().expect("a stream");
-    let (stock, journal) = (scene.site.redis_stock(PLENTY).await, scene.site.journal(PLENTY).await);
-    (stock, journal, entries, scene.site.dead().await)
+    let entries = scene.fixture.redis_says(&["XLEN", STREAM]).await.as_i64().expect("a stream");
+    let (stock, journal) = (scene.fixture.redis_stock(PLENTY).await, scene.fixture.journal(PLENTY).await);
+    (stock, journal, entries, scene.fixture.dead().await)
 }
 
 fn said(output: &Output) -> String {
@@ -135,7 +135,7 @@ async fn bury(scene: &Scene, order: i64) {
     let fields = ["id", &order, "userId", &order, "voucherId", &voucher, "dead:entry", "1-1"];
     let burial = ["dead:reason", "unknown_voucher", "dead:error", "-", "dead:consumer", "w-0"];
     let burial = [&burial[..], &["dead:deliveries", "1", "dead:at_ms", "1"]].concat();
-    scene.site.redis_says(&[&["XADD", DEAD, "*"][..], &fields, &burial].concat()).await;
+    scene.fixture.redis_says(&[&["XADD", DEAD, "*"][..], &fields, &burial].concat()).await;
 }
 
 /// What a member of a group says itself after its wait, for which `wait_timeout` is the limit.
@@ -159,11 +159,11 @@ async fn commands_at_a_node_that_is_behind(kind: ClusterKind) {
     scene.look_at(0).await;
     let writer = scene.plan(0).start();
     for order in 1..=3 {
-        scene.site.admit(order, order, PLENTY, 1).await;
+        scene.fixture.admit(order, order, PLENTY, 1).await;
     }
     scene.settled().await;
     assert!(writer.stop().await.success());
-    assert_eq!(scene.site.live_orders().await.len(), 3);
+    assert_eq!(scene.fixture.live_orders().await.len(), 3);
     let compared = scene.tidegate(&first, &["reconcile"]);
     assert!(compared.status.success(), "node 0 has them: {}", said(&compared));
 
@@ -212,11 +212,11 @@ async fn commands_at_a_node_that_is_behind(kind: ClusterKind) {
 
     rival.execute("UNLOCK TABLES").await.unwrap();
     scene.look_at(1).await;
-    assert_eq!(scene.site.live_orders().await.len(), 2);
+    assert_eq!(scene.fixture.live_orders().await.len(), 2);
     let cancelled = scene.tidegate(&behind, &["dead", "cancel", "--all", "--yes", "--json"]);
     assert_eq!(cancelled.status.code(), Some(1), "order 1 is live: {}", said(&cancelled));
     let stock = before.0.map(|stock| stock + 1);
-    assert_eq!(scene.site.redis_stock(PLENTY).await, stock, "order 2 is released, and no other");
+    assert_eq!(scene.fixture.redis_stock(PLENTY).await, stock, "order 2 is released, and no other");
     let dropped = scene.tidegate(&behind, &["dead", "drop", "--all", "--yes"]);
     assert!(dropped.status.success(), "order 1 is written: {}", said(&dropped));
     for command in [&["reconcile", "--json"][..], &["reconcile", "--repair", "--yes"]] {

@@ -5,7 +5,7 @@ use tidegate_lab::ClusterKind;
 use super::{STOCK, Scene};
 use crate::{
     events::{append_orders_with_events, by_outcome, by_status},
-    site::rush::PLENTY,
+    fixture::rush::PLENTY,
 };
 
 /// A multiple of three: a third of them goes each way.
@@ -25,18 +25,18 @@ async fn events_are_recorded_once_on_every_member_of_a_group_though_one_dies_wit
 
 async fn a_node_dies_among_events(kind: ClusterKind) {
     let mut scene = Scene::open(kind, 0).await;
-    append_orders_with_events(&scene.site, PLENTY, (1, ORDERS)).await;
+    append_orders_with_events(&scene.fixture, PLENTY, (1, ORDERS)).await;
     scene.start_workers();
     scene.look_at(1).await;
-    scene.poll("some have ended", async || by_status(&scene.site, PLENTY).await.len() > 2).await;
+    scene.poll("some have ended", async || by_status(&scene.fixture, PLENTY).await.len() > 2).await;
     scene.workers.remove(0).kill9();
     scene.node(0).kill9().unwrap();
     scene.settled().await;
     scene.node(0).restart().unwrap();
     for node in [0, 1, 2] {
         scene.look_at(node).await;
-        let (site, third) = (&scene.site, ORDERS / 3);
-        assert_eq!(by_status(site, PLENTY).await, [(2, third), (3, third), (6, third)], "node {node}");
+        let (fixture, third) = (&scene.fixture, ORDERS / 3);
+        assert_eq!(by_status(fixture, PLENTY).await, [(2, third), (3, third), (6, third)], "node {node}");
         let expected = [
             ("cancelled paid", third),
             ("paid applied", ORDERS),
@@ -45,10 +45,10 @@ async fn a_node_dies_among_events(kind: ClusterKind) {
             ("used applied", third),
         ];
         let expected = expected.map(|(outcome, count)| (outcome.to_owned(), count));
-        assert_eq!(by_outcome(site).await, expected, "node {node}");
+        assert_eq!(by_outcome(fixture).await, expected, "node {node}");
         let left = STOCK - 2 * third;
-        assert_eq!((site.mysql_stock(PLENTY).await, site.redis_stock(PLENTY).await), (left, Some(left)));
-        assert_eq!(site.dead().await, [], "nothing is buried");
-        assert_eq!(site.mismatches().await, Vec::<String>::new(), "node {node}");
+        assert_eq!((fixture.mysql_stock(PLENTY).await, fixture.redis_stock(PLENTY).await), (left, Some(left)));
+        assert_eq!(fixture.dead().await, [], "nothing is buried");
+        assert_eq!(fixture.mismatches().await, Vec::<String>::new(), "node {node}");
     }
 }

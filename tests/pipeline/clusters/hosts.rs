@@ -3,7 +3,7 @@
 use tidegate_lab::{ClusterKind, MysqlFlavour, MysqlServer};
 
 use super::Scene;
-use crate::site::rush::PLENTY;
+use crate::fixture::rush::PLENTY;
 
 /// A replica that gets its copy later lacks orders that were acknowledged, and to go there would lose them.
 #[tokio::test(flavor = "multi_thread")]
@@ -20,7 +20,7 @@ async fn a_server_outside_of_the_cluster_is_never_gone_to() {
     scene.node(0).kill9().unwrap();
     worker.says("outage began").await;
     scene.look_at(1).await;
-    scene.site.plain_rush(100_000, 100).await;
+    scene.fixture.plain_rush(100_000, 100).await;
     let refused = scene.tidegate(&url, &["status"]);
     let said =
         String::from_utf8_lossy(&refused.stderr).into_owned() + &String::from_utf8_lossy(&refused.stdout);
@@ -30,7 +30,7 @@ async fn a_server_outside_of_the_cluster_is_never_gone_to() {
     scene.node(0).restart().unwrap();
     scene.workers.push(worker);
     scene.ends_well_on(&[0, 1, 2]).await;
-    assert!(scene.site.mysql_stock(PLENTY).await < super::STOCK);
+    assert!(scene.fixture.mysql_stock(PLENTY).await < super::STOCK);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -41,20 +41,20 @@ async fn doctor_tells_a_cluster_from_what_is_none() {
         let output = scene.tidegate(url, &["doctor"]);
         String::from_utf8(output.stdout).unwrap()
     };
-    let well = doctor(&scene.site.mysql.url_from(0));
+    let well = doctor(&scene.fixture.mysql.url_from(0));
     assert!(well.contains("takes orders") && well.contains("3 nodes"), "{well}");
     assert!(well.contains("it is Galera: give all workers the nodes in the same order"), "{well}");
     // Of every node, and not only of the one that is asked for the rest.
     let second = sqlx::MySqlPool::connect(&scene.node(1).url()).await.unwrap();
     sqlx::raw_sql("SET GLOBAL innodb_flush_log_at_trx_commit = 2").execute(&second).await.unwrap();
-    let lazy = doctor(&scene.site.mysql.url_from(0));
+    let lazy = doctor(&scene.fixture.mysql.url_from(0));
     assert!(lazy.contains("innodb_flush_log_at_trx_commit is 2: Galera loses orders"), "{lazy}");
     sqlx::raw_sql("SET GLOBAL innodb_flush_log_at_trx_commit = 1").execute(&second).await.unwrap();
 
     scene.node(2).partition_away().unwrap();
     let alone = doctor(&scene.node(2).url());
     assert!(alone.contains("outside of its cluster's primary component"), "{alone}");
-    let one_less = doctor(&scene.site.mysql.url_from(0));
+    let one_less = doctor(&scene.fixture.mysql.url_from(0));
     assert!(one_less.contains("2 nodes") && one_less.contains("the loss of one more stops"), "{one_less}");
     let one_named = doctor(&scene.node(0).url());
     assert!(one_named.contains("mysql.url names one node of the Galera cluster"), "{one_named}");

@@ -52,7 +52,7 @@ async fn a_worker_outlives_its_node(kind: ClusterKind) {
 
     scene.node(0).restart().unwrap();
     scene.workers[0].says("back to it").await;
-    scene.site.plain_rush(100_000, 2_000).await;
+    scene.fixture.plain_rush(100_000, 2_000).await;
     scene.ends_well_on(&[0, 1, 2]).await;
 }
 
@@ -62,7 +62,7 @@ async fn a_worker_outlives_its_node(kind: ClusterKind) {
 async fn all_workers_follow_the_primary_of_a_group() {
     let mut scene = Scene::under_way(ClusterKind::SinglePrimary, ORDERS).await;
     scene.workers[1].says("super_read_only is ON").await;
-    let doctor = scene.tidegate(&scene.site.mysql.url_from(0), &["doctor"]);
+    let doctor = scene.tidegate(&scene.fixture.mysql.url_from(0), &["doctor"]);
     let doctor = String::from_utf8(doctor.stdout).unwrap();
     assert_eq!(doctor.matches("is a secondary of the replication group").count(), 2, "{doctor}");
     assert_eq!(doctor.matches("takes orders, a node of the replication group").count(), 1, "{doctor}");
@@ -93,7 +93,7 @@ async fn a_node_parts_and_comes_back(kind: ClusterKind) {
     scene.workers[0].says("on to the next").await;
     scene.ends_well_on(&[1, 2]).await;
 
-    scene.site.plain_rush(100_000, 2_000).await;
+    scene.fixture.plain_rush(100_000, 2_000).await;
     scene.node(0).bring_back().unwrap();
     scene.workers[0].says("back to it").await;
     scene.ends_well_on(&[0, 1, 2]).await;

@@ -7,14 +7,14 @@ use tidegate_lab::{ClusterKind, MysqlCluster, RedisServer};
 use tidegate_orders::schema;
 
 use super::{Scene, reader_of};
-use crate::site::Site;
+use crate::fixture::Fixture;
 
 impl Scene {
     /// A cluster without a schema.
     async fn bare(kind: ClusterKind) -> Self {
         let cluster = MysqlCluster::start(kind).expect("a cluster");
-        let site = Site::on(RedisServer::start().expect("a Redis"), cluster).await;
-        Self { workers: Vec::new(), site }
+        let fixture = Fixture::on(RedisServer::start().expect("a Redis"), cluster).await;
+        Self { workers: Vec::new(), fixture }
     }
 
     /// Migrates at all nodes at once.
@@ -28,7 +28,7 @@ impl Scene {
 
     async fn all_have_the_schema(&self) {
         for at in 0..3 {
-            let pool = reader_of(&self.site.mysql, at).await;
+            let pool = reader_of(&self.fixture.mysql, at).await;
             let state = schema::check(&pool).await.expect("the node answers");
             assert!(state.is_ready(), "node {at}: {state:?}");
         }
@@ -44,7 +44,7 @@ async fn migrations_at_all_nodes_of_galera_at_once_all_end_well() {
     }
     scene.all_have_the_schema().await;
     // A view that is missing alone is made by all at the same moment: two such statements would stop both nodes for ever.
-    let pools = [0, 1, 2].map(|at| reader_of(&scene.site.mysql, at));
+    let pools = [0, 1, 2].map(|at| reader_of(&scene.fixture.mysql, at));
     let pools = join_all(pools).await;
     for _ in 0..5 {
         let forget = "DROP VIEW tidegate_voucher_units; DELETE FROM tidegate_probe WHERE id = 2";

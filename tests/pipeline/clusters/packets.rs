@@ -7,7 +7,7 @@ use sqlx::{Connection, Executor, MySqlConnection};
 use tidegate_lab::{ClusterKind, Proxy};
 
 use super::Scene;
-use crate::site::rush::PLENTY;
+use crate::fixture::rush::PLENTY;
 
 const ORDERS: i64 = 30_000;
 
@@ -57,7 +57,7 @@ async fn a_worker_that_is_frozen_before_its_commit_holds_rows_no_longer_than_its
     let began = Instant::now();
     other.execute(touch).await.expect("the server has ended the frozen worker's session");
     println!("held for {:?} more", began.elapsed());
-    assert_eq!(scene.site.mysql_stock(PLENTY).await, super::STOCK, "its transaction was rolled back");
+    assert_eq!(scene.fixture.mysql_stock(PLENTY).await, super::STOCK, "its transaction was rolled back");
 
     worker.signal(Signal::SIGCONT);
     commit.cut();

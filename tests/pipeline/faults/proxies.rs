@@ -2,7 +2,7 @@
 
 use tidegate_lab::Proxy;
 
-use crate::site::{Site, WorkerPlan, stock_key};
+use crate::fixture::{Fixture, WorkerPlan, stock_key};
 
 /// The users of a batch are locked, renewed or unlocked. The first such request of a batch locks.
 pub const LOCK: &[u8] = b"lock:order:";
@@ -50,23 +50,23 @@ pub struct Proxies {
 }
 
 impl Proxies {
-    pub async fn start(site: &Site) -> Self {
+    pub async fn start(fixture: &Fixture) -> Self {
         Self {
-            redis: Proxy::start(site.redis.port()).await.expect("a proxy"),
-            mysql: Proxy::start(site.mysql.port()).await.expect("a proxy"),
+            redis: Proxy::start(fixture.redis.port()).await.expect("a proxy"),
+            mysql: Proxy::start(fixture.mysql.port()).await.expect("a proxy"),
         }
     }
 
     /// The same worker, by way of the proxies.
-    pub fn before(&self, plan: WorkerPlan, site: &Site) -> WorkerPlan {
-        let plan = plan.set("REDIS_URL", self.redis.url_for(&site.redis));
-        plan.set("MYSQL_URL", self.mysql.url_for(&site.mysql))
+    pub fn before(&self, plan: WorkerPlan, fixture: &Fixture) -> WorkerPlan {
+        let plan = plan.set("REDIS_URL", self.redis.url_for(&fixture.redis));
+        plan.set("MYSQL_URL", self.mysql.url_for(&fixture.mysql))
     }
 }
 
 /// A worker of one lane that is quick to take over what others left.
-pub fn quick(site: &Site, name: &str) -> WorkerPlan {
-    let plan = site.worker(name).set("WORKER_LANES", 1).set("WORKER_LOCK_LEASE_MS", 600);
+pub fn quick(fixture: &Fixture, name: &str) -> WorkerPlan {
+    let plan = fixture.worker(name).set("WORKER_LANES", 1).set("WORKER_LOCK_LEASE_MS", 600);
     let plan = plan.set("WORKER_CLAIM_IDLE_MS", 1_000).set("WORKER_CLAIM_EVERY_MS", 100);
     plan.set("WORKER_HEARTBEAT_TTL_MS", 600)
 }

@@ -6,22 +6,22 @@ use crate::{
     faults::proxies::{
         ACK, CHECKED_COMMIT, CLAIM, LOCK, Proxies, READ_NEW, REFUSING_COMMIT, bury, quick, release, unlock,
     },
-    site::{Site, until},
+    fixture::{Fixture, until},
 };
 
 /// Loses one reply that `arm` chooses, in the middle of a mixed rush or of a plain one.
 async fn survive_loss(arm: impl Fn(&Proxies) -> DroppedReply) {
-    let site = Site::open().await;
-    site.open_sale().await;
-    let proxies = Proxies::start(&site).await;
-    site.rush(1_000, 300).await;
-    site.add_poison().await;
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
+    let proxies = Proxies::start(&fixture).await;
+    fixture.rush(1_000, 300).await;
+    fixture.add_poison().await;
     let lost = arm(&proxies);
-    let worker = proxies.before(quick(&site, "w"), &site).start();
+    let worker = proxies.before(quick(&fixture, "w"), &fixture).start();
     lost.reached().await.expect("the reply is lost");
-    site.rush(2_000, 300).await;
-    site.settled().await;
-    site.invariants().await;
+    fixture.rush(2_000, 300).await;
+    fixture.settled().await;
+    fixture.invariants().await;
     assert!(worker.stop().await.success());
 }
 
@@ -41,20 +41,20 @@ async fn a_lost_reply_of_the_lock_holds_up_nobody() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_was_taken_without_a_reply_in_time_makes_its_own_batch_wait_for_no_lease() {
-    let site = Site::open().await;
-    site.open_sale().await;
-    let proxies = Proxies::start(&site).await;
-    site.plain_rush(1_000, 300).await;
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
+    let proxies = Proxies::start(&fixture).await;
+    fixture.plain_rush(1_000, 300).await;
     let reply = proxies.redis.hold_reply_when(LOCK);
-    let plan = proxies.before(quick(&site, "w"), &site).set("REDIS_COMMAND_TIMEOUT_MS", 1_000);
+    let plan = proxies.before(quick(&fixture, "w"), &fixture).set("REDIS_COMMAND_TIMEOUT_MS", 1_000);
     let plan = plan.set("WORKER_LOCK_LEASE_MS", 300_000).set("WORKER_CLAIM_IDLE_MS", 600_000);
     let worker = plan.start();
     reply.reached().await.expect("the users are locked");
     worker.says("outage began").await;
     drop(reply);
     // Long before the lease ends.
-    site.settled().await;
-    site.invariants().await;
+    fixture.settled().await;
+    fixture.invariants().await;
     assert!(worker.stop().await.success());
 }
 
@@ -85,35 +85,35 @@ async fn a_lost_reply_of_a_commit_with_refusals_doubles_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_reply_of_a_plain_commit_doubles_nothing() {
-    let site = Site::open().await;
-    site.open_sale().await;
-    let proxies = Proxies::start(&site).await;
-    site.plain_rush(1_000, 300).await;
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
+    let proxies = Proxies::start(&fixture).await;
+    fixture.plain_rush(1_000, 300).await;
     let lost = proxies.mysql.drop_next_reply(CHECKED_COMMIT);
-    let worker = proxies.before(quick(&site, "w"), &site).start();
+    let worker = proxies.before(quick(&fixture, "w"), &fixture).start();
     lost.reached().await.expect("the reply is lost");
-    site.settled().await;
-    site.invariants().await;
+    fixture.settled().await;
+    fixture.invariants().await;
     assert!(worker.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_reply_of_a_claim_loses_no_entry() {
-    let site = Site::open().await;
-    site.open_sale().await;
-    let proxies = Proxies::start(&site).await;
-    site.rush(1_000, 300).await;
-    site.add_poison().await;
+    let fixture = Fixture::open().await;
+    fixture.open_sale().await;
+    let proxies = Proxies::start(&fixture).await;
+    fixture.rush(1_000, 300).await;
+    fixture.add_poison().await;
     let lock = proxies.redis.hold_when(LOCK);
-    let victim = proxies.before(quick(&site, "victim"), &site).start();
+    let victim = proxies.before(quick(&fixture, "victim"), &fixture).start();
     lock.reached().await.expect("all are pending");
     victim.kill9();
-    until("all may be claimed", || async { site.longest_idle_ms().await > Some(1_000) }).await;
+    until("all may be claimed", || async { fixture.longest_idle_ms().await > Some(1_000) }).await;
 
     let lost = proxies.redis.drop_next_reply(CLAIM);
-    let heir = proxies.before(quick(&site, "heir"), &site).start();
+    let heir = proxies.before(quick(&fixture, "heir"), &fixture).start();
     lost.reached().await.expect("the reply is lost");
-    site.settled().await;
-    site.invariants().await;
+    fixture.settled().await;
+    fixture.invariants().await;
     assert!(heir.stop().await.success());
 }

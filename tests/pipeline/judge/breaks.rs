@@ -1,7 +1,7 @@
 //! What a hand may do to a store, and what the judge says of it. In both texts, `{v}` is the voucher, and
 //! `{v}1` its order 1.
 
-use crate::site::Site;
+use crate::fixture::Fixture;
 
 /// What somebody does.
 #[derive(Debug)]
@@ -209,19 +209,19 @@ pub const OF_LIMITS: [(Break, &str); 8] = [
 
 impl Break {
     /// Somebody does it to this voucher.
-    pub async fn happens(&self, site: &Site, voucher: i64) {
+    pub async fn happens(&self, fixture: &Fixture, voucher: i64) {
         match self {
-            Sql(statements) => super::sql(site, &of(statements, voucher)).await,
-            Redis(command) => _ = site.call(&of(command, voucher)).await,
+            Sql(statements) => super::sql(fixture, &of(statements, voucher)).await,
+            Redis(command) => _ = fixture.call(&of(command, voucher)).await,
             Both(first, second) => {
-                site.call(&of(first, voucher)).await;
-                site.call(&of(second, voucher)).await;
+                fixture.call(&of(first, voucher)).await;
+                fixture.call(&of(second, voucher)).await;
             }
             Rules(rules) => {
                 let key = of("seckill:limits:voucher:{v}", voucher);
-                site.redis_says(&["HSET", &key, "rules", rules]).await;
+                fixture.redis_says(&["HSET", &key, "rules", rules]).await;
             }
-            NoLetter => super::delete_letter(site, &of("{v}1", voucher)).await,
+            NoLetter => super::delete_letter(fixture, &of("{v}1", voucher)).await,
         }
     }
 }

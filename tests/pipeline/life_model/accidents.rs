@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use rand::{RngExt, rngs::StdRng};
 
 use super::fleet::Fleet;
-use crate::site::{DEADLINE, Worker, until_within};
+use crate::fixture::{DEADLINE, Worker, until_within};
 
 const RELEASE_UNPAID: [&str; 7] =
     ["order", "release-unpaid", "--voucher", "1", "--older-than", "1s", "--yes"];

@@ -11,10 +11,10 @@ use tidegate_orders::{
 };
 use tidegate_stream::{Entry, EntryId, StreamInspector, StreamNames};
 
-use crate::site::{GROUP, STREAM, Site, Worker, redis_pool, stores::Stores};
+use crate::fixture::{GROUP, STREAM, Fixture, Worker, redis_pool, stores::Stores};
 
 pub struct Fleet<'a> {
-    pub site: &'a Site,
+    pub fixture: &'a Fixture,
     prefix: &'static str,
     mysql: MysqlServer,
     pub pool: MySqlPool,
@@ -23,21 +23,21 @@ pub struct Fleet<'a> {
 }
 
 impl<'a> Fleet<'a> {
-    pub async fn open(site: &'a Site, prefix: &'static str) -> Self {
+    pub async fn open(fixture: &'a Fixture, prefix: &'static str) -> Self {
         let mysql = MysqlServer::shared().expect("a database");
         let pool = MySqlPool::connect(&mysql.url()).await.expect("MySQL answers");
         tidegate_orders::schema::migrate(&pool).await.expect("the schema is made");
         let stream = format!("{prefix}{STREAM}");
-        let gate = site.gate_with(KeyTemplates::default().prefixed(prefix), &stream).await;
+        let gate = fixture.gate_with(KeyTemplates::default().prefixed(prefix), &stream).await;
         let names = StreamNames { stream, dead: format!("{prefix}{STREAM}.dead"), group: GROUP.into() };
-        let inspector = StreamInspector::new(redis_pool(&site.redis.url()).await, names);
-        Self { site, prefix, mysql, pool, gate, inspector }
+        let inspector = StreamInspector::new(redis_pool(&fixture.redis.url()).await, names);
+        Self { fixture, prefix, mysql, pool, gate, inspector }
     }
 
     /// A worker of this fleet that takes over quickly from those that are killed.
     pub fn worker(&self, at: usize) -> Worker {
         // The name of a killed worker is waited for: each has its own.
-        let plan = self.site.worker(&format!("w{at}")).log_as(&format!("{}w{at}", self.prefix));
+        let plan = self.fixture.worker(&format!("w{at}")).log_as(&format!("{}w{at}", self.prefix));
         let plan = plan.set("MYSQL_URL", self.mysql.url()).set("REDIS_PREFIX", self.prefix);
         let plan = plan.set("WORKER_LANES", 3).set("WORKER_BATCH", 50);
         plan.set("WORKER_CLAIM_IDLE_MS", 600)
@@ -60,7 +60,7 @@ impl<'a> Fleet<'a> {
 
     /// Runs the program to its end, whatever that is.
     pub async fn run(&self, args: &[&str]) -> Output {
-        let mut command = tokio::process::Command::from(self.site.command(args));
+        let mut command = tokio::process::Command::from(self.fixture.command(args));
         command.env("TIDEGATE_MYSQL_URL", self.mysql.url()).env("TIDEGATE_REDIS_PREFIX", self.prefix);
         command.output().await.expect("the program runs")
     }
@@ -80,7 +80,7 @@ impl<'a> Fleet<'a> {
     /// The journal holds every movement, so that its sum is judged.
     pub async fn has_complete_journal(&self, voucher: i64) -> bool {
         let key = format!("{}seckill:journal:{voucher}", self.prefix);
-        self.site.client.hexists(key, "#complete").await.expect("Redis answers")
+        self.fixture.client.hexists(key, "#complete").await.expect("Redis answers")
     }
 
     /// Asks for an order of `(order, user, voucher)`.
@@ -101,7 +101,7 @@ impl<'a> Fleet<'a> {
         let fields: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (*name, value.as_ref())).collect();
         let stream = self.inspector.names().stream.clone();
         let _entry: String =
-            self.site.client.xadd(stream, false, None, "*", fields).await.expect("it is appended");
+            self.fixture.client.xadd(stream, false, None, "*", fields).await.expect("it is appended");
     }
 
     /// All that was ever appended.
@@ -125,7 +125,7 @@ impl<'a> Fleet<'a> {
 
     pub async fn dead_letters(&self) -> i64 {
         let dead = self.inspector.names().dead.clone();
-        self.site.client.xlen(dead).await.expect("Redis answers")
+        self.fixture.client.xlen(dead).await.expect("Redis answers")
     }
 
     /// Nothing is undelivered or pending.
@@ -135,7 +135,7 @@ impl<'a> Fleet<'a> {
 
     /// What the tests read of both stores.
     pub fn stores(&self) -> Stores<'_> {
-        Stores { client: &self.site.client, pool: &self.pool, prefix: self.prefix }
+        Stores { client: &self.fixture.client, pool: &self.pool, prefix: self.prefix }
     }
 
     /// No order has to be paid in time any more.
@@ -155,11 +155,11 @@ impl<'a> Fleet<'a> {
         let sql = "SELECT CAST(initial_stock AS SIGNED), CAST(stock AS SIGNED) FROM tb_seckill_voucher WHERE voucher_id = ?";
         let row: (i64, i64) =
             sqlx::query_as(sql).bind(voucher).fetch_one(&self.pool).await.expect("MySQL answers");
-        let in_redis = self.site.client.get(self.stock_key(voucher)).await.expect("Redis answers");
+        let in_redis = self.fixture.client.get(self.stock_key(voucher)).await.expect("Redis answers");
         (row.0, row.1, in_redis)
     }
 
     fn stock_key(&self, voucher: i64) -> String {
-        format!("{}{}", self.prefix, crate::site::stock_key(voucher))
+        format!("{}{}", self.prefix, crate::fixture::stock_key(voucher))
     }
 }

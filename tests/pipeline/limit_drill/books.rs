@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use sqlx::Row as _;
 
-use crate::site::Site;
+use crate::fixture::Fixture;
 
 /// Orders and units, by key and field of Redis, and by window.
 type Counters = BTreeMap<(String, String), BTreeMap<u64, (u64, u64)>>;
@@ -18,12 +18,12 @@ struct Held {
 }
 
 impl Held {
-    async fn read(site: &Site) -> Self {
+    async fn read(fixture: &Fixture) -> Self {
         let sql = "SELECT CAST(o.voucher_id AS SIGNED), CAST(o.user_id AS SIGNED), CAST(o.quantity AS SIGNED), \
                    CAST(o.slot AS SIGNED), CONVERT(u.uses USING utf8mb4) FROM tb_voucher_order o \
                    JOIN tidegate_limit_use u ON u.order_id = o.id WHERE o.slot IS NOT NULL";
         let mut held = Self::default();
-        for row in sqlx::query(sql).fetch_all(&site.pool).await.expect("MySQL answers") {
+        for row in sqlx::query(sql).fetch_all(&fixture.pool).await.expect("MySQL answers") {
             let [voucher, user, quantity, slot]: [i64; 4] = std::array::from_fn(|at| row.get(at));
             let slots = held.slots.entry((voucher, user)).or_default();
             assert_eq!(
@@ -56,8 +56,8 @@ impl Held {
 }
 
 /// That nobody is over a limit, and holds several orders only where a limit says so.
-pub async fn nobody_has_too_much(site: &Site) {
-    let held = Held::read(site).await;
+pub async fn nobody_has_too_much(fixture: &Fixture) {
+    let held = Held::read(fixture).await;
     nobody_is_over_a_limit(&held.counters);
     let several = held.slots.iter().filter(|((voucher, _), slots)| *voucher != 101 && **slots > 1);
     assert_eq!(several.count(), 0, "one order for each user, where no limit says otherwise");

@@ -72,5 +72,5 @@ async fn happens(drill: &Drill<'_>, event: &str, user: i64, (order, voucher): Bo
         ("voucherId", &voucher),
         ("ref", &reference),
     ];
-    drill.site.add(&fields).await;
+    drill.fixture.add(&fields).await;
 }

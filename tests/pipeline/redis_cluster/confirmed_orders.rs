@@ -24,8 +24,8 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{WHOLE_WITHIN, ground::ClusterSite};
-use crate::site::{Worker, invariants::none_is, until, until_within};
+use super::{WHOLE_WITHIN, fixture::ClusterFixture};
+use crate::fixture::{Worker, invariants::none_is, until, until_within};
 
 /// The voucher of the drill. It is in the partition `{10}`.
 const VOUCHER: i64 = 24;
@@ -151,14 +151,14 @@ async fn post(gate: SocketAddr, user: i64) -> Result<(u16, Value), Box<dyn std::
 impl Drill {
     async fn run(self) -> Vec<String> {
         let mut chance = StdRng::seed_from_u64(self.seed);
-        let site = ClusterSite::open(RedisCluster::start().expect("a cluster")).await;
-        site.program().run(&format!("voucher load --voucher {VOUCHER} --stock {}", self.stock)).expect(0);
+        let fixture = ClusterFixture::open(RedisCluster::start().expect("a cluster")).await;
+        fixture.program().run(&format!("voucher load --voucher {VOUCHER} --stock {}", self.stock)).expect(0);
         let workers = ["a", "b"].map(|name| {
-            let plan = site.worker(name).set("GATE_WAIT_REPLICAS", self.workers_wait_for);
+            let plan = fixture.worker(name).set("GATE_WAIT_REPLICAS", self.workers_wait_for);
             plan.set("GATE_WAIT_MS", 100).set("WORKER_BACKOFF_MAX_MS", 500).start()
         });
-        let mut gate = gate(&site, "first-gate").await;
-        // Users whom the book of the site does not know.
+        let mut gate = gate(&fixture, "first-gate").await;
+        // Users whom the book of the fixture does not know.
         let (first, last) = (1_000_001, 1_000_000 + self.callers);
         let callers = Arc::new(Callers {
             gate: Mutex::new(gate.1),
@@ -178,9 +178,9 @@ impl Drill {
         })
         .await;
 
-        let master = site.cluster.master_of(TAG).expect("a master");
+        let master = fixture.cluster.master_of(TAG).expect("a master");
         let freezes = chance.random_bool(0.5);
-        deafen_replica(&site, master).await;
+        deafen_replica(&fixture, master).await;
         if freezes {
             master.server().stop().expect("frozen");
         } else {
@@ -190,7 +190,7 @@ impl Drill {
             gate.0.signal(nix::sys::signal::Signal::SIGKILL);
         }
         until_within(WHOLE_WITHIN, "another one is the master", || async {
-            site.cluster.master_of(TAG).is_ok_and(|new| new.id() != master.id())
+            fixture.cluster.master_of(TAG).is_ok_and(|new| new.id() != master.id())
         })
         .await;
         if freezes {
@@ -200,16 +200,16 @@ impl Drill {
             master.server().restart().expect("back");
         }
         if self.gate_restarts {
-            gate = self::gate(&site, "second-gate").await;
+            gate = self::gate(&fixture, "second-gate").await;
             callers.go_to(gate.1);
         }
-        site.cluster.wait_whole(WHOLE_WITHIN).expect("the old master is a replica");
+        fixture.cluster.wait_whole(WHOLE_WITHIN).expect("the old master is a replica");
         while let Some(ended) = tasks.join_next().await {
             ended.expect("a caller does not break");
         }
-        site.is_quiet("every entry is handled").await;
+        fixture.is_quiet("every entry is handled").await;
 
-        let wrong = self.judge(&site.pool, &callers, freezes).await;
+        let wrong = self.judge(&fixture.pool, &callers, freezes).await;
         for mut worker in workers {
             worker.signal(nix::sys::signal::Signal::SIGTERM);
             let ended = worker.ended().await;
@@ -267,8 +267,8 @@ impl Drill {
 }
 
 /// A gate that waits for a replica, and where it listens.
-async fn gate(site: &ClusterSite, name: &str) -> (Worker, SocketAddr) {
-    let plan = site.worker(name).set("GATE_LISTEN", "127.0.0.1:0").set("GATE_WAIT_REPLICAS", 1);
+async fn gate(fixture: &ClusterFixture, name: &str) -> (Worker, SocketAddr) {
+    let plan = fixture.worker(name).set("GATE_LISTEN", "127.0.0.1:0").set("GATE_WAIT_REPLICAS", 1);
     let gate = plan.set("GATE_WAIT_MS", 100).set("REDIS_COMMAND_TIMEOUT_MS", 1_000).start_as("gate");
     gate.says("gate listens address=").await;
     let log = gate.log();
@@ -278,8 +278,8 @@ async fn gate(site: &ClusterSite, name: &str) -> (Worker, SocketAddr) {
 }
 
 /// The replica of this master hears nothing more, and does not come back: its master does not let it. Meanwhile the sale goes on.
-async fn deafen_replica(site: &ClusterSite, master: &RedisNode) {
-    let [replica] = site.cluster.replicas_of(master)[..] else { panic!("one replica") };
+async fn deafen_replica(fixture: &ClusterFixture, master: &RedisNode) {
+    let [replica] = fixture.cluster.replicas_of(master)[..] else { panic!("one replica") };
     let began = Instant::now();
     master.says(&["ACL", "SETUSER", "default", "-psync", "-sync"]).expect("set");
     replica.says(&["CLIENT", "KILL", "TYPE", "master"]).expect("cut");
@@ -288,7 +288,7 @@ async fn deafen_replica(site: &ClusterSite, master: &RedisNode) {
     })
     .await;
     for _ in 0..UNCONFIRMED {
-        site.admit(VOUCHER).await.expect("the master admits");
+        fixture.admit(VOUCHER).await.expect("the master admits");
     }
     sleep(DEAF_FOR.saturating_sub(began.elapsed())).await;
 }

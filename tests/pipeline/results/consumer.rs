@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{RESULTS, Told, a_day, publishing, event, results};
-use crate::site::Site;
+use crate::fixture::Fixture;
 
 /// A reader that follows the rules of the documents.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -55,9 +55,9 @@ fn program() -> &'static str {
 }
 
 /// What the program of the documents has stored in this database.
-fn stored(site: &Site, database: &Path) -> Shop {
-    let program = site.file("results.py", program());
-    let port = site.redis.port().to_string();
+fn stored(fixture: &Fixture, database: &Path) -> Shop {
+    let program = fixture.file("results.py", program());
+    let port = fixture.redis.port().to_string();
     let run = Command::new("python3").arg(program).args(["127.0.0.1", &port]).arg(database).output();
     let run = run.expect("python3 runs");
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
@@ -84,11 +84,11 @@ fn has_python() -> bool {
 }
 
 /// Puts these results into the stream, in place of those that are there, and without any group.
-async fn put(site: &Site, results: &[Told]) {
-    site.redis_says(&["DEL", RESULTS]).await;
+async fn put(fixture: &Fixture, results: &[Told]) {
+    fixture.redis_says(&["DEL", RESULTS]).await;
     for result in results {
         let fields = result.iter().flat_map(|(name, value)| [name.as_str(), value.as_str()]);
-        site.redis_says(&["XADD", RESULTS, "*"].into_iter().chain(fields).collect::<Vec<_>>()).await;
+        fixture.redis_says(&["XADD", RESULTS, "*"].into_iter().chain(fields).collect::<Vec<_>>()).await;
     }
 }
 
@@ -105,15 +105,15 @@ fn deliveries(told: &[Told]) -> Vec<Vec<Told>> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_that_follows_the_documents_loses_no_refund_in_whatever_order_results_come() {
-    let site = Site::open().await;
-    a_day(&site).await;
+    let fixture = Fixture::open().await;
+    a_day(&fixture).await;
     // Refunded, and paid once more before anybody heard of it; and an event that cannot be done after the order's death.
-    event(&site, "paid", 5, &[("ref", "late")]).await;
-    event(&site, "used", 9, &[]).await;
-    let worker = publishing(&site, "all").start();
-    site.settled().await;
+    event(&fixture, "paid", 5, &[("ref", "late")]).await;
+    event(&fixture, "used", 9, &[]).await;
+    let worker = publishing(&fixture, "all").start();
+    fixture.settled().await;
     assert!(worker.stop().await.success());
-    let told = results(&site).await;
+    let told = results(&fixture).await;
 
     let shop = Shop::of(&told);
     let states: Vec<String> =
@@ -135,7 +135,7 @@ async fn a_reader_that_follows_the_documents_loses_no_refund_in_whatever_order_r
     let due =
         "SELECT CONCAT_WS(' ', order_id, 'refund_due', ref) FROM tidegate_event WHERE outcome = 'refund_due'";
     let due: BTreeSet<String> =
-        sqlx::query_scalar(due).fetch_all(&site.pool).await.expect("MySQL answers").into_iter().collect();
+        sqlx::query_scalar(due).fetch_all(&fixture.pool).await.expect("MySQL answers").into_iter().collect();
     let is_due = |fact: &String| fact.contains(" refund_due");
     assert_eq!(shop.facts().into_iter().filter(is_due).collect::<BTreeSet<_>>(), due);
     assert!(due.contains("5 refund_due late") && due.len() == 3, "{due:?}");
@@ -152,14 +152,14 @@ async fn a_reader_that_follows_the_documents_loses_no_refund_in_whatever_order_r
     for (at, delivery) in deliveries(&told).iter().enumerate() {
         assert_eq!(Shop::of(delivery), shop, "delivery {at}");
         if python {
-            put(&site, delivery).await;
-            let database = site.file(&format!("shop-{at}.sqlite"), "");
-            let stored_shop = stored(&site, &database);
+            put(&fixture, delivery).await;
+            let database = fixture.file(&format!("shop-{at}.sqlite"), "");
+            let stored_shop = stored(&fixture, &database);
             assert_eq!(stored_shop, shop, "delivery {at}");
             // It has acknowledged all, and the next run finds nothing new.
-            let pending = site.redis_says(&["XPENDING", RESULTS, "shop"]).await.into_array();
+            let pending = fixture.redis_says(&["XPENDING", RESULTS, "shop"]).await.into_array();
             assert_eq!(pending[0].as_i64(), Some(0), "{pending:?}");
-            assert_eq!(stored(&site, &database), stored_shop);
+            assert_eq!(stored(&fixture, &database), stored_shop);
         }
     }
 }

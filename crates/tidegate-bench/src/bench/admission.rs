@@ -23,7 +23,7 @@ use super::{
     orders::{NewOrder, Orders},
     resp::{Reply, Resp},
     results::{Admission, AdmissionResults, Calls, Rate},
-    site::{STREAM, Site},
+    fixture::{STREAM, Fixture},
 };
 
 const CONNECTIONS: usize = 4;
@@ -49,7 +49,7 @@ pub enum Sale {
 }
 
 /// `rounds` times in turn: each way, while there is stock and when there is none.
-pub async fn measure(site: &mut Site, calls: usize, rounds: usize) -> Result<AdmissionResults> {
+pub async fn measure(fixture: &mut Fixture, calls: usize, rounds: usize) -> Result<AdmissionResults> {
     let mut found = [const { Vec::new() }; 6];
     let ways = [Way::Gate, Way::BareScript(ADMIT), Way::TutorialScript];
     for _ in 0..rounds {
@@ -58,7 +58,7 @@ pub async fn measure(site: &mut Site, calls: usize, rounds: usize) -> Result<Adm
             .flat_map(|sale| ways.into_iter().map(move |way| (sale, way)))
             .enumerate()
         {
-            found[at].push(once(site, way, sale, calls).await?);
+            found[at].push(once(fixture, way, sale, calls).await?);
         }
     }
     let [gate, bare, tutorial, gate_refuses, bare_refuses, tutorial_refuses] =
@@ -79,28 +79,28 @@ pub fn conclude(found: &[(f64, f64)]) -> Calls {
 }
 
 /// Calls a second, and Redis' CPU of a call in microseconds.
-pub async fn once(site: &mut Site, way: Way<'_>, sale: Sale, calls: usize) -> Result<(f64, f64)> {
-    let gate = open_sale(site).await?;
+pub async fn once(fixture: &mut Fixture, way: Way<'_>, sale: Sale, calls: usize) -> Result<(f64, f64)> {
+    let gate = open_sale(fixture).await?;
     if sale == Sale::SoldOut {
-        site.redis.call(&["SET", KEYS[0], "0"]).await?;
+        fixture.redis.call(&["SET", KEYS[0], "0"]).await?;
     }
-    let warm_up = site.numbers.take(calls.min(1_000), 1);
-    call_all(site, &gate, way, sale, &warm_up).await?;
-    let orders = site.numbers.take(calls, 1);
-    let before = RedisReading::take(&mut site.redis).await?;
-    let took = call_all(site, &gate, way, sale, &orders).await?;
-    let after = RedisReading::take(&mut site.redis).await?;
+    let warm_up = fixture.numbers.take(calls.min(1_000), 1);
+    call_all(fixture, &gate, way, sale, &warm_up).await?;
+    let orders = fixture.numbers.take(calls, 1);
+    let before = RedisReading::take(&mut fixture.redis).await?;
+    let took = call_all(fixture, &gate, way, sale, &orders).await?;
+    let after = RedisReading::take(&mut fixture.redis).await?;
     Ok((calls as f64 / took.as_secs_f64(), (after.cpu_s - before.cpu_s) * 1e6 / calls as f64))
 }
 
 /// An empty Redis with one voucher on sale, in the middle of its window.
-pub(super) async fn open_sale(site: &mut Site) -> Result<RedisStore> {
-    site.clear_redis().await?;
+pub(super) async fn open_sale(fixture: &mut Fixture) -> Result<RedisStore> {
+    fixture.clear_redis().await?;
     let limit = Duration::from_secs(10);
     let pool = connect_pool(&RedisConnectionSettings {
         master: None,
         sentinels: None,
-        url: site.redis_server.url(),
+        url: fixture.redis_server.url(),
         connections: CONNECTIONS,
         command_timeout: limit,
         connect_timeout: limit,
@@ -114,7 +114,7 @@ pub(super) async fn open_sale(site: &mut Site) -> Result<RedisStore> {
 }
 
 async fn call_all(
-    site: &Site,
+    fixture: &Fixture,
     gate: &RedisStore,
     way: Way<'_>,
     sale: Sale,
@@ -122,8 +122,8 @@ async fn call_all(
 ) -> Result<Duration> {
     match way {
         Way::Gate => through_gate(gate, sale, orders).await,
-        Way::BareScript(lua) => pipelined(site, lua, is_wanted(sale), orders, queue_admit).await,
-        Way::TutorialScript => pipelined(site, TUTORIAL, is_wanted(sale), orders, queue_tutorial).await,
+        Way::BareScript(lua) => pipelined(fixture, lua, is_wanted(sale), orders, queue_admit).await,
+        Way::TutorialScript => pipelined(fixture, TUTORIAL, is_wanted(sale), orders, queue_tutorial).await,
     }
 }
 
@@ -168,7 +168,7 @@ fn is_wanted(sale: Sale) -> impl Fn(&Reply) -> bool + Copy + Send + 'static {
 
 /// Calls a script for each of `orders`, over all connections at once; `queue` says with what.
 pub(super) async fn pipelined(
-    site: &Site,
+    fixture: &Fixture,
     lua: &str,
     is_wanted: impl Fn(&Reply) -> bool + Copy + Send + 'static,
     orders: &Orders,
@@ -176,7 +176,7 @@ pub(super) async fn pipelined(
 ) -> Result<Duration> {
     let mut connections = Vec::new();
     for part in orders.chunks(orders.len().div_ceil(CONNECTIONS)) {
-        connections.push((Resp::connect(site.redis_server.port()).await?, part));
+        connections.push((Resp::connect(fixture.redis_server.port()).await?, part));
     }
     let sha = match connections.first_mut() {
         Some((redis, _)) => redis.call(&["SCRIPT", "LOAD", lua]).await?.text().to_owned(),

@@ -21,7 +21,7 @@ use super::{
         Rate,
         books::{AtSize, BesideASale, Books},
     },
-    site::{GROUP, STOCK, STREAM, Site, Tables},
+    fixture::{GROUP, STOCK, STREAM, Fixture, Tables},
     sizes::BooksSizes,
     workers::{Shape, Workers},
     writers::tell,
@@ -46,35 +46,35 @@ enum Beside {
 }
 
 /// All of it.
-pub async fn measure(site: &mut Site, sizes: &BooksSizes) -> Result<Books> {
+pub async fn measure(fixture: &mut Fixture, sizes: &BooksSizes) -> Result<Books> {
     let mut books = Books::default();
     for &orders in &sizes.orders {
-        books.sizes.push(at_size(site, orders).await?);
+        books.sizes.push(at_size(fixture, orders).await?);
     }
     if sizes.beside > 0 {
-        books.beside_a_sale = Some(beside_a_sale(site, sizes).await?);
+        books.beside_a_sale = Some(beside_a_sale(fixture, sizes).await?);
     }
     Ok(books)
 }
 
-async fn at_size(site: &mut Site, orders: usize) -> Result<AtSize> {
+async fn at_size(fixture: &mut Fixture, orders: usize) -> Result<AtSize> {
     tell(&format!("books: {orders} orders"));
-    prepare(site, orders).await?;
-    let (rebuild_s, rebuild_peak_kib) = rebuild(site).await?;
-    let (look_s, look_peak_kib) = run(site, &["reconcile"]).await?;
+    prepare(fixture, orders).await?;
+    let (rebuild_s, rebuild_peak_kib) = rebuild(fixture).await?;
+    let (look_s, look_peak_kib) = run(fixture, &["reconcile"]).await?;
     Ok(AtSize { orders, rebuild_s, rebuild_peak_kib, look_s, look_peak_kib })
 }
 
-async fn rebuild(site: &Site) -> Result<(f64, u64)> {
-    run(site, &["rebuild", "--all", "--yes"]).await
+async fn rebuild(fixture: &Fixture) -> Result<(f64, u64)> {
+    run(fixture, &["rebuild", "--all", "--yes"]).await
 }
 
 /// An empty Redis, and a voucher with so many paid orders in MySQL.
-async fn prepare(site: &mut Site, orders: usize) -> Result<()> {
+async fn prepare(fixture: &mut Fixture, orders: usize) -> Result<()> {
     ensure!((orders as i64) < FIRST_NEW, "Too many orders");
-    site.clear_tables(Tables::Fresh, 1).await?;
-    site.clear_redis().await?;
-    let mut session = site.connect(Tables::Fresh).await?;
+    fixture.clear_tables(Tables::Fresh, 1).await?;
+    fixture.clear_redis().await?;
+    let mut session = fixture.connect(Tables::Fresh).await?;
     let numbers: Vec<usize> = (0..orders).step_by(ROWS).collect();
     for first in numbers {
         let end = (first + ROWS).min(orders);
@@ -101,11 +101,11 @@ async fn prepare(site: &mut Site, orders: usize) -> Result<()> {
 }
 
 /// Runs a command that must find nothing wrong: how long it took, in seconds, and the most memory it held, in KiB.
-async fn run(site: &Site, args: &[&str]) -> Result<(f64, u64)> {
+async fn run(fixture: &Fixture, args: &[&str]) -> Result<(f64, u64)> {
     let output = tempfile::tempfile()?;
     let began = Instant::now();
     let mut child =
-        site.command(Tables::Fresh, args).stdout(output.try_clone()?).stderr(output.try_clone()?).spawn()?;
+        fixture.command(Tables::Fresh, args).stdout(output.try_clone()?).stderr(output.try_clone()?).spawn()?;
     let mut peak_kib = 0;
     let status = loop {
         peak_kib = peak_kib.max(proc::peak_kib(child.id()));
@@ -127,16 +127,16 @@ fn said(mut output: std::fs::File) -> Result<String> {
     Ok(text)
 }
 
-async fn beside_a_sale(site: &mut Site, sizes: &BooksSizes) -> Result<BesideASale> {
+async fn beside_a_sale(fixture: &mut Fixture, sizes: &BooksSizes) -> Result<BesideASale> {
     let mut found = BesideASale { existing: sizes.existing, orders: sizes.beside, ..Default::default() };
-    prepare(site, sizes.existing).await?;
-    rebuild(site).await?;
+    prepare(fixture, sizes.existing).await?;
+    rebuild(fixture).await?;
     let (mut alone, mut task, mut typed) = (Vec::new(), Vec::new(), Vec::new());
     for round in 1..=sizes.rounds {
         tell(&format!("books: a sale beside a comparison, round {round} of {}", sizes.rounds));
-        let plain = drain(site, sizes.beside, Beside::Nothing).await?;
-        task.push(drain(site, sizes.beside, Beside::Task).await? / plain);
-        typed.push(drain(site, sizes.beside, Beside::Command).await? / plain);
+        let plain = drain(fixture, sizes.beside, Beside::Nothing).await?;
+        task.push(drain(fixture, sizes.beside, Beside::Task).await? / plain);
+        typed.push(drain(fixture, sizes.beside, Beside::Command).await? / plain);
         alone.push(plain);
     }
     (found.alone_per_s, found.task_share, found.command_share) =
@@ -145,26 +145,26 @@ async fn beside_a_sale(site: &mut Site, sizes: &BooksSizes) -> Result<BesideASal
 }
 
 /// Orders a second, from a full stream to everything settled.
-async fn drain(site: &mut Site, count: usize, beside: Beside) -> Result<f64> {
-    let orders = site.numbers.take(count, 1);
-    site.redis.call(&["DEL", STREAM, LEASE, "tidegate:reconciled"]).await?;
-    site.redis.call(&["XGROUP", "CREATE", FILLED, GROUP, "0", "MKSTREAM"]).await?;
-    let last = admit(&mut site.redis, &orders).await?;
+async fn drain(fixture: &mut Fixture, count: usize, beside: Beside) -> Result<f64> {
+    let orders = fixture.numbers.take(count, 1);
+    fixture.redis.call(&["DEL", STREAM, LEASE, "tidegate:reconciled"]).await?;
+    fixture.redis.call(&["XGROUP", "CREATE", FILLED, GROUP, "0", "MKSTREAM"]).await?;
+    let last = admit(&mut fixture.redis, &orders).await?;
     let every = if beside == Beside::Task { "1" } else { "0" };
-    let (redis, mysql) = (site.redis_server.url(), [site.url(Tables::Fresh)]);
+    let (redis, mysql) = (fixture.redis_server.url(), [fixture.url(Tables::Fresh)]);
     let settings = [("TIDEGATE_RECONCILE_EVERY_S", every)];
-    let workers = Workers::start_with(&site.program, Shape::DEFAULT, &redis, &mysql, &settings).await?;
+    let workers = Workers::start_with(&fixture.program, Shape::DEFAULT, &redis, &mysql, &settings).await?;
     let mut typed = match beside {
-        Beside::Command => Some(Typed::start(site)?),
+        Beside::Command => Some(Typed::start(fixture)?),
         Beside::Nothing | Beside::Task => None,
     };
     if beside != Beside::Nothing {
-        until_it_compares(site).await.with_context(|| workers.logs())?;
+        until_it_compares(fixture).await.with_context(|| workers.logs())?;
     }
 
     let began = Instant::now();
-    site.redis.call(&["RENAME", FILLED, STREAM]).await?;
-    until_settled(&mut site.redis, &last, 0).await.with_context(|| workers.logs())?;
+    fixture.redis.call(&["RENAME", FILLED, STREAM]).await?;
+    until_settled(&mut fixture.redis, &last, 0).await.with_context(|| workers.logs())?;
     let took = began.elapsed().as_secs_f64();
 
     if let Some(typed) = &mut typed {
@@ -172,7 +172,7 @@ async fn drain(site: &mut Site, count: usize, beside: Beside) -> Result<f64> {
     }
     drop(typed);
     workers.stop().await?;
-    let written = site.count_written(Tables::Fresh, &orders).await?;
+    let written = fixture.count_written(Tables::Fresh, &orders).await?;
     ensure!(written == count as i64, "{count} orders, {written} written");
     Ok(count as f64 / took)
 }
@@ -201,9 +201,9 @@ async fn admit(redis: &mut Resp, orders: &Orders) -> Result<String> {
 }
 
 /// Whoever compares holds the lease.
-async fn until_it_compares(site: &mut Site) -> Result<()> {
+async fn until_it_compares(fixture: &mut Fixture) -> Result<()> {
     let began = Instant::now();
-    while site.redis.call(&["EXISTS", LEASE]).await? != super::resp::Reply::Int(1) {
+    while fixture.redis.call(&["EXISTS", LEASE]).await? != super::resp::Reply::Int(1) {
         ensure!(began.elapsed() < LOOKS_WITHIN, "Nobody compares");
         sleep(LOOK_EVERY).await;
     }
@@ -214,8 +214,8 @@ async fn until_it_compares(site: &mut Site) -> Result<()> {
 struct Typed(Child);
 
 impl Typed {
-    fn start(site: &Site) -> Result<Self> {
-        let mut command = site.command(Tables::Fresh, &["reconcile"]);
+    fn start(fixture: &Fixture) -> Result<Self> {
+        let mut command = fixture.command(Tables::Fresh, &["reconcile"]);
         Ok(Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?))
     }
 }

@@ -16,20 +16,20 @@ use tokio::task::JoinSet;
 
 use super::{
     orders::{NewOrder, Orders},
-    site::{Site, Tables},
+    fixture::{Fixture, Tables},
 };
 
 const CONNECTIONS: usize = 4;
 const ROWS: usize = 500;
 
 /// Writes `count` rows (whole batches); answers with rows a second.
-pub async fn measure(site: &mut Site, tables: Tables, count: usize) -> Result<f64> {
-    site.clear_tables(tables, 1).await?;
-    let batches = Arc::new(site.numbers.take(count.next_multiple_of(ROWS), 1).chunks(ROWS));
+pub async fn measure(fixture: &mut Fixture, tables: Tables, count: usize) -> Result<f64> {
+    fixture.clear_tables(tables, 1).await?;
+    let batches = Arc::new(fixture.numbers.take(count.next_multiple_of(ROWS), 1).chunks(ROWS));
     let next = Arc::new(AtomicUsize::new(0));
     let mut sessions = Vec::new();
     for _ in 0..CONNECTIONS {
-        let mut session = site.connect(tables).await?;
+        let mut session = fixture.connect(tables).await?;
         sqlx::raw_sql("SET autocommit = 0").execute(&mut session).await?;
         sessions.push(session);
     }

@@ -11,7 +11,7 @@ use super::{
     cost,
     headlines::{self, Headline, show},
     results::{Calls, Results, SCHEMA},
-    site::Site,
+    fixture::Fixture,
     sizes::Sizes,
     writers::tell,
 };
@@ -56,7 +56,7 @@ pub async fn programs(flavour: MysqlFlavour, pair: [Contender; 2], sizes: &Sizes
             sides[at].measure(sizes).await?;
         }
     }
-    let server = sides[0].site.describe().await?;
+    let server = sides[0].fixture.describe().await?;
     println!("\n{} and {}", server.redis, server.mysql);
     let [a, b] = &sides;
     println!(
@@ -79,7 +79,7 @@ fn turns(round: usize) -> [usize; 2] {
 /// One of two programs, and what was found of it.
 struct Side {
     contender: Contender,
-    site: Site,
+    fixture: Fixture,
     costs: cost::Rounds,
     admissions: Vec<(f64, f64)>,
     refusals: Vec<(f64, f64)>,
@@ -87,17 +87,17 @@ struct Side {
 
 impl Side {
     async fn open(flavour: MysqlFlavour, contender: Contender) -> Result<Self> {
-        let site = Site::open(flavour, contender.program.clone()).await?;
+        let fixture = Fixture::open(flavour, contender.program.clone()).await?;
         let costs = cost::Rounds::default();
-        Ok(Self { contender, site, costs, admissions: Vec::new(), refusals: Vec::new() })
+        Ok(Self { contender, fixture, costs, admissions: Vec::new(), refusals: Vec::new() })
     }
 
     async fn measure(&mut self, sizes: &Sizes) -> Result<()> {
-        self.costs.measure(&mut self.site, sizes.cost).await?;
+        self.costs.measure(&mut self.fixture, sizes.cost).await?;
         if let Some(script) = &self.contender.script {
             let way = Way::BareScript(script);
-            self.admissions.push(admission::once(&mut self.site, way, Sale::Open, sizes.calls).await?);
-            self.refusals.push(admission::once(&mut self.site, way, Sale::SoldOut, sizes.calls).await?);
+            self.admissions.push(admission::once(&mut self.fixture, way, Sale::Open, sizes.calls).await?);
+            self.refusals.push(admission::once(&mut self.fixture, way, Sale::SoldOut, sizes.calls).await?);
         }
         Ok(())
     }

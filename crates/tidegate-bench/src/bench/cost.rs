@@ -16,7 +16,7 @@ use super::{
         Rate,
         cost::{Cost, CostOf, CostResults},
     },
-    site::{Site, Tables},
+    fixture::{Fixture, Tables},
     workers::Shape,
     writers::tell,
 };
@@ -32,15 +32,15 @@ pub struct Rounds {
 
 impl Rounds {
     /// One more. Redis writes its file to the disk with every command meanwhile.
-    pub async fn measure(&mut self, site: &mut Site, orders: usize) -> Result<()> {
-        let usual = site.redis.call(&["CONFIG", "GET", "appendfsync"]).await?;
-        site.redis.call(&["CONFIG", "SET", "appendfsync", "always"]).await?;
-        self.bare.push(bare_inserts(site, orders).await?);
+    pub async fn measure(&mut self, fixture: &mut Fixture, orders: usize) -> Result<()> {
+        let usual = fixture.redis.call(&["CONFIG", "GET", "appendfsync"]).await?;
+        fixture.redis.call(&["CONFIG", "SET", "appendfsync", "always"]).await?;
+        self.bare.push(bare_inserts(fixture, orders).await?);
         let plan = Plan { shape: Shape::DEFAULT, vouchers: 1, tables: Tables::Fresh, orders };
-        let run = drain::measure(site, plan).await?;
+        let run = drain::measure(fixture, plan).await?;
         self.ours.push((run.orders_per_s, run.cost));
         let usual = usual.field("appendfsync").map_or("everysec", |usual| usual.text());
-        site.redis.call(&["CONFIG", "SET", "appendfsync", usual]).await?;
+        fixture.redis.call(&["CONFIG", "SET", "appendfsync", usual]).await?;
         Ok(())
     }
 
@@ -56,30 +56,30 @@ impl Rounds {
 }
 
 /// Measures what an order costs, in so many rounds.
-pub async fn measure(site: &mut Site, orders: usize, rounds: usize) -> Result<CostResults> {
+pub async fn measure(fixture: &mut Fixture, orders: usize, rounds: usize) -> Result<CostResults> {
     let mut found = Rounds::default();
     for round in 1..=rounds {
         tell(&format!("cost: round {round} of {rounds}"));
-        found.measure(site, orders).await?;
+        found.measure(fixture, orders).await?;
     }
     Ok(found.conclude(orders))
 }
 
 /// One connection, 1000 rows a statement, each statement a transaction, in the order of ids. Rows a second, and the cost
 /// of one.
-async fn bare_inserts(site: &mut Site, orders: usize) -> Result<(f64, Cost)> {
-    site.clear_tables(Tables::Tutorial, 1).await?;
-    let orders = site.numbers.take(orders.next_multiple_of(ROWS), 1);
+async fn bare_inserts(fixture: &mut Fixture, orders: usize) -> Result<(f64, Cost)> {
+    fixture.clear_tables(Tables::Tutorial, 1).await?;
+    let orders = fixture.numbers.take(orders.next_multiple_of(ROWS), 1);
     let statements: Vec<String> = orders.chunks(ROWS).iter().map(insert).collect();
-    let mut session = site.connect(Tables::Tutorial).await?;
+    let mut session = fixture.connect(Tables::Tutorial).await?;
     let own_cpu_s = || proc::cpu_s(std::process::id());
-    let before = Reading::take(site, own_cpu_s()).await?;
+    let before = Reading::take(fixture, own_cpu_s()).await?;
     let began = Instant::now();
     for sql in statements {
         sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut session).await?;
     }
     let took = began.elapsed().as_secs_f64();
-    let mut cost = Reading::take(site, own_cpu_s()).await?.since(&before, orders.len());
+    let mut cost = Reading::take(fixture, own_cpu_s()).await?.since(&before, orders.len());
     // Redis only waits meanwhile; its clockwork is no part of an insert.
     cost.redis_cpu_us = 0.0;
     Ok((orders.len() as f64 / took, cost))

@@ -30,7 +30,7 @@ mod tests {
     use crate::bench::{
         drain::{self, Plan},
         results::Results,
-        site::{Site, Tables},
+        fixture::{Fixture, Tables},
         workers::Shape,
     };
 
@@ -50,9 +50,9 @@ mod tests {
 
         let here = env::current_exe()?;
         let program = here.parent().and_then(Path::parent).context("no folder")?.join("tidegate");
-        let mut site = Site::open(MysqlFlavour::MariaDb, program).await?;
+        let mut fixture = Fixture::open(MysqlFlavour::MariaDb, program).await?;
         let plan = Plan { shape: Shape::DEFAULT, vouchers: 1, tables: Tables::Fresh, orders: ORDERS };
-        let found = drain::measure(&mut site, plan).await?.cost;
+        let found = drain::measure(&mut fixture, plan).await?.cost;
 
         let counts = COUNTS.iter().filter(|(name, _)| *name != UNSTEADY);
         let pairs = counts.map(|(name, of)| (*name, of(page), of(&found)));

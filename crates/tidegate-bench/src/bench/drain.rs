@@ -14,7 +14,7 @@ use super::{
     orders,
     resp::{Reply, Resp},
     results::{Drain, Rate, cost::Cost},
-    site::{GROUP, STREAM, Site, Tables},
+    fixture::{GROUP, STREAM, Fixture, Tables},
     workers::{Shape, Workers},
 };
 
@@ -40,24 +40,24 @@ pub struct Run {
     pub worker_peak_kib: u64,
 }
 
-pub async fn measure(site: &mut Site, plan: Plan) -> Result<Run> {
-    site.clear_tables(plan.tables, plan.vouchers).await?;
-    site.clear_redis().await?;
+pub async fn measure(fixture: &mut Fixture, plan: Plan) -> Result<Run> {
+    fixture.clear_tables(plan.tables, plan.vouchers).await?;
+    fixture.clear_redis().await?;
     let workers =
-        Workers::start(&site.program, plan.shape, &site.redis_server.url(), &[site.url(plan.tables)]).await?;
-    let orders = site.numbers.take(plan.orders, plan.vouchers);
-    site.redis.call(&["XGROUP", "CREATE", FILLED, GROUP, "0", "MKSTREAM"]).await?;
-    let last = orders::fill(&mut site.redis, FILLED, &orders).await?;
+        Workers::start(&fixture.program, plan.shape, &fixture.redis_server.url(), &[fixture.url(plan.tables)]).await?;
+    let orders = fixture.numbers.take(plan.orders, plan.vouchers);
+    fixture.redis.call(&["XGROUP", "CREATE", FILLED, GROUP, "0", "MKSTREAM"]).await?;
+    let last = orders::fill(&mut fixture.redis, FILLED, &orders).await?;
 
-    let before = Reading::take(site, workers.cpu_s()).await?;
+    let before = Reading::take(fixture, workers.cpu_s()).await?;
     let began = Instant::now();
-    site.redis.call(&["RENAME", FILLED, STREAM]).await?;
-    until_settled(&mut site.redis, &last, 0).await.with_context(|| workers.logs())?;
+    fixture.redis.call(&["RENAME", FILLED, STREAM]).await?;
+    until_settled(&mut fixture.redis, &last, 0).await.with_context(|| workers.logs())?;
     let took = began.elapsed();
-    let after = Reading::take(site, workers.cpu_s()).await?;
+    let after = Reading::take(fixture, workers.cpu_s()).await?;
 
     let worker_peak_kib = workers.peak_kib();
-    let written = site.count_written(plan.tables, &orders).await?;
+    let written = fixture.count_written(plan.tables, &orders).await?;
     ensure!(written == orders.len() as i64, "{} orders, {written} written: {}", orders.len(), workers.logs());
     workers.stop().await?;
     Ok(Run {

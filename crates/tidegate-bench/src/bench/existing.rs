@@ -5,19 +5,19 @@ use sqlx::{AssertSqlSafe, MySqlConnection};
 
 use super::{
     orders::{FIRST_ID, FIRST_NEW, SPREAD, USERS},
-    site::{Site, Tables},
+    fixture::{Fixture, Tables},
 };
 
 const PART: u64 = 1_000_000;
 
 /// Makes the grown tables anew, with `count` orders of voucher 1, whose users lie between those that come.
-pub async fn load(site: &mut Site, count: u64) -> Result<()> {
+pub async fn load(fixture: &mut Fixture, count: u64) -> Result<()> {
     assert!(count < FIRST_NEW as u64, "the numbers above are those of new orders");
-    let mut session = site.connect(Tables::Grown).await?;
+    let mut session = fixture.connect(Tables::Grown).await?;
     let name: String = sqlx::query_scalar("SELECT DATABASE()").fetch_one(&mut session).await?;
     let anew = format!("DROP DATABASE {name}; CREATE DATABASE {name} CHARACTER SET utf8mb4; USE {name}");
     sqlx::raw_sql(AssertSqlSafe(anew)).execute(&mut session).await?;
-    for sql in super::site::TUTORIAL_TABLES[..2].iter().chain(&[
+    for sql in super::fixture::TUTORIAL_TABLES[..2].iter().chain(&[
         "SET SESSION sql_log_bin = 0",
         "CREATE TABLE digit (d BIGINT NOT NULL)",
         "INSERT INTO digit VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)",
@@ -32,7 +32,7 @@ pub async fn load(site: &mut Site, count: u64) -> Result<()> {
     // The unique key is built last, from sorted rows, which is fast. Its pages are left as full as they would be had
     // the rows come one by one; full pages would make the next orders pay for splitting them all.
     sqlx::raw_sql("SET GLOBAL innodb_fill_factor = 70").execute(&mut session).await?;
-    site.migrate(Tables::Grown)?;
+    fixture.migrate(Tables::Grown)?;
     sqlx::raw_sql("SET GLOBAL innodb_fill_factor = 100").execute(&mut session).await?;
     Ok(())
 }

@@ -18,7 +18,7 @@ use super::{
         AtRate, Rate,
         gate::{GateResults, HttpCalls},
     },
-    site::Site,
+    fixture::Fixture,
     sizes::Sizes,
     writers::tell,
 };
@@ -33,18 +33,18 @@ enum Asked {
 }
 
 /// `rounds` times in turn: the gate and the bare handler. Then the gate alone.
-pub async fn measure(site: &mut Site, sizes: &Sizes) -> Result<GateResults> {
+pub async fn measure(fixture: &mut Fixture, sizes: &Sizes) -> Result<GateResults> {
     let mut found = [const { Vec::new() }; 2];
     for _ in 0..sizes.rounds {
         for (at, asked) in [Asked::Gate, Asked::BareHandler].into_iter().enumerate() {
-            found[at].push(once(site, asked, sizes.calls).await?);
+            found[at].push(once(fixture, asked, sizes.calls).await?);
         }
     }
     let [gate, bare_handler] = found.map(conclude);
     tell("gate, at half of its rate");
-    let at_half = at_half(site, sizes, gate.per_s.median / 2.0).await?;
+    let at_half = at_half(fixture, sizes, gate.per_s.median / 2.0).await?;
     tell("gate, idle connections");
-    let idle = idle::measure(site, sizes.idle).await?;
+    let idle = idle::measure(fixture, sizes.idle).await?;
     Ok(GateResults { callers: callers::CALLERS, gate, bare_handler, at_half, idle })
 }
 
@@ -56,14 +56,14 @@ fn conclude(runs: Vec<Run>) -> HttpCalls {
     HttpCalls { per_s: of(|run| run.0), server_cpu_us: of(|run| run.1), redis_cpu_us: of(|run| run.2) }
 }
 
-async fn once(site: &mut Site, asked: Asked, calls: usize) -> Result<Run> {
-    let (server, wanted_status) = start(site, asked).await?;
+async fn once(fixture: &mut Fixture, asked: Asked, calls: usize) -> Result<Run> {
+    let (server, wanted_status) = start(fixture, asked).await?;
     let load = Load { address: server.address(), wanted_status };
-    load.closed_loop(&site.numbers.take(calls.min(5_000), 1)).await?;
-    let orders = site.numbers.take(calls, 1);
-    let (redis_before, cpu_before_s) = (RedisReading::take(&mut site.redis).await?, server.cpu_s());
+    load.closed_loop(&fixture.numbers.take(calls.min(5_000), 1)).await?;
+    let orders = fixture.numbers.take(calls, 1);
+    let (redis_before, cpu_before_s) = (RedisReading::take(&mut fixture.redis).await?, server.cpu_s());
     let took = load.closed_loop(&orders).await?;
-    let (redis_after, cpu_after_s) = (RedisReading::take(&mut site.redis).await?, server.cpu_s());
+    let (redis_after, cpu_after_s) = (RedisReading::take(&mut fixture.redis).await?, server.cpu_s());
     server.stop()?;
     let of_a_call = |seconds: f64| seconds * 1e6 / calls as f64;
     Ok((
@@ -74,26 +74,26 @@ async fn once(site: &mut Site, asked: Asked, calls: usize) -> Result<Run> {
 }
 
 /// With an empty Redis, and one voucher on sale; and how it answers.
-async fn start(site: &mut Site, asked: Asked) -> Result<(Server, u16)> {
-    let _gate = open_sale(site).await?;
-    let redis = site.redis_server.url();
+async fn start(fixture: &mut Fixture, asked: Asked) -> Result<(Server, u16)> {
+    let _gate = open_sale(fixture).await?;
+    let redis = fixture.redis_server.url();
     Ok(match asked {
-        Asked::Gate => (Server::gate(&site.program, &redis, &[]).await?, 202),
+        Asked::Gate => (Server::gate(&fixture.program, &redis, &[]).await?, 202),
         Asked::BareHandler => {
-            site.redis.call(&["SET", bare_handler::KEY, "what a handler looks up"]).await?;
+            fixture.redis.call(&["SET", bare_handler::KEY, "what a handler looks up"]).await?;
             (Server::bare_handler(&redis).await?, 200)
         }
     })
 }
 
 /// Of some runs, the one whose p99 is the median.
-async fn at_half(site: &mut Site, sizes: &Sizes, rate: f64) -> Result<AtRate> {
+async fn at_half(fixture: &mut Fixture, sizes: &Sizes, rate: f64) -> Result<AtRate> {
     let mut runs = Vec::new();
     for _ in 0..sizes.rounds {
-        let (server, wanted_status) = start(site, Asked::Gate).await?;
+        let (server, wanted_status) = start(fixture, Asked::Gate).await?;
         let load = Load { address: server.address(), wanted_status };
-        load.closed_loop(&site.numbers.take(sizes.calls.min(5_000), 1)).await?;
-        let orders = site.numbers.take(((rate * sizes.latency.as_secs_f64()) as usize).max(100), 1);
+        load.closed_loop(&fixture.numbers.take(sizes.calls.min(5_000), 1)).await?;
+        let orders = fixture.numbers.take(((rate * sizes.latency.as_secs_f64()) as usize).max(100), 1);
         runs.push(open_loop::measure(load, &orders, rate).await?);
         server.stop()?;
     }

@@ -10,7 +10,7 @@ use super::{
     resp::Resp,
     results::{AtRate, Latency, median},
     sender,
-    site::{STREAM, Site, Tables},
+    fixture::{STREAM, Fixture, Tables},
     sizes::Sizes,
     tap::{Seen, Tap},
     workers::{Shape, Workers},
@@ -27,23 +27,23 @@ const CATCH_UP: Duration = Duration::from_secs(15);
 /// Orders of a quiet system come this far apart.
 const QUIET: Duration = Duration::from_millis(25);
 
-pub async fn measure(site: &mut Site, sizes: &Sizes) -> Result<Latency> {
-    let commit_before_ms = commits(site, sizes.alone, Duration::ZERO).await?;
-    let quiet_commit_ms = commits(site, sizes.alone, QUIET).await?;
-    let (committed, acknowledged) = alone(site, sizes.alone).await?;
+pub async fn measure(fixture: &mut Fixture, sizes: &Sizes) -> Result<Latency> {
+    let commit_before_ms = commits(fixture, sizes.alone, Duration::ZERO).await?;
+    let quiet_commit_ms = commits(fixture, sizes.alone, QUIET).await?;
+    let (committed, acknowledged) = alone(fixture, sizes.alone).await?;
     let mut rates = Vec::new();
     for rate in RATES {
-        rates.push(at_rate(site, rate, sizes.latency).await?);
+        rates.push(at_rate(fixture, rate, sizes.latency).await?);
     }
     for rate in RISING {
         let length = sizes.latency.min(Duration::from_secs_f64(MOST_ORDERS / rate));
-        rates.push(at_rate(site, rate, length).await?);
+        rates.push(at_rate(fixture, rate, length).await?);
         if Latency::knee_of(&rates).is_some() {
             break;
         }
     }
     // Twice, and the faster one: it is a yardstick, and a slow moment of the disk would make all else look good.
-    let commit_ms = commits(site, sizes.alone, Duration::ZERO).await?.min(commit_before_ms);
+    let commit_ms = commits(fixture, sizes.alone, Duration::ZERO).await?.min(commit_before_ms);
     Ok(Latency {
         commit_ms,
         quiet_commit_ms,
@@ -54,11 +54,11 @@ pub async fn measure(site: &mut Site, sizes: &Sizes) -> Result<Latency> {
 }
 
 /// The median of one durable INSERT in a transaction of its own, on a connection that has nothing else to do.
-async fn commits(site: &mut Site, count: usize, pause: Duration) -> Result<f64> {
-    site.clear_tables(Tables::Fresh, 1).await?;
-    let mut session = site.connect(Tables::Fresh).await?;
+async fn commits(fixture: &mut Fixture, count: usize, pause: Duration) -> Result<f64> {
+    fixture.clear_tables(Tables::Fresh, 1).await?;
+    let mut session = fixture.connect(Tables::Fresh).await?;
     let mut took = Vec::new();
-    for order in site.numbers.take(count + 20, 1).iter() {
+    for order in fixture.numbers.take(count + 20, 1).iter() {
         sleep(pause).await;
         let began = Instant::now();
         sqlx::query(
@@ -76,12 +76,12 @@ async fn commits(site: &mut Site, count: usize, pause: Duration) -> Result<f64> 
 }
 
 /// One order at a time: milliseconds until its row can be read, and (others) until it is acknowledged.
-async fn alone(site: &mut Site, count: usize) -> Result<(Vec<f64>, Vec<f64>)> {
-    let workers = quiet_workers(site).await?;
-    let mut redis = Resp::connect(site.redis_server.port()).await?;
-    let mut session = site.connect(Tables::Fresh).await?;
+async fn alone(fixture: &mut Fixture, count: usize) -> Result<(Vec<f64>, Vec<f64>)> {
+    let workers = quiet_workers(fixture).await?;
+    let mut redis = Resp::connect(fixture.redis_server.port()).await?;
+    let mut session = fixture.connect(Tables::Fresh).await?;
     let mut committed = Vec::new();
-    for order in site.numbers.take(count + 5, 1).iter() {
+    for order in fixture.numbers.take(count + 5, 1).iter() {
         sleep(QUIET).await;
         let [id, user, voucher] = [order.id, order.user, order.voucher].map(|number| number.to_string());
         let began = Instant::now();
@@ -92,18 +92,18 @@ async fn alone(site: &mut Site, count: usize) -> Result<(Vec<f64>, Vec<f64>)> {
         }
         committed.push(ms(began.elapsed()));
     }
-    let orders = site.numbers.take(count, 1);
-    let acknowledged = open_loop(site, &orders, 1.0 / QUIET.as_secs_f64()).await?;
+    let orders = fixture.numbers.take(count, 1);
+    let acknowledged = open_loop(fixture, &orders, 1.0 / QUIET.as_secs_f64()).await?;
     workers.stop().await?;
     Ok((committed.split_off(5), acknowledged.latencies_ms))
 }
 
-async fn at_rate(site: &mut Site, rate: f64, length: Duration) -> Result<AtRate> {
-    let workers = quiet_workers(site).await?;
-    let warm_up = site.numbers.take((rate * 0.5) as usize, 1);
-    open_loop(site, &warm_up, rate).await?;
-    let orders = site.numbers.take((rate * length.as_secs_f64()) as usize, 1);
-    let mut found = open_loop(site, &orders, rate).await?;
+async fn at_rate(fixture: &mut Fixture, rate: f64, length: Duration) -> Result<AtRate> {
+    let workers = quiet_workers(fixture).await?;
+    let warm_up = fixture.numbers.take((rate * 0.5) as usize, 1);
+    open_loop(fixture, &warm_up, rate).await?;
+    let orders = fixture.numbers.take((rate * length.as_secs_f64()) as usize, 1);
+    let mut found = open_loop(fixture, &orders, rate).await?;
     workers.stop().await?;
     found.latencies_ms.sort_by(f64::total_cmp);
     found.late_ms.sort_by(f64::total_cmp);
@@ -120,10 +120,10 @@ async fn at_rate(site: &mut Site, rate: f64, length: Duration) -> Result<AtRate>
     })
 }
 
-async fn quiet_workers(site: &mut Site) -> Result<Workers> {
-    site.clear_tables(Tables::Fresh, 1).await?;
-    site.clear_redis().await?;
-    Workers::start(&site.program, Shape::DEFAULT, &site.redis_server.url(), &[site.url(Tables::Fresh)]).await
+async fn quiet_workers(fixture: &mut Fixture) -> Result<Workers> {
+    fixture.clear_tables(Tables::Fresh, 1).await?;
+    fixture.clear_redis().await?;
+    Workers::start(&fixture.program, Shape::DEFAULT, &fixture.redis_server.url(), &[fixture.url(Tables::Fresh)]).await
 }
 
 /// What an open loop has seen.
@@ -134,8 +134,8 @@ struct Found {
     late_ms: Vec<f64>,
 }
 
-async fn open_loop(site: &Site, orders: &super::orders::Orders, rate: f64) -> Result<Found> {
-    let port = site.redis_server.port();
+async fn open_loop(fixture: &Fixture, orders: &super::orders::Orders, rate: f64) -> Result<Found> {
+    let port = fixture.redis_server.port();
     let tap = Tap::start(port, orders)?;
     let begin = Instant::now() + Duration::from_millis(50);
     let sender = sender::start(port, orders.clone(), rate, begin)?;

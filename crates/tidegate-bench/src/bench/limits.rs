@@ -8,7 +8,7 @@ use super::{
     orders::{NewOrder, Orders},
     resp::{Reply, Resp},
     results::{Calls, Rate, limits::LimitsResults},
-    site::Site,
+    fixture::Fixture,
 };
 
 const ADMIT_LIMITED: &str = include_str!("../../../../lua/admit_limited.lua");
@@ -30,11 +30,11 @@ enum Case {
 }
 
 /// `rounds` times in turn.
-pub async fn measure(site: &mut Site, calls: usize, rounds: usize) -> Result<LimitsResults> {
+pub async fn measure(fixture: &mut Fixture, calls: usize, rounds: usize) -> Result<LimitsResults> {
     let mut found = [const { Vec::new() }; 4];
     for _ in 0..rounds {
         for (at, case) in [Case::Without, Case::Three, Case::Refused, Case::SoldOut].into_iter().enumerate() {
-            found[at].push(once(site, case, calls).await?);
+            found[at].push(once(fixture, case, calls).await?);
         }
     }
     let [without, three, refused_by_limit, sold_out] = found.map(conclude);
@@ -47,36 +47,36 @@ fn conclude(found: Vec<(f64, f64)>) -> Calls {
 }
 
 /// Calls a second, and Redis' CPU of a call in microseconds.
-async fn once(site: &mut Site, case: Case, calls: usize) -> Result<(f64, f64)> {
-    open_sale(site).await?;
+async fn once(fixture: &mut Fixture, case: Case, calls: usize) -> Result<(f64, f64)> {
+    open_sale(fixture).await?;
     match case {
         Case::Without => {}
-        Case::SoldOut => _ = site.redis.call(&["SET", KEYS[0], "0"]).await?,
+        Case::SoldOut => _ = fixture.redis.call(&["SET", KEYS[0], "0"]).await?,
         Case::Three | Case::Refused => {
             let rules = if matches!(case, Case::Three) { THREE } else { FIRST_IS_FULL };
-            site.redis.call(&["RENAME", KEYS[0], LIMITED]).await?;
-            site.redis.call(&["HSET", LIMITS, "rules", rules, "since", "1"]).await?;
-            site.redis.call(&["HSET", KEYS[3], "#limited", "{}"]).await?;
+            fixture.redis.call(&["RENAME", KEYS[0], LIMITED]).await?;
+            fixture.redis.call(&["HSET", LIMITS, "rules", rules, "since", "1"]).await?;
+            fixture.redis.call(&["HSET", KEYS[3], "#limited", "{}"]).await?;
         }
     }
-    let warm_up = site.numbers.take(calls.min(1_000), 1);
-    call_all(site, case, &warm_up).await?;
-    let orders = site.numbers.take(calls, 1);
-    let before = RedisReading::take(&mut site.redis).await?;
-    let took = call_all(site, case, &orders).await?;
-    let after = RedisReading::take(&mut site.redis).await?;
+    let warm_up = fixture.numbers.take(calls.min(1_000), 1);
+    call_all(fixture, case, &warm_up).await?;
+    let orders = fixture.numbers.take(calls, 1);
+    let before = RedisReading::take(&mut fixture.redis).await?;
+    let took = call_all(fixture, case, &orders).await?;
+    let after = RedisReading::take(&mut fixture.redis).await?;
     Ok((calls as f64 / took.as_secs_f64(), (after.cpu_s - before.cpu_s) * 1e6 / calls as f64))
 }
 
-async fn call_all(site: &Site, case: Case, orders: &Orders) -> Result<std::time::Duration> {
+async fn call_all(fixture: &Fixture, case: Case, orders: &Orders) -> Result<std::time::Duration> {
     let is_wanted = move |reply: &Reply| match case {
         Case::Without | Case::Three => *reply == Reply::Int(0),
         Case::SoldOut => *reply == Reply::Int(1),
         Case::Refused => reply.items().first() == Some(&Reply::Int(9)),
     };
     match case {
-        Case::Without | Case::SoldOut => pipelined(site, ADMIT, is_wanted, orders, queue_admit).await,
-        Case::Three | Case::Refused => pipelined(site, ADMIT_LIMITED, is_wanted, orders, queue_limited).await,
+        Case::Without | Case::SoldOut => pipelined(fixture, ADMIT, is_wanted, orders, queue_admit).await,
+        Case::Three | Case::Refused => pipelined(fixture, ADMIT_LIMITED, is_wanted, orders, queue_limited).await,
     }
 }
 

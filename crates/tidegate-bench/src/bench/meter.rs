@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use sqlx::{MySqlConnection, Row};
 
-use super::{proc, resp::Resp, results::cost::Cost, site::Site};
+use super::{proc, resp::Resp, results::cost::Cost, fixture::Fixture};
 
 /// All counters at one moment.
 #[derive(Clone, Debug, Default)]
@@ -27,11 +27,11 @@ pub struct RedisReading {
 }
 
 impl Reading {
-    pub async fn take(site: &mut Site, worker_cpu_s: f64) -> Result<Self> {
+    pub async fn take(fixture: &mut Fixture, worker_cpu_s: f64) -> Result<Self> {
         Ok(Self {
-            redis: RedisReading::take(&mut site.redis).await?,
-            mysql_cpu_s: proc::cpu_s(site.mysql_pid),
-            mysql: status(&mut site.mysql).await?,
+            redis: RedisReading::take(&mut fixture.redis).await?,
+            mysql_cpu_s: proc::cpu_s(fixture.mysql_pid),
+            mysql: status(&mut fixture.mysql).await?,
             worker_cpu_s,
         })
     }

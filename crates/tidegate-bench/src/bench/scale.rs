@@ -52,7 +52,7 @@ struct Spread {
 }
 
 /// The servers of it, and a gate to each partition.
-struct Ground {
+struct ScaledSystem {
     servers: Servers,
     tags: Vec<String>,
     gates: Vec<(VoucherId, RedisStore)>,
@@ -91,7 +91,7 @@ impl Servers {
     }
 }
 
-impl Ground {
+impl ScaledSystem {
     /// Starts the servers, with a voucher on sale in each partition.
     async fn open(spread: Spread) -> Result<Self> {
         let (servers, tags) = match spread.masters {
@@ -299,33 +299,33 @@ pub async fn measure(program: &Path, folder: &Path, scale: f64) -> Result<()> {
 
 /// What an admission costs, and then a drain of what was admitted.
 async fn cost_of(program: &Path, mysql: &MysqlServer, spread: Spread, orders: usize) -> Result<(Cost, Cost)> {
-    let ground = Ground::open(spread).await?;
+    let system = ScaledSystem::open(spread).await?;
     let url = mysql.create_database(&format!("scale_{}", rand::random::<u32>()))?;
     let pool = MySqlPool::connect(&url).await?;
     schema::migrate(&pool).await?;
-    for (voucher, _) in &ground.gates {
+    for (voucher, _) in &system.gates {
         let sql = "INSERT INTO tb_seckill_voucher (voucher_id, stock, begin_time, end_time) VALUES (?, 1000000000, \
                    '2020-01-01', '2037-01-01')";
         sqlx::query(sql).bind(voucher.get()).execute(&pool).await?;
     }
-    ground.admit(orders / 10, 1_000_000_000).await?;
+    system.admit(orders / 10, 1_000_000_000).await?;
     let own = std::process::id();
-    let before = (ground.servers.cpu_s(), proc::cpu_s(own));
-    ground.admit(orders, 1).await?;
-    let admitted = ground.admitted(orders) as f64;
+    let before = (system.servers.cpu_s(), proc::cpu_s(own));
+    system.admit(orders, 1).await?;
+    let admitted = system.admitted(orders) as f64;
     let us = |spent: f64, of: f64| spent * 1e6 / of;
     let admission = Cost {
-        redis: us(ground.servers.cpu_s() - before.0, admitted),
+        redis: us(system.servers.cpu_s() - before.0, admitted),
         other: us(proc::cpu_s(own) - before.1, admitted),
         mysql: 0.0,
     };
-    let all = (ground.admitted(orders) + ground.admitted(orders / 10)) as f64;
+    let all = (system.admitted(orders) + system.admitted(orders / 10)) as f64;
     let mysql_pid = mysql.pid().context("MariaDB runs")?;
-    let before = (ground.servers.cpu_s(), proc::cpu_s(mysql_pid));
-    let tags = ground.tags.join(",");
+    let before = (system.servers.cpu_s(), proc::cpu_s(mysql_pid));
+    let tags = system.tags.join(",");
     let settings = [("TIDEGATE_STREAM_PARTITIONS", tags.as_str())];
     let workers =
-        Workers::start_with(program, Shape::DEFAULT, &ground.servers.url(), &[&url], &settings).await?;
+        Workers::start_with(program, Shape::DEFAULT, &system.servers.url(), &[&url], &settings).await?;
     let began = Instant::now();
     loop {
         let sql = "SELECT CAST(SUM(1000000000 - stock) AS SIGNED) FROM tb_seckill_voucher";
@@ -337,7 +337,7 @@ async fn cost_of(program: &Path, mysql: &MysqlServer, spread: Spread, orders: us
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let drain = Cost {
-        redis: us(ground.servers.cpu_s() - before.0, all),
+        redis: us(system.servers.cpu_s() - before.0, all),
         other: us(workers.cpu_s(), all),
         mysql: us(proc::cpu_s(mysql_pid) - before.1, all),
     };
@@ -348,11 +348,11 @@ async fn cost_of(program: &Path, mysql: &MysqlServer, spread: Spread, orders: us
 
 /// Admissions a second, with as many partitions as masters, which each have a share of a core.
 async fn limited(masters: usize, orders: usize) -> Result<f64> {
-    let ground = Ground::open(Spread { masters: Some(masters), partitions: masters }).await?;
-    ground.admit(2_048, 1_000_000_000).await?;
-    let limit = Limit::of(ground.servers.pids(), SHARE);
+    let system = ScaledSystem::open(Spread { masters: Some(masters), partitions: masters }).await?;
+    system.admit(2_048, 1_000_000_000).await?;
+    let limit = Limit::of(system.servers.pids(), SHARE);
     let orders = orders / 2 * masters;
-    let took = ground.admit(orders, 1).await;
+    let took = system.admit(orders, 1).await;
     limit.end();
-    Ok(ground.admitted(orders) as f64 / took?.as_secs_f64())
+    Ok(system.admitted(orders) as f64 / took?.as_secs_f64())
 }

@@ -13,7 +13,7 @@ use anyhow::{Result, anyhow, ensure};
 use super::{
     orders::{NewOrder, Orders},
     resp::put_command,
-    site::STREAM,
+    fixture::STREAM,
 };
 
 /// Sends `orders` at `rate` a second, from `begin` on; ends when all are sent.

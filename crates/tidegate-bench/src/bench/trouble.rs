@@ -22,7 +22,7 @@ use super::{
         Rate,
         trouble::{CaseResult, Trouble},
     },
-    site::Site,
+    fixture::Fixture,
     sizes::{Growing, TroubleSizes},
     writers::tell,
 };
@@ -46,7 +46,7 @@ pub enum Rows {
 
 /// All of it, or some rows. Memory and the long hold concern the worker alone and are measured with the first server only.
 pub async fn measure(
-    site: &mut Site,
+    fixture: &mut Fixture,
     flavour: MysqlFlavour,
     sizes: &TroubleSizes,
     rows: &[Rows],
@@ -55,31 +55,31 @@ pub async fn measure(
     let wants = |row| rows.is_empty() || rows.contains(&row);
     let mut trouble = Trouble::default();
     if wants(Rows::Cases) {
-        trouble.cases = rounds(site, &Case::ALL, sizes.entries, sizes.rounds).await?;
+        trouble.cases = rounds(fixture, &Case::ALL, sizes.entries, sizes.rounds).await?;
         for &(entries, growing) in &sizes.growth {
-            trouble.cases.extend(rounds(site, cases_of(growing), entries, 1).await?);
+            trouble.cases.extend(rounds(fixture, cases_of(growing), entries, 1).await?);
         }
     }
     if wants(Rows::Life) {
-        trouble.life = rounds(site, &Case::OF_LIFE, sizes.entries, sizes.rounds).await?;
+        trouble.life = rounds(fixture, &Case::OF_LIFE, sizes.entries, sizes.rounds).await?;
         tell("expirations");
-        trouble.expirations = Some(expiring::measure(site, sizes.entries).await?);
+        trouble.expirations = Some(expiring::measure(fixture, sizes.entries).await?);
     }
     if wants(Rows::HeldVoucher) {
         tell("trouble: one voucher is held");
-        trouble.held_voucher = Some(held::one_voucher(site, sizes.held_entries).await?);
+        trouble.held_voucher = Some(held::one_voucher(fixture, sizes.held_entries).await?);
     }
     if is_first && wants(Rows::LongHold) {
         tell(&format!("trouble: 20 of 40 vouchers are held for {:.0} s", sizes.hold.as_secs_f64()));
-        trouble.long_hold = Some(held::half_of_them(site, sizes.long_hold_entries, sizes.hold).await?);
+        trouble.long_hold = Some(held::half_of_them(fixture, sizes.long_hold_entries, sizes.hold).await?);
     }
     if is_first && wants(Rows::LargeEntries) {
         tell("trouble: large entries");
-        trouble.large_entries = Some(large::measure(site, sizes.large_entries).await?);
+        trouble.large_entries = Some(large::measure(fixture, sizes.large_entries).await?);
     }
     if wants(Rows::Cluster) {
         tell("trouble: a cluster of three nodes");
-        trouble.cluster = cluster::measure(site, flavour, sizes.cluster_entries).await?;
+        trouble.cluster = cluster::measure(fixture, flavour, sizes.cluster_entries).await?;
     }
     Ok(trouble)
 }
@@ -92,14 +92,14 @@ fn cases_of(growing: Growing) -> &'static [Case] {
 }
 
 /// Plain orders and these cases, in turn.
-async fn rounds(site: &mut Site, cases: &[Case], entries: usize, rounds: usize) -> Result<Vec<CaseResult>> {
+async fn rounds(fixture: &mut Fixture, cases: &[Case], entries: usize, rounds: usize) -> Result<Vec<CaseResult>> {
     let mut plain: Vec<Run> = Vec::new();
     let mut runs: Vec<Vec<Run>> = vec![Vec::new(); cases.len()];
     for round in 1..=rounds {
         tell(&format!("trouble: {entries} entries, round {round} of {rounds}"));
-        plain.push(run::measure(site, Case::Plain, entries).await?);
+        plain.push(run::measure(fixture, Case::Plain, entries).await?);
         for (case, runs) in cases.iter().zip(&mut runs) {
-            runs.push(run::measure(site, *case, entries).await?);
+            runs.push(run::measure(fixture, *case, entries).await?);
         }
     }
     let results = std::iter::once((Case::Plain, plain.as_slice()))

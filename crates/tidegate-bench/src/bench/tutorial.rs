@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use super::{
     orders,
     resp::{Reply, Resp},
-    site::{GROUP, STREAM, Site, Tables},
+    fixture::{GROUP, STREAM, Fixture, Tables},
 };
 
 /// More than any machine does in a second, one commit an order.
@@ -19,19 +19,19 @@ const UNLOCK: &str =
     "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0";
 
 /// Lets `workers` of them drain for `length`; answers with orders a second.
-pub async fn measure(site: &mut Site, workers: usize, length: Duration) -> Result<f64> {
-    site.clear_tables(Tables::Tutorial, 1).await?;
-    site.clear_redis().await?;
+pub async fn measure(fixture: &mut Fixture, workers: usize, length: Duration) -> Result<f64> {
+    fixture.clear_tables(Tables::Tutorial, 1).await?;
+    fixture.clear_redis().await?;
     let count = (length.as_secs_f64() * MOST_PER_S as f64) as usize;
-    let orders = site.numbers.take(count.max(1_000), 1);
-    orders::fill(&mut site.redis, STREAM, &orders).await?;
-    site.redis.call(&["XGROUP", "CREATE", STREAM, GROUP, "0"]).await?;
-    let unlock = site.redis.call(&["SCRIPT", "LOAD", UNLOCK]).await?.text().to_owned();
+    let orders = fixture.numbers.take(count.max(1_000), 1);
+    orders::fill(&mut fixture.redis, STREAM, &orders).await?;
+    fixture.redis.call(&["XGROUP", "CREATE", STREAM, GROUP, "0"]).await?;
+    let unlock = fixture.redis.call(&["SCRIPT", "LOAD", UNLOCK]).await?.text().to_owned();
 
     let mut consumers = Vec::new();
     for number in 0..workers {
-        let mysql = MySqlConnection::connect(site.url(Tables::Tutorial)).await?;
-        let redis = Resp::connect(site.redis_server.port()).await?;
+        let mysql = MySqlConnection::connect(fixture.url(Tables::Tutorial)).await?;
+        let redis = Resp::connect(fixture.redis_server.port()).await?;
         consumers.push(Consumer { name: format!("c{number}"), unlock: unlock.clone(), redis, mysql });
     }
     let mut running = JoinSet::new();
@@ -51,7 +51,7 @@ pub async fn measure(site: &mut Site, workers: usize, length: Duration) -> Resul
         done += ended??;
     }
     let took = began.elapsed();
-    let written = site.count_written(Tables::Tutorial, &orders).await?;
+    let written = fixture.count_written(Tables::Tutorial, &orders).await?;
     ensure!(written == i64::from(done), "{done} orders done, {written} written");
     Ok(f64::from(done) / took.as_secs_f64())
 }

@@ -7,7 +7,7 @@ use super::{
     drain::{Plan, Run},
     existing,
     results::{Ceiling, Memory, Rate, ServerResults, Tutorial},
-    site::{Site, Tables},
+    fixture::{Fixture, Tables},
     sizes::Sizes,
     tutorial,
     workers::Shape,
@@ -15,7 +15,7 @@ use super::{
 
 /// What the targets compare, in rounds, so that whatever the machine does meanwhile hits all of them alike.
 pub async fn compare(
-    site: &mut Site,
+    fixture: &mut Fixture,
     sizes: &Sizes,
     parts: &Parts,
     results: &mut ServerResults,
@@ -29,23 +29,23 @@ pub async fn compare(
     let [mut tutorials, mut ours, mut one, mut sixteen] = [const { Vec::new() }; 4];
     if sizes.existing > 0 && (parts.wants(Part::Drain) || parts.wants(Part::Shapes)) {
         tell("loading the orders of earlier sales");
-        existing::load(site, sizes.existing).await?;
+        existing::load(fixture, sizes.existing).await?;
     }
-    ceiling::measure(site, Tables::Fresh, sizes.orders / 10).await?;
+    ceiling::measure(fixture, Tables::Fresh, sizes.orders / 10).await?;
     for round in 1..=sizes.rounds {
         tell(&format!("round {round} of {}", sizes.rounds));
         if parts.wants(Part::Ceiling) {
-            tutorials.push(ceiling::measure(site, Tables::Tutorial, sizes.orders).await?);
-            ours.push(ceiling::measure(site, Tables::Fresh, sizes.orders).await?);
+            tutorials.push(ceiling::measure(fixture, Tables::Tutorial, sizes.orders).await?);
+            ours.push(ceiling::measure(fixture, Tables::Fresh, sizes.orders).await?);
         }
         if parts.wants(Part::Drain) {
             for (plan, runs) in plans.iter().zip(&mut runs) {
-                runs.push(drain::measure(site, *plan).await?);
+                runs.push(drain::measure(fixture, *plan).await?);
             }
         }
         if parts.wants(Part::Tutorial) {
-            one.push(tutorial::measure(site, 1, sizes.tutorial).await?);
-            sixteen.push(tutorial::measure(site, 16, sizes.tutorial).await?);
+            one.push(tutorial::measure(fixture, 1, sizes.tutorial).await?);
+            sixteen.push(tutorial::measure(fixture, 16, sizes.tutorial).await?);
         }
     }
     if parts.wants(Part::Ceiling) {
@@ -72,9 +72,9 @@ fn compared(sizes: &Sizes) -> Vec<Plan> {
 }
 
 /// Ours in every shape that the targets do not compare, once each.
-pub async fn all_shapes(site: &mut Site, sizes: &Sizes, results: &mut ServerResults) -> Result<()> {
+pub async fn all_shapes(fixture: &mut Fixture, sizes: &Sizes, results: &mut ServerResults) -> Result<()> {
     for plan in shapes(sizes) {
-        let run = drain::measure(site, plan).await?;
+        let run = drain::measure(fixture, plan).await?;
         let drain = drain::conclude(plan, sizes.existing, &[run]);
         tell(&format!("{}: {:.0} orders/s", drain.name(), drain.orders_per_s.median));
         results.drains.push(drain);
@@ -83,13 +83,13 @@ pub async fn all_shapes(site: &mut Site, sizes: &Sizes, results: &mut ServerResu
 }
 
 /// The default into tables of other sizes.
-pub async fn growing(site: &mut Site, sizes: &Sizes, results: &mut ServerResults) -> Result<()> {
+pub async fn growing(fixture: &mut Fixture, sizes: &Sizes, results: &mut ServerResults) -> Result<()> {
     let plan = Plan { tables: Tables::Grown, ..compared(sizes)[0] };
     for existing in sizes.growing.iter().copied() {
-        existing::load(site, existing).await?;
+        existing::load(fixture, existing).await?;
         let mut runs = Vec::new();
         for _ in 0..sizes.rounds {
-            runs.push(drain::measure(site, plan).await?);
+            runs.push(drain::measure(fixture, plan).await?);
         }
         let drain = drain::conclude(plan, existing, &runs);
         tell(&format!("{}: {:.0} orders/s", drain.name(), drain.orders_per_s.median));
@@ -123,10 +123,10 @@ fn shapes(sizes: &Sizes) -> Vec<Plan> {
 }
 
 /// The memory of a worker with a long backlog before it.
-pub async fn memory(site: &mut Site, sizes: &Sizes) -> Result<Memory> {
+pub async fn memory(fixture: &mut Fixture, sizes: &Sizes) -> Result<Memory> {
     let plan = |orders| Plan { orders, ..compared(sizes)[0] };
-    let small = drain::measure(site, plan(sizes.backlog / 10)).await?;
-    let large = drain::measure(site, plan(sizes.backlog)).await?;
+    let small = drain::measure(fixture, plan(sizes.backlog / 10)).await?;
+    let large = drain::measure(fixture, plan(sizes.backlog)).await?;
     Ok(Memory {
         backlog: sizes.backlog,
         peak_kib: large.worker_peak_kib,

@@ -9,51 +9,51 @@ use tidegate_orders::{
     records::journal::{PURGED, Purged, Sum},
 };
 
-use crate::ground::{Ground, admission, release, voucher};
+use crate::fixture::{Fixture, admission, release, voucher};
 
-async fn note(ground: &Ground, field: &str) -> Result<Option<String>> {
-    Ok(ground.pool.hget(ground.gate.keys().journal(voucher()), field).await?)
+async fn note(fixture: &Fixture, field: &str) -> Result<Option<String>> {
+    Ok(fixture.pool.hget(fixture.gate.keys().journal(voucher()), field).await?)
 }
 
 /// By field.
-async fn journal(ground: &Ground) -> Result<BTreeMap<String, String>> {
-    Ok(ground.pool.hgetall(ground.gate.keys().journal(voucher())).await?)
+async fn journal(fixture: &Fixture) -> Result<BTreeMap<String, String>> {
+    Ok(fixture.pool.hgetall(fixture.gate.keys().journal(voucher())).await?)
 }
 
-async fn compact(ground: &Ground, orders: &[OrderCompaction]) -> Result<(u64, u64, u64)> {
-    match ground.gate.repairs().compact(voucher(), 1_000, orders).await? {
+async fn compact(fixture: &Fixture, orders: &[OrderCompaction]) -> Result<(u64, u64, u64)> {
+    match fixture.gate.repairs().compact(voucher(), 1_000, orders).await? {
         CompactReply::Compacted { released, used, shortened } => Ok((released, used, shortened)),
         CompactReply::NotComplete => anyhow::bail!("the journal is not complete"),
     }
 }
 
-async fn expect_sum(ground: &Ground) -> Result<i64> {
-    match ground.gate.journals().check_sum(voucher(), u64::MAX).await? {
+async fn expect_sum(fixture: &Fixture) -> Result<i64> {
+    match fixture.gate.journals().check_sum(voucher(), u64::MAX).await? {
         SumCheck::Checked(snapshot, Sum::Holds) => snapshot.stock.context("a stock"),
         other => anyhow::bail!("{other:?}"),
     }
 }
 
-async fn sale() -> Result<Ground> {
-    let ground = Ground::new().await?;
-    ground.gate.sales().load(voucher(), 100, SaleWindow::default()).await?;
+async fn sale() -> Result<Fixture> {
+    let fixture = Fixture::new().await?;
+    fixture.gate.sales().load(voucher(), 100, SaleWindow::default()).await?;
     for order in 1..=6 {
-        assert_eq!(ground.gate.admissions().admit(&admission(order, order)).await?, AdmitReply::Admitted);
+        assert_eq!(fixture.gate.admissions().admit(&admission(order, order)).await?, AdmitReply::Admitted);
     }
     for order in [1, 2] {
-        assert_eq!(ground.gate.releases().release(&release(order, order)).await?, ReleaseReply::Released);
+        assert_eq!(fixture.gate.releases().release(&release(order, order)).await?, ReleaseReply::Released);
     }
-    Ok(ground)
+    Ok(fixture)
 }
 
 async fn read(
-    ground: &Ground,
+    fixture: &Fixture,
     orders: std::ops::RangeInclusive<i64>,
     how: fn(tidegate_orders::OrderId, &str) -> Option<OrderCompaction>,
 ) -> Result<Vec<OrderCompaction>> {
     let mut compacts = Vec::new();
     for order in orders {
-        let found = note(ground, &order.to_string()).await?.context("a note")?;
+        let found = note(fixture, &order.to_string()).await?.context("a note")?;
         compacts.extend(how(order.try_into()?, &found));
     }
     Ok(compacts)
@@ -61,12 +61,12 @@ async fn read(
 
 #[tokio::test]
 async fn what_is_compacted_is_counted_once_and_the_sum_stays() -> Result<()> {
-    let ground = sale().await?;
-    let removed = read(&ground, 1..=3, OrderCompaction::remove).await?;
-    assert_eq!(compact(&ground, &removed[..2]).await?, (2, 0, 0));
-    assert_eq!(compact(&ground, &removed).await?, (0, 1, 0), "two of them were compacted before");
-    assert_eq!(compact(&ground, &removed).await?, (0, 0, 0));
-    let purged = note(&ground, PURGED).await?.and_then(|note| Purged::parse(note.as_bytes()));
+    let fixture = sale().await?;
+    let removed = read(&fixture, 1..=3, OrderCompaction::remove).await?;
+    assert_eq!(compact(&fixture, &removed[..2]).await?, (2, 0, 0));
+    assert_eq!(compact(&fixture, &removed).await?, (0, 1, 0), "two of them were compacted before");
+    assert_eq!(compact(&fixture, &removed).await?, (0, 0, 0));
+    let purged = note(&fixture, PURGED).await?.and_then(|note| Purged::parse(note.as_bytes()));
     let expected = Purged {
         change: -1,
         released_orders: 2,
@@ -76,83 +76,83 @@ async fn what_is_compacted_is_counted_once_and_the_sum_stays() -> Result<()> {
         before_ms: 1_000,
     };
     assert_eq!(purged, Some(expected));
-    assert_eq!(ground.gate.journals().snapshot(voucher()).await?.purged, Some(expected));
-    assert_eq!((note(&ground, "1").await?, expect_sum(&ground).await?), (None, 96));
+    assert_eq!(fixture.gate.journals().snapshot(voucher()).await?.purged, Some(expected));
+    assert_eq!((note(&fixture, "1").await?, expect_sum(&fixture).await?), (None, 96));
     Ok(())
 }
 
 #[tokio::test]
 async fn an_order_that_moved_since_it_was_read_is_left() -> Result<()> {
-    let ground = sale().await?;
-    let read = read(&ground, 3..=4, OrderCompaction::remove).await?;
-    ground.gate.releases().release(&release(3, 3)).await?;
-    assert_eq!(compact(&ground, &read).await?, (0, 1, 0));
-    assert!(note(&ground, "3").await?.is_some() && note(&ground, "4").await?.is_none());
-    assert_eq!(expect_sum(&ground).await?, 97);
+    let fixture = sale().await?;
+    let read = read(&fixture, 3..=4, OrderCompaction::remove).await?;
+    fixture.gate.releases().release(&release(3, 3)).await?;
+    assert_eq!(compact(&fixture, &read).await?, (0, 1, 0));
+    assert!(note(&fixture, "3").await?.is_some() && note(&fixture, "4").await?.is_none());
+    assert_eq!(expect_sum(&fixture).await?, 97);
     Ok(())
 }
 
 #[tokio::test]
 async fn a_shortened_order_is_admitted_before_belongs_to_its_user_and_is_released_once() -> Result<()> {
-    let ground = sale().await?;
-    let short = read(&ground, 3..=6, OrderCompaction::shorten).await?;
-    assert_eq!(compact(&ground, &short).await?, (0, 0, 4));
-    assert_eq!(note(&ground, PURGED).await?, None);
-    let short = note(&ground, "3").await?.context("a note")?;
+    let fixture = sale().await?;
+    let short = read(&fixture, 3..=6, OrderCompaction::shorten).await?;
+    assert_eq!(compact(&fixture, &short).await?, (0, 0, 4));
+    assert_eq!(note(&fixture, PURGED).await?, None);
+    let short = note(&fixture, "3").await?.context("a note")?;
     assert!(short.starts_with(r#"{"action":"admit","change":-1,"by":"3","timestamp":"#), "{short}");
-    assert_eq!(expect_sum(&ground).await?, 96);
+    assert_eq!(expect_sum(&fixture).await?, 96);
 
-    assert_eq!(ground.gate.admissions().admit(&admission(3, 3)).await?, AdmitReply::AdmittedBefore);
+    assert_eq!(fixture.gate.admissions().admit(&admission(3, 3)).await?, AdmitReply::AdmittedBefore);
     assert!(matches!(
-        ground.gate.admissions().admit(&admission(3, 99)).await,
+        fixture.gate.admissions().admit(&admission(3, 99)).await,
         Err(GateError::IdTaken { .. })
     ));
-    let many = ground.gate.admissions().admit_all(&[admission(4, 4), admission(4, 98)]).await;
+    let many = fixture.gate.admissions().admit_all(&[admission(4, 4), admission(4, 98)]).await;
     assert!(matches!(many[..], [Ok(AdmitReply::AdmittedBefore), Err(GateError::IdTaken { .. })]), "{many:?}");
-    assert!(matches!(ground.gate.releases().release(&release(3, 99)).await, Err(GateError::IdTaken { .. })));
+    assert!(matches!(fixture.gate.releases().release(&release(3, 99)).await, Err(GateError::IdTaken { .. })));
 
-    assert_eq!(ground.gate.releases().release(&release(3, 3)).await?, ReleaseReply::Released);
-    assert_eq!(ground.gate.releases().release(&release(3, 3)).await?, ReleaseReply::ReleasedBefore);
-    for reply in ground.gate.releases().release_all(&[release(4, 4), release(5, 5)]).await {
+    assert_eq!(fixture.gate.releases().release(&release(3, 3)).await?, ReleaseReply::Released);
+    assert_eq!(fixture.gate.releases().release(&release(3, 3)).await?, ReleaseReply::ReleasedBefore);
+    for reply in fixture.gate.releases().release_all(&[release(4, 4), release(5, 5)]).await {
         assert_eq!(reply?, ReleaseReply::Released);
     }
-    assert_eq!(ground.gate.admissions().admit(&admission(4, 4)).await?, AdmitReply::Released);
-    assert_eq!(expect_sum(&ground).await?, 99);
+    assert_eq!(fixture.gate.admissions().admit(&admission(4, 4)).await?, AdmitReply::Released);
+    assert_eq!(expect_sum(&fixture).await?, 99);
     // What was shortened, released and is final by now goes with a change of 0.
-    let removed = read(&ground, 3..=5, OrderCompaction::remove).await?;
-    assert_eq!(compact(&ground, &removed).await?, (3, 0, 0));
-    let purged = ground.gate.journals().snapshot(voucher()).await?.purged.context("it is compacted")?;
-    assert_eq!((purged.change, purged.released_units, expect_sum(&ground).await?), (0, 3, 99));
+    let removed = read(&fixture, 3..=5, OrderCompaction::remove).await?;
+    assert_eq!(compact(&fixture, &removed).await?, (3, 0, 0));
+    let purged = fixture.gate.journals().snapshot(voucher()).await?.purged.context("it is compacted")?;
+    assert_eq!((purged.change, purged.released_units, expect_sum(&fixture).await?), (0, 3, 99));
     Ok(())
 }
 
 #[tokio::test]
 async fn a_release_of_a_compacted_order_gives_nothing_back() -> Result<()> {
-    let ground = sale().await?;
-    let removed = read(&ground, 1..=3, OrderCompaction::remove).await?;
-    compact(&ground, &removed).await?;
+    let fixture = sale().await?;
+    let removed = read(&fixture, 1..=3, OrderCompaction::remove).await?;
+    compact(&fixture, &removed).await?;
     for order in 1..=3 {
-        assert_eq!(ground.gate.releases().release(&release(order, order)).await?, ReleaseReply::NotAdmitted);
+        assert_eq!(fixture.gate.releases().release(&release(order, order)).await?, ReleaseReply::NotAdmitted);
     }
-    for reply in ground.gate.releases().release_all(&[release(1, 1), release(3, 3)]).await {
+    for reply in fixture.gate.releases().release_all(&[release(1, 1), release(3, 3)]).await {
         assert_eq!(reply?, ReleaseReply::NotAdmitted);
     }
-    assert_eq!(expect_sum(&ground).await?, 96);
+    assert_eq!(expect_sum(&fixture).await?, 96);
     Ok(())
 }
 
 #[tokio::test]
 async fn nothing_is_compacted_of_a_journal_that_is_not_complete_or_whose_counts_nobody_can_read() -> Result<()> {
-    let ground = sale().await?;
-    let removed = read(&ground, 1..=3, OrderCompaction::remove).await?;
-    ground.words(&["HSET", "seckill:journal:7", PURGED, r#"{"change":0}"#]).await?;
-    let before = journal(&ground).await?;
-    let error = ground.gate.repairs().compact(voucher(), 1_000, &removed).await.unwrap_err();
+    let fixture = sale().await?;
+    let removed = read(&fixture, 1..=3, OrderCompaction::remove).await?;
+    fixture.words(&["HSET", "seckill:journal:7", PURGED, r#"{"change":0}"#]).await?;
+    let before = journal(&fixture).await?;
+    let error = fixture.gate.repairs().compact(voucher(), 1_000, &removed).await.unwrap_err();
     assert!(error.to_string().contains("BADARG"), "{error}");
-    assert_eq!(journal(&ground).await?, before);
-    ground.words(&["HDEL", "seckill:journal:7", PURGED, "#complete"]).await?;
-    let before = journal(&ground).await?;
-    assert_eq!(ground.gate.repairs().compact(voucher(), 1_000, &removed).await?, CompactReply::NotComplete);
-    assert_eq!(journal(&ground).await?, before);
+    assert_eq!(journal(&fixture).await?, before);
+    fixture.words(&["HDEL", "seckill:journal:7", PURGED, "#complete"]).await?;
+    let before = journal(&fixture).await?;
+    assert_eq!(fixture.gate.repairs().compact(voucher(), 1_000, &removed).await?, CompactReply::NotComplete);
+    assert_eq!(journal(&fixture).await?, before);
     Ok(())
 }

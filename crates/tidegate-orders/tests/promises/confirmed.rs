@@ -13,31 +13,31 @@ use tidegate_orders::{
     gate::{Admission, AdmitReply, Confirmation, ConfirmedIn, GateError, IdempotencyKey},
 };
 
-use crate::ground::{Ground, connect, connect_with_patience};
+use crate::fixture::{Fixture, connect, connect_with_patience};
 
 const WITHIN: Duration = Duration::from_millis(100);
 
-/// A ground with a replica, and a gate that waits for it over so many connections.
+/// A fixture with a replica, and a gate that waits for it over so many connections.
 struct Replicated {
-    ground: Ground,
+    fixture: Fixture,
     replica: RedisServer,
     gate: RedisStore,
 }
 
 impl Replicated {
     async fn new(connections: usize) -> Result<Self> {
-        let ground = Ground::new().await?;
-        let url = ground.redis.url();
-        Self::over(ground, &url, connections).await
+        let fixture = Fixture::new().await?;
+        let url = fixture.redis.url();
+        Self::over(fixture, &url, connections).await
     }
 
     /// Its calls that wait go to this URL.
-    async fn over(ground: Ground, url: &str, connections: usize) -> Result<Self> {
-        let port = ground.redis.port().to_string();
+    async fn over(fixture: Fixture, url: &str, connections: usize) -> Result<Self> {
+        let port = fixture.redis.port().to_string();
         let replica = RedisServer::options().args(["--replicaof", "127.0.0.1", &port]).start()?;
-        ground.typed("SET seckill:stock:7 1000").await?;
-        ensure!(ground.typed("WAIT 1 30000").await?.as_i64() == Some(1), "the replica is there");
-        Ok(Self { gate: gate(&ground, url, connections).await?, ground, replica })
+        fixture.typed("SET seckill:stock:7 1000").await?;
+        ensure!(fixture.typed("WAIT 1 30000").await?.as_i64() == Some(1), "the replica is there");
+        Ok(Self { gate: gate(&fixture, url, connections).await?, fixture, replica })
     }
 
     async fn replica_has(&self, order: i64) -> Result<bool> {
@@ -49,14 +49,14 @@ impl Replicated {
 }
 
 /// A gate that waits for one replica, over connections of its own.
-async fn gate(ground: &Ground, url: &str, connections: usize) -> Result<RedisStore> {
+async fn gate(fixture: &Fixture, url: &str, connections: usize) -> Result<RedisStore> {
     let mut pools = Vec::new();
     for _ in 0..connections {
         pools.push(connect_with_patience(url, 1, Duration::from_secs(1)).await?);
     }
     let replicas = NonZeroU32::MIN;
     let confirmation = Confirmation { replicas, within: WITHIN, place: ConfirmedIn::Memory };
-    let gate = RedisStore::with_default_names(ground.pool.clone(), KeyTemplates::default());
+    let gate = RedisStore::with_default_names(fixture.pool.clone(), KeyTemplates::default());
     Ok(gate.confirmed(confirmation, pools))
 }
 
@@ -86,7 +86,7 @@ async fn an_order_counts_as_admitted_once_a_replica_has_it_and_as_unsure_until_t
     ensure!(is_unconfirmed(&single), "{single:?}");
     for _ in 0..3 {
         // Redis 8 and Valkey count what a connection itself has written, and this one has written nothing.
-        let another = gate(&on.ground, &on.ground.redis.url(), 1).await?;
+        let another = gate(&on.fixture, &on.fixture.redis.url(), 1).await?;
         let again = another.admissions().admit(&wanted(2)).await;
         ensure!(is_unconfirmed(&again), "{again:?}");
     }
@@ -111,7 +111,7 @@ async fn an_order_counts_as_admitted_once_a_replica_has_it_and_as_unsure_until_t
         assert_eq!(on.gate.admissions().admit(&wanted(id)).await?, AdmitReply::AdmittedBefore);
         ensure!(on.replica_has(id).await?, "what was confirmed is there: {id}");
     }
-    assert_eq!(on.ground.orders().await?.len(), 4, "each once");
+    assert_eq!(on.fixture.orders().await?.len(), 4, "each once");
     Ok(())
 }
 
@@ -135,7 +135,7 @@ async fn requests_under_keys_wait_together_and_an_unsure_answer_names_the_order_
     for told in others {
         assert_eq!(told?, AdmitReply::Admitted);
     }
-    let stats = on.ground.typed("INFO commandstats").await?.as_string().unwrap_or_default();
+    let stats = on.fixture.typed("INFO commandstats").await?.as_string().unwrap_or_default();
     let waits = stats.split_once("cmdstat_wait:calls=").and_then(|(_, rest)| rest.split(',').next());
     let waits: i64 = waits.context("it waited")?.parse()?;
     ensure!(waits < CALLERS / 2, "{waits} waits");
@@ -151,10 +151,10 @@ async fn requests_under_keys_wait_together_and_an_unsure_answer_names_the_order_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_is_made_anew_before_the_wait_confirms_nothing() -> Result<()> {
-    let ground = Ground::new().await?;
-    let proxy = Proxy::start(ground.redis.port()).await?;
-    let url = proxy.url_for(&ground.redis);
-    let on = Replicated::over(ground, &url, 1).await?;
+    let fixture = Fixture::new().await?;
+    let proxy = Proxy::start(fixture.redis.port()).await?;
+    let url = proxy.url_for(&fixture.redis);
+    let on = Replicated::over(fixture, &url, 1).await?;
     let began = Instant::now();
     // On a slow disk, a replica may have the first one late.
     while is_unconfirmed(&on.gate.admissions().admit(&wanted(1)).await) {
@@ -195,8 +195,8 @@ async fn callers_wait_side_by_side_and_what_was_confirmed_outlives_the_master() 
         });
     }
     // In the middle of it.
-    while on.ground.orders().await?.len() < 100 {}
-    on.ground.redis.kill9()?;
+    while on.fixture.orders().await?.len() < 100 {}
+    on.fixture.redis.kill9()?;
     let confirmed = callers.join_all().await.concat();
     ensure!(confirmed.len() >= 50, "{}", confirmed.len());
     for id in confirmed {
@@ -225,13 +225,13 @@ async fn a_caller_who_goes_away_leaves_the_connection_to_others() -> Result<()> 
 #[tokio::test(flavor = "multi_thread")]
 async fn files_are_waited_for_where_that_is_wanted_and_a_server_that_cannot_says_so() -> Result<()> {
     let on = Replicated::new(1).await?;
-    let info = on.ground.typed("INFO server").await?.as_string().unwrap_or_default();
+    let info = on.fixture.typed("INFO server").await?.as_string().unwrap_or_default();
     let version = info.lines().find_map(|line| line.strip_prefix("redis_version:")).context("a version")?;
     let knows_it = !version.starts_with("6.") && !version.starts_with("7.0");
     let (replicas, within) = (NonZeroU32::MIN, Duration::from_secs(5));
     let confirmation = Confirmation { replicas, within, place: ConfirmedIn::AppendOnlyFile };
-    let gate = RedisStore::with_default_names(on.ground.pool.clone(), KeyTemplates::default())
-        .confirmed(confirmation, vec![connect(&on.ground.redis.url(), 1).await?]);
+    let gate = RedisStore::with_default_names(on.fixture.pool.clone(), KeyTemplates::default())
+        .confirmed(confirmation, vec![connect(&on.fixture.redis.url(), 1).await?]);
     let reply = gate.admissions().admit(&wanted(1)).await;
     if knows_it {
         assert_eq!(reply?, AdmitReply::Admitted);
@@ -277,15 +277,15 @@ async fn admit_for(
 #[ignore = "a minute, and its figures need a release build: `just failovers`"]
 async fn twenty_failovers_and_what_a_wait_costs() -> Result<()> {
     // Nobody waits for long for a master that is dead.
-    let plain = async |ground: &Ground| {
-        let pool = connect_with_patience(&ground.redis.url(), 2, Duration::from_secs(1)).await?;
+    let plain = async |fixture: &Fixture| {
+        let pool = connect_with_patience(&fixture.redis.url(), 2, Duration::from_secs(1)).await?;
         anyhow::Ok(RedisStore::with_default_names(pool, KeyTemplates::default()))
     };
     for callers in [1, 16] {
         for round in 0..3 {
             let on = Replicated::new(callers).await?;
-            on.ground.typed("SET seckill:stock:7 9999999").await?;
-            for (name, gate) in [("alone", plain(&on.ground).await?), ("confirmed", on.gate.clone())] {
+            on.fixture.typed("SET seckill:stock:7 9999999").await?;
+            for (name, gate) in [("alone", plain(&on.fixture).await?), ("confirmed", on.gate.clone())] {
                 let from = if name == "alone" { 1 } else { 5_000_000 };
                 let (told, mut waited) = admit_for(&gate, callers as i64, from, Duration::from_secs(2)).await;
                 waited.sort_unstable();
@@ -303,11 +303,11 @@ async fn twenty_failovers_and_what_a_wait_costs() -> Result<()> {
         let (mut all, mut lost, mut with_loss) = (0, 0, 0);
         for _ in 0..20 {
             let on = Replicated::new(16).await?;
-            on.ground.typed("SET seckill:stock:7 9999999").await?;
-            let gate = if name == "alone" { plain(&on.ground).await? } else { on.gate.clone() };
+            on.fixture.typed("SET seckill:stock:7 9999999").await?;
+            let gate = if name == "alone" { plain(&on.fixture).await? } else { on.gate.clone() };
             let selling = tokio::spawn(async move { admit_for(&gate, 16, 1, Duration::from_secs(20)).await });
             tokio::time::sleep(Duration::from_millis(500)).await;
-            on.ground.redis.kill9()?;
+            on.fixture.redis.kill9()?;
             let (told, _) = selling.await?;
             let replica = connect(&on.replica.url(), 1).await?;
             let command = fred::types::CustomCommand::new_static("HKEYS", None, false);

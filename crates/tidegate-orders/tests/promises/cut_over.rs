@@ -7,32 +7,32 @@ use tidegate_orders::{
 };
 use tidegate_stream::EntryId;
 
-use crate::ground::{Ground, admission, voucher};
+use crate::fixture::{Fixture, admission, voucher};
 
 fn new_sale(stock: i64, last: EntryId) -> NewSale {
     NewSale { stock, last, window: SaleWindow::default(), has_limits: false, change: None }
 }
 
 /// An order of user 50 and the movements of the sale, of which 10 units are left.
-async fn staged(ground: &Ground) -> Result<StagedSale> {
+async fn staged(fixture: &Fixture) -> Result<StagedSale> {
     let id = rebuild_id();
-    let mut staged = StagedSale::new(ground.gate.keys(), voucher(), &id);
+    let mut staged = StagedSale::new(fixture.gate.keys(), voucher(), &id);
     let (user, quantity) = (50.try_into()?, 1.try_into()?);
     let notes = [(900.try_into()?, write::admission(user, quantity, 1))];
-    ground.gate.staged_sales().stage(&mut staged, &notes, &[user]).await?;
+    fixture.gate.staged_sales().stage(&mut staged, &notes, &[user]).await?;
     let sale = [(write::LOAD, write::load(11, "test", 1)), (COMPLETE, write::complete("test", &id, 1))];
-    ground.gate.staged_sales().stage_sale(&mut staged, &sale).await?;
+    fixture.gate.staged_sales().stage_sale(&mut staged, &sale).await?;
     Ok(staged)
 }
 
 #[tokio::test]
 async fn what_came_since_is_added_and_what_concerns_others_is_not() -> Result<()> {
-    let ground = Ground::new().await?;
-    ground.gate.sales().load(voucher(), 100, SaleWindow::default()).await?;
-    ground.gate.admissions().admit(&admission(1, 1)).await?;
-    let last = ground.gate.journals().snapshot(voucher()).await?.stream_end;
-    let staged = staged(&ground).await?;
-    ground.gate.admissions().admit(&admission(2, 2)).await?;
+    let fixture = Fixture::new().await?;
+    fixture.gate.sales().load(voucher(), 100, SaleWindow::default()).await?;
+    fixture.gate.admissions().admit(&admission(1, 1)).await?;
+    let last = fixture.gate.journals().snapshot(voucher()).await?.stream_end;
+    let staged = staged(&fixture).await?;
+    fixture.gate.admissions().admit(&admission(2, 2)).await?;
     for others in [
         "XADD stream.orders * userId 3 voucherId 8 id 3",
         "XADD stream.orders * event paid orderId 4 userId 4 voucherId 7 id 4",
@@ -40,47 +40,47 @@ async fn what_came_since_is_added_and_what_concerns_others_is_not() -> Result<()
         "XADD stream.orders * userId 6 voucherId 7 id 6 quantity 10001",
         "XADD stream.orders * userId 50 voucherId 7 id 900",
     ] {
-        ground.typed(others).await?;
+        fixture.typed(others).await?;
     }
-    ground.typed("XADD stream.orders * voucherId 7 quantity 3 id 8 userId 9").await?;
+    fixture.typed("XADD stream.orders * voucherId 7 quantity 3 id 8 userId 9").await?;
     assert_eq!(
-        ground.gate.staged_sales().cut_over(&staged, &new_sale(10, last)).await?,
+        fixture.gate.staged_sales().cut_over(&staged, &new_sale(10, last)).await?,
         CutOverReply::Done
     );
-    let sum = ground.gate.journals().snapshot(voucher()).await?;
+    let sum = fixture.gate.journals().snapshot(voucher()).await?;
     assert_eq!((sum.stock, sum.journaled, sum.is_complete), (Some(10 - 1 - 3), 5, true));
-    assert_eq!(ground.gate.admissions().admit(&admission(2, 2)).await?, AdmitReply::AdmittedBefore);
-    assert_eq!(ground.gate.admissions().admit(&admission(77, 9)).await?, AdmitReply::UserHasOrder);
+    assert_eq!(fixture.gate.admissions().admit(&admission(2, 2)).await?, AdmitReply::AdmittedBefore);
+    assert_eq!(fixture.gate.admissions().admit(&admission(77, 9)).await?, AdmitReply::UserHasOrder);
     assert_eq!(
-        ground.gate.admissions().admit(&admission(1, 1)).await?,
+        fixture.gate.admissions().admit(&admission(1, 1)).await?,
         AdmitReply::Admitted,
         "it was not filled in"
     );
     // The client asks again where it did not hear the reply.
     assert_eq!(
-        ground.gate.staged_sales().cut_over(&staged, &new_sale(10, last)).await?,
+        fixture.gate.staged_sales().cut_over(&staged, &new_sale(10, last)).await?,
         CutOverReply::Done
     );
-    assert_eq!(ground.gate.journals().snapshot(voucher()).await?.stock, Some(5));
+    assert_eq!(fixture.gate.journals().snapshot(voucher()).await?.stock, Some(5));
     Ok(())
 }
 
 #[tokio::test]
 async fn a_switch_that_is_refused_changes_nothing() -> Result<()> {
-    let ground = Ground::new().await?;
-    ground.gate.sales().load(voucher(), 100, SaleWindow::default()).await?;
-    let staged_sale = staged(&ground).await?;
+    let fixture = Fixture::new().await?;
+    fixture.gate.sales().load(voucher(), 100, SaleWindow::default()).await?;
+    let staged_sale = staged(&fixture).await?;
     let new = new_sale(10, EntryId::MIN);
-    ground.typed("HSET seckill:voucher:7 change somebody").await?;
-    assert_eq!(ground.gate.staged_sales().cut_over(&staged_sale, &new).await?, CutOverReply::OtherNote);
+    fixture.typed("HSET seckill:voucher:7 change somebody").await?;
+    assert_eq!(fixture.gate.staged_sales().cut_over(&staged_sale, &new).await?, CutOverReply::OtherNote);
     let known = NewSale { change: Some("somebody".to_owned()), ..new.clone() };
     for order in 0..501 {
-        ground.typed(&format!("XADD stream.orders * userId 1 voucherId 8 id {}", order + 1)).await?;
+        fixture.typed(&format!("XADD stream.orders * userId 1 voucherId 8 id {}", order + 1)).await?;
     }
-    assert_eq!(ground.gate.staged_sales().cut_over(&staged_sale, &known).await?, CutOverReply::EntriesCame);
-    assert_eq!(ground.gate.journals().snapshot(voucher()).await?.stock, Some(100));
-    assert_eq!(ground.gate.staged_sales().remove_staged().await?, 2);
-    assert_eq!(ground.gate.staged_sales().cut_over(&staged_sale, &known).await?, CutOverReply::Incomplete);
-    assert_eq!(ground.gate.journals().snapshot(voucher()).await?.stock, Some(100));
+    assert_eq!(fixture.gate.staged_sales().cut_over(&staged_sale, &known).await?, CutOverReply::EntriesCame);
+    assert_eq!(fixture.gate.journals().snapshot(voucher()).await?.stock, Some(100));
+    assert_eq!(fixture.gate.staged_sales().remove_staged().await?, 2);
+    assert_eq!(fixture.gate.staged_sales().cut_over(&staged_sale, &known).await?, CutOverReply::Incomplete);
+    assert_eq!(fixture.gate.journals().snapshot(voucher()).await?.stock, Some(100));
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::ground::{Ground, STREAM, release, voucher};
+use crate::fixture::{Fixture, STREAM, release, voucher};
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use fred::interfaces::StreamsInterface;
@@ -17,22 +17,22 @@ use tidegate_stream::{DeliveryHistory, Letter, StreamInspector};
 const DEAD: &str = "stream.orders.dead";
 
 struct Morgue {
-    ground: Ground,
+    fixture: Fixture,
     letters: DeadLetters,
     inspector: StreamInspector,
 }
 
 impl Morgue {
     async fn new() -> Result<Self> {
-        let ground = Ground::new().await?;
-        let letters = DeadLetters::new(ground.gate.clone());
-        Ok(Self { inspector: ground.gate.inspector().clone(), ground, letters })
+        let fixture = Fixture::new().await?;
+        let letters = DeadLetters::new(fixture.gate.clone());
+        Ok(Self { inspector: fixture.gate.inspector().clone(), fixture, letters })
     }
 
     /// An entry and its letter, as `lua/bury.lua` leaves them.
     async fn buried(&self, fields: &[(Bytes, Bytes)]) -> Result<Letter> {
         let fields = fields.to_vec();
-        let entry: String = self.ground.pool.xadd(STREAM, false, None, "*", fields.clone()).await?;
+        let entry: String = self.fixture.pool.xadd(STREAM, false, None, "*", fields.clone()).await?;
         self.letter_of(&entry, fields).await
     }
 
@@ -46,7 +46,7 @@ impl Morgue {
             ("dead:at_ms", "1718000000000"),
         ];
         fields.extend(about.map(|(name, value)| (Bytes::from(name), Bytes::from(value.to_owned()))));
-        let id: String = self.ground.pool.xadd(DEAD, false, None, "*", fields).await?;
+        let id: String = self.fixture.pool.xadd(DEAD, false, None, "*", fields).await?;
         self.letters.find(id.parse()?).await?.context("the letter")
     }
 
@@ -102,21 +102,21 @@ async fn a_letter_goes_back_once_byte_for_byte_with_its_history() -> Result<()> 
             ensure!(letter.fields == fields);
         }
         fields.clear();
-        morgue.ground.typed("FLUSHALL").await?;
+        morgue.fixture.typed("FLUSHALL").await?;
     }
     // One more is more than Lua can pass on.
     let letter = morgue.buried(&vec![("a".into(), "b".into()); 8_000]).await?;
-    let before = morgue.ground.everything().await?;
+    let before = morgue.fixture.everything().await?;
     ensure!(morgue.letters.requeue(&letter).await.is_err());
-    ensure!(morgue.ground.everything().await? == before);
+    ensure!(morgue.fixture.everything().await? == before);
     Ok(())
 }
 
 #[tokio::test]
 async fn however_many_ask_at_once_an_order_is_released_once() -> Result<()> {
     let morgue = Morgue::new().await?;
-    morgue.ground.typed("SET seckill:stock:7 10").await?;
-    morgue.ground.typed("SADD seckill:order:7 1").await?;
+    morgue.fixture.typed("SET seckill:stock:7 10").await?;
+    morgue.fixture.typed("SADD seckill:order:7 1").await?;
     // Two letters of one order, as after a group was made again, and ten operators.
     let twins = [morgue.buried_order(5, 1, 2).await?, morgue.buried_order(5, 1, 2).await?];
     let asked = (0..10).map(|at| morgue.cancel(&twins[at % 2], UserAfter::Freed));
@@ -127,11 +127,11 @@ async fn however_many_ask_at_once_an_order_is_released_once() -> Result<()> {
         (CancelReply::Gone, 8),
     ];
     ensure!(counted(replies) == expected.map(|(reply, count)| (format!("{reply:?}"), count)).into());
-    ensure!(morgue.ground.typed("GET seckill:stock:7").await?.as_i64() == Some(12));
-    ensure!(morgue.ground.typed("SCARD seckill:order:7").await?.as_i64() == Some(0));
+    ensure!(morgue.fixture.typed("GET seckill:stock:7").await?.as_i64() == Some(12));
+    ensure!(morgue.fixture.typed("SCARD seckill:order:7").await?.as_i64() == Some(0));
     ensure!(morgue.lengths().await? == (0, 0), "a group that is made again brings nothing back");
     // Whoever goes by the journal hears of it.
-    ensure!(morgue.ground.gate.releases().release(&release(5, 1)).await? == ReleaseReply::ReleasedBefore);
+    ensure!(morgue.fixture.gate.releases().release(&release(5, 1)).await? == ReleaseReply::ReleasedBefore);
     Ok(())
 }
 
@@ -139,12 +139,12 @@ async fn however_many_ask_at_once_an_order_is_released_once() -> Result<()> {
 async fn what_was_released_is_not_put_back() -> Result<()> {
     let morgue = Morgue::new().await?;
     // Without any key of the sale, a release would leave no note.
-    morgue.ground.typed("SET seckill:stock:7 10").await?;
+    morgue.fixture.typed("SET seckill:stock:7 10").await?;
     let letter = morgue.buried_order(5, 1, 1).await?;
-    morgue.ground.gate.releases().release(&release(5, 1)).await?;
-    let before = morgue.ground.everything().await?;
+    morgue.fixture.gate.releases().release(&release(5, 1)).await?;
+    let before = morgue.fixture.everything().await?;
     ensure!(morgue.letters.requeue(&letter).await? == RequeueReply::Released);
-    ensure!(morgue.ground.everything().await? == before);
+    ensure!(morgue.fixture.everything().await? == before);
     Ok(())
 }
 
@@ -157,8 +157,8 @@ async fn old_entries_are_deleted_unless_a_group_holds_them_or_they_are_anothers(
     let other = morgue.buried_order(6, 2, 1).await?;
     let others_entry = other.entry().id;
     let forged = morgue.letter_of(&others_entry.to_string(), vec![("userId".into(), "2".into())]).await?;
-    morgue.ground.typed("XGROUP CREATE stream.orders g2 0").await?;
-    morgue.ground.typed("XREADGROUP GROUP g2 c COUNT 2 STREAMS stream.orders >").await?;
+    morgue.fixture.typed("XGROUP CREATE stream.orders g2 0").await?;
+    morgue.fixture.typed("XREADGROUP GROUP g2 c COUNT 2 STREAMS stream.orders >").await?;
 
     ensure!(morgue.letters.drop(&forged).await? == DropReply::Dropped);
     ensure!(morgue.inspector.entry(STREAM, others_entry).await?.is_some());
@@ -178,11 +178,11 @@ async fn a_letter_whose_units_the_journal_knows_is_not_dropped() -> Result<()> {
     let note = |user: &str| {
         format!(r#"{{"action":"admit","from":1,"to":0,"change":-1,"by":"{user}","timestamp":1}}"#)
     };
-    morgue.ground.words(&["HSET", "seckill:journal:7", "5", &note("1")]).await?;
-    let before = morgue.ground.everything().await?;
+    morgue.fixture.words(&["HSET", "seckill:journal:7", "5", &note("1")]).await?;
+    let before = morgue.fixture.everything().await?;
     ensure!(morgue.letters.drop(&letter).await? == DropReply::HoldsUnits);
-    ensure!(morgue.ground.everything().await? == before);
-    morgue.ground.words(&["HSET", "seckill:journal:7", "5", &note("11")]).await?;
+    ensure!(morgue.fixture.everything().await? == before);
+    morgue.fixture.words(&["HSET", "seckill:journal:7", "5", &note("11")]).await?;
     ensure!(morgue.letters.drop(&letter).await? == DropReply::Dropped);
     Ok(())
 }
@@ -191,13 +191,13 @@ async fn a_letter_whose_units_the_journal_knows_is_not_dropped() -> Result<()> {
 async fn a_wrong_key_type_a_missing_permission_or_no_memory_leaves_no_trace() -> Result<()> {
     let morgue = Morgue::new().await?;
     for key in ["stream.orders", "seckill:stock:7", "seckill:order:7", "seckill:journal:7"] {
-        morgue.ground.typed("FLUSHALL").await?;
+        morgue.fixture.typed("FLUSHALL").await?;
         let letter = morgue.buried_order(5, 1, 1).await?;
         // Another one: when the key of the stream is lost, so are its entries.
-        morgue.ground.typed(&format!("DEL {key}")).await?;
+        morgue.fixture.typed(&format!("DEL {key}")).await?;
         let wrong = if key == "seckill:journal:7" { "SET" } else { "LPUSH" };
-        morgue.ground.typed(&format!("{wrong} {key} 1")).await?;
-        let before = morgue.ground.everything().await?;
+        morgue.fixture.typed(&format!("{wrong} {key} 1")).await?;
+        let before = morgue.fixture.everything().await?;
         let error = morgue.cancel(&letter, UserAfter::Freed).await.expect_err(key);
         ensure!(matches!(error, GateError::Refused(_)), "{key}: {error}");
         if key == "stream.orders" || key == "seckill:journal:7" {
@@ -205,31 +205,31 @@ async fn a_wrong_key_type_a_missing_permission_or_no_memory_leaves_no_trace() ->
                 morgue.letters.requeue(&letter).await.is_err() && morgue.letters.drop(&letter).await.is_err()
             );
         }
-        ensure!(morgue.ground.everything().await? == before, "{key}");
+        ensure!(morgue.fixture.everything().await? == before, "{key}");
     }
 
     // What is missing is noticed before the first write. Where there is no group, nothing can be pending.
-    morgue.ground.typed("FLUSHALL").await?;
+    morgue.fixture.typed("FLUSHALL").await?;
     let letter = morgue.buried_order(5, 1, 1).await?;
-    morgue.ground.typed("XGROUP CREATE stream.orders g1 0").await?;
-    let before = morgue.ground.everything().await?;
-    morgue.ground.typed("ACL SETUSER default -xpending").await?;
+    morgue.fixture.typed("XGROUP CREATE stream.orders g1 0").await?;
+    let before = morgue.fixture.everything().await?;
+    morgue.fixture.typed("ACL SETUSER default -xpending").await?;
     ensure!(morgue.cancel(&letter, UserAfter::Freed).await.is_err());
     ensure!(morgue.letters.drop(&letter).await.is_err());
-    morgue.ground.typed("ACL SETUSER default +xpending").await?;
-    ensure!(morgue.ground.everything().await? == before);
+    morgue.fixture.typed("ACL SETUSER default +xpending").await?;
+    ensure!(morgue.fixture.everything().await? == before);
 
-    morgue.ground.typed("FLUSHALL").await?;
-    morgue.ground.typed("SET seckill:stock:7 10").await?;
+    morgue.fixture.typed("FLUSHALL").await?;
+    morgue.fixture.typed("SET seckill:stock:7 10").await?;
     let letter = morgue.buried_order(5, 1, 1).await?;
-    let before = morgue.ground.everything().await?;
-    morgue.ground.typed("CONFIG SET maxmemory 1mb").await?;
+    let before = morgue.fixture.everything().await?;
+    morgue.fixture.typed("CONFIG SET maxmemory 1mb").await?;
     for error in
         [morgue.cancel(&letter, UserAfter::Freed).await.err(), morgue.letters.requeue(&letter).await.err()]
     {
         ensure!(error.as_ref().is_some_and(|error| error.to_string().contains("OOM")), "{error:?}");
     }
-    ensure!(morgue.ground.everything().await? == before);
+    ensure!(morgue.fixture.everything().await? == before);
     ensure!(morgue.letters.drop(&letter).await? == DropReply::Dropped, "what makes room works");
     Ok(())
 }
@@ -260,18 +260,18 @@ fn state() -> impl Strategy<Value = State> {
 }
 
 async fn set_up(morgue: &Morgue, state: &State) -> Result<()> {
-    morgue.ground.typed("FLUSHALL").await?;
+    morgue.fixture.typed("FLUSHALL").await?;
     if let Some(stock) = state.stock {
-        morgue.ground.typed(&format!("SET seckill:stock:7 {stock}")).await?;
+        morgue.fixture.typed(&format!("SET seckill:stock:7 {stock}")).await?;
     }
     if state.is_buyer {
-        morgue.ground.typed("SADD seckill:order:7 1").await?;
+        morgue.fixture.typed("SADD seckill:order:7 1").await?;
     }
     if let Some(user) = state.journal {
         let (action, by) = if user == 0 { ("release", "x".to_owned()) } else { ("admit", user.to_string()) };
         let note =
             format!(r#"{{"action":"{action}","from":9,"to":8,"change":-1,"by":"{by}","timestamp":1}}"#);
-        morgue.ground.words(&["HSET", "seckill:journal:7", "5", &note]).await?;
+        morgue.fixture.words(&["HSET", "seckill:journal:7", "5", &note]).await?;
     }
     Ok(())
 }
@@ -279,7 +279,7 @@ async fn set_up(morgue: &Morgue, state: &State) -> Result<()> {
 /// What a release changes, without its time.
 async fn outcome(morgue: &Morgue) -> Result<(String, String, String)> {
     let shown =
-        async |command: &str| Ok::<_, anyhow::Error>(format!("{:?}", morgue.ground.typed(command).await?));
+        async |command: &str| Ok::<_, anyhow::Error>(format!("{:?}", morgue.fixture.typed(command).await?));
     let journal = shown("HGETALL seckill:journal:7").await?;
     let journal = journal.split("timestamp").next().unwrap_or_default().to_owned();
     Ok((shown("GET seckill:stock:7").await?, shown("SMEMBERS seckill:order:7").await?, journal))
@@ -299,7 +299,7 @@ fn cancelling_is_a_release_and_the_end_of_the_letter() -> Result<()> {
             by: "operator:dead_cancel".into(),
             ..release(5, 1)
         };
-        let released = morgue.ground.gate.releases().release(&wanted).await;
+        let released = morgue.fixture.gate.releases().release(&wanted).await;
         let expected = outcome(&morgue).await?;
 
         set_up(&morgue, state).await?;

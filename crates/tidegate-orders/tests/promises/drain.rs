@@ -16,13 +16,13 @@ use tidegate_stream::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::ground::{Ground, STREAM};
+use crate::fixture::{Fixture, STREAM};
 
 const SETTLED_WITHIN: Duration = Duration::from_secs(120);
 
 /// A stream, and where its orders are written.
 pub struct Drain {
-    pub ground: Ground,
+    pub fixture: Fixture,
     replica: Option<RedisServer>,
     _mysql: MysqlServer,
     pool: MySqlPool,
@@ -32,8 +32,8 @@ pub struct Drain {
 
 impl Drain {
     pub async fn open() -> Result<Self> {
-        let ground = Ground::new().await?;
-        ground.typed(&format!("XGROUP CREATE {STREAM} g1 0 MKSTREAM")).await?;
+        let fixture = Fixture::new().await?;
+        fixture.typed(&format!("XGROUP CREATE {STREAM} g1 0 MKSTREAM")).await?;
         let mysql = tokio::task::spawn_blocking(MysqlServer::start).await??;
         let options = MySqlPoolOptions::new().max_connections(4).after_connect(|connection, _| {
             Box::pin(async move {
@@ -46,21 +46,21 @@ impl Drain {
         sqlx::raw_sql("INSERT INTO tb_seckill_voucher (voucher_id, stock) VALUES (7, 99999999)")
             .execute(&pool)
             .await?;
-        Ok(Self { ground, replica: None, _mysql: mysql, pool, last: 0 })
+        Ok(Self { fixture, replica: None, _mysql: mysql, pool, last: 0 })
     }
 
     /// The same, and a replica of Redis.
     pub async fn open_with_replica() -> Result<Self> {
         let drain = Self::open().await?;
-        let port = drain.ground.redis.port().to_string();
+        let port = drain.fixture.redis.port().to_string();
         let replica = RedisServer::options().args(["--replicaof", "127.0.0.1", &port]).start()?;
         drain.until_replicated().await?;
         Ok(Self { replica: Some(replica), ..drain })
     }
 
     async fn until_replicated(&self) -> Result<()> {
-        self.ground.typed("SET seckill:stock:7 1").await?;
-        ensure!(self.ground.typed("WAIT 1 30000").await?.as_i64() == Some(1), "the replica has all");
+        self.fixture.typed("SET seckill:stock:7 1").await?;
+        ensure!(self.fixture.typed("WAIT 1 30000").await?.as_i64() == Some(1), "the replica has all");
         Ok(())
     }
 
@@ -71,7 +71,7 @@ impl Drain {
         let (first, last) = (self.last + 1, self.last + orders);
         for first in (first..last).step_by(1_000) {
             let (first, last) = (first.to_string(), (first + 999).to_string());
-            self.ground.words(&["EVAL", lua, "1", STREAM, &first, &last]).await?;
+            self.fixture.words(&["EVAL", lua, "1", STREAM, &first, &last]).await?;
         }
         self.last = last;
         if self.replica.is_some() {
@@ -84,7 +84,7 @@ impl Drain {
     pub async fn run(&self, orders: i64, batch: usize, replicas: Option<Confirmation>) -> Result<Duration> {
         let names =
             StreamNames { stream: STREAM.into(), dead: "stream.orders.dead".into(), group: "g1".into() };
-        let redis = &self.ground.gate;
+        let redis = &self.fixture.gate;
         let ledger = Ledger::new(self.pool.clone(), Duration::from_secs(20));
         let counters = Arc::new(Counters::default());
         let handler = OrderHandler::new(
@@ -93,7 +93,7 @@ impl Drain {
             ledger.clone(),
             Arc::new(OrderCounters::default()),
         );
-        let connection = connect_reader(&RedisConnectionSettings::new(self.ground.redis.url())).await?;
+        let connection = connect_reader(&RedisConnectionSettings::new(self.fixture.redis.url())).await?;
         let lane = Lane::new(
             Reader::new(connection, names.clone(), "w-0".into()),
             Stream::new(redis, names),
@@ -115,7 +115,7 @@ impl Drain {
         let rows: i64 =
             sqlx::query_scalar("SELECT COUNT(*) FROM tb_voucher_order").fetch_one(&self.pool).await?;
         ensure!(rows == self.last, "each order has a row");
-        let pending: Value = self.ground.pool.xpending(STREAM, "g1", ()).await?;
+        let pending: Value = self.fixture.pool.xpending(STREAM, "g1", ()).await?;
         let pending = pending.into_array().first().and_then(Value::as_i64);
         ensure!(pending == Some(0), "all are acknowledged: {pending:?}");
         Ok(took)

@@ -14,7 +14,7 @@ use tidegate_orders::{
 };
 use tidegate_stream::EntryId;
 
-use crate::ground::order;
+use crate::fixture::order;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 

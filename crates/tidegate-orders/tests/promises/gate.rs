@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use crate::ground::{Ground, STREAM, TRACE, admission, connect, connect_with_patience, release, voucher};
+use crate::fixture::{Fixture, STREAM, TRACE, admission, connect, connect_with_patience, release, voucher};
 use anyhow::Result;
 use fred::types::Value;
 use futures_util::future::join_all;
@@ -19,12 +19,12 @@ use tidegate_orders::{
 use tidegate_stream::Script;
 
 /// As `Admissions` does it: a stock of ten, and one order that stands already, so that every key is there.
-async fn with_a_sale() -> Result<Ground> {
-    let ground = Ground::new().await?;
+async fn with_a_sale() -> Result<Fixture> {
+    let fixture = Fixture::new().await?;
     let window = SaleWindow { begin: Some(Timestamp::now() - SignedDuration::from_hours(1)), end: None };
-    assert_eq!(ground.gate.sales().load(voucher(), 10, window).await?, LoadReply::Loaded);
-    assert_eq!(ground.gate.admissions().admit(&admission(1, 1)).await?, AdmitReply::Admitted);
-    Ok(ground)
+    assert_eq!(fixture.gate.sales().load(voucher(), 10, window).await?, LoadReply::Loaded);
+    assert_eq!(fixture.gate.admissions().admit(&admission(1, 1)).await?, AdmitReply::Admitted);
+    Ok(fixture)
 }
 
 fn scripts() -> [Script; 5] {
@@ -38,10 +38,10 @@ fn scripts() -> [Script; 5] {
 }
 
 /// Calls a script past the types of the gate. Of many answers, which must be alike, the first.
-async fn raw(ground: &Ground, script: &Script, keys: &[&str], args: &[&str]) -> Result<i64, String> {
+async fn raw(fixture: &Fixture, script: &Script, keys: &[&str], args: &[&str]) -> Result<i64, String> {
     let keys = keys.iter().map(|key| (*key).into()).collect();
     let args = args.iter().map(|arg| Value::from(*arg)).collect();
-    let mut reply = script.call(&ground.pool, keys, args).await.map_err(|error| error.to_string())?;
+    let mut reply = script.call(&fixture.pool, keys, args).await.map_err(|error| error.to_string())?;
     if let Value::Array(answers) = reply {
         assert!(answers.windows(2).all(|pair| pair[0] == pair[1]), "{answers:?}");
         reply = answers.into_iter().next().ok_or("no answer")?;
@@ -50,9 +50,9 @@ async fn raw(ground: &Ground, script: &Script, keys: &[&str], args: &[&str]) -> 
 }
 
 /// Of one order that comes alone, and of two in one call.
-async fn errors(ground: &Ground) -> Vec<GateError> {
-    let alone = ground.gate.admissions().admit(&admission(2, 2)).await;
-    let together = ground.gate.admissions().admit_all(&[admission(2, 2), admission(3, 3)]).await;
+async fn errors(fixture: &Fixture) -> Vec<GateError> {
+    let alone = fixture.gate.admissions().admit(&admission(2, 2)).await;
+    let together = fixture.gate.admissions().admit_all(&[admission(2, 2), admission(3, 3)]).await;
     let errors = together.into_iter().chain([alone]).map(|reply| reply.expect_err("it cannot be admitted"));
     errors.collect()
 }
@@ -68,17 +68,17 @@ const LOAD_KEYS_AND_JOURNAL: [&str; 3] = [STOCK, VOUCHER, JOURNAL];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn fifty_tasks_race_for_a_hundred_units_and_a_hundred_different_users_get_one_each() -> Result<()> {
-    let ground = Arc::new(Ground::new().await?);
-    ground.gate.sales().load(voucher(), 100, SaleWindow::default()).await?;
+    let fixture = Arc::new(Fixture::new().await?);
+    fixture.gate.sales().load(voucher(), 100, SaleWindow::default()).await?;
     let tasks: Vec<_> = (0..50)
         .map(|task| {
-            let ground = Arc::clone(&ground);
+            let fixture = Arc::clone(&fixture);
             // 150 users, each of whom tries twice, from two tasks.
             let attempts = (task * 6..task * 6 + 6).map(|at| admission(1000 + at, 1 + at % 150));
             tokio::spawn(async move {
                 let mut admitted = Vec::new();
                 for attempt in attempts {
-                    match ground.gate.admissions().admit(&attempt).await? {
+                    match fixture.gate.admissions().admit(&attempt).await? {
                         AdmitReply::Admitted => admitted.push(attempt.user),
                         reply => assert!(matches!(reply, AdmitReply::SoldOut | AdmitReply::UserHasOrder)),
                     }
@@ -92,20 +92,20 @@ async fn fifty_tasks_race_for_a_hundred_units_and_a_hundred_different_users_get_
         admitted.extend(task.await??);
     }
     assert_eq!((admitted.len(), admitted.iter().collect::<HashSet<_>>().len()), (100, 100));
-    let in_stream: HashSet<_> = ground.orders().await?.into_iter().map(|order| order.user).collect();
+    let in_stream: HashSet<_> = fixture.orders().await?.into_iter().map(|order| order.user).collect();
     assert_eq!(in_stream, admitted.into_iter().collect());
-    let state = ground.gate.sales().read_voucher(voucher()).await?;
+    let state = fixture.gate.sales().read_voucher(voucher()).await?;
     assert_eq!((state.stock, state.buyers, state.journaled), (Some(0), 100, 100));
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn twenty_tasks_that_send_the_same_order_place_it_once() -> Result<()> {
-    let ground = Arc::new(with_a_sale().await?);
+    let fixture = Arc::new(with_a_sale().await?);
     let tasks: Vec<_> = (0..20)
         .map(|_| {
-            let ground = Arc::clone(&ground);
-            tokio::spawn(async move { ground.gate.admissions().admit(&admission(2, 2)).await })
+            let fixture = Arc::clone(&fixture);
+            tokio::spawn(async move { fixture.gate.admissions().admit(&admission(2, 2)).await })
         })
         .collect();
     let mut replies = Vec::new();
@@ -114,16 +114,16 @@ async fn twenty_tasks_that_send_the_same_order_place_it_once() -> Result<()> {
     }
     assert_eq!(replies.iter().filter(|reply| **reply == AdmitReply::Admitted).count(), 1);
     assert!(replies.iter().all(AdmitReply::is_admitted));
-    assert_eq!(ground.orders().await?.len(), 2);
+    assert_eq!(fixture.orders().await?.len(), 2);
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_whose_reply_was_lost_is_admitted_and_stands_in_the_stream_once() -> Result<()> {
-    let ground = with_a_sale().await?;
-    let proxy = Proxy::start(ground.redis.port()).await?;
+    let fixture = with_a_sale().await?;
+    let proxy = Proxy::start(fixture.redis.port()).await?;
     let gate = RedisStore::with_default_names(
-        connect(&proxy.url_for(&ground.redis), 1).await?,
+        connect(&proxy.url_for(&fixture.redis), 1).await?,
         KeyTemplates::default(),
     );
     let wanted = admission(693_106_606_080_001, 2);
@@ -132,25 +132,25 @@ async fn an_order_whose_reply_was_lost_is_admitted_and_stands_in_the_stream_once
     assert_eq!(gate.admissions().admit(&wanted).await?, AdmitReply::AdmittedBefore);
     lost.reached().await?;
     assert!(gate.admissions().admit(&wanted).await?.is_admitted());
-    assert_eq!(ground.orders().await?.len(), 2);
-    assert_eq!(ground.gate.sales().read_voucher(voucher()).await?.stock, Some(8));
+    assert_eq!(fixture.orders().await?.len(), 2);
+    assert_eq!(fixture.gate.sales().read_voucher(voucher()).await?.stock, Some(8));
     Ok(())
 }
 
 /// On one thread all callers are in the queue before the first call is on its way.
 #[tokio::test]
 async fn callers_who_come_at_the_same_time_go_together_and_each_hears_of_its_own_order() -> Result<()> {
-    let ground = Ground::new().await?;
-    ground.gate.sales().load(voucher(), 100, SaleWindow::default()).await?;
+    let fixture = Fixture::new().await?;
+    fixture.gate.sales().load(voucher(), 100, SaleWindow::default()).await?;
     // The scripts are known from now on.
-    let first = ground.gate.admissions().admit_all(&[admission(1, 1), admission(2, 2)]).await;
+    let first = fixture.gate.admissions().admit_all(&[admission(1, 1), admission(2, 2)]).await;
     assert!(first.iter().all(|reply| matches!(reply, Ok(AdmitReply::Admitted))), "{first:?}");
-    assert_eq!(ground.gate.admissions().admit(&admission(3, 3)).await?, AdmitReply::Admitted);
-    ground.typed("CONFIG RESETSTAT").await?;
+    assert_eq!(fixture.gate.admissions().admit(&admission(3, 3)).await?, AdmitReply::Admitted);
+    fixture.typed("CONFIG RESETSTAT").await?;
 
     // Each user comes twice.
     let wanted: Vec<_> = (0..200).map(|at| admission(1000 + at, 1000 + at / 2)).collect();
-    let replies = join_all(wanted.iter().map(|wanted| ground.gate.admissions().admit(wanted))).await;
+    let replies = join_all(wanted.iter().map(|wanted| fixture.gate.admissions().admit(wanted))).await;
     let mut admitted = HashSet::new();
     for (wanted, reply) in wanted.iter().zip(replies) {
         match reply? {
@@ -159,21 +159,21 @@ async fn callers_who_come_at_the_same_time_go_together_and_each_hears_of_its_own
         }
     }
     assert_eq!(admitted.len(), 97);
-    let in_stream: HashSet<_> = ground.orders().await?.iter().skip(3).map(|order| order.id).collect();
+    let in_stream: HashSet<_> = fixture.orders().await?.iter().skip(3).map(|order| order.id).collect();
     assert_eq!(in_stream, admitted);
 
     // Two that found nobody, three full ones, and one with who was left.
-    let stats: String = ground.typed("INFO commandstats").await?.convert()?;
+    let stats: String = fixture.typed("INFO commandstats").await?.convert()?;
     assert!(stats.contains("cmdstat_evalsha:calls=6,"), "{stats}");
     Ok(())
 }
 
 #[tokio::test]
 async fn a_caller_who_does_not_wait_any_more_holds_up_nobody_and_wants_nothing() -> Result<()> {
-    let ground = with_a_sale().await?;
+    let fixture = with_a_sale().await?;
     let wanted: Vec<_> = (2..=7).map(|at| admission(at, at)).collect();
     let mut callers: Vec<_> =
-        wanted.iter().map(|wanted| Box::pin(ground.gate.admissions().admit(wanted))).collect();
+        wanted.iter().map(|wanted| Box::pin(fixture.gate.admissions().admit(wanted))).collect();
     for caller in &mut callers {
         assert!(futures_util::poll!(caller).is_pending());
     }
@@ -182,18 +182,18 @@ async fn a_caller_who_does_not_wait_any_more_holds_up_nobody_and_wants_nothing()
     for reply in join_all(callers).await {
         assert_eq!(reply?, AdmitReply::Admitted);
     }
-    assert!(ground.gate.admissions().admit(&wanted[0]).await?.is_admitted());
-    assert_eq!(ground.gate.admissions().admit(&wanted[5]).await?, AdmitReply::Admitted);
-    assert_eq!(ground.orders().await?.len(), 7);
+    assert!(fixture.gate.admissions().admit(&wanted[0]).await?.is_admitted());
+    assert_eq!(fixture.gate.admissions().admit(&wanted[5]).await?, AdmitReply::Admitted);
+    assert_eq!(fixture.orders().await?.len(), 7);
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn orders_whose_common_reply_was_lost_stand_in_the_stream_once() -> Result<()> {
-    let ground = with_a_sale().await?;
-    let proxy = Proxy::start(ground.redis.port()).await?;
+    let fixture = with_a_sale().await?;
+    let proxy = Proxy::start(fixture.redis.port()).await?;
     let gate = RedisStore::with_default_names(
-        connect(&proxy.url_for(&ground.redis), 1).await?,
+        connect(&proxy.url_for(&fixture.redis), 1).await?,
         KeyTemplates::default(),
     );
     // So that the reply that is lost is not the one that says NOSCRIPT.
@@ -204,18 +204,18 @@ async fn orders_whose_common_reply_was_lost_stand_in_the_stream_once() -> Result
         assert_eq!(reply?, AdmitReply::AdmittedBefore);
     }
     lost.reached().await?;
-    assert_eq!(ground.orders().await?.len(), 3);
-    assert_eq!(ground.gate.sales().read_voucher(voucher()).await?.stock, Some(7));
+    assert_eq!(fixture.orders().await?.len(), 3);
+    assert_eq!(fixture.gate.sales().read_voucher(voucher()).await?.stock, Some(7));
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_order_of_many_that_fails_leaves_its_neighbours_alone() -> Result<()> {
-    let ground = with_a_sale().await?;
+    let fixture = with_a_sale().await?;
     let mut other = admission(5, 5);
     other.voucher = VoucherId::try_from(8)?;
     let wanted = [admission(2, 2), admission(1, 3), other, admission(4, 4), admission(4, 4)];
-    let replies = ground.gate.admissions().admit_all(&wanted).await;
+    let replies = fixture.gate.admissions().admit_all(&wanted).await;
     assert!(
         matches!(
             replies[..],
@@ -229,19 +229,19 @@ async fn one_order_of_many_that_fails_leaves_its_neighbours_alone() -> Result<()
         ),
         "{replies:?}"
     );
-    let state = ground.gate.sales().read_voucher(voucher()).await?;
+    let state = fixture.gate.sales().read_voucher(voucher()).await?;
     assert_eq!((state.stock, state.buyers, state.journaled), (Some(7), 3, 3));
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_whose_release_lost_its_reply_is_released_once() -> Result<()> {
-    let ground = with_a_sale().await?;
+    let fixture = with_a_sale().await?;
     let order = 693_106_606_080_001;
-    ground.gate.admissions().admit(&admission(order, 2)).await?;
-    let proxy = Proxy::start(ground.redis.port()).await?;
+    fixture.gate.admissions().admit(&admission(order, 2)).await?;
+    let proxy = Proxy::start(fixture.redis.port()).await?;
     let gate = RedisStore::with_default_names(
-        connect(&proxy.url_for(&ground.redis), 1).await?,
+        connect(&proxy.url_for(&fixture.redis), 1).await?,
         KeyTemplates::default(),
     );
     // So that the reply that is lost is not the one that says NOSCRIPT.
@@ -249,41 +249,41 @@ async fn an_order_whose_release_lost_its_reply_is_released_once() -> Result<()> 
     let lost = proxy.drop_next_reply("693106606080001");
     assert_eq!(gate.releases().release(&release(order, 2)).await?, ReleaseReply::ReleasedBefore);
     lost.reached().await?;
-    assert_eq!(ground.gate.sales().read_voucher(voucher()).await?.stock, Some(10));
+    assert_eq!(fixture.gate.sales().read_voucher(voucher()).await?.stock, Some(10));
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_id_that_was_released_for_one_voucher_is_not_for_another() -> Result<()> {
-    let ground = with_a_sale().await?;
-    ground.gate.releases().release(&release(1, 1)).await?;
+    let fixture = with_a_sale().await?;
+    fixture.gate.releases().release(&release(1, 1)).await?;
     let (ours, other, order) = (voucher(), VoucherId::try_from(8)?, admission(1, 1).order);
-    let found = ground.gate.journals().released(&[(ours, order), (other, order)]).await?;
+    let found = fixture.gate.journals().released(&[(ours, order), (other, order)]).await?;
     assert_eq!(found, HashSet::from([(ours, order)]));
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_forgot_its_scripts_is_taught_them_again_unseen() -> Result<()> {
-    let ground = with_a_sale().await?;
-    ground.typed("SCRIPT FLUSH").await?;
-    assert_eq!(ground.gate.admissions().admit(&admission(2, 2)).await?, AdmitReply::Admitted);
-    ground.typed("SCRIPT FLUSH").await?;
-    let replies = ground.gate.releases().release_all(&[release(1, 1), release(2, 2)]).await;
+    let fixture = with_a_sale().await?;
+    fixture.typed("SCRIPT FLUSH").await?;
+    assert_eq!(fixture.gate.admissions().admit(&admission(2, 2)).await?, AdmitReply::Admitted);
+    fixture.typed("SCRIPT FLUSH").await?;
+    let replies = fixture.gate.releases().release_all(&[release(1, 1), release(2, 2)]).await;
     assert!(replies.iter().all(|reply| matches!(reply, Ok(ReleaseReply::Released))), "{replies:?}");
-    assert_eq!(ground.gate.sales().read_voucher(voucher()).await?.stock, Some(10));
+    assert_eq!(fixture.gate.sales().read_voucher(voucher()).await?.stock, Some(10));
     Ok(())
 }
 
 /// More than one call takes, of two vouchers, for two reasons, one of an id that is somebody else's.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_many_that_are_released_each_has_its_own_answer_in_its_own_place() -> Result<()> {
-    let ground = Ground::new().await?;
+    let fixture = Fixture::new().await?;
     let other = VoucherId::try_from(8)?;
     for voucher in [voucher(), other] {
-        ground.gate.sales().load_with(voucher, 1_000, SaleWindow::default(), JournalUse::None).await?;
+        fixture.gate.sales().load_with(voucher, 1_000, SaleWindow::default(), JournalUse::None).await?;
     }
-    ground.gate.admissions().admit(&admission(79, 1)).await?;
+    fixture.gate.admissions().admit(&admission(79, 1)).await?;
     let many: Vec<Release> = (1..=1_200)
         .map(|order| Release {
             voucher: if order % 2 == 0 { other } else { voucher() },
@@ -294,8 +294,8 @@ async fn of_many_that_are_released_each_has_its_own_answer_in_its_own_place() ->
         })
         .collect();
     let first = many[123].clone();
-    assert_eq!(ground.gate.releases().release(&first).await?, ReleaseReply::Released);
-    for (release, reply) in many.iter().zip(ground.gate.releases().release_all(&many).await) {
+    assert_eq!(fixture.gate.releases().release(&first).await?, ReleaseReply::Released);
+    for (release, reply) in many.iter().zip(fixture.gate.releases().release_all(&many).await) {
         match (release.order, reply) {
             (order, Err(GateError::IdTaken { order: named })) if order.get() == 79 => {
                 assert_eq!(named, order)
@@ -309,8 +309,8 @@ async fn of_many_that_are_released_each_has_its_own_answer_in_its_own_place() ->
         of_voucher.filter(|release| release.units.is_some()).count() as i64
     };
     let stocks = (
-        ground.gate.sales().read_voucher(voucher()).await?.stock,
-        ground.gate.sales().read_voucher(other).await?.stock,
+        fixture.gate.sales().read_voucher(voucher()).await?.stock,
+        fixture.gate.sales().read_voucher(other).await?.stock,
     );
     // Order 79 was admitted, and nothing was released by its id.
     assert_eq!(stocks, (Some(1_000 - 1 + units(voucher()) - 1), Some(1_000 + units(other))));
@@ -319,35 +319,35 @@ async fn of_many_that_are_released_each_has_its_own_answer_in_its_own_place() ->
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ids_beyond_2_to_the_53_and_the_callers_trace_pass_the_gate_exactly() -> Result<()> {
-    let ground = Ground::new().await?;
-    ground.gate.sales().load(voucher(), 10, SaleWindow::default()).await?;
+    let fixture = Fixture::new().await?;
+    fixture.gate.sales().load(voucher(), 10, SaleWindow::default()).await?;
     let mut wanted = admission(i64::MAX, 9_007_199_254_740_993);
     wanted.quantity = Quantity::try_from(3)?;
     wanted.traceparent = Some(TRACE.to_owned());
-    assert_eq!(ground.gate.admissions().admit(&wanted).await?, AdmitReply::Admitted);
-    let [(order, trace)] = &ground.traced_orders().await?[..] else { panic!("one order") };
+    assert_eq!(fixture.gate.admissions().admit(&wanted).await?, AdmitReply::Admitted);
+    let [(order, trace)] = &fixture.traced_orders().await?[..] else { panic!("one order") };
     assert_eq!((order.id, order.user, order.quantity), (wanted.order, wanted.user, wanted.quantity));
     assert_eq!(trace.as_deref(), Some(TRACE.as_bytes()));
     // A neighbour that a double could not tell from it.
     let neighbour = admission(i64::MAX - 1, 9_007_199_254_740_992);
-    assert_eq!(ground.gate.admissions().admit(&neighbour).await?, AdmitReply::Admitted);
-    assert_eq!(ground.gate.sales().read_voucher(voucher()).await?.buyers, 2);
+    assert_eq!(fixture.gate.admissions().admit(&neighbour).await?, AdmitReply::Admitted);
+    assert_eq!(fixture.gate.sales().read_voucher(voucher()).await?.buyers, 2);
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_invalid_traceparent_does_not_cost_the_order() -> Result<()> {
-    let ground = with_a_sale().await?;
+    let fixture = with_a_sale().await?;
     let mut wanted = admission(2, 2);
     wanted.traceparent = Some("x".repeat(1 << 20));
-    assert_eq!(ground.gate.admissions().admit(&wanted).await?, AdmitReply::Admitted);
-    assert_eq!(ground.traced_orders().await?[1].1, None);
+    assert_eq!(fixture.gate.admissions().admit(&wanted).await?, AdmitReply::Admitted);
+    assert_eq!(fixture.traced_orders().await?[1].1, None);
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_same_order_with_another_quantity_is_an_error_also_when_all_is_sold() -> Result<()> {
-    let ground = with_a_sale().await?;
+    let fixture = with_a_sale().await?;
     let mut more = admission(1, 1);
     // 1 is where 12 begins, and the other way round.
     more.quantity = Quantity::try_from(12)?;
@@ -355,21 +355,21 @@ async fn the_same_order_with_another_quantity_is_an_error_also_when_all_is_sold(
     other.quantity = Quantity::try_from(2)?;
     for sold_out in [false, true] {
         if sold_out {
-            ground.typed("SET seckill:stock:7 0").await?;
+            fixture.typed("SET seckill:stock:7 0").await?;
         }
-        let before = ground.everything().await?;
-        let alone = ground.gate.admissions().admit(&more).await;
+        let before = fixture.everything().await?;
+        let alone = fixture.gate.admissions().admit(&more).await;
         assert!(matches!(&alone, Err(GateError::OtherQuantity { order }) if order.get() == 1), "{alone:?}");
-        let together = ground.gate.admissions().admit_all(&[more.clone(), admission(1, 1)]).await;
+        let together = fixture.gate.admissions().admit_all(&[more.clone(), admission(1, 1)]).await;
         let is_told_apart =
             matches!(together[..], [Err(GateError::OtherQuantity { .. }), Ok(AdmitReply::AdmittedBefore)]);
         assert!(is_told_apart, "{together:?}");
-        assert_eq!(ground.everything().await?, before);
+        assert_eq!(fixture.everything().await?, before);
         if !sold_out {
-            assert_eq!(ground.gate.admissions().admit(&other).await?, AdmitReply::Admitted);
+            assert_eq!(fixture.gate.admissions().admit(&other).await?, AdmitReply::Admitted);
         }
-        assert_eq!(ground.gate.admissions().admit(&other).await?, AdmitReply::AdmittedBefore);
-        let one = ground.gate.admissions().admit(&admission(2, 2)).await;
+        assert_eq!(fixture.gate.admissions().admit(&other).await?, AdmitReply::AdmittedBefore);
+        let one = fixture.gate.admissions().admit(&admission(2, 2)).await;
         assert!(matches!(one, Err(GateError::OtherQuantity { .. })), "{one:?}");
     }
     Ok(())
@@ -377,21 +377,21 @@ async fn the_same_order_with_another_quantity_is_an_error_also_when_all_is_sold(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_id_of_another_user_is_refused_and_changes_nothing() -> Result<()> {
-    let ground = with_a_sale().await?;
-    let before = ground.everything().await?;
-    let error = ground.gate.admissions().admit(&admission(1, 2)).await.expect_err("the order is user 1's");
+    let fixture = with_a_sale().await?;
+    let before = fixture.everything().await?;
+    let error = fixture.gate.admissions().admit(&admission(1, 2)).await.expect_err("the order is user 1's");
     assert!(matches!(error, GateError::IdTaken { order } if order.get() == 1), "{error}");
-    let error = ground.gate.releases().release(&release(1, 2)).await.expect_err("the order is user 1's");
+    let error = fixture.gate.releases().release(&release(1, 2)).await.expect_err("the order is user 1's");
     assert!(matches!(error, GateError::IdTaken { .. }), "{error}");
-    assert_eq!(ground.everything().await?, before);
+    assert_eq!(fixture.everything().await?, before);
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_refusal_leaves_no_trace() -> Result<()> {
-    let ground = with_a_sale().await?;
-    ground.gate.admissions().admit(&admission(2, 2)).await?;
-    ground.gate.releases().release(&release(2, 2)).await?;
+    let fixture = with_a_sale().await?;
+    fixture.gate.admissions().admit(&admission(2, 2)).await?;
+    fixture.gate.releases().release(&release(2, 2)).await?;
     let hours = |hours| Some(Timestamp::now() + SignedDuration::from_hours(hours));
     let future_ms = hours(1).map(|at| at.as_millisecond().to_string()).unwrap_or_default();
     let past_ms = hours(-1).map(|at| at.as_millisecond().to_string()).unwrap_or_default();
@@ -416,18 +416,18 @@ async fn every_refusal_leaves_no_trace() -> Result<()> {
     ];
     for (reply, wanted, change) in cases {
         if !change.is_empty() {
-            ground.words(&change).await?;
+            fixture.words(&change).await?;
         }
-        let before = ground.everything().await?;
-        assert_eq!(ground.gate.admissions().admit(&wanted).await?, reply, "{change:?}");
-        assert_eq!(ground.everything().await?, before, "{reply:?}");
+        let before = fixture.everything().await?;
+        assert_eq!(fixture.gate.admissions().admit(&wanted).await?, reply, "{change:?}");
+        assert_eq!(fixture.everything().await?, before, "{reply:?}");
     }
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_of_a_wrong_type_is_an_error_that_leaves_no_trace_whichever_key_it_is() -> Result<()> {
-    let ground = Ground::new().await?;
+    let fixture = Fixture::new().await?;
     let [admit, admit_many, release, release_many, load] = scripts();
     let calls: [(&Script, &[&str], &[&str]); 6] = [
         (&admit, &ADMIT_KEYS, &["2", "2", "7", "1", ""]),
@@ -439,17 +439,17 @@ async fn a_key_of_a_wrong_type_is_an_error_that_leaves_no_trace_whichever_key_it
     ];
     for (script, keys, args) in calls {
         for (wrong, sale_is_on) in keys.iter().flat_map(|key| [(key, true), (key, false)]) {
-            ground.typed("FLUSHALL").await?;
-            ground.words(&["SET", STOCK, "10"]).await?;
+            fixture.typed("FLUSHALL").await?;
+            fixture.words(&["SET", STOCK, "10"]).await?;
             if sale_is_on {
-                ground.gate.admissions().admit(&admission(1, 1)).await?;
+                fixture.gate.admissions().admit(&admission(1, 1)).await?;
             }
-            ground.words(&["DEL", wrong]).await?;
-            ground.words(&["RPUSH", wrong, "of another type"]).await?;
-            let before = ground.everything().await?;
-            let reply = raw(&ground, script, keys, args).await;
+            fixture.words(&["DEL", wrong]).await?;
+            fixture.words(&["RPUSH", wrong, "of another type"]).await?;
+            let before = fixture.everything().await?;
+            let reply = raw(&fixture, script, keys, args).await;
             assert!(reply.as_ref().is_err_and(|error| error.contains("WRONGTYPE")), "{wrong}: {reply:?}");
-            assert_eq!(ground.everything().await?, before, "{wrong} of a wrong type left a trace");
+            assert_eq!(fixture.everything().await?, before, "{wrong} of a wrong type left a trace");
         }
     }
     Ok(())
@@ -457,31 +457,31 @@ async fn a_key_of_a_wrong_type_is_an_error_that_leaves_no_trace_whichever_key_it
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stock_that_is_no_number_is_an_error_that_leaves_no_trace() -> Result<()> {
-    let ground = with_a_sale().await?;
+    let fixture = with_a_sale().await?;
     let [admit, admit_many, release, release_many, _] = scripts();
     for stock in ["5.5", "abc", "1e3", "", "007", "-0", "+5", "0x10", " 5", "5 5", "inf", "11111111111111"] {
-        ground.words(&["SET", STOCK, stock]).await?;
-        let before = ground.everything().await?;
-        let reply = raw(&ground, &admit, &ADMIT_KEYS, &["2", "2", "7", "1", ""]).await;
+        fixture.words(&["SET", STOCK, stock]).await?;
+        let before = fixture.everything().await?;
+        let reply = raw(&fixture, &admit, &ADMIT_KEYS, &["2", "2", "7", "1", ""]).await;
         assert!(reply.as_ref().is_err_and(|error| error.contains("BADARG")), "{stock}: {reply:?}");
         let many = ["7", "2", "2", "1", "", "3", "3", "1", ""];
-        let reply = raw(&ground, &admit_many, &ADMIT_KEYS, &many).await;
+        let reply = raw(&fixture, &admit_many, &ADMIT_KEYS, &many).await;
         assert!(reply.as_ref().is_err_and(|error| error.contains("BADARG")), "{stock}: {reply:?}");
-        let reply = raw(&ground, &release, &RELEASE_KEYS, &["1", "1", "1", "1", "worker:test"]).await;
+        let reply = raw(&fixture, &release, &RELEASE_KEYS, &["1", "1", "1", "1", "worker:test"]).await;
         assert!(reply.as_ref().is_err_and(|error| error.contains("BADARG")), "{stock}: {reply:?}");
         let many = ["1", "worker:test", "1", "1", "1", "2", "2", "1"];
-        let reply = raw(&ground, &release_many, &RELEASE_KEYS, &many).await;
+        let reply = raw(&fixture, &release_many, &RELEASE_KEYS, &many).await;
         assert!(reply.as_ref().is_err_and(|error| error.contains("BADARG")), "{stock}: {reply:?}");
-        assert_eq!(ground.everything().await?, before, "{stock}");
+        assert_eq!(fixture.everything().await?, before, "{stock}");
     }
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_of_the_stock_is_made_once_and_every_refusal_and_error_leaves_no_trace() -> Result<()> {
-    let ground = with_a_sale().await?;
+    let fixture = with_a_sale().await?;
     let adjust = Script::new("adjust_stock", include_str!("../../../../lua/adjust_stock.lua"));
-    let call = async |args: &[&str]| raw(&ground, &adjust, &LOAD_KEYS, args).await;
+    let call = async |args: &[&str]| raw(&fixture, &adjust, &LOAD_KEYS, args).await;
     for (args, reply, left) in [
         (["", "a open", "-4"], 0, "5"),
         (["", "a open", "-4"], 1, "5"),
@@ -493,107 +493,107 @@ async fn a_change_of_the_stock_is_made_once_and_every_refusal_and_error_leaves_n
         (["a done", "c open", "3"], 2, "8"),
     ] {
         assert_eq!(call(&args).await, Ok(reply), "{args:?}");
-        assert_eq!(ground.words(&["GET", STOCK]).await?.as_string().as_deref(), Some(left), "{args:?}");
+        assert_eq!(fixture.words(&["GET", STOCK]).await?.as_string().as_deref(), Some(left), "{args:?}");
     }
     let is_bad =
         |reply: &Result<i64, String>, error: &str| reply.as_ref().is_err_and(|told| told.contains(error));
-    let before = ground.everything().await?;
+    let before = fixture.everything().await?;
     for units in ["", "1.5", "x", "+1", "01", "-0", "1e3", "99999999999999", "9999999999999"] {
         let reply = call(&["b open", "b done", units]).await;
         assert!(is_bad(&reply, "BADARG"), "{units}: {reply:?}");
     }
     assert!(is_bad(&call(&["b open", "", "1"]).await, "BADARG"), "a note is wanted");
-    assert_eq!(ground.everything().await?, before);
-    ground.words(&["SET", STOCK, "abc"]).await?;
+    assert_eq!(fixture.everything().await?, before);
+    fixture.words(&["SET", STOCK, "abc"]).await?;
     assert!(is_bad(&call(&["b open", "b done", "1"]).await, "BADARG"), "the stock is no number");
-    ground.words(&["DEL", STOCK]).await?;
+    fixture.words(&["DEL", STOCK]).await?;
     assert_eq!(call(&["b open", "b done", "-1"]).await, Ok(3), "nothing can be taken of a lost stock");
     assert_eq!(call(&["b open", "b done", "1"]).await, Ok(0), "and what is added makes none");
-    assert!(ground.words(&["GET", STOCK]).await?.is_null());
-    ground.words(&["HSET", VOUCHER, "change", "b open"]).await?;
+    assert!(fixture.words(&["GET", STOCK]).await?.is_null());
+    fixture.words(&["HSET", VOUCHER, "change", "b open"]).await?;
     for wrong in LOAD_KEYS {
-        ground.words(&["DEL", wrong]).await?;
-        ground.words(&["RPUSH", wrong, "of another type"]).await?;
-        let before = ground.everything().await?;
+        fixture.words(&["DEL", wrong]).await?;
+        fixture.words(&["RPUSH", wrong, "of another type"]).await?;
+        let before = fixture.everything().await?;
         assert!(is_bad(&call(&["b open", "b done", "1"]).await, "WRONGTYPE"), "{wrong}");
-        assert_eq!(ground.everything().await?, before, "{wrong}");
-        ground.words(&["DEL", wrong]).await?;
-        ground.words(&["SET", STOCK, "8"]).await?;
+        assert_eq!(fixture.everything().await?, before, "{wrong}");
+        fixture.words(&["DEL", wrong]).await?;
+        fixture.words(&["SET", STOCK, "8"]).await?;
     }
-    ground.typed("CONFIG SET maxmemory 1").await?;
+    fixture.typed("CONFIG SET maxmemory 1").await?;
     assert!(is_bad(&call(&["", "b open", "1"]).await, "OOM"));
-    assert_eq!(ground.words(&["GET", STOCK]).await?.as_string().as_deref(), Some("8"));
+    assert_eq!(fixture.words(&["GET", STOCK]).await?.as_string().as_deref(), Some("8"));
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_window_that_is_no_number_is_an_error_that_leaves_no_trace() -> Result<()> {
-    let ground = with_a_sale().await?;
+    let fixture = with_a_sale().await?;
     for field in ["begin_ms", "end_ms"] {
-        ground.words(&["HSET", VOUCHER, field, "soon"]).await?;
-        let before = ground.everything().await?;
-        for error in errors(&ground).await {
+        fixture.words(&["HSET", VOUCHER, field, "soon"]).await?;
+        let before = fixture.everything().await?;
+        for error in errors(&fixture).await {
             assert!(matches!(error, GateError::Refused(_)), "{error}");
         }
         assert!(matches!(
-            ground.gate.sales().read_voucher(voucher()).await,
+            fixture.gate.sales().read_voucher(voucher()).await,
             Err(GateError::Unexpected { .. })
         ));
-        assert_eq!(ground.everything().await?, before);
-        ground.words(&["HDEL", VOUCHER, field]).await?;
+        assert_eq!(fixture.everything().await?, before);
+        fixture.words(&["HDEL", VOUCHER, field]).await?;
     }
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_that_takes_no_more_entries_is_an_error_that_leaves_no_trace() -> Result<()> {
-    let ground = with_a_sale().await?;
+    let fixture = with_a_sale().await?;
     let last = format!("{}-{}", u64::MAX, u64::MAX);
-    ground.words(&["XADD", STREAM, &last, "the", "last"]).await?;
-    let before = ground.everything().await?;
-    for error in errors(&ground).await {
+    fixture.words(&["XADD", STREAM, &last, "the", "last"]).await?;
+    let before = fixture.everything().await?;
+    for error in errors(&fixture).await {
         assert!(matches!(error, GateError::Refused(_)), "{error}");
     }
-    assert_eq!(ground.everything().await?, before);
+    assert_eq!(fixture.everything().await?, before);
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_memory_limit_leaves_no_trace_and_still_lets_refusals_through() -> Result<()> {
-    let ground = with_a_sale().await?;
+    let fixture = with_a_sale().await?;
     let past_ms = (Timestamp::now() - SignedDuration::from_hours(1)).as_millisecond().to_string();
-    ground.words(&["CONFIG", "SET", "maxmemory", "1"]).await?;
-    let before = ground.everything().await?;
-    let not_released = ground.gate.releases().release(&release(1, 1)).await.expect_err("no memory");
-    let none_released = ground.gate.releases().release_all(&[release(1, 1), release(2, 2)]).await;
+    fixture.words(&["CONFIG", "SET", "maxmemory", "1"]).await?;
+    let before = fixture.everything().await?;
+    let not_released = fixture.gate.releases().release(&release(1, 1)).await.expect_err("no memory");
+    let none_released = fixture.gate.releases().release_all(&[release(1, 1), release(2, 2)]).await;
     let none_released = none_released.into_iter().map(|reply| reply.expect_err("no memory"));
-    for error in errors(&ground).await.into_iter().chain([not_released]).chain(none_released) {
+    for error in errors(&fixture).await.into_iter().chain([not_released]).chain(none_released) {
         assert!(matches!(&error, GateError::Refused(why) if why.details().contains("OOM")), "{error}");
     }
-    assert_eq!(ground.gate.admissions().admit(&admission(1, 1)).await?, AdmitReply::AdmittedBefore);
-    let replies = ground.gate.admissions().admit_all(&[admission(1, 1), admission(1, 1)]).await;
+    assert_eq!(fixture.gate.admissions().admit(&admission(1, 1)).await?, AdmitReply::AdmittedBefore);
+    let replies = fixture.gate.admissions().admit_all(&[admission(1, 1), admission(1, 1)]).await;
     assert!(replies.iter().all(|reply| matches!(reply, Ok(AdmitReply::AdmittedBefore))), "{replies:?}");
-    assert_eq!(ground.gate.sales().load(voucher(), 5, SaleWindow::default()).await?, LoadReply::OnSale);
-    assert_eq!(ground.everything().await?, before);
+    assert_eq!(fixture.gate.sales().load(voucher(), 5, SaleWindow::default()).await?, LoadReply::OnSale);
+    assert_eq!(fixture.everything().await?, before);
 
-    ground.words(&["CONFIG", "SET", "maxmemory", "0"]).await?;
-    ground.words(&["HSET", VOUCHER, "begin_ms", "0", "end_ms", &past_ms]).await?;
-    ground.words(&["CONFIG", "SET", "maxmemory", "1"]).await?;
-    let before = ground.everything().await?;
-    let error = ground.gate.sales().load(voucher(), 5, SaleWindow::default()).await.expect_err("no memory");
+    fixture.words(&["CONFIG", "SET", "maxmemory", "0"]).await?;
+    fixture.words(&["HSET", VOUCHER, "begin_ms", "0", "end_ms", &past_ms]).await?;
+    fixture.words(&["CONFIG", "SET", "maxmemory", "1"]).await?;
+    let before = fixture.everything().await?;
+    let error = fixture.gate.sales().load(voucher(), 5, SaleWindow::default()).await.expect_err("no memory");
     assert!(matches!(&error, GateError::Refused(why) if why.details().contains("OOM")), "{error}");
-    assert_eq!(ground.everything().await?, before);
+    assert_eq!(fixture.everything().await?, before);
 
-    ground.words(&["CONFIG", "SET", "maxmemory", "0"]).await?;
-    ground.gate.sales().load(voucher(), 5, SaleWindow::default()).await?;
-    assert_eq!(ground.gate.admissions().admit(&admission(2, 2)).await?, AdmitReply::Admitted);
+    fixture.words(&["CONFIG", "SET", "maxmemory", "0"]).await?;
+    fixture.gate.sales().load(voucher(), 5, SaleWindow::default()).await?;
+    assert_eq!(fixture.gate.admissions().admit(&admission(2, 2)).await?, AdmitReply::Admitted);
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_or_bad_argument_is_an_error_that_leaves_no_trace() -> Result<()> {
-    let ground = with_a_sale().await?;
-    let before = ground.everything().await?;
+    let fixture = with_a_sale().await?;
+    let before = fixture.everything().await?;
     let [admit, admit_many, release, release_many, load] = scripts();
     let long = "x".repeat(129);
     let numbers = [
@@ -683,138 +683,138 @@ async fn a_missing_or_bad_argument_is_an_error_that_leaves_no_trace() -> Result<
     }
     calls.push((&load, &LOAD_KEYS[..1], vec!["5", "", ""]));
     for (script, keys, args) in calls {
-        let reply = raw(&ground, script, keys, &args).await;
+        let reply = raw(&fixture, script, keys, &args).await;
         // The one that looks at the stock before anything else, for most callers in a rush end there.
         let begins_with_the_stock = std::ptr::eq(script, &admit) && keys.is_empty();
         let is_error = |error: &String| begins_with_the_stock || error.contains("BADARG");
         assert!(reply.as_ref().is_err_and(is_error), "{keys:?} {args:?}: {reply:?}");
-        assert_eq!(ground.everything().await?, before, "{keys:?} {args:?}");
+        assert_eq!(fixture.everything().await?, before, "{keys:?} {args:?}");
     }
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_that_the_tutorials_script_admitted_is_released_once() -> Result<()> {
-    let ground = Ground::new().await?;
-    ground.words(&["SET", STOCK, "9"]).await?;
-    ground.words(&["SADD", BUYERS, "1"]).await?;
-    assert_eq!(ground.gate.releases().release(&release(1, 1)).await?, ReleaseReply::Released);
-    assert_eq!(ground.gate.releases().release(&release(1, 1)).await?, ReleaseReply::ReleasedBefore);
-    let state = ground.gate.sales().read_voucher(voucher()).await?;
+    let fixture = Fixture::new().await?;
+    fixture.words(&["SET", STOCK, "9"]).await?;
+    fixture.words(&["SADD", BUYERS, "1"]).await?;
+    assert_eq!(fixture.gate.releases().release(&release(1, 1)).await?, ReleaseReply::Released);
+    assert_eq!(fixture.gate.releases().release(&release(1, 1)).await?, ReleaseReply::ReleasedBefore);
+    let state = fixture.gate.sales().read_voucher(voucher()).await?;
     assert_eq!((state.stock, state.buyers, state.journaled), (Some(10), 0, 1));
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_never_makes_a_stock_where_none_is_loaded() -> Result<()> {
-    let ground = with_a_sale().await?;
-    ground.words(&["DEL", STOCK]).await?;
-    assert_eq!(ground.gate.releases().release(&release(1, 1)).await?, ReleaseReply::ReleasedWithoutStock);
+    let fixture = with_a_sale().await?;
+    fixture.words(&["DEL", STOCK]).await?;
+    assert_eq!(fixture.gate.releases().release(&release(1, 1)).await?, ReleaseReply::ReleasedWithoutStock);
     let mut without_units = release(2, 2);
     without_units.units = None;
     without_units.user_after = UserAfter::StaysBuyer;
-    assert_eq!(ground.gate.releases().release(&without_units).await?, ReleaseReply::NotAdmitted);
-    ground.words(&["HDEL", JOURNAL, "#complete"]).await?;
-    assert_eq!(ground.gate.releases().release(&without_units).await?, ReleaseReply::Released);
-    let state = ground.gate.sales().read_voucher(voucher()).await?;
+    assert_eq!(fixture.gate.releases().release(&without_units).await?, ReleaseReply::NotAdmitted);
+    fixture.words(&["HDEL", JOURNAL, "#complete"]).await?;
+    assert_eq!(fixture.gate.releases().release(&without_units).await?, ReleaseReply::Released);
+    let state = fixture.gate.sales().read_voucher(voucher()).await?;
     assert_eq!((state.stock, state.buyers, state.journaled), (None, 0, 2));
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_makes_no_key_where_none_of_the_sale_is_there() -> Result<()> {
-    let ground = Ground::new().await?;
-    assert_eq!(ground.gate.releases().release(&release(1, 1)).await?, ReleaseReply::NoSale);
-    let many = ground.gate.releases().release_all(&[release(1, 1), release(2, 2)]).await;
+    let fixture = Fixture::new().await?;
+    assert_eq!(fixture.gate.releases().release(&release(1, 1)).await?, ReleaseReply::NoSale);
+    let many = fixture.gate.releases().release_all(&[release(1, 1), release(2, 2)]).await;
     assert!(matches!(many[..], [Ok(ReleaseReply::NoSale), Ok(ReleaseReply::NoSale)]), "{many:?}");
-    let state = ground.gate.sales().read_voucher(voucher()).await?;
+    let state = fixture.gate.sales().read_voucher(voucher()).await?;
     assert_eq!((state.stock, state.buyers, state.journaled), (None, 0, 0));
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_delisted_sale_is_over_and_its_keys_go_only_as_of_the_moment_it_was_delisted() -> Result<()> {
-    let ground = with_a_sale().await?;
-    assert_eq!(ground.gate.sales().delist(voucher()).await?, DelistReply::Delisted);
-    let since = ground.gate.sales().read_voucher(voucher()).await?.delisted_ms;
-    assert_eq!(ground.gate.sales().delist(voucher()).await?, DelistReply::DelistedBefore);
-    assert_eq!(ground.gate.sales().read_voucher(voucher()).await?.delisted_ms, since);
-    assert_eq!(ground.gate.admissions().admit(&admission(2, 2)).await?, AdmitReply::Over);
+    let fixture = with_a_sale().await?;
+    assert_eq!(fixture.gate.sales().delist(voucher()).await?, DelistReply::Delisted);
+    let since = fixture.gate.sales().read_voucher(voucher()).await?.delisted_ms;
+    assert_eq!(fixture.gate.sales().delist(voucher()).await?, DelistReply::DelistedBefore);
+    assert_eq!(fixture.gate.sales().read_voucher(voucher()).await?.delisted_ms, since);
+    assert_eq!(fixture.gate.admissions().admit(&admission(2, 2)).await?, AdmitReply::Over);
     let since = since.expect("it is delisted");
-    let before = ground.everything().await?;
-    assert_eq!(ground.gate.sales().remove_delisted(voucher(), since - 1).await?, RemovedKeys::NotDelisted);
-    assert_eq!(ground.everything().await?, before);
-    let weight = ground.gate.sales().weigh(voucher()).await?;
+    let before = fixture.everything().await?;
+    assert_eq!(fixture.gate.sales().remove_delisted(voucher(), since - 1).await?, RemovedKeys::NotDelisted);
+    assert_eq!(fixture.everything().await?, before);
+    let weight = fixture.gate.sales().weigh(voucher()).await?;
     assert!(weight.keys == 4 && weight.bytes > 200, "{weight:?}");
-    assert_eq!(ground.gate.sales().remove_delisted(voucher(), since).await?, RemovedKeys::Removed);
-    assert_eq!(ground.gate.sales().remove_delisted(voucher(), since).await?, RemovedKeys::NoKeys);
-    assert_eq!(ground.gate.admissions().admit(&admission(2, 2)).await?, AdmitReply::NoStock);
-    assert_eq!(ground.gate.sales().delist(voucher()).await?, DelistReply::NoSale);
-    assert_eq!(ground.gate.sales().weigh(voucher()).await?.keys, 0);
+    assert_eq!(fixture.gate.sales().remove_delisted(voucher(), since).await?, RemovedKeys::Removed);
+    assert_eq!(fixture.gate.sales().remove_delisted(voucher(), since).await?, RemovedKeys::NoKeys);
+    assert_eq!(fixture.gate.admissions().admit(&admission(2, 2)).await?, AdmitReply::NoStock);
+    assert_eq!(fixture.gate.sales().delist(voucher()).await?, DelistReply::NoSale);
+    assert_eq!(fixture.gate.sales().weigh(voucher()).await?.keys, 0);
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_release_that_fails_leaves_its_neighbours_alone() -> Result<()> {
-    let ground = with_a_sale().await?;
-    ground.gate.admissions().admit(&admission(2, 2)).await?;
+    let fixture = with_a_sale().await?;
+    fixture.gate.admissions().admit(&admission(2, 2)).await?;
     let [first, second, third] =
-        &ground.gate.releases().release_all(&[release(1, 1), release(2, 9), release(3, 3)]).await[..]
+        &fixture.gate.releases().release_all(&[release(1, 1), release(2, 9), release(3, 3)]).await[..]
     else {
         panic!("three answers to three releases")
     };
     assert!(matches!(first, Ok(ReleaseReply::Released)), "{first:?}");
     assert!(matches!(second, Err(GateError::IdTaken { .. })), "{second:?}");
     assert!(matches!(third, Ok(ReleaseReply::NotAdmitted)), "{third:?}");
-    assert!(ground.gate.releases().release_all(&[]).await.is_empty());
+    assert!(fixture.gate.releases().release_all(&[]).await.is_empty());
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_voucher_that_is_on_sale_is_not_loaded_again_and_one_whose_sale_ended_is() -> Result<()> {
-    let ground = with_a_sale().await?;
-    let before = ground.everything().await?;
-    assert_eq!(ground.gate.sales().load(voucher(), 50, SaleWindow::default()).await?, LoadReply::OnSale);
-    assert_eq!(ground.everything().await?, before);
+    let fixture = with_a_sale().await?;
+    let before = fixture.everything().await?;
+    assert_eq!(fixture.gate.sales().load(voucher(), 50, SaleWindow::default()).await?, LoadReply::OnSale);
+    assert_eq!(fixture.everything().await?, before);
     let ended = (Timestamp::now() - SignedDuration::from_hours(1)).as_millisecond().to_string();
-    ground.words(&["HSET", VOUCHER, "end_ms", &ended]).await?;
-    assert!(ground.gate.sales().pause(voucher(), PauseScope::Own).await?);
+    fixture.words(&["HSET", VOUCHER, "end_ms", &ended]).await?;
+    assert!(fixture.gate.sales().pause(voucher(), PauseScope::Own).await?);
     assert_eq!(
-        ground.gate.sales().load(voucher(), 50, SaleWindow::default()).await?,
+        fixture.gate.sales().load(voucher(), 50, SaleWindow::default()).await?,
         LoadReply::LoadedPaused
     );
-    let state = ground.gate.sales().read_voucher(voucher()).await?;
+    let state = fixture.gate.sales().read_voucher(voucher()).await?;
     let paused = Pause::Paused(PauseScope::Own);
     assert_eq!((state.stock, state.window, state.pause), (Some(50), SaleWindow::default(), paused));
     // Whoever bought in the first sale has an order still.
-    assert!(ground.gate.sales().resume(voucher(), PauseScope::Own).await?);
-    assert_eq!(ground.gate.admissions().admit(&admission(2, 1)).await?, AdmitReply::UserHasOrder);
+    assert!(fixture.gate.sales().resume(voucher(), PauseScope::Own).await?);
+    assert_eq!(fixture.gate.admissions().admit(&admission(2, 1)).await?, AdmitReply::UserHasOrder);
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_vouchers_are_found_among_many_other_keys() -> Result<()> {
-    let ground = Ground::new().await?;
+    let fixture = Fixture::new().await?;
     let script = "for at = 1, 5000 do redis.call('SET', 'lock:order:' .. at, '') end \
                   for at = 1, 49 do redis.call('SET', 'seckill:stock:' .. at * 10, at) end \
                   redis.call('SET', 'seckill:limited:500', 5) \
                   for _, name in ipairs({'x', '', '0', '7:x'}) do redis.call('SET', 'seckill:stock:' .. name, 1) end \
                   return 1";
-    ground.words(&["EVAL", script, "0"]).await?;
+    fixture.words(&["EVAL", script, "0"]).await?;
     let of = |id: i64| VoucherId::try_from(id).expect("an id");
     assert!(
-        ground.gate.sales().pause(of(20), PauseScope::Own).await?
-            && ground.gate.sales().pause(of(7000), PauseScope::All).await?
+        fixture.gate.sales().pause(of(20), PauseScope::Own).await?
+            && fixture.gate.sales().pause(of(7000), PauseScope::All).await?
     );
 
     let mut looked = 0;
-    let loaded = sale::find_loaded(&ground.gate, |keys| looked += keys).await?;
+    let loaded = sale::find_loaded(&fixture.gate, |keys| looked += keys).await?;
     assert_eq!(loaded, (1..=50).map(|at| of(at * 10)).collect::<Vec<_>>());
-    assert!(looked >= sale::count_keys(&ground.gate).await?, "{looked}");
-    let known = sale::find_known(&ground.gate, |_| {}).await?;
+    assert!(looked >= sale::count_keys(&fixture.gate).await?, "{looked}");
+    let known = sale::find_known(&fixture.gate, |_| {}).await?;
     assert_eq!(known, [of(20), of(7000)]);
-    ground.words(&["SET", "seckill:voucher:30", "x"]).await?;
-    let pauses = ground.gate.sales().read_pauses(&[of(7000), of(10), of(30), of(20)]).await;
+    fixture.words(&["SET", "seckill:voucher:30", "x"]).await?;
+    let pauses = fixture.gate.sales().read_pauses(&[of(7000), of(10), of(30), of(20)]).await;
     let [
         Ok(Pause::Paused(PauseScope::All)),
         Ok(Pause::Running),
@@ -824,16 +824,16 @@ async fn all_vouchers_are_found_among_many_other_keys() -> Result<()> {
     else {
         panic!("{pauses:?}")
     };
-    assert!(ground.gate.sales().read_pauses(&[]).await.is_empty());
+    assert!(fixture.gate.sales().read_pauses(&[]).await.is_empty());
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dead_redis_is_unreachable_and_not_a_refusal() -> Result<()> {
-    let ground = with_a_sale().await?;
-    let pool = connect_with_patience(&ground.redis.url(), 1, Duration::from_secs(1)).await?;
+    let fixture = with_a_sale().await?;
+    let pool = connect_with_patience(&fixture.redis.url(), 1, Duration::from_secs(1)).await?;
     let gate = RedisStore::with_default_names(pool, KeyTemplates::default());
-    ground.redis.kill9()?;
+    fixture.redis.kill9()?;
     let error = gate.admissions().admit(&admission(2, 2)).await.expect_err("nobody is there");
     assert!(matches!(error, GateError::Unreachable(_)), "{error:?}");
     Ok(())
@@ -841,15 +841,15 @@ async fn a_dead_redis_is_unreachable_and_not_a_refusal() -> Result<()> {
 
 #[tokio::test]
 async fn a_gate_of_a_partition_admits_no_order_of_another() -> Result<()> {
-    let ground = Ground::new().await?;
+    let fixture = Fixture::new().await?;
     let partitions = Partition::all(&["3", "1", "0"].map(str::to_owned));
     let keys = KeyTemplates::default().of_partition(&partitions[0]);
-    let gate = RedisStore::with_default_names(ground.pool.clone(), keys);
+    let gate = RedisStore::with_default_names(fixture.pool.clone(), keys);
     // Voucher 4 belongs to {1}.
     let wanted = |order: i64, voucher: i64| -> Result<Admission> {
         Ok(Admission { voucher: voucher.try_into()?, ..admission(order, order) })
     };
-    let before = ground.everything().await?;
+    let before = fixture.everything().await?;
     let alone = gate.admissions().admit(&wanted(1, 4)?).await;
     let said = alone.expect_err("it is refused").to_string();
     assert_eq!(
@@ -864,6 +864,6 @@ async fn a_gate_of_a_partition_admits_no_order_of_another() -> Result<()> {
         ),
         "{together:?}"
     );
-    assert_eq!(ground.everything().await?, before);
+    assert_eq!(fixture.everything().await?, before);
     Ok(())
 }

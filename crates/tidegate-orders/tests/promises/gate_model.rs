@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use crate::ground::{Ground, TRACE, admission, release, voucher};
+use crate::fixture::{Fixture, TRACE, admission, release, voucher};
 use anyhow::{Result, ensure};
 use fred::interfaces::{ClientLike, HashesInterface, KeysInterface, SetsInterface};
 use jiff::{SignedDuration, Timestamp};
@@ -392,8 +392,8 @@ fn unwanted((order, user, units): (i64, i64, i64), freed: bool) -> Release {
     Release { units: Quantity::try_from(units).ok(), user_after, ..release(order, user) }
 }
 
-async fn apply(ground: &Ground, model: &Model, step: &Step) -> Result<Reply> {
-    let (gate, pool, keys) = (&ground.gate, &ground.pool, ground.gate.keys());
+async fn apply(fixture: &Fixture, model: &Model, step: &Step) -> Result<Reply> {
+    let (gate, pool, keys) = (&fixture.gate, &fixture.pool, fixture.gate.keys());
     match *step {
         Step::Admit(wanted) => {
             return reply_of(gate.admissions().admit(&wanted.admission()?).await, Reply::Admit);
@@ -453,8 +453,8 @@ async fn apply(ground: &Ground, model: &Model, step: &Step) -> Result<Reply> {
 }
 
 /// Everything that Redis holds is what the model says, and nothing else is there.
-async fn compare(ground: &Ground, model: &Model, began_ms: i64) -> Result<()> {
-    let (pool, keys) = (&ground.pool, ground.gate.keys());
+async fn compare(fixture: &Fixture, model: &Model, began_ms: i64) -> Result<()> {
+    let (pool, keys) = (&fixture.pool, fixture.gate.keys());
     let stock: Option<i64> = pool.get(keys.stock(voucher())).await?;
     ensure!(stock == model.stock, "stock {stock:?}");
     let buyers: BTreeSet<i64> =
@@ -476,17 +476,17 @@ async fn compare(ground: &Ground, model: &Model, began_ms: i64) -> Result<()> {
         entry.get_mut("admitted").map_or(Ok(()), &mut time_of)?;
         ensure!(entry == expected[&field], "{field}: {entry}");
     }
-    compare_sum(ground, model).await?;
-    let stream = ground.traced_orders().await?.into_iter().map(|(order, trace)| {
+    compare_sum(fixture, model).await?;
+    let stream = fixture.traced_orders().await?.into_iter().map(|(order, trace)| {
         let is_traced = trace.as_deref() == Some(TRACE.as_bytes());
         (order.id.get(), order.user.get(), order.quantity.get(), is_traced)
     });
     let stream: Vec<_> = stream.collect();
     ensure!(stream == model.stream, "stream {stream:?}");
-    let state = ground.gate.sales().read_voucher(voucher()).await?;
+    let state = fixture.gate.sales().read_voucher(voucher()).await?;
     let paused = model.paused.map_or(Pause::Running, Pause::Paused);
     ensure!(state.pause == paused, "{:?}", state.pause);
-    let read = ground.gate.sales().read_pauses(&[voucher()]).await.remove(0)?;
+    let read = fixture.gate.sales().read_pauses(&[voucher()]).await.remove(0)?;
     ensure!(read == paused, "read with others: {read:?}");
     let bounds = (state.window.begin.is_some(), state.window.end.is_some());
     ensure!(bounds == (model.begin != Bound::None, model.end != Bound::None));
@@ -497,8 +497,8 @@ async fn compare(ground: &Ground, model: &Model, began_ms: i64) -> Result<()> {
 }
 
 /// The stock is the sum of the journal, but for what hands have done.
-async fn compare_sum(ground: &Ground, model: &Model) -> Result<()> {
-    let check = ground.gate.journals().check_sum(voucher(), 1_000).await?;
+async fn compare_sum(fixture: &Fixture, model: &Model) -> Result<()> {
+    let check = fixture.gate.journals().check_sum(voucher(), 1_000).await?;
     let as_expected = match (check, model.mismatch) {
         (SumCheck::NotComplete, None) => true,
         (SumCheck::Checked(_, Sum::Holds), Some(mismatch)) => mismatch == 0,
@@ -509,15 +509,15 @@ async fn compare_sum(ground: &Ground, model: &Model) -> Result<()> {
     Ok(())
 }
 
-async fn run(ground: &Ground, steps: &[Step]) -> Result<()> {
-    ground.typed("FLUSHALL").await?;
+async fn run(fixture: &Fixture, steps: &[Step]) -> Result<()> {
+    fixture.typed("FLUSHALL").await?;
     let began_ms = Timestamp::now().as_millisecond() - 1000;
     let mut model = Model::new();
     for (at, step) in steps.iter().enumerate() {
-        let got = apply(ground, &model, step).await?;
+        let got = apply(fixture, &model, step).await?;
         let expected = model.apply(step);
         ensure!(got == expected, "step {at}, {step:?}: {got:?} instead of {expected:?}");
-        compare(ground, &model, began_ms).await.map_err(|error| {
+        compare(fixture, &model, began_ms).await.map_err(|error| {
             error.context(format!("after step {at}, {step:?}, which answered {got:?}; {model:?}"))
         })?;
     }
@@ -527,11 +527,11 @@ async fn run(ground: &Ground, steps: &[Step]) -> Result<()> {
 #[test]
 fn whatever_is_asked_in_whatever_order_replies_and_state_are_those_of_the_model() -> Result<()> {
     let runtime = tokio::runtime::Runtime::new()?;
-    let ground = runtime.block_on(Ground::new())?;
+    let fixture = runtime.block_on(Fixture::new())?;
     let config = ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() };
     TestRunner::new(config).run(&steps(), |steps| {
-        runtime.block_on(run(&ground, &steps)).map_err(|error| TestCaseError::fail(format!("{error:#}")))
+        runtime.block_on(run(&fixture, &steps)).map_err(|error| TestCaseError::fail(format!("{error:#}")))
     })?;
-    runtime.block_on(ground.pool.quit())?;
+    runtime.block_on(fixture.pool.quit())?;
     Ok(())
 }

@@ -9,7 +9,7 @@ use tidegate_orders::{
 };
 
 use crate::{
-    ground::{Ground, admission, connect, release, voucher},
+    fixture::{Fixture, admission, connect, release, voucher},
     limits::two_orders_for_a_user,
 };
 
@@ -19,14 +19,14 @@ fn key(name: &str) -> Result<IdempotencyKey> {
     Ok(IdempotencyKey::parse(name.as_bytes())?)
 }
 
-async fn names_of_keys(ground: &Ground) -> Result<Vec<String>> {
-    Ok(ground.typed("KEYS seckill:idempotency:*").await?.convert()?)
+async fn names_of_keys(fixture: &Fixture) -> Result<Vec<String>> {
+    Ok(fixture.typed("KEYS seckill:idempotency:*").await?.convert()?)
 }
 
 /// Milliseconds for which the only key is remembered.
-async fn kept_ms(ground: &Ground) -> Result<i64> {
-    let names = names_of_keys(ground).await?;
-    Ok(ground.pool.pttl(names.first().context("a key")?.as_str()).await?)
+async fn kept_ms(fixture: &Fixture) -> Result<i64> {
+    let names = names_of_keys(fixture).await?;
+    Ok(fixture.pool.pttl(names.first().context("a key")?.as_str()).await?)
 }
 
 fn id(order: i64) -> OrderId {
@@ -36,35 +36,35 @@ fn id(order: i64) -> OrderId {
 #[tokio::test]
 async fn whoever_asks_again_asks_for_the_same_order_and_it_is_remembered_for_a_day_from_then_on() -> Result<()>
 {
-    let ground = Ground::new().await?;
-    let (gate, mine) = (&ground.gate, key("mine")?);
+    let fixture = Fixture::new().await?;
+    let (gate, mine) = (&fixture.gate, key("mine")?);
     gate.sales().load(voucher(), 0, SaleWindow::default()).await?;
-    let before = ground.everything().await?;
+    let before = fixture.everything().await?;
     assert_eq!(gate.admissions().admit_by_key(&mine, &admission(1, 9)).await?, (id(1), AdmitReply::SoldOut));
-    assert_eq!(ground.everything().await?, before, "a refusal leaves no trace");
+    assert_eq!(fixture.everything().await?, before, "a refusal leaves no trace");
 
-    ground.typed("SET seckill:stock:7 5").await?;
+    fixture.typed("SET seckill:stock:7 5").await?;
     assert_eq!(gate.admissions().admit_by_key(&mine, &admission(2, 9)).await?, (id(2), AdmitReply::Admitted));
-    assert!(kept_ms(&ground).await? > MOST_OF_A_DAY_MS);
-    let name = names_of_keys(&ground).await?.concat();
-    ground.pool.pexpire::<(), _>(&name, 60_000, None).await?;
+    assert!(kept_ms(&fixture).await? > MOST_OF_A_DAY_MS);
+    let name = names_of_keys(&fixture).await?.concat();
+    fixture.pool.pexpire::<(), _>(&name, 60_000, None).await?;
     assert_eq!(
         gate.admissions().admit_by_key(&mine, &admission(3, 9)).await?,
         (id(2), AdmitReply::AdmittedBefore)
     );
-    assert!(kept_ms(&ground).await? > MOST_OF_A_DAY_MS);
+    assert!(kept_ms(&fixture).await? > MOST_OF_A_DAY_MS);
     // Whatever else the user asks for is another request.
     let two = Admission { quantity: 2.try_into()?, ..admission(4, 9) };
     assert!(matches!(gate.admissions().admit_by_key(&mine, &two).await, Err(GateError::OtherRequest)));
     let second = gate.admissions().admit_by_key(&key("second")?, &admission(5, 9)).await?;
     assert_eq!(second, (id(5), AdmitReply::UserHasOrder));
-    assert_eq!(names_of_keys(&ground).await?, [name]);
+    assert_eq!(names_of_keys(&fixture).await?, [name]);
     // Somebody else's key of the same name is another one.
     assert_eq!(
         gate.admissions().admit_by_key(&mine, &admission(6, 10)).await?,
         (id(6), AdmitReply::Admitted)
     );
-    assert_eq!(ground.orders().await?.len(), 2);
+    assert_eq!(fixture.orders().await?.len(), 2);
 
     gate.releases().release(&release(2, 9)).await?;
     assert_eq!(
@@ -80,8 +80,8 @@ async fn whoever_asks_again_asks_for_the_same_order_and_it_is_remembered_for_a_d
 
 #[tokio::test]
 async fn where_a_user_may_hold_several_orders_each_key_stands_for_one_of_them() -> Result<()> {
-    let ground = two_orders_for_a_user().await?;
-    let (gate, [first, second]) = (&ground.gate, [key("first")?, key("second")?]);
+    let fixture = two_orders_for_a_user().await?;
+    let (gate, [first, second]) = (&fixture.gate, [key("first")?, key("second")?]);
     assert_eq!(
         gate.admissions().admit_by_key(&first, &admission(1, 9)).await?,
         (id(1), AdmitReply::Admitted)
@@ -100,16 +100,16 @@ async fn where_a_user_may_hold_several_orders_each_key_stands_for_one_of_them() 
     );
     let third = gate.admissions().admit_by_key(&key("third")?, &admission(5, 9)).await?;
     assert!(matches!(third, (_, AdmitReply::OverLimit(_))), "{third:?}");
-    assert_eq!((ground.orders().await?.len(), names_of_keys(&ground).await?.len()), (2, 2));
+    assert_eq!((fixture.orders().await?.len(), names_of_keys(&fixture).await?.len()), (2, 2));
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_comes_late_leads_to_the_order_that_its_key_stands_for() -> Result<()> {
-    let ground = Ground::new().await?;
-    ground.gate.sales().load(voucher(), 5, SaleWindow::default()).await?;
-    let proxy = Proxy::start(ground.redis.port()).await?;
-    let pool = connect(&proxy.url_for(&ground.redis), 1).await?;
+    let fixture = Fixture::new().await?;
+    fixture.gate.sales().load(voucher(), 5, SaleWindow::default()).await?;
+    let proxy = Proxy::start(fixture.redis.port()).await?;
+    let pool = connect(&proxy.url_for(&fixture.redis), 1).await?;
     let slow = RedisStore::with_default_names(pool, KeyTemplates::default());
     // The script is there: the call itself is what comes late.
     assert_eq!(
@@ -120,77 +120,77 @@ async fn a_request_that_comes_late_leads_to_the_order_that_its_key_stands_for() 
     let mine = key("k")?;
     let late = tokio::spawn(async move { slow.admissions().admit_by_key(&mine, &admission(2, 9)).await });
     held.reached().await?;
-    let again = ground.gate.admissions().admit_by_key(&key("k")?, &admission(3, 9)).await?;
+    let again = fixture.gate.admissions().admit_by_key(&key("k")?, &admission(3, 9)).await?;
     assert_eq!(again, (id(3), AdmitReply::Admitted));
     held.release();
     assert_eq!(late.await??, (id(3), AdmitReply::AdmittedBefore));
-    assert_eq!(ground.orders().await?.len(), 2);
+    assert_eq!(fixture.orders().await?.len(), 2);
     Ok(())
 }
 
 #[tokio::test]
 async fn a_key_of_an_id_that_another_user_has_stands_for_a_new_order() -> Result<()> {
-    let ground = Ground::new().await?;
-    ground.gate.sales().load(voucher(), 5, SaleWindow::default()).await?;
+    let fixture = Fixture::new().await?;
+    fixture.gate.sales().load(voucher(), 5, SaleWindow::default()).await?;
     let mine = key("mine")?;
     assert_eq!(
-        ground.gate.admissions().admit_by_key(&mine, &admission(1, 9)).await?,
+        fixture.gate.admissions().admit_by_key(&mine, &admission(1, 9)).await?,
         (id(1), AdmitReply::Admitted)
     );
     // As a gate of before left it, which wrote the key before the order: somebody else has the id.
     for lost in ["HDEL seckill:journal:7 1", "SREM seckill:order:7 9"] {
-        ground.typed(lost).await?;
+        fixture.typed(lost).await?;
     }
-    assert_eq!(ground.gate.admissions().admit(&admission(1, 8)).await?, AdmitReply::Admitted);
+    assert_eq!(fixture.gate.admissions().admit(&admission(1, 8)).await?, AdmitReply::Admitted);
     assert_eq!(
-        ground.gate.admissions().admit_by_key(&mine, &admission(2, 9)).await?,
+        fixture.gate.admissions().admit_by_key(&mine, &admission(2, 9)).await?,
         (id(2), AdmitReply::Admitted)
     );
     assert_eq!(
-        ground.gate.admissions().admit_by_key(&mine, &admission(3, 9)).await?,
+        fixture.gate.admissions().admit_by_key(&mine, &admission(3, 9)).await?,
         (id(2), AdmitReply::AdmittedBefore)
     );
     // A new id that is taken is told as it is.
-    let another = ground.gate.admissions().admit_by_key(&key("another")?, &admission(2, 10)).await;
+    let another = fixture.gate.admissions().admit_by_key(&key("another")?, &admission(2, 10)).await;
     assert!(matches!(another, Err(GateError::IdTaken { order }) if order == id(2)), "{another:?}");
-    assert_eq!(names_of_keys(&ground).await?.len(), 1);
+    assert_eq!(names_of_keys(&fixture).await?.len(), 1);
     Ok(())
 }
 
 #[tokio::test]
 async fn what_was_admitted_is_told_also_where_its_key_cannot_be_written() -> Result<()> {
-    let ground = Ground::new().await?;
-    ground.gate.sales().load(voucher(), 5, SaleWindow::default()).await?;
+    let fixture = Fixture::new().await?;
+    fixture.gate.sales().load(voucher(), 5, SaleWindow::default()).await?;
     let mine = key("mine")?;
     assert_eq!(
-        ground.gate.admissions().admit_by_key(&mine, &admission(1, 9)).await?,
+        fixture.gate.admissions().admit_by_key(&mine, &admission(1, 9)).await?,
         (id(1), AdmitReply::Admitted)
     );
-    ground.typed("CONFIG SET maxmemory 1").await?;
+    fixture.typed("CONFIG SET maxmemory 1").await?;
     assert_eq!(
-        ground.gate.admissions().admit_by_key(&mine, &admission(2, 9)).await?,
+        fixture.gate.admissions().admit_by_key(&mine, &admission(2, 9)).await?,
         (id(1), AdmitReply::AdmittedBefore)
     );
-    ground.pool.del::<(), _>(names_of_keys(&ground).await?).await?;
-    let before = ground.everything().await?;
-    let refused = ground.gate.admissions().admit_by_key(&mine, &admission(3, 10)).await;
+    fixture.pool.del::<(), _>(names_of_keys(&fixture).await?).await?;
+    let before = fixture.everything().await?;
+    let refused = fixture.gate.admissions().admit_by_key(&mine, &admission(3, 10)).await;
     assert!(matches!(refused, Err(GateError::Refused(_))), "{refused:?}");
-    assert_eq!(ground.everything().await?, before, "an error leaves no trace");
-    ground.typed("CONFIG SET maxmemory 0").await?;
+    assert_eq!(fixture.everything().await?, before, "an error leaves no trace");
+    fixture.typed("CONFIG SET maxmemory 0").await?;
 
     // With rights that lack SET, the order is there, and its caller hears so.
-    ground.typed("ACL SETUSER default -set").await?;
+    fixture.typed("ACL SETUSER default -set").await?;
     assert_eq!(
-        ground.gate.admissions().admit_by_key(&mine, &admission(4, 11)).await?,
+        fixture.gate.admissions().admit_by_key(&mine, &admission(4, 11)).await?,
         (id(4), AdmitReply::Admitted)
     );
-    assert_eq!(ground.gate.admissions().admit(&admission(4, 11)).await?, AdmitReply::AdmittedBefore);
+    assert_eq!(fixture.gate.admissions().admit(&admission(4, 11)).await?, AdmitReply::AdmittedBefore);
     Ok(())
 }
 
 /// Calls of scripts that Redis has had, and how many commands these ran.
-async fn calls(ground: &Ground) -> Result<(u64, u64)> {
-    let stats: String = ground.typed("INFO commandstats").await?.convert()?;
+async fn calls(fixture: &Fixture) -> Result<(u64, u64)> {
+    let stats: String = fixture.typed("INFO commandstats").await?.convert()?;
     let of = |line: &str| {
         let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
         Some((name.to_owned(), rest.split(',').next()?.parse::<u64>().ok()?))
@@ -205,25 +205,25 @@ async fn calls(ground: &Ground) -> Result<(u64, u64)> {
 
 #[tokio::test]
 async fn an_admission_under_a_key_is_one_call_and_two_commands_in_it_more_than_one_without() -> Result<()> {
-    let ground = Ground::new().await?;
-    ground.gate.sales().load(voucher(), 9, SaleWindow::default()).await?;
+    let fixture = Fixture::new().await?;
+    fixture.gate.sales().load(voucher(), 9, SaleWindow::default()).await?;
     let limited = two_orders_for_a_user().await?;
-    for ground in [&ground, &*limited] {
+    for fixture in [&fixture, &*limited] {
         // Both scripts are loaded by these.
-        ground.gate.admissions().admit(&admission(4, 7)).await?;
-        ground.gate.admissions().admit_by_key(&key("first")?, &admission(1, 8)).await?;
-        ground.typed("CONFIG RESETSTAT").await?;
-        assert_eq!(ground.gate.admissions().admit(&admission(5, 10)).await?, AdmitReply::Admitted);
-        let (_, without_key) = calls(ground).await?;
+        fixture.gate.admissions().admit(&admission(4, 7)).await?;
+        fixture.gate.admissions().admit_by_key(&key("first")?, &admission(1, 8)).await?;
+        fixture.typed("CONFIG RESETSTAT").await?;
+        assert_eq!(fixture.gate.admissions().admit(&admission(5, 10)).await?, AdmitReply::Admitted);
+        let (_, without_key) = calls(fixture).await?;
         for (order, name, expected) in
             [(2, "mine", (id(2), AdmitReply::Admitted)), (3, "mine", (id(2), AdmitReply::AdmittedBefore))]
         {
-            ground.typed("CONFIG RESETSTAT").await?;
+            fixture.typed("CONFIG RESETSTAT").await?;
             assert_eq!(
-                ground.gate.admissions().admit_by_key(&key(name)?, &admission(order, 9)).await?,
+                fixture.gate.admissions().admit_by_key(&key(name)?, &admission(order, 9)).await?,
                 expected
             );
-            let (scripts, others) = calls(ground).await?;
+            let (scripts, others) = calls(fixture).await?;
             assert_eq!(scripts, 1, "{name} {order}");
             assert!(
                 order == 3 || others == without_key + 2,

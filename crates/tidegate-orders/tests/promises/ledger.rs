@@ -20,7 +20,7 @@ use tidegate_orders::{
     schema,
 };
 
-use crate::ground::order;
+use crate::fixture::order;
 
 const OUT_OF_STOCK: Verdict = Verdict::Refused(Refusal::OutOfStock);
 const HAS_ORDER: Verdict = Verdict::Refused(Refusal::UserHasOrder);

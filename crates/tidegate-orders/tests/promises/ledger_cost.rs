@@ -18,7 +18,7 @@ use tidegate_orders::{
 };
 use tidegate_stream::EntryId;
 
-use crate::ground::order;
+use crate::fixture::order;
 
 const BATCH: i64 = 200;
 const VOUCHER: i64 = 7;

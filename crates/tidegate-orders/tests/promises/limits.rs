@@ -16,7 +16,7 @@ use tidegate_orders::{
 };
 use tidegate_stream::Script;
 
-use crate::ground::{Ground, STREAM, admission, release};
+use crate::fixture::{Fixture, STREAM, admission, release};
 
 const PLAIN: &str = "seckill:stock:7";
 const LIMITED: &str = "seckill:limited:7";
@@ -34,7 +34,7 @@ const COMMON: &str = "4 months address month -3600 5 7;5 all * sale 0 30 -";
 
 /// The scripts on a server of their own.
 struct Sale {
-    ground: Arc<Ground>,
+    fixture: Arc<Fixture>,
     /// Before every name: many sales share a server.
     prefix: String,
     admit: Script,
@@ -43,28 +43,28 @@ struct Sale {
 }
 
 /// A sale of voucher 7 in which each user may hold two orders.
-pub async fn two_orders_for_a_user() -> Result<Arc<Ground>> {
-    Ok(Sale::open("1 mine user sale 0 2 -", "-", "1").await?.ground)
+pub async fn two_orders_for_a_user() -> Result<Arc<Fixture>> {
+    Ok(Sale::open("1 mine user sale 0 2 -", "-", "1").await?.fixture)
 }
 
 impl Sale {
     async fn open(rules: &str, campaign: &str, slots: &str) -> Result<Self> {
-        Self::open_on(Arc::new(Ground::new().await?), String::new(), (rules, campaign, slots)).await
+        Self::open_on(Arc::new(Fixture::new().await?), String::new(), (rules, campaign, slots)).await
     }
 
     async fn open_on(
-        ground: Arc<Ground>,
+        fixture: Arc<Fixture>,
         prefix: String,
         (rules, campaign, slots): (&str, &str, &str),
     ) -> Result<Self> {
         let sale = Self {
-            ground,
+            fixture,
             prefix,
             admit: Script::new("admit_limited", include_str!("../../../../lua/admit_limited.lua")),
             release: Script::new("release_limited", include_str!("../../../../lua/release_limited.lua")),
             limit: Script::new("limit", include_str!("../../../../lua/limit.lua")),
         };
-        sale.ground.typed(&format!("SET {} {UNITS}", sale.key(PLAIN))).await?;
+        sale.fixture.typed(&format!("SET {} {UNITS}", sale.key(PLAIN))).await?;
         sale.limits(&text(slots, campaign, rules)).await?;
         Ok(sale)
     }
@@ -76,7 +76,7 @@ impl Sale {
     async fn call(&self, script: &Script, keys: &[&str], args: &[&str]) -> Result<Value, String> {
         let keys = keys.iter().map(|key| self.key(key).into()).collect();
         let args = args.iter().map(|arg| Value::from(*arg)).collect();
-        script.call(&self.ground.pool, keys, args).await.map_err(|error| error.to_string())
+        script.call(&self.fixture.pool, keys, args).await.map_err(|error| error.to_string())
     }
 
     /// Empty: none any more.
@@ -111,11 +111,11 @@ impl Sale {
     }
 
     async fn hash(&self, key: &str) -> Result<BTreeMap<String, String>> {
-        Ok(self.ground.typed(&format!("HGETALL {}", self.key(key))).await?.convert()?)
+        Ok(self.fixture.typed(&format!("HGETALL {}", self.key(key))).await?.convert()?)
     }
 
     async fn text(&self, command: &str) -> Result<Option<String>> {
-        Ok(self.ground.typed(command).await?.convert()?)
+        Ok(self.fixture.typed(command).await?.convert()?)
     }
 }
 
@@ -180,8 +180,8 @@ async fn a_refusal_says_which_limit_what_is_left_and_when_it_opens_and_leaves_no
     let sale = Sale::open(RULES, "5", "1").await?;
     let error = sale.admit("1", "1", "1", &["phone", "a", "address", "x"]).await.expect_err("not told of it");
     assert!(error.contains("CAMPAIGN 5 "), "{error}");
-    sale.ground.words(&["HSET", COMMON_LIMITS, "rules", &text("0", "5", COMMON)]).await?;
-    let before = sale.ground.everything().await?;
+    sale.fixture.words(&["HSET", COMMON_LIMITS, "rules", &text("0", "5", COMMON)]).await?;
+    let before = sale.fixture.everything().await?;
     let error = sale.admit("1", "1", "1", &["phone", "a"]).await.expect_err("no address");
     assert!(error.contains("NOSUBJECT address"), "{error}");
     assert_eq!(
@@ -193,19 +193,19 @@ async fn a_refusal_says_which_limit_what_is_left_and_when_it_opens_and_leaves_no
             sale.admit("1", "1", "1", &["phone", hostile, "address", "x"]).await.expect_err("no value");
         assert!(error.contains("BADARG"), "{error}");
     }
-    assert_eq!(sale.ground.everything().await?, before);
+    assert_eq!(sale.fixture.everything().await?, before);
 
     for order in ["1", "2"] {
         assert_eq!(sale.admit(order, order, "2", &["phone", "a", "address", "x"]).await, Ok(Reply::Code(0)));
     }
-    let before = sale.ground.everything().await?;
+    let before = sale.fixture.everything().await?;
     let reply = sale.admit("3", "3", "1", &["phone", "a", "address", "x"]).await;
     let Ok(Reply::Refused(parts)) = &reply else { anyhow::bail!("{reply:?}") };
     assert_eq!(parts[..4], ["9", "days", "1", "0"]);
     let (opens, day_ms) = (parts[4].parse::<i64>()?, 86_400_000);
     let now = jiff::Timestamp::now().as_millisecond();
     assert!(opens > now && opens <= now + day_ms && (opens + 28_800_000) % day_ms == 0, "{opens}");
-    assert_eq!(sale.ground.everything().await?, before);
+    assert_eq!(sale.fixture.everything().await?, before);
     // Other phones, the same address: 4 of 7 units a month are used.
     assert_eq!(sale.admit("4", "4", "2", &["phone", "b", "address", "x"]).await, Ok(Reply::Code(0)));
     let reply = sale.admit("5", "5", "2", &["phone", "c", "address", "x"]).await;
@@ -222,7 +222,7 @@ async fn a_refusal_says_which_limit_what_is_left_and_when_it_opens_and_leaves_no
 #[tokio::test]
 async fn thirty_one_orders_of_a_user_have_slots_of_their_own_and_a_freed_one_is_taken_again() -> Result<()> {
     let sale = Sale::open("1 mine user sale 0 100 -", "", "1").await?;
-    sale.ground.typed(&format!("SADD {BUYERS} 2")).await?;
+    sale.fixture.typed(&format!("SADD {BUYERS} 2")).await?;
     for order in 1..=31 {
         assert_eq!(sale.admit(&order.to_string(), "1", "1", &[]).await, Ok(Reply::Code(0)), "{order}");
     }
@@ -234,7 +234,7 @@ async fn thirty_one_orders_of_a_user_have_slots_of_their_own_and_a_freed_one_is_
     // A buyer of before the limit has the first.
     assert_eq!(sale.admit("40", "2", "1", &[]).await, Ok(Reply::Code(0)));
     assert!(sale.text(&format!("HGET {JOURNAL} 40")).await?.context("a note")?.contains("\"slot\":2,"));
-    let slots: Vec<i64> = sale.ground.orders().await?.iter().map(|order| order.slot.get()).collect();
+    let slots: Vec<i64> = sale.fixture.orders().await?.iter().map(|order| order.slot.get()).collect();
     assert_eq!(slots, (1..=31).chain([17, 2]).collect::<Vec<_>>());
 
     for order in (1..=31).filter(|order| *order != 17) {
@@ -252,7 +252,7 @@ async fn a_limit_that_was_set_anew_ten_times_gets_back_what_it_counted() -> Resu
     let rules = "9 old phone sale 0 9 -;10 mine phone sale 0 9 -;123 late user sale 0 9 -";
     let sale = Sale::open(rules, "5", "0").await?;
     let common = text("0", "5", "10 all * sale 0 9 -;11 ours phone sale 0 9 -");
-    sale.ground.words(&["HSET", COMMON_LIMITS, "rules", &common]).await?;
+    sale.fixture.words(&["HSET", COMMON_LIMITS, "rules", &common]).await?;
     for order in ["1", "2"] {
         assert_eq!(sale.admit(order, order, "2", &["phone", "a"]).await, Ok(Reply::Code(0)));
     }
@@ -274,13 +274,13 @@ async fn a_rate_lets_a_burst_pass_and_then_one_in_each_period() -> Result<()> {
     for order in ["1", "2", "3"] {
         assert_eq!(sale.admit(order, order, "1", &[]).await, Ok(Reply::Code(0)));
     }
-    let before = sale.ground.everything().await?;
+    let before = sale.fixture.everything().await?;
     let reply = sale.admit("4", "4", "1", &[]).await;
     let Ok(Reply::Refused(parts)) = &reply else { anyhow::bail!("{reply:?}") };
     assert_eq!(parts[..2], ["10", "fast"]);
     let wait_ms: u64 = parts[2].parse()?;
     assert!((1..=300).contains(&wait_ms), "{wait_ms}");
-    assert_eq!(sale.ground.everything().await?, before, "a refusal leaves no trace");
+    assert_eq!(sale.fixture.everything().await?, before, "a refusal leaves no trace");
     tokio::time::sleep(std::time::Duration::from_millis(wait_ms)).await;
     assert_eq!(sale.admit("4", "4", "1", &[]).await, Ok(Reply::Code(0)), "at the moment that it was told");
     assert_eq!(sale.release("4", "4", "1", "1").await, Ok(1));
@@ -291,8 +291,8 @@ async fn a_rate_lets_a_burst_pass_and_then_one_in_each_period() -> Result<()> {
 #[tokio::test]
 async fn the_gate_finds_the_limits_and_the_campaign_of_a_voucher_by_itself() -> Result<()> {
     let sale = Sale::open("1 phones phone sale 0 2 3", "5", "0").await?;
-    sale.ground.words(&["HSET", COMMON_LIMITS, "rules", &text("0", "5", "2 all * sale 0 3 -")]).await?;
-    let gate = &sale.ground.gate;
+    sale.fixture.words(&["HSET", COMMON_LIMITS, "rules", &text("0", "5", "2 all * sale 0 3 -")]).await?;
+    let gate = &sale.fixture.gate;
     let wanted = |order: i64, phone: &str| -> Result<Admission> {
         Ok(Admission { subjects: Subjects::none().with("phone", phone)?, ..admission(order, order) })
     };
@@ -304,7 +304,7 @@ async fn the_gate_finds_the_limits_and_the_campaign_of_a_voucher_by_itself() -> 
     assert!(matches!(other, Err(GateError::IdTaken { .. })), "{other:?}");
 
     // Many in one call, of a gate that has not heard of limits either.
-    let fresh = RedisStore::with_default_names(sale.ground.pool.clone(), KeyTemplates::default());
+    let fresh = RedisStore::with_default_names(sale.fixture.pool.clone(), KeyTemplates::default());
     let all = [wanted(2, "a")?, wanted(3, "a")?, wanted(4, "b")?, wanted(5, "c")?];
     let replies: Vec<AdmitReply> =
         fresh.admissions().admit_all(&all).await.into_iter().collect::<Result<_, _>>()?;

@@ -10,7 +10,7 @@ mod events;
 mod compact;
 mod gate;
 mod gate_model;
-mod ground;
+mod fixture;
 mod idempotency;
 mod instructions;
 mod ledger;

@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use crate::ground::{Ground, connect};
+use crate::fixture::{Fixture, connect};
 use anyhow::Result;
 use jiff::Timestamp;
 use tidegate_lab::Proxy;
@@ -24,20 +24,20 @@ const NOON: i64 = 1_718_020_800;
 const COUNTER: &str = "icr:order:2024:06:10";
 
 /// An allocator, and the hands of its clock in Unix seconds.
-fn allocator(ground: &Ground, block_size: u32) -> (OrderIdAllocator, Arc<AtomicI64>) {
+fn allocator(fixture: &Fixture, block_size: u32) -> (OrderIdAllocator, Arc<AtomicI64>) {
     let clock = Arc::new(AtomicI64::new(NOON));
     let hands = Arc::clone(&clock);
     let now = move || Timestamp::from_second(hands.load(Ordering::Relaxed)).expect("a time");
     let size = NonZeroU32::new(block_size).expect("a block holds something");
-    (OrderIdAllocator::with_clock(ground.gate.clone(), size, now), clock)
+    (OrderIdAllocator::with_clock(fixture.gate.clone(), size, now), clock)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn fifty_tasks_and_two_processes_get_a_thousand_different_ids_whatever_the_block_size() -> Result<()> {
-    let ground = Ground::new().await?;
+    let fixture = Fixture::new().await?;
     for block_size in [1, 7, 1000] {
         let allocators =
-            [Arc::new(allocator(&ground, block_size).0), Arc::new(allocator(&ground, block_size).0)];
+            [Arc::new(allocator(&fixture, block_size).0), Arc::new(allocator(&fixture, block_size).0)];
         let tasks: Vec<_> = (0..50)
             .map(|task| {
                 let allocator = Arc::clone(&allocators[task % 2]);
@@ -61,19 +61,19 @@ async fn fifty_tasks_and_two_processes_get_a_thousand_different_ids_whatever_the
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_id_holds_the_second_and_the_sequence_of_the_days_counter() -> Result<()> {
-    let ground = Ground::new().await?;
-    ground.words(&["SET", COUNTER, "41"]).await?;
-    let (allocator, _) = allocator(&ground, 10);
+    let fixture = Fixture::new().await?;
+    fixture.words(&["SET", COUNTER, "41"]).await?;
+    let (allocator, _) = allocator(&fixture, 10);
     assert_eq!(decompose(allocator.next().await?), (NOON - EPOCH_SECONDS, 42));
     assert_eq!(decompose(allocator.next().await?), (NOON - EPOCH_SECONDS, 43));
-    assert_eq!(ground.words(&["GET", COUNTER]).await?.convert::<i64>()?, 51);
+    assert_eq!(fixture.words(&["GET", COUNTER]).await?.convert::<i64>()?, 51);
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clock_that_goes_back_within_the_day_of_its_block_repeats_no_id() -> Result<()> {
-    let ground = Ground::new().await?;
-    let (allocator, clock) = allocator(&ground, 2);
+    let fixture = Fixture::new().await?;
+    let (allocator, clock) = allocator(&fixture, 2);
     let mut ids = HashSet::new();
     for step in [0, -10, 5, -10, 0, -3600] {
         clock.store(NOON + step, Ordering::Relaxed);
@@ -84,8 +84,8 @@ async fn a_clock_that_goes_back_within_the_day_of_its_block_repeats_no_id() -> R
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clock_that_goes_back_to_an_earlier_day_is_refused_until_it_has_caught_up() -> Result<()> {
-    let ground = Ground::new().await?;
-    let (allocator, clock) = allocator(&ground, 10);
+    let fixture = Fixture::new().await?;
+    let (allocator, clock) = allocator(&fixture, 10);
     let first = allocator.next().await?;
     clock.store(NOON - DAY, Ordering::Relaxed);
     let error = allocator.next().await.expect_err("a day back");
@@ -98,21 +98,21 @@ async fn a_clock_that_goes_back_to_an_earlier_day_is_refused_until_it_has_caught
 
 #[tokio::test(flavor = "multi_thread")]
 async fn at_midnight_the_rest_of_the_block_is_dropped_and_the_new_days_counter_is_used() -> Result<()> {
-    let ground = Ground::new().await?;
-    let (allocator, clock) = allocator(&ground, 10);
+    let fixture = Fixture::new().await?;
+    let (allocator, clock) = allocator(&fixture, 10);
     allocator.next().await?;
     clock.store(NOON + DAY, Ordering::Relaxed);
     let first_of_day = decompose(allocator.next().await?);
     assert_eq!(first_of_day, (NOON + DAY - EPOCH_SECONDS, 1));
-    assert_eq!(ground.typed("GET icr:order:2024:06:11").await?.convert::<i64>()?, 10);
+    assert_eq!(fixture.typed("GET icr:order:2024:06:11").await?.convert::<i64>()?, 10);
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_last_sequence_of_a_day_is_given_out_and_then_none() -> Result<()> {
-    let ground = Ground::new().await?;
-    ground.words(&["SET", COUNTER, "4294967293"]).await?;
-    let (allocator, _) = allocator(&ground, 10);
+    let fixture = Fixture::new().await?;
+    fixture.words(&["SET", COUNTER, "4294967293"]).await?;
+    let (allocator, _) = allocator(&fixture, 10);
     for last in [4_294_967_294, 4_294_967_295] {
         assert_eq!(decompose(allocator.next().await?).1, last);
     }
@@ -125,14 +125,14 @@ async fn the_last_sequence_of_a_day_is_given_out_and_then_none() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clock_before_2022_or_beyond_31_bits_is_refused_and_takes_nothing_from_redis() -> Result<()> {
-    let ground = Ground::new().await?;
-    let (allocator, clock) = allocator(&ground, 10);
+    let fixture = Fixture::new().await?;
+    let (allocator, clock) = allocator(&fixture, 10);
     for wrong in [0, EPOCH_SECONDS - 1, EPOCH_SECONDS + (1 << 31)] {
         clock.store(wrong, Ordering::Relaxed);
         let error = allocator.next().await.expect_err("no time for an order id");
         assert!(matches!(error, OrderIdError::SecondsOutOfRange { .. }), "{error}");
     }
-    assert!(ground.everything().await?.is_empty());
+    assert!(fixture.everything().await?.is_empty());
     clock.store(EPOCH_SECONDS + (1 << 31) - 1, Ordering::Relaxed);
     assert_eq!(decompose(allocator.next().await?), ((1 << 31) - 1, 1));
     Ok(())
@@ -140,11 +140,11 @@ async fn a_clock_before_2022_or_beyond_31_bits_is_refused_and_takes_nothing_from
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_counter_of_another_type_or_below_zero_is_an_error_and_no_id() -> Result<()> {
-    let ground = Ground::new().await?;
-    let (allocator, _) = allocator(&ground, 10);
-    ground.words(&["RPUSH", COUNTER, "x"]).await?;
+    let fixture = Fixture::new().await?;
+    let (allocator, _) = allocator(&fixture, 10);
+    fixture.words(&["RPUSH", COUNTER, "x"]).await?;
     assert!(matches!(allocator.next().await, Err(OrderIdError::Redis(_))));
-    ground.words(&["SET", COUNTER, "-100"]).await?;
+    fixture.words(&["SET", COUNTER, "-100"]).await?;
     assert!(matches!(allocator.next().await, Err(OrderIdError::SequenceOutOfRange { .. })));
     Ok(())
 }
@@ -160,15 +160,15 @@ async fn take_new(allocator: &OrderIdAllocator, taken: &mut HashSet<i64>, count:
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_gives_out_no_id_twice_when_the_counter_goes_back() -> Result<()> {
-    let ground = Ground::new().await?;
+    let fixture = Fixture::new().await?;
     for block_size in [1, 7, 10] {
-        let ((one, _), (other, _)) = (allocator(&ground, block_size), allocator(&ground, 3));
+        let ((one, _), (other, _)) = (allocator(&fixture, block_size), allocator(&fixture, 3));
         for counter in [0, 5, 12, 13, 20, 21] {
-            ground.words(&["DEL", COUNTER]).await?;
+            fixture.words(&["DEL", COUNTER]).await?;
             let (mut of_one, mut of_other) = (HashSet::new(), HashSet::new());
             take_new(&one, &mut of_one, 25).await?;
             take_new(&other, &mut of_other, 25).await?;
-            ground.words(&["SET", COUNTER, &counter.to_string()]).await?;
+            fixture.words(&["SET", COUNTER, &counter.to_string()]).await?;
             take_new(&one, &mut of_one, 25).await?;
             take_new(&other, &mut of_other, 25).await?;
         }
@@ -178,10 +178,10 @@ async fn a_process_gives_out_no_id_twice_when_the_counter_goes_back() -> Result<
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_block_ends_when_another_server_answers_which_may_give_it_to_somebody_else() -> Result<()> {
-    let ground = Ground::new().await?;
-    let promoted = Ground::new().await?;
-    let proxy = Proxy::start(ground.redis.port()).await?;
-    let pool = connect(&proxy.url_for(&ground.redis), 2).await?;
+    let fixture = Fixture::new().await?;
+    let promoted = Fixture::new().await?;
+    let proxy = Proxy::start(fixture.redis.port()).await?;
+    let pool = connect(&proxy.url_for(&fixture.redis), 2).await?;
     let store = RedisStore::with_default_names(pool, KeyTemplates::default());
     let now = Arc::new(AtomicI64::new(NOON));
     let gate = || {

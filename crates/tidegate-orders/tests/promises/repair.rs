@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::ground::{Ground, admission, release, voucher};
+use crate::fixture::{Fixture, admission, release, voucher};
 use anyhow::{Context, Result, ensure};
 use fred::interfaces::{ClientLike, HashesInterface, KeysInterface, SetsInterface};
 use proptest::{prelude::*, test_runner::TestRunner};
@@ -78,8 +78,8 @@ struct Held {
 }
 
 impl Held {
-    async fn read(ground: &Ground) -> Result<Self> {
-        let (pool, keys) = (&ground.pool, ground.gate.keys());
+    async fn read(fixture: &Fixture) -> Result<Self> {
+        let (pool, keys) = (&fixture.pool, fixture.gate.keys());
         let buyers: Vec<i64> = pool.smembers(keys.buyers(voucher())).await?;
         Ok(Self {
             stock: pool.get(keys.stock(voucher())).await?,
@@ -104,32 +104,32 @@ impl Held {
 }
 
 /// A sale of ten units whose journal is complete.
-async fn open_sale(ground: &Ground) -> Result<()> {
-    ground.typed("FLUSHALL").await?;
-    ground.pool.set::<(), _, _>(ground.gate.keys().stock(voucher()), 10, None, None, false).await?;
+async fn open_sale(fixture: &Fixture) -> Result<()> {
+    fixture.typed("FLUSHALL").await?;
+    fixture.pool.set::<(), _, _>(fixture.gate.keys().stock(voucher()), 10, None, None, false).await?;
     let load = r##"{"action":"load","from":null,"to":10,"change":10,"by":"x","timestamp":1}"##;
     let complete = r##"{"action":"complete","by":"load","timestamp":1}"##;
     let fields = [("#load", load), ("#complete", complete)];
-    ground.pool.hset::<(), _, _>(ground.gate.keys().journal(voucher()), fields.to_vec()).await?;
+    fixture.pool.hset::<(), _, _>(fixture.gate.keys().journal(voucher()), fields.to_vec()).await?;
     Ok(())
 }
 
-async fn apply(ground: &Ground, step: Step) -> Result<()> {
-    let (pool, keys) = (&ground.pool, ground.gate.keys());
+async fn apply(fixture: &Fixture, step: Step) -> Result<()> {
+    let (pool, keys) = (&fixture.pool, fixture.gate.keys());
     match step {
         Step::Admit { order, user, quantity } => {
             let mut wanted = admission(order, user);
             wanted.quantity = quantity.try_into()?;
             // Refused, or of another user: nothing moves.
-            _ = ground.gate.admissions().admit(&wanted).await;
+            _ = fixture.gate.admissions().admit(&wanted).await;
         }
         Step::Release { order, user } => {
-            let note = Held::read(ground).await?.note(order);
+            let note = Held::read(fixture).await?.note(order);
             let entry = note.and_then(|note| JournalNote::parse(note.as_bytes()));
             // Whoever releases knows the quantity.
             let units = entry.and_then(|entry| Quantity::try_from(-entry.change?).ok());
             if units.is_some() {
-                let _of_another_user = ground
+                let _of_another_user = fixture
                     .gate
                     .releases()
                     .release(&tidegate_orders::gate::Release { units, ..release(order, user) })
@@ -183,31 +183,31 @@ fn check_orders(repair: &VoucherRepair, answers: &[RepairAnswer], before: &Held,
     Ok(())
 }
 
-async fn run(ground: &Ground, case: &Case) -> Result<()> {
-    open_sale(ground).await?;
+async fn run(fixture: &Fixture, case: &Case) -> Result<()> {
+    open_sale(fixture).await?;
     for step in &case.before {
-        apply(ground, *step).await?;
+        apply(fixture, *step).await?;
     }
-    let guard = ground.gate.repairs().repair_guard(voucher()).await?;
-    let look = Held::read(ground).await?;
+    let guard = fixture.gate.repairs().repair_guard(voucher()).await?;
+    let look = Held::read(fixture).await?;
     for step in &case.between {
-        apply(ground, *step).await?;
+        apply(fixture, *step).await?;
     }
-    let before = Held::read(ground).await?;
+    let before = Held::read(fixture).await?;
     let first = repair("a.1", &guard, &look, case)?;
-    let reply = ground.gate.repairs().repair(&first).await?;
-    let after = Held::read(ground).await?;
+    let reply = fixture.gate.repairs().repair(&first).await?;
+    let after = Held::read(fixture).await?;
     let RepairReply::Made(answers) = reply else { anyhow::bail!("{reply:?}") };
     check_orders(&first, &answers, &before, &after)?;
     // What a hand did after the look is for the next look, and nothing else is left.
     ensure!(after.drift() == before.drift() - look.drift(), "{before:?}\n{after:?}");
     for step in &case.after {
-        apply(ground, *step).await?;
+        apply(fixture, *step).await?;
     }
-    let later = Held::read(ground).await?;
-    let again = ground.gate.repairs().repair(&first).await?;
+    let later = Held::read(fixture).await?;
+    let again = fixture.gate.repairs().repair(&first).await?;
     let RepairReply::Made(again) = again else { anyhow::bail!("{again:?}") };
-    ensure!(Held::read(ground).await? == later, "the second sending changed something");
+    ensure!(Held::read(fixture).await? == later, "the second sending changed something");
     if case.after.is_empty() {
         let repaired =
             |answers: &[RepairAnswer]| answers.iter().filter(|it| **it != RepairAnswer::Moved).count();
@@ -215,8 +215,8 @@ async fn run(ground: &Ground, case: &Case) -> Result<()> {
     }
     // Another one that looked at the same time.
     let second = repair("b.1", &guard, &look, case)?;
-    ensure!(ground.gate.repairs().repair(&second).await? == RepairReply::Overtaken);
-    ensure!(Held::read(ground).await? == later, "a repair that was overtaken changed something");
+    ensure!(fixture.gate.repairs().repair(&second).await? == RepairReply::Overtaken);
+    ensure!(Held::read(fixture).await? == later, "a repair that was overtaken changed something");
     Ok(())
 }
 
@@ -224,21 +224,21 @@ async fn run(ground: &Ground, case: &Case) -> Result<()> {
 fn after_a_repair_a_complete_journal_adds_up_to_the_stock_whatever_moved_and_however_often_it_is_sent()
 -> Result<()> {
     let runtime = tokio::runtime::Runtime::new()?;
-    let ground = runtime.block_on(Ground::new())?;
+    let fixture = runtime.block_on(Fixture::new())?;
     let config = ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() };
     TestRunner::new(config).run(&case(), |case| {
-        runtime.block_on(run(&ground, &case)).map_err(|error| TestCaseError::fail(format!("{error:#}")))
+        runtime.block_on(run(&fixture, &case)).map_err(|error| TestCaseError::fail(format!("{error:#}")))
     })?;
-    runtime.block_on(ground.pool.quit())?;
+    runtime.block_on(fixture.pool.quit())?;
     Ok(())
 }
 
 #[tokio::test]
 async fn a_repair_is_refused_where_something_else_than_orders_came_between() -> Result<()> {
-    let ground = Ground::new().await?;
-    let (pool, keys) = (&ground.pool, ground.gate.keys());
-    open_sale(&ground).await?;
-    let guard = ground.gate.repairs().repair_guard(voucher()).await?;
+    let fixture = Fixture::new().await?;
+    let (pool, keys) = (&fixture.pool, fixture.gate.keys());
+    open_sale(&fixture).await?;
+    let guard = fixture.gate.repairs().repair_guard(voucher()).await?;
     let moving = VoucherRepair {
         id: "a".to_owned(),
         voucher: voucher(),
@@ -249,12 +249,12 @@ async fn a_repair_is_refused_where_something_else_than_orders_came_between() -> 
     };
     // A change of stock, open and then at its end, concerns what moves the stock and nothing else.
     let change = StockChange::new(-5, 10, "somebody".to_owned());
-    ground.gate.sales().note_change(&[None], &WholeChange { sides: vec![(voucher(), change)] }).await?;
-    assert_eq!(ground.gate.repairs().repair(&moving).await?, RepairReply::StockChanged);
-    let open = ground.gate.repairs().repair_guard(voucher()).await?;
+    fixture.gate.sales().note_change(&[None], &WholeChange { sides: vec![(voucher(), change)] }).await?;
+    assert_eq!(fixture.gate.repairs().repair(&moving).await?, RepairReply::StockChanged);
+    let open = fixture.gate.repairs().repair_guard(voucher()).await?;
     assert!(open.is_change_open() && open.is_complete());
     let knowing = VoucherRepair { guard: open, ..moving.clone() };
-    assert_eq!(ground.gate.repairs().repair(&knowing).await?, RepairReply::StockChanged);
+    assert_eq!(fixture.gate.repairs().repair(&knowing).await?, RepairReply::StockChanged);
     let orders = vec![OrderRepair {
         order: Some(9.try_into()?),
         found: None,
@@ -264,30 +264,30 @@ async fn a_repair_is_refused_where_something_else_than_orders_came_between() -> 
     }];
     let of_orders = VoucherRepair { loaded: 0, orders: orders.clone(), ..moving.clone() };
     assert_eq!(
-        ground.gate.repairs().repair(&of_orders).await?,
+        fixture.gate.repairs().repair(&of_orders).await?,
         RepairReply::Made(vec![RepairAnswer::Repaired])
     );
     // The next part of the same repair knows of the part before it.
     let next = VoucherRepair { id: "b".to_owned(), guard: guard.after("a"), ..of_orders.clone() };
-    assert_eq!(ground.gate.repairs().repair(&next).await?, RepairReply::Made(vec![RepairAnswer::Moved]));
+    assert_eq!(fixture.gate.repairs().repair(&next).await?, RepairReply::Made(vec![RepairAnswer::Moved]));
     let late = VoucherRepair { id: "c".to_owned(), ..of_orders.clone() };
-    assert_eq!(ground.gate.repairs().repair(&late).await?, RepairReply::Overtaken);
-    let guard = ground.gate.repairs().repair_guard(voucher()).await?;
+    assert_eq!(fixture.gate.repairs().repair(&late).await?, RepairReply::Overtaken);
+    let guard = fixture.gate.repairs().repair_guard(voucher()).await?;
     pool.del::<(), _>(keys.stock(voucher())).await?;
     let late = VoucherRepair { guard, ..late };
-    assert_eq!(ground.gate.repairs().repair(&late).await?, RepairReply::NoStock);
+    assert_eq!(fixture.gate.repairs().repair(&late).await?, RepairReply::NoStock);
     pool.hdel::<(), _, _>(keys.journal(voucher()), "#complete").await?;
-    assert_eq!(ground.gate.repairs().repair(&late).await?, RepairReply::NotComplete);
+    assert_eq!(fixture.gate.repairs().repair(&late).await?, RepairReply::NotComplete);
     Ok(())
 }
 
 #[tokio::test]
 async fn a_repair_that_redis_refuses_leaves_no_trace() -> Result<()> {
-    let ground = Ground::new().await?;
-    open_sale(&ground).await?;
-    ground.gate.admissions().admit(&admission(1, 1)).await?;
-    let guard = ground.gate.repairs().repair_guard(voucher()).await?;
-    let found = Held::read(&ground).await?.note(1);
+    let fixture = Fixture::new().await?;
+    open_sale(&fixture).await?;
+    fixture.gate.admissions().admit(&admission(1, 1)).await?;
+    let guard = fixture.gate.repairs().repair_guard(voucher()).await?;
+    let found = Held::read(&fixture).await?.note(1);
     let orders = vec![OrderRepair {
         order: Some(1.try_into()?),
         found,
@@ -296,21 +296,21 @@ async fn a_repair_that_redis_refuses_leaves_no_trace() -> Result<()> {
         limited: None,
     }];
     let repair = VoucherRepair { id: "a".to_owned(), voucher: voucher(), guard, loaded: 0, drift: 3, orders };
-    let before = ground.everything().await?;
-    ground.typed("CONFIG SET maxmemory 1").await?;
-    ensure!(ground.gate.repairs().repair(&repair).await.is_err());
-    ground.typed("CONFIG SET maxmemory 0").await?;
-    assert_eq!(ground.everything().await?, before);
+    let before = fixture.everything().await?;
+    fixture.typed("CONFIG SET maxmemory 1").await?;
+    ensure!(fixture.gate.repairs().repair(&repair).await.is_err());
+    fixture.typed("CONFIG SET maxmemory 0").await?;
+    assert_eq!(fixture.everything().await?, before);
     for (what, change) in [
         ("an id", VoucherRepair { id: "a b".to_owned(), ..repair.clone() }),
         ("too many units", VoucherRepair { loaded: 99_999_999_999_999, ..repair.clone() }),
         ("far too many", VoucherRepair { loaded: i64::MAX, ..repair.clone() }),
     ] {
-        ensure!(ground.gate.repairs().repair(&change).await.is_err(), "{what}");
-        assert_eq!(ground.everything().await?, before, "{what}");
+        ensure!(fixture.gate.repairs().repair(&change).await.is_err(), "{what}");
+        assert_eq!(fixture.everything().await?, before, "{what}");
     }
-    assert_eq!(ground.gate.repairs().repair(&repair).await?, RepairReply::Made(vec![RepairAnswer::Repaired]));
-    let held = Held::read(&ground).await?;
+    assert_eq!(fixture.gate.repairs().repair(&repair).await?, RepairReply::Made(vec![RepairAnswer::Repaired]));
+    let held = Held::read(&fixture).await?;
     assert_eq!((held.stock, held.buyers.len()), (10 - 3, 0));
     Ok(())
 }
@@ -318,11 +318,11 @@ async fn a_repair_that_redis_refuses_leaves_no_trace() -> Result<()> {
 #[tokio::test]
 async fn an_order_that_was_repaired_is_admitted_or_released_for_its_caller() -> Result<()> {
     use tidegate_orders::gate::AdmitReply;
-    let ground = Ground::new().await?;
-    open_sale(&ground).await?;
-    ground.gate.admissions().admit(&admission(1, 1)).await?;
-    let guard = ground.gate.repairs().repair_guard(voucher()).await?;
-    let found = Held::read(&ground).await?.note(1);
+    let fixture = Fixture::new().await?;
+    open_sale(&fixture).await?;
+    fixture.gate.admissions().admit(&admission(1, 1)).await?;
+    let guard = fixture.gate.repairs().repair_guard(voucher()).await?;
+    let found = Held::read(&fixture).await?.note(1);
     let one = |order: i64, found, action| -> Result<OrderRepair> {
         Ok(OrderRepair {
             order: Some(order.try_into()?),
@@ -338,14 +338,14 @@ async fn an_order_that_was_repaired_is_admitted_or_released_for_its_caller() -> 
     ];
     let repair = VoucherRepair { id: "a".to_owned(), voucher: voucher(), guard, loaded: 0, drift: 0, orders };
     assert_eq!(
-        ground.gate.repairs().repair(&repair).await?,
+        fixture.gate.repairs().repair(&repair).await?,
         RepairReply::Made(vec![RepairAnswer::Repaired; 2])
     );
-    assert_eq!(ground.gate.admissions().admit(&admission(1, 1)).await?, AdmitReply::Released);
-    assert_eq!(ground.gate.admissions().admit(&admission(2, 2)).await?, AdmitReply::AdmittedBefore);
-    assert_eq!(ground.gate.admissions().admit(&admission(3, 2)).await?, AdmitReply::UserHasOrder);
-    assert_eq!(ground.gate.admissions().admit(&admission(4, 1)).await?, AdmitReply::Admitted);
-    let held = Held::read(&ground).await?;
+    assert_eq!(fixture.gate.admissions().admit(&admission(1, 1)).await?, AdmitReply::Released);
+    assert_eq!(fixture.gate.admissions().admit(&admission(2, 2)).await?, AdmitReply::AdmittedBefore);
+    assert_eq!(fixture.gate.admissions().admit(&admission(3, 2)).await?, AdmitReply::UserHasOrder);
+    assert_eq!(fixture.gate.admissions().admit(&admission(4, 1)).await?, AdmitReply::Admitted);
+    let held = Held::read(&fixture).await?;
     assert_eq!((held.stock, held.drift()), (8, 0));
     Ok(())
 }

@@ -35,7 +35,7 @@ async fn what_a_wait_a_batch_costs_a_drain() -> Result<()> {
             without.push(rate(&mut drain, batch, None).await?);
             with.push(rate(&mut drain, batch, Some(wanted)).await?);
         }
-        let waits = drain.ground.typed("INFO commandstats").await?.as_string().unwrap_or_default();
+        let waits = drain.fixture.typed("INFO commandstats").await?.as_string().unwrap_or_default();
         let wait = waits.lines().find(|line| line.starts_with("cmdstat_wait:")).context("nobody waited")?;
         println!(
             "batches of {batch}: {:.0} orders/s without, {:.0} with one replica ({without:.0?}, {with:.0?}); {wait}",

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::ground::{Ground, admission, release, voucher};
+use crate::fixture::{Fixture, admission, release, voucher};
 use anyhow::Result;
 use tidegate_orders::{
     gate::{AdmitReply, GateError, JournalUse, LoadReply, ReleaseReply, SaleWindow, SumCheck},
@@ -12,48 +12,48 @@ use tidegate_stream::EntryId;
 
 #[tokio::test]
 async fn a_moment_has_stock_time_end_of_the_stream_and_length_of_the_journal() -> Result<()> {
-    let ground = Ground::new().await?;
-    let nothing = ground.gate.journals().snapshot(voucher()).await?;
+    let fixture = Fixture::new().await?;
+    let nothing = fixture.gate.journals().snapshot(voucher()).await?;
     assert_eq!((nothing.stock, nothing.journaled, nothing.is_complete), (None, 0, false));
     assert_eq!(nothing.stream_end, EntryId::MIN);
 
-    ground.gate.sales().load(voucher(), 10, SaleWindow::default()).await?;
-    let before = ground.gate.journals().snapshot(voucher()).await?;
-    ground.gate.admissions().admit(&admission(1, 1)).await?;
-    let snapshot = ground.gate.journals().snapshot(voucher()).await?;
+    fixture.gate.sales().load(voucher(), 10, SaleWindow::default()).await?;
+    let before = fixture.gate.journals().snapshot(voucher()).await?;
+    fixture.gate.admissions().admit(&admission(1, 1)).await?;
+    let snapshot = fixture.gate.journals().snapshot(voucher()).await?;
     assert_eq!((snapshot.stock, snapshot.journaled), (Some(9), before.journaled + 1));
     assert!(snapshot.stream_end > EntryId::MIN && snapshot.at_ms >= before.at_ms);
-    assert!(ground.gate.journals().clock_ms().await? > snapshot.at_ms, "its millisecond is over");
+    assert!(fixture.gate.journals().clock_ms().await? > snapshot.at_ms, "its millisecond is over");
 
-    ground.typed("SET seckill:stock:7 many").await?;
-    let error = ground.gate.journals().snapshot(voucher()).await.unwrap_err();
+    fixture.typed("SET seckill:stock:7 many").await?;
+    let error = fixture.gate.journals().snapshot(voucher()).await.unwrap_err();
     assert!(matches!(error, GateError::Unexpected { .. }), "{error}");
-    ground.typed("DEL seckill:stock:7").await?;
-    ground.typed("SADD seckill:stock:7 1").await?;
-    assert!(matches!(ground.gate.journals().snapshot(voucher()).await.unwrap_err(), GateError::Refused(_)));
+    fixture.typed("DEL seckill:stock:7").await?;
+    fixture.typed("SADD seckill:stock:7 1").await?;
+    assert!(matches!(fixture.gate.journals().snapshot(voucher()).await.unwrap_err(), GateError::Refused(_)));
     Ok(())
 }
 
 /// What a look at the journal finds.
-async fn sum(ground: &Ground) -> Result<Option<Sum>> {
-    Ok(match ground.gate.journals().check_sum(voucher(), u64::MAX).await? {
+async fn sum(fixture: &Fixture) -> Result<Option<Sum>> {
+    Ok(match fixture.gate.journals().check_sum(voucher(), u64::MAX).await? {
         SumCheck::Checked(_, sum) => Some(sum),
         SumCheck::NotComplete | SumCheck::TooLarge(_) => None,
     })
 }
 
 /// Admits sixteen orders at a time and releases three of them, until the sale is over.
-async fn sell(ground: Arc<Ground>, first: i64) -> Result<(), GateError> {
+async fn sell(fixture: Arc<Fixture>, first: i64) -> Result<(), GateError> {
     for at in (first..).step_by(16) {
         let wanted: Vec<_> = (0..16).map(|n| admission(at + n, at + n)).collect();
         let replies =
-            ground.gate.admissions().admit_all(&wanted).await.into_iter().collect::<Result<Vec<_>, _>>()?;
+            fixture.gate.admissions().admit_all(&wanted).await.into_iter().collect::<Result<Vec<_>, _>>()?;
         if replies.contains(&AdmitReply::Over) {
             break;
         }
         assert!(replies.iter().all(AdmitReply::is_admitted));
         let unwanted: Vec<_> = (0..3).map(|n| release(at + 5 * n, at + 5 * n)).collect();
-        for reply in ground.gate.releases().release_all(&unwanted).await {
+        for reply in fixture.gate.releases().release_all(&unwanted).await {
             assert_eq!(reply?, ReleaseReply::Released);
         }
     }
@@ -65,30 +65,30 @@ async fn sell(ground: Arc<Ground>, first: i64) -> Result<(), GateError> {
 async fn a_hand_at_the_stock_is_found_at_once_in_a_busy_sale_and_nothing_is_found_without_one() -> Result<()>
 {
     let mut unsure = 0;
-    let ground = Arc::new(Ground::new().await?);
+    let fixture = Arc::new(Fixture::new().await?);
     for sale in 0..40 {
-        ground.typed("FLUSHALL").await?;
-        ground.gate.sales().load(voucher(), 1_000_000, SaleWindow::default()).await?;
+        fixture.typed("FLUSHALL").await?;
+        fixture.gate.sales().load(voucher(), 1_000_000, SaleWindow::default()).await?;
         let sellers: Vec<_> =
-            (1..=4).map(|task| tokio::spawn(sell(Arc::clone(&ground), task << 40))).collect();
+            (1..=4).map(|task| tokio::spawn(sell(Arc::clone(&fixture), task << 40))).collect();
         for look in 0..5 {
-            match sum(&ground).await? {
+            match sum(&fixture).await? {
                 Some(Sum::Holds) => {}
                 Some(Sum::Unsure) => unsure += 1,
                 other => panic!("sale {sale}, look {look}: {other:?}"),
             }
         }
-        ground.typed("INCRBY seckill:stock:7 7").await?;
+        fixture.typed("INCRBY seckill:stock:7 7").await?;
         // Within the very millisecond of a hand, it is seen that something is apart, and not by how much.
-        let hand_ms = ground.gate.journals().clock_ms().await?;
-        while ground.gate.journals().clock_ms().await? <= hand_ms {}
-        assert_eq!(sum(&ground).await?, Some(Sum::Mismatch(7)));
-        ground.typed("DECRBY seckill:stock:7 7").await?;
-        ground.typed("HSET seckill:voucher:7 end_ms 1").await?;
+        let hand_ms = fixture.gate.journals().clock_ms().await?;
+        while fixture.gate.journals().clock_ms().await? <= hand_ms {}
+        assert_eq!(sum(&fixture).await?, Some(Sum::Mismatch(7)));
+        fixture.typed("DECRBY seckill:stock:7 7").await?;
+        fixture.typed("HSET seckill:voucher:7 end_ms 1").await?;
         for seller in sellers {
             seller.await??;
         }
-        assert_eq!(sum(&ground).await?, Some(Sum::Holds));
+        assert_eq!(sum(&fixture).await?, Some(Sum::Holds));
     }
     assert!(unsure <= 10, "{unsure} of 200 looks could not tell");
     Ok(())
@@ -96,33 +96,33 @@ async fn a_hand_at_the_stock_is_found_at_once_in_a_busy_sale_and_nothing_is_foun
 
 #[tokio::test]
 async fn a_sale_that_another_script_sells_has_no_complete_journal() -> Result<()> {
-    let ground = Ground::new().await?;
-    let (gate, window) = (&ground.gate, SaleWindow::default());
+    let fixture = Fixture::new().await?;
+    let (gate, window) = (&fixture.gate, SaleWindow::default());
     assert_eq!(gate.sales().load_with(voucher(), 10, window, JournalUse::None).await?, LoadReply::Loaded);
-    assert_eq!(sum(&ground).await?, None);
-    ground.typed("DECRBY seckill:stock:7 1").await?;
-    ground.typed("SADD seckill:order:7 1").await?;
+    assert_eq!(sum(&fixture).await?, None);
+    fixture.typed("DECRBY seckill:stock:7 1").await?;
+    fixture.typed("SADD seckill:order:7 1").await?;
     assert_eq!(gate.releases().release(&release(1, 1)).await?, ReleaseReply::Released);
     // What was sold until now, nobody knows: it is not complete from now on either.
-    ground.typed("HSET seckill:voucher:7 end_ms 1").await?;
+    fixture.typed("HSET seckill:voucher:7 end_ms 1").await?;
     assert_eq!(gate.sales().load(voucher(), 20, window).await?, LoadReply::Loaded);
-    assert_eq!(sum(&ground).await?, None);
+    assert_eq!(sum(&fixture).await?, None);
     Ok(())
 }
 
 #[tokio::test]
 async fn with_a_complete_journal_only_what_it_holds_as_admitted_is_released() -> Result<()> {
-    let ground = Ground::new().await?;
-    ground.gate.sales().load(voucher(), 10, SaleWindow::default()).await?;
-    ground.gate.admissions().admit(&admission(1, 1)).await?;
-    let before = ground.everything().await?;
-    let many = ground.gate.releases().release_all(&[release(2, 2), release(3, 3)]).await;
+    let fixture = Fixture::new().await?;
+    fixture.gate.sales().load(voucher(), 10, SaleWindow::default()).await?;
+    fixture.gate.admissions().admit(&admission(1, 1)).await?;
+    let before = fixture.everything().await?;
+    let many = fixture.gate.releases().release_all(&[release(2, 2), release(3, 3)]).await;
     assert!(many.iter().all(|reply| matches!(reply, Ok(ReleaseReply::NotAdmitted))), "{many:?}");
-    assert_eq!(ground.gate.releases().release(&release(2, 2)).await?, ReleaseReply::NotAdmitted);
-    assert_eq!(ground.everything().await?, before);
-    let both = ground.gate.releases().release_all(&[release(1, 1), release(2, 2)]).await;
+    assert_eq!(fixture.gate.releases().release(&release(2, 2)).await?, ReleaseReply::NotAdmitted);
+    assert_eq!(fixture.everything().await?, before);
+    let both = fixture.gate.releases().release_all(&[release(1, 1), release(2, 2)]).await;
     assert!(matches!(both[..], [Ok(ReleaseReply::Released), Ok(ReleaseReply::NotAdmitted)]), "{both:?}");
-    assert_eq!(ground.gate.releases().release(&release(1, 1)).await?, ReleaseReply::ReleasedBefore);
-    assert_eq!(sum(&ground).await?, Some(Sum::Holds));
+    assert_eq!(fixture.gate.releases().release(&release(1, 1)).await?, ReleaseReply::ReleasedBefore);
+    assert_eq!(sum(&fixture).await?, Some(Sum::Holds));
     Ok(())
 }

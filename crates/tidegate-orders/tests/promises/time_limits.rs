@@ -13,7 +13,7 @@ use tidegate_orders::{
 };
 use tidegate_stream::EntryId;
 
-use crate::ground::{connect, order};
+use crate::fixture::{connect, order};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 const MINUTE: Duration = Duration::from_secs(60);

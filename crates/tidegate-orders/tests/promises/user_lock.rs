@@ -7,7 +7,7 @@ use fred::{interfaces::LuaInterface, types::FromValue, util::sha1_hash};
 use tidegate_lab::Proxy;
 use tidegate_orders::{KeyTemplates, RedisStore, UserId, UserLocks};
 
-use crate::ground::{Ground, connect, connect_with_patience};
+use crate::fixture::{Fixture, connect, connect_with_patience};
 
 const LOCK: &str = include_str!("../../../../lua/lock.lua");
 const UNLOCK: &str = include_str!("../../../../lua/unlock.lua");
@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_millis(300);
 
 /// Two processes: one behind a proxy, and another one.
 struct Processes {
-    ground: Ground,
+    fixture: Fixture,
     proxy: Proxy,
     ours: UserLocks,
     theirs: UserLocks,
@@ -25,18 +25,18 @@ struct Processes {
 
 impl Processes {
     async fn start() -> Result<Self> {
-        let ground = Ground::new().await?;
+        let fixture = Fixture::new().await?;
         for script in [LOCK, UNLOCK] {
-            let _sha1: String = ground.pool.next().script_load(script).await?;
+            let _sha1: String = fixture.pool.next().script_load(script).await?;
         }
-        let proxy = Proxy::start(ground.redis.port()).await?;
+        let proxy = Proxy::start(fixture.redis.port()).await?;
         let locks = |pool| {
             let redis = RedisStore::with_default_names(pool, KeyTemplates::default());
             UserLocks::new(redis, LEASE)
         };
-        let ours = locks(connect_with_patience(&proxy.url_for(&ground.redis), 2, PATIENCE).await?);
-        let theirs = locks(connect(&ground.redis.url(), 2).await?);
-        Ok(Self { ground, proxy, ours, theirs })
+        let ours = locks(connect_with_patience(&proxy.url_for(&fixture.redis), 2, PATIENCE).await?);
+        let theirs = locks(connect(&fixture.redis.url(), 2).await?);
+        Ok(Self { fixture, proxy, ours, theirs })
     }
 
     /// Locks these users without learning of it. Answers with the token.
@@ -52,12 +52,12 @@ impl Processes {
     /// Calls a script as a client that sends again, or a network that is late, does.
     async fn call<R: FromValue>(&self, script: &str, users: &[i64], args: &[&str]) -> Result<R> {
         let keys: Vec<String> = users.iter().map(|id| format!("lock:order:{id}")).collect();
-        Ok(self.ground.pool.evalsha(sha1_hash(script), keys, args.to_vec()).await?)
+        Ok(self.fixture.pool.evalsha(sha1_hash(script), keys, args.to_vec()).await?)
     }
 
     /// Who holds the lock of the user with this number.
     async fn holder(&self, user: i64) -> Result<Option<String>> {
-        Ok(self.ground.typed(&format!("GET lock:order:{user}")).await?.convert()?)
+        Ok(self.fixture.typed(&format!("GET lock:order:{user}")).await?.convert()?)
     }
 }
 
@@ -155,11 +155,11 @@ async fn a_lock_of_a_worker_that_would_outlast_a_lease_ends_after_one_and_those_
 -> Result<()> {
     let at = Processes::start().await?;
     // As after the clock of Redis was set back.
-    at.ground.typed("SET lock:order:1 tidegate-0 PX 36000000").await?;
-    at.ground.typed("SET lock:order:2 somebody PX 36000000").await?;
+    at.fixture.typed("SET lock:order:1 tidegate-0 PX 36000000").await?;
+    at.fixture.typed("SET lock:order:2 somebody PX 36000000").await?;
     assert!(!may_lock(&at.ours, 1).await? && !may_lock(&at.ours, 2).await?, "its holder may live");
     let left = async |id: i64| -> Result<i64> {
-        Ok(at.ground.typed(&format!("PTTL lock:order:{id}")).await?.convert()?)
+        Ok(at.fixture.typed(&format!("PTTL lock:order:{id}")).await?.convert()?)
     };
     assert!(left(1).await? <= 600_000);
     assert!(left(2).await? > 600_000);

@@ -13,9 +13,9 @@ use tidegate_orders::{
 use tidegate_reconcile::compact::{CompactReport, Compactor};
 use tidegate_stream::server_time_ms;
 
-use crate::repair_ground::{Ground, UNITS, job, voucher};
+use crate::fixture::{Fixture, UNITS, job, voucher};
 
-impl Ground {
+impl Fixture {
     fn compactor(&self, pace: Pace) -> Compactor {
         let stores = (self.gate.clone(), self.mysql.clone());
         Compactor::new(stores, (Duration::ZERO, pace))
@@ -94,49 +94,49 @@ impl Ground {
 
 #[tokio::test]
 async fn what_is_final_is_compacted_live_orders_stay_and_both_sides_agree() -> Result<()> {
-    let ground = Ground::start().await?;
-    ground.live_through_all().await?;
-    ground.expect_clean().await?;
-    assert_eq!(ground.compact().await?, CompactReport::default(), "the stream still holds their entries");
-    ground.trim().await?;
-    assert_eq!(ground.compact().await?, CompactReport { released: 6, used: 3, shortened: 4 });
-    let held = ground.held().await?;
+    let fixture = Fixture::start().await?;
+    fixture.live_through_all().await?;
+    fixture.expect_clean().await?;
+    assert_eq!(fixture.compact().await?, CompactReport::default(), "the stream still holds their entries");
+    fixture.trim().await?;
+    assert_eq!(fixture.compact().await?, CompactReport { released: 6, used: 3, shortened: 4 });
+    let held = fixture.held().await?;
     let mut left: Vec<&str> = held.journal.keys().map(String::as_str).collect();
     left.sort_unstable();
     assert_eq!(left, ["#complete", "#load", "#purged", "10", "11", "12", "9"]);
     assert_eq!((held.stock, held.mysql_stock, held.buyers.len()), (UNITS - 7, UNITS - 7, 7));
-    let purged = ground.purged().await?;
+    let purged = fixture.purged().await?;
     assert_eq!((purged.change, purged.released_orders, purged.released_units), (-3, 6, 6));
     assert_eq!((purged.used_orders, purged.used_units), (3, 3));
-    ground.expect_clean().await?;
-    assert_eq!(ground.compact().await?, CompactReport::default());
+    fixture.expect_clean().await?;
+    assert_eq!(fixture.compact().await?, CompactReport::default());
 
     // A month later: the short note of a live order is released, once, and compacted in its turn.
     for _ in 0..2 {
-        ground.event(9, "refunded", " ref r9").await?;
-        ground.work().await?;
+        fixture.event(9, "refunded", " ref r9").await?;
+        fixture.work().await?;
     }
-    ground.event(10, "used", "").await?;
-    ground.work().await?;
-    assert_eq!(ground.held().await?.stock, UNITS - 6);
-    ground.expect_clean().await?;
-    ground.trim().await?;
-    assert_eq!(ground.compact().await?, CompactReport { released: 1, used: 1, shortened: 0 });
-    let purged = ground.purged().await?;
+    fixture.event(10, "used", "").await?;
+    fixture.work().await?;
+    assert_eq!(fixture.held().await?.stock, UNITS - 6);
+    fixture.expect_clean().await?;
+    fixture.trim().await?;
+    assert_eq!(fixture.compact().await?, CompactReport { released: 1, used: 1, shortened: 0 });
+    let purged = fixture.purged().await?;
     assert_eq!((purged.change, purged.released_orders, purged.used_orders), (-4, 7, 4));
-    ground.expect_clean().await
+    fixture.expect_clean().await
 }
 
 #[tokio::test]
 async fn units_that_a_refusal_did_not_bring_back_stay_out_of_what_was_loaded() -> Result<()> {
-    let ground = Ground::start().await?;
-    ground.sql("UPDATE tb_seckill_voucher SET stock = 1, initial_stock = 1 WHERE voucher_id = 10").await?;
-    ground.admit(1..=4).await?;
-    ground.work().await?;
-    let before = ground.compare().await?.vouchers[0].totals.clone();
-    ground.trim().await?;
-    assert_eq!(ground.compact().await?, CompactReport { released: 3, used: 0, shortened: 1 });
-    let after = ground.compare().await?.vouchers[0].totals.clone();
+    let fixture = Fixture::start().await?;
+    fixture.sql("UPDATE tb_seckill_voucher SET stock = 1, initial_stock = 1 WHERE voucher_id = 10").await?;
+    fixture.admit(1..=4).await?;
+    fixture.work().await?;
+    let before = fixture.compare().await?.vouchers[0].totals.clone();
+    fixture.trim().await?;
+    assert_eq!(fixture.compact().await?, CompactReport { released: 3, used: 0, shortened: 1 });
+    let after = fixture.compare().await?.vouchers[0].totals.clone();
     assert_eq!(
         (after.redis.loaded, after.redis.drift, after.redis.stock),
         (before.redis.loaded, Some(0), before.redis.stock)
@@ -146,19 +146,19 @@ async fn units_that_a_refusal_did_not_bring_back_stay_out_of_what_was_loaded() -
 
 #[tokio::test]
 async fn what_the_group_has_still_to_handle_or_has_buried_is_not_compacted() -> Result<()> {
-    let ground = Ground::start().await?;
-    ground.live_through_all().await?;
-    ground.trim().await?;
+    let fixture = Fixture::start().await?;
+    fixture.live_through_all().await?;
+    fixture.trim().await?;
     // An unread entry of an order that was used, a pending one of a cancelled one, a dead letter of another one.
-    let after_all = server_time_ms(&ground.redis).await? + 10_000;
+    let after_all = server_time_ms(&fixture.redis).await? + 10_000;
     let events = ["event paid orderId 1 userId 1 voucherId 10 ref late", "userId 2 voucherId 10 id 2"];
     for (n, event) in events.into_iter().enumerate() {
-        ground.typed(&format!("XADD stream.orders {after_all}-{n} {event}")).await?;
+        fixture.typed(&format!("XADD stream.orders {after_all}-{n} {event}")).await?;
     }
-    ground.typed("XREADGROUP GROUP g1 c1 COUNT 1 STREAMS stream.orders >").await?;
-    ground.typed("XADD stream.orders.dead * userId 4 voucherId 10 id 4 dead_reason x dead_entry 1-1").await?;
-    let report = ground.compact().await?;
-    let held = ground.held().await?;
+    fixture.typed("XREADGROUP GROUP g1 c1 COUNT 1 STREAMS stream.orders >").await?;
+    fixture.typed("XADD stream.orders.dead * userId 4 voucherId 10 id 4 dead_reason x dead_entry 1-1").await?;
+    let report = fixture.compact().await?;
+    let held = fixture.held().await?;
     for order in ["1", "2"] {
         assert!(held.journal.contains_key(order), "{order} of {:?}", held.journal.keys());
     }
@@ -168,60 +168,60 @@ async fn what_the_group_has_still_to_handle_or_has_buried_is_not_compacted() -> 
 
 #[tokio::test]
 async fn entries_of_compacted_orders_that_come_again_give_nothing_back_and_sell_nothing() -> Result<()> {
-    let ground = Ground::start().await?;
-    ground.live_through_all().await?;
-    let entries = ground.entries().await?;
-    ground.trim().await?;
-    ground.compact().await?;
-    let before = ground.held().await?;
+    let fixture = Fixture::start().await?;
+    fixture.live_through_all().await?;
+    let entries = fixture.entries().await?;
+    fixture.trim().await?;
+    fixture.compact().await?;
+    let before = fixture.held().await?;
     for _ in 0..2 {
-        ground.append(&entries).await?;
-        ground.work().await?;
-        let after = ground.held().await?;
+        fixture.append(&entries).await?;
+        fixture.work().await?;
+        let after = fixture.held().await?;
         assert_eq!(
             (after.stock, &after.journal, &after.buyers),
             (before.stock, &before.journal, &before.buyers)
         );
         assert_eq!((after.mysql_stock, &after.rows), (before.mysql_stock, &before.rows));
     }
-    ground.expect_clean().await
+    fixture.expect_clean().await
 }
 
 #[tokio::test]
 async fn the_id_of_a_compacted_order_that_is_asked_for_again_sells_nothing_and_comes_back_once() -> Result<()> {
-    let ground = Ground::start().await?;
-    ground.live_through_all().await?;
-    ground.trim().await?;
-    ground.compact().await?;
-    let before = ground.held().await?;
+    let fixture = Fixture::start().await?;
+    fixture.live_through_all().await?;
+    fixture.trim().await?;
+    fixture.compact().await?;
+    let before = fixture.held().await?;
     assert_eq!(
-        ground.gate.admissions().admit(&ground.admission(4)?).await?,
+        fixture.gate.admissions().admit(&fixture.admission(4)?).await?,
         AdmitReply::UserHasOrder,
         "it was used"
     );
     // Cancelled, refunded.
     for order in [1, 7] {
-        assert_eq!(ground.gate.admissions().admit(&ground.admission(order)?).await?, AdmitReply::Admitted);
+        assert_eq!(fixture.gate.admissions().admit(&fixture.admission(order)?).await?, AdmitReply::Admitted);
     }
-    ground.work().await?;
-    let after = ground.held().await?;
+    fixture.work().await?;
+    let after = fixture.held().await?;
     assert_eq!((after.mysql_stock, &after.rows), (before.mysql_stock, &before.rows));
     assert_eq!((after.stock, &after.buyers), (before.stock, &before.buyers));
-    ground.expect_clean().await
+    fixture.expect_clean().await
 }
 
 #[tokio::test]
 async fn used_orders_that_mysql_lacks_are_counted_and_a_live_one_that_redis_lacks_is_named() -> Result<()> {
-    let ground = Ground::start().await?;
-    ground.live_through_all().await?;
-    ground.trim().await?;
-    ground.compact().await?;
-    ground.typed("HDEL seckill:journal:10 9").await?;
-    ground.typed("INCRBY seckill:stock:10 1").await?;
-    assert_eq!(ground.kinds().await?, BTreeMap::from([(DifferenceKind::NotAdmitted, 1)]));
-    ground.sql("DELETE FROM tb_voucher_order WHERE id = 5").await?;
-    ground.sql("UPDATE tb_seckill_voucher SET stock = stock + 1 WHERE voucher_id = 10").await?;
-    let report = ground.compare().await?;
+    let fixture = Fixture::start().await?;
+    fixture.live_through_all().await?;
+    fixture.trim().await?;
+    fixture.compact().await?;
+    fixture.typed("HDEL seckill:journal:10 9").await?;
+    fixture.typed("INCRBY seckill:stock:10 1").await?;
+    assert_eq!(fixture.kinds().await?, BTreeMap::from([(DifferenceKind::NotAdmitted, 1)]));
+    fixture.sql("DELETE FROM tb_voucher_order WHERE id = 5").await?;
+    fixture.sql("UPDATE tb_seckill_voucher SET stock = stock + 1 WHERE voucher_id = 10").await?;
+    let report = fixture.compare().await?;
     let mismatch = report.vouchers[0].differences.iter().find(|it| it.kind == DifferenceKind::CompactedMismatch);
     let first = mismatch.and_then(|it| it.first.first()).context("it is counted")?;
     assert_eq!((first.units, first.order, first.repair), (1, None, tidegate_compare::RepairMethod::ByHand));
@@ -230,26 +230,26 @@ async fn used_orders_that_mysql_lacks_are_counted_and_a_live_one_that_redis_lack
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_compaction_while_a_journal_is_added_up_never_makes_the_sum_wrong() -> Result<()> {
-    let ground = Ground::start().await?;
-    ground.admit(1..=6_000).await?;
-    ground.work().await?;
+    let fixture = Fixture::start().await?;
+    fixture.admit(1..=6_000).await?;
+    fixture.work().await?;
     // All of them are cancelled without the detour through events.
-    ground.sql("UPDATE tb_voucher_order SET status = 4, slot = NULL").await?;
-    ground.sql(&format!("UPDATE tb_seckill_voucher SET stock = {UNITS}")).await?;
+    fixture.sql("UPDATE tb_voucher_order SET status = 4, slot = NULL").await?;
+    fixture.sql(&format!("UPDATE tb_seckill_voucher SET stock = {UNITS}")).await?;
     for orders in (1..=6_000).collect::<Vec<i64>>().chunks(250) {
-        let releases = orders.iter().map(|order| ground.release(*order)).collect::<Result<Vec<_>>>()?;
-        for reply in ground.gate.releases().release_all(&releases).await {
+        let releases = orders.iter().map(|order| fixture.release(*order)).collect::<Result<Vec<_>>>()?;
+        for reply in fixture.gate.releases().release_all(&releases).await {
             reply?;
         }
     }
-    ground.trim().await?;
+    fixture.trim().await?;
     let compaction = tokio::spawn({
-        let ground = ground.clone();
-        async move { ground.compact().await }
+        let fixture = fixture.clone();
+        async move { fixture.compact().await }
     });
     let mut looks = 0;
     while !compaction.is_finished() {
-        match ground.gate.journals().check_sum(voucher(), u64::MAX).await? {
+        match fixture.gate.journals().check_sum(voucher(), u64::MAX).await? {
             SumCheck::Checked(_, Sum::Mismatch(units)) => panic!("{units} units apart"),
             SumCheck::Checked(..) => looks += 1,
             other => panic!("{other:?}"),
@@ -257,31 +257,31 @@ async fn a_compaction_while_a_journal_is_added_up_never_makes_the_sum_wrong() ->
     }
     assert_eq!(compaction.await??, CompactReport { released: 6_000, used: 0, shortened: 0 });
     assert!(looks > 0);
-    ground.expect_clean().await
+    fixture.expect_clean().await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn looks_while_journals_are_compacted_find_nothing() -> Result<()> {
-    let ground = Ground::start().await?;
-    ground.admit(1..=4_000).await?;
-    ground.work().await?;
-    ground.trim().await?;
+    let fixture = Fixture::start().await?;
+    fixture.admit(1..=4_000).await?;
+    fixture.work().await?;
+    fixture.trim().await?;
     // Used without the detour through the stream.
-    ground.sql("UPDATE tb_voucher_order SET status = 3").await?;
+    fixture.sql("UPDATE tb_voucher_order SET status = 3").await?;
     let events = "INSERT INTO tidegate_event \
          (order_id, step, event, outcome, user_id, voucher_id, from_status, to_status, entry_id) \
          SELECT id, 1, 'used', 'applied', user_id, voucher_id, 2, 3, entry_id FROM tb_voucher_order";
-    ground.sql(events).await?;
+    fixture.sql(events).await?;
     let compaction = tokio::spawn({
-        let ground = ground.clone();
-        async move { ground.compact_at(Pace::Quarter).await }
+        let fixture = fixture.clone();
+        async move { fixture.compact_at(Pace::Quarter).await }
     });
     let mut looks = 0;
     while looks == 0 || !compaction.is_finished() {
-        let found = ground.kinds().await?;
+        let found = fixture.kinds().await?;
         assert!(found.is_empty(), "{found:?}");
         looks += 1;
     }
     assert_eq!(compaction.await??, CompactReport { released: 0, used: 4_000, shortened: 0 });
-    ground.expect_clean().await
+    fixture.expect_clean().await
 }

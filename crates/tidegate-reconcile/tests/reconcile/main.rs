@@ -3,4 +3,4 @@
 mod compact;
 mod memory;
 mod repair;
-mod repair_ground;
+mod fixture;

@@ -20,7 +20,7 @@ use tidegate_orders::{
 use tidegate_reconcile::compact::Compactor;
 use tidegate_stream::{RedisConnectionSettings, connect_pool};
 
-use crate::repair_ground::{job, voucher};
+use crate::fixture::{job, voucher};
 
 const DAYS: i64 = 7;
 const DAY_S: i64 = 24 * 3600;

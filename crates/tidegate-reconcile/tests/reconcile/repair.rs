@@ -27,7 +27,7 @@ use tidegate_reconcile::{
 use tidegate_stream::{EntryId, StreamInspector, connect_pool};
 use tokio_util::sync::CancellationToken;
 
-use crate::repair_ground::{Ground, StopsAfter, UNITS, job, voucher};
+use crate::fixture::{Fixture, StopsAfter, UNITS, job, voucher};
 
 /// The note of a release that keeps what was released.
 fn released(order: i64) -> String {
@@ -37,16 +37,16 @@ fn released(order: i64) -> String {
 }
 
 /// What `release.lua` does.
-async fn release(ground: &Ground, order: i64) -> Result<()> {
-    ground.note(&order.to_string(), &released(order)).await?;
-    ground.typed("INCRBY seckill:stock:10 1").await?;
-    ground.typed(&format!("SREM seckill:order:10 {order}")).await?;
+async fn release(fixture: &Fixture, order: i64) -> Result<()> {
+    fixture.note(&order.to_string(), &released(order)).await?;
+    fixture.typed("INCRBY seckill:stock:10 1").await?;
+    fixture.typed(&format!("SREM seckill:order:10 {order}")).await?;
     Ok(())
 }
 
 /// A service cancels by its own hand, in MySQL only.
-async fn cancel_row(ground: &Ground, orders: &str) -> Result<()> {
-    ground
+async fn cancel_row(fixture: &Fixture, orders: &str) -> Result<()> {
+    fixture
         .sql(&format!(
             "UPDATE tb_seckill_voucher SET stock = stock + (SELECT COUNT(*) FROM tb_voucher_order WHERE id {orders}) \
              WHERE voucher_id = 10; UPDATE tb_voucher_order SET status = 4, slot = NULL WHERE id {orders}"
@@ -56,21 +56,21 @@ async fn cancel_row(ground: &Ground, orders: &str) -> Result<()> {
 
 #[tokio::test]
 async fn whatever_one_side_of_redis_lacks_is_repaired_and_a_second_repair_finds_nothing() -> Result<()> {
-    let ground = Ground::start().await?;
-    ground.admit(1..=8).await?;
-    ground.work().await?;
+    let fixture = Fixture::start().await?;
+    fixture.admit(1..=8).await?;
+    fixture.work().await?;
     // 1: cancelled, and not released. 2: Redis lost it. 3: released, and live. 4: not barred. 99: barred without an order.
-    cancel_row(&ground, "= 1").await?;
-    ground.typed("HDEL seckill:journal:10 2").await?;
-    ground.typed("SREM seckill:order:10 2 4").await?;
-    ground.typed("INCRBY seckill:stock:10 1").await?;
-    release(&ground, 3).await?;
-    ground.typed("SADD seckill:order:10 99").await?;
-    let found = ground.look().await?;
+    cancel_row(&fixture, "= 1").await?;
+    fixture.typed("HDEL seckill:journal:10 2").await?;
+    fixture.typed("SREM seckill:order:10 2 4").await?;
+    fixture.typed("INCRBY seckill:stock:10 1").await?;
+    release(&fixture, 3).await?;
+    fixture.typed("SADD seckill:order:10 99").await?;
+    let found = fixture.look().await?;
     let mut repairs: Vec<RepairMethod> = found.differences.iter().map(|it| it.repair).collect();
     repairs.sort_by_key(|repair| format!("{repair:?}"));
     assert_eq!(repairs, [RepairMethod::Admit, RepairMethod::Admit, RepairMethod::Bar, RepairMethod::Release, RepairMethod::Unbar]);
-    let report = ground.repair(found.clone()).await?;
+    let report = fixture.repair(found.clone()).await?;
     let redis = RedisRepairs {
         steps: 1,
         admitted: 2,
@@ -82,15 +82,15 @@ async fn whatever_one_side_of_redis_lacks_is_repaired_and_a_second_repair_finds_
     };
     assert_eq!(report.done, RepairCounts { redis, ..RepairCounts::default() });
     assert_eq!(report.ending(), Ending::Done);
-    let held = ground.expect_agreement().await?;
+    let held = fixture.expect_agreement().await?;
     assert_eq!((held.stock, held.buyers.len()), (UNITS - 7, 7));
     ensure!(held.journal["1"].contains("repair:") && held.journal["2"].contains(r#""by":"2""#), "{held:?}");
     // The same findings once more: another repair has been made since, so nothing is done.
-    let again = ground.repair(found).await?;
+    let again = fixture.repair(found).await?;
     ensure!(again.done.returned == 5 && again.returned.iter().all(|it| it.why == ReturnedWhy::Overtaken));
-    assert_eq!(ground.held().await?, held);
+    assert_eq!(fixture.held().await?, held);
     // An operator sees the step.
-    let log = OperatorLog::new(ground.gate.clone(), &ground.settings);
+    let log = OperatorLog::new(fixture.gate.clone(), &fixture.settings);
     let lines = log.commands(&LogRequest::default()).await?;
     ensure!(
         lines.len() == 1 && lines[0].command == "reconcile --repair" && lines[0].who == "tester",
@@ -103,45 +103,45 @@ async fn whatever_one_side_of_redis_lacks_is_repaired_and_a_second_repair_finds_
 
 #[tokio::test]
 async fn what_a_service_gave_back_by_its_own_hand_becomes_a_release_and_the_stock_stays() -> Result<()> {
-    let ground = Ground::start().await?;
-    ground.admit(1..=9).await?;
-    ground.work().await?;
-    cancel_row(&ground, "IN (3, 4)").await?;
-    ground.typed("SREM seckill:order:10 3 4").await?;
-    ground.typed("INCRBY seckill:stock:10 2").await?;
-    let before = ground.held().await?;
-    let report = ground.repair(ground.look().await?).await?;
+    let fixture = Fixture::start().await?;
+    fixture.admit(1..=9).await?;
+    fixture.work().await?;
+    cancel_row(&fixture, "IN (3, 4)").await?;
+    fixture.typed("SREM seckill:order:10 3 4").await?;
+    fixture.typed("INCRBY seckill:stock:10 2").await?;
+    let before = fixture.held().await?;
+    let report = fixture.repair(fixture.look().await?).await?;
     assert_eq!(
         (report.done.redis.released, report.done.redis.stock_moved, report.done.redis.loaded),
         (2, 0, 0)
     );
-    let held = ground.expect_agreement().await?;
+    let held = fixture.expect_agreement().await?;
     assert_eq!((held.stock, held.mysql_stock), (before.stock, UNITS - 7));
     // One that released it to Redis only, and one that wrote the stock.
-    ground.typed("INCRBY seckill:stock:10 30").await?;
-    let report = ground.repair(ground.look().await?).await?;
+    fixture.typed("INCRBY seckill:stock:10 30").await?;
+    let report = fixture.repair(fixture.look().await?).await?;
     assert_eq!(report.done.redis.stock_moved, -30);
-    ground.expect_agreement().await?;
+    fixture.expect_agreement().await?;
     Ok(())
 }
 
 /// Orders 3 and 4 are cancelled by a service that released their units to both stores by its own hand.
-async fn release_by_hand(ground: &Ground) -> Result<()> {
-    cancel_row(ground, "IN (3, 4)").await?;
-    ground.typed("SREM seckill:order:10 3 4").await?;
-    ground.typed("INCRBY seckill:stock:10 2").await?;
+async fn release_by_hand(fixture: &Fixture) -> Result<()> {
+    cancel_row(fixture, "IN (3, 4)").await?;
+    fixture.typed("SREM seckill:order:10 3 4").await?;
+    fixture.typed("INCRBY seckill:stock:10 2").await?;
     Ok(())
 }
 
 #[tokio::test]
 async fn where_the_stock_is_not_corrected_no_order_is_released_either() -> Result<()> {
-    let ground = Ground::start().await?;
-    ground.admit(1..=9).await?;
-    ground.work().await?;
-    release_by_hand(&ground).await?;
-    let before = ground.held().await?;
+    let fixture = Fixture::start().await?;
+    fixture.admit(1..=9).await?;
+    fixture.work().await?;
+    release_by_hand(&fixture).await?;
+    let before = fixture.held().await?;
     for why in [Why::NotAllCompared, Why::NotAddedUp, Why::ChangeIsOpen] {
-        let mut found = ground.look().await?;
+        let mut found = fixture.look().await?;
         ensure!(found.differences.iter().all(|it| it.repair == RepairMethod::Release), "{found:?}");
         match (why, &mut found.totals) {
             (Why::NotAllCompared, _) => found.is_partial = true,
@@ -151,50 +151,50 @@ async fn where_the_stock_is_not_corrected_no_order_is_released_either() -> Resul
         let plan = RepairPlan::new(vec![found.clone()], 0);
         let left: Vec<(Why, u64)> = plan.vouchers[0].left.iter().map(|left| (left.why, left.total)).collect();
         assert_eq!((left, plan.vouchers[0].stock_moves), (vec![(why, 2)], 0), "{why:?}");
-        let report = ground.repair(found).await?;
+        let report = fixture.repair(found).await?;
         assert_eq!((report.done.redis.released, report.done.redis.stock_moved), (0, 0), "{why:?}");
-        assert_eq!(ground.held().await?, before, "{why:?}");
+        assert_eq!(fixture.held().await?, before, "{why:?}");
     }
-    ground.repair(ground.look().await?).await?;
-    assert_eq!(ground.expect_agreement().await?.stock, before.stock);
+    fixture.repair(fixture.look().await?).await?;
+    assert_eq!(fixture.expect_agreement().await?.stock, before.stock);
     Ok(())
 }
 
 #[tokio::test]
 async fn where_a_refusal_moved_the_stock_no_order_is_released_before_the_next_look() -> Result<()> {
-    let ground = Ground::start().await?;
-    ground.admit(1..=9).await?;
-    ground.work().await?;
-    release_by_hand(&ground).await?;
+    let fixture = Fixture::start().await?;
+    fixture.admit(1..=9).await?;
+    fixture.work().await?;
+    release_by_hand(&fixture).await?;
     // MySQL lost order 9, and its user has another one by now: it is refused when it is run again.
-    ground.lose_in_mysql(9..=9).await?;
-    ground
+    fixture.lose_in_mysql(9..=9).await?;
+    fixture
         .sql(
             "INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (99, 9, 10); \
              UPDATE tb_seckill_voucher SET stock = stock - 1 WHERE voucher_id = 10",
         )
         .await?;
-    let report = ground.repair(ground.look().await?).await?;
+    let report = fixture.repair(fixture.look().await?).await?;
     assert_eq!((report.done.refused, report.done.redis.released), (1, 0), "{report:?}");
     assert_eq!(report.ending(), Ending::Left);
-    let held = ground.held().await?;
+    let held = fixture.held().await?;
     ensure!(held.stock <= held.mysql_stock, "Redis offers {}, MySQL has {}", held.stock, held.mysql_stock);
-    ground.repair(ground.look().await?).await?;
-    let held = ground.held().await?;
+    fixture.repair(fixture.look().await?).await?;
+    let held = fixture.held().await?;
     assert_eq!((held.stock, held.mysql_stock), (UNITS - 7, UNITS - 7));
     Ok(())
 }
 
 #[tokio::test]
 async fn what_one_repair_does_not_take_is_counted_and_taken_by_the_next() -> Result<()> {
-    let ground = Ground::start().await?;
-    ground.admit(1..=5).await?;
-    ground.work().await?;
-    ground.lose_in_mysql(1..=5).await?;
+    let fixture = Fixture::start().await?;
+    fixture.admit(1..=5).await?;
+    fixture.work().await?;
+    fixture.lose_in_mysql(1..=5).await?;
     let request = ComparisonRequest { vouchers: Vec::new(), since_ms: None, pace: Pace::Full };
-    let stores = (ground.gate.clone(), ground.mysql.clone());
+    let stores = (fixture.gate.clone(), fixture.mysql.clone());
     let comparison = Comparison::new(stores, request);
-    let stores = Stores::new(&ground.settings);
+    let stores = Stores::new(&fixture.settings);
     let repair = Repair::connect(&stores, "tester".to_owned()).await?;
     for (beyond, created, ending) in [(2, 3, Ending::Left), (0, 2, Ending::Done)] {
         let (_, plan) = plan_repair(&comparison, 3, &job()).await?;
@@ -203,99 +203,99 @@ async fn what_one_repair_does_not_take_is_counted_and_taken_by_the_next() -> Res
         assert_eq!((report.beyond, report.done.created, report.ending()), (beyond, created, ending));
         assert_eq!(report.counts()["beyond"], beyond);
     }
-    ground.expect_agreement().await?;
+    fixture.expect_agreement().await?;
     Ok(())
 }
 
 #[tokio::test]
 async fn units_that_were_sold_twice_leave_a_stock_below_0_and_nobody_is_admitted() -> Result<()> {
-    let ground = Ground::start().await?;
-    ground.admit(1..=3).await?;
-    ground.work().await?;
-    ground.sql("UPDATE tb_seckill_voucher SET stock = -2, initial_stock = 1 WHERE voucher_id = 10").await?;
-    ground.repair(ground.look().await?).await?;
-    let held = ground.expect_agreement().await?;
+    let fixture = Fixture::start().await?;
+    fixture.admit(1..=3).await?;
+    fixture.work().await?;
+    fixture.sql("UPDATE tb_seckill_voucher SET stock = -2, initial_stock = 1 WHERE voucher_id = 10").await?;
+    fixture.repair(fixture.look().await?).await?;
+    let held = fixture.expect_agreement().await?;
     assert_eq!(held.stock, -2);
-    ensure!(ground.admit(4..=4).await.is_err());
+    ensure!(fixture.admit(4..=4).await.is_err());
     Ok(())
 }
 
 #[tokio::test]
 async fn what_moved_between_look_and_repair_is_left_for_the_next_look() -> Result<()> {
-    let ground = Ground::start().await?;
-    ground.admit(1..=6).await?;
-    ground.work().await?;
-    cancel_row(&ground, "IN (1, 2)").await?;
-    ground.typed("HDEL seckill:journal:10 3 4").await?;
-    let found = ground.look().await?;
+    let fixture = Fixture::start().await?;
+    fixture.admit(1..=6).await?;
+    fixture.work().await?;
+    cancel_row(&fixture, "IN (1, 2)").await?;
+    fixture.typed("HDEL seckill:journal:10 3 4").await?;
+    let found = fixture.look().await?;
     // 1 is released meanwhile, 4 is cancelled; and others buy.
-    release(&ground, 1).await?;
-    cancel_row(&ground, "= 4").await?;
-    ground.admit(11..=13).await?;
-    ground.work().await?;
-    let report = ground.repair(found).await?;
+    release(&fixture, 1).await?;
+    cancel_row(&fixture, "= 4").await?;
+    fixture.admit(11..=13).await?;
+    fixture.work().await?;
+    let report = fixture.repair(found).await?;
     assert_eq!((report.done.redis.released, report.done.redis.admitted, report.done.returned), (1, 1, 2));
     ensure!(report.returned.iter().all(|it| it.why == ReturnedWhy::Moved), "{report:?}");
     assert_eq!(report.ending(), Ending::Left);
-    ground.repair(ground.look().await?).await?;
-    let held = ground.expect_agreement().await?;
+    fixture.repair(fixture.look().await?).await?;
+    let held = fixture.expect_agreement().await?;
     assert_eq!(held.stock, UNITS - 6);
     Ok(())
 }
 
 #[tokio::test]
 async fn a_user_who_was_freed_between_look_and_repair_is_not_barred() -> Result<()> {
-    let ground = Ground::start().await?;
-    ground.admit(1..=3).await?;
-    ground.work().await?;
-    ground.typed("SREM seckill:order:10 1 2 3").await?;
-    let mut found = ground.look().await?;
+    let fixture = Fixture::start().await?;
+    fixture.admit(1..=3).await?;
+    fixture.work().await?;
+    fixture.typed("SREM seckill:order:10 1 2 3").await?;
+    let mut found = fixture.look().await?;
     ensure!(found.differences.iter().all(|it| it.repair == RepairMethod::Bar) && found.differences.len() == 3);
     // As a comparison says it, by the order for which the user is barred.
-    let held = ground.held().await?;
+    let held = fixture.held().await?;
     for difference in found.differences.iter_mut().filter(|it| it.user != 1.try_into().ok()) {
         let order = difference.user.context("a user")?.get();
         (difference.order, difference.note) =
             (order.try_into().ok(), held.journal.get(&order.to_string()).cloned());
     }
     // 1 is cancelled on both sides; 2 only in Redis, as where the release comes right behind the last question to MySQL.
-    ground.event(1, "cancelled", "").await?;
-    ground.work().await?;
-    release(&ground, 2).await?;
-    let report = ground.repair(found).await?;
+    fixture.event(1, "cancelled", "").await?;
+    fixture.work().await?;
+    release(&fixture, 2).await?;
+    let report = fixture.repair(found).await?;
     assert_eq!((report.done.redis.barred, report.done.returned), (1, 2), "{report:?}");
-    assert_eq!(ground.held().await?.buyers, [3].into());
+    assert_eq!(fixture.held().await?.buyers, [3].into());
     Ok(())
 }
 
 #[tokio::test]
 async fn orders_that_mysql_lost_come_back_with_their_payments_and_once() -> Result<()> {
-    let ground = Ground::start().await?;
-    ground.admit(1..=700).await?;
+    let fixture = Fixture::start().await?;
+    fixture.admit(1..=700).await?;
     for order in 1..=40 {
-        ground.event(order, "paid", &format!(" ref pay-{order}")).await?;
+        fixture.event(order, "paid", &format!(" ref pay-{order}")).await?;
     }
-    ground.event(41, "cancelled", "").await?;
-    ground.work().await?;
-    ground.note("41", &released(41)).await?;
-    let before = ground.held().await?;
-    ground.lose_in_mysql(1..=650).await?;
-    let found = ground.look().await?;
+    fixture.event(41, "cancelled", "").await?;
+    fixture.work().await?;
+    fixture.note("41", &released(41)).await?;
+    let before = fixture.held().await?;
+    fixture.lose_in_mysql(1..=650).await?;
+    let found = fixture.look().await?;
     assert_eq!(found.differences.len(), 650);
     // Two at once, and a third that was killed.
     let plan = RepairPlan::new(vec![found.clone()], 0);
-    let stores = Stores::new(&ground.settings);
+    let stores = Stores::new(&fixture.settings);
     let repair = Repair::connect(&stores, "killed".to_owned()).await?;
     let mut report = RepairReport::new(&plan);
     _ = tokio::time::timeout(Duration::from_millis(40), repair.run(&plan, &mut report, &killed_job())).await;
-    let (first, second) = tokio::join!(ground.repair(found.clone()), ground.repair(found));
+    let (first, second) = tokio::join!(fixture.repair(found.clone()), fixture.repair(found));
     let (first, second) = (first?, second?);
     ensure!(first.done.created + second.done.created <= 650, "{first:?} {second:?}");
     // What the killed one has left is pending, and the workers'.
-    ground.work().await?;
-    let pending = ground.typed("XPENDING stream.orders g1").await?.into_array();
+    fixture.work().await?;
+    let pending = fixture.typed("XPENDING stream.orders g1").await?.into_array();
     assert_eq!(pending.first().and_then(fred::types::Value::as_i64), Some(0));
-    let after = ground.held().await?;
+    let after = fixture.held().await?;
     let differs = |order: &&i64| after.rows.get(order) != before.rows.get(order);
     assert_eq!(before.rows.keys().filter(differs).collect::<Vec<_>>(), Vec::<&i64>::new());
     assert_eq!(
@@ -304,31 +304,31 @@ async fn orders_that_mysql_lost_come_back_with_their_payments_and_once() -> Resu
     );
     let paid = after.rows.values().filter(|row| row.3 == 2).count();
     assert_eq!((paid, after.rows[&41].3, after.rows[&41].2), (40, 4, false));
-    ground.expect_agreement().await?;
+    fixture.expect_agreement().await?;
     Ok(())
 }
 
 #[tokio::test]
 async fn killed_at_any_moment_a_repair_loses_no_payment_of_a_lost_order() -> Result<()> {
-    let ground = Ground::start().await?;
-    ground.admit(1..=30).await?;
+    let fixture = Fixture::start().await?;
+    fixture.admit(1..=30).await?;
     for order in 1..=30 {
-        ground.event(order, "paid", &format!(" ref pay-{order}")).await?;
+        fixture.event(order, "paid", &format!(" ref pay-{order}")).await?;
     }
-    ground.work().await?;
-    let before = ground.held().await?;
-    let stores = Stores::new(&ground.settings);
+    fixture.work().await?;
+    let before = fixture.held().await?;
+    let stores = Stores::new(&fixture.settings);
     let repair = Repair::connect(&stores, "killed".to_owned()).await?;
     let mut ended = false;
     for ms in (1..).step_by(6).take_while(|ms| *ms < 1_000) {
-        ground.lose_in_mysql(1..=30).await?;
-        let plan = RepairPlan::new(vec![ground.look().await?], 0);
+        fixture.lose_in_mysql(1..=30).await?;
+        let plan = RepairPlan::new(vec![fixture.look().await?], 0);
         let (mut report, job) = (RepairReport::new(&plan), killed_job());
         let run = repair.run(&plan, &mut report, &job);
         ended = tokio::time::timeout(Duration::from_millis(ms), run).await.is_ok();
-        ground.work().await?;
-        ground.repair(ground.look().await?).await?;
-        assert_eq!(ground.held().await?, before, "killed after {ms} ms: {:?}", report.done);
+        fixture.work().await?;
+        fixture.repair(fixture.look().await?).await?;
+        assert_eq!(fixture.held().await?, before, "killed after {ms} ms: {:?}", report.done);
         if ended {
             break;
         }
@@ -338,41 +338,41 @@ async fn killed_at_any_moment_a_repair_loses_no_payment_of_a_lost_order() -> Res
 }
 
 fn killed_job() -> Job {
-    crate::repair_ground::job()
+    crate::fixture::job()
 }
 
 #[tokio::test]
 async fn a_lost_order_whose_entry_is_gone_gets_a_new_one_before_its_events() -> Result<()> {
-    let ground = Ground::start().await?;
-    ground.admit(1..=3).await?;
-    ground.event(2, "paid", " ref pay-2").await?;
-    ground.work().await?;
-    ground.lose_in_mysql(1..=3).await?;
-    let gone = ground.typed("XRANGE stream.orders - + COUNT 3").await?;
+    let fixture = Fixture::start().await?;
+    fixture.admit(1..=3).await?;
+    fixture.event(2, "paid", " ref pay-2").await?;
+    fixture.work().await?;
+    fixture.lose_in_mysql(1..=3).await?;
+    let gone = fixture.typed("XRANGE stream.orders - + COUNT 3").await?;
     for entry in gone.into_array() {
         let id = entry.into_array().remove(0).as_string().expect("an id");
-        ground.typed(&format!("XDEL stream.orders {id}")).await?;
+        fixture.typed(&format!("XDEL stream.orders {id}")).await?;
     }
-    let report = ground.repair(ground.look().await?).await?;
+    let report = fixture.repair(fixture.look().await?).await?;
     assert_eq!((report.done.appended, report.done.created, report.done.events), (3, 3, 1));
-    let held = ground.expect_agreement().await?;
+    let held = fixture.expect_agreement().await?;
     assert_eq!((held.rows[&2].3, held.rows.len()), (2, 3));
     // A worker comes to the new entries, and finds them done.
-    ground.work().await?;
-    assert_eq!(ground.expect_agreement().await?, held);
+    fixture.work().await?;
+    assert_eq!(fixture.expect_agreement().await?, held);
     Ok(())
 }
 
 #[tokio::test]
 async fn what_is_in_flight_is_left_to_the_workers() -> Result<()> {
-    let ground = Ground::start().await?;
-    ground.admit(1..=2).await?;
-    ground.work().await?;
-    ground.lose_in_mysql(1..=2).await?;
-    let found = ground.look().await?;
+    let fixture = Fixture::start().await?;
+    fixture.admit(1..=2).await?;
+    fixture.work().await?;
+    fixture.lose_in_mysql(1..=2).await?;
+    let found = fixture.look().await?;
     // The group begins again: workers run both orders.
-    ground.typed("XGROUP SETID stream.orders g1 0").await?;
-    let report = ground.repair(found).await?;
+    fixture.typed("XGROUP SETID stream.orders g1 0").await?;
+    let report = fixture.repair(found).await?;
     assert_eq!((report.done.created, report.done.returned), (0, 2));
     assert!(report.returned.iter().all(|returned| returned.why == ReturnedWhy::InFlight));
     Ok(())
@@ -380,15 +380,15 @@ async fn what_is_in_flight_is_left_to_the_workers() -> Result<()> {
 
 #[tokio::test]
 async fn a_lost_order_is_written_while_its_payment_is_unread_and_is_paid_afterwards() -> Result<()> {
-    let ground = Ground::start().await?;
-    ground.admit(1..=2).await?;
-    ground.work().await?;
-    ground.lose_in_mysql(1..=2).await?;
-    ground.event(1, "paid", " ref pay-1").await?;
-    let report = ground.repair(ground.look().await?).await?;
+    let fixture = Fixture::start().await?;
+    fixture.admit(1..=2).await?;
+    fixture.work().await?;
+    fixture.lose_in_mysql(1..=2).await?;
+    fixture.event(1, "paid", " ref pay-1").await?;
+    let report = fixture.repair(fixture.look().await?).await?;
     assert_eq!((report.done.created, report.done.returned), (2, 0));
-    ground.work().await?;
-    let held = ground.expect_agreement().await?;
+    fixture.work().await?;
+    let held = fixture.expect_agreement().await?;
     assert_eq!((held.rows[&1].3, held.rows[&2].3), (2, 1));
     Ok(())
 }
@@ -396,14 +396,14 @@ async fn a_lost_order_is_written_while_its_payment_is_unread_and_is_paid_afterwa
 /// An emptied Redis released an order of which it did not know how many units it had.
 #[tokio::test]
 async fn an_order_that_was_released_without_its_units_becomes_a_cancelled_row_as_well() -> Result<()> {
-    let ground = Ground::start().await?;
-    ground.admit(1..=2).await?;
-    ground.work().await?;
+    let fixture = Fixture::start().await?;
+    fixture.admit(1..=2).await?;
+    fixture.work().await?;
     let note = r#"{"action":"release","change":0,"by":"worker:out_of_stock","timestamp":9,"admitted":{"user":"3","change":0,"timestamp":5,"from":null}}"#;
-    ground.note("3", note).await?;
-    let report = ground.repair(ground.look().await?).await?;
+    fixture.note("3", note).await?;
+    let report = fixture.repair(fixture.look().await?).await?;
     assert_eq!((report.done.cancelled_rows, report.done.returned), (1, 0));
-    let held = ground.expect_agreement().await?;
+    let held = fixture.expect_agreement().await?;
     assert!(!held.rows[&3].2, "it holds no slot");
     Ok(())
 }
@@ -411,28 +411,28 @@ async fn an_order_that_was_released_without_its_units_becomes_a_cancelled_row_as
 #[tokio::test]
 async fn an_order_that_only_redis_gave_back_becomes_a_cancelled_row_where_payments_find_a_home() -> Result<()>
 {
-    let ground = Ground::start().await?;
-    ground.admit(1..=2).await?;
-    ground.event(1, "cancelled", "").await?;
-    ground.event(1, "paid", " ref late").await?;
-    ground.work().await?;
-    ground.lose_in_mysql(1..=1).await?;
+    let fixture = Fixture::start().await?;
+    fixture.admit(1..=2).await?;
+    fixture.event(1, "cancelled", "").await?;
+    fixture.event(1, "paid", " ref late").await?;
+    fixture.work().await?;
+    fixture.lose_in_mysql(1..=1).await?;
     // The release that the worker made, as the journal keeps it.
-    release(&ground, 1).await?;
-    ground.typed("INCRBY seckill:stock:10 -1").await?;
-    let found = ground.look().await?;
+    release(&fixture, 1).await?;
+    fixture.typed("INCRBY seckill:stock:10 -1").await?;
+    let found = fixture.look().await?;
     assert_eq!(found.differences[0].repair, RepairMethod::WriteCancelledRow);
     for _ in 0..2 {
-        let report = ground.repair(found.clone()).await?;
+        let report = fixture.repair(found.clone()).await?;
         assert_eq!(
             (report.done.cancelled_rows, report.done.created, report.done.redis.stock_moved),
             (1, 0, 0)
         );
     }
-    let held = ground.expect_agreement().await?;
+    let held = fixture.expect_agreement().await?;
     assert_eq!((held.rows[&1].2, held.rows[&1].3, held.stock), (false, 5, UNITS - 1));
     let sql = "SELECT outcome FROM tidegate_event WHERE order_id = 1 AND ref = 'late'";
-    let outcomes: Vec<String> = sqlx::query_scalar(sql).fetch_all(&ground.mysql).await?;
+    let outcomes: Vec<String> = sqlx::query_scalar(sql).fetch_all(&fixture.mysql).await?;
     assert_eq!(outcomes, ["refund_due"]);
     Ok(())
 }
@@ -440,41 +440,41 @@ async fn an_order_that_only_redis_gave_back_becomes_a_cancelled_row_where_paymen
 #[tokio::test]
 async fn a_repair_that_is_stopped_or_killed_between_two_steps_is_gone_on_with_by_the_next_look() -> Result<()>
 {
-    let ground = Ground::start().await?;
-    ground.admit(1..=1_300).await?;
-    ground.work().await?;
-    cancel_row(&ground, "<= 1200").await?;
-    ground.typed("INCRBY seckill:stock:10 1200").await?;
-    let before = ground.held().await?;
-    let plan = RepairPlan::new(vec![ground.look().await?], 0);
+    let fixture = Fixture::start().await?;
+    fixture.admit(1..=1_300).await?;
+    fixture.work().await?;
+    cancel_row(&fixture, "<= 1200").await?;
+    fixture.typed("INCRBY seckill:stock:10 1200").await?;
+    let before = fixture.held().await?;
+    let plan = RepairPlan::new(vec![fixture.look().await?], 0);
     let mut report = RepairReport::new(&plan);
     let stop = CancellationToken::new();
     let job = Job { stop: stop.clone(), progress: Box::new(StopsAfter(stop)) };
-    let stores = Stores::new(&ground.settings);
+    let stores = Stores::new(&fixture.settings);
     let repair = Repair::connect(&stores, "stopped".to_owned()).await?;
     assert_eq!(repair.run(&plan, &mut report, &job).await?, End::Stopped);
     assert_eq!((report.done.redis.steps, report.done.redis.released), (1, 500));
     // Less is for sale than there should be, never more.
-    let half = ground.held().await?;
+    let half = fixture.held().await?;
     assert_eq!(half.stock, before.stock - 700);
-    let plan = RepairPlan::new(vec![ground.look().await?], 0);
+    let plan = RepairPlan::new(vec![fixture.look().await?], 0);
     let (mut report, killed) = (RepairReport::new(&plan), killed_job());
     _ = tokio::time::timeout(Duration::from_millis(30), repair.run(&plan, &mut report, &killed)).await;
-    ensure!(ground.held().await?.stock <= before.stock);
-    ground.repair(ground.look().await?).await?;
-    assert_eq!(ground.expect_agreement().await?.stock, before.stock);
+    ensure!(fixture.held().await?.stock <= before.stock);
+    fixture.repair(fixture.look().await?).await?;
+    assert_eq!(fixture.expect_agreement().await?.stock, before.stock);
     Ok(())
 }
 
 #[tokio::test]
 async fn of_two_repairs_at_once_one_takes_the_difference_away_and_the_other_nothing() -> Result<()> {
-    let ground = Ground::start().await?;
-    ground.admit(1..=20).await?;
-    ground.work().await?;
-    cancel_row(&ground, "<= 10").await?;
-    ground.typed("INCRBY seckill:stock:10 55").await?;
-    let found = ground.look().await?;
-    let (first, second) = tokio::join!(ground.repair(found.clone()), ground.repair(found));
+    let fixture = Fixture::start().await?;
+    fixture.admit(1..=20).await?;
+    fixture.work().await?;
+    cancel_row(&fixture, "<= 10").await?;
+    fixture.typed("INCRBY seckill:stock:10 55").await?;
+    let found = fixture.look().await?;
+    let (first, second) = tokio::join!(fixture.repair(found.clone()), fixture.repair(found));
     let (first, second) = (first?, second?);
     assert_eq!(
         (
@@ -484,65 +484,65 @@ async fn of_two_repairs_at_once_one_takes_the_difference_away_and_the_other_noth
         (1, 10)
     );
     assert_eq!(first.done.redis.stock_moved + second.done.redis.stock_moved, -45);
-    assert_eq!(ground.expect_agreement().await?.stock, UNITS - 10);
+    assert_eq!(fixture.expect_agreement().await?.stock, UNITS - 10);
     Ok(())
 }
 
 #[tokio::test]
 async fn without_a_complete_journal_and_during_a_change_of_stock_the_plan_says_what_to_type() -> Result<()> {
-    let ground = Ground::start().await?;
-    ground.admit(1..=3).await?;
-    ground.work().await?;
-    ground.typed("INCRBY seckill:stock:10 5").await?;
+    let fixture = Fixture::start().await?;
+    fixture.admit(1..=3).await?;
+    fixture.work().await?;
+    fixture.typed("INCRBY seckill:stock:10 5").await?;
     let change = StockChange::new(-7, UNITS, "somebody".to_owned());
-    ground.gate.sales().note_change(&[None], &WholeChange { sides: vec![(voucher(), change)] }).await?;
-    ground.note("#add:x", r#"{"action":"add","from":1,"to":8,"change":7,"by":"x","timestamp":2}"#).await?;
-    let open = RepairPlan::new(vec![ground.look().await?], 0);
+    fixture.gate.sales().note_change(&[None], &WholeChange { sides: vec![(voucher(), change)] }).await?;
+    fixture.note("#add:x", r#"{"action":"add","from":1,"to":8,"change":7,"by":"x","timestamp":2}"#).await?;
+    let open = RepairPlan::new(vec![fixture.look().await?], 0);
     assert_eq!((open.vouchers.len(), open.next()), (0, Next::NothingToDo));
-    cancel_row(&ground, "= 1").await?;
-    ground.typed("HDEL seckill:journal:10 #complete").await?;
-    let before = ground.held().await?;
-    let incomplete = RepairPlan::new(vec![ground.look().await?], 0);
+    cancel_row(&fixture, "= 1").await?;
+    fixture.typed("HDEL seckill:journal:10 #complete").await?;
+    let before = fixture.held().await?;
+    let incomplete = RepairPlan::new(vec![fixture.look().await?], 0);
     let left = &incomplete.vouchers[0].left[0];
     assert_eq!((incomplete.next(), left.why, left.total), (Next::Refused, Why::NoCompleteJournal, 1));
     assert_eq!(left.why.command(voucher()).as_deref(), Some("tidegate rebuild --voucher 10"));
-    let report = ground.repair(ground.look().await?).await?;
+    let report = fixture.repair(fixture.look().await?).await?;
     assert_eq!((report.done, report.left), (RepairCounts::default(), 1));
-    assert_eq!(ground.held().await?, before);
+    assert_eq!(fixture.held().await?, before);
     Ok(())
 }
 
 #[tokio::test]
 async fn a_counter_of_order_ids_that_is_behind_the_orders_is_raised_before_they_are_repaired() -> Result<()> {
-    let ground = Ground::start().await?;
+    let fixture = Fixture::start().await?;
     let seconds = Timestamp::now().as_second() - EPOCH_SECONDS;
     let order = compose(seconds, 500)?;
     let counter = format!("icr:order:{}", day_text(day_of(order)));
-    ground.admit([order.get()].into_iter()).await?;
-    ground.work().await?;
+    fixture.admit([order.get()].into_iter()).await?;
+    fixture.work().await?;
     // What a promoted replica lacks: the note, the buyer, and what the counter was.
-    ground.typed(&format!("HDEL seckill:journal:10 {order}")).await?;
-    ground.typed(&format!("SREM seckill:order:10 {order}")).await?;
-    ground.typed("INCRBY seckill:stock:10 1").await?;
-    ground.typed(&format!("SET {counter} 436")).await?;
-    let report = ground.repair(ground.look().await?).await?;
+    fixture.typed(&format!("HDEL seckill:journal:10 {order}")).await?;
+    fixture.typed(&format!("SREM seckill:order:10 {order}")).await?;
+    fixture.typed("INCRBY seckill:stock:10 1").await?;
+    fixture.typed(&format!("SET {counter} 436")).await?;
+    let report = fixture.repair(fixture.look().await?).await?;
     assert_eq!(report.done.redis.admitted, 1);
     let raised: Vec<_> = report.order_ids.iter().map(|it| (it.before, it.now)).collect();
     assert_eq!(raised, [(Some(436), 500)]);
-    assert_eq!(ground.typed(&format!("GET {counter}")).await?.as_i64(), Some(500));
-    ground.expect_agreement().await?;
+    assert_eq!(fixture.typed(&format!("GET {counter}")).await?.as_i64(), Some(500));
+    fixture.expect_agreement().await?;
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn entries_of_another_server_are_not_acknowledged_by_what_runs_entries_again() -> Result<()> {
-    let ground = Ground::start().await?;
-    ground.admit(1..=1).await?;
-    let names = ground.settings.stream_names();
-    let port = ground.redis.next().client_config().server.hosts()[0].port;
+    let fixture = Fixture::start().await?;
+    fixture.admit(1..=1).await?;
+    let names = fixture.settings.stream_names();
+    let port = fixture.redis.next().client_config().server.hosts()[0].port;
     let (proxy, promoted) = (Proxy::start(port).await?, RedisServer::start()?);
     let url = |port: u16| format!("redis://127.0.0.1:{port}");
-    let mut settings = ground.settings.clone();
+    let mut settings = fixture.settings.clone();
     settings.redis.url = RedactedUrl::new(url(proxy.port()));
     let stores = Stores::new(&settings);
     let redis = stores.redis().await?;

@@ -12,7 +12,7 @@ use tidegate_stream::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::rig::{DEADLINE, RecordingHandler, Rig, eventually, ms, number, set_aside, settings};
+use crate::fixture::{DEADLINE, RecordingHandler, Fixture, eventually, ms, number, set_aside, settings};
 
 const URL: &str = "TIDEGATE_TEST_DEADLY_URL";
 
@@ -72,7 +72,7 @@ fn deadly_process() {
     });
 }
 
-impl Rig {
+impl Fixture {
     /// Starts the deadly process again and again, until it has nothing left to die of. How often it died.
     async fn run_deadly(&self) -> usize {
         for crashes in 0.. {
@@ -108,7 +108,7 @@ impl Rig {
     }
 }
 
-impl Rig {
+impl Fixture {
     /// Adds an entry that `c1` has set aside, with a note of three crashes: it is to be handled alone.
     pub async fn add_suspect(&self, note: &str) -> EntryId {
         let suspect = self.add_delivered(1, "c1").await[0];
@@ -122,112 +122,112 @@ impl Rig {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_entry_that_kills_its_process_is_handled_alone_and_buried_and_takes_no_neighbour_along() {
-    let rig = Rig::start().await;
-    rig.add(30).await;
-    let deadly: String = rig.call("XADD s * n 0 deadly yes").await;
-    rig.add(200).await;
-    let died = rig.run_deadly().await;
+    let fixture = Fixture::start().await;
+    fixture.add(30).await;
+    let deadly: String = fixture.call("XADD s * n 0 deadly yes").await;
+    fixture.add(200).await;
+    let died = fixture.run_deadly().await;
     assert_eq!(died, 5, "twice among others, three times alone");
-    let letters: Vec<(String, Vec<String>)> = rig.call("XRANGE s.dead - +").await;
+    let letters: Vec<(String, Vec<String>)> = fixture.call("XRANGE s.dead - +").await;
     assert_eq!(letters.len(), 1, "no neighbour is buried");
     let letter = &letters[0].1;
     let about = |name: &str| letter.iter().skip_while(|field| *field != name).nth(1).cloned().unwrap();
     assert_eq!((about("dead:entry"), about("dead:reason")), (deadly, "killed_worker".to_owned()));
-    assert_eq!(rig.call::<usize>("HLEN s.deaths").await, 0, "nothing is left of those that were settled");
+    assert_eq!(fixture.call::<usize>("HLEN s.deaths").await, 0, "nothing is left of those that were settled");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_entries_that_kill_are_both_found_and_everything_else_is_done() {
-    let rig = Rig::start().await;
+    let fixture = Fixture::start().await;
     for _ in 0..2 {
-        rig.add(25).await;
-        let _deadly: String = rig.call("XADD s * n 0 deadly yes").await;
+        fixture.add(25).await;
+        let _deadly: String = fixture.call("XADD s * n 0 deadly yes").await;
     }
-    rig.add(25).await;
-    rig.run_deadly().await;
-    let letters: Vec<(String, Vec<String>)> = rig.call("XRANGE s.dead - +").await;
+    fixture.add(25).await;
+    fixture.run_deadly().await;
+    let letters: Vec<(String, Vec<String>)> = fixture.call("XRANGE s.dead - +").await;
     assert_eq!(letters.len(), 2);
     assert!(letters.iter().all(|(_, fields)| fields.contains(&"deadly".to_owned())));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_entry_that_kills_claimants_of_other_names_is_found_too() {
-    let rig = Rig::start().await;
-    rig.add_delivered(3, "dead").await;
-    rig.age("dead").await;
+    let fixture = Fixture::start().await;
+    fixture.add_delivered(3, "dead").await;
+    fixture.age("dead").await;
     let handler = RecordingHandler::done();
     handler.shut_door();
-    let lane = rig.run("dead-too", &handler, LaneSettings { claim_every: ms(20), ..settings() }).await;
+    let lane = fixture.run("dead-too", &handler, LaneSettings { claim_every: ms(20), ..settings() }).await;
     handler.until_seen(3).await;
     lane.kill().await;
-    rig.age("dead-too").await;
+    fixture.age("dead-too").await;
     let handler = RecordingHandler::done();
-    let lane = rig.run("c1", &handler, LaneSettings { claim_every: ms(20), ..settings() }).await;
-    rig.nothing_is_pending().await;
+    let lane = fixture.run("c1", &handler, LaneSettings { claim_every: ms(20), ..settings() }).await;
+    fixture.nothing_is_pending().await;
     assert_eq!(handler.sizes(), [1, 1, 1], "each is handled alone");
-    assert_eq!(rig.log.count("it is handled alone from now on"), 3);
-    eventually("crashes are forgotten", async || rig.call::<usize>("HLEN s.deaths").await == 0).await;
+    assert_eq!(fixture.log.count("it is handled alone from now on"), 3);
+    eventually("crashes are forgotten", async || fixture.call::<usize>("HLEN s.deaths").await == 0).await;
     lane.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_outage_and_a_stop_are_no_crashes() {
-    let rig = Rig::start().await;
-    rig.add(10).await;
+    let fixture = Fixture::start().await;
+    fixture.add(10).await;
     for _ in 0..6 {
         let handler = RecordingHandler::done();
         handler.set_store(false);
-        rig.store_works.send_replace(false);
-        let lane = rig.run("c1", &handler, settings()).await;
+        fixture.store_works.send_replace(false);
+        let lane = fixture.run("c1", &handler, settings()).await;
         handler.until_seen(10).await;
-        eventually("the store is away", async || rig.breaker.is_open()).await;
+        eventually("the store is away", async || fixture.breaker.is_open()).await;
         lane.kill().await;
-        rig.store_works.send_replace(true);
-        eventually("the store is back", async || !rig.breaker.is_open()).await;
+        fixture.store_works.send_replace(true);
+        eventually("the store is back", async || !fixture.breaker.is_open()).await;
     }
     let handler = RecordingHandler::done();
-    let lane = rig.run("c1", &handler, settings()).await;
-    rig.nothing_is_pending().await;
+    let lane = fixture.run("c1", &handler, settings()).await;
+    fixture.nothing_is_pending().await;
     assert_eq!(handler.sizes(), [10]);
-    assert_eq!(rig.call::<usize>("EXISTS s.deaths").await, 0);
+    assert_eq!(fixture.call::<usize>("EXISTS s.deaths").await, 0);
     lane.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_that_is_interrupted_counts_the_crashes_of_the_process_before_once_and_none_of_its_own() {
-    let rig = Rig::start().await;
-    let ids = rig.add_delivered(30, "c1").await;
+    let fixture = Fixture::start().await;
+    let ids = fixture.add_delivered(30, "c1").await;
     // The process before died with every other one in progress.
     for id in ids.iter().step_by(2) {
-        let _set_aside: Value = rig.call(&format!("XCLAIM s g1 c1 0 {id} RETRYCOUNT 0 JUSTID")).await;
+        let _set_aside: Value = fixture.call(&format!("XCLAIM s g1 c1 0 {id} RETRYCOUNT 0 JUSTID")).await;
     }
     let handler = RecordingHandler::done();
     handler.shut_door();
-    let lane = rig.run("c1", &handler, settings()).await;
+    let lane = fixture.run("c1", &handler, settings()).await;
     handler.until_seen(10).await;
-    rig.reads.cut().await;
-    rig.commands.cut().await;
+    fixture.reads.cut().await;
+    fixture.commands.cut().await;
     handler.open_door();
-    eventually("it cannot be settled", async || rig.log.count("outage began") > 0).await;
+    eventually("it cannot be settled", async || fixture.log.count("outage began") > 0).await;
     handler.shut_door();
-    rig.reads.pass();
-    rig.commands.pass();
+    fixture.reads.pass();
+    fixture.commands.pass();
     handler.until_seen(20).await;
     assert_eq!(handler.ids()[10..20], ids[..10], "the same ones again");
-    let crashes: std::collections::BTreeMap<String, String> = rig.call("HGETALL s.deaths").await;
+    let crashes: std::collections::BTreeMap<String, String> = fixture.call("HGETALL s.deaths").await;
     let died: std::collections::BTreeMap<String, String> =
         ids.iter().skip(1).step_by(2).map(|id| (id.to_string(), "1".to_owned())).collect();
     assert_eq!(crashes, died);
     handler.open_door();
-    rig.nothing_is_pending().await;
+    fixture.nothing_is_pending().await;
     lane.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_entry_alone_that_waits_for_something_else_is_in_nobodys_way_and_is_done_when_that_is_over() {
-    let rig = Rig::start().await;
+    let fixture = Fixture::start().await;
     // As workers before this one wrote it: with a token.
-    let suspect = rig.add_suspect("3 0af7").await;
+    let suspect = fixture.add_suspect("3 0af7").await;
     let door = Arc::new(AtomicBool::new(false));
     let is_open = Arc::clone(&door);
     let handler = RecordingHandler::new(move |entry| {
@@ -236,18 +236,18 @@ async fn an_entry_alone_that_waits_for_something_else_is_in_nobodys_way_and_is_d
     let alone = Arc::<Exclusive>::default();
     let mut lanes = Vec::new();
     for consumer in ["c1", "c2"] {
-        let lane = rig.lane(consumer, &handler, settings()).await.with_exclusive(Arc::clone(&alone));
-        lanes.push(rig.run_lane(lane));
+        let lane = fixture.lane(consumer, &handler, settings()).await.with_exclusive(Arc::clone(&alone));
+        lanes.push(fixture.run_lane(lane));
     }
     eventually("it is tried", async || handler.ids().contains(&suspect)).await;
-    rig.add(200).await;
-    eventually("all others are done", async || rig.counters.counts().done == 200).await;
-    assert_eq!(rig.pending().await, 1);
+    fixture.add(200).await;
+    eventually("all others are done", async || fixture.counters.counts().done == 200).await;
+    assert_eq!(fixture.pending().await, 1);
     door.store(true, Ordering::Relaxed);
-    rig.nothing_is_pending().await;
+    fixture.nothing_is_pending().await;
     let with_it = handler.batches().into_iter().filter(|batch| batch.ids.contains(&suspect));
     assert!(with_it.map(|batch| batch.ids.len()).all(|size| size == 1), "it is handled alone");
-    eventually("its crashes are forgotten", async || rig.call::<usize>("HLEN s.deaths").await == 0).await;
+    eventually("its crashes are forgotten", async || fixture.call::<usize>("HLEN s.deaths").await == 0).await;
     for lane in lanes {
         lane.stop().await;
     }
@@ -255,18 +255,18 @@ async fn an_entry_alone_that_waits_for_something_else_is_in_nobodys_way_and_is_d
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_entry_alone_that_comes_back_is_tried_again_soon_however_long_it_had_to_wait_for_others() {
-    let rig = Rig::start().await;
-    let suspect = rig.add_suspect("3").await;
+    let fixture = Fixture::start().await;
+    let suspect = fixture.add_suspect("3").await;
     let handler = RecordingHandler::new(|entry| if number(entry) == 1 { set_aside() } else { Outcome::Done });
     handler.shut_door();
     let alone = Arc::<Exclusive>::default();
-    let busy = rig.lane("c2", &handler, settings()).await.with_exclusive(Arc::clone(&alone));
-    let busy = rig.run_lane(busy);
-    rig.add(1).await;
+    let busy = fixture.lane("c2", &handler, settings()).await.with_exclusive(Arc::clone(&alone));
+    let busy = fixture.run_lane(busy);
+    fixture.add(1).await;
     handler.until_seen(1).await;
-    let waiting = rig.lane("c1", &handler, settings()).await.with_exclusive(Arc::clone(&alone));
+    let waiting = fixture.lane("c1", &handler, settings()).await.with_exclusive(Arc::clone(&alone));
     let lane_status = waiting.lane_status();
-    let waiting = rig.run_lane(waiting);
+    let waiting = fixture.run_lane(waiting);
     eventually("it waits for the other", async || lane_status.state().activity == Activity::Yielding).await;
     let wait = ms(600);
     eventually("it has waited", async || lane_status.state().lasting > wait).await;
@@ -286,24 +286,24 @@ async fn crashes_that_cannot_be_read_count_as_none_and_stop_nobody() {
     let of_another_type = "SET s.deaths x";
     let not_allowed = "ACL SETUSER default resetkeys ~s ~s.dead ~added";
     for spoil in [of_another_type, not_allowed] {
-        let rig = Rig::start().await;
-        let ids = rig.add_delivered(2, "c1").await;
-        let _set_aside: Value = rig.call(&format!("XCLAIM s g1 c1 0 {} RETRYCOUNT 0 JUSTID", ids[0])).await;
-        let _spoiled: Value = rig.call(spoil).await;
+        let fixture = Fixture::start().await;
+        let ids = fixture.add_delivered(2, "c1").await;
+        let _set_aside: Value = fixture.call(&format!("XCLAIM s g1 c1 0 {} RETRYCOUNT 0 JUSTID", ids[0])).await;
+        let _spoiled: Value = fixture.call(spoil).await;
         let door = Arc::new(AtomicBool::new(false));
         let is_open = Arc::clone(&door);
         let handler = RecordingHandler::new(move |entry| {
             if number(entry) == 1 && !is_open.load(Ordering::Relaxed) { set_aside() } else { Outcome::Done }
         });
-        let lane = rig.run("c1", &handler, settings()).await;
-        rig.add(100).await;
-        eventually("the others are done", async || rig.counters.counts().done == 101).await;
+        let lane = fixture.run("c1", &handler, settings()).await;
+        fixture.add(100).await;
+        eventually("the others are done", async || fixture.counters.counts().done == 101).await;
         let tries = || handler.ids().into_iter().filter(|id| *id == ids[0]).count();
         eventually("it is tried again and again", async || tries() > 3).await;
-        assert_eq!(rig.pending().await, 1);
-        assert_eq!(*rig.probes.borrow(), 0, "{spoil}: no outage");
+        assert_eq!(fixture.pending().await, 1);
+        assert_eq!(*fixture.probes.borrow(), 0, "{spoil}: no outage");
         door.store(true, Ordering::Relaxed);
-        rig.nothing_is_pending().await;
+        fixture.nothing_is_pending().await;
         lane.stop().await;
     }
 }

@@ -6,7 +6,7 @@ use tidegate_lab::RedisServer;
 use tidegate_stream::{RedisConnectionSettings, connect_pool};
 use tokio_util::sync::CancellationToken;
 
-use crate::rig::eventually;
+use crate::fixture::eventually;
 
 #[path = "../../examples/consume.rs"]
 #[expect(dead_code, reason = "its main belongs to the program")]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tidegate_stream::{Entry, Handled, Handler, Outage, Outcome};
 use tokio::sync::watch;
 
-use crate::rig::{RecordingHandler, Rig, number, settings};
+use crate::fixture::{RecordingHandler, Fixture, number, settings};
 
 /// Answers that all is done, with so many outcomes more or fewer than it should.
 struct Miscounting(isize);
@@ -30,75 +30,75 @@ impl Handler for Leaving {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_handler_leaves_is_done_while_its_batch_is_settled_and_before_the_next_read() {
-    let rig = Rig::start().await;
-    rig.add(5).await;
+    let fixture = Fixture::start().await;
+    fixture.add(5).await;
     let handler = Arc::new(Leaving(watch::Sender::new((0, false))));
-    let lane = rig.run("c1", &handler, settings()).await;
+    let lane = fixture.run("c1", &handler, settings()).await;
     handler.0.subscribe().wait_for(|(handled, _)| *handled == 5).await.unwrap();
-    rig.nothing_is_pending().await;
-    rig.add(5).await;
-    rig.lanes_had_their_turn().await;
-    assert_eq!((handler.0.borrow().0, rig.pending().await), (5, 0));
+    fixture.nothing_is_pending().await;
+    fixture.add(5).await;
+    fixture.lanes_had_their_turn().await;
+    assert_eq!((handler.0.borrow().0, fixture.pending().await), (5, 0));
     handler.0.send_modify(|(_, may_end)| *may_end = true);
     handler.0.subscribe().wait_for(|(handled, _)| *handled == 10).await.unwrap();
-    rig.nothing_is_pending().await;
+    fixture.nothing_is_pending().await;
     lane.stop().await;
 }
 
 /// Nothing was acknowledged, buried or counted, and the next lane of this name handles all of it.
-async fn nothing_is_lost(rig: &Rig, entries: usize) {
-    assert_eq!((rig.pending().await, rig.call::<usize>("XLEN s.dead").await), (entries, 0));
-    assert_eq!((rig.counters.counts().done, rig.counters.counts().buried), (0, 0));
+async fn nothing_is_lost(fixture: &Fixture, entries: usize) {
+    assert_eq!((fixture.pending().await, fixture.call::<usize>("XLEN s.dead").await), (entries, 0));
+    assert_eq!((fixture.counters.counts().done, fixture.counters.counts().buried), (0, 0));
     let next = RecordingHandler::done();
-    let lane = rig.run("c1", &next, settings()).await;
-    rig.nothing_is_pending().await;
+    let lane = fixture.run("c1", &next, settings()).await;
+    fixture.nothing_is_pending().await;
     assert_eq!(next.ids().len(), entries);
     lane.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_panic_of_a_handler_ends_its_lane_and_acknowledges_nothing() {
-    let rig = Rig::start().await;
-    rig.add(5).await;
+    let fixture = Fixture::start().await;
+    fixture.add(5).await;
     let handler = RecordingHandler::new(|entry| match number(entry) {
         3 => panic!("this is on purpose"),
         _ => Outcome::Done,
     });
-    let ended = rig.run("c1", &handler, settings()).await.ended().await;
+    let ended = fixture.run("c1", &handler, settings()).await.ended().await;
     assert!(ended.unwrap_err().is_panic());
-    nothing_is_lost(&rig, 5).await;
+    nothing_is_lost(&fixture, 5).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_entry_that_makes_its_handler_panic_each_time_is_buried_at_its_fifth_crash_and_its_neighbours_are_done()
  {
-    let rig = Rig::start().await;
-    let ids = rig.add(5).await;
+    let fixture = Fixture::start().await;
+    let ids = fixture.add(5).await;
     let handler = RecordingHandler::new(|entry| match number(entry) {
         3 => panic!("this is on purpose"),
         _ => Outcome::Done,
     });
     for _ in 0..5 {
-        let ended = rig.run("c1", &handler, settings()).await.ended().await;
+        let ended = fixture.run("c1", &handler, settings()).await.ended().await;
         assert!(ended.unwrap_err().is_panic());
     }
-    let lane = rig.run("c1", &handler, settings()).await;
-    rig.nothing_is_pending().await;
+    let lane = fixture.run("c1", &handler, settings()).await;
+    fixture.nothing_is_pending().await;
     lane.stop().await;
-    assert_eq!(rig.counters.buried_by_reason()["killed_worker"], 1);
-    assert_eq!(rig.counters.counts().done, 4);
+    assert_eq!(fixture.counters.buried_by_reason()["killed_worker"], 1);
+    assert_eq!(fixture.counters.counts().done, 4);
     assert_eq!(handler.ids().iter().filter(|id| **id == ids[2]).count(), 5);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn on_a_wrong_number_of_outcomes_nothing_is_acknowledged() {
     for wrong in [-1, 1] {
-        let rig = Rig::start().await;
-        rig.add(5).await;
-        let ended = rig.run("c1", &Arc::new(Miscounting(wrong)), settings()).await.ended().await;
+        let fixture = Fixture::start().await;
+        fixture.add(5).await;
+        let ended = fixture.run("c1", &Arc::new(Miscounting(wrong)), settings()).await.ended().await;
         let panic = ended.unwrap_err().into_panic();
         let message = panic.downcast_ref::<String>().expect("a text");
         assert!(message.contains("one outcome for each entry"), "{message}");
-        nothing_is_lost(&rig, 5).await;
+        nothing_is_lost(&fixture, 5).await;
     }
 }

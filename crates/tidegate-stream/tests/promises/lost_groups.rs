@@ -3,28 +3,28 @@
 use fred::types::Value;
 use tidegate_stream::{LaneSettings, Outcome};
 
-use crate::rig::{RecordingHandler, Rig, dead, eventually, ms, number, settings};
+use crate::fixture::{RecordingHandler, Fixture, dead, eventually, ms, number, settings};
 
 /// After `harm` is done to blocked readers, the loss is told, and what was found then; what is added is handled.
 async fn survives(harm: &str, found: &str) {
-    let rig = Rig::start().await;
+    let fixture = Fixture::start().await;
     let handler = RecordingHandler::done();
     // A reader that was not woken would sleep for longer than the test.
     let patient = LaneSettings { block: ms(60_000), ..settings() };
-    let lanes = [rig.run("c1", &handler, patient.clone()).await, rig.run("c2", &handler, patient).await];
-    rig.add(5).await;
-    rig.nothing_is_pending().await;
-    rig.until_blocked(2).await;
-    let _done: Value = rig.call(harm).await;
-    eventually("it is told", async || rig.log.count(found) == 1).await;
-    let ids = rig.add(25).await;
+    let lanes = [fixture.run("c1", &handler, patient.clone()).await, fixture.run("c2", &handler, patient).await];
+    fixture.add(5).await;
+    fixture.nothing_is_pending().await;
+    fixture.until_blocked(2).await;
+    let _done: Value = fixture.call(harm).await;
+    eventually("it is told", async || fixture.log.count(found) == 1).await;
+    let ids = fixture.add(25).await;
     eventually("all are handled", async || {
         let seen = handler.ids();
         ids.iter().all(|id| seen.contains(id))
     })
     .await;
-    rig.nothing_is_pending().await;
-    assert_eq!(rig.log.count("ERROR the consumer group was gone"), 1);
+    fixture.nothing_is_pending().await;
+    assert_eq!(fixture.log.count("ERROR the consumer group was gone"), 1);
     for lane in lanes {
         lane.stop().await;
     }
@@ -47,19 +47,19 @@ async fn a_flushed_redis_is_set_up_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flush_of_scripts_is_harmless() {
-    let rig = Rig::start().await;
+    let fixture = Fixture::start().await;
     let handler =
         RecordingHandler::new(
             |entry| if number(entry).is_multiple_of(2) { dead("even") } else { Outcome::Done },
         );
-    let lane = rig.run("c1", &handler, settings()).await;
+    let lane = fixture.run("c1", &handler, settings()).await;
     for round in 1..=5 {
-        let _ok: Value = rig.call("SCRIPT FLUSH").await;
-        rig.add(10).await;
-        eventually("half are buried", async || rig.call::<usize>("XLEN s.dead").await == round * 5).await;
+        let _ok: Value = fixture.call("SCRIPT FLUSH").await;
+        fixture.add(10).await;
+        eventually("half are buried", async || fixture.call::<usize>("XLEN s.dead").await == round * 5).await;
     }
-    rig.nothing_is_pending().await;
-    assert_eq!(rig.log.count("outage"), 0);
-    assert_eq!(rig.counters.counts().buried, 25);
+    fixture.nothing_is_pending().await;
+    assert_eq!(fixture.log.count("outage"), 0);
+    assert_eq!(fixture.counters.counts().buried, 25);
     lane.stop().await;
 }

@@ -14,7 +14,7 @@ mod offering;
 mod outages;
 mod pausing;
 mod reading;
-mod rig;
+mod fixture;
 mod setting_aside;
 mod source;
 mod stopping;

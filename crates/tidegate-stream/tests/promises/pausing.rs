@@ -7,83 +7,83 @@ use std::sync::{
 
 use tidegate_stream::{Activity, LaneSettings, Outcome};
 
-use crate::rig::{RecordingHandler, Rig, eventually, ms, number, set_aside, settings};
+use crate::fixture::{RecordingHandler, Fixture, eventually, ms, number, set_aside, settings};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pause_ends_a_blocked_read_at_once_and_nothing_is_read_until_it_is_over() {
-    let rig = Rig::start().await;
+    let fixture = Fixture::start().await;
     let handler = RecordingHandler::done();
-    let lane = rig.lane("c1", &handler, LaneSettings { block: ms(20_000), ..settings() }).await;
+    let lane = fixture.lane("c1", &handler, LaneSettings { block: ms(20_000), ..settings() }).await;
     let lane_status = lane.lane_status();
-    let lane = rig.run_lane(lane);
-    rig.until_blocked(1).await;
+    let lane = fixture.run_lane(lane);
+    fixture.until_blocked(1).await;
     let begun = std::time::Instant::now();
-    rig.pause_switch.pause("a test", "to see what happens");
+    fixture.pause_switch.pause("a test", "to see what happens");
     eventually("it is paused", async || lane_status.state().activity == Activity::Paused).await;
     assert!(begun.elapsed() < ms(2000), "took {:?}", begun.elapsed());
 
-    rig.pause_switch.pause("another", "");
-    rig.add(30).await;
-    let reads = rig.calls_of("xreadgroup").await;
-    rig.pause_switch.resume("a test");
-    rig.lanes_had_their_turn().await;
+    fixture.pause_switch.pause("another", "");
+    fixture.add(30).await;
+    let reads = fixture.calls_of("xreadgroup").await;
+    fixture.pause_switch.resume("a test");
+    fixture.lanes_had_their_turn().await;
     assert_eq!(
-        (rig.calls_of("xreadgroup").await, rig.pending().await),
+        (fixture.calls_of("xreadgroup").await, fixture.pending().await),
         (reads, 0),
         "another one still holds"
     );
     assert!(handler.batches().is_empty());
 
-    rig.pause_switch.resume("another");
+    fixture.pause_switch.resume("another");
     handler.until_seen(30).await;
-    rig.nothing_is_pending().await;
+    fixture.nothing_is_pending().await;
     lane.stop().await;
-    assert_eq!(rig.log.count("outage"), 0);
+    assert_eq!(fixture.log.count("outage"), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_paused_lane_settles_what_is_in_progress_keeps_what_waits_and_claims_nothing() {
-    let rig = Rig::start().await;
+    let fixture = Fixture::start().await;
     let is_ready = Arc::new(AtomicBool::new(false));
     let ready = Arc::clone(&is_ready);
     let handler = RecordingHandler::new(move |entry| {
         if number(entry) == 3 && !ready.load(Ordering::Relaxed) { set_aside() } else { Outcome::Done }
     });
     let claiming = LaneSettings { claim_idle: ms(3_600), claim_every: ms(20), ..settings() };
-    let lane = rig.lane("c1", &handler, claiming).await;
+    let lane = fixture.lane("c1", &handler, claiming).await;
     let lane_status = lane.lane_status();
     handler.shut_door();
-    rig.add(5).await;
-    let lane = rig.run_lane(lane);
+    fixture.add(5).await;
+    let lane = fixture.run_lane(lane);
     handler.until_seen(5).await;
-    rig.pause_switch.pause("a test", "");
-    rig.add_delivered(10, "dead").await;
-    rig.age("dead").await;
+    fixture.pause_switch.pause("a test", "");
+    fixture.add_delivered(10, "dead").await;
+    fixture.age("dead").await;
     handler.open_door();
     eventually("it is paused", async || lane_status.state().activity == Activity::Paused).await;
-    assert_eq!((rig.pending().await, rig.counters.counts().done), (11, 4), "all but what waits is settled");
+    assert_eq!((fixture.pending().await, fixture.counters.counts().done), (11, 4), "all but what waits is settled");
 
-    let (seen, claims) = (handler.ids().len(), rig.calls_of("xautoclaim").await);
-    let idle_ms = rig.idle_ms("dead").await;
-    eventually("ten times as long as between claims", async || rig.idle_ms("dead").await > idle_ms + 200)
+    let (seen, claims) = (handler.ids().len(), fixture.calls_of("xautoclaim").await);
+    let idle_ms = fixture.idle_ms("dead").await;
+    eventually("ten times as long as between claims", async || fixture.idle_ms("dead").await > idle_ms + 200)
         .await;
-    assert_eq!((handler.ids().len(), rig.calls_of("xautoclaim").await), (seen, claims));
+    assert_eq!((handler.ids().len(), fixture.calls_of("xautoclaim").await), (seen, claims));
     is_ready.store(true, Ordering::Relaxed);
-    rig.pause_switch.resume("a test");
-    rig.nothing_is_pending().await;
-    eventually("all are counted", async || rig.counters.counts().done == 15).await;
+    fixture.pause_switch.resume("a test");
+    fixture.nothing_is_pending().await;
+    eventually("all are counted", async || fixture.counters.counts().done == 15).await;
     lane.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_paused_lane_obeys_a_stop_at_once() {
-    let rig = Rig::start().await;
-    rig.add(5).await;
-    rig.pause_switch.pause("a test", "");
+    let fixture = Fixture::start().await;
+    fixture.add(5).await;
+    fixture.pause_switch.pause("a test", "");
     let handler = RecordingHandler::done();
-    let lane = rig.lane("c1", &handler, settings()).await;
+    let lane = fixture.lane("c1", &handler, settings()).await;
     let lane_status = lane.lane_status();
-    let lane = rig.run_lane(lane);
+    let lane = fixture.run_lane(lane);
     eventually("it is paused", async || lane_status.state().activity == Activity::Paused).await;
     assert!(lane.stop().await < ms(1000));
     assert!(handler.batches().is_empty(), "paused from the start");
@@ -91,23 +91,23 @@ async fn a_paused_lane_obeys_a_stop_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pauses_at_any_moment_lose_nothing() {
-    let rig = Rig::start().await;
+    let fixture = Fixture::start().await;
     let handler = RecordingHandler::done();
-    let lane = rig.lane("c1", &handler, LaneSettings { block: ms(20_000), ..settings() }).await;
+    let lane = fixture.lane("c1", &handler, LaneSettings { block: ms(20_000), ..settings() }).await;
     let lane_status = lane.lane_status();
-    let lane = rig.run_lane(lane);
+    let lane = fixture.run_lane(lane);
     for turn in 0..30 {
-        rig.add(7).await;
+        fixture.add(7).await;
         for _ in 0..turn * 20 {
             tokio::task::yield_now().await;
         }
-        rig.pause_switch.pause("a test", "");
+        fixture.pause_switch.pause("a test", "");
         eventually("it is paused", async || lane_status.state().activity == Activity::Paused).await;
-        assert_eq!(rig.pending().await, 0, "what is in progress was settled");
-        rig.pause_switch.resume("a test");
+        assert_eq!(fixture.pending().await, 0, "what is in progress was settled");
+        fixture.pause_switch.resume("a test");
     }
     handler.until_seen(210).await;
-    rig.nothing_is_pending().await;
+    fixture.nothing_is_pending().await;
     assert_eq!(handler.ids().len(), 210, "each once");
     lane.stop().await;
 }

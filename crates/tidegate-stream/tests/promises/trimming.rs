@@ -3,66 +3,66 @@
 use fred::types::Value;
 use tidegate_stream::Trimmer;
 
-use crate::rig::{Rig, ms};
+use crate::fixture::{Fixture, ms};
 
-async fn length(rig: &Rig) -> usize {
-    rig.call("XLEN s").await
+async fn length(fixture: &Fixture) -> usize {
+    fixture.call("XLEN s").await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_group_has_not_read_or_not_acknowledged_is_not_trimmed() {
-    let rig = Rig::start().await;
-    let trimmer = Trimmer::new(rig.pool.clone(), rig.names.clone(), ms(0));
-    let ids = rig.add_delivered(1000, "c").await;
-    rig.add(1000).await;
+    let fixture = Fixture::start().await;
+    let trimmer = Trimmer::new(fixture.pool.clone(), fixture.names.clone(), ms(0));
+    let ids = fixture.add_delivered(1000, "c").await;
+    fixture.add(1000).await;
     assert_eq!(trimmer.run_once().await.unwrap(), 0, "all are pending or unread");
 
     for id in &ids[..500] {
-        let _acked: Value = rig.call(&format!("XACK s g1 {id}")).await;
+        let _acked: Value = fixture.call(&format!("XACK s g1 {id}")).await;
     }
-    let _made: Value = rig.call("XGROUP CREATE s slow 0").await;
+    let _made: Value = fixture.call("XGROUP CREATE s slow 0").await;
     assert_eq!(trimmer.run_once().await.unwrap(), 0, "another group has read nothing");
 
-    let _set: Value = rig.call(&format!("XGROUP SETID s slow {}", ids[999])).await;
+    let _set: Value = fixture.call(&format!("XGROUP SETID s slow {}", ids[999])).await;
     let trimmed = trimmer.run_once().await.unwrap();
     // Whole nodes go, of a hundred entries at most.
     assert!((401..=500).contains(&trimmed), "{trimmed}");
-    assert_eq!(length(&rig).await, 2000 - usize::try_from(trimmed).unwrap());
-    let first_pending: Vec<Value> = rig.call(&format!("XRANGE s {0} {0}", ids[500])).await;
+    assert_eq!(length(&fixture).await, 2000 - usize::try_from(trimmed).unwrap());
+    let first_pending: Vec<Value> = fixture.call(&format!("XRANGE s {0} {0}", ids[500])).await;
     assert_eq!(first_pending.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_within_the_retention_stays_and_a_long_stream_is_trimmed_whole() {
-    let rig = Rig::start().await;
-    let ids = rig.add_delivered(25_000, "c").await;
-    let _set: Value = rig.eval("return redis.call('XGROUP', 'DESTROY', 's', 'g1')", &[]).await;
-    let trimmer = Trimmer::new(rig.pool.clone(), rig.names.clone(), ms(0));
+    let fixture = Fixture::start().await;
+    let ids = fixture.add_delivered(25_000, "c").await;
+    let _set: Value = fixture.eval("return redis.call('XGROUP', 'DESTROY', 's', 'g1')", &[]).await;
+    let trimmer = Trimmer::new(fixture.pool.clone(), fixture.names.clone(), ms(0));
     assert_eq!(trimmer.run_once().await.unwrap(), 0, "no group says what it needs");
 
-    let _made: Value = rig.call(&format!("XGROUP CREATE s g1 {}", ids[24_999])).await;
-    let patient = Trimmer::new(rig.pool.clone(), rig.names.clone(), ms(3_600_000));
+    let _made: Value = fixture.call(&format!("XGROUP CREATE s g1 {}", ids[24_999])).await;
+    let patient = Trimmer::new(fixture.pool.clone(), fixture.names.clone(), ms(3_600_000));
     assert_eq!(patient.run_once().await.unwrap(), 0, "all are younger than an hour");
     trimmer.run_once().await.unwrap();
-    assert!(length(&rig).await <= 100);
-    let nothing = Rig::start().await;
+    assert!(length(&fixture).await <= 100);
+    let nothing = Fixture::start().await;
     assert_eq!(Trimmer::new(nothing.pool.clone(), nothing.names.clone(), ms(0)).run_once().await.unwrap(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ids_of_twenty_digits_are_told_apart() {
-    let rig = Rig::start().await;
+    let fixture = Fixture::start().await;
     // Neighbours that are one number to a double. The first group needs the later one, the second the earlier.
     let [first, second, third] = ["18446744073709551612", "18446744073709551613", "18446744073709551614"];
-    let _set: Value = rig.call("CONFIG SET stream-node-max-entries 1").await;
+    let _set: Value = fixture.call("CONFIG SET stream-node-max-entries 1").await;
     for sequence in [first, second, third] {
-        let _added: Value = rig.call(&format!("XADD s 5-{sequence} f v")).await;
+        let _added: Value = fixture.call(&format!("XADD s 5-{sequence} f v")).await;
     }
-    let _moved: Value = rig.call(&format!("XGROUP SETID s g1 5-{third}")).await;
-    let _made: Value = rig.call("XGROUP CREATE s slow 0").await;
-    let _read: Value = rig.call("XREADGROUP GROUP slow c COUNT 2 STREAMS s >").await;
-    let _acked: Value = rig.call(&format!("XACK s slow 5-{first}")).await;
-    Trimmer::new(rig.pool.clone(), rig.names.clone(), ms(0)).run_once().await.unwrap();
-    let pending: Vec<Value> = rig.call(&format!("XRANGE s 5-{second} 5-{second}")).await;
+    let _moved: Value = fixture.call(&format!("XGROUP SETID s g1 5-{third}")).await;
+    let _made: Value = fixture.call("XGROUP CREATE s slow 0").await;
+    let _read: Value = fixture.call("XREADGROUP GROUP slow c COUNT 2 STREAMS s >").await;
+    let _acked: Value = fixture.call(&format!("XACK s slow 5-{first}")).await;
+    Trimmer::new(fixture.pool.clone(), fixture.names.clone(), ms(0)).run_once().await.unwrap();
+    let pending: Vec<Value> = fixture.call(&format!("XRANGE s 5-{second} 5-{second}")).await;
     assert_eq!(pending.len(), 1, "it is pending");
 }

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 use fred::{clients::Client, interfaces::StreamsInterface, types::Value};
 use tidegate_stream::{Entry, EntryId, LaneSettings, Outcome, Read, Script, StreamInspector};
 
-use crate::rig::{RecordingHandler, Rig, eventually, ms, settings};
+use crate::fixture::{RecordingHandler, Fixture, eventually, ms, settings};
 
 const KIB: usize = 1024;
 
-impl Rig {
+impl Fixture {
     /// All that Redis has sent to anybody.
     async fn sent_bytes(&self) -> usize {
         let stats: String = self.call("INFO stats").await;
@@ -42,14 +42,14 @@ fn by_bytes() -> LaneSettings {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_ends_where_it_weighs_enough_also_when_small_entries_turn_into_large_ones() {
-    let rig = Rig::start().await;
-    rig.add(3_000).await;
-    rig.add_large(500, 64 * KIB).await;
-    rig.add(1_000).await;
+    let fixture = Fixture::start().await;
+    fixture.add(3_000).await;
+    fixture.add_large(500, 64 * KIB).await;
+    fixture.add(1_000).await;
     let (handler, weights) = weighing();
-    let lane = rig.run("c1", &handler, by_bytes()).await;
+    let lane = fixture.run("c1", &handler, by_bytes()).await;
     handler.until_seen(4_500).await;
-    rig.nothing_is_pending().await;
+    fixture.nothing_is_pending().await;
     let weights = weights.lock().unwrap().clone();
     let mut rest = weights.as_slice();
     let sizes = handler.sizes();
@@ -76,17 +76,17 @@ async fn what_a_batch_has_no_room_for_is_in_nobodys_hands_until_it_is_fetched() 
 }
 
 async fn no_room_for(is_stopped: bool) {
-    let rig = Rig::start().await;
-    rig.add(1_000).await;
-    rig.add_large(100, 64 * KIB).await;
+    let fixture = Fixture::start().await;
+    fixture.add(1_000).await;
+    fixture.add_large(100, 64 * KIB).await;
     let handler = RecordingHandler::done();
-    let first_is_done = rig.commands.hold_when("XACK");
-    let lane = rig.run("c1", &handler, by_bytes()).await;
+    let first_is_done = fixture.commands.hold_when("XACK");
+    let lane = fixture.run("c1", &handler, by_bytes()).await;
     first_is_done.reached().await.unwrap();
     handler.shut_door();
     first_is_done.release();
     handler.until_seen(1_001).await;
-    let Value::Array(pending) = rig.call::<Value>("XPENDING s g1 - + 2000 c1").await else {
+    let Value::Array(pending) = fixture.call::<Value>("XPENDING s g1 - + 2000 c1").await else {
         panic!("no rows")
     };
     let deliveries = pending.iter().map(|row| match row {
@@ -101,35 +101,35 @@ async fn no_room_for(is_stopped: bool) {
     if is_stopped {
         lane.stop.cancel();
     } else {
-        rig.pause_switch.pause("a test", "");
+        fixture.pause_switch.pause("a test", "");
     }
     handler.open_door();
     handler.until_seen(1_100).await;
     lane.stop().await;
-    rig.nothing_is_pending().await;
+    fixture.nothing_is_pending().await;
     assert!(handler.ids().is_sorted_by(|one, next| one < next), "each once, in stream order");
-    assert_eq!((handler.ids().len(), rig.counters.counts().done), (1_100, 1_100));
+    assert_eq!((handler.ids().len(), fixture.counters.counts().done), (1_100, 1_100));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_own_pending_list_and_claims_come_by_bytes_too() {
-    let rig = Rig::start().await;
-    rig.add_large(200, 64 * KIB).await;
-    rig.add_delivered(1, "c1").await;
+    let fixture = Fixture::start().await;
+    fixture.add_large(200, 64 * KIB).await;
+    fixture.add_delivered(1, "c1").await;
     let (handler, _) = weighing();
-    let lane = rig.run("c1", &handler, by_bytes()).await;
+    let lane = fixture.run("c1", &handler, by_bytes()).await;
     handler.until_seen(201).await;
     assert!(handler.sizes().iter().all(|size| *size <= 17), "{:?}", handler.sizes());
     lane.stop().await;
 
-    rig.add_large(200, 64 * KIB).await;
-    rig.add_delivered(1, "dead").await;
-    rig.age("dead").await;
+    fixture.add_large(200, 64 * KIB).await;
+    fixture.add_delivered(1, "dead").await;
+    fixture.age("dead").await;
     let (handler, _) = weighing();
-    let lane = rig.run("c1", &handler, LaneSettings { claim_every: ms(20), ..by_bytes() }).await;
+    let lane = fixture.run("c1", &handler, LaneSettings { claim_every: ms(20), ..by_bytes() }).await;
     handler.until_seen(201).await;
     assert!(handler.sizes().iter().all(|size| *size <= 17), "{:?}", handler.sizes());
-    rig.nothing_is_pending().await;
+    fixture.nothing_is_pending().await;
     lane.stop().await;
 }
 
@@ -137,34 +137,34 @@ async fn the_own_pending_list_and_claims_come_by_bytes_too() {
 async fn an_entry_that_is_too_large_is_buried_within_redis_and_its_neighbours_go_on() {
     // Far more than all else that is sent here, however often the test asks.
     const LARGE: usize = 8 * 1024 * KIB;
-    let rig = Rig::start().await;
-    rig.add(5).await;
-    rig.add_large(1, LARGE).await;
-    rig.add_delivered(5, "c1").await;
+    let fixture = Fixture::start().await;
+    fixture.add(5).await;
+    fixture.add_large(1, LARGE).await;
+    fixture.add_delivered(5, "c1").await;
     let (handler, _) = weighing();
     // Nobody sends it back to Redis to have it buried: that would be held, and it would never be.
-    let sent_back = rig.commands.hold_when("xxxxxxxxxxxxxxxx");
-    let before = rig.sent_bytes().await;
-    let lane = rig.run("c1", &handler, by_bytes()).await;
+    let sent_back = fixture.commands.hold_when("xxxxxxxxxxxxxxxx");
+    let before = fixture.sent_bytes().await;
+    let lane = fixture.run("c1", &handler, by_bytes()).await;
     handler.until_seen(10).await;
-    eventually("it is buried", async || rig.call::<usize>("XLEN s.dead").await == 1).await;
-    rig.nothing_is_pending().await;
-    let sent = rig.sent_bytes().await - before;
+    eventually("it is buried", async || fixture.call::<usize>("XLEN s.dead").await == 1).await;
+    fixture.nothing_is_pending().await;
+    let sent = fixture.sent_bytes().await - before;
     assert!(sent < LARGE / 2, "what a pending one weighs is never sent, but {sent} bytes were");
 
     // A new one is sent with the read that brings it, and no more.
-    rig.add(5).await;
-    rig.add_large(1, LARGE).await;
-    rig.add(5).await;
+    fixture.add(5).await;
+    fixture.add_large(1, LARGE).await;
+    fixture.add(5).await;
     handler.until_seen(20).await;
-    rig.nothing_is_pending().await;
-    eventually("both are buried", async || rig.call::<usize>("XLEN s.dead").await == 2).await;
-    let sent = rig.sent_bytes().await - before;
+    fixture.nothing_is_pending().await;
+    eventually("both are buried", async || fixture.call::<usize>("XLEN s.dead").await == 2).await;
+    let sent = fixture.sent_bytes().await - before;
     assert!((LARGE..LARGE * 3 / 2).contains(&sent), "{sent} bytes were sent");
-    eventually("both are counted", async || rig.counters.buried_by_reason().get("too_large") == Some(&2))
+    eventually("both are counted", async || fixture.counters.buried_by_reason().get("too_large") == Some(&2))
         .await;
     drop(sent_back);
-    let letters: Vec<(String, Vec<String>)> = rig.call("XRANGE s.dead - +").await;
+    let letters: Vec<(String, Vec<String>)> = fixture.call("XRANGE s.dead - +").await;
     for (_, fields) in letters {
         assert_eq!(fields[3].len(), LARGE, "the letter holds all of it");
         assert_eq!(fields[7], "too_large");
@@ -179,18 +179,18 @@ async fn an_entry_that_is_too_large_is_buried_within_redis_and_its_neighbours_go
 #[tokio::test(flavor = "multi_thread")]
 async fn pending_entries_of_very_many_fields_are_looked_at_one_by_one_and_buried() {
     const FIELDS: usize = 60_000;
-    let rig = Rig::start().await;
-    let client: Client = rig.pool.next().clone();
+    let fixture = Fixture::start().await;
+    let client: Client = fixture.pool.next().clone();
     let mut large: Vec<EntryId> = Vec::new();
     for _ in 0..5 {
         let id: String = client.xadd("s", false, None::<()>, "*", vec![("", ""); FIELDS]).await.unwrap();
         large.push(id.parse().unwrap());
     }
-    rig.add_delivered(10, "c1").await;
+    fixture.add_delivered(10, "c1").await;
     let mut args: Vec<Value> = ["g1", "c1", "1048576", "262144", "3", ""].map(Value::from).to_vec();
     args.extend(large.iter().map(|id| Value::from(id.to_string())));
     let fetch = Script::new("fetch", include_str!("../../../../lua/fetch.lua"));
-    let fetched = fetch.call(&rig.pool, vec!["s".into(), "s.deaths".into()], args).await.unwrap();
+    let fetched = fetch.call(&fixture.pool, vec!["s".into(), "s.deaths".into()], args).await.unwrap();
     let fetched = fetched.into_array();
     assert_eq!(
         fetched[2].clone().into_array(),
@@ -200,20 +200,20 @@ async fn pending_entries_of_very_many_fields_are_looked_at_one_by_one_and_buried
     assert_eq!(fetched[5], Value::from(1), "and no other is looked at");
 
     let (handler, _) = weighing();
-    let lane = rig.run("c1", &handler, by_bytes()).await;
+    let lane = fixture.run("c1", &handler, by_bytes()).await;
     handler.until_seen(10).await;
-    eventually("all are buried", async || rig.call::<usize>("XLEN s.dead").await == large.len()).await;
-    rig.nothing_is_pending().await;
-    assert_eq!(rig.counters.buried_by_reason().get("too_large"), Some(&5));
+    eventually("all are buried", async || fixture.call::<usize>("XLEN s.dead").await == large.len()).await;
+    fixture.nothing_is_pending().await;
+    assert_eq!(fixture.counters.buried_by_reason().get("too_large"), Some(&5));
     lane.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn entries_are_read_by_their_ids_in_pages_of_a_few_bytes_whole_or_a_few_fields_of_each() {
-    let rig = Rig::start().await;
-    let small = rig.add_delivered(2_500, "c1").await;
-    rig.add_large(20, 900 * KIB).await;
-    let inspector = StreamInspector::new(rig.pool.clone(), rig.names.clone());
+    let fixture = Fixture::start().await;
+    let small = fixture.add_delivered(2_500, "c1").await;
+    fixture.add_large(20, 900 * KIB).await;
+    let inspector = StreamInspector::new(fixture.pool.clone(), fixture.names.clone());
     let mut all: Vec<Entry> = Vec::new();
     while all.len() < 2_520 {
         let after = all.last().map_or(EntryId::MIN, |entry| entry.id);
@@ -221,7 +221,7 @@ async fn entries_are_read_by_their_ids_in_pages_of_a_few_bytes_whole_or_a_few_fi
     }
     let mut ids: Vec<EntryId> = all.iter().map(|entry| entry.id).collect();
     ids.push(EntryId::MAX);
-    let _one: usize = rig.call(&format!("XDEL s {}", small[7])).await;
+    let _one: usize = fixture.call(&format!("XDEL s {}", small[7])).await;
     let (mut read, mut pages) = (Vec::new(), inspector.entries("s", &ids, Read::Whole));
     while let Some(page) = pages.next().await.unwrap() {
         let bytes: usize = page.iter().flatten().map(Entry::bytes).sum();
@@ -245,7 +245,7 @@ async fn entries_are_read_by_their_ids_in_pages_of_a_few_bytes_whole_or_a_few_fi
     }
     assert!(read.iter().eq(all.iter().filter(|entry| entry.id != small[7])), "{} entries", read.len());
 
-    let before = rig.sent_bytes().await;
+    let before = fixture.sent_bytes().await;
     let (mut read, mut pages) = (0, inspector.entries("s", &ids, Read::Fields(&["n", "payload", "n"])));
     while let Some(page) = pages.next().await.unwrap() {
         read += page.len();
@@ -254,6 +254,6 @@ async fn entries_are_read_by_their_ids_in_pages_of_a_few_bytes_whole_or_a_few_fi
             "a long value is left where it is"
         );
     }
-    let sent = rig.sent_bytes().await - before;
+    let sent = fixture.sent_bytes().await - before;
     assert!(read == ids.len() && sent < 200 * KIB, "{sent} bytes for {read} entries");
 }

@@ -1,4 +1,4 @@
-//! `tidegate doctor`: is the ground fit for orders, and does any of them wait? Each line is ok, a warning, an error or not read, with what to do.
+//! `tidegate doctor`: is the system fit for orders, and does any of them wait? Each line is ok, a warning, an error or not read, with what to do.
 
 use clap::Args;
 use tidegate_compare::text::counted;

@@ -15,7 +15,7 @@ use crate::bench::{
     latency::{ms, quantile},
     orders::{NewOrder, Orders},
     results::gate::IdleConnections,
-    site::Site,
+    fixture::Fixture,
 };
 
 /// Files that the gate and this process have open besides the connections that are held.
@@ -23,20 +23,20 @@ const OTHER_FILES: usize = 500;
 /// Calls of the one beside them.
 const CALLS: usize = 2_000;
 
-pub async fn measure(site: &mut Site, wanted: usize) -> Result<IdleConnections> {
+pub async fn measure(fixture: &mut Fixture, wanted: usize) -> Result<IdleConnections> {
     let most_files = raise_open_files()?;
     let count = wanted.min(most_files.saturating_sub(OTHER_FILES));
-    let _gate = open_sale(site).await?;
+    let _gate = open_sale(fixture).await?;
     let places = (count + CALLERS).to_string();
     // An idle connection is closed when the head of its next request does not come in this time.
     let settings = [("TIDEGATE_GATE_CONNECTIONS", places.as_str()), ("TIDEGATE_GATE_READ_MS", "60000")];
-    let server = Server::gate(&site.program, &site.redis_server.url(), &settings).await?;
+    let server = Server::gate(&fixture.program, &fixture.redis_server.url(), &settings).await?;
     let load = Load { address: server.address(), wanted_status: 202 };
-    let beside_alone_ms = beside(load, &site.numbers.take(CALLS, 1)).await?;
+    let beside_alone_ms = beside(load, &fixture.numbers.take(CALLS, 1)).await?;
     let before_kib = server.rss_kib();
-    let held = hold(load, &site.numbers.take(count, 1)).await?;
+    let held = hold(load, &fixture.numbers.take(count, 1)).await?;
     let held_kib = server.rss_kib();
-    let beside_ms = beside(load, &site.numbers.take(CALLS, 1)).await?;
+    let beside_ms = beside(load, &fixture.numbers.take(CALLS, 1)).await?;
     let open = held.iter().filter(|caller| caller.is_idle()).count();
     ensure!(open == held.len(), "Of {} idle connections, {open} are open", held.len());
     drop(held);

@@ -16,7 +16,7 @@ use crate::bench::{
     drain::{FILLED, until_settled},
     orders::Orders,
     results::trouble::ClusterResult,
-    site::{GROUP, STOCK, STREAM, Site},
+    fixture::{GROUP, STOCK, STREAM, Fixture},
     workers::{Shape, Workers},
     writers::tell,
 };
@@ -28,7 +28,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Galera where the server is MariaDB, group replication with several primaries where it is MySQL.
 /// None where no cluster can be started: that must not cost what was measured before.
 pub async fn measure(
-    site: &mut Site,
+    fixture: &mut Fixture,
     flavour: MysqlFlavour,
     entries: usize,
 ) -> Result<Option<ClusterResult>> {
@@ -45,8 +45,8 @@ pub async fn measure(
     };
     let urls: Vec<String> = cluster.nodes().iter().map(|node| node.url()).collect();
     migrate(&urls).await?;
-    let one = drain(site, &urls, 1, entries).await.context("One worker on one node")?;
-    let three = drain(site, &urls, urls.len(), entries).await.context("A worker on each node")?;
+    let one = drain(fixture, &urls, 1, entries).await.context("One worker on one node")?;
+    let three = drain(fixture, &urls, urls.len(), entries).await.context("A worker on each node")?;
     Ok(Some(ClusterResult {
         kind: name.to_owned(),
         entries,
@@ -77,20 +77,20 @@ struct Drained {
 }
 
 /// Drains with a worker on each of the first nodes.
-async fn drain(site: &mut Site, urls: &[String], workers: usize, entries: usize) -> Result<Drained> {
+async fn drain(fixture: &mut Fixture, urls: &[String], workers: usize, entries: usize) -> Result<Drained> {
     clear(&urls[0]).await?;
-    site.clear_redis().await?;
+    fixture.clear_redis().await?;
     let nodes: Vec<&str> = urls[..workers].iter().map(String::as_str).collect();
     let shape = Shape { processes: workers, ..Shape::DEFAULT };
-    let workers = Workers::start(&site.program, shape, &site.redis_server.url(), &nodes).await?;
-    let orders = site.numbers.take(entries, 1);
-    site.redis.call(&["XGROUP", "CREATE", FILLED, GROUP, "0", "MKSTREAM"]).await?;
+    let workers = Workers::start(&fixture.program, shape, &fixture.redis_server.url(), &nodes).await?;
+    let orders = fixture.numbers.take(entries, 1);
+    fixture.redis.call(&["XGROUP", "CREATE", FILLED, GROUP, "0", "MKSTREAM"]).await?;
     let load = Load::of(Case::Plain, &orders);
-    let last = load::fill(&mut site.redis, FILLED, &load.entries).await?;
+    let last = load::fill(&mut fixture.redis, FILLED, &load.entries).await?;
 
     let began = Instant::now();
-    site.redis.call(&["RENAME", FILLED, STREAM]).await?;
-    until_settled(&mut site.redis, &last, 0).await.with_context(|| workers.logs())?;
+    fixture.redis.call(&["RENAME", FILLED, STREAM]).await?;
+    until_settled(&mut fixture.redis, &last, 0).await.with_context(|| workers.logs())?;
     let per_s = entries as f64 / began.elapsed().as_secs_f64();
     workers.stop().await?;
     let mut lost = 0;

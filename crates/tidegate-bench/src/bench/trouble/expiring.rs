@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use crate::bench::{
     orders::{FIRST_ID, FIRST_NEW, Orders},
     results::trouble::Expirations,
-    site::{STOCK, Site, Tables},
+    fixture::{STOCK, Fixture, Tables},
     workers::{Shape, Workers},
 };
 
@@ -22,26 +22,26 @@ const FIRST_WITHIN: Duration = Duration::from_secs(2);
 const STALLED_AFTER: Duration = Duration::from_secs(60);
 
 /// From now on, orders of a voucher have to be paid within so many seconds.
-pub async fn limit(site: &Site, voucher: i64, seconds: u32) -> Result<()> {
+pub async fn limit(fixture: &Fixture, voucher: i64, seconds: u32) -> Result<()> {
     let sql = format!("UPDATE tb_seckill_voucher SET pay_within = {seconds} WHERE voucher_id = {voucher}");
-    run(site, sql).await
+    run(fixture, sql).await
 }
 
 /// Unpaid orders of voucher 2, of which 5,000 a second are due from now on.
-pub async fn until_they_expire(site: &mut Site, orders: usize) -> Result<()> {
-    add_unpaid(site, orders, &format!("FLOOR(seq / {PER_SECOND} * 1000)")).await
+pub async fn until_they_expire(fixture: &mut Fixture, orders: usize) -> Result<()> {
+    add_unpaid(fixture, orders, &format!("FLOOR(seq / {PER_SECOND} * 1000)")).await
 }
 
 /// Orders that are due all at once.
-pub async fn measure(site: &mut Site, orders: usize) -> Result<Expirations> {
-    site.clear_tables(Tables::Fresh, VOUCHER).await?;
-    site.clear_redis().await?;
-    let (redis, mysql) = (site.redis_server.url(), [site.url(Tables::Fresh)]);
-    let workers = Workers::start(&site.program, Shape::DEFAULT, &redis, &mysql).await?;
-    add_unpaid(site, orders, "0").await?;
+pub async fn measure(fixture: &mut Fixture, orders: usize) -> Result<Expirations> {
+    fixture.clear_tables(Tables::Fresh, VOUCHER).await?;
+    fixture.clear_redis().await?;
+    let (redis, mysql) = (fixture.redis_server.url(), [fixture.url(Tables::Fresh)]);
+    let workers = Workers::start(&fixture.program, Shape::DEFAULT, &redis, &mysql).await?;
+    add_unpaid(fixture, orders, "0").await?;
     let (began, mut moved) = (Instant::now(), (Instant::now(), i64::MAX));
     loop {
-        let left = count(site, "SELECT COUNT(*) FROM tidegate_unpaid_order").await?;
+        let left = count(fixture, "SELECT COUNT(*) FROM tidegate_unpaid_order").await?;
         if left == 0 {
             break;
         }
@@ -52,7 +52,7 @@ pub async fn measure(site: &mut Site, orders: usize) -> Result<Expirations> {
         sleep(LOOK_EVERY).await;
     }
     let per_s = orders as f64 / began.elapsed().as_secs_f64();
-    let cancelled = count(site, "SELECT COUNT(*) FROM tb_voucher_order WHERE status = 4").await?;
+    let cancelled = count(fixture, "SELECT COUNT(*) FROM tb_voucher_order WHERE status = 4").await?;
     ensure!(cancelled == orders as i64, "{cancelled} of {orders} are cancelled: {}", workers.logs());
     workers.stop().await?;
     Ok(Expirations { orders, per_s })
@@ -60,20 +60,20 @@ pub async fn measure(site: &mut Site, orders: usize) -> Result<Expirations> {
 
 /// Waits until so many units of voucher 1 are taken from its stock: counting rows would cost more than writing them. The others
 /// must expire meanwhile, if there is time for it.
-pub async fn until_written(site: &Site, orders: &Orders) -> Result<()> {
+pub async fn until_written(fixture: &Fixture, orders: &Orders) -> Result<()> {
     let began = Instant::now();
     let left = "SELECT CAST(stock AS SIGNED) FROM tb_seckill_voucher WHERE voucher_id = 1";
-    while count(site, left).await? > STOCK - orders.len() as i64 {
+    while count(fixture, left).await? > STOCK - orders.len() as i64 {
         ensure!(began.elapsed() < STALLED_AFTER, "The workers stand still");
         sleep(LOOK_EVERY).await;
     }
     let expired = "SELECT COUNT(*) FROM tb_voucher_order WHERE status = 4";
-    ensure!(began.elapsed() < FIRST_WITHIN || count(site, expired).await? > 0, "No order expires");
+    ensure!(began.elapsed() < FIRST_WITHIN || count(fixture, expired).await? > 0, "No order expires");
     Ok(())
 }
 
 /// Adds orders of voucher 2 with the rows that they would have: due so many milliseconds from now, by their number.
-async fn add_unpaid(site: &Site, orders: usize, due_in_ms: &str) -> Result<()> {
+async fn add_unpaid(fixture: &Fixture, orders: usize, due_in_ms: &str) -> Result<()> {
     // Those of a measurement have larger ids.
     ensure!((orders as i64) < FIRST_NEW, "Too many orders");
     let numbers = format!(
@@ -82,7 +82,7 @@ async fn add_unpaid(site: &Site, orders: usize, due_in_ms: &str) -> Result<()> {
     let settings = "SET SESSION max_recursive_iterations = 100000000";
     // MySQL's name for it.
     let other = "SET SESSION cte_max_recursion_depth = 100000000";
-    let mut session = site.connect(Tables::Fresh).await?;
+    let mut session = fixture.connect(Tables::Fresh).await?;
     if sqlx::raw_sql(settings).execute(&mut session).await.is_err() {
         sqlx::raw_sql(other).execute(&mut session).await.context("Failed to allow long series")?;
     }
@@ -101,13 +101,13 @@ async fn add_unpaid(site: &Site, orders: usize, due_in_ms: &str) -> Result<()> {
     Ok(session.close().await?)
 }
 
-async fn run(site: &Site, sql: String) -> Result<()> {
-    let mut session = site.connect(Tables::Fresh).await?;
+async fn run(fixture: &Fixture, sql: String) -> Result<()> {
+    let mut session = fixture.connect(Tables::Fresh).await?;
     sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut session).await?;
     Ok(session.close().await?)
 }
 
-async fn count(site: &Site, sql: &'static str) -> Result<i64> {
-    let mut session = site.connect(Tables::Fresh).await?;
+async fn count(fixture: &Fixture, sql: &'static str) -> Result<i64> {
+    let mut session = fixture.connect(Tables::Fresh).await?;
     Ok(sqlx::query_scalar(sql).fetch_one(&mut session).await?)
 }

@@ -17,7 +17,7 @@ use crate::bench::{
     drain::{FILLED, until_settled},
     orders::Orders,
     results::trouble::{HeldVoucher, LongHold},
-    site::{GROUP, STOCK, STREAM, Site, Tables},
+    fixture::{GROUP, STOCK, STREAM, Fixture, Tables},
     workers::{Shape, Workers},
 };
 
@@ -38,12 +38,12 @@ struct Scene {
 }
 
 impl Scene {
-    async fn open(site: &mut Site, entries: usize, held: i64, vouchers: i64) -> Result<Self> {
-        site.clear_tables(Tables::Fresh, vouchers).await?;
-        site.clear_redis().await?;
-        let (redis, mysql) = (site.redis_server.url(), site.url(Tables::Fresh));
-        let workers = Workers::start(&site.program, Shape::DEFAULT, &redis, &[mysql]).await?;
-        let orders = site.numbers.take(entries, vouchers);
+    async fn open(fixture: &mut Fixture, entries: usize, held: i64, vouchers: i64) -> Result<Self> {
+        fixture.clear_tables(Tables::Fresh, vouchers).await?;
+        fixture.clear_redis().await?;
+        let (redis, mysql) = (fixture.redis_server.url(), fixture.url(Tables::Fresh));
+        let workers = Workers::start(&fixture.program, Shape::DEFAULT, &redis, &[mysql]).await?;
+        let orders = fixture.numbers.take(entries, vouchers);
         let entries = orders.iter().enumerate().map(|(at, order)| {
             let turn = at as i64 / 2;
             let voucher = if at % 2 == 0 { 1 + turn % held } else { held + 1 + turn % (vouchers - held) };
@@ -57,15 +57,15 @@ impl Scene {
             }
         });
         let entries: Vec<Entry> = entries.collect();
-        site.redis.call(&["XGROUP", "CREATE", FILLED, GROUP, "0", "MKSTREAM"]).await?;
-        let last = load::fill(&mut site.redis, FILLED, &entries).await?;
+        fixture.redis.call(&["XGROUP", "CREATE", FILLED, GROUP, "0", "MKSTREAM"]).await?;
+        let last = load::fill(&mut fixture.redis, FILLED, &entries).await?;
         let others = entries.iter().filter(|entry| entry.voucher > held).count();
         Ok(Self { workers, orders, last, held, vouchers, others })
     }
 
     /// A session that holds the rows until it rolls back.
-    async fn hold(&self, site: &Site) -> Result<MySqlConnection> {
-        let mut holder = site.connect(Tables::Fresh).await?;
+    async fn hold(&self, fixture: &Fixture) -> Result<MySqlConnection> {
+        let mut holder = fixture.connect(Tables::Fresh).await?;
         let held = self.held;
         let sql = format!(
             "START TRANSACTION; SELECT stock FROM tb_seckill_voucher WHERE voucher_id <= {held} FOR UPDATE"
@@ -82,8 +82,8 @@ impl Scene {
     }
 
     /// Waits until all orders of the others are written, or until then.
-    async fn until_others(&self, site: &Site, began: Instant, longest: Duration) -> Result<Others> {
-        let mut watcher = site.connect(Tables::Fresh).await?;
+    async fn until_others(&self, fixture: &Fixture, began: Instant, longest: Duration) -> Result<Others> {
+        let mut watcher = fixture.connect(Tables::Fresh).await?;
         let mut first = None;
         loop {
             let written = self.written(&mut watcher).await?;
@@ -99,9 +99,9 @@ impl Scene {
     }
 
     /// Waits until everything is acknowledged, and looks whether all of it is written.
-    async fn close(self, site: &mut Site) -> Result<()> {
-        until_settled(&mut site.redis, &self.last, 0).await.with_context(|| self.workers.logs())?;
-        check(site, &self.orders, self.orders.len(), &self.workers).await?;
+    async fn close(self, fixture: &mut Fixture) -> Result<()> {
+        until_settled(&mut fixture.redis, &self.last, 0).await.with_context(|| self.workers.logs())?;
+        check(fixture, &self.orders, self.orders.len(), &self.workers).await?;
         self.workers.stop().await
     }
 }
@@ -115,22 +115,22 @@ struct Others {
 }
 
 /// One voucher of ten, of which every second entry is, is held.
-pub async fn one_voucher(site: &mut Site, entries: usize) -> Result<HeldVoucher> {
-    let scene = Scene::open(site, entries, 1, 10).await?;
+pub async fn one_voucher(fixture: &mut Fixture, entries: usize) -> Result<HeldVoucher> {
+    let scene = Scene::open(fixture, entries, 1, 10).await?;
     let began = Instant::now();
-    site.redis.call(&["RENAME", FILLED, STREAM]).await?;
-    let plain = scene.until_others(site, began, Duration::MAX).await?;
-    scene.close(site).await?;
+    fixture.redis.call(&["RENAME", FILLED, STREAM]).await?;
+    let plain = scene.until_others(fixture, began, Duration::MAX).await?;
+    scene.close(fixture).await?;
 
-    let scene = Scene::open(site, entries, 1, 10).await?;
-    let mut holder = scene.hold(site).await?;
+    let scene = Scene::open(fixture, entries, 1, 10).await?;
+    let mut holder = scene.hold(fixture).await?;
     let began = Instant::now();
-    site.redis.call(&["RENAME", FILLED, STREAM]).await?;
+    fixture.redis.call(&["RENAME", FILLED, STREAM]).await?;
     let longest = PATIENCE.1.max(plain.took * PATIENCE.0);
-    let others = scene.until_others(site, began, longest).await?;
+    let others = scene.until_others(fixture, began, longest).await?;
     sqlx::raw_sql("ROLLBACK").execute(&mut holder).await?;
     holder.close().await?;
-    scene.close(site).await?;
+    scene.close(fixture).await?;
     Ok(HeldVoucher {
         entries,
         plain_per_s: plain.written as f64 / plain.took.as_secs_f64(),
@@ -141,12 +141,12 @@ pub async fn one_voucher(site: &mut Site, entries: usize) -> Result<HeldVoucher>
 }
 
 /// 20 of 40 vouchers are held for a long time, while somebody asks whether the worker lives.
-pub async fn half_of_them(site: &mut Site, entries: usize, hold: Duration) -> Result<LongHold> {
-    let scene = Scene::open(site, entries, 20, 40).await?;
+pub async fn half_of_them(fixture: &mut Fixture, entries: usize, hold: Duration) -> Result<LongHold> {
+    let scene = Scene::open(fixture, entries, 20, 40).await?;
     let address = scene.workers.admin_address(0)?;
-    let mut holder = scene.hold(site).await?;
+    let mut holder = scene.hold(fixture).await?;
     let began = Instant::now();
-    site.redis.call(&["RENAME", FILLED, STREAM]).await?;
+    fixture.redis.call(&["RENAME", FILLED, STREAM]).await?;
     let probes = tokio::spawn(async move {
         let (mut asked, mut refused) = (0, 0);
         while began.elapsed() < hold {
@@ -156,13 +156,13 @@ pub async fn half_of_them(site: &mut Site, entries: usize, hold: Duration) -> Re
         }
         (asked, refused)
     });
-    let others = scene.until_others(site, began, hold).await?;
+    let others = scene.until_others(fixture, began, hold).await?;
     let others_after_s = (others.written == scene.others).then_some(others.took.as_secs_f64());
     let (livez_asked, livez_refused) = probes.await?;
     sqlx::raw_sql("ROLLBACK").execute(&mut holder).await?;
     holder.close().await?;
     let released = Instant::now();
-    scene.close(site).await?;
+    scene.close(fixture).await?;
     let all_after_s = released.elapsed().as_secs_f64();
     let held_s = hold.as_secs_f64();
     Ok(LongHold { entries, held_s, others_after_s, livez_asked, livez_refused, all_after_s })

@@ -12,7 +12,7 @@ use super::{
 use crate::bench::{
     drain::{FILLED, until_settled},
     results::trouble::LargeEntries,
-    site::{GROUP, STREAM, Site, Tables},
+    fixture::{GROUP, STREAM, Fixture, Tables},
     workers::{Shape, Workers},
 };
 
@@ -20,9 +20,9 @@ const FIELD_BYTES: usize = 64 * 1024;
 const PIPELINE: usize = 50;
 
 /// All entries large; then small ones first, and large ones from the middle on.
-pub async fn measure(site: &mut Site, entries: usize) -> Result<LargeEntries> {
-    let all_large = drain(site, entries, 0).await?;
-    let turning = drain(site, entries, entries / 2).await?;
+pub async fn measure(fixture: &mut Fixture, entries: usize) -> Result<LargeEntries> {
+    let all_large = drain(fixture, entries, 0).await?;
+    let turning = drain(fixture, entries, entries / 2).await?;
     Ok(LargeEntries {
         entries,
         all_large_peak_kib: all_large.peak_kib,
@@ -37,37 +37,37 @@ struct Drained {
 }
 
 /// Drains so many entries, of which the first are small.
-async fn drain(site: &mut Site, entries: usize, small: usize) -> Result<Drained> {
-    site.clear_tables(Tables::Fresh, 1).await?;
-    site.clear_redis().await?;
-    let (redis, mysql) = (site.redis_server.url(), site.url(Tables::Fresh));
-    let workers = Workers::start(&site.program, Shape::DEFAULT, &redis, &[mysql]).await?;
-    let orders = site.numbers.take(entries, 1);
+async fn drain(fixture: &mut Fixture, entries: usize, small: usize) -> Result<Drained> {
+    fixture.clear_tables(Tables::Fresh, 1).await?;
+    fixture.clear_redis().await?;
+    let (redis, mysql) = (fixture.redis_server.url(), fixture.url(Tables::Fresh));
+    let workers = Workers::start(&fixture.program, Shape::DEFAULT, &redis, &[mysql]).await?;
+    let orders = fixture.numbers.take(entries, 1);
     let load = Load::of(Case::Plain, &orders);
-    site.redis.call(&["XGROUP", "CREATE", FILLED, GROUP, "0", "MKSTREAM"]).await?;
-    let last = fill(site, &load, small).await?;
+    fixture.redis.call(&["XGROUP", "CREATE", FILLED, GROUP, "0", "MKSTREAM"]).await?;
+    let last = fill(fixture, &load, small).await?;
 
     let began = Instant::now();
-    site.redis.call(&["RENAME", FILLED, STREAM]).await?;
-    until_settled(&mut site.redis, &last, 0).await.with_context(|| workers.logs())?;
+    fixture.redis.call(&["RENAME", FILLED, STREAM]).await?;
+    until_settled(&mut fixture.redis, &last, 0).await.with_context(|| workers.logs())?;
     let per_s = entries as f64 / began.elapsed().as_secs_f64();
     let peak_kib = workers.peak_kib();
-    check(site, &orders, entries, &workers).await?;
+    check(fixture, &orders, entries, &workers).await?;
     workers.stop().await?;
     Ok(Drained { peak_kib, per_s })
 }
 
-async fn fill(site: &mut Site, load: &Load, small: usize) -> Result<String> {
+async fn fill(fixture: &mut Fixture, load: &Load, small: usize) -> Result<String> {
     let note = "x".repeat(FIELD_BYTES);
     let mut last = String::new();
     for (part, entries) in load.entries.chunks(PIPELINE).enumerate() {
         for (at, entry) in entries.iter().enumerate() {
             let is_large = part * PIPELINE + at >= small;
-            load::put(&mut site.redis, FILLED, entry, is_large.then_some(note.as_str()));
+            load::put(&mut fixture.redis, FILLED, entry, is_large.then_some(note.as_str()));
         }
-        site.redis.flush().await?;
+        fixture.redis.flush().await?;
         for _ in entries {
-            site.redis.receive().await?.text().clone_into(&mut last);
+            fixture.redis.receive().await?.text().clone_into(&mut last);
         }
     }
     Ok(last)

@@ -15,7 +15,7 @@ use crate::bench::{
     meter::Reading,
     orders::Orders,
     results::cost::Cost,
-    site::{GROUP, STREAM, Site, Tables},
+    fixture::{GROUP, STREAM, Fixture, Tables},
     workers::{Shape, Workers},
 };
 
@@ -34,84 +34,84 @@ pub struct Run {
     pub cost: Cost,
 }
 
-pub async fn measure(site: &mut Site, case: Case, entries: usize) -> Result<Run> {
-    let workers = prepare(site, case, entries).await?;
-    let orders = site.numbers.take(entries, case.vouchers());
+pub async fn measure(fixture: &mut Fixture, case: Case, entries: usize) -> Result<Run> {
+    let workers = prepare(fixture, case, entries).await?;
+    let orders = fixture.numbers.take(entries, case.vouchers());
     let load = Load::of(case, &orders);
-    let last = fill(site, case, &load, &workers).await?;
+    let last = fill(fixture, case, &load, &workers).await?;
 
-    let before = Reading::take(site, workers.cpu_s()).await?;
+    let before = Reading::take(fixture, workers.cpu_s()).await?;
     let began = Instant::now();
-    site.redis.call(&["RENAME", FILLED, STREAM]).await?;
+    fixture.redis.call(&["RENAME", FILLED, STREAM]).await?;
     match case {
         // Theirs come behind the last entry.
-        Case::Expiring => expiring::until_written(site, &orders).await,
-        _ => until_settled(&mut site.redis, &last, load.locked.len()).await,
+        Case::Expiring => expiring::until_written(fixture, &orders).await,
+        _ => until_settled(&mut fixture.redis, &last, load.locked.len()).await,
     }
     .with_context(|| workers.logs())?;
     let took = began.elapsed().as_secs_f64();
-    let cost = Reading::take(site, workers.cpu_s()).await?.since(&before, entries);
+    let cost = Reading::take(fixture, workers.cpu_s()).await?.since(&before, entries);
 
-    unlock(site, &load.locked).await?;
+    unlock(fixture, &load.locked).await?;
     if case != Case::Expiring {
-        until_settled(&mut site.redis, &last, 0).await.with_context(|| workers.logs())?;
+        until_settled(&mut fixture.redis, &last, 0).await.with_context(|| workers.logs())?;
     }
-    check(site, &orders, load.rows, &workers).await.with_context(|| format!("{case:?}"))?;
+    check(fixture, &orders, load.rows, &workers).await.with_context(|| format!("{case:?}"))?;
     workers.stop().await?;
     let done = entries - load.locked.len();
     Ok(Run { per_s: done as f64 / took, cost })
 }
 
 /// Empty stores with the vouchers on sale, and workers that wait.
-async fn prepare(site: &mut Site, case: Case, entries: usize) -> Result<Workers> {
-    site.clear_tables(Tables::Fresh, case.vouchers()).await?;
+async fn prepare(fixture: &mut Fixture, case: Case, entries: usize) -> Result<Workers> {
+    fixture.clear_tables(Tables::Fresh, case.vouchers()).await?;
     if let Some(stock) = case.mysql_stock(entries) {
-        let mut session = site.connect(Tables::Fresh).await?;
+        let mut session = fixture.connect(Tables::Fresh).await?;
         let sql = format!("UPDATE tb_seckill_voucher SET stock = {stock}");
         sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut session).await?;
         session.close().await?;
     }
-    site.clear_redis().await?;
+    fixture.clear_redis().await?;
     for voucher in 1..=case.vouchers() {
-        site.redis.call(&["SET", &format!("seckill:stock:{voucher}"), "0"]).await?;
+        fixture.redis.call(&["SET", &format!("seckill:stock:{voucher}"), "0"]).await?;
     }
     if case == Case::PayWithin {
-        expiring::limit(site, 1, 3_600).await?;
+        expiring::limit(fixture, 1, 3_600).await?;
     }
     let settings: &[(&str, &str)] = match case {
         Case::Published => &[("TIDEGATE_RESULTS_ANNOUNCE", "all")],
         _ => &[],
     };
-    let (redis, mysql) = (site.redis_server.url(), [site.url(Tables::Fresh)]);
-    let workers = Workers::start_with(&site.program, Shape::DEFAULT, &redis, &mysql, settings).await?;
+    let (redis, mysql) = (fixture.redis_server.url(), [fixture.url(Tables::Fresh)]);
+    let workers = Workers::start_with(&fixture.program, Shape::DEFAULT, &redis, &mysql, settings).await?;
     if case == Case::Expiring {
-        expiring::until_they_expire(site, entries / EXPIRE_OF).await?;
+        expiring::until_they_expire(fixture, entries / EXPIRE_OF).await?;
     }
     Ok(workers)
 }
 
 /// Puts the entries under another name, and does what the case wants to have happened before them.
-async fn fill(site: &mut Site, case: Case, load: &Load, workers: &Workers) -> Result<String> {
+async fn fill(fixture: &mut Fixture, case: Case, load: &Load, workers: &Workers) -> Result<String> {
     for user in &load.locked {
-        site.redis.call(&["SET", &lock_of(*user), "somebody-else", "PX", LOCKED_MS]).await?;
+        fixture.redis.call(&["SET", &lock_of(*user), "somebody-else", "PX", LOCKED_MS]).await?;
     }
     if case == Case::RefusedLongAgo {
-        refuse_one(site).await.with_context(|| workers.logs())?;
+        refuse_one(fixture).await.with_context(|| workers.logs())?;
     }
-    site.redis.call(&["XGROUP", "CREATE", FILLED, GROUP, "0", "MKSTREAM"]).await?;
-    let last = load::fill(&mut site.redis, FILLED, &load.entries).await?;
+    fixture.redis.call(&["XGROUP", "CREATE", FILLED, GROUP, "0", "MKSTREAM"]).await?;
+    let last = load::fill(&mut fixture.redis, FILLED, &load.entries).await?;
     if case == Case::ThereAlready {
-        site.redis.call(&["COPY", FILLED, SPARE]).await?;
-        site.redis.call(&["RENAME", FILLED, STREAM]).await?;
-        until_settled(&mut site.redis, &last, 0).await.with_context(|| workers.logs())?;
-        site.redis.call(&["RENAME", SPARE, FILLED]).await?;
+        fixture.redis.call(&["COPY", FILLED, SPARE]).await?;
+        fixture.redis.call(&["RENAME", FILLED, STREAM]).await?;
+        until_settled(&mut fixture.redis, &last, 0).await.with_context(|| workers.logs())?;
+        fixture.redis.call(&["RENAME", SPARE, FILLED]).await?;
     }
     Ok(last)
 }
 
 /// One user's two orders: the second is refused.
-async fn refuse_one(site: &mut Site) -> Result<()> {
-    let [first, second] = [site.numbers.take(1, 1), site.numbers.take(1, 1)];
+async fn refuse_one(fixture: &mut Fixture) -> Result<()> {
+    let [first, second] = [fixture.numbers.take(1, 1), fixture.numbers.take(1, 1)];
     let user = first.iter().next().context("An order")?.user;
     let entries: Vec<Entry> = [first, second]
         .iter()
@@ -125,13 +125,13 @@ async fn refuse_one(site: &mut Site) -> Result<()> {
             is_traced: false,
         })
         .collect();
-    let last = load::fill(&mut site.redis, STREAM, &entries).await?;
-    until_settled(&mut site.redis, &last, 0).await
+    let last = load::fill(&mut fixture.redis, STREAM, &entries).await?;
+    until_settled(&mut fixture.redis, &last, 0).await
 }
 
-async fn unlock(site: &mut Site, users: &[i64]) -> Result<()> {
+async fn unlock(fixture: &mut Fixture, users: &[i64]) -> Result<()> {
     for user in users {
-        site.redis.call(&["DEL", &lock_of(*user)]).await?;
+        fixture.redis.call(&["DEL", &lock_of(*user)]).await?;
     }
     Ok(())
 }
@@ -141,8 +141,8 @@ fn lock_of(user: i64) -> String {
 }
 
 /// That so many of these orders are rows.
-pub async fn check(site: &Site, orders: &Orders, rows: usize, workers: &Workers) -> Result<()> {
-    let written = site.count_written(Tables::Fresh, orders).await?;
+pub async fn check(fixture: &Fixture, orders: &Orders, rows: usize, workers: &Workers) -> Result<()> {
+    let written = fixture.count_written(Tables::Fresh, orders).await?;
     ensure!(written == rows as i64, "{rows} rows expected, {written} written: {}", workers.logs());
     Ok(())
 }

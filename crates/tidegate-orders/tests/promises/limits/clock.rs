@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use tidegate_lab::{Clock, RedisServer};
 
 use super::{JOURNAL, Reply, Sale, USES};
-use crate::ground::Ground;
+use crate::fixture::Fixture;
 
 const HOUR_S: i64 = 3_600;
 const DAY_S: i64 = 24 * HOUR_S;
@@ -21,19 +21,19 @@ const DEADLINE: Duration = Duration::from_secs(30);
 const MONTH_S: i64 = 31 * DAY_S;
 const JUMPS_S: [i64; 3] = [HOUR_S, DAY_S, MONTH_S];
 
-async fn ground_by(clock: &Clock) -> Result<Arc<Ground>> {
-    Ok(Arc::new(Ground::on(RedisServer::options().clock(clock).start()?).await?))
+async fn fixture_by(clock: &Clock) -> Result<Arc<Fixture>> {
+    Ok(Arc::new(Fixture::on(RedisServer::options().clock(clock).start()?).await?))
 }
 
 /// Sets the clock of a Redis ahead of the machine's, and waits until Redis says so. Valkey 9.1 asks the system for the time once a
 /// millisecond only, and adds what its processor counts since: until then it does not see that a clock was set.
-async fn set_ahead_by(clock: &Clock, ground: &Ground, seconds: i64) -> Result<()> {
+async fn set_ahead_by(clock: &Clock, fixture: &Fixture, seconds: i64) -> Result<()> {
     clock.set_ahead_by(seconds)?;
     let now_ms = || jiff::Timestamp::now().as_millisecond() + seconds * 1000;
     let began = Instant::now();
     loop {
         let before_ms = now_ms();
-        let told: (i64, i64) = ground.typed("TIME").await?.convert()?;
+        let told: (i64, i64) = fixture.typed("TIME").await?.convert()?;
         let told_ms = told.0 * 1000 + told.1 / 1000;
         if (before_ms - 2..=now_ms() + 2).contains(&told_ms) {
             return Ok(());
@@ -86,7 +86,7 @@ impl ByClock<'_> {
     }
 
     async fn set_ahead_by(&self, seconds: i64) -> Result<()> {
-        set_ahead_by(self.clock, &self.sale.ground, seconds).await
+        set_ahead_by(self.clock, &self.sale.fixture, seconds).await
     }
 }
 
@@ -140,15 +140,15 @@ async fn a_window_goes_ahead_and_back(by_clock: &mut ByClock<'_>, jump_s: i64, w
 #[tokio::test]
 async fn a_window_that_went_back_stays_in_the_stored_one_and_opens_when_it_says() -> Result<()> {
     let clock = Clock::start()?;
-    let ground = ground_by(&clock).await?;
+    let fixture = fixture_by(&clock).await?;
     for jump_s in JUMPS_S {
         for (window, window_s) in
             [("600", 600), ("3600", HOUR_S), ("86400", DAY_S), ("day", DAY_S), ("month", MONTH_S)]
         {
             let rules = format!("1 mine phone {window} 0 2 -");
             let prefix = format!("{jump_s}:{window}:");
-            set_ahead_by(&clock, &ground, 0).await?;
-            let sale = Sale::open_on(Arc::clone(&ground), prefix, (&rules, "", "0")).await?;
+            set_ahead_by(&clock, &fixture, 0).await?;
+            let sale = Sale::open_on(Arc::clone(&fixture), prefix, (&rules, "", "0")).await?;
             let mut by_clock = ByClock { clock: &clock, sale, next: 0 };
             let done = a_window_goes_ahead_and_back(&mut by_clock, jump_s, window_s).await;
             done.with_context(|| format!("ahead by {jump_s} s, window {window}"))?;
@@ -162,7 +162,7 @@ async fn a_window_that_went_back_stays_in_the_stored_one_and_opens_when_it_says(
 async fn a_limit_that_was_used_up_while_the_clock_was_ahead_counts_from_zero_under_another_number()
 -> Result<()> {
     let clock = Clock::start()?;
-    let sale = Sale::open_on(ground_by(&clock).await?, String::new(), ("1 all * day 0 2 -", "", "0")).await?;
+    let sale = Sale::open_on(fixture_by(&clock).await?, String::new(), ("1 all * day 0 2 -", "", "0")).await?;
     let mut by_clock = ByClock { clock: &clock, sale, next: 0 };
     by_clock.set_ahead_by(MONTH_S).await?;
     ensure!(by_clock.ask_until_refused("a").await?.0 == 2);
@@ -177,11 +177,11 @@ async fn a_limit_that_was_used_up_while_the_clock_was_ahead_counts_from_zero_und
 #[tokio::test]
 async fn a_rate_is_right_again_within_a_burst_however_far_the_clock_was_set() -> Result<()> {
     let clock = Clock::start()?;
-    let ground = ground_by(&clock).await?;
+    let fixture = fixture_by(&clock).await?;
     for (nth, jump_s) in JUMPS_S.into_iter().flat_map(|jump_s| [jump_s, -jump_s]).enumerate() {
-        set_ahead_by(&clock, &ground, 0).await?;
+        set_ahead_by(&clock, &fixture, 0).await?;
         let rules = "1 fast phone rate 1000000 3 -";
-        let sale = Sale::open_on(Arc::clone(&ground), format!("{nth}:"), (rules, "", "0")).await?;
+        let sale = Sale::open_on(Arc::clone(&fixture), format!("{nth}:"), (rules, "", "0")).await?;
         let mut by_clock = ByClock { clock: &clock, sale, next: 0 };
         ensure!(by_clock.ask_until_refused("a").await?.0 >= 3, "a burst");
         let mut before_s = 0;

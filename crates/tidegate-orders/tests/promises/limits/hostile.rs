@@ -45,7 +45,7 @@ async fn ask(sale: &Sale, order: &str, subjects: &[&[u8]]) -> Result<Value, Stri
     let keys = keys.iter().map(|key| sale.key(key).into()).collect();
     let mut args: Vec<Value> = [order, order, "7", "1", ""].map(Value::from).into();
     args.extend(subjects.iter().map(|bytes| Value::Bytes(bytes.to_vec().into())));
-    sale.admit.call(&sale.ground.pool, keys, args).await.map_err(|error| error.to_string())
+    sale.admit.call(&sale.fixture.pool, keys, args).await.map_err(|error| error.to_string())
 }
 
 #[tokio::test]
@@ -56,7 +56,7 @@ async fn hostile_names_and_values_are_refused_by_the_script_and_leave_no_trace()
         "1",
     )
     .await?;
-    let before = sale.ground.everything().await?;
+    let before = sale.fixture.everything().await?;
     for bytes in hostile() {
         let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(70)]).into_owned();
         let as_value = ask(&sale, "1", &[b"phone", &bytes]).await;
@@ -71,7 +71,7 @@ async fn hostile_names_and_values_are_refused_by_the_script_and_leave_no_trace()
         let beside = sale.admit("1", "1", "1", &["phone", "a", name, "a"]).await;
         ensure!(beside.as_ref().is_err_and(|error| error.contains("BADARG")), "{name}: {beside:?}");
     }
-    ensure!(sale.ground.everything().await? == before);
+    ensure!(sale.fixture.everything().await? == before);
     Ok(())
 }
 
@@ -83,13 +83,13 @@ async fn a_counter_that_is_no_number_of_ours_is_named_and_refused() -> Result<()
         .into_iter()
         .chain(["-1", "1.5", "2147483648"].map(|word| ("u:1", word)))
     {
-        sale.ground.pool.hset::<(), _, _>(sale.key(USES), (field, word)).await?;
-        let before = sale.ground.everything().await?;
+        sale.fixture.pool.hset::<(), _, _>(sale.key(USES), (field, word)).await?;
+        let before = sale.fixture.everything().await?;
         let asked = ask(&sale, "1", &[b"phone", b"a"]).await;
         let told = format!("BADUSES {field}");
         ensure!(asked.as_ref().is_err_and(|error| error.contains(&told)), "{word}: {asked:?}");
-        ensure!(sale.ground.everything().await? == before, "{word}");
-        sale.ground.pool.hdel::<(), _, _>(sale.key(USES), field).await?;
+        ensure!(sale.fixture.everything().await? == before, "{word}");
+        sale.fixture.pool.hdel::<(), _, _>(sale.key(USES), field).await?;
     }
     ensure!(sale.admit("1", "1", "1", &["phone", "a"]).await == Ok(Reply::Code(0)));
     Ok(())

@@ -15,7 +15,7 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 use tidegate_lab::Seeds;
 
 use super::{BUYERS, COMMON_LIMITS, COMMON_USES, JOURNAL, LIMITED, PLAIN, Reply, Sale, UNITS, USES, text};
-use crate::ground::Ground;
+use crate::fixture::Fixture;
 use rules::{Owner, Rules};
 
 /// How many sales there are, side by side.
@@ -188,9 +188,9 @@ struct Run {
 }
 
 impl Run {
-    async fn open(ground: Arc<Ground>, seed: u64) -> Result<Self> {
+    async fn open(fixture: Arc<Fixture>, seed: u64) -> Result<Self> {
         let rules = Rules::at_first();
-        let sale = Sale::open_on(ground, format!("{seed}:"), ("", "5", "1")).await?;
+        let sale = Sale::open_on(fixture, format!("{seed}:"), ("", "5", "1")).await?;
         let (uses, live, slots, noted) = Default::default();
         let model = Model { rules, uses, live, slots, noted, stock: UNITS };
         let run = Self { sale, model, random: StdRng::seed_from_u64(seed), gone: Vec::new() };
@@ -205,14 +205,14 @@ impl Run {
     async fn show_limits(&self) -> Result<()> {
         let rules = &self.model.rules;
         let common = text("0", "5", &rules.text(Owner::Campaign));
-        self.sale.ground.words(&["HSET", &self.sale.key(COMMON_LIMITS), "rules", &common]).await?;
+        self.sale.fixture.words(&["HSET", &self.sale.key(COMMON_LIMITS), "rules", &common]).await?;
         let slots = if rules.has_slots { "1" } else { "0" };
         self.sale.limits(&text(slots, "5", &rules.text(Owner::Voucher))).await?;
         Ok(())
     }
 
     async fn now_ms(&self) -> Result<i64> {
-        let time: Vec<String> = self.sale.ground.typed("TIME").await?.convert()?;
+        let time: Vec<String> = self.sale.fixture.typed("TIME").await?.convert()?;
         Ok(time[0].parse::<i64>()? * 1000 + time[1].parse::<i64>()? / 1000)
     }
 
@@ -317,7 +317,7 @@ impl Run {
         let stock = sale.text(&format!("GET {}", sale.key(LIMITED))).await?;
         assert_eq!(stock, Some(model.stock.to_string()));
         let buyers: BTreeSet<String> =
-            sale.ground.typed(&format!("SMEMBERS {}", sale.key(BUYERS))).await?.convert()?;
+            sale.fixture.typed(&format!("SMEMBERS {}", sale.key(BUYERS))).await?.convert()?;
         let holders = model.slots.iter().filter(|(_, slots)| **slots != 0);
         assert_eq!(buyers, holders.map(|(user, _)| user.to_string()).collect());
         model.assert_nobody_is_over_a_limit();
@@ -325,8 +325,8 @@ impl Run {
     }
 }
 
-async fn run(ground: Arc<Ground>, seed: u64) -> Result<()> {
-    let mut run = Run::open(ground, seed).await?;
+async fn run(fixture: Arc<Fixture>, seed: u64) -> Result<()> {
+    let mut run = Run::open(fixture, seed).await?;
     for order in 1..=ORDERS {
         run.step(order).await.with_context(|| format!("at order {order}"))?;
     }
@@ -338,9 +338,9 @@ async fn run(ground: Arc<Ground>, seed: u64) -> Result<()> {
 
 #[tokio::test]
 async fn whatever_is_admitted_and_released_counters_slots_and_stock_are_what_they_must_be() -> Result<()> {
-    let ground = Arc::new(Ground::new().await?);
+    let fixture = Arc::new(Fixture::new().await?);
     let runs = Seeds::chosen(RUNS).all().map(async |seed| {
-        run(Arc::clone(&ground), seed).await.with_context(|| format!("TIDEGATE_TEST_SEED={seed}"))
+        run(Arc::clone(&fixture), seed).await.with_context(|| format!("TIDEGATE_TEST_SEED={seed}"))
     });
     try_join_all(runs).await.map(|_| ())
 }

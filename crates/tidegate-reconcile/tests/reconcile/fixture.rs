@@ -39,7 +39,7 @@ pub const VOUCHER: i64 = 10;
 pub const UNITS: i64 = 10_000;
 
 /// Both stores, with voucher 10 on sale.
-pub struct Ground {
+pub struct Fixture {
     pub redis: Pool,
     pub mysql: MySqlPool,
     pub gate: RedisStore,
@@ -129,33 +129,33 @@ impl Progress for StopsAfter {
     fn say(&self, _line: &str) {}
 }
 
-impl Ground {
+impl Fixture {
     pub async fn start() -> Result<Arc<Self>> {
         let servers =
             tokio::task::spawn_blocking(|| anyhow::Ok((RedisServer::start()?, MysqlServer::shared()?)))
                 .await??;
         let settings = settings(&servers.0, &servers.1);
         let redis: Pool = connect_pool(&settings.redis.connection()).await?.into();
-        let ground = Self {
+        let fixture = Self {
             gate: RedisStore::new(redis.clone(), settings.keys.clone(), settings.stream_names()),
             mysql: MySqlPool::connect(&servers.1.url()).await?,
             redis,
             settings,
             _servers: servers,
         };
-        schema::migrate(&ground.mysql).await?;
+        schema::migrate(&fixture.mysql).await?;
         let row = format!(
             "INSERT INTO tb_seckill_voucher (voucher_id, stock, initial_stock) VALUES ({VOUCHER}, {UNITS}, {UNITS})"
         );
-        ground.sql(&row).await?;
-        ground.typed("XGROUP CREATE stream.orders g1 0 MKSTREAM").await?;
-        ground.typed(&format!("SET seckill:stock:10 {UNITS}")).await?;
+        fixture.sql(&row).await?;
+        fixture.typed("XGROUP CREATE stream.orders g1 0 MKSTREAM").await?;
+        fixture.typed(&format!("SET seckill:stock:10 {UNITS}")).await?;
         let load = format!(
             r#"{{"action":"load","from":null,"to":{UNITS},"change":{UNITS},"by":"x","timestamp":1}}"#
         );
-        ground.note("#load", &load).await?;
-        ground.note("#complete", r#"{"action":"complete","by":"load","timestamp":1}"#).await?;
-        Ok(Arc::new(ground))
+        fixture.note("#load", &load).await?;
+        fixture.note("#complete", r#"{"action":"complete","by":"load","timestamp":1}"#).await?;
+        Ok(Arc::new(fixture))
     }
 
     pub async fn sql(&self, sql: &str) -> Result<()> {

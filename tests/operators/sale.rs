@@ -1,4 +1,4 @@
-//! What the tests of many commands begin with: the program on the servers of a site, a sale, and somebody who buys.
+//! What the tests of many commands begin with: the program on the servers of a fixture, a sale, and somebody who buys.
 
 use sqlx::AssertSqlSafe;
 use tidegate_lab::Endpoint;
@@ -7,19 +7,19 @@ use tidegate_orders::{
     gate::{Admission, AdmitReply},
 };
 
-use crate::{program::Program, site::Site};
+use crate::{program::Program, fixture::Fixture};
 
-/// The commands, on the servers of a site.
-pub fn program<M: Endpoint>(site: &Site<M>) -> Program {
-    Program::with_flags(&["--redis-url", &site.redis.url(), "--mysql-url", &site.mysql.url()])
+/// The commands, on the servers of a fixture.
+pub fn program<M: Endpoint>(fixture: &Fixture<M>) -> Program {
+    Program::with_flags(&["--redis-url", &fixture.redis.url(), "--mysql-url", &fixture.mysql.url()])
 }
 
-/// A site with a voucher 7 of which 100 units are on sale.
-pub async fn open() -> (Site, Program, RedisStore) {
-    let site = Site::open().await;
-    let (program, gate) = (program(&site), site.gate().await);
+/// A fixture with a voucher 7 of which 100 units are on sale.
+pub async fn open() -> (Fixture, Program, RedisStore) {
+    let fixture = Fixture::open().await;
+    let (program, gate) = (program(&fixture), fixture.gate().await);
     program.run("voucher load --voucher 7 --stock 100").expect(0);
-    (site, program, gate)
+    (fixture, program, gate)
 }
 
 /// An order of so many units of voucher 7.
@@ -40,6 +40,6 @@ pub async fn ask(gate: &RedisStore, id: i64, user: i64, quantity: i64) -> AdmitR
 }
 
 /// A statement by somebody else.
-pub async fn sql(site: &Site, statement: impl Into<String>) {
-    sqlx::raw_sql(AssertSqlSafe(statement.into())).execute(&site.pool).await.expect("MySQL does it");
+pub async fn sql(fixture: &Fixture, statement: impl Into<String>) {
+    sqlx::raw_sql(AssertSqlSafe(statement.into())).execute(&fixture.pool).await.expect("MySQL does it");
 }

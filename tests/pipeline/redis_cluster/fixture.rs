@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     program::Program,
-    site::{
+    fixture::{
         DEAD, WorkerPlan, connect,
         invariants::{Ends, fates, none_is},
         rush::{Book, Wanted, Way},
@@ -40,7 +40,7 @@ const VOUCHERS: std::ops::RangeInclusive<i64> = 1..=12;
 pub const AT_WORK_WITHIN: Duration = Duration::from_secs(10);
 
 /// Servers, and what a test needs to work with them.
-pub struct ClusterSite {
+pub struct ClusterFixture {
     pub cluster: RedisCluster,
     pub mysql: MysqlServer,
     pub pool: MySqlPool,
@@ -51,7 +51,7 @@ pub struct ClusterSite {
     folder: tempfile::TempDir,
 }
 
-impl ClusterSite {
+impl ClusterFixture {
     /// On this cluster, with the schema, and a voucher on sale in each partition.
     pub async fn open(cluster: RedisCluster) -> Self {
         let mysql = MysqlServer::shared().expect("a database");
@@ -73,7 +73,7 @@ impl ClusterSite {
             gates
                 .push(RedisStore::with_default_names(pool, KeyTemplates::default().of_partition(&partition)));
         }
-        let site = Self {
+        let fixture = Self {
             cluster,
             mysql,
             pool,
@@ -83,9 +83,9 @@ impl ClusterSite {
             folder: tempfile::tempdir().expect("a folder"),
         };
         for voucher in VOUCHERS {
-            site.program().run(&format!("voucher load --voucher {voucher} --stock 1000000")).expect(0);
+            fixture.program().run(&format!("voucher load --voucher {voucher} --stock 1000000")).expect(0);
         }
-        site
+        fixture
     }
 
     fn flags(&self) -> [String; 6] {

@@ -53,7 +53,7 @@ pub enum Tables {
     Grown,
 }
 
-pub struct Site {
+pub struct Fixture {
     pub redis_server: RedisServer,
     pub redis: Resp,
     pub mysql_pid: u32,
@@ -64,7 +64,7 @@ pub struct Site {
     _mysql_server: MysqlServer,
 }
 
-impl Site {
+impl Fixture {
     /// Starts the servers and makes the tables; ours with the migrations of `program`, which may be an older one.
     pub async fn open(flavour: MysqlFlavour, program: PathBuf) -> Result<Self> {
         let redis_server = RedisServer::options().flavour(RedisFlavour::from_env()?).args(REDIS).start()?;
@@ -72,7 +72,7 @@ impl Site {
         let server = MysqlServer::options().flavour(flavour).args(args).start()?;
         let [tutorial, fresh, grown] =
             ["tutorial", "fresh", "grown"].map(|name| server.create_database(name));
-        let mut site = Self {
+        let mut fixture = Self {
             redis: Resp::connect(redis_server.port()).await?,
             redis_server,
             mysql_pid: server.pid().context("MySQL has just started")?,
@@ -82,8 +82,8 @@ impl Site {
             urls: [tutorial?, fresh?, grown?],
             _mysql_server: server,
         };
-        site.make_tables().await?;
-        Ok(site)
+        fixture.make_tables().await?;
+        Ok(fixture)
     }
 
     async fn make_tables(&mut self) -> Result<()> {
