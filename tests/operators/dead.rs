@@ -95,7 +95,7 @@ fn is_why(run: &Run, why: &str, letters: u64) {
 async fn sell_unknown(fixture: &Fixture, id: i64, user: i64, quantity: i64) {
     if fixture.redis_stock(77).await.is_none() {
         fixture.redis_says(&["SET", "seckill:stock:77", "100"]).await;
-        fixture.book.write(|pages| _ = pages.loaded.insert(77, 100));
+        fixture.caller_log.write(|pages| _ = pages.loaded.insert(77, 100));
     }
     fixture.admit(id, user, 77, quantity).await;
 }
@@ -282,9 +282,9 @@ async fn cancelling_releases_once_and_frees_the_user_and_nothing_brings_the_orde
     fixture.invariants().await;
 }
 
-/// Adds the entry of an order of the book once more, in another order of fields than the first time.
+/// Adds the entry of an order of the caller log once more, in another order of fields than the first time.
 async fn add_again(fixture: &Fixture, id: i64) {
-    let wanted = fixture.book.read().orders[&id];
+    let wanted = fixture.caller_log.read().orders[&id];
     let [user, voucher, quantity] = [wanted.user, wanted.voucher, wanted.quantity].map(|it| it.to_string());
     let id = id.to_string();
     fixture.add(&[("id", &id), ("quantity", &quantity), ("voucherId", &voucher), ("userId", &user)]).await;
@@ -847,7 +847,7 @@ async fn two_operators_at_once_do_each_letter_once() {
     let (fixture, program) = open().await;
     for at in 0..300 {
         fixture.redis_says(&["SET", "seckill:stock:77", "1000"]).await;
-        fixture.book.note(at + 1, Wanted { user: at + 1, voucher: 77, quantity: 1, way: Way::Xadd });
+        fixture.caller_log.note(at + 1, Wanted { user: at + 1, voucher: 77, quantity: 1, way: Way::Xadd });
         fixture.add(&[("userId", &(at + 1).to_string()), ("voucherId", "77"), ("id", &(at + 1).to_string())])
             .await;
     }

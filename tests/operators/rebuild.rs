@@ -23,7 +23,7 @@ use crate::{
     fixture::{
         STREAM, Fixture,
         invariants::{Ends, fates, none_is, without_an_end},
-        rush::{Book, Wanted, Way},
+        rush::{CallerLog, Wanted, Way},
         until,
     },
 };
@@ -176,30 +176,30 @@ async fn a_rebuild_goes_by_the_keys_that_are_there_where_mysql_does_not_say_what
 async fn a_redis_that_was_emptied_in_a_running_sale_is_filled_by_one_command() {
     let (fixture, program, gate) = open(1_500).await;
     let workers = [fixture.worker("a").start(), fixture.worker("b").start()];
-    let book = Arc::new(Book::default());
+    let caller_log = Arc::new(CallerLog::default());
     let wanted = |user: i64, quantity: i64| Wanted { user, voucher: 7, quantity, way: Way::Gate };
     for id in 1..=200 {
         assert_eq!(ask(&gate, id, id, 1 + id % 2).await, AdmitReply::Admitted);
-        book.note(id, wanted(id, 1 + id % 2));
+        caller_log.note(id, wanted(id, 1 + id % 2));
     }
     fixture.add_order(900, 1, 7).await;
-    book.note(900, wanted(1, 1));
+    caller_log.note(900, wanted(1, 1));
     fixture.settled().await;
     until("the second order is refused", || async { fixture.refused().await.contains(&900) }).await;
 
     let is_over = Arc::new(AtomicBool::new(false));
     let callers = (0..4).map(|caller| {
-        let (gate, is_over, book) = (gate.clone(), Arc::clone(&is_over), Arc::clone(&book));
+        let (gate, is_over, caller_log) = (gate.clone(), Arc::clone(&is_over), Arc::clone(&caller_log));
         tokio::spawn(async move {
             let mut id = 10_000 * (caller + 1);
             while !is_over.load(SeqCst) {
                 id += 1;
-                let asked = book.ask(id, wanted(id, 1));
+                let asked = caller_log.ask(id, wanted(id, 1));
                 let reply = ask(&gate, id, id, 1).await;
                 if reply.is_admitted() {
-                    book.told(&asked);
+                    caller_log.told(&asked);
                 } else {
-                    book.refused(&asked);
+                    caller_log.refused(&asked);
                     assert!(matches!(reply, AdmitReply::NoStock | AdmitReply::SoldOut), "{reply:?}");
                     tokio::time::sleep(Duration::from_millis(2)).await;
                 }
@@ -209,14 +209,14 @@ async fn a_redis_that_was_emptied_in_a_running_sale_is_filled_by_one_command() {
     let callers: Vec<_> = callers.collect();
     until("the sale runs", || async { fixture.live_orders().await.len() > 300 }).await;
     // What is told from here on may be in Redis alone when that is emptied; all that was told before is written by then.
-    book.begin_risk();
-    let told = book.read();
+    caller_log.begin_risk();
+    let told = caller_log.read();
     until("what was told is written", || async {
         without_an_end(&told, &Ends::read(&fixture.pool).await).is_empty()
     })
     .await;
     fixture.call("FLUSHALL").await;
-    book.end_risk();
+    caller_log.end_risk();
     let done = program.run("rebuild --all --yes --json").expect(0).json();
     let report = of_voucher(&done, 0);
     assert_eq!(report["not_rebuilt"], Json::Null, "{done}");
@@ -234,7 +234,7 @@ async fn a_redis_that_was_emptied_in_a_running_sale_is_filled_by_one_command() {
     until("all that is in flight is written", || async { fixture.open_entries().await == Some(0) }).await;
     agrees(&fixture, 7, 1_500).await;
     assert!(fixture.live_orders().await.len() >= rebuilt);
-    none_is(&fates(&book.read(), &Ends::read(&fixture.pool).await));
+    none_is(&fates(&caller_log.read(), &Ends::read(&fixture.pool).await));
     for row in fixture.live_orders().await {
         assert_eq!(ask(&gate, row.id, row.user, row.quantity).await, AdmitReply::AdmittedBefore);
     }

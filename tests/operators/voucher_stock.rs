@@ -30,7 +30,7 @@ async fn open() -> (Fixture, Program) {
     let fixture = Fixture::open().await;
     fixture.load(7, 1_000).await;
     // What was loaded, and added or taken since, stands in MySQL.
-    fixture.book.write(|pages| _ = pages.loaded.remove(&7));
+    fixture.caller_log.write(|pages| _ = pages.loaded.remove(&7));
     let _sha: String = fixture.client.script_load(SCRIPT).await.expect("the script is loaded");
     let program = program(&fixture.redis.url(), &fixture.mysql.url());
     (fixture, program)
@@ -79,7 +79,7 @@ async fn units_are_added_and_taken_beside_workers_and_the_audit_holds() {
         program.run("audit").expect(0);
     };
     tokio::join!(buying, changing);
-    fixture.book.write(|pages| _ = pages.loaded.insert(7, 1_200));
+    fixture.caller_log.write(|pages| _ = pages.loaded.insert(7, 1_200));
     fixture.settled().await;
     assert_eq!(stocks(&fixture).await, (1_200, 800, 800));
     fixture.invariants().await;

@@ -359,7 +359,7 @@ pub async fn append_orders_with_events<M: Endpoint>(fixture: &Fixture<M>, vouche
     let args = [voucher, first, last].map(|number| number.to_string()).to_vec();
     let _done: Value = fixture.client.eval(lua, keys, args).await.expect("all is appended");
     // Its script keeps no journal, so the units that it took stand nowhere else.
-    fixture.book.write(|pages| *pages.loaded.entry(voucher).or_default() -= last - first + 1);
+    fixture.caller_log.write(|pages| *pages.loaded.entry(voucher).or_default() -= last - first + 1);
 }
 
 /// How many orders of a voucher are in each status.

@@ -148,23 +148,23 @@ async fn rules_that_nobody_can_read_are_no_rules_without_bounds() {
 async fn an_order_of_which_its_caller_was_told_may_be_missing_only_if_a_failover_may_have_lost_it() {
     let fixture = Fixture::open().await;
     fixture.load(7, 100).await;
-    let (book, wanted) = (&fixture.book, Wanted { user: 1, voucher: 7, quantity: 1, way: Way::Gate });
-    let missing = async || fates(&book.read(), &Ends::read(&fixture.pool).await);
-    let unanswered = book.ask(1, wanted);
+    let (caller_log, wanted) = (&fixture.caller_log, Wanted { user: 1, voucher: 7, quantity: 1, way: Way::Gate });
+    let missing = async || fates(&caller_log.read(), &Ends::read(&fixture.pool).await);
+    let unanswered = caller_log.ask(1, wanted);
     assert_eq!(missing().await, [""; 0], "its caller got no answer");
-    book.begin_risk();
-    book.told(&unanswered);
-    let asked_at_risk = book.ask(2, wanted);
-    book.told(&asked_at_risk);
+    caller_log.begin_risk();
+    caller_log.told(&unanswered);
+    let asked_at_risk = caller_log.ask(2, wanted);
+    caller_log.told(&asked_at_risk);
     assert_eq!(missing().await, [""; 0], "they were answered while a failover may lose them");
-    let asked_at_risk = book.ask(3, wanted);
-    book.end_risk();
-    book.told(&asked_at_risk);
-    let refused = book.ask(4, wanted);
-    book.refused(&refused);
+    let asked_at_risk = caller_log.ask(3, wanted);
+    caller_log.end_risk();
+    caller_log.told(&asked_at_risk);
+    let refused = caller_log.ask(4, wanted);
+    caller_log.refused(&refused);
     assert_eq!(missing().await, [""; 0]);
-    let safe = book.ask(5, wanted);
-    book.told(&safe);
+    let safe = caller_log.ask(5, wanted);
+    caller_log.told(&safe);
     let found = missing().await;
     assert!(found.len() == 1 && found[0].starts_with("order 5: "), "{found:?}");
     // What was told of a failover's orders is not taken back.

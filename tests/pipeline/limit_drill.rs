@@ -1,7 +1,7 @@
 //! A campaign is sold under limits, while its workers are killed, limits change, and orders are cancelled, paid, refunded or expire:
 //! afterwards all that is counted is what live orders hold, and nobody is over a limit.
 
-mod books;
+mod totals;
 mod buyers;
 
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::Relaxed};
@@ -121,7 +121,7 @@ async fn drill(seed: u64) {
     assert!(fixture.orders().await.len() > 50, "it was sold");
     assert_eq!(fixture.dead().await, [], "nothing is buried");
     assert_eq!(fixture.refused().await.len(), 0, "what Redis admits under limits, MySQL takes");
-    books::nobody_has_too_much(&fixture).await;
+    totals::nobody_has_too_much(&fixture).await;
     fixture.judge().await;
     for worker in workers {
         assert!(worker.stop().await.success());

@@ -29,7 +29,7 @@ use crate::{
         DEAD, GROUP, STREAM, Fixture, connect,
         invariants::{Ends, fates, none_is},
         redis_pool,
-        rush::{Book, PLENTY, SHORT, Wanted, Way},
+        rush::{CallerLog, PLENTY, SHORT, Wanted, Way},
         stores::Stores,
         until, until_within,
     },
@@ -70,7 +70,7 @@ async fn when_the_master_dies_its_replica_takes_over_and_no_order_is_lost() {
     let program = Program::with_flags(&["--redis-url", &sentinel.url(), "--mysql-url", &fixture.mysql.url()]);
     let stores = Stores { client: &client, pool: &fixture.pool, prefix: "" };
     until("nothing is on its way", || async { stores.open_entries().await == Some(0) }).await;
-    let (pages, ends) = (fixture.book.read(), Ends::read(&fixture.pool).await);
+    let (pages, ends) = (fixture.caller_log.read(), Ends::read(&fixture.pool).await);
     let mut wrong = fates(&pages, &ends);
     wrong.extend(stores.mismatches(&[PLENTY, SHORT], &pages.loaded).await);
     none_is(&wrong);
@@ -223,7 +223,7 @@ struct Watched {
     next: Arc<AtomicI64>,
     gate: RedisStore,
     /// What callers asked for, and what they were told.
-    book: Arc<Book>,
+    caller_log: Arc<CallerLog>,
 }
 
 impl Watched {
@@ -243,17 +243,17 @@ impl Watched {
         program.run("voucher load --voucher 7 --stock 1000000").expect(0);
         has_it_all(&fixture, &replica).await;
         let gate = RedisStore::with_default_names(redis_pool(&sentinel.url()).await, KeyTemplates::default());
-        Self { fixture, replica, sentinel, next: Arc::new(AtomicI64::new(1)), gate, book: Arc::default() }
+        Self { fixture, replica, sentinel, next: Arc::new(AtomicI64::new(1)), gate, caller_log: Arc::default() }
     }
 
     /// Sells until it is ended. What is not answered is given up.
     fn sell(&self) -> Sale {
-        let (gate, next, book) = (self.gate.clone(), Arc::clone(&self.next), Arc::clone(&self.book));
+        let (gate, next, caller_log) = (self.gate.clone(), Arc::clone(&self.next), Arc::clone(&self.caller_log));
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         let seller = tokio::spawn(async move {
             while !stopped.is_cancelled() {
-                let _told = admit(&gate, &next, &book).await;
+                let _told = admit(&gate, &next, &caller_log).await;
                 sleep(Duration::from_millis(5)).await;
             }
         });
@@ -263,7 +263,7 @@ impl Watched {
     /// One more order is admitted and written, within the time that a failover may keep workers.
     async fn sells_on(&self) {
         until_within(Duration::from_secs(10), "one more order is written", || async {
-            let Some(order) = admit(&self.gate, &self.next, &self.book).await else { return false };
+            let Some(order) = admit(&self.gate, &self.next, &self.caller_log).await else { return false };
             for _ in 0..100 {
                 if self.fixture.orders().await.iter().any(|row| row.id == order) {
                     return true;
@@ -277,7 +277,7 @@ impl Watched {
 
     /// From now on a failover may lose what callers are told. The replica has all that they were told before.
     async fn begin_risk(&self) {
-        self.book.begin_risk();
+        self.caller_log.begin_risk();
         // WAIT waits for what its own connection has written.
         self.fixture.call("SET probe 1").await;
         self.fixture.call("DEL probe").await;
@@ -301,7 +301,7 @@ impl Watched {
         let repaired = program.run("reconcile --repair --yes");
         assert!([0, 1].contains(&repaired.code), "{repaired:#?}");
         until_within(Duration::from_secs(30), "what was repaired is written", is_quiet).await;
-        let mut wrong = fates(&self.book.read(), &Ends::read(&self.fixture.pool).await);
+        let mut wrong = fates(&self.caller_log.read(), &Ends::read(&self.fixture.pool).await);
         wrong.extend(stores.mismatches(&[7], &BTreeMap::new()).await);
         none_is(&wrong);
         assert_eq!(call(&client, &format!("XLEN {DEAD}")).await.as_u64(), Some(0), "nothing is buried");
@@ -323,7 +323,7 @@ impl Sale {
 }
 
 /// One order of a user of its own. None: the gate gave no answer.
-async fn admit(gate: &RedisStore, next: &AtomicI64, book: &Book) -> Option<i64> {
+async fn admit(gate: &RedisStore, next: &AtomicI64, caller_log: &CallerLog) -> Option<i64> {
     let order = next.fetch_add(1, Ordering::Relaxed);
     let admission = Admission {
         order: order.try_into().expect("an order id"),
@@ -333,10 +333,10 @@ async fn admit(gate: &RedisStore, next: &AtomicI64, book: &Book) -> Option<i64> 
         subjects: tidegate_orders::Subjects::none(),
         traceparent: None,
     };
-    let asked = book.ask(order, Wanted { user: order, voucher: 7, quantity: 1, way: Way::Gate });
+    let asked = caller_log.ask(order, Wanted { user: order, voucher: 7, quantity: 1, way: Way::Gate });
     match gate.admissions().admit(&admission).await {
         Ok(reply) if reply.is_admitted() => {
-            book.told(&asked);
+            caller_log.told(&asked);
             Some(order)
         }
         Ok(other) => panic!("order {order}: {other:?}"),
@@ -364,7 +364,7 @@ async fn a_frozen_master_is_replaced_and_follows_when_it_wakes() {
         is_replica_in_step(&watched.fixture.redis).await
     })
     .await;
-    watched.book.end_risk();
+    watched.caller_log.end_risk();
     watched.sells_on().await;
     sale.end().await;
     watched.adds_up().await;
@@ -389,7 +389,7 @@ async fn servers_and_sentinel_are_all_killed_and_started_again_and_the_sale_goes
         is_replica_in_step(&watched.replica).await || is_replica_in_step(&watched.fixture.redis).await
     })
     .await;
-    watched.book.end_risk();
+    watched.caller_log.end_risk();
     watched.sells_on().await;
     sale.end().await;
     watched.adds_up().await;

@@ -29,19 +29,19 @@ impl Manager {
         let path = folder.path().join("notify");
         let socket = UnixDatagram::bind(&path).expect("a socket");
         let told = Arc::new(Mutex::new(Vec::new()));
-        let book = Arc::clone(&told);
+        let caller_log = Arc::clone(&told);
         thread::spawn(move || {
             let mut datagram = [0; 4096];
             while let Ok(length) = socket.recv(&mut datagram) {
                 let text = std::str::from_utf8(&datagram[..length]).expect("text");
-                book.lock().expect("the book").extend(text.lines().map(str::to_owned));
+                caller_log.lock().expect("the caller_log").extend(text.lines().map(str::to_owned));
             }
         });
         Self { path, told, _folder: folder }
     }
 
     fn told(&self) -> Vec<String> {
-        self.told.lock().expect("the book").clone()
+        self.told.lock().expect("the caller_log").clone()
     }
 
     fn count(&self, line: &str) -> usize {

@@ -16,7 +16,7 @@ async fn open() -> (Operator, Fixture) {
 async fn open_without_row() -> (Operator, Fixture) {
     let fixture = Fixture::with_own_mysql().await;
     fixture.call("SET seckill:stock:7 100").await;
-    fixture.book.write(|pages| _ = pages.loaded.insert(7, 100));
+    fixture.caller_log.write(|pages| _ = pages.loaded.insert(7, 100));
     (Operator::at(&fixture), fixture)
 }
 
@@ -131,7 +131,7 @@ async fn letters_that_nobody_wants_are_cancelled_and_their_units_are_on_sale_aga
         .shows(&["4 letters"]);
     assert_eq!(fixture.redis_stock(7).await, Some(101));
     operator.types("Dead letters appear", "redis DECRBY seckill:stock:7 1", &[]).succeeds().shows(&["100"]);
-    fixture.book.write(|pages| _ = pages.loaded.insert(7, 99));
+    fixture.caller_log.write(|pages| _ = pages.loaded.insert(7, 99));
     assert!(fixture.dead().await.is_empty());
     fixture.invariants().await;
     fixture.admit(3_000, 1_000, 7, 1).await;

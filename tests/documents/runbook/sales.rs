@@ -41,7 +41,7 @@ async fn units_are_added_to_a_sale_that_is_on_and_taken_from_it() {
         .types("The wrong stock was loaded", "tidegate voucher take", &[])
         .succeeds()
         .shows(&["300 units taken on both sides"]);
-    fixture.book.write(|pages| _ = pages.loaded.insert(7, 1_200));
+    fixture.caller_log.write(|pages| _ = pages.loaded.insert(7, 1_200));
     fixture.settled().await;
     assert_eq!((fixture.mysql_stock(7).await, fixture.redis_stock(7).await), (1_110, Some(1_110)));
     operator

@@ -47,7 +47,7 @@ async fn an_hour_of_orders(fixture: &Fixture) {
         let (entry, id) = (format!("{}-0", begin + at * 12_000), 10_000 + at);
         let text = id.to_string();
         fixture.redis_says(&["XADD", STREAM, &entry, "userId", &text, "voucherId", "7", "id", &text]).await;
-        fixture.book.note(id, Wanted { user: id, voucher: 7, quantity: 1, way: Way::Xadd });
+        fixture.caller_log.note(id, Wanted { user: id, voucher: 7, quantity: 1, way: Way::Xadd });
     }
 }
 

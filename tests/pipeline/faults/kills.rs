@@ -155,14 +155,14 @@ async fn killed_between_burying_one_entry_and_the_next() {
 
 /// Nothing of the batch in progress, which is all that is pending.
 async fn nothing_new_is_written(fixture: &Fixture) {
-    let (put_in, came_out) = (fixture.book.read().orders.len(), fixture.outcomes().await);
+    let (put_in, came_out) = (fixture.caller_log.read().orders.len(), fixture.outcomes().await);
     assert_eq!(fixture.pending().await, ALL);
     assert!(came_out + ORDERS as usize <= put_in, "{came_out} of {put_in} are decided");
 }
 
 /// MySQL may answer the first of several statements before the last is done.
 async fn all_is_written_and_pending(fixture: &Fixture) {
-    let put_in = fixture.book.read().orders.len();
+    let put_in = fixture.caller_log.read().orders.len();
     until("the commit is done", || async { fixture.outcomes().await == put_in }).await;
     assert_eq!(fixture.pending().await, ALL);
 }

@@ -158,7 +158,7 @@ impl Drill {
             plan.set("GATE_WAIT_MS", 100).set("WORKER_BACKOFF_MAX_MS", 500).start()
         });
         let mut gate = gate(&fixture, "first-gate").await;
-        // Users whom the book of the fixture does not know.
+        // Users whom the caller log of the fixture does not know.
         let (first, last) = (1_000_001, 1_000_000 + self.callers);
         let callers = Arc::new(Callers {
             gate: Mutex::new(gate.1),

@@ -1,4 +1,4 @@
-//! A system with partitions on a Redis Cluster: its nodes, a database, gates, and a book of what was admitted.
+//! A system with partitions on a Redis Cluster: its nodes, a database, gates, and a log of what callers were answered.
 
 use std::{
     collections::BTreeMap,
@@ -26,7 +26,7 @@ use crate::{
     fixture::{
         DEAD, WorkerPlan, connect,
         invariants::{Ends, fates, none_is},
-        rush::{Book, Wanted, Way},
+        rush::{CallerLog, Wanted, Way},
         stores::Stores,
         until_within, worker_plan,
     },
@@ -47,7 +47,7 @@ pub struct ClusterFixture {
     gates: Arc<Vec<RedisStore>>,
     next: Arc<AtomicI64>,
     /// What callers asked for, and what they were told.
-    pub book: Arc<Book>,
+    pub caller_log: Arc<CallerLog>,
     folder: tempfile::TempDir,
 }
 
@@ -79,7 +79,7 @@ impl ClusterFixture {
             pool,
             gates: Arc::new(gates),
             next: Arc::new(AtomicI64::new(1)),
-            book: Arc::default(),
+            caller_log: Arc::default(),
             folder: tempfile::tempdir().expect("a folder"),
         };
         for voucher in VOUCHERS {
@@ -112,18 +112,18 @@ impl ClusterFixture {
 
     /// Admits an order of this voucher, of a user of its own. None: the gate gave no answer, and the order may be admitted or not.
     pub async fn admit(&self, voucher: i64) -> Option<i64> {
-        admit(&self.gates, &self.next, &self.book, voucher).await
+        admit(&self.gates, &self.next, &self.caller_log, voucher).await
     }
 
     /// Admits orders of all vouchers in turn, until it is told to stop. What is not answered is given up, as a caller would.
     pub fn sell(&self) -> Sale {
         let stop = CancellationToken::new();
         let sellers = VOUCHERS.map(|voucher| {
-            let (gates, next, book) = (self.gates.clone(), self.next.clone(), self.book.clone());
+            let (gates, next, caller_log) = (self.gates.clone(), self.next.clone(), self.caller_log.clone());
             let stop = stop.clone();
             tokio::spawn(async move {
                 while !stop.is_cancelled() {
-                    let _admitted = admit(&gates, &next, &book, voucher).await;
+                    let _admitted = admit(&gates, &next, &caller_log, voucher).await;
                     sleep(Duration::from_millis(5)).await;
                 }
             })
@@ -177,7 +177,7 @@ impl ClusterFixture {
 
     /// From now on a failover may lose what callers are told. The replicas have all that they were told before.
     pub async fn begin_risk(&self) {
-        self.book.begin_risk();
+        self.caller_log.begin_risk();
         for tag in TAGS {
             let client = self.client(tag).await;
             // WAIT waits for what its own connection has written.
@@ -193,7 +193,7 @@ impl ClusterFixture {
 
     /// Everybody is at work again, and the replicas are in step: nothing more is lost.
     pub fn end_risk(&self) {
-        self.book.end_risk();
+        self.caller_log.end_risk();
     }
 
     /// Whatever a failover lost is found, repaired and accounted for: every order of which a caller was told is written once, but for
@@ -204,7 +204,7 @@ impl ClusterFixture {
         let repaired = program.run("reconcile --repair --yes");
         assert!([0, 1].contains(&repaired.code), "{repaired:#?}");
         self.is_quiet("what was repaired is written").await;
-        let mut wrong = fates(&self.book.read(), &Ends::read(&self.pool).await);
+        let mut wrong = fates(&self.caller_log.read(), &Ends::read(&self.pool).await);
         wrong.extend(self.mismatches(&TAGS).await);
         none_is(&wrong);
     }
@@ -259,7 +259,7 @@ impl Sale {
     }
 }
 
-async fn admit(gates: &[RedisStore], next: &AtomicI64, book: &Book, voucher: i64) -> Option<i64> {
+async fn admit(gates: &[RedisStore], next: &AtomicI64, caller_log: &CallerLog, voucher: i64) -> Option<i64> {
     let order = next.fetch_add(1, Relaxed);
     let admission = Admission {
         order: order.try_into().expect("an order id"),
@@ -270,10 +270,10 @@ async fn admit(gates: &[RedisStore], next: &AtomicI64, book: &Book, voucher: i64
         traceparent: None,
     };
     let gate = &gates[usize::try_from(voucher % 12).expect("small")];
-    let asked = book.ask(order, Wanted { user: order, voucher, quantity: 1, way: Way::Gate });
+    let asked = caller_log.ask(order, Wanted { user: order, voucher, quantity: 1, way: Way::Gate });
     match gate.admissions().admit(&admission).await {
         Ok(reply) if reply.is_admitted() => {
-            book.told(&asked);
+            caller_log.told(&asked);
             Some(order)
         }
         Ok(other) => panic!("order {order}: {other:?}"),

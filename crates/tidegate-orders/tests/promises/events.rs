@@ -18,13 +18,13 @@ use crate::fixture::order;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-struct Books {
+struct Database {
     server: MysqlServer,
     pool: MySqlPool,
     ledger: Ledger,
 }
 
-impl Books {
+impl Database {
     /// Voucher 1 with orders 1 ..= `orders`, of users of the same numbers.
     async fn with_orders(orders: i64) -> Result<Self> {
         let server = tokio::task::spawn_blocking(MysqlServer::shared).await??;
@@ -82,7 +82,7 @@ fn outcome(verdict: &EventVerdict) -> EventOutcome {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_happened_to_many_orders_is_recorded_in_one_go_and_again_with_the_same_answer() -> Result<()> {
     // More of each kind than one list holds.
-    let books = Books::with_orders(1_800).await?;
+    let database = Database::with_orders(1_800).await?;
     let mut events = Vec::new();
     for id in 1..=1_800 {
         match id % 3 {
@@ -92,29 +92,29 @@ async fn what_happened_to_many_orders_is_recorded_in_one_go_and_again_with_the_s
             }
         }
     }
-    let verdicts = books.record(&events).await?;
+    let verdicts = database.record(&events).await?;
     assert!(verdicts.iter().all(|verdict| outcome(verdict) == EventOutcome::Applied));
-    assert_eq!(books.record(&events).await?, verdicts);
+    assert_eq!(database.record(&events).await?, verdicts);
     assert_eq!(
-        books.number("SELECT COUNT(*) FROM tb_voucher_order WHERE status = 3 AND slot = 1").await?,
+        database.number("SELECT COUNT(*) FROM tb_voucher_order WHERE status = 3 AND slot = 1").await?,
         1_200
     );
     assert_eq!(
-        books.number("SELECT COUNT(*) FROM tb_voucher_order WHERE status = 4 AND slot IS NULL").await?,
+        database.number("SELECT COUNT(*) FROM tb_voucher_order WHERE status = 4 AND slot IS NULL").await?,
         600
     );
-    assert_eq!(books.number("SELECT stock FROM tb_seckill_voucher").await?, 600);
-    assert_eq!(books.number("SELECT SUM(released) FROM tidegate_event").await?, 600);
-    assert_eq!(books.number("SELECT COUNT(*) FROM tidegate_event").await?, events.len() as i64);
+    assert_eq!(database.number("SELECT stock FROM tb_seckill_voucher").await?, 600);
+    assert_eq!(database.number("SELECT SUM(released) FROM tidegate_event").await?, 600);
+    assert_eq!(database.number("SELECT COUNT(*) FROM tidegate_event").await?, events.len() as i64);
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn writers_that_no_lock_keeps_apart_record_each_event_once() -> Result<()> {
-    let books = Books::with_orders(30).await?;
+    let database = Database::with_orders(30).await?;
     // The same events come to all of them, in another order and with other entries beside them.
     let writers = (0..4).map(|writer| {
-        let ledger = books.ledger.clone();
+        let ledger = database.ledger.clone();
         tokio::spawn(async move {
             for round in 0..5 {
                 let mut events: Vec<_> = (1..=30)
@@ -136,32 +136,32 @@ async fn writers_that_no_lock_keeps_apart_record_each_event_once() -> Result<()>
         writer.await??;
     }
     let again: Vec<_> = (1..=30).map(|id| event(EventKind::Refunded, id, Some("r"), 2)).collect();
-    books.record(&again).await?;
-    assert_eq!(books.number("SELECT stock FROM tb_seckill_voucher").await?, 1000);
+    database.record(&again).await?;
+    assert_eq!(database.number("SELECT stock FROM tb_seckill_voucher").await?, 1000);
     assert_eq!(
-        books.number("SELECT COUNT(*) FROM tb_voucher_order WHERE status = 6 AND slot IS NULL").await?,
+        database.number("SELECT COUNT(*) FROM tb_voucher_order WHERE status = 6 AND slot IS NULL").await?,
         30
     );
-    assert_eq!(books.number("SELECT SUM(released) FROM tidegate_event").await?, 30);
+    assert_eq!(database.number("SELECT SUM(released) FROM tidegate_event").await?, 30);
     let twice = "SELECT COUNT(*) FROM (SELECT 1 FROM tidegate_event GROUP BY order_id, entry_id, event HAVING COUNT(*) > 1) t";
-    assert_eq!(books.number(twice).await?, 0);
+    assert_eq!(database.number(twice).await?, 0);
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn texts_are_kept_byte_for_byte_whatever_is_in_them() -> Result<()> {
-    let books = Books::with_orders(1).await?;
+    let database = Database::with_orders(1).await?;
     let references = ["a'); DROP TABLE tb_voucher_order; --", "\\' \" `", "\u{1f4b6}\u{e9}", "P", "p", "p "];
     for (at, reference) in (1..).zip(references) {
         let events = [event(EventKind::Paid, 1, Some(reference), at)];
-        let first = outcome(&books.record(&events).await?[0]);
+        let first = outcome(&database.record(&events).await?[0]);
         let expected = if at == 1 { EventOutcome::Applied } else { EventOutcome::RefundDue };
         assert_eq!(first, expected, "{reference:?} is another payment than those before");
         let again = [event(EventKind::Paid, 1, Some(reference), 100 + at)];
-        assert_eq!(outcome(&books.record(&again).await?[0]), EventOutcome::Unchanged);
+        assert_eq!(outcome(&database.record(&again).await?[0]), EventOutcome::Unchanged);
     }
     let sql = "SELECT ref FROM tidegate_event WHERE outcome <> 'unchanged' ORDER BY step";
-    let kept: Vec<String> = sqlx::query_scalar(sql).fetch_all(&books.pool).await?;
+    let kept: Vec<String> = sqlx::query_scalar(sql).fetch_all(&database.pool).await?;
     assert_eq!(kept, references);
     Ok(())
 }
@@ -171,7 +171,7 @@ async fn a_payment_is_listed_as_due_until_the_refund_that_is_about_it() -> Resul
     let documented = include_str!("../../../../docs/events.md");
     let from = documented.find("SELECT p.order_id").expect("the statement that lists what is due");
     let sql = documented[from..].split(';').next().unwrap_or_default().to_owned() + " ORDER BY p.step";
-    let books = Books::with_orders(1).await?;
+    let database = Database::with_orders(1).await?;
     let refunded = |payment: Option<&str>, at| {
         let IncomingEvent { event, entry } = event(EventKind::Refunded, 1, None, at);
         IncomingEvent {
@@ -189,8 +189,8 @@ async fn a_payment_is_listed_as_due_until_the_refund_that_is_about_it() -> Resul
         (refunded(Some("b"), 5), Applied, &["c"]),
         (refunded(Some("c"), 6), Applied, &[]),
     ] {
-        assert_eq!(outcome(&books.record(&[step]).await?[0]), expected);
-        let rows = sqlx::query(AssertSqlSafe(sql.clone())).fetch_all(&books.pool).await?;
+        assert_eq!(outcome(&database.record(&[step]).await?[0]), expected);
+        let rows = sqlx::query(AssertSqlSafe(sql.clone())).fetch_all(&database.pool).await?;
         let listed =
             rows.iter().map(|row| row.try_get::<String, _>("ref")).collect::<sqlx::Result<Vec<_>>>()?;
         assert_eq!(listed, due);
@@ -200,32 +200,32 @@ async fn a_payment_is_listed_as_due_until_the_refund_that_is_about_it() -> Resul
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_event_whose_row_is_held_waits_and_the_others_do_not() -> Result<()> {
-    let books = Books::with_orders(3).await?;
-    let mut rival = MySqlConnection::connect(&books.server.url()).await?;
+    let database = Database::with_orders(3).await?;
+    let mut rival = MySqlConnection::connect(&database.server.url()).await?;
     sqlx::raw_sql("START TRANSACTION; SELECT id FROM tb_voucher_order WHERE id = 2 FOR UPDATE")
         .execute(&mut rival)
         .await?;
     let events: Vec<_> = (1..=3).map(|id| event(EventKind::Paid, id, None, 1)).collect();
-    let verdicts = books.record(&events).await?;
+    let verdicts = database.record(&events).await?;
     assert_eq!(verdicts[1], EventVerdict::Contended(Contention::Row(2.try_into()?)));
     assert!([0, 2].iter().all(|at| outcome(&verdicts[*at]) == EventOutcome::Applied));
     rival.execute("ROLLBACK").await?;
-    assert_eq!(outcome(&books.record(&events).await?[1]), EventOutcome::Applied);
+    assert_eq!(outcome(&database.record(&events).await?[1]), EventOutcome::Applied);
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_user_with_another_live_order_for_the_voucher_stays_a_buyer() -> Result<()> {
-    let books = Books::with_orders(2).await?;
+    let database = Database::with_orders(2).await?;
     sqlx::raw_sql("INSERT INTO tb_voucher_order (id, user_id, voucher_id, slot) VALUES (9, 1, 1, 2)")
-        .execute(&books.pool)
+        .execute(&database.pool)
         .await?;
     let events = [1, 2].map(|id| event(EventKind::Cancelled, id, None, 1));
     let after = |verdict: &EventVerdict| match verdict {
         EventVerdict::Recorded { user_after, .. } => *user_after,
         other => panic!("{other:?}"),
     };
-    let verdicts = books.record(&events).await?;
+    let verdicts = database.record(&events).await?;
     assert_eq!(verdicts.iter().map(after).collect::<Vec<_>>(), [UserAfter::StaysBuyer, UserAfter::Freed]);
     Ok(())
 }

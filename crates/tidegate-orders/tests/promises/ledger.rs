@@ -33,19 +33,19 @@ fn held_1() -> Verdict {
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A migrated database with vouchers 1, 2, 3, ...
-struct Books {
+struct Database {
     pool: MySqlPool,
     ledger: Ledger,
     server: MysqlServer,
 }
 
-impl Books {
+impl Database {
     /// Voucher 1 has the first of these stocks, and so on.
     async fn open(stocks: &[i64]) -> Result<Self> {
         Self::on(tokio::task::spawn_blocking(MysqlServer::shared).await??, stocks).await
     }
 
-    /// As [`Books::open`], on a server whose transactions are this test's alone.
+    /// As [`Database::open`], on a server whose transactions are this test's alone.
     async fn alone(stocks: &[i64]) -> Result<Self> {
         Self::on(tokio::task::spawn_blocking(MysqlServer::start).await??, stocks).await
     }
@@ -142,10 +142,10 @@ fn is_rejected(verdict: &Verdict, word: &str) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_order_of_a_batch_gets_its_own_verdict() -> Result<()> {
-    let books = Books::open(&[10, 1]).await?;
-    assert_eq!(books.ledger.record(&[]).await?, []);
+    let database = Database::open(&[10, 1]).await?;
+    assert_eq!(database.ledger.record(&[]).await?, []);
     let first = [order(100, 1, 1), order(101, 2, 1)];
-    assert_eq!(books.ledger.record(&first).await?, [Verdict::Created, Verdict::Created]);
+    assert_eq!(database.ledger.record(&first).await?, [Verdict::Created, Verdict::Created]);
 
     let batch = [
         order(200, 3, 1),              // new
@@ -178,16 +178,16 @@ async fn every_order_of_a_batch_gets_its_own_verdict() -> Result<()> {
         created.clone(),
         created,
     ];
-    assert_eq!(books.ledger.record(&batch).await?, expected);
-    assert_eq!(books.order_ids().await?, [100, 101, 200, 204, 206, 207, 208, i64::MAX]);
-    assert_eq!((books.stock(1).await?, books.stock(2).await?), (10 - 2 - 1 - 1 - 3 - 2, 0));
+    assert_eq!(database.ledger.record(&batch).await?, expected);
+    assert_eq!(database.order_ids().await?, [100, 101, 200, 204, 206, 207, 208, i64::MAX]);
+    assert_eq!((database.stock(1).await?, database.stock(2).await?), (10 - 2 - 1 - 1 - 3 - 2, 0));
     let refusals =
         "SELECT GROUP_CONCAT(CONCAT(order_id, ' ', reason) ORDER BY order_id) FROM tidegate_refusal";
-    let refusals: String = sqlx::query_scalar(refusals).fetch_one(&books.pool).await?;
+    let refusals: String = sqlx::query_scalar(refusals).fetch_one(&database.pool).await?;
     assert_eq!(refusals, "201 user_has_order,203 out_of_stock,205 out_of_stock");
-    assert_eq!(books.number("SELECT SUM(refusals) FROM tb_seckill_voucher").await?, 3);
+    assert_eq!(database.number("SELECT SUM(refusals) FROM tb_seckill_voucher").await?, 3);
     let entry: String = sqlx::query_scalar("SELECT entry_id FROM tb_voucher_order WHERE id = 200")
-        .fetch_one(&books.pool)
+        .fetch_one(&database.pool)
         .await?;
     assert_eq!(entry, "1718000000000-200", "a row leads back to its entry");
     Ok(())
@@ -195,7 +195,7 @@ async fn every_order_of_a_batch_gets_its_own_verdict() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn when_stock_covers_a_part_the_orders_that_stand_earlier_in_the_stream_win() -> Result<()> {
-    let books = Books::open(&[5]).await?;
+    let database = Database::open(&[5]).await?;
     // Neither ids nor users ascend: only the place in the batch counts.
     let batch = [
         of_units(order(900, 9, 1), 2),
@@ -204,31 +204,31 @@ async fn when_stock_covers_a_part_the_orders_that_stand_earlier_in_the_stream_wi
         of_units(order(400, 2, 1), 1),
         of_units(order(300, 3, 1), 1),
     ];
-    let verdicts = books.ledger.record(&batch).await?;
+    let verdicts = database.ledger.record(&batch).await?;
     let created = Verdict::Created;
     assert_eq!(verdicts, [created.clone(), created.clone(), OUT_OF_STOCK, created, OUT_OF_STOCK]);
-    assert_eq!((books.order_ids().await?, books.stock(1).await?), (vec![100, 400, 900], 0));
+    assert_eq!((database.order_ids().await?, database.stock(1).await?), (vec![100, 400, 900], 0));
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_same_batch_again_changes_nothing_and_gets_the_same_answers() -> Result<()> {
-    let books = Books::open(&[3, 100]).await?;
+    let database = Database::open(&[3, 100]).await?;
     let mut batch: Vec<Incoming> = (1..=5).map(|user| order(100 + user, user, 1)).collect();
     batch.extend((1..=5).map(|user| order(200 + user, user, 2)));
     batch.push(order(300, 1, 2)); // refused: user 1 has 201
-    let first = books.ledger.record(&batch).await?;
-    let before = books.everything().await?;
+    let first = database.ledger.record(&batch).await?;
+    let before = database.everything().await?;
     assert_eq!(before.len(), 8 + 3 + 2, "{before:?}");
     let mut rng = Seeds::chosen(1).chance();
     let mut again: Vec<(Incoming, Verdict)> = batch.into_iter().zip(first).collect();
     for _ in 0..5 {
         let batch: Vec<Incoming> = again.iter().map(|(incoming, _)| incoming.clone()).collect();
-        for ((incoming, first), now) in again.iter().zip(books.ledger.record(&batch).await?) {
+        for ((incoming, first), now) in again.iter().zip(database.ledger.record(&batch).await?) {
             let expected = if *first == Verdict::Created { &Verdict::AlreadyThere } else { first };
             assert_eq!(&now, expected, "{incoming:?}");
         }
-        assert_eq!(books.everything().await?, before);
+        assert_eq!(database.everything().await?, before);
         again.shuffle(&mut rng);
     }
     Ok(())
@@ -236,39 +236,39 @@ async fn the_same_batch_again_changes_nothing_and_gets_the_same_answers() -> Res
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_order_stays_refused_after_a_restock_while_new_orders_are_written() -> Result<()> {
-    let books = Books::open(&[1]).await?;
-    let verdicts = books.ledger.record(&[order(100, 1, 1), order(101, 2, 1), order(102, 1, 1)]).await?;
+    let database = Database::open(&[1]).await?;
+    let verdicts = database.ledger.record(&[order(100, 1, 1), order(101, 2, 1), order(102, 1, 1)]).await?;
     assert_eq!(verdicts, [Verdict::Created, OUT_OF_STOCK, HAS_ORDER]);
-    books.run("UPDATE tb_seckill_voucher SET stock = 10").await?;
-    books.run("UPDATE tb_voucher_order SET status = 4, slot = NULL").await?;
+    database.run("UPDATE tb_seckill_voucher SET stock = 10").await?;
+    database.run("UPDATE tb_voucher_order SET status = 4, slot = NULL").await?;
 
     // Each alone, and together with an order that is fine: whichever way through the ledger that takes.
-    assert_eq!(books.ledger.record(&[order(101, 2, 1)]).await?, [OUT_OF_STOCK]);
-    assert_eq!(books.ledger.record(&[order(102, 1, 1)]).await?, [HAS_ORDER]);
-    let together = books.ledger.record(&[order(101, 2, 1), order(103, 3, 1), order(102, 1, 1)]).await?;
+    assert_eq!(database.ledger.record(&[order(101, 2, 1)]).await?, [OUT_OF_STOCK]);
+    assert_eq!(database.ledger.record(&[order(102, 1, 1)]).await?, [HAS_ORDER]);
+    let together = database.ledger.record(&[order(101, 2, 1), order(103, 3, 1), order(102, 1, 1)]).await?;
     assert_eq!(together, [OUT_OF_STOCK, Verdict::Created, HAS_ORDER]);
-    assert_eq!(books.ledger.record(&[order(101, 9, 1)]).await?, [Verdict::IdTaken], "101 was another user's");
+    assert_eq!(database.ledger.record(&[order(101, 9, 1)]).await?, [Verdict::IdTaken], "101 was another user's");
     // The refused users themselves may order anew.
-    let anew = books.ledger.record(&[order(201, 2, 1), order(202, 1, 1)]).await?;
+    let anew = database.ledger.record(&[order(201, 2, 1), order(202, 1, 1)]).await?;
     assert_eq!(anew, [Verdict::Created, Verdict::Created]);
-    assert_eq!(books.stock(1).await?, 7);
+    assert_eq!(database.stock(1).await?, 7);
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_user_has_one_order_in_a_slot_until_it_is_cancelled() -> Result<()> {
-    let books = Books::open(&[10]).await?;
+    let database = Database::open(&[10]).await?;
     let slots = [order(100, 1, 1), in_slot(order(101, 1, 1), 2), in_slot(order(102, 1, 1), 2)];
-    let verdicts = books.ledger.record(&slots).await?;
+    let verdicts = database.ledger.record(&slots).await?;
     assert_eq!(verdicts, [Verdict::Created, Verdict::Created, HAS_ORDER]);
 
-    books.run("UPDATE tb_voucher_order SET status = 4, slot = NULL WHERE id = 100").await?;
-    assert_eq!(books.ledger.record(&[order(103, 1, 1)]).await?, [Verdict::Created]);
-    assert_eq!(books.ledger.record(&[order(104, 1, 1)]).await?, [HAS_ORDER]);
+    database.run("UPDATE tb_voucher_order SET status = 4, slot = NULL WHERE id = 100").await?;
+    assert_eq!(database.ledger.record(&[order(103, 1, 1)]).await?, [Verdict::Created]);
+    assert_eq!(database.ledger.record(&[order(104, 1, 1)]).await?, [HAS_ORDER]);
     // The cancelled order is delivered again: it is there, and it does not come back to life.
-    assert_eq!(books.ledger.record(&[order(100, 1, 1)]).await?, [Verdict::Cancelled]);
-    assert_eq!(books.number("SELECT COUNT(*) FROM tb_voucher_order WHERE slot IS NULL").await?, 1);
-    assert_eq!(books.stock(1).await?, 7);
+    assert_eq!(database.ledger.record(&[order(100, 1, 1)]).await?, [Verdict::Cancelled]);
+    assert_eq!(database.number("SELECT COUNT(*) FROM tb_voucher_order WHERE slot IS NULL").await?, 1);
+    assert_eq!(database.stock(1).await?, 7);
     Ok(())
 }
 
@@ -287,7 +287,7 @@ async fn record(ledger: &Ledger, batch: &[Incoming]) -> (Vec<Verdict>, usize) {
 async fn an_order_is_written_or_cancelled_and_never_both() -> Result<()> {
     const ORDERS: i64 = 400;
     // Voucher 3 gets its row, by hand, in the middle of it.
-    let books = Books::open(&[1_000, 1_000]).await?;
+    let database = Database::open(&[1_000, 1_000]).await?;
     let orders: Vec<Incoming> = (1..=ORDERS).map(|id| order(id, id, 1 + id % 3)).collect();
     let chunks = |size: usize| orders.chunks(size).map(<[_]>::to_vec).collect::<Vec<_>>();
     let record = async {
@@ -295,9 +295,9 @@ async fn an_order_is_written_or_cancelled_and_never_both() -> Result<()> {
         for (at, batch) in chunks(7).into_iter().enumerate() {
             if at == 15 {
                 let row = "INSERT INTO tb_seckill_voucher (voucher_id, stock) VALUES (3, 1000)";
-                books.run(row).await.expect("the row");
+                database.run(row).await.expect("the row");
             }
-            verdicts.extend(books.ledger.record(&batch).await.expect("no outage"));
+            verdicts.extend(database.ledger.record(&batch).await.expect("no outage"));
         }
         verdicts
     };
@@ -305,7 +305,7 @@ async fn an_order_is_written_or_cancelled_and_never_both() -> Result<()> {
         let mut cancellations = Vec::new();
         for batch in chunks(5).into_iter().rev() {
             let two =
-                tokio::join!(books.ledger.cancel_unwritten(&batch), books.ledger.cancel_unwritten(&batch));
+                tokio::join!(database.ledger.cancel_unwritten(&batch), database.ledger.cancel_unwritten(&batch));
             let (first, second) = (two.0.expect("no outage"), two.1.expect("no outage"));
             assert_eq!(first, second);
             cancellations.extend(batch.into_iter().zip(first).rev());
@@ -327,39 +327,39 @@ async fn an_order_is_written_or_cancelled_and_never_both() -> Result<()> {
     }
     let counted = "SELECT SUM(stock) + (SELECT COUNT(*) FROM tb_voucher_order WHERE slot IS NOT NULL) \
                    FROM tb_seckill_voucher";
-    assert_eq!(books.number(counted).await?, 3_000);
+    assert_eq!(database.number(counted).await?, 3_000);
     let live = "SELECT COUNT(*) FROM tb_voucher_order WHERE slot IS NOT NULL AND status = 1";
-    assert_eq!(books.number(live).await?, i64::try_from(written.len())?);
+    assert_eq!(database.number(live).await?, i64::try_from(written.len())?);
     let cancelled =
         "SELECT COUNT(*) FROM tb_voucher_order WHERE slot IS NULL AND status = 4 AND entry_id <> ''";
-    assert_eq!(books.number(cancelled).await?, ORDERS - i64::try_from(written.len())?);
-    assert_eq!(books.number("SELECT COUNT(*) FROM tidegate_refusal").await?, 0);
+    assert_eq!(database.number(cancelled).await?, ORDERS - i64::try_from(written.len())?);
+    assert_eq!(database.number("SELECT COUNT(*) FROM tidegate_refusal").await?, 0);
 
-    let before = books.everything().await?;
+    let before = database.everything().await?;
     let seen: Vec<Cancellation> = cancellations.into_iter().map(|(_, cancellation)| cancellation).collect();
     // By now the users of written orders are buyers; that says nothing of these.
-    assert_eq!(books.ledger.snapshot(&orders, Absence::Decides).await?.predict_cancel(&orders), seen);
-    assert_eq!(books.ledger.cancel_unwritten(&orders).await?, seen);
+    assert_eq!(database.ledger.snapshot(&orders, Absence::Decides).await?.predict_cancel(&orders), seen);
+    assert_eq!(database.ledger.cancel_unwritten(&orders).await?, seen);
     // There is stock, each voucher has a row, and nothing in it tells of what was cancelled.
-    assert_eq!(books.number("SELECT SUM(refusals) FROM tb_seckill_voucher").await?, 0);
+    assert_eq!(database.number("SELECT SUM(refusals) FROM tb_seckill_voucher").await?, 0);
     for batch in [&orders[..], &orders[..1], &orders[ORDERS as usize / 2..]] {
-        let again = books.ledger.record(batch).await?;
+        let again = database.ledger.record(batch).await?;
         let is_there = |verdict: &Verdict| matches!(verdict, Verdict::AlreadyThere | Verdict::Cancelled);
         assert!(again.iter().all(is_there), "{again:?}");
     }
-    assert_eq!(books.everything().await?, before);
+    assert_eq!(database.everything().await?, before);
     // Whose order was cancelled may order anew.
     let free = seen.iter().position(|cancellation| *cancellation == freed).context("one was cancelled")?;
     let anew = Order { id: 9_999.try_into()?, ..orders[free].order.clone() };
     let anew = Incoming { order: anew, ..orders[free].clone() };
-    assert_eq!(books.ledger.record(&[anew]).await?, [Verdict::Created]);
+    assert_eq!(database.ledger.record(&[anew]).await?, [Verdict::Created]);
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_whose_cancelled_row_is_refused_is_not_cancelled_and_its_neighbours_are() -> Result<()> {
-    let books = Books::open(&[10]).await?;
-    books
+    let database = Database::open(&[10]).await?;
+    database
         .run(
             "ALTER TABLE tb_voucher_order ADD CONSTRAINT no_user_3 CHECK (user_id <> 3);
              CREATE TABLE tb_user (id BIGINT UNSIGNED PRIMARY KEY);
@@ -368,9 +368,9 @@ async fn an_order_whose_cancelled_row_is_refused_is_not_cancelled_and_its_neighb
         )
         .await?;
     let orders = [1, 2, 3, 4, 5].map(|user| order(user, user, 1));
-    assert_eq!(books.ledger.record(&orders[..1]).await?, [Verdict::Created]);
+    assert_eq!(database.ledger.record(&orders[..1]).await?, [Verdict::Created]);
     for _ in 0..2 {
-        let cancellations = books.ledger.cancel_unwritten(&orders).await?;
+        let cancellations = database.ledger.cancel_unwritten(&orders).await?;
         let freed = Cancellation::Cancelled(UserAfter::Freed);
         let [
             Cancellation::OrderExists,
@@ -385,7 +385,7 @@ async fn an_order_whose_cancelled_row_is_refused_is_not_cancelled_and_its_neighb
         assert!(check.contains("no_user_3") && key.contains("foreign key"), "{cancellations:?}");
         assert_eq!((second, fifth), (&freed, &freed));
     }
-    assert_eq!(books.order_ids().await?, [1, 2, 5]);
+    assert_eq!(database.order_ids().await?, [1, 2, 5]);
     Ok(())
 }
 
@@ -394,9 +394,9 @@ async fn ledgers_with_overlapping_batches_write_each_order_once_and_oversell_not
     const ROUNDS: i64 = 30;
     const VOUCHERS: i64 = 4;
     let stocks = [60, 500, 3, 5_000];
-    let books = Books::open(&stocks).await?;
-    let other = Ledger::new(pool(&books.server, 2, 5).await?, TIMEOUT);
-    let ledgers = [books.ledger.clone(), other.clone(), other];
+    let database = Database::open(&stocks).await?;
+    let other = Ledger::new(pool(&database.server, 2, 5).await?, TIMEOUT);
+    let ledgers = [database.ledger.clone(), other.clone(), other];
     let mut rng = Seeds::chosen(1).chance();
     let mut created: BTreeMap<i64, usize> = BTreeMap::new();
     let mut standing: BTreeMap<i64, BTreeSet<bool>> = BTreeMap::new();
@@ -431,26 +431,26 @@ async fn ledgers_with_overlapping_batches_write_each_order_once_and_oversell_not
     }
     let stand: Vec<i64> =
         standing.into_iter().filter(|(_, answers)| answers.contains(&true)).map(|(id, _)| id).collect();
-    assert_eq!(books.order_ids().await?, stand);
+    assert_eq!(database.order_ids().await?, stand);
     for (voucher, stock) in (1..).zip(stocks) {
         let sold =
             format!("SELECT COALESCE(SUM(quantity), 0) FROM tb_voucher_order WHERE voucher_id = {voucher}");
-        let left = books.stock(voucher).await?;
+        let left = database.stock(voucher).await?;
         assert!(left >= 0, "voucher {voucher} is oversold by {left}");
-        assert_eq!(books.number(&sold).await?, stock - left, "voucher {voucher}");
+        assert_eq!(database.number(&sold).await?, stock - left, "voucher {voucher}");
     }
     let both = "SELECT COUNT(*) FROM tb_voucher_order JOIN tidegate_refusal ON id = order_id";
-    assert_eq!(books.number(both).await?, 0, "an order is written or refused, never both");
+    assert_eq!(database.number(both).await?, 0, "an order is written or refused, never both");
     let counted = "SELECT SUM(refusals) FROM tb_seckill_voucher";
-    let listed = books.number("SELECT COUNT(*) FROM tidegate_refusal").await?;
-    assert_eq!(books.number(counted).await?, listed);
+    let listed = database.number("SELECT COUNT(*) FROM tidegate_refusal").await?;
+    assert_eq!(database.number(counted).await?, listed);
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_the_database_refuses_is_split_off_and_its_neighbours_are_written() -> Result<()> {
-    let books = Books::open(&[1000, 1000, 1000, 1000]).await?;
-    books
+    let database = Database::open(&[1000, 1000, 1000, 1000]).await?;
+    database
         .run(
             "ALTER TABLE tb_voucher_order ADD CONSTRAINT no_user_666 CHECK (user_id <> 666);
              CREATE TABLE tb_user (id BIGINT UNSIGNED PRIMARY KEY);
@@ -469,7 +469,7 @@ async fn a_row_that_the_database_refuses_is_split_off_and_its_neighbours_are_wri
         .await?;
     let users = [1, 2, 666, 3, 777, 4, 5, 6, 4242, 7, 8];
     let batch: Vec<Incoming> = users.iter().map(|user| order(100 + user, *user, 1)).collect();
-    let verdicts = books.ledger.record(&batch).await?;
+    let verdicts = database.ledger.record(&batch).await?;
     for (user, verdict) in users.iter().zip(&verdicts) {
         match user {
             666 => assert!(is_rejected(verdict, "no_user_666"), "{verdict:?}"),
@@ -478,42 +478,42 @@ async fn a_row_that_the_database_refuses_is_split_off_and_its_neighbours_are_wri
             _ => assert_eq!(*verdict, Verdict::Created, "user {user}"),
         }
     }
-    assert_eq!((books.order_ids().await?.len(), books.stock(1).await?), (8, 992));
+    assert_eq!((database.order_ids().await?.len(), database.stock(1).await?), (8, 992));
 
     // A whole batch of 500 with one bad row, and the bad row first, last and alone.
     for (voucher, bad_at) in [(2, 250), (3, 0), (4, 499)] {
         let user = |at: i64| if at == bad_at { 666 } else { at + 1 };
         let batch: Vec<Incoming> =
             (0..500).map(|at| order(voucher * 10_000 + at, user(at), voucher)).collect();
-        let verdicts = books.ledger.record(&batch).await?;
+        let verdicts = database.ledger.record(&batch).await?;
         let created = verdicts.iter().filter(|verdict| **verdict == Verdict::Created).count();
         let bad_at = usize::try_from(bad_at)?;
         assert!(created == 499 && is_rejected(&verdicts[bad_at], "no_user_666"), "{:?}", verdicts[bad_at]);
-        assert_eq!(books.stock(voucher).await?, 501);
+        assert_eq!(database.stock(voucher).await?, 501);
     }
-    let alone = books.ledger.record(&[order(1, 666, 1)]).await?;
+    let alone = database.ledger.record(&[order(1, 666, 1)]).await?;
     assert!(is_rejected(&alone[0], "no_user_666"));
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_unique_key_that_we_know_nothing_of_is_the_rows_fault() -> Result<()> {
-    let books = Books::open(&[100, 100]).await?;
+    let database = Database::open(&[100, 100]).await?;
     // One order a user for all vouchers together: a rule of the owner's own.
-    books.run("ALTER TABLE tb_voucher_order ADD UNIQUE KEY one_each (user_id, pay_type)").await?;
-    assert_eq!(books.ledger.record(&[order(100, 1, 1)]).await?, [Verdict::Created]);
-    let verdicts = books.ledger.record(&[order(200, 2, 2), order(201, 1, 2), order(202, 3, 2)]).await?;
+    database.run("ALTER TABLE tb_voucher_order ADD UNIQUE KEY one_each (user_id, pay_type)").await?;
+    assert_eq!(database.ledger.record(&[order(100, 1, 1)]).await?, [Verdict::Created]);
+    let verdicts = database.ledger.record(&[order(200, 2, 2), order(201, 1, 2), order(202, 3, 2)]).await?;
     assert!(is_rejected(&verdicts[1], "one_each"), "{verdicts:?}");
     assert_eq!((&verdicts[0], &verdicts[2]), (&Verdict::Created, &Verdict::Created));
-    assert_eq!((books.stock(1).await?, books.stock(2).await?), (99, 98));
+    assert_eq!((database.stock(1).await?, database.stock(2).await?), (99, 98));
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_storm_of_deadlocks_ends_with_every_order_written() -> Result<()> {
-    let books = Books::alone(&[1000, 1000, 1000]).await?;
+    let database = Database::alone(&[1000, 1000, 1000]).await?;
     let rivals = (0..3).map(|_| {
-        let url = books.server.url();
+        let url = database.server.url();
         tokio::spawn(async move {
             let mut rival = MySqlConnection::connect(&url).await?;
             for _ in 0..60 {
@@ -530,7 +530,7 @@ async fn a_storm_of_deadlocks_ends_with_every_order_written() -> Result<()> {
     });
     let rivals: Vec<_> = rivals.collect();
     let lanes = (0..3_i64).map(|lane| {
-        let ledger = books.ledger.clone();
+        let ledger = database.ledger.clone();
         tokio::spawn(async move {
             let mut outages = 0;
             for round in 0..20 {
@@ -551,107 +551,107 @@ async fn a_storm_of_deadlocks_ends_with_every_order_written() -> Result<()> {
         rival.await??;
     }
     let deadlocks = "SELECT count FROM information_schema.innodb_metrics WHERE name = 'lock_deadlocks'";
-    assert!(books.number(deadlocks).await? > 0, "there was no storm");
-    assert_eq!(books.order_ids().await?.len(), 3 * 20 * 9);
+    assert!(database.number(deadlocks).await? > 0, "there was no storm");
+    assert_eq!(database.order_ids().await?.len(), 3 * 20 * 9);
     for voucher in 1..=3 {
-        assert_eq!(books.stock(voucher).await?, 1000 - 3 * 20 * 3);
+        assert_eq!(database.stock(voucher).await?, 1000 - 3 * 20 * 3);
     }
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_lock_that_outlasts_the_timeout_is_an_outage_and_its_transaction_ends_whole() -> Result<()> {
-    let books = Books::alone(&[10, 10]).await?;
-    let only = pool(&books.server, 1, 30).await?;
+    let database = Database::alone(&[10, 10]).await?;
+    let only = pool(&database.server, 1, 30).await?;
     let ledger = Ledger::new(only.clone(), Duration::from_millis(300));
     let session: u64 = sqlx::query_scalar("SELECT CONNECTION_ID()").fetch_one(&only).await?;
     // The first order goes in, the stock of the second is waited for: half a batch is done when time runs out.
     let batch = [order(100, 1, 1), order(101, 2, 2)];
     let mut rival =
-        books.rival("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = 2 FOR UPDATE").await?;
+        database.rival("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = 2 FOR UPDATE").await?;
 
     let outage = ledger.record(&batch).await.err().context("the lock is held")?;
     assert!(outage.error.contains("300 ms"), "{outage}");
     let next: u64 = sqlx::query_scalar("SELECT CONNECTION_ID()").fetch_one(&only).await?;
     assert_ne!(session, next, "the next batch must not inherit the open transaction");
-    assert_eq!(books.order_ids().await?, [0_i64; 0]);
+    assert_eq!(database.order_ids().await?, [0_i64; 0]);
 
     rival.execute("ROLLBACK").await?;
     let open = "SELECT COUNT(*) FROM information_schema.innodb_trx";
     for _ in 0..200 {
-        if books.number(open).await? == 0 {
+        if database.number(open).await? == 0 {
             break;
         }
         // The server renews what this table shows only when nobody has read it for a tenth of a second.
         tokio::time::sleep(Duration::from_millis(150)).await;
     }
     tokio::time::sleep(Duration::from_millis(150)).await;
-    assert_eq!(books.number(open).await?, 0, "the given-up transaction has ended");
+    assert_eq!(database.number(open).await?, 0, "the given-up transaction has ended");
     // The server had all of it, and may have gone on to the commit when the lock was free; or seen that we are gone.
-    let stocks = (books.stock(1).await?, books.stock(2).await?);
-    let (before, expected) = match books.order_ids().await?.len() {
+    let stocks = (database.stock(1).await?, database.stock(2).await?);
+    let (before, expected) = match database.order_ids().await?.len() {
         0 => ((10, 10), Verdict::Created),
         _ => ((9, 9), Verdict::AlreadyThere),
     };
     assert_eq!(stocks, before, "all of it or nothing");
     let (verdicts, _) = record(&ledger, &batch).await;
     assert_eq!(verdicts, [expected.clone(), expected]);
-    assert_eq!(books.order_ids().await?, [100, 101]);
-    assert_eq!((books.stock(1).await?, books.stock(2).await?), (9, 9));
+    assert_eq!(database.order_ids().await?, [100, 101]);
+    assert_eq!((database.stock(1).await?, database.stock(2).await?), (9, 9));
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_that_is_not_ready_is_an_outage_that_says_what_to_do() -> Result<()> {
-    let books = Books::open(&[10]).await?;
-    books.run("RENAME TABLE tb_voucher_order TO away").await?;
-    let outage = books.ledger.record(&[order(100, 1, 1)]).await.err().context("the table is away")?;
+    let database = Database::open(&[10]).await?;
+    database.run("RENAME TABLE tb_voucher_order TO away").await?;
+    let outage = database.ledger.record(&[order(100, 1, 1)]).await.err().context("the table is away")?;
     assert!(outage.error.contains("tidegate migrate"), "{outage}");
-    books.run("RENAME TABLE away TO tb_voucher_order").await?;
-    assert_eq!(books.ledger.record(&[order(100, 1, 1)]).await?, [Verdict::Created]);
+    database.run("RENAME TABLE away TO tb_voucher_order").await?;
+    assert_eq!(database.ledger.record(&[order(100, 1, 1)]).await?, [Verdict::Created]);
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_lock_that_does_not_end_makes_orders_wait_and_is_no_outage() -> Result<()> {
-    let books = Books::open(&[10, 10]).await?;
-    let ledger = Ledger::new(pool(&books.server, 2, 1).await?, TIMEOUT);
+    let database = Database::open(&[10, 10]).await?;
+    let ledger = Ledger::new(pool(&database.server, 2, 1).await?, TIMEOUT);
     let mut rival =
-        books.rival("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = 1 FOR UPDATE").await?;
+        database.rival("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = 1 FOR UPDATE").await?;
     assert_eq!(ledger.record(&[order(100, 1, 1)]).await?, [held_1()]);
     let mixed = [order(101, 1, 2), order(100, 1, 1), order(102, 2, 2)];
     let expected = [Verdict::Created, held_1(), Verdict::Created];
     assert_eq!(ledger.record(&mixed).await?, expected, "another voucher is free");
     rival.execute("ROLLBACK").await?;
     assert_eq!(ledger.record(&[order(100, 1, 1)]).await?, [Verdict::Created]);
-    assert_eq!(books.order_ids().await?, [100, 101, 102]);
+    assert_eq!(database.order_ids().await?, [100, 101, 102]);
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_dry_run_says_of_many_batches_is_what_happens_and_it_changes_nothing() -> Result<()> {
-    let books = Books::open(&[20, 40]).await?;
+    let database = Database::open(&[20, 40]).await?;
     // Few ids and users, so that everything that can happen does.
     let mut rng = Seeds::chosen(1).chance();
     let mut order = || {
         let (id, user) = (rng.random_range(1..=60), rng.random_range(1..=40));
         of_units(order(id, user, id % 3 + 1), rng.random_range(1..=2))
     };
-    books.ledger.record(&(0..20).map(|_| order()).collect::<Vec<_>>()).await?;
-    let before = books.everything().await?;
+    database.ledger.record(&(0..20).map(|_| order()).collect::<Vec<_>>()).await?;
+    let before = database.everything().await?;
     let batches: Vec<Vec<Incoming>> = (0..8).map(|_| (0..15).map(|_| order()).collect()).collect();
     let mut dry_run = DryRun::default();
     let mut predicted = Vec::new();
     for batch in &batches {
         predicted
-            .push(books.ledger.snapshot(batch, Absence::Decides).await?.predict_record(batch, &mut dry_run));
+            .push(database.ledger.snapshot(batch, Absence::Decides).await?.predict_record(batch, &mut dry_run));
     }
-    assert_eq!(books.everything().await?, before);
+    assert_eq!(database.everything().await?, before);
 
     for (batch, predicted) in batches.iter().zip(predicted) {
         let verdicts: Vec<Verdict> = predicted.iter().map(|decided| decided.verdict.clone()).collect();
-        assert_eq!(books.ledger.record(batch).await?, verdicts);
-        let again = books
+        assert_eq!(database.ledger.record(batch).await?, verdicts);
+        let again = database
             .ledger
             .snapshot(batch, Absence::Decides)
             .await?
@@ -663,19 +663,19 @@ async fn what_a_dry_run_says_of_many_batches_is_what_happens_and_it_changes_noth
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_that_is_there_already_is_answered_without_waiting_for_anybodys_locks() -> Result<()> {
-    let books = Books::open(&[2]).await?;
-    let first = books.ledger.clone().with_look_up_first();
+    let database = Database::open(&[2]).await?;
+    let first = database.ledger.clone().with_look_up_first();
     let batch = [order(1, 1, 1), order(2, 2, 1), order(3, 1, 1), order(1, 9, 1), order(4, 4, 9)];
     let verdicts = [Verdict::Created, Verdict::Created, HAS_ORDER, Verdict::IdTaken, Verdict::UnknownVoucher];
     assert_eq!(first.record(&batch).await?, verdicts, "what is new is written");
-    let everything = books.everything().await?;
+    let everything = database.everything().await?;
 
-    let rival = books.rival("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = 1 FOR UPDATE").await?;
+    let rival = database.rival("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = 1 FOR UPDATE").await?;
     let again =
         [Verdict::AlreadyThere, Verdict::AlreadyThere, HAS_ORDER, Verdict::IdTaken, Verdict::UnknownVoucher];
     assert_eq!(first.record(&batch).await?, again);
     drop(rival);
-    assert_eq!(books.everything().await?, everything);
+    assert_eq!(database.everything().await?, everything);
     let with_a_new_one = [order(1, 1, 1), order(5, 5, 1)];
     assert_eq!(first.record(&with_a_new_one).await?, [Verdict::AlreadyThere, OUT_OF_STOCK]);
     Ok(())
@@ -684,10 +684,10 @@ async fn a_batch_that_is_there_already_is_answered_without_waiting_for_anybodys_
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_does_not_wait_for_a_voucher_that_is_not_in_it() -> Result<()> {
     // So few that a server would rather read the whole table than its index.
-    let books = Books::open(&[10, 10, 10]).await?;
-    let ledger = Ledger::new(pool(&books.server, 2, 30).await?, Duration::from_secs(5));
+    let database = Database::open(&[10, 10, 10]).await?;
+    let ledger = Ledger::new(pool(&database.server, 2, 30).await?, Duration::from_secs(5));
     let mut rival =
-        books.rival("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = 3 FOR UPDATE").await?;
+        database.rival("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = 3 FOR UPDATE").await?;
     let batch = [order(100, 1, 1), order(101, 2, 2)];
     assert_eq!(ledger.record(&batch).await?, [Verdict::Created, Verdict::Created]);
     rival.execute("ROLLBACK").await?;
@@ -696,11 +696,11 @@ async fn a_batch_does_not_wait_for_a_voucher_that_is_not_in_it() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wait_for_the_turn_to_write_is_no_outage() -> Result<()> {
-    let books = Books::open(&[10]).await?;
+    let database = Database::open(&[10]).await?;
     // The last one's turn comes after more than 2.5 s, and its lock wait takes a second or two after that.
-    let ledger = Ledger::new(pool(&books.server, 13, 1).await?, Duration::from_secs(3)).with_writers(1);
+    let ledger = Ledger::new(pool(&database.server, 13, 1).await?, Duration::from_secs(3)).with_writers(1);
     let mut rival =
-        books.rival("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = 1 FOR UPDATE").await?;
+        database.rival("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = 1 FOR UPDATE").await?;
     let batches: Vec<_> = (1..=12).map(|user| [order(100 + user, user, 1)]).collect();
     let all = batches.iter().map(|batch| ledger.record(batch));
     for verdicts in futures_util::future::join_all(all).await {
@@ -712,8 +712,8 @@ async fn a_wait_for_the_turn_to_write_is_no_outage() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_is_cut_short_is_no_success() -> Result<()> {
-    let books = Books::open(&[10]).await?;
-    let limited = pool(&books.server, 1, 5).await?;
+    let database = Database::open(&[10]).await?;
+    let limited = pool(&database.server, 1, 5).await?;
     sqlx::raw_sql("SET SESSION sql_select_limit = 0").execute(&limited).await?;
     let ledger = ledger(&limited, TIMEOUT);
     let outage = ledger.record(&[order(100, 1, 1)]).await.err().context("nothing was checked")?;
@@ -723,22 +723,22 @@ async fn an_answer_that_is_cut_short_is_no_success() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_that_is_refused_while_its_batch_is_being_written_is_not_written() -> Result<()> {
-    let books = Books::alone(&[10]).await?;
-    books.ledger.record(&[of_units(order(100, 1, 1), 11)]).await?;
+    let database = Database::alone(&[10]).await?;
+    database.ledger.record(&[of_units(order(100, 1, 1), 11)]).await?;
     // From here on the ledger knows that the voucher has refusals, and looks whether its orders are among them first.
-    assert_eq!(books.ledger.record(&[order(101, 2, 1)]).await?, [Verdict::Created]);
+    assert_eq!(database.ledger.record(&[order(101, 2, 1)]).await?, [Verdict::Created]);
     for user in 10..20 {
-        assert_eq!(books.ledger.record(&[in_slot(order(100 + user, 2, 1), user)]).await?.len(), 1);
+        assert_eq!(database.ledger.record(&[in_slot(order(100 + user, 2, 1), user)]).await?.len(), 1);
     }
-    books.run("UPDATE tb_seckill_voucher SET stock = 100").await?;
+    database.run("UPDATE tb_seckill_voucher SET stock = 100").await?;
     // After that look, the batch waits to write the order of user 50.
     let mut rival =
-        books.rival("INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (500, 50, 1)").await?;
-    let ledger = books.ledger.clone();
+        database.rival("INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (500, 50, 1)").await?;
+    let ledger = database.ledger.clone();
     let batch = [order(600, 60, 1), order(601, 50, 1)];
     let recording = tokio::spawn(async move { ledger.record(&batch).await });
     let waiting = "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'";
-    while books.number(waiting).await? == 0 {
+    while database.number(waiting).await? == 0 {
         ensure!(!recording.is_finished(), "it did not wait: {:?}", recording.await);
         // More often, and the server would show the same for ever.
         tokio::time::sleep(Duration::from_millis(150)).await;
@@ -747,22 +747,22 @@ async fn an_order_that_is_refused_while_its_batch_is_being_written_is_not_writte
         INSERT INTO tidegate_refusal (order_id, user_id, voucher_id, quantity, reason, entry_id) \
             VALUES (600, 60, 1, 1, 'out_of_stock', '1-1'); \
         UPDATE tb_seckill_voucher SET refusals = refusals + 1; COMMIT";
-    books.run(refuse).await?;
+    database.run(refuse).await?;
     rival.execute("ROLLBACK").await?;
     assert_eq!(recording.await??, [OUT_OF_STOCK, Verdict::Created]);
-    assert_eq!(books.number("SELECT COUNT(*) FROM tb_voucher_order WHERE id = 600").await?, 0);
+    assert_eq!(database.number("SELECT COUNT(*) FROM tb_voucher_order WHERE id = 600").await?, 0);
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_the_first_batch_waits_for_a_held_voucher_until_it_is_free() -> Result<()> {
-    let books = Books::open(&[10, 10]).await?;
-    let ledger = ledger(&pool(&books.server, 2, 1).await?, TIMEOUT);
+    let database = Database::open(&[10, 10]).await?;
+    let ledger = ledger(&pool(&database.server, 2, 1).await?, TIMEOUT);
     let vouchers = || [1, 2].map(|voucher| voucher.try_into().expect("a voucher id"));
     let held = [vouchers()[0]].into_iter().collect::<BTreeSet<_>>();
     assert_eq!(ledger.held_vouchers(vouchers()).await?, BTreeSet::new());
     let mut rival =
-        books.rival("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = 1 FOR UPDATE").await?;
+        database.rival("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = 1 FOR UPDATE").await?;
     assert_eq!(ledger.record(&[order(100, 1, 1), order(101, 2, 2)]).await?, [held_1(), Verdict::Created]);
     let waits = ledger.contentions().counts().lock_waits;
     for _ in 0..50 {
@@ -782,16 +782,16 @@ async fn only_the_first_batch_waits_for_a_held_voucher_until_it_is_free() -> Res
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_voucher_that_others_write_without_a_pause_is_not_taken_for_held() -> Result<()> {
     const WRITERS: usize = 2;
-    let books = Books::open(&[10, 1_000_000]).await?;
-    let proxy = Proxy::start(books.server.port()).await?;
-    let ledger = ledger(&pool_at(&proxy.url_for(&books.server), 2, 1).await?, TIMEOUT);
+    let database = Database::open(&[10, 1_000_000]).await?;
+    let proxy = Proxy::start(database.server.port()).await?;
+    let ledger = ledger(&pool_at(&proxy.url_for(&database.server), 2, 1).await?, TIMEOUT);
     let mut rival =
-        books.rival("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = 1 FOR UPDATE").await?;
+        database.rival("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = 1 FOR UPDATE").await?;
     // Each has the row of voucher 2 for a moment; one of them always has it.
     let written = Arc::new(AtomicUsize::new(0));
     let mut lanes = tokio::task::JoinSet::new();
     for _ in 0..WRITERS {
-        let mut lane = MySqlConnection::connect(&books.server.url()).await?;
+        let mut lane = MySqlConnection::connect(&database.server.url()).await?;
         let written = Arc::clone(&written);
         lanes.spawn(async move {
             loop {
@@ -832,10 +832,10 @@ async fn a_voucher_that_others_write_without_a_pause_is_not_taken_for_held() -> 
 #[tokio::test(flavor = "multi_thread")]
 async fn however_many_rows_of_a_batch_are_held_it_ends_in_time_and_free_orders_are_written() -> Result<()> {
     let stocks = [100; 12];
-    let books = Books::open(&stocks).await?;
-    let ledger = ledger(&pool(&books.server, 2, 1).await?, TIMEOUT);
+    let database = Database::open(&stocks).await?;
+    let ledger = ledger(&pool(&database.server, 2, 1).await?, TIMEOUT);
     let mut rival =
-        books.rival("SELECT stock FROM tb_seckill_voucher WHERE voucher_id <= 8 FOR UPDATE").await?;
+        database.rival("SELECT stock FROM tb_seckill_voucher WHERE voucher_id <= 8 FOR UPDATE").await?;
     // Of voucher 12 somebody is writing this user's order.
     sqlx::raw_sql("INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (500, 12, 12)")
         .execute(&mut rival)
@@ -865,10 +865,10 @@ async fn however_many_rows_of_a_batch_are_held_it_ends_in_time_and_free_orders_a
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_whose_voucher_is_held_is_not_cancelled_now_and_that_is_no_outage() -> Result<()> {
-    let books = Books::open(&[10]).await?;
-    let ledger = ledger(&pool(&books.server, 2, 1).await?, TIMEOUT);
+    let database = Database::open(&[10]).await?;
+    let ledger = ledger(&pool(&database.server, 2, 1).await?, TIMEOUT);
     let mut rival =
-        books.rival("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = 1 FOR UPDATE").await?;
+        database.rival("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = 1 FOR UPDATE").await?;
     assert_eq!(ledger.cancel_unwritten(&[order(100, 1, 1)]).await?, [Cancellation::Contended]);
     rival.execute("ROLLBACK").await?;
     assert_eq!(
@@ -880,14 +880,14 @@ async fn an_order_whose_voucher_is_held_is_not_cancelled_now_and_that_is_no_outa
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancelled_order_of_a_voucher_without_a_row_is_there_already() -> Result<()> {
-    let books = Books::open(&[10]).await?;
+    let database = Database::open(&[10]).await?;
     assert_eq!(
-        books.ledger.cancel_unwritten(&[order(100, 1, 77)]).await?,
+        database.ledger.cancel_unwritten(&[order(100, 1, 77)]).await?,
         [Cancellation::Cancelled(UserAfter::Freed)]
     );
     // Twice: from what is assumed at first, and from what is looked up after that.
     for _ in 0..2 {
-        let verdicts = books.ledger.record(&[order(100, 1, 77), order(101, 2, 77)]).await?;
+        let verdicts = database.ledger.record(&[order(100, 1, 77), order(101, 2, 77)]).await?;
         assert_eq!(verdicts, [Verdict::Cancelled, Verdict::UnknownVoucher]);
     }
     Ok(())
@@ -895,9 +895,9 @@ async fn a_cancelled_order_of_a_voucher_without_a_row_is_there_already() -> Resu
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_probes_in_one_millisecond_are_two_writes() -> Result<()> {
-    let books = Books::open(&[10]).await?;
+    let database = Database::open(&[10]).await?;
     // From now on the server's clock stands still for these sessions.
-    let frozen = pool(&books.server, 1, 5).await?;
+    let frozen = pool(&database.server, 1, 5).await?;
     sqlx::raw_sql("SET SESSION timestamp = 1800000000").execute(&frozen).await?;
     let ledger = ledger(&frozen, TIMEOUT);
     let at = async || -> Result<String> {
@@ -913,9 +913,9 @@ async fn two_probes_in_one_millisecond_are_two_writes() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_probe_that_others_have_won_is_made_again_and_is_no_outage() -> Result<()> {
-    let books = Books::open(&[10]).await?;
+    let database = Database::open(&[10]).await?;
     // One session, which counts down how often it is told, as a cluster tells, that another worker has probed before it.
-    let session = pool(&books.server, 1, 5).await?;
+    let session = pool(&database.server, 1, 5).await?;
     let losses = async |losses: u32| -> Result<()> {
         session.execute(AssertSqlSafe(format!("SET @losses = {losses}"))).await?;
         Ok(())
@@ -928,7 +928,7 @@ async fn a_probe_that_others_have_won_is_made_again_and_is_no_outage() -> Result
                  SIGNAL SQLSTATE '{sqlstate}' SET MYSQL_ERRNO = {error}, MESSAGE_TEXT = 'somebody else has won'; \
              END IF"
         );
-        books.run(&certify).await?;
+        database.run(&certify).await?;
         losses(9).await?;
         ledger(&session, TIMEOUT).probe().await?;
         let left: i64 = sqlx::query_scalar("SELECT CAST(@losses AS SIGNED)").fetch_one(&session).await?;
@@ -943,36 +943,36 @@ async fn a_probe_that_others_have_won_is_made_again_and_is_no_outage() -> Result
 #[tokio::test(flavor = "multi_thread")]
 async fn what_an_order_used_is_written_with_its_row_and_who_came_past_the_limits_is_not_written() -> Result<()>
 {
-    let books = Books::open(&[9, 9]).await?;
+    let database = Database::open(&[9, 9]).await?;
     let uses = |mut incoming: Incoming, uses: &str| {
         incoming.order.uses = Uses::parse(uses.as_bytes());
         incoming
     };
     let first = [uses(order(1, 1, 1), "3,19700,abc c5.4,640,x"), uses(order(2, 2, 1), ""), order(3, 3, 2)];
-    assert_eq!(books.ledger.record(&first).await?, [const { Verdict::Created }; 3]);
+    assert_eq!(database.ledger.record(&first).await?, [const { Verdict::Created }; 3]);
     let rows = "SELECT COALESCE(GROUP_CONCAT(CONCAT(voucher_id, ' ', order_id, ' ', CAST(uses AS CHAR)) ORDER BY order_id SEPARATOR ';'), '') \
                 FROM tidegate_limit_use";
-    let rows = async || Ok::<String, sqlx::Error>(sqlx::query_scalar(rows).fetch_one(&books.pool).await?);
+    let rows = async || Ok::<String, sqlx::Error>(sqlx::query_scalar(rows).fetch_one(&database.pool).await?);
     assert_eq!(rows().await?, "1 1 3,19700,abc c5.4,640,x;1 2 ");
 
     // Their entries are of this millisecond.
-    books.run("UPDATE tb_seckill_voucher SET limits_since = 1718000000000 WHERE voucher_id = 1").await?;
+    database.run("UPDATE tb_seckill_voucher SET limits_since = 1718000000000 WHERE voucher_id = 1").await?;
     let mut late = order(5, 5, 1);
     late.entry.ms += 1;
     let batch = [order(4, 4, 1), late.clone(), uses(order(6, 6, 1), "3,19700,b"), order(7, 7, 2)];
     let past = Verdict::PastLimits(1_718_000_000_000);
     let created = Verdict::Created;
     assert_eq!(
-        books.ledger.record(&batch).await?,
+        database.ledger.record(&batch).await?,
         [created.clone(), past.clone(), created.clone(), created.clone()]
     );
     assert_eq!(rows().await?, "1 1 3,19700,abc c5.4,640,x;1 2 ;1 6 3,19700,b");
     // Alone it changes nothing, so no write checks what is known of its voucher: it is looked up.
-    assert_eq!(books.ledger.record(&[late.clone()]).await?, [past]);
-    books.run("UPDATE tb_seckill_voucher SET limits_since = NULL").await?;
-    assert_eq!(books.ledger.record(&[late.clone()]).await?, [created]);
+    assert_eq!(database.ledger.record(&[late.clone()]).await?, [past]);
+    database.run("UPDATE tb_seckill_voucher SET limits_since = NULL").await?;
+    assert_eq!(database.ledger.record(&[late.clone()]).await?, [created]);
     // Once it is written, it stays so.
-    books.run("UPDATE tb_seckill_voucher SET limits_since = 1718000000000").await?;
-    assert_eq!(books.ledger.record(&[late]).await?, [Verdict::AlreadyThere]);
+    database.run("UPDATE tb_seckill_voucher SET limits_since = 1718000000000").await?;
+    assert_eq!(database.ledger.record(&[late]).await?, [Verdict::AlreadyThere]);
     Ok(())
 }

@@ -38,13 +38,13 @@ struct Cost {
     rows_read: i64,
 }
 
-struct Books {
+struct Database {
     pool: MySqlPool,
     ledger: Ledger,
     _server: Arc<MysqlServer>,
 }
 
-impl Books {
+impl Database {
     /// A database of its own with one voucher, all through one session, which has opened the tables while they are empty.
     async fn open(server: &Arc<MysqlServer>, stock: i64) -> Result<Self> {
         let options = MySqlPoolOptions::new().max_connections(1).after_connect(|connection, _| {
@@ -57,19 +57,19 @@ impl Books {
         let pool = options.connect(&server.url()).await?;
         let ledger =
             Ledger::new(pool.clone(), Duration::from_secs(20)).committing_in_packet(Arc::new(true.into()));
-        let books = Self { pool, ledger, _server: Arc::clone(server) };
-        books.run("DROP VIEW IF EXISTS tidegate_voucher_units").await?;
-        books
+        let database = Self { pool, ledger, _server: Arc::clone(server) };
+        database.run("DROP VIEW IF EXISTS tidegate_voucher_units").await?;
+        database
             .run(
                 "DROP TABLE IF EXISTS tb_voucher_order, tb_seckill_voucher, tidegate_refusal, tidegate_event",
             )
             .await?;
-        schema::migrate(&books.pool).await?;
-        books
+        schema::migrate(&database.pool).await?;
+        database
             .run(&format!("INSERT INTO tb_seckill_voucher (voucher_id, stock) VALUES ({VOUCHER}, {stock})"))
             .await?;
-        books.ledger.probe().await?;
-        Ok(books)
+        database.ledger.probe().await?;
+        Ok(database)
     }
 
     async fn run(&self, sql: &str) -> Result<()> {
@@ -129,20 +129,20 @@ fn plain(nth: i64) -> Vec<Incoming> {
 /// Runs batches of a kind until their cost is what it stays, at each size, and compares.
 async fn costs_the_same(
     stock: impl Fn(i64) -> i64,
-    prepare: impl AsyncFn(&Books) -> Result<()>,
+    prepare: impl AsyncFn(&Database) -> Result<()>,
     batch: impl Fn(i64) -> Vec<Incoming>,
 ) -> Result<()> {
     let server = Arc::new(tokio::task::spawn_blocking(MysqlServer::start).await??);
     let mut costs = Vec::new();
     for size in SIZES {
-        let books = Books::open(&server, stock(size)).await?;
-        books.fill(size).await?;
-        prepare(&books).await?;
+        let database = Database::open(&server, stock(size)).await?;
+        database.fill(size).await?;
+        prepare(&database).await?;
         for nth in 0..SETTLED {
-            books.ledger.record(&batch(nth)).await?;
+            database.ledger.record(&batch(nth)).await?;
         }
-        costs.push(books.cost_of(&batch(SETTLED)).await?);
-        books.pool.close().await;
+        costs.push(database.cost_of(&batch(SETTLED)).await?);
+        database.pool.close().await;
     }
     ensure!(costs[0] == costs[1], "at {SIZES:?} rows: {costs:?}");
     let most = BATCH * 8 + 200;
@@ -150,7 +150,7 @@ async fn costs_the_same(
     Ok(())
 }
 
-async fn nothing(_: &Books) -> Result<()> {
+async fn nothing(_: &Database) -> Result<()> {
     Ok(())
 }
 
@@ -165,8 +165,8 @@ async fn a_plain_batch_costs_the_same_at_any_size() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refusal_of_long_ago_costs_later_batches_the_same_at_any_size() -> Result<()> {
-    let refuse_one = async |books: &Books| {
-        books.ledger.record(&[order(900_000, 1, VOUCHER)]).await?;
+    let refuse_one = async |database: &Database| {
+        database.ledger.record(&[order(900_000, 1, VOUCHER)]).await?;
         Ok(())
     };
     costs_the_same(enough, refuse_one, plain).await
@@ -174,11 +174,11 @@ async fn a_refusal_of_long_ago_costs_later_batches_the_same_at_any_size() -> Res
 
 #[tokio::test(flavor = "multi_thread")]
 async fn thousands_of_refusals_cost_later_batches_what_one_does() -> Result<()> {
-    let refuse_many = async |books: &Books| {
+    let refuse_many = async |database: &Database| {
         for first in (1..=10).map(|nth| nth * 100) {
             let seconds: Vec<Incoming> =
                 (first..first + 100).map(|user| order(900_000 + user, user, VOUCHER)).collect();
-            books.ledger.record(&seconds).await?;
+            database.ledger.record(&seconds).await?;
         }
         Ok(())
     };
@@ -229,11 +229,11 @@ async fn payments_cost_the_same_at_any_size() -> Result<()> {
     let server = Arc::new(tokio::task::spawn_blocking(MysqlServer::start).await??);
     let mut costs = Vec::new();
     for size in SIZES {
-        let books = Books::open(&server, 1_000_000).await?;
-        books.fill(size).await?;
+        let database = Database::open(&server, 1_000_000).await?;
+        database.fill(size).await?;
         let paid: Vec<IncomingEvent> = (1..=PAYMENTS).map(|id| payment(&order(id, id, VOUCHER))).collect();
         let pay = async || {
-            let recorded = books.ledger.record_events(&paid, &HashSet::new()).await?;
+            let recorded = database.ledger.record_events(&paid, &HashSet::new()).await?;
             let is_applied = |verdict: &EventVerdict| match verdict {
                 EventVerdict::Recorded { event, .. } => event.outcome == EventOutcome::Applied,
                 _ => false,
@@ -241,8 +241,8 @@ async fn payments_cost_the_same_at_any_size() -> Result<()> {
             ensure!(recorded.iter().all(is_applied), "{recorded:?}");
             Ok(())
         };
-        costs.push([books.cost_of_work(pay()).await?, books.cost_of_work(pay()).await?]);
-        books.pool.close().await;
+        costs.push([database.cost_of_work(pay()).await?, database.cost_of_work(pay()).await?]);
+        database.pool.close().await;
     }
     ensure!(costs[0] == costs[1], "at {SIZES:?} rows: {costs:?}");
     ensure!(costs[1][0].rows_read < PAYMENTS * 8 + 200, "more than a few look-ups a payment: {costs:?}");
@@ -266,12 +266,12 @@ fn payment(Incoming { order, entry }: &Incoming) -> IncomingEvent {
 #[tokio::test(flavor = "multi_thread")]
 async fn entries_that_come_twice_in_a_batch_need_no_look_at_the_database() -> Result<()> {
     let server = Arc::new(tokio::task::spawn_blocking(MysqlServer::start).await??);
-    let books = Books::open(&server, 1_000_000).await?;
-    books.ledger.record(&plain(0)).await?;
-    let plain_cost = books.cost_of(&plain(1)).await?;
+    let database = Database::open(&server, 1_000_000).await?;
+    database.ledger.record(&plain(0)).await?;
+    let plain_cost = database.cost_of(&plain(1)).await?;
     let mut twice = plain(2);
     twice.extend(plain(2).into_iter().take(10));
-    assert_eq!(books.cost_of(&twice).await?, plain_cost);
+    assert_eq!(database.cost_of(&twice).await?, plain_cost);
     Ok(())
 }
 
@@ -288,31 +288,31 @@ async fn entries_that_come_twice_in_different_batches_cost_the_same_at_any_size(
 #[tokio::test(flavor = "multi_thread")]
 async fn what_trouble_needed_to_know_is_not_looked_up_for_ever() -> Result<()> {
     let server = Arc::new(tokio::task::spawn_blocking(MysqlServer::start).await??);
-    let books = Books::open(&server, 1_000_000).await?;
-    books.fill(1_000).await?;
-    books.ledger.record(&plain(0)).await?;
-    let plain_cost = books.cost_of(&plain(1)).await?;
-    books.ledger.record(&[order(5, 5, VOUCHER), order(6, 6, UNKNOWN)]).await?;
-    let careful_cost = books.cost_of(&plain(2)).await?;
+    let database = Database::open(&server, 1_000_000).await?;
+    database.fill(1_000).await?;
+    database.ledger.record(&plain(0)).await?;
+    let plain_cost = database.cost_of(&plain(1)).await?;
+    database.ledger.record(&[order(5, 5, VOUCHER), order(6, 6, UNKNOWN)]).await?;
+    let careful_cost = database.cost_of(&plain(2)).await?;
     assert!(careful_cost.rows_read > plain_cost.rows_read, "{careful_cost:?} {plain_cost:?}");
     for nth in 3..12 {
-        books.ledger.record(&plain(nth)).await?;
+        database.ledger.record(&plain(nth)).await?;
     }
-    assert_eq!(books.cost_of(&plain(12)).await?, plain_cost);
+    assert_eq!(database.cost_of(&plain(12)).await?, plain_cost);
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_without_time_limits_says_nothing_of_them() -> Result<()> {
     let server = Arc::new(tokio::task::spawn_blocking(MysqlServer::start).await??);
-    let books = Books::open(&server, 100_000).await?;
+    let database = Database::open(&server, 100_000).await?;
     let mut costs = Vec::new();
     for (nth, pay_within) in ["NULL", "0", "900"].into_iter().enumerate() {
-        books.run(&format!("UPDATE tb_seckill_voucher SET pay_within = {pay_within}")).await?;
+        database.run(&format!("UPDATE tb_seckill_voucher SET pay_within = {pay_within}")).await?;
         let first = i64::try_from(nth)? * 2;
         // The first one notices the change.
-        books.ledger.record(&plain(first)).await?;
-        costs.push(books.cost_of(&plain(first + 1)).await?.statements);
+        database.ledger.record(&plain(first)).await?;
+        costs.push(database.cost_of(&plain(first + 1)).await?.statements);
     }
     // The clock, and the rows.
     assert_eq!(costs, [costs[0], costs[0], costs[0] + 2]);

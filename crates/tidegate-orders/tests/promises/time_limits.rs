@@ -22,13 +22,13 @@ const DIGITS: &str = "(SELECT 0 d UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 U
                       UNION SELECT 7 UNION SELECT 8 UNION SELECT 9)";
 const IN_A_DAY: &str = "(UNIX_TIMESTAMP() + 86400) * 1000";
 
-struct Books {
+struct Database {
     _server: MysqlServer,
     pool: MySqlPool,
     ledger: Ledger,
 }
 
-impl Books {
+impl Database {
     /// Vouchers 1 (NULL), 2 (900 s) and 3 (0: never), and `default` for those that say nothing.
     async fn open(default: Duration) -> Result<Self> {
         let server = tokio::task::spawn_blocking(MysqlServer::shared).await??;
@@ -86,73 +86,73 @@ impl Books {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_has_a_time_limit_where_its_voucher_or_else_the_default_says_so() -> Result<()> {
-    let books = Books::open(Duration::ZERO).await?;
+    let database = Database::open(Duration::ZERO).await?;
     // One voucher in a batch, and several.
-    books.write(&[order(1, 1, 1), order(2, 2, 1)]).await?;
-    books.write(&[order(3, 3, 2), order(4, 4, 2)]).await?;
-    books.write(&[order(5, 5, 3), order(6, 6, 1), order(7, 7, 2)]).await?;
-    assert_eq!(books.limits().await?, [(3, 900), (4, 900), (7, 900)]);
-    let books = Books::open(MINUTE).await?;
-    books.write(&[order(1, 1, 1), order(2, 2, 2), order(3, 3, 3)]).await?;
-    books.write(&[order(4, 4, 3), order(5, 5, 3)]).await?;
-    books.write(&[order(6, 6, 1)]).await?;
-    assert_eq!(books.limits().await?, [(1, 60), (2, 900), (6, 60)]);
+    database.write(&[order(1, 1, 1), order(2, 2, 1)]).await?;
+    database.write(&[order(3, 3, 2), order(4, 4, 2)]).await?;
+    database.write(&[order(5, 5, 3), order(6, 6, 1), order(7, 7, 2)]).await?;
+    assert_eq!(database.limits().await?, [(3, 900), (4, 900), (7, 900)]);
+    let database = Database::open(MINUTE).await?;
+    database.write(&[order(1, 1, 1), order(2, 2, 2), order(3, 3, 3)]).await?;
+    database.write(&[order(4, 4, 3), order(5, 5, 3)]).await?;
+    database.write(&[order(6, 6, 1)]).await?;
+    assert_eq!(database.limits().await?, [(1, 60), (2, 900), (6, 60)]);
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_time_limit_that_somebody_changes_holds_for_the_next_batch() -> Result<()> {
-    let books = Books::open(Duration::ZERO).await?;
-    books.write(&[order(1, 1, 2)]).await?;
+    let database = Database::open(Duration::ZERO).await?;
+    database.write(&[order(1, 1, 2)]).await?;
     for (id, pay_within) in [(2, "NULL"), (3, "300"), (4, "0"), (5, "600")] {
-        books
+        database
             .run(&format!("UPDATE tb_seckill_voucher SET pay_within = {pay_within} WHERE voucher_id = 2"))
             .await?;
-        books.write(&[order(id, id, 2)]).await?;
-        books.run("UPDATE tb_seckill_voucher SET pay_within = 60 WHERE voucher_id = 2").await?;
+        database.write(&[order(id, id, 2)]).await?;
+        database.run("UPDATE tb_seckill_voucher SET pay_within = 60 WHERE voucher_id = 2").await?;
         // With another voucher beside it.
-        books.write(&[order(id + 10, id + 10, 2), order(id + 20, id + 20, 1)]).await?;
+        database.write(&[order(id + 10, id + 10, 2), order(id + 20, id + 20, 1)]).await?;
     }
     let limits = [(1, 900), (3, 300), (5, 600), (12, 60), (13, 60), (14, 60), (15, 60)];
-    assert_eq!(books.limits().await?, limits);
+    assert_eq!(database.limits().await?, limits);
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_time_limit_ends_when_its_order_moves_on_or_has_been_moved_by_somebody() -> Result<()> {
-    let books = Books::open(Duration::ZERO).await?;
+    let database = Database::open(Duration::ZERO).await?;
     let orders: Vec<Incoming> = (1..=8).map(|id| order(id, id, 2)).collect();
-    books.write(&orders).await?;
-    books.happens(EventKind::Used, 1, 1).await?;
-    assert_eq!(books.limits().await?.len(), 8, "an event that is rejected leaves it");
-    books.happens(EventKind::Paid, 1, 2).await?;
-    books.happens(EventKind::Cancelled, 2, 1).await?;
-    books.happens(EventKind::Expired, 3, 1).await?;
+    database.write(&orders).await?;
+    database.happens(EventKind::Used, 1, 1).await?;
+    assert_eq!(database.limits().await?.len(), 8, "an event that is rejected leaves it");
+    database.happens(EventKind::Paid, 1, 2).await?;
+    database.happens(EventKind::Cancelled, 2, 1).await?;
+    database.happens(EventKind::Expired, 3, 1).await?;
     let left = |ids: [i64; 5]| ids.map(|id| (id, 900)).to_vec();
-    assert_eq!(books.limits().await?, left([4, 5, 6, 7, 8]));
-    books.run("UPDATE tb_voucher_order SET status = 2 WHERE id = 4").await?;
-    books.run("UPDATE tb_voucher_order SET status = 4, slot = NULL WHERE id = 5").await?;
-    books.run("UPDATE tb_voucher_order SET slot = NULL WHERE id = 6").await?;
-    books.run("UPDATE tb_voucher_order SET user_id = 66 WHERE id = 7").await?;
-    books.run("DELETE FROM tb_voucher_order WHERE id = 8").await?;
+    assert_eq!(database.limits().await?, left([4, 5, 6, 7, 8]));
+    database.run("UPDATE tb_voucher_order SET status = 2 WHERE id = 4").await?;
+    database.run("UPDATE tb_voucher_order SET status = 4, slot = NULL WHERE id = 5").await?;
+    database.run("UPDATE tb_voucher_order SET slot = NULL WHERE id = 6").await?;
+    database.run("UPDATE tb_voucher_order SET user_id = 66 WHERE id = 7").await?;
+    database.run("DELETE FROM tb_voucher_order WHERE id = 8").await?;
     for id in 4..=8 {
-        books.happens(EventKind::Expired, id, 1).await?;
+        database.happens(EventKind::Expired, id, 1).await?;
     }
     let count: i64 =
-        sqlx::query_scalar("SELECT COUNT(*) FROM tidegate_unpaid_order").fetch_one(&books.pool).await?;
+        sqlx::query_scalar("SELECT COUNT(*) FROM tidegate_unpaid_order").fetch_one(&database.pool).await?;
     assert_eq!(count, 0, "nobody asks for them again");
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_due_is_found_once_and_again_after_a_pause() -> Result<()> {
-    let books = Books::open(Duration::ZERO).await?;
-    let mut session = books.pool.acquire().await?;
+    let database = Database::open(Duration::ZERO).await?;
+    let mut session = database.pool.acquire().await?;
     assert_eq!(unpaid_orders::next_in(&mut session, &Partition::default()).await?, None);
-    books.write(&[order(3, 3, 2), order(1, 1, 2), order(2, 2, 2)]).await?;
+    database.write(&[order(3, 3, 2), order(1, 1, 2), order(2, 2, 2)]).await?;
     let next_in = unpaid_orders::next_in(&mut session, &Partition::default()).await?.expect("there are some");
     assert!(next_in > Duration::from_secs(890) && next_in <= Duration::from_secs(900), "{next_in:?}");
-    books
+    database
         .run("UPDATE tidegate_unpaid_order SET ask_ms = due_ms - 900000 - order_id, due_ms = ask_ms")
         .await?;
     assert_eq!(unpaid_orders::next_in(&mut session, &Partition::default()).await?, Some(Duration::ZERO));
@@ -170,16 +170,16 @@ async fn what_is_due_is_found_once_and_again_after_a_pause() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_late_order_is_seen_behind_any_number_of_orders_that_have_time() -> Result<()> {
-    let books = Books::open(Duration::ZERO).await?;
+    let database = Database::open(Duration::ZERO).await?;
     let (digits, in_a_day) = (DIGITS, IN_A_DAY);
     let many = format!(
         "INSERT INTO tidegate_unpaid_order (order_id, user_id, voucher_id, due_ms, ask_ms, partition_code) \
          SELECT 1 + a.d + 10 * b.d + 100 * c.d + 1000 * d.d + 10000 * e.d, 1, 1, {in_a_day}, {in_a_day}, 64 \
          FROM {digits} a, {digits} b, {digits} c, {digits} d, {digits} e"
     );
-    books.run(&many).await?;
-    books.run("INSERT INTO tidegate_unpaid_order VALUES (200000, 1, 1, 1000, 1000, 64)").await?;
-    let mut session = books.pool.acquire().await?;
+    database.run(&many).await?;
+    database.run("INSERT INTO tidegate_unpaid_order VALUES (200000, 1, 1, 1000, 1000, 64)").await?;
+    let mut session = database.pool.acquire().await?;
     let summary = unpaid_orders::summary(&mut session, &Partition::default()).await?;
     assert_eq!((summary.orders, summary.overdue), (unpaid_orders::SUMMED_UP.into(), 1));
     assert_eq!(summary.oldest_due_ms, Some(1000));
@@ -210,11 +210,11 @@ async fn rows_read<T>(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_partition_reads_no_rows_of_other_partitions_however_many_are_due_there() -> Result<()> {
-    let books = Books::open(Duration::ZERO).await?;
+    let database = Database::open(Duration::ZERO).await?;
     let partitions = partitions(12);
     // All are due, and nobody lets them expire. Voucher 12 is the first partition's.
     let code = partitions[0].code_in_sql("(1 + id % 11)");
-    books
+    database
         .run(&format!(
             "INSERT INTO tidegate_unpaid_order (order_id, user_id, voucher_id, due_ms, ask_ms, partition_code) \
              SELECT id, 1, 1 + id % 11, id, id, {code} FROM \
@@ -222,13 +222,13 @@ async fn a_partition_reads_no_rows_of_other_partitions_however_many_are_due_ther
              FROM {DIGITS} a, {DIGITS} b, {DIGITS} c, {DIGITS} d, {DIGITS} e, {DIGITS} f WHERE f.d < 3) ids"
         ))
         .await?;
-    books
+    database
         .run(&format!(
             "INSERT INTO tidegate_unpaid_order VALUES (1000000, 1, 12, {IN_A_DAY}, {IN_A_DAY}, {})",
             partitions[0].code()
         ))
         .await?;
-    let mut session = books.pool.acquire().await?;
+    let mut session = database.pool.acquire().await?;
     let own = &partitions[0];
     let (rows, found) = rows_read(&mut session, async |session| {
         let assigned = unpaid_orders::assign(session, own).await?;
@@ -252,13 +252,13 @@ async fn a_partition_reads_no_rows_of_other_partitions_however_many_are_due_ther
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_is_found_by_the_partition_of_its_voucher_whichever_partition_wrote_it() -> Result<()> {
-    let mut books = Books::open(Duration::ZERO).await?;
+    let mut database = Database::open(Duration::ZERO).await?;
     let partitions = partitions(3);
-    books.ledger = books.ledger.with_pay_within(MINUTE, &partitions[2]);
-    books.write(&[order(1, 1, 1), order(2, 2, 2)]).await?;
-    books.write(&[order(4, 4, 1)]).await?;
-    books.run("UPDATE tidegate_unpaid_order SET due_ms = order_id, ask_ms = order_id").await?;
-    let mut session = books.pool.acquire().await?;
+    database.ledger = database.ledger.with_pay_within(MINUTE, &partitions[2]);
+    database.write(&[order(1, 1, 1), order(2, 2, 2)]).await?;
+    database.write(&[order(4, 4, 1)]).await?;
+    database.run("UPDATE tidegate_unpaid_order SET due_ms = order_id, ask_ms = order_id").await?;
+    let mut session = database.pool.acquire().await?;
     for (partition, expected) in partitions.iter().zip([vec![], vec![1, 4], vec![2]]) {
         let due = unpaid_orders::due(&mut session, partition, 9).await?;
         assert_eq!(due.iter().map(|due| due.order.get()).collect::<Vec<_>>(), expected, "{partition}");
@@ -268,21 +268,21 @@ async fn an_order_is_found_by_the_partition_of_its_voucher_whichever_partition_w
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_lacks_its_partition_is_assigned_and_one_that_is_held_stops_no_other() -> Result<()> {
-    let books = Books::open(Duration::ZERO).await?;
+    let database = Database::open(Duration::ZERO).await?;
     let (three, twelve) = (partitions(3), partitions(12));
     // As workers of earlier versions write, and as they look: nothing of that fails.
     let values: Vec<String> = (1..=2_500).map(|id| format!("({id},1,{},{id},{id})", 1 + id % 12)).collect();
     let (columns, values) = ("order_id,user_id,voucher_id,due_ms,ask_ms", values.join(","));
-    books.run(&format!("REPLACE INTO tidegate_unpaid_order ({columns}) VALUES {values}")).await?;
+    database.run(&format!("REPLACE INTO tidegate_unpaid_order ({columns}) VALUES {values}")).await?;
     let before = "SELECT order_id FROM tidegate_unpaid_order FORCE INDEX (idx_ask) \
                   WHERE ask_ms <= 9000 AND voucher_id % 3 = 1 ORDER BY ask_ms LIMIT 2";
-    let found: Vec<i64> = sqlx::query_scalar(before).fetch_all(&books.pool).await?;
+    let found: Vec<i64> = sqlx::query_scalar(before).fetch_all(&database.pool).await?;
     assert_eq!(found, [3, 6]);
 
-    let mut session = books.pool.acquire().await?;
+    let mut session = database.pool.acquire().await?;
     let shown = unpaid_orders::summary(&mut session, &three[1]).await?;
     assert_eq!((shown.orders, shown.overdue), (833, 833), "before any sweeper has looked");
-    let mut other = books.pool.begin().await?;
+    let mut other = database.pool.begin().await?;
     let held = sqlx::query("SELECT order_id FROM tidegate_unpaid_order WHERE order_id = 9 FOR UPDATE");
     held.execute(&mut *other).await?;
     let mut calls = 1;
@@ -291,11 +291,11 @@ async fn a_row_that_lacks_its_partition_is_assigned_and_one_that_is_held_stops_n
     }
     assert_eq!(calls, 3);
     let lacks = "SELECT order_id FROM tidegate_unpaid_order WHERE partition_code <> 192 + voucher_id % 3";
-    assert_eq!(sqlx::query_scalar::<_, i64>(lacks).fetch_all(&books.pool).await?, [9]);
+    assert_eq!(sqlx::query_scalar::<_, i64>(lacks).fetch_all(&database.pool).await?, [9]);
     assert_eq!(unpaid_orders::due(&mut session, &three[1], 3_000).await?.len(), 832);
     other.rollback().await?;
     assert_eq!(unpaid_orders::assign(&mut session, &three[0]).await?, Assigned::All);
-    assert_eq!(sqlx::query_scalar::<_, i64>(lacks).fetch_all(&books.pool).await?, [0; 0]);
+    assert_eq!(sqlx::query_scalar::<_, i64>(lacks).fetch_all(&database.pool).await?, [0; 0]);
 
     // Another list: more partitions, and fewer.
     for (list, expected) in [(&twelve, 208), (&three, 833)] {
@@ -307,11 +307,11 @@ async fn a_row_that_lacks_its_partition_is_assigned_and_one_that_is_held_stops_n
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_mark_shows_which_store_went_back_until_both_are_marked_anew() -> Result<()> {
-    let books = Books::open(Duration::ZERO).await?;
+    let database = Database::open(Duration::ZERO).await?;
     let redis = RedisServer::start()?;
     let pool = connect(&redis.url(), 1).await?;
     let counter = RestoreCounter::new(RedisStore::with_default_names(pool.clone(), KeyTemplates::default()));
-    let mut session = books.pool.acquire().await?;
+    let mut session = database.pool.acquire().await?;
     assert_eq!(counter.read(&mut session).await?.state(), RestoreState::Whole, "before the first raise");
     for _ in 0..3 {
         assert_eq!(counter.raise(&mut session).await?, RestoreState::Whole);
@@ -326,7 +326,7 @@ async fn the_mark_shows_which_store_went_back_until_both_are_marked_anew() -> Re
             .await
     };
     let mysql_has = async |mark: i64| {
-        books.run(&format!("UPDATE tidegate_fleet_mark SET mark = {mark}, confirmed = {mark}")).await
+        database.run(&format!("UPDATE tidegate_fleet_mark SET mark = {mark}, confirmed = {mark}")).await
     };
     for lost in [
         "FLUSHALL",
@@ -350,7 +350,7 @@ async fn the_mark_shows_which_store_went_back_until_both_are_marked_anew() -> Re
         assert_eq!(counter.raise(&mut session).await?, RestoreState::Whole);
     }
     // A process that died between two steps.
-    books.run("UPDATE tidegate_fleet_mark SET mark = mark + 1").await?;
+    database.run("UPDATE tidegate_fleet_mark SET mark = mark + 1").await?;
     assert_eq!(counter.raise(&mut session).await?, RestoreState::Whole);
     Ok(())
 }
