@@ -6,7 +6,7 @@
 //! says where an order is by the same rules.
 
 mod estimate;
-mod comparison;
+mod look;
 mod report;
 mod wait;
 

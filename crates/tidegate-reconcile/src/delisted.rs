@@ -259,7 +259,7 @@ impl KeyRemover {
         let kept = match reply {
             RemovedKeys::Removed | RemovedKeys::NoKeys => None,
             RemovedKeys::NotDelisted => Some(KeptKeys::NotDelisted),
-            RemovedKeys::BeingAdjusted => Some(KeptKeys::BeingRestocked(voucher)),
+            RemovedKeys::BeingAdjusted => Some(KeptKeys::BeingAdjusted(voucher)),
         };
         Ok(RemoveKeysReport { voucher, removed, kept })
     }

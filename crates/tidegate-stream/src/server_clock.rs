@@ -38,8 +38,8 @@ impl ServerClock {
     /// That of the Redis behind `pool`, where the stream of `names` is.
     #[must_use]
     pub fn new(pool: impl Into<RedisPool>, names: StreamNames) -> Self {
-        let reset_times = ScriptSource::new("reset_delivery_times", include_str!("../lua/reset_delivery_times.lua"));
-        Self { pool: pool.into().0, names, reset_times, last: None }
+        let reset_delivery_times = ScriptSource::new("reset_delivery_times", include_str!("../lua/reset_delivery_times.lua"));
+        Self { pool: pool.into().0, names, reset_delivery_times, last: None }
     }
 
     /// Looks once. Says so when the clock was set since the last look; when it was set back, or may have been before

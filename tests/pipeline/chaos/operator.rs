@@ -22,7 +22,7 @@ pub async fn repair(fleet: &Fleet<'_>, losses: &[Loss], rebuilds: bool) {
         let done = alone(fleet, &["rebuild", "--all", "--yes"]).await;
         assert!(done.status.success(), "{done:?}");
     }
-    repair(fleet).await;
+    repair_by_difference(fleet).await;
     fleet.tidegate_tries(&["resume", "--expirations", "--yes"]).await;
     // A loss younger than the last mark is not seen, and nothing stands still. If it took an order's event along, the order gets
     // another one ten minutes later: not waited for here.
@@ -47,7 +47,7 @@ pub async fn repair_what_is_left(fleet: &Fleet<'_>) {
             }
         } else {
             assert!(repairs < MOST_REPAIRS, "not repaired: {left:#}");
-            repair(fleet).await;
+            repair_by_difference(fleet).await;
             (began, repairs) = (Instant::now(), repairs + 1);
         }
     }
@@ -60,7 +60,7 @@ pub async fn look(fleet: &Fleet<'_>) -> Json {
 }
 
 /// It may leave a part.
-async fn repair(fleet: &Fleet<'_>) {
+async fn repair_by_difference(fleet: &Fleet<'_>) {
     let done = alone(fleet, &["reconcile", "--repair", "--yes"]).await;
     assert!(matches!(done.status.code(), Some(0 | 1)), "{done:?}");
 }

@@ -37,7 +37,7 @@ pub async fn serve(listener: TcpListener, pages: Arc<AdminPages>) {
             Ok((client, _)) => {
                 let pages = Arc::clone(&pages);
                 let serving = async move |connection: TrackedConnection| {
-                    let serving = pin!(serve(client, &pages, &connection));
+                    let serving = pin!(serve_connection(client, &pages, &connection));
                     if in_time(serving, &connection).await.is_err() {
                         tracing::debug!("a client of the admin server was too slow");
                     }
@@ -63,7 +63,7 @@ async fn in_time(
     }
 }
 
-async fn serve(client: TcpStream, pages: &AdminPages, connection: &TrackedConnection) {
+async fn serve_connection(client: TcpStream, pages: &AdminPages, connection: &TrackedConnection) {
     let service = service_fn(async |request| {
         connection.is_answered();
         let answer = pages.answer(request).await;

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Value as Json, json};
 use tidegate_compare::{Job, text::counted};
 use tidegate_orders::{RedisStore, keys::process_of};
-use tidegate_stream::{ConsumerRemover, Offer};
+use tidegate_stream::{ConsumerRemover, ClaimableStep};
 use tokio::time::{Instant, sleep};
 
 use super::{Consumer, ConsumerChoice, Consumers};
@@ -206,7 +206,7 @@ impl<'a> ConsumerRemoval<'a> {
         job: &Job,
     ) -> anyhow::Result<()> {
         draining.young = 0;
-        let on_step = |step: &Offer| {
+        let on_step = |step: &ClaimableStep| {
             draining.young += step.young;
             report.handed_over += step.offered;
         };

@@ -97,7 +97,7 @@ impl OrderLookup {
     ///
     /// # Errors
     /// When MySQL does not answer, or Redis does not and MySQL knows nothing of one of them.
-    pub async fn look(&mut self, orders: &mut [WatchedOrder]) -> anyhow::Result<Vec<OrderProgress>> {
+    pub async fn read(&mut self, orders: &mut [WatchedOrder]) -> anyhow::Result<Vec<OrderProgress>> {
         let ids: Vec<OrderId> = orders.iter().map(|watched| watched.order).collect();
         let mut histories = self.histories(&ids).await?;
         let mut found: Vec<Found> = orders.iter().map(|_| Found::default()).collect();

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Value as Json, json};
 use tidegate_compare::{Job, text::counted};
 use tidegate_orders::RedisStore;
-use tidegate_stream::{EntryId, Offer};
+use tidegate_stream::{EntryId, ClaimableStep};
 use tokio::time::{Instant, sleep};
 
 use crate::{

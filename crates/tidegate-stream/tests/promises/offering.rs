@@ -18,7 +18,7 @@ fn holder(consumer: &str, young_ms: u64) -> Holder {
 /// Offers all; the sums.
 async fn offer(fixture: &Fixture, holder: &Holder) -> Option<ClaimableStep> {
     let make_claimable = MakeClaimable::new(fixture.pool.clone(), fixture.names.clone());
-    let (mut sum, mut after) = (Offer::default(), EntryId::MIN);
+    let (mut sum, mut after) = (ClaimableStep::default(), EntryId::MIN);
     loop {
         let step = make_claimable.step(holder, after).await.unwrap()?;
         sum.offered += step.offered;

@@ -19,7 +19,7 @@ pub enum BusyMark {
     /// Served for so long, and refused from then on: whoever serves says so again before.
     ServedFor(Duration),
     /// Nobody is refused for that.
-    Off,
+    None,
 }
 
 /// The sales that were marked, and the vouchers that cannot be.
