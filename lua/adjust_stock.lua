@@ -1,22 +1,22 @@
--- Changes the stock of a sale by a difference and leaves a note of it, in one step. Who changes both sides
--- notes that first, the change open, and ends the note last: who finds an open one can go on with it.
--- A refusal or an error leaves no trace.
+-- Changes the stock of a sale by a difference, and writes a note of it, in one step. A command that changes
+-- both Redis and MySQL first writes the note of an open change, and last ends the note. So a later command
+-- that finds an open note can finish the change. A refusal or an error leaves no trace.
 -- KEYS[1] stock: string, units left; never created here: it would be wrong
--- KEYS[2] voucher: hash of, among others, change (the note, in the words of its writer)
--- KEYS[3] journal: gets the movement #add:<id> or #take:<id>, where it is there; absent: nothing is journaled
--- KEYS[4] stock: under the name that it has while there are limits; may be absent
--- What is added to a lost stock adds nothing: it is made anew from MySQL, which has the units by then.
--- A change that is cancelled releases what it took: then the journal has both.
--- ARGV[1] expected: the note that stands there now, '' for none
--- ARGV[2] note: the one that shall stand there
+-- KEYS[2] voucher: hash of, among others, change (the note, in the form that its writer chose)
+-- KEYS[3] journal: gets the movement #add:<id> or #take:<id>, if it exists; absent: nothing is journaled
+-- KEYS[4] stock: under its name for a voucher with limits; may be absent
+-- Units added to a lost stock have no effect: the stock is rebuilt from MySQL, which has the units by then.
+-- A cancelled change returns the units that it took: then the journal has both movements.
+-- ARGV[1] expected: the present note, '' for none
+-- ARGV[2] note: the new note
 -- ARGV[3] units: to be added, or taken with a minus; 0 changes the note only; at most 13 digits
 -- ARGV[4] id of the change, ARGV[5] by: with KEYS[3]: each 1 .. 64 letters, digits and _.:-
 -- Reply 0: done
--- Reply 1: was done before, nothing changed: this very note stands there
--- Reply 2: refused, another note stands there than expected
+-- Reply 1: was done before, nothing changed: the voucher has this very note
+-- Reply 2: refused, the present note is not the expected one
 -- Reply 3: refused, units are to be taken and no stock is loaded
 -- Reply 4: refused, fewer units are left than are to be taken
--- Error BADARG: an argument or the stock is not what it must be
+-- Error BADARG: an argument or the stock is invalid
 -- Written by `just lua` from lua/src/adjust_stock.lua: change that file, not this one
 local plain_key, sale_key, journal, limited_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local expected, note, units, id, by = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]

@@ -1,5 +1,5 @@
 -- Admits one order: takes its units from the stock, marks its user, journals it, appends it to the stream.
--- A refusal or an error leaves no trace: what can fail comes first, and what came before it is undone.
+-- A refusal or an error leaves no trace: steps that can fail come first, and steps before them are undone.
 -- KEYS[1] stock: string, units left, at most 13 digits; KEYS[2] buyers: set of the users who were admitted
 -- KEYS[3] voucher: hash of begin_ms, end_ms (missing: no bound) and state ('paused' stops the sale)
 -- KEYS[4] journal: hash, order id -> stock movement as JSON; KEYS[5] stream: the orders
@@ -13,15 +13,15 @@
 -- Reply 8: this very order was admitted and released
 -- Reply 11: the sale is busy: workers are too far behind, or none lives
 -- Reply 12: the voucher has limits: ask admit_limited.lua
--- Error BADARG: an argument or the stock is not what it must be
+-- Error BADARG: an argument or the stock is invalid
 -- Error IDTAKEN: the order id belongs to an order of another user
 -- Error OTHERQTY: this order was admitted before, with another quantity
 -- Written by `just lua` from lua/src/admit.lua: change that file, not this one
 local call, stock_key, journal, order = redis.call, KEYS[1], KEYS[4], ARGV[1]
 local stock = call('GET', stock_key)
--- Most callers in a rush end here.
+-- Most requests in a rush end here.
 if stock == '0' and not call('HGET', journal, order) then return 1 end
--- It uses no local of the script: each local that it captures costs every admission.
+-- refuse uses no local of the script, because each local that it captures costs every admission.
 local function refuse(reply)
   local entry = redis.call('HGET', KEYS[4], ARGV[1])
   if not entry then return reply end
@@ -41,7 +41,7 @@ local function refuse(reply)
 end
 local buyers, sale_key, stream = KEYS[2], KEYS[3], KEYS[5]
 if not stock then
-  if call('HGET', sale_key, 'state') == 'paused' then return refuse(7) end -- it may have moved
+  if call('HGET', sale_key, 'state') == 'paused' then return refuse(7) end -- the sale may have moved
   if call('HGET', journal, '#limited') then return refuse(12) end
   return refuse(3)
 end

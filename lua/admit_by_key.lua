@@ -4,18 +4,18 @@
 -- Behind them the key: string 'order id digest', of one caller's key, user and voucher
 -- ARGV[1] order id, ARGV[2] user id, ARGV[3] voucher id, ARGV[4] quantity, ARGV[5] traceparent: as in
 -- admit.lua. The order id is for a key that is new; a refusal leaves the key as it was
--- Behind them a digest of all that is asked for, 64 letters or digits at most; then for how many milliseconds
+-- Behind them a digest of the whole request, 64 letters or digits at most; then for how many milliseconds
 -- Redis keeps the key of an admitted order, counted from the last request under it
--- Reply array: an answer; the order id that was asked for, now or before
+-- Reply array: an answer; the order id of this request, or of the first one under this key
 -- Answers 0 1 2 3 4 5 6 7 8 11 12, Errors BADARG IDTAKEN OTHERQTY: as in admit.lua
--- Error OTHERREQ: something else was asked for under this key
+-- Error OTHERREQ: an earlier request under this key was another one
 -- Written by `just lua` from lua/src/admit_by_key.lua: change that file, not this one
 local function decide()
   local call, stock_key, journal, order = redis.call, KEYS[1], KEYS[4], ARGV[1]
   local stock = call('GET', stock_key)
-  -- Most callers in a rush end here.
+  -- Most requests in a rush end here.
   if stock == '0' and not call('HGET', journal, order) then return 1 end
-  -- It uses no local of the script: each local that it captures costs every admission.
+  -- refuse uses no local of the script, because each local that it captures costs every admission.
   local function refuse(reply)
     local entry = redis.call('HGET', KEYS[4], ARGV[1])
     if not entry then return reply end
@@ -35,7 +35,7 @@ local function decide()
   end
   local buyers, sale_key, stream = KEYS[2], KEYS[3], KEYS[5]
   if not stock then
-    if call('HGET', sale_key, 'state') == 'paused' then return refuse(7) end -- it may have moved
+    if call('HGET', sale_key, 'state') == 'paused' then return refuse(7) end -- the sale may have moved
     if call('HGET', journal, '#limited') then return refuse(12) end
     return refuse(3)
   end
@@ -112,13 +112,13 @@ local wanted = before or new
 ARGV[1] = wanted
 local decided = decide()
 if before and type(decided) == 'table' and find(decided.err or '', '^%-?IDTAKEN ') then
-  -- The id of before is another user's: this one gets the new id, and the key stands for that.
+  -- The order id stored under the key is another user's: the key now stands for the new id.
   before, wanted = nil, new
   ARGV[1] = wanted
   decided = decide()
 end
 if type(decided) == 'table' and decided.err then return decided end
--- A write of the key that fails is no error: the order is there, and its caller must hear so.
+-- A failed write of the key is no error: the order is admitted, and the caller must get that answer.
 if decided == 0 or decided == 6 then
   if before then
     redis.pcall('PEXPIRE', key, span)

@@ -1,11 +1,12 @@
--- Admits one order of a voucher that has limits, as admit.lua does, and counts what it uses in the same step.
--- A refusal or an error leaves no trace. By the clock of this server; where it went back, windows go on.
--- KEYS[1] stock: string, units left, under the name that it has while there are limits
+-- Admits one order of a voucher that has limits, as admit.lua does, and counts what it uses in the same
+-- step. A refusal or an error leaves no trace. The clock of this server counts; if it went back, windows go
+-- on.
+-- KEYS[1] stock: string, units left, under its name for a voucher with limits
 -- KEYS[2] buyers, KEYS[3] voucher, KEYS[4] journal, KEYS[5] stream: as in admit.lua
 -- KEYS[6] limits: hash of the voucher: rules, see README: whether a user may hold several orders, each in a
 -- slot of its own, 1 .. 31; the campaign; and the rules
 -- KEYS[7] uses: hash of the voucher: what is counted, by rule and subject, and u:<user>, the slots in use
--- KEYS[8] limits, KEYS[9] uses: of its campaign; absent where there is none
+-- KEYS[8] limits, KEYS[9] uses: of its campaign; absent if there is none
 -- ARGV[1] order id, ARGV[2] user id, ARGV[3] voucher id, ARGV[4] quantity, ARGV[5] traceparent: as there
 -- ARGV[6] and all that follow: name, value, name, value, ... of subjects such as phone, at most 16; names of
 -- 1 .. 32 of a-z 0-9 _, a letter first, and not user; values of 1 .. 64 of A-Z a-z 0-9 _ . : + / = -
@@ -13,15 +14,15 @@
 -- Reply 4: the sale has not begun; Reply 5: the sale is over; Reply 6: this very order was admitted before
 -- Reply 7: the sale is paused; Reply 8: this very order was admitted and released
 -- Reply 11: the sale is busy: workers are too far behind, or none lives
--- Reply array: 9; name of the limit, which is slots where the user holds 31 orders; orders left, '' for no
+-- Reply array: 9; name of the limit, which is slots if the user holds 31 orders; orders left, '' for no
 -- bound; units left, '' for no bound; when it opens again in Unix ms, '' for never
 -- Reply array: 10; name of the rate; milliseconds to wait
--- Error BADARG: an argument or the stock is not what it must be
+-- Error BADARG: an argument or the stock is invalid
 -- Error NOLIMITS: the voucher has no limits: ask admit.lua
 -- Error CAMPAIGN: the voucher is in a campaign, whose id follows, and KEYS[8] and KEYS[9] are not its hashes
 -- Error NOSUBJECT: a limit counts by a subject that was not sent, whose name follows
 -- Error IDTAKEN: the order id belongs to an order of another user
--- Error BADUSES: what is counted in this field, which follows, is no number of ours: nothing was written
+-- Error BADUSES: what is counted in this field, which follows, has an unknown form: nothing was written
 -- Error OTHERQTY: this order was admitted before, with another quantity
 -- Written by `just lua` from lua/src/admit_limited.lua: change that file, not this one
 local call, find, match, format = redis.call, string.find, string.match, string.format
@@ -34,8 +35,8 @@ if #KEYS ~= 7 and #KEYS ~= 9 or #ARGV < 5 or #ARGV > 37 or #ARGV % 2 == 0
   return redis.error_reply(bad)
 end
 local has_slots, units = false, tonumber(quantity)
--- The journal's answer comes first; then a user who has an order gets reply 2. It names few locals of the
--- script: each one that it names costs every admission.
+-- The journal's answer comes first. Then a user who has an order gets reply 2. refuse names few locals of
+-- the script, because each one that it captures costs every admission.
 local function refuse(reply)
   local call, find, buyers, journal = redis.call, string.find, KEYS[2], KEYS[4]
   local user, quantity = ARGV[2], ARGV[4]
@@ -59,7 +60,7 @@ local function refuse(reply)
   return reply
 end
 local stock = call('GET', stock_key)
--- Most callers in a rush end here.
+-- Most requests in a rush end here.
 if stock == '0' and not call('HGET', journal, order) then return 1 end
 local sale = call('HMGET', sale_key, 'begin_ms', 'end_ms', 'state', 'brake')
 if sale[3] == 'paused' then return refuse(7) end
@@ -93,7 +94,7 @@ local is_busy = sale[4]
   and (find(sale[4], '^until') == 1) == (now_ms - string.match(sale[4], '%d+') < 0)
 if is_busy then return refuse(11) end
 local rates, used, known = nil, '', {}
--- Returns what to write into a hash of uses; or nothing, and what refuses.
+-- Returns what to write into a hash of uses; or nothing, and the refusal.
 local function count(all, counters, scope)
   local writes = {}
   for number, name, subject, window, offset, most, most_units in
@@ -103,7 +104,7 @@ local function count(all, counters, scope)
       value = value or ARGV[named] == subject and ARGV[named + 1]
     end
     if not value then return nil, redis.error_reply('NOSUBJECT ' .. subject) end
-    known[subject] = value ~= '' -- what a rule counts by is a name
+    known[subject] = value ~= '' -- the subject of a rule is a name
     local field = number .. ':' .. value
     if window == 'order' then
       if units > tonumber(most_units) then return nil, { 9, name, '', most_units, '' } end
@@ -186,7 +187,7 @@ for at = 1, rates and #rates or 0 do
   local now_us, resting_us = now_s * 1000000 + time[2], tonumber(stored or 0)
   if not resting_us then return refuse(redis.error_reply('BADUSES ' .. field)) end
   local most_us = now_us + period_us * burst
-  -- The clock went back since. A refusal writes nothing, so somebody has to pass before it is right again.
+  -- The clock went back since. A refusal writes nothing, so one order must pass before the value is right.
   if resting_us > most_us then resting_us = most_us - period_us end
   local next_us = math.max(now_us, resting_us) + period_us
   local wait_us = next_us - most_us

@@ -6,12 +6,12 @@
 -- ARGV[1] order id, ARGV[2] user id, ARGV[3] voucher id, ARGV[4] quantity, ARGV[5] traceparent, ARGV[6] and
 -- all that follow: names and values: as in admit_limited.lua. Behind them digest and milliseconds: as in
 -- admit_by_key.lua
--- Reply array: an answer; the order id that was asked for, now or before
+-- Reply array: an answer; the order id of this request, or of the first one under this key
 -- Answers 0 1 2 3 4 5 6 7 8 11, Errors BADARG IDTAKEN OTHERQTY: as in admit_limited.lua
 -- Errors NOLIMITS CAMPAIGN NOSUBJECT BADUSES: as in admit_limited.lua
 -- Answer array: 9; name of the limit; orders left; units left; when it opens again in Unix ms
 -- Answer array: 10; name of the rate; milliseconds to wait
--- Error OTHERREQ: something else was asked for under this key
+-- Error OTHERREQ: an earlier request under this key was another one
 -- Written by `just lua` from lua/src/admit_limited_by_key.lua: change that file, not this one
 local function decide()
   local call, find, match, format = redis.call, string.find, string.match, string.format
@@ -24,8 +24,8 @@ local function decide()
     return redis.error_reply(bad)
   end
   local has_slots, units = false, tonumber(quantity)
-  -- The journal's answer comes first; then a user who has an order gets reply 2. It names few locals of the
-  -- script: each one that it names costs every admission.
+  -- The journal's answer comes first. Then a user who has an order gets reply 2. refuse names few locals of
+  -- the script, because each one that it captures costs every admission.
   local function refuse(reply)
     local call, find, buyers, journal = redis.call, string.find, KEYS[2], KEYS[4]
     local user, quantity = ARGV[2], ARGV[4]
@@ -49,7 +49,7 @@ local function decide()
     return reply
   end
   local stock = call('GET', stock_key)
-  -- Most callers in a rush end here.
+  -- Most requests in a rush end here.
   if stock == '0' and not call('HGET', journal, order) then return 1 end
   local sale = call('HMGET', sale_key, 'begin_ms', 'end_ms', 'state', 'brake')
   if sale[3] == 'paused' then return refuse(7) end
@@ -83,7 +83,7 @@ local function decide()
     and (find(sale[4], '^until') == 1) == (now_ms - string.match(sale[4], '%d+') < 0)
   if is_busy then return refuse(11) end
   local rates, used, known = nil, '', {}
-  -- Returns what to write into a hash of uses; or nothing, and what refuses.
+  -- Returns what to write into a hash of uses; or nothing, and the refusal.
   local function count(all, counters, scope)
     local writes = {}
     for number, name, subject, window, offset, most, most_units in
@@ -93,7 +93,7 @@ local function decide()
         value = value or ARGV[named] == subject and ARGV[named + 1]
       end
       if not value then return nil, redis.error_reply('NOSUBJECT ' .. subject) end
-      known[subject] = value ~= '' -- what a rule counts by is a name
+      known[subject] = value ~= '' -- the subject of a rule is a name
       local field = number .. ':' .. value
       if window == 'order' then
         if units > tonumber(most_units) then return nil, { 9, name, '', most_units, '' } end
@@ -176,7 +176,7 @@ local function decide()
     local now_us, resting_us = now_s * 1000000 + time[2], tonumber(stored or 0)
     if not resting_us then return refuse(redis.error_reply('BADUSES ' .. field)) end
     local most_us = now_us + period_us * burst
-    -- The clock went back since. A refusal writes nothing, so somebody has to pass before it is right again.
+    -- The clock went back since. A refusal writes nothing, so one order must pass before the value is right.
     if resting_us > most_us then resting_us = most_us - period_us end
     local next_us = math.max(now_us, resting_us) + period_us
     local wait_us = next_us - most_us
@@ -248,13 +248,13 @@ local wanted = before or new
 ARGV[1] = wanted
 local decided = decide()
 if before and type(decided) == 'table' and find(decided.err or '', '^%-?IDTAKEN ') then
-  -- The id of before is another user's: this one gets the new id, and the key stands for that.
+  -- The order id stored under the key is another user's: the key now stands for the new id.
   before, wanted = nil, new
   ARGV[1] = wanted
   decided = decide()
 end
 if type(decided) == 'table' and decided.err then return decided end
--- A write of the key that fails is no error: the order is there, and its caller must hear so.
+-- A failed write of the key is no error: the order is admitted, and the caller must get that answer.
 if decided == 0 or decided == 6 then
   if before then
     redis.pcall('PEXPIRE', key, span)

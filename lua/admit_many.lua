@@ -1,10 +1,10 @@
--- Admits many orders of one voucher, each by the rules of admit.lua and each for itself, one after the other.
+-- Admits many orders of one voucher, one after the other, each by the rules of admit.lua and independently.
 -- KEYS[1] stock, KEYS[2] buyers, KEYS[3] voucher, KEYS[4] journal, KEYS[5] stream: as in admit.lua
 -- ARGV[1] voucher id; then of each order, at most 1000: ARGV[2] order id, ARGV[3] user id, ARGV[4] quantity,
 -- ARGV[5] traceparent: as in admit.lua; ARGV[6] is the id of the second order, and so on
--- Reply list: an answer for each order: what admit.lua replies, or the text of its error: nothing was done
+-- Reply list: an answer for each order: the reply of admit.lua, or its error text if nothing was done
 -- Answers 0 1 2 3 4 5 6 7 8 11 12, Errors BADARG IDTAKEN OTHERQTY: as in admit.lua
--- Error BADARG: keys, voucher id, stock or number of arguments are not what they must be; nothing was done
+-- Error BADARG: keys, voucher id, stock or number of arguments are invalid; nothing was done
 -- Written by `just lua` from lua/src/admit_many.lua: change that file, not this one
 local call, pcall, find = redis.call, redis.pcall, string.find
 local stock_key, buyers, sale_key, journal, stream = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -22,7 +22,7 @@ if #KEYS ~= 5 or #ARGV < 5 or #ARGV > 4001 or #ARGV % 4 ~= 1 or not are_ids
   or stock and (#stock > 13 or stock ~= '0' and not find(stock, '^%-?[1-9]%d*$')) then
   return redis.error_reply('BADARG wanted: 5 keys, voucher id, 4 arguments an order, a numeric stock')
 end
-local function refuse(entry, user, quantity, reply) -- entry: what the journal holds of this order
+local function refuse(entry, user, quantity, reply) -- entry: the journal's note of this order
   if not entry then return reply end
   if type(entry) == 'table' then return entry.err end
   local taken = entry and not find(entry, '"by":"' .. user .. '"', 1, true)
@@ -38,7 +38,7 @@ local function refuse(entry, user, quantity, reply) -- entry: what the journal h
   return known
 end
 local answers = {}
-if not stock or stock == '0' then -- most callers in a rush end here
+if not stock or stock == '0' then -- most requests in a rush end here
   local orders, answer = {}, 1
   for at = 2, #ARGV, 4 do orders[#orders + 1] = ARGV[at] end
   local entries = call('HMGET', journal, unpack(orders))
@@ -57,7 +57,7 @@ end
 local sale = call('HMGET', sale_key, 'begin_ms', 'end_ms', 'state', 'brake')
 local time = call('TIME')
 local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
-local sale_answer -- what the sale answers to every order, or nothing
+local sale_answer -- the answer of the sale to every order, or nothing
 if sale[3] == 'paused' then
   sale_answer = 7
 else
@@ -111,7 +111,7 @@ local function admit(at)
       extra[#extra + 1], extra[#extra + 2] = 'traceparent', traceparent
     end
     local added = pcall('XADD', stream, '*', 'userId', user, 'voucherId', voucher, 'id', order,
-      unpack(extra or ARGV, extra and 1 or #ARGV + 1)) -- for most orders nothing, and no table is made
+      unpack(extra or ARGV, extra and 1 or #ARGV + 1)) -- most orders have nothing extra, so no table is made
     if type(added) == 'string' then
       from = to
       return 0

@@ -1,22 +1,22 @@
--- Copies one entry to the dead stream and acknowledges it. Only while the entry is pending: when another
--- worker has settled it meanwhile, or the call is sent twice, nothing happens. XADD comes first: when it
--- fails (wrong type, memory limit), the entry stays pending. The fields come from the caller, who has
--- read them: the entry itself may be trimmed by now.
+-- Copies one entry to the dead stream and acknowledges it, but only while the entry is pending. If another
+-- worker has settled it, or the call is sent twice, nothing happens. XADD comes first: if it fails (wrong
+-- type, memory limit), the entry stays pending. The fields come from the caller, who has read them: the
+-- entry itself may be trimmed by now.
 -- A dead letter holds the fields byte for byte, in their order, then dead:entry, dead:reason, dead:error,
--- dead:consumer, dead:deliveries and dead:at_ms. Above 2000 fields, one field dead:fields stands for
--- them: the array [name, value, name, value, ...] as cjson writes it, which is JSON but for bytes that
--- are no UTF-8. So it does where the first field has that very name, so that it means one thing only.
+-- dead:consumer, dead:deliveries and dead:at_ms. Above 2000 fields, one field dead:fields replaces them: the
+-- array [name, value, name, value, ...] as cjson writes it, which is JSON except for bytes that are not
+-- UTF-8. The same happens if the first field has that very name, so that the name has only one meaning.
 -- KEYS[1] stream: where the entry is pending
 -- KEYS[2] dead: stream of the dead letters
--- KEYS[3] heartbeat: string, exists while the process of the consumer lives; only where others than it bury
+-- KEYS[3] heartbeat: string, exists while the process of the consumer lives; only if another process buries
 -- ARGV[1] group: consumer group; ARGV[2] id: of the entry
--- ARGV[3] reason: a word that says why, for machines; ARGV[4] error: a sentence that says why, for people
--- ARGV[5] consumer: only while it holds the entry; looked at only together with its heartbeat
--- ARGV[6] run: run_id, as INFO has it, of the server that handed the entry over; '': whichever
--- ARGV[7] and all that follow: name, value, name, value, ... of the entry; none: as they stand in the stream
+-- ARGV[3] reason: a word that says why, for programs; ARGV[4] error: a sentence that says why, for people
+-- ARGV[5] consumer: only while it holds the entry; checked only together with its heartbeat
+-- ARGV[6] run: run_id, as INFO has it, of the server that handed the entry over; '': any
+-- ARGV[7] and all that follow: name, value, name, value, ... of the entry; none: as in the stream
 -- Reply 1: buried: copied and acknowledged
--- Reply 0: not pending any more, or without payload where that is to be copied; nothing was done
--- Reply 2: the consumer lives and may be at work on it, or another one has it by now; nothing was done
+-- Reply 0: not pending any more, or its payload must be copied and is gone; nothing was done
+-- Reply 2: the consumer lives and may be handling it, or another one holds it by now; nothing was done
 -- Error OTHERRUN: another server, or this one after a restart; nothing was done (settle.lua says why)
 -- Written by `just lua` from lua/src/bury.lua: change that file, not this one
 local stream, dead, heartbeat = KEYS[1], KEYS[2], KEYS[3]

@@ -1,8 +1,8 @@
--- Closes a sale while the list of partitions is changed: whoever asks for an order is told that it is paused,
--- and no other command ends that. It remembers the pause that was there.
--- KEYS[1] voucher: hash of, among others, state ('paused' stops the sale), pause ('all': with all others) and
--- moving: what lua/reopen.lua makes of it, 'running', or paused by its 'own' name or with 'all' others;
--- 'gone' where the sale was once, before it moved to another partition
+-- Closes a sale while the list of partitions is changed: requests for an order get the answer that it is
+-- paused, and no other command ends that. The voucher remembers the pause that it had.
+-- KEYS[1] voucher: hash of, among others, state ('paused' stops the sale), pause ('all': with all others)
+-- and moving: the state that lua/reopen.lua restores: 'running', or paused by its 'own' name or with 'all'
+-- others; 'gone' after the sale moved to another partition
 -- Reply 0: it was closed before, or has moved
 -- Reply 1: closed
 -- Written by `just lua` from lua/src/close.lua: change that file, not this one

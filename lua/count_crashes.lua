@@ -1,13 +1,13 @@
--- Counts a crash of each pending entry that a process of this consumer had in progress when it died, and puts it
--- out of hand: its number of deliveries is 0 until it is handed over again. So whoever asks twice, or begins
--- anew after a lost connection, counts nothing twice. Entries of others, and those that were deleted or
--- trimmed, stay as they are. Without memory for a note, or where notes cannot be read or written (another
--- type, no permission), crashes go uncounted.
--- KEYS[1] stream; KEYS[2] crashes: hash, entry id -> number of crashes; absent where this user may not use it
+-- Counts a crash of each pending entry that a process of this consumer had in progress when it died. It also
+-- sets the number of deliveries to 0 until the entry is handed over again: no process has it in progress. So
+-- a second call, or a restart after a lost connection, counts no crash twice. Entries of other consumers,
+-- and deleted or trimmed ones, stay as they are. Without memory for a note, or if notes cannot be read or
+-- written (another type, no permission), crashes go uncounted.
+-- KEYS[1] stream; KEYS[2] crashes: hash, entry id -> number of crashes; absent if this user may not use it
 -- ARGV[1] group: consumer group; ARGV[2] consumer: whose entries
 -- ARGV[3] and all that follow: entry ids, at most 2000
--- Reply 0: none of them was in progress
--- Reply above 0: how many were
+-- Reply 0: none of these entries was in progress
+-- Reply above 0: the number of entries that were in progress
 -- Written by `just lua` from lua/src/count_crashes.lua: change that file, not this one
 local stream, crashes, group, consumer = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 local KEEP_CRASHES_MS = 604800000

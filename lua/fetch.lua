@@ -1,16 +1,17 @@
 -- Hands pending entries to the consumer that holds them, by their ids, until they weigh enough: their number
--- of deliveries is 1 or more from then on (set_aside.lua). Withholds those that too many processes died of
--- (count_crashes.lua). Ids of others are passed over, and so is what an operator has offered to all
--- (make_claimable.lua): the next scan of any lane takes it, or a try of its holder would undo the offer.
--- Crashes that cannot be read (another type, no permission) count as none: they stop nobody.
--- KEYS[1] stream; KEYS[2] crashes: hash, entry id -> number of crashes; absent where this user may not use it
--- ARGV[1] group: consumer group; ARGV[2] consumer: whose entries; ARGV[3] bytes: of names and values, and 64
--- for each field, of all that it looks at, at most, but of the first whatever it weighs
--- ARGV[4] largest: bytes, counted so, of one that is handed over; ARGV[5] limit: crashes of the withheld
+-- of deliveries is 1 or more from then on (set_aside.lua). It withholds entries that too many processes died
+-- of (count_crashes.lua). It skips ids of other consumers, and entries that an operator has made claimable
+-- for all workers (make_claimable.lua). The next scan of any lane claims those, and a try by their holder
+-- would undo that. Crashes that cannot be read (another type, no permission) count as none.
+-- KEYS[1] stream; KEYS[2] crashes: hash, entry id -> number of crashes; absent if this user may not use it
+-- ARGV[1] group: consumer group; ARGV[2] consumer: whose entries; ARGV[3] bytes: limit for all entries that
+-- it handles together (names, values, and 64 for each field); the first entry is always handled
+-- ARGV[4] largest: bytes of the largest entry that is handed over, counted in the same way; ARGV[5] limit:
+-- number of crashes from which on an entry is withheld
 -- ARGV[6] run: run_id (INFO server) of the server that the entries came from; '': do not compare
 -- ARGV[7] and all that follow: entry ids, ascending, at most 2000
--- Reply array: entries as XRANGE has them; ids without payload; ids of the too large; id, crashes, id, crashes,
--- ... of the withheld; ids of handed over ones that have crashes; number of ids that were looked at
+-- Reply array: entries as XRANGE has them; ids without payload; ids of the too large; id, crashes, id,
+-- crashes, ... of the withheld; ids of those handed over that have crashes; number of ids that were handled
 -- Error OTHERRUN: another server, or this one after a restart; nothing was done (settle.lua says why)
 -- Written by `just lua` from lua/src/fetch.lua: change that file, not this one
 local stream, crashes, group, consumer = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
@@ -22,15 +23,15 @@ if run ~= '' and string.match(call('INFO', 'server'), 'run_id:(%x+)') ~= run the
 end
 local has_crashes, claims = crashes and redis.pcall('EXISTS', crashes) == 1, {}
 local entries, gone, large, withheld, survivors, looked = {}, {}, {}, {}, {}, 0
-local function claim(id, deliveries) -- one call for those that will have as many deliveries
+local function claim(id, deliveries) -- one call for all entries with the same number of deliveries
   claims[deliveries] = claims[deliveries] or { 'XCLAIM', stream, group, consumer, 0 }
   table.insert(claims[deliveries], id)
 end
-local function look(id, deliveries, entry) -- returns false when there is no room for it
+local function look(id, deliveries, entry) -- returns false if there is no room for it
   local size = #entry[2] / 2 * FIELD_BYTES
   for _, value in ipairs(entry[2]) do size = size + #value end
   if size > bytes and looked > 0 then return false end
-  bytes = bytes - size -- also of the too large: it takes long to look at many of them
+  bytes = bytes - size -- also for too large ones: handling many of them takes long
   if size > largest then
     large[#large + 1] = id
     return true
@@ -47,7 +48,7 @@ local function look(id, deliveries, entry) -- returns false when there is no roo
   claim(id, deliveries + 1)
   return true
 end
-local most, rows = 2 * (#ARGV - 6), {} -- one call tells of all, as in set_aside.lua
+local most, rows = 2 * (#ARGV - 6), {} -- one call returns all of them, as in set_aside.lua
 local found = call('XPENDING', stream, group, ARGV[7], ARGV[#ARGV], most, consumer)
 for _, row in ipairs(found) do rows[row[1]] = row end
 for at = 7, #ARGV do

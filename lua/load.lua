@@ -1,20 +1,20 @@
--- Opens the sale of a voucher: sets its stock and its window in one step. Never touches a sale that is on.
--- A refusal or an error leaves no trace. Buyers and journal stay: whoever has an order keeps it.
+-- Opens the sale of a voucher: sets its stock and its window in one step. It never changes a sale that is
+-- on. A refusal or an error leaves no trace. Buyers and journal stay: a user who has an order keeps it.
 -- KEYS[1] stock: string, units left
 -- KEYS[2] voucher: hash of begin_ms, end_ms (missing: no bound), state, delisted; a pause outlives a load
--- KEYS[3] journal: gets the movement #load, and is #complete from now on where it was empty, or was complete
--- and its stock was there; absent: nothing is journaled
--- KEYS[4] stock: under the name that it has while there are limits; absent: with limits, it is refused
+-- KEYS[3] journal: gets the movement #load; it is #complete from now on if it was empty, or was complete and
+-- its stock existed; absent: nothing is journaled
+-- KEYS[4] stock: under its name for a voucher with limits; if it is absent, a voucher with limits is refused
 -- ARGV[1] units: 0 .. 9999999999999 (13 digits, see README: Ids stay text)
 -- ARGV[2] begin_ms: Unix time in milliseconds, '' for no bound
 -- ARGV[3] end_ms: likewise, later than begin_ms
--- ARGV[4] by: with KEYS[3]: who loads, as in release.lua; '' where a script that keeps no journal will sell:
--- no movement, and the journal is not complete from now on
+-- ARGV[4] by: with KEYS[3]: the one who loads, as in release.lua; '' if a script without a journal will
+-- sell: then no movement is written, and the journal is not complete from now on
 -- Reply 0: loaded
 -- Reply 1: refused, a stock is loaded and its sale has not ended by the clock of this server
 -- Reply 2: loaded, but the sale is still paused
 -- Reply 3: refused, the voucher was delisted
--- Error BADARG: an argument is not what it must be
+-- Error BADARG: an argument is invalid
 -- Error LIMITED: the voucher has limits, and KEYS[4] is missing
 -- Written by `just lua` from lua/src/load.lua: change that file, not this one
 local plain_key, sale_key, journal, limited_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -40,10 +40,10 @@ if sale[3] then return 3 end
 if loaded and not (sale[1] and now_ms - sale[1] >= 0) then return 1 end
 local loaded_before, was_complete
 if journal then loaded_before, was_complete = unpack(call('HMGET', journal, '#load', '#complete')) end
--- HSET and SET come first: they are refused when memory is short, HDEL would not be.
+-- HSET and SET come first: they are refused if memory is short, HDEL would not be.
 if journal and by ~= '' then
   local is_empty = call('HLEN', journal) == (call('HGET', journal, '#limited') and 1 or 0)
-  local from = tonumber(loaded or '') -- what was loaded in all grows by what the stock grows
+  local from = tonumber(loaded or '') -- the loaded total grows by as much as the stock
   local change = units
   if not is_empty then
     change = (string.match(loaded_before or '', '"change":(%-?%d+)') or 0) + units - (from or 0)
@@ -56,7 +56,7 @@ if journal and by ~= '' then
   if from then was_complete = nil end
 end
 call('SET', stock_key, units)
-if was_complete then call('HDEL', journal, '#complete') end -- a sum that nobody knows any more
+if was_complete then call('HDEL', journal, '#complete') end -- its sum is unknown from now on
 for field, value in pairs({ begin_ms = begin_ms, end_ms = end_ms }) do
   if value == '' then
     call('HDEL', sale_key, field)

@@ -1,13 +1,13 @@
--- Marks sales as busy, or says until when they are served: whoever asks for an order hears 11. A pause stays
--- as it is, and of a sale that is not there nothing is made. A voucher whose key is not a hash is
--- left out.
+-- Marks sales as busy, so that requests for an order get reply 11, or removes the mark. A mark says until
+-- when, or from when on, a sale refuses orders. A pause stays as it is, and nothing is created for a sale
+-- that does not exist. A voucher whose key is not a hash is left out.
 -- KEYS[1] stock: string, without limits; KEYS[2] stock: with limits; KEYS[3] voucher: hash, gets the field
 -- brake; KEYS[4] and all that follow: the same of the next voucher, and so on
--- ARGV[1] mark: 'until' refuses until a time, 'from' refuses from a time on, '' takes away what refuses
+-- ARGV[1] mark: 'until' refuses until a time, 'from' refuses from a time on, '' removes the mark
 -- ARGV[2] milliseconds from now on, by the clock of Redis: that time; '' without a mark
 -- Reply list: the number of sales whose mark was written or removed; then the position (from 1) of each
 -- voucher that was left out
--- Error BADARG: an argument is not what it must be
+-- Error BADARG: an argument is invalid
 -- Written by `just lua` from lua/src/mark_busy.lua: change that file, not this one
 local mark, span = ARGV[1], ARGV[2]
 local call, find = redis.call, string.find
@@ -17,7 +17,7 @@ if #KEYS == 0 or #KEYS % 3 ~= 0 or #ARGV ~= 2
 end
 local vouchers, answers = {}, { 0 }
 for at = 1, #KEYS, 3 do
-  -- HGET and no TYPE: users of Redis that were set up for earlier versions have no right to TYPE.
+  -- HGET, not TYPE: users of Redis that were set up for earlier versions have no permission for TYPE.
   local held = redis.pcall('HGET', KEYS[at + 2], 'brake')
   if type(held) ~= 'table' then
     if mark == '' or call('EXISTS', KEYS[at], KEYS[at + 1]) > 0 then

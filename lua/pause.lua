@@ -1,6 +1,6 @@
--- Stops the sale of a voucher until it is resumed: whoever asks for an order is refused.
+-- Stops the sale of a voucher until it is resumed: requests for an order are refused.
 -- KEYS[1] voucher: hash of, among others, state ('paused' stops the sale), pause ('all': with all others) and
--- moving: what it is to be after lua/reopen.lua
+-- moving: the state that lua/reopen.lua restores
 -- ARGV[1] pause: 'own' for this voucher by its name, 'all' together with all others
 -- Reply 0: it was paused before; 'own' makes it a pause of its own, which 'all' does not end
 -- Reply 1: paused

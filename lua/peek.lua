@@ -1,15 +1,14 @@
--- Reads entries by their ids, until they weigh enough: all of each, or a few fields that say what it is
--- about.
--- With names, the rest stays where it is: for entries that are too large to be read as a whole, or that
--- processes died of, and wherever only the order of an entry matters. Changes nothing.
+-- Reads entries by their ids, until they weigh enough: whole entries, or only a few fields of each. With
+-- names, it leaves the other fields in Redis. That is for entries that are too large to be read as a whole
+-- or that processes died of, and for callers that only need the order of an entry. Changes nothing.
 -- KEYS[1] stream
--- ARGV[1] bytes: limit for all entries looked at together (names, values, and 64 for each field); the first
--- entry is always read; ARGV[2] longest: bytes of a value that is read, where names are given
--- ARGV[3] count: of names that follow; 0: each entry is read as a whole
--- ARGV[4] and all that follow: names of the fields; one that stands here twice is one; then entry ids
--- Reply list: for each id that was looked at, from the first one on: array of name, value, name, value,
--- ..., with names of those that the entry has, of a field that stands twice the first; false (null): there
--- is no such entry
+-- ARGV[1] bytes: limit for all entries that it reads together (names, values, and 64 for each field); the
+-- first entry is always read; ARGV[2] longest: bytes of the longest value that is read, if names are given
+-- ARGV[3] count: number of names that follow; 0: each entry is read as a whole
+-- ARGV[4] and all that follow: names of the fields; a repeated name counts once; then entry ids
+-- Reply list: for each id that was read, from the first one on: an array of name, value, name, value, ...,
+-- with the given names that the entry has; if the entry repeats a field, the first one counts; false (null):
+-- the entry does not exist
 -- Written by `just lua` from lua/src/peek.lua: change that file, not this one
 local stream, bytes, longest, count = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local FIELD_BYTES = 64

@@ -1,9 +1,9 @@
--- Reads entries of a stream in their order, until they are enough or weigh enough: XRANGE knows no bytes, and
--- after small entries come large ones. Changes nothing.
+-- Reads entries of a stream in their order, until their number or their bytes are enough: XRANGE has no byte
+-- limit, and large entries may follow small ones. Changes nothing.
 -- KEYS[1] stream
 -- ARGV[1] from; ARGV[2] to: as XRANGE takes them; ARGV[3] count: entries at most
--- ARGV[4] bytes: of names and values, and 64 for each field, at most, but of the first entry whatever it
--- weighs
+-- ARGV[4] bytes: limit for all entries together (names, values, and 64 for each field); the first entry is
+-- always read
 -- Reply list: entries as XRANGE has them; empty: there are none
 -- Written by `just lua` from lua/src/read_page.lua: change that file, not this one
 local stream, from, to, count, bytes = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])

@@ -1,9 +1,9 @@
--- Reads what is counted in some fields, and the time at which that was counted, in one step. Changes nothing.
+-- Reads the counts of some fields, and the time at which they were read, in one step. Changes nothing.
 -- KEYS[1] uses: hash, as in admit_limited.lua
 -- ARGV[1] and all that follow: the fields, 1 to 500
 -- Reply list: the time in Unix milliseconds, by the clock of Redis; then the value of each field, null for
--- one that is not there
--- Error BADARG: an argument is not what it must be
+-- a missing one
+-- Error BADARG: an argument is invalid
 -- Written by `just lua` from lua/src/read_uses.lua: change that file, not this one
 local uses, call = KEYS[1], redis.call
 if #KEYS ~= 1 or #ARGV == 0 or #ARGV > 500 then return redis.error_reply('BADARG wanted: uses; fields') end

@@ -1,10 +1,10 @@
--- Raises what is counted for limits to what known orders hold, and never lowers it: for counters that Redis
--- lost. What is counted in a later window than theirs stays as it is.
+-- Raises the counts for limits to what known orders hold, and never lowers them: for counters that Redis
+-- lost. A count of a later window than the given one stays as it is.
 -- KEYS[1] uses: hash, as in admit_limited.lua
 -- ARGV[1] and all that follow, three for each of at most 500 fields: field, number of the window,
 -- orders:units; or u:<user>, '', slots that the user holds, a bit each
 -- Reply: how many fields were raised
--- Error BADARG: an argument is not what it must be
+-- Error BADARG: an argument is invalid
 -- Written by `just lua` from lua/src/recount.lua: change that file, not this one
 local uses = KEYS[1]
 local call, find, match, max = redis.call, string.find, string.match, math.max

@@ -1,21 +1,21 @@
 -- Releases one order, once: raises the stock, frees the user, turns its journal entry into a release.
--- Only for orders that will not be written (refused, buried): the worker does not look into the journal.
--- The entry keeps what it released: "admitted", with user, change, timestamp and from of the admission.
--- With a complete journal, only for an order that it holds as admitted. Without, also for orders that were
--- admitted without a journal. An error leaves no trace.
+-- Only for orders that will not be written (refused, buried): the worker does not check the journal. The
+-- note keeps what the order held: "admitted", with user, change, timestamp and from of the admission. If the
+-- journal is complete, only an order that it holds as admitted is released. Otherwise, orders that were
+-- admitted without a journal are released, too. An error leaves no trace.
 -- KEYS[1] stock: string, units left, at most 13 digits; never created here: it would be wrong
 -- KEYS[2] buyers: set of the users who were admitted
--- KEYS[3] journal: hash, order id -> stock movement as JSON; from and to are null where no stock is loaded
+-- KEYS[3] journal: hash, order id -> stock movement as JSON; from and to are null if no stock is loaded
 -- ARGV[1] order id, ARGV[2] user id: each 1 .. 2^63-1, decimal, no sign, no padding
 -- ARGV[3] units: to release, 0 .. 10000
 -- ARGV[4] free: '1' lets the user order again, '0' does not
--- ARGV[5] by: who releases, like worker:out_of_stock; 1 .. 64 letters, digits and _.:-
+-- ARGV[5] by: the one who releases, like worker:out_of_stock; 1 .. 64 letters, digits and _.:-
 -- Reply 0: was released before, nothing changed
 -- Reply 1: released now
 -- Reply 2: released now, but no stock is loaded, so no unit was raised
 -- Reply 3: the journal is complete and does not hold the order as admitted; nothing changed
--- Reply 4: no key of the sale is there (it was delisted, or Redis lost it); nothing changed, none is made
--- Error BADARG: an argument or the stock is not what it must be
+-- Reply 4: no key of the sale exists (it was delisted, or Redis lost it); nothing changed, none is created
+-- Error BADARG: an argument or the stock is invalid
 -- Error IDTAKEN: the order id belongs to an order of another user
 -- Error LIMITED: the voucher has limits, or had them when the order was admitted: ask release_limited.lua
 -- Written by `just lua` from lua/src/release.lua: change that file, not this one
@@ -52,7 +52,7 @@ if not (stock or entry) and call('EXISTS', buyers, journal) == 0 then return 4 e
 if stock and (#stock > 13 or stock ~= '0' and not find(stock, '^%-?[1-9]%d*$')) then
   return redis.error_reply('BADARG the stock is no number')
 end
-call('SISMEMBER', buyers, user) -- fails on a key of another type while nothing is written yet
+call('SISMEMBER', buyers, user) -- fails on a key of another type before anything is written
 local time = call('TIME')
 local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
 local note = '{"action":"release","from":' .. (stock or 'null') .. ',"to":'
@@ -63,7 +63,7 @@ if admitted then
     .. admitted_ms .. ',"from":' .. (string.match(entry, '"from":(%-?%d+)') or 'null') .. '}'
 end
 note = note .. '}'
--- The first write: HSET is refused when memory is short, SREM would not be.
+-- The first write: HSET is refused if memory is short, SREM would not be.
 call('HSET', journal, order, note)
 if free == '1' then call('SREM', buyers, user) end
 if stock and change > 0 then call('INCRBY', stock_key, units) end

@@ -1,11 +1,11 @@
--- Removes a consumer that is dead and holds nothing. XGROUP DELCONSUMER takes pending entries along, for
--- good; so the check and the removal are one step.
+-- Removes a consumer that is dead and holds no entries. XGROUP DELCONSUMER would remove pending entries with
+-- it for good, so the check and the removal are one step.
 -- KEYS[1] stream
 -- KEYS[2] heartbeat: string, exists while the process of this consumer lives
--- ARGV[1] group: consumer group; ARGV[2] consumer: whom to remove
--- ARGV[3] idle_ms: only if it has not been seen for this long
+-- ARGV[1] group: consumer group; ARGV[2] consumer: the one to remove
+-- ARGV[3] idle_ms: only if it has been idle for this long
 -- Reply 1: removed
--- Reply 0: alive, seen too recently, holds entries, or is not there
+-- Reply 0: alive, idle for too short a time, holds entries, or does not exist
 -- Written by `just lua` from lua/src/remove_consumer.lua: change that file, not this one
 local stream, heartbeat = KEYS[1], KEYS[2]
 local group, consumer, idle_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])

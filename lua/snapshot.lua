@@ -1,10 +1,11 @@
--- Reads in one step what a comparison of a voucher begins with: its stock and the time at which that was its
--- stock. Changes nothing. Whoever reads the journal afterwards counts later movements as they were before.
+-- Reads in one step the start of a comparison of a voucher: its stock, and the time at which it had that
+-- stock. Changes nothing. A caller that reads the journal afterwards must count later movements as if they
+-- had not happened yet.
 -- KEYS[1] stock: string, units left; KEYS[2] journal: hash, order id -> stock movement as JSON
--- KEYS[3] stream: the orders; KEYS[4] stock: under the name that it has while there are limits
--- Reply array: the stock as text, null where none is loaded; the time in Unix milliseconds, by the
--- clock of Redis; the id that the stream gave out last, '0-0' where there is none; 1 where the journal is
--- complete, otherwise 0; the number of fields that the journal holds; its field #purged, null without one
+-- KEYS[3] stream: the orders; KEYS[4] stock: under its name for a voucher with limits
+-- Reply array: the stock as text, null if none is loaded; the time in Unix milliseconds, by the clock of
+-- Redis; the last id that the stream gave out, '0-0' if there is none; 1 if the journal is complete,
+-- otherwise 0; the number of fields that the journal holds; its field #purged, null without one
 -- Written by `just lua` from lua/src/snapshot.lua: change that file, not this one
 local plain_key, journal, stream, limited_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local call = redis.call

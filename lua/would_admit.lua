@@ -1,4 +1,4 @@
--- Answers what admit.lua would answer at this moment. Changes nothing.
+-- Answers what admit.lua would answer now. Changes nothing.
 -- KEYS[1] stock, KEYS[2] buyers, KEYS[3] voucher, KEYS[4] journal, KEYS[5] stream: as in admit.lua
 -- ARGV[1] order id, ARGV[2] user id, ARGV[3] voucher id, ARGV[4] quantity, ARGV[5] traceparent: as there
 -- Answers 0 1 2 3 4 5 6 7 8 11 12, Errors BADARG IDTAKEN OTHERQTY: as in admit.lua
@@ -6,9 +6,9 @@
 -- Written by `just lua` from lua/src/would_admit.lua: change that file, not this one
 local call, stock_key, journal, order = redis.call, KEYS[1], KEYS[4], ARGV[1]
 local stock = call('GET', stock_key)
--- Most callers in a rush end here.
+-- Most requests in a rush end here.
 if stock == '0' and not call('HGET', journal, order) then return 1 end
--- It uses no local of the script: each local that it captures costs every admission.
+-- refuse uses no local of the script, because each local that it captures costs every admission.
 local function refuse(reply)
   local entry = redis.call('HGET', KEYS[4], ARGV[1])
   if not entry then return reply end
@@ -28,7 +28,7 @@ local function refuse(reply)
 end
 local buyers, sale_key, stream = KEYS[2], KEYS[3], KEYS[5]
 if not stock then
-  if call('HGET', sale_key, 'state') == 'paused' then return refuse(7) end -- it may have moved
+  if call('HGET', sale_key, 'state') == 'paused' then return refuse(7) end -- the sale may have moved
   if call('HGET', journal, '#limited') then return refuse(12) end
   return refuse(3)
 end

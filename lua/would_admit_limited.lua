@@ -1,4 +1,4 @@
--- Answers what admit_limited.lua would answer at this moment. Changes nothing.
+-- Answers what admit_limited.lua would answer now. Changes nothing.
 -- KEYS[1] stock, KEYS[2] buyers, KEYS[3] voucher, KEYS[4] journal, KEYS[5] stream, KEYS[6] limits, KEYS[7]
 -- uses, KEYS[8] limits and KEYS[9] uses of the campaign or neither: as in admit_limited.lua
 -- ARGV[1] order id, ARGV[2] user id, ARGV[3] voucher id, ARGV[4] quantity, ARGV[5] traceparent, ARGV[6] and
@@ -19,8 +19,8 @@ if #KEYS ~= 7 and #KEYS ~= 9 or #ARGV < 5 or #ARGV > 37 or #ARGV % 2 == 0
   return redis.error_reply(bad)
 end
 local has_slots, units = false, tonumber(quantity)
--- The journal's answer comes first; then a user who has an order gets reply 2. It names few locals of the
--- script: each one that it names costs every admission.
+-- The journal's answer comes first. Then a user who has an order gets reply 2. refuse names few locals of
+-- the script, because each one that it captures costs every admission.
 local function refuse(reply)
   local call, find, buyers, journal = redis.call, string.find, KEYS[2], KEYS[4]
   local user, quantity = ARGV[2], ARGV[4]
@@ -44,7 +44,7 @@ local function refuse(reply)
   return reply
 end
 local stock = call('GET', stock_key)
--- Most callers in a rush end here.
+-- Most requests in a rush end here.
 if stock == '0' and not call('HGET', journal, order) then return 1 end
 local sale = call('HMGET', sale_key, 'begin_ms', 'end_ms', 'state', 'brake')
 if sale[3] == 'paused' then return refuse(7) end
@@ -78,7 +78,7 @@ local is_busy = sale[4]
   and (find(sale[4], '^until') == 1) == (now_ms - string.match(sale[4], '%d+') < 0)
 if is_busy then return refuse(11) end
 local rates, used, known = nil, '', {}
--- Returns what to write into a hash of uses; or nothing, and what refuses.
+-- Returns what to write into a hash of uses; or nothing, and the refusal.
 local function count(all, counters, scope)
   local writes = {}
   for number, name, subject, window, offset, most, most_units in
@@ -88,7 +88,7 @@ local function count(all, counters, scope)
       value = value or ARGV[named] == subject and ARGV[named + 1]
     end
     if not value then return nil, redis.error_reply('NOSUBJECT ' .. subject) end
-    known[subject] = value ~= '' -- what a rule counts by is a name
+    known[subject] = value ~= '' -- the subject of a rule is a name
     local field = number .. ':' .. value
     if window == 'order' then
       if units > tonumber(most_units) then return nil, { 9, name, '', most_units, '' } end
@@ -171,7 +171,7 @@ for at = 1, rates and #rates or 0 do
   local now_us, resting_us = now_s * 1000000 + time[2], tonumber(stored or 0)
   if not resting_us then return refuse(redis.error_reply('BADUSES ' .. field)) end
   local most_us = now_us + period_us * burst
-  -- The clock went back since. A refusal writes nothing, so somebody has to pass before it is right again.
+  -- The clock went back since. A refusal writes nothing, so one order must pass before the value is right.
   if resting_us > most_us then resting_us = most_us - period_us end
   local next_us = math.max(now_us, resting_us) + period_us
   local wait_us = next_us - most_us

@@ -1,12 +1,12 @@
--- All checks of an admission without limits, but whether the user has an order already.
+-- All checks of an admission without limits, except whether the user has an order already.
 -- Reads: KEYS and ARGV, as in admit.lua. Defines: call, find; stock_key, journal, buyers, stream, order,
 -- user, voucher, quantity, traceparent; stock, as text; left, the units after it; now_ms; refuse, which
 -- answers for an order that is not admitted.
 local call, stock_key, journal, order = redis.call, KEYS[1], KEYS[4], ARGV[1]
 local stock = call('GET', stock_key)
--- Most callers in a rush end here.
+-- Most requests in a rush end here.
 if stock == '0' and not call('HGET', journal, order) then return 1 end
--- It uses no local of the script: each local that it captures costs every admission.
+-- refuse uses no local of the script, because each local that it captures costs every admission.
 local function refuse(reply)
   local entry = redis.call('HGET', KEYS[4], ARGV[1])
   if not entry then return reply end
@@ -17,7 +17,7 @@ local function refuse(reply)
 end
 local buyers, sale_key, stream = KEYS[2], KEYS[3], KEYS[5]
 if not stock then
-  if call('HGET', sale_key, 'state') == 'paused' then return refuse(7) end -- it may have moved
+  if call('HGET', sale_key, 'state') == 'paused' then return refuse(7) end -- the sale may have moved
   if call('HGET', journal, '#limited') then return refuse(12) end
   return refuse(3)
 end

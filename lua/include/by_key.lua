@@ -1,5 +1,5 @@
 -- Admits an order under a key of its caller, by the function decide.
--- Reads: decide, which admits by KEYS and ARGV without the key and what belongs to it; KEYS, whose last is
+-- Reads: decide, which admits by KEYS and ARGV without the key and its arguments; KEYS, whose last one is
 -- the key; ARGV, whose last two are digest and milliseconds.
 local span, digest, key = table.remove(ARGV), table.remove(ARGV), table.remove(KEYS)
 local find, new = string.find, ARGV[1]
@@ -15,13 +15,13 @@ local wanted = before or new
 ARGV[1] = wanted
 local decided = decide()
 if before and type(decided) == 'table' and find(decided.err or '', '^%-?IDTAKEN ') then
-  -- The id of before is another user's: this one gets the new id, and the key stands for that.
+  -- The order id stored under the key is another user's: the key now stands for the new id.
   before, wanted = nil, new
   ARGV[1] = wanted
   decided = decide()
 end
 if type(decided) == 'table' and decided.err then return decided end
--- A write of the key that fails is no error: the order is there, and its caller must hear so.
+-- A failed write of the key is no error: the order is admitted, and the caller must get that answer.
 if decided == 0 or decided == 6 then
   if before then
     redis.pcall('PEXPIRE', key, span)

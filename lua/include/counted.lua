@@ -1,7 +1,7 @@
--- The window of a limit that counts, and what is counted in it. a - a % b is the largest multiple of b up to
--- a.
+-- The window of a limit that counts, and the orders and units counted in it. a - a % b is the largest
+-- multiple of b up to a.
 -- Reads: call, match; counters, the key of a hash; field; window, offset as a rule has them; now_s. Defines:
--- number_now, the number of the window; orders, of_units: counted in it before this order.
+-- number_now, the number of the window; orders, of_units: the counts in it before this order.
 local stored, number_now, orders, of_units = call('HGET', counters, field), 0, 0, 0
 if window == 'day' or window == 'month' then
   local seconds = now_s

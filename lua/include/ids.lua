@@ -1,5 +1,5 @@
--- The bounds of ids: 1 .. 2^63-1, decimal, no sign, no padding. Text, because doubles lose digits above
--- 2^53.
+-- The bounds of ids: 1 .. 2^63-1, decimal, no sign, no padding. Ids are compared as text, because doubles
+-- lose digits above 2^53.
 -- Reads: find; values, first, last: the texts values[first] .. values[last]. Defines: are_ids, whether all
 -- are ids.
 local are_ids = true

@@ -1,4 +1,5 @@
--- All checks of an admission with limits, but whether the user has an order already; and what it uses.
+-- All checks of an admission with limits, except whether the user has an order already; and what the order
+-- uses of the limits.
 -- Reads: KEYS and ARGV, as in admit_limited.lua. Defines: call, find, format; stock_key, buyers, journal,
 -- stream, order, user, voucher, quantity, traceparent, uses, campaign_uses; stock, as text; left, the units
 -- after it; now_ms; used, the uses as the entry has them; own, shared: what to write into the uses of the
@@ -13,8 +14,8 @@ if #KEYS ~= 7 and #KEYS ~= 9 or #ARGV < 5 or #ARGV > 37 or #ARGV % 2 == 0
   return redis.error_reply(bad)
 end
 local has_slots, units = false, tonumber(quantity)
--- The journal's answer comes first; then a user who has an order gets reply 2. It names few locals of the
--- script: each one that it names costs every admission.
+-- The journal's answer comes first. Then a user who has an order gets reply 2. refuse names few locals of
+-- the script, because each one that it captures costs every admission.
 local function refuse(reply)
   local call, find, buyers, journal = redis.call, string.find, KEYS[2], KEYS[4]
   local user, quantity = ARGV[2], ARGV[4]
@@ -29,7 +30,7 @@ local function refuse(reply)
   return reply
 end
 local stock = call('GET', stock_key)
--- Most callers in a rush end here.
+-- Most requests in a rush end here.
 if stock == '0' and not call('HGET', journal, order) then return 1 end
 local sale = call('HMGET', sale_key, 'begin_ms', 'end_ms', 'state', 'brake')
 if sale[3] == 'paused' then return refuse(7) end
@@ -56,7 +57,7 @@ if left < 0 then return refuse(1) end
 --- @include "busy"
 if is_busy then return refuse(11) end
 local rates, used, known = nil, '', {}
--- Returns what to write into a hash of uses; or nothing, and what refuses.
+-- Returns what to write into a hash of uses; or nothing, and the refusal.
 local function count(all, counters, scope)
   local writes = {}
   for number, name, subject, window, offset, most, most_units in
@@ -66,7 +67,7 @@ local function count(all, counters, scope)
       value = value or ARGV[named] == subject and ARGV[named + 1]
     end
     if not value then return nil, redis.error_reply('NOSUBJECT ' .. subject) end
-    known[subject] = value ~= '' -- what a rule counts by is a name
+    known[subject] = value ~= '' -- the subject of a rule is a name
     local field = number .. ':' .. value
     if window == 'order' then
       if units > tonumber(most_units) then return nil, { 9, name, '', most_units, '' } end

@@ -1,6 +1,6 @@
--- The time at which a limit opens again: when its window is over.
+-- The time at which a limit opens again, which is the end of its window.
 -- Reads: format; window, offset as a rule has them; number_now, the number of the window. Defines: opens_ms,
--- as text, '' where it never opens again.
+-- as text, '' if it never opens again.
 local opens_ms = ''
 if window ~= 'sale' then
   local opens_s = (number_now + 1) * (tonumber(window) or 86400)

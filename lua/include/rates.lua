@@ -1,12 +1,12 @@
--- The rates that an order must keep to: GCRA, as redis-cell has it.
+-- The rate limits that an order must keep to: GCRA, as redis-cell implements it.
 -- Reads: format, refuse; time, now_s; rates, each with name, period, burst, the writes to which it adds,
--- field and what stands there, or nothing.
+-- field, and the stored value or nothing.
 for at = 1, rates and #rates or 0 do
   local name, period_us, burst, writes, field, stored = unpack(rates[at])
   local now_us, resting_us = now_s * 1000000 + time[2], tonumber(stored or 0)
   if not resting_us then return refuse(redis.error_reply('BADUSES ' .. field)) end
   local most_us = now_us + period_us * burst
-  -- The clock went back since. A refusal writes nothing, so somebody has to pass before it is right again.
+  -- The clock went back since. A refusal writes nothing, so one order must pass before the value is right.
   if resting_us > most_us then resting_us = most_us - period_us end
   local next_us = math.max(now_us, resting_us) + period_us
   local wait_us = next_us - most_us

@@ -1,6 +1,6 @@
--- The slot of an order, where a user may hold several.
--- Reads: call, format, refuse; buyers, user; uses; own, what to write there. Defines: slots, those that the
--- user holds, a bit each. Sets slot.
+-- The slot of an order, if a user may hold several.
+-- Reads: call, format, refuse; buyers, user; uses; own, the writes to uses. Defines: slots, the slots that
+-- the user holds, a bit each. Sets slot.
 local slots = tonumber(call('HGET', uses, 'u:' .. user) or call('SISMEMBER', buyers, user))
 if not slots or slots < 0 or slots > 2147483647 or slots % 1 ~= 0 then
   return refuse(redis.error_reply('BADUSES u:' .. user))

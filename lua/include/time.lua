@@ -1,4 +1,4 @@
--- The time by the clock of this server.
+-- The present time by the clock of this server.
 -- Reads: call. Defines: time, which is seconds and microseconds, each as text; now_ms, Unix milliseconds as
 -- text.
 local time = call('TIME')

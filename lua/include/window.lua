@@ -1,5 +1,5 @@
 -- The sale window, by the clock of this server.
--- Reads: sale, of which sale[1] is begin_ms and sale[2] is end_ms, or nothing; now_ms. Defines: closed, a
+-- Reads: sale, with begin_ms as sale[1] and end_ms as sale[2], each or nothing; now_ms. Defines: closed, a
 -- reply, or nothing while the sale is on.
 local closed
 if sale[1] and now_ms - sale[1] < 0 then

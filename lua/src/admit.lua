@@ -1,5 +1,5 @@
 -- Admits one order: takes its units from the stock, marks its user, journals it, appends it to the stream.
--- A refusal or an error leaves no trace: what can fail comes first, and what came before it is undone.
+-- A refusal or an error leaves no trace: steps that can fail come first, and steps before them are undone.
 -- KEYS[1] stock: string, units left, at most 13 digits; KEYS[2] buyers: set of the users who were admitted
 -- KEYS[3] voucher: hash of begin_ms, end_ms (missing: no bound) and state ('paused' stops the sale)
 -- KEYS[4] journal: hash, order id -> stock movement as JSON; KEYS[5] stream: the orders
@@ -13,7 +13,7 @@
 -- Reply 8: this very order was admitted and released
 -- Reply 11: the sale is busy: workers are too far behind, or none lives
 -- Reply 12: the voucher has limits: ask admit_limited.lua
--- Error BADARG: an argument or the stock is not what it must be
+-- Error BADARG: an argument or the stock is invalid
 -- Error IDTAKEN: the order id belongs to an order of another user
 -- Error OTHERQTY: this order was admitted before, with another quantity
 --- @include "admit_checks"

@@ -1,11 +1,12 @@
--- Admits one order of a voucher that has limits, as admit.lua does, and counts what it uses in the same step.
--- A refusal or an error leaves no trace. By the clock of this server; where it went back, windows go on.
--- KEYS[1] stock: string, units left, under the name that it has while there are limits
+-- Admits one order of a voucher that has limits, as admit.lua does, and counts what it uses in the same
+-- step. A refusal or an error leaves no trace. The clock of this server counts; if it went back, windows go
+-- on.
+-- KEYS[1] stock: string, units left, under its name for a voucher with limits
 -- KEYS[2] buyers, KEYS[3] voucher, KEYS[4] journal, KEYS[5] stream: as in admit.lua
 -- KEYS[6] limits: hash of the voucher: rules, see README: whether a user may hold several orders, each in a
 -- slot of its own, 1 .. 31; the campaign; and the rules
 -- KEYS[7] uses: hash of the voucher: what is counted, by rule and subject, and u:<user>, the slots in use
--- KEYS[8] limits, KEYS[9] uses: of its campaign; absent where there is none
+-- KEYS[8] limits, KEYS[9] uses: of its campaign; absent if there is none
 -- ARGV[1] order id, ARGV[2] user id, ARGV[3] voucher id, ARGV[4] quantity, ARGV[5] traceparent: as there
 -- ARGV[6] and all that follow: name, value, name, value, ... of subjects such as phone, at most 16; names of
 -- 1 .. 32 of a-z 0-9 _, a letter first, and not user; values of 1 .. 64 of A-Z a-z 0-9 _ . : + / = -
@@ -13,15 +14,15 @@
 -- Reply 4: the sale has not begun; Reply 5: the sale is over; Reply 6: this very order was admitted before
 -- Reply 7: the sale is paused; Reply 8: this very order was admitted and released
 -- Reply 11: the sale is busy: workers are too far behind, or none lives
--- Reply array: 9; name of the limit, which is slots where the user holds 31 orders; orders left, '' for no
+-- Reply array: 9; name of the limit, which is slots if the user holds 31 orders; orders left, '' for no
 -- bound; units left, '' for no bound; when it opens again in Unix ms, '' for never
 -- Reply array: 10; name of the rate; milliseconds to wait
--- Error BADARG: an argument or the stock is not what it must be
+-- Error BADARG: an argument or the stock is invalid
 -- Error NOLIMITS: the voucher has no limits: ask admit.lua
 -- Error CAMPAIGN: the voucher is in a campaign, whose id follows, and KEYS[8] and KEYS[9] are not its hashes
 -- Error NOSUBJECT: a limit counts by a subject that was not sent, whose name follows
 -- Error IDTAKEN: the order id belongs to an order of another user
--- Error BADUSES: what is counted in this field, which follows, is no number of ours: nothing was written
+-- Error BADUSES: what is counted in this field, which follows, has an unknown form: nothing was written
 -- Error OTHERQTY: this order was admitted before, with another quantity
 --- @include "limited_checks"
 local note = '{"action":"admit","from":' .. stock .. ',"to":' .. format('%d', left) .. ',"change":-'

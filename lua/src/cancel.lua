@@ -1,22 +1,22 @@
 -- Ends the order of a dead letter: releases it as release.lua does, once for each order id, and deletes the
--- letter. Its old entries are deleted, too, or a group that is made again would bring the order back; but not
--- where a group holds them pending. Only while the letter is there; an error leaves no trace. Before this,
--- MySQL must have been told never to write the order.
+-- letter. It also deletes the old entries of the letter, except those that a group holds pending: a consumer
+-- group that is created again would bring the order back. It acts only while the letter exists; an error
+-- leaves no trace. Before this call, MySQL must have a note that the order is never written.
 -- KEYS[1] dead: stream of the dead letters; KEYS[2] stream: the orders
 -- KEYS[3] stock: string, units left, at most 13 digits; never created here
 -- KEYS[4] buyers: set of the users who were admitted
--- KEYS[5] journal: hash, order id -> stock movement as JSON; from and to are null where no stock is loaded
+-- KEYS[5] journal: hash, order id -> stock movement as JSON; from and to are null if no stock is loaded
 -- ARGV[1] letter: its id in the dead stream; ARGV[2] order id; ARGV[3] user id: decimal, unpadded
 -- ARGV[4] units: to release, 0 .. 10000; ARGV[5] free: '1' lets the user order again, '0' does not
--- ARGV[6] by: who releases, 1 .. 64 letters, digits and _.:-
+-- ARGV[6] by: the one who releases, 1 .. 64 letters, digits and _.:-
 -- ARGV[7] and all that follow: ids of the entries that the letter once was
 -- Reply 0: no such letter any more; nothing was done; Reply 1: released now
 -- Reply 2: released now, but no stock is loaded, so no unit was raised
 -- Reply 3: was released before; only letter and entries were deleted
 -- Reply 4: the complete journal does not hold the order as admitted; only letter and entries were deleted
--- Reply 5: no key of the sale is there, and none is made; only letter and entries were deleted
+-- Reply 5: no key of the sale exists, and none is created; only letter and entries were deleted
 -- Error IDTAKEN: the order id belongs to an order of another user
--- Error BADARG: the stock is no number
+-- Error BADARG: the stock is not a number
 -- Error LIMITED: as in release.lua: ask release_limited.lua, then drop.lua
 local dead, stream, stock_key, buyers, journal = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local letter, order, user, units, free, by = unpack(ARGV, 1, 6)
@@ -34,7 +34,7 @@ local stock, change = call('GET', stock_key), tonumber(units)
 if stock and (#stock > 13 or stock ~= '0' and not find(stock, '^%-?[1-9]%d*$')) then
   return redis.error_reply('BADARG the stock is no number')
 end
-call('SISMEMBER', buyers, user) -- fails on a key of another type while nothing is written yet
+call('SISMEMBER', buyers, user) -- fails on a key of another type before anything is written
 local entries = { unpack(ARGV, 7) }
 --- @include "settled"
 local is_gone = not (stock or entry) and call('EXISTS', buyers, journal) == 0

@@ -1,13 +1,13 @@
--- Compacts movements that are final into one of the whole sale, #purged, in one step: the sum of the journal
--- stays. Others get a shorter note. Only an order whose note is still what was read, byte for byte: the same
--- call again compacts nothing.
+-- Compacts final movements into one movement of the whole sale, #purged, in one step: the sum of the journal
+-- stays the same. Other movements get a shorter note. It changes only an order whose note is still the one
+-- that was read, byte for byte: the same call again compacts nothing.
 -- KEYS[1] journal: hash, order id -> stock movement as JSON
--- ARGV[1] before: what is compacted is older, in Unix milliseconds
+-- ARGV[1] before: only older movements are compacted, in Unix milliseconds
 -- Then of each order, at most 500: ARGV[2] order id; ARGV[3] found: the note that was read; ARGV[4] becomes:
 -- its shorter note, or '' to compact it; ARGV[5] units of the order; ARGV[6] change: what it adds to the sum
 -- Reply array: compacted releases; compacted admissions (used); shortened: how many orders of each kind
 -- Reply 1: refused, the journal is not complete
--- Error BADARG: an argument is not what it must be, or nobody can read #purged
+-- Error BADARG: an argument is invalid, or #purged has an unknown form
 local journal, before = KEYS[1], ARGV[1]
 local call, find = redis.call, string.find
 local function is_number(text) return #text <= 14 and (text == '0' or find(text, '^%-?[1-9]%d*$')) end
@@ -61,6 +61,6 @@ if #gone > 0 then
     math.max(sum.before, tonumber(before)))
   kept[#kept + 1], kept[#kept + 2] = '#purged', note
 end
-if #kept > 0 then call('HSET', journal, unpack(kept)) end -- first: it is refused when memory is short
+if #kept > 0 then call('HSET', journal, unpack(kept)) end -- first: it is refused if memory is short
 if #gone > 0 then call('HDEL', journal, unpack(gone)) end
 return { released, used, shortened }

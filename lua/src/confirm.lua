@@ -1,9 +1,9 @@
--- Writes the note of an order once more as it stands, and changes nothing. WAIT waits for what its own
--- connection wrote: behind this, it waits for all that was written before, also over other connections.
+-- Writes the note of an order once more without changing it. WAIT waits for writes of its own connection:
+-- after this call, it waits for everything that was written before, also over other connections.
 -- KEYS[1] journal: hash, order id -> stock movement as JSON
 -- ARGV[1] order id
 -- Reply 1: written
--- Reply 0: there is no such note; nothing was written
+-- Reply 0: the order has no note; nothing was written
 local journal, order = KEYS[1], ARGV[1]
 
 local note = redis.call('HGET', journal, order)

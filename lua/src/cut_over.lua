@@ -1,21 +1,22 @@
--- Puts what a rebuild has filled in the place of a sale's keys, in one step, while the sale goes on: orders
--- that came into the stream since the rebuild has read it are added first. A pause stays. A refusal changes
+-- Replaces the keys of a sale by the keys that a rebuild has filled, in one step, while the sale goes on. It
+-- first adds orders that came into the stream since the rebuild read it. A pause stays. A refusal changes
 -- nothing of the sale.
 -- KEYS[1] stock: string, units left; KEYS[2] buyers: set; KEYS[3] voucher: hash of, among others, begin_ms,
 -- end_ms and change (the note of lua/adjust_stock.lua); KEYS[4] journal: hash; KEYS[5] stream: the orders
--- KEYS[6] staged buyers: set, missing where there are none; KEYS[7] staged journal: hash; KEYS[8] stock:
--- under the name that it must not have, with or without limits
+-- KEYS[6] staged buyers: set, missing if there are none; KEYS[7] staged journal: hash; KEYS[8] stock: under
+-- the name that it must not have, with or without limits
 -- ARGV[1] last: id of the entry up to which the stream was read; ARGV[2] most: entries that may be added
--- ARGV[3] units: the stock as of then; ARGV[4] voucher id
--- ARGV[5] members, ARGV[6] fields: how many the staged set and the staged hash have, so that none was lost
--- ARGV[7] change: the note that stands there, '' for none; ARGV[8] begin_ms, ARGV[9] end_ms: '' for no bound
+-- ARGV[3] units: the stock at that entry; ARGV[4] voucher id
+-- ARGV[5] members, ARGV[6] fields: the sizes of the staged set and the staged hash, to see that none was
+-- lost
+-- ARGV[7] change: the present note, '' for none; ARGV[8] begin_ms, ARGV[9] end_ms: '' for no bound
 -- ARGV[10] order, ARGV[11] user, ARGV[12] voucher, ARGV[13] quantity: names of these fields in entries
 -- ARGV[14], ARGV[15], ARGV[16], ARGV[17]: these names in lua/admit.lua, for entries that lack the others
 -- Reply 0: done
--- Reply 1: refused, more entries came: read on
--- Reply 2: refused, another note stands there
--- Reply 3: refused, what was filled is not all there: Redis lost it, or the call was done before
--- Error BADARG: an argument is not what it must be
+-- Reply 1: refused, more entries came than may be added: read on
+-- Reply 2: refused, the voucher has another note
+-- Reply 3: refused, the staged keys are not complete: Redis lost data, or the call was done before
+-- Error BADARG: an argument is invalid
 local stock, buyers, sale, journal, stream, staged_buyers, staged_journal, other_stock = unpack(KEYS, 1, 8)
 local last_id, most, begin_units, voucher, members, fields, change, begin_ms, end_ms = unpack(ARGV, 1, 9)
 local names = { unpack(ARGV, 10, 13) }
@@ -30,7 +31,7 @@ if call('HLEN', staged_journal) ~= tonumber(fields) then return 3 end
 if (call('HGET', sale, 'change') or '') ~= change then return 2 end
 local entries = call('XRANGE', stream, '(' .. last_id, '+', 'COUNT', tonumber(most) + 1)
 if #entries > tonumber(most) then return 1 end
--- HSET comes first: it is refused when memory is short.
+-- HSET comes first: it is refused if memory is short.
 call('HSET', staged_journal, '#load', call('HGET', staged_journal, '#load'))
 for _, entry in ipairs(entries) do
   local value, found = {}, {}

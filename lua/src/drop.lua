@@ -1,14 +1,14 @@
--- Deletes a dead letter for good, for one of which nothing can be released: it holds no order, its order
--- id is another order's, or its order stands in MySQL. Its old entries are deleted, too, or they would count
--- as lost; but not where a group holds them pending. Only while the letter is there.
+-- Deletes a dead letter for good, if nothing can be released for it: it holds no order, its order id belongs
+-- to another order, or its order is in MySQL. It also deletes the old entries of the letter, or they would
+-- count as lost, except those that a group holds pending. It acts only while the letter exists.
 -- KEYS[1] dead: stream of the dead letters; KEYS[2] stream: the orders
--- KEYS[3] journal: hash of the order's voucher; absent where it is not to be looked at
+-- KEYS[3] journal: hash of the order's voucher; absent if it must not be checked
 -- ARGV[1] letter: its id in the dead stream
--- ARGV[2] order id, ARGV[3] user id: '' where the journal is not to be looked at
+-- ARGV[2] order id, ARGV[3] user id: '' if the journal must not be checked
 -- ARGV[4] and all that follow: ids of the entries that the letter once was
 -- Reply 0: no such letter any more; nothing was done
 -- Reply 1: deleted
--- Reply 2: by the journal, this user's order took units that nobody has released; nothing was done
+-- Reply 2: by the journal, this user's order still holds units that were not released; nothing was done
 local dead, stream, journal = KEYS[1], KEYS[2], KEYS[3]
 local letter, order, user = ARGV[1], ARGV[2], ARGV[3]
 local call, find = redis.call, string.find

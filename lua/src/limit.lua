@@ -1,15 +1,16 @@
--- Gives a voucher limits, others than before, or none. Its stock has another name while there are limits: a
--- script that does not know them finds none. Buyers and journal stay.
+-- Gives a voucher limits, changes them, or removes them. While there are limits, its stock has another name,
+-- so a script that does not know limits finds none. Buyers and journal stay.
 -- KEYS[1] stock: string, without limits; KEYS[2] stock: with limits; KEYS[3] journal: hash, gets the field
 -- #limited while there are limits; KEYS[4] limits: hash, as in admit_limited.lua; KEYS[5] voucher: hash
--- KEYS[6] orders: stream, none of whose entries is younger than the limits, whatever the clock says
--- ARGV[1] rules: see README; '' for no limits from now on; ARGV[2] by: who changes them, as in release.lua
--- Reply 0: nothing was to be changed, the voucher has no limits
--- Reply array: 0, nothing was to be changed; since when the voucher has these limits, in Unix ms
+-- KEYS[6] orders: stream, none of whose entries is younger than the limits, even if the clock was set
+-- ARGV[1] rules: see README; '' for no limits from now on; ARGV[2] by: the one who changes, as in
+-- release.lua
+-- Reply 0: nothing to change, the voucher has no limits
+-- Reply array: 0, nothing to change; since when the voucher has these limits, in Unix ms
 -- Reply array: 1, changed; since when the voucher has limits (or has none any more), in Unix ms
 -- Reply 2: refused, the voucher was delisted, or moves to another partition
--- Reply 3: refused, both names have a stock: somebody loaded it beside this
--- Error BADARG: an argument is not what it must be
+-- Reply 3: refused, both names have a stock: another program loaded one
+-- Error BADARG: an argument is invalid
 local plain_key, limited_key, journal, limits, sale_key, orders = unpack(KEYS, 1, 6)
 local rules, by = ARGV[1], ARGV[2]
 local call, match = redis.call, string.match
@@ -36,7 +37,7 @@ if rules == '' then
 end
 if known_rules == rules and noted and not plain then return { 0, tonumber(known_since) } end
 local since_ms = known_since or now_ms
--- HSET comes first: it is refused when memory is short.
+-- HSET comes first: it is refused if memory is short.
 call('HSET', limits, 'rules', rules, 'since', since_ms)
 call('HSET', journal, '#limited', '{"action":"limit","change":0,"by":"' .. by .. '","timestamp":'
   .. since_ms .. '}')

@@ -1,18 +1,18 @@
--- Offers pending entries of a consumer to all workers: the next scan of any of them claims these, as it
--- claims what has lain untouched for long. Owner and number of deliveries stay as they are, so an entry has
--- one owner at any time, whoever comes first takes it, and nothing is lost if nobody comes. An offered entry
--- is known by its time of delivery: the first millisecond of 1970. Entries that were deleted or trimmed stay
--- as they are: XCLAIM would drop them from the pending list unseen; since Redis 7, scans find them anyway.
+-- Makes pending entries of a consumer claimable for all workers: the next scan of any worker claims these,
+-- like entries that were idle for long. Owner and number of deliveries stay as they are. So an entry always
+-- has one owner, the first worker that scans gets it, and nothing is lost if none comes. The time of
+-- delivery marks such an entry: the first millisecond of 1970. Deleted or trimmed entries stay as they are:
+-- XCLAIM would drop them from the pending list unseen, and scans find them anyway since Redis 7.
 -- KEYS[1] stream
--- KEYS[2] heartbeat: string, exists while the process of this consumer lives; left out: even if it lives
+-- KEYS[2] heartbeat: string, exists while the process of this consumer lives; left out: acts even if it lives
 -- ARGV[1] group: consumer group; ARGV[2] consumer: whose entries
 -- ARGV[3] from: where to begin, as XPENDING takes it: '-', or '(' and the last id of the call before
 -- ARGV[4] count: entries at most, 1 .. 1000
--- ARGV[5] young_ms: not those in progress (set_aside.lua) that were delivered less than so long ago: somebody may
--- be at work on them, or their locks may stand still
+-- ARGV[5] young_ms: skips entries in progress (set_aside.lua) that were delivered less than this long ago: a
+-- worker may be handling them, or their locks may still exist
 -- Reply 0: the consumer lives; nothing was done
--- Reply array: last id, '' when there was none; how many were offered; offered before; too young; and without
--- payload
+-- Reply array: last id, '' if there was none; how many are claimable now; claimable before; too young; and
+-- without payload
 local stream, heartbeat = KEYS[1], KEYS[2]
 local group, consumer, from, count, young_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 local TEN_YEARS_MS = 315360000000

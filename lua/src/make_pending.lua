@@ -1,7 +1,7 @@
--- Makes acknowledged entries pending again, all or none, and notes the time, so that workers list the
--- pending entries anew (GroupInspector::made_pending). No lane has these entries in progress.
--- KEYS[1] stream; KEYS[2] crashes: hash beside it; its field `made_pending` is the time of the last call
--- ARGV[1] group: consumer group; ARGV[2] consumer: who holds them from then on
+-- Makes acknowledged entries pending again, all or none, and notes the time, so that workers read the list
+-- of pending entries again (GroupInspector::made_pending). No lane has these entries in progress.
+-- KEYS[1] stream; KEYS[2] crashes: hash; its field `made_pending` is the time of the last call
+-- ARGV[1] group: consumer group; ARGV[2] consumer: the one that holds them from then on
 -- ARGV[3] and all that follow: entry ids, of entries that are in the stream
 -- Reply: number of entries that are pending now
 local stream, crashes, group, consumer = KEYS[1], KEYS[2], ARGV[1], ARGV[2]

@@ -1,12 +1,12 @@
 -- Appends results to the results stream, one after the other, until there is an error.
 -- Sent twice, it appends twice.
 -- KEYS[1] the results stream
--- ARGV[1] how many names there are; ARGV[2] is the first name, then the others; then come, for each result,
+-- ARGV[1] number of names; ARGV[2] is the first name, then the others; then come, for each result,
 -- its values in the order of the names; an empty one is left out
--- Reply array: how many were appended
--- Reply array: how many were appended; the text of the error of the next one, which was not
--- Reply error: that of the first one, where it was not appended
--- Error BADARG: key, names or number of arguments are not what they must be; nothing was done
+-- Reply array: how many results were appended
+-- Reply array: how many results were appended; the text of the error of the next one
+-- Reply error: the error of the first result, if it was not appended
+-- Error BADARG: key, names or number of arguments are invalid; nothing was done
 local names = #KEYS == 1 and string.find(ARGV[1] or '', '^[1-9]%d?%d?$') and tonumber(ARGV[1])
 if not names or #ARGV <= names or (#ARGV - 1) % names ~= 0 then
   return redis.error_reply('BADARG wanted: 1 key, 1 to 999 names, a value of each for every result')

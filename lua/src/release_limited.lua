@@ -1,20 +1,20 @@
 -- Releases one order, once, as release.lua does, with what it uses of the limits of its voucher and of its
--- campaign. Of a window that is over nothing is released. Also for orders that use nothing.
--- KEYS[1] stock: string, under the name that it has while there are limits; KEYS[2] under the other one
+-- campaign. Uses in a window that is over are not released. Also for orders that use nothing.
+-- KEYS[1] stock: string, under its name for a voucher with limits; KEYS[2] stock: under its other name
 -- KEYS[3] buyers: set of the users who were admitted; KEYS[4] journal: as in release.lua
 -- KEYS[5] uses: hash of the voucher, as in admit_limited.lua
--- KEYS[6] uses: of the campaign with the id ARGV[6]; absent where there is none
+-- KEYS[6] uses: of the campaign with the id ARGV[6]; absent if there is none
 -- ARGV[1] order id, ARGV[2] user id, ARGV[3] units: as in release.lua
--- ARGV[4] free: '1' frees the slot of the order, and lets the user order again who has no other; '2' does so
--- only where the user's slots are counted: the other order of a moment ago may be released before this one;
--- '0' leaves the slot to another order that has it
+-- ARGV[4] free: '1' frees the slot of the order, and lets a user without other orders order again; '2' does
+-- so only if the user's slots are counted: an order of shortly before may be released before this one; '0'
+-- leaves the slot to another order that has it
 -- ARGV[5] by: as in release.lua; ARGV[6] campaign: id, '' for none
 -- Reply 0: was released before, nothing changed
 -- Reply 1: released now
 -- Reply 2: released now, but no stock is loaded, so no unit was raised
 -- Reply 3: the journal is complete and does not hold the order as admitted; nothing changed
--- Reply 4: no key of the sale is there (it was delisted, or Redis lost it); nothing changed, none is made
--- Error BADARG: an argument or the stock is not what it must be
+-- Reply 4: no key of the sale exists (it was delisted, or Redis lost it); nothing changed, none is created
+-- Error BADARG: an argument or the stock is invalid
 -- Error IDTAKEN: the order id belongs to an order of another user
 -- Error CAMPAIGN: the order uses limits of a campaign, whose id follows, and KEYS[6] is not its hash
 local limited_key, plain_key, buyers, journal, uses = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -40,7 +40,7 @@ if not (stock or entry) and call('EXISTS', buyers, journal) == 0 then return 4 e
 if stock and (#stock > 13 or stock ~= '0' and not find(stock, '^%-?[1-9]%d*$')) then
   return redis.error_reply('BADARG the stock is no number')
 end
-call('SISMEMBER', buyers, user) -- fails on a key of another type while nothing is written yet
+call('SISMEMBER', buyers, user) -- fails on a key of another type before anything is written
 local counters = { uses, campaign_uses }
 local writes, ends = { {}, {} }, { {}, {} } -- of the voucher, of the campaign
 local entry_uses = match(entry or '', '"uses":"([^"]*)"') or ''
@@ -76,7 +76,7 @@ if slots then
 end
 --- @include "time"
 --- @include "release_note"
--- The first write: HSET is refused when memory is short, SREM and HDEL would not be.
+-- The first write: HSET is refused if memory is short, SREM and HDEL would not be.
 call('HSET', journal, order, note)
 for place = 1, 2 do
   if #writes[place] > 0 then call('HSET', counters[place], unpack(writes[place])) end

@@ -1,10 +1,11 @@
--- Releases many orders of one voucher, each by the rules of release.lua and each for itself, in turn.
+-- Releases many orders of one voucher, one after the other, each by the rules of release.lua and
+-- independently.
 -- KEYS[1] stock, KEYS[2] buyers, KEYS[3] journal: as in release.lua
 -- ARGV[1] free, ARGV[2] by: as in release.lua; then of each order, at most 1000: ARGV[3] order id,
 -- ARGV[4] user id, ARGV[5] units: as in release.lua; ARGV[6] is the id of the second order, and so on
--- Reply list: an answer for each order: what release.lua replies, or the text of its error: nothing done
+-- Reply list: an answer for each order: the reply of release.lua, or its error text if nothing was done
 -- Answers 0 1 2 3 4, Errors BADARG IDTAKEN LIMITED: as in release.lua
--- Error BADARG: keys, free, by, stock or number of arguments are not what they must be; nothing was done
+-- Error BADARG: keys, free, by, stock or number of arguments are invalid; nothing was done
 local stock_key, buyers, journal = KEYS[1], KEYS[2], KEYS[3]
 local free, by = ARGV[1], ARGV[2]
 local call, find = redis.call, string.find
@@ -16,13 +17,13 @@ if #KEYS ~= 3 or #ARGV < 5 or #ARGV > 3002 or #ARGV % 3 ~= 2 or free ~= '0' and 
 end
 local orders, answers, notes, users, released = {}, {}, {}, {}, {}
 for at = 3, #ARGV, 3 do orders[#orders + 1] = ARGV[at] end
-local has_keys = stock or call('EXISTS', buyers, journal) > 0 -- else nothing is made, as in release.lua
+local has_keys = stock or call('EXISTS', buyers, journal) > 0 -- else nothing is created, as in release.lua
 local entries = call('HMGET', journal, '#complete', '#limited', unpack(orders))
 local is_complete, is_limited = entries[1], entries[2]
 --- @include "time"
-call('SISMEMBER', buyers, by) -- fails on a key of another type while nothing is written yet
+call('SISMEMBER', buyers, by) -- fails on a key of another type before anything is written
 local left = stock
-local function release(entry, at) -- entry: what the journal holds of this order; at: its place in ARGV
+local function release(entry, at) -- entry: the journal's note of this order; at: its position in ARGV
   local order, user, units = unpack(ARGV, at, at + 2)
   local values, first, last = ARGV, at, at + 1
   --- @include "ids"
@@ -49,7 +50,7 @@ local function release(entry, at) -- entry: what the journal holds of this order
 end
 for n = 1, #orders do answers[n] = release(entries[n + 2], 3 * n) end
 if #notes > 0 then
-  call('HSET', journal, unpack(notes)) -- first: it is refused when memory is short, SREM would not be
+  call('HSET', journal, unpack(notes)) -- first: it is refused if memory is short, SREM would not be
   if free == '1' then call('SREM', buyers, unpack(users)) end
   if left ~= stock then call('INCRBY', stock_key, string.format('%d', left - stock)) end
 end

@@ -1,13 +1,14 @@
--- Removes all keys of a delisted voucher, in one step: from then on whoever asks for an order hears that no
--- stock is loaded, and releases change nothing here. Both sides must have been seen to agree since.
+-- Removes all keys of a delisted voucher, in one step: from then on requests for an order get the answer
+-- that no stock is loaded, and releases change nothing here. Before the call, a comparison since the
+-- delisting must have shown that Redis and MySQL agree.
 -- KEYS[1] stock: string, units left; KEYS[2] buyers: set of the users who were admitted
 -- KEYS[3] voucher: hash of, among others, delisted (since when, in Unix milliseconds) and change (the note of
 -- lua/adjust_stock.lua); KEYS[4] journal: hash, order id -> stock movement as JSON
--- KEYS[5] stock: under the name that it has while there are limits; KEYS[6] limits, KEYS[7] uses: hashes
--- ARGV[1] delisted: the moment that was found there
--- Reply 0: nothing is there, as after a first call whose reply was lost
+-- KEYS[5] stock: under its name for a voucher with limits; KEYS[6] limits, KEYS[7] uses: hashes
+-- ARGV[1] delisted: the time that the caller read there
+-- Reply 0: the keys do not exist, for example after a first call whose reply was lost
 -- Reply 1: removed
--- Reply 2: refused, it is not delisted, or was delisted at another moment
+-- Reply 2: refused, it is not delisted, or was delisted at another time
 -- Reply 3: refused, units are being added or taken
 local sale_key, moment = KEYS[3], ARGV[1]
 local call, find = redis.call, string.find

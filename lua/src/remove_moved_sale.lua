@@ -1,5 +1,5 @@
--- Removes a closed sale that was imported in another partition. Its voucher stays, paused for good: whoever
--- asks here for an order is refused.
+-- Removes a closed sale that was imported in another partition. Its voucher key stays, paused for good:
+-- requests for an order are refused here.
 -- KEYS[1] stock: string; KEYS[2] buyers: set; KEYS[3] voucher: hash of, among others, moving, as in
 -- lua/close.lua; KEYS[4] journal: hash
 -- Reply 0: it was removed before
@@ -10,7 +10,7 @@ local call = redis.call
 local moving = call('HGET', sale, 'moving')
 if not moving then return 2 end
 if moving == 'gone' then return 0 end
--- HSET comes first: it is refused when memory is short.
+-- HSET comes first: it is refused if memory is short.
 call('HSET', sale, 'state', 'paused', 'moving', 'gone')
 call('UNLINK', stock, buyers, journal)
 return 1

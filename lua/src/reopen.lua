@@ -1,8 +1,8 @@
--- Opens a sale that lua/close.lua has closed: it goes on, or is paused as it was before. To be called only
--- where the voucher belongs: what is left there of a sale that moved away once is removed.
+-- Opens a sale that lua/close.lua has closed: it goes on, or is paused as it was before. Call it only in the
+-- partition that the voucher belongs to: if the sale once moved away from it, the remains there are removed.
 -- KEYS[1] voucher: hash of, among others, state, pause and moving, as in lua/close.lua
 -- Reply 0: it was not closed
--- Reply 1: it is as it was before
+-- Reply 1: the sale is as it was before
 local call, voucher = redis.call, KEYS[1]
 local before = call('HGET', voucher, 'moving')
 if before == 'gone' then call('UNLINK', voucher) end

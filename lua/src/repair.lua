@@ -1,19 +1,21 @@
--- Repairs a sale by difference, once for each id: journal, buyers, stock. What moved since the look is left.
--- Afterwards the journal's sum is the stock: below 0, and nobody is admitted, where units were sold twice.
+-- Repairs a sale by difference, once for each id: journal, buyers, stock. Movements since the comparison are
+-- left. Afterwards the sum of the journal is the stock. If units were sold twice, that is below 0, and no
+-- order is admitted.
 -- KEYS[1] stock: string, KEYS[5] while there are limits; never created; KEYS[2] buyers: set of users
 -- KEYS[3] journal: hash, order id -> stock movement as JSON; KEYS[4] voucher: hash with change and repaired
--- ARGV[1] id: tells this repair from every other, 1 .. 57 letters, digits and _.-
--- ARGV[2] complete, ARGV[3] change, ARGV[4] repaired: #complete and #load of the journal, and these
--- two fields of the voucher, as they were before the look, byte for byte; '' for none
--- ARGV[5] loaded: units that the sale gets, or loses with a minus; ARGV[6] drift: stock less sum at the look
--- Then of each order, at most 500: ARGV[7] order id, '' for a user alone; ARGV[8] found: what the journal
--- held, '' for nothing; ARGV[9] note: what it shall hold, with @from, @to, @now for numbers, '' for the
--- same; ARGV[10] sum: how the note changes the sum; ARGV[11] user id; ARGV[12] buyers: in, out or same
--- Reply list: an answer for each: repaired, moved (nothing was done), before (repaired by this very id before)
--- Reply 1: refused, the journal is not complete, or was loaded or made anew since
--- Reply 2: refused, the stock is to be moved, and an operator's change of it is open or came between
--- Reply 3: refused, another repair came between; Reply 4: refused, no stock is loaded
--- Error BADARG: an argument or the stock is not what it must be
+-- ARGV[1] id: of this repair, unlike that of every other, 1 .. 57 letters, digits and _.-
+-- ARGV[2] complete, ARGV[3] change, ARGV[4] repaired: #complete and #load of the journal, and these two
+-- fields of the voucher, as they were before the comparison, byte for byte; '' for none
+-- ARGV[5] loaded: units that the sale gets, or loses with a minus; ARGV[6] drift: stock less sum at the
+-- comparison
+-- Then of each order, at most 500: ARGV[7] order id, '' for a user alone; ARGV[8] found: the note that the
+-- journal held, '' for none; ARGV[9] note: the new note, with @from, @to, @now for numbers, '' for the same;
+-- ARGV[10] sum: how the note changes the sum; ARGV[11] user id; ARGV[12] buyers: in, out or same
+-- Reply list: an answer for each: repaired, moved (nothing was done), before (repaired before by this id)
+-- Reply 1: refused, the journal is not complete, or was loaded or rebuilt since
+-- Reply 2: refused, the stock must change, and an operator's change of it is open or came in between
+-- Reply 3: refused, another repair came in between; Reply 4: refused, no stock is loaded
+-- Error BADARG: an argument or the stock is invalid
 local plain_key, buyers_key, journal, sale_key, limited_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, complete, change, repaired, loaded, drift = unpack(ARGV, 1, 6)
 local call, find = redis.call, string.find
@@ -36,7 +38,7 @@ if not is_again then
   if (repaired_now or '') ~= repaired then return 3 end
   if not stock then return 4 end
 end
-call('SISMEMBER', buyers_key, id) -- fails on a key of another type while nothing is written yet
+call('SISMEMBER', buyers_key, id) -- fails on a key of another type before anything is written
 local left, by = tonumber(stock) or 0, '"repair:' .. id .. '"'
 --- @include "time"
 local answers, notes, seen = {}, {}, {}
@@ -61,7 +63,7 @@ if is_again then return answers end
 local note = '{"action":"repair","from":@from,"to":@to,"change":%s,"by":%s,"timestamp":@now}'
 if moves then write('#repair:' .. id, string.format(note, loaded, by), left - drift + loaded) end
 if #number(left) > 13 then return redis.error_reply('BADARG the stock would have more than 13 digits') end
-call('HSET', sale_key, 'repaired', id) -- first: it is refused when memory is short, SREM would not be
+call('HSET', sale_key, 'repaired', id) -- first: it is refused if memory is short, SREM would not be
 if #notes > 0 then call('HSET', journal, unpack(notes)) end
 if users.out[1] then call('SREM', buyers_key, unpack(users.out)) end
 if users['in'][1] then call('SADD', buyers_key, unpack(users['in'])) end

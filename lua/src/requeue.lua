@@ -1,11 +1,10 @@
--- Puts a dead letter back into the stream: adds its entry again, under a new id, and deletes the letter.
--- Only while the letter is there: whoever comes second, or sends the call twice, changes nothing. XADD comes
--- first: when it fails (wrong type, memory limit), the letter stays. The fields come from the caller, who has
--- read them.
+-- Puts a dead letter back into the stream: adds its entry again, under a new id, and deletes the letter. It
+-- acts only while the letter exists, so a second call changes nothing. XADD comes first: if it fails (wrong
+-- type, memory limit), the letter stays. The fields come from the caller, who has read them.
 -- KEYS[1] dead: stream of the dead letters
 -- KEYS[2] stream: the orders
--- KEYS[3] journal: hash of the order's voucher; absent where the letter holds no order
--- ARGV[1] letter: its id in the dead stream; ARGV[2] order id: '' where the letter holds no order
+-- KEYS[3] journal: hash of the order's voucher; absent if the letter holds no order
+-- ARGV[1] letter: its id in the dead stream; ARGV[2] order id: '' if the letter holds no order
 -- ARGV[3] and all that follow: name, value, name, value, ... of the entry with its history, at most 7800
 -- Reply 0: no such letter any more; nothing was done
 -- Reply 1: the order was released: it must not be written; nothing was done

@@ -1,13 +1,13 @@
--- Gives entries that were delivered in the future a time of delivery of now: the clock was set back
--- meanwhile, and until it has caught up, nobody could claim them, dead as their consumer may be. Redis shows
--- such an entry as one that was delivered this very moment, for which the same does no harm. Owner and number
--- of deliveries stay as they are. Entries that were deleted or trimmed stay as they are: XCLAIM would drop
+-- Sets the time of delivery to now for entries that were delivered in the future. After the clock was set
+-- back, no worker could claim them until it has caught up, even if their consumer is dead. Redis shows such
+-- an entry like one that was delivered in this very millisecond, for which the change does no harm. Owner
+-- and number of deliveries stay as they are. Deleted or trimmed entries stay as they are: XCLAIM would drop
 -- them from the pending list unseen.
 -- KEYS[1] stream
 -- ARGV[1] group: consumer group
 -- ARGV[2] from: where to begin, as XPENDING takes it: '-', or '(' and the last id of the call before
 -- ARGV[3] count: entries at most, 1 .. 1000
--- Reply array: last id, '' when there was none; how many were given another time
+-- Reply array: last id, '' if there was none; how many delivery times were set
 local stream = KEYS[1]
 local group, from, count = ARGV[1], ARGV[2], ARGV[3]
 

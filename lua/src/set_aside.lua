@@ -1,15 +1,15 @@
--- Notes of pending entries that their consumer has them in progress no more, but keeps them: their number of
--- deliveries is 0 until they are handed over again. Whoever finds 1 or more after a crash knows that the
--- process had the entry in progress. Entries of others, and those that were deleted or trimmed, stay as they are.
+-- Notes that a consumer does not have these pending entries in progress any more, but keeps them: their
+-- number of deliveries is 0 until they are handed over again. If it is 1 or more after a crash, the process
+-- had the entry in progress. Entries of other consumers, and deleted or trimmed ones, stay as they are.
 -- KEYS[1] stream
 -- ARGV[1] group: consumer group; ARGV[2] consumer: whose entries
 -- ARGV[3] and all that follow: entry ids, ascending, at most 5000
--- Reply 0: none of them is this consumer's
--- Reply above 0: how many are
+-- Reply 0: the consumer holds none of these entries
+-- Reply above 0: the number of entries that it holds
 local stream, group, consumer = KEYS[1], ARGV[1], ARGV[2]
 local call = redis.call
 
--- One call tells of all, unless many other entries of the consumer lie between them.
+-- One call returns all of them, unless many other entries of the consumer lie in between.
 local most, ids, rows = 2 * (#ARGV - 2), {}, {}
 local found = call('XPENDING', stream, group, ARGV[3], ARGV[#ARGV], most, consumer)
 for _, row in ipairs(found) do rows[row[1]] = row end
@@ -29,7 +29,7 @@ local function is_before(one, other)
   if ms ~= other_ms then seq, other_seq = ms, other_ms end
   return #seq < #other_seq or #seq == #other_seq and seq < other_seq
 end
--- Since Redis 7 a stream says up to where single entries were deleted, and where it begins.
+-- Since Redis 7 a stream reports up to where single entries were deleted, and where it begins.
 local info, facts = call('XINFO', 'STREAM', stream), {}
 for at = 1, #info, 2 do facts[info[at]] = info[at + 1] end
 local deleted, first = facts['max-deleted-entry-id'], facts['recorded-first-entry-id']

@@ -1,9 +1,10 @@
--- Sets what is counted to what orders hold: only fields that still hold what was read.
+-- Sets the counts for limits to what orders hold, but only for fields that still hold the value that was
+-- read.
 -- KEYS[1] uses: hash, as in admit_limited.lua
 -- ARGV[1] and all that follow, three for each of at most 300 fields: field; the value that was read, '' for
 -- none; the value that it gets, '' for none: window:orders:units, or the slots of a field u:<user>
--- Reply list: for each field 1 where it was set, 0 where it holds something else by now
--- Error BADARG: an argument is not what it must be
+-- Reply list: for each field 1 if it was set, 0 if it has another value by now
+-- Error BADARG: an argument is invalid
 local uses, call = KEYS[1], redis.call
 local is_good = #KEYS == 1 and #ARGV <= 900 and #ARGV % 3 == 0
 for at = 3, #ARGV, 3 do
@@ -22,7 +23,7 @@ for at = 1, #ARGV, 3 do
     ends[#ends + 1] = field
   end
 end
--- HSET comes first: it is refused when memory is short.
+-- HSET comes first: it is refused if memory is short.
 if #writes > 0 then call('HSET', uses, unpack(writes)) end
 if #ends > 0 then call('HDEL', uses, unpack(ends)) end
 return answers

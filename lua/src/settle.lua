@@ -1,9 +1,9 @@
--- Acknowledges entries, if this is the server that they were read from, since its start. After a failover two
--- servers may have given one id to different entries: what another one handed over must not settle ours.
+-- Acknowledges entries, if this is the server that they were read from, in the same run. After a failover
+-- two servers may have given one id to different entries: entries of another server must not settle ours.
 -- KEYS[1] stream
 -- ARGV[1] group: consumer group; ARGV[2] run: run_id, as INFO has it, of the server that handed them over
 -- ARGV[3] and all that follow: entry ids, at most 5000
--- Reply: number of entries that were pending until now
+-- Reply: the number of entries that were pending until now
 -- Error OTHERRUN: another server, or this one after a restart; nothing was done
 local stream, group, run = KEYS[1], ARGV[1], ARGV[2]
 

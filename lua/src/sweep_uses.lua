@@ -1,8 +1,8 @@
--- Forgets what is counted in windows that are over: only fields that still hold what was read.
+-- Deletes the counts of windows that are over, but only fields that still hold the value that was read.
 -- KEYS[1] uses: hash, as in admit_limited.lua
 -- ARGV[1] and all that follow, two for each field, at most 500: field, the value that was read
--- Reply: how many fields were forgotten
--- Error BADARG: an argument is not what it must be
+-- Reply: how many fields were deleted
+-- Error BADARG: an argument is invalid
 local uses, call = KEYS[1], redis.call
 if #KEYS ~= 1 or #ARGV > 1000 or #ARGV % 2 ~= 0 then
   return redis.error_reply('BADARG wanted: uses; field and value of each')

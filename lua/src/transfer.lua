@@ -1,19 +1,19 @@
--- Moves units from the stock of one sale to that of another, step by step as adjust_stock.lua changes one: first
--- both notes and what is taken, last both notes and what is added. Both sales are changed, or neither is.
--- What is added to a lost stock adds nothing: it is made anew from MySQL, which has the units by then.
--- A refusal or an error leaves no trace.
--- KEYS[1] stock, KEYS[2] voucher, KEYS[3] journal, KEYS[4] stock: of the sale that gives, as in adjust_stock.lua
+-- Moves units from the stock of one sale to that of another, in steps like those of adjust_stock.lua. The
+-- first step writes both notes and takes the units, the last step writes both notes and adds them. Each step
+-- changes both sales or neither. Units added to a lost stock have no effect: the stock is rebuilt from
+-- MySQL, which has the units by then. A refusal or an error leaves no trace.
+-- KEYS[1] stock, KEYS[2] voucher, KEYS[3] journal, KEYS[4] stock: of the giving sale, as in adjust_stock.lua
 -- KEYS[5] stock, KEYS[6] voucher, KEYS[7] journal, KEYS[8] stock: of the sale that gets
 -- ARGV[1] expected, ARGV[2] note, ARGV[3] units: of the sale that gives, as in adjust_stock.lua
 -- ARGV[4] expected, ARGV[5] note, ARGV[6] units: of the sale that gets
--- ARGV[7] id of the move, ARGV[8] by: each 1 .. 64 letters, digits and _.:-
+-- ARGV[7] id of the transfer, ARGV[8] by: each 1 .. 64 letters, digits and _.:-
 -- Reply 0: done
--- Reply 1: was done before, nothing changed: these very notes stand there
--- Reply 2: refused, another note stands there than expected
+-- Reply 1: was done before, nothing changed: the vouchers have these very notes
+-- Reply 2: refused, a present note is not the expected one
 -- Reply 3: refused, units are to be taken and no stock is loaded
 -- Reply 4: refused, fewer units are left than are to be taken
 -- Reply 5: refused, units are to be taken, and a sale was delisted or is on its way to another partition
--- Error BADARG: an argument or a stock is not what it must be
+-- Error BADARG: an argument or a stock is invalid
 local from = { plain_key = KEYS[1], sale = KEYS[2], journal = KEYS[3], limited_key = KEYS[4] }
 from.expected, from.note, from.units = ARGV[1], ARGV[2], ARGV[3]
 local to = { plain_key = KEYS[5], sale = KEYS[6], journal = KEYS[7], limited_key = KEYS[8] }
@@ -48,7 +48,7 @@ for _, side in ipairs({ from, to }) do
 end
 if from.units - 0 < 0 and from.stock + from.units < 0 then return 4 end
 --- @include "time"
--- HSET comes first: it is refused when memory is short.
+-- HSET comes first: it is refused if memory is short.
 call('HSET', from.sale, 'change', from.note)
 call('HSET', to.sale, 'change', to.note)
 for _, side in ipairs({ from, to }) do

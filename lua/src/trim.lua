@@ -1,10 +1,11 @@
--- Deletes old entries that no group needs any more: those below the cutoff, below the oldest pending entry of
--- every group, and below what every group has been given. Never by length: unread orders would go.
+-- Deletes old entries that no group needs any more: those below the cutoff, below the oldest pending entry
+-- of every group, and below the last delivered entry of every group. It never deletes by length: that would
+-- delete unread orders.
 -- KEYS[1] stream
--- ARGV[1] cutoff: entry id; only older ones go
+-- ARGV[1] cutoff: entry id; only older entries are deleted
 -- ARGV[2] most: entries at most in this call, so that it is short
--- Reply 0: nothing to delete, or there is no group that says what it needs
--- Reply above 0: how many went; whole nodes only, so up to a hundred older ones may stay
+-- Reply 0: nothing to delete, or there is no group
+-- Reply above 0: how many were deleted; whole nodes only, so up to a hundred older entries may stay
 local stream, cutoff, most = KEYS[1], ARGV[1], ARGV[2]
 local call = redis.call
 -- Ids are compared as text, each half by its length first: as numbers they would lose digits above 2^53.

@@ -1,4 +1,4 @@
--- Answers what admit_limited.lua would answer at this moment. Changes nothing.
+-- Answers what admit_limited.lua would answer now. Changes nothing.
 -- KEYS[1] stock, KEYS[2] buyers, KEYS[3] voucher, KEYS[4] journal, KEYS[5] stream, KEYS[6] limits, KEYS[7]
 -- uses, KEYS[8] limits and KEYS[9] uses of the campaign or neither: as in admit_limited.lua
 -- ARGV[1] order id, ARGV[2] user id, ARGV[3] voucher id, ARGV[4] quantity, ARGV[5] traceparent, ARGV[6] and

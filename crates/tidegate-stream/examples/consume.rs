@@ -9,7 +9,7 @@ use tidegate_stream::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Prints the field `text` of each entry.
+/// A handler that prints the field `text` of each entry.
 struct Printing;
 
 impl Handler for Printing {
@@ -27,7 +27,7 @@ fn print(entry: &Entry) -> Outcome {
     Outcome::Done
 }
 
-/// Consumes until `stop`; then the batch in progress is settled first.
+/// Consumes entries until `stop` is cancelled, and settles the batch in progress before it returns.
 pub async fn consume(redis_url: &str, stop: CancellationToken) -> Result<(), Box<dyn Error>> {
     let redis = RedisConnectionSettings::new(redis_url);
     let names = StreamNames { stream: "jobs".into(), dead: "jobs.dead".into(), group: "workers".into() };
@@ -44,7 +44,7 @@ pub async fn consume(redis_url: &str, stop: CancellationToken) -> Result<(), Box
         Arc::clone(&counters),
         LaneSettings::default(),
     );
-    // After an outage the breaker asks again and again, and the lane goes on when Redis takes a write.
+    // After an outage the breaker repeats this probe. The lane goes on once Redis accepts a write.
     let probe = || async { Ok(stream.probe().await?) };
     tokio::join!(lane.run(stop.clone()), breaker.run(probe, Backoff::default(), stop));
 

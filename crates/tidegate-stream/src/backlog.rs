@@ -1,4 +1,5 @@
-//! How far a group has come in its stream, and how fast it comes on: what a guess is made of when an entry's turn comes.
+//! The position of a group in its stream, and its read rate: the input for an estimate of when an entry will be
+//! handled.
 
 use std::{
     collections::VecDeque,
@@ -15,23 +16,23 @@ use crate::{
     stream::StreamError,
 };
 
-/// A rate is that of so long, where somebody looks as often.
+/// The time span over which a rate is measured, if the backlog is read often enough.
 const WINDOW: Duration = Duration::from_secs(5);
-/// What was seen longer ago says nothing of the present.
+/// The greatest age of a sample that still counts for the present rate.
 const OLDEST: Duration = Duration::from_secs(30);
-/// Between two looks that are closer to each other, a batch more or less is all that is seen.
+/// The least time between two samples. In a shorter time, the rate would depend on whether one batch more was read.
 const CLOSEST: Duration = Duration::from_millis(400);
 
-/// Where a group is between the first entry of its stream and the last.
+/// The position of a group between the first and the last entry of its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupPosition {
-    /// All entries up to this one were read by some consumer.
+    /// The last entry that was delivered to the group: a consumer has read all entries up to this one.
     pub last_delivered: EntryId,
-    /// No entry was ever added behind this one.
+    /// The last entry that was ever added to the stream.
     pub last_added: EntryId,
 }
 
-/// How far a group has come in its stream.
+/// The number of entries that a group has read and has not read, at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backlog {
     /// The server's clock: Unix time in milliseconds.
@@ -40,25 +41,26 @@ pub struct Backlog {
     pub last_added: EntryId,
     /// The last entry that was delivered to the group.
     pub last_delivered: EntryId,
-    /// The first entry after it.
+    /// The first entry that no consumer has read yet.
     pub oldest_undelivered: Option<EntryId>,
-    /// Entries that are not delivered yet. None where the server cannot tell: before Redis 7, and after XDEL.
+    /// The number of entries that are not delivered yet. None if the server does not know it: before Redis 7, and after
+    /// XDEL.
     pub lag: Option<u64>,
-    /// Entries that were ever delivered to the group. None as for `lag`.
+    /// The number of entries that were ever delivered to the group. None in the same cases as for `lag`.
     pub entries_read: Option<u64>,
 }
 
 impl Backlog {
-    /// Somebody has read it: it is in progress, set aside, or done.
+    /// Whether a consumer has read `entry`: then the entry is in progress, set aside, or done.
     #[must_use]
     pub fn is_delivered(&self, entry: EntryId) -> bool {
         entry <= self.last_delivered
     }
 
-    /// About how many undelivered entries stand before `entry`; None: nobody can tell.
+    /// An estimate of how many undelivered entries come before `entry`; None if the server does not know.
     ///
-    /// Redis counts all that are undelivered and not those before one of them, so entries are taken to have come evenly
-    /// between the first and the last.
+    /// Redis counts all undelivered entries, and not those before one of them. So the estimate assumes that entries
+    /// were added evenly between the first and the last.
     #[must_use]
     pub fn ahead_of(&self, entry: EntryId) -> Option<u64> {
         if self.is_delivered(entry) {
@@ -76,7 +78,7 @@ impl Backlog {
 }
 
 impl GroupInspector<'_> {
-    /// Where the group is; None where there is no stream or no group.
+    /// Reads the position of the group; None if the stream or the group does not exist.
     ///
     /// # Errors
     /// As for every call here.
@@ -84,7 +86,7 @@ impl GroupInspector<'_> {
         Ok(self.group_in_stream().await?.map(|(position, ..)| position))
     }
 
-    /// How far the group has come; None where there is no stream or no group.
+    /// Reads the backlog of the group; None if the stream or the group does not exist.
     ///
     /// # Errors
     /// As for every call here.
@@ -95,7 +97,7 @@ impl GroupInspector<'_> {
         let (key, after) = (&self.inspector.names().stream, (last_delivered, EntryId::MAX));
         let oldest = self.inspector.page(key, after, 1).await?;
         let oldest_undelivered = oldest.first().map(|entry| entry.id);
-        // Null after XDEL, absent before Redis 7, and known to be wrong at times.
+        // The lag is null after XDEL, absent before Redis 7, and known to be wrong at times.
         let length = number(&stream, "length").unwrap_or_default();
         let lag = match oldest_undelivered {
             None => Some(0),
@@ -111,7 +113,8 @@ impl GroupInspector<'_> {
         }))
     }
 
-    /// With what XINFO tells of the group and of the stream. The group is read first: what it was delivered was added before.
+    /// Reads the position, and the replies of XINFO for the group and for the stream. It reads the group first, so
+    /// every entry that was delivered to the group had been added before the stream was read.
     async fn group_in_stream(self) -> Result<Option<(GroupPosition, Value, Value)>, StreamError> {
         let Some(group) = self.info().await? else { return Ok(None) };
         let Some(last_delivered) = field(&group, "last-delivered-id") else { return Ok(None) };
@@ -123,17 +126,17 @@ impl GroupInspector<'_> {
     }
 }
 
-/// How fast a group reads, by looks at its backlog.
+/// The read rate of a group, measured from samples of its backlog.
 #[derive(Clone, Debug, Default)]
 pub struct ReadRate {
     looks: VecDeque<(Instant, u64)>,
 }
 
 impl ReadRate {
-    /// Takes note of a look.
+    /// Adds a sample of the backlog, taken at `at`.
     pub fn note(&mut self, at: Instant, backlog: &Backlog) {
         let Some(read) = backlog.entries_read else { return self.looks.clear() };
-        // Somebody moved the group, or another server answers.
+        // An operator moved the group, or another server answers.
         if self.looks.back().is_some_and(|(_, before)| read < *before) {
             self.looks.clear();
         }
@@ -146,7 +149,8 @@ impl ReadRate {
         }
     }
 
-    /// Entries a second that the group has read lately; None: two looks are needed, and some time between them.
+    /// The entries per second that the group has read lately; None unless there are two samples with enough time
+    /// between them.
     #[must_use]
     pub fn rate(&self) -> Option<f64> {
         let ((began, before), (ended, after)) = (self.looks.front()?, self.looks.back()?);
@@ -185,7 +189,7 @@ mod tests {
             (id(1_000, 9), 6),
             (id(1_500, 0), 50),
             (id(2_000, 0), 100),
-            // By a clock that is ahead of the stream's.
+            // An id by a clock that is ahead of the clock of the stream.
             (id(9_000, 0), 100),
             (id(600, 0), 0),
         ] {

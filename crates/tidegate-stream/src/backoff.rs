@@ -1,10 +1,11 @@
-//! How long to wait before trying again.
+//! Growing waits between retries, with jitter.
 
 use std::time::Duration;
 
 use rand::RngExt;
 
-/// Doubles from `min` up to `max`. Half of each wait is random, so that a fleet does not try again in step.
+/// A wait that doubles from `min` up to `max`. Half of each wait is random, so that many processes do not retry at the
+/// same time.
 #[derive(Clone, Debug)]
 pub struct Backoff {
     min: Duration,
@@ -13,33 +14,33 @@ pub struct Backoff {
 }
 
 impl Default for Backoff {
-    /// From 50 ms up to 5 s.
+    /// Returns waits from 50 ms up to 5 s.
     fn default() -> Self {
         Self::new(Duration::from_millis(50), Duration::from_secs(5))
     }
 }
 
 impl Backoff {
-    /// Waits of about `min` first, `max` at most.
+    /// Creates waits of about `min` at first and `max` at most.
     #[must_use]
     pub fn new(min: Duration, max: Duration) -> Self {
         Self { min, max, attempt: 0 }
     }
 
-    /// The next wait: a random time between half of this attempt's ceiling and the ceiling.
+    /// Returns the next wait: a random time between half of this attempt's ceiling and the ceiling.
     pub fn next_wait(&mut self) -> Duration {
         let wait = wait(self.min, self.max, self.attempt);
         self.attempt = self.attempt.saturating_add(1);
         wait
     }
 
-    /// Begins anew: the last try went well.
+    /// Starts over with `min`, after an attempt that succeeded.
     pub fn reset(&mut self) {
         self.attempt = 0;
     }
 }
 
-/// The wait after so many attempts: a random time between half of its ceiling and the ceiling.
+/// Returns the wait after `attempt` attempts: a random time between half of its ceiling and the ceiling.
 pub(crate) fn wait(min: Duration, max: Duration, attempt: u32) -> Duration {
     ceiling(min, max, attempt).mul_f64(rand::rng().random_range(0.5..=1.0))
 }

@@ -1,4 +1,5 @@
-//! Open while a store is away: nothing is read, one task probes it, all go on together afterwards.
+//! The circuit breaker: it is open while a store is unavailable. Then the lanes read nothing, one task probes the
+//! store, and all lanes go on together afterwards.
 
 use std::{
     collections::BTreeMap,
@@ -15,29 +16,29 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{backoff::Backoff, handler::Outage};
 
-/// A close that holds for less than this did not end the trouble: the waits go on growing.
+/// The time that the breaker must stay closed before the waits between probes start over.
 const STABLE: Duration = Duration::from_secs(10);
 
-/// Shared by all lanes of a process.
+/// A circuit breaker that all lanes of a process share.
 #[derive(Debug)]
 pub struct Breaker {
     state: watch::Sender<State>,
     closings: AtomicU64,
     outages: Mutex<BTreeMap<&'static str, u64>>,
-    /// When a probe was answered last, in whatever way.
+    /// The time at which a probe last ended, with success or failure.
     probed: Mutex<Option<Instant>>,
 }
 
-/// What the breaker says.
+/// The state of a breaker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// All stores work, as far as is known.
+    /// All stores work, as far as the process knows.
     Closed,
-    /// A store is away.
+    /// At least one store is unavailable.
     Open {
-        /// Since when.
+        /// The time at which the outage began.
         since: Instant,
-        /// Which store, and what it said.
+        /// The store that failed, and its error.
         outage: Outage,
     },
 }
@@ -54,26 +55,25 @@ impl Default for Breaker {
 }
 
 impl Breaker {
-    /// What it says now.
+    /// Returns the present state of the breaker.
     #[must_use]
     pub fn state(&self) -> State {
         self.state.borrow().clone()
     }
 
-    /// A store is away.
+    /// Returns whether a store is unavailable.
     #[must_use]
     pub fn is_open(&self) -> bool {
         *self.state.borrow() != State::Closed
     }
 
-    /// How many outages of each store began.
+    /// Returns the number of outages of each store that have begun.
     #[must_use]
     pub fn outages(&self) -> BTreeMap<&'static str, u64> {
         self.outages.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// While it is open: for how long nothing was heard of the stores, neither that they are away nor that they are
-    /// back.
+    /// Returns how long no probe has ended, while the breaker is open; None while it is closed.
     #[must_use]
     pub fn silent_for(&self) -> Option<Duration> {
         let State::Open { since, .. } = self.state() else { return None };
@@ -81,14 +81,16 @@ impl Breaker {
         Some(probed.map_or(since, |probed| probed.max(since)).elapsed())
     }
 
-    /// How many outages are over. Ask before work begins, for [`Breaker::trip`].
+    /// Returns the number of outages that are over. Call it before work begins, and pass the number to
+    /// [`Breaker::trip`].
     #[must_use]
     pub fn closings(&self) -> u64 {
         self.closings.load(Relaxed)
     }
 
-    /// Opens, because of work that began after `closings` outages. The first to notice an outage says so in the log;
-    /// the others only stop. What began before the last outage was over has failed of that one: it is tried again.
+    /// Opens the breaker, because work failed that began after `closings` outages. The first lane that notices an
+    /// outage logs it; the others only stop. Work that began before the last outage was over failed because of that
+    /// outage: it opens nothing, and is retried.
     pub fn trip(&self, outage: Outage, closings: u64) {
         self.state.send_if_modified(|state| {
             if *state != State::Closed || closings != self.closings() {
@@ -101,14 +103,15 @@ impl Breaker {
         });
     }
 
-    /// Waits until it is closed.
+    /// Waits until the breaker is closed.
     pub async fn closed(&self) {
         let mut state = self.state.subscribe();
         // The sender lives as long as self, so this cannot fail.
         let _ = state.wait_for(|state| *state == State::Closed).await;
     }
 
-    /// Calls `probe` while open, with growing waits, and closes when it succeeds. Ends with `stop`.
+    /// Calls `probe` while the breaker is open, with growing waits, and closes it when a probe succeeds. Ends with
+    /// `stop`.
     pub async fn run<P, F>(&self, probe: P, mut backoff: Backoff, stop: CancellationToken)
     where
         P: Fn() -> F,

@@ -1,4 +1,4 @@
-//! What the entries of a process wait for: counted, shown, and logged when it begins and when it ends.
+//! The causes that entries of a process wait for: counted, reported, and logged when they begin and end.
 
 use std::{
     collections::BTreeMap,
@@ -11,13 +11,13 @@ use std::{
 
 use crate::{handler::Cause, lane_wakes::LaneWakes};
 
-/// What is over sooner is not worth a line: a user's lock is held for milliseconds all the time.
+/// The time that a cause must last to be logged: a user's lock is held for milliseconds all the time.
 const LOG_AFTER: Duration = Duration::from_secs(2);
 
-/// Causes of one kind that have lines of their own; the others are summed up.
+/// The number of causes of one kind that are logged one by one; the others are summed up.
 const LOGGED_ONE_BY_ONE: usize = 3;
 
-/// Counts what the lanes of a process have set aside.
+/// The causes of all entries that the lanes of a process have set aside, with their counts.
 #[derive(Debug, Default)]
 pub struct Causes {
     entries: AtomicUsize,
@@ -26,10 +26,10 @@ pub struct Causes {
 
 #[derive(Debug, Default)]
 struct Held {
-    /// What wakes each lane that lives.
+    /// The wake-up of each lane that lives.
     lanes: Vec<Weak<LaneWakes>>,
     causes: BTreeMap<Cause, Waiting>,
-    /// Of each kind that the log names.
+    /// The kinds of causes that were logged.
     logged: BTreeMap<&'static str, LoggedKind>,
     full_since: Option<Instant>,
     no_exclusive_before: Option<Instant>,
@@ -49,34 +49,34 @@ struct LoggedKind {
     is_summed_up: bool,
 }
 
-/// How much waits for one thing.
+/// The entries that wait for one cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Awaited {
-    /// For what.
+    /// The cause that they wait for.
     pub cause: Cause,
-    /// Entries of this process.
+    /// The number of entries of this process that wait for it.
     pub entries: usize,
-    /// For how long there have been some.
+    /// The time for which entries have waited for it.
     pub lasting: Duration,
 }
 
-/// How much waits for things of one kind.
+/// The entries that wait for causes of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OfKind {
-    /// Entries of this process.
+    /// The number of entries of this process that wait for such causes.
     pub entries: usize,
-    /// Different things that they wait for.
+    /// The number of different causes that they wait for.
     pub causes: usize,
 }
 
 impl Causes {
-    /// Entries that are set aside.
+    /// Returns the number of entries that are set aside.
     #[must_use]
     pub fn entries(&self) -> usize {
         self.entries.load(Relaxed)
     }
 
-    /// How much waits, by kind.
+    /// Returns the waiting entries, by the kind of their causes.
     #[must_use]
     pub fn by_kind(&self) -> BTreeMap<&'static str, OfKind> {
         let mut kinds = BTreeMap::<_, OfKind>::new();
@@ -88,7 +88,7 @@ impl Causes {
         kinds
     }
 
-    /// What most entries wait for, `most` things at most.
+    /// Returns the causes with the most waiting entries, at most `most` of them.
     #[must_use]
     pub fn top(&self, most: usize) -> Vec<Awaited> {
         let held = self.held();
@@ -106,15 +106,17 @@ impl Causes {
         all
     }
 
-    /// Whether entries of this process wait for something of this kind. Costs nothing while none is set aside.
+    /// Returns whether entries of this process wait for a cause of this kind. The call costs nothing while no entry is
+    /// set aside.
     #[must_use]
     pub fn has(&self, kind: &'static str) -> bool {
         self.entries() > 0 && self.held().has(kind)
     }
 
-    /// Something was settled that these name. The lane of this process with the oldest entry that waits for it tries that at once:
-    /// it alone, for the others also wait for that entry. Of causes whose oldest entry is tried first ([`Cause::in_order`]); other
-    /// ones are passed over. What an entry waits for may be settled elsewhere, so all causes are also tried from time to time.
+    /// Reports that these causes were settled. For each cause, the lane of this process that has the oldest entry
+    /// waiting for it tries that entry at once. Only this lane does, because the entries of other lanes also wait for
+    /// that entry. The call applies to causes whose oldest entry is tried first ([`Cause::in_order`]), and ignores
+    /// other causes. Another process may settle a cause, so the lanes also try all causes from time to time.
     pub fn wake(&self, settled: impl IntoIterator<Item = Cause>) {
         let lanes = self.held().lanes.clone();
         let lanes: Vec<Arc<LaneWakes>> = lanes.iter().filter_map(Weak::upgrade).collect();
@@ -126,7 +128,7 @@ impl Causes {
         }
     }
 
-    /// What wakes a lane, for as long as the lane keeps it.
+    /// Adds a lane, and returns its wake-up, which counts for as long as the lane keeps it.
     pub(crate) fn add_lane(&self) -> Arc<LaneWakes> {
         let wakes = Arc::default();
         let lanes = &mut self.held().lanes;
@@ -145,7 +147,7 @@ impl Causes {
         self.held().remove(cause, entries);
     }
 
-    /// An entry that waited for `before` waits for `after`.
+    /// Notes that an entry that waited for `before` now waits for `after`.
     pub(crate) fn moved(&self, before: Cause, after: Cause) {
         if before != after {
             let mut held = self.held();
@@ -154,23 +156,25 @@ impl Causes {
         }
     }
 
-    /// It was tried, and was in vain.
+    /// Notes that entries of `cause` were tried without success.
     pub(crate) fn tried_in_vain(&self, cause: Cause) {
         self.held().log_begin(cause);
     }
 
-    /// An entry that was handled alone waits for something else: no lane of the process is alone before this.
+    /// Forbids all lanes of the process to handle an entry alone before `then`, because such an entry could not be
+    /// done.
     pub(crate) fn forbid_exclusive_before(&self, then: Instant) {
         let before = &mut self.held().no_exclusive_before;
         *before = (*before).max(Some(then));
     }
 
-    /// Until when that holds; None: it is over.
+    /// Returns the time until which that is forbidden; None: it is allowed.
     pub(crate) fn no_exclusive_before(&self, now: Instant) -> Option<Instant> {
         self.held().no_exclusive_before.filter(|then| *then > now)
     }
 
-    /// Whether no more may be set aside, so that nothing new may be read: there are `most` already.
+    /// Returns whether `most` entries are set aside already, so that the lanes may read no new entries. Logs the
+    /// change.
     pub(crate) fn is_full(&self, most: usize) -> bool {
         let entries = self.entries();
         let is_full = entries >= most;
@@ -180,10 +184,14 @@ impl Causes {
             tracing::error!(
                 entries,
                 most,
-                "as many entries are set aside as may be: nothing new is read until some of them are done"
+                "the limit of set-aside entries is reached: no new entries are read until some of them are done"
             );
         } else if !is_full && let Some(since) = held.full_since.take() {
-            tracing::warn!(entries, lasting_ms = millis(since), "there is room again: new entries are read");
+            tracing::warn!(
+                entries,
+                lasting_ms = millis(since),
+                "fewer entries are set aside than the limit: new entries are read again"
+            );
         }
         is_full
     }
@@ -229,11 +237,11 @@ impl Held {
                 kind,
                 key,
                 entries,
-                "entries are set aside: they are tried again until it is over"
+                "entries are set aside: they are retried until this cause is over"
             );
         } else if !logged.is_summed_up {
             logged.is_summed_up = true;
-            tracing::warn!(kind, "entries are set aside for more of this kind");
+            tracing::warn!(kind, "entries are set aside for more causes of this kind");
         }
     }
 
@@ -243,7 +251,7 @@ impl Held {
                 kind,
                 key,
                 lasting_ms = millis(ended.since),
-                "no entry is set aside for this any more"
+                "no entry is set aside for this cause any more"
             );
         }
         if !self.has(kind)

@@ -1,9 +1,10 @@
-//! A Redis Cluster, as far as we need one: who is the master for a slot, now.
+//! The part of Redis Cluster support that this crate needs: which node is the master for a slot at present.
 //!
-//! The client's own cluster mode is not used: one dead master stops it for all slots, and the first ASK ends it. Instead each
-//! pool and each reader is a client of one server, as without a cluster. Whenever such a client connects, it asks here where its
-//! slot is served; and when the answer changes, it is made to connect anew. Nothing else of a cluster is our business: ASK,
-//! TRYAGAIN and CLUSTERDOWN are errors like others, which end when the cluster has done what it is at.
+//! The crate does not use the cluster mode of the client: there, one dead master stops all slots, and the first ASK
+//! error ends it. Instead each pool and each reader is a client of one server, as without a cluster. When such a client
+//! connects, it looks up here which node serves its slot; when the answer changes, this module makes it reconnect. The
+//! module handles nothing else of a cluster. ASK, TRYAGAIN and CLUSTERDOWN are errors like others, which end when the
+//! cluster has finished what it does.
 
 mod map;
 
@@ -34,19 +35,20 @@ use tokio::{
 
 pub use self::map::{ClusterMap, Node, NodeAddress, SLOTS, parse_nodes};
 
-/// Between two looks at the map.
+/// The time between two queries for the map.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// A look that is no older need not be repeated, when many connections ask at once.
+/// The age up to which a map is reused, when many connections ask at the same time.
 const FRESH: Duration = Duration::from_millis(200);
-/// How long a node has to answer. Others are asked at the same time.
+/// The timeout for the reply of one node. All nodes are queried at the same time.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How many nodes are asked at most in one look. Of a larger cluster, those that had our slots come first.
+/// The number of nodes that one query asks at most. In a larger cluster, masters with slots come first.
 const MOST_ASKED: usize = 16;
 
-/// A Redis Cluster, found by some of its nodes. Looks at its map while anybody is connected to it.
+/// A Redis Cluster, found through some of its nodes. It refreshes its map from the first time that a client connects
+/// through it.
 pub struct RedisCluster {
     seeds: Vec<NodeAddress>,
-    /// User, password and TLS are the same for all nodes; where it leads is replaced.
+    /// User, password and TLS, which are the same for all nodes; the address is replaced for each node.
     config: Config,
     map: watch::Sender<Arc<ClusterMap>>,
     asked: AsyncMutex<Option<Instant>>,
@@ -68,18 +70,19 @@ impl Drop for RedisCluster {
     }
 }
 
-/// Whether a URL leads to a Redis Cluster.
+/// Whether a URL names a Redis Cluster.
 #[must_use]
 pub fn is_cluster_url(url: &str) -> bool {
     ["redis-cluster://", "rediss-cluster://"].iter().any(|scheme| url.starts_with(scheme))
 }
 
 impl RedisCluster {
-    /// `redis-cluster://user:password@host:port?node=host:port`, or `rediss-cluster://` for TLS; any node is enough, and more
-    /// help while that one is away. Nobody is asked yet. The certificates of all nodes have to be good for the first host.
+    /// Reads a URL of the form `redis-cluster://user:password@host:port?node=host:port`, or `rediss-cluster://` for
+    /// TLS. Any node is enough; further nodes help while that one is unavailable. This connects to no node yet. The
+    /// certificates of all nodes must be valid for the first host.
     ///
     /// # Errors
-    /// What is wrong with the URL.
+    /// When the URL is invalid; the error says why.
     pub fn new(url: &str) -> Result<Arc<Self>, crate::RedisError> {
         Self::read(url).map(Arc::new).map_err(crate::RedisError::new)
     }
@@ -111,19 +114,20 @@ impl RedisCluster {
         })
     }
 
-    /// The master of the slot that `key` is in.
+    /// Returns the master of the slot that `key` is in.
     #[must_use]
     pub fn master_of(self: &Arc<Self>, key: &str) -> SlotMaster {
         SlotMaster { cluster: Arc::clone(self), slot: fred::util::redis_keyslot(key.as_bytes()) }
     }
 
-    /// As the nodes told it last; empty until one has answered.
+    /// Returns the map from the last replies of the nodes; empty until a node has answered.
     #[must_use]
     pub fn map(&self) -> Arc<ClusterMap> {
         Arc::clone(&self.map.borrow())
     }
 
-    /// Asks the nodes, unless somebody has done so just now. The map stays as it is while no node answers.
+    /// Queries the nodes for the map, unless another task has done so just now. If no node answers, the map stays as it
+    /// is.
     pub async fn look(&self) -> Arc<ClusterMap> {
         let mut asked = self.asked.lock().await;
         if asked.is_none_or(|asked| asked.elapsed() > FRESH) {
@@ -147,7 +151,7 @@ impl RedisCluster {
         self.map()
     }
 
-    /// Masters with slots first, then the other nodes, then those of the URL.
+    /// The nodes to query: masters with slots first, then the other nodes, then those of the URL.
     fn to_ask(&self) -> Vec<NodeAddress> {
         let map = self.map();
         let (masters, others): (Vec<_>, Vec<_>) =
@@ -163,7 +167,7 @@ impl RedisCluster {
         nodes
     }
 
-    /// What one node says; None when it does not answer in time.
+    /// Queries one node for its view of the cluster; None when it does not answer in time.
     async fn ask(&self, node: NodeAddress) -> Option<Vec<Node>> {
         let known = self.clients.lock().unwrap_or_else(PoisonError::into_inner).get(&node).cloned();
         let client = match known {
@@ -181,15 +185,15 @@ impl RedisCluster {
         match reply {
             Ok(reply) => Some(parse_nodes(&reply, &node)),
             Err(error) => {
-                tracing::debug!(%node, "a node of the Redis Cluster does not tell of its map: {error}");
-                // A connection that swallows what it is sent is not asked again.
+                tracing::debug!(%node, "a node of the Redis Cluster did not send its map: {error}");
+                // A connection may swallow what it is sent, so it is not used again.
                 self.clients.lock().unwrap_or_else(PoisonError::into_inner).remove(&node);
                 None
             }
         }
     }
 
-    /// A connection that is not made anew when it breaks: the next look makes another one.
+    /// Opens a connection that does not reconnect when it breaks: the next query opens another one.
     async fn connect_to(&self, node: &NodeAddress) -> Option<Client> {
         let mut config = self.config.clone();
         config.server = ServerConfig::Centralized { server: server_at(node, &self.config) };
@@ -203,7 +207,7 @@ impl RedisCluster {
         match timeout(PATIENCE, client.init()).await {
             Ok(Ok(_)) => Some(client),
             Ok(Err(error)) => {
-                tracing::debug!(%node, "a node of the Redis Cluster cannot be asked: {error}");
+                tracing::debug!(%node, "cannot connect to a node of the Redis Cluster: {error}");
                 None
             }
             Err(_) => None,
@@ -217,7 +221,7 @@ impl RedisCluster {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner).retain(|node, _| is_there(node));
     }
 
-    /// Looks again and again, from the first time on that anybody connects.
+    /// Starts the task that refreshes the map, unless it runs already.
     fn watch(self: &Arc<Self>) {
         let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
         if watch.as_ref().is_some_and(|task| !task.is_finished()) {
@@ -235,13 +239,13 @@ impl RedisCluster {
     }
 }
 
-/// A node with the name that certificates are checked for.
+/// The address of a node, with the host name that its certificate is checked against.
 fn server_at(node: &NodeAddress, config: &Config) -> Server {
     let named = config.server.hosts().first().map(|server| server.host.clone());
     Server { host: node.host.as_str().into(), port: node.port, tls_server_name: named }
 }
 
-/// Whoever is the master of one slot of a Redis Cluster.
+/// The present master of one slot of a Redis Cluster.
 #[derive(Clone)]
 pub struct SlotMaster {
     cluster: Arc<RedisCluster>,
@@ -255,24 +259,25 @@ impl fmt::Debug for SlotMaster {
 }
 
 impl SlotMaster {
-    /// The cluster that it is one of.
+    /// Returns the cluster that the master belongs to.
     #[must_use]
     pub fn cluster(&self) -> &Arc<RedisCluster> {
         &self.cluster
     }
 
-    /// Where it listens, by the map as it was seen last.
+    /// Returns the address of the master, by the last map.
     #[must_use]
     pub fn address(&self) -> Option<NodeAddress> {
         self.cluster.map().owner(self.slot).cloned()
     }
 
-    /// The client's settings for it. Where it leads says [`SlotMaster::follow`].
+    /// The settings of a client of the master. The address comes from [`SlotMaster::follow`].
     pub(crate) fn config(&self) -> Config {
         self.cluster.config.clone()
     }
 
-    /// Lets clients that are not connected yet connect to whoever is the master at that time, and again when it changes.
+    /// Makes clients that are not connected yet connect to the present master, and reconnect whenever the master
+    /// changes.
     pub(crate) async fn follow(&self, clients: &[Client]) {
         for client in clients {
             client.set_resolver(Arc::new(Resolver(self.clone()))).await;
@@ -295,11 +300,11 @@ impl SlotMaster {
     }
 }
 
-/// Tells a client where the master is, each time that it connects.
+/// A resolver that returns the address of the master each time that a client connects.
 struct Resolver(SlotMaster);
 
 impl Resolve for Resolver {
-    // As `async_trait` would have it, without the crate.
+    // Written as `async_trait` would expand it, without that crate.
     fn resolve<'a, 'f>(
         &'a self,
         _host: Str,
@@ -313,7 +318,8 @@ impl Resolve for Resolver {
     }
 }
 
-/// A connection to who is no longer the master would go on, where that one is frozen or cut off.
+/// Makes clients reconnect when the master changes. Otherwise a connection to the old master would stay open, if that
+/// one is frozen or cut off.
 async fn reconnect_on_change(master: SlotMaster, clients: Vec<Client>) {
     let mut changes = master.cluster.map.subscribe();
     let mut known = master.address();
@@ -328,7 +334,7 @@ async fn reconnect_on_change(master: SlotMaster, clients: Vec<Client>) {
         known = address;
         for client in &clients {
             let client = client.clone();
-            // Nobody waits for the connection: the node may need a while.
+            // In a task of its own, because the node may need some time to accept the connection.
             tokio::spawn(async move { client.force_reconnection().await });
         }
     }

@@ -1,4 +1,4 @@
-//! What the lanes of a process have done since it began.
+//! Counters of what the lanes of a process have done since it started.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::{causes::Causes, histogram::Histogram, redis::RedisPool};
 
-/// Counts entries, by what became of them.
+/// The counters of a process, which count entries by their outcome.
 #[derive(Debug)]
 pub struct Counters {
     batches: AtomicU64,
@@ -25,40 +25,40 @@ pub struct Counters {
     claimed: AtomicU64,
     reconnects: AtomicU64,
     causes: Arc<Causes>,
-    /// Behind a lock: each burial is a round trip of its own anyway.
+    /// In a lock, because each burial is a round trip of its own anyway.
     reasons: Mutex<BTreeMap<&'static str, u64>>,
     sizes: Histogram,
     reads: Histogram,
     settlings: Histogram,
 }
 
-/// The counts at one moment.
+/// The values of the counters at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// Batches handled, and settled as far as Redis let us.
+    /// The batches that were handled, and settled as far as Redis accepted it.
     pub batches: u64,
-    /// Entries acknowledged as done.
+    /// The entries that were acknowledged as done.
     pub done: u64,
-    /// Entries copied to the dead stream.
+    /// The entries that were copied to the dead stream.
     pub buried: u64,
-    /// Entries whose payload was gone.
+    /// The entries whose payload was deleted or trimmed.
     pub gone: u64,
-    /// Times that an entry was set aside, to be tried again.
+    /// The number of times that an entry was set aside, to be retried.
     pub retried: u64,
-    /// Entries claimed from other consumers.
+    /// The entries that were claimed from other consumers.
     pub claimed: u64,
 }
 
-/// What became of the entries of a batch.
+/// The outcomes of the entries of one batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BatchReport {
-    /// Entries acknowledged as done.
+    /// The entries that were acknowledged as done.
     pub done: usize,
-    /// Entries copied to the dead stream.
+    /// The entries that were copied to the dead stream.
     pub buried: usize,
-    /// Entries acknowledged because their payload is gone.
+    /// The entries that were acknowledged because their payload is gone.
     pub gone: usize,
-    /// Entries that were set aside.
+    /// The entries that were set aside.
     pub left: usize,
 }
 
@@ -102,7 +102,7 @@ impl Counters {
         self.reconnects.fetch_add(1, Relaxed);
     }
 
-    /// A read took so long, and brought so many entries.
+    /// Counts a read that brought `entries` entries and took `time`.
     pub(crate) fn read(&self, entries: usize, time: Duration) {
         self.sizes.add(entries as u64);
         self.reads.add_time(time);
@@ -112,7 +112,7 @@ impl Counters {
         self.settlings.add_time(time);
     }
 
-    /// The counts now.
+    /// Returns the present values of the counters.
     #[must_use]
     pub fn counts(&self) -> Counts {
         Counts {
@@ -125,48 +125,48 @@ impl Counters {
         }
     }
 
-    /// Entries copied to the dead stream, by the reason.
+    /// Returns the number of entries copied to the dead stream, by reason.
     #[must_use]
     pub fn buried_by_reason(&self) -> BTreeMap<&'static str, u64> {
         self.reasons.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What is set aside, and what for.
+    /// Returns the entries that are set aside, by their causes.
     #[must_use]
     pub fn set_aside(&self) -> &Arc<Causes> {
         &self.causes
     }
 
-    /// How often a connection to Redis was made anew.
+    /// Returns how often a connection to Redis was replaced by a new one.
     #[must_use]
     pub fn reconnects(&self) -> u64 {
         self.reconnects.load(Relaxed)
     }
 
-    /// Entries that came with one read, where any came.
+    /// Returns the histogram of the number of entries that one read brought; empty reads do not count.
     #[must_use]
     pub fn sizes(&self) -> &Histogram {
         &self.sizes
     }
 
-    /// How long reads took that brought entries, the wait for the first of them included.
+    /// Returns the histogram of the duration of reads that brought entries, including the wait for the first entry.
     #[must_use]
     pub fn reads(&self) -> &Histogram {
         &self.reads
     }
 
-    /// How long acknowledging and burying took.
+    /// Returns the histogram of the duration of acknowledging and burying.
     #[must_use]
     pub fn settlings(&self) -> &Histogram {
         &self.settlings
     }
 }
 
-/// Counts from now on how often a connection of `pool` is made anew. Readers count their own.
+/// Counts from now on how often a connection of `pool` reconnects. Readers count their own reconnects.
 pub fn count_reconnects(pool: impl Into<RedisPool>, counters: &Arc<Counters>) {
     for client in pool.into().0.clients() {
         let counters = Arc::clone(counters);
-        // Ends with the client.
+        // The callback ends with the client.
         client.on_reconnect(move |_server| {
             counters.reconnected();
             async { Ok(()) }

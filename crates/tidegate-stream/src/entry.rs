@@ -1,4 +1,4 @@
-//! One entry of a stream, and what one read or claim delivered of them.
+//! Stream entries, their ids, and the result of one read or claim.
 
 mod replies;
 
@@ -13,22 +13,22 @@ pub(crate) use replies::{
     parse_pending, parse_read,
 };
 
-/// The id of a stream entry: milliseconds of the server's clock, then a sequence within that millisecond.
+/// The id of a stream entry: milliseconds of the server's clock, then a sequence number within that millisecond.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EntryId {
-    /// Unix time in milliseconds.
+    /// The Unix time of the entry in milliseconds.
     pub ms: u64,
-    /// Sequence number within the millisecond.
+    /// The sequence number within the millisecond.
     pub seq: u64,
 }
 
 impl EntryId {
-    /// The smallest id; reading after it reads from the start.
+    /// The smallest id: a read after it begins at the start of the stream.
     pub const MIN: Self = Self { ms: 0, seq: 0 };
-    /// The largest id.
+    /// The largest id that a stream can have.
     pub const MAX: Self = Self { ms: u64::MAX, seq: u64::MAX };
 
-    /// The id right after this one; the largest has none and stays.
+    /// Returns the next id; the largest id has none and returns itself.
     #[must_use]
     pub fn next(self) -> Self {
         match (self.seq.checked_add(1), self.ms.checked_add(1)) {
@@ -38,7 +38,7 @@ impl EntryId {
         }
     }
 
-    /// The id right before this one; the smallest has none and stays.
+    /// Returns the previous id; the smallest id has none and returns itself.
     #[must_use]
     pub fn previous(self) -> Self {
         match (self.seq.checked_sub(1), self.ms.checked_sub(1)) {
@@ -50,7 +50,7 @@ impl EntryId {
 }
 
 impl Serialize for EntryId {
-    /// As Redis writes it.
+    /// Writes the id as text, as Redis does.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
@@ -65,22 +65,23 @@ impl fmt::Display for EntryId {
     }
 }
 
-/// An entry of the group's pending list.
+/// One entry of the group's pending list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingEntry {
-    /// Which entry.
+    /// The id of the entry.
     pub id: EntryId,
     /// The consumer that holds it.
     pub consumer: String,
-    /// Milliseconds since it was last delivered, or kept by its consumer; see [`crate::is_claimable`].
+    /// Milliseconds since the entry was last delivered, or since its consumer last reset its idle time; see
+    /// [`crate::is_claimable`].
     pub idle_ms: u64,
-    /// How often it was delivered.
+    /// The number of times that the entry was delivered.
     pub deliveries: u64,
 }
 
-/// A text that is no `<ms>-<seq>`.
+/// The error for a text that is not an entry id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a stream entry id; it looks like 1718000000000-0")]
+#[error("{0:?} is not a stream entry id: it should look like 1718000000000-0")]
 pub struct BadEntryId(pub String);
 
 impl FromStr for EntryId {
@@ -95,65 +96,64 @@ impl FromStr for EntryId {
     }
 }
 
-/// What a field weighs beside the bytes of its name and value: about what it costs a worker, however small it is.
-/// `lua/fetch.lua` has the same number.
+/// The bytes that each field counts in addition to its name and value: about what a field costs a worker, however small
+/// it is. `lua/fetch.lua` has the same number.
 pub const FIELD_BYTES: usize = 64;
 
-/// What fields weigh: the bytes of their names and values, and 64 for each field.
+/// The weight of fields: the bytes of their names and values, and 64 for each field.
 pub(crate) fn weight(fields: &[(Bytes, Bytes)]) -> usize {
     fields.iter().map(|(name, value)| name.len() + value.len() + FIELD_BYTES).sum()
 }
 
-/// An entry with its payload, as the producer wrote it: any bytes, any order, fields may repeat.
+/// An entry with its payload, as the producer wrote it: any bytes in any order, and a field name may occur twice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Where it stands in the stream.
+    /// The id of the entry in the stream.
     pub id: EntryId,
     /// Field names and values in the order in which they were written.
     pub fields: Vec<(Bytes, Bytes)>,
 }
 
-/// What one read or claim delivered to a consumer.
+/// The entries that one read or claim delivered to a consumer.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Delivery {
-    /// Entries in stream order.
+    /// The entries that have a payload, in stream order.
     pub entries: Vec<Entry>,
-    /// Pending entries whose payload was deleted or trimmed away: nothing can be done for them but to count,
-    /// report and acknowledge.
+    /// Pending entries whose payload was deleted or trimmed: a worker can only count, report and acknowledge them.
     pub gone: Vec<EntryId>,
-    /// Entries that are larger than any that is supported; their payload stays where it is.
+    /// Entries above the size limit; their payload stays in Redis.
     pub large: Vec<EntryId>,
-    /// Those of `entries` that were in progress when a process died.
+    /// The ids of those `entries` that were in progress when a process died.
     pub survivors: Vec<EntryId>,
 }
 
 impl Delivery {
-    /// Nothing was delivered.
+    /// Whether no entry was delivered.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Number of pending entries that were delivered, with or without payload.
+    /// The number of pending entries that were delivered, with or without payload.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len() + self.gone.len() + self.large.len()
     }
 
-    /// The largest id that was delivered.
+    /// Returns the largest id that was delivered.
     #[must_use]
     pub fn last_id(&self) -> Option<EntryId> {
         let entry = self.entries.last().map(|entry| entry.id);
         entry.max(self.gone.iter().max().copied()).max(self.large.iter().max().copied())
     }
 
-    /// Bytes of all names and values, and 64 for each field.
+    /// The weight of all entries: the bytes of their names and values, and 64 for each field.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.entries.iter().map(Entry::bytes).sum()
     }
 
-    /// Appends what was delivered after it.
+    /// Appends a delivery that came after this one.
     pub(crate) fn append(&mut self, mut later: Self) {
         self.entries.append(&mut later.entries);
         self.gone.append(&mut later.gone);
@@ -161,7 +161,7 @@ impl Delivery {
         self.survivors.append(&mut later.survivors);
     }
 
-    /// Lets go of the payload of entries that weigh more than `largest` bytes.
+    /// Drops the payload of entries that weigh more than `largest` bytes, and keeps their ids in `large`.
     pub(crate) fn drop_large(&mut self, largest: usize) {
         let large = &mut self.large;
         self.entries.retain(|entry| {
@@ -175,7 +175,7 @@ impl Delivery {
 }
 
 impl Entry {
-    /// Bytes of its names and values, and 64 for each field.
+    /// The weight of the entry: the bytes of its names and values, and 64 for each field.
     #[must_use]
     pub fn bytes(&self) -> usize {
         weight(&self.fields)
@@ -205,7 +205,7 @@ mod tests {
         assert!("x-1".parse::<EntryId>().is_err());
     }
 
-    /// What an entry weighs is counted here and in scripts.
+    /// The weight of an entry is computed here and in scripts.
     #[test]
     fn scripts_weigh_a_field_as_the_crate_does() {
         let mut weighing = 0;

@@ -1,18 +1,19 @@
-//! Handling one entry while the process has nothing else in progress.
+//! A lock for handling one entry while the process has nothing else in progress.
 
 use std::sync::Arc;
 
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, watch};
 
-/// Shared by all lanes of a process. An entry that processes died of is handled alone: if it takes the process along
-/// again, nothing else was in progress, and no entry is blamed for what another one did in the lane beside it.
+/// The lock that all lanes of a process share. An entry that processes died of is handled alone. If it kills the
+/// process again, nothing else was in progress, so no entry is blamed for a crash that another entry in another lane
+/// caused.
 #[derive(Debug, Default)]
 pub struct Exclusive {
     in_progress: Arc<RwLock<()>>,
     wanted: watch::Sender<usize>,
 }
 
-/// A lane may have entries in progress for as long as it holds this.
+/// The guard that a lane holds while it may have entries in progress.
 pub(crate) type SharedGuard = OwnedRwLockReadGuard<()>;
 
 impl Exclusive {
@@ -21,12 +22,13 @@ impl Exclusive {
         Arc::clone(&self.in_progress).read_owned().await
     }
 
-    /// As [`Exclusive::shared`], where nobody has begun.
+    /// Like [`Exclusive::shared`], but returns None if a lane handles an entry alone or waits to do so.
     pub(crate) fn try_shared(&self) -> Option<SharedGuard> {
         Arc::clone(&self.in_progress).try_read_owned().ok()
     }
 
-    /// Waits until nobody has anything in progress. Blocked reads of others end: [`Exclusive::exclusive_wanted`].
+    /// Waits until no lane has entries in progress. Blocked reads of other lanes end: see
+    /// [`Exclusive::exclusive_wanted`].
     pub(crate) async fn exclusive(&self) -> OwnedRwLockWriteGuard<()> {
         let _wish = Wish::new(&self.wanted);
         Arc::clone(&self.in_progress).write_owned().await
@@ -44,7 +46,7 @@ impl Exclusive {
     }
 }
 
-/// Ends with the wait, also when that is given up.
+/// A request for exclusive use, which ends with the wait, also if that is cancelled.
 struct Wish<'a>(&'a watch::Sender<usize>);
 
 impl<'a> Wish<'a> {

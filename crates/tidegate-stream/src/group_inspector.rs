@@ -1,4 +1,4 @@
-//! Reads the consumer group of a stream and its pending list. Nothing here changes anything.
+//! Read-only access to the consumer group of a stream and its pending list. Nothing here changes anything.
 
 use fred::types::Value;
 
@@ -9,8 +9,8 @@ use crate::{
     stream::{StreamError, StreamNames},
 };
 
-/// Reads the consumer group of a stream. A call fails if Redis does not answer, if a key has another type, or if the reply has an
-/// unknown shape.
+/// A reader of the consumer group of a stream. A call fails if Redis does not answer, if a key has another type, or if
+/// the reply has an unknown shape.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupInspector<'a> {
     /// The connections, and the names of the stream and the group.
@@ -18,7 +18,7 @@ pub struct GroupInspector<'a> {
 }
 
 impl StreamInspector {
-    /// What reads the consumer group.
+    /// Returns the reader of the consumer group.
     #[must_use]
     pub const fn group(&self) -> GroupInspector<'_> {
         GroupInspector { inspector: self }
@@ -26,7 +26,7 @@ impl StreamInspector {
 }
 
 impl GroupInspector<'_> {
-    /// The last entry that was delivered to the group; `None` without a group.
+    /// Returns the last entry that was delivered to the group; `None` if the group does not exist.
     ///
     /// # Errors
     /// As for every call here.
@@ -36,7 +36,7 @@ impl GroupInspector<'_> {
         Ok(Some(parse_id(id)?))
     }
 
-    /// What XINFO tells of the group; `None` without one.
+    /// Returns what XINFO GROUPS reports about the group; `None` if it does not exist.
     pub(crate) async fn info(self) -> Result<Option<Value>, StreamError> {
         let names = self.inspector.names();
         let args = vec!["GROUPS".into(), names.stream.as_str().into()];
@@ -51,8 +51,9 @@ impl GroupInspector<'_> {
         Ok(groups.into_iter().find(is_ours))
     }
 
-    /// When entries were made pending again last ([`Stream::make_pending`](crate::Stream::make_pending)), as a text that is another
-    /// one after each time. None: not within a week, or this user of Redis may not know.
+    /// Returns a text that changes each time that entries are made pending again
+    /// ([`Stream::make_pending`](crate::Stream::make_pending)): the time of the last change. None: that did not happen
+    /// within a week, or this user of Redis may not read it.
     ///
     /// # Errors
     /// When Redis does not answer.
@@ -64,7 +65,7 @@ impl GroupInspector<'_> {
         }
     }
 
-    /// Up to `count` ids of the group's pending list that come after `after`; empty without a group.
+    /// Reads up to `count` ids of the group's pending list that come after `after`; empty if the group does not exist.
     ///
     /// # Errors
     /// As for every call here.
@@ -73,8 +74,8 @@ impl GroupInspector<'_> {
         Ok(page.into_iter().map(|pending| pending.id).collect())
     }
 
-    /// Up to `count` entries of the group's pending list that come after `after`, none later than `last`, of all
-    /// consumers or of one; empty without a group.
+    /// Reads up to `count` entries of the group's pending list that come after `after`, none later than `last`. They
+    /// belong to all consumers, or to the one that is given. The list is empty if the group does not exist.
     ///
     /// # Errors
     /// As for every call here.
@@ -87,7 +88,7 @@ impl GroupInspector<'_> {
         self.pending_range((format!("({after}"), last.to_string()), count, consumer).await
     }
 
-    /// Who has the entry `id` in its pending list.
+    /// Reads the pending entry `id`, with the consumer that holds it; None if it is not pending.
     ///
     /// # Errors
     /// As for every call here.
@@ -95,7 +96,8 @@ impl GroupInspector<'_> {
         Ok(self.pending_range((id.to_string(), id.to_string()), 1, None).await?.pop())
     }
 
-    /// How many worker processes died with each of these entries in progress; of those that lived on, nobody knows.
+    /// Returns how many worker processes died with each of these entries in progress. Processes that did not die are
+    /// not counted.
     ///
     /// # Errors
     /// As for every call here.
@@ -109,13 +111,13 @@ impl GroupInspector<'_> {
         Ok(notes.iter().map(|note| note.as_str().map_or(0, |note| leading_number(&note))).collect())
     }
 
-    /// What living processes have set aside, as they say.
+    /// Returns the notes of what living processes have set aside.
     #[must_use]
     pub fn set_aside_notes(self) -> SetAsideNotes {
         SetAsideNotes::new(self.inspector.pool(), self.inspector.names())
     }
 
-    /// The first entry from `first` to `last` that is pending; None without a group.
+    /// Returns the first pending entry from `first` to `last`; None if there is none, or if the group does not exist.
     ///
     /// # Errors
     /// As for every call here.
@@ -150,7 +152,7 @@ impl GroupInspector<'_> {
     }
 }
 
-/// Workers before this version wrote something behind the number.
+/// Parses the number at the start of a note: workers of earlier versions wrote more text after it.
 fn leading_number(note: &str) -> u64 {
     note.split(' ').next().and_then(|number| number.parse().ok()).unwrap_or_default()
 }

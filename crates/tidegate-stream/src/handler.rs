@@ -1,4 +1,4 @@
-//! What the user of this crate supplies: a step that turns a batch of entries into outcomes.
+//! The interface of the user's code: a handler, which turns a batch of entries into outcomes.
 
 use std::{
     fmt,
@@ -11,29 +11,29 @@ use crate::{
     redis::{RedisError, readable},
 };
 
-/// What became of one entry.
+/// The outcome of one entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Its effect is durable: it is acknowledged.
+    /// The effect of the entry is durable: the lane acknowledges it.
     Done,
-    /// Nothing happened yet and nothing is wrong with it: it stays pending and is tried again later, with the others
-    /// that wait for the same.
+    /// The entry had no effect yet, and has no error: it stays pending, and is retried later with other entries that
+    /// wait for the same cause.
     SetAside(Cause),
-    /// It can never be done: it is copied to the dead stream and acknowledged, in one step.
+    /// The entry can never be done: the lane copies it to the dead stream and acknowledges it, in one step.
     Dead(DeadLetterReason),
 }
 
-/// What a handler answers of a batch.
+/// The result of a handler for one batch.
 pub struct Handled {
-    /// One for each entry, in the order of the batch.
+    /// One outcome for each entry, in the order of the batch.
     pub outcomes: Vec<Outcome>,
-    /// Work that no outcome depends on, such as unlocking. The lane runs it while it settles the batch, and handles nothing else before
-    /// both are over.
+    /// Work that no outcome depends on, such as unlocking. The lane runs it while it settles the batch, and handles no
+    /// other batch before both are finished.
     pub rest: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
 impl From<Vec<Outcome>> for Handled {
-    /// Nothing is left to do.
+    /// Creates a result without remaining work.
     fn from(outcomes: Vec<Outcome>) -> Self {
         Self { outcomes, rest: None }
     }
@@ -51,77 +51,80 @@ impl fmt::Debug for Handled {
     }
 }
 
-/// What an entry waits for. Entries of one cause are tried again together: a few first, more once those went well.
+/// The cause that an entry waits for. Entries of one cause are retried together: a few first, and more once those were
+/// done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Cause {
-    /// A word for machines, such as `account_locked`; there are few of them.
+    /// The kind of the cause, a word for programs such as `account_locked`; there should be few kinds.
     pub kind: &'static str,
-    /// Which one of its kind: the id of an account, for example; 0 where the kind says all.
+    /// The key within the kind: the id of an account, for example; 0 if the kind has only one cause.
     pub key: u64,
-    /// Which of its entries are tried first.
+    /// The order in which its entries are tried.
     pub first: FirstTried,
 }
 
-/// Which entries of a cause are tried first.
+/// The order in which entries of a cause are tried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FirstTried {
-    /// Those that were not tried for the longest time. So an entry that waits for more than the others delays none of them.
+    /// The entries that were not tried for the longest time come first. So an entry that waits for something else as
+    /// well does not delay the others.
     #[default]
     LongestUntried,
-    /// The oldest: each of them also waits for those before it. The handler can end such a wait early, by
-    /// [`Causes::wake`](crate::Causes::wake).
+    /// The oldest entry comes first: each entry also waits for the entries before it. The handler can end such a wait
+    /// early, by [`Causes::wake`](crate::Causes::wake).
     Oldest,
 }
 
 impl Cause {
-    /// A cause whose entries can be done in any order.
+    /// Creates a cause whose entries can be done in any order.
     #[must_use]
     pub const fn new(kind: &'static str, key: u64) -> Self {
         Self { kind, key, first: FirstTried::LongestUntried }
     }
 
-    /// A cause whose entries have to be done in stream order. Its key is not 0: there wait those of a kind that has too many causes.
+    /// Creates a cause whose entries must be done in stream order. Its key must not be 0: entries of a kind that has
+    /// too many causes wait under key 0.
     #[must_use]
     pub const fn in_order(kind: &'static str, key: u64) -> Self {
         Self { kind, key, first: FirstTried::Oldest }
     }
 
-    /// What entries wait for together when there are too many causes of this kind to tell them from each other.
+    /// Returns the shared cause, for entries of a kind that has too many causes to keep apart.
     pub(crate) const fn shared(self) -> Self {
         Self { key: 0, ..self }
     }
 
-    /// Whether entries of different causes that have to be done in order wait here together.
+    /// Returns whether this is such a shared cause, of entries that must be done in order.
     pub(crate) const fn is_shared(self) -> bool {
         self.key == 0 && matches!(self.first, FirstTried::Oldest)
     }
 
-    /// Something was in the way of a whole batch, or its time was up, and nobody knows which of its entries it concerns: most
-    /// of them concern nobody. So more than a few are tried first, and all the others after those.
+    /// The cause of a batch that failed or timed out as a whole: it is unknown which of its entries caused that, and
+    /// most of them did not. So the lane first tries more than a few of them, and then all the others.
     pub const UNKNOWN: Self = Self::new("contention", 0);
 }
 
-/// Why an entry can never be done.
+/// The reason why an entry can never be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetterReason {
-    /// A word for machines, such as `unknown_account`.
+    /// A word for programs, such as `unknown_account`.
     pub reason: &'static str,
-    /// A sentence for people.
+    /// The explanation for people, in one sentence.
     pub error: String,
 }
 
-/// A store does not do its work. No entry is at fault, and nothing is read until it does again.
+/// An outage of a store. No entry is at fault, and the lanes read nothing until the store works again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{store}: {error}")]
 pub struct Outage {
-    /// Which store, by the name that people know: `Redis`, `PostgreSQL`.
+    /// The name of the store for people: `Redis`, `PostgreSQL`.
     pub store: &'static str,
-    /// What it said, or that it said nothing.
+    /// The error of the store, or that it did not answer.
     pub error: String,
 }
 
 impl Outage {
-    /// An outage of `store`, because of `error`.
+    /// Creates an outage of `store`, caused by `error`.
     pub fn new(store: &'static str, error: impl ToString) -> Self {
         Self { store, error: readable(&error.to_string()) }
     }
@@ -133,47 +136,49 @@ impl From<RedisError> for Outage {
     }
 }
 
-/// Handles batches of entries.
+/// A handler of batches of entries.
 ///
-/// What a lane expects of a handler, and what it does when it gets something else:
+/// The lane expects this of a handler, and does the following if the handler behaves otherwise:
 ///
-/// - **Again at any time.** Entries may come again, whole batches or a part, in any process: after a crash, an outage, a
-///   lost reply. An effect that is there already counts as [`Outcome::Done`].
-/// - **One outcome for each entry**, in the order of the batch. On any other number the lane panics before it acknowledges
-///   anything: whichever entry has no outcome, it may be the one that was not handled.
-/// - **A panic** ends the lane: [`Lane::run`](crate::Lane::run) unwinds. Nothing of that batch is acknowledged, set aside or
-///   buried; some of it may be if the panic is in [`Handled::rest`]. It stays pending, and counts as in progress of a process that
-///   died. The next lane with the same consumer name handles it again; if there is none, any other lane claims it after [`LaneSettings::claim_idle`]. From its second crash
-///   on, an entry is handled alone; at its fifth it is buried as `killed_worker`. So watch the task that runs a lane, and
-///   when it has panicked, run another one, or end the process.
-/// - **Time.** There is no limit. While a handler works its lane reads nothing, and keeps the batch from being claimed. That
-///   goes on in the same task three times within `claim_idle`, so a handler must not block its thread for long. A handler
-///   with a time limit of its own answers with an [`Outage`], or sets the entries aside.
-/// - **A stop** waits for the handler. A lane never drops the future of a handler; it is dropped with the future of
-///   [`Lane::run`](crate::Lane::run), and then its batch counts as in progress of a process that died.
-/// - **Side by side.** The lanes of a process may share a handler. Each calls it with one batch at a time.
+/// - **Repetition.** Entries may come again, as a whole batch or a part of it, in any process: after a crash, an
+///   outage, or a lost reply. If the effect of an entry exists already, the outcome is [`Outcome::Done`].
+/// - **One outcome for each entry**, in the order of the batch. If the number differs, the lane panics before it
+///   acknowledges anything: any entry may be the one that was not handled.
+/// - **A panic** ends the lane: [`Lane::run`](crate::Lane::run) unwinds. No entry of that batch is acknowledged, set
+///   aside or buried; if the panic is in [`Handled::rest`], some may be. The batch stays pending, and counts as in
+///   progress in a process that died. The next lane with the same consumer name handles it again; if there is none, any
+///   other lane claims it after [`LaneSettings::claim_idle`]. From its second crash on, an entry is handled alone; at
+///   its fifth it is buried as `killed_worker`. So watch the task that runs a lane. If it has panicked, start another
+///   lane, or end the process.
+/// - **Time.** There is no limit. While a handler works, its lane reads nothing, and keeps the batch from being
+///   claimed. The lane does that three times within `claim_idle`, in the same task, so a handler must not block its
+///   thread for long. A handler with its own time limit returns an [`Outage`], or sets the entries aside.
+/// - **A stop** waits for the handler. A lane never drops the future of a handler. If the program drops the future of
+///   [`Lane::run`](crate::Lane::run), the handler is dropped with it, and its batch counts as in progress in a process
+///   that died.
+/// - **Concurrency.** The lanes of a process may share a handler. Each lane calls it with one batch at a time.
 ///
 /// [`LaneSettings::claim_idle`]: crate::LaneSettings::claim_idle
 pub trait Handler: Send + Sync + 'static {
-    /// Handles a batch, in stream order, and answers with one outcome for each entry, in the same order.
+    /// Handles a batch, in stream order, and returns one outcome for each entry, in the same order.
     ///
     /// # Errors
-    /// An [`Outage`] says nothing of any entry: all stay pending, and are handled again when the stores work.
+    /// An [`Outage`] says nothing about any single entry: all stay pending, and are handled again when the stores work.
     fn handle(&self, batch: &[Entry]) -> impl Future<Output = Result<Handled, Outage>> + Send;
 
-    /// Is told of new entries that a lane has just read, mostly before another lane of this process reads newer ones.
-    /// [`Handler::handle`] gets them next, unless an outage, a stop or another consumer is in the way. Must not block. Does nothing,
-    /// unless a handler has use for it.
+    /// Called with new entries that a lane has just read, mostly before another lane of this process reads newer ones.
+    /// [`Handler::handle`] gets them next, unless an outage, a stop or another consumer prevents that. This must not
+    /// block. By default it does nothing.
     fn received(&self, entries: &[Entry]) {
         let _ = entries;
     }
 
-    /// Is told, before it happens, that an entry is buried that this handler was not asked about: it is too large, or too many
-    /// processes died of it. Its payload is not read for that, and should not be. This may come more than once for an
-    /// entry, and does where the burial fails. Does nothing, unless a handler has use for it.
+    /// Called before the lane buries an entry without calling [`Handler::handle`]: the entry is too large, or too many
+    /// processes died of it. The payload is not read for that, and the handler should not read it. The call may come
+    /// more than once for an entry, for example if the burial fails. By default it does nothing.
     ///
     /// # Errors
-    /// An [`Outage`] leaves the entry pending; it is buried when the stores work.
+    /// An [`Outage`] leaves the entry pending; the lane buries it when the stores work.
     fn before_burial(
         &self,
         entry: EntryId,

@@ -1,47 +1,47 @@
-//! How long things took or how many they were, counted in buckets: no lock, no allocation, two additions for each.
+//! Histograms of times and of sizes: no lock, no allocation, two additions for each value.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
     time::Duration,
 };
 
-/// Upper bounds of times, in microseconds: from a round trip to the longest lock waits.
+/// The upper bounds of times, in microseconds: from one round trip to the longest lock waits.
 const TIMES_US: [u64; 16] = [
     250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000,
     5_000_000, 10_000_000, 30_000_000,
 ];
 
-/// Upper bounds of the sizes of batches.
+/// The upper bounds of batch sizes.
 const SIZES: [u64; 12] = [1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000];
 
-/// Counts values, by the first bound that is not below them.
+/// A histogram, which counts each value at the first bound that is not below it.
 #[derive(Debug)]
 pub struct Histogram {
     bounds: &'static [u64],
-    /// One for each bound, and one for what is above all of them.
+    /// One counter for each bound, and one for values above all bounds.
     buckets: Box<[AtomicU64]>,
     sum: AtomicU64,
 }
 
-/// A distribution at one moment.
+/// A copy of a histogram at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistogramSnapshot {
-    /// Each bound, with how many values were not above it.
+    /// Each bound, with the number of values that were not above it.
     pub buckets: Vec<(u64, u64)>,
-    /// How many values there were.
+    /// The number of all values.
     pub count: u64,
-    /// What they are together.
+    /// The sum of all values.
     pub sum: u64,
 }
 
 impl Histogram {
-    /// Of times, in microseconds.
+    /// Creates a histogram of times, in microseconds.
     #[must_use]
     pub fn of_times() -> Self {
         Self::new(&TIMES_US)
     }
 
-    /// Of the sizes of batches.
+    /// Creates a histogram of batch sizes.
     #[must_use]
     pub fn of_sizes() -> Self {
         Self::new(&SIZES)
@@ -52,19 +52,19 @@ impl Histogram {
         Self { bounds, buckets, sum: AtomicU64::new(0) }
     }
 
-    /// Counts a value.
+    /// Adds one value to the histogram.
     pub fn add(&self, value: u64) {
         let at = self.bounds.partition_point(|bound| *bound < value);
         self.buckets[at].fetch_add(1, Relaxed);
         self.sum.fetch_add(value, Relaxed);
     }
 
-    /// Counts a time.
+    /// Adds one time, in microseconds.
     pub fn add_time(&self, time: Duration) {
         self.add(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
     }
 
-    /// What was counted so far.
+    /// Returns a copy of the counts so far.
     #[must_use]
     pub fn spread(&self) -> HistogramSnapshot {
         let mut count = 0;

@@ -1,4 +1,5 @@
-//! Looking at the stream without changing it: how much waits, how old it is, who holds it.
+//! The state of a stream, read without changing it: how many entries wait, how old they are, and which consumers hold
+//! them.
 
 use std::{collections::HashMap, fmt};
 
@@ -17,23 +18,23 @@ use crate::{
     stream::{StreamError, StreamNames},
 };
 
-/// Where the server cannot tell how many entries are undelivered, they are counted, but not further than this.
+/// The number up to which undelivered entries are counted, if the server does not know it.
 const COUNT_LIMIT: u64 = 10_000;
 const COUNT_PAGE: u16 = 1_000;
 
-/// What the key of the stream holds.
+/// The type of the value that a key holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyKind {
-    /// Nothing: no entry was ever added, or the data is gone.
+    /// The key does not exist: no entry was ever added, or the data is gone.
     Missing,
-    /// A stream.
+    /// The key holds a stream.
     Stream,
-    /// Something else, named as Redis' TYPE does.
+    /// The key holds another type, by the name that the Redis command TYPE gives it.
     Other(String),
 }
 
 impl fmt::Display for KeyKind {
-    /// As Redis' TYPE says.
+    /// Writes the type as the Redis command TYPE does.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Missing => "none",
@@ -43,65 +44,66 @@ impl fmt::Display for KeyKind {
     }
 }
 
-/// The state of a stream and its group.
+/// The state of a stream, its group and its dead letters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamStatus {
     /// The server's clock: Unix time in milliseconds. Ages are measured against it, because entry ids are.
     pub now_ms: u64,
-    /// What the key holds.
+    /// The type of the key of the stream.
     pub kind: KeyKind,
-    /// Entries in the stream, acknowledged ones included.
+    /// The number of entries in the stream, including acknowledged ones.
     pub length: u64,
-    /// Entries that were ever added; None before Redis 7.
+    /// The number of entries that were ever added; None before Redis 7.
     pub entries_added: Option<u64>,
-    /// Entries in the stream of dead letters.
+    /// The number of entries in the stream of dead letters.
     pub dead: u64,
-    /// What the key of the dead letters holds.
+    /// The type of the key of the dead letters.
     pub dead_kind: KeyKind,
-    /// The consumer group, where it exists.
+    /// The consumer group, if it exists.
     pub group: Option<GroupStatus>,
 }
 
-/// The state of the consumer group.
+/// The state of a consumer group and its pending list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupStatus {
-    /// Entries that no consumer has read yet.
+    /// The number of entries that no consumer has read yet.
     pub undelivered: Undelivered,
-    /// The first of them.
+    /// The oldest entry that no consumer has read yet.
     pub oldest_undelivered: Option<EntryId>,
-    /// Entries that were read and are not acknowledged.
+    /// The number of entries that were read and are not acknowledged.
     pub pending: u64,
-    /// The first of them.
+    /// The oldest entry that is pending.
     pub oldest_pending: Option<EntryId>,
-    /// Entries that were ever read and are not pending any more: acknowledged, whatever came of them. None where the
-    /// server cannot tell (before Redis 7, and for a while after somebody deleted entries or moved the group).
+    /// The number of entries that were ever read and are not pending any more: they are acknowledged, whatever their
+    /// outcome. None if the server does not know it: before Redis 7, and for a while after a deletion of entries or a
+    /// move of the group.
     pub settled: Option<u64>,
-    /// Who reads.
+    /// The consumers of the group.
     pub consumers: Vec<ConsumerInfo>,
 }
 
-/// A consumer of the group, as XINFO CONSUMERS tells.
+/// A consumer of the group, as XINFO CONSUMERS reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConsumerInfo {
-    /// Its name.
+    /// The name of the consumer.
     pub name: String,
-    /// Entries that were delivered to it and are not acknowledged.
+    /// The number of entries that were delivered to it and are not acknowledged.
     pub pending: u64,
-    /// Milliseconds since it last asked for anything. Before Redis 7.2 this is no sign of life.
+    /// Milliseconds since the consumer last sent a command. Before Redis 7.2 this does not show whether it lives.
     pub idle_ms: u64,
 }
 
-/// A number of undelivered entries.
+/// A number of undelivered entries, exact or a lower bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Undelivered {
-    /// So many.
+    /// The exact number of undelivered entries.
     Exactly(u64),
-    /// So many or more: the server could not tell, and counting was stopped.
+    /// At least this number: the server did not know it, and the count was stopped at a limit.
     AtLeast(u64),
 }
 
 impl Undelivered {
-    /// The number, exact or not.
+    /// Returns the number, whether it is exact or a lower bound.
     #[must_use]
     pub fn number(self) -> u64 {
         match self {
@@ -110,17 +112,17 @@ impl Undelivered {
     }
 }
 
-/// How old an entry is, in milliseconds of the server's clock.
+/// Returns the age of an entry, in milliseconds of the server's clock.
 #[must_use]
 pub fn age_ms(now_ms: u64, id: EntryId) -> u64 {
     now_ms.saturating_sub(id.ms)
 }
 
-/// Reads the state of the stream of `names`. The parts are read one after another, so under load they differ by
-/// what happened in between.
+/// Reads the state of the stream of `names`. The parts are read one after another, so under load they come from
+/// slightly different times.
 ///
 /// # Errors
-/// When Redis does not answer, or answers with something unknown.
+/// When Redis does not answer, or answers in an unknown shape.
 pub async fn inspect(pool: impl Into<RedisPool>, names: &StreamNames) -> Result<StreamStatus, StreamError> {
     let RedisPool(pool) = &pool.into();
     let mut status = StreamStatus {
@@ -145,10 +147,10 @@ pub async fn inspect(pool: impl Into<RedisPool>, names: &StreamNames) -> Result<
     Ok(status)
 }
 
-/// Whether the consumer group is there.
+/// Returns whether the consumer group exists.
 ///
 /// # Errors
-/// When Redis does not answer, or the key holds something else than a stream.
+/// When Redis does not answer, or the key has another type.
 pub async fn has_group(pool: impl Into<RedisPool>, names: &StreamNames) -> Result<bool, StreamError> {
     let groups: FredResult<Vec<HashMap<String, Value>>> = pool.into().0.xinfo_groups(&names.stream).await;
     match groups {
@@ -162,7 +164,7 @@ fn is_named(group: &HashMap<String, Value>, names: &StreamNames) -> bool {
     group.get("name").and_then(Value::as_string).is_some_and(|name| name == names.group)
 }
 
-/// The server's clock: Unix time in milliseconds.
+/// Reads the clock of the server: Unix time in milliseconds.
 ///
 /// # Errors
 /// When Redis does not answer.
@@ -196,7 +198,7 @@ async fn group(pool: &Pool, names: &StreamNames, length: u64) -> Result<Option<G
     Ok(Some(GroupStatus {
         undelivered: match (oldest_undelivered, lag) {
             (None, _) => Undelivered::Exactly(0),
-            // Null after XDEL, absent before Redis 7, and known to be wrong at times.
+            // The lag is null after XDEL, absent before Redis 7, and known to be wrong at times.
             (Some(_), Some(lag)) if (1..=length).contains(&lag) => Undelivered::Exactly(lag),
             _ => count_undelivered(inspector.entry_pages(&names.stream, range, COUNT_PAGE)).await?,
         },
@@ -208,13 +210,13 @@ async fn group(pool: &Pool, names: &StreamNames, length: u64) -> Result<Option<G
     }))
 }
 
-/// Both numbers from one reply, so that nothing is settled between them.
+/// Both numbers come from one reply, so no entry is settled between them.
 fn settled(group: &HashMap<String, Value>) -> Option<u64> {
     let number = |field: &str| group.get(field).and_then(Value::as_u64);
     number("entries-read")?.checked_sub(number("pending")?)
 }
 
-/// The consumers of the group.
+/// Reads the consumers of the group.
 ///
 /// # Errors
 /// When Redis does not answer, or stream or group are missing.
@@ -239,7 +241,7 @@ pub async fn consumers(
     Ok(read.collect())
 }
 
-/// The summary of a group's pending list: how many, and the first.
+/// Reads the summary of a group's pending list: the number of entries, and the first one.
 pub(crate) async fn pending(
     pool: &Pool,
     stream: &str,
@@ -257,7 +259,7 @@ pub(crate) async fn pending(
     }
 }
 
-/// Of the entries that `pages` has, which are the undelivered ones.
+/// Counts the entries of `pages`, which are the undelivered ones, up to a limit.
 async fn count_undelivered(pages: EntryPages) -> Result<Undelivered, StreamError> {
     Ok(match pages.count(COUNT_LIMIT, |_| {}).await? {
         COUNT_LIMIT.. => Undelivered::AtLeast(COUNT_LIMIT),

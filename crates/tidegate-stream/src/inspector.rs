@@ -1,4 +1,4 @@
-//! Looks at a stream without taking part: nothing here changes anything.
+//! Read-only access to a stream: nothing here changes anything.
 
 use fred::{
     clients::{Client, Pool},
@@ -14,7 +14,7 @@ use crate::{
     stream::{ServerRun, StreamError, StreamNames},
 };
 
-/// Reads a stream and its dead letters. [`StreamInspector::group`] reads its consumer group.
+/// A reader of a stream and its dead letters. [`StreamInspector::group`] reads its consumer group.
 #[derive(Clone, Debug)]
 pub struct StreamInspector {
     pool: Pool,
@@ -23,27 +23,27 @@ pub struct StreamInspector {
     read_page: ScriptSource,
 }
 
-/// What is read of entries.
+/// The parts of an entry that are read.
 #[derive(Clone, Copy, Debug)]
 pub enum Read<'a> {
-    /// All of them.
+    /// The whole entry, with all fields.
     Whole,
-    /// The fields of these names, but for values that are longer than any id, reference or trace context. Of a field that stands
-    /// twice, the first one.
+    /// Only the fields with these names, without values that are longer than any id, reference or trace context. If a
+    /// name occurs twice, the first field counts.
     Fields(&'a [&'a str]),
 }
 
-/// Bytes of a value that [`Read::Fields`] reads, at most.
+/// The number of bytes that a value may have to be read by [`Read::Fields`].
 const LONGEST_VALUE: i64 = 256;
 
-/// So few entries are read as they are, whatever they weigh.
+/// The number of entries up to which a page is read by XRANGE, whatever they weigh.
 const FEW: u16 = 4;
 
-/// Ids that one call looks at, at most.
+/// The number of ids that one call reads at most.
 const IDS_A_CALL: usize = 1_000;
 
 impl StreamInspector {
-    /// A look at `names` in the Redis behind `pool`.
+    /// Creates an inspector for `names` in the Redis behind `pool`.
     #[must_use]
     pub fn new(pool: impl Into<RedisPool>, names: StreamNames) -> Self {
         let peek = ScriptSource::new("peek", include_str!("../lua/peek.lua"));
@@ -51,8 +51,8 @@ impl StreamInspector {
         Self { pool: pool.into().0, names, peek, read_page }
     }
 
-    /// The same over one connection. What [`StreamInspector::server_run`] says first is then true of all that is read behind it, or
-    /// the server has changed since.
+    /// Returns an inspector that uses one connection only. The run that [`StreamInspector::server_run`] returns first
+    /// then holds for everything that is read afterwards, unless the server changes in between.
     #[must_use]
     pub fn over_one_connection(&self) -> Self {
         let pool = Pool::from_clients(vec![self.one_client()]).unwrap_or_else(|_| self.pool.clone());
@@ -63,30 +63,30 @@ impl StreamInspector {
         self.pool.next().clone()
     }
 
-    /// Which run of which server answers.
+    /// Returns the run of the server that answers.
     ///
     /// # Errors
-    /// When it does not answer, or does not say.
+    /// When the server does not answer, or does not send its run id.
     pub async fn server_run(&self) -> Result<ServerRun, StreamError> {
         ServerRun::of(self.pool.next()).await
     }
 
-    /// The names that are looked at.
+    /// Returns the names of the stream, its group and its dead letters.
     #[must_use]
     pub fn names(&self) -> &StreamNames {
         &self.names
     }
 
-    /// Number of entries in the stream `key`, 0 when there is none.
+    /// Returns the number of entries in the stream `key`, 0 if there is no stream.
     ///
     /// # Errors
-    /// As for every call here: Redis, a key of another type, or the shape of the reply.
+    /// As for every call here: Redis does not answer, the key has another type, or the reply has an unknown shape.
     pub async fn length(&self, key: &str) -> Result<u64, StreamError> {
         let length = self.call("XLEN", vec![key.into()]).await?;
         length.as_u64().ok_or_else(|| bad_reply("a length", &length).into())
     }
 
-    /// The id of the last entry in the stream `key`, [`EntryId::MIN`] when it is empty or missing.
+    /// Returns the id of the last entry in the stream `key`, [`EntryId::MIN`] if it is empty or missing.
     ///
     /// # Errors
     /// As for every call here.
@@ -97,8 +97,8 @@ impl StreamInspector {
         Ok(entry::parse_entries(reply)?.last_id().unwrap_or_default())
     }
 
-    /// Up to `count` entries of the stream `key` that come after `after`, none later than `last`; fewer, but at least one, where
-    /// they weigh more than about 4 MiB.
+    /// Reads up to `count` entries of the stream `key` that come after `after`, none later than `last`. If they weigh
+    /// more than about 4 MiB, it returns fewer entries, but at least one.
     ///
     /// # Errors
     /// As for every call here.
@@ -117,7 +117,8 @@ impl StreamInspector {
                 i64::try_from(PAGE_BYTES).unwrap_or(i64::MAX).into(),
             ];
             match self.read_page.call_raw(&self.pool, vec![key.into()], args).await {
-                // Of a user who may call no script, for example. Or the error of the command tells more.
+                // The user may have no permission to call scripts, for example. If not, the command below reports a
+                // clearer error.
                 Err(error) if error.is_refusal() => {}
                 reply => return Ok(entry::parse_entries(reply?)?.entries),
             }
@@ -126,7 +127,7 @@ impl StreamInspector {
         Ok(entry::parse_entries(self.call_raw("XRANGE", args).await?)?.entries)
     }
 
-    /// The entry `id` of the stream `key`; None: it was deleted, trimmed, or never there.
+    /// Reads the entry `id` of the stream `key`. None: it was deleted, trimmed, or never there.
     ///
     /// # Errors
     /// As for every call here.
@@ -135,8 +136,8 @@ impl StreamInspector {
         Ok(entry::parse_entries(self.call_raw("XRANGE", args).await?)?.entries.pop())
     }
 
-    /// Of these entries of the stream `key` the first ones, until they weigh about 4 MiB; at least one. None as for
-    /// [`StreamInspector::entry`]. [`StreamInspector::entries`] goes on to the last of them.
+    /// Reads the first of these entries of the stream `key`, until they weigh about 4 MiB; at least one. None means the
+    /// same as for [`StreamInspector::entry`]. [`StreamInspector::entries`] reads all of them.
     ///
     /// # Errors
     /// As for every call here.
@@ -168,7 +169,7 @@ impl StreamInspector {
         }
     }
 
-    /// For users of Redis that may call no script.
+    /// Reads the entries one by one, for users of Redis that may not call scripts.
     async fn read_one_by_one(&self, key: &str, ids: &[EntryId]) -> Result<Vec<Option<Entry>>, StreamError> {
         let (mut entries, mut bytes) = (Vec::new(), 0);
         for id in ids {
@@ -182,8 +183,8 @@ impl StreamInspector {
         Ok(entries)
     }
 
-    /// Up to `count` entries of the stream `key` that come before `before`, none earlier than `first`; the latest
-    /// first.
+    /// Reads up to `count` entries of the stream `key` that come before `before`, none earlier than `first`; the latest
+    /// entry comes first.
     ///
     /// # Errors
     /// As for every call here.
@@ -211,7 +212,7 @@ impl StreamInspector {
         command: &'static str,
         args: Vec<Value>,
     ) -> Result<Frame, StreamError> {
-        // XINFO's key stands second.
+        // The key of XINFO is its second argument.
         let key = args.get(usize::from(command == "XINFO")).and_then(Value::as_bytes).unwrap_or_default();
         let slot = ClusterHash::Custom(fred::util::redis_keyslot(key));
         let key = String::from_utf8_lossy(key).into_owned();
@@ -221,7 +222,7 @@ impl StreamInspector {
     }
 }
 
-/// A field of a map, which RESP2 writes as `[name, value, name, value]`.
+/// Returns a field of a map, which RESP2 writes as `[name, value, name, value]`.
 pub(crate) fn field<'a>(map: &'a Value, name: &str) -> Option<&'a Value> {
     match map {
         Value::Array(items) => items

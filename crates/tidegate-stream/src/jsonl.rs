@@ -1,11 +1,12 @@
-//! Entries as lines of JSON, one entry a line: what `export` writes and `replay --file` reads.
+//! Entries as lines of JSON, one entry per line: `export` writes them, and `replay --file` reads them.
 //!
 //! ```json
 //! {"entry":"1718000000000-0","fields":[["user","2001"],["item","7"],["id","693106606080001"]]}
 //! ```
 //!
-//! Fields are pairs, because their order counts and names may repeat. A name or value that is no UTF-8 is written as
-//! `{"base64":"//4="}`. Other members of a line are ignored: whoever writes letters may say why they died.
+//! Fields are pairs, because their order matters and a name may occur twice. A name or value that is not UTF-8 is
+//! written as `{"base64":"//4="}`. Other members of a line are ignored, so a program that exports dead letters may add
+//! their reasons.
 
 use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use bytes::Bytes;
@@ -13,14 +14,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::entry::{BadEntryId, Entry};
 
-/// An entry as it stands in a line. Flatten it into a struct to write more members beside it.
+/// One entry in the form of a JSON line. Flatten it into a struct to write more members next to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EntryLine {
     entry: String,
     fields: Vec<(Text, Text)>,
 }
 
-/// Text where it is some, else base64.
+/// A name or value: text if it is UTF-8, otherwise base64.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = r#"a name or a value must be text or {"base64":"..."}"#)]
 enum Text {
@@ -28,34 +29,34 @@ enum Text {
     Bytes { base64: String },
 }
 
-/// A line that holds no entry.
+/// The reason why a line does not hold an entry.
 #[derive(Debug, thiserror::Error)]
 pub enum BadLine {
-    /// No JSON, or not of this shape.
+    /// The line is not JSON, or has another shape.
     #[error("not of the form {{\"entry\":\"<id>\",\"fields\":[[\"name\",\"value\"],...]}}: {}", in_one_line(.0))]
     Shape(#[from] serde_json::Error),
-    /// An editor has put three bytes before the first line.
-    #[error("begins with a byte order mark, which is no part of it: save the file without one")]
+    /// The line begins with a byte order mark, which some editors write before the first line.
+    #[error("begins with a byte order mark, which JSON does not allow: save the file without one")]
     ByteOrderMark,
-    /// The id of the entry is none.
+    /// The member `entry` is not an entry id.
     #[error(transparent)]
     Id(#[from] BadEntryId),
-    /// Something is called base64 that is none.
+    /// A member `base64` does not hold valid base64.
     #[error("bad base64: {0}")]
     Base64(#[from] base64::DecodeError),
 }
 
 impl EntryLine {
-    /// The line as it is written, without its end.
+    /// Returns the JSON line, without a line end.
     #[must_use]
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).expect("strings are JSON")
     }
 
-    /// Reads a line, with or without its end.
+    /// Parses a line, with or without its line end.
     ///
     /// # Errors
-    /// When it holds no entry.
+    /// When the line does not hold an entry: see [`BadLine`].
     pub fn parse(line: &[u8]) -> Result<Entry, BadLine> {
         if line.starts_with("\u{feff}".as_bytes()) {
             return Err(BadLine::ByteOrderMark);
@@ -64,7 +65,7 @@ impl EntryLine {
     }
 }
 
-/// The number of the line is the caller's to say; serde's is always 1.
+/// Removes the line number from an error of serde: it is always 1, and only the caller knows the real number.
 fn in_one_line(error: &serde_json::Error) -> String {
     error.to_string().replace(" at line 1 column ", " at column ")
 }

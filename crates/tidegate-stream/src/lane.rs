@@ -1,5 +1,5 @@
-//! One consumer, which handles one batch at a time. The loop decides when to read, `schedule` decides where, and the step
-//! (`step.rs`) decides what becomes of a batch.
+//! A lane: one consumer, which handles one batch at a time. The loop decides when to read, `schedule` decides where,
+//! and the step (`step.rs`) decides the outcome of a batch.
 
 mod ahead;
 mod burials;
@@ -38,11 +38,12 @@ use crate::{
     stream::{Reader, ServerRun, Stream, StreamError},
 };
 
-/// One consumer of the group, with one batch at a time: while that is settled, it may read the next one, but begins it afterwards.
-/// Entries that could not be done are set aside, and do not keep it from reading.
+/// One consumer of the group, which handles one batch at a time. While the lane settles a batch, it may read the next
+/// one, but it handles that one afterwards. Entries that could not be done are set aside, and do not stop it from
+/// reading.
 ///
-/// What it has in progress, and what it has set aside, is its pending list in Redis. After any failure it walks through that
-/// list from the start, then goes on with new entries.
+/// The pending list of the consumer in Redis holds what the lane has in progress and what it has set aside. After any
+/// failure, the lane reads that list from the start, then goes on with new entries.
 #[derive(Debug)]
 pub struct Lane<H> {
     reader: Reader,
@@ -55,16 +56,18 @@ pub struct Lane<H> {
     counters: Arc<Counters>,
     lane_status: Arc<LaneStatus>,
     observer: Option<Arc<dyn Observer>>,
-    /// Whom the entries in progress came from; None: it has to be asked.
+    /// The run of the server that the entries in progress came from; None: the lane has to query it.
     run: Option<ServerRun>,
     settings: LaneSettings,
 }
 
-/// The part of a lane in [`Exclusive`]: whether it may have entries in progress beside the other lanes of its process.
+/// The share of a lane in [`Exclusive`], which allows it to have entries in progress at the same time as other lanes of
+/// its process.
 #[derive(Debug)]
 struct Turns {
     exclusive: Arc<Exclusive>,
-    /// From the start: until all lanes have looked at what they had in progress, none has an entry for itself alone.
+    /// Taken when the lane is created: no lane handles an entry alone until all lanes have checked what they had in
+    /// progress.
     shared: Option<SharedGuard>,
 }
 
@@ -76,7 +79,7 @@ impl Turns {
 }
 
 impl<H: Handler> Lane<H> {
-    /// A lane that reads with `reader` and hands its batches to `handler`.
+    /// Creates a lane that reads with `reader` and passes its batches to `handler`.
     pub fn new(
         reader: Reader,
         stream: Stream,
@@ -85,7 +88,7 @@ impl<H: Handler> Lane<H> {
         counters: Arc<Counters>,
         settings: LaneSettings,
     ) -> Self {
-        // A batch of none would turn for ever without reading.
+        // With batches of 0 entries, the loop would turn for ever without reading.
         let settings = LaneSettings { batch: settings.batch.max(1), ..settings };
         let shared_reader = Arc::new(SharedReader::new(settings.batch_bytes));
         let lane_status = Arc::new(LaneStatus::new(reader.consumer()));
@@ -105,41 +108,42 @@ impl<H: Handler> Lane<H> {
         }
     }
 
-    /// The same lane, in a process whose other lanes share `exclusive`.
+    /// Returns the lane, which shares `exclusive` with the other lanes of its process.
     #[must_use]
     pub fn with_exclusive(self, exclusive: Arc<Exclusive>) -> Self {
         Self { turns: Turns::of(exclusive), ..self }
     }
 
-    /// The same lane, in a process whose other lanes share `shared_reader`.
+    /// Returns the lane, which shares `shared_reader` with the other lanes of its process.
     #[must_use]
     pub fn with_shared_reader(self, shared_reader: Arc<SharedReader>) -> Self {
         Self { shared_reader, ..self }
     }
 
-    /// The same lane, which reads nothing while `pause_switch` is paused.
+    /// Returns the lane, which reads nothing while `pause_switch` is paused.
     #[must_use]
     pub fn with_pause_switch(self, pause_switch: Arc<PauseSwitch>) -> Self {
         Self { pause_switch, ..self }
     }
 
-    /// Lets `observer` look on.
+    /// Returns the lane, which reports each processed batch to `observer`.
     #[must_use]
     pub fn observed_by(self, observer: Arc<dyn Observer>) -> Self {
         Self { observer: Some(observer), ..self }
     }
 
-    /// What it does now, for others to look at while it runs.
+    /// Returns the status of the lane, which others can read while the lane runs.
     #[must_use]
     pub fn lane_status(&self) -> Arc<LaneStatus> {
         Arc::clone(&self.lane_status)
     }
 
-    /// Runs until `stop`. Then it first finishes the batch in progress and the one that it has read ahead and, unless a store is away, what its
-    /// reads brought beyond them. No error ends it.
+    /// Runs until `stop` is cancelled. Then the lane first finishes the batch in progress and the batch that it has
+    /// read ahead. If no store is unavailable, it also handles the entries that its reads brought beyond these batches.
+    /// No error ends the lane.
     ///
     /// # Panics
-    /// When the handler does, or answers with another number of outcomes than it was given entries: see [`Handler`].
+    /// When the handler panics, or when the number of outcomes differs from the number of entries: see [`Handler`].
     pub async fn run(mut self, stop: CancellationToken) {
         let (stream, lane_status) = (self.stream.clone(), Arc::clone(&self.lane_status));
         let consumer = self.reader.consumer().to_owned();
@@ -170,17 +174,17 @@ impl<H: Handler> Lane<H> {
                 self.counters.reconnected();
                 self.run = None;
                 if let Some(ahead) = state.take_ahead() {
-                    self.out_of_hand(&ahead.delivery, "the connection was made anew").await;
+                    self.out_of_hand(&ahead.delivery, "the lane has reconnected").await;
                 }
                 state.start_over();
             }
             match self.turn(&mut state, stop).await {
-                // Only this tells that all is well: the own pending list may be read without trouble while
+                // Only a read of new entries shows that everything works: the own pending list may be readable while
                 // new entries are not.
                 Ok(Source::New { .. }) => backoff.reset(),
                 Ok(_) => {}
                 Err(error) => {
-                    // Whatever failed, entries may be pending that we do not know of.
+                    // After any failure, entries may be pending that this lane does not know.
                     state.start_over();
                     self.run = None;
                     if matches!(error, LaneError::TooLate(_)) {
@@ -195,7 +199,7 @@ impl<H: Handler> Lane<H> {
         }
     }
 
-    /// One turn, by the run of the server that the reader is connected to.
+    /// Runs one turn, in the run of the server that the reader is connected to.
     async fn turn(&mut self, state: &mut LaneState, stop: &CancellationToken) -> Result<Source, LaneError> {
         if self.run.is_none() {
             self.run = Some(match self.settings.failover {
@@ -206,12 +210,12 @@ impl<H: Handler> Lane<H> {
         self.read_and_process(state, stop).await
     }
 
-    /// Whom the entries in progress came from.
+    /// Returns the run of the server that the entries in progress came from.
     fn run_of_server(&self) -> &ServerRun {
         self.run.as_ref().unwrap_or(&ServerRun::Any)
     }
 
-    /// What was just read came from the server that was asked for its run.
+    /// Checks that the last read came from the server whose run is known.
     fn is_same_server(&self) -> Result<(), StreamError> {
         if self.settings.failover == Failover::Never || !self.reader.has_reconnected() {
             return Ok(());
@@ -221,16 +225,17 @@ impl<H: Handler> Lane<H> {
 
     fn made_anew(&self) -> StreamError {
         self.counters.reconnected();
-        StreamError::OtherServer("the connection was made anew while it was read".to_owned())
+        StreamError::OtherServer("the lane reconnected during a read".to_owned())
     }
 
-    /// Waits until replicas have what was read, where that is asked for. False: nothing of it is ours any more.
+    /// Waits until replicas have the entries that were read, if the settings require that. Returns false if the
+    /// consumer holds none of them any more.
     async fn await_replicas(&self, entries: &[Entry]) -> Result<bool, Outage> {
         let Some(wanted) = self.settings.replicas.as_ref().filter(|_| !entries.is_empty()) else {
             return Ok(true);
         };
         let is_ours = self.stream.await_replicas(&self.reader, entries, wanted).await?;
-        // A new connection has written nothing, and WAIT is answered at once.
+        // A new connection has written nothing, so Redis answers WAIT at once.
         if self.reader.has_reconnected() {
             return Err(self.made_anew().into());
         }
@@ -246,8 +251,9 @@ impl<H: Handler> Lane<H> {
         self.turns.exclusive.shared().await
     }
 
-    /// Waits until no store is away and nobody has paused it. False: it is to stop. What was read comes before a stop or a pause: otherwise
-    /// it lies in nobody's hands. What is in progress does not wait for a store either: a try says whether that is the one that it needs.
+    /// Waits until no store is unavailable and the lane is not paused. Returns false if the lane must stop. Entries
+    /// that were read are handled before a stop or a pause, because otherwise no lane would work on them. A batch that
+    /// was read ahead does not wait for a store either: handling it shows whether it needs that store.
     async fn may_go_on(&self, unhandled: Unhandled, stop: &CancellationToken) -> bool {
         if matches!(unhandled, Unhandled::InProgress { .. }) {
             return true;
@@ -271,7 +277,7 @@ impl<H: Handler> Lane<H> {
         }
     }
 
-    /// The one place where a lane's errors are handled and logged.
+    /// Handles and logs all errors of a lane.
     async fn handle_error(&self, error: LaneError, closings: u64) {
         match error {
             LaneError::Outage(outage) | LaneError::TooLate(outage) => self.breaker.trip(outage, closings),
@@ -288,7 +294,7 @@ impl<H: Handler> Lane<H> {
 enum LaneError {
     NoGroup,
     Outage(Outage),
-    /// Of a read: nothing came within the time it has.
+    /// A read whose reply did not come within its timeout.
     TooLate(Outage),
 }
 

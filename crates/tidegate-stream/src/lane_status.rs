@@ -1,4 +1,4 @@
-//! What a lane does now, and since when: for whoever watches it from outside.
+//! The present activity of a lane, for commands and metrics.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -7,32 +7,32 @@ use std::{
 
 use serde::Serialize;
 
-/// What a lane does.
+/// An activity of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Activity {
-    /// It was made, and has not begun.
+    /// The lane was created, and has not started.
     Starting,
-    /// It reads or claims entries, or waits for new ones.
+    /// The lane reads or claims entries, or waits for new ones.
     Reading,
-    /// The handler works on a batch.
+    /// The handler of the lane works on a batch.
     Handling,
-    /// It acknowledges and buries.
+    /// The lane acknowledges and buries entries.
     Settling,
-    /// The breaker is open: a store is away.
+    /// The lane waits because the breaker is open: a store is unavailable.
     WaitingForStores,
-    /// It waits a moment before it tries again.
+    /// The lane waits before it tries again after an error, or until it may set entries aside again.
     BackingOff,
-    /// Somebody paused it: nothing is in progress, and nothing is read.
+    /// The lane is paused: it has no batch in progress, and reads nothing.
     Paused,
-    /// It waits for another lane, which reads, or handles an entry alone that processes died of.
+    /// The lane waits for another lane, which reads, or handles an entry alone that processes died of.
     Yielding,
-    /// It has ended.
+    /// The lane has ended its work.
     Stopped,
 }
 
 impl Activity {
-    /// All there are.
+    /// All activities that a lane can have.
     pub const ALL: [Self; 9] = [
         Self::Starting,
         Self::Reading,
@@ -45,7 +45,7 @@ impl Activity {
         Self::Stopped,
     ];
 
-    /// The word for it in logs and metrics.
+    /// Returns the name of the activity in logs and metrics.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -61,20 +61,21 @@ impl Activity {
         }
     }
 
-    /// Whether it may last for any time in a lane that is well. All else has timeouts of its own.
+    /// Returns whether a healthy lane may stay in this activity without limit. All other activities have timeouts.
     #[must_use]
     pub fn may_last(self) -> bool {
         matches!(self, Self::WaitingForStores | Self::Paused | Self::Yielding | Self::Stopped)
     }
 
-    /// Whether a lane may have read entries that it has not settled yet. In all other activities it has nothing in progress.
+    /// Returns whether a lane in this activity may have read entries that it has not settled yet. In all other
+    /// activities it has no entries in progress.
     #[must_use]
     pub fn may_hold_entries(self) -> bool {
         !matches!(self, Self::Starting | Self::WaitingForStores | Self::Paused | Self::Stopped)
     }
 }
 
-/// Kept by a lane, and looked at by others. A lane changes it a few times a batch.
+/// The status of a lane, which the lane writes and others read. A lane changes it a few times per batch.
 #[derive(Debug)]
 pub struct LaneStatus {
     consumer: String,
@@ -90,20 +91,21 @@ struct Now {
     turns: u64,
 }
 
-/// What a lane does at one moment.
+/// The status of a lane at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaneSnapshot {
-    /// Name of its consumer.
+    /// The name of the lane's consumer.
     pub consumer: String,
-    /// What it does.
+    /// The activity of the lane.
     pub activity: Activity,
-    /// For how long it has done so.
+    /// The time that the activity has lasted.
     pub lasting: Duration,
-    /// For how long its turn has lasted, and the read ahead with whose entries it began. No entry in progress was read before.
+    /// The time that the turn has lasted, including the read ahead whose entries it began with. No entry in progress
+    /// was read before that.
     pub turn_lasting: Duration,
-    /// Entries in the batch that it works on; 0 between batches.
+    /// The number of entries in the batch in progress; 0 between batches.
     pub in_progress: usize,
-    /// How often its loop has turned.
+    /// The number of turns of the lane's loop.
     pub turns: u64,
 }
 
@@ -114,7 +116,7 @@ impl LaneStatus {
         Self { consumer: consumer.to_owned(), now: Mutex::new(now) }
     }
 
-    /// The loop begins a turn, with empty hands, or with entries of which none was read before `read_since`.
+    /// Notes that the loop begins a turn, either without entries or with entries that were all read after `read_since`.
     pub(crate) fn begin_turn(&self, read_since: Option<Instant>) {
         let mut now = self.now();
         now.turns += 1;
@@ -122,20 +124,20 @@ impl LaneStatus {
         now.in_progress = 0;
     }
 
-    /// Something else is done from now on.
+    /// Notes that the lane begins another activity.
     pub(crate) fn enter(&self, activity: Activity) {
         let mut now = self.now();
         now.activity = activity;
         now.since = Instant::now();
     }
 
-    /// A batch of so many entries is handled from now on.
+    /// Notes that the handler begins with a batch of `entries` entries.
     pub(crate) fn handle(&self, entries: usize) {
         self.enter(Activity::Handling);
         self.now().in_progress = entries;
     }
 
-    /// What the lane does now.
+    /// Returns the present status of the lane.
     #[must_use]
     pub fn state(&self) -> LaneSnapshot {
         let Now { activity, since, turn_since, in_progress, turns } = *self.now();
@@ -145,7 +147,7 @@ impl LaneStatus {
     }
 
     fn now(&self) -> MutexGuard<'_, Now> {
-        // Nothing here panics; and a lane that broke is to be seen as it was.
+        // No code here panics. If a lane panicked elsewhere, its last status stays readable.
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

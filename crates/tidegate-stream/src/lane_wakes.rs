@@ -1,4 +1,4 @@
-//! Wakes a lane when something is settled that its entries wait for.
+//! Wake-up of a lane when a cause is settled that its entries wait for.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use crate::{entry::EntryId, handler::Cause};
 
-/// What a lane waits for, and what of that was settled since it last looked.
+/// The causes that a lane waits for, and those that were settled since it last checked.
 #[derive(Debug, Default)]
 pub(crate) struct LaneWakes {
     state: Mutex<State>,
@@ -19,25 +19,27 @@ pub(crate) struct LaneWakes {
 
 #[derive(Debug, Default)]
 struct State {
-    /// With the oldest entry that waits for it.
+    /// The causes that the lane waits for, each with the oldest entry that waits for it.
     awaited: BTreeMap<Cause, EntryId>,
     settled: BTreeSet<Cause>,
-    /// Whatever was settled since the handler began with its batch: it may have looked before that. None: it has no batch.
+    /// The causes that were settled since the handler began with its batch: it may have checked them before that. None:
+    /// the lane has no batch.
     settled_meanwhile: Option<BTreeSet<Cause>>,
 }
 
 impl LaneWakes {
-    /// The handler begins with a batch.
+    /// Notes that the handler begins with a batch.
     pub(crate) fn begin_batch(&self) {
         self.state().settled_meanwhile = Some(BTreeSet::new());
     }
 
-    /// Everything that it has set aside is awaited by now.
+    /// Notes that the batch has ended: by now the lane waits for the causes of all entries that it has set aside.
     pub(crate) fn end_batch(&self) {
         self.state().settled_meanwhile = None;
     }
 
-    /// This entry waits for `cause`, as do others of the lane, maybe. The lane keeps it under `kept`, which others may share.
+    /// Notes that this entry waits for `cause`; other entries of the lane may wait for it too. The lane keeps the entry
+    /// under `kept`, which several causes may share.
     pub(crate) fn await_cause(&self, cause: Cause, kept: Cause, id: EntryId) {
         let mut state = self.state();
         let oldest = state.awaited.entry(kept).or_insert(id);
@@ -47,7 +49,7 @@ impl LaneWakes {
         }
     }
 
-    /// Of the entries that wait for this, `oldest` is the oldest by now. None: there are none any more.
+    /// Sets the oldest entry that waits for `cause`. None: no entry waits for it any more.
     pub(crate) fn set_oldest(&self, cause: Cause, oldest: Option<EntryId>) {
         let mut state = self.state();
         match oldest {
@@ -59,8 +61,9 @@ impl LaneWakes {
         }
     }
 
-    /// Something that this names was settled: the lane is told of it if it has a batch. Answers with its oldest entry that waits for it.
-    /// Where different causes wait together, one that waits for it may be among them: these are tried.
+    /// Notes that `cause` was settled, if the lane has a batch. Returns the oldest entry of the lane that waits for
+    /// `cause`. If several causes share a queue, an entry that waits for `cause` may be in it, so the lane tries that
+    /// queue.
     pub(crate) fn settled(&self, cause: Cause) -> Option<EntryId> {
         let mut state = self.state();
         if let Some(settled) = &mut state.settled_meanwhile {
@@ -73,7 +76,7 @@ impl LaneWakes {
         state.awaited.get(&cause).copied()
     }
 
-    /// The entries that wait for this are to be tried.
+    /// Makes the lane try the entries that wait for `cause`.
     pub(crate) fn wake(&self, cause: Cause) {
         let mut state = self.state();
         if state.awaited.contains_key(&cause) && state.settled.insert(cause) {
@@ -81,12 +84,12 @@ impl LaneWakes {
         }
     }
 
-    /// Takes what was settled since the last call.
+    /// Takes the causes that were settled since the last call.
     pub(crate) fn take(&self) -> BTreeSet<Cause> {
         mem::take(&mut self.state().settled)
     }
 
-    /// Waits until something was settled.
+    /// Waits until an awaited cause is settled.
     pub(crate) async fn woken(&self) {
         let woken = self.woken.notified();
         tokio::pin!(woken);

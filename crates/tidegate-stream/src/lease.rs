@@ -1,4 +1,4 @@
-//! Leases on names in Redis: taken by a token, ended by the same token or by time.
+//! Leases on names in Redis: a token takes a lease, and the same token ends it, or it expires.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ use crate::{
     script::ScriptSource,
 };
 
-/// Takes, renews and ends leases. A lease is politeness between processes: it can be lost at any time, so
-/// nothing may depend on it for being right.
+/// Access to leases: it takes, renews and ends them. A lease is only a courtesy between processes: it can be lost at
+/// any time, so correctness must not depend on it.
 #[derive(Clone, Debug)]
 pub struct Leases {
     pool: Pool,
@@ -28,7 +28,7 @@ pub struct Leases {
 }
 
 impl Leases {
-    /// Leases kept in the Redis behind `pool`.
+    /// Creates access to the leases in the Redis behind `pool`.
     #[must_use]
     pub fn new(pool: impl Into<RedisPool>) -> Self {
         Self {
@@ -39,19 +39,19 @@ impl Leases {
         }
     }
 
-    /// The same for leases that are worth nothing after a restart or a failover of Redis: neither its AOF nor its
-    /// replicas get to know them, which makes them cheap.
+    /// Returns the same access, for leases that have no value after a restart or a failover of Redis. Redis writes them
+    /// neither to its AOF nor to its replicas, which makes them cheap.
     #[must_use]
     pub fn known_here_only(self) -> Self {
         Self { known: "here", ..self }
     }
 
-    /// Takes or renews a lease on each of `keys`, each for itself, in one round trip.
+    /// Takes or renews a lease on each of `keys` independently, in one round trip.
     ///
-    /// Returns the positions in `keys`, ascending, of those that another token holds.
+    /// Returns the positions in `keys`, ascending, of those leases that another token holds.
     ///
     /// # Errors
-    /// When Redis does not answer; some of the leases may be held then.
+    /// When Redis does not answer; then some of the leases may be held.
     pub async fn take(
         &self,
         keys: Vec<impl Into<RedisKey>>,
@@ -61,11 +61,11 @@ impl Leases {
         self.take_over(keys, token, lease, &[]).await
     }
 
-    /// As [`Leases::take`]; and what stands under a token of `void` is taken over. Those are tokens of the caller's own
-    /// under which nobody works any more, though leases may stand: those of calls whose reply it never got.
+    /// Like [`Leases::take`], and also takes over leases whose token is in `void`. These are the caller's own tokens of
+    /// calls whose reply it never got. Such leases may exist, but no work is done under them any more.
     ///
     /// # Errors
-    /// As [`Leases::take`].
+    /// As for [`Leases::take`].
     pub async fn take_over(
         &self,
         keys: Vec<impl Into<RedisKey>>,
@@ -83,10 +83,10 @@ impl Leases {
         Ok(refused.into_iter().map(|position| position - 1).collect())
     }
 
-    /// Takes a lease on `key`, and renews it in the background. None: another token holds it.
+    /// Takes a lease on `key`, and renews it in the background. Returns None if another token holds it.
     ///
     /// # Errors
-    /// As [`Leases::take`].
+    /// As for [`Leases::take`].
     pub async fn hold(
         &self,
         key: impl Into<RedisKey>,
@@ -102,10 +102,10 @@ impl Leases {
         Ok(Some(HeldLease { lost, over: over.drop_guard(), keeping: tokio::spawn(keep) }))
     }
 
-    /// Ends those leases on `keys` that `token` still holds; returns how many these were.
+    /// Ends the leases on `keys` that `token` still holds, and returns their number.
     ///
     /// # Errors
-    /// When Redis does not answer; the leases end by time then.
+    /// When Redis does not answer; then the leases expire.
     pub async fn end(&self, keys: Vec<impl Into<RedisKey>>, token: &str) -> Result<usize, RedisError> {
         if keys.is_empty() {
             return Ok(0);
@@ -116,7 +116,8 @@ impl Leases {
     }
 }
 
-/// A lease on one name, which is renewed five times before it would end by time. It ends in the background when this is dropped.
+/// A lease on one name, which is renewed after each fifth of its duration. When this value is dropped, the lease ends
+/// in the background.
 #[derive(Debug)]
 pub struct HeldLease {
     lost: CancellationToken,
@@ -125,21 +126,22 @@ pub struct HeldLease {
 }
 
 impl HeldLease {
-    /// The token that is cancelled if another process takes the lease, or if Redis does not answer for as long as the lease lasts.
+    /// Returns the token that is cancelled if another process takes the lease, or if Redis does not answer for the
+    /// duration of the lease.
     #[must_use]
     pub fn lost(&self) -> &CancellationToken {
         &self.lost
     }
 
-    /// Ends the lease, and waits for that. If Redis does not answer, the lease ends by time.
+    /// Ends the lease, and waits until that is done. If Redis does not answer, the lease expires.
     pub async fn end(self) {
         drop(self.over);
         let _by_time = self.keeping.await;
     }
 }
 
-/// Renews the lease until it is `lost` or `over`, then ends it. Cancels only the pause: a renewal that reaches Redis after the end
-/// would take the lease again.
+/// Renews the lease until it is `lost` or `over`, then ends it. Only the pause between renewals is cancelled: a renewal
+/// that reaches Redis after the end would take the lease again.
 async fn keep(
     leases: Leases,
     (key, token, lease): (RedisKey, String, Duration),

@@ -1,71 +1,72 @@
-//! A dead letter, read back: what `lua/bury.lua` wrote, and the history that travels with an entry that is put back.
+//! Dead letters: the entries that `lua/bury.lua` wrote, and the history that a requeued entry carries.
 //!
-//! An entry that goes back into the stream carries two fields behind its own, `dead:requeued` and `dead:history`. When
-//! it is buried again, they are told apart from its own fields and renewed: they never pile up, and nothing is forgotten.
+//! An entry that goes back into the stream carries the two fields `dead:requeued` and `dead:history` after its own
+//! fields. When it is buried again, these two are recognised and replaced: they never pile up, and no burial is
+//! forgotten.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::entry::{Entry, EntryId, weight};
 
-/// What `lua/bury.lua` adds behind the fields of the entry, in this order.
+/// The fields that `lua/bury.lua` adds after the fields of the entry, in this order.
 const ABOUT: [&str; 6] =
     ["dead:entry", "dead:reason", "dead:error", "dead:consumer", "dead:deliveries", "dead:at_ms"];
-/// Stands for all fields of an entry that has very many, or whose first field has this very name.
+/// The one field that holds all fields of an entry, if it has very many, or if its first field has this very name.
 const PACKED: &str = "dead:fields";
-/// What an entry carries that was put back: how often, and every burial as JSON.
+/// The fields that a requeued entry carries: the number of requeues, and all burials as JSON.
 const CARRIED: [&str; 2] = ["dead:requeued", "dead:history"];
 
-/// Burials that a history holds; the oldest of more are left out, and still counted.
+/// The number of burials that a history holds; older ones are left out, but still counted.
 const MOST_BURIALS: usize = 50;
-/// Characters of an error that a history holds.
+/// The number of characters of an error that a history holds.
 const ERROR_CHARS: usize = 200;
 
-/// Names and values, byte for byte and in order.
+/// Field names and values, byte for byte and in order.
 pub type Fields = Vec<(Bytes, Bytes)>;
 
-/// A dead letter.
+/// An entry of the stream of dead letters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Letter {
-    /// Its place in the stream of dead letters.
+    /// The id of the letter in the stream of dead letters.
     pub id: EntryId,
-    /// The fields of the entry as its producer wrote them.
+    /// The fields of the buried entry, as its producer wrote them.
     pub fields: Fields,
-    /// How it was buried last; None: this is no letter of ours, somebody else wrote it there.
+    /// The last burial; None: another program wrote this entry, so it is no dead letter of ours.
     pub burial: Option<Burial>,
-    /// What was before that.
+    /// The burials and requeues before the last burial.
     pub history: DeliveryHistory,
 }
 
-/// How an entry was buried.
+/// One burial of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Burial {
-    /// The entry, in the stream that it came from.
+    /// The id of the entry in the stream that it came from.
     #[serde(with = "id_as_text")]
     pub entry: EntryId,
-    /// Why, in a word.
+    /// The reason, in one word.
     pub reason: String,
-    /// Why, in a sentence.
+    /// The reason, in a sentence for people.
     pub error: String,
-    /// The consumer that had it.
+    /// The consumer that held the entry.
     pub consumer: String,
-    /// How often it had been delivered.
+    /// The number of times that the entry had been delivered.
     pub deliveries: u64,
-    /// When, by the clock of Redis: Unix time in milliseconds.
+    /// The time of the burial by the clock of Redis: Unix time in milliseconds.
     pub at_ms: u64,
 }
 
-/// What became of an entry before it was delivered this time.
+/// The requeues and burials of an entry before its present delivery.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DeliveryHistory {
-    /// How often it was put back into the stream.
+    /// The number of times that the entry was put back into the stream.
     pub requeued: u32,
-    /// The burials before that, oldest first; of very many, the latest.
+    /// The burials before that, oldest first; of very many, the latest ones.
     pub burials: Vec<Burial>,
 }
 
 impl Letter {
-    /// Reads a letter out of an entry of the dead stream.
+    /// Parses an entry of the dead stream.
     #[must_use]
     pub fn parse(entry: Entry) -> Self {
         let Entry { id, mut fields } = entry;
@@ -77,25 +78,26 @@ impl Letter {
         Self { id, fields, burial, history }
     }
 
-    /// The entry that was buried, with the fields that its producer wrote. A letter of somebody else's is its own entry.
+    /// Returns the entry that was buried, with the fields that its producer wrote. If another program wrote the letter,
+    /// it is its own entry.
     #[must_use]
     pub fn entry(&self) -> Entry {
         let id = self.burial.as_ref().map_or(self.id, |burial| burial.entry);
         Entry { id, fields: self.fields.clone() }
     }
 
-    /// Every entry that it once was, as far as that is known.
+    /// Returns the ids of all entries that the letter once was, as far as the history has them.
     pub fn entries(&self) -> impl Iterator<Item = EntryId> {
         self.history.entries().chain(self.burial.iter().map(|burial| burial.entry))
     }
 
-    /// The first entry that it was, as far as that is known.
+    /// Returns the id of the first entry that the letter was, as far as the history has it.
     #[must_use]
     pub fn first_entry(&self) -> Option<EntryId> {
         self.entries().next()
     }
 
-    /// Whether an entry of the stream holds what the letter holds, with a history or without.
+    /// Returns whether an entry of the stream has the same fields as the letter, with a history or without.
     #[must_use]
     pub fn is_of(&self, entry: &Entry) -> bool {
         let mut fields = entry.fields.clone();
@@ -103,7 +105,7 @@ impl Letter {
             || DeliveryHistory::take(&mut fields).requeued > 0 && fields == self.fields
     }
 
-    /// The fields with which it goes back into the stream: those of its producer, then its history.
+    /// Returns the fields with which the letter goes back into the stream: those of its producer, then its history.
     #[must_use]
     pub fn carried(&self) -> Fields {
         let mut burials: Vec<Burial> = self.history.burials.iter().chain(&self.burial).cloned().collect();
@@ -121,7 +123,8 @@ impl Letter {
         self.fields.iter().cloned().chain(carried).collect()
     }
 
-    /// Bytes of the entry that it would be if it were put back, as [`crate::LaneSettings::entry_max_bytes`] counts them.
+    /// Returns the bytes that the entry would have after a requeue, as [`crate::LaneSettings::entry_max_bytes`] counts
+    /// them.
     #[must_use]
     pub fn carried_bytes(&self) -> usize {
         weight(&self.carried())
@@ -129,19 +132,20 @@ impl Letter {
 }
 
 impl DeliveryHistory {
-    /// The history that an entry of the stream carries; empty for one that was never put back.
+    /// Returns the history that an entry of the stream carries; empty if the entry was never requeued.
     #[must_use]
     pub fn of(entry: &Entry) -> Self {
         let length = entry.fields.len();
         Self::take(&mut entry.fields[length.saturating_sub(CARRIED.len())..].to_vec())
     }
 
-    /// Every entry that it was before, as far as that is known.
+    /// Returns the ids of all entries that it was before, as far as the history has them.
     pub fn entries(&self) -> impl Iterator<Item = EntryId> {
         self.burials.iter().map(|burial| burial.entry)
     }
 
-    /// Takes the history off the fields. What only looks like one is left there: it is the producer's.
+    /// Removes the history from the fields and returns it. Fields that only look like a history stay: they belong to
+    /// the producer.
     fn take(fields: &mut Fields) -> Self {
         let read = || {
             let [requeued, burials] = last_values(fields, CARRIED)?;
@@ -168,11 +172,11 @@ fn take_burial(fields: &mut Fields) -> Option<Burial> {
     Some(burial)
 }
 
-/// Puts the fields of an entry with very many of them in the place of the one that stands for them.
+/// Replaces the one field that holds many packed fields by these fields.
 fn unpack(fields: &mut Fields) {
     let [(name, json)] = fields.as_slice() else { return };
     if name == PACKED
-        // As bytes: the JSON of the script is no UTF-8 where the fields are none.
+        // As bytes: the JSON of the script is not UTF-8 if the fields are not.
         && let Ok(values) = serde_json::from_slice::<Vec<Bytes>>(json)
         && values.len() % 2 == 0
     {
@@ -180,7 +184,7 @@ fn unpack(fields: &mut Fields) {
     }
 }
 
-/// The values of the last fields, if these are their names.
+/// Returns the values of the last fields, if they have these names.
 fn last_values<'a, const N: usize>(fields: &'a Fields, names: [&str; N]) -> Option<[&'a Bytes; N]> {
     let (_, last) = fields.split_last_chunk::<N>()?;
     let is_so = last.iter().zip(names).all(|((name, _), expected)| name == expected);
@@ -212,7 +216,7 @@ mod tests {
 
     use super::*;
 
-    /// As `lua/bury.lua` does it. (`tests/promises/dead_letters.rs` shows what the script itself writes.)
+    /// Buries an entry as `lua/bury.lua` does. (`tests/promises/dead_letters.rs` shows what the script itself writes.)
     fn bury(id: EntryId, mut fields: Fields) -> Entry {
         let values = ["7-1", "bad_value", "the field id", "w-0", "3", "1718000000000"];
         fields.extend(ABOUT.iter().zip(values).map(|(name, value)| ((*name).into(), value.into())));

@@ -1,9 +1,10 @@
-//! A batch consumer of one Redis stream: at least once, in batches, with dead letters and rescue.
+//! A batch consumer of one Redis stream: at-least-once delivery, batches, dead letters, and recovery of the entries of
+//! dead consumers.
 //!
-//! Entries come to a [`Handler`] in batches, and it answers with one [`Outcome`] for each. A [`Lane`] reads, calls the
-//! handler, then settles: what is done is acknowledged, what can never be done is copied to a stream of dead letters, and
-//! what cannot be done now is set aside and tried again later. Nothing is acknowledged before its outcome is known, so an
-//! entry may come more than once, and is never lost.
+//! A [`Handler`] gets entries in batches, and returns one [`Outcome`] for each entry. A [`Lane`] reads a batch, calls
+//! the handler, then settles the batch. It acknowledges the entries that are done, and copies entries that can never be
+//! done to a stream of dead letters. It sets aside the entries that cannot be done now, and retries them later. The
+//! lane acknowledges no entry before its outcome is known, so an entry may come more than once, and is never lost.
 //!
 //! ```no_run
 //! use std::sync::Arc;
@@ -40,24 +41,24 @@
 //! # }
 //! ```
 //!
-//! `examples/consume.rs` is the same as a program, which stops in good order.
+//! `examples/consume.rs` is the same code as a whole program, which stops gracefully.
 //!
 //! # The parts
 //!
-//! - [`Lane`]: one consumer of the group, which handles one batch at a time. Run several in a process, or in many processes:
-//!   each needs a consumer name of its own, which it should have again after a restart.
-//! - [`Breaker`]: shared by the lanes of a process. After an [`Outage`] nothing is read until a probe succeeds.
-//! - [`PauseSwitch`], [`Exclusive`], [`SharedReader`]: shared by the lanes of a process, where it has more than one.
-//! - [`Counters`], [`LaneStatus`], [`Observer`]: for whoever looks on.
-//! - [`Trimmer`], [`ConsumerRemover`], [`ServerClock`], [`MakeClaimable`], [`Leases`]: care of the stream and its group, each a call
-//!   to be made now and then.
+//! - [`Lane`]: one consumer of the group, which handles one batch at a time. Run several in a process, or in many
+//!   processes. Each lane needs its own consumer name, which it should keep across restarts.
+//! - [`Breaker`]: shared by the lanes of a process. After an [`Outage`] the lanes read nothing until a probe succeeds.
+//! - [`PauseSwitch`], [`Exclusive`], [`SharedReader`]: shared by the lanes of a process that has more than one.
+//! - [`Counters`], [`LaneStatus`], [`Observer`]: for monitoring and tracing.
+//! - [`Trimmer`], [`ConsumerRemover`], [`ServerClock`], [`MakeClaimable`], [`Leases`]: maintenance of the stream and
+//!   its group, each by a call that the program repeats from time to time.
 //! - [`StreamInspector`], [`GroupInspector`], [`inspect()`], [`Letter`]: reading a stream, its pending list and its dead letters.
 //!
 //! # Features
 //!
-//! - `fred`: conversions from and to the types of the client `fred`, for programs that have connections of their own, and
-//!   `Script` for Lua scripts of their own. It is bound to the exact version of `fred` that this crate is built with. Without
-//!   it, no type of `fred` is part of the API.
+//! - `fred`: conversions from and to the types of the client `fred`, for programs that have their own connections, and
+//!   `Script` for programs that have their own Lua scripts. The feature is bound to the exact version of `fred` that
+//!   this crate is built with. Without it, no type of `fred` is part of the API.
 
 pub mod backlog;
 pub mod backoff;

@@ -1,4 +1,4 @@
-//! Offering what one consumer holds to all workers, so that nobody waits until it has lain idle for long enough.
+//! Making the entries of one consumer claimable for all workers at once, instead of after the usual idle time.
 
 use fred::{clients::Pool, types::Value};
 
@@ -9,20 +9,22 @@ use crate::{
     stream::{StreamError, StreamNames},
 };
 
-/// Entries that one call looks at: few, because Redis has to fetch each to see whether it is there, and they may
-/// be large.
+/// The number of entries that one call handles. It is small, because Redis has to fetch each entry to see whether it
+/// exists, and entries may be large.
 const PAGE: u16 = 200;
 
-/// An idle time beyond this is none: the entry was offered. `lua/make_claimable.lua` has the same number.
+/// The idle time above which an entry was made claimable by this command; no real idle time is so long.
+/// `lua/make_claimable.lua` has the same number.
 const TEN_YEARS_MS: u64 = 10 * 365 * 24 * 60 * 60 * 1000;
 
-/// Whether an entry that was idle for so long is claimable: nobody has taken it since.
+/// Returns whether an entry with this idle time was made claimable, and no consumer has claimed it since.
 #[must_use]
 pub const fn is_claimable(idle_ms: u64) -> bool {
     idle_ms > TEN_YEARS_MS
 }
 
-/// Offers pending entries. They keep their owner until somebody claims them, and their number of deliveries.
+/// A command that makes pending entries claimable. They keep their consumer until another one claims them, and their
+/// number of deliveries.
 #[derive(Clone, Debug)]
 pub struct MakeClaimable {
     pool: Pool,
@@ -30,34 +32,36 @@ pub struct MakeClaimable {
     script: ScriptSource,
 }
 
-/// Whose entries are offered.
+/// The consumer whose entries are made claimable, and the conditions.
 #[derive(Clone, Debug)]
 pub struct Holder {
-    /// Its name.
+    /// The name of the consumer.
     pub consumer: String,
-    /// The key that exists while its process lives, at which nothing is offered. None: even if it lives.
+    /// The key that exists while the process of the consumer lives; then no entry is made claimable. None: the command
+    /// does not check whether the process lives.
     pub heartbeat: Option<RedisKey>,
-    /// Entries in progress that were delivered less than so long ago are not offered: somebody may be at work on them.
+    /// Entries in progress that were delivered less than this many milliseconds ago are not made claimable: a worker
+    /// may be handling them.
     pub young_ms: u64,
 }
 
-/// What became of a page of a consumer's pending entries.
+/// The result for one page of a consumer's pending entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClaimableStep {
-    /// The last entry that was looked at; None: there was none left.
+    /// The last entry that the call handled; None if none was left.
     pub last: Option<EntryId>,
-    /// Offered now.
+    /// The number of entries that are claimable now.
     pub offered: u64,
-    /// Offered before, and not taken yet.
+    /// The number of entries that were claimable before, and are not claimed yet.
     pub before: u64,
-    /// Delivered too lately.
+    /// The number of entries that were delivered too recently.
     pub young: u64,
-    /// Without payload: a worker's scan acknowledges them.
+    /// The number of entries without payload: the scan of a worker acknowledges them.
     pub gone: u64,
 }
 
 impl MakeClaimable {
-    /// Offers entries of the group of `names`.
+    /// Creates the command for the group of `names`.
     #[must_use]
     pub fn new(pool: impl Into<RedisPool>, names: StreamNames) -> Self {
         Self {
@@ -67,7 +71,8 @@ impl MakeClaimable {
         }
     }
 
-    /// Offers some of the entries of `holder` that come after `after`. None: its process lives, nothing was done.
+    /// Makes some of the entries of `holder` claimable that come after `after`. None: the process of the consumer
+    /// lives, and nothing was done.
     ///
     /// # Errors
     /// When Redis does not answer, or stream or group are missing.

@@ -1,4 +1,4 @@
-//! Looking on while batches are processed, entry by entry, as traces do. Counters and lane statuses tell of whole batches.
+//! Observation of batches entry by entry, for traces. Counters and lane statuses only report whole batches.
 
 use std::{
     fmt::Debug,
@@ -10,43 +10,44 @@ use crate::{
     handler::{Outage, Outcome},
 };
 
-/// Looks on. A lane that has none spends nothing on it.
+/// An observer of processed batches. A lane without one spends no time on it.
 pub trait Observer: Debug + Send + Sync + 'static {
-    /// A batch was processed; called once for each batch with entries, also when a store failed. The lane waits for
-    /// it, so it must be quick and must not block.
+    /// Called once for each batch with entries after it was processed, also when a store failed. The lane waits for
+    /// this call, so it must be quick and must not block.
     fn batch_processed(&self, batch: &ProcessedBatch<'_>);
 }
 
-/// A batch that was processed, as far as the stores let it be.
+/// A batch that a lane has processed, as far as the stores allowed.
 #[derive(Clone, Copy, Debug)]
 pub struct ProcessedBatch<'a> {
-    /// Name of the consumer.
+    /// The name of the consumer.
     pub consumer: &'a str,
-    /// How the entries came to it.
+    /// The way in which the entries came to the consumer.
     pub origin: Origin,
-    /// When they came.
+    /// The time at which the entries came.
     pub came: Instant,
-    /// The entries, in stream order.
+    /// The entries of the batch, in stream order.
     pub entries: &'a [Entry],
-    /// What the handler answered, one outcome an entry. An outage says nothing of any entry.
+    /// The result of the handler, one outcome for each entry. An outage says nothing about any single entry.
     pub outcomes: Result<&'a [Outcome], &'a Outage>,
-    /// Acknowledging and burying; None when the handler did not get that far.
+    /// The result of acknowledging and burying; None when the handler returned an outage.
     pub settling: Option<&'a Settling>,
 }
 
-/// How entries came to a consumer.
+/// The way in which entries came to a consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Delivered for the first time.
+    /// Redis delivered the entries for the first time.
     New,
-    /// From its own pending list: delivered to it before. Its handler may never have had it.
+    /// The entries were in the pending list of the consumer, so Redis had delivered them to it before. Its handler may
+    /// never have seen them.
     Pending,
-    /// Taken over from another consumer.
+    /// The consumer claimed the entries from another consumer.
     Claimed,
 }
 
 impl Origin {
-    /// The word for it.
+    /// Returns the name of the origin, as traces have it.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -57,34 +58,34 @@ impl Origin {
     }
 }
 
-/// How a batch was acknowledged and buried.
+/// The result of acknowledging and burying a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settling {
-    /// When.
+    /// The time span of the settling.
     pub stage: Stage,
-    /// Dead entries that stay pending, because Redis does not take their letters.
+    /// Dead entries that stay pending, because Redis refused their dead letters.
     pub unburied: Vec<EntryId>,
-    /// What ended it too early: nobody knows what is settled then.
+    /// The outage that interrupted the settling; then it is unknown which entries are settled.
     pub outage: Option<Outage>,
 }
 
-/// From when to when something was done.
+/// The time span of one step of processing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stage {
-    /// Its beginning.
+    /// The time at which the step began.
     pub began: Instant,
-    /// Its end.
+    /// The time at which the step ended.
     pub ended: Instant,
 }
 
 impl Stage {
-    /// From `began` until now.
+    /// Creates a stage from `began` until now.
     #[must_use]
     pub fn since(began: Instant) -> Self {
         Self { began, ended: Instant::now() }
     }
 
-    /// How long it took.
+    /// Returns how long the step took.
     #[must_use]
     pub fn time(self) -> Duration {
         self.ended - self.began

@@ -1,16 +1,16 @@
-//! How many entries to read at once, so that a page weighs about as much as it should: one entry may be a megabyte, and
-//! Redis counts entries only.
+//! The number of entries to read in one page, so that a page has about the wanted bytes: one entry may be a megabyte,
+//! and Redis only counts entries.
 
 use bytes::Bytes;
 
 use crate::entry::weight;
 
-/// Entries of the first page, when nobody knows how large they are.
+/// The number of entries in the first page, when their size is unknown.
 const FIRST: u16 = 100;
-/// A page is to be about so many bytes.
+/// The number of bytes that a page should have.
 pub(crate) const PAGE_BYTES: usize = 4 << 20;
 
-/// As many entries as weigh about 4 MiB, by what those before weighed.
+/// A page size of as many entries as weigh about 4 MiB, judged by the entries before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageSize {
     most: u16,
@@ -18,19 +18,19 @@ pub struct PageSize {
 }
 
 impl PageSize {
-    /// Never more than `most` entries.
+    /// Creates a page size of at most `most` entries.
     #[must_use]
     pub fn new(most: u16) -> Self {
         Self { most, next: FIRST.min(most) }
     }
 
-    /// Entries of the next page, at least one and no more than `left`.
+    /// Returns the number of entries in the next page: at least one, and no more than `left`.
     #[must_use]
     pub fn count(self, left: u64) -> u16 {
         u16::try_from(left).map_or(self.next, |left| self.next.min(left)).max(1)
     }
 
-    /// Takes note of a page that was read, by the fields of its entries.
+    /// Adjusts the size to a page that was read, given the fields of its entries.
     pub fn learn<'a>(&mut self, page: impl IntoIterator<Item = &'a Vec<(Bytes, Bytes)>>) {
         let sizes = page.into_iter().map(|fields| weight(fields).max(1));
         let (entries, bytes) = sizes.fold((0, 0), |(entries, bytes), size| (entries + 1, bytes + size));

@@ -1,4 +1,4 @@
-//! Reads a stream or a pending list to its end, page by page.
+//! Page-by-page reads of a stream or a pending list.
 
 use crate::{
     entry::{Entry, EntryId, PendingEntry},
@@ -8,7 +8,7 @@ use crate::{
     stream::StreamError,
 };
 
-/// Entries of a stream, oldest first, in pages of about 4 MiB.
+/// The entries of a stream, oldest first, in pages of about 4 MiB.
 #[derive(Clone, Debug)]
 pub struct EntryPages {
     inspector: StreamInspector,
@@ -19,7 +19,7 @@ pub struct EntryPages {
 }
 
 impl EntryPages {
-    /// The next page, of no more than `most` entries; None: all were read.
+    /// Reads the next page, of no more than `most` entries; None: all entries were read.
     ///
     /// # Errors
     /// As for every call of [`StreamInspector`].
@@ -35,7 +35,7 @@ impl EntryPages {
         Ok(Some(page))
     }
 
-    /// Counts the entries that are left, page by page, and ends once there are `enough`; `seen` gets the size of each page.
+    /// Counts the remaining entries page by page, and stops at `enough`. Calls `seen` with the size of each page.
     ///
     /// # Errors
     /// As for every call of [`StreamInspector`].
@@ -50,14 +50,14 @@ impl EntryPages {
         Ok(counted)
     }
 
-    /// The last entry that was read; before the first page, the one that the pages come after.
+    /// Returns the last entry that was read; before the first page, the id after which the pages begin.
     #[must_use]
     pub fn after(&self) -> EntryId {
         self.after
     }
 }
 
-/// Pending entries of the group, oldest first.
+/// The pending entries of the group, oldest first, page by page.
 #[derive(Clone, Debug)]
 pub struct PendingPages {
     inspector: StreamInspector,
@@ -68,7 +68,8 @@ pub struct PendingPages {
 }
 
 impl PendingPages {
-    /// The next page; None: all were read, or there is no group. A page that is not full is the last.
+    /// Reads the next page; None: all entries were read, or the group does not exist. A page that is not full is the
+    /// last one.
     ///
     /// # Errors
     /// As for every call of [`GroupInspector`].
@@ -84,8 +85,8 @@ impl PendingPages {
     }
 }
 
-/// Entries of a stream by their ids, in the order of these, in pages of about 4 MiB. However many and however large they are, one
-/// page of them is in memory.
+/// The entries of a stream with given ids, in the order of these ids, in pages of about 4 MiB. Only one page is in
+/// memory, however many and however large the entries are.
 #[derive(Clone, Debug)]
 pub struct EntriesById<'a> {
     inspector: &'a StreamInspector,
@@ -95,7 +96,8 @@ pub struct EntriesById<'a> {
 }
 
 impl EntriesById<'_> {
-    /// The next page, with None for an entry that is not there; None: all were read.
+    /// Reads the next page, with None for each entry that does not exist; None instead of a page: all entries were
+    /// read.
     ///
     /// # Errors
     /// As for every call of [`StreamInspector`].
@@ -110,13 +112,14 @@ impl EntriesById<'_> {
 }
 
 impl StreamInspector {
-    /// These entries of the stream `key`, page by page.
+    /// Returns these entries of the stream `key`, page by page.
     #[must_use]
     pub fn entries<'a>(&'a self, key: &'a str, ids: &'a [EntryId], read: Read<'a>) -> EntriesById<'a> {
         EntriesById { inspector: self, key, left: ids, read }
     }
 
-    /// All entries of the stream `key` that come after `after`, none later than `last`, in pages of no more than `most`.
+    /// Returns all entries of the stream `key` that come after `after`, none later than `last`, in pages of at most
+    /// `most` entries.
     #[must_use]
     pub fn entry_pages(&self, key: &str, (after, last): (EntryId, EntryId), most: u16) -> EntryPages {
         let (inspector, key, size) = (self.clone(), key.to_owned(), PageSize::new(most));
@@ -125,8 +128,8 @@ impl StreamInspector {
 }
 
 impl GroupInspector<'_> {
-    /// All entries of the group's pending list that come after `after`, none later than `last`, of all consumers or of one, in
-    /// pages of `count`.
+    /// Returns all entries of the group's pending list that come after `after`, none later than `last`, of all
+    /// consumers or of one, in pages of `count` entries.
     #[must_use]
     pub fn pending_pages(
         self,

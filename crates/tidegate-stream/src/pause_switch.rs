@@ -1,4 +1,4 @@
-//! On while somebody wants nothing to be read: lanes finish what is in progress, then wait with empty hands.
+//! The pause switch: while it is on, lanes finish what is in progress, and then read nothing.
 
 use std::{
     collections::BTreeMap,
@@ -7,24 +7,24 @@ use std::{
 
 use tokio::sync::watch;
 
-/// Shared by all lanes of a process. It may be held for several reasons, each of which is set and ended for itself;
-/// reading goes on when none is left.
+/// A pause switch that all lanes of a process share. It may be on for several reasons at a time, and each reason is set
+/// and ended independently. Reading goes on when no reason is left.
 #[derive(Debug, Default)]
 pub struct PauseSwitch {
     held: watch::Sender<BTreeMap<&'static str, Instant>>,
 }
 
-/// A reason why nothing is read.
+/// A reason for which the lanes are paused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ActivePause {
-    /// The word under which it was set.
+    /// The word under which the pause was set.
     pub reason: &'static str,
-    /// Since when.
+    /// The time at which the pause began.
     pub since: Instant,
 }
 
 impl ActivePause {
-    /// For how long.
+    /// Returns how long the pause has lasted.
     #[must_use]
     pub fn lasting(&self) -> Duration {
         self.since.elapsed()
@@ -32,7 +32,7 @@ impl ActivePause {
 }
 
 impl PauseSwitch {
-    /// Holds it for `reason`; `why` is for the log, which hears of it once.
+    /// Pauses the lanes for `reason`. The text `why` is logged once.
     pub fn pause(&self, reason: &'static str, why: &str) {
         self.held.send_if_modified(|held| {
             if held.contains_key(reason) {
@@ -44,7 +44,7 @@ impl PauseSwitch {
         });
     }
 
-    /// Ends what was held for `reason`.
+    /// Ends the pause for `reason`.
     pub fn resume(&self, reason: &'static str) {
         self.held.send_if_modified(|held| {
             let Some(since) = held.remove(reason) else { return false };
@@ -59,26 +59,26 @@ impl PauseSwitch {
         });
     }
 
-    /// All reasons for which it is held.
+    /// Returns all reasons for which the lanes are paused.
     #[must_use]
     pub fn active(&self) -> Vec<ActivePause> {
         let held = self.held.borrow();
         held.iter().map(|(reason, since)| ActivePause { reason, since: *since }).collect()
     }
 
-    /// Whether it is held for any reason.
+    /// Returns whether the lanes are paused for any reason.
     #[must_use]
     pub fn is_paused(&self) -> bool {
         !self.held.borrow().is_empty()
     }
 
-    /// Waits until it is held.
+    /// Waits until the lanes are paused.
     pub async fn paused(&self) {
         // The sender lives as long as self, so this cannot fail.
         let _ = self.held.subscribe().wait_for(|held| !held.is_empty()).await;
     }
 
-    /// Waits until it is held for no reason.
+    /// Waits until no reason for a pause is left.
     pub async fn resumed(&self) {
         let _ = self.held.subscribe().wait_for(BTreeMap::is_empty).await;
     }

@@ -1,6 +1,6 @@
-//! Connections to Redis: how they time out, and that they never give up reconnecting.
+//! Connections to Redis, with their timeouts. They reconnect without limit.
 //!
-//! The client behind them is an implementation detail. Whoever has connections of their own can pass them in with the
+//! The client library is an implementation detail. A program that has its own connections can pass them in with the
 //! feature `fred`.
 
 mod error;
@@ -27,25 +27,27 @@ pub use self::{
 const RECONNECT_MIN_MS: u32 = 50;
 const RECONNECT_MAX_MS: u32 = 2_000;
 
-/// How to reach Redis. Its `Debug` leaves the URL out: there may be a password in it.
+/// The settings of the connections to Redis. `Debug` leaves the URL out, because it may hold a password.
 #[derive(Clone)]
 pub struct RedisConnectionSettings {
-    /// `redis://`, `rediss://` (TLS) or `redis-sentinel://`, with user and password where needed.
+    /// The URL: `redis://`, `rediss://` (TLS) or `redis-sentinel://`, with user and password if needed.
     pub url: String,
-    /// In a Redis Cluster, whose URL is of no use here, the master to connect to.
+    /// The master to connect to, in a Redis Cluster; `url` is not used then.
     pub master: Option<SlotMaster>,
-    /// The Sentinels of the URL, where it names some, to be shared by all that connect by it; None: each asks for itself.
+    /// The Sentinels of the URL, shared by all connections that use it. None: if the URL names Sentinels, each pool and
+    /// each reader queries them separately.
     pub sentinels: Option<Arc<Sentinels>>,
-    /// Connections for commands; blocking readers have one of their own each.
+    /// The number of connections for commands; each blocking reader has its own connection.
     pub connections: usize,
-    /// How long a command may wait for its reply.
+    /// The timeout of a command.
     pub command_timeout: Duration,
-    /// How long a TCP connection with its TLS handshake may take.
+    /// The timeout of a TCP connection, including its TLS handshake.
     pub connect_timeout: Duration,
 }
 
 impl RedisConnectionSettings {
-    /// Four connections to the Redis at `url`, and two seconds for each command and each attempt to connect.
+    /// Creates settings with four connections to the Redis at `url`, and a timeout of two seconds for each command and
+    /// each attempt to connect.
     #[must_use]
     pub fn new(url: impl Into<String>) -> Self {
         let patience = Duration::from_secs(2);
@@ -68,7 +70,7 @@ impl fmt::Debug for RedisConnectionSettings {
     }
 }
 
-/// Connections on which commands are sent. Clones share them.
+/// A pool of connections for commands. Clones share the connections.
 #[derive(Clone)]
 pub struct RedisPool(pub(crate) Pool);
 
@@ -84,7 +86,7 @@ impl From<&RedisPool> for RedisPool {
     }
 }
 
-/// One connection for blocking reads. It belongs to one reader: a blocked read holds up all behind it.
+/// One connection for blocking reads. It belongs to one reader, because a blocked read delays every command after it.
 pub struct RedisConnection(pub(crate) Client);
 
 impl fmt::Debug for RedisConnection {
@@ -93,12 +95,12 @@ impl fmt::Debug for RedisConnection {
     }
 }
 
-/// The name of a key in Redis: any bytes.
+/// The name of a key in Redis, which may hold any bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RedisKey(Bytes);
 
 impl RedisKey {
-    /// Its bytes.
+    /// Returns the bytes of the name.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -133,10 +135,11 @@ impl From<Bytes> for RedisKey {
     }
 }
 
-/// Opens the connections on which commands are sent.
+/// Opens a pool of connections for commands.
 ///
 /// # Errors
-/// When the URL is wrong or the first connection fails. Later losses are repaired by reconnecting, without end.
+/// When the URL is wrong or the first connection fails. If a connection breaks later, the client reconnects without
+/// limit.
 pub async fn connect_pool(settings: &RedisConnectionSettings) -> Result<RedisPool, RedisError> {
     open_pool(settings).await.map(RedisPool).map_err(RedisError::new)
 }
@@ -148,11 +151,11 @@ async fn open_pool(settings: &RedisConnectionSettings) -> FredResult<Pool> {
     Ok(pool)
 }
 
-/// Opens one connection for blocking reads. Commands are sent once, never again by themselves: a read that
-/// was sent twice would leave the first one's entries pending unseen.
+/// Opens one connection for blocking reads. The client sends each command once and never repeats it. If it sent a read
+/// twice, the entries of the first one would stay pending unseen.
 ///
 /// # Errors
-/// As [`connect_pool`].
+/// As for [`connect_pool`].
 pub async fn connect_reader(settings: &RedisConnectionSettings) -> Result<RedisConnection, RedisError> {
     open_reader(settings).await.map(RedisConnection).map_err(RedisError::new)
 }
@@ -179,19 +182,20 @@ fn builder(settings: &RedisConnectionSettings) -> FredResult<Builder> {
         Some(master) => master.config(),
         None => Config::from_url(&settings.url)?,
     };
-    // A connection begins there. Asking for it takes the right to SELECT, which our users do not have.
+    // A connection begins with database 0. Selecting it would need the permission for SELECT, which our users do not
+    // have.
     config.database = config.database.filter(|database| *database != 0);
     let mut builder = Builder::from_config(config);
-    // 0 attempts = without end; fred's default is none at all, and the next command would hang for ever.
+    // 0 attempts = without limit; by default fred does not reconnect at all, and the next command would hang for ever.
     builder.set_policy(ReconnectPolicy::new_exponential(0, RECONNECT_MIN_MS, RECONNECT_MAX_MS, 2));
     builder.with_performance_config(|config| config.default_command_timeout = settings.command_timeout);
     builder.with_connection_config(|config| {
         config.connection_timeout = settings.connect_timeout;
         config.internal_command_timeout = settings.command_timeout;
         config.tcp.nodelay = Some(true);
-        // A node that is no longer the master says so; the new connection leads to who is.
+        // A node that is no longer the master answers with MOVED; the new connection leads to the current master.
         config.reconnect_errors.push(ReconnectError::Custom("MOVED"));
-        // A black-holed connection is closed, and with it all that waits on it, when a reply is this late.
+        // If a reply is this late, the client closes the connection, and all commands that wait on it fail.
         config.unresponsive.max_timeout = Some(settings.command_timeout);
         config.unresponsive.interval = Duration::from_millis(500);
     });

@@ -1,4 +1,4 @@
-//! Removing consumers of processes that are gone for good, so that names do not pile up.
+//! Removal of consumers whose processes are dead for good, so that their names do not pile up.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::{
     stream::{StreamError, StreamNames},
 };
 
-/// Removes consumers that hold nothing, were not seen for long, and whose process has no heartbeat.
+/// A task that removes consumers that hold no entries, were idle for long, and whose process has no heartbeat.
 #[derive(Clone, Debug)]
 pub struct ConsumerRemover {
     pool: Pool,
@@ -21,7 +21,7 @@ pub struct ConsumerRemover {
 }
 
 impl ConsumerRemover {
-    /// Removes consumers of the group of `names` that were idle for at least `idle`.
+    /// Creates a remover for consumers of the group of `names` that were idle for at least `idle`.
     #[must_use]
     pub fn new(pool: impl Into<RedisPool>, names: StreamNames, idle: Duration) -> Self {
         Self {
@@ -32,8 +32,8 @@ impl ConsumerRemover {
         }
     }
 
-    /// Looks once; returns the names of the consumers that it removed. `heartbeat` names the key that exists
-    /// while the process of a consumer lives.
+    /// Checks all consumers once, and returns the names of the consumers that it removed. `heartbeat` returns the key
+    /// that exists while the process of a consumer lives.
     ///
     /// # Errors
     /// When Redis does not answer.
@@ -50,7 +50,7 @@ impl ConsumerRemover {
                 tracing::info!(
                     consumer = consumer.name,
                     idle_ms = consumer.idle_ms,
-                    "dead, empty consumer removed"
+                    "removed a dead consumer that held no entries"
                 );
                 removed.push(consumer.name);
             }
@@ -58,8 +58,8 @@ impl ConsumerRemover {
         Ok(removed)
     }
 
-    /// Removes this consumer if it holds nothing, was not seen for long, and has no heartbeat. Returns whether it was
-    /// there and was removed.
+    /// Removes this consumer if it holds no entries, was idle for long, and has no heartbeat. Returns whether the
+    /// consumer existed and was removed.
     ///
     /// # Errors
     /// When Redis does not answer.

@@ -1,4 +1,4 @@
-//! Waits until replicas have what was written.
+//! Waiting until replicas have what was written to Redis.
 
 use std::{
     num::NonZeroU32,
@@ -21,36 +21,36 @@ use crate::{
     stream::{Reader, ServerRun, Stream, StreamError},
 };
 
-/// How much longer than [`Confirmation::within`] the reply may take to come.
+/// The time that the reply may take beyond [`Confirmation::within`].
 const MARGIN: Duration = Duration::from_secs(1);
 
-/// When something counts as written.
+/// The condition under which a write counts as confirmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Confirmation {
-    /// So many replicas have it.
+    /// The number of replicas that must have the write.
     pub replicas: NonZeroU32,
-    /// How long is waited for that.
+    /// The longest time to wait for the replicas.
     pub within: Duration,
-    /// Where they have it.
+    /// The place where the replicas must have the write.
     pub place: ConfirmedIn,
 }
 
-/// Where replicas must have what was written.
+/// The place where replicas must have a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfirmedIn {
-    /// In their memory: `WAIT`.
+    /// In the memory of the replicas: `WAIT`.
     Memory,
-    /// In their append-only files, and in that of the master: `WAITAOF`, of Redis 7.2 and Valkey on. With `appendfsync everysec` that
-    /// takes up to a second.
+    /// In the append-only files of the replicas and of the master: `WAITAOF`, from Redis 7.2 and in Valkey. With
+    /// `appendfsync everysec` that takes up to a second.
     AppendOnlyFile,
 }
 
 impl Confirmation {
-    /// Waits until replicas have all that was written before the last write over this connection, and blocks the connection
-    /// meanwhile. Over one that has written nothing, Redis 7.2 and Valkey answer at once.
+    /// Waits until replicas have everything that was written before the last write over this connection. The connection
+    /// is blocked in the meantime. If it has written nothing, Redis 7.2 and Valkey answer at once.
     ///
     /// # Errors
-    /// Why nobody knows whether they have it.
+    /// When replicas do not have it in time, or the server does not answer; the text says why.
     pub(crate) async fn wait(&self, client: &Client) -> Result<(), String> {
         let within_ms = i64::try_from(self.within.as_millis()).unwrap_or(i64::MAX).max(1);
         let (name, wanted) = (self.place.command(), i64::from(self.replicas.get()));
@@ -62,11 +62,11 @@ impl Confirmation {
             (ConfirmedIn::Memory, [have]) if *have >= wanted => Ok(()),
             (ConfirmedIn::AppendOnlyFile, [own, have]) if *own >= 1 && *have >= wanted => Ok(()),
             (_, [.., have]) => Err(format!("{have} of {wanted} replicas had it within {within_ms} ms")),
-            (_, []) => Err(format!("{name} answered with something else than a number")),
+            (_, []) => Err(format!("{name} did not answer with a number")),
         }
     }
 
-    /// How many have it: for the file, the master at first.
+    /// Returns how many replicas have it; for the append-only file, the number of masters (0 or 1) comes first.
     async fn call(
         &self,
         client: &Client,
@@ -98,7 +98,8 @@ impl ConfirmedIn {
     }
 }
 
-/// Asks over a connection of its own, by the same command as lanes do, whether replicas have what is written.
+/// A probe that checks over its own connection, with the same command as lanes, whether replicas have everything that
+/// is written.
 #[derive(Debug)]
 pub struct ReplicaProbe {
     client: Client,
@@ -108,10 +109,10 @@ pub struct ReplicaProbe {
 }
 
 impl ReplicaProbe {
-    /// Asks over `connection`.
+    /// Creates a probe that uses `connection`.
     ///
     /// # Errors
-    /// None that is known of: a pool of one connection can be made.
+    /// When a pool of this one connection cannot be made; no cause is known for that.
     pub fn new(connection: RedisConnection, wanted: Confirmation) -> Result<Self, RedisError> {
         let RedisConnection(client) = connection;
         let reconnects = Mutex::new(Reconnects::of(slice::from_ref(&client)));
@@ -119,7 +120,8 @@ impl ReplicaProbe {
         Ok(Self { client, reconnects, leases: Leases::new(RedisPool(pool)), wanted })
     }
 
-    /// The right that this user of Redis lacks to ask so; None: it may ask. Waits for nobody.
+    /// Returns the permission that this user of Redis lacks for the check; None: it lacks none. Does not wait for
+    /// replicas.
     ///
     /// # Errors
     /// When Redis does not answer.
@@ -129,16 +131,16 @@ impl ReplicaProbe {
                 Ok(Some(format!("+{}", self.wanted.place.command().to_lowercase())))
             }
             Err(error) if error.kind() != RedisErrorKind::Other => Err(error),
-            // A server that does not know the command, or keeps no file, is told of by whoever asks in earnest.
+            // If the server does not know the command or keeps no append-only file, the real check reports that.
             _ => Ok(None),
         }
     }
 
-    /// Whether replicas have all that is written by now. Renews the lease of `token` on `name` for that: the command is about what
-    /// its own connection has written.
+    /// Checks whether replicas have everything that is written by now. For that it first renews the lease of `token` on
+    /// `name`, because the command only covers writes of its own connection.
     ///
     /// # Errors
-    /// When they do not have it in time, or nobody can tell.
+    /// When the replicas do not have it in time, or the server does not answer.
     pub async fn replicas_have_all(
         &self,
         name: impl Into<RedisKey>,
@@ -148,10 +150,10 @@ impl ReplicaProbe {
         self.replicas_have_all_of(&ServerRun::Any, name, token, lease).await
     }
 
-    /// As [`ReplicaProbe::replicas_have_all`], of a server that answers as this run of it.
+    /// Like [`ReplicaProbe::replicas_have_all`], but only if the server is still in the run `run`.
     ///
     /// # Errors
-    /// As there, and if another server answers.
+    /// As there, and when another server answers.
     pub async fn replicas_have_all_of(
         &self,
         run: &ServerRun,
@@ -161,15 +163,15 @@ impl ReplicaProbe {
     ) -> Result<(), Outage> {
         self.has_reconnected();
         if *run != ServerRun::Any && ServerRun::of(&self.client).await? != *run {
-            return Err(StreamError::OtherServer("the stream is to be read again".to_owned()).into());
+            return Err(StreamError::OtherServer("read the stream again".to_owned()).into());
         }
         if !self.leases.take(vec![name], token, lease).await?.is_empty() {
-            return Err(not_replicated("another process has the name of this one"));
+            return Err(not_replicated("another process uses the name of this process"));
         }
         self.wanted.wait(&self.client).await.map_err(|why| not_replicated(&why))?;
-        // A new connection has written nothing, and the command is answered at once.
+        // A new connection has written nothing, so Redis answers the command at once.
         match self.has_reconnected() {
-            true => Err(not_replicated("the connection was made anew meanwhile")),
+            true => Err(not_replicated("the connection was replaced in the meantime")),
             false => Ok(()),
         }
     }
@@ -180,19 +182,20 @@ impl ReplicaProbe {
 }
 
 impl Stream {
-    /// Waits until replicas have `entries`, which `reader` has in progress, ascending. So what is done with them does not outlive them: a
-    /// promoted replica knows them. Returns false when its consumer has none of them any more: others do, or they were deleted.
+    /// Waits until replicas have `entries` (ascending), which `reader` has in progress. So a promoted replica knows all
+    /// entries that were handled. Returns false when the consumer holds none of them any more: other consumers do, or
+    /// the entries were deleted.
     ///
     /// # Errors
-    /// When replicas do not have them in time, or nobody can tell.
+    /// When replicas do not have them in time, or the server does not answer.
     pub(crate) async fn await_replicas(
         &self,
         reader: &Reader,
         entries: &[Entry],
         wanted: &Confirmation,
     ) -> Result<bool, Outage> {
-        // WAIT is about what its own connection has written, so something has to be: that the consumer still has one of them. Mostly,
-        // that is the first one that is asked for.
+        // WAIT only covers writes of its own connection, so the connection has to write something: that the consumer
+        // still has one of the entries. Mostly that is the first entry that is tried.
         for entry in entries.iter().rev() {
             if self.keep_one(reader.client(), reader.consumer(), entry.id).await? {
                 let outcome = wanted.wait(reader.client()).await;

@@ -1,4 +1,4 @@
-//! A Lua script: its text, its SHA1, and how it is called.
+//! A Lua script with its text and its SHA1, and the calls of it.
 
 use fred::{
     clients::{Client, Pool},
@@ -11,10 +11,10 @@ use crate::redis::{RedisError, no_error};
 
 /// A Lua script that is compiled into the program and called by its SHA1.
 ///
-/// `NOSCRIPT` is normal after a restart, a failover or a SCRIPT FLUSH: the text is loaded and the call sent
+/// `NOSCRIPT` is normal after a restart, a failover or a SCRIPT FLUSH: then this type loads the text and sends the call
 /// again. The server ran nothing in that case, so nothing happens twice.
 ///
-/// A call whose connection breaks may be sent again by the client: every script must be harmless when it
+/// If the connection of a call breaks, the client may send the call again. So every script must be harmless when it
 /// runs twice with the same arguments.
 #[derive(Debug, Clone)]
 pub(crate) struct ScriptSource {
@@ -24,12 +24,12 @@ pub(crate) struct ScriptSource {
 }
 
 impl ScriptSource {
-    /// A script named `name` (for error messages) with the text `lua`.
+    /// Creates a script named `name` (for error messages) with the text `lua`.
     pub(crate) fn new(name: &'static str, lua: &'static str) -> Self {
         Self { name, lua, sha1: fred::util::sha1_hash(lua) }
     }
 
-    /// The SHA1 of the text, in lower-case hexadecimal.
+    /// Returns the SHA1 of the text, in lower-case hexadecimal.
     #[cfg(feature = "fred")]
     pub(crate) fn sha1(&self) -> &str {
         &self.sha1
@@ -38,7 +38,7 @@ impl ScriptSource {
     /// Runs the script; `keys` become KEYS, `args` become ARGV, byte for byte.
     ///
     /// # Errors
-    /// Whatever the server or the connection answers; the script's name stands before the message.
+    /// Any error of the server or the connection, with the name of the script before the message.
     pub(crate) async fn call(
         &self,
         pool: &Pool,
@@ -48,7 +48,7 @@ impl ScriptSource {
         self.call_over(pool.next(), keys, args).await
     }
 
-    /// As [`ScriptSource::call`], over `client` instead of a connection of the pool.
+    /// Like [`ScriptSource::call`], over `client` instead of a connection of the pool.
     ///
     /// # Errors
     /// As [`ScriptSource::call`].
@@ -68,7 +68,7 @@ impl ScriptSource {
         reply.map_err(|error| self.named(&error))
     }
 
-    /// As [`ScriptSource::call`], but answers with the frame as it came. For replies that are large.
+    /// Like [`ScriptSource::call`], but returns the frame unchanged. It is meant for large replies.
     ///
     /// # Errors
     /// As [`ScriptSource::call`].
@@ -104,7 +104,7 @@ impl ScriptSource {
     }
 
     fn named(&self, error: &Error) -> RedisError {
-        // Redis 7.0 does not say which one.
+        // Redis 7.0 does not name the command.
         let hint = if error.details().contains("can't run this command") {
             " (`ACL LOG` names the command)"
         } else {

@@ -1,8 +1,8 @@
-//! Redis behind Sentinels: who is the master, now.
+//! Redis behind Sentinels: which server is the master at present.
 //!
-//! The client asks a Sentinel whenever it connects. It does not learn that there is another master while its connection to the old one
-//! stays open: a master that is frozen or cut off closes nothing. So the Sentinels are asked each second, and when their answer changes,
-//! every client connects anew.
+//! The client asks a Sentinel whenever it connects. It does not notice a new master while its connection to the old one
+//! stays open: a master that is frozen or cut off closes no connection. So this module asks the Sentinels each second.
+//! When their answer changes, it makes every client reconnect.
 //!
 //! Protocol: [Sentinel clients](https://redis.io/docs/latest/develop/reference/sentinel-clients/).
 
@@ -28,16 +28,17 @@ use tokio::{
 
 use crate::cluster::NodeAddress;
 
-/// Between two looks.
+/// The time between two queries.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How long a Sentinel has to answer. All are asked at the same time.
+/// The timeout for the reply of one Sentinel. All are asked at the same time.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The Sentinels of a URL, and the master that they name. They are asked while anybody is connected by them.
+/// The Sentinels of a URL, and the master that they name. They are queried from the first time that a client connects
+/// through them.
 pub struct Sentinels {
     hosts: Vec<Server>,
     service: String,
-    /// TLS as for the servers; user and password are those of the Sentinels.
+    /// The settings of the connections to the Sentinels: TLS as for the servers, user and password of the Sentinels.
     config: Config,
     master: watch::Sender<Option<NodeAddress>>,
     clients: Mutex<BTreeMap<NodeAddress, Client>>,
@@ -62,7 +63,8 @@ impl Drop for Sentinels {
 }
 
 impl Sentinels {
-    /// Those of a URL `redis-sentinel://` or `rediss-sentinel://`; None: it is another one, or cannot be read. Nobody is asked yet.
+    /// Reads a URL `redis-sentinel://` or `rediss-sentinel://`; None if it is another URL, or is invalid. This connects
+    /// to no Sentinel yet.
     #[must_use]
     pub fn of_url(url: &str) -> Option<Arc<Self>> {
         let config = Config::from_url(url).ok()?;
@@ -81,13 +83,13 @@ impl Sentinels {
         }))
     }
 
-    /// Makes clients connect anew whenever another server becomes the master.
+    /// Makes clients reconnect whenever another server becomes the master.
     pub(crate) fn follow(self: &Arc<Self>, clients: &[Client]) {
         self.watch();
         tokio::spawn(reconnect_on_change(Arc::clone(self), clients.to_vec()));
     }
 
-    /// Looks again and again, from the first time on that anybody connects.
+    /// Starts the task that queries the Sentinels, unless it runs already.
     fn watch(self: &Arc<Self>) {
         let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
         if watch.as_ref().is_some_and(|task| !task.is_finished()) {
@@ -104,7 +106,8 @@ impl Sentinels {
         *watch = Some(task.abort_handle());
     }
 
-    /// Asks all. The master that most of them name is the one; nothing changes while none answers.
+    /// Queries all Sentinels for the master. The one that most of them name is the present master; if none answers,
+    /// nothing changes.
     async fn look(&self) {
         let named = join_all(self.hosts.iter().map(|host| self.ask(host))).await;
         let mut votes = BTreeMap::new();
@@ -115,14 +118,14 @@ impl Sentinels {
         self.master.send_if_modified(|known| {
             let is_new = known.as_ref() != Some(&master);
             if is_new && known.is_some() {
-                tracing::info!(%master, "another server is the master, by Sentinel");
+                tracing::info!(%master, "the Sentinels report a new master");
             }
             *known = Some(master);
             is_new
         });
     }
 
-    /// Whom one Sentinel names; None when it does not answer in time.
+    /// Queries one Sentinel for the master; None when it does not answer in time.
     async fn ask(&self, host: &Server) -> Option<NodeAddress> {
         let address = NodeAddress { host: host.host.to_string(), port: host.port };
         let known = self.clients.lock().unwrap_or_else(PoisonError::into_inner).get(&address).cloned();
@@ -143,15 +146,15 @@ impl Sentinels {
             Ok(Ok((host, port))) => Some(NodeAddress { host, port }),
             Ok(Err(_)) => None,
             Err(error) => {
-                tracing::debug!(sentinel = %address, "a Sentinel does not tell the master: {error}");
-                // A connection that swallows what it is sent is not asked again.
+                tracing::debug!(sentinel = %address, "a Sentinel did not report the master: {error}");
+                // A connection may swallow what it is sent, so it is not used again.
                 self.clients.lock().unwrap_or_else(PoisonError::into_inner).remove(&address);
                 None
             }
         }
     }
 
-    /// A connection that is not made anew when it breaks: the next look makes another one.
+    /// Opens a connection that does not reconnect when it breaks: the next query opens another one.
     async fn connect_to(&self, host: &Server) -> Option<Client> {
         let server = ServerConfig::Centralized { server: host.clone() };
         let mut builder = Builder::from_config(Config { server, ..self.config.clone() });
@@ -177,7 +180,7 @@ async fn reconnect_on_change(sentinels: Arc<Sentinels>, clients: Vec<Client>) {
         known = master;
         for client in &clients {
             let client = client.clone();
-            // Nobody waits for the connection: the server may need a while.
+            // In a task of its own, because the server may need some time to accept the connection.
             tokio::spawn(async move { client.force_reconnection().await });
         }
     }

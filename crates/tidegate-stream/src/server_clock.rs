@@ -1,4 +1,4 @@
-//! The clock of Redis, which leases, claims and ages go by, and what is to be done when somebody sets it.
+//! Supervision of the clock of Redis, which leases, claims and ages depend on, and the repair when it is set.
 
 use std::time::{Duration, Instant};
 
@@ -12,12 +12,12 @@ use crate::{
     stream::{StreamError, StreamNames},
 };
 
-/// A clock that is kept right by being slowed down or hurried stays below this between two looks.
+/// The difference between two checks that a clock which is only slowed down or sped up does not reach.
 const TOLERANCE_MS: i64 = 1_000;
-/// Entries that one call looks at, so that it is short.
+/// The number of entries that one call reads, so that it is short.
 const PAGE: usize = 1_000;
 
-/// Compares the clock of Redis with this process' own, which nobody can set.
+/// A comparison of the clock of Redis with the monotonic clock of this process, which no program can set.
 #[derive(Debug)]
 pub struct ServerClock {
     pool: Pool,
@@ -26,7 +26,7 @@ pub struct ServerClock {
     last: Option<Look>,
 }
 
-/// What Redis said, and between which moments of our own.
+/// One reading of the clock of Redis, with the times before and after it by our own clock.
 #[derive(Clone, Copy, Debug)]
 struct Look {
     asked: Instant,
@@ -35,18 +35,18 @@ struct Look {
 }
 
 impl ServerClock {
-    /// That of the Redis behind `pool`, where the stream of `names` is.
+    /// Creates a comparison for the Redis behind `pool`, which holds the stream of `names`.
     #[must_use]
     pub fn new(pool: impl Into<RedisPool>, names: StreamNames) -> Self {
         let reset_delivery_times = ScriptSource::new("reset_delivery_times", include_str!("../lua/reset_delivery_times.lua"));
         Self { pool: pool.into().0, names, reset_delivery_times, last: None }
     }
 
-    /// Looks once. Says so when the clock was set since the last look; when it was set back, or may have been before
-    /// the first look, lets entries that were delivered in the future be claimed as others are.
+    /// Checks the clock once, and logs if it was set since the last check. If it was set back, or may have been before
+    /// the first check, this makes entries with a delivery time in the future claimable like others.
     ///
     /// # Errors
-    /// When Redis does not answer; the next look does what this one has not done.
+    /// When Redis does not answer; the next check does what this one has not done.
     pub async fn run_once(&mut self) -> Result<(), StreamError> {
         let asked = Instant::now();
         let server_ms =
@@ -55,7 +55,7 @@ impl ServerClock {
         let jump_ms = self.last.map(|last| jump_ms(last, look));
         match jump_ms {
             Some(back) if back < -TOLERANCE_MS => {
-                tracing::warn!(by_ms = -back, "the clock of Redis was set back: ages are wrong by as much")
+                tracing::warn!(by_ms = -back, "the clock of Redis was set back: ages of entries are wrong by this much")
             }
             Some(ahead) if ahead > TOLERANCE_MS => tracing::warn!(
                 by_ms = ahead,
@@ -88,14 +88,14 @@ impl ServerClock {
             from = format!("({last}");
         }
         if reset > 0 {
-            // Those of this very millisecond are among them.
-            tracing::debug!(reset, "entries that were delivered in the future can be claimed like others");
+            // Entries of this very millisecond are among them, so the log level is debug.
+            tracing::debug!(reset, "reset delivery times in the future: these entries can be claimed like others");
         }
         Ok(())
     }
 }
 
-/// By how much the clock went ahead (or, negative, back) of what the time between two looks explains.
+/// Returns by how much the clock went ahead (or, if negative, back) beyond the time that passed between two checks.
 fn jump_ms(last: Look, look: Look) -> i64 {
     let ms = |duration: Duration| i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
     let at_least = last.server_ms.saturating_add(ms(look.asked.saturating_duration_since(last.answered)));

@@ -1,4 +1,4 @@
-//! What the processes of a fleet have set aside, written down beside the stream for those who look.
+//! Notes in Redis of what the processes of a fleet have set aside, for commands and metrics.
 
 use std::collections::BTreeMap;
 
@@ -15,41 +15,42 @@ use crate::{
     stream::StreamNames,
 };
 
-/// Causes that a notice names; the others are in its sums.
+/// The number of causes that a note names; the others are in its sums.
 const NAMED: usize = 5;
 
-/// A notice that nobody has renewed for so long is of no process that lives.
+/// The time after which Redis deletes the notes, in seconds, if no process renews them.
 const KEPT_S: i64 = 24 * 60 * 60;
 
-/// A hash beside the stream: name of the process, and what it has set aside as JSON.
+/// The hash next to the stream: the name of each process, and what it has set aside, as JSON.
 #[derive(Clone, Debug)]
 pub struct SetAsideNotes {
     pool: Pool,
     key: String,
 }
 
-/// What a process has set aside.
+/// The entries that a process has set aside, and their causes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SetAsideNote {
-    /// Entries, whatever they wait for.
+    /// The number of all entries that are set aside.
     pub entries: usize,
-    /// Entries, by kind of what they wait for.
+    /// The number of entries, by the kind of their causes.
     pub kinds: BTreeMap<String, usize>,
-    /// What most of them wait for.
+    /// The causes that most of them wait for.
     pub causes: Vec<NamedCause>,
 }
 
-/// Something that entries wait for.
+/// A cause that entries wait for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NamedCause {
-    /// A word for machines, such as `account_locked`.
+    /// The kind of the cause, a word for programs such as `account_locked`.
     pub kind: String,
-    /// Which of its kind; 0 where the kind has only one. A text in JSON, whose numbers are exact up to 2^53 only.
+    /// The key within the kind; 0 if the kind has only one cause. It is a text in JSON, because JSON numbers are exact
+    /// only up to 2^53.
     #[serde(serialize_with = "as_text", deserialize_with = "from_text_or_number")]
     pub key: u64,
-    /// Entries that wait for it.
+    /// The number of entries that wait for the cause.
     pub entries: usize,
-    /// For how long there have been some.
+    /// The time for which entries have waited for it, in seconds.
     pub lasting_s: f64,
 }
 
@@ -57,7 +58,7 @@ fn as_text<S: serde::Serializer>(key: &u64, serializer: S) -> Result<S::Ok, S::E
     serializer.collect_str(key)
 }
 
-/// Workers of an earlier version write a number.
+/// Reads a text, or the number that workers of an earlier version write.
 fn from_text_or_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -72,7 +73,7 @@ fn from_text_or_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64
 }
 
 impl SetAsideNote {
-    /// Of this process.
+    /// Creates the note of this process.
     #[must_use]
     pub fn of(causes: &Causes) -> Self {
         let kinds = causes.by_kind().into_iter().map(|(kind, of_kind)| (kind.to_owned(), of_kind.entries));
@@ -85,7 +86,7 @@ impl SetAsideNote {
         Self { entries: causes.entries(), kinds: kinds.collect(), causes: named.collect() }
     }
 
-    /// With those of another process.
+    /// Adds the entries of another process.
     pub fn add(&mut self, other: Self) {
         self.entries += other.entries;
         for (kind, entries) in other.kinds {
@@ -106,13 +107,13 @@ impl SetAsideNote {
 }
 
 impl SetAsideNotes {
-    /// Beside the stream of `names`.
+    /// Creates access to the notes of the stream of `names`.
     #[must_use]
     pub fn new(pool: impl Into<RedisPool>, names: &StreamNames) -> Self {
         Self { pool: pool.into().0, key: names.set_aside() }
     }
 
-    /// Writes down what `process` has set aside; nothing: takes its notice away.
+    /// Writes the note of `process`; if nothing is set aside, deletes it.
     ///
     /// # Errors
     /// When Redis does not answer or refuses.
@@ -127,7 +128,7 @@ impl SetAsideNotes {
         Ok(())
     }
 
-    /// What these processes have set aside, all together.
+    /// Reads the notes of these processes, and returns their sum.
     ///
     /// # Errors
     /// When Redis does not answer.
@@ -137,7 +138,7 @@ impl SetAsideNotes {
         Ok(all)
     }
 
-    /// What each of these processes has set aside, where it has. A notice that is none of ours is passed over.
+    /// Reads the note of each of these processes that has one. A note in an unknown form is skipped.
     ///
     /// # Errors
     /// When Redis does not answer.

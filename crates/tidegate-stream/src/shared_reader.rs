@@ -1,4 +1,5 @@
-//! How the lanes of a process take in new entries: one lane after the other, and in pieces, for nobody knows what entries weigh.
+//! Reads of new entries by the lanes of a process: one lane after the other, and in pieces, because the size of entries
+//! is unknown before they are read.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -7,33 +8,34 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use crate::{entry::Entry, redis::RedisConnection};
 
-/// Mean size up to which a piece of unknown entries weighs at most twice `batch_bytes`.
+/// The mean entry size up to which a piece of unknown entries weighs at most twice `batch_bytes`.
 const EXPECTED_BYTES: usize = 64 << 10;
 
-/// Pieces that are asked for in one go, at most: Redis makes nearly all of the replies before it sends them.
+/// The number of pieces that a lane requests together at most: Redis builds nearly all replies before it sends them.
 const PIECES_IN_ONE_GO: usize = 16;
 
-/// Shared by all lanes of a process. XREADGROUP knows no bytes: whatever it is asked for may turn out to be large, also where
-/// everything before it was small. On the other hand each call is a round trip and a write to Redis' file. So a lane asks for
-/// several pieces in one go. The replies come one after the other. When the batch is full, the lane keeps only the ids of what
-/// still comes. No other lane reads meanwhile: what the one has met, the next one knows. That costs no time, for
-/// Redis answers one after the other anyway; and entries that were added together are handled together.
+/// The reader that all lanes of a process share. XREADGROUP has no byte limit, so a reply may be large even if every
+/// reply before it was small. On the other hand, each call is a round trip and a write to Redis' file. So a lane
+/// requests several pieces together, and their replies come one after the other. When the batch is full, the lane keeps
+/// only the ids of the entries that still come. No other lane reads in the meantime, so the next lane knows the sizes
+/// that this one has met. That costs no time, because Redis answers one request after the other anyway. Besides,
+/// entries that were added together are handled together.
 #[derive(Debug)]
 pub struct SharedReader {
     turn: Mutex<()>,
-    /// Over which those who have their turn read: a connection keeps the room of the largest reply that it ever had, so one of
-    /// all is to have large ones. None: each lane over its own.
+    /// The connection over which the lane whose turn it is reads. A connection keeps the buffer of its largest reply,
+    /// so only one connection should have large replies. None: each lane reads over its own.
     client: Option<Client>,
-    /// Mean bytes of the entries that came last, of all or of the latest.
+    /// The mean bytes of the last entries, of all or of the latest eighth, whichever is larger.
     typical_bytes: AtomicUsize,
-    /// Entries in one reply, at most, for who has its turn.
+    /// The number of entries in one reply at most, for the lane whose turn it is.
     most: usize,
-    /// The same for a read that waits, as those of all lanes may at once.
+    /// The same for a read that waits, because all lanes may wait at the same time.
     most_waiting: usize,
 }
 
 impl SharedReader {
-    /// For lanes with batches of `batch_bytes` bytes at most.
+    /// Creates a reader for lanes with batches of at most `batch_bytes` bytes.
     #[must_use]
     pub fn new(batch_bytes: usize) -> Self {
         let share = batch_bytes / EXPECTED_BYTES;
@@ -47,7 +49,7 @@ impl SharedReader {
         }
     }
 
-    /// The same, where lanes read over `connection`, but for reads that wait. Nothing else may use it.
+    /// Makes lanes read over `connection`, except for reads that wait. Nothing else may use this connection.
     #[must_use]
     pub fn over(self, connection: RedisConnection) -> Self {
         Self { client: Some(connection.0), ..self }
@@ -62,17 +64,19 @@ impl SharedReader {
         self.turn.lock().await
     }
 
-    /// As [`SharedReader::turn`], where no other lane has it or waits for it.
+    /// Like [`SharedReader::turn`], but returns None if another lane has the turn or waits for it.
     pub(crate) fn try_turn(&self) -> Option<MutexGuard<'_, ()>> {
         self.turn.try_lock().ok()
     }
 
-    /// Entries that a read that waits may ask for, so that they fit into so many bytes if they are like the last ones.
+    /// The number of entries that a waiting read may request, so that they fit into `room` bytes if they are like the
+    /// last ones.
     pub(crate) fn piece_that_waits(&self, room: usize) -> usize {
         self.that_fit(room).clamp(1, self.most_waiting)
     }
 
-    /// The same for each of several reads that go out together and do not wait. All of them ask for at most `count` entries.
+    /// The same for each of several reads that are sent together and do not wait. Together they request at most `count`
+    /// entries.
     pub(crate) fn pieces(&self, room: usize, count: usize) -> impl Iterator<Item = usize> {
         let (all, most) = (self.that_fit(room).clamp(1, count), self.most);
         (0..all).step_by(most).take(PIECES_IN_ONE_GO).map(move |at| most.min(all - at))
@@ -82,7 +86,7 @@ impl SharedReader {
         room / self.typical_bytes.load(Relaxed)
     }
 
-    /// These are the last ones. Where they grow, the next ones are like the latest of them.
+    /// Learns the size of the last entries. If sizes grow, the latest of them count.
     pub(crate) fn learn(&self, entries: &[Entry]) {
         let latest = &entries[entries.len() - entries.len().div_ceil(8)..];
         let mean =

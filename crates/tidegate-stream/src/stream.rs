@@ -1,4 +1,4 @@
-//! The one door to the stream: its group, reading, claiming, settling, burying.
+//! Access to the stream: its group, reading, claiming, settling, burying.
 
 mod pending;
 mod reader;
@@ -23,31 +23,31 @@ use crate::{
     script::ScriptSource,
 };
 
-/// Why the stream could not be read or changed.
+/// The reason why the stream could not be read or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum StreamError {
-    /// The stream or its consumer group is not there (any more).
+    /// The stream or its consumer group does not exist (any more).
     #[error("the consumer group is missing: {0}")]
     NoGroup(String),
     /// Redis does not answer, or answers with an error.
     #[error(transparent)]
     Redis(RedisError),
-    /// Redis answered with something else than it should.
+    /// Redis answered in an unexpected shape.
     #[error(transparent)]
     BadReply(#[from] BadReply),
-    /// Another server answers than the one that the entries came from, or that one has restarted. Nothing was done.
+    /// Another server answers than the one that the entries came from, or that server has restarted. Nothing was done.
     #[error("another server answers than the one that handed over these entries, or it has restarted: {0}")]
     OtherServer(String),
 }
 
-/// From its start to its end, a server is one run. What it handed over is settled in the same run only: after a failover, another
-/// server may have given the same ids to other entries.
+/// One run of a server, from its start to its end. Entries are settled only in the run that handed them over: after a
+/// failover, another server may have given the same ids to other entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ServerRun {
-    /// There is one server, which is not compared.
+    /// Any run: there is only one server, and runs are not compared.
     #[default]
     Any,
-    /// The one with this `run_id`.
+    /// The run with this `run_id`.
     Only(Arc<str>),
 }
 
@@ -62,8 +62,8 @@ impl ServerRun {
 
 impl From<RedisError> for StreamError {
     fn from(error: RedisError) -> Self {
-        // UNBLOCKED: the stream was deleted under a blocked reader (before Redis 7.2). Not only at the start: an
-        // error from within a script has the script's name before it.
+        // UNBLOCKED: the stream was deleted while a read was blocked (before Redis 7.2). `contains`, because an error
+        // from within a script has the script's name before it.
         let details = error.details();
         if details.contains("OTHERRUN ") {
             return Self::OtherServer(details.to_owned());
@@ -81,52 +81,53 @@ impl From<StreamError> for Outage {
     }
 }
 
-/// Names of a stream, its consumer group and its dead letters.
+/// The names of a stream, its consumer group and its dead letters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamNames {
-    /// Key of the stream.
+    /// The key of the stream.
     pub stream: String,
-    /// Key of the stream of dead letters.
+    /// The key of the stream of dead letters.
     pub dead: String,
-    /// Consumer group on the stream.
+    /// The name of the consumer group of the stream.
     pub group: String,
 }
 
 impl StreamNames {
-    /// Hash beside the stream: how many processes died with an entry in progress, and when entries were made pending again.
+    /// Returns the key of a hash: how many processes died with each entry in progress, and when entries were last made
+    /// pending again.
     #[must_use]
     pub fn crashes(&self) -> String {
         format!("{}.deaths", self.stream)
     }
 
-    /// Hash beside the stream: what each process has set aside, for those who look.
+    /// Returns the key of a hash: what each process has set aside, for commands and metrics.
     #[must_use]
     pub fn set_aside(&self) -> String {
         format!("{}.set_aside", self.stream)
     }
 }
 
-/// Whether the group had to be made.
+/// The result of creating the group where it is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupState {
-    /// It was there.
+    /// The group existed before the call.
     Existed,
-    /// It was made just now, and begins at the first entry of the stream.
+    /// The call created the group, which begins at the first entry of the stream.
     Created,
 }
 
-/// What became of the wish to bury an entry that a consumer holds.
+/// The result of burying an entry that a consumer holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BuryReply {
-    /// It is a dead letter now.
+    /// The entry is a dead letter now.
     Buried,
-    /// It was not pending any more.
+    /// The entry was not pending any more.
     Settled,
-    /// Its consumer lives, or another one has it by now: nothing was done.
+    /// The process of the consumer lives, or another consumer holds the entry by now: nothing was done.
     InProgress,
 }
 
-/// Everything about the stream that does not block; shared by all lanes.
+/// All operations on the stream that do not block; shared by all lanes.
 #[derive(Clone, Debug)]
 pub struct Stream {
     pool: Pool,
@@ -141,7 +142,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// The stream `names.stream` in the Redis behind `pool`.
+    /// Creates access to the stream `names.stream` in the Redis behind `pool`.
     #[must_use]
     pub fn new(pool: impl Into<RedisPool>, names: StreamNames) -> Self {
         Self {
@@ -157,17 +158,17 @@ impl Stream {
         }
     }
 
-    /// Names of the stream, its group and its dead letters.
+    /// Returns the names of the stream, its group and its dead letters.
     #[must_use]
     pub fn names(&self) -> &StreamNames {
         &self.names
     }
 
-    /// Makes the consumer group where it is missing, and the stream with it. The group begins at the first
-    /// entry: whatever stands in the stream is delivered, if need be again.
+    /// Creates the consumer group if it is missing, and the stream with it. The group begins at the first entry, so
+    /// every entry in the stream is delivered, if necessary again.
     ///
     /// # Errors
-    /// When Redis does not answer, or the key holds something else than a stream.
+    /// When Redis does not answer, or the key has another type.
     pub async fn ensure_group(&self) -> Result<GroupState, StreamError> {
         let StreamNames { stream, group, .. } = &self.names;
         let made: Result<Value, Error> = self.pool.xgroup_create(stream, group, "0", true).await;
@@ -178,10 +179,11 @@ impl Stream {
         }
     }
 
-    /// Makes the group again where it is missing although it was there: loudly, because data may be gone.
+    /// Creates the group again if it is missing although it existed before, and logs an error, because data may be
+    /// lost.
     ///
     /// # Errors
-    /// As [`Stream::ensure_group`].
+    /// As for [`Stream::ensure_group`].
     pub async fn restore_group(&self) -> Result<(), StreamError> {
         if self.ensure_group().await? == GroupState::Created {
             let found = self.found_without_group().await;
@@ -194,16 +196,16 @@ impl Stream {
         Ok(())
     }
 
-    /// What is left where the group was gone: whether Redis lost data, or only the group.
+    /// Describes what exists although the group was gone: whether Redis lost data, or only the group.
     async fn found_without_group(&self) -> String {
         let info: Result<HashMap<String, Value>, Error> =
             self.pool.xinfo_stream(&self.names.stream, false, None).await;
         let Ok(info) = info else {
-            return "whether Redis lost data as well is not known, for it did not answer".to_owned();
+            return "Redis did not answer, so it is unknown whether Redis lost data as well".to_owned();
         };
         let text = |name: &str| info.get(name).and_then(Value::as_string).unwrap_or_default();
         if text("last-generated-id") == "0-0" {
-            return "the stream was gone, too, and is new and empty, so Redis lost data or somebody deleted it"
+            return "the stream was gone, too, and is new and empty, so Redis lost data or the stream was deleted"
                 .to_owned();
         }
         let length = text("length");
@@ -218,12 +220,12 @@ impl Stream {
         )
     }
 
-    /// Shows that Redis takes a write, and that all connections are there: each comes back at a time of its own, and
-    /// a batch that went out on one of those still away would fail.
+    /// Checks that Redis accepts a write, and that all connections work. Each connection comes back at its own time,
+    /// and a batch that is sent over one that is still broken would fail.
     ///
     /// # Errors
-    /// As [`Stream::ensure_group`]. No room in Redis is none: what is in the stream can be written all the same, and
-    /// that is what makes room.
+    /// As for [`Stream::ensure_group`]. A Redis at its memory limit is no error: the lanes can still write the orders
+    /// of the entries that are in the stream, and settling these entries makes room.
     pub async fn probe(&self) -> Result<(), StreamError> {
         match self.restore_group().await {
             Err(StreamError::Redis(error)) if error.is_out_of_memory() => {}
@@ -235,12 +237,12 @@ impl Stream {
         Ok(())
     }
 
-    /// Appends an entry with these fields, and returns its id. What is appended side by side stands in the stream in the order
-    /// in which it was asked for, where the pool has one connection.
+    /// Appends an entry with these fields, and returns its id. If the pool has one connection, entries that are
+    /// appended concurrently come into the stream in the order of the calls.
     ///
     /// # Errors
-    /// When Redis refuses it, or does not answer: then the entry may be there or not. It is sent once, because a second
-    /// sending could make two of it.
+    /// When Redis refuses the entry, or does not answer: then it may be in the stream or not. It is sent once, because
+    /// a second sending could append it twice.
     pub async fn append(&self, fields: &[(&str, Cow<'_, str>)]) -> Result<EntryId, StreamError> {
         let command = CustomCommand::new_static("XADD", ClusterHash::FirstKey, false);
         let mut args: Vec<Value> = vec![self.names.stream.as_str().into(), "*".into()];
@@ -252,11 +254,11 @@ impl Stream {
         Ok(id.ok_or_else(|| bad_reply("the id of an entry", &reply))?)
     }
 
-    /// Acknowledges entries that this run of a server has handed over, in one round trip. Returns how many were pending until now. Without
-    /// ids, it calls nothing.
+    /// Acknowledges entries that this run of a server has handed over, in one round trip. Returns how many of them were
+    /// pending until now. Without ids, it sends no command.
     ///
     /// # Errors
-    /// When Redis does not answer; the entries may be acknowledged or not, and asking again does no harm. And
+    /// When Redis does not answer: then the entries may be acknowledged or not, and a second call does no harm. Also
     /// [`StreamError::OtherServer`].
     pub async fn settle_of(&self, run: &ServerRun, ids: &[EntryId]) -> Result<usize, StreamError> {
         if ids.is_empty() {
@@ -271,7 +273,7 @@ impl Stream {
             ServerRun::Any => self.names.group.as_str().into(),
             ServerRun::Only(id) => id.as_ref().into(),
         });
-        // One piece of memory for all of them.
+        // One allocation for all ids.
         let mut text = String::with_capacity(ids.len() * 24);
         let end_of = |id: &EntryId| {
             let _ = write!(text, "{id}");
@@ -289,12 +291,13 @@ impl Stream {
         Ok(self.pool.custom(command, args).await.map_err(RedisError::new)?)
     }
 
-    /// Makes entries pending again that were acknowledged, all of them or none: `consumer` holds them, out of hand. A living lane
-    /// claims them once they are idle for long enough, if nobody settles them before. For entries that are in the stream. A process
-    /// that remembers what is pending learns of it by [`GroupInspector::made_pending`](crate::GroupInspector::made_pending).
+    /// Makes acknowledged entries pending again, all of them or none: `consumer` holds them, but not in progress. If no
+    /// worker settles them before, a living lane claims them once they are idle for long enough. The entries must be in
+    /// the stream. A process that remembers what is pending learns of the change from
+    /// [`GroupInspector::made_pending`](crate::GroupInspector::made_pending).
     ///
     /// # Errors
-    /// When Redis does not answer; the entries may be pending or not, and asking again does no harm.
+    /// When Redis does not answer: then the entries may be pending or not, and a second call does no harm.
     pub async fn make_pending(&self, ids: &[EntryId], consumer: &str) -> Result<(), StreamError> {
         if ids.is_empty() {
             return Ok(());
@@ -307,20 +310,20 @@ impl Stream {
         Ok(())
     }
 
-    /// Copies an entry that this run of a server has handed over to the dead stream and acknowledges it. Returns false when it was
-    /// not pending any more.
+    /// Copies an entry that this run of a server has handed over to the dead stream, and acknowledges it. Returns false
+    /// if it was not pending any more.
     ///
     /// # Errors
-    /// When Redis does not answer or refuses; the entry is either buried or still pending, never both or none. And
+    /// When Redis does not answer, or refuses: the entry is either buried or still pending, never both or neither. Also
     /// [`StreamError::OtherServer`].
     pub async fn bury_of(&self, run: &ServerRun, entry: &Entry, why: &DeadLetterReason) -> Result<bool, StreamError> {
         Ok(self.call_bury(entry, why, (None, run)).await? == 1)
     }
 
-    /// As [`Stream::bury_of`], for an entry whose payload goes from the one stream to the other within Redis.
+    /// Like [`Stream::bury_of`], for an entry whose payload is copied from one stream to the other within Redis.
     ///
     /// # Errors
-    /// As [`Stream::bury_of`].
+    /// As for [`Stream::bury_of`].
     pub async fn bury_unread(
         &self,
         run: &ServerRun,
@@ -330,11 +333,11 @@ impl Stream {
         self.bury_of(run, &Entry { id, fields: Vec::new() }, why).await
     }
 
-    /// As [`Stream::bury_of`], for others than the consumer that holds the entry: only while `consumer` does, and while
-    /// its process has no heartbeat. Whoever lives may be at work on it.
+    /// Like [`Stream::bury_of`], for callers that do not hold the entry. It buries the entry only while `consumer`
+    /// holds it and the process of `consumer` has no heartbeat: a living process may be handling it.
     ///
     /// # Errors
-    /// As [`Stream::bury_of`].
+    /// As for [`Stream::bury_of`].
     pub async fn bury_of_dead(
         &self,
         run: &ServerRun,
@@ -377,8 +380,8 @@ impl Stream {
     }
 }
 
-/// For commands that hand entries over or append one: when their reply is lost, sending them again would hand over others,
-/// and leave the first ones pending unseen, or append a second one.
+/// The number of attempts of commands that hand entries over or append one. If their reply is lost, a second attempt
+/// would hand over other entries and leave the first ones pending unseen, or append a second entry.
 const SENT_ONCE: Option<u32> = Some(1);
 
 fn millis(duration: Duration) -> Value {

@@ -1,4 +1,4 @@
-//! Deleting old entries, so that the stream does not grow for ever.
+//! Deletion of old entries, so that the stream does not grow without limit.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use crate::{
     trim_plan::{TrimLimit, plan},
 };
 
-/// Entries that one call deletes at most: some milliseconds of Redis.
+/// The number of entries that one call deletes at most: it takes Redis some milliseconds.
 const MOST: u64 = 10_000;
 
-/// Deletes entries that are older than the retention and that no group needs any more. What is unread or pending
-/// stays, however old. Acknowledged entries of the retention are what a replay can run again.
+/// A task that deletes entries which are older than the retention and which no group needs any more. Unread and pending
+/// entries stay, however old they are. A replay can run the acknowledged entries within the retention again.
 #[derive(Clone, Debug)]
 pub struct Trimmer {
     pool: Pool,
@@ -27,7 +27,7 @@ pub struct Trimmer {
 }
 
 impl Trimmer {
-    /// Keeps the entries of the last `retention`, by the clock of Redis.
+    /// Creates a trimmer that keeps the entries of the last `retention`, by the clock of Redis.
     #[must_use]
     pub fn new(pool: impl Into<RedisPool>, names: StreamNames, retention: Duration) -> Self {
         Self {
@@ -38,7 +38,7 @@ impl Trimmer {
         }
     }
 
-    /// Trims once; returns how many entries went.
+    /// Trims once, and returns how many entries were deleted.
     ///
     /// # Errors
     /// When Redis does not answer, or the key holds no stream.
@@ -46,7 +46,7 @@ impl Trimmer {
         let cutoff = self.cutoff().await?;
         let mut trimmed = 0;
         loop {
-            // Whole nodes go, so a call rarely deletes just as many as it may.
+            // Redis deletes whole nodes, so a call rarely deletes exactly as many entries as it may.
             match self.step(cutoff).await? {
                 0 => return Ok(trimmed),
                 now => trimmed += now,
@@ -54,7 +54,7 @@ impl Trimmer {
         }
     }
 
-    /// Where the retention begins, by the clock of Redis: only what is older may go.
+    /// Returns where the retention begins, by the clock of Redis: only older entries may be deleted.
     ///
     /// # Errors
     /// When Redis does not answer.
@@ -64,20 +64,21 @@ impl Trimmer {
         Ok(EntryId { ms, seq: 0 })
     }
 
-    /// Deletes some of the entries before `cutoff` that no group needs; returns how many went, 0 when it is done.
+    /// Deletes some of the entries before `cutoff` that no group needs. Returns how many it deleted, 0 when none is
+    /// left.
     ///
     /// # Errors
-    /// As [`Trimmer::run_once`].
+    /// As for [`Trimmer::run_once`].
     pub async fn step(&self, cutoff: EntryId) -> Result<u64, StreamError> {
         let keys = vec![self.names.stream.as_str().into()];
         let args: Vec<Value> = vec![cutoff.to_string().into(), MOST.to_string().into()];
         Ok(self.script.call(&self.pool, keys, args).await?.convert().map_err(RedisError::new)?)
     }
 
-    /// Says which entries before `cutoff` would go, as the script decides it, and changes nothing.
+    /// Returns which entries before `cutoff` would be deleted, by the rules of the script. Changes nothing.
     ///
     /// # Errors
-    /// As [`Trimmer::run_once`].
+    /// As for [`Trimmer::run_once`].
     pub async fn plan(&self, cutoff: EntryId) -> Result<TrimLimit, StreamError> {
         plan(&self.pool, &self.names.stream, cutoff).await
     }

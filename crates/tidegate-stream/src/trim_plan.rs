@@ -1,5 +1,5 @@
-//! What trimming would delete, and which group keeps it from more. The script `lua/trim.lua` decides when it comes to it;
-//! what is said here is the same, as of now.
+//! A preview of trimming: the entries that it would delete, and the group that keeps it from deleting more. The script
+//! `lua/trim.lua` decides when entries are trimmed; this preview follows the same rules on the present state.
 
 use std::collections::HashMap;
 
@@ -12,32 +12,33 @@ use crate::{
     stream::StreamError,
 };
 
-/// What trimming would do.
+/// The result of a preview: how far trimming may go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrimLimit {
-    /// Entries before this one may go; None: there is no stream, or no group that says what it needs.
+    /// The first entry to keep: trimming may delete those before it. None: there is no stream, or no group whose needs
+    /// are known.
     pub keep_from: Option<EntryId>,
-    /// The group that needs the oldest entry, if that lies before the cutoff.
+    /// The group that needs the oldest entry, if that entry lies before the cutoff.
     pub retained_by: Option<Retainer>,
 }
 
-/// A group that needs entries which are old enough to go.
+/// A group that needs entries which are old enough to be trimmed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retainer {
-    /// Its name.
+    /// The name of the group.
     pub group: String,
-    /// The first entry that it needs.
+    /// The first entry that the group needs.
     pub id: EntryId,
-    /// What for.
+    /// The reason why the group needs the entry.
     pub need: RetainedFor,
 }
 
-/// Why a group needs an entry.
+/// The reason why a group needs an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetainedFor {
-    /// It is pending.
+    /// The entry is pending in the group.
     Pending,
-    /// It is the last that was delivered: what comes after it is unread.
+    /// The entry is the last one that was delivered to the group: it has not read the entries after it.
     LastDelivered,
 }
 

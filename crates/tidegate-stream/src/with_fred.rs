@@ -1,7 +1,7 @@
-//! With the feature `fred`: the way from the client's types to those of this crate, and back.
+//! Conversions between the types of the client `fred` and those of this crate, with the feature `fred`.
 //!
 //! This is the only public part of the crate that names a type of `fred`. It is bound to the exact version of `fred`
-//! that this crate is built with: a new one may come with any release.
+//! that this crate is built with, and any release may change that version.
 
 use fred::{
     clients::{Client, Pool},
@@ -49,7 +49,7 @@ impl AsRef<Pool> for RedisPool {
 }
 
 impl From<Client> for RedisConnection {
-    /// The client should send a command once only: see [`crate::connect_reader`].
+    /// Takes over a client, which should send each command only once: see [`crate::connect_reader`].
     fn from(client: Client) -> Self {
         Self(client)
     }
@@ -92,11 +92,11 @@ impl From<Error> for Outage {
 }
 
 impl Confirmation {
-    /// Waits until replicas have all that was written before the last write over this connection, and blocks the connection
-    /// meanwhile. Over one that has written nothing, Redis 7.2 and Valkey answer at once.
+    /// Waits until replicas have everything that was written before the last write over this connection. The connection
+    /// is blocked in the meantime. If it has written nothing, Redis 7.2 and Valkey answer at once.
     ///
     /// # Errors
-    /// Why nobody knows whether they have it.
+    /// When replicas do not have it in time, or the server does not answer; the text says why.
     pub async fn wait_over(&self, client: &Client) -> Result<(), String> {
         self.wait(client).await
     }
@@ -104,22 +104,22 @@ impl Confirmation {
 
 /// A Lua script that is compiled into the program and called by its SHA1.
 ///
-/// `NOSCRIPT` is normal after a restart, a failover or a SCRIPT FLUSH: the text is loaded and the call sent
+/// `NOSCRIPT` is normal after a restart, a failover or a SCRIPT FLUSH: then this type loads the text and sends the call
 /// again. The server ran nothing in that case, so nothing happens twice.
 ///
-/// A call whose connection breaks may be sent again by the client: every script must be harmless when it
+/// If the connection of a call breaks, the client may send the call again. So every script must be harmless when it
 /// runs twice with the same arguments.
 #[derive(Debug, Clone)]
 pub struct Script(script::ScriptSource);
 
 impl Script {
-    /// A script named `name` (for error messages) with the text `lua`.
+    /// Creates a script named `name` (for error messages) with the text `lua`.
     #[must_use]
     pub fn new(name: &'static str, lua: &'static str) -> Self {
         Self(script::ScriptSource::new(name, lua))
     }
 
-    /// The SHA1 of the text, in lower-case hexadecimal.
+    /// Returns the SHA1 of the text, in lower-case hexadecimal.
     #[must_use]
     pub fn sha1(&self) -> &str {
         self.0.sha1()
@@ -128,16 +128,16 @@ impl Script {
     /// Runs the script; `keys` become KEYS, `args` become ARGV, byte for byte.
     ///
     /// # Errors
-    /// Whatever the server or the connection answers; the script's name stands before the message.
+    /// Any error of the server or the connection, with the name of the script before the message.
     pub async fn call(&self, pool: &Pool, keys: Vec<Key>, args: Vec<Value>) -> FredResult<Value> {
         self.call_over(pool.next(), keys, args).await
     }
 
-    /// As [`Script::call`], over one connection: calls that are made one after the other run in this order, once the server
-    /// knows the script.
+    /// Like [`Script::call`], over one connection. Once the server knows the script, calls that are made one after the
+    /// other run in this order.
     ///
     /// # Errors
-    /// As [`Script::call`].
+    /// As for [`Script::call`].
     pub async fn call_over(&self, client: &Client, keys: Vec<Key>, args: Vec<Value>) -> FredResult<Value> {
         self.0.call_over(client, keys, args).await.map_err(Error::from)
     }

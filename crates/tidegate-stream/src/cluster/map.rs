@@ -1,24 +1,25 @@
-//! Which master has which slots, as the nodes of a Redis Cluster tell it.
+//! The map of a Redis Cluster: which master has which slots, by the replies of its nodes.
 //!
-//! Format: [CLUSTER NODES](https://redis.io/docs/latest/commands/cluster-nodes/). It is read and not CLUSTER SLOTS, because it
-//! says by its config epoch which of two masters that claim a slot is the later one.
+//! Format: [CLUSTER NODES](https://redis.io/docs/latest/commands/cluster-nodes/). The map does not come from CLUSTER
+//! SLOTS, because only CLUSTER NODES has the config epoch. The epoch decides which of two masters that claim a slot is
+//! the later one.
 
 use std::ops::RangeInclusive;
 
-/// How many slots a cluster has.
+/// The number of slots that a cluster has.
 pub const SLOTS: u16 = 16_384;
 
-/// Where a node listens, as `host:port`, with an IPv6 address as it is: the port is behind the last colon.
+/// The address of a node, as `host:port`. An IPv6 address has no brackets: the port follows the last colon.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeAddress {
-    /// Name or address.
+    /// The host name or the IP address.
     pub host: String,
-    /// Port for clients.
+    /// The port that clients connect to.
     pub port: u16,
 }
 
 impl NodeAddress {
-    /// Reads `host:port`; in brackets, too, where the host is an IPv6 address.
+    /// Parses `host:port`; an IPv6 address may be in brackets.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
@@ -33,27 +34,27 @@ impl std::fmt::Display for NodeAddress {
     }
 }
 
-/// One node, as another one (or itself) sees it.
+/// One node of a cluster, as another node (or the node itself) sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Its name in the cluster: 40 hexadecimal digits.
+    /// The name of the node in the cluster: 40 hexadecimal digits.
     pub id: String,
-    /// Where it listens; None while nobody knows.
+    /// The address of the node; None while no node knows it.
     pub address: Option<NodeAddress>,
-    /// It takes writes, for the slots that it has.
+    /// Whether the node is a master, and accepts writes for its slots.
     pub is_master: bool,
-    /// Most masters think that it is away.
+    /// Whether the majority of the masters consider the node failed.
     pub has_failed: bool,
-    /// Of two masters that claim a slot, the one with the higher epoch has it.
+    /// The config epoch: if two masters claim a slot, the one with the higher epoch has it.
     pub config_epoch: u64,
-    /// What it serves.
+    /// The slots that the node serves.
     pub slots: Vec<RangeInclusive<u16>>,
-    /// A slot of it is on its way to another node, or comes from one.
+    /// Whether the node is moving a slot to another node, or importing one.
     pub moves_slots: bool,
 }
 
-/// Reads the reply of CLUSTER NODES. A node that does not know its own address is where it was `asked`. Lines that are none
-/// of a node are passed over: a later version may add some.
+/// Parses the reply of CLUSTER NODES. For a node that does not know its own address, the result has the address where
+/// it was `asked`. Lines that describe no node are skipped: a later version may add some.
 #[must_use]
 pub fn parse_nodes(reply: &str, asked: &NodeAddress) -> Vec<Node> {
     reply.lines().filter_map(|line| parse_node(line, asked)).collect()
@@ -63,7 +64,7 @@ fn parse_node(line: &str, asked: &NodeAddress) -> Option<Node> {
     let mut words = line.split_ascii_whitespace();
     let (id, address, flags) = (words.next()?, words.next()?, words.next()?);
     let config_epoch = words.nth(3)?.parse().ok()?;
-    // Behind it stands the state of the link.
+    // The state of the link follows.
     let served: Vec<&str> = words.skip(1).collect();
     let flags: Vec<&str> = flags.split(',').collect();
     // HOST:PORT@BUS-PORT,HOSTNAME,...
@@ -84,21 +85,22 @@ fn parse_node(line: &str, asked: &NodeAddress) -> Option<Node> {
     })
 }
 
-/// `7`, `0-5460`; None for `[7->-ID]`, which is a slot on its way.
+/// Parses `7` or `0-5460`; None for `[7->-ID]`, which is a slot that is moving.
 fn parse_range(text: &str) -> Option<RangeInclusive<u16>> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let (first, last) = (first.parse().ok()?, last.parse().ok()?);
     (first <= last && last < SLOTS).then_some(first..=last)
 }
 
-/// What several nodes say, put together.
+/// The views of several nodes, merged into one map.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterMap {
     nodes: Vec<Node>,
 }
 
 impl ClusterMap {
-    /// Of several views the latest word on each node: a node that was cut off for a while goes on telling what was.
+    /// Merges several views, and keeps the latest information on each node: a node that was cut off for a while still
+    /// sends an old view.
     #[must_use]
     pub fn of_views(views: impl IntoIterator<Item = Vec<Node>>) -> Self {
         let mut nodes: Vec<Node> = Vec::new();
@@ -113,19 +115,19 @@ impl ClusterMap {
         Self { nodes }
     }
 
-    /// Whether no node has told anything.
+    /// Whether no node has sent a view.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 
-    /// All nodes, by their ids.
+    /// Returns all nodes, sorted by their ids.
     #[must_use]
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// Where the masters listen that have slots, for a log.
+    /// The addresses of the masters that have slots, as a text for a log.
     #[must_use]
     pub fn masters(&self) -> String {
         let masters = self.nodes.iter().filter(|node| node.is_master && !node.slots.is_empty());
@@ -135,15 +137,15 @@ impl ClusterMap {
         masters.join(" ")
     }
 
-    /// Who has a slot: of those who claim it the one with the highest epoch, as the nodes themselves decide it. None
-    /// where nobody does, or where nobody knows where that one listens.
+    /// Returns the master of a slot. If several nodes claim it, that is the one with the highest epoch, as the nodes
+    /// themselves decide it. None if no node claims it, or if no view has the address of that one.
     #[must_use]
     pub fn owner(&self, slot: u16) -> Option<&NodeAddress> {
         let claims = self.nodes.iter().filter(|node| node.is_master && has_slot(node, slot));
         claims.max_by_key(|node| node.config_epoch)?.address.as_ref()
     }
 
-    /// Slots that no master claims that answers its neighbours: from the map's own point of view.
+    /// The number of slots that no master claims, or that only failed masters claim, by this map.
     #[must_use]
     pub fn uncovered(&self) -> usize {
         let covered =
@@ -156,8 +158,8 @@ fn has_slot(node: &Node, slot: u16) -> bool {
     node.slots.iter().any(|range| range.contains(&slot))
 }
 
-/// With one epoch, a node that became a replica gave up its slots: that is later than when it had them. A view that knows where
-/// the node listens is better than one that does not.
+/// Whether `node` is newer information than `known`. With the same epoch, a node that became a replica gave up its
+/// slots, so the view as a replica is later. A view that has the address of the node is better than one that does not.
 fn is_later(node: &Node, known: &Node) -> bool {
     let rank = |node: &Node| (node.config_epoch, !node.is_master, node.address.is_some(), node.has_failed);
     rank(node) > rank(known)
@@ -216,7 +218,7 @@ some line of a later version
     #[test]
     fn of_two_that_claim_a_slot_the_later_one_has_it() {
         let view = |text: &str| parse_nodes(text, &asked());
-        // A master that was frozen, and its replica, which was promoted meanwhile.
+        // A master that was frozen, and its replica, which was promoted in the meantime.
         let old = view(
             "aa 10.0.0.1:7000@1 myself,master - 0 0 1 connected 0-16383\n\
              bb 10.0.0.2:7000@1 slave aa 0 0 1 connected\n",
@@ -229,7 +231,7 @@ some line of a later version
             assert_eq!(ClusterMap::of_views(views).owner(5).unwrap().host, "10.0.0.2");
         }
         assert_eq!(ClusterMap::of_views([old]).owner(5).unwrap().host, "10.0.0.1", "nobody says otherwise");
-        // It has become a replica, and one that has not heard of it still tells of it as a master.
+        // The old master has become a replica, and one node still reports it as a master.
         let after = view(
             "aa 10.0.0.1:7000@1 slave bb 0 0 7 connected\n\
              bb 10.0.0.2:7000@1 myself,master - 0 0 7 connected 0-16383\n",

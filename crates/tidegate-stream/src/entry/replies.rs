@@ -1,33 +1,33 @@
-//! The parsing of the replies that carry entries and their ids.
+//! Parsers of the replies that carry entries and their ids.
 
 use bytes::Bytes;
 use fred::types::{Resp3Frame as Frame, Value};
 
 use super::{Delivery, Entry, EntryId, PendingEntry};
 
-/// What a scan for idle entries of others has claimed.
+/// The result of a scan that claims idle entries of other consumers.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Claimed {
-    /// Where the next scan begins; [`EntryId::MIN`] when the whole list was seen.
+    /// The cursor of the next scan; [`EntryId::MIN`] when the whole list was scanned.
     pub(crate) cursor: EntryId,
     pub(crate) ids: Vec<EntryId>,
-    /// Deleted ones, which are not pending any more since Redis 7; before, they are among `ids`.
+    /// Deleted entries, which are not pending any more since Redis 7; before, they are among `ids`.
     pub(crate) gone: Vec<EntryId>,
 }
 
-/// What came of ids whose payload was asked for.
+/// The result of fetching the payloads of pending entries.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fetched {
     pub(crate) delivery: Delivery,
-    /// Entries that too many processes died of, and how many.
+    /// Entries that too many processes died of, each with the number of these crashes.
     pub(crate) withheld: Vec<(EntryId, u32)>,
-    /// How many ids were looked at; there was no room for the rest.
+    /// The number of ids that the script handled; the batch had no room for the rest.
     pub(crate) looked: usize,
 }
 
-/// A reply of a shape that no supported server sends.
+/// The error for a reply in a shape that no supported server sends.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("Redis sent an unexpected reply where {expected} belongs: {got}")]
+#[error("Redis sent an unexpected reply: expected {expected}, got {got}")]
 pub struct BadReply {
     expected: &'static str,
     got: String,
@@ -48,7 +48,7 @@ fn unexpected(expected: &'static str, mut got: String) -> BadReply {
     BadReply { expected, got }
 }
 
-/// Parses a reply of XREADGROUP for one stream. Null (nothing came before the block time ended) is empty.
+/// Parses a reply of XREADGROUP for one stream. Null, if no entry came within the block time, gives an empty delivery.
 ///
 /// RESP2 answers `[[stream, entries]]`, RESP3 a map `{stream: entries}`.
 pub(crate) fn parse_read(reply: Frame) -> Result<Delivery, BadReply> {
@@ -67,7 +67,7 @@ pub(crate) fn parse_read(reply: Frame) -> Result<Delivery, BadReply> {
     }
 }
 
-/// A reply of XAUTOCLAIM with JUSTID.
+/// Parses a reply of XAUTOCLAIM with JUSTID.
 pub(crate) fn parse_claim(reply: Frame) -> Result<Claimed, BadReply> {
     let Frame::Array { data: parts, .. } = reply else {
         return Err(bad_frame("[cursor, ids, deleted]", &reply));
@@ -83,7 +83,7 @@ pub(crate) fn parse_claim(reply: Frame) -> Result<Claimed, BadReply> {
     }
 }
 
-/// A reply of `lua/fetch.lua`.
+/// Parses a reply of `lua/fetch.lua`.
 pub(crate) fn parse_fetched(reply: Frame) -> Result<Fetched, BadReply> {
     const EXPECTED: &str = "[entries, gone, large, withheld, survivors, number]";
     let Frame::Array { data: parts, .. } = reply else { return Err(bad_frame(EXPECTED, &reply)) };
@@ -105,7 +105,7 @@ pub(crate) fn parse_fetched(reply: Frame) -> Result<Fetched, BadReply> {
     Ok(Fetched { delivery, withheld: withheld?, looked })
 }
 
-/// A reply of `lua/peek.lua`: the fields of each entry that it looked at; None: there is no such entry.
+/// Parses a reply of `lua/peek.lua`: the fields of each entry that the script read; None: there is no such entry.
 pub(crate) fn parse_glimpsed(reply: Frame) -> Result<Vec<Option<Fields>>, BadReply> {
     let Frame::Array { data: entries, .. } = reply else {
         return Err(bad_frame("fields of entries", &reply));
@@ -150,8 +150,8 @@ fn parse_ids(frame: &Frame) -> Result<Vec<EntryId>, BadReply> {
     }
 }
 
-/// Parses `[[id, [name, value, ...]], ...]`, straight from what came over the wire: this is done for every entry,
-/// and the client's own values would be built only to be taken apart again.
+/// Parses `[[id, [name, value, ...]], ...]` directly from the frames of the connection. This happens for every entry,
+/// and the client's own values would only be built to be taken apart again.
 pub(crate) fn parse_entries(reply: Frame) -> Result<Delivery, BadReply> {
     let items = match reply {
         Frame::Array { data, .. } => data,

@@ -1,4 +1,5 @@
-//! Reading ahead: while a batch is settled, the next one is read. So both calls wait together for Redis to write its file.
+//! Reading ahead: while a lane settles a batch, it reads the next one. So both calls wait together for Redis to write
+//! its file.
 
 use std::{
     future::Future,
@@ -15,14 +16,17 @@ use super::{
 };
 use crate::{entry::Delivery, handler::Handler};
 
-/// Of the bytes of a full batch, the share that a batch may weigh beside which the next one is read: the lane has both in memory.
+/// The share of a full batch's bytes that a batch may have for the next one to be read ahead (1 in this many): the lane
+/// has both in memory.
 const SHARE: usize = 8;
 
-/// A read that goes on while a batch is settled. None: the next turn is for something else, or nothing came.
+/// A read that runs while a batch is settled. It returns None if the next turn is for something else, or if no entry
+/// came.
 pub(super) type Ahead<'a> = Pin<Box<dyn Future<Output = Option<Result<ReadAhead, LaneError>>> + Send + 'a>>;
 
 impl<H: Handler> Lane<H> {
-    /// None: beside this batch, no other one is read. After a batch that was not full there is mostly nothing to read.
+    /// Returns the read ahead for this batch, or None if the lane reads nothing ahead. After a batch that was not full
+    /// there is mostly nothing to read.
     pub(super) fn ahead<'a>(
         &'a self,
         state: &'a mut LaneState,
@@ -36,7 +40,7 @@ impl<H: Handler> Lane<H> {
         Some(Box::pin(async { self.read_ahead(state, stop).await.transpose() }))
     }
 
-    /// Reads what the next turn would read, if that is new entries and nothing is in the way of that turn.
+    /// Reads what the next turn would read, if these are new entries and nothing prevents that turn.
     async fn read_ahead(
         &self,
         state: &mut LaneState,
@@ -55,7 +59,7 @@ impl<H: Handler> Lane<H> {
         let delivery = tokio::select! {
             biased;
             delivery = self.read_new(state, count, Duration::ZERO) => delivery?,
-            // As with any read: the lane ends, and Redis does not answer.
+            // As in any read: the lane ends, and Redis does not answer.
             () = Self::patience_ends(stop) => {
                 state.start_over();
                 return Ok(None);

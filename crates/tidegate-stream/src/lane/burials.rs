@@ -1,10 +1,10 @@
-//! What the log has of the entries that a batch buries: a wave of poison must not fill it.
+//! Log lines of the entries that a batch buries: many bad entries must not fill the log.
 
 use std::collections::BTreeMap;
 
 use crate::{entry::EntryId, handler::DeadLetterReason};
 
-/// Entries of a batch that have a line each; the dead letters have them all.
+/// The number of entries of a batch that have a log line each; the stream of dead letters has them all.
 const LOGGED_ONE_BY_ONE: usize = 3;
 
 /// The burials of one batch.
@@ -15,7 +15,7 @@ pub(super) struct Burials {
 }
 
 impl Burials {
-    /// One was buried: a line of its own, or one more to be summed up.
+    /// Logs one burial in its own line, or counts it for the summary.
     pub(super) fn log(&mut self, entry: EntryId, why: &DeadLetterReason) {
         if self.logged == LOGGED_ONE_BY_ONE {
             *self.more.entry(why.reason).or_default() += 1;
@@ -25,7 +25,7 @@ impl Burials {
         tracing::warn!(%entry, reason = why.reason, error = why.error, "entry buried");
     }
 
-    /// No more come: the others in one line for each reason.
+    /// Logs the other burials of the batch, in one line for each reason.
     pub(super) fn log_rest(self) {
         for (reason, count) in self.more {
             tracing::warn!(reason, count, "more entries of this batch buried");

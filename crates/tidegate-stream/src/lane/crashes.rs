@@ -1,4 +1,4 @@
-//! Entries that processes died of: each is handled alone, and buried when that does not help.
+//! Entries that processes died of: each is handled alone, and buried if processes still die.
 
 use std::time::{Duration, Instant};
 
@@ -19,14 +19,15 @@ use crate::{
     stream::StreamError,
 };
 
-/// From so many crashes on, an entry is handled alone: it has had two neighbourhoods to be innocent in.
+/// The number of crashes from which on an entry is handled alone: in two crashes, another entry in progress may have
+/// been the cause.
 pub(super) const CRASHES_IN_COMPANY: u32 = 2;
 
-/// From so many crashes on, an entry is buried: three times it was alone.
+/// The number of crashes from which on an entry is buried: in the last three it was alone.
 const CRASHES: u32 = CRASHES_IN_COMPANY + 3;
 
 impl<H: Handler> Lane<H> {
-    /// Buries what too many processes died of, and keeps for itself what might be the next.
+    /// Buries entries that too many processes died of, and isolates those that fewer processes died of.
     pub(super) async fn isolate_or_bury(
         &self,
         state: &mut LaneState,
@@ -72,7 +73,7 @@ impl<H: Handler> Lane<H> {
         let Some(_alone) = stop.run_until_cancelled(self.turns.exclusive.exclusive()).await else {
             return Ok(());
         };
-        // Another lane was alone before this one, in vain.
+        // Another lane was alone before this one, and its entries could not be done.
         if state.set_aside.is_exclusive_forbidden(Instant::now()) {
             state.set_aside.end_try(&due.ids, Duration::ZERO, Instant::now());
             return Ok(());
@@ -92,7 +93,8 @@ impl<H: Handler> Lane<H> {
                 state.set_aside.put_alone(*id, Instant::now());
             }
             tried += 1;
-            // It came back. Only such a try has to be paid for with a rest, and no wait for others.
+            // The entry came back. Only such a try needs a rest afterwards, and the wait for other lanes does not
+            // count.
             if !state.set_aside.is_tried(*id) {
                 in_vain += begun.elapsed();
             }

@@ -1,4 +1,4 @@
-//! Keeping others from claiming what a lane has.
+//! Protection of a lane's entries from being claimed by others.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use crate::{
     stream::Stream,
 };
 
-/// Keeps all that a consumer has in progress or has set aside from being claimed, for as long as its lane does its work: while
-/// that waits for stores, or is paused, others may do it.
+/// Keeps others from claiming the entries that a consumer has in progress or set aside, for as long as its lane works.
+/// While the lane waits for stores or is paused, others may claim them.
 pub(super) async fn keepalive(stream: &Stream, consumer: &str, every: Duration, lane_status: &LaneStatus) {
     loop {
         tokio::time::sleep(every).await;

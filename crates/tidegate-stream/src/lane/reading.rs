@@ -1,4 +1,4 @@
-//! Reading: one turn, from wherever it is due, and the reads of which a batch is made.
+//! Reads of a lane: one turn, from the source that is due, and the reads that make up a batch.
 
 use std::{
     future::{Future, pending},
@@ -27,14 +27,15 @@ use crate::{
     stream::{Fetch, KEEPALIVE_PAGE, StreamError, next_reply, other_replies},
 };
 
-/// On a stop signal or a pause, how often a blocked read is unblocked: it may be on its way to Redis still.
+/// The interval at which a blocked read is unblocked on a stop signal or a pause: the read may still be on its way to
+/// Redis.
 const UNBLOCK_EVERY: Duration = Duration::from_millis(50);
 
-/// On a stop signal, how long a read may take to end.
+/// The time that a read may take to end after a stop signal.
 const STOP_PATIENCE: Duration = Duration::from_secs(2);
 
 impl<H: Handler> Lane<H> {
-    /// Reads once, from wherever it is due, and runs the step on what came.
+    /// Reads once, from the source that is due, and runs the step on the entries.
     pub(super) async fn read_and_process(
         &self,
         state: &mut LaneState,
@@ -65,15 +66,16 @@ impl<H: Handler> Lane<H> {
         let ends_wait = async {
             match source {
                 Source::New { block, .. } if !block.is_zero() => wakes.woken().await,
-                // It does not wait in Redis.
+                // The read does not wait in Redis.
                 _ => pending().await,
             }
         };
         let (delivery, untried) = tokio::select! {
             biased;
             delivery = self.read(source, due.as_ref(), state) => delivery?,
-            // A read is work and is never cancelled, but for this: the lane ends, and Redis does not answer.
-            // What was handed over all the same stays pending, for the next one with this name, or to be claimed.
+            // A read is work and is never cancelled, with one exception: the lane ends, and Redis does not answer.
+            // Entries that Redis handed over nevertheless stay pending, for the next consumer with this name, or until
+            // they are claimed.
             () = self.unblock_read(stop, ends_wait) => {
                 state.start_over();
                 return Ok(source);
@@ -83,14 +85,14 @@ impl<H: Handler> Lane<H> {
         self.process(state, read, stop).await
     }
 
-    /// Runs the step on what came.
+    /// Runs the step on the entries of a read.
     async fn process(
         &self,
         state: &mut LaneState,
         Read { source, delivery, untried, begun, came }: Read,
         stop: &CancellationToken,
     ) -> Result<Source, LaneError> {
-        // What is tried again came with a read before.
+        // Entries that are retried came with an earlier read.
         if !delivery.is_empty() && source != Source::SetAside {
             self.counters.read(delivery.len(), came - begun);
         }
@@ -116,12 +118,12 @@ impl<H: Handler> Lane<H> {
         Ok(source)
     }
 
-    /// Whether no more may be set aside.
+    /// Returns whether no more entries may be set aside.
     pub(super) fn is_set_aside_full(&self) -> bool {
         self.counters.set_aside().is_full(self.settings.set_aside_max)
     }
 
-    /// Answers with what came, and with those ids of `due` that there was no room for.
+    /// Returns the entries of the read, and those ids of `due` that there was no room for.
     async fn read(
         &self,
         source: Source,
@@ -130,7 +132,8 @@ impl<H: Handler> Lane<H> {
     ) -> Result<(Delivery, Vec<EntryId>), LaneError> {
         let consumer = self.reader.consumer();
         let mut delivery = Delivery::default();
-        // Of what was claimed last, and before it is handed over: from then on it is in the hands of this process.
+        // Counts crashes of the entries that were claimed last, before they are handed over: from then on this process
+        // has them in progress.
         self.stream.count_crashes(consumer, state.crashes_to_count()).await?;
         state.claimed_crashes_counted();
         match source {
@@ -143,7 +146,7 @@ impl<H: Handler> Lane<H> {
                 let ids = state.found(count);
                 let fetched = self.fetch(state, &ids, CRASHES_IN_COMPANY).await?;
                 state.handled(fetched.looked);
-                // After a start, so that what the process before died of does not come as a surprise again.
+                // After a start, so that the lane knows the size of the entries that the process before died of.
                 self.shared_reader.learn(&fetched.delivery.entries);
                 delivery = self.isolate_or_bury(state, fetched).await?;
             }
@@ -157,7 +160,8 @@ impl<H: Handler> Lane<H> {
         Ok((delivery, Vec::new()))
     }
 
-    /// Ids of a page of the own pending list. At first, crashes are counted: what is in progress there, a process died with.
+    /// Reads the ids of a page of the own pending list. The first walk counts crashes: a process died with the entries
+    /// in progress there.
     async fn list_own(&self, state: &mut LaneState, after: EntryId, count: usize) -> Result<(), StreamError> {
         let consumer = self.reader.consumer();
         if after == EntryId::MIN {
@@ -178,7 +182,7 @@ impl<H: Handler> Lane<H> {
     async fn claim(&self, state: &mut LaneState, cursor: EntryId, count: usize) -> Result<(), StreamError> {
         let claimed =
             self.stream.claim(self.reader.consumer(), self.settings.claim_idle, cursor, count).await?;
-        // The claim has taken these from the pending list: nobody else will hear of them.
+        // The claim has removed these entries from the pending list: no other consumer will report them.
         let gone = claimed.gone.len();
         if gone > 0 {
             self.counters.batch(BatchReport { gone, ..BatchReport::default() });
@@ -188,7 +192,7 @@ impl<H: Handler> Lane<H> {
         Ok(())
     }
 
-    /// Reads new entries in pieces, until the batch is full or weighs enough: the read itself knows no bytes.
+    /// Reads new entries in pieces, until the batch has enough entries or bytes: XREADGROUP has no byte limit.
     pub(super) async fn read_new(
         &self,
         state: &mut LaneState,
@@ -198,10 +202,12 @@ impl<H: Handler> Lane<H> {
         let room = state.schedule.share_of(self.settings.batch_bytes);
         let mut batch = Batch::new(room, count);
         let waits = !block.is_zero();
-        // After a full batch there is more, mostly. Otherwise the read that waits is the first one, and mostly the only one.
+        // After a full batch there are mostly more entries. Otherwise the read that waits comes first, and is mostly
+        // the only one.
         if !waits || state.has_more || self.read_piece(&mut batch, block).await? {
             let _turn = self.wait_for_turn().await;
-            // Who had the turn before may have met an outage, and has waited for its end: not one lane after the other.
+            // The lane that had the turn before may have met an outage, and this lane has waited for its end. So not
+            // every lane meets it one after the other.
             if self.breaker.is_open() {
                 state.has_more = false;
                 return Ok(batch.delivery);
@@ -216,8 +222,8 @@ impl<H: Handler> Lane<H> {
             self.read_piece(&mut batch, block).await?;
         }
         state.has_more = is_full;
-        // Nobody has these in progress until they are fetched. They may be large, and Redis may have to copy each of them to see whether it is
-        // there.
+        // No lane has these in progress until they are fetched. They may be large, and Redis may have to copy each
+        // entry to see whether it exists.
         for ids in batch.leftover.chunks(KEEPALIVE_PAGE) {
             self.stream.set_aside(self.reader.consumer(), ids).await?;
         }
@@ -225,7 +231,7 @@ impl<H: Handler> Lane<H> {
         Ok(batch.delivery)
     }
 
-    /// Waits until no other lane reads without waiting. For long, where reads are slow and lanes are many.
+    /// Waits until no other lane reads without waiting. That takes long if reads are slow and lanes are many.
     async fn wait_for_turn(&self) -> MutexGuard<'_, ()> {
         if let Some(turn) = self.shared_reader.try_turn() {
             return turn;
@@ -236,7 +242,7 @@ impl<H: Handler> Lane<H> {
         turn
     }
 
-    /// Waits for one piece. Answers whether there may be more, and room for it.
+    /// Waits for one piece. Returns whether there may be more entries, and room for them.
     async fn read_piece(&self, batch: &mut Batch, block: Duration) -> Result<bool, StreamError> {
         let piece = self.shared_reader.piece_that_waits(batch.room_left()).min(batch.count_left());
         let delivery = self.reader.read_new(piece, block).await?;
@@ -245,12 +251,12 @@ impl<H: Handler> Lane<H> {
         Ok(came_full && batch.has_room())
     }
 
-    /// Asks for at most so many pieces in one go, without waiting for entries: each call by itself is a round trip and a write to
-    /// Redis' file. Answers as [`Lane::read_piece`].
+    /// Requests at most `most` pieces together, without waiting for entries: each call on its own is a round trip and a
+    /// write to Redis' file. Returns the same as [`Lane::read_piece`].
     async fn read_pieces(&self, batch: &mut Batch, most: usize) -> Result<bool, StreamError> {
         let client = self.shared_reader.client().unwrap_or(self.reader.client());
         let pieces = self.shared_reader.pieces(batch.room_left(), batch.count_left());
-        // Without a connection each of them would wait for one, for as long as it has.
+        // Without a connection, each of the requests would wait for one until its timeout.
         let most = if client.is_connected() { most } else { 1 };
         let mut replies: FuturesOrdered<_> = (0..)
             .zip(pieces.take(most))
@@ -259,13 +265,13 @@ impl<H: Handler> Lane<H> {
         let came_full = self.put_each_into(batch, &mut replies).await;
         if let Err(error) = &came_full {
             self.reader.reconnect_after(client, error);
-            // What still comes is pending, and is found again.
+            // Entries that still come are pending, and are found again.
             other_replies(replies).await;
         }
         Ok(came_full? && batch.has_room())
     }
 
-    /// Answers whether each reply was as long as it was asked to be, once all have come.
+    /// Adds all replies to the batch. Returns whether each had as many entries as requested.
     async fn put_each_into(
         &self,
         batch: &mut Batch,
@@ -280,7 +286,7 @@ impl<H: Handler> Lane<H> {
         Ok(came_full)
     }
 
-    /// Of what comes when the batch weighs enough, only the ids are kept.
+    /// Adds a delivery to the batch; if the batch has enough bytes already, it keeps only the ids.
     fn put_into(&self, batch: &mut Batch, mut delivery: Delivery) -> Result<(), StreamError> {
         self.is_same_server()?;
         self.shared_reader.learn(&delivery.entries);
@@ -313,15 +319,15 @@ impl<H: Handler> Lane<H> {
         self.stream.fetch(self.reader.consumer(), ids, &fetch).await
     }
 
-    /// Waits until a read has not ended for too long after the stop signal.
+    /// Waits until the time is over that a read has to end after the stop signal.
     pub(super) async fn patience_ends(stop: &CancellationToken) {
         stop.cancelled().await;
         tokio::time::sleep(STOP_PATIENCE).await;
     }
 
-    /// When nothing is to be read any more, or `ends_wait` says that something else is to be read first, ends the wait of a blocked
-    /// read. Whatever that read brings nevertheless is handled. Returns when it has not ended for too long after the stop signal.
-    /// Otherwise the lane lives on, and waits for its read as long as that may take.
+    /// Ends the wait of a blocked read on a stop, on a pause, when a lane wants to be alone, or when `ends_wait` ends.
+    /// Entries that the read brings nevertheless are handled. Returns when the read has not ended in time after the
+    /// stop signal. Otherwise the lane lives on, and waits for its read as long as that may take.
     async fn unblock_read(&self, stop: &CancellationToken, ends_wait: impl Future<Output = ()>) {
         let unblock_for_ever = async {
             tokio::select! {
@@ -344,11 +350,11 @@ impl<H: Handler> Lane<H> {
     }
 }
 
-/// What a read brought.
+/// The result of one read.
 struct Read {
     source: Source,
     delivery: Delivery,
-    /// Of what is due, the ids that there was no room for.
+    /// The ids of the due entries that there was no room for.
     untried: Vec<EntryId>,
     begun: Instant,
     came: Instant,
@@ -360,16 +366,16 @@ impl From<ReadAhead> for Read {
     }
 }
 
-/// New entries as they come, piece by piece.
+/// A batch of new entries, which is filled piece by piece.
 struct Batch {
-    /// Bytes of which it is full.
+    /// The number of bytes at which the batch is full.
     room: usize,
-    /// Entries of which it is full.
+    /// The number of entries at which the batch is full.
     count: usize,
     delivery: Delivery,
-    /// What came, also of what was too large to be kept.
+    /// The bytes that came, including entries that were too large to be kept.
     bytes: usize,
-    /// What came when it weighed enough.
+    /// The ids of entries that came after the batch had enough bytes.
     leftover: Vec<EntryId>,
 }
 

@@ -1,52 +1,52 @@
-//! Where a lane reads next: a pure decision.
+//! The schedule of a lane: a pure decision on what it reads next.
 
 use std::time::{Duration, Instant};
 
 use crate::{entry::EntryId, lane::LaneSettings};
 
-/// Ids of the own pending list that are looked at in one go: they weigh little, and most are known.
+/// The number of ids of the own pending list that one call reads: they are small, and most are known.
 const OWN_PAGE: usize = 1000;
 
-/// Where to read.
+/// The source of the next read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// Ids of the own pending list, after this one.
+    /// The ids of the own pending list that come after this one.
     Own { after: EntryId, count: usize },
-    /// Whether the own pending list holds no more than is set aside.
+    /// The length of the own pending list, to check that it holds no more than is set aside.
     OwnCount,
-    /// Ids of what dead consumers hold, scanning from this cursor.
+    /// The ids of entries that dead consumers hold, in a scan from this cursor.
     Claim { cursor: EntryId, count: usize },
-    /// Payloads of ids that were found.
+    /// The payloads of ids that were found.
     Found { count: usize },
-    /// Payloads of what is set aside and due.
+    /// The payloads of entries that are set aside and due.
     SetAside,
-    /// New entries.
+    /// New entries, which no consumer has read.
     New { count: usize, block: Duration },
-    /// Nowhere yet: as much is set aside as may be.
+    /// No source yet: no more entries may be set aside.
     Wait { time: Duration },
 }
 
-/// What the lane has on its state when it asks.
+/// The part of a lane's state that the schedule needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
-    /// Ids that were found, and not handled yet.
+    /// The number of ids that were found, and not handled yet.
     pub(crate) found: usize,
-    /// When something that is set aside is to be tried.
+    /// The time at which an entry that is set aside is due.
     pub(crate) due: Option<Instant>,
-    /// No more may be set aside.
+    /// Whether no more entries may be set aside.
     pub(crate) is_full: bool,
 }
 
-/// What a lane has to remember between reads. All of it can be forgotten: [`Schedule::start_over`].
+/// The state that a lane keeps between reads. It can forget all of it: [`Schedule::start_over`].
 #[derive(Clone, Debug)]
 pub(crate) struct Schedule {
     batch: usize,
-    /// Entries in one batch: fewer than all after a reply that did not come in time, as large entries do not over
-    /// a slow connection.
+    /// The number of entries in one batch. It is below `batch` after a reply that did not come in time, which happens
+    /// with large entries over a slow connection.
     limit: usize,
     block: Duration,
     claim_every: Duration,
-    /// Reading the own pending list, and up to where that has come.
+    /// The position in the own pending list, while the lane reads it; otherwise None.
     own_after: Option<EntryId>,
     own_count: bool,
     claim_cursor: EntryId,
@@ -71,23 +71,23 @@ impl Schedule {
         }
     }
 
-    /// Own pending list first, from its start.
+    /// Starts over with the own pending list, from its start.
     pub(crate) fn start_over(&mut self) {
         self.own_after = Some(EntryId::MIN);
         self.own_count = false;
     }
 
-    /// A reply did not come in time: the next one shall be smaller.
+    /// Halves the batch, because a reply did not come in time.
     pub(crate) fn narrow(&mut self) {
         self.limit = (self.limit / 2).max(1);
     }
 
-    /// A reply came in time.
+    /// Doubles the batch up to its limit, because a reply came in time.
     pub(crate) fn widen(&mut self) {
         self.limit = (self.limit * 2).min(self.batch);
     }
 
-    /// Of so many bytes for a full batch, those for one of the size that comes in time.
+    /// Returns the share of `bytes`, the bytes of a full batch, for a batch of the present size.
     pub(crate) fn share_of(&self, bytes: usize) -> usize {
         (bytes / self.batch).saturating_mul(self.limit).clamp(1, bytes)
     }
@@ -98,7 +98,8 @@ impl Schedule {
         if load.found > 0 {
             return Source::Found { count: self.limit };
         }
-        // Also where no more may be set aside: this adds nothing to the own pending list, and what is in it may be free.
+        // This comes also if no more entries may be set aside: it adds nothing to the own pending list, and entries in
+        // it may be ready.
         if let Some(after) = self.own_after {
             return Source::Own { after, count: OWN_PAGE };
         }
@@ -109,7 +110,7 @@ impl Schedule {
             let time = until_due.unwrap_or(self.block).min(self.block);
             return if is_due { Source::SetAside } else { Source::Wait { time } };
         }
-        // Whatever waits takes turns with new entries, and so does a long scan: none waits for the other to end.
+        // Entries that are due take turns with new entries, and so does a long scan: none waits for the other to end.
         if is_due && !self.tried_last {
             self.tried_last = true;
             return Source::SetAside;
@@ -123,12 +124,12 @@ impl Schedule {
         Source::New { count: self.limit, block }
     }
 
-    /// A page of the own pending list came, up to `last`; None: there is no more of it.
+    /// Notes that a page of the own pending list came, up to `last`; None: the list has no more entries.
     pub(crate) fn listed(&mut self, last: Option<EntryId>) {
         self.own_after = last;
     }
 
-    /// Own pending entries were counted.
+    /// Notes that the own pending entries were counted.
     pub(crate) fn counted(&mut self, are_all_known: bool) {
         self.own_count = false;
         if !are_all_known {
@@ -136,13 +137,13 @@ impl Schedule {
         }
     }
 
-    /// A claim was made; `cursor` is where the next scan begins.
+    /// Notes that a claim was made; `cursor` is where the next scan begins.
     pub(crate) fn scanned(&mut self, cursor: EntryId, now: Instant) {
         self.claim_cursor = cursor;
         self.claimed_last = true;
         if cursor == EntryId::MIN {
             self.claim_at = now + self.claim_every;
-            // What was claimed or handed over unseen, stands in the own pending list.
+            // Entries that were claimed or handed over unseen are in the own pending list.
             self.own_count = true;
         }
     }

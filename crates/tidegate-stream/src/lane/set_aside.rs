@@ -1,4 +1,4 @@
-//! What a lane has set aside: ids and what they wait for, never payloads.
+//! The entries that a lane has set aside: their ids and causes, never payloads.
 
 mod trials;
 
@@ -18,33 +18,35 @@ use crate::{
 };
 use trials::Trials;
 
-/// Tries slow down to this.
+/// The longest wait between two tries of a cause.
 pub(crate) const RETRY_MAX: Duration = Duration::from_secs(2);
 
-/// Entries of a cause that are tried while it is not known to be over.
+/// The number of entries of a cause that are tried while it is not known to be over.
 const TRIAL_ENTRIES: usize = 4;
 
-/// A lane tells this many causes of a kind from each other; what comes on top waits together with others of its kind.
+/// The number of causes of a kind that a lane keeps apart; entries with further causes wait together with others of
+/// their kind.
 const MOST_CAUSES: usize = 4096;
 
-/// Causes of entries that wait in order are mostly woken. The more of a kind there are, the more slowly each is tried without that:
-/// so many more take [`RETRY_MAX`] more, up to [`RETRY_MAX_IN_ORDER`].
+/// Entries that wait in order are mostly woken. The more causes of a kind there are, the more slowly each is tried
+/// without a wake-up. For each further number of this many causes the wait grows by [`RETRY_MAX`], up to
+/// [`RETRY_MAX_IN_ORDER`].
 const SLOWER_BY: usize = 64;
 const RETRY_MAX_IN_ORDER: Duration = Duration::from_secs(30);
 
-/// Entries that are handled alone and come back take at most about this part of the time of the whole process, whose
-/// lanes do nothing else meanwhile: 1 of so many.
+/// The part of the time of the whole process that entries which are handled alone and come back may take: about 1 in
+/// this many. All lanes of the process wait in that time.
 const SHARE_OF_TIME_ALONE: u32 = 16;
 
-/// After such a rest the lane that was alone last comes at least this much later than it might, so that others come first.
+/// The delay by which the lane that was alone last comes later after such a rest, so that other lanes come first.
 const GIVE_WAY: Duration = Duration::from_millis(200);
 
-/// Entries that processes died of: each is handled alone.
+/// The cause of entries that processes died of: each is handled alone.
 pub(crate) const KILLED_WORKER: &str = "killed_worker";
 
 const ALONE: Cause = Cause::new(KILLED_WORKER, 0);
 
-/// Entries that wait, by what they wait for.
+/// The entries that a lane has set aside, by their causes.
 #[derive(Debug)]
 pub(crate) struct SetAside {
     batch: usize,
@@ -52,48 +54,51 @@ pub(crate) struct SetAside {
     causes: Arc<Causes>,
     wakes: Arc<LaneWakes>,
     waiting: BTreeMap<Cause, Waiting>,
-    /// Different causes of each kind.
+    /// The number of different causes of each kind.
     of_kind: BTreeMap<&'static str, usize>,
-    /// Causes whose entries can be done in any order.
+    /// The trials of causes whose entries can be done in any order.
     trials: Trials,
-    /// Causes whose entries wait in order. There may be thousands, so they take no time and no room of the others.
+    /// The trials of causes whose entries wait in order. There may be thousands of them, so they must not take time or
+    /// room from the others.
     trials_in_order: Trials,
-    /// Causes that were over when they were tried last: the rest is done at full speed, in turns.
+    /// Causes that were over when they were last tried: their other entries are handled at full speed, in turns.
     over: VecDeque<Cause>,
     entries: usize,
     tried: BTreeMap<Cause, Try>,
-    /// Rests of the whole process that had to be waited for since this lane was alone last.
+    /// The number of rests of the whole process that this lane had to wait for since it was last alone.
     put_off: u32,
 }
 
 #[derive(Debug)]
 struct Waiting {
-    /// In the order in which they are tried.
+    /// The ids, in the order in which they are tried.
     ids: VecDeque<EntryId>,
-    /// Where different causes share this: the next try begins here, or with the oldest where this is behind all of them.
+    /// If different causes share this queue: the id at which the next try begins, or the oldest one if all ids come
+    /// before it.
     next: EntryId,
-    /// When a few are tried next. None: they are being tried, or the cause was over when they were tried last.
+    /// The time of the next trial of a few entries. None: they are being tried, or the cause was over when they were
+    /// last tried.
     due: Option<Instant>,
-    /// Tries in vain, one after the other.
+    /// The number of consecutive failed tries.
     failures: u32,
-    /// Entries of the next try, at most.
+    /// The number of entries of the next try at most.
     share: usize,
 }
 
 #[derive(Debug, Default)]
 struct Try {
-    /// Without those that were set aside again.
+    /// The ids that are being tried, without those that were set aside again.
     ids: VecDeque<EntryId>,
     came_back: usize,
-    /// So many were set aside for another cause.
+    /// The number of entries that were set aside for another cause.
     moved: usize,
 }
 
-/// Entries to be tried now, in stream order.
+/// The entries to try now, in stream order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Due {
     pub(crate) ids: Vec<EntryId>,
-    /// One after the other, and with nothing else in progress.
+    /// Whether the entries are handled one after the other, with nothing else in progress.
     pub(crate) alone: bool,
 }
 
@@ -116,12 +121,12 @@ impl SetAside {
         }
     }
 
-    /// Entries that are set aside; those that are being tried count until the try has ended.
+    /// Returns the number of entries that are set aside; entries that are being tried count until the try has ended.
     pub(crate) fn len(&self) -> usize {
         self.entries
     }
 
-    /// All ids, ascending.
+    /// Returns all ids of the lane, ascending.
     pub(crate) fn ids(&self) -> Vec<EntryId> {
         let mut ids: Vec<EntryId> = self.all().collect();
         ids.sort_unstable();
@@ -133,7 +138,7 @@ impl SetAside {
         self.waiting.values().flat_map(|waiting| &waiting.ids).chain(tried).copied()
     }
 
-    /// Those of these ids that are not set aside, ascending.
+    /// Returns those of these ids that are not set aside, ascending.
     pub(crate) fn unknown_of(&self, mut ids: Vec<EntryId>) -> Vec<EntryId> {
         if !ids.is_empty() && self.entries > 0 {
             ids.sort_unstable();
@@ -164,7 +169,7 @@ impl SetAside {
             },
         });
         if waiting.ids.is_empty() {
-            // Most causes have one entry: room for four would be most of their memory.
+            // Most causes have one entry: the default room for four would be most of their memory.
             waiting.ids.reserve_exact(1);
         }
         match cause.first {
@@ -195,12 +200,12 @@ impl SetAside {
         Some(*before)
     }
 
-    /// Whether the try of this entry goes on: it has not come back.
+    /// Returns whether the try of this entry is still running: it has not come back.
     pub(crate) fn is_tried(&self, id: EntryId) -> bool {
         self.tried.values().any(|tried| tried.ids.contains(&id))
     }
 
-    /// Has a few entries of a cause tried when the wait after so many failures is over.
+    /// Schedules a trial of a few entries of a cause after the wait for this number of failures.
     fn try_later(&mut self, cause: Cause, failures: u32, now: Instant) {
         let most = match cause.first {
             FirstTried::LongestUntried => RETRY_MAX,
@@ -230,7 +235,7 @@ impl SetAside {
         self.of_kind.get(kind).copied().unwrap_or(0)
     }
 
-    /// As [`SetAside::put`], for an entry that is to be handled alone.
+    /// Like [`SetAside::put`], for an entry that must be handled alone.
     pub(crate) fn put_alone(&mut self, id: EntryId, now: Instant) {
         self.put(id, ALONE, now);
     }
@@ -242,13 +247,13 @@ impl SetAside {
         cause.shared()
     }
 
-    /// Ends the wait when something is settled that entries of this lane wait for.
+    /// Returns the wake-up, which ends the wait of the lane when a cause is settled that its entries wait for.
     pub(crate) fn wakes(&self) -> Arc<LaneWakes> {
         Arc::clone(&self.wakes)
     }
 
-    /// Causes of which something was settled count as over: the next try tells. Of those that share a queue, nobody knows which
-    /// one it was, so this is tried as soon as it may be, and no more of it than otherwise.
+    /// Treats woken causes as over; the next try shows whether they are. If causes share a queue, it is unknown which
+    /// of them was settled. So that queue is only tried as soon as possible, with no more entries than otherwise.
     fn take_woken(&mut self, now: Instant) {
         for cause in self.wakes.take() {
             let Some(waiting) = self.waiting.get_mut(&cause) else { continue };
@@ -263,7 +268,7 @@ impl SetAside {
         }
     }
 
-    /// When something is to be tried next; None: nothing is set aside.
+    /// Returns the time of the next try; None: nothing is set aside.
     pub(crate) fn next_due(&mut self, now: Instant) -> Option<Instant> {
         self.take_woken(now);
         if !self.over.is_empty() {
@@ -272,12 +277,12 @@ impl SetAside {
         self.trials.next().into_iter().chain(self.trials_in_order.next()).min()
     }
 
-    /// Takes what is to be tried now, until [`SetAside::end_try`] or [`SetAside::undo_try`].
+    /// Takes the entries that are due now. They count as tried until [`SetAside::end_try`] or [`SetAside::undo_try`].
     pub(crate) fn take_due(&mut self, now: Instant) -> Due {
         let mut room = self.batch.min(MOST_FETCHED);
         let all = room;
         self.put_off_alone(now);
-        // Such a trial takes a part of a batch only: most of its entries come back.
+        // A trial takes only a part of a batch, because most of its entries come back.
         let mut trial_room = (self.batch / 8).max(1);
         let mut alone = false;
         while trial_room > 0
@@ -314,7 +319,7 @@ impl SetAside {
         Due { ids, alone }
     }
 
-    /// Takes a few of those that wait in order and that nobody has woken. Answers with how many.
+    /// Takes a few entries that wait in order and were not woken. Returns their number.
     fn take_in_order(&mut self, room: usize, now: Instant) -> usize {
         let all = room.min((self.batch / 8).max(TRIAL_ENTRIES));
         let mut left = all;
@@ -328,7 +333,7 @@ impl SetAside {
         all - left
     }
 
-    /// Whether nothing may be handled alone yet, in the whole process.
+    /// Returns whether no entry may be handled alone yet, in the whole process.
     pub(crate) fn is_exclusive_forbidden(&self, now: Instant) -> bool {
         self.causes.no_exclusive_before(now).is_some()
     }
@@ -342,7 +347,7 @@ impl SetAside {
         over.map(|at| self.over.remove(at));
         if due.is_some() || over.is_some() {
             self.put_off = self.put_off.saturating_add(1);
-            // The longer a lane has waited, the sooner it comes. Otherwise it would be the same one each time.
+            // The longer a lane has waited, the sooner it comes. Otherwise the same lane would come first each time.
             self.try_at(ALONE, then + GIVE_WAY / self.put_off);
         }
     }
@@ -352,7 +357,7 @@ impl SetAside {
         waiting.due = None;
         let ids = waiting.take(waiting.share.min(room), cause);
         if cause.first == FirstTried::Oldest {
-            // Those that are tried wake whoever has the next one.
+            // Settling the tried entries wakes the lane that has the next one.
             self.wakes.set_oldest(cause, waiting.ids.front().copied());
         }
         let count = ids.len();
@@ -360,10 +365,10 @@ impl SetAside {
         count
     }
 
-    /// A try has ended, and what could not be done was put back. `left` were not even looked at. It took `time`; where
-    /// entries were handled alone, that is the time of those that came back.
+    /// Ends a try, after the entries that could not be done were put back. The entries in `left` were not tried. The
+    /// try took `time`; if entries were handled alone, that is the time of those that came back.
     pub(crate) fn end_try(&mut self, left: &[EntryId], time: Duration, now: Instant) {
-        // Of thousands that wait in order, some are in vain each time. Only where most are, the others lose nothing by a rest.
+        // Of thousands of causes in order, some fail each time. Only if most fail, a rest does not delay the others.
         let (mut in_vain, mut in_vain_in_order, mut tried_in_order) = (false, 0, 0);
         for (cause, mut tried) in std::mem::take(&mut self.tried) {
             let is_left = |id: &EntryId| left.binary_search(id).is_ok();
@@ -390,7 +395,7 @@ impl SetAside {
         self.trials_in_order.end_try(in_vain_in_order * 2 > tried_in_order, time, now);
     }
 
-    /// Answers with whether all that was looked at came back.
+    /// Updates a cause after a try. Returns whether all entries that were tried came back.
     fn judge(
         &mut self,
         cause: Cause,
@@ -401,23 +406,23 @@ impl SetAside {
     ) -> bool {
         let Some(waiting) = self.waiting.get_mut(&cause) else { return false };
         waiting.put_back(left, cause);
-        // Done, or set aside for something else.
+        // The entries that were done, or set aside for another cause.
         let went_well = looked_at - came_back;
         let failures = waiting.failures;
         if looked_at == 0 {
-            // There was no room for any of them: that says nothing of the cause.
+            // There was no room for any of them: that says nothing about the cause.
         } else if cause.first == FirstTried::Oldest {
             waiting.judge_in_order(looked_at, went_well, self.batch);
         } else if went_well * 2 >= looked_at {
             waiting.failures = 0;
-            // All lanes wait for those that are handled alone.
+            // All lanes wait for the entries that are handled alone.
             let most = if cause == ALONE { TRIAL_ENTRIES } else { self.batch.max(TRIAL_ENTRIES) };
             waiting.share = (waiting.share * 2).min(most);
         } else if went_well == 0 {
             waiting.failures = failures.saturating_add(1);
             waiting.share = trial_size(cause);
         } else {
-            // Some wait no more, others do: at this pace.
+            // Some entries do not wait any more, others do: keep this pace.
             waiting.failures = 1;
         }
         let is_over = waiting.failures == 0;
@@ -432,7 +437,7 @@ impl SetAside {
         } else {
             let mut failures = waiting.failures.saturating_sub(1);
             if cause == ALONE {
-                // Each of these waits for something of its own: only when all of them came back, all are tried more slowly.
+                // Each of these entries has its own cause: only when all of them came back, all are tried more slowly.
                 failures /= u32::try_from(waiting.ids.len()).unwrap_or(u32::MAX);
             }
             self.try_later(cause, failures, now);
@@ -452,7 +457,8 @@ impl SetAside {
         }
     }
 
-    /// A store failed during a try: nobody knows what became of it, but for what has come back already.
+    /// Undoes a try during which a store failed: the outcome of its entries is unknown, except for those that have come
+    /// back already.
     pub(crate) fn undo_try(&mut self, now: Instant) {
         for (cause, tried) in std::mem::take(&mut self.tried) {
             let ids = Vec::from(tried.ids);
@@ -468,7 +474,7 @@ impl SetAside {
 }
 
 impl Try {
-    /// Takes an id out. Answers with whether it was there.
+    /// Removes an id, and returns whether it was there.
     fn take(&mut self, id: EntryId) -> bool {
         let at = self.ids.iter().position(|tried| *tried == id);
         at.and_then(|at| self.ids.remove(at)).is_some()
@@ -476,8 +482,8 @@ impl Try {
 }
 
 impl Waiting {
-    /// Of entries that have to be done in order, those that went well came first, and the others wait for something else that
-    /// whoever settles it tells of. Next time about as many may go well.
+    /// Updates the pace of entries that must be done in order. Those that went well came first. The others wait for
+    /// another cause, and the lane that settles it wakes them. Next time about as many may go well.
     fn judge_in_order(&mut self, looked_at: usize, went_well: usize, batch: usize) {
         if went_well == looked_at {
             (self.failures, self.share) = (0, batch.max(TRIAL_ENTRIES));
@@ -488,7 +494,7 @@ impl Waiting {
         }
     }
 
-    /// Takes ids to be tried. Where different causes share this, those that were in vain are passed over until all were tried.
+    /// Takes ids to try. If different causes share this queue, the failed ones are skipped until all were tried.
     fn take(&mut self, most: usize, cause: Cause) -> Vec<EntryId> {
         if !cause.is_shared() {
             return self.ids.drain(..most.min(self.ids.len())).collect();
@@ -500,7 +506,7 @@ impl Waiting {
         ids
     }
 
-    /// Inserts an id where it stands in the stream.
+    /// Inserts an id at its position in stream order.
     fn insert(&mut self, id: EntryId) {
         let at = self.ids.partition_point(|other| *other < id);
         self.ids.insert(at, id);
@@ -518,7 +524,7 @@ impl Waiting {
     }
 }
 
-/// Entries of a cause that are tried while it is not known to be over.
+/// Returns the number of entries of a cause that are tried while it is not known to be over.
 fn trial_size(cause: Cause) -> usize {
     if cause == ALONE { 1 } else { TRIAL_ENTRIES }
 }

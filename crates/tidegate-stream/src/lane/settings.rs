@@ -1,56 +1,57 @@
-//! The settings of a lane.
+//! The settings of a lane: sizes, limits, and times.
 
 use std::time::Duration;
 
 use crate::replicas::Confirmation;
 
-/// How a lane works.
+/// The settings of a lane.
 #[derive(Clone, Debug)]
 pub struct LaneSettings {
-    /// Entries of a batch at most. While a lane settles a batch, it may have the next one as well.
+    /// The number of entries of a batch at most. While a lane settles a batch, it may have the next one as well.
     pub batch: usize,
-    /// About how many bytes a batch holds: names and values, and 64 for each field. A batch that reaches this takes no more
-    /// entries. Redis reads by count, so the first batch after small entries have become large ones may hold one of these for each
-    /// 32 KiB of this.
+    /// The bytes that a batch holds, approximately: names and values, and 64 for each field. A batch that reaches this
+    /// takes no more entries. Redis reads by count, so the first batch after a change from small to large entries may
+    /// exceed this. It may hold one large entry for each 32 KiB of this setting.
     pub batch_bytes: usize,
-    /// Bytes of the largest entry that is handled, counted so; a larger one is buried, within Redis.
+    /// The bytes of the largest entry that is handled, counted in the same way; a larger entry is buried, within Redis.
     pub entry_max_bytes: usize,
-    /// Entries that all lanes of the process have set aside, at most, but for what they have in progress: from there on nothing new is
-    /// read. The process keeps about 30 bytes for each of these.
+    /// The number of entries that all lanes of the process may have set aside, in addition to their batches in
+    /// progress. At this limit they read no new entries. The process keeps about 30 bytes for each of these.
     pub set_aside_max: usize,
-    /// How long a read waits for new entries. A stop signal ends the wait.
+    /// The time that a read waits for new entries. A stop signal ends the wait.
     pub block: Duration,
     /// The delay before an entry that was set aside is tried again for the first time. It grows with each try, up to 2 s.
     pub retry: Duration,
-    /// Entries that nobody has touched for this long are claimed. A lane touches those that it has three times within it.
+    /// The idle time after which other consumers claim an entry. A lane resets the idle time of its entries three times
+    /// within it.
     pub claim_idle: Duration,
-    /// How often the pending list of the whole group is scanned for such entries.
+    /// The interval of the scans of the whole group's pending list for such entries.
     pub claim_every: Duration,
     /// The delay after the first error. It doubles, with jitter, after each further one.
     pub backoff_min: Duration,
-    /// Wait after an error, at most.
+    /// The longest delay after an error.
     pub backoff_max: Duration,
-    /// Whether the server may be replaced by another one, which may have given the same ids to other entries.
+    /// Whether another server may replace this one, which may have given the same ids to other entries.
     pub failover: Failover,
-    /// Entries are handled only once so many replicas have them. So a replica that is promoted knows of all that was handled. None:
-    /// nobody waits for replicas.
+    /// The replicas that must have entries before these are handled, so that a promoted replica knows of all that was
+    /// handled. None: the lane does not wait for replicas.
     pub replicas: Option<Confirmation>,
 }
 
-/// What becomes of the server of a stream.
+/// The way in which the server of a stream may change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Failover {
-    /// It may restart, with its own data.
+    /// The server may restart, with its own data.
     #[default]
     Never,
-    /// A replica may take its place (Sentinel, Redis Cluster). Entries are settled only by the run of the server that handed them
-    /// over, which costs Redis a script call a batch; after a change they are read again.
+    /// A replica may take the place of the server (Sentinel, Redis Cluster). Entries are settled only in the run of the
+    /// server that handed them over, which costs Redis one script call per batch. After a change they are read again.
     Possible,
 }
 
 impl Default for LaneSettings {
-    /// Batches of 1000 entries or 3 MiB; entries of 1 MiB at most; half a million entries set aside at most. What a dead
-    /// consumer left is claimed after a minute.
+    /// Returns batches of 1000 entries or 3 MiB, entries of at most 1 MiB, and at most half a million entries set
+    /// aside. Entries of a dead consumer are claimed after a minute.
     fn default() -> Self {
         Self {
             batch: 1000,

@@ -1,4 +1,4 @@
-//! Settling: what is done is acknowledged, what is dead is buried, and the rest is set aside.
+//! Settling of a batch: the lane acknowledges entries that are done, buries dead ones, and sets the others aside.
 
 use std::time::Instant;
 
@@ -33,9 +33,10 @@ impl<H: Handler> Lane<H> {
         Settling { stage, unburied, outage: settled.err() }
     }
 
-    /// Acknowledges what is done and puts out of hand what is left: both calls wait together for Redis to write its file. Then
-    /// buries what is dead: a letter that cannot be buried holds up nobody. Crashes of what is done are forgotten before it is
-    /// acknowledged: a process that dies in between leaves no note of an entry that is gone.
+    /// Acknowledges the entries that are done, and notes that the others are not in progress; both calls wait together
+    /// for Redis to write its file. Then it buries the dead entries: one that cannot be buried delays no other entry.
+    /// It deletes the crash counts of entries before it acknowledges them. If the process dies in between, no count of
+    /// an entry that is gone is left.
     async fn settle_each(
         &self,
         delivery: &Delivery,
@@ -94,7 +95,7 @@ impl<H: Handler> Lane<H> {
         tracing::error!(%error, %dead, "cannot bury: dead entries stay pending and are tried again");
     }
 
-    /// Answers with what Redis said of one that it did not let be buried.
+    /// Buries each of the dead entries. Returns the error of Redis if it refused one of them.
     async fn bury_each<'a>(
         &self,
         dead: impl Iterator<Item = (&'a Entry, &'a DeadLetterReason)>,
@@ -110,7 +111,7 @@ impl<H: Handler> Lane<H> {
                     step.report.buried += 1;
                     self.counters.buried(why.reason);
                 }
-                // Another worker has settled it meanwhile.
+                // Another worker has settled it in the meantime.
                 Ok(false) => {}
                 Err(StreamError::Redis(error)) if error.is_refusal() => {
                     step.set_aside(entry.id, DEAD_STREAM);

@@ -1,4 +1,4 @@
-//! What a lane has before it: ids that it found, what it has set aside, and where it reads next.
+//! The state of a lane: the ids that it found, the entries that it has set aside, and the source that it reads next.
 
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 
@@ -15,35 +15,38 @@ use crate::{
     stream::MOST_FETCHED,
 };
 
-/// All of it can be forgotten but for what is set aside, and that is found again, too.
+/// The state of a lane. After an error the lane may forget all of it, except the entries that are set aside; a
+/// restarted process finds those again, too.
 #[derive(Debug)]
 pub(crate) struct LaneState {
     pub(crate) schedule: Schedule,
     pub(crate) set_aside: SetAside,
-    /// While this is there, the lane may have entries in progress.
+    /// While the lane holds this guard, it may have entries in progress.
     pub(crate) shared: Option<SharedGuard>,
-    /// Ids of pending entries of its own, to be handled.
+    /// The ids of its own pending entries that it must handle.
     found: VecDeque<EntryId>,
     found_by: FoundBy,
-    /// Ids of the last claim, until crashes of what others had in progress are counted. An error does not change who had them.
+    /// The ids of the last claim, until crashes are counted for those that other consumers had in progress. An error
+    /// does not change which consumers had them.
     claimed: Vec<EntryId>,
-    /// What was set aside when the walk through the own pending list began, ascending.
+    /// The ids that were set aside when the walk through the own pending list began, ascending.
     known: Vec<EntryId>,
-    /// The first walk through the own pending list is not over: it counts crashes of what the process before had in
-    /// hand. Nothing is handed over before its end, so nothing of this process is taken for the other's.
+    /// Whether the first walk through the own pending list is not over. It counts crashes of the entries that the
+    /// process before had in progress. No entry is handed over before its end, so no entry of this process is counted
+    /// for the process before.
     counts_crashes: bool,
-    /// The last batch of new entries was full.
+    /// Whether the last batch of new entries was full.
     pub(crate) has_more: bool,
-    /// The batch of the next turn.
+    /// The batch that was read ahead for the next turn.
     ahead: Option<ReadAhead>,
 }
 
-/// How ids were found.
+/// The way in which ids were found.
 #[derive(Debug, PartialEq, Eq)]
 enum FoundBy {
     Walk,
     Claim,
-    /// Read as new, beyond what its batch had room for.
+    /// The ids came with a read of new entries, and its batch had no room for them.
     Read,
 }
 
@@ -52,19 +55,19 @@ enum FoundBy {
 pub(crate) struct ReadAhead {
     pub(super) source: Source,
     pub(super) delivery: Delivery,
-    /// When the read began: Redis handed over none of them before.
+    /// The time at which the read began: Redis handed over none of the entries before.
     pub(super) begun: Instant,
-    /// When they were there.
+    /// The time at which the read ended.
     pub(super) came: Instant,
 }
 
-/// New entries that were read, and not handled yet, at the beginning of a turn.
+/// New entries that were read and not handled yet, at the beginning of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unhandled {
     Nothing,
-    /// Ids of what the batch before had no room for.
+    /// There are ids of entries that the batch before had no room for; no process has them in progress.
     OutOfHand,
-    /// A batch, of which nothing was handed over before `since`.
+    /// There is a batch that was read ahead; Redis handed over none of it before `since`.
     InProgress {
         since: Instant,
     },
@@ -97,7 +100,8 @@ impl LaneState {
         self.schedule.next(now, load)
     }
 
-    /// As [`LaneState::next`], if that is new entries. None: it is something else, and nothing has changed.
+    /// Like [`LaneState::next`], if the next source is new entries. None: it is another source, and nothing has
+    /// changed.
     pub(crate) fn next_if_new(&mut self, now: Instant, is_full: bool) -> Option<Source> {
         let (load, mut schedule) = (self.load(now, is_full), self.schedule.clone());
         let source = schedule.next(now, load);
@@ -112,23 +116,24 @@ impl LaneState {
         Load { found: self.found.len(), due, is_full }
     }
 
-    /// A store failed, or the connection was made anew: what is in progress and not settled is found again.
+    /// Starts over, because a store failed or the lane reconnected: entries in progress that are not settled are found
+    /// again.
     pub(crate) fn start_over(&mut self) {
         self.ahead = None;
         self.found.clear();
         self.known.clear();
-        // One call by itself shows whether reads work again.
+        // A single read shows whether reads work again.
         self.has_more = false;
         self.set_aside.undo_try(Instant::now());
         self.schedule.start_over();
     }
 
-    /// Whether pages of the own pending list are looked through for crashes.
+    /// Returns whether the pages of the own pending list are read to count crashes.
     pub(crate) fn counts_crashes(&self) -> bool {
         self.counts_crashes
     }
 
-    /// Crashes of a page were counted, which ended with `last`. After all of them the list is walked through again.
+    /// Notes that the crashes of a page were counted, which ended with `last`. After all pages the list is read again.
     pub(crate) fn crashes_counted(&mut self, last: Option<EntryId>) {
         self.schedule.listed(last);
         if last.is_none() {
@@ -137,7 +142,7 @@ impl LaneState {
         }
     }
 
-    /// The own pending list, page by page. What is set aside is passed over.
+    /// Adds a page of the own pending list, without the entries that are set aside.
     pub(crate) fn listed(&mut self, page: &[EntryId]) {
         if self.known.is_empty() && self.set_aside.len() > 0 {
             self.known = self.set_aside.ids();
@@ -150,7 +155,7 @@ impl LaneState {
         }
     }
 
-    /// New entries that a read brought, and for which the batch had no room.
+    /// Adds new entries for which the batch of their read had no room.
     pub(crate) fn found_leftover(&mut self, ids: Vec<EntryId>) {
         if !ids.is_empty() {
             self.found_by = FoundBy::Read;
@@ -158,12 +163,12 @@ impl LaneState {
         }
     }
 
-    /// Some of them are left.
+    /// Returns whether some of these entries are left.
     fn has_leftover(&self) -> bool {
         self.found_by == FoundBy::Read && !self.found.is_empty()
     }
 
-    /// This was read for the next turn.
+    /// Keeps a batch that was read ahead for the next turn.
     pub(crate) fn put_ahead(&mut self, ahead: Option<ReadAhead>) {
         self.ahead = ahead;
     }
@@ -172,7 +177,7 @@ impl LaneState {
         self.ahead.take()
     }
 
-    /// What the lane has of new entries that it has not handled.
+    /// Returns which new entries the lane has read and not handled.
     pub(crate) fn unhandled(&self) -> Unhandled {
         match &self.ahead {
             Some(ahead) => Unhandled::InProgress { since: ahead.begun },
@@ -185,8 +190,9 @@ impl LaneState {
         self.schedule.counted(own == self.set_aside.len());
     }
 
-    /// A scan has claimed these. What is set aside is passed over: after a long pause, or when an operator has offered it
-    /// to all, a lane claims its own as well. Answers with how many were those of others.
+    /// Adds the ids that a scan has claimed, without the entries that are set aside. A lane also claims its own entries
+    /// after a long pause, or when an operator has made them claimable. Returns the number of ids that were not set
+    /// aside.
     pub(crate) fn claimed(&mut self, claimed: Claimed, now: Instant) -> usize {
         self.found_by = FoundBy::Claim;
         self.claimed = self.set_aside.unknown_of(claimed.ids);
@@ -195,22 +201,22 @@ impl LaneState {
         self.claimed.len()
     }
 
-    /// What was claimed, as long as nobody has counted the crashes among it.
+    /// Returns the claimed ids, until their crashes are counted.
     pub(crate) fn crashes_to_count(&self) -> &[EntryId] {
         &self.claimed
     }
 
-    /// That was done.
+    /// Notes that these crashes were counted.
     pub(crate) fn claimed_crashes_counted(&mut self) {
         self.claimed = Vec::new();
     }
 
-    /// The first ids that were found, as many as one call takes.
+    /// Returns the first ids that were found, as many as one call takes.
     pub(crate) fn found(&self, count: usize) -> Vec<EntryId> {
         self.found.iter().take(count.min(MOST_FETCHED)).copied().collect()
     }
 
-    /// So many of them are in progress.
+    /// Removes the first `count` ids, which are in progress now.
     pub(crate) fn handled(&mut self, count: usize) {
         self.found.drain(..count.min(self.found.len()));
     }
@@ -223,7 +229,8 @@ impl LaneState {
         }
     }
 
-    /// A turn is over. Others may handle an entry alone, unless there are entries that count as in progress, or come next.
+    /// Ends a turn. Other lanes may then handle an entry alone, unless this lane has entries that count as in progress
+    /// or come next.
     pub(crate) fn end_turn(&mut self) {
         if !self.counts_crashes && self.unhandled() == Unhandled::Nothing {
             self.shared = None;
@@ -250,14 +257,14 @@ mod tests {
         EntryId { ms, seq: 0 }
     }
 
-    /// A lane's state, the pending list of its consumer, and a clock that a test moves.
+    /// The state of a lane, the pending list of its consumer, and a clock that a test moves.
     struct World {
         state: LaneState,
         causes: Arc<Causes>,
         now: Instant,
         own: BTreeSet<EntryId>,
         added: u64,
-        /// Causes that are over.
+        /// The causes that are over.
         open: BTreeSet<u64>,
     }
 
@@ -283,7 +290,7 @@ mod tests {
             Self { state, causes, now: Instant::now(), own: BTreeSet::new(), added: 0, open: BTreeSet::new() }
         }
 
-        /// At rest: the own pending list and the first scan are over, and everything is open.
+        /// Creates a world at rest: the own pending list and the first scan are finished.
         fn rested() -> Self {
             let mut world = Self::new();
             while !matches!(world.turn(0, false), Source::New { .. }) {}
@@ -296,7 +303,7 @@ mod tests {
             (first..=self.added).map(id).inspect(|id| _ = self.own.insert(*id)).collect()
         }
 
-        /// Does what is due, where `come` entries of others are there to be read or claimed.
+        /// Runs the turn that is due; `come` entries of others can be read or claimed.
         fn turn(&mut self, come: usize, fails: bool) -> Source {
             let is_full = self.causes.entries() >= MOST;
             let source = self.state.next(self.now, is_full);
@@ -319,7 +326,7 @@ mod tests {
                     return source;
                 }
                 Source::Claim { cursor, count } => {
-                    // Its own as well, as if they had lain for long.
+                    // A claim includes its own entries, as if they had been idle for long.
                     let own = self.own.range(cursor.next()..).take(count / 2);
                     let mut ids: Vec<EntryId> = own.copied().collect();
                     ids.extend(self.add(come.min(count - ids.len())));
@@ -329,7 +336,7 @@ mod tests {
                 }
                 Source::New { count, .. } => {
                     let mut ids = self.add(come.min(count));
-                    // Now and then the batch has no room for half of them.
+                    // From time to time the batch has no room for half of them.
                     let leftover = ids.split_off(if come % 3 == 2 { ids.len() / 2 } else { ids.len() });
                     self.state.found_leftover(leftover);
                     ids
@@ -463,7 +470,7 @@ mod tests {
         assert_eq!(world.state.found(BATCH), strangers);
     }
 
-    /// Time until something happens; now and then it is so long that a scan begins.
+    /// The time until the next event; sometimes it is so long that a scan begins.
     fn time_ms() -> impl Strategy<Value = u64> {
         prop_oneof![9 => 0..3000_u64, 1 => Just(1_000_000)]
     }

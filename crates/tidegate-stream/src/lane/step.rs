@@ -1,4 +1,4 @@
-//! The step: one batch from the handler to its outcomes.
+//! The step of a lane: one batch from the handler to its outcomes.
 
 use std::{pin::Pin, time::Instant};
 
@@ -14,14 +14,14 @@ use crate::{
     stream::StreamError,
 };
 
-/// Entries that cannot be buried wait for this.
+/// The cause of dead entries that cannot be buried.
 pub(super) const DEAD_STREAM: Cause = Cause::new("dead_stream", 0);
 
 impl<H: Handler> Lane<H> {
-    /// The step: handles one delivery and settles it. Whatever is not settled is still pending.
+    /// Handles one delivery and settles it. Entries that are not settled are still pending.
     ///
     /// # Errors
-    /// An outage, of whichever store; the whole delivery counts as pending then.
+    /// An outage of any store; then the whole delivery counts as pending.
     pub(super) async fn step(
         &self,
         in_progress: InProgress<'_>,
@@ -36,12 +36,13 @@ impl<H: Handler> Lane<H> {
         self.lane_status.handle(delivery.len());
         let settled = self.process_batch(in_progress, ahead, &mut step).instrument(span).await;
         let report = step.report;
-        // Also when only a part could be settled: that part is never seen again.
+        // Counted also if only a part was settled: that part does not come again.
         if report != BatchReport::default() {
             self.counters.batch(report);
         }
         if let Err(outage) = settled {
-            // Nobody has them in progress until they are tried again. If Redis itself is away, they count as in progress.
+            // No process has them in progress until they are retried. If Redis itself is unavailable, this cannot be
+            // noted, so they count as in progress.
             self.out_of_hand(delivery, "a store is away").await;
             if let Some(ahead) = step.take_ahead() {
                 self.out_of_hand(&ahead.delivery, "a store is away").await;
@@ -58,11 +59,11 @@ impl<H: Handler> Lane<H> {
         Ok(step)
     }
 
-    /// Notes that nobody has these entries in progress until they are found again.
+    /// Notes in Redis that no process has these entries in progress until they are found again.
     pub(super) async fn out_of_hand(&self, delivery: &Delivery, why: &str) {
         let ids: Vec<EntryId> = delivery.entries.iter().map(|entry| entry.id).collect();
         let noted = self.stream.set_aside(self.reader.consumer(), &ids).await;
-        tracing::debug!(?noted, size = ids.len(), "out of hand, because {why}");
+        tracing::debug!(?noted, size = ids.len(), "entries are not in progress any more, because {why}");
     }
 
     async fn process_batch(
@@ -81,7 +82,7 @@ impl<H: Handler> Lane<H> {
         let settling = match &mut handled {
             Ok(handled) => {
                 let rest = OptionFuture::from(handled.rest.take());
-                // What is set aside counts only after this: the next read may have to wait for it.
+                // Entries that are set aside count only afterwards, and the next read may have to wait because of them.
                 let are_done = handled.outcomes.iter().all(|outcome| *outcome == Outcome::Done);
                 let ahead = OptionFuture::from(ahead.filter(|_| are_done));
                 let settle = self.settle(delivery, &handled.outcomes, step);
@@ -106,8 +107,8 @@ impl<H: Handler> Lane<H> {
         settling.and_then(|settling| settling.outage).map_or(Ok(()), Err)
     }
 
-    /// All of a batch is others' now, or was deleted. That is no outage; what is pending for this consumer is found by the next look
-    /// at its own.
+    /// Drops a batch whose entries other consumers hold by now, or that were deleted. That is no outage. If some
+    /// entries are still pending for this consumer, the next scan of its own pending list finds them.
     async fn let_go(&self, entries: &[Entry]) -> Result<(), Outage> {
         let ids: Vec<EntryId> = entries.iter().map(|entry| entry.id).collect();
         self.stream.set_aside(self.reader.consumer(), &ids).await?;
@@ -118,7 +119,8 @@ impl<H: Handler> Lane<H> {
         Ok(())
     }
 
-    /// Comes first, so that it is told once, however often the rest has to be handled.
+    /// Acknowledges entries without payload. It comes first, so that they are logged once, however often the other
+    /// entries have to be handled.
     async fn acknowledge_gone(&self, gone: &[EntryId], report: &mut BatchReport) -> Result<(), Outage> {
         if gone.is_empty() {
             return Ok(());
@@ -129,7 +131,7 @@ impl<H: Handler> Lane<H> {
         Ok(())
     }
 
-    /// Entries that are too large go from stream to stream within Redis.
+    /// Buries entries that are too large: Redis copies them from stream to stream.
     async fn bury_large(&self, large: &[EntryId], step: &mut Step) -> Result<(), Outage> {
         let mut burials = Burials::default();
         for id in large {
@@ -171,7 +173,7 @@ impl<H: Handler> Lane<H> {
             return Ok(Vec::new().into());
         }
         let handled = self.begin_to_handle(entries).await?;
-        // To guess which outcome is missing might acknowledge an entry that was not handled.
+        // A guess which outcome is missing might acknowledge an entry that was not handled.
         assert_eq!(
             handled.outcomes.len(),
             entries.len(),
@@ -180,8 +182,8 @@ impl<H: Handler> Lane<H> {
         Ok(handled)
     }
 
-    /// The work of a handler is large, and every frame between the lane and the handler would have copies of it: it is on the heap.
-    /// Made in a frame of its own, which is gone before the work begins.
+    /// Boxes the work of a handler: it is large, and otherwise every frame between the lane and the handler would have
+    /// a copy of it. The box is made in a frame of its own, which is gone before the work begins.
     fn begin_to_handle(
         &self,
         entries: &[Entry],
@@ -190,7 +192,7 @@ impl<H: Handler> Lane<H> {
     }
 }
 
-/// A batch that was just read, or is tried again.
+/// A batch that was just read, or is retried.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InProgress<'a> {
     pub(super) delivery: &'a Delivery,
@@ -198,12 +200,12 @@ pub(super) struct InProgress<'a> {
     pub(super) came: Instant,
 }
 
-/// What a step did with a batch, and what it left.
+/// The result of a step on one batch.
 #[derive(Debug, Default)]
 pub(super) struct Step {
     pub(super) report: BatchReport,
     pub(super) set_aside: Vec<(EntryId, Cause)>,
-    /// What was read meanwhile.
+    /// The batch that was read in the meantime.
     pub(super) ahead: Option<Result<ReadAhead, LaneError>>,
 }
 

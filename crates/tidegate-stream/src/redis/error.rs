@@ -1,4 +1,4 @@
-//! What Redis or the connection to it answers when something fails.
+//! Errors of Redis and of the connections to it.
 
 use std::fmt;
 
@@ -8,19 +8,19 @@ use fred::{
     types::{Resp3Frame as Frame, Value},
 };
 
-/// Redis answered with an error, or did not answer at all.
+/// An error that Redis answered with, or that the connection to it reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedisError(Error);
 
-/// What kind of error it is.
+/// The kind of an error, as far as callers treat it differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RedisErrorKind {
-    /// No reply within the time that a command has. Whether Redis carried it out is unknown.
+    /// Redis sent no reply within the timeout of the command. Whether Redis executed the command is unknown.
     Timeout,
-    /// The connection could not be made, or broke. Whether Redis carried the command out is unknown.
+    /// The connection failed or broke. Whether Redis executed the command is unknown.
     Connection,
-    /// Anything else: mostly an error that Redis answered with, which [`RedisError::details`] has.
+    /// Any other error: mostly an error reply of Redis, whose text [`RedisError::details`] returns.
     Other,
 }
 
@@ -29,7 +29,7 @@ impl RedisError {
         Self(error)
     }
 
-    /// As [`RedisError::new`], with the key that holds something else than it should: Redis does not name it.
+    /// Like [`RedisError::new`], but adds the name of the key if it has the wrong type: Redis does not name it.
     pub(crate) fn of_key(key: &str, error: Error) -> Self {
         if !error.details().starts_with("WRONGTYPE") {
             return Self(error);
@@ -42,7 +42,7 @@ impl RedisError {
         self.0
     }
 
-    /// What kind of error it is.
+    /// Returns the kind of this error.
     #[must_use]
     pub fn kind(&self) -> RedisErrorKind {
         match self.0.kind() {
@@ -54,49 +54,52 @@ impl RedisError {
         }
     }
 
-    /// What it says, as Redis or the operating system worded it.
+    /// The text of the error, as Redis or the operating system worded it.
     #[must_use]
     pub fn details(&self) -> &str {
         self.0.details()
     }
 
-    /// Redis takes no more data (`maxmemory`). Reading and acknowledging go on.
+    /// Whether Redis has reached its memory limit (`maxmemory`) and accepts no more data. Reading and acknowledging
+    /// still work.
     #[must_use]
     pub fn is_out_of_memory(&self) -> bool {
         self.details().contains("OOM command")
     }
 
-    /// Redis works, but does not take this write: wrong type of the key, memory limit, missing permission, or a stream in which
-    /// somebody has used the last id that there is. That is no outage: everything else can go on.
+    /// Whether Redis works, but refuses this write. The key has the wrong type, the memory limit is reached, a
+    /// permission is missing, or the stream has used its last possible id. That is no outage: everything else can go
+    /// on.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
-        // Not at the start: before Redis 7, an error from within a script has a text before it.
+        // `contains`, not `starts_with`: before Redis 7, an error from within a script has a text before it.
         let refusals = ["WRONGTYPE ", "OOM command", "NOPERM ", "exhausted the last possible ID"];
         refusals.iter().any(|words| self.details().contains(words))
     }
 
-    /// The user may run the script, and lacks a right that a command within it needs. Redis 7.0 and 7.2 each have their own words for
-    /// this.
+    /// Whether the user may run the script, but lacks a permission that a command within it needs. Redis 7.0 and 7.2
+    /// word this differently.
     #[must_use]
     pub fn is_denied_within_script(&self) -> bool {
         let words = ["The user executing the script can't ", "ACL failure in script"];
         words.iter().any(|words| self.details().contains(words))
     }
 
-    /// The slot of a key that is not there moves to another node of the cluster (`ASK`), or only some of the keys of a script are
-    /// there (`TRYAGAIN`). It passes with the move. Nothing was done.
+    /// Whether the slot of a key is moving to another node of the cluster. The missing key may be at the other node
+    /// (`ASK`), or only some of the keys of a script are at this one (`TRYAGAIN`). The error ends with the move. The
+    /// command did nothing.
     #[must_use]
     pub fn is_slot_moving(&self) -> bool {
         ["ASK ", "TRYAGAIN "].iter().any(|words| self.details().contains(words))
     }
 
-    /// Redis takes no more writes, because it cannot write its own file.
+    /// Whether Redis refuses writes because it cannot write its own file.
     #[must_use]
     pub fn is_disk_full(&self) -> bool {
         is_disk_full(self.details())
     }
 
-    /// Redis works, but this user may not use one of the keys or commands.
+    /// Whether Redis works, but this user lacks the permission for a key or a command.
     pub(crate) fn lacks_permission(&self) -> bool {
         self.details().contains("NOPERM ")
     }
@@ -110,13 +113,13 @@ impl fmt::Display for RedisError {
 
 impl std::error::Error for RedisError {}
 
-/// As [`RedisError::is_disk_full`], for the text of an error: scripts quote such errors in their own.
+/// Like [`RedisError::is_disk_full`], for the text of an error: error replies of scripts quote such errors.
 #[must_use]
 pub fn is_disk_full(error: &str) -> bool {
     error.contains("MISCONF ")
 }
 
-/// A reply as it came, unless it is the error of the server.
+/// Returns a reply unchanged, or the error that it holds.
 pub(crate) fn no_error(reply: FredResult<Frame>) -> FredResult<Frame> {
     match reply? {
         error @ (Frame::SimpleError { .. } | Frame::BlobError { .. }) => Err(match Value::try_from(error) {
@@ -127,8 +130,8 @@ pub(crate) fn no_error(reply: FredResult<Frame>) -> FredResult<Frame> {
     }
 }
 
-/// What the client says of an error, for people: it passes on the errors of the operating system as `Os { code: 111,
-/// kind: ConnectionRefused, message: "Connection refused" }`, of which only the message is left here.
+/// Rewrites an error text of the client for people. The client passes on errors of the operating system as `Os { code:
+/// 111, kind: ConnectionRefused, message: "Connection refused" }`; this function leaves only the message.
 #[must_use]
 pub fn readable(error: &str) -> String {
     const DISK: &str = " (Redis cannot write its file: is its disk full?)";
@@ -138,7 +141,7 @@ pub fn readable(error: &str) -> String {
     }
 }
 
-/// As [`readable`], without advice about the disk of Redis.
+/// Like [`readable`], without advice about the disk of Redis.
 fn plain(error: &str) -> String {
     const HANDLES: &str = "Too many open files";
     const MORE_HANDLES: &str =

@@ -1,4 +1,4 @@
-//! Notices that a connection was made anew, perhaps to another server.
+//! Detection of reconnects: a connection may lead to another server afterwards.
 
 use fred::{clients::Client, interfaces::EventInterface, types::config::Server};
 use tokio::sync::broadcast::{
@@ -6,10 +6,10 @@ use tokio::sync::broadcast::{
     error::TryRecvError::{Closed, Empty},
 };
 
-/// Tells of some connections whether one of them was made anew.
+/// A watcher of some connections, which reports whether one of them has reconnected.
 ///
-/// The client says so before the first reply comes over the new connection. So where nothing is said after a reply, that came over
-/// the connection of before.
+/// The client reports a reconnect before the first reply comes over the new connection. So if no reconnect is reported
+/// after a reply, that reply came over the connection of before.
 #[derive(Debug)]
 pub struct Reconnects(Vec<Receiver<Server>>);
 
@@ -18,11 +18,11 @@ impl Reconnects {
         Self(clients.iter().map(Client::reconnect_rx).collect())
     }
 
-    /// Whether one was made anew since this was last asked.
+    /// Returns whether a connection has reconnected since the last call.
     pub fn seen(&mut self) -> bool {
         let mut seen = false;
         for reconnects in &mut self.0 {
-            // Lagged means that there were more of them than the channel holds.
+            // `Lagged` means that there were more reconnects than the channel holds.
             while !matches!(reconnects.try_recv(), Err(Empty | Closed)) {
                 seen = true;
             }

@@ -1,4 +1,4 @@
-//! The pending list of the group: claiming, handing over, setting aside, and the crashes that are counted beside it.
+//! The pending list of the group: claiming, handing over, setting aside, and the crash counts of pending entries.
 
 use std::time::Duration;
 
@@ -15,40 +15,43 @@ use crate::{
     script::ScriptSource,
 };
 
-/// Entries that are kept in one call, or whose crashes are counted, or for which a batch had no room: Redis copies each of
-/// them, payload and all, to see whether it is there, and serves nobody else meanwhile.
+/// The number of entries that one call keeps from being claimed, counts crashes of, or sets aside because a batch had
+/// no room. Redis copies each entry with its payload to see whether it exists, and serves no other client in the
+/// meantime.
 pub(crate) const KEEPALIVE_PAGE: usize = 200;
 
-/// Ids that `lua/fetch.lua` takes in one call: up to two values for each go on Lua's stack, which has room for 8000.
+/// The number of ids that `lua/fetch.lua` takes in one call: up to two values for each id go on Lua's stack, which has
+/// room for 8000.
 pub(crate) const MOST_FETCHED: usize = 2000;
 
-/// One of the pending entries of a consumer.
+/// One pending entry of a consumer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Own {
     pub(crate) id: EntryId,
-    /// 0: nobody has it in progress.
+    /// The number of deliveries; 0: no process has the entry in progress.
     pub(crate) deliveries: u64,
 }
 
-/// How entries are fetched.
+/// The conditions under which entries are fetched.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fetch<'a> {
-    /// Of the server whose entries these are.
+    /// The run of the server that handed the entries over.
     pub(crate) run: &'a ServerRun,
-    /// Of names and values, and 64 for each field, at most; but the first entry comes whatever it weighs.
+    /// The bytes of names and values, and 64 for each field, that a batch may have; the first entry comes whatever it
+    /// weighs.
     pub(crate) bytes: usize,
-    /// The same of the largest entry that is fetched.
+    /// The bytes of the largest entry that is fetched, counted in the same way.
     pub(crate) largest: usize,
-    /// Crashes from which on an entry is withheld.
+    /// The number of crashes from which on an entry is withheld.
     pub(crate) limit: u32,
 }
 
 impl Stream {
-    /// Claims up to `count` entries that nobody has touched for `idle`, scanning the pending list from
-    /// `cursor`: their ids only, and no delivery is counted.
+    /// Claims up to `count` entries that were idle for `idle`, scanning the pending list from `cursor`. It reads only
+    /// their ids, and does not count a delivery.
     ///
     /// # Errors
-    /// As for every call here: Redis, the group, or the shape of the reply.
+    /// As for every call here: Redis does not answer, the group is missing, or the reply has an unknown shape.
     pub(crate) async fn claim(
         &self,
         consumer: &str,
@@ -73,8 +76,8 @@ impl Stream {
         Ok(entry::parse_claim(no_error(reply).map_err(RedisError::new)?)?)
     }
 
-    /// Tells the group that `consumer` lives and works on some of its entries that come after `after`, or keeps them
-    /// for later. Returns the last of them; None: there are no more.
+    /// Resets the idle time of some entries of `consumer` that come after `after`: the consumer lives, and has them in
+    /// progress or set aside. Returns the last of them; None: there are no more.
     ///
     /// # Errors
     /// When Redis does not answer.
@@ -87,7 +90,8 @@ impl Stream {
         Ok(self.keep(self.pool.next(), consumer, range, KEEPALIVE_PAGE).await?.map(|(last, _)| last))
     }
 
-    /// As [`Stream::keepalive`] of one entry, over one connection. Returns whether that was written: the consumer has the entry.
+    /// Like [`Stream::keepalive`] for one entry, over one connection. Returns whether the idle time was written, which
+    /// means that the consumer has the entry.
     ///
     /// # Errors
     /// When Redis does not answer.
@@ -101,7 +105,8 @@ impl Stream {
         Ok(self.keep(client, consumer, range, 1).await?.is_some_and(|(_, kept)| kept > 0))
     }
 
-    /// The last entry that was looked at, and how many were kept; None: there are none.
+    /// Returns the last entry that the script checked, and the number of entries whose idle time it reset; None: there
+    /// are none.
     async fn keep(
         &self,
         client: &Client,
@@ -121,10 +126,11 @@ impl Stream {
         }
     }
 
-    /// Makes `consumer` known to its group: others see it before it has read anything.
+    /// Creates `consumer` in its group, so that others see it before it has read anything.
     ///
     /// # Errors
-    /// As for every call here. A user who may not is none: the first entry that it is given makes it known, too.
+    /// As for every call here. A missing permission is no error: the first entry that the consumer gets creates it,
+    /// too.
     pub(crate) async fn enlist(&self, consumer: &str) -> Result<(), StreamError> {
         let command = CustomCommand::new_static("XGROUP", ClusterHash::Random, false);
         let StreamNames { stream, group, .. } = &self.names;
@@ -136,7 +142,7 @@ impl Stream {
         }
     }
 
-    /// Up to `count` entries of `consumer` that are pending and come after `after`.
+    /// Reads up to `count` pending entries of `consumer` that come after `after`.
     ///
     /// # Errors
     /// As for every call here.
@@ -165,7 +171,7 @@ impl Stream {
         Ok(rows.iter().map(own).collect::<Result<_, _>>()?)
     }
 
-    /// Number of entries of `consumer` that are pending.
+    /// Returns the number of pending entries of `consumer`.
     ///
     /// # Errors
     /// As for every call here.
@@ -190,11 +196,11 @@ impl Stream {
         Ok(self.pool.next().custom(command, args).await.map_err(RedisError::new)?)
     }
 
-    /// Hands pending entries to the consumer that holds them, and says that it has them in progress. Ids, ascending, that
-    /// are not its own any more are passed over.
+    /// Reads pending entries for the consumer that holds them, and notes that it has them in progress. Ids (ascending)
+    /// that the consumer does not hold any more are skipped.
     ///
     /// # Errors
-    /// As for every call here, and [`StreamError::OtherServer`]; asking again does no harm.
+    /// As for every call here, and [`StreamError::OtherServer`]; a second call does no harm.
     pub(crate) async fn fetch(
         &self,
         consumer: &str,
@@ -214,10 +220,11 @@ impl Stream {
         Ok(entry::parse_fetched(self.call_with_crashes(&self.fetch, args).await?)?)
     }
 
-    /// Counts a crash of each of these entries of `consumer` that a process had in progress; from then on nobody has.
+    /// Counts a crash for each of these entries of `consumer` that a process had in progress; afterwards no process has
+    /// them in progress.
     ///
     /// # Errors
-    /// As for every call here; asking again does no harm.
+    /// As for every call here; a second call does no harm.
     pub(crate) async fn count_crashes(&self, consumer: &str, ids: &[EntryId]) -> Result<(), StreamError> {
         for ids in ids.chunks(KEEPALIVE_PAGE) {
             let mut args: Vec<Value> = vec![self.names.group.as_str().into(), consumer.into()];
@@ -227,8 +234,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Calls a script that knows of crashes. Where this user may not touch their notes, Redis refuses the whole call: then
-    /// the script does without them.
+    /// Calls a script that uses crash counts. If this user may not access the hash of counts, Redis refuses the whole
+    /// call; then the script runs without that hash.
     async fn call_with_crashes(&self, script: &ScriptSource, args: Vec<Value>) -> Result<Frame, StreamError> {
         let keys = vec![self.names.stream.as_str().into(), self.names.crashes().into()];
         match script.call_raw(&self.pool, keys, args.clone()).await {
@@ -239,10 +246,10 @@ impl Stream {
         }
     }
 
-    /// Notes that nobody has these entries of `consumer` in progress, though it keeps them.
+    /// Notes that no process has these entries of `consumer` in progress, although it keeps them.
     ///
     /// # Errors
-    /// As for every call here; asking again does no harm.
+    /// As for every call here; a second call does no harm.
     pub(crate) async fn set_aside(&self, consumer: &str, ids: &[EntryId]) -> Result<(), StreamError> {
         if ids.is_empty() {
             return Ok(());
@@ -256,11 +263,11 @@ impl Stream {
         Ok(())
     }
 
-    /// Forgets how many processes died with these entries in progress: they are settled. Notes that Redis does not let go of
-    /// expire by themselves.
+    /// Deletes the crash counts of these entries, which are settled. Counts that Redis does not let this user delete
+    /// expire.
     ///
     /// # Errors
-    /// As for every call here; asking again does no harm.
+    /// As for every call here; a second call does no harm.
     pub async fn forget_crashes(&self, ids: &[EntryId]) -> Result<(), StreamError> {
         if ids.is_empty() {
             return Ok(());

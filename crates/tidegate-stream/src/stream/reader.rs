@@ -1,4 +1,4 @@
-//! Reading new entries, over a connection of its own.
+//! Reads of new entries, over a connection of their own.
 
 use std::{
     future::ready,
@@ -22,11 +22,11 @@ use crate::{
     redis::{Reconnects, RedisConnection, RedisError, RedisErrorKind, no_error},
 };
 
-/// How much longer than its block time a read may take before its connection is given up. Of several that go out together, each
-/// has as long from the reply before it.
+/// The time that a read may take beyond its block time before its connection is given up. If several reads are sent
+/// together, each has this time from the reply before it.
 const READ_MARGIN: Duration = Duration::from_secs(2);
 
-/// The next of several replies, as long as it comes in the time that a read without waiting has.
+/// Returns the next of several replies, if it comes within the timeout of a read that does not wait.
 pub(crate) async fn next_reply<T>(
     replies: &mut (impl futures_util::Stream<Item = T> + Unpin),
 ) -> Result<Option<T>, StreamError> {
@@ -34,13 +34,14 @@ pub(crate) async fn next_reply<T>(
     Ok(timeout(READ_MARGIN, replies.next()).await.map_err(late)?)
 }
 
-/// Lets the others of several replies come, but for no longer than one of them may take: if Redis is silent, that has to be told. What
-/// was not sent yet may be sent over the next connection, unseen; a look at the own pending list finds what it brought.
+/// Waits for the remaining replies, but no longer than one of them may take, so that an outage is reported in time.
+/// Reads that were not sent yet may be sent over the next connection, unseen; the next scan of the own pending list
+/// finds the entries that they bring.
 pub(crate) async fn other_replies<T>(replies: impl futures_util::Stream<Item = T>) {
     let _late = timeout(READ_MARGIN, replies.for_each(|_| ready(()))).await;
 }
 
-/// Reads the stream as one consumer of its group, over a connection of its own.
+/// A reader of the stream as one consumer of its group, over a connection of its own.
 #[derive(Debug)]
 pub struct Reader {
     client: Client,
@@ -50,7 +51,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Reads as `consumer` over `connection`.
+    /// Creates a reader for `consumer` that uses `connection`.
     #[must_use]
     pub fn new(connection: RedisConnection, names: StreamNames, consumer: String) -> Self {
         let RedisConnection(client) = connection;
@@ -58,13 +59,13 @@ impl Reader {
         Self { client, names, consumer, reconnects: Mutex::new(reconnects) }
     }
 
-    /// Name of the consumer.
+    /// Returns the name of the consumer.
     #[must_use]
     pub fn consumer(&self) -> &str {
         &self.consumer
     }
 
-    /// Whether the connection was made anew since this was last asked; see [`Reconnects`].
+    /// Returns whether the connection has reconnected since the last call; see [`Reconnects`].
     pub fn has_reconnected(&self) -> bool {
         self.reconnects.lock().unwrap_or_else(PoisonError::into_inner).seen()
     }
@@ -73,22 +74,23 @@ impl Reader {
         &self.client
     }
 
-    /// Which run of which server is at the other end of the connection.
+    /// Returns the run of the server at the other end of the connection.
     ///
     /// # Errors
-    /// When it does not answer, or does not say.
+    /// When the server does not answer, or does not send its run id.
     pub async fn server_run(&self) -> Result<ServerRun, StreamError> {
         ServerRun::of(&self.client).await
     }
 
-    /// Reads up to `count` entries that nobody has seen, waiting up to `block` for the first; if zero, not at all.
+    /// Reads up to `count` new entries, and waits up to `block` for the first one; if `block` is zero, it does not
+    /// wait.
     ///
-    /// Never cancel this: the server hands entries over even when nobody listens any more.
+    /// Never cancel this call: the server hands entries over even if the caller does not wait for the reply any more.
     ///
     /// # Errors
-    /// After any error, entries may have been delivered unseen: read the own pending list.
+    /// After any error, entries may have been delivered unseen: read the pending list of the consumer.
     pub async fn read_new(&self, count: usize, block: Duration) -> Result<Delivery, StreamError> {
-        // BLOCK 0 would mean for ever, and BLOCK 1 up to a tenth of a second: Redis looks after those who wait when
+        // BLOCK 0 would mean for ever. BLOCK 1 may last up to a tenth of a second: Redis checks blocked clients when
         // something happens, or ten times a second.
         let block = (!block.is_zero()).then(|| block.max(Duration::from_millis(1)));
         let time = block.unwrap_or_default() + READ_MARGIN;
@@ -96,21 +98,22 @@ impl Reader {
         read.inspect_err(|error| self.reconnect_after(&self.client, error))
     }
 
-    /// As [`Reader::read_new`] without waiting, over a connection that it may share with other readers, and behind so many other reads
-    /// that go out together. After an error it is for the caller to call [`Reader::reconnect_after`], once.
+    /// Like [`Reader::read_new`] without waiting, over a connection that other readers may share, after `before` other
+    /// reads that are sent together with it. After an error the caller must call [`Reader::reconnect_after`], once.
     pub(crate) async fn read_new_over(
         &self,
         client: &Client,
         count: usize,
         before: usize,
     ) -> Result<Delivery, StreamError> {
-        // Only so that it is not sent when it is too late: [`next_reply`] notices before that if nothing comes.
+        // This timeout only prevents a send that is too late: if no reply comes, [`next_reply`] notices that earlier.
         let replies = u32::try_from(before).unwrap_or(u32::MAX).saturating_add(1);
         self.read(client, count, None, READ_MARGIN.saturating_mul(replies)).await
     }
 
-    /// Where a read was not answered in time, its connection has swallowed it; another one may not. Nobody waits for the new
-    /// one: while Redis is away it takes as long as that lasts, and the outage has to be told now.
+    /// Reconnects after a read that timed out: its connection may have lost the read, and a new one may not. No task
+    /// waits for the new connection, because while Redis is unavailable it takes as long as the outage, which has to be
+    /// reported now.
     pub(crate) fn reconnect_after(&self, client: &Client, error: &StreamError) {
         let StreamError::Redis(error) = error else { return };
         if error.kind() == RedisErrorKind::Timeout && client.is_connected() {
@@ -155,16 +158,16 @@ impl ServerRun {
 }
 
 impl Stream {
-    /// Ends the wait of `reader` for new entries: its read answers as if the block time were over. Does nothing
-    /// when that read is not blocked, or not yet.
+    /// Ends the wait of `reader` for new entries: its read returns as if the block time were over. Does nothing if that
+    /// read is not blocked, or not yet.
     ///
     /// # Errors
     /// When Redis does not answer.
     pub async fn unblock(&self, reader: &Reader) -> Result<(), StreamError> {
         for id in reader.client.connection_ids().into_values() {
             let command = CustomCommand::new_static("CLIENT", ClusterHash::FirstKey, false);
-            // TIMEOUT and not ERROR: should the id be one of before a restart of Redis, then whoever has it now
-            // sees an empty read and nothing worse.
+            // TIMEOUT, not ERROR: after a restart of Redis another client may have this id. Then that client only sees
+            // an empty read.
             let args: Vec<Value> = vec!["UNBLOCK".into(), id.into(), "TIMEOUT".into()];
             let _count: Value = self.pool.custom(command, args).await.map_err(RedisError::new)?;
         }

@@ -134,7 +134,7 @@ async fn where_no_more_may_be_set_aside_nothing_new_is_read_and_both_ends_are_to
         );
     let ids = fixture.add(60).await;
     let lane = fixture.run("c1", &handler, LaneSettings { set_aside_max: 30, ..settings() }).await;
-    eventually("it is full", async || fixture.log.count("ERROR as many entries are set aside as may be") == 1)
+    eventually("it is full", async || fixture.log.count("ERROR the limit of set-aside entries is reached") == 1)
         .await;
     // Some tries of one entry each, which come ever more slowly.
     handler.until_seen(36).await;
@@ -144,8 +144,8 @@ async fn where_no_more_may_be_set_aside_nothing_new_is_read_and_both_ends_are_to
     door.store(true, Ordering::Relaxed);
     fixture.nothing_is_pending().await;
     eventually("all are counted", async || fixture.counters.counts().done == 60).await;
-    assert_eq!(fixture.log.count("ERROR as many entries are set aside as may be"), 1);
-    eventually("the end is told", async || fixture.log.count("WARN there is room again") == 1).await;
+    assert_eq!(fixture.log.count("ERROR the limit of set-aside entries is reached"), 1);
+    eventually("the end is told", async || fixture.log.count("WARN fewer entries are set aside than the limit") == 1).await;
     lane.stop().await;
 }
 
@@ -236,16 +236,16 @@ async fn a_long_wait_is_told_once_when_it_begins_and_once_when_it_ends_and_many_
     fixture.add(50).await;
     let lane = fixture.run("c1", &handler, settings()).await;
     eventually("the others are summed up", async || {
-        fixture.log.count("WARN entries are set aside for more of this kind") == 1
+        fixture.log.count("WARN entries are set aside for more causes of this kind") == 1
     })
     .await;
-    assert_eq!(fixture.log.count("WARN entries are set aside: they are tried again"), 3);
+    assert_eq!(fixture.log.count("WARN entries are set aside: they are retried"), 3);
     assert_eq!(fixture.log.count(" entries=1"), 3, "each waits for something of its own, and is told as one");
     door.store(true, Ordering::Relaxed);
     fixture.nothing_is_pending().await;
     eventually("the end is told", async || {
         fixture.log.count("WARN no entry is set aside for this kind any more") == 1
-            && fixture.log.count("WARN no entry is set aside for this any more") == 3
+            && fixture.log.count("WARN no entry is set aside for this cause any more") == 3
     })
     .await;
     lane.stop().await;

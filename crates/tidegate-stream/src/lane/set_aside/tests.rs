@@ -3,8 +3,8 @@ use super::*;
 const BATCH: usize = 800;
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Sets a batch aside for `cause`, and answers with what is tried then, and what after that, when all of the first
-/// goes well.
+/// Sets a batch aside for `cause`. Returns the number of entries of the first try, and of the second one after a first
+/// try in which all went well.
 fn tries(cause: Cause) -> (usize, usize) {
     let mut aside = SetAside::new(BATCH, RETRY, Arc::default());
     let now = Instant::now();
@@ -85,7 +85,7 @@ fn of_what_waits_in_order_the_oldest_is_tried_first_also_after_tries_in_vain_and
     let ids = |range: std::ops::Range<u64>| range.map(|ms| EntryId { ms, seq: 0 }).collect::<Vec<_>>();
     let (cause, other) = (Cause::in_order("account", 7), Cause::in_order("account", 8));
     let mut now = Instant::now();
-    // They do not come in the order of the stream: some were claimed.
+    // The entries do not come in the order of the stream: some were claimed.
     ids(20..40).into_iter().chain(ids(0..20)).for_each(|id| aside.put(id, cause, now));
     for _ in 0..3 {
         now = aside.next_due(now).unwrap();
@@ -127,7 +127,7 @@ fn what_is_settled_in_one_lane_wakes_the_lane_with_the_next_entry_and_no_other()
             lanes.iter_mut().map(|lane| lane.next_due(now).is_some_and(|due| due <= now)).collect();
         assert_eq!(due, [0, 1, 2].map(|lane| lane == at), "before {later:?}");
         assert_eq!(lanes[at].take_due(now).ids.len(), 10);
-        // What it has done wakes the next one, not itself.
+        // The settled cause wakes the next lane, not this one.
         causes.wake([cause]);
         lanes[at].end_try(&[], Duration::ZERO, now);
         now += Duration::from_millis(1);
@@ -152,15 +152,15 @@ fn what_is_woken_while_it_is_tried_is_tried_once_more() {
     assert_eq!(aside.take_due(now).ids, tried);
 }
 
-/// A lane in which one entry waits for each of so many causes in order.
+/// Creates a lane in which one entry waits for each of `count` causes in order.
 fn lane_behind(count: u64, causes: &Arc<Causes>, now: Instant) -> SetAside {
     let mut aside = SetAside::new(BATCH, RETRY, Arc::clone(causes));
     (1..=count).for_each(|key| aside.put(EntryId { ms: key, seq: 0 }, Cause::in_order("behind", key), now));
     aside
 }
 
-/// Tries what is due in vain for so long: each comes back for the same. Answers with the tries of each entry of at least `from`,
-/// as they come.
+/// Lets all tries fail for the time `lasting`: each entry comes back for the same cause. Returns the tries of each
+/// entry of at least `from`, in their order.
 fn in_vain(aside: &mut SetAside, from: u64, now: &mut Instant, lasting: Duration) -> Vec<Vec<u64>> {
     let (mut tries, end) = (Vec::new(), *now + lasting);
     while *now < end {
@@ -218,7 +218,7 @@ fn events_beyond_the_limit_are_tried_oldest_first_and_all_of_them_and_are_woken(
     let mut aside = lane_behind(MOST, &causes, now);
     let shared = Cause::in_order("behind", 0);
     let beyond = MOST + 1..=MOST + 300;
-    // They do not come in the order of the stream.
+    // The entries do not come in the order of the stream.
     for key in beyond.clone().rev() {
         aside.put(EntryId { ms: key, seq: 0 }, Cause::in_order("behind", key), now);
     }
@@ -236,7 +236,7 @@ fn events_beyond_the_limit_are_tried_oldest_first_and_all_of_them_and_are_woken(
     );
 
     in_vain(&mut aside, 0, &mut now, Duration::from_secs(60));
-    // Rests are over, and nothing is due.
+    // All rests are over, and no entry is due.
     let begun = now;
     causes.wake([Cause::in_order("behind", MOST + 200)]);
     let due = aside.next_due(now).unwrap();
@@ -279,12 +279,12 @@ fn of_entries_that_are_handled_alone_never_more_than_a_few_are_tried_at_once_and
     assert_eq!(sizes, [1, 1, 1]);
 }
 
-/// Lanes of a process, each with entries that are handled alone; a try takes a second and stalls all of them.
+/// The lanes of a process, each with entries that are handled alone; a try takes a second and stalls all lanes.
 struct World {
     lanes: Vec<SetAside>,
-    /// Which of them comes first, where several are due.
+    /// The lane that comes first, if several are due.
     first: usize,
-    /// Tries of each lane.
+    /// The number of tries of each lane.
     tries: Vec<usize>,
     begun: Instant,
     now: Instant,
@@ -305,7 +305,7 @@ impl World {
         Self { lanes, first: 0, tries, begun, now, stalled, done: 0 }
     }
 
-    /// Each lane takes what is due, then one after the other is alone.
+    /// Lets each lane take what is due; then one lane after the other is alone.
     fn turn(&mut self, is_free: bool) {
         let taken: Vec<Due> = self.lanes.iter_mut().map(|lane| lane.take_due(self.now)).collect();
         for at in 0..self.lanes.len() {
@@ -334,7 +334,7 @@ impl World {
 
 #[test]
 fn entries_alone_that_wait_for_something_else_stall_a_process_of_many_lanes_for_a_sixteenth_of_its_time() {
-    // The lanes come in turn, or one of them is always ahead of the others.
+    // The lanes come in turns, or one lane is always ahead of the others.
     for step in [1, 0] {
         let mut world = World::new(8, 20);
         let mut turns = 0;

@@ -1,4 +1,4 @@
-//! Causes that nobody has said are over, and when a few entries of each are tried.
+//! The causes that are not known to be over, and the times at which a few entries of each are tried.
 
 use std::{
     collections::BTreeSet,
@@ -7,13 +7,13 @@ use std::{
 
 use crate::handler::Cause;
 
-/// Tries in vain take at most about this part of a lane's time: 1 of so many.
+/// The part of a lane's time that failed tries may take: about 1 in this many.
 const SHARE_OF_TIME: u32 = 10;
 
 #[derive(Debug, Default)]
 pub(super) struct Trials {
     due: BTreeSet<(Instant, Cause)>,
-    /// No such trial before this.
+    /// The time before which no trial of these causes takes place.
     rest_until: Option<Instant>,
 }
 
@@ -26,29 +26,29 @@ impl Trials {
         self.due.remove(&(due, cause))
     }
 
-    /// When the next one is tried; None: there is none.
+    /// Returns the time of the next trial; None: there is none.
     pub(super) fn next(&self) -> Option<Instant> {
         let (due, _) = self.due.first()?;
         Some(self.rest_until.map_or(*due, |rest| rest.max(*due)))
     }
 
-    /// The next one, if it may be tried by now.
+    /// Returns the next trial, if it may take place by now.
     pub(super) fn first(&self, now: Instant) -> Option<(Instant, Cause)> {
         let is_rest_over = self.rest_until.is_none_or(|rest| rest <= now);
         self.due.first().copied().filter(|(due, _)| is_rest_over && *due <= now)
     }
 
-    /// Of this cause, the trial that is due by now.
+    /// Returns the time of the trial of this cause, if it is due by now.
     pub(super) fn due_of(&self, cause: Cause, now: Instant) -> Option<Instant> {
         let mut due = self.due.iter().take_while(|(due, _)| *due <= now);
         due.find(|(_, other)| *other == cause).map(|(due, _)| *due)
     }
 
-    /// A try has ended that took `time`.
+    /// Notes that a try has ended that took `time`.
     pub(super) fn end_try(&mut self, in_vain: bool, time: Duration, now: Instant) {
         self.rest_until = match in_vain {
             true => Some(now + time * (SHARE_OF_TIME - 1)),
-            // A rest that is not over has been no business of this try.
+            // A rest that is not over has nothing to do with this try.
             false => self.rest_until.filter(|rest| *rest > now),
         };
     }
