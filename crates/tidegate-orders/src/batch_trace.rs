@@ -1,4 +1,4 @@
-//! How a batch of orders was handled, for whoever traces single orders.
+//! Traces of batches, for callers that trace single orders.
 
 use std::fmt::Debug;
 
@@ -6,25 +6,26 @@ use tidegate_stream::{Entry, Stage};
 
 use crate::ledger::Verdict;
 
-/// Traces batches. Without one, an [`crate::OrderHandler`] makes no [`BatchTrace`].
+/// Receives the traces of batches. Without a tracer, an [`crate::OrderHandler`] makes no [`BatchTrace`].
 pub trait BatchTracer: Debug + Send + Sync + 'static {
-    /// Whether this batch is to be traced.
+    /// Whether this batch must be traced.
     fn wants(&self, batch: &[Entry]) -> bool;
 
-    /// Takes the trace of a batch that was wanted, before the batch is settled; also when a store failed. The batch waits
-    /// for this call.
+    /// Takes the trace of a batch that the tracer wanted, before the lane settles the batch. The handler also calls it
+    /// when a store failed. The batch waits for this call.
     fn take(&self, batch_trace: BatchTrace);
 }
 
-/// How a batch was handled. A store that fails ends it early: the last stage here is where it did.
+/// The trace of a batch: its stages and verdicts. If a store fails, the batch ends early; the last stage in the trace
+/// is the one that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchTrace {
-    /// The users of the batch were locked.
+    /// The stage that locked the users of the batch.
     pub locking: Option<Stage>,
-    /// The orders of those users were written and committed.
+    /// The stage that wrote and committed the orders of those users.
     pub writing: Option<Stage>,
-    /// The ledger's verdicts, one an entry. None where the ledger was not asked: the entry is no order, its voucher is held,
-    /// or another worker has locked its user.
+    /// The verdicts of the ledger, one for each entry. None: the ledger did not decide the entry, because the entry is
+    /// not an order, its voucher is held, or another worker has locked its user.
     pub verdicts: Vec<Option<Verdict>>,
 }
 

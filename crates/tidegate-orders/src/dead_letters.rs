@@ -1,7 +1,7 @@
-//! The door to the dead letters: reading them, and each way in which an operator ends one.
+//! Dead letters: how to read them, and each way in which an operator ends one.
 //!
-//! Every call is one script that does nothing once the letter is gone. So two operators, or a call that the client sends
-//! twice, do it once; who comes second is told that the letter is gone.
+//! Every call is one script that does nothing if the letter is already gone. So if two operators act, or the client
+//! sends a call twice, the letter is ended once. The second caller gets the reply that the letter is gone.
 
 use fred::{
     error::Error,
@@ -15,48 +15,49 @@ use crate::{
     wire::{FieldNames, USES, WireError},
 };
 
-/// Fields of a letter that a script can put back: Lua passes on some 8000 values, and its history has a place among them.
+/// The maximum number of fields in a letter that a script can requeue. Lua passes on about 8,000 values, and the
+/// history of the letter needs some of them.
 pub const MOST_FIELDS: usize = 3_890;
 
-/// What became of a letter that was to be put back.
+/// The reply to a request to requeue a letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequeueReply {
-    /// It stands in the stream again, under this id.
+    /// The entry is back in the stream, under this id.
     Requeued(EntryId),
-    /// There is no such letter any more.
+    /// The letter does not exist any more.
     Gone,
-    /// Its order was released: nobody may write it.
+    /// Refused: the order was released, so no worker may write it. The letter stays.
     Released,
 }
 
-/// What became of a letter whose order was to be released.
+/// The reply to a request to release the order of a letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CancelReply {
-    /// The letter is gone now.
+    /// The letter is deleted, with this reply to the release of its order.
     Cancelled(ReleaseReply),
-    /// There is no such letter any more.
+    /// The letter does not exist any more.
     Gone,
 }
 
-/// What became of a letter that was to be deleted.
+/// The reply to a request to delete a letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropReply {
-    /// It is gone now.
+    /// The letter is deleted by this call.
     Dropped,
-    /// There was no such letter any more.
+    /// The letter does not exist any more.
     Gone,
-    /// By the journal, its order took units that nobody has released.
+    /// Refused: by the journal, the order took units that were not released. The letter stays.
     HoldsUnits,
 }
 
-/// The order that was buried in a letter. None: what was buried is no order, or another program wrote the letter.
+/// The order in a buried letter. None: the buried entry is not an order, or another program wrote the letter.
 #[must_use]
 pub fn buried_order(fields: &FieldNames, letter: &Letter) -> Option<Order> {
     letter.burial.as_ref()?;
     fields.decode(&letter.entry()).ok()
 }
 
-/// Reads and ends dead letters.
+/// Reads dead letters, and ends them.
 #[derive(Clone, Debug)]
 pub struct DeadLetters {
     redis: RedisStore,
@@ -66,7 +67,7 @@ pub struct DeadLetters {
 }
 
 impl DeadLetters {
-    /// The dead letters in this store.
+    /// Gives access to the dead letters in this store.
     #[must_use]
     pub fn new(redis: RedisStore) -> Self {
         Self {
@@ -77,21 +78,21 @@ impl DeadLetters {
         }
     }
 
-    /// The name of the stream in which they stand.
+    /// The name of the stream that holds the dead letters.
     #[must_use]
     pub fn stream_name(&self) -> &str {
         &self.redis.inspector().names().dead
     }
 
-    /// How many there are.
+    /// Counts the dead letters in the stream.
     ///
     /// # Errors
-    /// When Redis does not answer, or the key holds no stream.
+    /// If Redis does not answer, or the key holds no stream.
     pub async fn count(&self) -> Result<u64, StreamError> {
         self.redis.inspector().length(&self.redis.inspector().names().dead).await
     }
 
-    /// The last of them, [`EntryId::MIN`] where there is none.
+    /// The id of the newest dead letter, or [`EntryId::MIN`] if there is none.
     ///
     /// # Errors
     /// As [`DeadLetters::count`].
@@ -99,7 +100,7 @@ impl DeadLetters {
         self.redis.inspector().last_id(&self.redis.inspector().names().dead).await
     }
 
-    /// Up to `count` letters that come after the first of these ids, none later than the second; oldest first.
+    /// Reads up to `count` letters, oldest first: those after the first of these ids, up to and including the second.
     ///
     /// # Errors
     /// As [`DeadLetters::count`].
@@ -108,7 +109,7 @@ impl DeadLetters {
         Ok(entries.into_iter().map(Letter::parse).collect())
     }
 
-    /// The letter with this id, if it is there.
+    /// Reads the letter with this id. None: it does not exist.
     ///
     /// # Errors
     /// As [`DeadLetters::count`].
@@ -119,7 +120,7 @@ impl DeadLetters {
     /// Puts a letter back into the stream, with its history.
     ///
     /// # Errors
-    /// See [`GateError`]: the letter is put back or still there, never both or none.
+    /// See [`GateError`]. The letter is either back in the stream or still in place, never both and never neither.
     pub async fn requeue(&self, letter: &Letter) -> Result<RequeueReply, GateError> {
         let order = self.order_of(letter).ok();
         let mut keys = self.streams();
@@ -138,10 +139,11 @@ impl DeadLetters {
         added.map_or_else(|| understood("requeue.lua", &reply, code), |id| Ok(RequeueReply::Requeued(id)))
     }
 
-    /// Releases the order of a dead letter, of which MySQL must have been told before: see [`crate::Ledger::cancel_unwritten`].
+    /// Releases the order of a dead letter and deletes the letter. Before this, MySQL must record that the order may
+    /// not be written: see [`crate::Ledger::cancel_unwritten`].
     ///
     /// # Errors
-    /// See [`GateError`]. The order is released and the letter deleted, or neither.
+    /// See [`GateError`]. Either the order is released and the letter deleted, or nothing was changed.
     pub async fn cancel(
         &self,
         letter: &Letter,
@@ -182,7 +184,7 @@ impl DeadLetters {
         })
     }
 
-    /// As [`DeadLetters::cancel`], of an order of a voucher with limits: in two steps, each of which can be repeated.
+    /// As [`DeadLetters::cancel`], for an order of a voucher with limits: in two steps. Each step can be repeated.
     async fn cancel_limited(
         &self,
         letter: &Letter,
@@ -205,7 +207,7 @@ impl DeadLetters {
         })
     }
 
-    /// Deletes a letter of which nothing can be released.
+    /// Deletes a letter whose order has nothing to release.
     ///
     /// # Errors
     /// See [`GateError`].
@@ -213,7 +215,7 @@ impl DeadLetters {
         self.delete(letter, self.order_of(letter).ok()).await
     }
 
-    /// Deletes the letter of an order that stands in MySQL: the units that it took are those of its row.
+    /// Deletes the letter of an order that is written in MySQL. The units that the order took are those of its row.
     ///
     /// # Errors
     /// See [`GateError`].
@@ -221,14 +223,14 @@ impl DeadLetters {
         self.delete(letter, None).await
     }
 
-    /// Deletes a letter, unless the journal says that this order took units.
+    /// Deletes a letter, unless the journal holds units that this order took.
     async fn delete(&self, letter: &Letter, order: Option<Order>) -> Result<DropReply, GateError> {
         let mut keys = self.streams();
         keys.extend(order.as_ref().map(|order| self.redis.keys().journal(order.voucher)));
         let user = order.as_ref().map_or_else(String::new, |order| order.user.to_string());
         let mut args: Vec<Value> =
             vec![letter.id.to_string().into(), id_of(order.as_ref()).into(), user.into()];
-        // Its own entry, with or without a history: whoever forges a letter must not reach the entry of another.
+        // Only the letter's own entries, with or without a history: a forged letter must not delete the entry of another order.
         args.extend(self.old_entries(letter).await?);
         let reply = self.drop.call(self.redis.pool(), keys, args).await?;
         understood("drop.lua", &reply, |code| match code {
@@ -239,15 +241,15 @@ impl DeadLetters {
         })
     }
 
-    /// What a letter holds.
+    /// Decodes the order that a letter holds.
     ///
     /// # Errors
-    /// When that is no order, and why.
+    /// If the letter holds no order; the error says why.
     pub fn order_of(&self, letter: &Letter) -> Result<Order, WireError> {
         self.fields().decode(&letter.entry())
     }
 
-    /// How to read them.
+    /// The field names by which letters are decoded.
     #[must_use]
     pub fn fields(&self) -> &FieldNames {
         self.redis.keys().fields()
@@ -258,7 +260,8 @@ impl DeadLetters {
         vec![names.dead.as_str().into(), names.stream.as_str().into()]
     }
 
-    /// The entries of the stream that the letter once was, if they are still there and are its own.
+    /// The ids of the entries that this letter was before, as far as they still exist in the stream and match the
+    /// letter.
     async fn old_entries(&self, letter: &Letter) -> Result<Vec<Value>, GateError> {
         let mut own = Vec::new();
         let before = without_uses(letter);
@@ -277,7 +280,7 @@ impl DeadLetters {
     }
 }
 
-/// The letter of an order, whose entry says what the order used of limits when it goes back into the stream.
+/// Adds to a letter what its order used of limits, so that the entry has it when it goes back into the stream.
 #[must_use]
 pub fn with_uses(letter: &Letter, uses: &Uses) -> Letter {
     let mut with_uses = letter.clone();
@@ -285,7 +288,7 @@ pub fn with_uses(letter: &Letter, uses: &Uses) -> Letter {
     with_uses
 }
 
-/// The letter as it was before it was said that its order used no limits. None: that was not said of it.
+/// The letter as it was before [`with_uses`] added that its order used no limits. None: that was not added.
 fn without_uses(letter: &Letter) -> Option<Letter> {
     let ((name, value), fields) = letter.fields.split_last()?;
     (name == USES && value.is_empty()).then(|| Letter { fields: fields.to_vec(), ..letter.clone() })

@@ -1,7 +1,8 @@
-//! The first step of ending a sale for good: MySQL is told, unless a change of its stock is open.
+//! The first step of ending a sale for good: MySQL delists the voucher, unless a change of its stock is open.
 //!
-//! Units that such a change still has to bring would go to a sale that is over. So the row is locked first, then the note is read, as
-//! by who makes the change ([`crate::stock_change`]): what is noted later finds a delisted row, and is cancelled.
+//! An open change may still bring units, which would then go to a sale that is over. So [`delist_in_mysql`] locks the
+//! row first and reads the note of the change second, in the same order as [`crate::stock_change`]. A change that is
+//! noted later finds a delisted row, and is cancelled.
 
 use sqlx::MySqlPool;
 
@@ -12,21 +13,22 @@ use crate::{
     stock_change::StockChangeError,
 };
 
-/// What became of a sale in MySQL.
+/// The outcome of [`delist_in_mysql`] for the row of the voucher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DelistedRow {
-    /// It is over for good, now or since before.
+    /// The sale is over for good, by this call or an earlier one.
     Delisted,
-    /// There is no row of it.
+    /// MySQL has no row for this voucher.
     NoRow,
-    /// Refused: this change of its stock is unfinished.
+    /// Refused, because this change of the stock is unfinished.
     ChangeIsOpen(Box<StockChange>),
 }
 
-/// Ends the sale of a voucher for good in MySQL: it is delisted, and over, from now on. What was so before stays.
+/// Ends the sale of a voucher for good in MySQL: from now on, its row is delisted and the sale is over. A voucher that
+/// was already delisted keeps its values.
 ///
 /// # Errors
-/// See [`StockChangeError`]. May be called again.
+/// See [`StockChangeError`]. The call may be repeated.
 pub async fn delist_in_mysql(
     sales: &Sales,
     pool: &MySqlPool,

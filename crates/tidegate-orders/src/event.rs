@@ -1,4 +1,5 @@
-//! What happens to an order after it was placed: events, which come as entries of the stream, and what each of them does.
+//! Events: what happens to an order after it was placed. Events arrive as entries of the stream; `decide` says what
+//! each of them does.
 
 mod decide;
 mod settled;
@@ -11,37 +12,38 @@ use crate::order::{OrderId, OrderIdentity, UserId, VoucherId};
 
 pub use decide::{EventOutcome, EventRejection, History, PastEvent, Row, Step, decide, is_decided};
 
-/// What the heartbeat of a worker says that handles events: an older one would bury them.
+/// The words in the heartbeat of a worker that handles events. A worker of an older version buries events.
 pub const KNOWS_EVENTS: &str = ", knows events";
 
-/// Longest text of an event, in characters.
+/// The longest text of an event, in characters.
 const MOST_CHARS: usize = 64;
 
-/// Something that happened to an order.
+/// An event of an order: something that happened to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Event {
-    /// What happened.
+    /// The kind of the event.
     pub kind: EventKind,
-    /// To which order.
+    /// The order that the event is about.
     pub order: OrderId,
-    /// Who bought. Must agree with the order.
+    /// The user who bought, which must agree with the order.
     pub user: UserId,
-    /// What was bought. Must agree with the order.
+    /// The voucher that was bought, which must agree with the order.
     pub voucher: VoucherId,
-    /// The outside's own id of it, such as a payment's or a refund's: whatever comes with the same one is the same.
+    /// The sender's own id of the event, such as the id of a payment or a refund. Two events with the same reference
+    /// are the same event.
     pub reference: Option<EventText>,
-    /// Of a refund: the reference of the payment that is refunded.
+    /// For a refund, the reference of the payment that is refunded.
     pub payment: Option<EventText>,
-    /// Why, in a word.
+    /// The reason that the sender gives, in a word.
     pub reason: Option<EventText>,
 }
 
-/// What can happen to an order.
+/// The kind of an event: what can happen to an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EventKind {
-    /// Somebody paid for it.
+    /// The order was paid.
     Paid,
-    /// The buyer or the seller wants it no more, before it was paid.
+    /// The buyer or the seller cancelled the order before it was paid.
     Cancelled,
     /// The goods were handed over.
     Used,
@@ -49,9 +51,9 @@ pub enum EventKind {
     Refunding,
     /// A payment was refunded.
     Refunded,
-    /// A payment could not be refunded.
+    /// A refund of a payment failed.
     RefundFailed,
-    /// It was not paid in time.
+    /// The order was not paid in time.
     Expired,
 }
 
@@ -62,7 +64,7 @@ impl Event {
 }
 
 impl EventKind {
-    /// It says that money moved, or was to move.
+    /// Whether an event of this kind says that money moved, or was to move.
     #[must_use]
     pub const fn is_about_money(self) -> bool {
         match self {
@@ -71,7 +73,7 @@ impl EventKind {
         }
     }
 
-    /// All of them.
+    /// All kinds of events, in a fixed order.
     pub const ALL: [Self; 7] = [
         Self::Paid,
         Self::Cancelled,
@@ -82,7 +84,7 @@ impl EventKind {
         Self::Expired,
     ];
 
-    /// The word in the field `event`, in rows, logs and metrics.
+    /// The word for this kind in the field `event`, in rows, logs and metrics.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -96,19 +98,19 @@ impl EventKind {
         }
     }
 
-    /// Reads the word back.
+    /// Reads a word that [`EventKind::word`] has written.
     #[must_use]
     pub fn from_word(word: &[u8]) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.word().as_bytes() == word)
     }
 
-    /// An order may hold nothing any more after it.
+    /// Whether the order may hold no units after an event of this kind.
     #[must_use]
     pub fn may_end_order(self) -> bool {
         !matches!(self, Self::Paid | Self::Used)
     }
 
-    /// It is about money that goes back.
+    /// Whether an event of this kind is about a refund.
     #[must_use]
     pub fn is_refund(self) -> bool {
         matches!(self, Self::Refunding | Self::Refunded | Self::RefundFailed)
@@ -127,34 +129,34 @@ impl Serialize for EventKind {
     }
 }
 
-/// A text of an event: 1 to 64 characters, none of which is a control character.
+/// A text of an event: 1 to 64 characters without control characters.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct EventText(String);
 
-/// Why something is no [`EventText`].
+/// The reason why bytes are no [`EventText`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadText {
-    /// Nothing at all.
+    /// The text has no characters.
     #[error("is empty")]
     Empty,
-    /// More than 64 characters.
+    /// The text has more than 64 characters.
     #[error("is longer than {MOST_CHARS} characters")]
     TooLong,
-    /// Bytes that are no text, or characters that cannot be shown.
+    /// The bytes are not UTF-8, or hold control characters.
     #[error("is not printable text in UTF-8")]
     NotText,
 }
 
 impl EventText {
-    /// Reads a text.
+    /// Reads a text of an event.
     ///
     /// # Errors
-    /// When it is empty, longer than 64 characters, or not printable.
+    /// If it is empty, longer than 64 characters, or not printable.
     pub fn parse(text: &[u8]) -> Result<Self, BadText> {
         if text.is_empty() {
             return Err(BadText::Empty);
         }
-        // A character has at most four bytes: what is longer need not be read.
+        // A character has at most four bytes, so a longer text need not be decoded.
         if text.len() > 4 * MOST_CHARS {
             return Err(BadText::TooLong);
         }
@@ -168,7 +170,7 @@ impl EventText {
         Ok(Self(text.to_owned()))
     }
 
-    /// The text.
+    /// The text as a string slice.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

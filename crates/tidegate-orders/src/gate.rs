@@ -1,9 +1,11 @@
-//! The gate decides in Redis who gets an order: by `lua/admit.lua`, by `lua/admit_many.lua` for callers who come at the same
-//! time, or by `lua/admit_by_key.lua` for those who choose a key. What is not sold comes back by `lua/release.lua` and
-//! `lua/release_many.lua`.
+//! Admission and release of orders in Redis.
 //!
-//! Every call may be repeated after a reply was lost. The order id decides, and the second answer says so
-//! ([`AdmitReply::AdmittedBefore`], [`ReleaseReply::ReleasedBefore`]).
+//! `lua/admit.lua` admits one order, `lua/admit_many.lua` admits orders that arrive at the same time, and
+//! `lua/admit_by_key.lua` admits an order under an idempotency key. `lua/release.lua` and `lua/release_many.lua` return
+//! the units of orders that will not be written.
+//!
+//! If a reply is lost, the caller may repeat any call. The order id identifies the order, and the second reply says
+//! that the first call was carried out ([`AdmitReply::AdmittedBefore`], [`ReleaseReply::ReleasedBefore`]).
 
 mod access;
 mod admissions;
@@ -61,51 +63,51 @@ pub use tidegate_stream::{Confirmation, ConfirmedIn};
 /// A request for an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admission {
-    /// The id the order will have. A caller that got no answer asks again with the same id.
+    /// The id that the order will have. A caller that got no answer repeats the request with the same id.
     pub order: OrderId,
-    /// Who wants it.
+    /// The user who wants the order.
     pub user: UserId,
-    /// What is wanted.
+    /// The voucher that the user wants to buy.
     pub voucher: VoucherId,
-    /// How many units.
+    /// The number of units that the user wants.
     pub quantity: Quantity,
-    /// What the caller says of itself, for vouchers whose limits count by it.
+    /// The subjects that the caller names, for vouchers whose limits count by them.
     pub subjects: Subjects,
-    /// W3C trace context that travels with the order; an invalid one is left out.
+    /// The W3C trace context that travels with the order. An invalid one is left out.
     pub traceparent: Option<String>,
 }
 
-/// What became of an [`Admission`].
+/// The reply to an [`Admission`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum AdmitReply {
-    /// The order is in the stream.
+    /// The order is in the stream now.
     Admitted,
-    /// The order was in the stream already: the first reply was lost. Success, too.
+    /// The order was already in the stream, because an earlier reply was lost. This is a success, too.
     AdmittedBefore,
-    /// No unit left, or fewer than wanted.
+    /// Refused: no unit is left, or fewer units than the user wants.
     SoldOut,
-    /// This user already has an order for this voucher.
+    /// Refused: this user already has an order for this voucher.
     UserHasOrder,
-    /// No stock was loaded for this voucher.
+    /// Refused: no stock is loaded for this voucher.
     NoStock,
-    /// The sale has not begun.
+    /// Refused: the sale has not begun.
     NotBegun,
-    /// The sale is over.
+    /// Refused: the sale is over.
     Over,
-    /// The sale is paused.
+    /// Refused: the sale is paused.
     Paused,
-    /// Workers are too far behind, or none lives: come again later.
+    /// Refused: the workers are too far behind, or none is running. Try again later.
     Busy,
-    /// This order was admitted and released: a new attempt needs a new order id.
+    /// Refused: this order was admitted and then released. A new attempt needs a new order id.
     Released,
-    /// A limit of the voucher, or of its campaign, is reached.
+    /// Refused: a limit of the voucher or of its campaign is reached.
     OverLimit(LimitReached),
-    /// A rate of the voucher, or of its campaign, is reached.
+    /// Refused: a rate of the voucher or of its campaign is reached.
     TooFast(RateReached),
 }
 
 impl AdmitReply {
-    /// The order is in the stream, now or since before.
+    /// Whether the order is in the stream, by this request or an earlier one.
     #[must_use]
     pub const fn is_admitted(&self) -> bool {
         matches!(self, Self::Admitted | Self::AdmittedBefore)
@@ -128,47 +130,49 @@ impl AdmitReply {
     }
 }
 
-/// An admitted order that will not be written.
+/// An admitted order that will not be written, and what its release returns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Release {
-    /// Its id: the same order is released once, however often this is asked.
+    /// The id of the order. However often the release is repeated, the order is released once.
     pub order: OrderId,
-    /// Whose it was.
+    /// The user who placed the order.
     pub user: UserId,
-    /// What it was for.
+    /// The voucher that was ordered.
     pub voucher: VoucherId,
-    /// Units that go back to the stock; None where they are not for sale any more.
+    /// The units that return to the stock. None: they are not for sale any more.
     pub units: Option<Quantity>,
     /// Whether the user may order again.
     pub user_after: UserAfter,
-    /// Who releases it and why, for the journal: `worker:out_of_stock`. 1 to 64 of `A-Z a-z 0-9 _ . : -`.
+    /// The program that releases the order, and why, for the journal: `worker:out_of_stock`. 1 to 64 of `A-Z a-z 0-9 _
+    /// . : -`.
     pub by: Cow<'static, str>,
 }
 
-/// What a release means for the user.
+/// The effect of a release on the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UserAfter {
-    /// May order again.
+    /// The user may order again.
     Freed,
-    /// Still counts as a buyer: another order of this user stands, in another slot.
+    /// The user still counts as a buyer, because another order of this user stands in another slot.
     StaysBuyer,
-    /// Still counts as a buyer: another order of this user stands in the very slot of this one.
+    /// The user still counts as a buyer, because another order of this user stands in the slot of this one.
     SlotIsTaken,
 }
 
-/// What became of a [`Release`].
+/// The reply to a [`Release`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReleaseReply {
-    /// Released now.
+    /// The order is released by this call.
     Released,
-    /// Was released before; nothing changed.
+    /// An earlier call released the order; nothing changed.
     ReleasedBefore,
-    /// Released now, but Redis holds no stock of this voucher (its data was lost): no unit was raised.
+    /// The order is released by this call, but no unit was returned, because Redis holds no stock of this voucher (its
+    /// data was lost).
     ReleasedWithoutStock,
     /// Nothing to release: the journal is complete, and does not hold the order as admitted. Nothing changed.
     NotAdmitted,
-    /// Nothing to release: Redis holds no key of this sale, because it was delisted, or because its data was lost. Nothing
-    /// changed, and no key was made.
+    /// Nothing to release: Redis holds no key of this sale, because it was delisted, or because its data was lost.
+    /// Nothing changed, and no key was made.
     NoSale,
 }
 
@@ -185,11 +189,11 @@ impl ReleaseReply {
     }
 }
 
-/// Why the gate gave no answer. The text of each is complete, so none has a source. After any of them, the call may be
-/// repeated with the same order id.
+/// The reason why a call to Redis gave no answer about an order. The text of each error is complete, so no error has a
+/// source. After any of them, the caller may repeat the call with the same order id.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum GateError {
-    /// No reply came. Whether the call was carried out is unknown.
+    /// No reply came, so it is unknown whether Redis carried out the call.
     #[error("Redis does not answer: {}", readable(&.0.to_string()))]
     Unreachable(Error),
     /// Redis answered with an error; nothing was changed.
@@ -198,44 +202,45 @@ pub enum GateError {
     /// The order id belongs to an order of another user; nothing was changed.
     #[error("order id {order} belongs to an order of another user")]
     IdTaken {
-        /// The id.
+        /// The order id that was sent.
         order: OrderId,
     },
-    /// The voucher belongs to another partition than this gate's; Redis was not asked.
-    #[error("{0}: ask the gate of that partition")]
+    /// The voucher belongs to another partition than this store; no call was sent to Redis.
+    #[error("{0}: send the request to that partition")]
     WrongPartition(String),
-    /// A limit of the voucher counts by something that the caller has not said of itself; nothing was changed.
-    #[error("voucher {voucher} has a limit by {name}, and the order does not say its {name}")]
+    /// A limit of the voucher counts by a subject that the caller did not name; nothing was changed.
+    #[error("voucher {voucher} has a limit by {name}, and the request has no {name}: send the subject {name}")]
     NoSubject {
-        /// The voucher.
+        /// The voucher that has the limit.
         voucher: VoucherId,
-        /// Name of the subject.
+        /// The name of the missing subject.
         name: String,
     },
-    /// This very order was admitted before, with another quantity; nothing was changed.
-    #[error("order {order} was admitted before, with another quantity")]
+    /// This order was admitted before, with another quantity; nothing was changed.
+    #[error("order {order} was admitted before, with another quantity: repeat that quantity, or use a new order id")]
     OtherQuantity {
-        /// The order.
+        /// The id of the order.
         order: OrderId,
     },
-    /// Something else was asked for under this key: other units, other subjects; nothing was changed.
-    #[error("something else was asked for under this key")]
+    /// An earlier request under this idempotency key asked for other units or named other subjects; nothing was
+    /// changed.
+    #[error("an earlier request under this idempotency key was different: use a new key for a new request")]
     OtherRequest,
-    /// The order is admitted, but nobody knows whether enough replicas have it ([`RedisStore::confirmed`]): a failover may lose it.
-    /// Whoever asks again with the same order id waits for them again.
+    /// The order is admitted, but it is unknown whether enough replicas have it ([`RedisStore::confirmed`]): a failover
+    /// may lose it. A caller that repeats the request with the same order id waits for the replicas again.
     #[error("order {order} is admitted, but not confirmed: {why}")]
     Unconfirmed {
-        /// The order.
+        /// The id of the admitted order.
         order: OrderId,
-        /// What was missing.
+        /// The reason why the order is not confirmed.
         why: String,
     },
-    /// Redis holds or answers something that this program does not know, perhaps because another version wrote it.
-    #[error("{place} holds {got}, which is not understood")]
+    /// A script answered, or a key holds, a value that this program does not know. Perhaps another version wrote it.
+    #[error("{place} holds {got}, which this version does not understand")]
     Unexpected {
         /// The script or the key.
         place: String,
-        /// What was found.
+        /// The value that was found.
         got: String,
     },
 }
@@ -253,7 +258,7 @@ impl From<Error> for GateError {
     }
 }
 
-/// The scripts mark the errors that concern one order.
+/// Turns an error of a script into the error about this order, if the script marked it so.
 pub(crate) fn of_order(order: OrderId, error: Error) -> GateError {
     match error.details() {
         details if details.contains(": IDTAKEN ") => GateError::IdTaken { order },

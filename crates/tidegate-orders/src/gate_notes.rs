@@ -1,5 +1,7 @@
-//! Which list of partitions each gate over HTTP works with, written down by the gates in each partition for those who change the list:
-//! they wait until no gate works with the list before.
+//! Notes of the gates: the list of partitions that each gate works with.
+//!
+//! Each gate writes its note to each partition. A command that changes the list waits until no gate works with the old
+//! list.
 
 use std::collections::BTreeMap;
 
@@ -14,31 +16,32 @@ use crate::{
     keys::Pattern,
 };
 
-/// A note that nobody renews is of no gate that lives.
+/// How long Redis keeps a note, in seconds. A gate that lives renews its note in time.
 const KEPT_S: i64 = 10;
 
-/// Writes down that the gate `name` works with this list, as Redis keeps it; the note ends by itself after some seconds.
+/// Notes that the gate `name` works with this list, in this Redis. The note expires after some seconds, unless it is
+/// renewed.
 ///
 /// # Errors
-/// When Redis does not answer or refuses.
+/// If Redis does not answer or refuses.
 pub async fn write(redis: &RedisStore, name: &str, tags: &[String]) -> FredResult<()> {
     let key = redis.keys().partition_list().gate(name);
     redis.pool().set(key, tags.join(","), Some(Expiration::EX(KEPT_S)), None, false).await
 }
 
-/// The gate `name` works with no list from now on.
+/// Ends the note of the gate `name`: from now on, the gate works with no list.
 ///
 /// # Errors
-/// As [`write()`]; the note ends by itself then.
+/// As [`write()`]. The note then expires by itself.
 pub async fn end(redis: &RedisStore, name: &str) -> FredResult<()> {
-    // A gate needs no right to delete.
+    // PEXPIRE instead of DEL: so a gate needs no permission for DEL.
     redis.pool().pexpire(redis.keys().partition_list().gate(name), 0, None).await
 }
 
-/// All gates that live and work with a list, by name, with that list. Looks at all keys.
+/// Reads the notes of all live gates: the name of each gate, and the list that it works with. Scans all keys.
 ///
 /// # Errors
-/// When Redis does not answer, or does not allow SCAN.
+/// If Redis does not answer, or does not allow SCAN.
 pub async fn read_all(redis: &RedisStore) -> FredResult<BTreeMap<String, Vec<String>>> {
     let before = redis.keys().partition_list().gate("");
     let before = before.as_str_lossy();

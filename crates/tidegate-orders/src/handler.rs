@@ -1,5 +1,5 @@
-//! What a lane does with a batch of orders and events: decode, set aside, lock, write, release, publish, unlock.
-//! [`Handler::handle`] is the entry, and `OrderHandler::handle_batch` has the steps in this order.
+//! The steps of a batch of orders and events in a lane: decode, set aside, lock, write, release, publish, unlock.
+//! [`Handler::handle`] is the entry point, and `OrderHandler::handle_batch` has the steps in this order.
 
 mod batch;
 mod older_entries;
@@ -30,7 +30,7 @@ pub use predict::Predicted;
 pub use results::PublishedEntries;
 use results::Results;
 
-/// Turns stream entries into orders in MySQL, and moves these by their events.
+/// Turns stream entries into orders in MySQL, and moves these orders by their events.
 #[derive(Clone, Debug)]
 pub struct OrderHandler {
     redis: RedisStore,
@@ -44,8 +44,8 @@ pub struct OrderHandler {
 }
 
 impl OrderHandler {
-    /// A handler that locks with `locks`, writes to `ledger`, releases refused units to `redis`, and looks in its
-    /// stream for older entries of an order before it records what happened to it.
+    /// A handler that locks with `locks`, writes to `ledger` and releases refused units to `redis`. Before it records
+    /// an event, it looks in its stream for older entries of the same order.
     #[must_use]
     pub fn new(
         redis: RedisStore,
@@ -67,13 +67,14 @@ impl OrderHandler {
         }
     }
 
-    /// Lets `publisher` tell what becomes of orders and events. Without one, nobody is told.
+    /// Publishes the results of orders and events with `publisher`. Without a publisher, no results are published.
     #[must_use]
     pub fn publishing(self, publisher: Publisher) -> Self {
         Self { publisher: Some(publisher), ..self }
     }
 
-    /// Lets the lanes that have set this aside try at once what waits behind an entry of its order, when that is settled.
+    /// Wakes the lanes that share `set_aside`: if an entry is settled, they at once retry the entries that wait behind
+    /// it.
     #[must_use]
     pub fn waking(self, set_aside: Arc<Causes>) -> Self {
         Self { older_entries: Arc::new(self.older_entries.for_lanes(set_aside)), ..self }
@@ -85,7 +86,7 @@ impl OrderHandler {
         Self { batch_tracer: Some(batch_tracer), ..self }
     }
 
-    /// The order that an entry names, whether it is one or happened to one.
+    /// The order that an entry names, whether the entry is an order or an event.
     #[must_use]
     pub fn order_of(&self, entry: &Entry) -> Option<OrderId> {
         self.older_entries.order_of(entry)
@@ -118,7 +119,7 @@ impl Handler for OrderHandler {
 }
 
 impl OrderHandler {
-    /// As [`Handler::handle`], and publishes the results of these entries only.
+    /// As [`Handler::handle`], but publishes the results of these entries only.
     ///
     /// # Errors
     /// As [`Handler::handle`].
@@ -134,7 +135,7 @@ impl OrderHandler {
         Ok(outcomes)
     }
 
-    /// The steps of a batch, up to settling, which is the lane's.
+    /// Runs the steps of a batch, except for settling, which the lane does.
     async fn handle_batch(
         &self,
         entries: &[Entry],
@@ -157,7 +158,7 @@ impl OrderHandler {
         self.unlock(batch, locked, worked).await
     }
 
-    /// Reads the entries of a batch.
+    /// Decodes the entries of a batch.
     fn decode<'a>(
         &'a self,
         entries: &'a [Entry],
@@ -169,8 +170,8 @@ impl OrderHandler {
         Batch::decode(entries, self.redis.keys().fields(), self.redis.partition(), results, trace)
     }
 
-    /// Sets aside what has to come later, and whatever needs the row of a voucher that somebody else holds. It takes no lock and waits
-    /// for none.
+    /// Sets aside the entries that must come later, and those that need the row of a voucher that another session
+    /// holds. It takes no lock and waits for none.
     async fn set_aside(&self, batch: &mut Batch<'_>) -> Result<(), Outage> {
         self.set_later_aside(batch).await?;
         let held = self.ledger.held_vouchers(batch.subjects().map(|(.., voucher)| voucher)).await?;
@@ -183,7 +184,7 @@ impl OrderHandler {
         Ok(())
     }
 
-    /// Locks the users of a batch, and sets aside whatever concerns users whom another worker has locked.
+    /// Locks the users of a batch, and sets aside the entries of users that another worker has locked.
     async fn lock(&self, batch: &mut Batch<'_>) -> Result<Locked, Outage> {
         if batch.is_over() {
             return Ok(Locked::nobody());
@@ -203,7 +204,7 @@ impl OrderHandler {
         Ok(locked)
     }
 
-    /// Writes the orders.
+    /// Writes the orders of the batch to MySQL.
     async fn write(&self, batch: &mut Batch<'_>) -> Result<(), Outage> {
         if batch.orders.is_empty() {
             return Ok(());
@@ -217,8 +218,8 @@ impl OrderHandler {
         Ok(())
     }
 
-    /// Releases what Redis holds for orders that were refused, or ended before they came: once for each order id, and before they
-    /// are acknowledged.
+    /// Releases what Redis holds for orders that were refused, or that ended before they came. Each order id is
+    /// released once, before its entry is acknowledged.
     async fn release(&self, batch: &mut Batch<'_>) -> Result<(), Outage> {
         let verdicts = mem::take(&mut batch.verdicts);
         let ended = self.ended(&batch.orders.items, &verdicts).await?;
@@ -258,15 +259,15 @@ impl OrderHandler {
         Ok(())
     }
 
-    /// Tells what became of a batch, when that is durable and before it is acknowledged. Nothing is called where there is nothing
-    /// to tell.
+    /// Publishes the results of a batch, after they are durable and before the batch is acknowledged. Without results,
+    /// it sends no call.
     async fn publish(&self, batch: &mut Batch<'_>) -> Result<(), Outage> {
         let Some(publisher) = &self.publisher else { return Ok(()) };
         publisher.publish(batch.results.with_dead(&batch.outcomes)).await
     }
 
-    /// Unlocks the users, mostly while the batch is settled. It is done here if the work has failed; and if the batch has events or an
-    /// event waits, because a lane that is woken then locks the same users.
+    /// Unlocks the users, in most cases while the lane settles the batch. It unlocks them at once if the work failed,
+    /// if the batch has events, or if an event waits: a lane that is woken then locks the same users.
     async fn unlock(
         &self,
         batch: Batch<'_>,
@@ -287,8 +288,8 @@ impl OrderHandler {
         })
     }
 
-    /// Releases orders, with the entries that ask for it. Answers for each with the reply of Redis, or with the outcome of
-    /// its entry where it cannot be released: that concerns no other order.
+    /// Releases orders, with the entries that ask for it. The answer for each order is the reply of Redis, or the
+    /// outcome of its entry if the order cannot be released. Such a failure does not affect other orders.
     async fn release_all(&self, owed: &[Owed]) -> Result<Vec<Result<ReleaseReply, Outcome>>, Outage> {
         let calls: Vec<Release> = owed.iter().map(|owed| owed.release.clone()).collect();
         let mut answers = Vec::with_capacity(calls.len());
@@ -322,8 +323,8 @@ impl OrderHandler {
         Ok(answers)
     }
 
-    /// Says of orders whose sale Redis does not hold that they went back in MySQL only; nothing of those that were delisted,
-    /// whose keys are removed on purpose.
+    /// Logs that orders whose sale Redis does not hold went back in MySQL only. It logs nothing for delisted vouchers,
+    /// because their keys were removed on purpose.
     async fn tell_of_lost_sales(&self, without_sale: &[(&Release, EntryId)]) {
         let vouchers = without_sale.iter().map(|(release, _)| release.voucher).collect();
         let delisted = self.ledger.delisted_of(&vouchers).await;
@@ -338,27 +339,27 @@ impl OrderHandler {
     }
 }
 
-/// What is to be released for an order or an event.
+/// A release that is due for an order or an event.
 struct Owed {
-    /// Which of the orders, or of the events, of its batch.
+    /// The position among the orders, or among the events, of its batch.
     nth: usize,
     entry: EntryId,
     release: Release,
 }
 
-/// An error for the first of a batch only: a stock key of the wrong type concerns every order of its voucher.
+/// Logs an error for the first order of a batch only: a stock key of the wrong type concerns every order of its voucher.
 fn log_withheld(Release { order, voucher, .. }: &Release, entry: EntryId, error: &GateError, nth: usize) {
     if nth == 1 {
         tracing::error!(
             %order, %voucher, %entry, %error,
-            "an order cannot be released: its entry stays pending, as do others of this batch if need be"
+            "an order cannot be released: its entry stays pending, and so may other entries of this batch"
         );
     } else {
-        tracing::debug!(%order, %error, "cannot be released either");
+        tracing::debug!(%order, %error, "this order cannot be released either");
     }
 }
 
-/// What is to be released for an order with this verdict.
+/// The release that is due for an order with this verdict.
 fn owed(order: &Order, verdict: &Verdict, ended: &EndedOrders) -> Option<Release> {
     match verdict {
         Verdict::Refused(refusal) => Some(release(order, *refusal)),
@@ -371,8 +372,8 @@ fn owed(order: &Order, verdict: &Verdict, ended: &EndedOrders) -> Option<Release
     }
 }
 
-/// What is released for a refused order. Out of stock: the user may try again, but the stock in Redis is not raised,
-/// because MySQL has none. The user has an order: its units go back, and the user stays a buyer.
+/// The release of a refused order. Out of stock: the user may try again, but the stock in Redis is not raised, because
+/// MySQL has none. The user has an order: its units return to the stock, and the user stays a buyer.
 fn release(order: &Order, refusal: Refusal) -> Release {
     let (units, user_after) = match refusal {
         Refusal::OutOfStock => (None, UserAfter::Freed),
@@ -382,8 +383,8 @@ fn release(order: &Order, refusal: Refusal) -> Release {
     Release { order: order.id, user: order.user, voucher: order.voucher, units, user_after, by }
 }
 
-/// An order that was ended before its own entry came, or whose entry comes again: its own units, if they were not released
-/// before.
+/// The release of an order that ended before its own entry came, or whose entry comes again. It returns the units of
+/// the order, unless they were released before.
 fn release_ended(order: &Order, user_after: UserAfter) -> Release {
     let (units, by) = (Some(order.quantity), "worker:cancelled".into());
     Release { order: order.id, user: order.user, voucher: order.voucher, units, user_after, by }

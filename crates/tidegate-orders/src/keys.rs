@@ -1,5 +1,5 @@
-//! Every Redis key: of sales and users, by the templates of the configuration, of limits, of a fleet, and of the list of
-//! partitions.
+//! All Redis keys: those of sales and users, by the templates of the configuration; those of limits, of a fleet, and of
+//! the list of partitions.
 
 mod fleet;
 mod limits;
@@ -24,42 +24,43 @@ use crate::{
     wire::FieldNames,
 };
 
-/// Between a key and the id of the rebuild that fills a new one.
+/// The text between a key and the id of the rebuild that fills a new key for it.
 const STAGED: &str = ":rebuild:";
-/// Between [`KeyTemplates::prefix`] and the name of a voucher, for orders that callers asked for under a key of their own choice.
+/// The text between [`KeyTemplates::prefix`] and the voucher, in the keys of orders with an idempotency key.
 const IDEMPOTENCY: &str = "seckill:idempotency";
 
-/// What things are called in Redis: templates of the keys that other programs use, and the fields of an entry. `<voucher>`, `<user>` and
-/// `<day>` are filled in; a literal `{tag}` may stand in a template, so that all keys share a slot of a Redis Cluster.
+/// The names in Redis: templates of the keys that other programs use, and the fields of an entry. Tidegate fills in
+/// `<voucher>`, `<user>` and `<day>`. A literal `{tag}` may stand in a template, so that all keys share a slot of a
+/// Redis Cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyTemplates {
-    /// String: units left. Holds `<voucher>`.
+    /// String: the number of units left. Holds `<voucher>`.
     pub stock: String,
-    /// Set: users who were admitted. Holds `<voucher>`.
+    /// Set: the users who were admitted. Holds `<voucher>`.
     pub buyers: String,
-    /// Hash: sale window (`begin_ms`, `end_ms`) and `state`. Holds `<voucher>`.
+    /// Hash: the sale window (`begin_ms`, `end_ms`) and the `state`. Holds `<voucher>`.
     pub voucher: String,
     /// Hash: order id → one stock movement as JSON. Holds `<voucher>`.
     pub journal: String,
-    /// String: units left of a voucher that has limits, instead of `stock`. Holds `<voucher>`.
+    /// String: the units left of a voucher with limits, instead of `stock`. Holds `<voucher>`.
     pub limited: String,
     /// Lock: held while a user's orders are written. Holds `<user>`.
     pub lock: String,
-    /// Counter: sequence of order ids of one day. Holds `<day>`, filled in as `yyyy:MM:dd`.
+    /// Counter: the sequence of the order ids of one day. Holds `<day>`, filled in as `yyyy:MM:dd`.
     pub order_id: String,
-    /// Stands before each key that has no template.
+    /// The prefix of each key that has no template.
     pub prefix: String,
-    /// Stands behind `prefix`, before the keys by which workers know of each other: empty on the usual stream, otherwise the stream's
-    /// name and a colon.
+    /// The text after `prefix` in the keys that the workers of a fleet share: empty on the usual stream, otherwise the
+    /// name of the stream and a colon.
     pub fleet: String,
-    /// Names of the fields in the entries of the stream.
+    /// The names of the fields in the entries of the stream.
     pub fields: FieldNames,
-    /// Whose keys these are. Its tag stands in the templates by [`KeyTemplates::of_partition`].
+    /// The partition that owns these keys. [`KeyTemplates::of_partition`] puts its tag into the templates.
     pub partition: Partition,
 }
 
 impl Default for KeyTemplates {
-    /// The names that the tutorial uses.
+    /// The key names that the tutorial uses.
     fn default() -> Self {
         Self {
             stock: "seckill:stock:<voucher>".into(),
@@ -78,7 +79,7 @@ impl Default for KeyTemplates {
 }
 
 impl KeyTemplates {
-    /// The same with `prefix` before every key.
+    /// The same templates with `prefix` before every key.
     #[must_use]
     pub fn prefixed(self, prefix: &str) -> Self {
         let prefixed = |template: String| format!("{prefix}{template}");
@@ -95,14 +96,14 @@ impl KeyTemplates {
         }
     }
 
-    /// The keys of a partition: the same with its tag before each.
+    /// The templates of a partition: the same with its tag before each key.
     #[must_use]
     pub fn of_partition(self, partition: &Partition) -> Self {
         Self { partition: partition.clone(), ..self.prefixed(&partition.prefix()) }
     }
 }
 
-/// Makes keys.
+/// Makes the Redis keys of a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keys {
     templates: KeyTemplates,
@@ -110,7 +111,7 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Keys by these templates, which the configuration has checked to hold their placeholders.
+    /// Makes keys by these templates. The configuration has checked that they hold their placeholders.
     #[must_use]
     pub fn new(templates: KeyTemplates) -> Self {
         let fleet = FleetKeys::new(&templates.prefix, &templates.fleet);
@@ -122,7 +123,7 @@ impl Keys {
         format!("{}{name}", self.templates.prefix).into()
     }
 
-    /// Whether this name is that of a key without a template, or begins as one.
+    /// Whether this is the name of a key without a template, or begins with one.
     #[must_use]
     pub fn is_own(&self, name: &str) -> bool {
         let of_fleet = fleet::NAMES.map(|name| self.fleet.key(name));
@@ -134,25 +135,25 @@ impl Keys {
         })
     }
 
-    /// Units left.
+    /// The key of the units left of a voucher without limits.
     #[must_use]
     pub fn stock(&self, voucher: VoucherId) -> Key {
         fill(&self.templates.stock, "<voucher>", voucher)
     }
 
-    /// Users who were admitted.
+    /// The key of the users who were admitted.
     #[must_use]
     pub fn buyers(&self, voucher: VoucherId) -> Key {
         fill(&self.templates.buyers, "<voucher>", voucher)
     }
 
-    /// Sale window and state.
+    /// The key of the sale window and the state.
     #[must_use]
     pub fn voucher(&self, voucher: VoucherId) -> Key {
         fill(&self.templates.voucher, "<voucher>", voucher)
     }
 
-    /// Stock movements.
+    /// The key of the stock movements of a voucher.
     #[must_use]
     pub fn journal(&self, voucher: VoucherId) -> Key {
         fill(&self.templates.journal, "<voucher>", voucher)
@@ -163,7 +164,7 @@ impl Keys {
         vec![self.stock(voucher), self.buyers(voucher), self.voucher(voucher), self.journal(voucher)]
     }
 
-    /// Units left of a voucher that has limits.
+    /// The key of the units left of a voucher with limits.
     #[must_use]
     pub fn limited(&self, voucher: VoucherId) -> Key {
         fill(&self.templates.limited, "<voucher>", voucher)
@@ -175,20 +176,20 @@ impl Keys {
         LimitKeys { prefix: &self.templates.prefix, owner }
     }
 
-    /// The order that a user asked for under a key of this digest.
+    /// The key of the order that a user asked for under an idempotency key with this digest.
     #[must_use]
     pub fn idempotency(&self, voucher: VoucherId, user: UserId, digest: &str) -> Key {
         self.own(format_args!("{IDEMPOTENCY}:{voucher}:{user}:{digest}"))
     }
 
-    /// Whether this is the key of some [`Keys::idempotency`].
+    /// Whether [`Keys::idempotency`] makes keys like this one.
     #[must_use]
     pub(crate) fn is_idempotency(&self, key: &str) -> bool {
         let key = key.strip_prefix(&self.templates.prefix).and_then(|key| key.strip_prefix(IDEMPOTENCY));
         key.is_some_and(|rest| rest.starts_with(':'))
     }
 
-    /// The locks of users, in their order. All of them share one piece of memory.
+    /// The keys of the locks of users, in the order of `users`. All of them share one allocation.
     #[must_use]
     pub fn locks(&self, users: &[UserId]) -> Vec<Key> {
         let (before, after) = halves(&self.templates.lock, "<user>");
@@ -206,13 +207,13 @@ impl Keys {
         lengths.map(|length| rest.split_to(length).into()).collect()
     }
 
-    /// The order-id counter of a day, `yyyy:MM:dd`.
+    /// The key of the order-id counter of a day, `yyyy:MM:dd`.
     #[must_use]
     pub fn order_id(&self, day: &str) -> Key {
         fill(&self.templates.order_id, "<day>", day)
     }
 
-    /// The keys by which the workers of a fleet, and those who operate it, know of each other.
+    /// The keys that the workers of a fleet and its operators share.
     #[must_use]
     pub fn fleet(&self) -> &FleetKeys {
         &self.fleet
@@ -224,55 +225,55 @@ impl Keys {
         PartitionListKeys { prefix: &self.templates.prefix }
     }
 
-    /// The partition whose keys these are.
+    /// The partition that owns these keys.
     #[must_use]
     pub fn partition(&self) -> &Partition {
         &self.templates.partition
     }
 
-    /// How to read the entries of the stream.
+    /// The names of the fields in the entries of the stream.
     #[must_use]
     pub fn fields(&self) -> &FieldNames {
         &self.templates.fields
     }
 
-    /// All stocks of vouchers that have limits, for SCAN.
+    /// The pattern for the stocks of all vouchers with limits, for SCAN.
     #[must_use]
     pub(crate) fn limited_stocks(&self) -> Pattern<'_> {
         Pattern::new(&self.templates.limited, "<voucher>")
     }
 
-    /// All stocks of vouchers without limits, for SCAN.
+    /// The pattern for the stocks of all vouchers without limits, for SCAN.
     #[must_use]
     pub(crate) fn stocks(&self) -> Pattern<'_> {
         Pattern::new(&self.templates.stock, "<voucher>")
     }
 
-    /// All sets of buyers there are, for SCAN.
+    /// The pattern for all sets of buyers, for SCAN.
     #[must_use]
     pub(crate) fn all_buyers(&self) -> Pattern<'_> {
         Pattern::new(&self.templates.buyers, "<voucher>")
     }
 
-    /// All journals there are, for SCAN.
+    /// The pattern for all journals, for SCAN.
     #[must_use]
     pub(crate) fn journals(&self) -> Pattern<'_> {
         Pattern::new(&self.templates.journal, "<voucher>")
     }
 
-    /// The windows and states of all vouchers there are, for SCAN.
+    /// The pattern for the windows and states of all vouchers, for SCAN.
     #[must_use]
     pub(crate) fn vouchers(&self) -> Pattern<'_> {
         Pattern::new(&self.templates.voucher, "<voucher>")
     }
 }
 
-/// Where the rebuild `id` fills what is to become `key`: in the same slot.
+/// The key that the rebuild `id` fills in place of `key`, in the same slot.
 pub(crate) fn staged(key: &Key, id: &str) -> Key {
     format!("{}{STAGED}{id}", key.as_str_lossy()).into()
 }
 
-/// Names the key that holds something else than it should: Redis does not.
+/// Adds the key to a WRONGTYPE error, because Redis does not name the key.
 #[must_use]
 pub fn naming(key: &Key, error: Error) -> Error {
     if !error.details().starts_with("WRONGTYPE") {

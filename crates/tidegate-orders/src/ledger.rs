@@ -1,17 +1,20 @@
-//! The one door to MySQL for orders: a batch becomes rows in one transaction, and every order gets a verdict.
+//! The ledger: the one part that writes orders to MySQL. A batch becomes rows in one transaction, and every order gets
+//! a verdict.
 //!
-//! Nearly always all is well. So a batch is decided from assumptions, and written in one packet. The packet checks the
-//! assumptions, and ends itself in an error before the commit where one does not hold. Then the database is looked up, as
-//! deep as is needed, and so are some batches after it. The rows of the vouchers are locked first only where a stock covers a
-//! part of a batch, or where the write finds something else than the look-up did. `verdict::decide` is the same for all of
-//! these, and so are the rows. One difference remains: an id that was refused under another voucher is found only by a
-//! look-up.
+//! In most cases the assumptions about a batch hold. So the ledger decides the batch from assumptions, and writes it in
+//! one packet. The packet checks the assumptions. If one does not hold, the packet ends itself with an error before the
+//! commit. Then the ledger reads the rows of this batch, and of some later batches, as far as it needs them. It locks
+//! the rows of the vouchers first only in two cases: a stock covers only a part of a batch, or the write finds other
+//! values than the read. `verdict::decide` is the same for all of these ways, and so are the rows. One difference
+//! remains: only a read finds an id that was refused under another voucher.
 //!
-//! MySQL may have gone back in time. So where it lacks an order, or the end of one, Redis is asked before that decides anything.
+//! MySQL may have gone back in time. So if MySQL lacks an order, or the end of one, the ledger asks Redis before that
+//! decides anything.
 //!
-//! [`Ledger::record`] is the way of a batch, five frames down to its packet: `Ledger::work_off` tries its parts again where that
-//! helps, `Ledger::transact` gives each a turn and a time limit, `Ledger::decide_and_write` decides, and `Packet::run` sends what
-//! was decided. Events go the same way. The statements are in `ledger/sql.rs` and its folder.
+//! [`Ledger::record`] is the entry for a batch; five frames below it, the packet is sent. `Ledger::work_off` retries
+//! parts of the batch where that helps, `Ledger::transact` gives each part a turn and a time limit,
+//! `Ledger::decide_and_write` decides, and `Packet::run` sends the statements. Events go the same way. The statements
+//! are in `ledger/sql.rs` and its folder.
 
 mod cancel_unwritten;
 mod catch_up;
@@ -72,13 +75,13 @@ use writers::Writers;
 /// An order with the stream entry that brought it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Incoming {
-    /// The order.
+    /// The order that the entry holds.
     pub order: Order,
-    /// The entry, kept in the row so that an order can be traced back.
+    /// The id of the entry. The row keeps it, so that an order can be traced back.
     pub entry: EntryId,
 }
 
-/// Writes orders.
+/// Writes batches of orders and events to MySQL.
 #[derive(Clone, Debug)]
 pub struct Ledger {
     pool: MySqlPool,
@@ -89,25 +92,25 @@ pub struct Ledger {
     contentions: Arc<Contentions>,
     refused: Arc<RefusedVouchers>,
     terms: Arc<KnownTerms>,
-    /// One of the system's, for its list.
+    /// Any partition of the system; only its list of partitions is used.
     partition: Partition,
     commits_in_packet: Arc<AtomicBool>,
     causal_reads: Arc<CausalReads>,
     witness: Option<Witness>,
 }
 
-/// What follows from a row that a node does not show.
+/// The meaning of a row that a node does not show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Absence {
-    /// It decides, so the node catches up with the others of its cluster first.
+    /// The absence decides something, so the node first catches up with the other nodes of its cluster.
     Decides,
-    /// Nothing: what is said of it is a guess, or another look follows before anything is done.
+    /// The absence decides nothing: the result is a prediction, or the row is read again before anything is done.
     SaysNothing,
 }
 
 impl Ledger {
-    /// A ledger in the database behind `pool`, whose sessions run at READ COMMITTED. A transaction that takes
-    /// longer than `timeout` is given up; it may have been committed, which the next try finds.
+    /// A ledger for the database behind `pool`, whose sessions run at READ COMMITTED. A transaction that takes longer
+    /// than `timeout` is given up. It may have been committed; the next try finds out.
     #[must_use]
     pub fn new(pool: MySqlPool, timeout: Duration) -> Self {
         Self {
@@ -126,65 +129,68 @@ impl Ledger {
         }
     }
 
-    /// Lets `writers` batches write at the same time; the others wait in turn. Batches of one voucher wait for each
-    /// other all the same, but in the server, where waiting costs more. One that takes unusually long gives up its
-    /// place and goes on beside the others.
+    /// Lets `writers` batches write at the same time; the others wait for their turn. Batches of one voucher still wait
+    /// for each other, but in the server, where waiting costs more. A batch that takes unusually long gives up its
+    /// place and continues alongside the others.
     #[must_use]
     pub fn with_writers(self, writers: usize) -> Self {
         Self { writers: Arc::new(Writers::new(writers.max(1))), ..self }
     }
 
-    /// Looks every batch up before it is written. For batches that are most often there as a whole: they need no
-    /// transaction then. Every verdict is the same.
+    /// Reads the rows of every batch before it is written. This suits batches whose orders are mostly written already:
+    /// such a batch needs no transaction. The verdicts stay the same.
     #[must_use]
     pub fn with_look_up_first(self) -> Self {
         Self { recent_depth: Arc::new(RecentDepth::at_least(Depth::Ids)), ..self }
     }
 
-    /// Sends the COMMIT in one packet with the statements before it while `in_packet` is true: one round trip less, and
-    /// a worker that is frozen leaves no open transaction behind.
+    /// Sends the COMMIT in one packet with the statements before it while `in_packet` is true. This saves a round trip,
+    /// and a worker that is frozen leaves no open transaction behind.
     ///
-    /// It must be false, as it is without this, for a server that replicates by certification (Galera): such a server
-    /// answers OK to a COMMIT in a packet with others though certification rolled the transaction back.
+    /// It must stay false, the default, for a server that replicates by certification (Galera). Such a server answers
+    /// OK to a COMMIT in a packet with other statements, even if certification rolled the transaction back.
     #[must_use]
     pub fn committing_in_packet(self, in_packet: Arc<AtomicBool>) -> Self {
         Self { commits_in_packet: in_packet, ..self }
     }
 
-    /// Lets the absence of a row decide only after the node has caught up with the others of its cluster. Without this, the server
-    /// is taken for the only one.
+    /// Lets the absence of a row decide only after the node has caught up with the other nodes of its cluster. Without
+    /// this, the ledger assumes that the server is the only one.
     #[must_use]
     pub fn reading_causally(self, causal_reads: Arc<CausalReads>) -> Self {
         Self { causal_reads, ..self }
     }
 
-    /// Asks Redis before what MySQL lacks decides anything for good: a server that went back in time may have lost it.
+    /// Asks Redis before the absence of a row decides anything for good: a server that went back in time may have lost
+    /// the row.
     pub(crate) fn hearing(self, witness: Witness) -> Self {
         Self { witness: Some(witness), ..self }
     }
 
-    /// Lets orders expire that are not paid `default` after they were written, where their voucher says nothing else; zero:
-    /// they never do. `partition` is any one of the system: its list says which sweeper finds which order.
+    /// Sets the time in which an order must be paid: `default` after it was written, unless its voucher has a time of
+    /// its own. If `default` is zero, orders never expire. `partition` is any partition of the system: its list says
+    /// which sweeper finds which order.
     #[must_use]
     pub fn with_pay_within(self, default: Duration, partition: &Partition) -> Self {
         let terms = Arc::new(KnownTerms::with_default(default));
         Self { terms, partition: partition.clone(), ..self }
     }
 
-    /// How often others were in the way.
+    /// The counters of transactions that other sessions got in the way of.
     #[must_use]
     pub fn contentions(&self) -> &Arc<Contentions> {
         &self.contentions
     }
 
-    /// Records `orders`, which stand in stream order, and answers with one verdict an order, in that order.
+    /// Records `orders`, which are in stream order, and returns one verdict for each order, in the same order.
     ///
-    /// When stock covers only a part, earlier orders win. Orders that were recorded before get the verdict they
-    /// had, so this can be repeated at any time. A row that the database refuses is split off until it stands
-    /// alone; its neighbours are written. Where somebody else holds a row, only the orders that need it have to wait.
+    /// If the stock covers only a part of the batch, earlier orders win. Orders that were recorded before get the same
+    /// verdict again, so the call can be repeated at any time. If the database refuses a row, the ledger splits the
+    /// batch until that row stands alone, and writes the other rows. If another session holds a row, only the orders
+    /// that need that row wait.
     ///
     /// # Errors
-    /// An outage says nothing of any order: each may be recorded or not.
+    /// An outage says nothing about any order: each order may be recorded or not.
     pub async fn record(&self, orders: &[Incoming]) -> Result<Vec<Verdict>, Outage> {
         let work = WorkList::new(orders, Verdict::Contended(Contention::Batch));
         self.work_off(work, Some(BATCH_TIME), Verdict::Rejected, |ledger, session, part| {
@@ -193,7 +199,7 @@ impl Ledger {
         .await
     }
 
-    /// Decides a batch, and writes what was decided, from as little knowledge as will do.
+    /// Decides a batch and writes the result, from as little knowledge as possible.
     async fn decide_and_write(
         &self,
         session: &mut Session,
@@ -201,7 +207,7 @@ impl Ledger {
     ) -> Result<Vec<Verdict>, Fault> {
         let mut knowledge = self.recent_depth.knowledge();
         let mut freshness = None;
-        // Orders that hold slots of others, and of these the ones whose end is lost.
+        // `asked`: orders that hold the slots of other orders. `ended`: those among them whose end MySQL has lost.
         let (mut asked, mut ended) = (HashSet::new(), HashSet::new());
         loop {
             let mut known = knowledge.gather(session, part).await?;
@@ -214,9 +220,9 @@ impl Ledger {
                 let mut holders = known.holders(part.iter().copied());
                 holders.retain(|holder| asked.insert(*holder));
                 if !holders.is_empty() {
-                    // Nobody waits for Redis behind the locks of the vouchers.
+                    // Unlock first: no other session shall wait for Redis behind the locks of the vouchers.
                     let was_locked = knowledge.unlock(session).await?;
-                    // On the heap: it is seldom asked, and all futures above have room for it otherwise.
+                    // On the heap: this call is rare, and without the box every future above it is larger.
                     ended.extend(Box::pin(witness.ended(&holders)).await?);
                     if was_locked {
                         continue;
@@ -225,12 +231,12 @@ impl Ledger {
                 known.ended.clone_from(&ended);
             }
             let decided = verdict::decide(part.iter().copied(), &mut known);
-            // No write would check this, and an order that is there already is none of these.
+            // No write checks this, and it does not concern an order that is already written.
             if knowledge < Knowledge::Looked(Depth::Ids) && decided.iter().any(Decided::needs_its_own_row) {
                 knowledge = Knowledge::Looked(Depth::Ids);
                 continue;
             }
-            // Its row may be on another node.
+            // Another node may have the row of the voucher.
             if freshness.is_none()
                 && decided.iter().any(|it| it.verdict == Verdict::UnknownVoucher)
                 && self.has_other_nodes()
@@ -259,7 +265,7 @@ impl Ledger {
         }
     }
 
-    /// What the write has to check, because it was not read under locks.
+    /// The conditions that the write must check, because they were not read under locks.
     fn guard(&self, part: &[&Incoming], changes: &Changes<'_>, knowledge: Knowledge, known: &Known) -> Guard {
         match knowledge {
             Knowledge::Locked => Guard::Locked,
@@ -273,7 +279,7 @@ impl Ledger {
         if self.commits_in_packet.load(Relaxed) { Commit::InPacket } else { Commit::Apart }
     }
 
-    /// Gives up after the time of a transaction, which begins with the call.
+    /// Limits `work` to the time of a transaction, counted from this call.
     fn in_time<T>(
         &self,
         work: impl Future<Output = Result<T, Fault>>,
@@ -286,7 +292,8 @@ impl Ledger {
         Outage::new("MySQL", format!("no answer within {} ms", self.timeout.as_millis()))
     }
 
-    /// When one connection is dead, the others most often are, too: each would cost a batch or a probe to find out.
+    /// Drops all idle connections of the pool. If one connection is dead, the others most often are, too, and each
+    /// would cost a batch or a probe to find out.
     pub fn forget_idle_connections(&self) {
         while let Some(connection) = self.pool.try_acquire() {
             drop(connection.detach());

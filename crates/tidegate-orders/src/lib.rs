@@ -1,4 +1,4 @@
-//! What an order is, how it is admitted in Redis, how its user is locked, how it is written to MySQL.
+//! Orders: how Redis admits them, how a worker locks their users, and how a worker writes them to MySQL.
 
 pub mod publisher;
 pub mod batch_trace;

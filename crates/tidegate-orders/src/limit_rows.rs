@@ -11,7 +11,7 @@ use crate::{
     session::Session,
 };
 
-/// The words of the column `period`; a window of seconds has its number there.
+/// The words of the column `period`. For a window of seconds, the column holds the number of seconds.
 const ORDER: &str = "order";
 const SALE: &str = "sale";
 const DAY: &str = "day";
@@ -22,12 +22,12 @@ const SELECT: &str = "SELECT CAST(number AS SIGNED), CAST(name AS CHAR), CAST(su
     CAST(offset_s AS SIGNED), CAST(orders AS SIGNED), CAST(units AS SIGNED), CAST(period_us AS SIGNED) FROM tidegate_limit \
     WHERE owner_kind = ? AND owner_id = ? AND removed_at IS NULL ORDER BY number";
 
-/// A change of the limits of one owner.
+/// A change of one limit of a voucher or campaign.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RuleChange {
-    /// This one counts from now on, under its name; its number is found.
+    /// Sets this limit, under its name. [`change`] finds its number.
     Set(Rule),
-    /// The one of this name does not count any more.
+    /// Removes the limit of this name: it does not count any more.
     Remove(String),
 }
 
@@ -38,10 +38,10 @@ const fn owner_columns(owner: LimitOwner) -> (&'static str, i64) {
     }
 }
 
-/// The limits of a voucher or campaign that count, in the order in which they were set.
+/// Reads the limits of a voucher or campaign that count, in the order in which they were set.
 ///
 /// # Errors
-/// When MySQL does not answer or the tables are not ready.
+/// If MySQL does not answer or the tables are not ready.
 pub async fn read(
     db: impl Executor<'_, Database = MySql>,
     owner: LimitOwner,
@@ -51,8 +51,8 @@ pub async fn read(
     Ok(rows.iter().map(parse).collect::<Result<_, _>>()?)
 }
 
-/// The rules that Redis has to hold of a voucher or a campaign, as [`rules_text`] writes them. None: of a voucher without limits, that is in
-/// no campaign.
+/// The rules that Redis must hold for a voucher or a campaign, as [`rules_text`] writes them. None: the voucher has no
+/// limits and is in no campaign.
 ///
 /// # Errors
 /// As [`read`].
@@ -63,7 +63,7 @@ pub async fn text(pool: &MySqlPool, owner: LimitOwner) -> Result<Option<String>,
     Ok((campaign.is_some() || !rules.is_empty()).then(|| rules_text(owner, campaign, &rules)))
 }
 
-/// Makes a change, in one transaction, `by` this name. Answers with the limits that count now.
+/// Changes a limit in one transaction, and notes `by` as the author. Returns the limits that count afterwards.
 ///
 /// # Errors
 /// As [`read`].
@@ -75,7 +75,7 @@ pub async fn change(
 ) -> Result<Vec<Rule>, RecordsError> {
     let (kind, id) = owner_columns(owner);
     let mut session = Session::begin(pool).await?;
-    // Whoever comes second waits here, and finds what the first has made.
+    // A second change waits here for the first one, and then reads its result.
     let known = "SELECT CAST(number AS SIGNED) FROM tidegate_limit WHERE owner_kind = ? AND owner_id = ? \
                  ORDER BY number DESC LIMIT 1 FOR UPDATE";
     let highest: Option<i64> =
@@ -147,8 +147,9 @@ async fn write(
 }
 
 fn parse(row: &MySqlRow) -> sqlx::Result<Rule> {
-    let unreadable =
-        |column: &str| sqlx::Error::Protocol(format!("tidegate_limit.{column} is not understood"));
+    let unreadable = |column: &str| {
+        sqlx::Error::Protocol(format!("tidegate_limit.{column} holds a value that this version does not understand"))
+    };
     let small = |at: usize, column: &str| -> sqlx::Result<Option<u32>> {
         let number: Option<i64> = row.try_get(at)?;
         number.map(u32::try_from).transpose().map_err(|_| unreadable(column))
@@ -175,7 +176,7 @@ fn parse(row: &MySqlRow) -> sqlx::Result<Rule> {
     Ok(Rule { number: positive(0, "number")?, name, subject, kind })
 }
 
-/// The campaign that a voucher is in.
+/// Reads the campaign that a voucher belongs to.
 ///
 /// # Errors
 /// As [`read`].
@@ -185,7 +186,7 @@ pub async fn campaign_of(pool: &MySqlPool, voucher: VoucherId) -> Result<Option<
     Ok(campaign.and_then(|campaign| campaign.try_into().ok()))
 }
 
-/// The regions of a campaign by name, with their vouchers.
+/// Reads the regions of a campaign, by name, with their vouchers.
 ///
 /// # Errors
 /// As [`read`].
@@ -198,10 +199,11 @@ pub async fn regions(
     Ok(rows.into_iter().filter_map(|(region, voucher)| Some((region, voucher.try_into().ok()?))).collect())
 }
 
-/// Adds regions with their vouchers to a campaign, all or none. Those that are there stay.
+/// Adds regions with their vouchers to a campaign, all or none. Existing regions stay.
 ///
 /// # Errors
-/// As [`read`]; a region with another voucher, or a voucher of another region, is a duplicate key.
+/// As [`read`]. A region that already has another voucher, or a voucher that already has another region, is a duplicate
+/// key.
 pub async fn add_regions(
     pool: &MySqlPool,
     campaign: CampaignId,
@@ -225,7 +227,8 @@ pub async fn add_regions(
     Ok(session.commit().await?)
 }
 
-/// When each limit of an owner, by its number, was given the numbers that it has, in Unix milliseconds by MySQL's clock.
+/// Reads when each limit of an owner was given its current numbers: by the number of the limit, in Unix milliseconds of
+/// MySQL's clock.
 ///
 /// # Errors
 /// As [`read`].

@@ -1,5 +1,7 @@
-//! Logs what comes in floods (refused orders, rejected events, payments to refund), a few one by one and the others as a sum: a
-//! sold-out rush must not fill the log.
+//! Limits the log lines of frequent messages: refused orders, rejected events and payments to refund.
+//!
+//! The log has a few lines of each reason, and one sum for the others, so that a rush on a sold-out voucher does not
+//! fill the log.
 
 use std::{
     collections::BTreeMap,
@@ -12,21 +14,22 @@ use tokio::time::sleep;
 
 use crate::ledger::{Incoming, Refusal};
 
-/// Lines of one reason within a period; the tables `tidegate_refusal` and `tidegate_event` have all of it.
+/// The lines of one reason within a period. The tables `tidegate_refusal` and `tidegate_event` hold every refusal and event.
 const LOGGED_ONE_BY_ONE: u64 = 3;
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// What a process logs by reasons. The first of each period have a line each, the others a sum at its end.
+/// Logs messages with a limit for each reason. The first messages of each reason in a period get a line each; the
+/// others are logged as one sum at the end of the period.
 #[derive(Debug)]
 pub struct LimitedLog {
     period: Duration,
-    /// What the sums say.
+    /// The message of the lines with the sums.
     rest: &'static str,
     counts: Mutex<BTreeMap<&'static str, u64>>,
 }
 
 impl Default for LimitedLog {
-    /// The log of all lanes.
+    /// The log that all lanes share.
     fn default() -> Self {
         Self::new(
             "more orders refused, events rejected or payments to refund: the tables tidegate_refusal and tidegate_event have them",
@@ -35,7 +38,7 @@ impl Default for LimitedLog {
 }
 
 impl LimitedLog {
-    /// A log whose sums say `rest`.
+    /// A log whose sums have the message `rest`.
     #[must_use]
     pub const fn new(rest: &'static str) -> Self {
         Self { period: PERIOD, rest, counts: Mutex::new(BTreeMap::new()) }
@@ -52,12 +55,13 @@ impl LimitedLog {
         }
     }
 
-    /// Whether one of this reason has a line of its own. If not, it is counted for the sum of this period.
+    /// Whether a message of this reason gets a line of its own. If not, the log counts it for the sum of this period.
     pub fn is_shown(self: &Arc<Self>, reason: &'static str) -> bool {
         self.count(reason) <= LOGGED_ONE_BY_ONE
     }
 
-    /// How many of this reason there are in this period, which begins with its first refusal.
+    /// Counts a message of this reason, and returns how many there were in this period. A period begins with its first
+    /// message.
     fn count(self: &Arc<Self>, reason: &'static str) -> u64 {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         if counts.is_empty() {
@@ -75,7 +79,7 @@ impl LimitedLog {
         *count
     }
 
-    /// Ends a period: one line for each reason with the refusals that had none of their own.
+    /// Ends a period: logs one line for each reason, with the number of messages that got no line of their own.
     fn log_rest(&self) {
         let counts = mem::take(&mut *self.counts.lock().unwrap_or_else(PoisonError::into_inner));
         for (reason, count) in counts {
@@ -116,7 +120,7 @@ mod tests {
         }
     }
 
-    /// What was said.
+    /// The text that was logged.
     #[derive(Clone, Default)]
     struct Said(Arc<Mutex<Vec<u8>>>);
 
@@ -169,7 +173,7 @@ mod tests {
         refuse(2, Refusal::UserHasOrder);
         assert_eq!(said.count("order refused order="), 5);
         said.until_said("reason=\"out_of_stock\" count=997", 1).await;
-        assert_eq!(said.count("more orders refused"), 1, "nobody sums up the two that have a line each");
+        assert_eq!(said.count("more orders refused"), 1, "the two that have a line each are not summed up");
         // Another period.
         refuse(5, Refusal::OutOfStock);
         assert_eq!(said.count("order refused order="), 8);

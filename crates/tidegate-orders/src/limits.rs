@@ -1,5 +1,5 @@
-//! Limits: who may buy how much in which time, and what a caller says of itself for that. They are checked and counted by
-//! `lua/admit_limited.lua`, in the step that takes the stock.
+//! Limits: how much a user or another subject may buy in a time window, and the subjects that a caller names for this.
+//! `lua/admit_limited.lua` checks and counts them, in the step that takes the stock.
 
 mod windows;
 
@@ -11,18 +11,18 @@ pub use self::windows::{CountedRule, CountedWindows};
 pub use crate::order::MOST_RULES;
 use crate::order::{CampaignId, MOST_VALUE_BYTES, VoucherId, is_value_byte};
 
-/// Subjects that a caller may name.
+/// The maximum number of subjects that a caller may name for an order.
 pub const MOST_SUBJECTS: usize = 16;
 const MOST_NAME_BYTES: usize = 32;
 /// The subject that every order has.
 const USER: &str = "user";
 
-/// Whose limits they are.
+/// The owner of limits: a voucher or a campaign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LimitOwner {
-    /// Of one voucher.
+    /// The limits belong to one voucher.
     Voucher(VoucherId),
-    /// Of the vouchers that are sold under common limits.
+    /// The limits are common to the vouchers of a campaign.
     Campaign(CampaignId),
 }
 
@@ -33,7 +33,7 @@ impl Serialize for LimitOwner {
 }
 
 impl fmt::Display for LimitOwner {
-    /// `voucher:7`, `campaign:5`.
+    /// The form is `voucher:7` or `campaign:5`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Voucher(voucher) => write!(f, "voucher:{voucher}"),
@@ -42,32 +42,33 @@ impl fmt::Display for LimitOwner {
     }
 }
 
-/// A text that is no name or no value of what it should be.
+/// The reason why a subject, or the name of a limit, is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadSubject {
-    /// A name of a limit or of a subject.
+    /// The name of a limit or of a subject is not valid.
     #[error("{0:?} is no name: 1 to 32 of a-z 0-9 _, and a letter first")]
     Name(String),
-    /// A value, which may be anything.
+    /// The value of this subject is not valid.
     #[error("the value of {0} must be 1 to 64 characters of A-Z a-z 0-9 _ . : + / = -")]
     Value(SubjectName),
-    /// The user is no subject that a caller names.
-    #[error("user is named by the order itself")]
+    /// A caller named `user`, which is not a subject that callers name.
+    #[error("user is not a subject: the order itself names its user")]
     User,
-    /// The same twice.
+    /// A caller named the same subject twice.
     #[error("{0} is named twice")]
     Twice(SubjectName),
-    /// Too many.
-    #[error("at most {MOST_SUBJECTS} subjects")]
+    /// A caller named more subjects than [`MOST_SUBJECTS`].
+    #[error("an order has at most {MOST_SUBJECTS} subjects")]
     TooMany,
 }
 
-/// Name of a limit or of what it counts by, such as `phone`: 1 to 32 of `a-z 0-9 _`, a letter first.
+/// The name of a limit or of the subject that it counts by, such as `phone`: 1 to 32 of `a-z 0-9 _`, beginning with a
+/// letter.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SubjectName(String);
 
 impl SubjectName {
-    /// Its text.
+    /// The name as a string slice.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -93,19 +94,19 @@ impl FromStr for SubjectName {
     }
 }
 
-/// What a caller says of itself beside the user: `phone`, `address`, `device`. Values are compared byte by byte. They stay in Redis,
-/// in entries and in MySQL as long as the order: send a keyed hash, and not the number itself.
+/// The subjects that a caller names besides the user: `phone`, `address`, `device`. Values are compared byte by byte.
+/// They stay in Redis, in entries and in MySQL as long as the order, so send a keyed hash, not the number itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subjects(Vec<(SubjectName, String)>);
 
 impl Subjects {
-    /// None.
+    /// No subjects, for orders of vouchers without such limits.
     #[must_use]
     pub const fn none() -> Self {
         Self(Vec::new())
     }
 
-    /// Adds one.
+    /// Adds a subject with its value.
     ///
     /// # Errors
     /// See [`BadSubject`].
@@ -125,20 +126,20 @@ impl Subjects {
         }
     }
 
-    /// Names and values, in the order in which they were added.
+    /// The names and values, in the order in which they were added.
     pub fn iter(&self) -> impl Iterator<Item = (&SubjectName, &str)> {
         self.0.iter().map(|(name, value)| (name, value.as_str()))
     }
 }
 
-/// What a limit counts by.
+/// The subject that a limit counts by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
-    /// All orders together.
+    /// All orders, counted together as one.
     All,
     /// The user of the order.
     User,
-    /// What the caller says of itself under this name.
+    /// The value that the caller sends under this name.
     Named(SubjectName),
 }
 
@@ -164,63 +165,65 @@ impl FromStr for Subject {
     }
 }
 
-/// The time in which a limit counts.
+/// The time window in which a limit counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Window {
-    /// One order: how many units it may have.
+    /// A single order: the limit is on its units.
     Order,
-    /// The whole sale.
+    /// The whole sale of the voucher.
     Sale,
-    /// A day, which begins so many seconds before midnight UTC.
+    /// A day that begins `offset_s` seconds before midnight UTC.
     Day {
-        /// East of Greenwich.
+        /// The offset from UTC in seconds, positive east of Greenwich.
         offset_s: i32,
     },
-    /// A month, which begins so.
+    /// A month that begins `offset_s` seconds before midnight UTC.
     Month {
-        /// East of Greenwich.
+        /// The offset from UTC in seconds, positive east of Greenwich.
         offset_s: i32,
     },
-    /// So many seconds, from a multiple of them in Unix time on.
+    /// A fixed number of seconds. Each window begins at a multiple of it in Unix time.
     Seconds(NonZeroU32),
 }
 
-/// How much there may be.
+/// The amount that a rule allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleKind {
-    /// Orders and units in a window; None: as many as there are. Of [`Window::Order`], only units count.
+    /// The maximum orders and units in a window. None: no maximum. For [`Window::Order`], only units count.
     Limit {
-        /// In which time.
+        /// The window in which the limit counts.
         window: Window,
-        /// Orders.
+        /// The maximum number of orders.
         orders: Option<u32>,
-        /// Units.
+        /// The maximum number of units.
         units: Option<u32>,
     },
-    /// Admissions by GCRA, as [redis-cell](https://github.com/brandur/redis-cell) has it: one in each period, and so many at once.
+    /// Admissions by GCRA, as in [redis-cell](https://github.com/brandur/redis-cell): one in each period, and `burst`
+    /// at once.
     Rate {
-        /// In microseconds.
+        /// The period of the rate, in microseconds.
         period_us: NonZeroU32,
-        /// In a row, after a rest.
+        /// The number of admissions in a row after a rest.
         burst: NonZeroU32,
     },
 }
 
-/// A limit or a rate.
+/// A limit or a rate of a voucher or a campaign.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Of this definition: what is counted under another number is another limit.
+    /// The number of this definition. Counts under another number belong to another limit.
     pub number: NonZeroU32,
-    /// What refusals call it.
+    /// The name that refusals give.
     pub name: SubjectName,
-    /// What it counts by.
+    /// The subject that the rule counts by.
     pub subject: Subject,
-    /// How much there may be.
+    /// The amount that the rule allows.
     pub kind: RuleKind,
 }
 
 impl Rule {
-    /// Whether what was counted under `other` counts for this one: the same subject and the same window, however much there may be.
+    /// Whether the counts of `other` also count for this rule: both have the same subject and the same window, whatever
+    /// amount they allow.
     #[must_use]
     pub fn counts_as(&self, other: &Self) -> bool {
         let is_same_kind = match (self.kind, other.kind) {
@@ -233,7 +236,7 @@ impl Rule {
 }
 
 impl fmt::Display for Rule {
-    /// As it stands in the field `rules` of a hash of limits: `3 days phone day 28800 3 4`.
+    /// The rule as it stands in the field `rules` of a hash of limits: `3 days phone day 28800 3 4`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { number, name, subject, kind } = self;
         write!(f, "{number} {name} {subject} ")?;
@@ -254,7 +257,7 @@ impl fmt::Display for Rule {
     }
 }
 
-/// What the field `rules` has in the hash of a voucher's limits, with the campaign that it is in, or of those of a campaign itself.
+/// The text of the field `rules` in the hash of limits of a voucher, with its campaign, or of a campaign itself.
 #[must_use]
 pub fn rules_text(owner: LimitOwner, campaign: Option<CampaignId>, rules: &[Rule]) -> String {
     let (slots, campaign) = match owner {
@@ -266,32 +269,33 @@ pub fn rules_text(owner: LimitOwner, campaign: Option<CampaignId>, rules: &[Rule
     format!("{slots} {campaign};{}", rules.join(";"))
 }
 
-/// A voucher's own limit on the orders of a user takes the place of "one order for each user".
+/// Whether these limits of a voucher give a user several slots: a voucher's own limit on the orders of a user replaces
+/// "one order for each user".
 #[must_use]
 pub fn gives_slots(rules: &[Rule]) -> bool {
     let counts_orders = |kind: &RuleKind| matches!(kind, RuleKind::Limit { window, orders: Some(_), .. } if *window != Window::Order);
     rules.iter().any(|rule| rule.subject == Subject::User && counts_orders(&rule.kind))
 }
 
-/// A limit refuses an order.
+/// The limit that refuses an order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LimitReached {
-    /// Its name; `slots` where a user holds as many orders as there are slots.
+    /// The name of the limit; `slots` if the user holds as many orders as there are slots.
     pub name: String,
-    /// Orders that are left in the window; None: it does not count orders.
+    /// The orders that are left in the window. None: the limit does not count orders.
     pub orders_left: Option<u64>,
-    /// Units that are left in the window; None: it does not count units.
+    /// The units that are left in the window. None: the limit does not count units.
     pub units_left: Option<u64>,
-    /// When the next window begins, in Unix milliseconds; None: there is none.
+    /// The start of the next window, in Unix milliseconds. None: there is no next window.
     pub opens_ms: Option<i64>,
 }
 
-/// A rate refuses an order.
+/// The rate that refuses an order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RateReached {
-    /// Its name.
+    /// The name of the rate.
     pub name: String,
-    /// After so many milliseconds, the next is admitted.
+    /// The milliseconds after which the rate admits the next order.
     pub retry_ms: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Lists in SQL statements.
+//! Limits for value lists in SQL statements.
 
-/// The most values of an IN list: from a thousand on, MariaDB may make a subquery of it.
+/// The maximum number of values in an IN list. From a thousand values on, MariaDB may turn the list into a subquery.
 pub const MOST_LISTED: usize = 500;

@@ -1,25 +1,26 @@
-//! What MySQL's and MariaDB's errors mean: their numbers, and what is at fault for each. No other module knows a number.
+//! The meaning of MySQL's and MariaDB's errors: their numbers, and what is at fault for each. No other module knows a
+//! number.
 //!
 //! Numbers: <https://dev.mysql.com/doc/mysql-errors/8.0/en/server-error-reference.html> and
 //! <https://mariadb.com/kb/en/mariadb-error-code-reference/>.
 
 use sqlx::mysql::MySqlDatabaseError;
 
-/// A row with this key is there.
+/// A row with this key exists already.
 const DUPLICATE_KEY: u16 = 1062;
-/// The table has a column of this name.
+/// The table has a column of this name already.
 const DUPLICATE_COLUMN: u16 = 1060;
-/// The table has a key of this name.
+/// The table has a key of this name already.
 const DUPLICATE_KEY_NAME: u16 = 1061;
-/// The database has a table or a view of this name.
+/// The database has a table or a view of this name already.
 const TABLE_EXISTS: u16 = 1050;
-/// The schema is older than the program.
+/// A column is missing: the schema is older than the program.
 const NO_SUCH_COLUMN: u16 = 1054;
-/// The schema is older than the program.
+/// A table is missing: the schema is older than the program.
 const NO_SUCH_TABLE: u16 = 1146;
-/// Somebody holds a row or a table for longer than a lock wait.
+/// Another session holds a row or a table for longer than a lock wait.
 const LOCK_WAIT_TIMEOUT: u16 = 1205;
-/// Transactions waited for each other, and this one was rolled back.
+/// Transactions waited for each other in a circle, and the server rolled this one back.
 const DEADLOCK: u16 = 1213;
 /// Galera: the node is outside of its cluster, or not ready. (Its name in the server is "unknown command".)
 const NOT_READY: u16 = 1047;
@@ -30,47 +31,47 @@ const EXPRESSION_OUT_OF_RANGE: u16 = 1690;
 /// The server knows no database of this name.
 const UNKNOWN_DATABASE: u16 = 1049;
 
-/// What to do where the schema is older than the program.
+/// The hint for an error whose cause is a schema that is older than the program.
 pub(crate) const NOT_MIGRATED: &str = " (the schema is not up to date: run `tidegate migrate`)";
 
-/// The number of an error that the server has answered.
+/// The number of an error that the server has returned.
 fn number_of(error: &sqlx::Error) -> Option<u16> {
     Some(database_error(error)?.number())
 }
 
-/// A unique key has this value already.
+/// Whether a unique key has this value already.
 pub(crate) fn is_duplicate_key(error: &sqlx::Error) -> bool {
     number_of(error) == Some(DUPLICATE_KEY)
 }
 
-/// The table has a column or a key of this name already, or the database a view.
+/// Whether the table has a column or a key of this name already, or the database a table or a view.
 pub(crate) fn is_duplicate_name(error: &sqlx::Error) -> bool {
     matches!(number_of(error), Some(DUPLICATE_COLUMN | DUPLICATE_KEY_NAME | TABLE_EXISTS))
 }
 
-/// Somebody holds a row or a table for longer than a lock wait.
+/// Whether another session holds a row or a table for longer than a lock wait.
 pub(crate) fn is_lock_wait_timeout(error: &sqlx::Error) -> bool {
     number_of(error) == Some(LOCK_WAIT_TIMEOUT)
 }
 
-/// A value does not fit into its column.
+/// Whether a value does not fit into its column.
 pub(crate) fn is_value_out_of_range(error: &sqlx::Error) -> bool {
     number_of(error) == Some(VALUE_OUT_OF_RANGE)
 }
 
-/// An expression left the range of its type, as an unsigned stock below zero does.
+/// Whether an expression left the range of its type, as an unsigned stock below zero does.
 pub(crate) fn is_expression_out_of_range(error: &sqlx::Error) -> bool {
     number_of(error) == Some(EXPRESSION_OUT_OF_RANGE)
 }
 
-/// The server has refused this statement, whose transaction goes on with all its locks: because it is read-only, because of
-/// the user's grants, or because of a check or a trigger.
+/// Whether the server refused only this statement, so that the transaction continues with all its locks. The cause is a
+/// read-only server, the user's grants, or a check or a trigger.
 pub(crate) fn is_statement_refused(error: &sqlx::Error) -> bool {
     matches!(number_of(error), Some(1290 | 1792 | 1836 | 1142 | 1143 | 1227 | 1644 | 3819 | 4025))
 }
 
-/// A node that was told to catch up with its cluster before it answers has not done so: the wait took too long, or the node is
-/// not ready for it. Whatever else it says, waiting does not help: it refuses the setting, say.
+/// Whether a node that must catch up with its cluster before it answers has not done so: the wait took too long, or the
+/// node is not ready. For any other error, such as a refused setting, waiting does not help.
 pub(crate) fn is_behind(error: &sqlx::Error) -> bool {
     number_of(error).is_some_and(is_behind_number)
 }
@@ -81,42 +82,43 @@ fn is_behind_number(number: u16) -> bool {
         LOCK_WAIT_TIMEOUT | NOT_READY => true,
         // The statement took too long: MariaDB, MySQL.
         1969 | 3024 => true,
-        // Group replication: 3797 ends the wait of `BEFORE`, 3796 is for a member that is not ONLINE, 3798 and 3799 for one that
-        // waits for prepared transactions or stops. 3100: its hook has failed otherwise.
+        // Group replication: 3797 ends the wait of `BEFORE`, and 3796 is for a member that is not ONLINE. 3798 and 3799
+        // are for a member that waits for prepared transactions or stops. 3100: its hook has failed in another way.
         3100 | 3796..=3799 => true,
         _ => false,
     }
 }
 
-/// The server knows no database of this name.
+/// Whether the server knows no database of this name.
 pub(crate) fn is_unknown_database(error: &sqlx::Error) -> bool {
     number_of(error) == Some(UNKNOWN_DATABASE)
 }
 
-/// The server knows no table of this name.
+/// Whether the server knows no table of this name.
 #[must_use]
 pub fn is_missing_table(error: &sqlx::Error) -> bool {
     number_of(error) == Some(NO_SUCH_TABLE)
 }
 
-/// The schema is older than the program: a table or a column is missing.
+/// Whether a table or a column is missing, because the schema is older than the program.
 pub(crate) fn is_not_migrated(error: &sqlx::Error) -> bool {
     matches!(number_of(error), Some(NO_SUCH_TABLE | NO_SUCH_COLUMN))
 }
 
-/// What to do about an error, to be put behind its text; empty where the cause is no schema that is older than the program.
+/// The hint to append to the text of an error. Empty unless the schema is older than the program.
 #[must_use]
 pub fn migration_hint(error: &sqlx::Error) -> &'static str {
     if is_not_migrated(error) { NOT_MIGRATED } else { "" }
 }
 
-/// The server has rolled the transaction back, because others waited for it in a circle: the same again may succeed.
+/// Whether the server rolled the transaction back because transactions waited for each other in a circle. The same
+/// transaction may succeed next time.
 #[must_use]
 pub fn is_deadlock(error: &sqlx::Error) -> bool {
     number_of(error) == Some(DEADLOCK)
 }
 
-/// The error in words, with what to do where the cause is plain.
+/// The text of an error, with a hint what to do if the cause is plain.
 pub(crate) fn explain(error: &sqlx::Error) -> String {
     let hint = match number_of(error) {
         Some(NO_SUCH_TABLE | NO_SUCH_COLUMN) => NOT_MIGRATED,
@@ -125,7 +127,7 @@ pub(crate) fn explain(error: &sqlx::Error) -> String {
         Some(NOT_READY) => " (this node is outside of its cluster, or not ready yet)",
         Some(number) if is_file(number) => " (is the disk of the server full?)",
         None if matches!(error, sqlx::Error::PoolTimedOut) => {
-            " (no connection came free: is the server away, or do others hold what our sessions wait for?)"
+            " (no connection became free: check whether the server is up, and whether other sessions hold locks)"
         }
         _ => "",
     };
@@ -136,22 +138,22 @@ fn database_error(error: &sqlx::Error) -> Option<&MySqlDatabaseError> {
     error.as_database_error()?.try_downcast_ref::<MySqlDatabaseError>()
 }
 
-/// What is at fault.
+/// The part that is at fault for an error.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ErrorKind {
-    /// The server or the way to it: an outage.
+    /// The server, or the connection to it: an outage.
     Store,
-    /// Other transactions: the same again may succeed.
+    /// Other transactions: the same transaction may succeed next time.
     Contention,
     /// Another transaction, which holds a row or a table for longer than a lock wait.
     LockWait,
     /// The values of a row.
     Row,
-    /// A row, or something that passes.
+    /// Either a row or a temporary condition.
     Unclear,
 }
 
-/// What is at fault for this error.
+/// Finds the part that is at fault for this error.
 pub(crate) fn classify(error: &sqlx::Error) -> ErrorKind {
     match database_error(error) {
         None if matches!(error, sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_)) => ErrorKind::Row,
@@ -160,8 +162,8 @@ pub(crate) fn classify(error: &sqlx::Error) -> ErrorKind {
     }
 }
 
-/// A file of the server could not be written or grow. Below 1000 are the errors of its file layer, such as 3 for a
-/// full folder of temporary files; 1021 and 1026 are its files, 1114 is a table that finds no room.
+/// Whether a file of the server could not be written or grow. Numbers below 1000 are errors of its file layer, such as
+/// 3 for a full folder of temporary files. 1021 and 1026 concern its files, and 1114 is a table without room.
 fn is_file(number: u16) -> bool {
     matches!(number, 1..=999 | 1021 | 1026 | 1114)
 }
@@ -170,9 +172,9 @@ fn classify_number(number: u16, sqlstate: &str) -> ErrorKind {
     match number {
         _ if is_file(number) => ErrorKind::Store,
         LOCK_WAIT_TIMEOUT => ErrorKind::LockWait,
-        // Others are in the way; 1020: record changed since last read, 3101: rolled back by group replication, 1180: a
-        // COMMIT that failed, for which certification is one cause; another one, such as a member that has left its
-        // group, answers the next try for itself.
+        // Other transactions are in the way. 1020: record changed since last read. 3101: rolled back by group
+        // replication. 1180: a COMMIT that failed, often because of certification. For another cause, such as a member
+        // that has left its group, the next try gets an error of its own.
         DEADLOCK | 1020 | 3101 | 1180 => ErrorKind::Contention,
         // Memory, engine, tables: 1004-1019 files, 1030 engine, 1033-1041 damaged or out of memory,
         // 1194/1195 crashed, 1206 lock table full.
@@ -193,10 +195,10 @@ fn classify_number(number: u16, sqlstate: &str) -> ErrorKind {
         | 3169
         | 4031 => ErrorKind::Store,
         NOT_READY => ErrorKind::Store,
-        // Read-only, super-read-only, binary log cannot be written, plugins that hold commits back, a group whose members
-        // cannot keep the consistency that was asked for.
+        // Read-only, super-read-only, binary log cannot be written, plugins that delay commits, a group whose members
+        // cannot keep the required consistency.
         1290 | 1598 | 1792 | 1836 | 3100 | 3796..=3799 => ErrorKind::Store,
-        // A table that group replication does not take: without a primary key, or not of InnoDB.
+        // A table that group replication does not accept: without a primary key, or not of InnoDB.
         3098 => ErrorKind::Store,
         // The schema does not fit: unknown database, column, table, wrong count, column without default.
         1046 | UNKNOWN_DATABASE | NO_SUCH_COLUMN | 1136 | NO_SUCH_TABLE | 1364 | 1932 => ErrorKind::Store,
@@ -253,7 +255,7 @@ mod tests {
         for number in [1205, 1047, 1969, 3024, 3100, 3797] {
             assert!(is_behind_number(number), "{number}");
         }
-        // No such variable, not the right to set it, a wrong value, a table that is not there, a shutdown, a proxy's refusal.
+        // An unknown variable, no right to set it, a wrong value, a missing table, a shutdown, a proxy's refusal.
         for number in [1193, 1227, 1142, 1231, 1146, 1053, 1105, 9001] {
             assert!(!is_behind_number(number), "{number}");
         }

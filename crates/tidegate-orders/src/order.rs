@@ -1,4 +1,4 @@
-//! What an order is. Inside these types a value cannot be wrong: it was parsed at the edge.
+//! The types of an order. Their values are always valid, because they were parsed on the way in.
 
 mod uses;
 
@@ -9,25 +9,25 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 pub use self::uses::{MOST_RULES, Use, Uses};
 pub(crate) use self::uses::{MOST_VALUE_BYTES, is_value_byte};
 
-/// An order, whose it is, and of what.
+/// The id of an order with its user and its voucher.
 pub(crate) type OrderIdentity = (OrderId, UserId, VoucherId);
 
-/// A text that is no value of its type.
+/// The reason why a text is not a valid number.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadNumber {
-    /// Nothing at all.
+    /// The text has no characters.
     #[error("is empty")]
     Empty,
-    /// Something else than the digits 0-9, signs and spaces included.
+    /// The text has characters other than the digits 0-9, such as signs or spaces.
     #[error("is not made of decimal digits only")]
     NotDecimal,
-    /// `007`: two texts for one number would be two orders for one user.
+    /// The number begins with a zero, such as `007`: two texts for one number would be two orders for one user.
     #[error("begins with a zero")]
     Padded,
-    /// Outside the allowed range.
+    /// The number is outside the allowed range.
     #[error("is not within 1 ..= {max}")]
     OutOfRange {
-        /// The largest allowed value.
+        /// The largest value that is allowed.
         max: i64,
     },
 }
@@ -42,7 +42,7 @@ fn parse_decimal(text: &[u8], max: i64) -> Result<NonZeroI64, BadNumber> {
     if text[0] == b'0' && text.len() > 1 {
         return Err(BadNumber::Padded);
     }
-    // What does not fit into an i64 does not fit into the range either.
+    // A number that does not fit into an i64 does not fit into the range either.
     let value = text
         .iter()
         .try_fold(0_i64, |value, digit| value.checked_mul(10)?.checked_add(i64::from(digit - b'0')));
@@ -57,13 +57,13 @@ macro_rules! decimal {
         pub struct $name(NonZeroI64);
 
         impl $name {
-            /// The largest allowed value.
+            /// The largest value that is allowed.
             pub const MAX: i64 = $max;
 
             /// Parses decimal digits without sign, padding or spaces.
             ///
             /// # Errors
-            /// When the text is anything else, or the number is not within `1 ..= MAX`.
+            /// Fails if the text is anything else, or the number is not within `1 ..= MAX`.
             pub fn parse(text: &[u8]) -> Result<Self, BadNumber> {
                 parse_decimal(text, Self::MAX).map(Self)
             }
@@ -146,40 +146,40 @@ decimal!(
     i64::MAX
 );
 decimal!(
-    /// Units in one order, `1 ..= 10 000`.
+    /// The number of units in one order, `1 ..= 10 000`.
     Quantity,
     10_000
 );
 decimal!(
-    /// Which of the orders that a user may have for one voucher this is, `1 ..= 2^31-1`.
+    /// The number of an order among those that a user may have for one voucher, `1 ..= 2^31-1`.
     Slot,
     i32::MAX as i64
 );
 
 impl Quantity {
-    /// One unit, which is what an entry without quantity means.
+    /// One unit, which an entry without a quantity means.
     pub const ONE: Self = Self(NonZeroI64::new(1).unwrap());
 }
 
 impl Slot {
-    /// The first slot, which is what an entry without slot means.
+    /// The first slot, which an entry without a slot means.
     pub const FIRST: Self = Self(NonZeroI64::new(1).unwrap());
 }
 
-/// An order as it stands in the stream.
+/// An order, as an entry of the stream holds it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Order {
-    /// Its id.
+    /// The id of the order.
     pub id: OrderId,
-    /// Who bought.
+    /// The user who bought.
     pub user: UserId,
-    /// What was bought.
+    /// The voucher that was bought.
     pub voucher: VoucherId,
-    /// How many units.
+    /// The number of units in the order.
     pub quantity: Quantity,
-    /// Which of the user's orders for this voucher.
+    /// The slot of the order among the user's orders for this voucher.
     pub slot: Slot,
-    /// What it used of limits; None: what admitted it knows no limits.
+    /// The uses of limits that the entry states. None: the program that admitted the order knows no limits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uses: Option<Uses>,
 }

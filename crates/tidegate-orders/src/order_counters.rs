@@ -1,4 +1,4 @@
-//! Counts the orders that this process has handled, by what became of them.
+//! Counts the orders that this process has handled, by their outcomes.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -16,7 +16,7 @@ use crate::{
     witness::LOST_IN_MYSQL,
 };
 
-/// Every reason for which the entry of an order is buried.
+/// Every reason for which the entry of an order becomes a dead letter.
 pub const REASONS_OF_DEATH: [&str; 11] = [
     "missing_field",
     "duplicate_field",
@@ -45,13 +45,13 @@ pub const KINDS_OF_CAUSES: [&str; 10] = [
     "killed_worker",
 ];
 
-/// What can come of an event, as far as it is counted.
+/// The outcomes of events that are counted; all rejections count as one.
 pub const EVENT_OUTCOMES: [&str; 4] = ["applied", "unchanged", "refund_due", "rejected"];
 
-/// Events of each kind, by what came of them.
+/// The numbers of events of each kind, by outcome.
 type EventCounts = [[AtomicU64; EVENT_OUTCOMES.len()]; EventKind::ALL.len()];
 
-/// Counts orders by their verdict, a batch at a time.
+/// Counters of orders by their verdicts, added up batch by batch.
 #[derive(Debug)]
 pub struct OrderCounters {
     created: AtomicU64,
@@ -66,22 +66,22 @@ pub struct OrderCounters {
     writings: Histogram,
 }
 
-/// The counts at one moment, or of one batch.
+/// The counts of orders at one moment, or of one batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct OrderCounts {
-    /// Orders written.
+    /// Orders that were written to MySQL.
     pub created: u64,
-    /// Orders that were there already.
+    /// Orders that had been written before.
     pub already_there: u64,
-    /// Orders refused because their user has one.
+    /// Orders that were refused because their user has one.
     pub user_has_order: u64,
-    /// Orders refused because the stock does not cover them.
+    /// Orders that were refused because the stock does not cover them.
     pub out_of_stock: u64,
     /// Times that an order had to wait because another worker held its user's lock.
     pub lock_refused: u64,
     /// Times that an order had to wait because another transaction held rows of its voucher.
     pub contended: u64,
-    /// What orders written used of limits, one for each limit that counts an order.
+    /// Uses of limits by the orders that were written, one for each limit that counts an order.
     pub limit_uses: u64,
 }
 
@@ -108,7 +108,7 @@ impl OrderCounts {
             Verdict::Created => self.created += 1,
             Verdict::AlreadyThere | Verdict::Cancelled => self.already_there += 1,
             Verdict::Contended(_) => self.contended += 1,
-            // Refusals are counted when they are released. Lanes count what they bury.
+            // Refusals are counted when they are released. Lanes count the entries that they bury.
             Verdict::Refused(_)
             | Verdict::UnknownVoucher
             | Verdict::PastLimits(_)
@@ -117,7 +117,7 @@ impl OrderCounts {
         }
     }
 
-    /// Orders refused, for whatever reason.
+    /// The number of refused orders, for any reason.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.user_has_order + self.out_of_stock
@@ -144,7 +144,7 @@ impl OrderCounters {
         self.events[kind as usize][outcome].fetch_add(1, Relaxed);
     }
 
-    /// Events that were recorded: of which kind, what came of them, how many.
+    /// The recorded events: their kind, their outcome and their number.
     pub fn events(&self) -> impl Iterator<Item = (EventKind, &'static str, u64)> {
         EventKind::ALL.into_iter().flat_map(|kind| {
             let counts = EVENT_OUTCOMES.iter().zip(&self.events[kind as usize]);
@@ -175,8 +175,8 @@ impl OrderCounters {
         self.lockings.add_time(time);
     }
 
-    /// A batch was written and committed. It is counted at once: if something fails after this, its orders come again, and
-    /// are there already.
+    /// Counts a batch that was written and committed. It is counted at once: if something fails after this, its orders
+    /// come again and count as written before.
     pub(crate) fn written(&self, orders: &[Incoming], verdicts: &[Verdict], time: Duration) {
         let mut counts = OrderCounts::default();
         verdicts.iter().for_each(|verdict| counts.count(verdict));
@@ -195,7 +195,7 @@ impl OrderCounters {
         self.lock_refused.fetch_add(orders as u64, Relaxed);
     }
 
-    /// The counts now.
+    /// Reads the present values of the counters.
     #[must_use]
     pub fn counts(&self) -> OrderCounts {
         OrderCounts {
@@ -209,13 +209,13 @@ impl OrderCounters {
         }
     }
 
-    /// How long it took to lock the users of a batch.
+    /// The times that it took to lock the users of a batch.
     #[must_use]
     pub fn lockings(&self) -> &Histogram {
         &self.lockings
     }
 
-    /// How long it took to write the orders of a batch to MySQL.
+    /// The times that it took to write the orders of a batch to MySQL.
     #[must_use]
     pub fn writings(&self) -> &Histogram {
         &self.writings

@@ -1,10 +1,12 @@
 //! Order ids: their layout, and an allocator that takes them from Redis in blocks.
 //!
-//! An id has 63 bits: 31 bits of seconds since 2022-01-01T00:00:00Z, then 32 bits of the sequence of that UTC day.
-//! The sequence alone makes it unique within its day; the seconds make ids grow with time. So a clock that goes
-//! backwards within the day of the block does no harm, and one that leaves that day backwards is refused.
+//! An id has 63 bits: 31 bits of seconds since 2022-01-01T00:00:00Z, then 32 bits of the sequence of that UTC day. The
+//! sequence alone makes the id unique within its day; the seconds make ids grow with time. So a clock that goes back
+//! within the day of the block does no harm. If the clock goes back to an earlier day, the allocator refuses to give
+//! out ids.
 //!
-//! In a system with partitions, each counts for itself, and its number stands in the lowest six bits of the sequence.
+//! In a system with partitions, each partition counts its own ids, and its index stands in the lowest six bits of the
+//! sequence.
 
 pub mod counter;
 
@@ -27,34 +29,35 @@ const SECONDS_OF_A_DAY: i64 = 86_400;
 #[expect(clippy::reversed_empty_ranges, reason = "it is to be empty")]
 const NONE_LEFT: RangeInclusive<i64> = 1..=0;
 
-/// Why there is no order id.
+/// The reason why there is no order id.
 #[derive(Debug, thiserror::Error)]
 pub enum OrderIdError {
-    /// The clock is before 2022, or so late that 31 bits do not hold it (after 2090-01-19).
+    /// The clock is before 2022, or too late for 31 bits (after 2090-01-19).
     #[error(
-        "order ids hold 0 ..= {MAX_SECONDS} seconds since 2022-01-01T00:00:00Z, and this is {seconds}: check the clock"
+        "order ids hold 0 ..= {MAX_SECONDS} seconds since 2022-01-01T00:00:00Z, and the clock is at {seconds}: check the clock"
     )]
     SecondsOutOfRange {
-        /// Seconds since 2022-01-01T00:00:00Z.
+        /// The seconds since 2022-01-01T00:00:00Z.
         seconds: i64,
     },
-    /// More than 2^32-1 ids on one day, or a counter that somebody set to a wrong value.
+    /// More than 2^32-1 ids on one day, or another program set the counter to a wrong value.
     #[error(
-        "order ids hold a sequence of 1 ..= {MAX_SEQUENCE}, and this is {sequence}: check the counter of the day"
+        "order ids hold a sequence of 1 ..= {MAX_SEQUENCE}, and the next one is {sequence}: check the counter of the day"
     )]
     SequenceOutOfRange {
-        /// What came from the counter.
+        /// The sequence that is out of range.
         sequence: i64,
     },
-    /// The clock went back to a day whose sequence is no longer held: its ids might be given out twice.
-    #[error("the clock went back from {block_day} to {today}: no order ids until it has caught up")]
+    /// The clock went back to a day before that of the current block. The allocator no longer knows the sequence of
+    /// that day, so it might give out an id twice.
+    #[error("the clock went back from {block_day} to {today}: no order ids until it reaches {block_day} again; check the clock")]
     ClockWentBack {
-        /// The day of the ids in progress, `yyyy:MM:dd`.
+        /// The day of the current block, `yyyy:MM:dd`.
         block_day: String,
-        /// What the clock says.
+        /// The day that the clock shows, `yyyy:MM:dd`.
         today: String,
     },
-    /// The counter of the day could not be raised.
+    /// Redis did not raise the counter of the day.
     #[error("Failed to take order ids from Redis: {}", readable(&.0.to_string()))]
     Redis(fred::error::Error),
 }
@@ -65,10 +68,10 @@ impl From<fred::error::Error> for OrderIdError {
     }
 }
 
-/// Makes an id of seconds since 2022-01-01T00:00:00Z and the sequence of that day.
+/// Makes an id from the seconds since 2022-01-01T00:00:00Z and the sequence of that day.
 ///
 /// # Errors
-/// When the seconds do not fit into 31 bits, or the sequence is not within `1 ..= 2^32-1`.
+/// If the seconds do not fit into 31 bits, or the sequence is not within `1 ..= 2^32-1`.
 pub fn compose(seconds: i64, sequence: i64) -> Result<OrderId, OrderIdError> {
     if !(0..=MAX_SECONDS).contains(&seconds) {
         return Err(OrderIdError::SecondsOutOfRange { seconds });
@@ -92,7 +95,7 @@ pub const fn day_of(id: OrderId) -> i64 {
     (decompose(id).0 + EPOCH_SECONDS).div_euclid(SECONDS_OF_A_DAY)
 }
 
-/// All ids that may be made on a day, given in days since 1970-01-01. None: no id can be of that day.
+/// The range of ids that may be made on a day. The day is counted from 1970-01-01. None: no id can be of that day.
 #[must_use]
 pub fn ids_of(day: i64) -> Option<RangeInclusive<i64>> {
     let first = day.checked_mul(SECONDS_OF_A_DAY)?.checked_sub(EPOCH_SECONDS)?;
@@ -101,32 +104,33 @@ pub fn ids_of(day: i64) -> Option<RangeInclusive<i64>> {
         .then_some((first << SEQUENCE_BITS)..=((last << SEQUENCE_BITS) | MAX_SEQUENCE))
 }
 
-/// Gives out order ids. Takes a block of them from the day's counter, so that most cost no round trip.
+/// Allocates order ids in blocks from the day's counter, so that most ids cost no round trip.
 ///
-/// Ids of a block that was not used up, at midnight or at the end of the process, are never given out: gaps are
+/// If a block is not used up at midnight or at the end of the process, its other ids are never given out. Such gaps are
 /// harmless. So is an INCRBY that the client sends twice.
 ///
-/// After a failover, the counter may be behind ids that were given out before. So a block ends when a connection is made anew:
-/// another server may give the same block to another process. And no block begins below what this process has given out.
+/// After a failover, the counter may be behind ids that were given out before. So a block ends when a connection is
+/// made anew, because another server may give the same block to another process. And no block begins below the ids that
+/// this process has given out.
 pub struct OrderIdAllocator {
     redis: RedisStore,
     block_size: NonZeroU32,
     clock: Box<dyn Fn() -> Timestamp + Send + Sync>,
-    // Held while a block is fetched: one fetches, the others wait for what it brings.
+    // Locked while a block is fetched: one caller fetches it, and the other callers wait for it.
     held: Mutex<Held>,
 }
 
-/// What an allocator has in progress.
+/// The current block of an allocator.
 #[derive(Debug)]
 struct Held {
     block: Option<Block>,
     reconnects: Reconnects,
 }
 
-/// Sequence numbers in progress.
+/// A block of sequence numbers that is being given out.
 #[derive(Debug)]
 struct Block {
-    /// Days since 1970-01-01.
+    /// The day of the block, in days since 1970-01-01.
     day: i64,
     /// The highest number of the day that was given out.
     given: i64,
@@ -140,13 +144,13 @@ impl fmt::Debug for OrderIdAllocator {
 }
 
 impl OrderIdAllocator {
-    /// By the clock of this machine.
+    /// An allocator that reads the clock of this machine.
     #[must_use]
     pub fn new(redis: RedisStore, block_size: NonZeroU32) -> Self {
         Self::with_clock(redis, block_size, Timestamp::now)
     }
 
-    /// By another clock.
+    /// An allocator that reads another clock.
     #[must_use]
     pub fn with_clock(
         redis: RedisStore,
@@ -157,11 +161,11 @@ impl OrderIdAllocator {
         Self { redis, block_size, clock: Box::new(clock), held: Mutex::new(held) }
     }
 
-    /// An id that nobody else was given.
+    /// Gives out an id that no other caller gets.
     ///
     /// # Errors
-    /// When the clock or the sequence does not fit into an id, the clock went back to an earlier day, or Redis
-    /// does not answer. The next call tries again.
+    /// If the clock or the sequence does not fit into an id, the clock went back to an earlier day, or Redis does not
+    /// answer. The next call tries again.
     pub async fn next(&self) -> Result<OrderId, OrderIdError> {
         let mut held = self.held.lock().await;
         let is_anew = held.reconnects.seen();
@@ -191,7 +195,7 @@ impl OrderIdAllocator {
             }
         }
         let mut left = self.fetch(day, given).await?;
-        // Of the old server, perhaps.
+        // The block may come from the old server.
         while held.reconnects.seen() {
             left = self.fetch(day, given).await?;
         }
@@ -205,7 +209,7 @@ impl OrderIdAllocator {
         let (key, size) = (self.redis.keys().order_id(&day_text(day)), i64::from(self.block_size.get()));
         let mut raise_by = size;
         loop {
-            // All numbers by which a call raises the counter are the caller's, and the block is the last of them.
+            // All numbers by which a call raises the counter belong to the caller; the block is the last of them.
             let last: i64 = self.redis.pool().next().incr_by(&key, raise_by).await?;
             let first = last - (size - 1);
             if !(1..=MAX_SEQUENCE).contains(&first) {
@@ -219,8 +223,7 @@ impl OrderIdAllocator {
     }
 }
 
-/// The UTC day as it stands in the key of its counter, `yyyy:MM:dd`.
-/// A day, counted from 1970-01-01, as the key of its counter names it: `yyyy:MM:dd`.
+/// The UTC day in the form that the key of its counter has: `yyyy:MM:dd`. `day` is counted from 1970-01-01.
 #[must_use]
 pub fn day_text(day: i64) -> String {
     let day = Timestamp::from_second(day * SECONDS_OF_A_DAY).unwrap_or_default();

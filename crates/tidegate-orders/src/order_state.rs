@@ -1,7 +1,7 @@
-//! What a caller is told of an order: the one place that decides this. Pure.
+//! The state of an order that callers get: the one place that decides this. Pure.
 //!
-//! [`OrderStatus`] says where an order is, for operators. A caller does not care in which list an entry stands, but
-//! whether the order is paid: so where MySQL has its row, the row's status counts; everywhere else, the place does.
+//! [`OrderStatus`] says where an order is, for operators. A caller does not need to know in which list an entry stands,
+//! but whether the order is paid. So if MySQL has the order's row, the row's status counts; otherwise the place counts.
 
 use serde::Serialize;
 
@@ -14,42 +14,42 @@ use crate::{
     },
 };
 
-/// What a caller is told of an order.
+/// The state of an order, as callers get it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OrderState {
-    /// It is in the stream, or in progress in a worker.
+    /// The order is in the stream, or in progress in a worker.
     Waiting,
-    /// MySQL has it; it is not paid.
+    /// MySQL has the order, and it is not paid.
     Confirmed,
-    /// It is paid.
+    /// The order is paid.
     Paid,
-    /// It was used.
+    /// The order was used.
     Used,
-    /// A payment of it is being refunded.
+    /// A payment of the order is being refunded.
     Refunding,
-    /// Its payment was refunded.
+    /// The payment of the order was refunded.
     Refunded,
-    /// It was cancelled.
+    /// The order was cancelled.
     Cancelled,
-    /// It was not paid in time.
+    /// The order was not paid in time.
     Expired,
-    /// MySQL refused it.
+    /// MySQL refused the order.
     Refused,
-    /// It was released before it was written.
+    /// The order was released before it was written.
     Released,
-    /// It is among the dead letters: an operator decides.
+    /// The order is among the dead letters: an operator decides.
     Dead,
-    /// Somebody changed its row so that slot and status contradict each other.
+    /// Another program or an operator changed the row so that slot and status contradict each other.
     Contradictory,
-    /// It was admitted, and was found nowhere else.
+    /// The order was admitted but not found, or its place cannot be determined.
     Unsure,
-    /// Nobody has heard of it.
+    /// No trace of the order was found.
     Unknown,
 }
 
 impl OrderState {
-    /// All of them.
+    /// All states of an order.
     pub const ALL: [Self; 14] = [
         Self::Waiting,
         Self::Confirmed,
@@ -67,7 +67,7 @@ impl OrderState {
         Self::Unknown,
     ];
 
-    /// By where it is, and by what MySQL knows of it.
+    /// Derives the state from the place of the order and from its history in MySQL.
     #[must_use]
     pub fn of(status: OrderStatus, history: &History) -> Self {
         match status {
@@ -97,7 +97,7 @@ impl OrderState {
         }
     }
 
-    /// The word for it in JSON and in text.
+    /// The word for this state in JSON and in text.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -118,7 +118,7 @@ impl OrderState {
         }
     }
 
-    /// Nothing more is to come of it for its caller, unless an operator steps in or somebody pays for it all the same.
+    /// Whether the state is final for the caller, unless an operator intervenes or a late payment comes.
     #[must_use]
     pub const fn is_final(self) -> bool {
         match self {
@@ -140,21 +140,22 @@ impl OrderState {
     }
 }
 
-/// The row of this history, as a fact.
+/// The row of this history as a [`RowFact`].
 #[must_use]
 pub fn row_fact(history: &History) -> RowFact {
     let state = |row: Row| RowState::of(row.has_slot.then_some(1), Some(row.status));
     history.row.map_or(RowFact::None, |row| RowFact::Own(state(row)))
 }
 
-/// It was cancelled, or has expired, at some time. A payment that came later may have moved it since, and pays for nothing.
+/// Whether the order was cancelled or expired at some time. A later payment may have moved it since, but pays for
+/// nothing.
 #[must_use]
 pub fn was_cancelled(history: &History) -> bool {
     let is_now = history.row.is_some_and(|row| matches!(row.status, CANCELLED | REFUNDING) && !row.has_slot);
     is_now || history.events.iter().any(|past| past.step.is_some_and(|step| step.to == CANCELLED))
 }
 
-/// What cancelled it was that nobody paid in time.
+/// Whether the order was cancelled because it was not paid in time.
 fn has_expired(history: &History) -> bool {
     let mut steps = history.events.iter().rev().filter(|past| past.step.is_some());
     steps.next().is_some_and(|past| past.kind == Some(EventKind::Expired))

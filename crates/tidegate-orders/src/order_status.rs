@@ -1,51 +1,52 @@
-//! Where an order is, and what can be done about it: the one place that decides this. Pure.
+//! The place of an order, and what can be done about it: the one place that decides this. Pure.
 //!
-//! Both stores hold a part of an order's life. Whoever has read them fills in [`OrderFacts`] and asks: `tidegate order show`,
-//! `order find`, `pending bury` and the audit say the same of the same facts. A state that orders get later (paid, refunded)
-//! becomes a row's fact and a status here.
+//! Both stores hold a part of an order's life. A caller that has read them fills in [`OrderFacts`] and gets the status
+//! and the remedy. So `tidegate order show`, `order find`, `pending bury` and the audit say the same about the same
+//! facts. A state that orders get later (paid, refunded) becomes a row's fact and a status here.
 
 use serde::Serialize;
 
 use crate::row_state::RowState;
 
-/// What is known of one order. Absent is what was looked for and not found; what could not be looked for stands in the last two.
+/// The facts that are known about one order. An absent fact was searched and not found; the last two fields say what
+/// could not be searched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OrderFacts {
-    /// The row of MySQL that has its id.
+    /// The row of MySQL that has the order's id.
     pub row: RowFact,
-    /// MySQL holds a refusal of it.
+    /// Whether MySQL holds a refusal of the order.
     pub is_refused: bool,
-    /// What the journal of its voucher says.
+    /// The fact in the journal of the order's voucher.
     pub journal: JournalFact,
-    /// Its entry in the stream. Of several, one that is still to be handled.
+    /// The order's entry in the stream. If there are several, an entry that must still be handled.
     pub entry: EntryFact,
-    /// Its dead letter. Of several, the latest.
+    /// The order's dead letter. If there are several, the latest.
     pub letter: LetterFact,
-    /// MySQL has answered.
+    /// Whether MySQL has answered.
     pub is_mysql_read: bool,
-    /// All of Redis was searched where it could be.
+    /// Whether all of Redis was searched where the order could be.
     pub is_redis_searched: bool,
 }
 
 /// The row of MySQL that has an order's id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowFact {
-    /// There is none.
+    /// No row has the order's id.
     None,
-    /// It is the order's.
+    /// The row is the order's own.
     Own(RowState),
-    /// It belongs to another user or voucher, or is for another quantity.
+    /// The row belongs to another user or voucher, or is for another quantity.
     Other,
 }
 
-/// What the journal of an order's voucher says of its id.
+/// The fact in the journal of a voucher about an order's id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JournalFact {
-    /// Nothing, or there is no journal.
+    /// The journal holds nothing about the id, or does not exist.
     Nothing,
-    /// It was admitted, and not released since.
+    /// The order was admitted, and not released since.
     Admitted,
-    /// It was released.
+    /// The order was released again.
     Released,
     /// Another user's order was admitted under this id.
     Other,
@@ -54,43 +55,43 @@ pub enum JournalFact {
 /// The entry of the stream that carries an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryFact {
-    /// There is none.
+    /// No entry with the order was found.
     None,
     /// No worker has read it.
     Undelivered,
     /// A consumer has read it and has not acknowledged it.
     Pending(ConsumerFact),
-    /// It is acknowledged, or its payload is gone: nothing can come of it any more.
+    /// The entry is acknowledged, or its payload is gone: no worker handles it again.
     Settled,
 }
 
 /// The process of the consumer that holds a pending entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConsumerFact {
-    /// It has a heartbeat.
+    /// The process has a heartbeat.
     Live,
-    /// It has none: others take the entry over.
+    /// The process has no heartbeat: another worker takes the entry over.
     Gone,
-    /// Nobody looked.
+    /// The heartbeat was not read.
     Unread,
 }
 
 /// The dead letter that carries an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LetterFact {
-    /// There is none.
+    /// No dead letter carries the order.
     None,
     /// A worker or an operator buried this order.
     Order,
     /// Its entry was buried because another order has its id.
     IdTaken,
-    /// It was buried, and is no order.
+    /// The letter was buried and holds no order.
     NoOrder,
-    /// Another program wrote it there.
+    /// Another program wrote the letter.
     Foreign,
 }
 
-/// The reason of a letter whose order id belongs to another order.
+/// The reason of a dead letter whose order id belongs to another order.
 pub const ID_TAKEN: &str = "id_taken";
 
 impl LetterFact {
@@ -101,57 +102,58 @@ impl LetterFact {
     }
 }
 
-/// Where an order is. Sorted from the best to the worst: an id that came in several entries is where the best of them is.
+/// The place of an order, sorted from the best to the worst. An order that came in several entries is where the best of
+/// them is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OrderStatus {
-    /// In MySQL, and it counts.
+    /// MySQL has the order, and it counts.
     Written,
-    /// In MySQL, cancelled or refunded: it was written once, or never will be.
+    /// MySQL has a cancelled or refunded row: the order was written once, or never will be.
     Cancelled,
-    /// In MySQL, neither live nor cancelled: its slot and its status contradict each other.
+    /// MySQL has a row that is neither live nor cancelled: its slot and its status contradict each other.
     Contradictory,
-    /// MySQL refused it.
+    /// MySQL refused the order.
     Refused,
-    /// Released to Redis, and not written.
+    /// The order was released in Redis, and not written.
     Released,
-    /// Among the dead letters.
+    /// The order is among the dead letters.
     Dead,
-    /// In the stream: a consumer has it and has not acknowledged it.
+    /// The entry is pending: a consumer has read it and has not acknowledged it.
     Pending,
-    /// In the stream: no worker has read it.
+    /// The entry is in the stream, and no worker has read it.
     Undelivered,
-    /// Nowhere, and MySQL holds another order under its id.
+    /// The order is nowhere, and MySQL holds another order under its id.
     Mismatched,
-    /// Nowhere, although it was admitted.
+    /// The order is nowhere, although it was admitted.
     Lost,
-    /// It cannot be told from what could be read.
+    /// The place cannot be determined from what could be read.
     Unsure,
-    /// Nothing was found of it.
+    /// No trace of the order was found.
     Unknown,
 }
 
-/// What can be done about an order.
+/// The action that can be taken about an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remedy {
-    /// Nothing: it is where it belongs, or gets there when its entry is handled.
+    /// Do nothing: the order is where it belongs, or gets there when its entry is handled.
     None,
-    /// Release its units to Redis: MySQL does not count it, and Redis still does.
+    /// Release the order's units to Redis: MySQL does not count the order, and Redis still does.
     Release,
-    /// Run it again: the ledger then decides as it decides on every order.
+    /// Run the order again: the ledger then decides as it decides on every order.
     RunAgain,
-    /// Repair what it was buried for and run it again, or release it.
+    /// Repair the cause for which the order was buried and run it again, or release it.
     RunAgainOrRelease,
-    /// Delete its letter: nothing can be released by it, or all of it is.
+    /// Delete the dead letter: it can release nothing, or everything is released already.
     DeleteLetter,
-    /// Audit its voucher: the two stores contradict each other.
+    /// Audit the order's voucher: the two stores contradict each other.
     Audit,
-    /// Search further, or when the store that is away is back.
+    /// Search further, or again when the missing store is back.
     LookFurther,
 }
 
 impl OrderFacts {
-    /// Everything was read, and nothing was found.
+    /// The facts if everything was read and nothing was found.
     pub const NOTHING: Self = Self {
         row: RowFact::None,
         is_refused: false,
@@ -162,10 +164,11 @@ impl OrderFacts {
         is_redis_searched: true,
     };
 
-    /// Where the order is.
+    /// Decides where the order is.
     ///
-    /// MySQL's word comes first: a row or a refusal stands, whatever the stream still holds. Then what is still to be handled;
-    /// then where it came to rest. Only what was looked for everywhere is called lost.
+    /// MySQL comes first: a row or a refusal counts, whatever the stream still holds. Next comes an entry that is still
+    /// to be handled, and then the place where the order came to rest. An order is lost only if it was searched
+    /// everywhere.
     #[must_use]
     pub fn status(&self) -> OrderStatus {
         match self.row {
@@ -179,15 +182,15 @@ impl OrderFacts {
             EntryFact::Settled | EntryFact::None => {}
         }
         match self.at_rest() {
-            // It may be written all the same.
+            // The order may still be written in MySQL.
             _ if !self.is_mysql_read => OrderStatus::Unsure,
-            // Another entry may carry it.
+            // Another entry may carry the order.
             OrderStatus::Lost if !self.is_redis_searched => OrderStatus::Unsure,
             status => status,
         }
     }
 
-    /// Where it is if MySQL does not have it and no entry is to be handled.
+    /// The place of the order if MySQL does not have it and no entry must be handled.
     fn at_rest(&self) -> OrderStatus {
         match (self.letter, self.journal, self.entry) {
             (LetterFact::Order | LetterFact::IdTaken | LetterFact::NoOrder | LetterFact::Foreign, ..) => {
@@ -200,8 +203,8 @@ impl OrderFacts {
         }
     }
 
-    /// What can be done about the order itself. That a consumer is gone, and others are to take its entry over, is no matter of
-    /// one order.
+    /// Decides what can be done about the order itself. If a consumer is gone and another worker must take its entry
+    /// over, that does not concern a single order.
     #[must_use]
     pub fn remedy(&self) -> Remedy {
         match self.status() {
@@ -220,11 +223,12 @@ impl OrderFacts {
         }
     }
 
-    /// Of a row that counts, with units that are sold twice if Redis got them back.
+    /// The remedy for a row that counts. If Redis got its units back, they are sold twice.
     fn remedy_of_written(&self) -> Remedy {
         match (self.journal, self.letter) {
             (JournalFact::Released, _) => Remedy::Audit,
-            // Its row is what came of it. Run again it would end, too, unless it is too large to be run.
+            // The order has its row already. A repeated run would also remove the letter, unless the order is too large
+            // to be run.
             (_, LetterFact::Order | LetterFact::IdTaken) => Remedy::DeleteLetter,
             _ => Remedy::None,
         }
@@ -241,7 +245,8 @@ impl OrderFacts {
         }
     }
 
-    /// A refused order is released before its entry is acknowledged, unless somebody interfered.
+    /// The remedy for a refused order. It is released before its entry is acknowledged, unless another program or an
+    /// operator interfered.
     fn remedy_of_refused(&self) -> Remedy {
         let has_letter = matches!(self.letter, LetterFact::Order | LetterFact::IdTaken);
         match (self.journal, self.entry) {
@@ -259,7 +264,7 @@ impl OrderFacts {
             (LetterFact::Foreign, _) => Remedy::None,
             (LetterFact::NoOrder, _) => Remedy::DeleteLetter,
             (_, JournalFact::Released | JournalFact::Other) => Remedy::DeleteLetter,
-            // Nobody says that it took units.
+            // No store says that the order took units.
             (LetterFact::IdTaken, JournalFact::Nothing) => Remedy::DeleteLetter,
             _ => Remedy::RunAgainOrRelease,
         }
@@ -277,7 +282,7 @@ impl From<RowState> for OrderStatus {
 }
 
 impl OrderStatus {
-    /// The word for it in JSON, in traces and in tables.
+    /// The word for this status in JSON, in traces and in tables.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {

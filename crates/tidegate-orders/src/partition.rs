@@ -1,5 +1,5 @@
-//! A system may be spread over partitions. Each is a system like any other: its vouchers, its stream, its locks, all under
-//! names that share a tag, and so a slot of a Redis Cluster.
+//! Partitions of a system. Each is a complete system with its own vouchers, stream and locks. All of its names share a
+//! tag, and so a slot of a Redis Cluster.
 
 use std::{collections::BTreeSet, fmt, ops::RangeInclusive, sync::Arc};
 
@@ -7,16 +7,17 @@ use tidegate_stream::DeadLetterReason;
 
 use crate::order::{OrderId, VoucherId};
 
-/// As many partitions as an order id can tell apart: the lowest six bits of its sequence.
+/// The maximum number of partitions: an order id tells them apart by the lowest six bits of its sequence.
 pub const MOST_PARTITIONS: usize = 1 << BITS;
-/// Bits of an order id's sequence that hold the number of the partition.
+/// The bits of an order id's sequence that hold the index of the partition.
 const BITS: u32 = 6;
-/// Longer tags say nothing more, and stand before every key.
+/// The longest tag, in bytes. A tag stands before every key, so it should be short.
 const TAG_MAX: usize = 32;
-/// Why an entry is dead that stands in the stream of another partition than its voucher's.
+/// The reason of a dead letter whose entry was in the stream of another partition than its voucher's.
 pub const WRONG_PARTITION: &str = "wrong_partition";
 
-/// What is wrong with the tags of partitions; none: the system is one whole, which is right.
+/// Checks the tags of partitions, and returns what is wrong with them. An empty list of tags is right: the system has
+/// no partitions.
 #[must_use]
 pub fn wrong_tags(tags: &[String]) -> Vec<String> {
     let is_tag = |tag: &String| {
@@ -30,29 +31,29 @@ pub fn wrong_tags(tags: &[String]) -> Vec<String> {
         (is_repeated, "must not hold a tag twice".to_owned()),
         (
             tags.len() > MOST_PARTITIONS,
-            format!("must hold at most {MOST_PARTITIONS} tags: order ids tell no more apart"),
+            format!("must hold at most {MOST_PARTITIONS} tags: order ids have no room for more partitions"),
         ),
     ];
     wrong.into_iter().filter_map(|(is_wrong, why)| is_wrong.then_some(why)).collect()
 }
 
-/// One of the partitions of a system, or the whole of a system that has none.
+/// A partition of a system, or the whole of a system without partitions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Partition {
-    /// Those of all partitions, in their order; none: the system is one whole.
+    /// The tags of all partitions, in their order; empty: the system has no partitions.
     tags: Arc<[String]>,
     index: usize,
 }
 
 impl Partition {
-    /// All partitions of a system with these tags: a whole, where there are none.
+    /// All partitions of a system with these tags. Without tags, the one partition is the whole system.
     #[must_use]
     pub fn all(tags: &[String]) -> Vec<Self> {
         let tags: Arc<[String]> = tags.into();
         (0..tags.len().max(1)).map(|index| Self { tags: Arc::clone(&tags), index }).collect()
     }
 
-    /// What stands between the braces of its names; None in a system without partitions.
+    /// The tag between the braces of its names. None: the system has no partitions.
     #[must_use]
     pub fn tag(&self) -> Option<&str> {
         self.tags.get(self.index).map(String::as_str)
@@ -64,33 +65,33 @@ impl Partition {
         &self.tags
     }
 
-    /// Its place in that order, from 0 on.
+    /// The index of this partition in the list of tags, from 0 on.
     #[must_use]
     pub const fn index(&self) -> usize {
         self.index
     }
 
-    /// What stands before all of its names: `{TAG}:`, or nothing.
+    /// The prefix of all of its names: `{TAG}:`, or nothing.
     #[must_use]
     pub fn prefix(&self) -> String {
         self.tag().map_or_else(String::new, |tag| format!("{{{tag}}}:"))
     }
 
-    /// Whether a voucher belongs here: to `tags[voucherId mod P]`.
+    /// Whether a voucher belongs to this partition: it belongs to `tags[voucherId mod P]`.
     #[must_use]
     pub fn owns(&self, voucher: VoucherId) -> bool {
         Self::index_of(voucher, self.tags.len()) == self.index
     }
 
-    /// The place of the partition that a voucher belongs to, of so many.
+    /// The index of the partition that a voucher belongs to, among `partitions` partitions.
     #[must_use]
     pub fn index_of(voucher: VoucherId, partitions: usize) -> usize {
         let partitions = i64::try_from(partitions.max(1)).unwrap_or(i64::MAX);
         usize::try_from(voucher.get() % partitions).unwrap_or(0)
     }
 
-    /// SQL behind other conditions of a WHERE: of rows of all partitions, those whose vouchers belong here. Nothing in a system
-    /// without partitions. `column` holds the voucher.
+    /// SQL that follows other conditions of a WHERE: it selects the rows whose vouchers belong to this partition. Empty
+    /// in a system without partitions. `column` holds the voucher.
     #[must_use]
     pub fn condition(&self, column: &str) -> String {
         match self.tags.len() {
@@ -99,27 +100,28 @@ impl Partition {
         }
     }
 
-    /// The number by which a row keeps the partition of its voucher: `64 P + i`, with 64 for the whole of a system without
-    /// partitions. With P in it, a row that was written under another list is found, and 0 says that no program has set it.
+    /// The number by which a row keeps the partition of its voucher: `64 P + i`, with 64 for a system without
+    /// partitions. Because P is part of the number, rows that were written under another list can be found. 0 says that
+    /// no program has set it.
     #[must_use]
     pub(crate) fn code_of(&self, voucher: VoucherId) -> i64 {
         let place = Self::index_of(voucher, self.tags.len());
         self.first_code().saturating_add(i64::try_from(place).unwrap_or(0))
     }
 
-    /// The code of the vouchers that belong here.
+    /// The code of the vouchers that belong to this partition.
     #[must_use]
     pub fn code(&self) -> i64 {
         self.first_code().saturating_add(self.low_bits())
     }
 
-    /// The codes of all partitions of this list.
+    /// The codes of all partitions in this list.
     #[must_use]
     pub fn codes(&self) -> RangeInclusive<i64> {
         self.first_code()..=self.first_code() + self.partitions() - 1
     }
 
-    /// SQL: the code of the voucher in `column`.
+    /// SQL for the code of the voucher in `column`.
     #[must_use]
     pub fn code_in_sql(&self, column: &str) -> String {
         format!("{} + {column} % {}", self.first_code(), self.partitions())
@@ -129,12 +131,13 @@ impl Partition {
         self.partitions() << BITS
     }
 
-    /// How many there are; 1 for the whole.
+    /// The number of partitions; 1 for a system without partitions.
     fn partitions(&self) -> i64 {
         i64::try_from(self.tags.len().max(1)).unwrap_or(1)
     }
 
-    /// Why the entry of a voucher may not be handled here.
+    /// The reason why this partition must not handle an entry of a voucher. None: the voucher belongs to this
+    /// partition.
     #[must_use]
     pub fn refuses(&self, voucher: VoucherId) -> Option<DeadLetterReason> {
         if self.owns(voucher) {
@@ -145,8 +148,8 @@ impl Partition {
         Some(DeadLetterReason { reason: WRONG_PARTITION, error })
     }
 
-    /// The sequence of an order id, of the number that the day's counter of this partition has given: `64 n + index`, so that
-    /// no two partitions make one id. In a system without partitions, the number itself.
+    /// The sequence of an order id, made of the number that the day's counter of this partition has given: `64 n +
+    /// index`. So no two partitions make the same id. In a system without partitions, it is the number itself.
     #[must_use]
     pub fn sequence(&self, number: i64) -> i64 {
         match self.tag() {
@@ -155,7 +158,7 @@ impl Partition {
         }
     }
 
-    /// The number of the day's counter that makes this sequence; None: another partition made it.
+    /// The number of the day's counter that makes this sequence. None: another partition made it.
     #[must_use]
     pub fn number(&self, sequence: i64) -> Option<i64> {
         match self.tag() {
@@ -164,7 +167,8 @@ impl Partition {
         }
     }
 
-    /// The place of the partition that an order id says that it is of: a hint, because a producer may make its ids otherwise.
+    /// The index of the partition that an order id names. It is only a hint, because a producer may make its ids in
+    /// another way.
     #[must_use]
     pub fn index_in(order: OrderId) -> usize {
         usize::try_from(order.get() & ((1 << BITS) - 1)).unwrap_or(0)

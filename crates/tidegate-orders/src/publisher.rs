@@ -1,7 +1,8 @@
-//! Publishes results: appends them to the results stream after their commit and before their entries are acknowledged.
+//! Publishes results: appends them to the results stream after their commit, and before their entries are acknowledged.
 //!
-//! Redis may refuse to take them (no memory, a key of another type, no permission). That holds up no order: what was refused
-//! is remembered in MySQL, and published later. Where Redis does not answer, the batch comes again, and so do its results.
+//! Redis may refuse to take results (no memory, a key of another type, no permission). No order waits for that: the
+//! publisher stores the refused results in MySQL, and publishes them later. If Redis does not answer, the batch comes
+//! again, and so do its results.
 
 mod burial;
 mod counters;
@@ -34,10 +35,10 @@ use crate::{
     wire::{FieldNames, result_fields},
 };
 
-/// How often the log says that results are not taken.
+/// The interval at which the log says that Redis refuses results.
 const SAID_EVERY: Duration = Duration::from_secs(60);
 
-/// Publishes results. Clones share their counters.
+/// Publishes results to the results stream. Clones share their counters.
 #[derive(Clone, Debug)]
 pub struct Publisher {
     pool: Pool,
@@ -49,27 +50,27 @@ pub struct Publisher {
     said: Arc<Mutex<Option<Instant>>>,
 }
 
-/// When something is found out, for [`OrderResult::at_ms`].
+/// The current time for [`OrderResult::at_ms`], in Unix milliseconds.
 #[must_use]
 pub fn now_ms() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// What became of the results that were remembered.
+/// The outcome of an attempt to publish results that MySQL remembers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remembered {
-    /// There is none.
+    /// MySQL remembers no results now.
     None,
-    /// Some were published now; there may be more.
+    /// Some results were published now. There may be more.
     Published,
-    /// Redis still does not take them.
+    /// Redis still refuses the results.
     Refused,
 }
 
 impl Publisher {
-    /// Appends to the stream `key` what `published` includes, and remembers in the database behind `mysql` what Redis refuses.
-    /// A statement there takes no longer than `timeout`.
+    /// A publisher that appends the results that `published` includes to the stream `key`. It stores results that Redis
+    /// refuses in the database behind `mysql`. A statement there takes no longer than `timeout`.
     #[must_use]
     pub fn new(
         pool: Pool,
@@ -88,25 +89,27 @@ impl Publisher {
         }
     }
 
-    /// The same publisher, for one partition of a system: what MySQL remembers for others is theirs.
+    /// The same publisher, for one partition of a system. Results that MySQL remembers for other partitions are left to
+    /// those.
     #[must_use]
     pub fn of_partition(self, partition: Partition) -> Self {
         Self { unpublished: self.unpublished.of_partition(partition), ..self }
     }
 
-    /// The same publisher, which remembers over other connections.
+    /// The same publisher, with other connections to MySQL.
     #[must_use]
     pub fn over(self, mysql: MySqlPool) -> Self {
         Self { unpublished: self.unpublished.over(mysql), ..self }
     }
 
-    /// Which results it publishes.
+    /// The setting that selects which results it publishes.
     #[must_use]
     pub fn published(&self) -> Published {
         self.published
     }
 
-    /// Publishes what becomes of an entry that is buried for this reason, where that is published and it says of which order.
+    /// Publishes the result of an entry that is buried for this reason. If such results are not published, or the entry
+    /// does not name its order, it publishes nothing.
     ///
     /// # Errors
     /// As [`Publisher::publish`].
@@ -120,16 +123,17 @@ impl Publisher {
         self.publish(result.filter(|result| self.published.includes(result.state)).as_slice()).await
     }
 
-    /// What it has published and remembered.
+    /// The counters of the results that it has published and remembered.
     #[must_use]
     pub fn counters(&self) -> &Arc<ResultCounters> {
         &self.counters
     }
 
-    /// Publishes results, in one round trip, or remembers them where Redis refuses them. Without results, nothing is called.
+    /// Publishes results in one round trip, or stores them in MySQL if Redis refuses them. Without results, it sends no
+    /// call.
     ///
     /// # Errors
-    /// When a store does not answer: each may be published or not, and is to be published again.
+    /// If a store does not answer. Each result may be published or not, and must be published again.
     pub async fn publish(&self, results: &[OrderResult]) -> Result<(), Outage> {
         if results.is_empty() {
             return Ok(());
@@ -157,18 +161,19 @@ impl Publisher {
         Ok(())
     }
 
-    /// How many results MySQL remembers; of more than 10,000, so many.
+    /// Counts the results that MySQL remembers, up to 10,000.
     ///
     /// # Errors
-    /// When MySQL does not answer.
+    /// If MySQL does not answer.
     pub async fn unpublished(&self) -> Result<usize, Outage> {
         self.unpublished.count().await
     }
 
-    /// Publishes some of the results that were remembered, oldest first. Several processes may do so at the same time.
+    /// Publishes some of the results that MySQL remembers, oldest first. Several processes may do this at the same
+    /// time.
     ///
     /// # Errors
-    /// When a store does not answer; those that were published and not deleted are published once more.
+    /// If a store does not answer. Results that were published but not deleted are published again.
     pub async fn publish_remembered(&self) -> Result<Remembered, Outage> {
         let remembered = self.unpublished().await?;
         self.counters.set_unpublished(remembered);
@@ -193,9 +198,10 @@ impl Publisher {
         }
     }
 
-    /// Appends entries in one go. Answers for each whether Redis took it, or with what it refused it.
+    /// Appends entries in one go. The answer for each entry is that Redis took it, or the error with which Redis
+    /// refused it.
     async fn append(&self, entries: NewEntries) -> Result<Vec<Result<(), RedisError>>, Outage> {
-        // Over one connection: so they mostly stand in the stream in this order.
+        // Over one connection, so that they mostly stand in the stream in this order.
         let client = self.pool.next();
         let calls = entries.calls().into_iter().map(async |(count, arguments)| {
             let reply = self.script.call_over(client, vec![self.key.as_str().into()], arguments).await;
@@ -218,7 +224,7 @@ impl Publisher {
         Ok(replies)
     }
 
-    /// At most a line a minute: every batch may be refused.
+    /// Logs that Redis refuses results, at most once a minute, because Redis may refuse every batch.
     fn log_refused(&self, count: usize, why: &RedisError) {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         if said.is_some_and(|said| said.elapsed() < SAID_EVERY) {
@@ -233,8 +239,8 @@ impl Publisher {
     }
 }
 
-/// What `lua/publish.lua` replied of `count` results: how many it has appended, and with what the next one was refused. Whatever
-/// leaves one of them open is an outage: a result that counts as published would never come again.
+/// Reads the reply of `lua/publish.lua` to `count` results: how many it appended, and the error of the next one. If the
+/// reply leaves a result open, it is an outage: a result that wrongly counts as published is never published again.
 fn appended(reply: Value, count: usize) -> Result<(usize, Option<RedisError>), Outage> {
     let parts: &[Value] = if let Value::Array(parts) = &reply { parts } else { &[] };
     let appended = parts.first().and_then(Value::as_usize);

@@ -1,5 +1,6 @@
-//! The facts of orders: their rows in MySQL, the notes of journals and the dead letters in Redis. Outside the ledger, which writes the
-//! rows, and the schema, only this folder has queries on the tables of orders, vouchers, refusals, events and uses of limits.
+//! The facts of orders: their rows in MySQL, and the notes of journals and the dead letters in Redis. Only this folder,
+//! the ledger and the schema have queries on the tables of orders, vouchers, refusals, events and uses of limits. The
+//! ledger writes the rows.
 
 pub mod by_hand;
 mod dead_letter;
@@ -33,16 +34,16 @@ pub use self::{
 };
 use crate::{lists::MOST_LISTED, mysql_error::is_not_migrated, order::VoucherId, partition::Partition};
 
-/// Rows that one page of a scan holds.
+/// The number of rows that one page of a scan holds.
 pub const PAGE: usize = 1_000;
 
-/// Why the facts of orders could not be read.
+/// The reason why the facts of orders could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordsError {
-    /// A table or one of our columns is missing.
+    /// A table or one of Tidegate's columns is missing.
     #[error("the tables are not ready ({0}); run `tidegate migrate`")]
     NotMigrated(String),
-    /// Anything else that MySQL or the connection answers.
+    /// Any other error of MySQL or of the connection.
     #[error(transparent)]
     Sql(sqlx::Error),
 }
@@ -56,8 +57,8 @@ impl From<sqlx::Error> for RecordsError {
 /// The result of a query in this folder.
 pub type Result<T> = std::result::Result<T, RecordsError>;
 
-/// The facts of the orders of one partition. A scan answers with the rows of this partition only. A look-up by the ids of
-/// orders, of users or of a voucher answers with rows of any partition, so that an order in the wrong place is found.
+/// The facts of the orders of one partition. A scan returns the rows of this partition only. A look-up by the ids of
+/// orders, of users or of a voucher returns rows of any partition, so that an order in the wrong place is found.
 #[derive(Clone, Copy, Debug)]
 pub struct Records<'a> {
     mysql: &'a MySqlPool,
@@ -66,64 +67,64 @@ pub struct Records<'a> {
 }
 
 impl<'a> Records<'a> {
-    /// The facts that this MySQL holds.
+    /// The facts that this MySQL database holds.
     #[must_use]
     pub fn new(mysql: &'a MySqlPool, partition: &'a Partition) -> Self {
         Self { mysql, partition, tables: &Tables::DEFAULT }
     }
 
-    /// The database.
+    /// The pool of connections to the database.
     #[must_use]
     pub fn mysql(&self) -> &'a MySqlPool {
         self.mysql
     }
 
-    /// The rows of orders.
+    /// Reads the rows of orders.
     #[must_use]
     pub fn orders(self) -> OrderRows<'a> {
         OrderRows(self)
     }
 
-    /// The rows of refused orders.
+    /// Reads the rows of refused orders.
     #[must_use]
     pub fn refusals(self) -> RefusalRows<'a> {
         RefusalRows(self)
     }
 
-    /// The rows of events.
+    /// Reads the rows of events.
     #[must_use]
     pub fn events(self) -> EventRows<'a> {
         EventRows(self)
     }
 
-    /// The stocks of vouchers.
+    /// Reads the stocks of vouchers.
     #[must_use]
     pub fn stocks(self) -> StockRows<'a> {
         StockRows(self)
     }
 
-    /// What orders used of limits.
+    /// Reads the uses of limits by orders.
     #[must_use]
     pub fn limit_uses(self) -> LimitUseRows<'a> {
         LimitUseRows(self)
     }
 
-    /// Counts of orders.
+    /// Reads the counts of orders.
     #[must_use]
     pub fn counts(self) -> OrderCounting<'a> {
         OrderCounting(self)
     }
 
-    /// The unpaid orders of vouchers.
+    /// Reads the unpaid orders of vouchers.
     #[must_use]
     pub fn unpaid(self) -> UnpaidRows<'a> {
         UnpaidRows(self)
     }
 
-    /// The clock of MySQL, in Unix seconds: it makes the times of the rows, so it also says what is old.
+    /// The clock of MySQL, in Unix seconds. It sets the times of the rows, so it also decides what is old.
     ///
     /// # Errors
-    /// When MySQL does not answer.
+    /// Fails if MySQL does not answer.
     pub async fn now_s(self) -> Result<i64> {
         let now = sqlx::query_scalar("SELECT CAST(UNIX_TIMESTAMP() AS SIGNED)");
         Ok(now.fetch_one(self.mysql).await?)
@@ -133,7 +134,7 @@ impl<'a> Records<'a> {
         Ok(sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(self.mysql).await?)
     }
 
-    /// The rows of all these ids, by lists that are short enough. No ids, no query.
+    /// Reads the rows of all these ids, by lists that are short enough. Without ids it sends no query.
     async fn rows_of<I: Into<i64> + Copy>(
         &self,
         ids: &[I],
@@ -151,7 +152,7 @@ impl<'a> Records<'a> {
         Ok(())
     }
 
-    /// SQL behind other conditions: the rows of one voucher, or of all vouchers of the partition.
+    /// An SQL condition to append to other conditions: the rows of one voucher, or of all vouchers of the partition.
     fn of_voucher(&self, voucher: Option<VoucherId>) -> String {
         match voucher {
             Some(voucher) => format!(" AND voucher_id = {voucher}"),
@@ -160,22 +161,22 @@ impl<'a> Records<'a> {
     }
 }
 
-/// Ids as SQL lists them.
+/// Formats ids as a list in SQL.
 fn listed<I: Into<i64> + Copy>(ids: &[I]) -> String {
     ids.iter().map(|id| (*id).into().to_string()).collect::<Vec<_>>().join(",")
 }
 
-/// All rows that can be ours: a parser answers with None for ids that no order of ours can have.
+/// Parses all rows with valid ids: for other ids, the parser returns None.
 fn parsed<T>(rows: &[MySqlRow], parse: impl Fn(&MySqlRow) -> sqlx::Result<Option<T>>) -> Result<Vec<T>> {
     Ok(rows.iter().filter_map(|row| parse(row).transpose()).collect::<sqlx::Result<_>>()?)
 }
 
-/// The voucher in a column; None: a number that no voucher of ours can have.
+/// Reads the voucher in a column. None: the number is no valid voucher id.
 fn voucher_at(row: &MySqlRow, at: usize) -> sqlx::Result<Option<VoucherId>> {
     Ok(row.try_get::<i64, _>(at)?.try_into().ok())
 }
 
-/// JSON numbers lose digits above 2^53.
+/// Serializes an id as text, because JSON numbers lose digits above 2^53.
 fn as_text<S: Serializer>(id: &i64, serializer: S) -> std::result::Result<S::Ok, S::Error> {
     serializer.collect_str(id)
 }

@@ -1,8 +1,9 @@
-//! A number that a fleet raises in MySQL and in Redis, which shows when one of them went back in time.
+//! A number that a fleet raises in MySQL and in Redis, and that shows when one of them went back in time.
 //!
-//! Raising it takes three steps: the number in MySQL, the number in Redis, and in MySQL that Redis has it. So between the steps,
-//! and after a crash between them, `confirmed <= Redis <= mark` holds. Below that, Redis lost its last entries, or all of them;
-//! above it, MySQL lost its last transactions. A loss that is younger than the last raise is not seen.
+//! Raising it takes three steps: MySQL gets the number, Redis gets the number, and MySQL notes that Redis has it. So
+//! between the steps, and after a crash between them, `confirmed <= Redis <= mark` holds. If Redis is below that, it
+//! lost its last entries, or all of them. If it is above, MySQL lost its last transactions. A loss that is younger than
+//! the last raise is not detected.
 
 use fred::{error::Error, interfaces::KeysInterface};
 use serde::Serialize;
@@ -11,35 +12,38 @@ use tidegate_stream::Script;
 
 use crate::gate::RedisStore;
 
-/// Lua compares numbers up to 2^53 exactly; once a second, it takes longer than anybody lives to come near.
+/// The bound of the number: Lua compares numbers up to 2^53 exactly. At one raise a second, the number never comes near
+/// it.
 const MOST: i64 = 1 << 52;
 
-/// Whether the two stores fit each other.
+/// Whether the two stores match each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RestoreState {
-    /// They do, as far as the numbers tell.
+    /// The stores match, as far as the numbers show.
     #[default]
     Whole,
-    /// Redis has a lower number than it had: an older file, a replica that lacked something, or all of it is gone.
+    /// Redis has a lower number than before: it loaded an older file, a replica lacked something, or all of its data is
+    /// gone.
     RedisWentBack,
-    /// MySQL never raised its counter to the number in Redis: it was restored, or replaced by a server that lacked something.
+    /// MySQL never raised its counter to the number in Redis: it was restored, or replaced by a server that lacked
+    /// something.
     MySqlWentBack,
 }
 
-/// What both stores hold. 0 where there is nothing yet.
+/// The numbers in both stores; 0 for a number that does not exist yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RestoreCounters {
-    /// In MySQL: the highest number that Redis may have.
+    /// The highest number that Redis may have, as MySQL holds it.
     pub mark: i64,
-    /// In MySQL: the highest number that Redis must have.
+    /// The highest number that Redis must have, as MySQL holds it.
     pub confirmed: i64,
-    /// In Redis.
+    /// The number that Redis holds.
     pub redis: i64,
 }
 
 impl RestoreCounters {
-    /// Whether the two stores fit each other.
+    /// Decides whether the two stores match each other.
     #[must_use]
     pub const fn state(&self) -> RestoreState {
         if self.redis < self.confirmed {
@@ -52,13 +56,13 @@ impl RestoreCounters {
     }
 }
 
-/// Why the restore counters could not be read or raised.
+/// The reason why the restore counters could not be read or raised.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreCounterError {
-    /// Redis does not answer, or refuses.
+    /// Redis does not answer, or refuses the call.
     #[error("Redis: {0}")]
     Redis(#[from] Error),
-    /// MySQL does not answer, or refuses.
+    /// MySQL does not answer, or refuses the statement.
     #[error("MySQL: {0}")]
     MySql(#[from] sqlx::Error),
 }
@@ -78,11 +82,11 @@ impl RestoreCounter {
         Self { redis, raise }
     }
 
-    /// Reads both. Somebody may raise them meanwhile: MySQL is read before and after Redis, so that this does not look as if one
-    /// of them went back.
+    /// Reads the numbers of both stores. Another process may raise them meanwhile. So MySQL is read before and after
+    /// Redis, and a raise does not look as if a store went back.
     ///
     /// # Errors
-    /// When a store does not answer.
+    /// Fails if a store does not answer.
     pub async fn read(&self, mysql: &mut MySqlConnection) -> Result<RestoreCounters, RestoreCounterError> {
         let (_, confirmed) = self.read_mysql(mysql).await?;
         let redis = self.read_redis().await?;
@@ -90,11 +94,11 @@ impl RestoreCounter {
         Ok(RestoreCounters { mark, confirmed, redis })
     }
 
-    /// Raises both by one, unless one of them went back in time: then nothing is done. Harmless beside another process that
-    /// does the same.
+    /// Raises both numbers by one. If a store went back in time, it does nothing. Other processes may do the same at
+    /// the same time.
     ///
     /// # Errors
-    /// When a store does not answer; the next call goes on.
+    /// Fails if a store does not answer; the next call continues.
     pub async fn raise(&self, mysql: &mut MySqlConnection) -> Result<RestoreState, RestoreCounterError> {
         let counters = self.read(mysql).await?;
         if counters.state() != RestoreState::Whole {
@@ -106,7 +110,8 @@ impl RestoreCounter {
         if counters.mark == 0 {
             sqlx::query(insert).bind(self.stream()).execute(&mut *mysql).await?;
         }
-        // Only where nothing has changed since the look: a server that took the place of the other would not hold it.
+        // Only if nothing has changed since the read: a server that took the place of the other would not hold this
+        // number.
         let update = "UPDATE tidegate_fleet_mark SET mark = ? WHERE stream = ? AND mark = ?";
         let update = sqlx::query(update).bind(to).bind(self.stream()).bind(counters.mark);
         if update.execute(&mut *mysql).await?.rows_affected() == 0 {
@@ -122,20 +127,20 @@ impl RestoreCounter {
         Ok(RestoreState::Whole)
     }
 
-    /// Takes both stores as they are from now on: all three numbers become one that is higher than any of them was.
+    /// Accepts both stores as they are: all three numbers become one that is higher than any of them was.
     ///
     /// # Errors
-    /// When a store does not answer; the same again goes on.
+    /// Fails if a store does not answer; repeat the call.
     pub async fn renew(&self, mysql: &mut MySqlConnection) -> Result<RestoreCounters, RestoreCounterError> {
         let before = self.read(mysql).await?;
         let to = before.mark.max(before.confirmed).max(before.redis) + 1;
         let mark = "INSERT INTO tidegate_fleet_mark (stream, mark, confirmed) VALUES (?, ?, 0) \
                     ON DUPLICATE KEY UPDATE mark = GREATEST(mark, ?)";
         sqlx::query(mark).bind(self.stream()).bind(to).bind(to).execute(&mut *mysql).await?;
-        // A worker may have raised it meanwhile: it is never lowered.
+        // A worker may have raised the number meanwhile: it is never lowered.
         let args = vec!["0".into(), to.to_string().into()];
         self.raise.call(self.redis.pool(), vec![self.redis.keys().fleet().restore_counter()], args).await?;
-        // No number of ours stood there.
+        // The key held a value that is no number of ours.
         if self.read_redis().await? < to {
             let key = self.redis.keys().fleet().restore_counter();
             self.redis.pool().set::<(), _, _>(key, to, None, None, false).await?;
@@ -144,7 +149,7 @@ impl RestoreCounter {
         self.read(mysql).await
     }
 
-    /// Redis has this number.
+    /// Notes in MySQL that Redis has this number.
     async fn confirm(&self, mysql: &mut MySqlConnection, number: i64) -> sqlx::Result<()> {
         let sql = "UPDATE tidegate_fleet_mark SET confirmed = GREATEST(confirmed, ?) WHERE stream = ? AND mark >= ?";
         sqlx::query(sql).bind(number).bind(self.stream()).bind(number).execute(mysql).await?;
@@ -161,7 +166,7 @@ impl RestoreCounter {
         &self.redis.inspector().names().stream
     }
 
-    /// What is no number of ours reads as 0.
+    /// Reads the number in Redis. A value that is no number of ours reads as 0.
     async fn read_redis(&self) -> Result<i64, Error> {
         let value: Option<String> = self.redis.pool().get(self.redis.keys().fleet().restore_counter()).await?;
         let mark = value.and_then(|value| value.parse().ok());
@@ -188,7 +193,7 @@ mod tests {
             ((6, 6, 7), MySqlWentBack), // one raise is lost
             ((8, 6, 9), MySqlWentBack),
             ((0, 0, 7), MySqlWentBack), // all of MySQL is lost
-            ((9, 9, 9), Whole),         // somebody has said go on
+            ((9, 9, 9), Whole),         // an operator has renewed the counter
         ];
         for ((mark, confirmed, redis), expected) in table {
             let counters = RestoreCounters { mark, confirmed, redis };

@@ -1,4 +1,4 @@
-//! What callers are told of orders and their events: entries of the results stream, which anybody may read.
+//! Results of orders and their events: entries of the results stream, which any program may read.
 
 use std::{borrow::Cow, fmt};
 
@@ -10,26 +10,27 @@ use crate::{
     traceparent::Traceparent,
 };
 
-/// The step of what became of an order's own entry. Its events have their own numbers, from 1.
+/// The step of the result of an order's own entry. Its events have their own numbers, from 1.
 pub const PLACED: i64 = 0;
 
-/// The step of whatever was buried: it may be put back, and then everything that follows counts more.
+/// The step of the result of a buried entry. The entry may be requeued, and every later result has a higher step.
 pub const BURIED: i64 = -1;
 
-/// The reason of a refund's result whose order stays where it is: it is about another payment, or the order was elsewhere.
+/// The reason in the result of a refund that does not move its order: the refund is about another payment, or the order
+/// was in another state.
 pub const NOT_MOVED: &str = "not_moved";
 
-/// How a reader has to treat a result.
+/// The way in which a reader must treat a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResultKind {
-    /// Where the order is: of all states of an order, the one with the highest step counts.
+    /// The state of the order. Of all states of an order, the one with the highest step counts.
     State,
-    /// Something that happened beside the order's way, and has to be handled once: by order and entry.
+    /// A fact that does not change the state of the order. A reader must handle it once, by order and entry.
     Fact,
 }
 
 impl ResultKind {
-    /// The word in the field `kind`.
+    /// The word for this kind in the field `kind`.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -39,36 +40,36 @@ impl ResultKind {
     }
 }
 
-/// What became of an order, or of an event of it: an entry of the results stream. Published at least once, and possibly late
-/// and in another order: `step` says which of two is the later one.
+/// The result of an order or of one of its events: an entry of the results stream. It is published at least once,
+/// possibly late and out of order. `step` says which of two results is the later one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrderResult {
-    /// The order.
+    /// The order that the result is about.
     pub order: OrderId,
-    /// Its user; None: the entry did not say.
+    /// The user of the order. None: the entry does not name the user.
     pub user: Option<UserId>,
-    /// Its voucher; None: the entry did not say.
+    /// The voucher of the order. None: the entry does not name the voucher.
     pub voucher: Option<VoucherId>,
-    /// The units of the order, where the entry says so; of an event, those that it released.
+    /// For an order, its units, if the entry names them. For an event, the units that it released.
     pub quantity: Option<Quantity>,
-    /// What became of it.
+    /// The state that the order or the event has reached.
     pub state: ResultState,
-    /// The outside's own id of the event.
+    /// The sender's own id of the event.
     pub reference: Option<EventText>,
-    /// Why, in a word.
+    /// The reason for the state, in a word.
     pub reason: Option<Cow<'static, str>>,
-    /// Grows with every event of the order; [`PLACED`] and [`BURIED`] come before them.
+    /// The step of the result. It grows with every event of the order; [`PLACED`] and [`BURIED`] come before them.
     pub step: i64,
-    /// The entry that it became so by.
+    /// The entry that led to this result.
     pub entry: EntryId,
-    /// When a worker found it so: Unix time in milliseconds.
+    /// The time at which a worker found the result, in Unix milliseconds.
     pub at_ms: u64,
     /// The trace that the entry belongs to.
     pub traceparent: Option<Traceparent>,
 }
 
 impl OrderResult {
-    /// How a reader has to treat it.
+    /// The way in which a reader must treat the result.
     #[must_use]
     pub fn kind(&self) -> ResultKind {
         let is_fact = matches!(self.state, ResultState::RefundDue | ResultState::Rejected)
@@ -77,37 +78,37 @@ impl OrderResult {
     }
 }
 
-/// What became of an order or of an event.
+/// The outcome of an order or of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ResultState {
-    /// The order is written.
+    /// The order is written to MySQL.
     Confirmed,
-    /// The order was refused, and released.
+    /// The order was refused and released.
     Refused,
-    /// The order's entry is a dead letter: people have to look at it.
+    /// The order's entry is a dead letter, which an operator must handle.
     Dead,
-    /// It is paid.
+    /// The order has been paid.
     Paid,
-    /// It was cancelled.
+    /// The order was cancelled, by an event or by another program.
     Cancelled,
-    /// It was not paid in time.
+    /// The order was not paid in time.
     Expired,
-    /// A payment that pays for nothing: it has to be refunded. Says nothing of where the order is.
+    /// A payment pays for nothing and must be refunded. It does not change the state of the order.
     RefundDue,
     /// A payment is being refunded.
     Refunding,
     /// A payment was refunded.
     Refunded,
-    /// A payment could not be refunded.
+    /// A refund of a payment failed.
     RefundFailed,
     /// The goods were handed over.
     Used,
-    /// An event was rejected or buried. Says nothing of where the order is.
+    /// An event was rejected or buried. It does not change the state of the order.
     Rejected,
 }
 
 impl ResultState {
-    /// All of them.
+    /// All states of a result.
     pub const ALL: [Self; 12] = [
         Self::Confirmed,
         Self::Refused,
@@ -123,7 +124,7 @@ impl ResultState {
         Self::Rejected,
     ];
 
-    /// The word in the field `state`, in rows and metrics.
+    /// The word for this state in the field `state`, in rows and metrics.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -142,7 +143,7 @@ impl ResultState {
         }
     }
 
-    /// Reads the word back.
+    /// Reads a word that [`ResultState::word`] has written.
     #[must_use]
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.word() == word)
@@ -169,15 +170,15 @@ impl fmt::Display for ResultState {
     }
 }
 
-/// Which results are published.
+/// The setting that selects which results are published.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Published {
-    /// None of them.
+    /// No results are published.
     None,
-    /// What a caller who was told "admitted" does not expect.
+    /// The results that a caller does not expect after an admission.
     #[default]
     Exceptions,
-    /// All of them.
+    /// All results are published.
     All,
 }
 

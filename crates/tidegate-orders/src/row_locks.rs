@@ -1,38 +1,38 @@
-//! Who holds rows of MySQL that others wait for.
+//! Finds the transactions that hold rows of MySQL which other transactions wait for.
 
 use sqlx::{MySqlPool, Row};
 
-// The server's own clock shows in these columns in its time zone, whatever that of the session is. A reader of a snapshot
-// holds no rows and is in nobody's way, however old it is.
+// These columns show the server's own clock in its time zone, whatever the time zone of the session is. A reader of a
+// snapshot holds no rows and blocks no transaction, however old it is.
 const BLOCKED: &str = "SELECT CAST((SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT') \
     AS SIGNED), CAST(trx_mysql_thread_id AS SIGNED), \
     CAST(TIMESTAMPDIFF(SECOND, CONVERT_TZ(trx_started, 'SYSTEM', @@session.time_zone), NOW()) AS SIGNED) \
     FROM information_schema.innodb_trx WHERE trx_state = 'RUNNING' AND trx_rows_locked > 0 ORDER BY trx_started LIMIT 1";
 
-/// Transactions wait for rows, and this one most likely holds them: of those that do not wait themselves, it has held
-/// rows for the longest.
+/// The transaction that most likely holds the rows which others wait for. Of the transactions that do not wait
+/// themselves, it has held rows for the longest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Blocker {
-    /// How many wait.
+    /// The number of transactions that wait.
     pub waiting: i64,
     /// The connection of the holder, as KILL takes it.
     pub connection: i64,
-    /// Since its transaction began, in seconds.
+    /// The age of its transaction, in seconds.
     pub age_s: i64,
 }
 
-/// Looks for it; None where nobody waits.
+/// Finds the transaction that others most likely wait for. None: no transaction waits.
 ///
 /// # Errors
-/// When MySQL does not answer, or does not let this user see the transactions of others (PROCESS).
+/// Fails if MySQL does not answer, or does not let this user see the transactions of others (PROCESS).
 pub async fn blocker(pool: &MySqlPool) -> sqlx::Result<Option<Blocker>> {
     Ok(oldest_holder(pool).await?.filter(|holder| holder.waiting > 0))
 }
 
-/// The transaction that has held rows for the longest, whether somebody waits for them or not.
+/// Finds the transaction that has held rows for the longest, whether others wait for them or not.
 ///
 /// # Errors
-/// As [`blocker`].
+/// Fails like [`blocker`].
 pub async fn oldest_holder(pool: &MySqlPool) -> sqlx::Result<Option<Blocker>> {
     let Some(row) = sqlx::query(BLOCKED).fetch_optional(pool).await? else { return Ok(None) };
     let (waiting, connection, age_s) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);

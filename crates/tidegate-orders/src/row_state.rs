@@ -1,25 +1,25 @@
-//! Whether an order's row counts: live, cancelled, or neither. Every statement and every report that asks has its answer
-//! from here.
+//! Decides whether an order's row counts: live, cancelled, or neither. Every statement and every report uses this
+//! module for that.
 //!
-//! Slot and status say it together. The slot keeps the user's place and the units; the status says why it was given up.
-//! Where the two contradict each other, somebody changed one without the other, and nobody can tell from the row whether
-//! its units went back: that is a finding of its own.
+//! Slot and status decide together. The slot keeps the user's place and the units; the status says why the slot was
+//! given up. If the two contradict each other, another program or an operator changed one without the other. Then the
+//! row does not show whether its units went back, so that is a finding of its own.
 
 use serde::Serialize;
 
-/// The tutorial's numbers of the column `status`.
+/// The tutorial's numbers in the column `status`.
 pub(crate) mod status {
-    /// The default, and what NULL means.
+    /// The default, and the meaning of NULL.
     pub(crate) const UNPAID: i64 = 1;
     pub(crate) const PAID: i64 = 2;
     pub(crate) const USED: i64 = 3;
     pub(crate) const CANCELLED: i64 = 4;
-    /// Its payment is being refunded. It holds its slot, unless it was cancelled before that payment came.
+    /// The payment is being refunded. The order holds its slot, unless it was cancelled before that payment came.
     pub(crate) const REFUNDING: i64 = 5;
     pub(crate) const REFUNDED: i64 = 6;
 }
 
-/// Neither holds a slot.
+/// The statuses of orders that gave up their slot.
 const GIVEN_UP: [i64; 2] = [status::CANCELLED, status::REFUNDED];
 
 /// SQL, a condition on `tb_voucher_order`: the row is [`RowState::Live`].
@@ -28,31 +28,31 @@ pub const LIVE: &str = "(slot IS NOT NULL AND COALESCE(status, 1) NOT IN (4, 6))
 pub const CANCELLED: &str = "(slot IS NULL AND COALESCE(status, 1) IN (4, 5, 6))";
 /// SQL, a condition on `tb_voucher_order`: the row is [`RowState::Live`] and unpaid.
 pub const UNPAID_LIVE: &str = "slot IS NOT NULL AND COALESCE(status, 1) = 1";
-/// SQL, a condition on the tutorial's table, which has no slots yet: what is live there will have slot 1.
+/// SQL, a condition on the tutorial's table, which has no slots yet: rows that are live there will have slot 1.
 pub const LIVE_BEFORE_SLOTS: &str = "(COALESCE(status, 1) NOT IN (4, 6))";
 
-/// What has become of the order of a row.
+/// The status of an order, by its row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RowStatus {
-    /// It is not paid yet. NULL counts as that.
+    /// The order is not paid yet. NULL counts as this status.
     Unpaid,
-    /// It is paid.
+    /// The order is paid.
     Paid,
-    /// It is used.
+    /// The order is used.
     Used,
-    /// A payment of it is being refunded.
+    /// A payment of the order is being refunded.
     Refunding,
-    /// It was cancelled, expired, or never to be written.
+    /// The order was cancelled or expired, or its row only keeps it from being written.
     Cancelled,
-    /// Its payment was refunded.
+    /// The payment of the order was refunded.
     Refunded,
     /// Slot and status contradict each other, or the status is none of the tutorial's.
     Contradictory,
 }
 
 impl RowStatus {
-    /// By the row's columns, either of which may be NULL.
+    /// Derives the status from the row's columns, either of which may be NULL.
     #[must_use]
     pub fn of(slot: Option<i64>, status: Option<i64>) -> Self {
         match (status.unwrap_or(status::UNPAID), slot.is_some()) {
@@ -67,20 +67,22 @@ impl RowStatus {
     }
 }
 
-/// What a row of `tb_voucher_order` counts as.
+/// The state that a row of `tb_voucher_order` counts as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RowState {
-    /// It has a slot and a status other than 4 and 6: it holds units, and its user has no second order in its slot.
+    /// The row has a slot and a status other than 4 and 6: it holds units, and its user has no second order in its
+    /// slot.
     Live,
-    /// It has no slot and status 4, 5 or 6: it holds nothing. It was written once, or only keeps an order from being written.
+    /// The row has no slot and status 4, 5 or 6: it holds nothing. It was live once, or only keeps an order from being
+    /// written.
     Cancelled,
     /// Slot and status contradict each other: status 4 or 6 with a slot, or no slot with 1, 2 or 3.
     Contradictory,
 }
 
 impl RowState {
-    /// By the row's columns, either of which may be NULL.
+    /// Derives the state from the row's columns, either of which may be NULL.
     #[must_use]
     pub fn of(slot: Option<i64>, status: Option<i64>) -> Self {
         let number = status.unwrap_or(status::UNPAID);

@@ -1,4 +1,4 @@
-//! Many sales at once: which there are, and their stocks.
+//! Reads many sales at once: their vouchers and their stocks in Redis.
 
 use std::collections::BTreeSet;
 
@@ -15,13 +15,14 @@ use crate::{
     order::VoucherId,
 };
 
-/// Keys that Redis looks at in one step. It serves others between steps.
+/// The number of keys that Redis scans in one step. It serves other clients between steps.
 const KEYS_A_STEP: u64 = 1000;
 
-/// Reads the stocks of many vouchers in one round trip, in that order, under the one name or the other: with limits or without.
+/// Reads the stocks of many vouchers in one round trip, in the order of `vouchers`. A voucher's stock has one of two
+/// names: with limits or without.
 ///
 /// # Errors
-/// When Redis does not answer.
+/// Fails if Redis does not answer.
 pub async fn read_stocks(redis: &RedisStore, vouchers: &[VoucherId]) -> FredResult<Vec<Option<i64>>> {
     if vouchers.is_empty() {
         return Ok(Vec::new());
@@ -34,10 +35,10 @@ pub async fn read_stocks(redis: &RedisStore, vouchers: &[VoucherId]) -> FredResu
     Ok(stocks.chunks(2).map(|names| names.iter().find_map(Value::as_i64)).collect())
 }
 
-/// The stock of one voucher; an error names the key that holds something else than a string.
+/// Reads the stock of one voucher. An error names the key that holds something other than a string.
 ///
 /// # Errors
-/// When Redis does not answer, or the key is of another type or holds no number.
+/// Fails if Redis does not answer, or if the key has another type or holds no number.
 pub async fn read_stock(redis: &RedisStore, voucher: VoucherId) -> FredResult<Option<i64>> {
     let (mut key, mut stock) = (redis.keys().stock(voucher), None);
     for name in [redis.keys().stock(voucher), redis.keys().limited(voucher)] {
@@ -54,19 +55,21 @@ pub async fn read_stock(redis: &RedisStore, voucher: VoucherId) -> FredResult<Op
     stock.map(|text| text.parse().map_err(|_| no_number(&text))).transpose()
 }
 
-/// How many keys Redis holds, of whatever kind. Each `find` here looks at all of them, [`find_loaded`] twice.
+/// The number of keys that Redis holds, of any kind. Each `find` here scans all of them, and [`find_loaded`] scans them
+/// twice.
 ///
 /// # Errors
-/// When Redis does not answer.
+/// Fails if Redis does not answer.
 pub async fn count_keys(redis: &RedisStore) -> FredResult<u64> {
     redis.pool().next().dbsize().await
 }
 
-/// All vouchers that have a stock in Redis, with limits or without: the gate admits orders for no others. Looks at all keys
-/// twice, and calls `looked` with the number of keys of each step. A voucher that is loaded meanwhile may be missing.
+/// Finds all vouchers that have a stock in Redis, with limits or without: the gate admits orders for no others. Scans
+/// all keys twice, and calls `looked` with the number of keys of each step. A voucher that is loaded meanwhile may be
+/// missing.
 ///
 /// # Errors
-/// When Redis does not answer, or does not allow SCAN.
+/// Fails if Redis does not answer, or does not allow SCAN.
 pub async fn find_loaded(redis: &RedisStore, mut looked: impl FnMut(u64)) -> FredResult<Vec<VoucherId>> {
     let mut found = find(redis, redis.keys().stocks(), &mut looked).await?;
     found.extend(find(redis, redis.keys().limited_stocks(), looked).await?);
@@ -75,35 +78,36 @@ pub async fn find_loaded(redis: &RedisStore, mut looked: impl FnMut(u64)) -> Fre
     Ok(found)
 }
 
-/// All vouchers of which Redis holds a window or a state. As [`find_loaded`].
+/// Finds all vouchers with a window or a state in Redis. Scans like [`find_loaded`].
 ///
 /// # Errors
-/// As [`find_loaded`].
+/// Fails like [`find_loaded`].
 pub async fn find_known(redis: &RedisStore, looked: impl FnMut(u64)) -> FredResult<Vec<VoucherId>> {
     find(redis, redis.keys().vouchers(), looked).await
 }
 
-/// All vouchers that have a journal in Redis: orders were admitted for them, whatever MySQL knows. As [`find_loaded`].
+/// Finds all vouchers that have a journal in Redis: orders were admitted for them, whatever MySQL knows. Scans like
+/// [`find_loaded`].
 ///
 /// # Errors
-/// As [`find_loaded`].
+/// Fails like [`find_loaded`].
 pub async fn find_journaled(redis: &RedisStore, looked: impl FnMut(u64)) -> FredResult<Vec<VoucherId>> {
     find(redis, redis.keys().journals(), looked).await
 }
 
-/// All vouchers that have buyers in Redis. As [`find_loaded`].
+/// Finds all vouchers that have buyers in Redis. Scans like [`find_loaded`].
 ///
 /// # Errors
-/// As [`find_loaded`].
+/// Fails like [`find_loaded`].
 pub async fn find_bought(redis: &RedisStore, looked: impl FnMut(u64)) -> FredResult<Vec<VoucherId>> {
     find(redis, redis.keys().all_buyers(), looked).await
 }
 
-/// Keys that end with the number of this voucher, whatever they are called, the first `limit` of them: what a producer with
-/// other templates has, and nothing of ours. Looks at all keys.
+/// Finds the first `limit` keys that end with the number of this voucher, whatever their templates are: keys of a
+/// producer with other templates, which are not ours. Scans all keys.
 ///
 /// # Errors
-/// As [`find_loaded`].
+/// Fails like [`find_loaded`].
 pub async fn find_named_after(
     redis: &RedisStore,
     voucher: VoucherId,
@@ -120,12 +124,12 @@ pub async fn find_named_after(
             KEYS_A_STEP.to_string().into(),
         ];
         let (next, page): (String, Vec<Value>) = redis.pool().next().custom(scan.clone(), args).await?;
-        // 7 is no part of 17.
+        // Voucher 7 is not part of 17.
         let is_whole = |key: &String| {
             let before = key.strip_suffix(&voucher.to_string());
             let is_number =
                 before.is_some_and(|before| !before.ends_with(|last: char| last.is_ascii_digit()));
-            // The digest of a caller's key may end like any voucher.
+            // The digest of a client's idempotency key may end like any voucher.
             is_number && !redis.keys().is_idempotency(key)
         };
         found.extend(page.iter().filter_map(Value::as_string).filter(is_whole));
@@ -136,7 +140,8 @@ pub async fn find_named_after(
     }
 }
 
-/// Only vouchers that belong to the partition of these keys: what is left of others says where they were once.
+/// Finds only vouchers that belong to the partition of these keys: keys of other partitions only show where those
+/// vouchers were once.
 async fn find(
     redis: &RedisStore,
     pattern: Pattern<'_>,
@@ -144,7 +149,7 @@ async fn find(
 ) -> FredResult<Vec<VoucherId>> {
     let scan = CustomCommand::new_static("SCAN", ClusterHash::Random, false);
     let (glob, mut cursor) = (pattern.glob(), "0".to_owned());
-    // A set, because SCAN may show a key twice.
+    // A set, because SCAN may return a key twice.
     let mut found = BTreeSet::new();
     loop {
         let args: Vec<Value> = vec![

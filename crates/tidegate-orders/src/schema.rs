@@ -1,6 +1,6 @@
-//! The MySQL schema: what the worker needs, what a database has, and the way from one to the other.
+//! The MySQL schema: what the worker needs, what a database has, and the migration from one to the other.
 //!
-//! Why it works like this stands in `migrations/README.md`.
+//! `migrations/README.md` explains why it works like this.
 
 mod duplicates;
 mod error;
@@ -23,21 +23,21 @@ use found::Found;
 pub use problem::SchemaProblem;
 use steps::{Fact, STEPS, Step, missing};
 
-/// How long a migration waits for another one on the same database.
+/// The time that a migration waits for another one on the same database.
 pub const LOCK_WAIT: Duration = Duration::from_secs(60);
 
-/// So often something is looked at, or tried, that another node of Galera may be at work on.
+/// The number of reads or tries while another node of Galera may be changing the same thing.
 const MOST_TRIES: usize = 6;
 
-/// Between two of these. A statement of ours takes less on a table that is not large.
+/// The time between two of these tries. A statement of a migration takes less on a table that is not large.
 const TRY_EVERY: Duration = Duration::from_millis(150);
 
-/// One step of a migration, done or to be done.
+/// A step of a migration, done or to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct MigrationStep {
-    /// Its file in `migrations/`, without the ending.
+    /// The file in `migrations/`, without its extension.
     pub file: &'static str,
-    /// What it does, for people.
+    /// The change that the step makes, as text for operators.
     pub what: &'static str,
 }
 
@@ -47,63 +47,68 @@ impl From<&Step> for MigrationStep {
     }
 }
 
-/// What a migration did.
+/// The report of a migration that has run.
 #[derive(Clone, Debug, Serialize)]
 pub struct MigrationReport {
-    /// The database's name.
+    /// The name of the database.
     pub database: String,
-    /// What was done, in that order; empty when there was nothing to do.
+    /// The steps that were taken, in that order; empty if nothing was missing.
     pub applied: Vec<MigrationStep>,
-    /// Unique keys on the orders besides ours. They refuse orders that ours allows, such as a second one after a
+    /// The unique keys on the orders besides ours. They refuse orders that ours allows, such as a second one after a
     /// cancelled one.
     pub other_unique_keys: Vec<String>,
 }
 
-/// What a database has and lacks.
+/// The state of a database's schema.
 #[derive(Clone, Debug, Serialize)]
 pub struct SchemaState {
-    /// The database's name.
+    /// The name of the database.
     pub database: String,
     /// The steps that `tidegate migrate` would take, in that order.
     pub missing: Vec<MigrationStep>,
-    /// Whether one of these steps changes a table that is there already, with whatever rows it holds.
+    /// Whether one of these steps changes an existing table, whatever rows it holds.
     pub alters: bool,
-    /// What stops a migration.
+    /// The problems that stop a migration.
     pub problems: Vec<SchemaProblem>,
     /// Whether MySQL itself refuses a user's second order in one slot of a voucher.
     pub unique_key: bool,
-    /// As in [`MigrationReport::other_unique_keys`].
+    /// The keys as in [`MigrationReport::other_unique_keys`].
     pub other_unique_keys: Vec<String>,
 }
 
 impl SchemaState {
-    /// Whether a worker can start on it.
+    /// Whether a worker can start with this database.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.missing.is_empty() && self.problems.is_empty()
     }
 }
 
-/// Brings the database to the schema that the worker needs; does nothing where it has it.
+/// Brings the database to the schema that the worker needs. Does nothing if it is already there.
 ///
-/// Two at once exclude each other by a lock of the server. At two nodes of a Galera cluster, where all nodes run DDL in one
-/// order, they take turns by the statement, and each passes over what the other one has done. Before a view, a node takes its
-/// turn by a row of the probe's table.
+/// Two migrations exclude each other by a lock of the server. On two nodes of a Galera cluster, where all nodes run DDL
+/// in one order, they alternate by statement, and each skips what the other has done. Before it creates a view, a node
+/// takes its turn by a row of the probe's table.
 ///
 /// # Errors
-/// When the database does not exist, belongs to a replication group that is to be changed at another member, holds something
-/// that does not fit (in these cases nothing was changed), another migration is still running after [`LOCK_WAIT`], other nodes
-/// keep the turn to make a view for so long, or a statement fails (in these cases the next run goes on there).
+/// Fails without any change if:
+/// - the database does not exist,
+/// - another member of its replication group must change it,
+/// - something in it does not fit, or
+/// - another migration is still running after [`LOCK_WAIT`].
+///
+/// Fails after some of the steps if other nodes keep the turn to create a view for that long, or if a statement fails.
+/// The next run then continues there.
 pub async fn migrate(pool: &MySqlPool) -> Result<MigrationReport, MigrateError> {
     migrate_waiting(pool, LOCK_WAIT).await
 }
 
-/// [`migrate`] with another patience for a migration that is already running, in whole seconds.
+/// Runs [`migrate`] with another limit of the wait for a running migration, in whole seconds.
 ///
 /// # Errors
-/// As [`migrate`].
+/// Fails like [`migrate`].
 pub async fn migrate_waiting(pool: &MySqlPool, lock_wait: Duration) -> Result<MigrationReport, MigrateError> {
-    // Off the pool: the lock and the settings end with this connection, on every way out of here.
+    // Detached from the pool, so that the lock and the settings end with this connection on every way out of here.
     let mut connection = pool.acquire().await.map_err(explain_connect)?.detach();
     let database = found::database(&mut connection).await?;
     lock(&mut connection, &database, lock_wait).await?;
@@ -112,34 +117,34 @@ pub async fn migrate_waiting(pool: &MySqlPool, lock_wait: Duration) -> Result<Mi
     if let Some(step) = missing(&found).first() {
         return Err(MigrateError::WithoutEffect { file: step.file });
     }
-    // The lock must be free when we say that we are done; an error here changes nothing about what was done.
+    // The lock must be free before the caller gets the result; an error here does not change what was done.
     let _closed = connection.close().await;
     Ok(MigrationReport { database, applied, other_unique_keys: found.other_unique_keys() })
 }
 
-/// Reads what the database has and lacks; changes nothing and waits for nobody.
+/// Reads what the database has and lacks. Changes nothing and does not wait for locks.
 ///
-/// Without our unique key this reads all orders, to find those that would break it. While a migration is at work, it may
-/// find half of a table.
+/// If our unique key is missing, this reads all orders, to find those that would break it. While a migration is
+/// running, it may find an incomplete table.
 ///
 /// # Errors
-/// When the database does not exist or cannot be read.
+/// Fails if the database does not exist or cannot be read.
 pub async fn check(pool: &MySqlPool) -> Result<SchemaState, MigrateError> {
     let mut connection = pool.acquire().await.map_err(explain_connect)?;
     let database = found::database(&mut connection).await?;
     state(&mut connection, database).await
 }
 
-/// [`check`], after a migration that is already at work, or the last statement of one that was killed.
+/// Runs [`check`] after a running migration has ended, or the last statement of one that was killed.
 ///
 /// # Errors
-/// As [`check`]; when a migration is still running after [`LOCK_WAIT`].
+/// Fails like [`check`], and if a migration is still running after [`LOCK_WAIT`].
 pub async fn check_alone(pool: &MySqlPool) -> Result<SchemaState, MigrateError> {
     let mut connection = pool.acquire().await.map_err(explain_connect)?.detach();
     let database = found::database(&mut connection).await?;
     lock(&mut connection, &database, LOCK_WAIT).await?;
     let state = state(&mut connection, database).await?;
-    // The lock must be free when somebody decides by this.
+    // The lock must be free before the caller acts on the result.
     let _closed = connection.close().await;
     Ok(state)
 }
@@ -156,7 +161,7 @@ async fn state(connection: &mut MySqlConnection, database: String) -> Result<Sch
     })
 }
 
-/// Every step there is, for documentation and tests.
+/// All steps of the migration, for documentation and tests.
 pub fn all_steps() -> impl Iterator<Item = MigrationStep> {
     STEPS.iter().map(MigrationStep::from)
 }
@@ -165,7 +170,7 @@ async fn migrate_locked(
     connection: &mut MySqlConnection,
     database: &str,
 ) -> Result<Vec<MigrationStep>, MigrateError> {
-    // Only now: what the migration before us did must be seen.
+    // Read only now, so that the result of the migration before this one is seen.
     let found = read_settled(connection).await?;
     refuse_unfit(connection, &found, database, &[]).await?;
     let missing = missing(&found);
@@ -183,13 +188,13 @@ async fn migrate_locked(
     Ok(applied)
 }
 
-/// Reads what there is, again where it does not fit.
+/// Reads the schema; reads again if something does not fit.
 async fn read_settled(connection: &mut MySqlConnection) -> Result<Found, MigrateError> {
     read_until(connection, |found| problem::of_structure(found).is_empty()).await
 }
 
-/// Reads what there is until it is so, a few times at most: of a table that is being changed at this moment, by another node
-/// of Galera, a look may see the name and no columns.
+/// Reads the schema until a condition holds, a few times at most. While another node of Galera changes a table, a read
+/// may find its name and no columns.
 async fn read_until(
     connection: &mut MySqlConnection,
     is_so: impl Fn(&Found) -> bool,
@@ -205,11 +210,11 @@ async fn read_until(
     Ok(found)
 }
 
-/// Who has made a fact true.
+/// The migration that has made a fact true.
 #[derive(Debug)]
 enum By {
     Us,
-    /// A migration at another node of the cluster, at the same time.
+    /// A migration on another node of the cluster, at the same time.
     Others,
 }
 
@@ -228,7 +233,7 @@ async fn apply(
     }
     let began = Instant::now();
     let done = run(connection, step, database, applied).await;
-    // Later, another node may have it.
+    // After that, another node may have the turn.
     if done.is_err() && began.elapsed() < group::TURN / 2 {
         group::give_turn_back(connection).await;
     }
@@ -253,7 +258,7 @@ async fn run(
             continue;
         }
         if is_duplicate_key(&error) {
-            // Somebody else's consumer wrote a second order since we looked: name it instead of "duplicate entry".
+            // Another program wrote a second order since the check: name it instead of "duplicate entry".
             let found = Found::read(connection).await?;
             refuse_unfit(connection, &found, database, applied).await?;
         }
@@ -266,12 +271,12 @@ async fn run(
     }
 }
 
-/// Waits until this node may make a view, or another one has made it.
+/// Waits until this node may create a view, or another one has created it.
 async fn wait_for_turn(connection: &mut MySqlConnection, step: &Step) -> Result<By, MigrateError> {
     let began = Instant::now();
     while began.elapsed() < LOCK_WAIT {
         let is_ours = group::take_turn(connection).await?;
-        // After the turn: what the node before us did is here by now.
+        // Read after the turn, so that the result of the node before this one is seen.
         if !step.is_missing(&Found::read(connection).await?) {
             return Ok(By::Others);
         }
@@ -301,7 +306,7 @@ async fn problems(
     found: &Found,
 ) -> Result<Vec<SchemaProblem>, MigrateError> {
     let mut problems = problem::of_structure(found);
-    // Rows can be read only where the columns are what they should be.
+    // Rows can be read only if the columns are as they should be.
     if problems.is_empty() && found.has_table(tables::ORDER) && !found.has_unique_key() {
         problems.extend(found::duplicates(connection, found).await?.map(SchemaProblem::Duplicates));
     }

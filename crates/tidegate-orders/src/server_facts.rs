@@ -1,4 +1,4 @@
-//! What a MySQL or MariaDB server says of itself. Reads only.
+//! The version, clock and settings that a MySQL or MariaDB server reports. Reads only.
 
 use std::collections::HashMap;
 
@@ -7,18 +7,18 @@ use sqlx::{MySqlPool, Row, mysql::MySqlRow};
 /// A server's version, clock and settings.
 #[derive(Clone, Debug)]
 pub struct ServerFacts {
-    /// As `SELECT VERSION()` says: `9.7.0`, `10.11.14-MariaDB-0+deb12u2`.
+    /// The answer of `SELECT VERSION()`, such as `9.7.0` or `10.11.14-MariaDB-0+deb12u2`.
     pub version: String,
-    /// Its clock: Unix time in milliseconds.
+    /// The server's clock: Unix time in milliseconds.
     pub now_ms: i64,
     variables: HashMap<String, String>,
 }
 
 impl ServerFacts {
-    /// Asks the server.
+    /// Reads these facts from the server.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// Fails if the server does not answer.
     pub async fn read(pool: &MySqlPool) -> sqlx::Result<Self> {
         let (version, now_ms) = sqlx::query_as(
             "SELECT CAST(VERSION() AS CHAR), CAST(UNIX_TIMESTAMP(CURRENT_TIMESTAMP(3)) * 1000 AS SIGNED)",
@@ -36,7 +36,7 @@ impl ServerFacts {
         Ok(Self { version, now_ms, variables: variables.collect::<sqlx::Result<_>>()? })
     }
 
-    /// The value of a global variable; empty where the server does not know it.
+    /// The value of a global variable; empty if the server does not know it.
     #[must_use]
     pub fn variable(&self, name: &str) -> &str {
         self.variables.get(name).map_or("", String::as_str)
@@ -48,14 +48,14 @@ impl ServerFacts {
         matches!(self.variable(name).to_ascii_uppercase().as_str(), "ON" | "1")
     }
 
-    /// Whether it is MariaDB.
+    /// Whether the server is MariaDB.
     #[must_use]
     pub fn is_mariadb(&self) -> bool {
         self.version.contains("MariaDB")
     }
 }
 
-/// A text, whichever of its text and byte types the server gives the column.
+/// Reads a text, whether the server gives the column a text or a byte type.
 fn text(row: &MySqlRow, column: usize) -> sqlx::Result<String> {
     let bytes: Option<Vec<u8>> = row.try_get_unchecked(column)?;
     Ok(String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned())

@@ -1,4 +1,4 @@
-//! A connection in the middle of a transaction.
+//! A connection that may be in the middle of a transaction.
 
 use std::ops::{Deref, DerefMut};
 
@@ -6,40 +6,40 @@ use sqlx::{Executor, MySql, MySqlPool, pool::PoolConnection, raw_sql};
 
 /// A connection that is closed when it is dropped, unless its transaction has ended and it was released.
 ///
-/// This is how a transaction begins here, and not by `Pool::begin`. If that is dropped before MySQL has answered BEGIN (a timeout, a
-/// stop), the connection goes back to the pool with an open transaction. The next user of the connection then writes into this
-/// transaction, and nothing of it is ever committed.
+/// A transaction begins this way here, and not by `Pool::begin`. If that future is dropped before MySQL has answered
+/// BEGIN (a timeout, a stop), the connection goes back to the pool with an open transaction. The next user of the
+/// connection then writes into this transaction, and nothing of it is ever committed.
 #[derive(Debug)]
 pub(crate) struct Session(Option<PoolConnection<MySql>>);
 
 impl Session {
-    /// A connection of the pool, without a transaction yet.
+    /// Takes a connection of the pool, without a transaction yet.
     pub(crate) async fn open(pool: &MySqlPool) -> sqlx::Result<Self> {
         Ok(Self(Some(pool.acquire().await?)))
     }
 
-    /// A connection of the pool, in a new transaction.
+    /// Takes a connection of the pool, and begins a transaction.
     pub(crate) async fn begin(pool: &MySqlPool) -> sqlx::Result<Self> {
         let mut session = Self::open(pool).await?;
         session.execute(raw_sql("BEGIN")).await?;
         Ok(session)
     }
 
-    /// Commits, in a packet of its own. If this fails, whether it was committed is unknown.
+    /// Commits in a packet of its own. After an error, the transaction may be committed or not.
     pub(crate) async fn commit(mut self) -> sqlx::Result<()> {
         self.execute(raw_sql("COMMIT")).await?;
         self.return_to_pool();
         Ok(())
     }
 
-    /// Changes nothing. If the server does not get this, the end of the session rolls back.
+    /// Rolls the transaction back. If the server does not get this statement, the end of the session rolls back.
     pub(crate) async fn roll_back(mut self) {
         if self.execute(raw_sql("ROLLBACK")).await.is_ok() {
             self.return_to_pool();
         }
     }
 
-    /// Returns the connection to its pool: no transaction is open in it.
+    /// Returns the connection to its pool; no transaction may be open in it.
     pub(crate) fn return_to_pool(mut self) {
         drop(self.0.take());
     }

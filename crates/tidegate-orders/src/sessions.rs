@@ -1,8 +1,10 @@
-//! Sessions with MySQL: to which host they connect, how they are set up, and that all of them use the same database.
+//! Sessions with MySQL: the host that they connect to, their setup, and the check that all of them use the same
+//! database.
 //!
-//! Several hosts are nodes of one cluster. Sessions use the first of them that takes writes. [`Sessions::watch`] switches to
-//! another one when that is away, and back when the first is well again. Once a process has seen a cluster, it takes only
-//! nodes of that cluster: any other server, such as an asynchronous replica, lacks orders that were acknowledged.
+//! Several hosts are nodes of one cluster. Sessions use the first of them that accepts writes. If that node is away,
+//! [`Sessions::watch`] switches to another one, and back when the first is well again. Once a process has connected to
+//! a cluster, it accepts only nodes of that cluster: any other server, such as an asynchronous replica, lacks orders
+//! that were acknowledged.
 
 mod causal_reads;
 mod node_status;
@@ -30,35 +32,35 @@ pub use node_status::{Cluster, NodeStatus};
 pub use settings::SessionSettings;
 use settings::name_of;
 
-/// A refusal that goes on is logged again after this long.
+/// The time after which a lasting refusal is logged again.
 const LOG_AGAIN: Duration = Duration::from_secs(60);
 
-/// The age of a session counts from a moment after its server was looked at. This is longer than that moment: no network call
-/// lies in between.
+/// The most time between the check of a session's server and the start of the session's age. No network call lies in
+/// between.
 const AGE_LAG: Duration = Duration::from_millis(100);
 
-/// Why there is no session.
+/// The reason why no session could be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// The only server does not answer, or refuses.
+    /// The only server does not answer, or refuses the connection.
     #[error(transparent)]
     Server(#[from] sqlx::Error),
-    /// No answer within the acquire timeout.
+    /// The server does not answer within the acquire timeout.
     #[error("no answer within {} ms", .0.as_millis())]
     Late(Duration),
-    /// No host of several takes orders; each with its reason.
+    /// None of several hosts accepts orders; the text gives the reason of each.
     #[error("no node takes orders: {0}")]
     NoNode(String),
-    /// It is not the database that the others are.
+    /// The server does not belong to the database of the other sessions.
     #[error("{0}")]
     Refused(String),
 }
 
-/// All sessions of a process. Clones are the same.
+/// The sessions of a process with MySQL. Clones share the same sessions.
 #[derive(Clone)]
 pub struct Sessions {
     shared: Arc<Shared>,
-    /// Not in `shared`: the pools' own callbacks hold that, so the two would keep each other alive.
+    /// Not in `shared`: the callbacks of the pools hold that, so the two would keep each other alive.
     pools: Arc<Mutex<Vec<MySqlPool>>>,
 }
 
@@ -75,18 +77,18 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The cluster that all sessions are with.
+    /// The cluster that all sessions belong to.
     cluster: Option<Cluster>,
     moved: Option<Move>,
     /// The last refusal that was logged.
     logged: Option<(String, Instant)>,
 }
 
-/// To another host. Sessions that are older are with one that was left.
+/// The last switch to another host. Older sessions are with a host that was left.
 #[derive(Debug)]
 struct Move {
     at: Instant,
-    /// The server there, as [`NodeStatus::server`] has it.
+    /// The server at the new host, as [`NodeStatus::server`] names it.
     server: Vec<String>,
 }
 
@@ -97,10 +99,10 @@ impl fmt::Debug for Sessions {
 }
 
 impl Sessions {
-    /// Connects nowhere yet.
+    /// Creates the sessions of a process, without any connection yet.
     ///
     /// # Panics
-    /// When there is no host.
+    /// Panics if the settings name no host.
     #[must_use]
     pub fn new(settings: SessionSettings) -> Self {
         assert!(!settings.hosts.is_empty(), "the caller names a host");
@@ -118,20 +120,20 @@ impl Sessions {
         Self { shared: Arc::new(shared), pools: Arc::default() }
     }
 
-    /// Whether a COMMIT may travel in one packet with its statements: where the server is known not to replicate by
-    /// certification. Galera answers such a packet with OK although certification has rolled it back.
+    /// Whether a COMMIT may be sent in one packet with its statements: only if the server is known not to replicate by
+    /// certification. Galera answers OK to such a packet even if certification rolled it back.
     #[must_use]
     pub fn commit_in_packet(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.shared.commit_in_packet)
     }
 
-    /// How to read what any node of the cluster has committed, where the servers are one.
+    /// The causal reads of these sessions: reads that see what any node of the cluster has committed.
     #[must_use]
     pub fn causal_reads(&self) -> Arc<CausalReads> {
         Arc::clone(&self.shared.causal_reads)
     }
 
-    /// How many sessions were opened so far.
+    /// The number of sessions that were opened so far.
     #[must_use]
     pub fn opened(&self) -> u64 {
         self.shared.opened.load(Relaxed)
@@ -143,11 +145,11 @@ impl Sessions {
         self.shared.name_of(self.shared.current.load(Relaxed))
     }
 
-    /// Finds the first host that takes orders, and lets sessions connect there. A single host is taken as it is, and may be
-    /// read-only.
+    /// Finds the first host that accepts orders, and lets sessions connect there. A single host is accepted even if it
+    /// is read-only.
     ///
     /// # Errors
-    /// When there is none.
+    /// Fails if no host accepts orders.
     pub async fn find(&self) -> Result<(), SessionError> {
         let shared = &self.shared;
         if let [only] = &shared.settings.hosts[..] {
@@ -171,7 +173,8 @@ impl Sessions {
         Err(SessionError::NoNode(reasons.join("; ")))
     }
 
-    /// The status of each host, or why it is unknown, with its `name:port`. Does not bind the process to a cluster.
+    /// Reads the status of each host, or why it is unknown, with its `name:port`. Does not bind the process to a
+    /// cluster.
     pub async fn survey(&self) -> Vec<(String, Result<NodeStatus, String>)> {
         let look = async |at: usize| {
             let looked = self.shared.ask(at, &mut None).await;
@@ -180,7 +183,7 @@ impl Sessions {
         futures_util::future::join_all((0..self.shared.settings.hosts.len()).map(look)).await
     }
 
-    /// A pool of at most `connections`, which connects when it is used.
+    /// Creates a pool of at most `connections`, which connects when it is used.
     #[must_use]
     pub fn pool(&self, connections: u32) -> MySqlPool {
         let silence = self.shared.settings.silence;
@@ -188,9 +191,11 @@ impl Sessions {
         let options = MySqlPoolOptions::new()
             .max_connections(connections)
             .acquire_timeout(self.shared.settings.acquire_timeout)
-            // A round trip for each batch; a broken connection shows at the first statement, and the batch is retried.
+            // The test would cost a round trip for each batch. A broken connection shows at the first statement, and
+            // the batch is retried.
             .test_before_acquire(false)
-            // The server ends sessions that are silent for too long: those that come near to it are not used again.
+            // The server ends sessions that are silent for too long. Sessions that come near to that are not used
+            // again.
             .idle_timeout(silence / 2)
             .before_acquire(move |_, session| {
                 let is_here = for_old.is_here(session.age, Instant::now());
@@ -208,7 +213,8 @@ impl Sessions {
         pool
     }
 
-    /// Lets new sessions connect to this host, whose server has this status. Sessions with another host are not used again.
+    /// Lets new sessions connect to this host, whose server has this status. Sessions with another host are not used
+    /// again.
     fn switch_to(&self, at: usize, status: &NodeStatus) {
         let mut pools = self.pools();
         if self.shared.current.swap(at, Relaxed) != at {
@@ -243,9 +249,10 @@ impl Shared {
             .is_none_or(|moved| age + AGE_LAG < now.saturating_duration_since(moved.at))
     }
 
-    /// Whether a new session is with the server that was left. Its age does not tell, because that counts from the end of its
-    /// setup: it may have been connecting to the old host when the others switched. So for as long as connecting may take,
-    /// only the server that was switched to is accepted, even where several stand behind one name.
+    /// Whether a new session is with the server that was left. The age of the session does not show this, because it
+    /// counts from the end of the setup: the session may have been connecting to the old host during the switch. So for
+    /// as long as connecting may take, only the server of the switch is accepted, even if several servers stand behind
+    /// one name.
     fn is_late(&self, status: &NodeStatus) -> bool {
         let within = self.settings.acquire_timeout;
         let state = self.state();
@@ -253,7 +260,7 @@ impl Shared {
         moved.is_some_and(|moved| moved.server != status.server())
     }
 
-    /// Sets a new session up, and checks which server it is with.
+    /// Sets a new session up, and checks its server.
     async fn set_up(&self, connection: &mut MySqlConnection) -> sqlx::Result<()> {
         self.opened.fetch_add(1, Relaxed);
         for statement in &self.setup {
@@ -265,24 +272,27 @@ impl Shared {
             sqlx::Error::Configuration(refused.into())
         })?;
         if self.is_late(&status) {
-            return Err(sqlx::Error::Configuration("it is with a host that was left meanwhile".into()));
+            return Err(sqlx::Error::Configuration("the session's host was left meanwhile".into()));
         }
         Ok(())
     }
 
-    /// Accepts a server as one with our database, or says why it is not. The first cluster that is seen binds the process.
+    /// Accepts a server with our database, or returns why it is not accepted. The first cluster that is seen binds the
+    /// process.
     fn accept(&self, status: &NodeStatus) -> Result<(), String> {
         let mut state = self.state();
         if let Some(outside) = status.outside_of_group() {
-            return Err(format!("{outside}: what is written there, the other members do not have"));
+            return Err(format!("{outside}: the other members do not get what is written there"));
         }
         match (&state.cluster, status.cluster()) {
             (Some(ours), Some(its)) if *ours == its => {}
-            (Some(ours), Some(its)) => return Err(format!("it belongs to {its}, the others to {ours}")),
+            (Some(ours), Some(its)) => {
+                return Err(format!("it belongs to {its}, but the other sessions belong to {ours}"));
+            }
             (Some(ours), None) => {
                 return Err(format!(
-                    "it is no node of {ours}, as the others are: a replica, or a server of its own, lacks orders that \
-                     were acknowledged"
+                    "it is no node of {ours}, which the other sessions use: a replica or a separate server \
+                     lacks orders that were acknowledged"
                 ));
             }
             (None, Some(its)) => state.cluster = Some(its),
@@ -298,21 +308,22 @@ impl Shared {
         Ok(())
     }
 
-    /// The status of a host to which orders can be written now; otherwise why not. Keeps its connection in `kept`.
+    /// Reads the status of a host to which orders can be written now; otherwise returns why not. Keeps its connection
+    /// in `kept`.
     async fn look_at(&self, at: usize, kept: &mut Option<MySqlConnection>) -> Result<NodeStatus, String> {
         let status = self.ask(at, kept).await?;
         self.accept(&status)?;
         if let Some(error) = status.membership_error() {
             return Err(format!(
-                "which members its group has cannot be seen ({error}): GRANT SELECT ON \
+                "the members of its group cannot be read ({error}): GRANT SELECT ON \
                  performance_schema.replication_group_members"
             ));
         }
         status.unfit().map_or(Ok(status), Err)
     }
 
-    /// Asks a host for its status. The server may have ended the kept connection, because it was silent for too long or because
-    /// the server was restarted. Then a new connection asks, within the same time.
+    /// Asks a host for its status. The server may have ended the kept connection, because the connection was silent for
+    /// too long or the server was restarted. Then a new connection asks, within the same time.
     async fn ask(&self, at: usize, kept: &mut Option<MySqlConnection>) -> Result<NodeStatus, String> {
         let within = self.settings.acquire_timeout.min(watch::ANSWER_WITHIN);
         let before = kept.take();

@@ -1,9 +1,10 @@
-//! The middle step of a change of stock, of one voucher or of two: MySQL gets what Redis has noted, once, in one transaction.
+//! The middle step of a change of stock, of one voucher or of two: MySQL gets the change that Redis has noted, once, in
+//! one transaction.
 //!
-//! That the initial stock is the one before the change does not mean that the change is still to be made: others may have
-//! completed it, and made the opposite one since. Only the note tells, and only while nobody can end it. So the row is locked
-//! first, then the note is read, and what the two say holds until the lock is gone. A statement that comes late finds its
-//! session ended, and its lock with it; in a cluster that certifies, it fails at the COMMIT of others.
+//! The initial stock before the change is no proof that the change must still be made: another process may have made
+//! it, and the opposite change since. Only the note in Redis shows this, and only while no process can end it. So the
+//! row is locked first and then the note is read, and both stay true as long as the lock. A statement that comes late
+//! finds its session ended, and its lock with it; in a cluster that certifies, it fails at the COMMIT of others.
 
 use sqlx::MySqlPool;
 
@@ -14,68 +15,68 @@ use crate::{
     records::vouchers::{LockedRows, RowRefusal, lock_rows},
 };
 
-/// Who noted a change in Redis.
+/// The origin of a change that is noted in Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begun {
-    /// Whoever asks, just now: nobody but them has tried to change MySQL.
+    /// The caller noted it just now: no other process has tried to change MySQL.
     Now,
-    /// Somebody, earlier: MySQL may have it, also where a replica that lags behind does not show it.
+    /// It was noted earlier: MySQL may have the change, even if a replica that lags does not show it.
     Before,
 }
 
-/// What became of a change in MySQL.
+/// The outcome of a change in MySQL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Applied {
-    /// The rows have it, now or since before.
+    /// The rows have the change, now or from an earlier try.
     Done {
         /// The one of two vouchers whose note Redis has lost.
         lost: Option<VoucherId>,
     },
-    /// Refused and cancelled.
+    /// MySQL refused the change, and it is cancelled.
     Cancelled(RowRefusal),
-    /// Cancelled: MySQL does not have it, and Redis has lost the note of this one of two vouchers.
+    /// The change is cancelled: MySQL does not have it, and Redis has lost the note of this one of two vouchers.
     CancelledWithout(VoucherId),
-    /// Refused by MySQL. The note stays open: an earlier try may have been made.
+    /// MySQL refused the change. The note stays open, because an earlier try may have succeeded.
     RefusedAgain {
-        /// What MySQL says.
+        /// The error message of MySQL.
         why: String,
         /// The one of two vouchers whose note Redis has lost.
         lost: Option<VoucherId>,
     },
-    /// Refused, and Redis did not cancel it.
+    /// MySQL refused the change, and Redis did not cancel it.
     NotCancelled(ChangeReply),
-    /// Nothing changed: the initial stocks are neither those before the change nor those after it, of each voucher whose note is
-    /// there. None: unknown, or no row.
+    /// Nothing changed: for the vouchers whose notes exist, the initial stocks are neither those before the change nor
+    /// those after it. None: the initial stock is unknown, or the voucher has no row.
     OtherInitialStock(Vec<(VoucherId, Option<i64>)>),
-    /// Nothing changed: no note of it is open any more.
+    /// Nothing changed: no note of the change is open any more.
     NotOpen,
 }
 
-/// Why it came to no end.
+/// The reason why the change could not be completed.
 #[derive(Debug, thiserror::Error)]
 pub enum StockChangeError {
-    /// MySQL did not answer, before anything was changed there.
+    /// MySQL did not answer before anything was changed there.
     #[error(transparent)]
     MySql(#[from] RecordsError),
-    /// Redis did not answer, before anything was changed in MySQL.
+    /// Redis did not answer before anything was changed in MySQL.
     #[error(transparent)]
     Redis(#[from] GateError),
-    /// MySQL did not say what came of the COMMIT.
+    /// MySQL did not report the result of the COMMIT.
     #[error("{0}")]
     Commit(RecordsError),
 }
 
-/// Changes stock and initial stock in MySQL, if the notes of this very change are open and the rows do not have it yet. Cancels
-/// in Redis what MySQL refuses.
+/// Changes stock and initial stock in MySQL, if the notes of exactly this change are open and the rows do not have it
+/// yet. If MySQL refuses the change, this cancels it in Redis.
 ///
-/// A change of two vouchers of which Redis has one note left is not made any more. It is done if MySQL has it, and cancelled on the
-/// side whose note is there if not. The other side's stock in Redis stays as it is: without a note, nobody knows whether it was made
-/// anew from MySQL since, and would get the units twice.
+/// If Redis has only one note of a change of two vouchers, the change is not made any more. If MySQL has it, it is
+/// done; otherwise it is cancelled on the side whose note exists. The other side's stock in Redis stays as it is.
+/// Without a note, it may have been rebuilt from MySQL since, and would get the units twice.
 ///
 /// Locks the rows of the vouchers for a round trip to Redis, and never longer than a session may be silent.
 ///
 /// # Errors
-/// See [`StockChangeError`]. May be called again.
+/// Returns a [`StockChangeError`]. The call may be repeated.
 pub async fn apply_to_mysql(
     sales: &Sales,
     pool: &MySqlPool,
@@ -98,12 +99,12 @@ async fn apply_once(
     whole: &WholeChange,
     begun: Begun,
 ) -> Result<Applied, StockChangeError> {
-    // After the lock: what was read before it may have changed since.
+    // Read after the lock: a note that was read before it may have changed since.
     let (mut is_open, mut lost) = (false, None);
     for (voucher, change) in &whole.sides {
         match sales.read_change(*voucher).await? {
             Some(note) if note == *change => is_open = true,
-            // Others have ended it, on all sides at once.
+            // Another process has ended the change, on all sides at once.
             Some(note) if note.id == change.id => return Ok(Applied::NotOpen),
             _ => lost = Some(*voucher),
         }
@@ -137,7 +138,8 @@ async fn apply_once(
             Err(refusal) => Applied::Cancelled(refusal),
         },
     };
-    // While the rows are locked, too: otherwise somebody else could find the notes open in between, and make the change.
+    // The rows must still be locked: otherwise another process could find the notes open in between, and make the
+    // change.
     Ok(match sales.end_change(&whole.without(lost), ChangeState::Cancelled).await? {
         ChangeReply::Done => refused,
         reply => Applied::NotCancelled(reply),

@@ -1,24 +1,24 @@
-//! The W3C trace context of a caller, which travels with the order.
+//! The W3C trace context of a client, which travels with the order.
 
 use std::fmt;
 
-/// Longest text that is looked at: versions above 00 may say more behind a further dash.
+/// The longest text that is parsed: versions above 00 may add more after another dash.
 const LONGEST: usize = 128;
 
-/// What a `traceparent` says: which trace the caller is in, and which of its spans is the parent of what follows.
+/// A parsed `traceparent`: the trace of the client, and the span that is the parent of what follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traceparent {
-    /// Id of the trace; never 0.
+    /// The id of the trace; never 0.
     pub trace: u128,
-    /// Id of the caller's span; never 0.
+    /// The id of the client's span; never 0.
     pub parent: u64,
-    /// The flags, as they stand there.
+    /// The flags, as the client sent them.
     pub flags: u8,
 }
 
 impl Traceparent {
-    /// Parses `version-trace id-parent id-flags` in lower-case hexadecimal. None for anything else: as the standard
-    /// wants it, who cannot read it goes on without.
+    /// Parses `version-trace id-parent id-flags` in lower-case hexadecimal. Returns None for anything else: the
+    /// standard wants a receiver that cannot read it to continue without it.
     #[must_use]
     pub fn parse(value: &[u8]) -> Option<Self> {
         let (known, more) = value.split_at_checked(55)?;
@@ -32,7 +32,7 @@ impl Traceparent {
         (is_known && trace != 0 && parent != 0).then_some(Self { trace, parent, flags })
     }
 
-    /// Whether the caller records its part of the trace.
+    /// Whether the client records its part of the trace.
     #[must_use]
     pub fn is_sampled(self) -> bool {
         self.flags & 1 == 1
@@ -40,7 +40,7 @@ impl Traceparent {
 }
 
 impl fmt::Display for Traceparent {
-    /// As version 00 writes it, which is the part that every version understands.
+    /// Writes the form of version 00, which every version understands.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { trace, parent, flags } = self;
         write!(f, "00-{trace:032x}-{parent:016x}-{flags:02x}")

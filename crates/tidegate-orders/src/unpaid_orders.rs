@@ -1,8 +1,9 @@
-//! Orders that have to be paid in time: which are due, by the clock of MySQL, and when to look at them again.
+//! Orders that must be paid in time: finds those that are due, by the clock of MySQL, and sets when they are checked
+//! again.
 //!
-//! The rows are written and deleted by the ledger, in the transactions of their orders. Here they are only read, put off, and
-//! assigned to the partition of their voucher where the program that wrote them did not do so. All queries read by an index that
-//! begins with the partition, so they cost the same however many rows the other partitions have.
+//! The ledger writes and deletes the rows, in the transactions of their orders. This module only reads them and puts
+//! them off. It also assigns them to the partition of their voucher if the program that wrote them did not. All queries
+//! read by an index that begins with the partition, so they cost the same however many rows the other partitions have.
 
 use std::time::Duration;
 
@@ -21,55 +22,55 @@ pub(crate) const NOW_MS: &str =
 /// SQL: the table, read by the index that begins with the partition.
 const TABLE: &str = "tidegate_unpaid_order FORCE INDEX (idx_ask)";
 
-/// Orders that [`summary`] looks at, those that are to be looked at first.
+/// The number of orders that [`summary`] reads, those that are checked first.
 pub const SUMMED_UP: u32 = 100_000;
 
-/// Rows that one call of [`assign`] changes, at most.
+/// The most rows that one call of [`assign`] changes.
 const ASSIGNED_AT_ONCE: usize = 1_000;
 
-/// An order that has to be paid in time, as it was written.
+/// An order that must be paid in time, as it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnpaidOrder {
-    /// The order.
+    /// The id of the order.
     pub order: OrderId,
-    /// Whose it is.
+    /// The user who placed it.
     pub user: UserId,
-    /// Of what.
+    /// The voucher that was bought.
     pub voucher: VoucherId,
 }
 
-/// How many orders have to be paid in time, and how late they are.
+/// The number of orders that must be paid in time, and their delay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct UnpaidSummary {
-    /// Orders that are not paid yet and have a limit; of more than [`SUMMED_UP`], at least so many.
+    /// Orders that are not paid yet and have a time limit; if there are more than [`SUMMED_UP`], at least that number.
     pub orders: u64,
-    /// Of these, the ones whose time is over.
+    /// The orders among these whose time is over.
     pub overdue: u64,
-    /// When the first of them has to be paid, or had to be: milliseconds since 1970, by the clock of MySQL.
+    /// The time at which the first of them must be, or had to be, paid: milliseconds since 1970, by the clock of MySQL.
     pub oldest_due_ms: Option<i64>,
-    /// Since when its time is over, in seconds; 0: it is not.
+    /// The seconds since that time; 0 if it is not over.
     pub overdue_s: f64,
 }
 
 /// Whether rows are left that lack their partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Assigned {
-    /// None, or only rows that other sessions hold.
+    /// No rows are left, or only rows that other sessions hold.
     All,
-    /// There may be some: the same call again goes on.
+    /// Rows may be left; repeat the call.
     Some,
 }
 
-/// Notes in rows that lack it which partition they belong to, of whichever partition they are. Such rows are from before the column,
-/// from workers of earlier versions, or from before the list of partitions changed. A row that another session holds is left for a
-/// later call, so that it stops no other partition.
+/// Sets the partition in rows that lack it, for all partitions. Such rows are from before the column, from workers of
+/// earlier versions, or from before the list of partitions changed. A row that another session holds is left for a
+/// later call, so that it delays no other partition.
 ///
 /// # Errors
-/// When MySQL does not answer. A transaction may be open then, so the session has to be closed.
+/// Fails if MySQL does not answer. A transaction may then be open, so the session must be closed.
 pub async fn assign(mysql: &mut MySqlConnection, partition: &Partition) -> sqlx::Result<Assigned> {
     for range in ranges_of_others(partition) {
         let select = format!("SELECT order_id FROM {TABLE} WHERE {range} LIMIT");
-        // Nearly always there is none, and then it needs no transaction.
+        // Nearly always no row is found, and then no transaction is needed.
         let first = sqlx::query(AssertSqlSafe(format!("{select} 1")));
         if first.fetch_optional(&mut *mysql).await?.is_none() {
             continue;
@@ -91,7 +92,7 @@ pub async fn assign(mysql: &mut MySqlConnection, partition: &Partition) -> sqlx:
     Ok(Assigned::All)
 }
 
-/// Conditions for rows that lack their partition, each a range of the index.
+/// The conditions for rows that lack their partition, each a range of the index.
 fn ranges_of_others(partition: &Partition) -> [String; 2] {
     let codes = partition.codes();
     [format!("partition_code < {}", codes.start()), format!("partition_code > {}", codes.end())]
@@ -108,10 +109,11 @@ fn joined(mut orders: Vec<i64>) -> String {
     )
 }
 
-/// In how long the next order of a partition is to be looked at; zero: one is due now. None: there is no order with a limit.
+/// The time until the next order of a partition must be checked; zero if one is due now. None: no order has a time
+/// limit.
 ///
 /// # Errors
-/// When MySQL does not answer.
+/// Fails if MySQL does not answer.
 pub async fn next_in(mysql: &mut MySqlConnection, partition: &Partition) -> sqlx::Result<Option<Duration>> {
     let sql = format!(
         "SELECT CAST(ask_ms AS SIGNED) - ({NOW_MS}) FROM {TABLE} WHERE partition_code = {} ORDER BY ask_ms LIMIT 1",
@@ -121,10 +123,10 @@ pub async fn next_in(mysql: &mut MySqlConnection, partition: &Partition) -> sqlx
     Ok(left_ms.map(|ms| Duration::from_millis(u64::try_from(ms).unwrap_or_default())))
 }
 
-/// Up to `most` orders of a partition that are due, in the order in which they became so.
+/// Reads up to `most` orders of a partition that are due, in the order in which they became due.
 ///
 /// # Errors
-/// When MySQL does not answer.
+/// Fails if MySQL does not answer.
 pub async fn due(
     mysql: &mut MySqlConnection,
     partition: &Partition,
@@ -140,10 +142,10 @@ pub async fn due(
     Ok(orders.into_iter().flatten().collect())
 }
 
-/// Looks at these orders again after `pause`, unless they are paid or ended by then.
+/// Puts off the next check of these orders by `pause`, unless they are paid or ended by then.
 ///
 /// # Errors
-/// When MySQL does not answer.
+/// Fails if MySQL does not answer.
 pub async fn ask_again(mysql: &mut MySqlConnection, orders: &[OrderId], pause: Duration) -> sqlx::Result<()> {
     if orders.is_empty() {
         return Ok(());
@@ -154,10 +156,11 @@ pub async fn ask_again(mysql: &mut MySqlConnection, orders: &[OrderId], pause: D
     Ok(())
 }
 
-/// Looks at all orders of a partition whose time is over at once, also at those whose event is on its way: it may be lost.
+/// Makes all overdue orders of a partition due at once, also those whose event is already on its way, because that
+/// event may be lost.
 ///
 /// # Errors
-/// When MySQL does not answer.
+/// Fails if MySQL does not answer.
 pub async fn ask_at_once(mysql: &mut MySqlConnection, partition: &Partition) -> sqlx::Result<()> {
     let sql = format!(
         "UPDATE {TABLE} SET ask_ms = due_ms \
@@ -168,11 +171,12 @@ pub async fn ask_at_once(mysql: &mut MySqlConnection, partition: &Partition) -> 
     Ok(())
 }
 
-/// How many a partition has, and how late they are. By the index alone, from the end where the late ones are: many that have a long
-/// time do not hide one whose short time is over. Rows that nobody has assigned yet count, too.
+/// Counts the unpaid orders of a partition and their delay. Reads only the index, from the end where the late orders
+/// are, so that many orders with a long time do not hide a late one with a short time. Rows without a partition count,
+/// too.
 ///
 /// # Errors
-/// When MySQL does not answer.
+/// Fails if MySQL does not answer.
 pub async fn summary(mysql: &mut MySqlConnection, partition: &Partition) -> sqlx::Result<UnpaidSummary> {
     let (code, own) = (partition.code(), partition.code_in_sql("voucher_id"));
     let [below, above] = ranges_of_others(partition)
@@ -196,7 +200,7 @@ pub async fn summary(mysql: &mut MySqlConnection, partition: &Partition) -> sqlx
     })
 }
 
-/// None: somebody else wrote the row, with numbers that are none of ours.
+/// Parses a row. None: another program wrote the row, with numbers that are no valid ids.
 fn parse(row: &MySqlRow) -> sqlx::Result<Option<UnpaidOrder>> {
     let numbers: (i64, i64, i64) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
     let (order, user, voucher) =

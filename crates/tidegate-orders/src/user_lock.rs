@@ -1,5 +1,5 @@
-//! The per-user lock keeps two workers from writing one user's orders at the same time. It is only politeness: the unique
-//! key is the guard.
+//! The per-user lock keeps two workers from writing one user's orders at the same time. It only avoids useless work:
+//! the unique key is the guard.
 
 mod abandoned_tokens;
 
@@ -20,12 +20,12 @@ use tidegate_stream::{Leases, Outage};
 use crate::{gate::RedisStore, order::UserId};
 use abandoned_tokens::AbandonedTokens;
 
-/// Locks users, a batch at a time. Every batch has a token of its own, so that the lanes of a process exclude each other, and a
-/// late unlock of one batch never opens the lock of the next.
+/// Locks users, a batch at a time. Every batch has a token of its own. So the lanes of a process exclude each other,
+/// and a late unlock of one batch never opens the lock of the next.
 ///
-/// A call to Redis may get no reply in time, and still lock when it arrives. Nobody works under its token any more, so the
-/// token is abandoned: this process takes over what is locked by it, and other processes wait until it ends by time. Clones
-/// share their abandoned tokens.
+/// A call to Redis may get no reply in time, and still lock when it arrives. No lane works under its token any more, so
+/// the token is abandoned. This process takes over the locks of that token; other processes wait until they expire.
+/// Clones share their abandoned tokens.
 #[derive(Clone, Debug)]
 pub struct UserLocks {
     leases: Leases,
@@ -34,13 +34,13 @@ pub struct UserLocks {
     abandoned: Arc<AbandonedTokens>,
 }
 
-/// The users of one batch, and which of them are locked for it. Ends by [`UserLocks::unlock`] or by time.
+/// The users of one batch, and which of them are locked for it. The locks end by [`UserLocks::unlock`], or expire.
 #[derive(Debug)]
 pub struct Locked {
     token: String,
     held: Vec<Key>,
     refused: HashSet<UserId>,
-    /// A renewal got no reply: it may reach Redis after the unlock.
+    /// Whether a renewal got no reply: it may reach Redis after the unlock.
     is_renewal_lost: AtomicBool,
 }
 
@@ -55,13 +55,13 @@ impl Locked {
         Self::new(String::new(), Vec::new(), HashSet::new())
     }
 
-    /// Another worker holds the lock of some user.
+    /// Whether another worker holds the lock of a user of the batch.
     #[must_use]
     pub fn has_refused(&self) -> bool {
         !self.refused.is_empty()
     }
 
-    /// Another worker holds this user's lock.
+    /// Whether another worker holds the lock of this user.
     #[must_use]
     pub fn is_refused(&self, user: UserId) -> bool {
         self.refused.contains(&user)
@@ -69,8 +69,8 @@ impl Locked {
 }
 
 impl UserLocks {
-    /// Locks that end by themselves after `lease`, unless they are renewed. A failover forgets them, which does no
-    /// harm: the unique key decides.
+    /// Creates locks that expire after `lease` unless they are renewed. A failover forgets them, which does no harm:
+    /// the unique key decides.
     #[must_use]
     pub fn new(redis: RedisStore, lease: Duration) -> Self {
         Self {
@@ -81,10 +81,10 @@ impl UserLocks {
         }
     }
 
-    /// Locks every one of `users`, each for itself, in one round trip. A user may stand there twice.
+    /// Locks each of `users` separately, in one round trip. A user may stand there twice.
     ///
     /// # Errors
-    /// When Redis does not answer; what was locked ends by time then, unless this process takes it over.
+    /// Fails if Redis does not answer. Locks that were taken then expire, unless this process takes them over.
     pub async fn lock(&self, users: impl IntoIterator<Item = UserId>) -> Result<Locked, Outage> {
         let mut users: Vec<UserId> = users.into_iter().collect();
         users.sort_unstable();
@@ -95,12 +95,13 @@ impl UserLocks {
         let refused: HashSet<usize> =
             match self.leases.take_over(keys.clone(), &token, self.lease, &abandoned).await {
                 Ok(refused) => refused.into_iter().collect(),
-                // Only what is written can be trimmed: a lock that finds no room must not keep us from writing.
+                // Redis can drop entries only after their orders are written, so a lock without room must not stop the
+                // writing.
                 Err(error) if error.is_out_of_memory() => {
                     tracing::warn!("Redis is out of memory: orders are written without user locks");
                     return Ok(Locked::new(token, Vec::new(), HashSet::new()));
                 }
-                // Nobody has the locks of users who are new to it, until the slot has arrived.
+                // While the slot moves, no worker holds locks of users that are new in it.
                 Err(error) if error.is_slot_moving() => {
                     tracing::debug!(%error, "the slot moves: orders are written without user locks");
                     return Ok(Locked::new(token, Vec::new(), HashSet::new()));
@@ -120,8 +121,8 @@ impl UserLocks {
         Ok(Locked::new(token, held, refused))
     }
 
-    /// Runs `work` while renewing the locks, three times a lease. A lock that was lost meanwhile is only
-    /// reported: the unique key decides.
+    /// Runs `work` while renewing the locks, three times in each lease. A lost lock is only logged: the unique key
+    /// decides.
     pub async fn hold<T>(&self, locked: &Locked, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         loop {
@@ -132,7 +133,7 @@ impl UserLocks {
             let mut renewal = pin!(self.renew(locked));
             tokio::select! {
                 result = &mut work => {
-                    // To its end: a renewal that reaches Redis after the unlock would lock again.
+                    // Let the renewal finish: if it reached Redis after the unlock, it would lock again.
                     renewal.await;
                     return result;
                 }
@@ -152,12 +153,12 @@ impl UserLocks {
         }
     }
 
-    /// Unlocks, when the batch is written or given up: until then, another worker would write the same users' orders at the
-    /// same time. When it fails, the locks end by time, unless this process takes them over.
+    /// Releases the locks when the batch is written or given up. Until then, another worker would write the same users'
+    /// orders at the same time. If the release fails, the locks expire, unless this process takes them over.
     pub async fn unlock(&self, locked: Locked) {
         let unlocked = self.leases.end(locked.held, &locked.token).await;
         if let Err(error) = &unlocked {
-            tracing::debug!(%error, "user locks were not ended: they end by time");
+            tracing::debug!(%error, "user locks were not released: they expire");
         }
         if unlocked.is_err() || locked.is_renewal_lost.into_inner() {
             self.abandoned.add(locked.token);

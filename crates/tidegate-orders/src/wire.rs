@@ -1,4 +1,4 @@
-//! An order or an event out of the fields of an entry. The only place that knows the names of the fields.
+//! Decodes an order or an event from the fields of an entry. Only this module knows the names of the fields.
 
 mod event;
 mod result;
@@ -16,7 +16,7 @@ use crate::{
 pub use event::{event_fields, order_of_event, reference_of_event};
 pub use result::result_fields;
 
-/// The names that `lua/admit.lua` writes.
+/// The field names that `lua/admit.lua` writes.
 const USER_ID: &str = "userId";
 const VOUCHER_ID: &str = "voucherId";
 const ID: &str = "id";
@@ -24,30 +24,31 @@ const QUANTITY: &str = "quantity";
 const SLOT: &str = "slot";
 const TRACEPARENT: &str = "traceparent";
 
-/// What an order used of limits. Only the gate writes it, so it has one name.
+/// The field for what an order used of limits. Only the gate writes it, so it has one name.
 pub(crate) const USES: &str = "uses";
 
-/// What makes an entry an event, which is something else than an order, whatever its other fields are called.
+/// The field that makes an entry an event. Such an entry is not an order, whatever its other fields are.
 pub const EVENT: &str = "event";
 
-/// Longest piece of a bad value that an error shows, in characters.
+/// The longest part of a bad value that an error shows, in characters.
 const SHOWN_CHARS: usize = 64;
 
-/// Under which names producers write the fields of an order. An entry that lacks a field under its name here has it under
-/// the name that `lua/admit.lua` writes, if at all: the gate's orders are read, however others name theirs.
+/// The names under which producers write the fields of an order. If an entry lacks a field under its name here, the
+/// field may have the name that `lua/admit.lua` writes. So the gate's orders can be read, whatever names other
+/// producers use.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct FieldNames {
-    /// The user's id.
+    /// The name of the user's id.
     pub user: String,
-    /// The voucher's id.
+    /// The name of the voucher's id.
     pub voucher: String,
-    /// The order's id.
+    /// The name of the order's id.
     pub id: String,
-    /// Units; optional.
+    /// The name of the number of units; optional in entries.
     pub quantity: String,
-    /// Which of the user's orders it is; optional.
+    /// The name of the slot, which says which of the user's orders it is; optional in entries.
     pub slot: String,
-    /// The trace that the producer was in; optional.
+    /// The name of the trace context of the producer; optional in entries.
     pub traceparent: String,
 }
 
@@ -68,53 +69,53 @@ impl Default for FieldNames {
 /// A name of [`FieldNames`] that would make entries ambiguous.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AmbiguousName {
-    /// The setting that says so, such as `fields.user`.
+    /// The setting that has this name, such as `fields.user`.
     pub setting: &'static str,
-    /// Why no other field may be called so.
+    /// The reason why the field must not have this name.
     pub why: String,
 }
 
-/// Why an entry is no order. It will not become one by trying again.
+/// The reason why an entry is not an order. A retry does not help.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// A required field is not there.
+    /// A required field is missing.
     #[error("the field {field} is missing{hint}")]
     Missing {
-        /// Name of the field.
+        /// The name of the field.
         field: String,
-        /// What to set where the entry looks like an order with other names; otherwise empty.
+        /// The settings to change if the entry looks like an order with other field names; otherwise empty.
         hint: String,
     },
-    /// A field stands twice: which of the two is meant, nobody can know.
-    #[error("the field {field} stands more than once")]
+    /// A field occurs more than once, so its value is ambiguous.
+    #[error("the field {field} occurs more than once")]
     Duplicate {
-        /// Name of the field.
+        /// The name of the field.
         field: String,
     },
-    /// A value that its field cannot have.
+    /// A value that this field does not allow.
     #[error("the field {field} {fault}: \"{shown}\"")]
     BadValue {
-        /// Name of the field.
+        /// The name of the field.
         field: String,
-        /// What is wrong with the value.
+        /// The fault in the value.
         fault: BadNumber,
-        /// The beginning of the value, at most 64 characters, what cannot be printed escaped.
+        /// The beginning of the value, at most 64 characters. Characters that cannot be printed are escaped.
         shown: String,
     },
-    /// A text that its field cannot have.
+    /// A text that this field does not allow.
     #[error("the field {field} {fault}: \"{shown}\"")]
     BadText {
-        /// Name of the field.
+        /// The name of the field.
         field: &'static str,
-        /// What is wrong with the text.
+        /// The fault in the text.
         fault: BadText,
         /// The beginning of the text, as in [`WireError::BadValue`].
         shown: String,
     },
-    /// It has a field `event`, where an order was asked for.
-    #[error("it has a field {EVENT}, so it is no order but an event")]
+    /// The entry has a field `event`, but the caller asked for an order.
+    #[error("the entry has a field {EVENT}, so it is an event and not an order")]
     Event,
-    /// It is an event of which this version does not know.
+    /// The entry is an event that this version does not know.
     #[error("the field {EVENT} is \"{shown}\", which this version does not know")]
     UnknownEvent {
         /// The beginning of the word, as in [`WireError::BadValue`].
@@ -122,13 +123,13 @@ pub enum WireError {
     },
 }
 
-/// Whether an entry says what happened to an order, in a way that can be read or not.
+/// Whether an entry is an event, readable or not.
 #[must_use]
 pub fn is_event(entry: &Entry) -> bool {
     entry.fields.iter().any(|(name, _)| name == EVENT)
 }
 
-/// The fields of an order's entry, as the gate appends it.
+/// The fields of an order's entry, in the form that the gate appends.
 #[must_use]
 pub fn order_fields(order: &Order) -> Vec<(&'static str, Cow<'static, str>)> {
     let mut fields: Vec<(&'static str, Cow<'static, str>)> = vec![
@@ -148,7 +149,7 @@ pub fn order_fields(order: &Order) -> Vec<(&'static str, Cow<'static, str>)> {
     fields
 }
 
-/// What an entry is.
+/// The content of an entry: an order or an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
     /// An order that was admitted.
@@ -158,7 +159,7 @@ pub enum Message {
 }
 
 impl Message {
-    /// The voucher that it is about.
+    /// The voucher that the message is about.
     #[must_use]
     pub fn voucher(&self) -> VoucherId {
         match self {
@@ -169,7 +170,7 @@ impl Message {
 }
 
 impl WireError {
-    /// One word for labels and dead letters.
+    /// The word for this error in labels and dead letters.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
@@ -187,18 +188,18 @@ impl WireError {
     }
 }
 
-/// What can be read of an entry, be it an order or not. For people who look for it.
+/// The ids that can be read from an entry, whether it is an order or not. They help people to find the entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EntryIds {
-    /// Its order id.
+    /// The id of the order.
     pub id: Option<OrderId>,
-    /// Its user.
+    /// The id of the user.
     pub user: Option<UserId>,
-    /// Its voucher.
+    /// The id of the voucher.
     pub voucher: Option<VoucherId>,
 }
 
-/// A field of an order: its setting, in entries, and in the entries of the gate.
+/// A field of an order: the setting for its name, its name in entries, and its name in the gate's entries.
 #[derive(Clone, Copy)]
 struct Field<'a> {
     setting: &'static str,
@@ -207,10 +208,11 @@ struct Field<'a> {
 }
 
 impl FieldNames {
-    /// Reads an entry. One that has a field `event` is an event, whatever its other fields are.
+    /// Reads an order or an event from an entry. An entry with a field `event` is an event, whatever its other fields
+    /// are.
     ///
     /// # Errors
-    /// As [`Self::decode`]; and when the event is not known, or one of its texts is not what its field allows.
+    /// As [`Self::decode`]. Also if the event is unknown, or one of its texts is not what its field allows.
     pub fn decode_message(&self, entry: &Entry) -> Result<Message, WireError> {
         match event::decode(entry)? {
             Some(event) => Ok(Message::Event(event)),
@@ -218,10 +220,10 @@ impl FieldNames {
         }
     }
 
-    /// Reads the order out of an entry. Field order does not matter, unknown fields are ignored.
+    /// Reads the order from an entry. The order of the fields does not matter, and unknown fields are ignored.
     ///
     /// # Errors
-    /// When it is an event, a required field is missing, a known field stands twice, or a value is not what its field
+    /// If it is an event, a required field is missing, a known field occurs twice, or a value is not what its field
     /// allows.
     pub fn decode(&self, entry: &Entry) -> Result<Order, WireError> {
         if is_event(entry) {
@@ -230,7 +232,7 @@ impl FieldNames {
         self.order(entry)
     }
 
-    /// Reads an entry that is no event.
+    /// Reads the order from an entry that is not an event.
     fn order(&self, entry: &Entry) -> Result<Order, WireError> {
         Ok(Order {
             user: self.required(entry, self.user(), UserId::parse)?,
@@ -242,8 +244,8 @@ impl FieldNames {
         })
     }
 
-    /// Whether an entry names this voucher and this user, where one is asked for. Also of an entry that is no order: it
-    /// is seen by whoever looks for its voucher.
+    /// Whether an entry names this voucher and this user; None: any. An entry that is not an order also counts, so that
+    /// a search for its voucher finds it.
     #[must_use]
     pub fn are_named(&self, entry: &Entry, voucher: Option<VoucherId>, user: Option<UserId>) -> bool {
         let holds = |field: Field<'_>, id: Option<String>| {
@@ -253,13 +255,13 @@ impl FieldNames {
             && holds(self.user(), user.map(|id| id.to_string()))
     }
 
-    /// What stands for the order id of an entry, which may be no order otherwise.
+    /// The text in the place of the order id. The rest of the entry need not be an order.
     #[must_use]
     pub fn id_text<'e>(&self, entry: &'e Entry) -> Option<&'e [u8]> {
         first(entry, self.id())
     }
 
-    /// Reads what can be read; of a field that stands twice, the first.
+    /// Reads the ids that can be read. If a field occurs twice, the first one counts.
     #[must_use]
     pub fn peek(&self, entry: &Entry) -> EntryIds {
         EntryIds {
@@ -270,7 +272,8 @@ impl FieldNames {
         }
     }
 
-    /// Names of the fields that say what an entry is about, be it an order or an event; some may stand here twice.
+    /// The names of the fields that say what an entry is about, whether it is an order or an event. Some names may
+    /// occur twice in this list.
     #[must_use]
     pub fn telling(&self) -> Vec<&str> {
         let fields =
@@ -279,27 +282,27 @@ impl FieldNames {
         names.chain([USES, EVENT, event::ORDER_ID, event::REFERENCE]).collect()
     }
 
-    /// Names of the fields that say which order an entry is about, be it an order or an event.
+    /// The names of the fields that say which order an entry is about, whether it is an order or an event.
     #[must_use]
     pub fn naming_order(&self) -> [&str; 4] {
         [self.id().name, self.id().standard, EVENT, event::ORDER_ID]
     }
 
-    /// The trace that the producer was in. None as well where the field says nothing that can be read, or stands twice:
-    /// that is no reason to refuse an order. Whether the rest of the entry is an order does not matter.
+    /// The trace context of the producer. It is None if the field cannot be read or occurs twice: no order is refused
+    /// for that. The rest of the entry need not be an order.
     #[must_use]
     pub fn traceparent(&self, entry: &Entry) -> Option<Traceparent> {
         only(entry, self.traceparent_field()).ok()?.and_then(Traceparent::parse)
     }
 
-    /// Names with which an entry could be read in two ways: two fields of one name, an event's, or one under which the
-    /// gate's own entries hold another field.
+    /// The names with which an entry could be read in two ways. Such a name is also the name of another field, belongs
+    /// to events, or is the name of another field in the gate's own entries.
     #[must_use]
     pub fn ambiguous(&self) -> Vec<AmbiguousName> {
         let fields = self.all();
         let why = |field: &Field<'_>| {
             if field.name == EVENT {
-                return Some("makes an entry an event, which is no order".to_owned());
+                return Some("makes an entry an event, which is not an order".to_owned());
             }
             if field.name == USES {
                 return Some("is what the gate's own entries call what an order used of limits".to_owned());
@@ -353,7 +356,7 @@ impl FieldNames {
         }
     }
 
-    /// What to set, where the fields that are missing stand there under other names that are in use for them.
+    /// The settings to change if the missing fields stand in the entry under other common names.
     fn hint(&self, entry: &Entry) -> String {
         let looks = [(self.user(), LIKE_USER), (self.voucher(), LIKE_VOUCHER), (self.id(), LIKE_ID)];
         let missing = looks.into_iter().filter(|(field, _)| first(entry, *field).is_none());
@@ -367,12 +370,12 @@ impl FieldNames {
         let settings: Vec<String> = settings.collect();
         match settings.is_empty() {
             true => String::new(),
-            false => format!("; it may be an order under other names: set {}", settings.join(", ")),
+            false => format!("; the entry may be an order with other field names: set {}", settings.join(", ")),
         }
     }
 }
 
-/// Names in use for the same things, without upper case, `_` and `-`.
+/// Common names for the same fields, without upper case, `_` and `-`.
 const LIKE_USER: &[&str] = &["userid", "uid", "user", "memberid", "customerid", "buyerid"];
 const LIKE_VOUCHER: &[&str] = &["voucherid", "vid", "voucher", "couponid", "seckillvoucherid", "goodsid"];
 const LIKE_ID: &[&str] = &["id", "orderid", "oid", "order", "voucherorderid", "orderno"];
@@ -384,20 +387,20 @@ fn plain(name: &[u8]) -> String {
 }
 
 impl Field<'_> {
-    /// Whether the field may be called so.
+    /// Whether this field may have this name.
     fn is(self, name: &[u8]) -> bool {
         name == self.name.as_bytes() || name == self.standard.as_bytes()
     }
 }
 
-/// The value of a field, the first where it stands twice.
+/// The value of a field; the first one, if the field occurs twice.
 fn first<'e>(entry: &'e Entry, field: Field<'_>) -> Option<&'e [u8]> {
     let called =
         |called: &str| entry.fields.iter().find(|(name, _)| name == called).map(|(_, value)| value.as_ref());
     called(field.name).or_else(|| called(field.standard))
 }
 
-/// The value of a field, which must not stand twice.
+/// The value of a field, which must not occur twice.
 fn only<'e>(entry: &'e Entry, field: Field<'_>) -> Result<Option<&'e [u8]>, WireError> {
     let called = |called: &str| {
         let mut values = entry.fields.iter().filter(|(name, _)| name == called);
@@ -413,7 +416,7 @@ fn only<'e>(entry: &'e Entry, field: Field<'_>) -> Result<Option<&'e [u8]>, Wire
     }
 }
 
-/// A text that the gate did not write says nothing, as any other field that nobody knows.
+/// What the order used of limits. A text that the gate did not write is ignored, as any unknown field is.
 fn uses(entry: &Entry) -> Option<Uses> {
     let field = Field { setting: USES, name: USES, standard: USES };
     only(entry, field).ok().flatten().and_then(Uses::parse)
@@ -433,9 +436,9 @@ fn parsed<T>(field: Field<'_>, value: &[u8], parse: Parse<T>) -> Result<T, WireE
     })
 }
 
-/// The beginning of a value, for people: whatever producers write, one line of a log can take it.
+/// The beginning of a value, for people. Whatever producers write, it fits into one line of a log.
 fn shown(value: &[u8]) -> String {
-    // A character has at most four bytes, so this much holds all that is shown, however long the value.
+    // A character has at most four bytes, so this part holds everything that is shown, however long the value is.
     let beginning = &value[..value.len().min(SHOWN_CHARS * 4)];
     String::from_utf8_lossy(beginning).escape_debug().take(SHOWN_CHARS).collect()
 }

@@ -1,11 +1,12 @@
 //! Asks Redis about orders that MySQL lacks, before a worker decides anything final.
 //!
-//! MySQL may be older than it was: restored from a backup, or replaced by a server that lacks its last seconds. Then it lacks
-//! orders that were settled, and ends of orders that were released. Until a repair brings these back, a payment would be due
-//! back although its order exists, and an order would be refused for one that has ended.
+//! MySQL may be older than it was: restored from a backup, or replaced by a server that lacks its last seconds. Then it
+//! lacks orders that were settled, and ends of orders that were released. Until a repair brings these back, wrong
+//! decisions would follow: a payment would count as due to be refunded although its order exists, and an order would be
+//! refused because of one that has ended.
 //!
-//! It says the same as a comparison, so that repairs end every wait: only complete journals count, and a dead letter is not lost
-//! (`OrderStatus::Lost` and `DifferenceKind::ReleasedAndLive` in the comparison).
+//! It decides like a comparison, so that repairs end every wait: only complete journals count, and a dead letter is not
+//! lost (`OrderStatus::Lost` and `DifferenceKind::ReleasedAndLive` in the comparison).
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -22,13 +23,13 @@ use crate::{
     wire::FieldNames,
 };
 
-/// The cause of entries that wait for what MySQL has lost.
+/// The cause of entries that wait for data that MySQL has lost.
 pub const LOST_IN_MYSQL: &str = "lost_in_mysql";
 
-/// Letters a page.
+/// The number of dead letters in a page.
 const PAGE: u16 = 1_000;
 
-/// The journals and the dead letters.
+/// The journals and the dead letters of Redis, as evidence for lost orders.
 #[derive(Clone, Debug)]
 pub(crate) struct Witness {
     redis: RedisStore,
@@ -42,12 +43,12 @@ impl Witness {
         Self { redis, buried }
     }
 
-    /// Of these orders, of which MySQL knows nothing, those that it has lost: a complete journal holds them as admitted for these
-    /// users, and they are no dead letters. So are those of a voucher whose journal cannot be read: nothing is decided of them until
-    /// it can.
+    /// The orders among these that MySQL has lost. MySQL knows nothing about any of them. A complete journal holds a
+    /// lost order as admitted for its user, and it is no dead letter. If the journal of a voucher cannot be read, all
+    /// orders of the voucher count as lost, so that nothing is decided about them until it can.
     ///
     /// # Errors
-    /// When Redis does not answer.
+    /// Fails if Redis does not answer.
     pub(crate) async fn lost(&self, orders: &[OrderIdentity]) -> Result<HashSet<OrderId>, Outage> {
         let mut held = Vec::new();
         for orders in by_voucher(orders, |(.., voucher)| *voucher) {
@@ -66,11 +67,11 @@ impl Witness {
         Ok(held.into_iter().map(|(order, ..)| order).filter(|order| !buried.contains(order)).collect())
     }
 
-    /// Of these orders, which are live in MySQL, those whose end it has lost: a complete journal has released them. So are those of
-    /// a voucher whose journal cannot be read.
+    /// The orders among these live ones whose end MySQL has lost: a complete journal has released them. If the journal
+    /// of a voucher cannot be read, all orders of the voucher count as ended.
     ///
     /// # Errors
-    /// When Redis does not answer.
+    /// Fails if Redis does not answer.
     pub(crate) async fn ended(&self, live: &[(VoucherId, OrderId)]) -> Result<HashSet<OrderId>, Outage> {
         let mut ended = HashSet::new();
         for live in by_voucher(live, |(voucher, _)| *voucher) {
@@ -81,7 +82,7 @@ impl Witness {
     }
 }
 
-/// What Redis said; None: it refused to say it, for a reason that concerns this voucher alone.
+/// The reply of Redis. None: Redis refused the call for a reason that concerns only this voucher.
 fn unless_refused<T>(reply: Result<T, GateError>) -> Result<Option<T>, Outage> {
     match reply {
         Ok(reply) => Ok(Some(reply)),
@@ -98,7 +99,7 @@ fn by_voucher<T: Copy>(all: &[T], voucher: impl Fn(&T) -> VoucherId) -> impl Ite
     by_voucher.into_values()
 }
 
-/// Finds dead letters by their orders. Nobody pays for that before it is asked for the first time, and each letter is read once.
+/// Finds dead letters by their orders. It reads nothing before the first call, and each letter only once.
 #[derive(Debug)]
 struct BuriedOrders {
     inspector: StreamInspector,
@@ -108,13 +109,13 @@ struct BuriedOrders {
 
 #[derive(Debug, Default)]
 struct Letters {
-    /// Those up to here were read.
+    /// The id up to which letters were read.
     up_to: EntryId,
     by_order: HashMap<OrderIdentity, Vec<EntryId>>,
 }
 
 impl BuriedOrders {
-    /// Those of these orders that are dead letters.
+    /// The orders among these that are dead letters.
     async fn of(&self, orders: &[OrderIdentity]) -> Result<HashSet<OrderId>, StreamError> {
         if orders.is_empty() {
             return Ok(HashSet::new());
@@ -123,7 +124,7 @@ impl BuriedOrders {
         self.read_new(&mut known).await?;
         let letters = |order: &OrderIdentity| known.by_order.get(order).into_iter().flatten().copied();
         let all: Vec<EntryId> = orders.iter().flat_map(letters).collect();
-        // Letters are put back, released and deleted.
+        // A letter that was read earlier may since be requeued, released or deleted.
         let there = self.those_there(&all).await?;
         let is_buried = |order: &&OrderIdentity| letters(order).any(|letter| there.contains(&letter));
         Ok(orders.iter().filter(is_buried).map(|(order, ..)| *order).collect())
@@ -133,7 +134,7 @@ impl BuriedOrders {
         let dead = &self.inspector.names().dead;
         let letters = self.inspector.length(dead).await?.max(PAGE.into());
         if known.by_order.len() as u64 > 2 * letters {
-            // Most of them are gone.
+            // Most of the known letters are gone.
             *known = Letters::default();
         }
         let last = self.inspector.last_id(dead).await?;

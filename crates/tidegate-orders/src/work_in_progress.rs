@@ -1,5 +1,6 @@
-//! Since when each worker process has its oldest batch in progress, written down for those who must wait for what was read before
-//! some moment: entries that a worker has read may be in no stream any more, once Redis has lost its data.
+//! Publishes since when each worker process has its oldest batch in progress. Other programs need this to wait until
+//! all entries are done that were read before some moment. Entries that a worker has read may be in no stream any more,
+//! once Redis has lost its data.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -12,62 +13,63 @@ use serde::{Deserialize, Serialize};
 
 use crate::gate::{RedisStore, scan_keys};
 
-/// A note that nobody renews is of no process that lives.
+/// The seconds after which a note expires: a note that is not renewed belongs to a process that no longer runs.
 const KEPT_S: i64 = 10;
 
-/// What a worker process publishes of its work in progress; moments are Unix milliseconds by the clock of Redis.
+/// The work in progress that a worker process publishes. All times are Unix milliseconds by the clock of Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct WorkInProgress {
-    /// When it said so.
+    /// The time of the publication.
     pub at_ms: u64,
-    /// All that it has in progress was read then or later. None: it has nothing in progress.
+    /// The time since which all of its work in progress was read. None: it has nothing in progress.
     pub since_ms: Option<u64>,
 }
 
 impl WorkInProgress {
-    /// At a moment of Redis' clock, of a process whose oldest turn that may hold entries has lasted so long.
+    /// The work in progress at a time of Redis' clock. `oldest` is the age of the oldest turn that may hold entries.
     #[must_use]
     pub fn at(at_ms: u64, oldest: Option<Duration>) -> Self {
-        // One more: a millisecond that was cut off must not make a batch look younger.
+        // Add one, because a fraction of a millisecond that was cut off must not make a batch look younger.
         let age_ms = |age: Duration| u64::try_from(age.as_millis()).unwrap_or(u64::MAX).saturating_add(1);
         Self { at_ms, since_ms: oldest.map(|age| at_ms.saturating_sub(age_ms(age))) }
     }
 
-    /// Whether all that it has in progress, and will have, is read after this moment.
+    /// Whether the process read all of its present and later work after this moment.
     #[must_use]
     pub fn is_after(&self, moment_ms: u64) -> bool {
         self.at_ms > moment_ms && self.since_ms.is_none_or(|since_ms| since_ms > moment_ms)
     }
 }
 
-/// Writes down what the process `name` says; it ends by itself after some seconds.
+/// Writes the note of the process `name`; it expires after some seconds.
 ///
 /// # Errors
-/// When Redis does not answer or refuses.
+/// Fails if Redis does not answer or refuses the call.
 pub async fn write(redis: &RedisStore, name: &str, work: WorkInProgress) -> FredResult<()> {
     let json = serde_json::to_string(&work).expect("numbers are JSON");
     redis.pool().set(redis.keys().fleet().work_in_progress(name), json, Some(Expiration::EX(KEPT_S)), None, false).await
 }
 
-/// The process `name` has nothing in progress any more, and will not.
+/// Deletes the note of the process `name`, which has nothing in progress any more and reads nothing more.
 ///
 /// # Errors
-/// As [`write()`]; the note ends by itself then.
+/// Fails like [`write()`]; the note then expires.
 pub async fn end(redis: &RedisStore, name: &str) -> FredResult<()> {
     redis.pool().del(redis.keys().fleet().work_in_progress(name)).await
 }
 
-/// All worker processes that live, by name, and what each publishes of its work in progress; None: it is of a version that says nothing. One
-/// that Redis has lost with its data appears again within a heartbeat. Looks at all keys.
+/// Reads the names of all running worker processes, and the work in progress that each publishes. None: the process
+/// runs a version that publishes nothing. A process whose keys Redis has lost with its data appears again within a
+/// heartbeat. Scans all keys.
 ///
 /// # Errors
-/// When Redis does not answer, or does not allow SCAN.
+/// Fails if Redis does not answer, or does not allow SCAN.
 pub async fn read_all(redis: &RedisStore) -> FredResult<BTreeMap<String, Option<WorkInProgress>>> {
     let pattern = redis.keys().fleet().heartbeats();
     let mut names: Vec<String> = Vec::new();
     for key in scan_keys(redis.pool(), &pattern.glob()).await? {
         let name = pattern.name(&key).unwrap_or_default();
-        // What stands behind the heartbeat's key may be before or behind the end of its template.
+        // The suffix of the heartbeat's key may stand before or behind the end of its template.
         let of_work = key.strip_suffix(super::keys::IN_PROGRESS).and_then(|heartbeat| pattern.name(heartbeat));
         names.push(of_work.unwrap_or(name).to_owned());
     }
@@ -76,7 +78,7 @@ pub async fn read_all(redis: &RedisStore) -> FredResult<BTreeMap<String, Option<
     if names.is_empty() {
         return Ok(BTreeMap::new());
     }
-    // Both of one moment: the note of a process that was killed may have ended since its key was found.
+    // Both are read at one moment: the note of a process that was killed may have expired since its key was found.
     let keys = redis.keys().fleet();
     let both: Vec<Key> = names.iter().flat_map(|name| [keys.work_in_progress(name), keys.heartbeat(name)]).collect();
     let both: Vec<Value> = redis.pool().mget(both).await?;
@@ -84,15 +86,15 @@ pub async fn read_all(redis: &RedisStore) -> FredResult<BTreeMap<String, Option<
     Ok(of_each.filter_map(|(name, pair)| Some((name, of_process(&pair[0], &pair[1])?))).collect())
 }
 
-/// Whether any worker process has given a sign of life, also one that has read nothing yet. Looks at all keys.
+/// Whether any worker process has a heartbeat, even one that has read nothing yet. Scans all keys.
 ///
 /// # Errors
-/// As [`read_all`].
+/// Fails like [`read_all`].
 pub async fn has_sign_of_life(redis: &RedisStore) -> FredResult<bool> {
     Ok(!scan_keys(redis.pool(), &redis.keys().fleet().heartbeats().glob()).await?.is_empty())
 }
 
-/// What a process publishes of its work in progress, by its note and its heartbeat. None: it lives no more.
+/// Reads the work in progress of a process from its note and its heartbeat. None: the process no longer runs.
 fn of_process(note: &Value, heartbeat: &Value) -> Option<Option<WorkInProgress>> {
     match note.as_bytes() {
         Some(note) => Some(serde_json::from_slice(note).ok()),

@@ -1,4 +1,4 @@
-//! What an event does to an order: a pure decision over the order's row and what happened to it before.
+//! Decides what an event does to an order: a pure decision over the order's row and its earlier events.
 //!
 //! ```text
 //! placed -> 1 unpaid - paid -> 2 paid - used -> 3 used
@@ -7,8 +7,8 @@
 //!           4 cancelled - paid ->  5 refunding - refunded -> 6 refunded
 //! ```
 //!
-//! Units and slot go back when a step takes the slot away, and only then. A status that somebody else has set is where the
-//! order is: no step is taken back, and nothing is released for it.
+//! A step that takes the slot away also returns the units; no other step does. If another program or an operator sets a
+//! status, that is the order's status: no step is undone, and nothing is released for it.
 
 use std::collections::BTreeMap;
 
@@ -17,45 +17,46 @@ use tidegate_stream::EntryId;
 use super::{Event, EventKind, EventText};
 use crate::row_state::status::{CANCELLED, PAID, REFUNDED, REFUNDING, UNPAID, USED};
 
-/// What came of an event.
+/// The outcome of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventOutcome {
-    /// It is done: the order has moved, or need not move for it.
+    /// The event is applied: the order has moved, or need not move for it.
     Applied,
-    /// The order was there already, by the same event or by another way.
+    /// The order had that status already, by the same event or in another way.
     Unchanged,
-    /// A payment that pays for nothing: it has to be refunded.
+    /// The payment pays for nothing, so it must be refunded.
     RefundDue,
-    /// The order cannot take this step.
+    /// The order cannot take this step, for this reason.
     Rejected(EventRejection),
 }
 
-/// Why an order cannot take a step.
+/// The reason why an order cannot take a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EventRejection {
     /// The order belongs to another user, or to another voucher.
     WrongOwner,
-    /// There is no such order.
+    /// No order with this id exists.
     NoOrder,
-    /// The order was refused: it holds nothing.
+    /// The order was refused, so it holds nothing.
     Refused,
-    /// It is not paid.
+    /// The order is not paid yet.
     NotPaid,
-    /// It is paid: what ends it is a refund.
+    /// The order is paid; only a refund ends it.
     Paid,
-    /// It is used.
+    /// The order is used already.
     Used,
-    /// It is cancelled.
+    /// The order is cancelled already.
     Cancelled,
-    /// Its payment is being refunded.
+    /// The order's payment is being refunded.
     Refunding,
-    /// Its payment was refunded.
+    /// The order's payment was refunded.
     Refunded,
-    /// It was paid more than once, and the event does not say which payment it is about.
+    /// The order was paid more than once, and the event does not name the payment that it is about.
     PaymentNeeded,
     /// No payment of this order has the reference that the event names.
     NoSuchPayment,
-    /// Its status and its slot contradict each other, or the status is none of ours: somebody changed the row by hand.
+    /// The status and the slot of the order contradict each other, or the status is unknown to Tidegate: another
+    /// program or an operator changed the row.
     ChangedElsewhere,
 }
 
@@ -75,7 +76,7 @@ impl EventRejection {
         Self::ChangedElsewhere,
     ];
 
-    /// The word for it in rows and logs.
+    /// The word for this reason in rows and logs.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -100,7 +101,8 @@ const UNCHANGED: &str = "unchanged";
 const REFUND_DUE: &str = "refund_due";
 
 impl EventOutcome {
-    /// The word for it in rows, logs and metrics: `applied`, `unchanged`, `refund_due`, or why it was rejected.
+    /// The word for this outcome in rows, logs and metrics: `applied`, `unchanged`, `refund_due`, or the reason for the
+    /// rejection.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -111,7 +113,8 @@ impl EventOutcome {
         }
     }
 
-    /// Reads the word back. One of a newer version reads as a rejection, for which nothing is done.
+    /// Reads a word that [`EventOutcome::word`] has written. A word of a newer version reads as a rejection, for which
+    /// nothing is done.
     #[must_use]
     pub fn from_word(word: &str) -> Self {
         match word {
@@ -131,70 +134,70 @@ impl EventOutcome {
 /// The row of an order, as far as events concern it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Its user: whatever number stands there.
+    /// The user of the order, as the number in the row.
     pub user: i64,
-    /// Its voucher: whatever number stands there.
+    /// The voucher of the order, as the number in the row.
     pub voucher: i64,
-    /// Its units.
+    /// The units of the order.
     pub quantity: i64,
-    /// Its status; 1 where the column is NULL.
+    /// The status of the order; 1 if the column is NULL.
     pub status: i64,
-    /// It holds its slot, and with it its units.
+    /// Whether the order holds its slot, and with it its units.
     pub has_slot: bool,
 }
 
 /// A step of an order's status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// The status before. None: there was no row.
+    /// The status before the step. None: there was no row.
     pub from: Option<i64>,
-    /// The status after.
+    /// The status after the step.
     pub to: i64,
 }
 
 /// An event that was decided: a row of `tidegate_event`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PastEvent {
-    /// Which one of its order, from 1.
+    /// The number of the event within its order, from 1.
     pub number: u32,
-    /// What happened. None: a newer version knows.
+    /// The kind of the event. None: only a newer version knows it.
     pub kind: Option<EventKind>,
-    /// The outside's own id of it.
+    /// The sender's own id of the event.
     pub reference: Option<EventText>,
-    /// Of a refund: which payment it is about. The one that it names; or, where it names none, the only one that there was.
+    /// For a refund, the payment that it is about: the one that it names, or the only one if it names none.
     pub payment: Option<EventText>,
-    /// Why it happened, in a word of whoever sent it.
+    /// The reason that the sender gave, in a word.
     pub reason: Option<EventText>,
-    /// What came of it.
+    /// The outcome of the event.
     pub outcome: EventOutcome,
-    /// How the order moved for it.
+    /// The step that the order took for the event.
     pub step: Option<Step>,
-    /// Units that it released; 0: the slot was not taken away.
+    /// The units that the event released. 0: the slot was not taken away.
     pub released: i64,
-    /// The entry that brought it.
+    /// The stream entry that brought the event.
     pub entry: EntryId,
 }
 
 impl PastEvent {
-    /// This entry brought it: whatever the entry says was decided.
+    /// Whether this entry brought the event, so that its outcome is decided already.
     fn is_of(&self, kind: EventKind, entry: EntryId) -> bool {
         is_decided((self.kind, self.entry), kind, entry)
     }
 
-    /// It ended the order: whoever brings it from now on finds that.
+    /// Whether the event ended the order. A worker that brings the order from now on finds that.
     #[must_use]
     pub fn has_ended_order(&self) -> bool {
         self.step.is_some_and(|step| matches!(step.to, CANCELLED | REFUNDED))
     }
 
-    /// It kept an order from being written that was not there yet.
+    /// Whether the event came before its order, and kept it from being written.
     #[must_use]
     pub fn came_before_order(&self) -> bool {
         self.step.is_some_and(|step| step.from.is_none())
     }
 
-    /// It is a payment that the order counts as its own: it moved the order, or was found to be what somebody else had
-    /// moved it for.
+    /// Whether the event is a payment that the order counts as its own. Either it moved the order, or another program
+    /// had moved the order for it.
     pub(super) fn is_own_payment(&self) -> bool {
         self.kind == Some(EventKind::Paid) && (self.outcome == EventOutcome::Applied || self.step.is_some())
     }
@@ -205,24 +208,26 @@ impl PastEvent {
     }
 }
 
-/// What is known of an order when an event comes.
+/// The known facts about an order when an event comes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
-    /// Its row in `tb_voucher_order`.
+    /// The row of the order in `tb_voucher_order`.
     pub row: Option<Row>,
-    /// Its row names no entry of a stream: another program wrote it then, in Unix milliseconds by MySQL's clock.
+    /// The time at which another program wrote the row, in Unix milliseconds by MySQL's clock. None: the row names the
+    /// entry of a stream that it came from, or has no creation time.
     pub written_by_another_ms: Option<i64>,
-    /// It was refused: of this user and voucher.
+    /// The user and voucher of the order's refusal, if it was refused.
     pub refused: Option<(i64, i64)>,
-    /// The journal says that somebody else placed it than the event says that is decided next.
+    /// Whether the journal names another user or voucher for the order than the event that is decided next.
     pub is_of_another: bool,
-    /// What happened to it so far, by number.
+    /// The events of the order so far, by number.
     pub events: Vec<PastEvent>,
-    /// When each of them was recorded, by number, in Unix milliseconds by MySQL's clock. Nothing is decided by it.
+    /// The times at which the events were recorded, by number, in Unix milliseconds by MySQL's clock. No decision
+    /// depends on them.
     pub recorded_ms: BTreeMap<u32, i64>,
 }
 
-/// What an event does.
+/// The effect of an event on its order.
 struct Effect {
     outcome: EventOutcome,
     to: Option<i64>,
@@ -247,15 +252,15 @@ impl Effect {
     }
 }
 
-/// Whether an event of this kind, which this entry brings, was decided before, by a recorded one: its kind and its entry. An
-/// event of which no recorded one says so is recorded when it is handled, whatever comes of it.
+/// Whether a recorded event has this kind and this entry, so that the event was decided before. If no recorded event
+/// matches, the event is recorded when it is handled, whatever its outcome is.
 #[must_use]
 pub fn is_decided(recorded: (Option<EventKind>, EntryId), kind: EventKind, entry: EntryId) -> bool {
     recorded == (Some(kind), entry)
 }
 
-/// Decides what `event` does to the order of this history, and adds it there. An event that was decided before keeps what
-/// was decided then, and nothing is added.
+/// Decides what `event` does to the order of this history, and adds it there. An event that was decided before keeps
+/// its outcome, and nothing is added.
 pub fn decide(event: &Event, entry: EntryId, history: &mut History) -> PastEvent {
     if let Some(past) = history.events.iter().find(|past| past.is_of(event.kind, entry)) {
         return past.clone();
@@ -296,7 +301,7 @@ impl History {
         Effect::rejected(if is_refused { EventRejection::Refused } else { EventRejection::NoOrder })
     }
 
-    /// The order belongs to others than these: by its row, by its refusal, or by the journal.
+    /// Whether the order belongs to another user or voucher, by its row, by its refusal, or by the journal.
     fn is_owned_by_others_than(&self, owner: (i64, i64)) -> bool {
         match (self.row, self.refused) {
             (Some(row), _) => (row.user, row.voucher) != owner,
@@ -327,7 +332,8 @@ fn effect(event: &Event, history: &History) -> Effect {
 }
 
 impl History {
-    /// The outside told of the very same thing before. A rejected one is looked at again: the order may have moved.
+    /// The earlier event with the same reference, if it was not rejected. A rejected event is decided again, because
+    /// the order may have moved.
     fn with_same_reference(&self, event: &Event) -> Option<&PastEvent> {
         event.reference.as_ref()?;
         self.events.iter().find(|past| {
@@ -339,8 +345,8 @@ impl History {
 }
 
 impl History {
-    /// The event that `past`, which changed nothing, told before: the one with its reference, or else the latest of its kind
-    /// that was done. None: it changed something, was rejected, or what it tells was done by somebody else.
+    /// The event that `past` repeats without changing anything: the one with its reference, or else the latest of its
+    /// kind that was applied. None: `past` changed something or was rejected, or another program did what it reports.
     pub fn repeated_by(&self, past: &PastEvent) -> Option<&PastEvent> {
         if past.outcome != EventOutcome::Unchanged {
             return None;
@@ -356,21 +362,21 @@ impl History {
 }
 
 impl History {
-    /// What came of an event, as it is told however often it is sent: a payment that repeats one that has to be refunded has
-    /// to be refunded. Once that has gone back, it changes nothing.
+    /// The outcome to report for an event, however often it is sent. An event that repeats a payment is also
+    /// `RefundDue` as long as that payment must be refunded. Once it is refunded, the event changes nothing.
     pub fn told_outcome(&self, past: &PastEvent) -> EventOutcome {
         let told = self.repeated_by(past);
         let is_due = told.is_some_and(|told| self.payments_due().any(|due| due.number == told.number));
         if is_due { EventOutcome::RefundDue } else { past.outcome }
     }
 
-    /// A payment with this reference has to be refunded, and is not yet. Whatever went back before it came was another one
-    /// if it has none.
+    /// Whether a payment with this reference must still be refunded. Refunds that came before it count for it only if
+    /// it has a reference.
     fn is_due(&self, reference: Option<&EventText>) -> bool {
         self.payments_due().any(|past| past.reference.as_ref() == reference)
     }
 
-    /// Payments that have to be refunded, and are not yet.
+    /// The payments that must still be refunded.
     pub fn payments_due(&self) -> impl Iterator<Item = &PastEvent> {
         let is_returned = |payment: &PastEvent| {
             self.events.iter().any(|past| {
@@ -385,14 +391,14 @@ impl History {
     }
 }
 
-/// A payment that moves nothing is due to be refunded: no payment is without a home.
+/// Decides a payment. A payment that does not pay for the order must be refunded, so every payment has a purpose.
 fn paid(event: &Event, history: &History) -> Effect {
     let refund_due = Effect::of(EventOutcome::RefundDue);
     let Some(row) = history.row else { return refund_due };
     let own = history.events.iter().find(|past| past.is_own_payment());
     match (row.status, row.has_slot) {
         (UNPAID, true) => Effect::moved(PAID),
-        // Somebody else has moved it: this is what for.
+        // Another program has moved the order; this is the payment for that.
         (PAID | USED, true) if own.is_none() => Effect::of(EventOutcome::Applied),
         (PAID | USED, true)
             if event.reference.is_none() && own.is_some_and(|own| own.reference.is_none()) =>
@@ -407,7 +413,7 @@ fn paid(event: &Event, history: &History) -> Effect {
 fn cancelled(event: &Event, history: &History) -> Effect {
     let Some(row) = history.row else {
         return match event.kind {
-            // From now on nobody can write it.
+            // From now on no worker can write the order.
             EventKind::Cancelled if history.refused.is_none() => Effect::moved(CANCELLED),
             _ => history.missing(),
         };
@@ -428,11 +434,11 @@ fn used(history: &History) -> Effect {
     }
 }
 
-/// Which payment a refund is about.
+/// The payment that a refund is about.
 enum Refunded {
-    /// The order's own, or whatever somebody else had it paid with. Its reference, where it is known.
+    /// The order's own payment, or the unknown payment for which another program moved it. Its reference, if known.
     Own(Option<EventText>),
-    /// One that is due to be refunded, whatever becomes of the order.
+    /// A payment that must be refunded, whatever the state of the order is.
     Due(EventText),
 }
 
@@ -449,12 +455,12 @@ fn payment_of(event: &Event, history: &History) -> Result<Refunded, EventRejecti
     };
     match &payment.reference {
         Some(reference) if !payment.is_own_payment() => Ok(Refunded::Due(reference.clone())),
-        // Without a reference nobody can tell it from the order's own.
+        // Without a reference, it cannot be distinguished from the order's own.
         reference => Ok(Refunded::Own(reference.clone())),
     }
 }
 
-/// The payment that is recorded with an event. A later one with another reference is none of its business.
+/// The payment that is recorded with an event. A later payment with another reference does not change it.
 fn payment_meant(event: &Event, outcome: EventOutcome, history: &History) -> Option<EventText> {
     if !event.kind.is_refund() || matches!(outcome, EventOutcome::Rejected(_)) {
         return event.payment.clone();
@@ -471,7 +477,7 @@ fn payment_meant(event: &Event, outcome: EventOutcome, history: &History) -> Opt
 fn refund(event: &Event, history: &History) -> Effect {
     match payment_of(event, history) {
         Ok(Refunded::Own(payment)) => match refund_of_order(event.kind, history) {
-            // Somebody else has moved the order. The payment goes back by this.
+            // Another program has moved the order. This event refunds the payment.
             Effect { outcome: EventOutcome::Unchanged, .. }
                 if event.kind == EventKind::Refunded && history.is_due(payment.as_ref()) =>
             {
@@ -498,7 +504,7 @@ fn refund_of_order(kind: EventKind, history: &History) -> Effect {
     match (kind, row.status, row.has_slot) {
         (EventKind::Refunding, PAID, true) => Effect::moved(REFUNDING),
         (EventKind::Refunded, PAID | REFUNDING, true) => Effect::ended(REFUNDED),
-        // It was cancelled before it was paid: its slot is gone, and its units went back then.
+        // The order was cancelled before it was paid: its slot is gone, and its units went back then.
         (EventKind::Refunded, REFUNDING, false) => Effect::moved(REFUNDED),
         (EventKind::RefundFailed, REFUNDING, true) => Effect::moved(PAID),
         (EventKind::RefundFailed, REFUNDING, false) => Effect::of(EventOutcome::Applied),
@@ -509,7 +515,7 @@ fn refund_of_order(kind: EventKind, history: &History) -> Effect {
     }
 }
 
-/// Where the order is, as the reason why it cannot take a step.
+/// The state of the order, as the reason why it cannot take a step.
 fn place(row: Row) -> EventRejection {
     match (row.status, row.has_slot) {
         (UNPAID, true) => EventRejection::NotPaid,

@@ -1,4 +1,4 @@
-//! Which events of an order that has ended nobody needs any more: a pure decision over its history, for whoever deletes them.
+//! Finds the events of an ended order that can be deleted: a pure decision over its history.
 
 use std::collections::HashSet;
 
@@ -6,10 +6,11 @@ use super::{EventKind, EventOutcome, EventText, History, PastEvent};
 use crate::row_state::status::{CANCELLED, REFUNDED, USED};
 
 impl History {
-    /// The order has ended, and owes no money: used with a payment of its own, or cancelled or refunded without a slot.
+    /// Whether the order has ended and owes no money: used with a payment of its own, or cancelled or refunded without
+    /// a slot.
     ///
-    /// An order that was used although no payment of it is known was moved by another program, and the first payment that
-    /// comes is its own. With an event less, nobody could tell it from one whose payment is known no more.
+    /// If an order was used although none of its payments is known, another program moved it, and the first payment
+    /// that comes is its own. If the known payment of a used order were deleted, that order would look the same.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         let has_ended = self.row.is_some_and(|row| match (row.status, row.has_slot) {
@@ -22,15 +23,16 @@ impl History {
 
     /// The events of a settled order that no later decision needs, by number.
     ///
-    /// What stays says how the order came to its status, what released units, and which number comes next. So does
-    /// every payment with the refund that answers it: whatever payment comes later is decided as if nothing had gone.
+    /// The remaining events show how the order came to its status, which events released units, and which number comes
+    /// next. They also keep every payment with its refund. So a later payment is decided as if no event had been
+    /// deleted.
     #[must_use]
     pub fn unneeded(&self) -> Vec<u32> {
         let last = self.events.last().map(|past| past.number);
         let last_move = self.events.iter().rev().find(|past| past.step.is_some()).map(|past| past.number);
         let (mut known, mut unneeded) = (HashSet::new(), Vec::new());
         for past in &self.events {
-            // Asked first: also an event that stays for another reason may be the first one with its reference.
+            // Called first, because an event that stays for another reason may also be the first with its reference.
             let is_needed = past.is_needed_for_money(&mut known)
                 || past.released > 0
                 || [last, last_move].contains(&Some(past.number));
@@ -43,8 +45,8 @@ impl History {
 }
 
 impl PastEvent {
-    /// It is a payment or a refund, and more than one more word of what is known already: `known` are the references of
-    /// those before it.
+    /// Whether the event is a payment or a refund that adds to what is known. `known` holds the references of the
+    /// events before it.
     fn is_needed_for_money<'a>(&'a self, known: &mut HashSet<(EventKind, &'a EventText)>) -> bool {
         let Some(kind @ (EventKind::Paid | EventKind::Refunded)) = self.kind else { return false };
         match (self.outcome, &self.reference) {

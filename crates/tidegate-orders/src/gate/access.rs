@@ -1,4 +1,4 @@
-//! What the doors to Redis share.
+//! The Redis access that all parts of the store share.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use fred::{clients::Pool, types::Key};
 
 use crate::keys::Keys;
 
-/// The connections, the key names and the stream of one Redis, which all doors share.
+/// The connections, the key names and the stream of one Redis.
 #[derive(Clone, Debug)]
 pub(super) struct RedisAccess {
     pub(super) pool: Pool,

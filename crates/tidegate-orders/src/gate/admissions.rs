@@ -1,5 +1,8 @@
-//! Decides in Redis who gets an order: by `lua/admit.lua`, by `lua/admit_many.lua` for callers who come at the same time, or by
-//! `lua/admit_by_key.lua` for those who choose a key. `limited.rs` has the scripts for vouchers with limits.
+//! Admission of orders in Redis.
+//!
+//! `lua/admit.lua` admits one order, `lua/admit_many.lua` admits orders of callers that arrive at the same time, and
+//! `lua/admit_by_key.lua` admits an order under an idempotency key. `limited.rs` has the scripts for vouchers with
+//! limits.
 
 use std::{sync::Arc, time::Instant};
 
@@ -19,7 +22,7 @@ use crate::order::OrderId;
 const WOULD_ADMIT: &str = include_str!("../../../../lua/would_admit.lua");
 const WOULD_ADMIT_LIMITED: &str = include_str!("../../../../lua/would_admit_limited.lua");
 
-/// Decides in Redis which callers get an order.
+/// Admits orders in Redis: decides which callers get one.
 #[derive(Clone, Debug)]
 pub struct Admissions {
     access: RedisAccess,
@@ -45,25 +48,25 @@ impl Admissions {
         Self { sold_out: Some(sold_out), ..self }
     }
 
-    /// Asks for an order. A refusal leaves no trace.
+    /// Requests an order from Redis. A refusal changes nothing there.
     ///
-    /// A caller who comes alone is sent at once, by `lua/admit.lua`. In a rush, callers of one voucher are sent together, in
-    /// one call of `lua/admit_many.lua`. Dropping the future does not cancel a call that is on its way.
+    /// A single request is sent at once, by `lua/admit.lua`. In a rush, the requests for one voucher are sent together,
+    /// in one call of `lua/admit_many.lua`. Dropping the future does not cancel a call that was already sent.
     ///
     /// # Errors
-    /// See [`GateError`]. Ask again with the same order id.
+    /// See [`GateError`]. Repeat the request with the same order id.
     pub async fn admit(&self, admission: &Admission) -> Result<AdmitReply, GateError> {
         Ok(self.decide(admission, None).await?.reply)
     }
 
-    /// As [`Admissions::admit`], for a request under a key of the caller's choice: a second request under the same key asks for the
-    /// same order. Answers with the id of that order, too: the one that was asked for first.
+    /// As [`Admissions::admit`], under an idempotency key that the caller chooses: a second request under the same key
+    /// asks for the same order. The answer also has the id of that order, which is the id of the first request.
     ///
-    /// Order and key are written in one step, by `lua/admit_by_key.lua`. The key is remembered for
-    /// [`KEY_KEPT`](super::KEY_KEPT) from the last time that the order was asked for. A refusal leaves no trace.
+    /// `lua/admit_by_key.lua` writes the order and the key in one step. Redis keeps the key for
+    /// [`KEY_KEPT`](super::KEY_KEPT) after the last request for the order. A refusal changes nothing in Redis.
     ///
     /// # Errors
-    /// See [`GateError`]. Ask again under the same key.
+    /// See [`GateError`]. Repeat the request under the same key.
     pub async fn admit_by_key(
         &self,
         key: &IdempotencyKey,
@@ -83,14 +86,14 @@ impl Admissions {
         decided
     }
 
-    /// Asks for many orders. Each has its own answer, in the order of `admissions`: one that fails does not concern the
-    /// others. Orders of one voucher are decided on in that order, too.
+    /// Requests many orders in few calls. Each has its own answer, in the order of `admissions`: an order that fails
+    /// does not affect the others. Orders of one voucher are decided in that order, too.
     pub async fn admit_all(&self, admissions: &[Admission]) -> Vec<Result<AdmitReply, GateError>> {
         self.calls.admit_all(admissions).await
     }
 
-    /// What [`Admissions::admit`] would answer at this moment, by the checks of the scripts that admit: `lua/would_admit.lua` and
-    /// `lua/would_admit_limited.lua`. Nothing is changed, and no place is kept.
+    /// The reply that [`Admissions::admit`] would give now, by the checks of the admission scripts:
+    /// `lua/would_admit.lua` and `lua/would_admit_limited.lua`. It changes nothing and reserves nothing.
     ///
     /// # Errors
     /// As [`Admissions::admit`].

@@ -1,5 +1,5 @@
-//! Admits orders: single ones by `lua/admit.lua`, many of one voucher in one call by `lua/admit_many.lua`, and those under a key of
-//! their caller by `lua/admit_by_key.lua`.
+//! Sends admissions to Redis: single orders by `lua/admit.lua`, many orders of one voucher in one call by
+//! `lua/admit_many.lua`, and requests under an idempotency key by `lua/admit_by_key.lua`.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -26,12 +26,12 @@ use crate::{
     traceparent::Traceparent,
 };
 
-/// What `lua/admit.lua` and `lua/admit_many.lua` answer for a voucher that has limits.
+/// The answer of `lua/admit.lua` and `lua/admit_many.lua` for a voucher with limits.
 const HAS_LIMITS: i64 = 12;
-/// How often limits may come or go in the middle of one call.
+/// How often limits may be added or removed during one call.
 const MOST_CHANGES: usize = 3;
 
-/// Sends admissions to Redis.
+/// Sends admissions to Redis, alone or in batches.
 #[derive(Debug)]
 pub(super) struct BatchedAdmission {
     access: RedisAccess,
@@ -43,7 +43,7 @@ pub(super) struct BatchedAdmission {
 }
 
 impl BatchedAdmission {
-    /// As this one, with another script in the place of `lua/admit.lua`.
+    /// The same, with another script in place of `lua/admit.lua`.
     pub(super) fn admitting_by(self, admit: Script) -> Self {
         Self { admit: self.admit.replaced_by(admit), ..self }
     }
@@ -64,8 +64,9 @@ impl BatchedAdmission {
         Self { confirmed: Some(ConfirmedCalls::new(confirmation, connections)), ..self }
     }
 
-    /// Alone while few others come, together with them in a rush. There is no script for many orders of a voucher with limits: its
-    /// callers go each for itself, and none waits for another one's answer. The same holds for requests under a key.
+    /// Sends a request alone while few other requests arrive, and together with them in a rush. There is no script for
+    /// many orders of a voucher with limits: each such request is sent alone, and none waits for the answer to another.
+    /// The same holds for requests under a key.
     pub(super) async fn admit(
         self: &Arc<Self>,
         admission: &Admission,
@@ -91,29 +92,29 @@ impl BatchedAdmission {
             }
             Joined::Queued(answered) => answered,
         };
-        let ending = |_| GateError::Unreachable(Error::new(ErrorKind::Canceled, "the program is ending"));
+        let ending = |_| GateError::Unreachable(Error::new(ErrorKind::Canceled, "the program is shutting down"));
         answered.await.map_err(ending)?
     }
 
-    /// In a task of its own: a caller that does not wait any more must not end the call of the others.
+    /// Sends the calls in a task of their own: if one caller stops waiting, the call for the other callers must go on.
     fn spawn_calls(self: &Arc<Self>, voucher: VoucherId, callers: Vec<Caller>) {
-        // There is none while the program ends. Then the callers are dropped, and get an error.
+        // There is no runtime while the program shuts down. Then the callers are dropped, and get an error.
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(Arc::clone(self).run_calls(voucher, callers));
         }
     }
 
-    /// Sends one call after the other, until nobody waits for this voucher.
+    /// Sends one call after the other, until no caller waits for this voucher.
     async fn run_calls(self: Arc<Self>, voucher: VoucherId, callers: Vec<Caller>) {
         let mut next_call = Some(callers);
         while let Some(mut callers) = next_call {
-            // Nobody admits for a caller who has gone away before the call.
+            // No order is admitted for a caller that has gone away before the call.
             callers.retain(|caller| !caller.answer.is_closed());
             let (asked, answers): (Vec<_>, Vec<_>) =
                 callers.into_iter().map(|caller| (caller.asked, caller.answer)).unzip();
             let replies = self.admit_together(voucher, &asked).await;
             for (answer, reply) in answers.into_iter().zip(replies) {
-                // A caller may have gone away during the call. Its order stays admitted, and the same id answers so.
+                // A caller may have gone away during the call. Its order stays admitted, and a retry with its id gets that reply.
                 let _gone = answer.send(reply);
             }
             next_call = self.batcher.end_call(voucher);
@@ -139,14 +140,14 @@ impl BatchedAdmission {
         in_order(answers.into_iter().flatten()).map(|answer| answer.map(|decided| decided.reply)).collect()
     }
 
-    /// All of one voucher; at most [`MOST`].
+    /// Admits orders of one voucher, at most [`MOST`].
     async fn admit_together(&self, voucher: VoucherId, asked: &[Asked]) -> Vec<AdmitResult> {
         let Some(calls) = &self.confirmed else {
             return self.call(&self.access.pool, voucher, asked).await;
         };
         let mut call = calls.begin().await;
         let mut answers = self.call(&call.pool(), voucher, asked).await;
-        // What this call wrote comes behind all that was written before, so one WAIT is enough for all of them.
+        // The writes of this call come after all earlier writes, so one WAIT is enough for all of them.
         let mut admitted = answers.iter().flatten().filter(|decided| decided.reply.is_admitted());
         let is_new = admitted.clone().any(|decided| decided.reply == AdmitReply::Admitted);
         let confirmed = match admitted.next().map(|decided| decided.order) {
@@ -166,7 +167,8 @@ impl BatchedAdmission {
         answers
     }
 
-    /// Requests under keys go each for itself, and all of them at once: nobody waits for the answer of another.
+    /// Sends requests under keys one by one, all at the same time, so that no caller waits for the answer to another.
+    /// The other requests go together.
     async fn call(&self, pool: &Pool, voucher: VoucherId, asked: &[Asked]) -> Vec<AdmitResult> {
         let places = asked.iter().enumerate();
         let (keyed, others): (Vec<_>, Vec<_>) = places.partition(|(_, asked)| asked.key.is_some());
@@ -179,7 +181,7 @@ impl BatchedAdmission {
         in_order(by_key.into_iter().chain(places.into_iter().zip(answers))).collect()
     }
 
-    /// All of one voucher, and none under a key.
+    /// Admits orders of one voucher, none of them under a key.
     async fn admit_many(
         &self,
         pool: &Pool,
@@ -201,7 +203,7 @@ impl BatchedAdmission {
                     [order.get().into(), user.get().into(), quantity.get().into(), traceparent(admission)]
                 }));
                 match self.admit_many.call(pool, self.admit_keys(voucher), args).await {
-                    // A stock that is not there is there for none of them.
+                    // The stock under the plain name is missing for all of them, so all of them have limits.
                     Ok(Value::Array(replies)) if replies.contains(&Value::Integer(HAS_LIMITS)) => {
                         self.limited.remember(voucher, None);
                         self.each(pool, many).await
@@ -219,7 +221,7 @@ impl BatchedAdmission {
         }
     }
 
-    /// Each for itself, one after the other: they are decided on in their order.
+    /// Admits orders one by one, so that they are decided in their order.
     async fn each(&self, pool: &Pool, admissions: &[&Admission]) -> Vec<AdmitResult> {
         let mut answers = Vec::with_capacity(admissions.len());
         for admission in admissions {
@@ -235,7 +237,7 @@ impl BatchedAdmission {
         key: Option<&RequestKey>,
     ) -> AdmitResult {
         self.is_own(admission.voucher)?;
-        // Limits may come and go between two calls.
+        // Limits may be added or removed between two calls.
         for _ in 0..MOST_CHANGES {
             if self.limited.knows(admission.voucher)
                 && let LimitedReply::Answer(decided) =
@@ -248,11 +250,11 @@ impl BatchedAdmission {
             }
             self.limited.remember(admission.voucher, None);
         }
-        let got = "a voucher whose limits come and go".to_owned();
+        let got = "a voucher whose limits are added and removed again and again".to_owned();
         Err(GateError::Unexpected { place: "admit.lua".to_owned(), got })
     }
 
-    /// None: the voucher has limits.
+    /// Admits an order of a voucher without limits. None: the voucher has limits.
     async fn admit_unlimited(
         &self,
         pool: &Pool,
@@ -276,7 +278,8 @@ impl BatchedAdmission {
         Ok(Some(Decided { order, reply }))
     }
 
-    /// The keys of a voucher of another partition are in another slot, and its workers would bury the order.
+    /// Checks that this partition owns the voucher. The keys of other vouchers are in another slot, and the workers
+    /// here would bury the order.
     fn is_own(&self, voucher: VoucherId) -> Result<(), GateError> {
         match self.access.keys.partition().refuses(voucher) {
             None => Ok(()),
@@ -295,7 +298,7 @@ impl BatchedAdmission {
     }
 }
 
-/// Ends the call of a single caller, also when that one does not wait any more: whoever came meanwhile goes next.
+/// Ends the call of a single caller, even if that caller stops waiting. Callers that came meanwhile go next.
 struct EndCallOnDrop<'a> {
     admissions: &'a Arc<BatchedAdmission>,
     voucher: VoucherId,
@@ -309,14 +312,14 @@ impl Drop for EndCallOnDrop<'_> {
     }
 }
 
-/// Empty where it is missing or invalid: no order is refused for it.
+/// The trace context of an admission. It is empty if it is missing or invalid: no order is refused for that.
 fn traceparent(admission: &Admission) -> Value {
     let valid =
         admission.traceparent.as_deref().filter(|value| Traceparent::parse(value.as_bytes()).is_some());
     valid.unwrap_or_default().into()
 }
 
-/// One of the replies of `lua/admit_many.lua`: a number, or the text of an error.
+/// Reads one of the replies of `lua/admit_many.lua`: a number, or the text of an error.
 fn answer(order: OrderId, reply: &Value) -> AdmitResult {
     match reply.as_str() {
         Some(text) if !reply.is_integer() => {
@@ -330,12 +333,12 @@ fn answer(order: OrderId, reply: &Value) -> AdmitResult {
     }
 }
 
-/// The same answer for so many.
+/// The same error for `many` requests.
 fn refused(error: &GateError, many: usize) -> Vec<AdmitResult> {
     std::iter::repeat_with(|| Err(error.clone())).take(many).collect()
 }
 
-/// Answers, each with its place, in the order of their places.
+/// Sorts answers by their places.
 fn in_order<T>(answers: impl Iterator<Item = (usize, T)>) -> impl Iterator<Item = T> {
     let mut answers: Vec<_> = answers.collect();
     answers.sort_unstable_by_key(|(place, _)| *place);

@@ -1,7 +1,8 @@
-//! In a rush, callers of one voucher go through the gate together.
+//! Batches the requests for one voucher in a rush, so that they share a call.
 //!
-//! A call of `lua/admit_many.lua` costs Redis little more than half of as many single calls, and a third where all are
-//! refused. While it is quiet, nobody waits for company: whoever comes while calls are on their way goes with the next one.
+//! A call of `lua/admit_many.lua` costs Redis little more than half of as many single calls, and a third if all are
+//! refused. While few requests arrive, no request waits for others. A request that arrives while calls are on their way
+//! goes with the next call.
 
 use std::{
     collections::HashMap,
@@ -17,18 +18,18 @@ use super::{
 };
 use crate::order::VoucherId;
 
-/// Calls of one voucher on their way at once. There are more of them only where each is full.
+/// The calls of one voucher that are on their way at once. There are more of them only if each is full.
 const CALLS: usize = 2;
-/// Orders of one call. Redis serves nobody else meanwhile: about half a millisecond.
+/// The maximum number of orders in one call. Redis serves no other client meanwhile, for about half a millisecond.
 pub(super) const MOST: usize = 64;
 
 pub(super) type AdmitResult = Result<Decided<AdmitReply>, GateError>;
 
-/// What somebody asks for.
+/// A request that waits in a batch.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
     pub(super) admission: Admission,
-    /// Under which key of its own, if any.
+    /// The idempotency key of the request, if it has one.
     pub(super) key: Option<RequestKey>,
 }
 
@@ -38,7 +39,7 @@ impl Asked {
     }
 }
 
-/// Who waits for which voucher.
+/// The callers that wait, by voucher.
 #[derive(Debug, Default)]
 pub(super) struct Batcher {
     vouchers: Mutex<HashMap<VoucherId, Queue>>,
@@ -50,20 +51,21 @@ struct Queue {
     waiting: Vec<Caller>,
 }
 
-/// Somebody who waits for an answer.
+/// A caller that waits for an answer.
 #[derive(Debug)]
 pub(super) struct Caller {
     pub(super) asked: Asked,
     pub(super) answer: oneshot::Sender<AdmitResult>,
 }
 
-/// What a caller has to do.
+/// The next step for a caller that has joined.
 pub(super) enum Joined {
-    /// Call at once, alone: few calls are on their way. Then ask [`Batcher::end_call`].
+    /// Call at once, alone: few calls are on their way. Then call [`Batcher::end_call`].
     Alone,
-    /// Send all of these, oneself among them, in one call: it is full. Then ask [`Batcher::end_call`].
+    /// Send all of these requests, including the caller's own, in one call: it is full. Then call
+    /// [`Batcher::end_call`].
     FullCall(Vec<Caller>, oneshot::Receiver<AdmitResult>),
-    /// Wait for the answer: somebody else sends the call.
+    /// Wait for the answer: another caller sends the call.
     Queued(oneshot::Receiver<AdmitResult>),
 }
 
@@ -72,7 +74,7 @@ impl Batcher {
         let mut vouchers = self.vouchers();
         let queue = vouchers.entry(admission.voucher).or_default();
         if queue.calls < CALLS {
-            // Then nobody waits: a call that ends takes along whoever does.
+            // No caller waits now: a call that ends takes all waiting callers along.
             queue.calls += 1;
             return Joined::Alone;
         }
@@ -85,7 +87,7 @@ impl Batcher {
         Joined::FullCall(mem::take(&mut queue.waiting), answered)
     }
 
-    /// A call of this voucher has ended. Returns who goes with the next one, if anybody waits.
+    /// Ends a call of this voucher. Returns the callers that go with the next call, if any wait.
     pub(super) fn end_call(&self, voucher: VoucherId) -> Option<Vec<Caller>> {
         let mut vouchers = self.vouchers();
         let queue = vouchers.get_mut(&voucher)?;

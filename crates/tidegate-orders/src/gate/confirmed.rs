@@ -1,8 +1,8 @@
-//! Says "admitted" only when replicas have the order: one WAIT behind each call.
+//! Confirms admissions by replicas: one WAIT after each call, so that "admitted" means that replicas have the order.
 //!
-//! WAIT waits for what was written before over the same connection, and blocks that connection. So there are connections for it, and
-//! each is one caller's at a time. One that was made anew in between has written nothing, and would be answered at once: what
-//! it says then counts for nothing.
+//! WAIT waits for earlier writes over the same connection, and blocks that connection. So these calls have connections
+//! of their own, and one caller uses a connection at a time. A connection that was made anew in between has written
+//! nothing, so its WAIT returns at once. Such an answer is ignored.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -15,7 +15,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::order::OrderId;
 
-/// The connections on which calls wait.
+/// The connections for calls that wait for replicas.
 #[derive(Debug)]
 pub(super) struct ConfirmedCalls {
     confirmation: Confirmation,
@@ -26,13 +26,13 @@ pub(super) struct ConfirmedCalls {
 
 #[derive(Debug)]
 struct Connection {
-    /// Of one connection.
+    /// A pool of one connection.
     pool: Pool,
     reconnects: Reconnects,
 }
 
 impl ConfirmedCalls {
-    /// Over these pools of one connection each.
+    /// Uses these pools of one connection each.
     pub(super) fn new(confirmation: Confirmation, connections: Vec<Pool>) -> Self {
         let connections = connections.into_iter().map(|pool| {
             let reconnects = Reconnects::from(&pool);
@@ -47,9 +47,9 @@ impl ConfirmedCalls {
         }
     }
 
-    /// Waits for a connection that nobody uses.
+    /// Waits for a connection that no other call uses.
     pub(super) async fn begin(&self) -> ConfirmedCall<'_> {
-        let permit = self.permits.acquire().await.expect("nobody closes it");
+        let permit = self.permits.acquire().await.expect("it is never closed");
         let connection = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut connection = connection.expect("there are as many as permits");
         connection.reconnects.seen();
@@ -57,12 +57,12 @@ impl ConfirmedCalls {
     }
 }
 
-/// A call on a connection of its own. Whoever drops it returns the connection; what it still waits for comes before
-/// the replies of the next.
+/// A call on a connection of its own. Dropping it returns the connection. Replies that it still waits for come before
+/// the replies of the next call.
 pub(super) struct ConfirmedCall<'a> {
     calls: &'a ConfirmedCalls,
     connection: Option<Connection>,
-    // Behind the connection: released after it.
+    // Declared after the connection, so that it is released after it.
     _permit: SemaphorePermit<'a>,
 }
 
@@ -77,20 +77,20 @@ impl ConfirmedCall<'_> {
         self.connection.as_mut().expect("it is there until the end")
     }
 
-    /// Where to send the call.
+    /// The pool over which to send the call.
     pub(super) fn pool(&mut self) -> Pool {
         self.connection().pool.clone()
     }
 
-    /// Waits until replicas have all that was written.
+    /// Waits until replicas have everything that was written.
     ///
     /// # Errors
-    /// Why nobody knows whether they have it.
+    /// The reason why it is unknown whether replicas have it.
     pub(super) async fn wait(mut self) -> Result<(), String> {
         let pool = self.pool();
         self.calls.confirmation.wait_over(pool.next()).await?;
         if self.connection().reconnects.seen() {
-            return Err("the connection was made anew meanwhile".to_owned());
+            return Err("the connection to Redis was lost and made anew meanwhile".to_owned());
         }
         Ok(())
     }
@@ -103,7 +103,7 @@ impl ConfirmedCall<'_> {
         let (confirm, pool) = (&self.calls.confirm, self.pool());
         match confirm.call(&pool, vec![journal], vec![order.get().into()]).await {
             Ok(Value::Integer(1)) => self.wait().await,
-            Ok(_) => Err("its note in the journal is gone".to_owned()),
+            Ok(_) => Err("the journal has no note of the order any more".to_owned()),
             Err(error) => Err(readable(&error.to_string())),
         }
     }

@@ -1,6 +1,6 @@
-//! Keys that callers choose themselves, so that a request which is sent again asks for the same order: `lua/admit_by_key.lua` and
-//! `lua/admit_limited_by_key.lua`, one call for an admission
-//! ([the HTTP header](https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/)).
+//! Idempotency keys, so that a repeated request asks for the same order: `lua/admit_by_key.lua` and
+//! `lua/admit_limited_by_key.lua`, one call for an admission ([the HTTP
+//! header](https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/)).
 
 use std::{fmt::Write, time::Duration};
 
@@ -15,27 +15,27 @@ use tidegate_stream::Script;
 use super::Admission;
 use crate::{keys::Keys, order::OrderId};
 
-/// How long a key is remembered.
+/// How long Redis keeps an idempotency key after the last request under it.
 pub const KEY_KEPT: Duration = Duration::from_secs(24 * 3600);
-/// Bytes of a digest, of which Redis gets twice as many letters: nobody meets the key of another by chance.
+/// The bytes of a digest; Redis gets it as twice as many letters. So no two keys have the same digest by chance.
 const DIGEST_BYTES: usize = 16;
 const MOST_BYTES: usize = 128;
 
-/// A key that a caller chose: 1 to 128 visible characters of ASCII. It is the caller's own: another user's, or of another voucher, is
-/// another key.
+/// An idempotency key: 1 to 128 visible characters of ASCII, chosen by the caller. The same text from another user, or
+/// for another voucher, is another key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdempotencyKey(String);
 
-/// Why a text is no key.
+/// The error for a text that is not an idempotency key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must be 1 to {MOST_BYTES} visible characters of ASCII")]
 pub struct BadIdempotencyKey;
 
 impl IdempotencyKey {
-    /// Of a text as it is, or in quotes, as the header has it.
+    /// Reads a key from its bare text, or from a text in quotes, as the header has it.
     ///
     /// # Errors
-    /// When it is no key.
+    /// If the text is not an idempotency key.
     pub fn parse(text: &[u8]) -> Result<Self, BadIdempotencyKey> {
         let bare = text.strip_prefix(b"\"").and_then(|text| text.strip_suffix(b"\"")).unwrap_or(text);
         let is_key = (1..=MOST_BYTES).contains(&bare.len()) && bare.iter().all(u8::is_ascii_graphic);
@@ -44,15 +44,15 @@ impl IdempotencyKey {
     }
 }
 
-/// An order, and what became of it.
+/// An order, and the reply about it.
 #[derive(Debug)]
 pub(super) struct Decided<T> {
-    /// Where the request was made before under its key: the order of then.
+    /// The id of the order. If an earlier request was made under the same key, it is the order of that request.
     pub(super) order: OrderId,
     pub(super) reply: T,
 }
 
-/// Under which key an order is asked for, as Redis has it.
+/// The idempotency key of a request in the form that Redis has it.
 #[derive(Clone, Debug)]
 pub(super) struct RequestKey {
     key: Key,
@@ -66,7 +66,7 @@ impl RequestKey {
     }
 }
 
-/// A script that admits orders, and the one that does the same under a key of the caller.
+/// A script that admits orders, and the script that does the same under an idempotency key.
 #[derive(Debug)]
 pub(super) struct AdmitScript {
     plain: Script,
@@ -91,15 +91,15 @@ impl AdmitScript {
         }
     }
 
-    /// As this one, with another script for requests without a key.
+    /// The same, with another script for requests without a key.
     pub(super) fn replaced_by(self, plain: Script) -> Self {
         Self { plain, ..self }
     }
 
-    /// Asks for an order by these keys and arguments of the script. `order` is the first of the arguments.
+    /// Requests an order with these keys and arguments of the script. `order` is the first of the arguments.
     ///
     /// # Errors
-    /// Whatever Redis answers.
+    /// The error that Redis answers.
     pub(super) async fn call(
         &self,
         pool: &Pool,
@@ -125,7 +125,7 @@ impl AdmitScript {
     }
 }
 
-/// Of all that is asked for and does not stand in the name of the key.
+/// The digest of all parts of a request that the name of the key does not hold.
 fn digest_of(admission: &Admission) -> String {
     let mut subjects: Vec<_> = admission.subjects.iter().collect();
     subjects.sort_unstable_by_key(|(name, _)| name.as_str());

@@ -1,4 +1,4 @@
-//! What journals say: of single orders, and of the stock of a voucher.
+//! Reads journals: the notes of single orders, and the sum of all movements of a voucher.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -20,26 +20,26 @@ use crate::{
     records::journal::{COMPLETE, JournalField, JournalNote, JournalSum, JournalSnapshot, Purged, Sum, UnderLimits},
 };
 
-/// How often the clock is looked at, a millisecond apart: after that it was set back, and the sum will be unsure.
+/// How often the clock is read, a millisecond apart. If it still does not move on, it was set back, and the sum will be unsure.
 const MOST_TRIES: u32 = 100;
-/// How often a journal is looked at of which a look cannot tell.
+/// How often a journal is read if the result is unsure.
 const MOST_LOOKS: u32 = 3;
 
-/// The journals of vouchers. Nothing here changes them.
+/// Reads the journals of vouchers, and changes nothing in them.
 #[derive(Clone, Debug)]
 pub struct Journals {
     access: RedisAccess,
     snapshot: Script,
 }
 
-/// What a check of a voucher's stock found.
+/// The outcome of a check of a voucher's stock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SumCheck {
-    /// The journal is not complete: it says nothing of the stock.
+    /// The journal is not complete, so it says nothing about the stock.
     NotComplete,
-    /// The journal holds so many fields, more than were to be read.
+    /// The journal holds this many fields, more than the caller allows.
     TooLarge(u64),
-    /// What came of it, at that moment.
+    /// The sum of the journal, compared with the stock at the time of the snapshot.
     Checked(JournalSnapshot, Sum),
 }
 
@@ -49,7 +49,7 @@ impl Journals {
         Self { access: access.clone(), snapshot }
     }
 
-    /// Which of these orders the journal knows as released. Reads only.
+    /// Those of these orders that the journals hold as released. Reads only.
     ///
     /// # Errors
     /// See [`GateError`].
@@ -61,7 +61,8 @@ impl Journals {
         Ok(entries.into_iter().filter(|(_, entry)| entry.is_release()).map(|(order, _)| order).collect())
     }
 
-    /// Which of these orders the journals hold as they were admitted: neither lost, nor released, nor restored since. Reads only.
+    /// Those of these orders that the journals hold as they were admitted: not lost, not released, and not restored
+    /// since. Reads only.
     ///
     /// # Errors
     /// See [`GateError`].
@@ -74,7 +75,7 @@ impl Journals {
         Ok(entries.into_iter().filter(|(_, entry)| is_whole(entry)).map(|(order, _)| order).collect())
     }
 
-    /// Of which of these orders the journals hold a note, whatever it says. Reads only.
+    /// Those of these orders that have a note in the journals, whatever it says. Reads only.
     ///
     /// # Errors
     /// See [`GateError`].
@@ -85,7 +86,8 @@ impl Journals {
         Ok(self.journal_entries(orders).await?.into_keys().collect())
     }
 
-    /// What these orders have under limits, by the journals: of those that were admitted under some, and hold it. Reads only.
+    /// The uses of limits of these orders, by the journals. It has the orders that were admitted under limits and still
+    /// hold them. Reads only.
     ///
     /// # Errors
     /// See [`GateError`].
@@ -97,8 +99,9 @@ impl Journals {
         Ok(entries.into_iter().filter_map(|(order, entry)| Some((order, entry.limited?))).collect())
     }
 
-    /// Of each of these orders, whether its id is admitted, by the journal, for another user: nothing can be released
-    /// by it, and nobody else's word ends it. A note that cannot be read is somebody else's. Reads only.
+    /// Whether the journal holds each of these order ids as admitted for another user. Then nothing can be released
+    /// under this id, and no other user's event may end the order. A note that cannot be read counts as another user's.
+    /// Reads only.
     ///
     /// # Errors
     /// See [`GateError`].
@@ -115,7 +118,7 @@ impl Journals {
         Ok(orders.iter().map(is_of_another).collect())
     }
 
-    /// What the journals say of these orders. A note that cannot be read is an entry by nobody.
+    /// The notes of these orders in the journals. A note that cannot be read becomes an entry without a user.
     pub(crate) async fn journal_entries(
         &self,
         orders: &[(VoucherId, OrderId)],
@@ -136,8 +139,8 @@ impl Journals {
         Ok(try_join_all(by_voucher.into_iter().map(of_voucher)).await?.into_iter().flatten().collect())
     }
 
-    /// Of each of these orders that a complete journal holds as admitted for its user, since when, in Unix milliseconds: what it
-    /// holds is to be released where nobody else can have done that. Reads only.
+    /// For each of these orders that a complete journal holds as admitted for its user: the time of the admission, in
+    /// Unix milliseconds. Its units must be released if no other program can have released them. Reads only.
     ///
     /// # Errors
     /// See [`GateError`].
@@ -156,8 +159,8 @@ impl Journals {
         Ok(orders.iter().map(since_ms).collect())
     }
 
-    /// Which of these orders a complete journal knows as released: if one of them is live in MySQL, a comparison tells that. Reads
-    /// only.
+    /// Those of these orders that a complete journal holds as released. If such an order is live in MySQL, a comparison
+    /// reports it. Reads only.
     ///
     /// # Errors
     /// See [`GateError`].
@@ -186,8 +189,9 @@ impl Journals {
         Ok(try_join_all(vouchers.into_iter().map(is_complete)).await?.into_iter().flatten().collect())
     }
 
-    /// Compares the stock of a voucher with the sum of its journal. Looks up to three times where a look cannot tell. Reads
-    /// no journal of more than `most` fields; of others all, in pieces, and keeps none of it in memory.
+    /// Compares the stock of a voucher with the sum of its journal. If the result is unsure, it reads both again, up to
+    /// three times in all. It does not read a journal of more than `most` fields. It reads other journals completely,
+    /// in pieces, and keeps none of them in memory.
     ///
     /// # Errors
     /// See [`GateError`].
@@ -222,11 +226,13 @@ impl Journals {
         Ok(sum.finish(&self.snapshot(voucher).await?))
     }
 
-    /// Reads a voucher at one moment, by `lua/snapshot.lua`, and returns when the millisecond of the moment is over: the journal
-    /// then holds all movements of that millisecond. Changes nothing. It costs Redis the same, however large the journal.
+    /// Reads the state of a voucher in one step, by `lua/snapshot.lua`, and returns after the millisecond of that step
+    /// is over. The journal then holds all movements of that millisecond. It changes nothing. Its cost to Redis does
+    /// not depend on the size of the journal.
     ///
     /// # Errors
-    /// See [`GateError`]. A key of another type is [`GateError::Refused`], a stock that is no number [`GateError::Unexpected`].
+    /// See [`GateError`]. A key of another type is [`GateError::Refused`]; a stock that is not a number is
+    /// [`GateError::Unexpected`].
     pub async fn snapshot(&self, voucher: VoucherId) -> Result<JournalSnapshot, GateError> {
         let keys = vec![
             self.access.keys.stock(voucher),
@@ -248,7 +254,7 @@ impl Journals {
         Ok(snapshot)
     }
 
-    /// The clock of Redis, in Unix milliseconds.
+    /// Reads the clock of Redis, in Unix milliseconds.
     ///
     /// # Errors
     /// See [`GateError`].

@@ -1,5 +1,5 @@
-//! Orders of vouchers that have limits: `lua/admit_limited.lua` and `lua/release_limited.lua`. The gate comes here when another script says
-//! that a voucher has limits, and remembers it, with the campaign that the voucher is in.
+//! Orders of vouchers with limits: `lua/admit_limited.lua` and `lua/release_limited.lua`. The store uses these scripts
+//! after another script answers that a voucher has limits. It remembers such vouchers, each with its campaign.
 
 use std::{
     collections::HashMap,
@@ -20,22 +20,22 @@ use crate::{
     order::{CampaignId, VoucherId},
 };
 
-/// The script may learn the campaign, and the limits may be taken away, in between.
+/// The maximum number of calls for one order. Between two calls, the campaign may become known, or the limits may be removed.
 const TRIES: usize = 3;
 
-/// What the gate knows of vouchers with limits.
+/// Sends calls for vouchers with limits, and remembers which vouchers have them.
 #[derive(Debug)]
 pub(super) struct LimitedCalls {
     access: RedisAccess,
     admit: AdmitScript,
     release: Script,
-    /// Vouchers that had limits when they were asked for last, and the campaign of each.
+    /// Vouchers that had limits at the last call, with the campaign of each.
     known: Mutex<HashMap<VoucherId, Option<CampaignId>>>,
 }
 
-/// What became of a call with limits.
+/// The reply to a call of a script for limits.
 pub(super) enum LimitedReply<T> {
-    /// The answer.
+    /// The answer of the script.
     Answer(T),
     /// The voucher has no limits: the usual script decides.
     NoLimits,
@@ -51,12 +51,12 @@ impl LimitedCalls {
         }
     }
 
-    /// As this one, with another script in the place of `lua/admit_limited.lua`.
+    /// The same, with another script in place of `lua/admit_limited.lua`.
     pub(super) fn admitting_by(self, admit: Script) -> Self {
         Self { admit: self.admit.replaced_by(admit), ..self }
     }
 
-    /// Whether the voucher had limits when it was last asked for.
+    /// Whether the voucher had limits at the last call.
     pub(super) fn knows(&self, voucher: VoucherId) -> bool {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&voucher)
     }
@@ -107,7 +107,7 @@ impl LimitedCalls {
         Err(changes_again_and_again("admit_limited.lua"))
     }
 
-    /// Also releases what was admitted without limits.
+    /// Releases an order of a voucher with limits, even if the order was admitted without limits.
     pub(super) async fn release(&self, release: &Release) -> Result<ReleaseReply, GateError> {
         let Release { order, user, voucher, units, user_after, ref by } = *release;
         let mut campaign = self.campaign_of(voucher);
@@ -137,7 +137,7 @@ impl LimitedCalls {
             ];
             match self.release.call(&self.access.pool, keys, args).await.map_err(Told::of) {
                 Ok(reply) => return understood("release_limited.lua", &reply, ReleaseReply::from_code),
-                // The campaign that the voucher was in then.
+                // The campaign that the voucher belonged to at the admission.
                 Err(Told::Campaign(then)) => campaign = Some(then),
                 Err(Told::Other(error)) => return Err(of_order(order, error)),
                 Err(Told::NoLimits | Told::NoSubject(_)) => break,
@@ -146,7 +146,7 @@ impl LimitedCalls {
         Err(changes_again_and_again("release_limited.lua"))
     }
 
-    /// The voucher has limits, of its own or of a campaign.
+    /// Remembers that the voucher has limits, of its own or of a campaign.
     pub(super) fn remember(&self, voucher: VoucherId, campaign: Option<CampaignId>) {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(voucher, campaign);
     }
@@ -160,7 +160,7 @@ impl LimitedCalls {
     }
 }
 
-/// What an error of these scripts tells.
+/// The meaning of an error of these scripts.
 enum Told {
     NoLimits,
     Campaign(CampaignId),
@@ -207,6 +207,6 @@ fn admit_reply(reply: &Value) -> Result<AdmitReply, GateError> {
 }
 
 fn changes_again_and_again(script: &str) -> GateError {
-    let got = "the campaign of a voucher changes again and again".to_owned();
+    let got = "a voucher whose campaign changes again and again".to_owned();
     GateError::Unexpected { place: script.to_owned(), got }
 }

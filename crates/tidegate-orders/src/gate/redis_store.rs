@@ -1,4 +1,4 @@
-//! The one handle to the Redis of a partition, and the doors behind it: each does one kind of thing.
+//! The handle to the Redis of a partition, with one part for each kind of task.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::{
     partition::Partition,
 };
 
-/// One handle to the Redis of a partition. A clone shares all of it.
+/// A handle to the Redis of a partition. Clones share all of it.
 #[derive(Clone, Debug)]
 pub struct RedisStore {
     access: RedisAccess,
@@ -34,12 +34,13 @@ struct Doors {
 }
 
 impl RedisStore {
-    /// The Redis behind `pool`, with keys by these templates, which the configuration has checked to hold their placeholders.
+    /// The Redis behind `pool`, with keys by these templates. The configuration has checked that the templates hold
+    /// their placeholders.
     #[must_use]
     pub fn new(pool: Pool, keys: KeyTemplates, names: StreamNames) -> Self {
         let stream = names.stream.as_str().into();
         let access = RedisAccess { pool: pool.clone(), keys: Arc::new(Keys::new(keys)), stream };
-        // What an admission learns of limits serves releases, too.
+        // Admissions and releases share what is known of limits.
         let limited = Arc::new(LimitedCalls::new(access.clone()));
         let doors = Doors {
             inspector: StreamInspector::new(pool, names),
@@ -54,7 +55,8 @@ impl RedisStore {
         Self { access, doors: Arc::new(doors) }
     }
 
-    /// As [`RedisStore::new`], with the tutorial's names of the streams and of the group behind the tag of the partition.
+    /// As [`RedisStore::new`], with the tutorial's names of the streams and of the consumer group, after the tag of the
+    /// partition.
     #[must_use]
     pub fn with_default_names(pool: Pool, keys: KeyTemplates) -> Self {
         let stream = format!("{}stream.orders", keys.prefix);
@@ -62,11 +64,12 @@ impl RedisStore {
         Self::new(pool, keys, names)
     }
 
-    /// The same store, whose admissions are confirmed by replicas. A call waits until enough replicas have the order. If they do not
-    /// get it in time, the caller gets [`GateError::Unconfirmed`](super::GateError::Unconfirmed). A refusal is returned at once.
+    /// The same store, whose admissions are confirmed by replicas. A call waits until enough replicas have the order.
+    /// If they do not get it in time, the caller gets [`GateError::Unconfirmed`](super::GateError::Unconfirmed). A
+    /// refusal is returned at once.
     ///
-    /// Each of `connections` is a pool of one connection to the master of this Redis, which nobody else uses. As many calls
-    /// are on their way at once as there are connections. A call of many orders waits once.
+    /// Each of `connections` is a pool of one connection to the master of this Redis, which no other code uses. As many
+    /// calls are on their way at once as there are connections. A call of many orders waits once.
     #[must_use]
     pub fn confirmed(mut self, confirmation: Confirmation, connections: Vec<Pool>) -> Self {
         let doors = Arc::make_mut(&mut self.doors);
@@ -74,7 +77,8 @@ impl RedisStore {
         self
     }
 
-    /// The same store, which tells `sold_out` when Redis refuses an order because units are missing, and when a release returns units.
+    /// The same store, which notes in `sold_out` when Redis refuses an order because units are missing, and when a
+    /// release returns units.
     #[must_use]
     pub fn telling(mut self, sold_out: &Arc<SoldOut>) -> Self {
         let doors = Arc::make_mut(&mut self.doors);
@@ -83,13 +87,13 @@ impl RedisStore {
         self
     }
 
-    /// The connections.
+    /// The pool of connections to this Redis.
     #[must_use]
     pub const fn pool(&self) -> &Pool {
         &self.access.pool
     }
 
-    /// The names of the keys.
+    /// The names of the keys in this Redis.
     #[must_use]
     pub fn keys(&self) -> &Keys {
         &self.access.keys
@@ -107,43 +111,43 @@ impl RedisStore {
         &self.doors.inspector
     }
 
-    /// The door for admissions.
+    /// The part that admits orders.
     #[must_use]
     pub fn admissions(&self) -> &Admissions {
         &self.doors.admissions
     }
 
-    /// The door for releases, which return units and the right to buy.
+    /// The part that releases orders, which returns units and the right to buy.
     #[must_use]
     pub fn releases(&self) -> &Releases {
         &self.doors.releases
     }
 
-    /// The door for sales: open, pause, change the stock, end, show.
+    /// The part for sales: opens, pauses, changes, ends and reads them.
     #[must_use]
     pub fn sales(&self) -> &Sales {
         &self.doors.sales
     }
 
-    /// The door for limits: their rules and their counters.
+    /// The part for limits: their rules and their counters.
     #[must_use]
     pub fn limits(&self) -> &SaleLimits {
         &self.doors.limits
     }
 
-    /// The door that reads journals.
+    /// The part that reads journals.
     #[must_use]
     pub fn journals(&self) -> &Journals {
         &self.doors.journals
     }
 
-    /// The door for repair, compaction and moves between partitions.
+    /// The part for repairs, compaction, and moves between partitions.
     #[must_use]
     pub fn repairs(&self) -> &Repairs {
         &self.doors.repairs
     }
 
-    /// The door for sales that a rebuild fills beside those on sale.
+    /// The part for sales that a rebuild fills next to those on sale.
     #[must_use]
     pub fn staged_sales(&self) -> &StagedSales {
         &self.doors.staged_sales

@@ -15,12 +15,12 @@ use super::{
 };
 use crate::order::{OrderId, Quantity, VoucherId};
 
-/// Orders in one call, at most: Redis does nothing else while it lasts.
+/// The maximum number of orders in one call. Redis does nothing else during the call.
 const MOST: usize = 250;
 
 type ReleaseResult = Result<ReleaseReply, GateError>;
 
-/// What orders must have in common to go in one call: voucher, whether the user is freed, and by whom.
+/// The values that orders in one call have in common: the voucher, whether the user is freed, and who releases them.
 type CallKey = (VoucherId, bool, Cow<'static, str>);
 
 /// Releases admitted orders that will not be written.
@@ -59,8 +59,8 @@ impl Releases {
         reply
     }
 
-    /// Releases many orders, those of one voucher in one call. Each has its own answer, in the order of `releases`: one
-    /// that fails leaves its neighbours alone.
+    /// Releases many orders, those of one voucher in one call. Each has its own answer, in the order of `releases`: an
+    /// order that fails does not affect the others.
     pub async fn release_all(&self, releases: &[Release]) -> Vec<Result<ReleaseReply, GateError>> {
         let replies = self.release_each(releases).await;
         if self.sold_out.is_some() {
@@ -69,7 +69,7 @@ impl Releases {
         replies
     }
 
-    /// Whatever came of it: a reply that was lost may have been a yes.
+    /// Notes that units may have returned, whatever the reply is: a lost reply may have been a success.
     fn tell_released(&self, vouchers: &[VoucherId]) {
         if let Some(sold_out) = self.sold_out.as_deref().filter(|_| !vouchers.is_empty()) {
             sold_out.forget(vouchers.iter().copied());
@@ -92,7 +92,7 @@ impl Releases {
         answers.into_iter().map(|(_, answer)| answer).collect()
     }
 
-    /// All of one [`CallKey`]; at most [`MOST`].
+    /// Releases orders with one [`CallKey`], at most [`MOST`].
     async fn release_together(&self, releases: &[&Release]) -> Vec<ReleaseResult> {
         let first = match releases {
             [] => return Vec::new(),
@@ -109,7 +109,7 @@ impl Releases {
                 let mut answers = Vec::with_capacity(releases.len());
                 for (release, reply) in releases.iter().zip(&replies) {
                     answers.push(match answer(release.order, reply) {
-                        // One after the other: the same order may stand here twice.
+                        // One after the other, because the same order may occur twice here.
                         Err(error) if is_limited(&error) => self.limited.release(release).await,
                         answer => answer,
                     });
@@ -158,12 +158,12 @@ impl Release {
     }
 }
 
-/// The voucher has limits, or had them when the order was admitted.
+/// Whether the voucher has limits, or had them when the order was admitted.
 fn is_limited(error: &GateError) -> bool {
     matches!(error, GateError::Refused(error) if error.details().contains(": LIMITED "))
 }
 
-/// One of the answers of `lua/release_many.lua`: a number, or the text of an error.
+/// Reads one of the answers of `lua/release_many.lua`: a number, or the text of an error.
 fn answer(order: OrderId, reply: &Value) -> ReleaseResult {
     match reply.as_str() {
         Some(text) if !reply.is_integer() => {

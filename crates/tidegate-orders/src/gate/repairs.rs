@@ -1,9 +1,9 @@
-//! Repairs what Redis holds of a sale, by `lua/repair.lua`: notes of the journal, buyers and stock in one step, and only what is
-//! still as the look found it.
+//! Repairs the state of a sale in Redis, by `lua/repair.lua`: notes of the journal, buyers and stock in one step. It
+//! repairs only what has not changed since the comparison read it.
 //!
-//! Whoever looks reads [`RepairGuard`] **before** anything else of the voucher, in either store. The script compares it, so what
-//! was computed from the look is not applied after somebody else loaded, rebuilt, adjusted or repaired the sale. Admissions and
-//! releases may go on meanwhile: a difference between stock and journal is the same before and after them.
+//! A comparison reads [`RepairGuard`] **before** anything else of the voucher, in either store. The script checks the
+//! guard. So if another program loads, rebuilds, adjusts or repairs the sale after the comparison, its result is not
+//! applied. Admissions and releases may go on meanwhile: they do not change a difference between stock and journal.
 
 mod compact;
 mod moving;
@@ -22,121 +22,123 @@ use crate::{
     records::journal::{COMPLETE, JournalNote, UnderLimits, write},
 };
 
-/// Orders in one call, at most: Redis does nothing else while it lasts.
+/// The maximum number of orders in one call. Redis does nothing else during the call.
 pub const MOST_REPAIRED: usize = 500;
 
 const CHANGE: &str = "change";
 const REPAIRED: &str = "repaired";
 const LOAD: &str = "#load";
 
-/// What must not have moved between a look and the repair that follows it.
+/// The values that must not change between a comparison and the repair that follows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RepairGuard {
-    /// The journal's note that it is complete, with that of the load; None: it is not complete.
+    /// The journal's note that it is complete, followed by the note of the load. None: the journal is not complete.
     complete: Option<String>,
     /// The note of an operator's last change of the stock.
     change: Option<String>,
-    /// The last repair.
+    /// The id of the last repair.
     repaired: Option<String>,
 }
 
 impl RepairGuard {
-    /// The journal held every movement: without that nothing can be repaired by [`Repairs::repair`].
+    /// Whether the journal held every movement. [`Repairs::repair`] can repair nothing without that.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.complete.is_some()
     }
 
-    /// An operator's change of the stock was not at its end: one side may have it and the other not.
+    /// Whether an operator's change of the stock was unfinished: one store may have it and the other not.
     #[must_use]
     pub fn is_change_open(&self) -> bool {
-        // As the script asks.
+        // The same check as in the script.
         self.change.as_ref().is_some_and(|note| note.contains(r#""state":"open""#))
     }
 
-    /// The same after the repair of that id was made: what the next part of one and the same repair expects.
+    /// The guard after the repair with this id was made. The next part of the same repair expects it.
     #[must_use]
     pub fn after(&self, repair: &str) -> Self {
         Self { repaired: Some(repair.to_owned()), ..self.clone() }
     }
 }
 
-/// What a repair does about an order or a user.
+/// The action of a repair on an order or a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RepairAction {
-    /// Note its admission, take these units from the stock, and count its user as a buyer.
+    /// Notes the admission of the order, takes these units from the stock, and counts its user as a buyer.
     Admit(Quantity),
-    /// Turn its admission into a release: its units are for sale again.
+    /// Turns the admission into a release, so that its units are for sale again.
     Release(UserAfter),
-    /// Count the user as a buyer.
+    /// Counts the user as a buyer.
     Bar,
-    /// Let the user order again.
+    /// Lets the user order again.
     Unbar,
 }
 
-/// An order to be repaired, or a user without one.
+/// The repair of an order, or of a user without an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrderRepair {
-    /// Which order; None: only the user is meant.
+    /// The order that is repaired. None: only the user is repaired.
     pub order: Option<OrderId>,
-    /// What the journal held of the order at the look, byte for byte; None: nothing.
+    /// The note of the order in the journal at the comparison, byte for byte. None: there was no note.
     pub found: Option<String>,
-    /// Whose.
+    /// The user of the order.
     pub user: UserId,
-    /// What to do.
+    /// The action of the repair.
     pub action: RepairAction,
-    /// Of an admission that is restored: what it has under limits.
+    /// The use of limits, for an admission that is restored.
     pub limited: Option<UnderLimits>,
 }
 
-/// A repair of one voucher that is made in one step.
+/// A repair of one voucher, made in one step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VoucherRepair {
-    /// Tells it from every other: 1 to 57 of `A-Z a-z 0-9 _ . -`. The same again changes nothing.
+    /// The id of the repair, which no other repair has: 1 to 57 of `A-Z a-z 0-9 _ . -`. A second call with the same id
+    /// changes nothing.
     pub id: String,
-    /// What it repairs.
+    /// The voucher that is repaired.
     pub voucher: VoucherId,
-    /// As it was before the look.
+    /// The guard, as it was before the comparison.
     pub guard: RepairGuard,
-    /// Units that the sale gets, below 0: loses. They are noted as the movement `#repair:<id>`.
+    /// The units that the sale gets; below 0: loses. They are noted as the movement `#repair:<id>`.
     pub loaded: i64,
-    /// By how many units the stock was above the sum of its journal, below 0: under it. The stock is moved back by them.
+    /// The units by which the stock was above the sum of its journal; below 0: under it. The repair moves the stock
+    /// back by this number.
     pub drift: i64,
-    /// At most [`MOST_REPAIRED`].
+    /// The orders and users to repair, at most [`MOST_REPAIRED`].
     pub orders: Vec<OrderRepair>,
 }
 
 impl VoucherRepair {
-    /// An id that no other repair has; `.` and the number of a part may follow it.
+    /// An id that no other repair has. A `.` and the number of a part may follow it.
     #[must_use]
     pub fn new_id() -> String {
         format!("{:016x}", rand::random::<u64>())
     }
 }
 
-/// What became of an order in a repair.
+/// The answer for an order in a repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RepairAnswer {
-    /// Repaired now.
+    /// The order is repaired by this call.
     Repaired,
-    /// Repaired before, by this very repair: its reply was lost.
+    /// This repair already repaired the order in an earlier call, whose reply was lost.
     RepairedBefore,
-    /// Not as it was at the look: nothing was done about it.
+    /// The order has changed since the comparison, so nothing was done.
     Moved,
 }
 
-/// What became of a [`VoucherRepair`].
+/// The reply to a [`VoucherRepair`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RepairReply {
-    /// Made, now or before; an answer for each order.
+    /// The repair is made, by this call or an earlier one, with an answer for each order.
     Made(Vec<RepairAnswer>),
-    /// Refused: the journal is not complete, or is another one than at the look.
+    /// Refused: the journal is not complete, or it is another one than at the comparison.
     NotComplete,
-    /// Refused: an operator's change of the stock is open, or came between.
+    /// Refused: an operator's change of the stock is open, or was made since the comparison.
     StockChanged,
-    /// Refused: another repair came between.
+    /// Refused: another repair was made since the comparison.
     Overtaken,
-    /// Refused: Redis has no stock of it.
+    /// Refused: Redis has no stock of this voucher.
     NoStock,
 }
 
@@ -164,7 +166,9 @@ impl RepairAnswer {
 }
 
 impl OrderRepair {
-    /// A release of an order that used limits: that releases what it used, too, and is none for [`Repairs::repair`]. `by`: who releases.
+    /// The release of an order that used limits. It also releases what the order used of the limits, so
+    /// [`Repairs::repair`] cannot do it. `by` is the releasing program. None: the order used no limits, or does not fit
+    /// the note.
     #[must_use]
     pub fn limited_release(&self, voucher: VoucherId, by: &str) -> Option<Release> {
         let RepairAction::Release(user_after) = self.action else { return None };
@@ -175,7 +179,8 @@ impl OrderRepair {
         Some(Release { order, user, voucher, units, user_after, by: format!("repair:{by}").into() })
     }
 
-    /// How it changes what the journal adds up to, and so the stock. None: it does not fit what the journal held.
+    /// The change that this repair makes to the sum of the journal, and so to the stock. None: the repair does not fit
+    /// the note in the journal.
     #[must_use]
     pub fn change(&self) -> Option<i64> {
         self.movement("").map(|movement| movement.change)
@@ -203,7 +208,7 @@ impl OrderRepair {
                 if entry.is_admission() && entry.is_by(self.user) =>
             {
                 let (user, at_ms) = (self.user, entry.at_ms.unwrap_or_default());
-                // What the stock was before it: so it stays a link in the chain of movements.
+                // The stock before the admission, so that the note stays a link in the chain of movements.
                 let from = entry.from.map_or_else(String::new, |from| format!(r#","from":{from}"#));
                 let note = format!(
                     r#"{{"action":"release","from":@from,"to":@to,"change":{},"by":"repair:{repair}","timestamp":@now,"admitted":{{"user":"{user}","change":{before},"timestamp":{at_ms}{from}}}}}"#,
@@ -224,8 +229,8 @@ impl OrderRepair {
     }
 }
 
-/// What an order's note becomes, with places for the numbers that only the script knows; empty: it stays. And by how much that
-/// changes the journal's sum.
+/// The new note of an order, with placeholders for the numbers that only the script knows (empty: the note stays), and the
+/// change of the journal's sum.
 #[derive(Default)]
 struct Movement {
     note: String,
@@ -257,7 +262,7 @@ impl Repairs {
         }
     }
 
-    /// What a repair compares. To be read before anything else of the look, in either store.
+    /// Reads the guard of a repair. Read it before anything else of the comparison, in either store.
     ///
     /// # Errors
     /// See [`GateError`].
@@ -283,11 +288,12 @@ impl Repairs {
         Ok(RepairGuard { complete, change: fields.next().flatten(), repaired: fields.next().flatten() })
     }
 
-    /// Repairs what is still as it was at the look. In a complete journal the sum is the stock afterwards, however many orders had
-    /// moved meanwhile. The stock may be below 0 then: units were sold twice, and nobody is admitted until they came back.
+    /// Repairs what has not changed since the comparison. In a complete journal, the sum equals the stock afterwards,
+    /// however many orders have changed meanwhile. The stock may then be below 0, because units were sold twice; no
+    /// order is admitted until they have returned.
     ///
     /// # Errors
-    /// See [`GateError`]. May be called again with the same id: it is made once.
+    /// See [`GateError`]. A second call with the same id is safe: the repair is made once.
     pub async fn repair(&self, repair: &VoucherRepair) -> Result<RepairReply, GateError> {
         let VoucherRepair { id, voucher, guard, loaded, drift, orders } = repair;
         let keys = vec![
@@ -303,7 +309,7 @@ impl Repairs {
             args.push(note.as_deref().unwrap_or_default().into());
         }
         args.extend([loaded.to_string().into(), drift.to_string().into()]);
-        // What does not fit is not sent: it has moved.
+        // An order that does not fit its note has moved, so it is not sent.
         let sent: Vec<bool> = orders.iter().map(|order| order.add_to(&mut args, id)).collect();
         match self.repair.call(&self.access.pool, keys, args).await? {
             Value::Array(replies) => {
@@ -321,7 +327,7 @@ impl Repairs {
 }
 
 impl OrderRepair {
-    /// Adds its arguments. False: it does not fit what the journal held.
+    /// Adds the arguments of this order. False: the repair does not fit the note in the journal.
     fn add_to(&self, args: &mut Vec<Value>, repair: &str) -> bool {
         let Some(Movement { note, change }) = self.movement(repair) else { return false };
         args.push(self.order.map_or_else(String::new, |order| order.to_string()).into());

@@ -1,4 +1,4 @@
-//! The limits that Redis knows: what `lua/admit_limited.lua` checks.
+//! The limits in Redis that `lua/admit_limited.lua` checks.
 
 mod counted;
 mod recount;
@@ -21,27 +21,27 @@ use crate::{
 };
 
 pub(super) const RULES: &str = "rules";
-/// Stands before the name of a region in the hash of its campaign.
+/// The prefix before the name of a region in the hash of its campaign.
 const REGION: &str = "region:";
 
-/// What became of showing limits of a voucher to Redis.
+/// The reply after limits of a voucher were written to Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitReply {
-    /// It has limits, and had just these before.
+    /// The voucher already had these limits.
     Same {
-        /// Since when, by the clock of Redis, in Unix milliseconds.
+        /// The time since when it has them, in Unix milliseconds by the clock of Redis.
         since_ms: i64,
     },
-    /// It has these limits now.
+    /// The limits of the voucher have changed.
     Changed {
-        /// Since when it has some, as above.
+        /// The time since when it has limits, or has none any more, in Unix milliseconds by the clock of Redis.
         since_ms: i64,
     },
-    /// It has none, and had none before.
+    /// The voucher has no limits, and had none before.
     HadNone,
-    /// Refused: it was delisted, or is on its way to another partition.
+    /// Refused: the voucher was delisted, or is moving to another partition.
     Over,
-    /// Refused: its stock is there under both names.
+    /// Refused: both names of the stock exist.
     TwoStocks,
 }
 
@@ -88,8 +88,8 @@ impl SaleLimits {
         }
     }
 
-    /// The rules that Redis has of a voucher or a campaign, as [`crate::limits::rules_text`] writes them. None: it has none. Reads
-    /// only.
+    /// Reads the rules that Redis has for a voucher or a campaign, as [`crate::limits::rules_text`] writes them. None:
+    /// it has none.
     ///
     /// # Errors
     /// See [`GateError`].
@@ -98,7 +98,7 @@ impl SaleLimits {
         self.access.pool.hget(&key, RULES).await.map_err(|error| naming(&key, error).into())
     }
 
-    /// Whether a voucher has limits: then its stock is under another name. Reads only.
+    /// Whether a voucher has limits, so that its stock has the other name. Reads only.
     ///
     /// # Errors
     /// See [`GateError`].
@@ -109,8 +109,8 @@ impl SaleLimits {
         Ok(noted.is_some())
     }
 
-    /// Whether a user may hold several orders of a voucher, each in a slot of its own. Rules that cannot be read may say so. Reads
-    /// only.
+    /// Whether a user may hold several orders of a voucher, each in a slot of its own. If the rules cannot be read, the
+    /// answer is yes. Reads only.
     ///
     /// # Errors
     /// See [`GateError`].
@@ -119,11 +119,11 @@ impl SaleLimits {
         Ok(rules.is_some_and(|rules| CountedWindows::parse(&rules).is_none_or(|windows| windows.has_slots)))
     }
 
-    /// Gives a voucher these rules, in the same step another name to its stock; `None`: it has no limits from now on. Noted as done
-    /// `by` this name.
+    /// Writes these rules for a voucher, and moves its stock to the matching name in the same step. None: the voucher
+    /// has no limits from now on. The journal notes `by` as the author.
     ///
     /// # Errors
-    /// See [`GateError`]. May be asked again.
+    /// See [`GateError`]. The call may be repeated.
     pub async fn show_limits(
         &self,
         voucher: VoucherId,
@@ -142,10 +142,10 @@ impl SaleLimits {
         LimitReply::read(&self.limit.call(&self.access.pool, keys, args).await?)
     }
 
-    /// Gives the vouchers of a campaign these rules in common, and their regions these vouchers.
+    /// Writes the common rules of a campaign, and the vouchers of its regions.
     ///
     /// # Errors
-    /// See [`GateError`]. May be asked again.
+    /// See [`GateError`]. The call may be repeated.
     pub async fn show_campaign(
         &self,
         campaign: CampaignId,
@@ -160,7 +160,7 @@ impl SaleLimits {
         written.map(drop).map_err(|error| naming(&key, error).into())
     }
 
-    /// The vouchers that Redis knows for these regions of a campaign, in their order. Reads only.
+    /// Reads the vouchers that Redis has for these regions of a campaign, in the same order.
     ///
     /// # Errors
     /// See [`GateError`].

@@ -1,4 +1,4 @@
-//! Opens, pauses and reads sales: what Redis holds of a voucher beside its orders.
+//! Opens, pauses and reads sales: the state of a voucher in Redis besides its orders.
 
 mod busy_marks;
 mod delist;
@@ -32,24 +32,24 @@ const PAUSE: &str = "pause";
 const DELISTED: &str = "delisted";
 const PAUSED: &str = "paused";
 const WITH_ALL: &str = "all";
-/// Who loads, for the journal.
+/// The author of a load, for the journal.
 const LOADED_BY: &str = "operator:voucher_load";
 
-/// When a sale is on, by the clock of Redis.
+/// The time window of a sale, by the clock of Redis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SaleWindow {
-    /// First moment; None: since ever.
+    /// The first moment of the sale. None: it has always been on.
     pub begin: Option<Timestamp>,
-    /// First moment after the sale; None: for ever.
+    /// The first moment after the sale. None: it never ends.
     pub end: Option<Timestamp>,
 }
 
-/// What became of loading a sale.
+/// The reply to a load of a sale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LoadReply {
-    /// The sale is open, as far as its window goes.
+    /// The sale is loaded, and is open within its window.
     Loaded,
-    /// Loaded, but the sale was paused before and still is.
+    /// The sale is loaded, but it was paused before and still is.
     LoadedPaused,
     /// Refused: this voucher has a stock, and its sale has not ended.
     OnSale,
@@ -69,36 +69,36 @@ impl LoadReply {
     }
 }
 
-/// Whether what sells a voucher keeps a journal.
+/// Whether the script that sells a voucher keeps a journal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JournalUse {
-    /// `lua/admit.lua` does, and whatever else goes by its contract: where the journal is empty, or complete already, it is
-    /// complete from now on.
+    /// The script keeps one, as `lua/admit.lua` and all scripts with the same contract do. If the journal is empty or
+    /// already complete, it is complete from now on.
     #[default]
     Complete,
-    /// A script of somebody else's does not: the journal is not complete, and says nothing of the stock.
+    /// Another program's script keeps none: the journal is not complete, and says nothing about the stock.
     None,
 }
 
-/// What Redis holds of a voucher.
+/// The state of a voucher in Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VoucherState {
-    /// Units left; None: no stock is loaded.
+    /// The number of units left. None: no stock is loaded.
     pub stock: Option<i64>,
-    /// Users who were admitted.
+    /// The number of users who were admitted.
     pub buyers: u64,
-    /// When it is on sale.
+    /// The time window of its sale.
     pub window: SaleWindow,
-    /// Whether an operator stopped the sale.
+    /// Whether an operator paused the sale.
     pub pause: Pause,
-    /// Orders in the journal, with the units that were added or taken.
+    /// The number of orders and of stock changes in the journal.
     pub journaled: u64,
-    /// Since when its sale is over for good, in Unix milliseconds by the clock of Redis.
+    /// The time since when its sale is over for good, in Unix milliseconds by the clock of Redis.
     pub delisted_ms: Option<i64>,
 }
 
 impl VoucherState {
-    /// Whether Redis has a key of this sale.
+    /// Whether Redis has any key of this sale.
     #[must_use]
     pub const fn has_keys(&self) -> bool {
         self.stock.is_some()
@@ -110,23 +110,23 @@ impl VoucherState {
     }
 }
 
-/// Whether an operator stopped a sale.
+/// Whether an operator paused a sale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pause {
-    /// Not stopped.
+    /// The sale is not paused.
     Running,
-    /// Stopped.
+    /// The sale is paused, with this scope.
     Paused(PauseScope),
 }
 
 impl Pause {
-    /// Stopped, in whichever way.
+    /// Whether the sale is paused, with any scope.
     #[must_use]
     pub const fn is_paused(self) -> bool {
         matches!(self, Self::Paused(_))
     }
 
-    /// From the fields of a voucher's hash.
+    /// Reads the pause from the fields of a voucher's hash.
     fn from_fields(state: Option<&str>, pause: Option<&str>) -> Self {
         match (state, pause) {
             (Some(PAUSED), Some(WITH_ALL)) => Self::Paused(PauseScope::All),
@@ -136,12 +136,12 @@ impl Pause {
     }
 }
 
-/// Which sales a pause was meant for: what was stopped for a reason of its own does not go on with the others.
+/// The sales that a pause was meant for. A sale that was paused on its own does not resume together with the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PauseScope {
-    /// This one, by its name.
+    /// The pause was for this sale, by its name.
     Own,
-    /// All that were on sale.
+    /// The pause was for all sales that were on.
     All,
 }
 
@@ -186,8 +186,8 @@ impl Sales {
         }
     }
 
-    /// Opens the sale of a voucher with this many units, unless one is on, and journals it. Buyers of an earlier sale stay
-    /// buyers.
+    /// Opens the sale of a voucher with this many units, unless one is on, and notes it in the journal. Buyers of an
+    /// earlier sale stay buyers.
     ///
     /// # Errors
     /// See [`GateError`]. More than 13 digits of stock, or a window that ends before it begins, are
@@ -201,7 +201,7 @@ impl Sales {
         self.load_with(voucher, stock, window, JournalUse::Complete).await
     }
 
-    /// As [`Sales::load`], also for what sells without a journal.
+    /// As [`Sales::load`], also for scripts that sell without a journal.
     ///
     /// # Errors
     /// As [`Sales::load`].
@@ -230,8 +230,9 @@ impl Sales {
         understood("load.lua", &reply, LoadReply::from_code)
     }
 
-    /// Stops the sale of a voucher; whoever asks is refused with [`AdmitReply::Paused`](super::AdmitReply::Paused). Returns whether it was running
-    /// until now. A pause of its own stays one; one together with all others becomes its own by [`PauseScope::Own`].
+    /// Pauses the sale of a voucher. Requests are refused with [`AdmitReply::Paused`](super::AdmitReply::Paused).
+    /// Returns whether the sale was running until now. A pause on its own stays one. [`PauseScope::Own`] turns a pause
+    /// together with all others into a pause on its own.
     ///
     /// # Errors
     /// See [`GateError`].
@@ -240,8 +241,8 @@ impl Sales {
         understood("pause.lua", &self.pause.call(&self.access.pool, keys, args).await?, flag)
     }
 
-    /// Ends a pause: with [`PauseScope::Own`] any, with [`PauseScope::All`] only one together with all others. Returns whether
-    /// there was one.
+    /// Ends a pause of a sale. [`PauseScope::Own`] ends any pause; [`PauseScope::All`] ends only a pause together with
+    /// all others. Returns whether this call ended one.
     ///
     /// # Errors
     /// See [`GateError`].
@@ -250,8 +251,8 @@ impl Sales {
         understood("resume.lua", &self.resume.call(&self.access.pool, keys, args).await?, flag)
     }
 
-    /// Whether the sales of many vouchers are stopped, in one round trip. Each has its own answer, in that order: a key
-    /// of another type leaves its neighbours alone.
+    /// Reads whether the sales of many vouchers are paused, in one round trip. Each has its own answer, in the same
+    /// order: a key of another type does not affect the other vouchers.
     pub async fn read_pauses(&self, vouchers: &[VoucherId]) -> Vec<Result<Pause, GateError>> {
         let client = self.access.pool.next();
         join_all(vouchers.iter().map(|voucher| async {
@@ -264,7 +265,7 @@ impl Sales {
         .await
     }
 
-    /// What Redis holds of a voucher, in one round trip. While the sale is on, the figures may be of slightly
+    /// Reads the state of a voucher in Redis, in one round trip. While the sale is on, the figures may be from slightly
     /// different moments.
     ///
     /// # Errors
@@ -303,7 +304,7 @@ impl Sales {
             buyers,
             window,
             pause,
-            // The two commands may be of different moments.
+            // The two commands may run at different moments.
             journaled: journaled.saturating_sub(of_sale),
             delisted_ms: number(|| format!("{DELISTED} of {}", sale_key.as_str_lossy()), delisted)?,
         })

@@ -1,4 +1,4 @@
-//! Journals, buyers and counters in pages: there may be millions of fields.
+//! Reads journals, buyers and counters in pages, because there may be millions of fields.
 
 use std::marker::PhantomData;
 
@@ -13,7 +13,7 @@ use fred::{
 use super::{GateError, RedisStore, access::RedisAccess};
 use crate::{keys::naming, limits::LimitOwner, order::VoucherId};
 
-/// Fields or members a page: under a millisecond of the one thread that also admits.
+/// The fields or members in a page. A page takes less than a millisecond of the one Redis thread that also admits orders.
 const PAGE: i64 = 1_000;
 
 /// The fields of a hash with their values, or the members of a set, in pages. SCAN may return an item twice.
@@ -22,26 +22,26 @@ pub struct ScanPages<'a, T> {
     access: &'a RedisAccess,
     command: &'static str,
     key: Key,
-    /// None: all pages were read.
+    /// The cursor of the next page. None: all pages were read.
     cursor: Option<Bytes>,
     item: PhantomData<fn() -> T>,
 }
 
 impl<'a> ScanPages<'a, (Bytes, Bytes)> {
-    /// The journal of a voucher: fields with their notes.
+    /// The journal of a voucher: its fields with their notes.
     #[must_use]
     pub fn of_journal(redis: &'a RedisStore, voucher: VoucherId) -> Self {
         Self::of_journal_by(redis.access(), voucher)
     }
 
-    /// As [`ScanPages::of_journal`], for the doors.
+    /// As [`ScanPages::of_journal`], for the other parts of the store.
     pub(super) fn of_journal_by(access: &'a RedisAccess, voucher: VoucherId) -> Self {
         Self::new(access, "HSCAN", access.keys.journal(voucher))
     }
 }
 
 impl<'a> ScanPages<'a, Bytes> {
-    /// The buyers of a voucher.
+    /// The users who are buyers of a voucher.
     #[must_use]
     pub fn of_buyers(redis: &'a RedisStore, voucher: VoucherId) -> Self {
         Self::new(redis.access(), "SSCAN", redis.keys().buyers(voucher))
@@ -49,7 +49,7 @@ impl<'a> ScanPages<'a, Bytes> {
 }
 
 impl<'a> ScanPages<'a, (String, String)> {
-    /// The counters of a voucher or a campaign: fields with their counts.
+    /// The counters of a voucher or a campaign: their fields with their counts.
     #[must_use]
     pub fn of_uses(redis: &'a RedisStore, owner: LimitOwner) -> Self {
         Self::new(redis.access(), "HSCAN", redis.keys().limits(owner).uses())
@@ -61,7 +61,8 @@ impl<'a, T: FromValue> ScanPages<'a, T> {
         Self { access, command, key, cursor: Some(Bytes::from_static(b"0")), item: PhantomData }
     }
 
-    /// The next page, which may be empty; None: all were read. After an error, it reads the same page again.
+    /// Reads the next page, which may be empty. None: all pages were read. After an error, the next call reads the same
+    /// page again.
     ///
     /// # Errors
     /// See [`GateError`].
@@ -76,7 +77,7 @@ impl<'a, T: FromValue> ScanPages<'a, T> {
     }
 }
 
-/// All keys of this form, each once.
+/// All keys that match this pattern, each once.
 pub(crate) async fn scan_keys(pool: &Pool, glob: &str) -> FredResult<Vec<String>> {
     let command = CustomCommand::new_static("SCAN", ClusterHash::Random, false);
     let (mut cursor, mut found) = ("0".to_owned(), Vec::new());

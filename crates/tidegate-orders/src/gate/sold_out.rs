@@ -1,4 +1,5 @@
-//! Vouchers that were sold out a moment ago. In a rush nearly all callers hear just that, and Redis need not be asked for each.
+//! Remembers vouchers that were sold out a moment ago. In a rush, nearly all requests are refused for that reason, so
+//! Redis need not be asked for each.
 
 use std::{
     collections::HashMap,
@@ -8,13 +9,13 @@ use std::{
 
 use crate::order::{Quantity, VoucherId};
 
-/// A call is not under way for longer: what came back before is of no importance to it.
+/// The longest time that a call takes. Units that returned longer ago than that do not matter to any call.
 const LONGEST_CALL: Duration = Duration::from_secs(60);
-/// Vouchers that are remembered before some are forgotten; then twice as many as stayed.
+/// How many vouchers are remembered before old ones are forgotten; afterwards, twice as many as stayed, if that is more.
 const FEW: usize = 1024;
 
-/// Knows, for a while, which vouchers had fewer units left than somebody wanted. Shared by whoever admits and releases in a
-/// process: a unit that comes back through one of its gates ends that at once.
+/// Remembers, for a while, which vouchers had fewer units left than a request wanted. All admissions and releases of a
+/// process share it: a unit that one of its stores returns ends the memory at once.
 #[derive(Debug)]
 pub struct SoldOut {
     lasts: Duration,
@@ -30,25 +31,25 @@ struct Vouchers {
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     refused: Option<Refused>,
-    /// When a unit came back last.
+    /// The time at which a unit last returned.
     came_back: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Refused {
-    /// When Redis was asked: it may have looked just then.
+    /// The time at which the request was sent: Redis may have read the stock at that time.
     asked_at: Instant,
     quantity: Quantity,
 }
 
 impl SoldOut {
-    /// Knows it for so long after Redis was asked; 0: never.
+    /// Remembers a refusal for the time `lasts` after the request was sent; 0: never.
     #[must_use]
     pub fn new(lasts: Duration) -> Self {
         Self { lasts, vouchers: Mutex::new(Vouchers { by_id: HashMap::new(), most: FEW }) }
     }
 
-    /// Whether so many units, or fewer, were refused a moment ago, and none came back since.
+    /// Whether this many units, or fewer, were refused a moment ago, and no unit has returned since.
     #[must_use]
     pub fn knows(&self, voucher: VoucherId, quantity: Quantity) -> bool {
         let vouchers = self.vouchers();
@@ -56,7 +57,7 @@ impl SoldOut {
         refused.is_some_and(|refused| self.is_still_true(&refused) && refused.quantity <= quantity)
     }
 
-    /// Redis said so to somebody who began to ask then.
+    /// Notes that Redis refused this many units to a request that was sent at `asked_at`.
     pub(super) fn note(&self, voucher: VoucherId, quantity: Quantity, asked_at: Instant) {
         let refused = Refused { asked_at, quantity };
         if !self.is_still_true(&refused) {
@@ -72,7 +73,7 @@ impl SoldOut {
         }
     }
 
-    /// Units of these vouchers came back.
+    /// Notes that units of these vouchers returned.
     pub(super) fn forget(&self, came_back: impl Iterator<Item = VoucherId>) {
         let (now, mut vouchers) = (Instant::now(), self.vouchers());
         self.forget_some(&mut vouchers);
@@ -85,7 +86,7 @@ impl SoldOut {
         refused.asked_at.elapsed() < self.lasts
     }
 
-    /// Looks through all of them only when there are twice as many as last time.
+    /// Forgets old vouchers, but only if there are twice as many as stayed last time.
     fn forget_some(&self, vouchers: &mut Vouchers) {
         if vouchers.by_id.len() < vouchers.most {
             return;
@@ -127,10 +128,10 @@ mod tests {
         assert!(sold_out.knows(voucher(7), units(1)), "the least that was refused counts");
         sold_out.forget([voucher(7)].into_iter());
         assert!(!sold_out.knows(voucher(7), units(1)));
-        // Redis may have looked before the units came back.
+        // Redis may have read the stock before the units returned.
         sold_out.note(voucher(7), units(1), before);
         assert!(!sold_out.knows(voucher(7), units(1)));
-        // What comes back of others is of no importance.
+        // Units of other vouchers do not matter.
         sold_out.note(voucher(9), units(1), before);
         assert!(sold_out.knows(voucher(9), units(1)));
     }

@@ -1,4 +1,4 @@
-//! Fills new keys for a sale beside those that sell, and puts them in their place in one step.
+//! Fills new keys for a sale, next to those on sale, and puts them in their place in one step.
 
 use fred::{
     interfaces::{ClientLike, HashesInterface},
@@ -15,50 +15,50 @@ use crate::{
     wire::FieldNames,
 };
 
-/// What nobody has cut over by then ends by itself.
+/// The seconds after which staged keys expire, unless they are cut over.
 const KEPT_S: i64 = 3_600;
-/// Entries that the script adds by itself: some milliseconds in which Redis serves nobody else.
+/// The maximum number of entries that the script adds. Redis serves no other client meanwhile, for some milliseconds.
 const MOST_ENTRIES: i64 = 500;
-/// Fields or members in one command.
+/// The maximum number of fields or members in one command.
 const PIECE: usize = 500;
 
-/// What a rebuild has filled for a voucher so far.
+/// The keys that a rebuild has filled for a voucher so far.
 #[derive(Debug)]
 pub struct StagedSale {
     voucher: VoucherId,
     id: String,
     buyers: Key,
     journal: Key,
-    /// Members and fields that are in there by now, by what Redis answered.
+    /// The members and fields in the staged keys, by the answers of Redis.
     members: u64,
     fields: u64,
 }
 
-/// What is to stand in the place of a sale's keys, beside buyers and journal.
+/// The new values for the keys of a sale, besides buyers and journal.
 #[derive(Clone, Debug)]
 pub struct NewSale {
-    /// Units left, as of the entry `last`.
+    /// The units left, as of the entry `last`.
     pub stock: i64,
-    /// The last entry of the stream that is counted.
+    /// The last entry of the stream that the rebuild has counted.
     pub last: EntryId,
-    /// When it is on sale.
+    /// The time window of the sale.
     pub window: SaleWindow,
-    /// Its stock has the name of one with limits.
+    /// Whether the voucher has limits, so that its stock has the other name.
     pub has_limits: bool,
-    /// The words of the note of the last change of its stock, as they were found; none: there was none.
+    /// The text of the note of the last change of the stock, as it was read. None: there was no note.
     pub change: Option<String>,
 }
 
-/// What became of a switch.
+/// The reply to a cut-over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CutOverReply {
-    /// The new keys sell.
+    /// The new keys are in place, and sell.
     Done,
-    /// Refused: more entries came into the stream. Read on.
+    /// Refused: more entries came into the stream. Read them and try again.
     EntriesCame,
-    /// Refused: units are being added or taken.
+    /// Refused: the note of the last stock change is another one, because units are being added or taken.
     OtherNote,
-    /// Refused: what was filled is not all there.
+    /// Refused: some of the staged data is missing.
     Incomplete,
 }
 
@@ -74,15 +74,15 @@ impl CutOverReply {
     }
 }
 
-/// An id for a rebuild that no other has.
+/// An id for a rebuild that no other rebuild has.
 #[must_use]
 pub fn rebuild_id() -> String {
-    // Not a digit at the end: no key may look like that of a voucher.
+    // No digit at the end, so that no staged key looks like the key of a voucher.
     format!("{:016x}x", rand::random::<u64>())
 }
 
 impl StagedSale {
-    /// Nothing is filled yet. `id` tells it from every other rebuild.
+    /// A staged sale in which nothing is filled yet. `id` is different for every rebuild.
     #[must_use]
     pub fn new(keys: &Keys, voucher: VoucherId, id: &str) -> Self {
         Self {
@@ -111,10 +111,10 @@ impl StagedSales {
         }
     }
 
-    /// Writes notes, over those that are there. Returns nothing of what was there.
+    /// Writes notes over existing ones, and marks users as buyers. It does not report which notes existed.
     ///
     /// # Errors
-    /// See [`GateError`]. Then this rebuild has to begin anew: how much was written is unknown.
+    /// See [`GateError`]. Then the rebuild must start again, because it is unknown how much was written.
     pub async fn stage(
         &self,
         staged: &mut StagedSale,
@@ -141,7 +141,7 @@ impl StagedSales {
         self.stage_fields(staged, &notes).await
     }
 
-    /// Writes notes of orders that have none yet. Returns which of them are new, in that order.
+    /// Writes notes of orders that have none yet. Returns for each order, in the same order, whether its note is new.
     ///
     /// # Errors
     /// As [`StagedSales::stage`].
@@ -162,7 +162,7 @@ impl StagedSales {
         Ok(all)
     }
 
-    /// Marks users as buyers.
+    /// Marks users as buyers in the staged set.
     ///
     /// # Errors
     /// As [`StagedSales::stage`].
@@ -175,7 +175,7 @@ impl StagedSales {
         Ok(())
     }
 
-    /// Which of these orders have no note yet.
+    /// Whether each of these orders still has no note.
     ///
     /// # Errors
     /// See [`GateError`].
@@ -197,7 +197,7 @@ impl StagedSales {
         Ok(())
     }
 
-    /// Runs a command that answers how much is new, and lets its key end by itself.
+    /// Runs a command that answers how many elements are new, and sets the expiry of its key.
     async fn write_staged(
         &self,
         command: &'static str,
@@ -216,7 +216,7 @@ impl StagedSales {
         Ok(written?)
     }
 
-    /// The words of the note of the last change of a voucher's stock, whatever they are; None: there is none.
+    /// The text of the note of the last change of a voucher's stock, whatever it says. None: there is no note.
     ///
     /// # Errors
     /// See [`GateError`].
@@ -225,11 +225,11 @@ impl StagedSales {
         Ok(self.access.pool.hget(&key, "change").await.map_err(|error| naming(&key, error))?)
     }
 
-    /// Puts what was filled in the place of the sale's keys. Orders that came into the stream after [`NewSale::last`] are added
-    /// in the same step. A pause stays.
+    /// Puts the staged keys in the place of the sale's keys. The same step adds the orders that came into the stream
+    /// after [`NewSale::last`]. A pause stays.
     ///
     /// # Errors
-    /// See [`GateError`]. May be called again.
+    /// See [`GateError`]. The call may be repeated.
     pub async fn cut_over(&self, staged: &StagedSale, new: &NewSale) -> Result<CutOverReply, GateError> {
         let (keys, voucher) = (&self.access.keys, staged.voucher);
         let (stock, other_name) = match new.has_limits {
@@ -265,7 +265,7 @@ impl StagedSales {
         }
         let reply = self.cut_over.call(&self.access.pool, all_keys, args).await?;
         let reply = understood("cut_over.lua", &reply, CutOverReply::from_code)?;
-        // The client sends a command again whose reply was lost: then the keys are not there any more because it is done.
+        // If a reply was lost, the client sends the command again. Then the staged keys are gone because it was done before.
         if reply == CutOverReply::Incomplete && self.is_made_complete_by(voucher, &staged.id).await? {
             return Ok(CutOverReply::Done);
         }
@@ -279,7 +279,7 @@ impl StagedSales {
         Ok(note.is_some_and(|note| note.contains(&format!("\"id\":\"{id}\""))))
     }
 
-    /// Removes what rebuilds have filled and not cut over, of whichever voucher. Looks at all keys.
+    /// Removes the keys that rebuilds have staged and not cut over, of all vouchers. Scans all keys.
     ///
     /// # Errors
     /// See [`GateError`].

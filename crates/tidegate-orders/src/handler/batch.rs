@@ -13,35 +13,35 @@ use crate::{
     wire::{FieldNames, Message},
 };
 
-/// What the steps know of a batch, and what they have made of it so far.
+/// The state of a batch between the steps.
 pub(super) struct Batch<'a> {
     pub entries: &'a [Entry],
-    /// Its orders, without those that are dead or set aside.
+    /// The orders of the batch, without those that are dead or set aside.
     pub orders: Placed<Incoming>,
-    /// Its events, likewise.
+    /// The events of the batch, without those that are dead or set aside.
     pub events: Placed<IncomingEvent>,
-    /// What MySQL made of the orders, one for each, until those that hold nothing are released.
+    /// The verdicts of MySQL on the orders, one for each, until the orders that hold nothing are released.
     pub verdicts: Vec<Verdict>,
-    /// What MySQL made of the events, one for each, until the orders that have ended are released.
+    /// The verdicts of MySQL on the events, one for each, until the orders that have ended are released.
     pub event_verdicts: Vec<EventVerdict>,
-    /// One for each entry; decided by the last step.
+    /// The outcomes, one for each entry. The last step decides them.
     pub outcomes: Vec<Outcome>,
-    /// What is published of it.
+    /// The results of the batch that are published.
     pub results: Results<'a>,
-    /// It had some, whatever has become of them.
+    /// Whether the batch had events, whatever has become of them.
     pub has_events: bool,
-    /// Orders that wait for something else than their place in the stream: their events wait as well.
+    /// The orders that wait, but not for their place in the stream. Their events wait as well.
     waiting: HashSet<OrderId>,
     trace: Option<&'a mut BatchTrace>,
 }
 
-/// Orders, or events, in stream order, each with the place of its entry in the batch.
+/// Orders or events in stream order, each with the place of its entry in the batch.
 pub(super) struct Placed<T> {
     pub places: Vec<usize>,
     pub items: Vec<T>,
 }
 
-/// What an order has in common with what happened to one.
+/// The identity that an order has in common with its events.
 pub(super) trait HasSubject {
     /// The order, its user and its voucher.
     fn subject(&self) -> OrderIdentity;
@@ -60,7 +60,7 @@ impl HasSubject for IncomingEvent {
 }
 
 impl<T> Placed<T> {
-    /// None, with room for so many.
+    /// An empty list with room for `items` items.
     pub fn with_capacity(items: usize) -> Self {
         Self { places: Vec::with_capacity(items), items: Vec::with_capacity(items) }
     }
@@ -74,14 +74,14 @@ impl<T> Placed<T> {
         self.items.is_empty()
     }
 
-    /// Each with its place.
+    /// The items, each with its place.
     pub fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
         self.places.iter().copied().zip(&self.items)
     }
 }
 
 impl<T: HasSubject> Placed<T> {
-    /// Takes those out for which `outcome` says what they wait for, and notes that. Answers with their orders.
+    /// Takes out the items for which `outcome` says what they wait for, and notes their outcomes. Returns their orders.
     pub fn set_aside_where(
         &mut self,
         outcomes: &mut [Outcome],
@@ -105,8 +105,8 @@ impl<T: HasSubject> Placed<T> {
 }
 
 impl<'a> Batch<'a> {
-    /// Reads the orders and events of entries. An entry that is neither is dead; for the others, the outcome is still to be
-    /// decided.
+    /// Decodes the orders and events of entries. An entry that is neither is dead. For the other entries, the outcome
+    /// is still to be decided.
     pub fn decode(
         entries: &'a [Entry],
         fields: &FieldNames,
@@ -146,18 +146,18 @@ impl<'a> Batch<'a> {
         batch
     }
 
-    /// Nothing of it is left to be written.
+    /// Whether nothing of the batch is left to be written.
     pub fn is_over(&self) -> bool {
         self.orders.is_empty() && self.events.is_empty()
     }
 
-    /// What is left of it: order, user and voucher of each.
+    /// The order, the user and the voucher of each item that is left.
     pub fn subjects(&self) -> impl Iterator<Item = OrderIdentity> {
         let of_orders = self.orders.items.iter().map(HasSubject::subject);
         of_orders.chain(self.events.items.iter().map(HasSubject::subject))
     }
 
-    /// Takes those out for which `outcome` says what they wait for. Answers with how many.
+    /// Takes out the items for which `outcome` says what they wait for. Returns how many they are.
     pub fn set_aside_where(&mut self, outcome: impl Fn(OrderIdentity) -> Option<Outcome>) -> usize {
         let orders = self.orders.set_aside_where(&mut self.outcomes, |_, subject| outcome(subject));
         let events = self.events.set_aside_where(&mut self.outcomes, |_, subject| outcome(subject));
@@ -176,7 +176,7 @@ impl<'a> Batch<'a> {
         self.outcomes[self.orders.places[nth]] = outcome;
     }
 
-    /// Takes the events out whose orders wait, for which `outcome` says what that is.
+    /// Takes out the events whose orders wait. `outcome` makes the outcome for each of those orders.
     pub fn set_events_of_waiting_aside(&mut self, outcome: impl Fn(OrderId) -> Outcome) {
         if !self.waiting.is_empty() {
             let waiting = &self.waiting;
@@ -186,14 +186,14 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Its users were locked, or not.
+    /// Traces that the users were locked, or that locking failed.
     pub fn trace_locking(&mut self, stage: Stage) {
         if let Some(trace) = &mut self.trace {
             trace.locking = Some(stage);
         }
     }
 
-    /// Its orders were written, with these verdicts, or without any.
+    /// Traces that the orders were written with these verdicts, or that writing failed without any.
     pub fn trace_writing(&mut self, stage: Stage, verdicts: &[Verdict]) {
         if let Some(trace) = &mut self.trace {
             trace.writing = Some(stage);

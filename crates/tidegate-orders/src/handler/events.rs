@@ -1,4 +1,4 @@
-//! The events of a batch: which of them can be recorded now, and what follows once they are.
+//! The events of a batch: which of them can be recorded now, and what follows once they are recorded.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -15,12 +15,12 @@ use crate::{
     order::{Order, OrderId, OrderIdentity, Quantity},
 };
 
-/// By so much the clocks of both stores may differ.
+/// The largest difference between the clocks of the two stores, in milliseconds.
 const CLOCKS_MS: i64 = 60_000;
 
 impl OrderHandler {
-    /// Sets aside whatever has to come after an entry that is not done: events whose orders have older entries elsewhere, and
-    /// in the batch itself, orders and events behind those.
+    /// Sets aside the items that must come after an entry that is not settled. These are events whose orders have older
+    /// entries elsewhere; and, in the batch itself, orders and events behind those.
     pub(super) async fn set_later_aside(&self, batch: &mut Batch<'_>) -> Result<(), Outage> {
         if batch.events.is_empty() {
             return Ok(());
@@ -41,9 +41,10 @@ impl OrderHandler {
         Ok(())
     }
 
-    /// Of a batch's orders that hold nothing any more, those that are to be released: events of ours have ended them, or
-    /// another program has written them before they were admitted, and a complete journal still holds them. Of a row that was
-    /// written later, nobody knows whether it was live once, and whether that program released its units by its own hand.
+    /// Of a batch's orders that hold nothing any more, those that must be released. Either an event ended such an
+    /// order, or another program wrote it before it was admitted and a complete journal still holds it. If the row was
+    /// written later, Tidegate cannot know whether the order was live once, and whether that program released its
+    /// units.
     pub(super) async fn ended(
         &self,
         incoming: &[Incoming],
@@ -66,7 +67,7 @@ impl OrderHandler {
         Ok(ended)
     }
 
-    /// Records events. Those whose orders wait in this very batch wait as well.
+    /// Records the events of a batch. An event whose order waits in this batch waits as well.
     pub(super) async fn record_events(&self, batch: &mut Batch<'_>) -> Result<(), Outage> {
         batch.set_events_of_waiting_aside(waits_for_older_entries);
         if batch.events.is_empty() {
@@ -77,8 +78,9 @@ impl OrderHandler {
         Ok(())
     }
 
-    /// The entries of cancellations whose order the journal knows as somebody else's than they say: a cancellation that comes
-    /// before its order must not take the id of another. Each is asked for itself, whatever else the batch says of its order.
+    /// The entries of cancellations that name another user than the journal does for their order. A cancellation that
+    /// comes before its order must not take the id of another user's order. Each cancellation is checked on its own,
+    /// whatever other entries of the batch say about its order.
     async fn placed_by_others(&self, events: &[IncomingEvent]) -> Result<HashSet<EntryId>, Outage> {
         let cancellations: Vec<_> =
             events.iter().filter(|incoming| incoming.event.kind == EventKind::Cancelled).collect();
@@ -143,12 +145,13 @@ impl OrderHandler {
         }
     }
 
-    /// Money without an order, and what was not done, is for people; of each reason a few in a minute have a line each.
+    /// Logs payments without an order and rejected events, because people must handle them. For each reason, a few in a
+    /// minute get a line each.
     fn log_event(&self, IncomingEvent { event, entry }: &IncomingEvent, past: &PastEvent) {
         let reference = event.reference.as_ref().map(|reference| reference.as_str());
         match past.outcome {
             EventOutcome::Applied | EventOutcome::Unchanged => {}
-            // Nobody is told of a payment that came before.
+            // The payment came before the expiry: there is nothing to log.
             EventOutcome::Rejected(_) if event.kind == EventKind::Expired => {}
             EventOutcome::RefundDue if self.limited_log.is_shown(past.outcome.word()) => tracing::warn!(
                 order = %event.order, user = %event.user, voucher = %event.voucher, %entry, reference,
@@ -165,8 +168,8 @@ impl OrderHandler {
     }
 }
 
-/// The places that have to wait: what stands in the batch behind an entry of its order that waits, and
-/// orders behind an event of theirs, for within a batch all orders are written first. `by_place` has the entry of events.
+/// The places that must wait: entries behind a waiting entry of the same order, and orders behind one of their events.
+/// These orders wait because the handler writes all orders of a batch first. `by_place` has the entry of events.
 fn later(by_place: &[(usize, OrderId, Option<EntryId>)], waiting: &HashSet<EntryId>) -> HashSet<usize> {
     let (mut with_event, mut blocked) = (HashSet::new(), HashSet::new());
     let mut later = HashSet::new();

@@ -1,9 +1,10 @@
-//! What an event waits for: an entry of its order that is older than it, and still pending somewhere.
+//! Finds what an event must wait for: an older entry of its order that is still pending.
 //!
-//! Lanes work side by side, so an older entry may be in the hands of another lane, or set aside. Pending entries are remembered
-//! by their orders, not by their payloads: those of a batch in progress as it comes, others once their fields are read. So a long list
-//! of entries that wait for something else is read once, not for every batch, and only an older entry of the same order is
-//! waited for. When it is settled, the lanes of this process hear of it; those of other processes try again from time to time.
+//! Lanes work side by side, so another lane may have an older entry in progress, or it may be set aside. This module
+//! remembers pending entries by their orders, not by their payloads. It learns the entries of a batch in progress from
+//! the batch; it learns others by reading a few of their fields. So a long list of entries that wait for something else
+//! is read once, and not for every batch. An event waits only for an older entry of the same order. When that entry is
+//! settled, the lanes of this process are woken; the lanes of other processes retry from time to time.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -26,22 +27,22 @@ use crate::{
     wire::{FieldNames, order_of_event},
 };
 
-/// What events wait for behind an entry of their order.
+/// The kind of cause for events that wait behind an entry of their order.
 const KIND: &str = "earlier_entry";
 
-/// How long an event waits for older entries of its order that others have in progress, before it is set aside.
+/// How long an event waits for older entries of its order that other lanes have in progress, before it is set aside.
 const OLDER_ENTRY_WAIT: Duration = Duration::from_millis(100);
 const LOOK_EVERY: Duration = Duration::from_millis(3);
-/// How long after a batch with events others are expected.
+/// How long after a batch with events more events are expected.
 const EXPECTED_FOR: Duration = Duration::from_millis(100);
 
 const PAGE: u16 = 2_000;
-/// Entries that are known, about, before those that are settled are looked for: some ten million bytes.
+/// About how many entries may be known before all pending entries are read again, to forget settled ones: some ten million bytes.
 const MOST_KNOWN: usize = 100_000;
-/// Older entries of an order that are looked for in one go, at most, where those before them turned out to be settled.
+/// The maximum number of older entries of an order that are checked in one go, if the entries before them were settled.
 const MOST_ASKED: usize = 64;
 
-/// Waits for an older entry of this order, in the order of the stream.
+/// The outcome of an entry that waits for an older entry of this order, in the order of the stream.
 pub(super) fn waits_for_older_entries(order: OrderId) -> Outcome {
     Outcome::SetAside(earlier_of(order))
 }
@@ -55,14 +56,14 @@ fn earlier_of(order: OrderId) -> Cause {
 pub(super) struct OlderPendingEntries {
     inspector: StreamInspector,
     fields: FieldNames,
-    /// What the lanes of this process have set aside. None: there are no lanes.
+    /// The causes for which the lanes of this process have set entries aside. None: there are no lanes.
     set_aside: Option<Arc<Causes>>,
     known: Mutex<Known>,
-    /// Batches with events that look at this moment whether older entries are settled.
+    /// The number of batches with events that now check whether older entries are settled.
     looking: AtomicUsize,
 }
 
-/// One that looks, until it is dropped.
+/// Counts a batch as checking, until it is dropped.
 struct Looking<'a>(&'a AtomicUsize);
 
 impl<'a> Looking<'a> {
@@ -78,7 +79,7 @@ impl Drop for Looking<'_> {
     }
 }
 
-/// A batch in progress, until it is dropped.
+/// A batch that is in progress, until this is dropped.
 pub(super) struct InProgress<'a> {
     older_entries: &'a OlderPendingEntries,
     batch: &'a [Entry],
@@ -95,31 +96,33 @@ impl Drop for InProgress<'_> {
     }
 }
 
-/// Pending entries of orders.
+/// The known pending entries and their orders.
 #[derive(Debug, Default)]
 struct Known {
-    /// All pending entries up to here are known, or were settled since they were looked for.
+    /// All pending entries up to this one are known, or were settled since they were read.
     up_to: EntryId,
-    /// The oldest pending entry when it was last asked for. It only grows, unless the group was made again.
+    /// The oldest pending entry at the last query. It only grows, unless the group was made again.
     oldest: EntryId,
-    /// When entries were last made pending again: there may be unknown ones among the oldest, whatever was known before.
+    /// The time at which entries were last made pending again. Then there may be unknown pending entries among the
+    /// oldest, whatever was known before.
     made_pending: Option<String>,
-    /// How often `up_to` was taken back.
+    /// How often `up_to` was reset, so that all pending entries are read again.
     begun: u64,
-    /// All are looked for again where more are known.
+    /// If more entries than this are known, all pending entries are read again.
     limit: usize,
     orders: BTreeMap<EntryId, OrderId>,
     entries: BTreeSet<(OrderId, EntryId)>,
-    /// Events that were set aside here: others in this process are at work for them, and end their wait.
+    /// The events that were set aside here. They do not wait in place again: this process wakes them when their older
+    /// entries are settled.
     set_aside: HashSet<EntryId>,
-    /// Of these entries, those that lanes of this process have read and are not done with. A hint: where it decides something, Redis
-    /// is asked.
+    /// Those of the known entries that lanes of this process have read and not finished. It is only a hint: before it
+    /// decides anything, Redis is asked.
     in_progress: HashSet<EntryId>,
-    /// When a batch with events was last taken.
+    /// The time of the last batch with events.
     last_events: Option<Instant>,
 }
 
-/// What was known when something was asked for.
+/// The state of [`Known`] at the time of a query.
 #[derive(Clone, Copy)]
 struct Asked {
     begun: u64,
@@ -127,8 +130,9 @@ struct Asked {
 }
 
 impl Known {
-    /// Takes the oldest pending entry: what is older was settled. If an older one was known to be settled, the group was made again:
-    /// all are looked for again, and what is known stays known, for another lane may be about to use it.
+    /// Takes the oldest pending entry: older entries were settled. If an older entry is pending again, the group was
+    /// made again, so all pending entries are read again. Known entries stay known, because another lane may be about
+    /// to use them.
     fn take_oldest(&mut self, oldest: EntryId) {
         if oldest < self.oldest {
             self.look_again();
@@ -143,19 +147,19 @@ impl Known {
         self.oldest = oldest;
     }
 
-    /// All pending entries are looked for again. Those that are known need not be read again.
+    /// Lets all pending entries be read again. Known entries need not be read.
     fn look_again(&mut self) {
         self.up_to = EntryId::MIN;
         self.begun += 1;
     }
 
-    /// Whether an answer may be older than what another lane has found since it was asked for: the oldest pending entry.
+    /// Whether an answer with this oldest pending entry may be older than what another lane has found since the query.
     fn is_late(&self, oldest: EntryId, asked: Asked) -> bool {
         self.begun != asked.begun || (oldest < self.oldest && self.oldest != asked.oldest)
     }
 
-    /// Takes the time at which entries were made pending again. If that is another one, old entries that nobody knows here may be
-    /// pending.
+    /// Takes the time at which entries were made pending again. If it has changed, old entries that are unknown here
+    /// may be pending.
     fn take_made_pending(&mut self, made_pending: Option<String>) {
         if made_pending != self.made_pending {
             self.look_again();
@@ -164,8 +168,8 @@ impl Known {
         }
     }
 
-    /// Where too many are known, all are looked for again, so that what is pending no more is forgotten: others may have settled it,
-    /// and an old entry that stays pending keeps it from being forgotten by its age.
+    /// If too many entries are known, lets all pending entries be read again, so that settled ones are forgotten. Other
+    /// processes may have settled them, and one old pending entry keeps them from being forgotten by their age.
     fn bound(&mut self) {
         if self.orders.len() > self.limit.max(MOST_KNOWN) {
             self.look_again();
@@ -173,7 +177,7 @@ impl Known {
         }
     }
 
-    /// Of what is known after the one and up to the other, keeps what is pending and what is in the own batch.
+    /// Of the known entries after `after` and up to `last`, keeps those that are pending or in the own batch.
     fn keep_only(
         &mut self,
         pending: &BTreeSet<EntryId>,
@@ -198,7 +202,7 @@ impl Known {
     }
 
     fn remove(&mut self, id: EntryId) -> Option<OrderId> {
-        // Its order may be unknown here: the group was made again since it was set aside.
+        // The order may be unknown here, because the group was made again since the entry was set aside.
         self.set_aside.remove(&id);
         self.in_progress.remove(&id);
         let order = self.orders.remove(&id)?;
@@ -216,16 +220,17 @@ impl OlderPendingEntries {
         Self { inspector, fields, set_aside: None, known: Mutex::default(), looking: AtomicUsize::new(0) }
     }
 
-    /// The same, for the lanes that have set this aside.
+    /// The same, for the lanes that share `set_aside`.
     pub(super) fn for_lanes(&self, set_aside: Arc<Causes>) -> Self {
         let set_aside = Some(set_aside);
         Self { set_aside, ..Self::new(self.inspector.clone(), self.fields.clone()) }
     }
 
-    /// What the entry `id` says of its order, without the rest of it; nothing where Redis does not let it be read.
+    /// Reads the fields of the entry `id` that say what it is about, without the rest of the entry. If Redis does not
+    /// allow that, the returned entry has no fields.
     ///
     /// # Errors
-    /// When Redis does not answer.
+    /// If Redis does not answer.
     pub(super) async fn peek(&self, id: EntryId) -> Result<Entry, Outage> {
         let (stream, names) = (&self.inspector.names().stream, self.fields.telling());
         let read = match self.inspector.read(stream, &[id], Read::Fields(&names)).await {
@@ -235,7 +240,8 @@ impl OlderPendingEntries {
         Ok(read.into_iter().flatten().next().unwrap_or(Entry { id, fields: Vec::new() }))
     }
 
-    /// Remembers entries that a lane has just read, if events are expected: a batch with newer events need not read them again.
+    /// Remembers entries that a lane has just read, if events are expected. A batch with newer events then need not
+    /// read them again.
     pub(super) fn received(&self, entries: &[Entry]) {
         let mut known = self.known();
         if known.expects_events() {
@@ -243,8 +249,8 @@ impl OlderPendingEntries {
         }
     }
 
-    /// Takes a batch in progress, before anything is asked for it. If it has events, its entries are remembered. Newer events wait for them
-    /// without asking Redis, until the answer of this call is dropped.
+    /// Notes a batch as in progress, before any query for it. If it has events, its entries are remembered. Newer
+    /// events wait for them without asking Redis, until the returned value is dropped.
     pub(super) fn track_batch<'a>(&'a self, batch: &'a [Entry], has_events: bool) -> InProgress<'a> {
         if has_events {
             let mut known = self.known();
@@ -262,12 +268,12 @@ impl OlderPendingEntries {
         }
     }
 
-    /// Of the events of a batch that was taken, each an order and the entry that brought it, those that have to wait: an older
-    /// entry of their order is pending that is not in this batch. Whoever asks says afterwards what became of the batch, by
-    /// [`OlderPendingEntries::settled`].
+    /// The events of a tracked batch that must wait, because an older entry of their order is pending and not in this
+    /// batch. `events` has the order and the entry of each event. Afterwards the caller must report the outcomes of the
+    /// batch with [`OlderPendingEntries::settled`].
     ///
     /// # Errors
-    /// When Redis does not answer.
+    /// If Redis does not answer.
     pub(super) async fn waiting(
         &self,
         batch: &[Entry],
@@ -276,13 +282,13 @@ impl OlderPendingEntries {
         let Some(last) = events.iter().map(|(_, id)| *id).max() else { return Ok(HashSet::new()) };
         let own: HashSet<EntryId> = batch.iter().map(|entry| entry.id).collect();
         let _looking = Looking::begin(&self.looking);
-        // Once more where all have to be looked for again since: an entry may have been made pending behind this look.
+        // Repeated if all pending entries must be read again: an entry may have been made pending behind this read.
         while !self.look(batch, &own, last).await? {}
         self.wait_for_older(events, &own).await
     }
 
-    /// Learns which entries are pending up to the last event of a batch. Answers whether all of them are known now: not if other lanes
-    /// have learned meanwhile that it has to be looked again.
+    /// Learns which entries are pending up to the last event of a batch. Returns whether all of them are known now.
+    /// They are not if other lanes have learned meanwhile that all must be read again.
     async fn look(&self, batch: &[Entry], own: &HashSet<EntryId>, last: EntryId) -> Result<bool, Outage> {
         let asked = {
             let known = self.known();
@@ -302,7 +308,7 @@ impl OlderPendingEntries {
             known.take_made_pending(made_pending);
             known.take_oldest(oldest);
             known.bound();
-            // Late answers to other lanes may have made them forgotten.
+            // A late answer to another lane may have removed these entries.
             self.add_in_progress(&mut known, batch);
             known.begun
         };
@@ -310,9 +316,9 @@ impl OlderPendingEntries {
         self.read(&unknown).await?;
         let mut known = self.known();
         let are_all_known = known.begun == begun;
-        // Without lanes, entries are run that the group has not read: those before them may become pending later.
+        // Without lanes, the batch may hold entries that the group has not read: entries before them may become pending later.
         if are_all_known && self.set_aside.is_some() {
-            // The group has handed over all entries before one that is in progress. Where it was set back, `take_oldest` finds it.
+            // The group has delivered all entries before one in progress. If the group was set back, `take_oldest` notices it.
             known.up_to = known.up_to.max(last);
         }
         if are_all_known && known.limit == usize::MAX {
@@ -321,14 +327,16 @@ impl OlderPendingEntries {
         Ok(are_all_known)
     }
 
-    /// Whether an event of this process waits for an older entry. Costs a batch of plain orders next to nothing.
+    /// Whether an event of this process waits for an older entry. For a batch of plain orders, this check costs next to
+    /// nothing.
     pub(super) fn are_awaited(&self) -> bool {
         let Some(set_aside) = &self.set_aside else { return false };
-        // An event may look for the last time, or have been told to wait, and not be set aside yet.
+        // An event may be in its last check, or it must wait and is not set aside yet.
         self.looking.load(SeqCst) > 0 || !self.known().set_aside.is_empty() || set_aside.has(KIND)
     }
 
-    /// Forgets the entries of a batch that are pending no more, where nothing waits behind them. Costs nothing without events.
+    /// Forgets the entries of a batch that are no longer pending, if no event waits behind them. Without events, it
+    /// costs nothing.
     pub(super) fn forget(&self, batch: &[Entry], outcomes: &[Outcome]) {
         let mut known = self.known();
         if !known.in_progress.is_empty() {
@@ -338,7 +346,8 @@ impl OlderPendingEntries {
         }
     }
 
-    /// Forgets the entries of a batch that are pending no more, and lets lanes try what waits behind them.
+    /// Forgets the entries of a batch that are no longer pending, and lets lanes retry the events that wait behind
+    /// them.
     pub(super) fn settled(&self, batch: &[Entry], outcomes: &[Outcome]) {
         let are_awaited = self.are_awaited();
         let mut orders = BTreeSet::new();
@@ -347,7 +356,7 @@ impl OlderPendingEntries {
             for entry in settled(batch, outcomes) {
                 let order = known.remove(entry.id);
                 if are_awaited {
-                    // Nobody may know of it: its batch had no event.
+                    // The entry may be unknown here, because its batch had no event.
                     orders.extend(order.or_else(|| self.order_of(entry)));
                 }
             }
@@ -361,7 +370,7 @@ impl OlderPendingEntries {
         order_of_event(entry).or_else(|| self.fields.peek(entry).id)
     }
 
-    /// Whether the order of an entry is known from now on.
+    /// Remembers an entry with its order. Returns whether the order is known.
     fn add(&self, known: &mut Known, entry: &Entry) -> bool {
         if known.orders.contains_key(&entry.id) {
             return true;
@@ -373,8 +382,8 @@ impl OlderPendingEntries {
         order.is_some()
     }
 
-    /// The pending entries up to `last` of which nothing is known yet. What is known there and is pending no more is forgotten,
-    /// unless all is looked for again since `begun`.
+    /// The pending entries up to `last` that are unknown. Known entries in that range that are no longer pending are
+    /// forgotten, unless the entries were reset since `begun`.
     async fn unknown(
         &self,
         last: EntryId,
@@ -400,7 +409,7 @@ impl OlderPendingEntries {
         Ok(unknown)
     }
 
-    /// Reads whose they are, and nothing else: they may be many, and large.
+    /// Reads only the orders of these entries, because the entries may be many and large.
     async fn read(&self, ids: &[EntryId]) -> Result<(), Outage> {
         let names = self.fields.naming_order();
         let mut pages = self.inspector.entries(&self.inspector.names().stream, ids, Read::Fields(&names));
@@ -413,8 +422,8 @@ impl OlderPendingEntries {
         Ok(())
     }
 
-    /// The events whose orders have older entries that stay pending, although others are given a moment for those that they
-    /// have in progress. Only once: what was set aside before is tried again when these are done.
+    /// The events whose orders have older entries that stay pending. It first waits a moment for entries that other
+    /// lanes have in progress, but only once: an event that was set aside before is retried when they are done.
     async fn wait_for_older(
         &self,
         events: &[(OrderId, EntryId)],
@@ -431,7 +440,8 @@ impl OlderPendingEntries {
         loop {
             let in_progress = self.oldest_in_progress(&last, own);
             let behind_own_lanes = waiting(events, |order| in_progress.get(&order).copied());
-            // While they wait for other lanes of this process, Redis need not be asked. It is before one is set aside or let through.
+            // While events wait for other lanes of this process, no query to Redis is needed. Redis is asked before an event is
+            // set aside or let through.
             if !may_wait() || !are_new(&behind_own_lanes) {
                 let older = self.oldest_pending(&last, own).await?;
                 let waiting = waiting(events, |order| older.get(&order).map(|pending| pending.id));
@@ -446,8 +456,8 @@ impl OlderPendingEntries {
         }
     }
 
-    /// Of each of these orders, the oldest known entry that is older than this one and not in the batch, where another lane of this
-    /// process has it in progress.
+    /// For each of these orders, its oldest known entry before this one and outside the batch, if another lane of this
+    /// process has that entry in progress.
     fn oldest_in_progress(
         &self,
         last: &BTreeMap<OrderId, EntryId>,
@@ -458,8 +468,8 @@ impl OlderPendingEntries {
         oldest.into_iter().filter(|(_, id)| known.in_progress.contains(id)).collect()
     }
 
-    /// Of each of these orders, the oldest entry that is pending, older than this one, and not in the batch. A single one tells that all
-    /// events behind it wait, however many there are.
+    /// For each of these orders, its oldest pending entry before this one and outside the batch. One such entry is
+    /// enough: all events behind it wait, however many there are.
     async fn oldest_pending(
         &self,
         last: &BTreeMap<OrderId, EntryId>,
@@ -483,7 +493,7 @@ impl OlderPendingEntries {
                         found.entry(order).or_insert(pending);
                     }
                     None => {
-                        // It may have been made pending again since it was asked for.
+                        // The entry may have been made pending again since the query.
                         if known.begun == begun {
                             known.remove(id);
                         }
@@ -491,14 +501,14 @@ impl OlderPendingEntries {
                     }
                 }
             }
-            // Others have settled all that was asked for: there may be more behind it.
+            // All entries of this query are settled: there may be more entries behind them.
             open.retain(|(order, _)| !found.contains_key(order) && settled.get(order) == Some(&most));
             most = (most * 4).min(MOST_ASKED);
         }
         Ok(found)
     }
 
-    /// Up to `most` older entries of each of these orders, the oldest first.
+    /// Up to `most` older entries of each of these orders, oldest first.
     fn older(
         &self,
         orders: impl Iterator<Item = (OrderId, EntryId)>,
@@ -518,7 +528,7 @@ impl OlderPendingEntries {
     }
 }
 
-/// The entries of a batch that are pending no more, once it is acknowledged.
+/// The entries of a batch that are no longer pending, once the batch is acknowledged.
 fn settled<'a>(batch: &'a [Entry], outcomes: &'a [Outcome]) -> impl Iterator<Item = &'a Entry> {
     let settled = batch.iter().zip(outcomes);
     settled.filter(|(_, outcome)| !matches!(outcome, Outcome::SetAside(_))).map(|(entry, _)| entry)
@@ -562,7 +572,7 @@ mod tests {
         // The group was made again.
         known.take_oldest(id(5));
         assert_eq!((known.up_to, known.oldest, known.begun), (EntryId::MIN, id(5), 1));
-        // Whoever has found this one is about to wait for it.
+        // A lane that has found this entry is about to wait for it.
         assert_eq!(known.older_than(order(1), id(90)).collect::<Vec<_>>(), [id(30)]);
     }
 
@@ -590,7 +600,7 @@ mod tests {
             known.take_oldest(id(10));
             assert_eq!((known.up_to, known.oldest, known.entries.len()), (EntryId::MIN, id(10), 2));
         }
-        assert_eq!(known.begun, 2, "whoever has begun to look before does not say that all is known");
+        assert_eq!(known.begun, 2, "a read that began before does not report that all is known");
     }
 
     #[test]
@@ -600,7 +610,7 @@ mod tests {
         let asked = Asked { begun: known.begun, oldest: known.oldest };
         assert!(
             !known.is_late(id(50), asked) && !known.is_late(id(10), asked),
-            "nothing was heard meanwhile"
+            "nothing was learned meanwhile"
         );
         known.take_oldest(id(45));
         assert!(known.is_late(id(40), asked), "40 was settled meanwhile");

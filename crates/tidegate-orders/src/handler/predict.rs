@@ -1,4 +1,4 @@
-//! What the handler would do with a batch, by the same decisions, with nothing locked and nothing written.
+//! Predicts what the handler would do with a batch, by the same decisions. It locks nothing and writes nothing.
 
 use tidegate_stream::{DeadLetterReason, Entry, Outage, Outcome};
 
@@ -13,34 +13,35 @@ use crate::{
     results::Published,
 };
 
-/// What would become of an entry.
+/// The predicted outcome of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Predicted {
-    /// Its order is there.
+    /// The order is already written.
     AlreadyThere,
-    /// Its order would be written.
+    /// The order would be written.
     Created,
-    /// Its order would be refused, and released.
+    /// The order would be refused and released.
     Refused,
-    /// Its order was refused, and would be released if it was not yet.
+    /// The order was refused before. It would be released, unless that was done.
     RefusedBefore,
-    /// Its order was released without having been written: if it was written now, its unit would be sold twice.
+    /// The order was released without having been written. If it were written now, its units would be sold twice.
     Released,
-    /// It is an event that is recorded.
+    /// The entry is an event that is already recorded.
     EventAlreadyThere,
-    /// It is an event that would be recorded. What would come of it depends on what comes before it.
+    /// The entry is an event that would be recorded. Its outcome depends on the entries before it.
     Event,
-    /// It can never be written.
+    /// The entry can never be written.
     Dead(DeadLetterReason),
 }
 
 impl OrderHandler {
-    /// Says what would become of a batch if it was handled after all that `before` knows of; notes it there, too.
+    /// Predicts the outcomes of a batch that is handled after everything that `before` knows, and adds them to
+    /// `before`.
     ///
-    /// What MySQL itself refuses (a foreign key, a check) it says only when it is tried.
+    /// It cannot predict what MySQL itself refuses (a foreign key, a check).
     ///
     /// # Errors
-    /// When a store does not answer.
+    /// If a store does not answer.
     pub async fn predict(&self, entries: &[Entry], before: &mut DryRun) -> Result<Vec<Predicted>, Outage> {
         let nothing =
             Results::new(entries, self.redis.keys().fields(), Published::None, PublishedEntries::All);
@@ -75,7 +76,7 @@ impl OrderHandler {
     }
 }
 
-/// What decoding says of an entry; those that are orders are decided afterwards.
+/// The prediction from decoding an entry. Orders are decided afterwards.
 fn of_outcome(outcome: Outcome) -> Predicted {
     match outcome {
         Outcome::Dead(why) => Predicted::Dead(why),

@@ -1,4 +1,4 @@
-//! Which results a batch has: what its callers are told of each order and event, once that is durable.
+//! The results of a batch: what its orders and events have become, published once that is durable.
 
 use std::{borrow::Cow, collections::HashSet};
 
@@ -12,12 +12,13 @@ use crate::{
     wire::FieldNames,
 };
 
-/// Of which entries of a batch results are published.
+/// The entries of a batch whose results are published.
 #[derive(Clone, Copy, Debug)]
 pub enum PublishedEntries<'a> {
-    /// Of all.
+    /// The results of all entries are published.
     All,
-    /// Of these. The others were acknowledged before, with their results, or are left to somebody else.
+    /// The results of these entries only. The other entries were acknowledged before, with their results, or another
+    /// worker has them.
     Only(&'a HashSet<EntryId>),
 }
 
@@ -32,7 +33,7 @@ pub(super) struct Results<'a> {
 }
 
 impl<'a> Results<'a> {
-    /// Of `batch`, those that are `published`, of these `entries`.
+    /// Collects the results of `batch` that `published` includes, of these `entries`.
     pub(super) fn new(
         batch: &'a [Entry],
         names: &'a FieldNames,
@@ -42,7 +43,7 @@ impl<'a> Results<'a> {
         Self { batch, names, published, entries, at_ms: now_ms(), list: Vec::new() }
     }
 
-    /// Adds what became of an order, whose entry stands at this place of the batch.
+    /// Adds the result of an order, whose entry stands at this place of the batch.
     pub(super) fn order(
         &mut self,
         at: usize,
@@ -70,7 +71,8 @@ impl<'a> Results<'a> {
         });
     }
 
-    /// Adds what became of an event. One that repeats another is told as that one was: by then the order may be elsewhere.
+    /// Adds the result of an event. If the event repeats another one, it adds the result of that one, because the order
+    /// may have moved on since.
     pub(super) fn event(
         &mut self,
         at: usize,
@@ -79,7 +81,7 @@ impl<'a> Results<'a> {
         repeats: Option<&PastEvent>,
     ) {
         let told = match (event.kind, past.outcome) {
-            // Our own sweeper's, and nothing came of it.
+            // The event is from Tidegate's own sweeper, and it changed nothing.
             (EventKind::Expired, EventOutcome::Unchanged | EventOutcome::Rejected(_)) => return,
             _ => repeats.unwrap_or(past),
         };
@@ -102,7 +104,8 @@ impl<'a> Results<'a> {
         });
     }
 
-    /// Adds what will be buried: told before, for after it nobody has the entry in progress. Answers with all results.
+    /// Adds the results of entries that will be buried. They are published before the burial, because no worker has the
+    /// entry in progress afterwards. Returns all results.
     pub(super) fn with_dead(&mut self, outcomes: &[Outcome]) -> &[OrderResult] {
         for (at, outcome) in outcomes.iter().enumerate() {
             if let Outcome::Dead(why) = outcome
@@ -127,18 +130,18 @@ impl<'a> Results<'a> {
     }
 }
 
-/// What an order's own entry says of it. None: something else does, or nothing is decided.
+/// The state that an order's own entry leads to, with the reason. None: another result says it, or nothing is decided.
 fn of_verdict(verdict: &Verdict, ended: Option<&EndedOrder>) -> Option<(ResultState, Option<&'static str>)> {
     match verdict {
         Verdict::Created | Verdict::AlreadyThere => Some((ResultState::Confirmed, None)),
         Verdict::Refused(refusal) => Some((ResultState::Refused, Some(refusal.word()))),
         Verdict::Cancelled => match ended {
-            // Somebody else ended it, and nobody else says so.
+            // Another program ended the order, so no event publishes that.
             None => Some((ResultState::Cancelled, None)),
-            // The event said that it was ended. Before that, it was written.
+            // The result of the event says that the order ended. Before that, the order was written.
             Some(ended) => ended.was_written.then_some((ResultState::Confirmed, None)),
         },
-        // The dead are told of as what they are, when all outcomes are known.
+        // `with_dead` adds the results of dead entries, when all outcomes are known.
         Verdict::UnknownVoucher
         | Verdict::PastLimits(_)
         | Verdict::IdTaken
@@ -147,9 +150,9 @@ fn of_verdict(verdict: &Verdict, ended: Option<&EndedOrder>) -> Option<(ResultSt
     }
 }
 
-/// What an event says of its order, and why.
+/// The state that an event leads to, with the reason.
 fn of_event(kind: EventKind, past: &PastEvent) -> (ResultState, Option<Cow<'static, str>>) {
-    // The word that says which kind of result this is is ours, and no sender's.
+    // Only Tidegate may use this word, because it decides the kind of a result.
     let sent = past.reason.as_ref().filter(|reason| reason.as_str() != NOT_MOVED);
     let sent = sent.map(|reason| Cow::Owned(reason.as_str().to_owned()));
     match past.outcome {

@@ -1,13 +1,13 @@
-//! The keys of a fleet: the workers of one stream.
+//! The Redis keys of a fleet: the workers of one stream.
 
 use fred::types::Key;
 
 use super::Pattern;
 
-/// Behind the key of a heartbeat.
+/// The suffix after the key of a heartbeat, for the work in progress.
 pub(crate) const IN_PROGRESS: &str = ":hands";
 
-/// The first words of the names of these keys. [`Keys::is_own`](super::Keys::is_own) knows them as ours.
+/// The first words of the names of these keys. By them, [`Keys::is_own`](super::Keys::is_own) recognizes the keys of a fleet.
 pub(super) const NAMES: [&str; 7] = ["worker", "log", "pause", "mark", "sweeper", "reconciler", "reconciled"];
 
 /// Makes the keys that the workers of a fleet and its operators share: heartbeats, pause, leases, the log.
@@ -15,7 +15,7 @@ pub(super) const NAMES: [&str; 7] = ["worker", "log", "pause", "mark", "sweeper"
 pub struct FleetKeys {
     /// The prefix of every key.
     prefix: String,
-    /// Before the name of a worker process.
+    /// The prefix before the name of a worker process.
     heartbeats: String,
 }
 
@@ -32,81 +32,82 @@ impl FleetKeys {
         format!("{}{name}", self.prefix).into()
     }
 
-    /// The heartbeat of the worker process `name`.
+    /// The key of the heartbeat of the worker process `name`.
     #[must_use]
     pub fn heartbeat(&self, name: &str) -> Key {
         format!("{}{name}", self.heartbeats).into()
     }
 
-    /// Since when the worker process `name` has its oldest batch in progress: beside its heartbeat.
+    /// The key of the time since when the worker process `name` has its oldest batch in progress. It stands next to its
+    /// heartbeat.
     #[must_use]
     pub fn work_in_progress(&self, name: &str) -> Key {
         format!("{}{name}{IN_PROGRESS}", self.heartbeats).into()
     }
 
-    /// All heartbeats there are, for SCAN, and what worker processes publish of their work in progress.
+    /// The pattern for all heartbeats and for the work in progress that worker processes publish, for SCAN.
     #[must_use]
     pub(crate) fn heartbeats(&self) -> Pattern<'_> {
         Pattern::beginning(&self.heartbeats)
     }
 
-    /// What operators did.
+    /// The key of the log of operators' actions.
     #[must_use]
     pub fn log(&self) -> Key {
         self.key("log")
     }
 
-    /// While it is there, workers read nothing.
+    /// The key of the pause of the fleet. While it exists, workers read nothing.
     #[must_use]
     pub fn pause(&self) -> Key {
         self.key("pause")
     }
 
-    /// A number that shows when Redis went back in time.
+    /// The key of the restore counter, a number that shows when Redis went back in time.
     #[must_use]
     pub fn restore_counter(&self) -> Key {
         self.key("mark")
     }
 
-    /// Held by the worker that lets unpaid orders expire.
+    /// The key of the lease of the worker that lets unpaid orders expire.
     #[must_use]
     pub fn sweeper(&self) -> Key {
         self.key("sweeper")
     }
 
-    /// Held by the worker that marks sales as busy.
+    /// The key of the lease of the worker that marks sales as busy.
     #[must_use]
     pub fn busy_marker(&self) -> Key {
         self.key("sweeper:busy")
     }
 
-    /// Is there while sales need workers: they have marks that do not end by themselves.
+    /// The key that exists while sales need workers, because their marks do not expire by themselves.
     #[must_use]
     pub fn sales_need_workers(&self) -> Key {
         self.key("sweeper:need-workers")
     }
 
-    /// Held by whoever compares both stores, or repairs or rebuilds one of them.
+    /// The key of the lease of the program that compares both stores, or repairs or rebuilds one of them.
     #[must_use]
     pub fn reconciler(&self) -> Key {
         self.key("reconciler")
     }
 
-    /// What the last comparison of both stores found.
+    /// The key of the findings of the last comparison of both stores.
     #[must_use]
     pub fn reconciled(&self) -> Key {
         self.key("reconciled")
     }
 
-    /// Lock of a replay with this id, by which it sees that replicas have what was written.
+    /// The key of the lock of the replay `id`. By this lock, the replay sees that replicas have the written data.
     #[must_use]
     pub fn replay(&self, id: &str) -> Key {
         self.key(&format!("log:replay:{id}"))
     }
 }
 
-/// The name of the process that a consumer belongs to, whose heartbeat says whether it lives: `shop-7-1` is lane 1 of
-/// `shop-7`.
+/// The name of the worker process that a consumer belongs to. The heartbeat of that process says whether it lives:
+/// `shop-7-1` is lane 1 of `shop-7`.
 #[must_use]
 pub fn process_of(consumer: &str) -> &str {
     match consumer.rsplit_once('-') {

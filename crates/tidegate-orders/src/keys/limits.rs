@@ -1,4 +1,4 @@
-//! The keys of the limits of a voucher or a campaign.
+//! The Redis keys of the limits of a voucher or a campaign.
 
 use fred::types::Key;
 
@@ -6,7 +6,7 @@ use crate::limits::LimitOwner;
 
 /// The name of the keys of limits; their owner follows.
 pub(super) const RULES: &str = "seckill:limits";
-/// The name of the keys of what is used of limits; their owner follows.
+/// The name of the keys that count the use of limits; their owner follows.
 pub(super) const USES: &str = "seckill:uses";
 
 /// Makes the keys of the limits of one voucher or one campaign.
@@ -19,13 +19,13 @@ pub struct LimitKeys<'a> {
 }
 
 impl LimitKeys<'_> {
-    /// The limits.
+    /// The key of the rules of the limits.
     #[must_use]
     pub fn rules(&self) -> Key {
         format!("{}{RULES}:{}", self.prefix, self.owner).into()
     }
 
-    /// What is used of them.
+    /// The key of the counters of the limits.
     #[must_use]
     pub fn uses(&self) -> Key {
         format!("{}{USES}:{}", self.prefix, self.owner).into()

@@ -1,11 +1,11 @@
-//! The keys of the list of partitions, which is one for all fleets.
+//! The Redis keys of the list of partitions, which all fleets share.
 
 use fred::types::Key;
 
-/// The name of the list. The names of the other keys begin with it.
+/// The name of the key of the list. The names of the other keys begin with it.
 pub(super) const NAME: &str = "tidegate:partitions";
 
-/// Makes the keys of the list of partitions: its tags, its lock, its retired tags, and those of gates.
+/// Makes the keys of the list of partitions: its tags, its lock, its retired tags, and the notes of the gates.
 #[derive(Clone, Copy, Debug)]
 pub struct PartitionListKeys<'a> {
     /// The prefix of every key.
@@ -17,25 +17,25 @@ impl PartitionListKeys<'_> {
         format!("{}{NAME}{rest}", self.prefix).into()
     }
 
-    /// The tags of all partitions.
+    /// The key of the tags of all partitions.
     #[must_use]
     pub fn tags(&self) -> Key {
         self.key("")
     }
 
-    /// The lock of a command that changes the list.
+    /// The key of the lock of a command that changes the list.
     #[must_use]
     pub fn change(&self) -> Key {
         self.key(":change")
     }
 
-    /// The tags of partitions that were in the list once.
+    /// The key of the tags of partitions that were in the list once.
     #[must_use]
     pub fn retired(&self) -> Key {
         self.key(":retired")
     }
 
-    /// The list that the gate over HTTP of this name works with.
+    /// The key of the list that the gate of this name works with.
     #[must_use]
     pub fn gate(&self, name: &str) -> Key {
         self.key(&format!(":gate:{name}"))

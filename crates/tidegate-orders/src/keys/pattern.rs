@@ -1,9 +1,9 @@
-//! Patterns of SCAN for all keys of a kind.
+//! SCAN patterns for all keys of a kind.
 
 use super::{STAGED, halves};
 use crate::order::VoucherId;
 
-/// All keys that a template can make.
+/// The pattern of all keys that a template can make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pattern<'a> {
     before: &'a str,
@@ -11,7 +11,7 @@ pub(crate) struct Pattern<'a> {
 }
 
 impl<'a> Pattern<'a> {
-    /// All keys that begin so.
+    /// The pattern of all keys that begin with this text.
     pub(crate) const fn beginning(before: &'a str) -> Self {
         Self { before, after: "" }
     }
@@ -21,7 +21,7 @@ impl<'a> Pattern<'a> {
         Self { before, after }
     }
 
-    /// As SCAN takes it.
+    /// The pattern in the form that SCAN takes.
     pub(crate) fn glob(&self) -> String {
         let escaped = |text: &str| {
             let special = |c| matches!(c, '*' | '?' | '[' | ']' | '\\');
@@ -30,17 +30,17 @@ impl<'a> Pattern<'a> {
         format!("{}*{}", escaped(self.before), escaped(self.after))
     }
 
-    /// What stands for the placeholder in a key.
+    /// The text in the place of the placeholder in a key.
     pub(crate) fn name<'k>(&self, key: &'k str) -> Option<&'k str> {
         key.strip_prefix(self.before)?.strip_suffix(self.after)
     }
 
-    /// The keys that a rebuild fills in the place of these, as SCAN takes it.
+    /// The pattern, in the form that SCAN takes, of the keys that a rebuild fills in place of these.
     pub(crate) fn staged_glob(&self) -> String {
         format!("{}{STAGED}*", self.glob())
     }
 
-    /// What stands for the placeholder in a key, unless that is something else than a number from 1 on.
+    /// The voucher in the place of the placeholder in a key. None: that text is not a number from 1 on.
     pub(crate) fn voucher(&self, key: &str) -> Option<VoucherId> {
         self.name(key)?.parse().ok()
     }

@@ -1,9 +1,8 @@
-//! Cancelling orders that are not written: from then on nobody can write them, so what Redis holds for them can be given
-//! back.
+//! Cancels orders that are not written. After that no worker can write them, so Redis can release their units.
 //!
-//! A cancelled order is a row as a service leaves one: it has the id, and neither a slot nor units. So the primary key
-//! decides between this and whoever writes the order, whether the voucher has a row or not. Whoever comes second finds the
-//! row; for a worker, the order is there already.
+//! A cancelled order is a row like one that a service leaves: it has the id, and neither a slot nor units. So the
+//! primary key decides between this cancellation and a worker that writes the order, whether the voucher has a row or
+//! not. The second of the two finds the row. A worker that finds it takes the order as written.
 
 use tidegate_stream::Outage;
 
@@ -18,28 +17,29 @@ use super::{
 };
 use crate::{gate::UserAfter, order::Order};
 
-/// What becomes of an order that is to be cancelled before it is written.
+/// The outcome for an order that must be cancelled before it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cancellation {
-    /// It will not be written, whoever brings it; what Redis holds for it has to be released now. Its user stays a
-    /// buyer where another order of the user for this voucher is live.
+    /// No worker can write the order from now on; the caller must release in Redis what the order holds. The user stays
+    /// a buyer if another order of this user for the voucher is live.
     Cancelled(UserAfter),
-    /// It is written.
+    /// The order is already written.
     OrderExists,
-    /// Another order, of another user or voucher, has this id: nothing can be released by it.
+    /// Another order, of another user or voucher, has this id, so nothing can be released.
     IdTaken,
-    /// The database refuses its cancelled row, with these words: it may be written one day, so nothing can be released.
+    /// The database refuses the cancelled row, with this message. A worker may still write the order, so nothing can be
+    /// released.
     Rejected(String),
-    /// Others hold rows that it needs: nothing was done, and it can be tried again.
+    /// Other sessions hold rows that the cancellation needs. Nothing was done; try again.
     Contended,
 }
 
 impl Ledger {
-    /// Cancels orders. The same again gives the same answer. An order whose row the database refuses is split off until it
-    /// stands alone; its neighbours are cancelled.
+    /// Cancels orders that are not written. A repeated call gives the same answer. If the database refuses a row, the
+    /// ledger splits the batch until that row stands alone, and cancels the other orders.
     ///
     /// # Errors
-    /// When MySQL does not answer, or its node lags; each may be cancelled or not.
+    /// Fails if MySQL does not answer, or if its node lags. Each order may be cancelled or not.
     pub async fn cancel_unwritten(&self, orders: &[Incoming]) -> Result<Vec<Cancellation>, Outage> {
         let work = WorkList::new(orders, Cancellation::Contended);
         self.work_off(work, None, Cancellation::Rejected, |ledger, session, part| {
@@ -59,15 +59,15 @@ impl From<Contention> for Cancellation {
 }
 
 impl Snapshot {
-    /// What [`Ledger::cancel_unwritten`] would do with `orders`. MySQL may still refuse a row: it says so only when it is
-    /// written.
+    /// Predicts what [`Ledger::cancel_unwritten`] would do with `orders`. MySQL may still refuse a row, which shows
+    /// only when it is written.
     #[must_use]
     pub fn predict_cancel(mut self, orders: &[Incoming]) -> Vec<Cancellation> {
         decide(orders, &mut self.0).into_iter().map(|(cancellation, _)| cancellation).collect()
     }
 
-    /// Whether the order is cancelled, by [`Ledger::cancel_unwritten`] or since it was written; if so, whether its user may
-    /// order again.
+    /// Whether the user of a cancelled order may order again. None: the order is not cancelled, neither by
+    /// [`Ledger::cancel_unwritten`] nor after it was written.
     #[must_use]
     pub fn cancelled(&self, order: &Order) -> Option<UserAfter> {
         let owner = (order.user.get(), order.voucher.get());
@@ -77,20 +77,21 @@ impl Snapshot {
 }
 
 async fn decide_and_cancel(session: &mut Session, part: &[&Incoming]) -> Result<Vec<Cancellation>, Fault> {
-    // The primary key is the guard. The locks only keep a worker from refusing the same order at this moment: it would be
-    // cancelled and refused.
+    // The primary key is the guard. The locks only keep a worker from refusing the same order at this moment: otherwise
+    // it would be both cancelled and refused.
     let mut known = sql::look_up(session, part, Stocks::Locked, Depth::Ids).await?;
     let decided = decide(part.iter().copied(), &mut known);
     let new = part.iter().zip(&decided).filter(|(_, (_, is_new))| *is_new).map(|(incoming, _)| *incoming);
     if let Some(rows) = sql::cancelled_rows(new) {
         sql::run(session, rows).await?;
     }
-    // Apart from the row: a server that replicates by certification says only to a COMMIT of its own what came of it.
+    // In a packet of its own: a server that replicates by certification reports the result only for a COMMIT that is
+    // sent alone.
     sql::run(session, sql::COMMIT.to_owned()).await?;
     Ok(decided.into_iter().map(|(cancellation, _)| cancellation).collect())
 }
 
-/// What becomes of each, and whether it needs a row for that.
+/// The outcome for each order, and whether a row must be written for it.
 fn decide<'a>(
     orders: impl IntoIterator<Item = &'a Incoming>,
     known: &mut Known,
@@ -106,7 +107,7 @@ fn decide_one(order: &Order, known: &mut Known) -> (Cancellation, bool) {
             (Cancellation::OrderExists, false)
         }
         (Some(taken), _) if *taken == owner => (cancelled, false),
-        // Their units stand under one id in one journal.
+        // The units of both orders stand under one id in one journal.
         (Some((_, voucher)), _) if *voucher == owner.1 => (Cancellation::IdTaken, false),
         (_, Some((user, voucher, _))) if (*user, *voucher) == owner => (cancelled, false),
         (_, Some(_)) => (Cancellation::IdTaken, false),

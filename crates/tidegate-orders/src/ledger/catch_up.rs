@@ -1,4 +1,5 @@
-//! Before the absence of a row decides anything on a cluster: whether this node shows what the others had committed by now.
+//! Waits until a node of a cluster shows what the other nodes have committed, before the absence of a row decides
+//! anything.
 
 use std::time::Duration;
 
@@ -10,17 +11,18 @@ use crate::{
     sessions::{CatchUpError, NodeBehind},
 };
 
-/// How long a node may take to catch up with the others, at most. It takes a batch all that time.
+/// The longest time that a node may take to catch up with the others. A batch waits all that time.
 const CATCH_UP_WITHIN: Duration = Duration::from_secs(2);
 
 impl Ledger {
-    /// Other servers may hold rows that the one of our sessions does not show yet.
+    /// Whether other servers may hold rows that the server of our sessions does not show yet.
     pub(super) fn has_other_nodes(&self) -> bool {
         self.causal_reads.has_other_nodes()
     }
 
-    /// Waits until the node of this session shows what the others had committed by now, for a bounded time. The session must be in
-    /// no transaction. Where the wait was in vain, it is another one afterwards.
+    /// Waits for a bounded time until the node of this session shows what the other nodes had committed before the
+    /// call. The session must not be in a transaction. If the node does not catch up, this replaces the session with a
+    /// new one.
     pub(super) async fn catch_up(&self, session: &mut Session) -> Result<Freshness, Fault> {
         let Err(NodeBehind { host, reason }) = self.wait_for_node(session).await? else {
             return Ok(Freshness::Current);
@@ -29,14 +31,15 @@ impl Ledger {
             tracing::warn!(
                 host,
                 reason,
-                "this MySQL node does not show what the other nodes have committed: what depends on that is set aside"
+                "this MySQL node does not show what the other nodes have committed: entries that depend on it are set aside"
             );
         }
         *session = Session::open(&self.pool).await?;
         Ok(Freshness::Behind)
     }
 
-    /// As [`Ledger::catch_up`], for a caller that cannot set anything aside: an outage where the wait was in vain.
+    /// Waits like [`Ledger::catch_up`], for a caller that cannot set anything aside: if the node does not catch up,
+    /// this is an outage.
     pub(super) async fn must_catch_up(&self, session: &mut Session) -> Result<(), Fault> {
         let waited = self.wait_for_node(session).await?;
         waited.map_err(|behind| Outage::new("MySQL", behind).into())
@@ -47,7 +50,7 @@ impl Ledger {
         match self.causal_reads.catch_up_within(within, session).await {
             Ok(()) => Ok(Ok(())),
             Err(CatchUpError::Behind(behind)) => Ok(Err(behind)),
-            // No row is at fault, and the session may not be as before: it is closed.
+            // No row is at fault. The session may have changed, so it is closed.
             Err(CatchUpError::Server(error)) => Err(Outage::new("MySQL", explain(&error)).into()),
         }
     }

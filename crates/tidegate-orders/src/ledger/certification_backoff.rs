@@ -1,8 +1,8 @@
-//! Waiting after a lost certification, with all lanes of the process.
+//! Pauses all lanes of the process after a lost certification.
 //!
-//! Where servers replicate by certification, transactions of several nodes that change the same row meet only at their
-//! COMMITs, and all but one are rolled back. A process whose transaction was rolled back lets the others write for a few
-//! batches. So one node at a time writes a hot voucher, although nobody assigns turns.
+//! If servers replicate by certification, transactions of several nodes that change the same row meet only at their
+//! COMMITs, and all but one are rolled back. A process whose transaction was rolled back lets the other processes write
+//! for a few batches. So one node at a time writes a hot voucher, although no program assigns turns.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -12,12 +12,12 @@ use std::{
 use rand::RngExt;
 use tokio::time::sleep_until;
 
-/// The longest wait: the batches that wait may be of other vouchers.
+/// The longest wait, which is short because it also delays batches of other vouchers.
 const LONGEST: Duration = Duration::from_secs(1);
-/// The wait doubles with each conflict in a row, up to this many.
+/// The number of consecutive conflicts up to which the wait doubles.
 const MOST_CONFLICTS: u32 = 3;
 
-/// When this process may write again.
+/// The time from which this process may write again.
 #[derive(Debug, Default)]
 pub(super) struct CertificationBackoff(Mutex<State>);
 
@@ -36,7 +36,7 @@ impl CertificationBackoff {
         }
     }
 
-    /// The server rolled back a transaction that had taken so long.
+    /// Notes that the server rolled back a transaction, which had taken `took`.
     pub fn on_conflict(&self, took: Duration) {
         let mut state = self.state();
         state.conflicts = (state.conflicts + 1).min(MOST_CONFLICTS);
@@ -45,7 +45,7 @@ impl CertificationBackoff {
         state.until = Some(state.until.map_or(until, |before| before.max(until)));
     }
 
-    /// A transaction was committed: the next conflict is the first again.
+    /// Notes that a transaction was committed, so the next conflict counts as the first again.
     pub fn on_commit(&self) {
         self.state().conflicts = 0;
     }
@@ -55,7 +55,8 @@ impl CertificationBackoff {
     }
 }
 
-/// The time for a few batches of others, which take about as long as this one did; more of them after each conflict in a row.
+/// The time for a few batches of other processes. They take about as long as this one did; each consecutive conflict
+/// allows twice as many.
 fn length(took: Duration, conflicts: u32, jitter: f64) -> Duration {
     took.saturating_mul(1 << conflicts).min(LONGEST).mul_f64(jitter).min(LONGEST)
 }

@@ -1,4 +1,4 @@
-//! Which sales are over for good, for whoever finds nothing of them in Redis.
+//! Finds vouchers whose sale is over for good, for callers that find nothing about them in Redis.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::Ledger;
 use crate::order::VoucherId;
 
 impl Ledger {
-    /// Those of these vouchers that are delisted; none where MySQL does not answer.
+    /// The vouchers among these that are delisted. The set is empty if MySQL does not answer.
     pub(crate) async fn delisted_of(&self, vouchers: &BTreeSet<VoucherId>) -> BTreeSet<VoucherId> {
         if vouchers.is_empty() {
             return BTreeSet::new();

@@ -1,5 +1,5 @@
-//! What would become of orders: the ledger's own decisions over what the database holds now, with nothing locked and nothing
-//! written.
+//! Predicts the verdicts of orders: the ledger's own decisions over what the database holds now. It locks nothing and
+//! writes nothing.
 
 use std::collections::VecDeque;
 
@@ -16,10 +16,10 @@ use crate::order::{Order, OrderId, Uses, VoucherId};
 use tidegate_stream::Outage;
 
 impl Ledger {
-    /// Reads what the database holds that matters to `orders`. Waits for nobody's locks.
+    /// Reads what the database holds that matters to `orders`. Does not wait for locks.
     ///
     /// # Errors
-    /// When it does not answer, or the node lags whose absent rows decide.
+    /// Fails if the database does not answer. Also fails if absent rows decide and the node lags.
     pub async fn snapshot(&self, orders: &[Incoming], absence: Absence) -> Result<Snapshot, Outage> {
         if orders.is_empty() {
             return Ok(Snapshot(Known::default()));
@@ -41,20 +41,23 @@ impl Ledger {
     }
 }
 
-/// What the database held of some orders at one moment. It says what each kind of change would do with them.
+/// The contents of the database about some orders at one moment. The methods predict what each kind of change would do
+/// with these orders.
 #[derive(Debug)]
 pub struct Snapshot(pub(super) Known);
 
 impl Snapshot {
-    /// Nothing is known of an order of this id: neither a row nor a refusal.
+    /// Whether the database has neither a row nor a refusal for the id of this order.
     #[must_use]
     pub fn is_unknown(&self, order: &Order) -> bool {
         !self.0.ids.contains_key(&order.id) && !self.0.refusals.contains_key(&order.id)
     }
 
-    /// What a new entry of an old order has to say that it used of limits. An order whose first entry, of this millisecond, came
-    /// before its voucher had limits used none, and says so: otherwise its new entry looks like one that went past the limits. None:
-    /// its entry says nothing.
+    /// The limit uses that a new entry of an old order must state. None: the new entry states nothing.
+    ///
+    /// `first_ms` is the millisecond of the order's first entry. If that entry came before the voucher had limits, the
+    /// order used none, and the new entry states that. Otherwise the new entry would look like one that went past the
+    /// limits.
     #[must_use]
     pub fn uses_in_new_entry(&self, order: &Order, first_ms: Option<u64>) -> Option<Uses> {
         let terms = self.0.terms.get(&order.voucher).filter(|terms| terms.limits_since_ms.is_some());
@@ -62,8 +65,9 @@ impl Snapshot {
         order.uses.clone().or_else(|| came_before().then(Uses::default))
     }
 
-    /// What [`Ledger::record`] would do with `orders`, which stand in stream order, after the orders that `before` knows of.
-    /// They are noted there, too. MySQL may still refuse a row (a foreign key, a check): it says so only when it is written.
+    /// Predicts what [`Ledger::record`] would do with `orders`, which are in stream order and follow the orders that
+    /// `before` knows. Adds them to `before`. MySQL may still refuse a row (a foreign key, a check), which shows only
+    /// when it is written.
     #[must_use]
     pub fn predict_record(mut self, orders: &[Incoming], before: &mut DryRun) -> Vec<Decided> {
         before.show(orders, &mut self.0);
@@ -73,16 +77,18 @@ impl Snapshot {
     }
 }
 
-/// Orders whose ids and slot keys are remembered: some 30 MB. An order that comes twice most often comes soon.
+/// The number of orders whose ids and slot keys are remembered: some 30 MB. An order that comes twice most often comes
+/// soon.
 const MOST_ORDERS: usize = 200_000;
 
-/// What the orders of a dry run so far would have changed. It remembers what all of them would take from the stocks, but
-/// the ids and slot keys of the last ones only: a stream may hold more orders than memory does.
+/// The changes that the orders of a dry run would have made so far. It remembers what all of them would take from the
+/// stocks. It remembers the ids and slot keys only of the last ones, because a stream may hold more orders than fit
+/// into memory.
 #[derive(Debug)]
 pub struct DryRun {
     most: usize,
     has_forgotten: bool,
-    /// Those that are remembered, the oldest first.
+    /// The orders that are remembered, the oldest first.
     noted: VecDeque<(OrderId, Option<SlotKey>)>,
     taken: HashMap<VoucherId, i64>,
     slot_keys: HashMap<SlotKey, i64>,
@@ -103,13 +109,13 @@ impl DryRun {
         Self { most, has_forgotten: false, noted, taken, slot_keys, ids, refusals }
     }
 
-    /// There were too many orders to remember. One that came twice may have been taken for two.
+    /// Whether there were too many orders to remember. An order that came twice may then count as two.
     #[must_use]
     pub fn has_forgotten(&self) -> bool {
         self.has_forgotten
     }
 
-    /// Adds to `known` what these orders would find.
+    /// Adds the changes of earlier orders of the dry run to `known`.
     fn show(&self, orders: &[Incoming], known: &mut Known) {
         for (voucher, stock) in &mut known.stocks {
             *stock -= self.taken.get(voucher).copied().unwrap_or_default();
@@ -185,7 +191,7 @@ mod tests {
         assert_eq!(predicted(3, &mut before), Verdict::Created);
         assert!(before.has_forgotten());
         assert_eq!(predicted(3, &mut before), Verdict::AlreadyThere);
-        // The stock of three is gone, although the first order is not remembered.
+        // The stock of three is used up, although the first order is not remembered.
         for id in 4..1_000 {
             let refused = Verdict::Refused(verdict::Refusal::OutOfStock);
             assert_eq!(predicted(id, &mut before), refused);

@@ -1,4 +1,4 @@
-//! What becomes of each event of a batch, and what has to be written for that: pure decisions over what the database holds.
+//! Decides each event of a batch, and what must be written for it: pure decisions over what the database holds.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -18,47 +18,49 @@ use crate::{
 /// An event with the stream entry that brought it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IncomingEvent {
-    /// The event.
+    /// The event that the entry holds.
     pub event: Event,
-    /// The entry.
+    /// The id of the stream entry.
     pub entry: EntryId,
 }
 
-/// What became of an event.
+/// The ledger's verdict on an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventVerdict {
-    /// It is recorded, now or before, with whatever it changes.
+    /// The event is recorded, now or by an earlier call, with all changes that it makes.
     Recorded {
-        /// What was decided.
+        /// The event with its outcome.
         event: PastEvent,
-        /// Whether its user may order again, where it took the order's slot away.
+        /// Whether the user may order again, if the event took the order's slot away.
         user_after: UserAfter,
-        /// The earlier event that it told once more, where it changed nothing.
+        /// The earlier event that this event repeats, if it changed nothing.
         repeats: Option<Box<PastEvent>>,
     },
-    /// The database refuses it, with these words.
+    /// The database refuses the event, with this message.
     Rejected(String),
-    /// Others are in the way: nothing was written, nothing is wrong, and it is to be tried again later.
+    /// Other sessions are in the way. Nothing was written and nothing is wrong; try again later.
     Contended(Contention),
 }
 
-/// An order that an event of ours has ended.
+/// An order that an event of Tidegate has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndedOrder {
-    /// Whether its user may order again.
+    /// Whether the user of the order may order again.
     pub user_after: UserAfter,
-    /// It was written before it was ended. Otherwise it was cancelled before its entry came.
+    /// Whether the order was written before it ended. Otherwise it was cancelled before its entry came.
     pub was_written: bool,
 }
 
-/// Orders that hold nothing any more, by who ended them. Of one that is in neither, an entry wrote the row, this one or another,
-/// and somebody changed it by hand: whether that released its units in Redis as well, nobody can tell.
+/// Orders that no longer hold anything, by the program that ended them.
+///
+/// Some ended orders are in neither map: an entry of the stream wrote the row, and another program or an operator
+/// changed it. Tidegate cannot know whether that change also released the units in Redis.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndedOrders {
-    /// By an event of ours: what Redis holds for them has to be released, once.
+    /// Orders that an event of Tidegate ended: what Redis holds for them must be released, once.
     pub by_events: HashMap<OrderId, EndedOrder>,
-    /// By another program, which wrote their rows, too: whether their users may order again, and when it wrote them, in Unix
-    /// milliseconds.
+    /// Orders that another program ended, and whose rows it wrote: whether their users may order again, and when the
+    /// program wrote the row, in Unix milliseconds.
     pub by_another_program: HashMap<OrderId, (UserAfter, i64)>,
 }
 
@@ -66,7 +68,7 @@ pub struct EndedOrders {
 #[derive(Clone, Debug)]
 pub(super) struct OrderEvents<'a> {
     pub events: Vec<&'a IncomingEvent>,
-    /// Of these events, the entries whose user or voucher is another one than the journal names.
+    /// The entries among these events whose user or voucher differs from the journal's.
     of_others: HashSet<EntryId>,
 }
 
@@ -86,7 +88,7 @@ impl Item for OrderEvents<'_> {
     }
 }
 
-/// What became of one event, as in [`EventVerdict::Recorded`].
+/// The outcome of one event, as in [`EventVerdict::Recorded`].
 #[derive(Clone, Debug)]
 pub(super) struct DecidedEvent {
     event: PastEvent,
@@ -94,7 +96,7 @@ pub(super) struct DecidedEvent {
     repeats: Option<Box<PastEvent>>,
 }
 
-/// What became of the events of one order.
+/// The outcome of the events of one order.
 #[derive(Clone, Debug)]
 pub(super) enum Recorded {
     All(Vec<DecidedEvent>),
@@ -108,7 +110,7 @@ impl From<Contention> for Recorded {
     }
 }
 
-/// A row that changes.
+/// The change of an order's row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct OrderChange {
     pub from: i64,
@@ -117,17 +119,17 @@ pub(super) struct OrderChange {
     pub frees_slot: bool,
 }
 
-/// What has to be written for some events.
+/// The changes that must be written for some events.
 #[derive(Debug, Default)]
 pub(super) struct EventChanges<'a> {
-    /// Orders that have no row: the event that was accepted as their cancellation and says whose they are, its entry, and
-    /// the status of the row.
+    /// Orders without a row: the event that was accepted as their cancellation and names their user and voucher, its
+    /// entry, and the status of the row.
     pub cancelled_before: BTreeMap<OrderId, (&'a Event, EntryId, i64)>,
     pub moved: BTreeMap<OrderId, OrderChange>,
     pub recorded: Vec<(&'a Event, PastEvent)>,
-    /// Units that go back to vouchers.
+    /// The units that are returned to each voucher.
     pub units: BTreeMap<VoucherId, i64>,
-    /// Orders that had to be paid in time, and need not any more.
+    /// The orders whose time limit for the payment no longer applies.
     pub time_limits_over: BTreeSet<OrderId>,
 }
 
@@ -137,21 +139,21 @@ impl EventChanges<'_> {
     }
 }
 
-/// What the database holds that matters to the events of some orders.
+/// The contents of the database that matter to the events of some orders.
 #[derive(Debug, Default)]
 pub(super) struct KnownEvents {
     pub histories: HashMap<OrderId, History>,
     /// Live orders of the users whose orders may end, by voucher and user.
     pub live: HashMap<(VoucherId, UserId), HashSet<OrderId>>,
-    /// Those that have to be paid in time, with user and voucher as they were written.
+    /// Orders that must be paid in time, with user and voucher as they were written.
     pub with_time_limit: HashMap<OrderId, (i64, i64)>,
-    /// Those that MySQL has lost: a repair brings them back.
+    /// Orders that MySQL has lost and that a repair brings back.
     pub lost: HashSet<OrderId>,
 }
 
 impl KnownEvents {
-    /// The order had to be paid in time, and is not that unpaid order any more: by these events, or since somebody else
-    /// changed its row.
+    /// Whether the order had a time limit for its payment and is no longer that unpaid order: these events moved it, or
+    /// another program changed its row.
     fn is_time_limit_over(&self, order: OrderId, after: &History) -> bool {
         let is_unpaid = |owner: &(i64, i64)| {
             after.row.is_some_and(|row| {
@@ -161,13 +163,14 @@ impl KnownEvents {
         self.with_time_limit.get(&order).is_some_and(|owner| !is_unpaid(owner))
     }
 
-    /// Nothing is known of the order: neither its row nor its refusal.
+    /// Whether neither a row nor a refusal of the order is known.
     pub(super) fn is_unknown(&self, order: OrderId) -> bool {
         let history = self.histories.get(&order);
         history.is_none_or(|history| history.row.is_none() && history.refused.is_none())
     }
 
-    /// What becomes of these events depends on an order of which nothing is known.
+    /// Whether the verdict on these events depends on an order that is unknown: neither a row nor a refusal of it was
+    /// found.
     pub(super) fn lacks_row_for(&self, order: &OrderEvents<'_>) -> bool {
         let id = order.first().order;
         let past = self.histories.get(&id).map_or(&[][..], |history| &history.events);
@@ -177,9 +180,12 @@ impl KnownEvents {
         self.is_unknown(id) && !order.events.iter().all(is_recorded)
     }
 
-    /// Orders that MySQL may have lost, with the user and voucher of each event that needs its order. A cancellation needs none: it may
-    /// come before its order. An order that has a time limit, or that an event has moved, had a row: somebody has deleted that. (Of a
-    /// lost order, a comparison says the same by the status that its events led to.)
+    /// Orders that MySQL may have lost, with the user and voucher of each event that needs its order. A cancellation
+    /// needs none: it may come before its order.
+    ///
+    /// If an order has a time limit, or an event has moved it, it had a row, and another program or an operator has
+    /// deleted that row. So it does not count as lost. The comparison decides the same: if events led such an order to
+    /// a status, it reports a change by hand.
     pub(super) fn perhaps_lost(&self, part: &[&OrderEvents<'_>]) -> Vec<OrderIdentity> {
         let had_row = |order: OrderId| {
             let history = self.histories.get(&order);
@@ -192,14 +198,15 @@ impl KnownEvents {
         events.filter(|event| event.kind != EventKind::Cancelled).map(Event::subject).collect()
     }
 
-    /// The order holds no slot any more, by this event.
+    /// Notes that this event took the order's slot away.
     fn has_ended(&mut self, order: OrderId, event: &Event) {
         if let Some(live) = self.live.get_mut(&(event.voucher, event.user)) {
             live.remove(&order);
         }
     }
 
-    /// A user with another live order for the voucher stays a buyer. Only where the order may end: of others, no live order is known.
+    /// Whether the user stays a buyer, because another order of this user for the voucher is live. Valid only for
+    /// orders that may end: the live orders of other users are not read.
     pub(super) fn user_after(&self, order: OrderId, user: UserId, voucher: VoucherId) -> UserAfter {
         let live = self.live.get(&(voucher, user));
         match live.is_some_and(|orders| orders.iter().any(|other| *other != order)) {
@@ -209,7 +216,8 @@ impl KnownEvents {
     }
 }
 
-/// The events by order, each order where its first event stands; and where the events of each stand.
+/// Groups the events by order. The orders stand where their first events stand; the second list holds the places of
+/// each order's events.
 pub(super) fn by_order<'a>(
     events: &'a [IncomingEvent],
     of_others: &HashSet<EntryId>,
@@ -254,12 +262,13 @@ pub(super) fn in_stream_order(
     verdicts
 }
 
-/// Decides the events of some orders, and adds what has to be written to `changes`.
+/// Decides the events of some orders, and adds to `changes` what must be written.
 ///
-/// Whether a user may order again follows from all of them together: two orders of one user may end in the same batch.
+/// Whether a user may order again follows from all of the orders together: two orders of one user may end in the same
+/// batch.
 ///
-/// Where the node is behind others, the events of an order wait that it shows nothing of: the order may be there. So do those of
-/// an order that MySQL has lost.
+/// If the node is behind the others, events of an order that it does not show wait, because the order may exist. Events
+/// of an order that MySQL has lost wait, too.
 pub(super) fn decide_orders<'a>(
     part: &[&OrderEvents<'a>],
     known: &mut KnownEvents,
@@ -292,7 +301,7 @@ pub(super) fn decide_orders<'a>(
     part.iter().zip(decided).map(with_user).collect()
 }
 
-/// What was decided of an event, and the earlier event that it repeats.
+/// The event with its outcome, and the earlier event that it repeats.
 type Told = (PastEvent, Option<Box<PastEvent>>);
 
 /// Decides the events of an order one after the other, each by its own user and voucher.
@@ -331,7 +340,7 @@ fn decide_order<'a>(
 
 fn note_row(id: OrderId, before: &History, after: &History, changes: &mut EventChanges<'_>) {
     match (before.row, after.row) {
-        // A later event of the batch may have moved the row that the first one makes.
+        // A later event of the batch may have moved the row that the first one creates.
         (None, Some(row)) => {
             if let Some((.., status)) = changes.cancelled_before.get_mut(&id) {
                 *status = row.status;

@@ -1,7 +1,8 @@
-//! Events: each moves its order at most one step, with a row of its own, in one transaction.
+//! Records events. Each event moves its order at most one step and gets a row of its own, in one transaction.
 //!
-//! The orders are looked up without a lock, and the write checks that they are as they were found. Whoever comes second finds
-//! the rows of the first and decides again. What is decided, and what has to be written for it, stands in `event_verdict.rs`.
+//! The orders are looked up without a lock, and the write checks that they are still as they were read. If two workers
+//! race, the second finds the rows of the first and decides again. The decisions, and the changes that they need, are
+//! in `event_verdict.rs`.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -26,14 +27,14 @@ use crate::{
 };
 
 impl Ledger {
-    /// Records `events`, which stand in stream order, and answers with one verdict an event, in that order. The events of an
-    /// order are recorded together. `of_others` are the entries of those whose order the journal knows as somebody else's
-    /// than they say.
+    /// Records `events`, which are in stream order, and returns one verdict for each, in the same order. The events of
+    /// an order are recorded together. `of_others` holds the entries of events whose user or voucher differs from the
+    /// journal's.
     ///
-    /// Events that were recorded before get the verdict they had, so this can be repeated at any time.
+    /// Events that were recorded before get the same verdict again, so the call can be repeated at any time.
     ///
     /// # Errors
-    /// An outage says nothing of any event: each may be recorded or not.
+    /// An outage says nothing about any event: each may be recorded or not.
     pub async fn record_events(
         &self,
         events: &[IncomingEvent],
@@ -47,10 +48,11 @@ impl Ledger {
         Ok(in_stream_order(recorded.await?, &places, events.len()))
     }
 
-    /// Why these orders, which hold nothing in MySQL any more, are to be released: nobody writes them any more.
+    /// Finds which of these orders an event of Tidegate or another program has ended. No worker writes such an order
+    /// again, so what Redis holds for it must be released.
     ///
     /// # Errors
-    /// When MySQL does not answer.
+    /// Fails if MySQL does not answer.
     pub(crate) async fn ended(&self, orders: &[&Order]) -> Result<EndedOrders, Outage> {
         let mut ended = EndedOrders::default();
         if orders.is_empty() {
@@ -71,11 +73,10 @@ impl Ledger {
         Ok(ended)
     }
 
-    /// What became of these events, or would become of them now, one after the other; and whether they are recorded. Reads
-    /// only.
+    /// Predicts the outcome of these events, one after the other, and whether each is already recorded. Reads only.
     ///
     /// # Errors
-    /// When MySQL does not answer.
+    /// Fails if MySQL does not answer.
     pub(crate) async fn predict_events(
         &self,
         events: &[IncomingEvent],
@@ -144,13 +145,13 @@ impl Ledger {
         let mut changes = EventChanges::default();
         let recorded = decide_orders(part, &mut known, freshness, &mut changes);
         if changes.is_empty() {
-            // Rows that were only read may be visible a moment before they are durable.
+            // Rows that were only read may be visible before they are durable.
             sql::run(session, sql::BARRIER.to_owned()).await?;
             return Ok(recorded);
         }
         match sql::write_events(&changes).run(session, self.commit()).await? {
             WriteOutcome::Committed => Ok(recorded),
-            // Whoever was faster is found by the next look.
+            // The next look-up finds what the faster writer has changed.
             WriteOutcome::Mismatch(mismatch) => {
                 Err(Fault::Contention(format!("an order has changed since it was looked up ({mismatch:?})")))
             }

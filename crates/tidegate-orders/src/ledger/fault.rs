@@ -1,22 +1,22 @@
-//! Why a batch was not recorded.
+//! The reasons why a batch was not recorded.
 
 use tidegate_stream::Outage;
 
 use crate::mysql_error::{ErrorKind, classify, explain, is_duplicate_key, is_expression_out_of_range};
 
-/// Why a batch was not recorded.
+/// The reason why a batch was not recorded.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// The store does not do its work.
+    /// MySQL does not answer, or cannot write at all.
     Outage(Outage),
     /// Other transactions were in the way: roll back and run the whole batch again.
     Contention(String),
-    /// Somebody holds a row for longer than a lock wait.
+    /// Another session holds a row for longer than a lock wait.
     LockWait(String),
-    /// The row may be at fault, or something that passes: a unique key, most often because another worker has just written
-    /// the same order, or an error that we do not know. Only if it comes again and again is it the row.
+    /// The row may be at fault, or a temporary condition. It may be a unique key, most often because another worker has
+    /// just written the same order, or an unknown error. Only if the error repeats is the row at fault.
     Unclear(String),
-    /// The store works, and refuses a row of this batch.
+    /// MySQL works, but refuses a row of this batch.
     Row(String),
 }
 
@@ -39,7 +39,7 @@ impl From<sqlx::Error> for Fault {
     }
 }
 
-/// For a caller that does not try again: whatever it was, the store did not do its work.
+/// For a caller that does not try again, every fault is an outage of the store.
 impl From<Fault> for Outage {
     fn from(fault: Fault) -> Self {
         match fault {
@@ -51,20 +51,20 @@ impl From<Fault> for Outage {
     }
 }
 
-/// How what was decided differs from what the database holds.
+/// The difference between the decisions and the contents of the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mismatch {
-    /// A row is there already.
+    /// A row that was to be written exists already.
     Duplicate,
-    /// A check of the write failed: a voucher is not there, its stock is not what was assumed, or an order was refused
-    /// before.
+    /// A check of the write failed: a voucher is missing, its stock is not as assumed, or an order was refused before.
     Condition,
-    /// A stock covers only a part of the batch, and only a lock can tell which.
+    /// A stock covers only a part of the batch, and only a read under its lock can decide which part.
     PartialStock,
 }
 
-/// How a write that was decided without locks differs from what is there: a unique key refused a row, or a check of the
-/// write failed. Should the error come from elsewhere (a trigger, say), the locks lead to the right verdict all the same.
+/// The mismatch between a write that was decided without locks and the database: a unique key refused a row, or a check
+/// of the write failed. If the error has another source (a trigger, say), the read under locks still leads to the right
+/// verdict.
 pub(super) fn mismatch(error: &sqlx::Error) -> Option<Mismatch> {
     if is_duplicate_key(error) {
         Some(Mismatch::Duplicate)

@@ -1,4 +1,5 @@
-//! Vouchers whose rows somebody holds. All lanes of a process know them, so that only the first batch waits for one.
+//! Vouchers whose rows another session holds. All lanes of a process share them, so that only the first batch waits for
+//! such a row.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -18,20 +19,21 @@ use super::{
 };
 use crate::{order::VoucherId, row_locks};
 
-/// How long a look at a held row holds good.
+/// The time after which a held row is checked again.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Between two looks at a row that was waited for in vain. Lanes keep the row of a voucher on sale for some milliseconds each,
-/// so one look says little.
+/// The time between two checks of a row that was waited for in vain. Each lane locks the row of a voucher on sale for
+/// some milliseconds, so one check says little.
 pub(super) const SECOND_LOOK: Duration = Duration::from_millis(50);
 
-/// The same where the wait is still going on. On a slow node, others keep a row for as long as a commit takes there.
+/// The same time while the wait still goes on. On a slow node, other sessions hold a row for as long as a commit takes
+/// there.
 pub(super) const PATIENT_LOOK: Duration = Duration::from_millis(500);
 
-/// How long the search for the holder of a row may take: it is only for the log.
+/// The longest time for the search for the holder of a row, which is only for the log.
 const SEARCH: Duration = Duration::from_secs(1);
 
-/// The vouchers that were held when they were last looked at.
+/// The vouchers whose rows were held at the last check.
 #[derive(Debug, Default)]
 pub(super) struct HeldVouchers(Mutex<HashMap<VoucherId, Held>>);
 
@@ -39,26 +41,26 @@ pub(super) struct HeldVouchers(Mutex<HashMap<VoucherId, Held>>);
 struct Held {
     since: Instant,
     looked: Instant,
-    /// As it stood then; None where that could not be read.
+    /// The contents of the row at that time. None: they could not be read.
     row: Option<LockedRow>,
 }
 
 type LockedRows = BTreeMap<VoucherId, LockedRow>;
 
-/// Which rows of some vouchers are locked.
+/// The rows of some vouchers that are locked.
 enum Locks {
-    /// These.
+    /// The locked rows, by voucher.
     Rows(LockedRows),
-    /// None can be looked at: somebody has locked the whole table.
+    /// No row can be checked: a session has locked the whole table.
     WholeTable,
 }
 
 impl Ledger {
-    /// Of the vouchers of these orders, those whose rows are held by others. Waits for nobody, and mostly asks nobody: an
-    /// order of such a voucher need not be recorded now.
+    /// The vouchers among these whose rows other sessions hold: their orders need not be recorded now. Does not wait
+    /// for locks, and mostly needs no query.
     ///
     /// # Errors
-    /// When MySQL does not answer.
+    /// Fails if MySQL does not answer.
     pub async fn held_vouchers(
         &self,
         vouchers: impl IntoIterator<Item = VoucherId>,
@@ -71,8 +73,8 @@ impl Ledger {
         Ok(held)
     }
 
-    /// Which of these vouchers somebody holds. Looks a second time at rows that are locked and not known to be held, after
-    /// about `second_look`: every lane, of whichever worker, locks a row for a moment to write it.
+    /// The vouchers among these whose rows other sessions hold. Checks locked rows that are not known to be held a
+    /// second time, after about `second_look`: every lane of every worker locks a row for a moment to write it.
     pub(super) async fn find_held(
         &self,
         vouchers: BTreeSet<VoucherId>,
@@ -98,13 +100,13 @@ impl Ledger {
         suspects: LockedRows,
         second_look: Duration,
     ) -> Result<LockedRows, Outage> {
-        // Not after the same time in all lanes: two that look at once lock each other's rows.
+        // Each lane waits for another time: two lanes that check at once lock each other's rows.
         let jitter = rand::rng().random_range(0.8..1.2);
         tokio::time::sleep(second_look.mul_f64(jitter)).await;
         let vouchers: Vec<VoucherId> = suspects.keys().copied().collect();
         Ok(match self.find_locks(&vouchers).await? {
             Locks::Rows(locked) => unchanged_since(&suspects, locked),
-            // These orders go on, and find the lock on the table by themselves.
+            // These orders are tried, and find the lock on the table by themselves.
             Locks::WholeTable => LockedRows::new(),
         })
     }
@@ -126,15 +128,15 @@ impl Ledger {
     }
 }
 
-/// Of these locked rows, those that were locked with the same contents before: nobody has written there since, so one
-/// session has held them all the time. The others go from one writer to the next.
+/// The rows that are locked with the same contents as before. No session has written them in between, so one session
+/// has held them all the time. The other rows pass from one writer to the next.
 fn unchanged_since(before: &LockedRows, mut locked: LockedRows) -> LockedRows {
     locked.retain(|voucher, row| before.get(voucher) == Some(row));
     locked
 }
 
 impl HeldVouchers {
-    /// Of these vouchers, those that were held when they were last looked at.
+    /// The vouchers among these that were held at the last check.
     pub(super) fn among(&self, vouchers: impl IntoIterator<Item = VoucherId>) -> BTreeSet<VoucherId> {
         let held = self.held();
         if held.is_empty() {
@@ -143,7 +145,7 @@ impl HeldVouchers {
         vouchers.into_iter().filter(|voucher| held.contains_key(voucher)).collect()
     }
 
-    /// Of these vouchers, those that are held, as far as is known; and those of them that have to be looked at again.
+    /// The vouchers among these that are known to be held, and those of them that must be checked again.
     fn known_among(
         &self,
         vouchers: impl IntoIterator<Item = VoucherId>,
@@ -159,7 +161,7 @@ impl HeldVouchers {
                 && known.insert(voucher)
                 && now - held.looked >= LOOK_EVERY
             {
-                // One lane looks; the others need not meanwhile.
+                // One lane checks; the others need not check meanwhile.
                 held.looked = now;
                 due.insert(voucher);
             }
@@ -167,8 +169,8 @@ impl HeldVouchers {
         (known, due)
     }
 
-    /// Compares locked rows with what is known. Answers with those that are still held, unchanged since the last look; then
-    /// with those of which nothing is known. The others were written since, so nobody holds them.
+    /// Compares locked rows with the known ones. Returns the rows that are still held, unchanged since the last check,
+    /// and then the rows that are not known. The other rows were written since, so no session holds them.
     fn compare(&self, locked: LockedRows) -> (LockedRows, LockedRows) {
         let known = self.held();
         let (mut still_held, mut suspects) = (LockedRows::new(), LockedRows::new());
@@ -184,7 +186,7 @@ impl HeldVouchers {
         (still_held, suspects)
     }
 
-    /// Of these vouchers, `held` are held now, and the others are free. Logs what has changed.
+    /// Notes that `held` of these vouchers are held now, and that the others are free. Logs the changes.
     fn update(
         &self,
         vouchers: Vec<VoucherId>,
@@ -209,7 +211,7 @@ impl HeldVouchers {
         }
         log_freed(&freed);
         if let Some(first) = begun.first() {
-            // Not here: nobody waits for the search.
+            // In a task of its own, so that no batch waits for the search.
             tokio::spawn(log_held(*first, begun.len(), pool.clone()));
         }
     }
@@ -219,14 +221,14 @@ impl HeldVouchers {
     }
 }
 
-/// One line for all of them: a lock on the whole table ends for thousands of vouchers at once.
+/// Logs one line for all of the vouchers: a lock on the whole table ends for thousands of vouchers at once.
 fn log_freed(freed: &[(VoucherId, Instant)]) {
     if let Some((first, _)) = freed.first() {
         let longest = freed.iter().map(|(_, since)| since.elapsed()).max().unwrap_or_default();
         let held_ms = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX);
         tracing::info!(
             voucher = %first, vouchers = freed.len(), held_ms,
-            "the row of a voucher is free again: its orders go on"
+            "the row of a voucher is free again: its orders are written"
         );
     }
 }
@@ -239,7 +241,7 @@ async fn log_held(first: VoucherId, vouchers: usize, pool: MySqlPool) {
     };
     tracing::warn!(
         voucher = %first, vouchers, connection, age_s,
-        "the row of a voucher is held by another session: what needs it waits until it is free"
+        "the row of a voucher is held by another session: its orders wait until the row is free"
     );
 }
 

@@ -1,4 +1,5 @@
-//! What MySQL knows of orders, for whoever asks beside the workers: the same look-up that decides on events.
+//! Reads the histories of orders in MySQL, for other programs than the workers. It uses the same look-up that decides
+//! events.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -11,14 +12,14 @@ use crate::{
     order::OrderId,
 };
 
-/// Orders a look-up.
+/// The number of orders in one look-up.
 const LOOKUP: usize = 1_000;
 
-/// The rows, refusals and events of these orders; those that MySQL knows nothing of are left out. One round trip for a
-/// thousand of them, by primary keys, without a lock.
+/// Reads the rows, refusals and events of these orders. Orders that MySQL does not know are left out. Takes one round
+/// trip for a thousand orders, by primary keys, without a lock.
 ///
 /// # Errors
-/// When MySQL does not answer or the tables are not ready.
+/// Fails if MySQL does not answer or the tables are not ready.
 pub async fn read_histories(
     pool: &MySqlPool,
     orders: &[OrderId],
@@ -32,11 +33,11 @@ pub async fn read_histories(
     Ok(histories)
 }
 
-/// Of these events, the places of those that are not recorded: whoever handles one of these records it, and does what it says.
-/// One round trip for a thousand orders, by the primary key, without a lock.
+/// The places of the events that are not recorded: a worker that handles such an event records it and applies it. Takes
+/// one round trip for a thousand orders, by the primary key, without a lock.
 ///
 /// # Errors
-/// When MySQL does not answer or the tables are not ready.
+/// Fails if MySQL does not answer or the tables are not ready.
 pub async fn unrecorded(pool: &MySqlPool, events: &[IncomingEvent]) -> Result<Vec<usize>, RecordsError> {
     let orders: BTreeSet<OrderId> = events.iter().map(|incoming| incoming.event.order).collect();
     let orders: Vec<OrderId> = orders.into_iter().collect();

@@ -1,7 +1,7 @@
-//! What a batch is decided from: nothing but assumptions, as long as they hold.
+//! The knowledge that a batch is decided from: only assumptions, as long as they hold.
 //!
-//! A batch that was written on wrong assumptions is rolled back, which costs as much as writing it. So after one, the next
-//! batches are looked up first, as deep as was needed lately.
+//! A batch that was written on wrong assumptions is rolled back, which costs as much as writing it. So after such a
+//! batch, the next batches are looked up first, as deep as recent batches needed.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -13,20 +13,20 @@ use super::{
     verdict::{self, Decided, Known, Verdict},
 };
 
-/// What the verdicts of a batch are decided from.
+/// The knowledge that the verdicts of a batch are decided from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Knowledge {
-    /// Assumptions that most often hold. Nothing is read.
+    /// Assumptions that most often hold, without any read.
     Assumed,
-    /// What was read without a lock.
+    /// The rows as they were read without a lock.
     Looked(Depth),
-    /// What was read under the locks of the vouchers.
+    /// The rows as they were read under the locks of the vouchers.
     Locked,
 }
 
 impl Knowledge {
-    /// What is known of these orders, and of what they need. The vouchers' transaction is open afterwards where they are
-    /// locked.
+    /// Gathers the knowledge about these orders and the rows that they need. If the vouchers are locked, their
+    /// transaction stays open.
     pub(super) async fn gather(self, session: &mut Session, part: &[&Incoming]) -> Result<Known, Fault> {
         match self {
             Self::Assumed => Ok(Known::assumed(part)),
@@ -35,7 +35,7 @@ impl Knowledge {
         }
     }
 
-    /// Ends the transaction in which the vouchers are locked. False: there is none.
+    /// Ends the transaction in which the vouchers are locked. Returns false if there is none.
     pub(super) async fn unlock(self, session: &mut Session) -> Result<bool, Fault> {
         let is_locked = self == Self::Locked;
         if is_locked {
@@ -50,13 +50,13 @@ impl Knowledge {
             sql::run(session, sql::COMMIT.to_owned()).await?;
         }
         if decided.iter().any(Decided::rests_on_a_row) {
-            // A row that was only read may be visible a moment before it is durable.
+            // A row that was only read may be visible before it is durable.
             sql::run(session, sql::BARRIER.to_owned()).await?;
         }
         Ok(())
     }
 
-    /// What to decide from after that.
+    /// The knowledge to decide from after this mismatch.
     pub(super) fn after(self, mismatch: Mismatch) -> Self {
         use Depth::{Ids, Users, Vouchers};
         match (self, mismatch) {
@@ -69,8 +69,8 @@ impl Knowledge {
     }
 }
 
-/// Looks up as deep as was asked. Of orders whose voucher has no row, everything: nothing is written for these, so no write
-/// would check what was not looked up.
+/// Looks up to `depth`. For orders whose voucher has no row, it looks up everything: nothing is written for them, so no
+/// write would check what was not looked up.
 async fn look_up(session: &mut Session, part: &[&Incoming], depth: Depth) -> Result<Known, Fault> {
     let mut known = sql::look_up(session, part, Stocks::AsTheyAre, depth).await?;
     let is_unknown = |incoming: &&&Incoming| !known.stocks.contains_key(&incoming.order.voucher);
@@ -81,16 +81,16 @@ async fn look_up(session: &mut Session, part: &[&Incoming], depth: Depth) -> Res
     Ok(known)
 }
 
-/// So many batches in a row must have needed less before less is looked up.
+/// The number of consecutive batches that must have needed less before less is looked up.
 const BATCHES_BEFORE_LESS: u8 = 8;
 
-/// How deep the next batch is looked up: the least that is wanted, or more if the last batches needed more. All lanes of a process
-/// share it.
+/// The depth to which the next batch is looked up: the least that is configured, or more if the last batches needed
+/// more. All lanes of a process share it.
 #[derive(Debug, Default)]
 pub(super) struct RecentDepth {
     /// The least depth. None: only what the last batches needed is looked up.
     least: Option<Depth>,
-    /// The depth that the last batches needed, and for how many more batches that counts.
+    /// The depth that the last batches needed, and the number of further batches for which it counts.
     recent: Mutex<Option<(Depth, u8)>>,
 }
 
@@ -100,13 +100,13 @@ impl RecentDepth {
         Self { least: Some(depth), recent: Mutex::default() }
     }
 
-    /// What to decide the next batch from.
+    /// The knowledge to decide the next batch from.
     pub(super) fn knowledge(&self) -> Knowledge {
         let recent = *self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         recent.map(|(depth, _)| depth).max(self.least).map_or(Knowledge::Assumed, Knowledge::Looked)
     }
 
-    /// A batch was written that had to be looked up so deep; None: not at all.
+    /// Notes the depth that a written batch needed. None: it needed no look-up.
     pub(super) fn note(&self, needed: Option<Depth>) {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         *recent = match (*recent, needed) {
@@ -119,7 +119,7 @@ impl RecentDepth {
     }
 }
 
-/// How deep a batch has to be looked up to decide it so; None: assumptions would do.
+/// The depth to which a batch must be looked up to get these verdicts. None: assumptions suffice.
 pub(super) fn needed(part: &[&Incoming], decided: &[Decided]) -> Option<Depth> {
     let is_plain = |decided: &Decided| decided.verdict == Verdict::Created;
     if decided.iter().all(is_plain) {

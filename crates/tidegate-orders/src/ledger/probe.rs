@@ -1,4 +1,4 @@
-//! Whether MySQL takes orders now.
+//! Checks whether MySQL accepts orders now.
 
 use std::time::Duration;
 
@@ -8,11 +8,12 @@ use tokio::time::{sleep, timeout};
 use super::{Ledger, fault::Fault, sql};
 
 impl Ledger {
-    /// Shows that the database takes a durable write, and that the schema is there. All workers of a cluster write the same
-    /// row for it: where certification lets one of them win, the others try again, for no longer than a transaction may take.
+    /// Checks that the database accepts a durable write and that the schema is in place. All workers of a cluster write
+    /// the same row for this. If certification lets one worker win, the others try again, for no longer than a
+    /// transaction may take.
     ///
     /// # Errors
-    /// When it does not.
+    /// Fails if the database does not answer, or refuses the write.
     pub async fn probe(&self) -> Result<(), Outage> {
         let mut conflict = None;
         let outage = match timeout(self.timeout, self.write_probe(&mut conflict)).await {
@@ -24,7 +25,7 @@ impl Ledger {
         Err(outage)
     }
 
-    /// Writes until no other worker is in the way. `conflict` keeps what the server said of the last one.
+    /// Writes until no other worker is in the way. `conflict` keeps the error of the last conflict.
     async fn write_probe(&self, conflict: &mut Option<String>) -> Result<(), Fault> {
         let mut backoff = Backoff::new(Duration::from_millis(5), Duration::from_millis(200));
         loop {

@@ -1,5 +1,5 @@
-//! Vouchers that have refusals, as far as this process knows. What is noted is at least so: after `tidegate prune refusals`,
-//! a voucher that is noted may have none left, and is looked up for nothing.
+//! Vouchers that have refusals, as far as this process knows. The set may hold too many: after
+//! `tidegate prune refusals`, a voucher in it may have none left, and its look-up is then unnecessary.
 
 use std::{
     collections::HashSet,

@@ -1,4 +1,4 @@
-//! Whether a failed transaction is tried again, and how often that was so.
+//! Decides whether a failed transaction is tried again, and counts the failures.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -10,21 +10,21 @@ use tidegate_stream::{Backoff, Outage};
 
 use super::fault::Fault;
 
-/// Deadlocks in a row, and races for a unique key in a row, that are tried again at once.
+/// The number of tries for deadlocks, and for races for a unique key, before the transaction fails.
 const MOST_TRIES: usize = 6;
 
-/// Why a transaction is not tried again.
+/// The reason why a transaction is not tried again.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The database refuses a row, with these words.
+    /// The database refuses a row, with this message.
     RowRefused(String),
-    /// Somebody holds a row for longer than a lock wait.
+    /// Another session holds a row for longer than a lock wait.
     RowHeld,
-    /// The server rolled every try back for the sake of others.
+    /// The server rolled back every try in favour of other transactions.
     GaveUp,
 }
 
-/// Counts how often other transactions got in the way of this process, each kind for itself.
+/// Counters of how often other transactions got in the way of this process, by kind.
 #[derive(Debug, Default)]
 pub struct Contentions {
     deadlocks: AtomicU64,
@@ -32,19 +32,19 @@ pub struct Contentions {
     duplicates: AtomicU64,
 }
 
-/// The same at one moment.
+/// The values of [`Contentions`] at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ContentionCounts {
-    /// Transactions that the server rolled back for the sake of others.
+    /// Transactions that the server rolled back in favour of others.
     pub deadlocks: u64,
     /// Transactions that waited for a row for longer than the session allows.
     pub lock_waits: u64,
-    /// Transactions that met a row which somebody had written since it was looked for.
+    /// Transactions that met a row which another session had written since the look-up.
     pub duplicates: u64,
 }
 
 impl Contentions {
-    /// The counts now.
+    /// Reads the present values of the counters.
     #[must_use]
     pub fn counts(&self) -> ContentionCounts {
         ContentionCounts {
@@ -55,7 +55,7 @@ impl Contentions {
     }
 }
 
-/// What has happened to one transaction so far. One kind of fault does not use up the tries of another.
+/// The failures of one transaction so far. One kind of fault does not use up the tries of another.
 #[derive(Debug)]
 pub(super) struct Tries<'a> {
     contentions: &'a Contentions,
@@ -65,17 +65,17 @@ pub(super) struct Tries<'a> {
 }
 
 impl<'a> Tries<'a> {
-    /// None yet.
+    /// Creates the record of a transaction without any failure.
     pub fn new(contentions: &'a Contentions) -> Self {
         let backoff = Backoff::new(Duration::from_millis(5), Duration::from_millis(200));
         Self { contentions, backoff, deadlocks: 0, duplicates: 0 }
     }
 
-    /// Says why the transaction is not tried again after this fault. None: it is, and the wait before that is over. A lock wait is not
-    /// tried again: it has cost enough time already.
+    /// Returns why the transaction is not tried again after this fault. None: try again; the wait before that is over.
+    /// A lock wait is not tried again, because it has cost enough time already.
     ///
     /// # Errors
-    /// The fault is an outage.
+    /// Returns the outage if the fault is one.
     pub async fn after(&mut self, fault: Fault) -> Result<Option<Failure>, Outage> {
         let contentions = self.contentions;
         let error = match fault {
@@ -93,8 +93,8 @@ impl<'a> Tries<'a> {
                 }
                 error
             }
-            // Most often another worker has just written one of the orders, and the next try finds its row. If it lasts,
-            // the table has a unique key that is not ours.
+            // Most often another worker has just written one of the orders, and the next try finds its row. If it
+            // lasts, the table has a unique key that is not ours.
             Fault::Unclear(error) => {
                 contentions.duplicates.fetch_add(1, Relaxed);
                 self.duplicates += 1;

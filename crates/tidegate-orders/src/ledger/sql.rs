@@ -6,13 +6,13 @@
 //! Locks are taken in this order:
 //!
 //! 1. New order rows, by ascending id.
-//! 2. Rows that events move: those that change alike together, by ascending id.
+//! 2. Rows that events move: rows with the same change together, by ascending id.
 //! 3. Time limits, by ascending order.
-//! 4. Stocks, by ascending voucher. They come last, because everybody waits for the row of a voucher on sale.
+//! 4. Stocks, by ascending voucher. They come last, because all writers wait for the row of a voucher on sale.
 //!
-//! Ascending ids fill the pages of the primary key one after the other. They do not keep two batches from waiting in a circle for
-//! each other's rows and unique keys; the user locks do that. Where a user lock was lost, the server ends one of the two with a
-//! deadlock, and it is tried again.
+//! Ascending ids fill the pages of the primary key one after the other. They do not keep two batches from waiting in a
+//! circle for each other's rows and unique keys; the user locks do that. If a user lock was lost, the server ends one
+//! of the two batches with a deadlock, and the ledger retries it.
 
 mod events;
 mod look_up;
@@ -32,11 +32,11 @@ pub(super) use write::{Guard, cancelled_rows, write};
 pub(super) const BEGIN: &str = "START TRANSACTION";
 pub(super) const COMMIT: &str = "COMMIT";
 pub(super) const ROLLBACK: &str = "ROLLBACK";
-/// A durable write: whatever was visible before it is durable after it. It always changes the time, or the server would
-/// write nothing.
+/// A durable write: after it, everything that was visible before it is durable. It always changes the time, because
+/// otherwise the server would write nothing.
 pub(super) const BARRIER: &str = "UPDATE tidegate_probe SET at = GREATEST(CURRENT_TIMESTAMP(3), at + INTERVAL 1000 MICROSECOND) WHERE id = 1";
-/// A durable write, and every table, column, key and grant that a batch needs: with one of them missing, a probe that
-/// succeeds would end an outage that goes on.
+/// A durable write that also touches every table, column, key and grant that a batch needs. Without that, a probe could
+/// succeed although one of them is missing, and end an outage that continues.
 pub(super) const PROBE: &str = "UPDATE tidegate_probe \
         SET at = GREATEST(CURRENT_TIMESTAMP(3), at + INTERVAL 1000 MICROSECOND) WHERE id = 1;\
     SELECT id, user_id, voucher_id, quantity, slot, status, entry_id \
@@ -66,7 +66,7 @@ pub(super) async fn run(connection: &mut MySqlConnection, statements: String) ->
     Ok(())
 }
 
-/// How the COMMIT of a batch travels.
+/// The way in which the COMMIT of a batch is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Commit {
     /// In one packet with the statements before it.
@@ -75,21 +75,21 @@ pub(super) enum Commit {
     Apart,
 }
 
-/// What the database did with a batch that was decided.
+/// The result of writing a decided batch.
 pub(super) enum WriteOutcome {
-    /// All of it is durable.
+    /// The whole batch is durable.
     Committed,
-    /// Nothing was written: what was decided does not fit what is there.
+    /// Nothing was written, because the decisions do not fit the contents of the database.
     Mismatch(Mismatch),
 }
 
-/// Statements for one round trip, with the number of results and rows that the server owes for them.
+/// Statements for one round trip, with the number of results and rows that the server must return for them.
 #[derive(Debug, Default)]
 pub(super) struct Packet {
     sql: String,
     results: usize,
     rows: usize,
-    /// It begins its own transaction, and checks what was decided without locks.
+    /// Whether the packet begins its own transaction, and checks decisions that were made without locks.
     is_checked: bool,
 }
 
@@ -98,7 +98,7 @@ impl Packet {
         Self { sql: String::with_capacity(chars), ..Self::default() }
     }
 
-    /// Begins a transaction for what was decided without locks.
+    /// Begins a transaction for decisions that were made without locks.
     fn begin(&mut self) {
         self.add_text(BEGIN);
         self.is_checked = true;
@@ -117,8 +117,8 @@ impl Packet {
         self.add(|sql| sql.push_str(statement));
     }
 
-    /// Adds a check that ends the packet with an error where `condition` is 1: one more than the largest BIGINT UNSIGNED is
-    /// out of range. [`super::fault::mismatch`] knows that error.
+    /// Adds a check that ends the packet with an error if `condition` is 1: one more than the largest BIGINT UNSIGNED
+    /// is out of range. [`super::fault::mismatch`] knows that error.
     fn fail_if(&mut self, condition: impl Display) {
         self.add(|sql| {
             let _ = write!(sql, "SELECT {} + ({condition})", u64::MAX);
@@ -126,7 +126,7 @@ impl Packet {
         self.rows += 1;
     }
 
-    /// Runs the packet, and commits it. Where a check of it fails, it is rolled back.
+    /// Runs the packet and commits it. If one of its checks fails, the packet is rolled back.
     pub(super) async fn run(
         mut self,
         connection: &mut MySqlConnection,
@@ -142,7 +142,8 @@ impl Packet {
                 if part.is_left() { results += 1 } else { rows += 1 }
             }
             drop(answer);
-            // One that was cut short (by a proxy, or by a server's limit on rows) is no success: answers to checks may be missing.
+            // An answer that was cut short (by a proxy, or by a server's limit on rows) is no success: answers to
+            // checks may be missing.
             if (results, rows) != (self.results, self.rows) {
                 return Err(sqlx::Error::Protocol(format!(
                     "answered a batch with {results} results and {rows} rows instead of {} and {}",
@@ -171,14 +172,15 @@ fn list(items: impl IntoIterator<Item = impl Display>) -> String {
     text
 }
 
-/// Rows of numbers to join with, as a table called `name`. A look-up goes through them in this order, one index look-up a
-/// row. An IN list holds single numbers, and not many ([`crate::lists`]). The optimizer's choice would not do: it reads
-/// a table whole that was small when its statistics were made, however large it is by now.
+/// Rows of numbers to join with, as a table called `name`. The query goes through them in this order, with one index
+/// look-up for each row. An IN list holds single numbers, and not many ([`crate::lists`]). The optimizer's own choice
+/// would not do: if a table was small when its statistics were made, it reads the whole table, however large it is by
+/// now.
 fn numbers(name: &str, columns: &str, rows: &str) -> String {
     format!("{} STRAIGHT_JOIN", table_of_numbers(name, columns, rows))
 }
 
-/// The same, for a join that keeps every row of it.
+/// The same table, for a join that keeps each of its rows.
 fn table_of_numbers(name: &str, columns: &str, rows: &str) -> String {
     format!("JSON_TABLE('[{rows}]', '$[*]' COLUMNS ({columns})) {name}")
 }

@@ -1,5 +1,5 @@
-//! On what terms the orders of a voucher are written, as far as this process knows. A batch that assumes them is not looked up for them:
-//! the write checks them in the row of the voucher, which it changes anyway.
+//! The terms on which the orders of a voucher are written, as far as this process knows. A batch assumes these terms
+//! instead of reading them first. The write checks them in the row of the voucher, which it changes anyway.
 
 use std::{
     collections::HashMap,
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::order::VoucherId;
 
-/// What was read last of each voucher. One that is not here has NULL in all columns.
+/// The terms that were read last for each voucher. A voucher that is not here has NULL in all columns.
 #[derive(Debug, Default)]
 pub(super) struct KnownTerms {
     default_s: i64,
@@ -25,12 +25,12 @@ impl KnownTerms {
         Self { default_s: i64::try_from(default.as_secs()).unwrap_or(i64::MAX / 1000), ..Self::default() }
     }
 
-    /// Seconds for the orders of vouchers that say nothing of it; 0: for ever.
+    /// The seconds to pay for orders of vouchers without a time of their own. 0: they never expire.
     pub fn default_s(&self) -> i64 {
         self.default_s
     }
 
-    /// Adds what is assumed of the vouchers of these orders.
+    /// Adds to `known` the assumed terms of the vouchers of these orders.
     pub fn assume(&self, part: &[&Incoming], known: &mut Known) {
         let terms = self.known.read().unwrap_or_else(PoisonError::into_inner);
         if terms.is_empty() {
@@ -40,7 +40,7 @@ impl KnownTerms {
         known.terms.extend(vouchers.filter_map(|voucher| Some((voucher, *terms.get(&voucher)?))));
     }
 
-    /// Remembers what was read.
+    /// Remembers the terms that were read.
     pub fn note(&self, known: &Known) {
         let differs = |terms: &HashMap<VoucherId, SaleTerms>| {
             known.stocks.keys().any(|voucher| terms.get(voucher) != known.terms.get(voucher))

@@ -1,4 +1,4 @@
-//! How a batch goes through transactions: each part of it in its turn and within its time, and again where that helps.
+//! Runs a batch in transactions: each part waits for its turn, has a time limit, and is retried if that helps.
 
 use std::{
     pin::pin,
@@ -19,28 +19,29 @@ use super::{
     work_list::{Item, Part, WorkList},
 };
 
-/// However many rows of a batch are held by others: what is not written by then waits. It is tried again later, an eighth of
-/// a batch first.
+/// The time for a batch, however many of its rows other sessions hold. Orders that are not written by then wait and are
+/// retried later, an eighth of a batch first.
 pub(super) const BATCH_TIME: Duration = Duration::from_secs(5);
 
-/// A transaction that takes longer than this waits for somebody else's locks. It keeps its place no longer.
+/// The time after which a transaction counts as waiting for the locks of another session, and gives up its place.
 const TURN: Duration = Duration::from_millis(250);
 
-/// What looks for those locks gets so much time: whoever comes next shall know of them, and not wait there as well.
+/// The time for the search for those locks. The place stays taken until then, so that the next batch knows of the locks
+/// and does not wait there as well.
 const LOOK: Duration = Duration::from_millis(900);
 
-/// Decides and writes items in one transaction, with an outcome for each. On the heap: nested by value, the futures of a write
-/// overflow a worker thread's stack.
+/// Decides and writes items in one transaction, and returns an outcome for each. Boxed, because nested by value the
+/// futures of a write overflow a worker thread's stack.
 pub(super) type Write<T, V> =
     for<'a> fn(&'a Ledger, &'a mut Session, &'a [&'a T]) -> BoxFuture<'a, Result<Vec<V>, Fault>>;
 
 impl Ledger {
-    /// Does all of a work list, and answers with an outcome for each item. Where others are in the way, an item keeps the outcome that
-    /// it began with, or gets one that says what it waits for. So does what is not done `within` this time. `rejected` is the outcome of
-    /// an item whose row the database refuses, with its words.
+    /// Works off a list, and returns an outcome for each item. If other sessions are in the way, an item keeps its
+    /// initial outcome, or gets one that names what it waits for. Items that are not done `within` this time keep their
+    /// outcomes, too. `rejected` makes the outcome of an item whose row the database refuses, from the error message.
     ///
     /// # Errors
-    /// An outage says nothing of any item: each may be written or not.
+    /// An outage says nothing about any item: each may be written or not.
     pub(super) async fn work_off<T: Item, V: Clone + From<Contention>>(
         &self,
         mut work: WorkList<'_, T, V>,
@@ -81,14 +82,15 @@ impl Ledger {
         Ok(work.into_outcomes())
     }
 
-    /// Runs one transaction when there is a place for it. Its time runs only from then on: the wait is nobody's fault. Where it
-    /// takes long, the rows that it may wait for are looked at beside it, before the place is free for the next.
+    /// Runs one transaction when a place is free. Its time limit counts only from then on, because the wait for a place
+    /// is no fault of the store. If the transaction takes long, the rows that it may wait for are checked in the
+    /// background, before the place is freed for the next batch.
     async fn transact<T: Item, V>(&self, part: &Part<'_, T>, write: Write<T, V>) -> Result<Vec<V>, Fault> {
         let place = self.writers.place(self.commit()).await;
         let began = Instant::now();
         // On the heap: `in_time` and `select` would keep it twice.
         let mut transaction = Box::pin(self.in_time(async {
-            // What others found out while this part waited for its turn.
+            // The held vouchers that other batches found while this part waited for its turn.
             let held = self.held.among(part.items.iter().map(|item| item.voucher()));
             if !held.is_empty() && !self.find_held(held, SECOND_LOOK).await?.is_empty() {
                 return Err(Fault::LockWait("the row of a voucher is held".to_owned()));

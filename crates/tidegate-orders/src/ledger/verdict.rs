@@ -1,4 +1,4 @@
-//! What becomes of each order of a batch: pure decisions over what the database holds.
+//! Decides each order of a batch: pure decisions over what the database holds.
 
 use std::collections::BTreeMap;
 
@@ -8,52 +8,53 @@ use serde::Serialize;
 use super::Incoming;
 use crate::order::{Order, OrderId, Slot, UserId, Uses, VoucherId};
 
-/// What became of an order.
+/// The ledger's verdict on an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It was written now.
+    /// The order was written by this call.
     Created,
-    /// It was there: delivered and committed before.
+    /// The order was written before.
     AlreadyThere,
-    /// It was there, and its row holds nothing any more: it was cancelled or refunded, before or after it was written.
+    /// The order's row exists and no longer holds anything: the order was cancelled or refunded, before or after it was
+    /// written.
     Cancelled,
-    /// It will never be written, and what Redis holds for it is to be released.
+    /// The order will never be written, and what Redis holds for it must be released.
     Refused(Refusal),
-    /// No such voucher in MySQL, or one whose stock is NULL.
+    /// MySQL has no such voucher, or its stock is NULL.
     UnknownVoucher,
-    /// The voucher has limits since this millisecond, and the entry came after it by a way that counts none.
+    /// The voucher has had limits since this millisecond, and the entry came later without stating its uses of them.
     PastLimits(i64),
     /// Another order, of another user or voucher, has this id.
     IdTaken,
-    /// The database refuses the row, with these words.
+    /// The database refuses the row, with this message.
     Rejected(String),
-    /// Others are in the way: nothing was written, nothing is wrong, and it is to be tried again later.
+    /// Other sessions are in the way. Nothing was written and nothing is wrong; try again later.
     Contended(Contention),
 }
 
-/// What an order waits for.
+/// The cause that an order waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Contention {
-    /// Somebody holds the row of its voucher.
+    /// Another session holds the row of the order's voucher.
     Voucher(VoucherId),
-    /// Somebody holds a row that this order needs, and that is not its voucher's.
+    /// Another session holds a row that this order needs, other than its voucher's.
     Row(OrderId),
-    /// Nothing of its own, as far as is known. The server rolled the batch back for the sake of others six times in a row,
-    /// as certification does with writers at several nodes. Or so many rows of the batch are held that its time was up
-    /// before this order's turn came.
+    /// No cause of its own is known. Either the server rolled the batch back six times in favour of others, as
+    /// certification does with writers at several nodes. Or so many rows of the batch are held that its time was up
+    /// before this order's turn.
     Batch,
-    /// A row that the node of our sessions does not show, and may only not show yet: it is behind the other nodes of its cluster.
+    /// The node of our sessions does not show a row, perhaps only because it is behind the other nodes of its cluster.
     NodeBehind,
-    /// What MySQL has lost of an order of this voucher, and Redis has not: the order itself, or its end. A repair brings it back.
+    /// MySQL has lost an order of this voucher, or the end of one, that Redis still has. A repair brings it back.
     Lost(VoucherId),
 }
 
-/// Whether a row that a node does not show is nowhere.
+/// Whether the absence of a row on a node is reliable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Freshness {
-    /// The node shows what was committed on any other before it was asked.
+    /// The node shows everything that was committed on any other node before the check.
     Current,
-    /// It does not, or nobody knows: nothing can be decided now from what it does not show.
+    /// The node may lack such rows: nothing can be decided now from their absence.
     Behind,
 }
 
@@ -63,18 +64,19 @@ impl From<Contention> for Verdict {
     }
 }
 
-/// Why an order is refused. Kept in `tidegate_refusal`, so that the same order gets the same answer for ever.
+/// The reason why an order is refused. It is stored in `tidegate_refusal`, so that the same order always gets the same
+/// answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Refusal {
     /// The user has a live order for this voucher in this slot.
     UserHasOrder,
-    /// The stock in MySQL does not cover it.
+    /// The stock in MySQL does not cover the order.
     OutOfStock,
 }
 
 impl Refusal {
-    /// The word for it in rows, logs and the journal.
+    /// The word for this reason in rows, logs and the journal.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -83,7 +85,8 @@ impl Refusal {
         }
     }
 
-    /// Reads the word back. An unknown word, of a newer version, reads as the one that raises no stock.
+    /// Reads a word that [`Refusal::word`] has written. An unknown word, from a newer version, reads as the reason that
+    /// raises no stock.
     pub(super) fn from_word(word: &str) -> Self {
         if word == Self::UserHasOrder.word() { Self::UserHasOrder } else { Self::OutOfStock }
     }
@@ -96,52 +99,55 @@ pub(super) fn slot_key(order: &Order) -> SlotKey {
     (order.voucher, order.user, order.slot)
 }
 
-/// Columns of the row of a voucher; most have NULL in all of them.
+/// The columns of a voucher's row that set the terms of its sale. In most rows, all of them are NULL.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SaleTerms {
-    /// `pay_within`: seconds in which an order has to be paid; 0: it never expires. None: as the configuration says.
+    /// The column `pay_within`: the seconds in which an order must be paid. 0: it never expires. None: the
+    /// configuration decides.
     pub pay_within_s: Option<i64>,
-    /// `limits_since`: entries after this millisecond must say what they used of limits. None: there are none.
+    /// The column `limits_since`: entries after this millisecond must state what they used of limits. None: there are
+    /// no limits.
     pub limits_since_ms: Option<i64>,
 }
 
 impl SaleTerms {
-    /// Since when entries must say what they used of limits, if an entry of this millisecond has to.
+    /// The millisecond since which entries must state their uses of limits, if an entry of `entry_ms` must.
     pub(super) fn past_limits(&self, entry_ms: u64) -> Option<i64> {
         self.limits_since_ms.filter(|since_ms| entry_ms > since_ms.unsigned_abs())
     }
 }
 
-/// What the database holds that matters to a batch: assumed, or read with or without the locks of its vouchers.
+/// The contents of the database that matter to a batch: assumed, or read with or without the locks of its vouchers.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    /// Units left.
+    /// The units that each voucher has left.
     pub stocks: HashMap<VoucherId, i64>,
-    /// Ids that are taken, with user and voucher as the row has them: other writers may have put any number there.
+    /// The ids that are taken, with user and voucher as the row has them: other writers may have put any number there.
     pub ids: HashMap<OrderId, (i64, i64)>,
-    /// Of these, the ones whose row is cancelled or refunded.
+    /// The taken ids whose row is cancelled or refunded.
     pub cancelled: HashSet<OrderId>,
-    /// Earlier refusals, with user and voucher.
+    /// The earlier refusals, with user and voucher.
     pub refusals: HashMap<OrderId, (i64, i64, Refusal)>,
-    /// How many orders of each voucher were refused.
+    /// The number of refused orders of each voucher.
     pub refused_of: HashMap<VoucherId, i64>,
-    /// Slots that are taken, each with the id of its order, as the row has it.
+    /// The slots that are taken, each with the id of its order, as the row has it.
     pub slot_keys: HashMap<SlotKey, i64>,
-    /// Of these orders, those whose end MySQL has lost.
+    /// The orders in these slots whose end MySQL has lost.
     pub ended: HashSet<OrderId>,
-    /// On what terms the orders of the vouchers are written, where their rows say something of it.
+    /// The terms of the vouchers whose rows state any.
     pub terms: HashMap<VoucherId, SaleTerms>,
 }
 
 impl Known {
-    /// What is most often so: each voucher has stock for all, and none of the orders or their users was seen before.
+    /// The assumptions that most often hold: each voucher has enough stock, and neither the orders nor their users were
+    /// seen before.
     pub fn assumed(part: &[&Incoming]) -> Self {
         let stocks = part.iter().map(|incoming| (incoming.order.voucher, i64::MAX)).collect();
         let (ids, slot_keys) = (HashMap::with_capacity(part.len()), HashMap::with_capacity(part.len()));
         Self { stocks, ids, slot_keys, ..Self::default() }
     }
 
-    /// Adds what another look has found.
+    /// Adds the results of another look-up.
     pub fn add(&mut self, other: Self) {
         let Self { stocks, ids, cancelled, refusals, refused_of, slot_keys, ended, terms } = other;
         self.stocks.extend(stocks);
@@ -154,7 +160,7 @@ impl Known {
         self.terms.extend(terms);
     }
 
-    /// Other orders that hold the slots of these, which are new.
+    /// The other orders that hold the slots of the new orders in `part`.
     pub fn holders<'a>(&self, part: impl IntoIterator<Item = &'a Incoming>) -> Vec<(VoucherId, OrderId)> {
         let holder = |Incoming { order, .. }: &Incoming| {
             let is_new = !self.ids.contains_key(&order.id) && !self.refusals.contains_key(&order.id);
@@ -165,34 +171,34 @@ impl Known {
     }
 }
 
-/// A verdict, and whether the database has to be changed for it.
+/// A verdict, and whether the database must be changed for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decided {
-    /// What becomes of the order.
+    /// The verdict on the order.
     pub verdict: Verdict,
-    /// Nothing of it is written yet.
+    /// Whether the verdict is new and must still be written.
     pub is_new: bool,
 }
 
 impl Decided {
-    /// It holds only for an order of which the database has nothing, and nothing is written that would check that.
+    /// Whether the verdict holds only if the database has nothing about the order, and no write checks that.
     pub(super) fn needs_its_own_row(&self) -> bool {
         matches!(self.verdict, Verdict::PastLimits(_) | Verdict::Contended(Contention::Lost(_)))
     }
 
-    /// Nothing is written for it, because something is there already.
+    /// Whether nothing is written for the verdict because a row or a refusal exists already.
     pub(super) fn rests_on_a_row(&self) -> bool {
         !self.is_new
             && matches!(self.verdict, Verdict::AlreadyThere | Verdict::Cancelled | Verdict::Refused(_))
     }
 }
 
-/// Decides the orders one after the other, so that earlier ones win. Adds what was decided to `known`.
+/// Decides the orders one after the other, so that earlier ones win. Adds the decisions to `known`.
 pub(super) fn decide<'a>(part: impl IntoIterator<Item = &'a Incoming>, known: &mut Known) -> Vec<Decided> {
     part.into_iter().map(|incoming| decide_one(incoming, known)).collect()
 }
 
-/// The verdicts of a batch. Where its node is behind the others, nothing is decided of a voucher that it does not show.
+/// The verdicts of a batch. If its node is behind the others, orders of a voucher that the node does not show wait.
 pub(super) fn verdicts(decided: Vec<Decided>, freshness: Option<Freshness>) -> Vec<Verdict> {
     let verdict = |decided: Decided| match (decided.verdict, freshness) {
         (Verdict::UnknownVoucher, Some(Freshness::Behind)) => Contention::NodeBehind.into(),
@@ -206,8 +212,8 @@ fn decide_one(incoming: &Incoming, known: &mut Known) -> Decided {
     let owner = (order.user.get(), order.voucher.get());
     let old = |verdict| Decided { verdict, is_new: false };
     let new = |verdict| Decided { verdict, is_new: true };
-    // The order's own row comes first: it was sold, so nothing of it may be released. Then its own refusal. An id may have
-    // both, under different vouchers: refusals of other vouchers are not always looked up.
+    // The order's own row comes first: it was sold, so none of its units may be released. Then comes its own refusal.
+    // An id may have both, under different vouchers: refusals of other vouchers are not always looked up.
     match (known.ids.get(&order.id), known.refusals.get(&order.id)) {
         (Some(taken), _) if *taken == owner && known.cancelled.contains(&order.id) => {
             return old(Verdict::Cancelled);
@@ -245,34 +251,35 @@ fn decide_one(incoming: &Incoming, known: &mut Known) -> Decided {
     new(Verdict::Refused(refusal))
 }
 
-/// What has to be written for the verdicts of a batch.
+/// The changes that must be written for the verdicts of a batch.
 #[derive(Debug, Default)]
 pub(super) struct Changes<'a> {
-    /// By ascending id.
+    /// The orders to write, by ascending id.
     pub created: Vec<&'a Incoming>,
-    /// Of the created ones, those that used limits, with what they used; by ascending id.
+    /// The created orders that used limits, with their uses, by ascending id.
     pub limited: Vec<(&'a Incoming, &'a Uses)>,
-    /// Of the created ones, those that have to be paid in time, with the seconds that they have; by ascending id.
+    /// The created orders that must be paid in time, with the seconds that they have, by ascending id.
     pub timed: Vec<(&'a Incoming, i64)>,
     pub refused: Vec<(&'a Incoming, Refusal)>,
-    /// By ascending voucher: the order in which stocks are locked.
+    /// The changes of stocks by ascending voucher, the order in which they are locked.
     pub stocks: Vec<(VoucherId, StockChange)>,
 }
 
-/// What a batch changes in the row of a voucher.
+/// The change that a batch makes in the row of a voucher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StockChange {
-    /// Units taken.
+    /// The units that the batch takes.
     pub units: i64,
-    /// Orders refused.
+    /// The number of orders that it refuses.
     pub refused: i64,
-    /// The stock must be below this: otherwise an order was refused as out of stock although there is stock.
+    /// The stock must be below this. Otherwise an order was refused as out of stock although stock remains.
     pub below: i64,
-    /// The row must say this, or orders were written on other terms than the voucher's.
+    /// The row must hold these terms. Otherwise orders were written on other terms than the voucher's.
     pub terms: SaleTerms,
 }
 
-/// `default_s` is the time for orders whose voucher says nothing of it; 0: they have all the time in the world.
+/// Collects the changes for the decisions of a batch. `default_s` is the time for orders whose voucher has no time of
+/// its own; 0: they never expire.
 pub(super) fn changes<'a>(
     part: &[&'a Incoming],
     decided: &[Decided],
@@ -321,12 +328,13 @@ impl Changes<'_> {
         self.created.is_empty() && self.refused.is_empty()
     }
 
-    /// How many orders of the vouchers that change were refused when they were looked up.
+    /// The number of orders of the changed vouchers that were refused at the time of the look-up.
     pub fn refused_before(&self, known: &Known) -> i64 {
         self.stocks.iter().filter_map(|(voucher, _)| known.refused_of.get(voucher)).sum()
     }
 
-    /// A stock covers a part of what is asked of it: which part, only a lock can tell.
+    /// Whether a stock covers only a part of the units that the batch asks for. Only a read under its lock can decide
+    /// which part.
     pub fn splits_a_stock(&self) -> bool {
         self.stocks.iter().any(|(_, stock)| stock.units > 0 && stock.below < i64::MAX)
     }

@@ -1,15 +1,15 @@
-//! What is still to be done of a batch: parts that go in one transaction each, and what became of the other orders.
+//! The remaining work of a batch: parts of one transaction each, and the outcomes of the other orders.
 
 use std::collections::BTreeSet;
 
 use super::{Incoming, verdict::Contention};
 use crate::order::{OrderId, VoucherId};
 
-/// What a batch consists of.
+/// An item of a batch.
 pub(super) trait Item {
-    /// Whose row it may need.
+    /// The voucher whose row the item may need.
     fn voucher(&self) -> VoucherId;
-    /// Which order it is, or is about.
+    /// The order that the item is, or is about.
     fn order(&self) -> OrderId;
 }
 
@@ -27,11 +27,11 @@ impl Item for Incoming {
 pub(super) struct WorkList<'a, T, V> {
     items: &'a [T],
     outcomes: Vec<V>,
-    /// Places in the batch. The last part is the next, so that parts run in stream order.
+    /// The parts as places in the batch. The last part is the next, so that parts run in stream order.
     parts: Vec<Vec<usize>>,
 }
 
-/// Items that go in one transaction, in stream order. Never empty.
+/// Items that are written in one transaction, in stream order. Never empty.
 pub(super) struct Part<'a, T> {
     places: Vec<usize>,
     pub items: Vec<&'a T>,
@@ -48,7 +48,7 @@ impl<T: Item> Part<'_, T> {
 }
 
 impl<'a, T: Item, V: Clone> WorkList<'a, T, V> {
-    /// All of a batch as one part. `unfinished` is the outcome of whatever is not finished.
+    /// A whole batch as one part. `unfinished` is the outcome of every item that is not finished.
     pub fn new(items: &'a [T], unfinished: V) -> Self {
         Self { items, outcomes: vec![unfinished; items.len()], parts: vec![(0..items.len()).collect()] }
     }
@@ -62,14 +62,14 @@ impl<'a, T: Item, V: Clone> WorkList<'a, T, V> {
         Some(Part { places, items })
     }
 
-    /// The outcomes of a part, one an item.
+    /// Sets the outcomes of a part, one for each item.
     pub fn finish(&mut self, part: &Part<'_, T>, outcomes: impl IntoIterator<Item = V>) {
         for (at, outcome) in part.places.iter().zip(outcomes) {
             self.outcomes[*at] = outcome;
         }
     }
 
-    /// Does the earlier half of a part next, then the later one.
+    /// Splits a part: its earlier half runs next, then the later half.
     pub fn halve(&mut self, part: Part<'_, T>) {
         self.halve_places(part.places);
     }
@@ -85,8 +85,9 @@ impl<'a, T: Item, V: Clone> WorkList<'a, T, V> {
 }
 
 impl<T: Item, V: Clone + From<Contention>> WorkList<'_, T, V> {
-    /// Somebody holds a row that a part needs. The items of the `held` vouchers wait, and the others are done without them.
-    /// Where no voucher is held, it is some other row: smaller parts tell whose.
+    /// Sets aside the items of the `held` vouchers, because another session holds a row that the part needs; the other
+    /// items are tried again without them. If none of the vouchers is held, it is some other row: smaller parts show
+    /// which order needs it.
     pub fn set_aside(&mut self, part: Part<'_, T>, held: &BTreeSet<VoucherId>) {
         let (waiting, free): (Vec<usize>, Vec<usize>) =
             part.places.into_iter().partition(|at| held.contains(&self.items[*at].voucher()));

@@ -1,4 +1,4 @@
-//! How many batches a process writes at the same time.
+//! Limits how many batches a process writes at the same time.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::{certification_backoff::CertificationBackoff, fault::Fault, sql::Commit};
 
-/// Places for those who write.
+/// The places for batches that write at the same time.
 #[derive(Debug)]
 pub(super) struct Writers {
     places: Semaphore,
@@ -24,7 +24,8 @@ impl Writers {
         Self { places: Semaphore::new(places), certification_backoff: CertificationBackoff::default() }
     }
 
-    /// Waits for a place, and after conflicts with writers of other nodes for longer. It is free again where the answer is dropped.
+    /// Waits for a place. After conflicts with writers of other nodes, it waits longer. The place is free again when
+    /// the permit is dropped.
     pub async fn place(&self, commit: Commit) -> SemaphorePermit<'_> {
         let place = self.places.acquire().await.expect("places are never closed");
         if commit == Commit::Apart {
@@ -33,7 +34,7 @@ impl Writers {
         place
     }
 
-    /// Notes what came of a transaction that took so long.
+    /// Notes the outcome of a transaction, which had taken `took`.
     pub fn note<T>(&self, outcome: &Result<T, Fault>, took: Duration) {
         match outcome {
             Ok(_) => self.certification_backoff.on_commit(),

@@ -1,4 +1,4 @@
-//! When the windows end that something was counted in.
+//! The ends of the windows in which limits have counted.
 
 use std::collections::BTreeMap;
 
@@ -6,34 +6,34 @@ use jiff::{civil, tz::TimeZone};
 
 use crate::order::CampaignId;
 
-/// So long after its end, a window is over for good: until then, a clock that was set back may lead into it again.
+/// The time after the end of a window until it is over for good. Until then, a clock that is set back may lead into it again.
 const SLACK_MS: i64 = 24 * 3_600_000;
 
-/// The rules of a voucher or a campaign as Redis has them, as far as it takes to tell which windows are over.
+/// The rules of a voucher or a campaign as Redis has them, as far as they are needed to know which windows are over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CountedWindows {
-    /// The campaign that the voucher is in.
+    /// The campaign that the voucher belongs to.
     pub campaign: Option<CampaignId>,
-    /// A user may hold several orders, each in a slot of its own.
+    /// Whether a user may hold several orders, each in a slot of its own.
     pub has_slots: bool,
     by_number: BTreeMap<u32, CountedRule>,
 }
 
-/// One of the rules.
+/// A rule of these limits, as Redis has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CountedRule {
-    /// What refusals call it.
+    /// The name that refusals give.
     pub name: String,
-    /// Most orders in a window; None: it does not count them.
+    /// The maximum orders in a window. None: the rule does not count orders.
     pub orders: Option<u64>,
-    /// Most units in a window; None: it does not count them.
+    /// The maximum units in a window. None: the rule does not count units.
     pub units: Option<u64>,
     counted: Counted,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Counted {
-    /// Without an end.
+    /// A window without an end.
     Sale,
     Day {
         offset_s: i64,
@@ -42,12 +42,12 @@ enum Counted {
         offset_s: i64,
     },
     Seconds(i64),
-    /// Its value is when it is at rest.
+    /// A rate, whose value is the time at which it is at rest.
     Rate,
 }
 
 impl CountedWindows {
-    /// Reads what [`super::rules_text`] has written. None: something else has.
+    /// Reads the text that [`super::rules_text`] writes. None: the text has another form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (head, rules) = text.split_once(';')?;
@@ -71,21 +71,22 @@ impl CountedWindows {
         Some(Self { campaign, has_slots, by_number: by_number.collect::<Option<_>>()? })
     }
 
-    /// The rule that a field of the hash of uses counts for in windows; None: a rate, slots of a user, or a rule that is not there.
+    /// The rule that a field of the hash of uses counts for, if the rule has windows. None: the field belongs to a
+    /// rate, to the slots of a user, or to a rule that does not exist.
     #[must_use]
     pub fn rule_of(&self, field: &str) -> Option<&CountedRule> {
         let number = field.split_once(':')?.0.parse().ok()?;
         self.by_number.get(&number).filter(|rule| rule.counted != Counted::Rate)
     }
 
-    /// Whether a field of the hash of uses counts in a window that is over, or for a limit that was taken away.
+    /// Whether a field of the hash of uses counts in a window that is over, or for a limit that was removed.
     #[must_use]
     pub fn is_over(&self, field: &str, value: &str, now_ms: i64) -> bool {
         let Some(number) = field.split_once(':').and_then(|(number, _)| number.parse::<u32>().ok()) else {
             return false;
         };
         let Some(rule) = self.by_number.get(&number) else {
-            // A higher one may have been set a moment ago.
+            // A rule with a higher number may be new, so only lower numbers are known to be removed.
             return self.by_number.last_key_value().is_some_and(|(highest, _)| number < *highest);
         };
         let window = value.split(':').next().and_then(|window| window.parse::<i64>().ok());
@@ -95,14 +96,14 @@ impl CountedWindows {
 }
 
 impl CountedRule {
-    /// Whether the window of this number has not ended: what is counted in it is what the next order is checked against.
+    /// Whether the window of this number has not ended. The next order is checked against its counts.
     #[must_use]
     pub fn is_running(&self, window: u64, now_ms: i64) -> bool {
         let end_ms = i64::try_from(window).ok().and_then(|window| self.counted.end_ms(window));
         end_ms.is_none_or(|end_ms| end_ms > now_ms)
     }
 
-    /// Whether so much is more than the rule allows in a window.
+    /// Whether `orders` and `units` are more than the rule allows in a window.
     #[must_use]
     pub fn is_passed_by(&self, orders: u64, units: u64) -> bool {
         self.orders.is_some_and(|most| orders > most) || self.units.is_some_and(|most| units > most)
@@ -110,7 +111,7 @@ impl CountedRule {
 }
 
 impl Counted {
-    /// When the window of this number ends, in Unix milliseconds.
+    /// The end of the window of this number, in Unix milliseconds.
     fn end_ms(self, window: i64) -> Option<i64> {
         let next = window.checked_add(1)?;
         let end_s = match self {

@@ -1,4 +1,5 @@
-//! The counters of order ids after a loss of data: raised above all ids that anybody still knows, so that none is given out twice.
+//! Repairs the counters of order ids after a loss of data: raises them above all known ids, so that no id is given out
+//! twice.
 
 use std::collections::BTreeMap;
 
@@ -15,17 +16,17 @@ use crate::{
     records::{Records, RecordsError},
 };
 
-/// So many ids have to be left for the rest of a day. A higher sequence is of a producer that makes its ids in another way.
+/// The number of ids that must be left for the rest of a day. If fewer are left, a producer made the id in another way.
 const LEFT_FOR_THE_DAY: i64 = 1 << 24;
-/// So many ids may be in the hands of producers that took them before a counter was left behind.
+/// The number of ids that producers may have taken from an old counter and not used yet.
 const IN_PROGRESS: i64 = 1 << 12;
-/// Ids of the day before may be given out by clocks that are behind, for so long.
+/// How long after midnight, in seconds, a clock that is behind may still give out ids of the day before.
 const AFTER_MIDNIGHT_S: i64 = 3_600;
 
-/// The highest sequences that are known, of the days that ids are given out on about now.
+/// The highest known sequences of the days for which ids are given out at about this time.
 #[derive(Clone, Debug)]
 pub struct KnownSequences {
-    /// Days since 1970-01-01, and the highest sequence.
+    /// The highest sequence of each day. Days are counted from 1970-01-01.
     days: BTreeMap<i64, i64>,
     today: i64,
     known_today: u64,
@@ -35,21 +36,21 @@ pub struct KnownSequences {
 /// The counter of a day, before and after it was raised.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RaisedCounter {
-    /// The day, `yyyy:MM:dd`.
+    /// The day of the counter, `yyyy:MM:dd`.
     pub day: String,
-    /// What Redis had; None: nothing.
+    /// The value in Redis before. None: Redis had no value.
     pub before: Option<i64>,
-    /// What it has at least from now on.
+    /// The lowest value that Redis has from now on.
     pub now: i64,
-    /// It was behind what is known: it went back, or never counted these ids.
+    /// Whether the counter was behind the known ids: it went back, or it never counted them.
     pub raised: bool,
 }
 
 impl KnownSequences {
-    /// Those that MySQL has, of the ids that a partition gives out. `now` tells the days.
+    /// Reads the highest sequences in MySQL of the ids that a partition gives out. `now` selects the days.
     ///
     /// # Errors
-    /// When MySQL does not answer.
+    /// If MySQL does not answer.
     pub async fn in_mysql(
         now: Timestamp,
         partition: &Partition,
@@ -60,7 +61,7 @@ impl KnownSequences {
         Ok(known)
     }
 
-    /// None is known yet, of the ids that a partition gives out. `now` tells the days.
+    /// No sequence is known yet of the ids that a partition gives out. `now` selects the days.
     fn at(now: Timestamp, partition: &Partition) -> Self {
         let seconds = now.as_second();
         let today = seconds.div_euclid(SECONDS_OF_A_DAY);
@@ -70,7 +71,8 @@ impl KnownSequences {
         Self { days, today, known_today: 0, partition: partition.clone() }
     }
 
-    /// Takes note of an id. One that leaves too few for its day was made in another way, and is passed over.
+    /// Notes an order id as known. If its sequence leaves too few ids for its day, a producer made it in another way,
+    /// and it is ignored.
     pub fn note(&mut self, order: OrderId) {
         let (_, sequence) = decompose(order);
         self.note_sequence(day_of(order), sequence);
@@ -91,30 +93,31 @@ impl KnownSequences {
         &self.partition
     }
 
-    /// How many ids of today some side knows, by what was read of MySQL and said by [`KnownSequences::add_known`].
+    /// The number of known ids of today: those read from MySQL, and those added by [`KnownSequences::add_known`].
     #[must_use]
     pub const fn known_today(&self) -> u64 {
         self.known_today
     }
 
-    /// An order that MySQL does not know.
+    /// Adds an order that MySQL does not know.
     pub fn add_known(&mut self, order: OrderId) {
         let is_own = self.partition.number(decompose(order).1).is_some();
         self.known_today += u64::from(day_of(order) == self.today && is_own);
         self.note(order);
     }
 
-    /// Takes note of all ids that the counters of another partition have given out, perhaps one of another list of partitions, and
-    /// of so many more as its producers may have in progress: what this partition gives out is above them.
+    /// Notes all ids that the counters of another partition have given out, and as many more as its producers may have
+    /// in progress. This partition then gives out ids above them. The other partition may be of another list of
+    /// partitions.
     ///
     /// # Errors
-    /// When Redis does not answer, or a counter is no number.
+    /// If Redis does not answer, or a counter is not a number.
     pub async fn read_counters(&mut self, redis: &RedisStore) -> FredResult<()> {
         for (day, known) in &mut self.days {
             let given: Option<i64> = redis.pool().get(redis.keys().order_id(&day_text(*day))).await?;
             let Some(given) = given else { continue };
             let highest = redis.keys().partition().sequence(given + IN_PROGRESS);
-            // The sequence as it would be here, or the next above it.
+            // The number that makes this sequence in this partition, or the next sequence above it.
             let number = match self.partition.tag() {
                 None => highest,
                 Some(_) => highest / i64::try_from(MOST_PARTITIONS).unwrap_or(i64::MAX) + 1,
@@ -124,10 +127,10 @@ impl KnownSequences {
         Ok(())
     }
 
-    /// Takes note of all ids of these days that MySQL has. Reads the orders of these days.
+    /// Notes all ids of these days that MySQL has. Reads the orders of these days.
     ///
     /// # Errors
-    /// When MySQL does not answer.
+    /// If MySQL does not answer.
     async fn read(&mut self, mysql: &MySqlPool) -> Result<(), RecordsError> {
         let days: Vec<i64> = self.days.keys().copied().collect();
         for day in days {
@@ -145,17 +148,17 @@ impl KnownSequences {
         Ok(())
     }
 
-    /// Raises the counters in Redis to what is known, where they are lower. None is ever lowered.
+    /// Raises the counters in Redis that are lower than the known sequences. Never lowers a counter.
     ///
     /// # Errors
-    /// When Redis does not answer, or a counter is no number.
+    /// If Redis does not answer, or a counter is not a number.
     pub async fn raise(&self, redis: &RedisStore) -> FredResult<Vec<RaisedCounter>> {
         let mut raised = Vec::new();
         for (day, known) in &self.days {
             let key = redis.keys().order_id(&day_text(*day));
             let before: Option<i64> = redis.pool().get(&key).await?;
             let missing = known - before.unwrap_or(0);
-            // Sent twice, or beside a producer, it leaves a gap, which is harmless.
+            // If it is sent twice, or a producer raises the counter at the same time, it leaves a gap, which is harmless.
             let now =
                 if missing > 0 { redis.pool().incr_by(&key, missing).await? } else { before.unwrap_or(0) };
             if *day == self.today || missing > 0 {

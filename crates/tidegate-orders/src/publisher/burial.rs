@@ -1,5 +1,5 @@
-//! Results of entries that are buried. Of those that are buried unread (too large, or processes died of them), the few fields that
-//! are needed are enough.
+//! Results of buried entries. An entry may be buried unread, because it is too large or because processes died of it. A
+//! few fields are enough for its result.
 
 use std::borrow::Cow;
 
@@ -11,8 +11,8 @@ use crate::{
     wire::{FieldNames, EntryIds, is_event, order_of_event, reference_of_event},
 };
 
-/// The result of an entry that is buried for this reason: of an order `dead`, of an event `rejected`. None: it does not say of
-/// which order, so nobody can be told.
+/// The result of an entry that is buried for this reason: `dead` for an order, `rejected` for an event. None: the entry
+/// does not name its order, so there is no result to publish.
 #[must_use]
 pub fn of_buried(
     names: &FieldNames,

@@ -1,4 +1,4 @@
-//! Counts the results that this process has published.
+//! Counters of the results that this process has published.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -26,18 +26,19 @@ impl ResultCounters {
         self.unpublished.store(results as u64, Relaxed);
     }
 
-    /// Results that this process has published, by state.
+    /// The numbers of results that this process has published, by state.
     pub fn by_state(&self) -> impl Iterator<Item = (ResultState, u64)> {
         ResultState::ALL.into_iter().zip(&self.published).map(|(state, count)| (state, count.load(Relaxed)))
     }
 
-    /// Results that Redis did not take from this process, so that MySQL remembers them.
+    /// The number of results that Redis refused to take from this process, so that MySQL remembers them.
     #[must_use]
     pub fn all_remembered(&self) -> u64 {
         self.remembered.load(Relaxed)
     }
 
-    /// Results that MySQL remembers, of all processes, when this one looked last; of very many, not all are counted.
+    /// The number of results of all processes that MySQL remembers, when this process last counted them. It counts up
+    /// to 10,000.
     #[must_use]
     pub fn unpublished(&self) -> u64 {
         self.unpublished.load(Relaxed)

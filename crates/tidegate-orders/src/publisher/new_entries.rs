@@ -1,20 +1,21 @@
-//! Results as they are sent to Redis, by `lua/publish.lua`.
+//! Results in the form in which `lua/publish.lua` takes them.
 
 use std::ops::Range;
 
 use fred::{bytes::Bytes, types::Value};
 
-/// Results in one call, at most: Redis does nothing else while it lasts.
+/// The maximum number of results in one call. Redis does nothing else during the call.
 const MOST: usize = 250;
 
-/// Entries that are to be appended to the results stream. Their values share one piece of memory: an entry has about ten.
+/// Entries that are to be appended to the results stream. Their values share one allocation, because an entry has about
+/// ten values.
 #[derive(Debug, Default)]
 pub(super) struct NewEntries {
-    /// The name of each field that one of them has.
+    /// The names of all fields that occur in these entries.
     names: Vec<String>,
     text: Vec<u8>,
     fields: Vec<Field>,
-    /// Where the fields of each entry end.
+    /// The end of the fields of each entry, as an index into `fields`.
     ends: Vec<usize>,
 }
 
@@ -25,7 +26,8 @@ struct Field {
 }
 
 impl NewEntries {
-    /// Adds an entry. `fields` puts the name and the value of each of its fields; an empty value is none.
+    /// Adds an entry to the list. `fields` puts the name and the value of each of its fields. An empty value means that
+    /// the field is missing.
     pub(super) fn add(&mut self, fields: impl FnOnce(&mut dyn FnMut(&str, &str))) {
         let mut next = 0;
         fields(&mut |name, value| {
@@ -38,7 +40,7 @@ impl NewEntries {
         self.ends.push(self.fields.len());
     }
 
-    /// The place of a name, which is most often the `next` one.
+    /// The place of a name in `names`, which is most often the `next` one.
     fn place_of(&mut self, name: &str, next: usize) -> usize {
         let is_name = |known: &String| known == name;
         if self.names.get(next).is_some_and(is_name) {
@@ -54,7 +56,7 @@ impl NewEntries {
         self.ends.is_empty()
     }
 
-    /// The arguments of the calls, each with how many entries it is for.
+    /// The arguments of the calls, each with the number of its entries.
     pub(super) fn calls(self) -> Vec<(usize, Vec<Value>)> {
         let count = self.names.len();
         let names: Vec<Bytes> = self.names.into_iter().map(Bytes::from).collect();

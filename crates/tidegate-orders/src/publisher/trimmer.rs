@@ -1,4 +1,4 @@
-//! Deletes old results, so that the stream does not grow for ever, whoever reads it.
+//! Deletes old results, so that the results stream does not grow without end, even if no program reads it.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use fred::{
 };
 use tidegate_stream::{EntryId, StreamError, server_time_ms};
 
-/// Entries that one call deletes at most: some milliseconds of Redis.
+/// The maximum number of entries that one call deletes. This takes some milliseconds of Redis.
 const MOST: i64 = 10_000;
-/// How often the size is looked at in one go: a size is an estimate, and whole nodes go.
+/// How often one run reads the size. A size is only an estimate, and Redis deletes whole nodes of the stream.
 const LOOKS: usize = 50;
 
-/// Deletes results that are too old, and the oldest ones where all together take too many bytes. It waits for no reader.
+/// Deletes results that are too old, and the oldest ones if all together take too many bytes. It waits for no reader.
 #[derive(Clone, Debug)]
 pub struct ResultsTrimmer {
     pool: Pool,
@@ -24,8 +24,8 @@ pub struct ResultsTrimmer {
 }
 
 impl ResultsTrimmer {
-    /// Keeps the results of the last `keep`, by the clock of Redis, and about `keep_bytes` of them. None: of whatever age, or
-    /// size.
+    /// Keeps the results of the last `keep`, by the clock of Redis, and about `keep_bytes` of them. None: no limit on
+    /// the age, or on the size.
     #[must_use]
     pub fn new(
         pool: Pool,
@@ -35,10 +35,10 @@ impl ResultsTrimmer {
         Self { pool, key: key.into(), keep, keep_bytes }
     }
 
-    /// Trims once; returns how many results went.
+    /// Trims the stream once, and returns how many results it deleted.
     ///
     /// # Errors
-    /// When Redis does not answer, or the key holds no stream.
+    /// If Redis does not answer, or the key holds no stream.
     pub async fn run_once(&self) -> Result<u64, StreamError> {
         Ok(self.trim_by_age().await? + self.trim_by_size().await?)
     }
@@ -72,7 +72,8 @@ impl ResultsTrimmer {
         Ok(trimmed)
     }
 
-    /// Whole nodes of the stream go, so a few more entries stay than were asked for.
+    /// Runs XTRIM with this limit. Redis deletes whole nodes of the stream, so a few more entries stay than the limit
+    /// allows.
     async fn trim(&self, by: &'static str, limit: String) -> Result<u64, StreamError> {
         let command = CustomCommand::new_static("XTRIM", ClusterHash::FirstKey, false);
         let args: Vec<Value> =
@@ -81,7 +82,7 @@ impl ResultsTrimmer {
     }
 }
 
-/// How many of `length` entries, which take `bytes`, about fit. None: all of them.
+/// About how many of `length` entries, which take `bytes`, fit into `keep_bytes`. None: all of them fit.
 fn most_entries(length: u64, bytes: u64, keep_bytes: u64) -> Option<u64> {
     if bytes <= keep_bytes {
         return None;

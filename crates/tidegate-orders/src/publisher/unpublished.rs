@@ -1,4 +1,4 @@
-//! What Redis did not take: rows of `tidegate_unannounced_result`, and every statement for them.
+//! Results that Redis refused: rows of `tidegate_unannounced_result`, and all statements for them.
 
 use std::{collections::BTreeMap, future::Future, time::Duration};
 
@@ -9,16 +9,16 @@ use tokio::time::timeout;
 use super::NewEntries;
 use crate::{partition::Partition, results::OrderResult, session::Session, wire::result_fields};
 
-/// Rows of one statement.
+/// The maximum number of rows in one statement.
 const ROWS: usize = 200;
-/// Rows that are counted, at most: more is no other trouble.
+/// The maximum number of rows that are counted. A higher number needs no other action.
 const MOST_COUNTED: i64 = 10_000;
-/// SQL: what says to which partition a row belongs. Where the result names no voucher, that is the number of the partition which
-/// made the order id; an id that a producer made itself may name another one, but always the same one.
+/// SQL: the value that says to which partition a row belongs. If the result names no voucher, it is the index of the
+/// partition that made the order id. An id that a producer made itself may name another partition, but always the same one.
 const HOME: &str = "COALESCE(CAST(IF(JSON_VALID(result), JSON_VALUE(result, '$.voucherId'), NULL) AS SIGNED), \
     order_id & 63)";
 
-/// The table.
+/// The table of the results that Redis refused.
 #[derive(Clone, Debug)]
 pub(super) struct Unpublished {
     pool: MySqlPool,
@@ -26,14 +26,14 @@ pub(super) struct Unpublished {
     partition: Partition,
 }
 
-/// What became of some rows.
+/// The outcome for some rows of the table.
 #[derive(Debug)]
 pub(super) struct Taken<E> {
-    /// Rows that are gone, those that held no result included.
+    /// The number of rows that were deleted, including those that held no result.
     pub deleted: usize,
-    /// The states of the results that were taken.
+    /// The states of the results that Redis took.
     pub states: Vec<String>,
-    /// Why others were not.
+    /// The error with which Redis refused other results.
     pub refused: Option<E>,
 }
 
@@ -50,7 +50,7 @@ impl Unpublished {
         Self { pool, ..self }
     }
 
-    /// Remembers results. One that is there already stays as it is.
+    /// Stores results in the table. A result that is already stored stays as it is.
     pub(super) async fn remember(&self, results: &[&OrderResult]) -> Result<(), Outage> {
         for results in results.chunks(ROWS) {
             let mut insert = QueryBuilder::new(
@@ -68,7 +68,7 @@ impl Unpublished {
         Ok(())
     }
 
-    /// How many there are; of more than 10,000, so many.
+    /// Counts the stored results, up to 10,000.
     pub(super) async fn count(&self) -> Result<usize, Outage> {
         let own = self.partition.condition(HOME);
         let few = format!(
@@ -79,8 +79,8 @@ impl Unpublished {
         Ok(usize::try_from(count).unwrap_or_default())
     }
 
-    /// Hands the oldest ones that nobody else has in progress to `publish`, which answers for each whether it was taken, and deletes
-    /// those that were.
+    /// Passes the oldest results that no other process has in progress to `publish`, which answers for each whether
+    /// Redis took it. Deletes the results that Redis took.
     pub(super) async fn take<E>(
         &self,
         publish: impl AsyncFnOnce(NewEntries) -> Result<Vec<Result<(), E>>, Outage>,
@@ -123,7 +123,7 @@ impl Unpublished {
             self.in_time(delete(&done).build().persistent(false).execute(&mut **session)).await?;
             self.in_time(session.commit()).await?;
         } else {
-            // Nothing was written: if this takes too long, the connection is closed.
+            // Nothing was written. If the rollback takes too long, the connection is closed.
             let _late = timeout(self.timeout, session.roll_back()).await;
         }
         Ok(Taken { deleted: done.len(), states, refused })
@@ -155,7 +155,7 @@ fn json(result: &OrderResult) -> String {
     serde_json::to_string(&fields).expect("texts are JSON")
 }
 
-/// The fields of a row. None: it holds something else, which nobody can publish.
+/// The fields of a row. None: the row holds no result, so there is nothing to publish.
 fn fields(json: &str) -> Option<BTreeMap<String, String>> {
     let fields: BTreeMap<String, String> = serde_json::from_str(json).ok()?;
     Some(fields).filter(|fields| fields.values().any(|value| !value.is_empty()))

@@ -1,9 +1,9 @@
-//! Statements that messages tell an operator to type.
+//! SQL statements that messages show to an operator, to run manually.
 
 use super::Tables;
 use crate::{order::VoucherId, row_state::LIVE};
 
-/// The statement that writes down with how many units the sale of a voucher began.
+/// The statement that sets the number of units with which the sale of a voucher began.
 #[must_use]
 pub fn set_initial_stock(voucher: VoucherId) -> String {
     let Tables { vouchers, orders, .. } = Tables::DEFAULT;
@@ -13,14 +13,14 @@ pub fn set_initial_stock(voucher: VoucherId) -> String {
     )
 }
 
-/// The statement that writes down whether the programs that sell a voucher keep a journal in Redis.
+/// The statement that sets whether the programs that sell a voucher keep a journal in Redis.
 #[must_use]
 pub fn set_keeps_journal(voucher: VoucherId, keeps: bool) -> String {
     let (vouchers, keeps) = (Tables::DEFAULT.vouchers, u8::from(keeps));
     format!("UPDATE {vouchers} SET keeps_journal = {keeps} WHERE voucher_id = {voucher}")
 }
 
-/// The statement that gives a voucher a row, with all of these units left.
+/// The statement that inserts the row of a voucher, with all of these units left.
 #[must_use]
 pub fn insert_voucher(voucher: VoucherId, stock: i64) -> String {
     format!(

@@ -10,21 +10,21 @@ use crate::{
     wire::{FieldNames, EntryIds, Message},
 };
 
-/// What stands in the entry of an order, as far as it can be read.
+/// The content of an order's entry, as far as it can be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct EntryContent {
     /// The user of the order.
     pub user: Option<UserId>,
     /// The voucher of the order.
     pub voucher: Option<VoucherId>,
-    /// How many units; 1 where nothing is said.
+    /// The number of units; 1 if the entry names none.
     pub quantity: i64,
-    /// Why the entry is no order.
+    /// The reason why the entry is no order.
     pub error: Option<String>,
 }
 
 impl EntryContent {
-    /// Reads an entry.
+    /// Reads the content of an entry.
     #[must_use]
     pub fn of(fields: &FieldNames, entry: &Entry) -> Self {
         let EntryIds { user, voucher, .. } = fields.peek(entry);
@@ -34,28 +34,28 @@ impl EntryContent {
     }
 }
 
-/// A dead letter.
+/// A dead letter, with the order that it holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeadLetterRecord {
-    /// Its id in the stream of dead letters.
+    /// The id of the letter in the stream of dead letters.
     pub id: EntryId,
-    /// The entry that was buried.
+    /// The id of the entry that was buried.
     pub entry: Option<EntryId>,
-    /// Why, in a word; None: somebody else wrote it there.
+    /// The reason for the burial, in a word. None: another program wrote the letter.
     pub reason: Option<String>,
-    /// Why, in a sentence.
+    /// The reason for the burial, in a sentence.
     pub error: Option<String>,
-    /// When, in Unix milliseconds.
+    /// The time of the burial, in Unix milliseconds.
     pub at_ms: Option<i64>,
-    /// How often it was put back before.
+    /// The number of times that the entry was requeued before.
     pub requeued: u32,
-    /// What stood in the entry.
+    /// The content of the entry.
     #[serde(rename = "wanted")]
     pub content: EntryContent,
 }
 
 impl DeadLetterRecord {
-    /// Reads a letter.
+    /// Reads the facts of a dead letter.
     #[must_use]
     pub fn of(fields: &FieldNames, letter: &Letter) -> Self {
         let burial = letter.burial.as_ref();
@@ -70,7 +70,7 @@ impl DeadLetterRecord {
         }
     }
 
-    /// What it says of the order whose id it holds.
+    /// The fact that the letter gives about the order whose id it holds.
     #[must_use]
     pub fn fact(&self) -> LetterFact {
         match self.reason.as_deref() {
@@ -80,7 +80,7 @@ impl DeadLetterRecord {
         }
     }
 
-    /// Our program buried it, and it holds an order of this user for this voucher.
+    /// Whether Tidegate buried the letter, and it holds an order of this user for this voucher.
     #[must_use]
     pub fn is_order_of(&self, user: i64, voucher: i64) -> bool {
         let EntryContent { user: its_user, voucher: its_voucher, error, .. } = &self.content;
@@ -90,24 +90,24 @@ impl DeadLetterRecord {
     }
 }
 
-/// A dead letter that says what happened to the order.
+/// A dead letter that holds an event of an order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BuriedEvent {
-    /// The letter.
+    /// The id of the dead letter.
     pub letter: EntryId,
-    /// When it was buried, in Unix milliseconds.
+    /// The time of the burial, in Unix milliseconds.
     pub at_ms: Option<i64>,
-    /// Why, in a word.
+    /// The reason for the burial, in a word.
     pub reason: Option<String>,
-    /// What happened.
+    /// The kind of the event.
     pub event: EventKind,
-    /// The outside's own id of it.
+    /// The sender's own id of the event.
     #[serde(rename = "ref")]
     pub reference: Option<EventText>,
 }
 
 impl BuriedEvent {
-    /// Reads a letter; None: it holds no event of this order that a worker can record.
+    /// Reads the event of a dead letter. None: it holds no event of this order that a worker can record.
     #[must_use]
     pub fn of(fields: &FieldNames, letter: &Letter, order: OrderId) -> Option<Self> {
         let Ok(Message::Event(event)) = fields.decode_message(&letter.entry()) else { return None };

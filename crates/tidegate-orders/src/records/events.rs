@@ -1,4 +1,4 @@
-//! Events of orders: `tidegate_event`.
+//! The events of orders in the table `tidegate_event`.
 
 use std::collections::HashMap;
 
@@ -11,76 +11,76 @@ use crate::{
     order::OrderId,
 };
 
-/// The columns of [`EventRow`].
+/// The columns that [`EventRow`] needs.
 const COLUMNS: &str = "order_id, CAST(step AS SIGNED), CAST(event AS CHAR), CAST(outcome AS CHAR), user_id, \
     voucher_id, CAST(ref AS CHAR), CAST(payment AS CHAR), CAST(reason AS CHAR), CAST(from_status AS SIGNED), \
     CAST(to_status AS SIGNED), CAST(released AS SIGNED), CAST(entry_id AS CHAR), \
     CAST(UNIX_TIMESTAMP(at) * 1000 AS SIGNED)";
-/// The columns of [`EventSum`], of the events of one order.
+/// The columns that [`EventSum`] needs, for the events of one order.
 const SUMS: &str = "order_id, CAST(SUM(released > 0) AS SIGNED), CAST(SUM(released) AS SIGNED), \
     CAST(MAX(IF(to_status IS NULL, 0, step * 16 + to_status)) AS SIGNED), \
     CAST(MAX(IF(to_status IS NULL, 0, CAST(SUBSTRING_INDEX(entry_id, '-', 1) AS UNSIGNED))) AS SIGNED)";
 
-/// A row of an event.
+/// The row of an event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct EventRow {
-    /// The order.
+    /// The order that the event is about.
     pub order: OrderId,
-    /// Which of its events, from 1.
+    /// The number of the event within its order, from 1.
     pub step: i64,
-    /// What happened, in a word.
+    /// The kind of the event, in a word.
     pub event: String,
-    /// `applied`, `unchanged`, `refund_due`, or why it was rejected.
+    /// The outcome: `applied`, `unchanged`, `refund_due`, or the reason for the rejection.
     pub outcome: String,
-    /// The user, as the event says.
+    /// The user that the event names.
     #[serde(serialize_with = "as_text")]
     pub user: i64,
-    /// The voucher, as the event says.
+    /// The voucher that the event names.
     #[serde(serialize_with = "as_text")]
     pub voucher: i64,
     /// The external id of the payment or refund.
     #[serde(rename = "ref")]
     pub reference: Option<String>,
-    /// Of a refund: the `ref` of the refunded payment. The event names it, or the order has only one payment.
+    /// For a refund, the `ref` of the refunded payment. The event names it, or the order has only one payment.
     pub payment: Option<String>,
-    /// Why, in a word of the sender.
+    /// The reason that the sender gave, in a word.
     pub reason: Option<String>,
-    /// The change of its status, and the units that it released.
+    /// The change of the order's status, and the units that the event released.
     #[serde(flatten)]
     pub moved: StatusChange,
-    /// The entry that brought it.
+    /// The stream entry that brought the event.
     pub entry: String,
-    /// When it was recorded, in Unix milliseconds.
+    /// The time at which the event was recorded, in Unix milliseconds.
     pub at_ms: Option<i64>,
 }
 
-/// A change of status by an event, and the units that it released.
+/// A change of an order's status by an event, and the units that the event released.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct StatusChange {
-    /// The status before; None: the order did not move, or had no row.
+    /// The status before the event; None: the order did not move, or had no row.
     pub from: Option<i64>,
-    /// The status after; None: the order did not move.
+    /// The status after the event; None: the order did not move.
     pub to: Option<i64>,
-    /// Units that it released.
+    /// The units that the event released.
     pub released: i64,
 }
 
-/// What the events of an order add up to.
+/// The sum of the events of an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventSum {
-    /// How many of them released units.
+    /// The number of events that released units.
     pub releases: i64,
-    /// Units that they released.
+    /// The units that the events released.
     pub released: i64,
     /// The status that the last move led to; None: no event has moved the order.
     pub status: Option<i64>,
-    /// When the last entry that moved the order came into the stream, in Unix milliseconds. Those that changed nothing do not count:
-    /// they may be sent again at any time.
+    /// The time at which the last entry that moved the order came into the stream, in Unix milliseconds. Events that
+    /// changed nothing do not count, because they may be sent again at any time.
     pub last_ms: i64,
 }
 
 impl EventRow {
-    /// The row as the rules of events read it.
+    /// The row as a [`PastEvent`], which the rules of events read.
     #[must_use]
     pub fn past_event(&self) -> PastEvent {
         let text = |text: &Option<String>| -> Option<EventText> { text.as_ref()?.parse().ok() };
@@ -97,7 +97,7 @@ impl EventRow {
         }
     }
 
-    /// None for an id that no order of ours can have.
+    /// Parses a row. None: the id is no valid order id.
     fn parse(row: &MySqlRow) -> sqlx::Result<Option<Self>> {
         let Ok(order) = OrderId::try_from(row.try_get::<i64, _>(0)?) else { return Ok(None) };
         Ok(Some(Self {
@@ -117,7 +117,7 @@ impl EventRow {
     }
 }
 
-/// The order and the sum of its events.
+/// Parses an order and the sum of its events.
 fn sum(row: &MySqlRow) -> sqlx::Result<Option<(OrderId, EventSum)>> {
     let Ok(order) = OrderId::try_from(row.try_get::<i64, _>(0)?) else { return Ok(None) };
     let last: i64 = row.try_get(3)?;
@@ -126,28 +126,28 @@ fn sum(row: &MySqlRow) -> sqlx::Result<Option<(OrderId, EventSum)>> {
     Ok(Some((order, EventSum { releases, released, status, last_ms })))
 }
 
-/// The rows of events.
+/// Reads the rows of events.
 #[derive(Clone, Copy, Debug)]
 pub struct EventRows<'a>(pub(super) Records<'a>);
 
 impl EventRows<'_> {
-    /// The events of these orders, those of each in the order in which they were recorded.
+    /// Reads the events of these orders, for each order in the sequence in which they were recorded.
     ///
     /// # Errors
-    /// When MySQL does not answer or the tables are not ready.
+    /// Fails if MySQL does not answer or the tables are not ready.
     pub async fn by_orders(self, orders: &[OrderId]) -> Result<Vec<EventRow>> {
         let table = self.0.tables.events;
-        // By the primary key: the server sorts nothing.
+        // Read by the primary key, so that the server sorts nothing.
         let sql = |ids: &str| {
             format!("SELECT {COLUMNS} FROM {table} WHERE order_id IN ({ids}) ORDER BY order_id, step")
         };
         parsed(&self.0.rows_of(orders, sql).await?, EventRow::parse)
     }
 
-    /// What the events of these orders add up to.
+    /// Reads the sums of the events of these orders.
     ///
     /// # Errors
-    /// As [`EventRows::by_orders`].
+    /// Fails like [`EventRows::by_orders`].
     pub async fn sums<I: Into<i64> + Copy>(self, orders: &[I]) -> Result<HashMap<OrderId, EventSum>> {
         let table = self.0.tables.events;
         let sql =
@@ -155,22 +155,22 @@ impl EventRows<'_> {
         Ok(parsed(&self.0.rows_of(orders, sql).await?, sum)?.into_iter().collect())
     }
 
-    /// What the events add up to, of the orders after the first id up to the last one.
+    /// Reads the sums of the events of orders after the first id, up to the last one.
     ///
     /// # Errors
-    /// As [`EventRows::by_orders`].
+    /// Fails like [`EventRows::by_orders`].
     pub async fn sums_between(self, (after, last): (i64, i64)) -> Result<HashMap<OrderId, EventSum>> {
         let range = format!("order_id > {after} AND order_id <= {last}");
         let sql = format!("SELECT {SUMS} FROM {} WHERE {range} GROUP BY order_id", self.0.tables.events);
         Ok(parsed(&self.0.rows(sql).await?, sum)?.into_iter().collect())
     }
 
-    /// Up to `limit` orders of the partition that have events, in the order of their ids, after this one.
+    /// Reads the ids of up to `limit` orders of the partition that have events, in ascending order, after this one.
     ///
     /// # Errors
-    /// As [`EventRows::by_orders`].
+    /// Fails like [`EventRows::by_orders`].
     pub async fn orders_after(self, after: i64, limit: usize) -> Result<Vec<i64>> {
-        // An event may name another voucher than its order's: the order says to which partition it belongs.
+        // An event may name another voucher than its order's: the order decides to which partition it belongs.
         let own = self.0.partition.condition("COALESCE(o.voucher_id, e.voucher_id)");
         let sql = format!(
             "SELECT DISTINCT e.order_id FROM {} e LEFT JOIN {} o ON o.id = e.order_id \
@@ -184,7 +184,7 @@ impl EventRows<'_> {
     /// Deletes these steps of these orders.
     ///
     /// # Errors
-    /// As [`EventRows::by_orders`].
+    /// Fails like [`EventRows::by_orders`].
     pub async fn delete(self, steps: &[(OrderId, Vec<u32>)]) -> Result<()> {
         if steps.is_empty() {
             return Ok(());
@@ -192,7 +192,7 @@ impl EventRows<'_> {
         let of_order = |(order, steps): &(OrderId, Vec<u32>)| {
             format!("order_id = {order} AND step IN ({})", super::listed(steps))
         };
-        // Each a range of the primary key: not every server reads a list of pairs so.
+        // Each condition is a range of the primary key. Some servers do not use the key for a list of pairs.
         let ranges: Vec<String> = steps.iter().map(of_order).collect();
         self.0.execute(format!("DELETE FROM {} WHERE {}", self.0.tables.events, ranges.join(" OR "))).await
     }

@@ -1,8 +1,9 @@
-//! The journal of a voucher in Redis: the last movement of each order that was admitted or released, and the movements of the
-//! whole sale. The scripts write them, and look into them by their text; this is the one place of the program that reads them.
+//! The journal of a voucher in Redis: the last movement of each order that was admitted or released, and the movements
+//! of the whole sale. The Lua scripts write the notes and search them as text; in the program, only this module reads
+//! them.
 //!
-//! A journal with a field `#complete` holds every movement of the stock: the sum of all changes is the stock. A release keeps
-//! what it released, so it counts with both changes.
+//! A journal with a field `#complete` holds every movement of the stock: the sum of all changes is the stock. A release
+//! keeps the admission that it released, so it counts with both changes.
 
 mod snapshot;
 mod purged;
@@ -22,22 +23,24 @@ use crate::order::{Order, OrderId, Slot, UserId, Uses};
 const ADMIT: &str = "admit";
 const RELEASE: &str = "release";
 
-/// The field that says that the journal holds every movement. Its value is a note like the others, without a change.
+/// The field that marks a complete journal, which holds every movement. Its value is a note like the others, without a
+/// change.
 pub const COMPLETE: &str = "#complete";
 
-/// The field that says that the voucher has limits. Its value is a note like the others, without a change.
+/// The field that marks a voucher with limits. Its value is a note like the others, without a change.
 pub const LIMITED: &str = "#limited";
 
-/// What a field of the journal is about.
+/// The subject of a field of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JournalField<'a> {
     /// The last movement of an order.
     Order(OrderId),
-    /// The journal is complete.
+    /// The mark of a complete journal.
     Complete,
-    /// A movement of the whole sale, without the `#`: `load`, `add:<id>`, `take:<id>`, `repair:<id>`, `purged`, `limited`.
+    /// A movement of the whole sale, without the `#`: `load`, `add:<id>`, `take:<id>`, `repair:<id>`, `purged`,
+    /// `limited`.
     Sale(&'a str),
-    /// Somebody else wrote it: it is neither an order id nor begins with `#`.
+    /// A field of another program: it is neither an order id nor begins with `#`.
     Other,
 }
 
@@ -53,52 +56,54 @@ impl<'a> JournalField<'a> {
     }
 }
 
-/// A note of the journal.
+/// A note of the journal about one movement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JournalNote {
-    /// `admit` or `release`; empty where the note does not say.
+    /// The action, `admit` or `release`; empty if the note names none.
     pub action: String,
-    /// Units that moved: below 0 of an admission.
+    /// The units that moved, below 0 for an admission.
     pub change: Option<i64>,
-    /// The user of an admission; of a release, who released.
+    /// The user of an admission; for a release, the program or user that released.
     pub by: Option<String>,
-    /// When, in Unix milliseconds by the clock of Redis.
+    /// The time of the movement, in Unix milliseconds by the clock of Redis.
     pub at_ms: Option<i64>,
-    /// Units left before it; none where no stock was loaded.
+    /// The units left before the movement; None if no stock was loaded.
     pub from: Option<i64>,
-    /// Units left after it.
+    /// The units left after the movement.
     pub to: Option<i64>,
-    /// Of a release: the admission that it released. None: the journal did not hold one, or an older script wrote it.
+    /// For a release, the admission that it released. None: the journal did not hold one, or an older script wrote the
+    /// note.
     pub admitted: Option<ReleasedAdmission>,
-    /// Of an admission under limits: the slot that it has, and what it used.
+    /// For an admission under limits, its slot and its uses of limits.
     pub limited: Option<UnderLimits>,
-    /// Of an admission that was restored: the repair that did it, `repair:<id>`. Of a release, [`JournalNote::by`] says it.
+    /// For an admission that a repair restored, the repair, as `repair:<id>`. For a release, [`JournalNote::by`] names
+    /// the repair.
     pub repaired: Option<String>,
 }
 
-/// What an admission under limits has beyond others.
+/// The additional facts of an admission under limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnderLimits {
-    /// Which of the user's orders it is.
+    /// The slot of the order among the user's orders.
     pub slot: Slot,
-    /// What it used.
+    /// The uses of limits by the order.
     pub uses: Uses,
 }
 
-/// The admission that a release released.
+/// An admission that a release has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReleasedAdmission {
-    /// Whose order it was.
+    /// The user of the order.
     pub user: Option<UserId>,
-    /// Units that moved: below 0.
+    /// The units that moved, below 0.
     pub change: i64,
-    /// When, in Unix milliseconds by the clock of Redis.
+    /// The time of the admission, in Unix milliseconds by the clock of Redis.
     pub at_ms: Option<i64>,
-    /// Units left before it. None: whoever wrote the release did not keep it.
+    /// The units left before the admission. None: the writer of the release did not keep this.
     pub from: Option<i64>,
 }
 
-/// Values of any type: a note that somebody else wrote is read as far as it can be.
+/// A note with values of any type: a note of another program is read as far as possible.
 #[derive(Deserialize)]
 struct Note {
     #[serde(default)]
@@ -124,7 +129,7 @@ struct Note {
 }
 
 impl JournalNote {
-    /// Reads a note. None: it is no JSON object.
+    /// Reads a note. None: the text is no JSON object.
     #[must_use]
     pub fn parse(note: &[u8]) -> Option<Self> {
         let Note { action, change, by, timestamp, from, to, admitted, repaired, slot, uses } =
@@ -142,8 +147,8 @@ impl JournalNote {
         })
     }
 
-    /// What it says about the stock, with what it released: the sum of these over a complete journal is the stock. A release of
-    /// an older script does not keep what it released, and says nothing.
+    /// The change of the stock by this note, together with the admission that it released. The sum over a complete
+    /// journal is the stock. A release of an older script does not keep its admission, and counts as 0.
     #[must_use]
     pub fn total_change(&self) -> i64 {
         if self.is_release() && self.admitted.is_none() {
@@ -152,25 +157,25 @@ impl JournalNote {
         self.change.unwrap_or(0) + self.admitted.map_or(0, |admitted| admitted.change)
     }
 
-    /// The order was given to its user, and was not released since.
+    /// Whether the order is admitted and was not released since.
     #[must_use]
     pub fn is_admission(&self) -> bool {
         self.action == ADMIT
     }
 
-    /// The order was released.
+    /// Whether the order was released.
     #[must_use]
     pub fn is_release(&self) -> bool {
         self.action == RELEASE
     }
 
-    /// Whose order it is; None: it was released, or what it says is no user.
+    /// The user of the admitted order. None: the order was released, or the note names no valid user.
     #[must_use]
     pub fn buyer(&self) -> Option<UserId> {
         self.by.as_ref().filter(|_| self.is_admission())?.parse().ok()
     }
 
-    /// This user admitted it, or released it.
+    /// Whether the note names this user.
     #[must_use]
     pub fn is_by(&self, user: UserId) -> bool {
         self.by.as_ref().is_some_and(|by| *by == user.to_string())
@@ -184,7 +189,7 @@ impl UnderLimits {
         Some(Self { slot, uses })
     }
 
-    /// What an order says of itself, if it was admitted under limits.
+    /// The facts in an order, if it was admitted under limits.
     #[must_use]
     pub fn of(order: &Order) -> Option<Self> {
         order.uses.clone().map(|uses| Self { slot: order.slot, uses })

@@ -1,4 +1,5 @@
-//! What orders used of limits, by MySQL: `tidegate_limit_use`. It knows whatever the journals do not know any more.
+//! The uses of limits by orders, in the table `tidegate_limit_use`. It also holds uses that the journals no longer
+//! hold.
 
 use std::collections::HashMap;
 
@@ -11,20 +12,21 @@ use crate::{
     row_state::LIVE,
 };
 
-/// A live order of a voucher.
+/// A live order of a voucher, with its uses of limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LiveOrder {
-    /// The order.
+    /// The id of the order.
     pub order: OrderId,
-    /// The user.
+    /// The user of the order.
     pub user: UserId,
-    /// Units.
+    /// The units of the order.
     pub units: u64,
-    /// The slot.
+    /// The slot of the order.
     pub slot: Slot,
-    /// What the order used of limits; None: it was admitted under none.
+    /// The uses of limits by the order; None: it was admitted under none.
     pub uses: Option<Uses>,
-    /// When it was written, in Unix milliseconds by MySQL's clock, to the second; None: the row does not say.
+    /// The time at which the row was written, in Unix milliseconds by MySQL's clock, to the second. None: the row does
+    /// not have it.
     pub created_ms: Option<i64>,
 }
 
@@ -32,22 +34,23 @@ fn uses_at(row: &MySqlRow, at: usize) -> sqlx::Result<Option<Uses>> {
     Ok(row.try_get::<Option<Vec<u8>>, _>(at)?.and_then(|uses| Uses::parse(&uses)))
 }
 
-/// An order and what it used, of the columns `order_id, uses`.
+/// Parses an order and its uses from the columns `order_id, uses`.
 fn uses_of(row: &MySqlRow) -> sqlx::Result<Option<(OrderId, Uses)>> {
     Ok(row.try_get::<i64, _>(0)?.try_into().ok().zip(uses_at(row, 1)?))
 }
 
-/// What orders used of limits.
+/// Reads the uses of limits by orders.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitUseRows<'a>(pub(super) Records<'a>);
 
 impl LimitUseRows<'_> {
-    /// A page of the live orders of a voucher, after this user and slot, in their order. Empty: there are no more.
+    /// Reads a page of the live orders of a voucher, after this user and slot, in the order of both. Empty: there are
+    /// no more.
     ///
     /// # Errors
-    /// When MySQL does not answer or the tables are not ready.
+    /// Fails if MySQL does not answer or the tables are not ready.
     pub async fn live_page(self, voucher: VoucherId, (user, slot): (i64, i64)) -> Result<Vec<LiveOrder>> {
-        // In the order of the unique key.
+        // The rows come in the order of the unique key.
         let sql = format!(
             "SELECT CAST(o.id AS SIGNED), CAST(o.user_id AS SIGNED), CAST(o.quantity AS SIGNED), CAST(o.slot AS SIGNED), \
              u.uses, CAST(UNIX_TIMESTAMP(o.create_time) * 1000 AS SIGNED) FROM {} o \
@@ -66,20 +69,21 @@ impl LimitUseRows<'_> {
         parsed(&self.0.rows(sql).await?, live)
     }
 
-    /// What these orders used of limits, whatever became of them since.
+    /// Reads the uses of limits by these orders, whatever their states are now.
     ///
     /// # Errors
-    /// As [`LimitUseRows::live_page`].
+    /// Fails like [`LimitUseRows::live_page`].
     pub async fn by_orders(self, orders: &[OrderId]) -> Result<HashMap<OrderId, Uses>> {
         let table = self.0.tables.limit_uses;
         let sql = |ids: &str| format!("SELECT order_id, uses FROM {table} WHERE order_id IN ({ids})");
         Ok(parsed(&self.0.rows_of(orders, sql).await?, uses_of)?.into_iter().collect())
     }
 
-    /// What these orders used of limits, with their slots: of those that were admitted under some and hold a slot.
+    /// Reads the uses of limits and the slots of these orders, for those that were admitted under limits and hold a
+    /// slot.
     ///
     /// # Errors
-    /// As [`LimitUseRows::live_page`].
+    /// Fails like [`LimitUseRows::live_page`].
     pub async fn held(self, orders: &[OrderId]) -> Result<HashMap<OrderId, UnderLimits>> {
         let sql = |ids: &str| {
             format!(

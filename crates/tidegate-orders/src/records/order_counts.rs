@@ -1,4 +1,4 @@
-//! How many orders there are.
+//! Counts orders by their ids and vouchers.
 
 use std::ops::RangeInclusive;
 
@@ -7,31 +7,32 @@ use sqlx::Row;
 use super::{Records, Result};
 use crate::{order::VoucherId, row_state::LIVE};
 
-/// The orders of one span of time, by the time that their ids name.
+/// The numbers of orders in one span of time, by the time in their ids.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OrderCount {
-    /// When the span begins, in Unix seconds.
+    /// The beginning of the span, in Unix seconds.
     pub from_s: i64,
-    /// Rows.
+    /// The number of rows of orders.
     pub orders: i64,
-    /// Units of these.
+    /// The units of these rows.
     pub units: i64,
-    /// Those of them that hold their units still.
+    /// The number of these rows that still hold their units.
     pub live: i64,
-    /// Refused orders, which have no row.
+    /// The number of refused orders, which have no row.
     pub refused: i64,
 }
 
-/// Counts of orders.
+/// Reads the counts of orders.
 #[derive(Clone, Copy, Debug)]
 pub struct OrderCounting<'a>(pub(super) Records<'a>);
 
 impl OrderCounting<'_> {
-    /// The orders of the partition, or of one voucher, with ids in this range, by spans of so many seconds. The second 0 of ids is this
-    /// Unix second. A span has an entry for its rows, and another one for its refusals.
+    /// Counts the orders of the partition, or of one voucher, with ids in this range, by spans of `seconds`. `epoch_s`
+    /// is the Unix second that is second 0 of the ids. A span has one entry for its rows, and another one for its
+    /// refusals.
     ///
     /// # Errors
-    /// When MySQL does not answer or the tables are not ready.
+    /// Fails if MySQL does not answer or the tables are not ready.
     pub async fn by_time(
         self,
         voucher: Option<VoucherId>,
@@ -59,18 +60,18 @@ impl OrderCounting<'_> {
         Ok(counts)
     }
 
-    /// The number of orders of a voucher, cancelled ones included.
+    /// Counts the orders of a voucher, including cancelled ones.
     ///
     /// # Errors
-    /// As [`OrderCounting::by_time`].
+    /// Fails like [`OrderCounting::by_time`].
     pub async fn of_voucher(self, voucher: VoucherId) -> Result<i64> {
         self.count(&format!("voucher_id = {voucher}")).await
     }
 
-    /// The number of live orders of a voucher.
+    /// Counts the live orders of a voucher.
     ///
     /// # Errors
-    /// As [`OrderCounting::by_time`].
+    /// Fails like [`OrderCounting::by_time`].
     pub async fn live_of_voucher(self, voucher: VoucherId) -> Result<i64> {
         self.count(&format!("voucher_id = {voucher} AND {LIVE}")).await
     }

@@ -1,4 +1,4 @@
-//! Rows of orders: `tb_voucher_order`.
+//! The rows of orders in the table `tb_voucher_order`.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,55 +13,56 @@ use crate::{
     row_state::{RowState, RowStatus, status},
 };
 
-/// The columns of [`OrderRow`], of a table that is called `o`. Ids may be signed or not: those beyond 2^63-1 are none of ours, and become
-/// negative. Entry ids are of any character set.
+/// The columns that [`OrderRow`] needs, of a table that is called `o`. Ids may be signed or not: those beyond 2^63-1
+/// are no valid ids, and become negative. Entry ids may have any character set.
 pub(super) const COLUMNS: &str = "CAST(o.id AS SIGNED), CAST(o.user_id AS SIGNED), CAST(o.voucher_id AS SIGNED), \
     CAST(o.quantity AS SIGNED), CAST(o.slot AS SIGNED), CAST(COALESCE(o.status, 1) AS SIGNED), \
     CAST(o.entry_id AS CHAR), CAST(UNIX_TIMESTAMP(o.create_time) * 1000 AS SIGNED)";
-/// How many columns these are.
+/// The number of columns in [`COLUMNS`].
 pub(super) const WIDTH: usize = 8;
-/// The column of these that is missing in some tables that another program made.
+/// The column of [`COLUMNS`] that is missing in some tables that another program made.
 const CREATED: &str = "UNIX_TIMESTAMP(o.create_time) * 1000";
-/// The tutorial's other times, which not every table has either.
+/// The tutorial's other time columns, which not every table has either.
 const TIMES: [&str; 4] = ["pay_time", "use_time", "refund_time", "update_time"];
 
-/// A row of an order.
+/// The row of an order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct OrderRow {
-    /// The order.
+    /// The id of the order.
     pub order: OrderId,
-    /// The user; a number of the tutorial's may be none that we know as an id.
+    /// The user of the order; the tutorial's tables may hold a number that is no valid id.
     #[serde(serialize_with = "as_text")]
     pub user: i64,
-    /// The voucher, as the user.
+    /// The voucher of the order; like the user, it may be no valid id.
     #[serde(serialize_with = "as_text")]
     pub voucher: i64,
-    /// Units.
+    /// The units of the order.
     pub quantity: i64,
-    /// The slot of the user; None: the order has given it up.
+    /// The slot that the order holds; None: the order has given it up.
     pub slot: Option<i64>,
-    /// As the tutorial counts: 1 unpaid (also for NULL), 2 paid, 3 used, 4 cancelled, 5 refunding, 6 refunded.
+    /// The status in the tutorial's numbers: 1 unpaid (also for NULL), 2 paid, 3 used, 4 cancelled, 5 refunding, 6
+    /// refunded.
     pub status: i64,
-    /// The entry that brought the order; None: another program wrote the row.
+    /// The stream entry that brought the order; None: another program wrote the row.
     pub entry: Option<EntryId>,
-    /// When the row was written, in Unix milliseconds by MySQL's clock, to the second; None: the row does not say. 0: a zero date, which
-    /// old servers allow, and which is older than everything.
+    /// The time at which the row was written, in Unix milliseconds by MySQL's clock, to the second. None: the row does
+    /// not have it. 0: a zero date, which old servers allow, and which counts as older than everything.
     pub created_ms: Option<i64>,
 }
 
-/// A row of an order with the other times of the tutorial, in Unix milliseconds, to the second.
+/// The row of an order with the other times of the tutorial, in Unix milliseconds, to the second.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct OrderDetails {
-    /// The row.
+    /// The row of the order.
     #[serde(flatten)]
     pub row: OrderRow,
-    /// When the order was paid.
+    /// The time at which the order was paid.
     pub paid_ms: Option<i64>,
-    /// When it was used.
+    /// The time at which the order was used.
     pub used_ms: Option<i64>,
-    /// When it was refunded.
+    /// The time at which the order was refunded.
     pub refunded_ms: Option<i64>,
-    /// When the row was last changed.
+    /// The time at which the row was last changed.
     pub updated_ms: Option<i64>,
 }
 
@@ -69,25 +70,25 @@ impl OrderRow {
     /// The status of an order that was used.
     pub const USED: i64 = status::USED;
 
-    /// What the row counts as.
+    /// The state that the row counts as.
     #[must_use]
     pub fn state(&self) -> RowState {
         RowState::of(self.slot, Some(self.status))
     }
 
-    /// What has become of the order.
+    /// The status of the order, by its row.
     #[must_use]
     pub fn row_status(&self) -> RowStatus {
         RowStatus::of(self.slot, Some(self.status))
     }
 
-    /// When the row was written, for people: a zero date says nothing.
+    /// The time at which the row was written, for display: a zero date counts as no time.
     #[must_use]
     pub fn shown_ms(&self) -> Option<i64> {
         self.created_ms.filter(|ms| *ms > 0)
     }
 
-    /// None for an id that no order of ours can have.
+    /// Parses a row. None: the id is no valid order id.
     pub(super) fn parse(row: &MySqlRow) -> sqlx::Result<Option<Self>> {
         let Ok(order) = OrderId::try_from(row.try_get::<i64, _>(0)?) else { return Ok(None) };
         Ok(Some(Self {
@@ -103,7 +104,7 @@ impl OrderRow {
     }
 }
 
-/// A time; a zero date, which old servers allow, is none.
+/// Reads a time; a zero date, which old servers allow, counts as no time.
 fn time(row: &MySqlRow, at: usize) -> sqlx::Result<Option<i64>> {
     Ok(row.try_get::<Option<i64>, _>(at)?.filter(|ms| *ms > 0))
 }
@@ -119,17 +120,17 @@ fn details(row: &MySqlRow) -> sqlx::Result<Option<OrderDetails>> {
     }))
 }
 
-/// The rows of orders.
+/// Reads the rows of orders.
 #[derive(Clone, Copy, Debug)]
 pub struct OrderRows<'a>(pub(super) Records<'a>);
 
 impl OrderRows<'_> {
-    /// The rows of the table `o` that the rest of a statement means.
+    /// Reads the rows of the table `o` that the rest of a statement selects.
     async fn orders_where(&self, rest: &str) -> Result<Vec<OrderRow>> {
         parsed(&self.order_rows(rest).await?, OrderRow::parse)
     }
 
-    /// The same, with rows of ids that no order of ours can have.
+    /// Reads the same rows, including those whose ids are no valid order ids.
     async fn order_rows(&self, rest: &str) -> Result<Vec<MySqlRow>> {
         let sql = |columns: &str| format!("SELECT {columns} FROM {} o {rest}", self.0.tables.orders);
         match self.0.rows(sql(COLUMNS)).await {
@@ -140,7 +141,7 @@ impl OrderRows<'_> {
         }
     }
 
-    /// The columns of [`OrderRow`], as far as the table has them, and the names of all columns that it has.
+    /// Reads which columns of [`OrderRow`] the table has, and the names of all its columns.
     pub(super) async fn columns(&self) -> Result<(String, Vec<String>)> {
         let sql = "SELECT CAST(LOWER(column_name) AS CHAR) FROM information_schema.columns \
                    WHERE table_schema = DATABASE() AND table_name = ?";
@@ -150,10 +151,10 @@ impl OrderRows<'_> {
         Ok((if has_created { COLUMNS.to_owned() } else { COLUMNS.replace(CREATED, "NULL") }, names))
     }
 
-    /// The row of an order with all of its times.
+    /// Reads the row of an order with all of its times.
     ///
     /// # Errors
-    /// When MySQL does not answer or the tables are not ready.
+    /// Fails if MySQL does not answer or the tables are not ready.
     pub async fn find(self, order: OrderId) -> Result<Option<OrderDetails>> {
         let (columns, names) = self.columns().await?;
         let time = |name: &str| match names.iter().any(|column| column == name) {
@@ -165,10 +166,10 @@ impl OrderRows<'_> {
         Ok(parsed(&self.0.rows(sql).await?, details)?.pop())
     }
 
-    /// The rows of these orders, those that there are.
+    /// Reads the rows of these orders, as far as they exist.
     ///
     /// # Errors
-    /// As [`OrderRows::find`].
+    /// Fails like [`OrderRows::find`].
     pub async fn by_ids<I: Into<i64> + Copy>(self, orders: &[I]) -> Result<Vec<OrderRow>> {
         let mut rows = Vec::new();
         for orders in orders.chunks(MOST_LISTED) {
@@ -177,26 +178,26 @@ impl OrderRows<'_> {
         Ok(rows)
     }
 
-    /// A page of the rows of the partition, in the order of their ids, after this one. Empty: there are no more.
+    /// Reads a page of the rows of the partition, in the order of their ids, after this one. Empty: there are no more.
     ///
     /// # Errors
-    /// As [`OrderRows::find`].
+    /// Fails like [`OrderRows::find`].
     pub async fn page_after(self, id: i64) -> Result<Vec<OrderRow>> {
         let (own, most) = (self.0.partition.condition("o.voucher_id"), i64::MAX);
         let page = format!("WHERE o.id > {id} AND o.id <= {most}{own} ORDER BY o.id LIMIT {PAGE}");
         self.orders_where(&page).await
     }
 
-    /// The rows of a voucher, of users after this one, in their order: a page, and with the last user's all of that user. Rows of other
-    /// vouchers are not touched.
+    /// Reads a page of the rows of a voucher, of users after this one, in the order of the users. The page holds all
+    /// rows of its last user. Rows of other vouchers are not read.
     ///
     /// # Errors
-    /// As [`OrderRows::find`].
+    /// Fails like [`OrderRows::find`].
     pub async fn of_voucher_after(self, voucher: VoucherId, user: i64) -> Result<Vec<OrderRow>> {
         let of_voucher = format!("WHERE o.voucher_id = {voucher} AND o.user_id");
         let mut after = user;
         loop {
-            // In the order of the unique key.
+            // The rows come in the order of the unique key.
             let page =
                 format!("{of_voucher} > {after} ORDER BY o.voucher_id, o.user_id, o.slot LIMIT {PAGE}");
             let mut rows = self.order_rows(&page).await?;
@@ -207,7 +208,7 @@ impl OrderRows<'_> {
                 rows.append(&mut self.order_rows(&format!("{of_voucher} = {last}")).await?);
             }
             let orders = parsed(&rows, OrderRow::parse)?;
-            // A page of ids that no order of ours can have is not the end; users beyond 2^63-1 are.
+            // A page of rows without valid ids is not the end; users beyond 2^63-1 are.
             if !orders.is_empty() || last <= after {
                 return Ok(orders);
             }
@@ -215,10 +216,10 @@ impl OrderRows<'_> {
         }
     }
 
-    /// A page of the rows of a voucher that are used, in the order of their ids, after this one.
+    /// Reads a page of the used rows of a voucher, in the order of their ids, after this one.
     ///
     /// # Errors
-    /// As [`OrderRows::find`].
+    /// Fails like [`OrderRows::find`].
     pub async fn used_after(self, voucher: VoucherId, id: i64) -> Result<Vec<OrderRow>> {
         let page = format!(
             "FORCE INDEX (PRIMARY) WHERE o.id > {id} AND o.voucher_id = {voucher} AND o.status = {} \
@@ -228,10 +229,10 @@ impl OrderRows<'_> {
         self.orders_where(&page).await
     }
 
-    /// Up to `limit` rows of a user, of these vouchers. Without a user: the rows with the highest order ids.
+    /// Reads up to `limit` rows of a user, of these vouchers. Without a user: the rows with the highest order ids.
     ///
     /// # Errors
-    /// As [`OrderRows::find`].
+    /// Fails like [`OrderRows::find`].
     pub async fn of_vouchers(
         self,
         user: Option<UserId>,
@@ -241,9 +242,9 @@ impl OrderRows<'_> {
         if vouchers.is_empty() {
             return Ok(Vec::new());
         }
-        // One range of the unique key for each voucher: the orders have no index of the user alone.
+        // One range of the unique key for each voucher: the table has no index of the user alone.
         let vouchers = format!("WHERE o.voucher_id IN ({})", listed(vouchers));
-        // A user has few. With an order, the server might go through all orders from the last on, to find them sorted.
+        // A user has few rows. With ORDER BY, the server might read all orders from the last on, to find them sorted.
         let rest = match user {
             Some(user) => format!("{vouchers} AND o.user_id = {user} LIMIT {limit}"),
             None => format!("{vouchers} ORDER BY o.id DESC LIMIT {limit}"),
@@ -251,10 +252,10 @@ impl OrderRows<'_> {
         self.orders_where(&rest).await
     }
 
-    /// The rows that hold a slot, of these users, each for a voucher: a few for each.
+    /// Reads the rows that hold a slot, of these users for these vouchers: a few for each pair.
     ///
     /// # Errors
-    /// As [`OrderRows::find`].
+    /// Fails like [`OrderRows::find`].
     pub async fn live_of_buyers(self, buyers: &[(VoucherId, UserId)]) -> Result<Vec<OrderRow>> {
         let mut rows = Vec::new();
         for buyers in buyers.chunks(MOST_LISTED) {
@@ -266,19 +267,20 @@ impl OrderRows<'_> {
         Ok(rows)
     }
 
-    /// Those of these users who have an order of the voucher that holds a slot, each with the id of one: MySQL lets none of them have
-    /// another in that slot.
+    /// Finds the users among these who have an order of the voucher that holds a slot, each with the id of one such
+    /// order. MySQL lets none of them have another order in that slot.
     ///
     /// # Errors
-    /// As [`OrderRows::find`].
+    /// Fails like [`OrderRows::find`].
     pub async fn live_of_users(self, voucher: VoucherId, users: &[i64]) -> Result<HashMap<i64, i64>> {
         self.live_of(voucher, users, "").await
     }
 
-    /// The same for a repair, by the unique key whatever the statistics say: a step of the repair waits for this.
+    /// Finds the same as [`OrderRows::live_of_users`] for a repair, always by the unique key whatever the statistics
+    /// say: a step of the repair waits for this.
     ///
     /// # Errors
-    /// As [`OrderRows::find`].
+    /// Fails like [`OrderRows::find`].
     pub async fn still_live_of_users(self, voucher: VoucherId, users: &[i64]) -> Result<HashMap<i64, i64>> {
         self.live_of(voucher, users, " FORCE INDEX (uk_voucher_user_slot)").await
     }
@@ -296,10 +298,10 @@ impl OrderRows<'_> {
         Ok(pairs.collect::<sqlx::Result<_>>()?)
     }
 
-    /// Of these orders, those that MySQL has neither as rows nor as refusals, in any voucher; in their order.
+    /// Finds the orders among these that MySQL has neither as rows nor as refusals, in any voucher. Keeps their order.
     ///
     /// # Errors
-    /// As [`OrderRows::find`].
+    /// Fails like [`OrderRows::find`].
     pub async fn unknown(self, orders: &[OrderId]) -> Result<Vec<OrderId>> {
         let sql = |ids: &str| {
             format!(
@@ -313,10 +315,10 @@ impl OrderRows<'_> {
         Ok(orders.iter().copied().filter(|order| !known.contains(&order.get())).collect())
     }
 
-    /// The voucher of an order, by its row or its refusal.
+    /// Reads the voucher of an order from its row or its refusal.
     ///
     /// # Errors
-    /// As [`OrderRows::find`].
+    /// Fails like [`OrderRows::find`].
     pub async fn voucher_of(self, order: OrderId) -> Result<Option<VoucherId>> {
         let sql = format!(
             "SELECT CAST(voucher_id AS SIGNED) FROM {} WHERE id = {order} UNION ALL \
@@ -326,14 +328,15 @@ impl OrderRows<'_> {
         Ok(parsed(&self.0.rows(sql).await?, |row| voucher_at(row, 0))?.pop())
     }
 
-    /// The vouchers of the partition that have orders, whether they have a row or not, the highest ids first, up to `limit`.
+    /// Finds the vouchers of the partition that have orders, whether they have a row or not: the highest ids first, up
+    /// to `limit`.
     ///
     /// # Errors
-    /// As [`OrderRows::find`].
+    /// Fails like [`OrderRows::find`].
     pub async fn vouchers(self, limit: usize) -> Result<Vec<VoucherId>> {
         let (mut vouchers, mut below) = (Vec::new(), String::new());
         while vouchers.len() < limit {
-            // Each is one look into the unique key. DISTINCT would go through all orders of a voucher.
+            // Each query is one look-up in the unique key. DISTINCT would read all orders of a voucher.
             let sql = format!("SELECT CAST(MAX(voucher_id) AS SIGNED) FROM {}{below}", self.0.tables.orders);
             let row = self.0.rows(sql).await?;
             let next: Option<i64> = row.first().map(|row| row.try_get(0)).transpose()?.flatten();

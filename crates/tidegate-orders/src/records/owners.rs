@@ -1,4 +1,4 @@
-//! Whether a database holds what it is to hold.
+//! Checks that a database holds only rows of its own partitions.
 
 use sqlx::AssertSqlSafe;
 
@@ -6,10 +6,11 @@ use super::{OrderRows, Result};
 use crate::mysql_error::is_missing_table;
 
 impl OrderRows<'_> {
-    /// The first table with a row whose voucher belongs to none of these partitions, and that voucher. None: there is no such row.
+    /// Finds the first table with a row whose voucher belongs to none of these partitions, and that voucher. None:
+    /// there is no such row.
     ///
     /// # Errors
-    /// When MySQL does not answer.
+    /// Fails if MySQL does not answer.
     pub async fn outside(self, partitions: &[i64]) -> Result<Option<(&'static str, i64)>> {
         let all = self.0.partition.tags().len();
         for table in [self.0.tables.vouchers, self.0.tables.orders] {
@@ -21,7 +22,7 @@ impl OrderRows<'_> {
             match found.fetch_optional(self.0.mysql).await {
                 Ok(Some(voucher)) => return Ok(Some((table, voucher))),
                 Err(error) if !is_missing_table(&error) => return Err(error.into()),
-                // Before the schema is made there are no rows either.
+                // Before the schema is created, there are no rows either.
                 Ok(None) | Err(_) => {}
             }
         }

@@ -1,4 +1,4 @@
-//! Refused orders: `tidegate_refusal`.
+//! The refused orders in the table `tidegate_refusal`.
 
 use serde::Serialize;
 use sqlx::{Row, mysql::MySqlRow};
@@ -7,33 +7,33 @@ use tidegate_stream::EntryId;
 use super::{Records, Result, as_text, listed, parsed};
 use crate::order::{OrderId, UserId, VoucherId};
 
-/// The columns of [`RefusalRow`]. Reasons and entry ids are of any character set.
+/// The columns that [`RefusalRow`] needs. Reasons and entry ids may have any character set.
 pub(super) const COLUMNS: &str = "order_id, user_id, voucher_id, CAST(quantity AS SIGNED), CAST(reason AS CHAR), \
     CAST(entry_id AS CHAR), CAST(UNIX_TIMESTAMP(at) * 1000 AS SIGNED)";
 
-/// A row of a refused order.
+/// The row of a refused order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RefusalRow {
-    /// The order.
+    /// The id of the order.
     pub order: OrderId,
-    /// The user.
+    /// The user of the order.
     #[serde(serialize_with = "as_text")]
     pub user: i64,
-    /// The voucher.
+    /// The voucher of the order.
     #[serde(serialize_with = "as_text")]
     pub voucher: i64,
-    /// Units.
+    /// The units of the order.
     pub quantity: i64,
-    /// `user_has_order` or `out_of_stock`.
+    /// The reason: `user_has_order` or `out_of_stock`.
     pub reason: String,
-    /// The entry that brought the order.
+    /// The stream entry that brought the order.
     pub entry: Option<EntryId>,
-    /// When, in Unix milliseconds by MySQL's clock.
+    /// The time of the refusal, in Unix milliseconds by MySQL's clock.
     pub at_ms: Option<i64>,
 }
 
 impl RefusalRow {
-    /// None for an id that no order of ours can have.
+    /// Parses a row. None: the id is no valid order id.
     pub(super) fn parse(row: &MySqlRow) -> sqlx::Result<Option<Self>> {
         let Ok(order) = OrderId::try_from(row.try_get::<i64, _>(0)?) else { return Ok(None) };
         Ok(Some(Self {
@@ -48,7 +48,7 @@ impl RefusalRow {
     }
 }
 
-/// The rows of refused orders.
+/// Reads the rows of refused orders.
 #[derive(Clone, Copy, Debug)]
 pub struct RefusalRows<'a>(pub(super) Records<'a>);
 
@@ -58,30 +58,31 @@ impl RefusalRows<'_> {
         parsed(&self.0.rows(sql).await?, RefusalRow::parse)
     }
 
-    /// The refusals of these orders, those that there are.
+    /// Reads the refusals of these orders, as far as they exist.
     ///
     /// # Errors
-    /// When MySQL does not answer or the tables are not ready.
+    /// Fails if MySQL does not answer or the tables are not ready.
     pub async fn by_ids<I: Into<i64> + Copy>(self, orders: &[I]) -> Result<Vec<RefusalRow>> {
         let table = self.0.tables.refusals;
         let sql = |ids: &str| format!("SELECT {COLUMNS} FROM {table} WHERE order_id IN ({ids})");
         parsed(&self.0.rows_of(orders, sql).await?, RefusalRow::parse)
     }
 
-    /// Up to `limit` refusals of the partition, in the order of their orders' ids, after this one. Empty: there are no more.
+    /// Reads up to `limit` refusals of the partition, in the order of their order ids, after this one. Empty: there are
+    /// no more.
     ///
     /// # Errors
-    /// As [`RefusalRows::by_ids`].
+    /// Fails like [`RefusalRows::by_ids`].
     pub async fn page_after(self, order: i64, limit: usize) -> Result<Vec<RefusalRow>> {
         let own = self.0.partition.condition("voucher_id");
         self.select_refusals(&format!("order_id > {order}{own} ORDER BY order_id LIMIT {limit}")).await
     }
 
-    /// Up to `limit` refusals of the partition, of a user, of a voucher, or of both, the highest ids first. Reads the whole table,
-    /// which has no index for this.
+    /// Reads up to `limit` refusals of the partition, of a user, of a voucher, or of both, the highest ids first. Reads
+    /// the whole table, which has no index for this.
     ///
     /// # Errors
-    /// As [`RefusalRows::by_ids`].
+    /// Fails like [`RefusalRows::by_ids`].
     pub async fn of_user_or_voucher(
         self,
         (user, voucher): (Option<UserId>, Option<VoucherId>),
@@ -97,7 +98,7 @@ impl RefusalRows<'_> {
     /// Deletes the refusals of these orders.
     ///
     /// # Errors
-    /// As [`RefusalRows::by_ids`].
+    /// Fails like [`RefusalRows::by_ids`].
     pub async fn delete(self, orders: &[OrderId]) -> Result<()> {
         if orders.is_empty() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! The highest order ids of a day.
+//! Reads the highest order ids of a day.
 
 use std::ops::RangeInclusive;
 
@@ -7,21 +7,21 @@ use sqlx::Row;
 use super::{OrderCounting, Result};
 use crate::partition::MOST_PARTITIONS;
 
-/// What MySQL has of the ids of a day.
+/// The order ids of a day in MySQL.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DaySequences {
-    /// The highest sequence, of rows and refusals; 0: there is none.
+    /// The highest sequence in rows and refusals; 0: there is none.
     pub highest: i64,
-    /// How many ids there are.
+    /// The number of ids in MySQL.
     pub ids: u64,
 }
 
 impl OrderCounting<'_> {
-    /// The highest sequence (the bits of `mask`, not above `most`) and the number of the partition's order ids in this range. Reads the
-    /// rows and refusals of this range.
+    /// Reads the highest sequence (the bits of `mask`, not above `most`) and the number of the partition's order ids in
+    /// this range. Reads the rows and refusals of this range.
     ///
     /// # Errors
-    /// When MySQL does not answer or the tables are not ready.
+    /// Fails if MySQL does not answer or the tables are not ready.
     pub async fn sequences(
         self,
         ids: &RangeInclusive<i64>,

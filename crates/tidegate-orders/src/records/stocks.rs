@@ -1,4 +1,4 @@
-//! Stocks: the units of vouchers, and what the rows of orders say about them.
+//! The stocks of vouchers, and the units in the rows of their orders.
 
 use std::collections::HashMap;
 
@@ -11,35 +11,35 @@ use crate::{
     row_state::{CANCELLED, LIVE},
 };
 
-/// The columns of [`StockRow`].
+/// The columns that [`StockRow`] needs.
 const COLUMNS: &str = "CAST(voucher_id AS SIGNED), CAST(stock AS SIGNED), CAST(initial_stock AS SIGNED), \
     CAST(COALESCE(begin_time <= NOW(), 1) AS SIGNED), CAST(COALESCE(end_time > NOW(), 1) AS SIGNED), \
     CAST(keeps_journal AS SIGNED), CAST(delisted_at IS NOT NULL AS SIGNED)";
-/// When a row was admitted, or else written, in Unix milliseconds.
+/// SQL: the time at which the order of a row was admitted, or else written, in Unix milliseconds.
 const CAME_MS: &str = "IF(entry_id IS NULL, UNIX_TIMESTAMP(create_time) * 1000, \
     CAST(SUBSTRING_INDEX(entry_id, '-', 1) AS SIGNED))";
 
-/// The stock of a voucher.
+/// The stock of a voucher, as its row holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StockRow {
-    /// The voucher.
+    /// The id of the voucher.
     pub voucher: VoucherId,
-    /// Units left; None: the voucher sells nothing.
+    /// The units left; None: the voucher sells nothing.
     pub stock: Option<i64>,
-    /// Units at the start; None: unknown.
+    /// The units at the start; None: unknown.
     pub initial_stock: Option<i64>,
-    /// The sale has begun, by the clock of MySQL.
+    /// Whether the sale has begun, by the clock of MySQL.
     pub has_begun: bool,
-    /// The sale is over, by the clock of MySQL.
+    /// Whether the sale is over, by the clock of MySQL.
     pub is_over: bool,
-    /// The programs that sell the voucher keep a journal in Redis; None: nobody has noted it.
+    /// Whether the programs that sell the voucher keep a journal in Redis; None: no note exists.
     pub keeps_journal: Option<bool>,
-    /// The sale is over for good.
+    /// Whether the sale is over for good.
     pub is_delisted: bool,
 }
 
 impl StockRow {
-    /// None for a number that no voucher of ours can have.
+    /// Parses a row. None: the number is no valid voucher id.
     fn parse(row: &MySqlRow) -> sqlx::Result<Option<Self>> {
         let Some(voucher) = voucher_at(row, 0)? else { return Ok(None) };
         let is = |at: usize| Ok::<_, sqlx::Error>(row.try_get::<i64, _>(at)? == 1);
@@ -55,20 +55,21 @@ impl StockRow {
     }
 }
 
-/// The stock of a voucher beside the units of its rows, all of one moment.
+/// The stock of a voucher and the units of its rows, all at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StockSum {
-    /// Units left; None: the voucher sells nothing.
+    /// The units left; None: the voucher sells nothing.
     pub stock: Option<i64>,
-    /// Units at the start; None: unknown.
+    /// The units at the start; None: unknown.
     pub initial: Option<i64>,
-    /// Units of live rows.
+    /// The units of live rows.
     pub live_units: i64,
-    /// Live rows.
+    /// The number of live rows.
     pub live_orders: u64,
-    /// Units of live rows that are older than the journal.
+    /// The units of live rows that are older than the journal.
     pub earlier_units: i64,
-    /// Units of rows whose slot and status contradict each other: nobody can tell whether they went back to the stock.
+    /// The units of rows whose slot and status contradict each other: it is unknown whether they went back to the
+    /// stock.
     pub contradictory_units: i64,
 }
 
@@ -85,7 +86,7 @@ fn sum(row: &MySqlRow) -> sqlx::Result<Option<(VoucherId, StockSum)>> {
     Ok(Some((voucher, sum)))
 }
 
-/// The stocks of vouchers.
+/// Reads the stocks of vouchers.
 #[derive(Clone, Copy, Debug)]
 pub struct StockRows<'a>(pub(super) Records<'a>);
 
@@ -94,19 +95,19 @@ impl StockRows<'_> {
         format!("SELECT {COLUMNS} FROM {} WHERE TRUE{}", self.0.tables.vouchers, self.0.of_voucher(only))
     }
 
-    /// The stocks of the partition, or of one voucher.
+    /// Reads the stocks of the partition, or of one voucher.
     ///
     /// # Errors
-    /// When MySQL does not answer or the tables are not ready.
+    /// Fails if MySQL does not answer or the tables are not ready.
     pub async fn all(self, only: Option<VoucherId>) -> Result<Vec<StockRow>> {
         parsed(&self.0.rows(self.select_stocks(only)).await?, StockRow::parse)
     }
 
-    /// The stock of each voucher, with the units of its rows. With each voucher comes since when its journal is complete, in Unix
-    /// milliseconds; 0: it knows all.
+    /// Reads the stock of each voucher, with the units of its rows. Each voucher comes with the time since which its
+    /// journal is complete, in Unix milliseconds; 0: the journal holds everything.
     ///
     /// # Errors
-    /// As [`StockRows::all`].
+    /// Fails like [`StockRows::all`].
     pub async fn sums(self, vouchers: &[(VoucherId, i64)]) -> Result<HashMap<VoucherId, StockSum>> {
         let mut sums = HashMap::new();
         for vouchers in vouchers.chunks(MOST_LISTED) {
@@ -134,10 +135,11 @@ impl StockRows<'_> {
         Ok(sums)
     }
 
-    /// The slots that more than one order holds, each as voucher and `user/slot`. None where a unique key keeps it from happening.
+    /// Finds the slots that more than one order holds, each as voucher and `user/slot`. Returns none if a unique key
+    /// prevents such slots.
     ///
     /// # Errors
-    /// As [`StockRows::all`].
+    /// Fails like [`StockRows::all`].
     pub async fn shared_slots(self, only: Option<VoucherId>) -> Result<Vec<(VoucherId, String)>> {
         let (table, of) = (self.0.tables.orders, self.0.of_voucher(only));
         let key = "SELECT COUNT(*) FROM information_schema.statistics WHERE table_schema = DATABASE() \

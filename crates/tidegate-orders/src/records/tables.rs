@@ -1,22 +1,22 @@
 //! The names of the tables that hold the facts of orders.
 
-/// The names of the tables that hold the facts of orders.
+/// The tables that hold the facts of orders, by what each holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tables {
-    /// Orders.
+    /// The table of orders.
     pub orders: &'static str,
-    /// Vouchers, with their stocks.
+    /// The table of vouchers with their stocks.
     pub vouchers: &'static str,
-    /// Refused orders.
+    /// The table of refused orders.
     pub refusals: &'static str,
-    /// Events of orders.
+    /// The table of events of orders.
     pub events: &'static str,
-    /// Uses of limits by orders.
+    /// The table of uses of limits by orders.
     pub limit_uses: &'static str,
 }
 
 impl Tables {
-    /// The tutorial's tables and ours.
+    /// The names of the tutorial's tables and of Tidegate's.
     pub const DEFAULT: Self = Self {
         orders: "tb_voucher_order",
         vouchers: "tb_seckill_voucher",

@@ -1,5 +1,5 @@
-//! The unpaid orders of a voucher that hold units. All queries go by the unique key (voucher, user, slot): they read the rows of the
-//! voucher, and none of another one.
+//! The unpaid orders of a voucher that hold units. All queries use the unique key (voucher, user, slot): they read the
+//! rows of this voucher only.
 
 use sqlx::{Row, mysql::MySqlRow};
 
@@ -9,17 +9,17 @@ use crate::{
     row_state::UNPAID_LIVE,
 };
 
-/// Ids beyond 2^63-1 are none of ours.
+/// The condition for valid ids: ids beyond 2^63-1 are none.
 const OURS: &str = "id BETWEEN 1 AND 9223372036854775807 AND user_id BETWEEN 1 AND 9223372036854775807";
 
-/// The unpaid orders of a voucher, counted.
+/// The counts of a voucher's unpaid orders.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnpaidSum {
-    /// Orders.
+    /// The number of unpaid orders.
     pub orders: u64,
-    /// Units of these.
+    /// The units of these orders.
     pub units: i64,
-    /// When the first of them was written, in Unix seconds by MySQL's clock.
+    /// The time at which the first of them was written, in Unix seconds by MySQL's clock.
     pub oldest_s: Option<i64>,
 }
 
@@ -29,11 +29,11 @@ pub type UnpaidKey = (i64, i64);
 /// An unpaid order that holds its units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnpaidLive {
-    /// The order.
+    /// The id of the order.
     pub order: OrderId,
-    /// The user.
+    /// The user of the order.
     pub user: UserId,
-    /// Its place in the unique key.
+    /// The place of the order in the unique key.
     pub key: UnpaidKey,
 }
 
@@ -41,15 +41,15 @@ fn condition(voucher: VoucherId, until_s: i64) -> String {
     format!("voucher_id = {voucher} AND {UNPAID_LIVE} AND create_time <= FROM_UNIXTIME({until_s}) AND {OURS}")
 }
 
-/// The unpaid orders of vouchers.
+/// Reads the unpaid orders of vouchers.
 #[derive(Clone, Copy, Debug)]
 pub struct UnpaidRows<'a>(pub(super) Records<'a>);
 
 impl UnpaidRows<'_> {
-    /// The unpaid orders of a voucher that were written until this second.
+    /// Counts the unpaid orders of a voucher that were written until this second.
     ///
     /// # Errors
-    /// When MySQL does not answer or the tables are not ready.
+    /// Fails if MySQL does not answer or the tables are not ready.
     pub async fn count(self, voucher: VoucherId, until_s: i64) -> Result<UnpaidSum> {
         let sql = format!(
             "SELECT CAST(COUNT(*) AS SIGNED), CAST(COALESCE(SUM(quantity), 0) AS SIGNED), \
@@ -63,17 +63,17 @@ impl UnpaidRows<'_> {
         Ok(UnpaidSum { orders, units: row.try_get(1)?, oldest_s: row.try_get(2)? })
     }
 
-    /// Up to `limit` of them, in the order of the key, after this one. Empty: there are no more.
+    /// Reads up to `limit` of these orders, in the order of the key, after this one. Empty: there are no more.
     ///
     /// # Errors
-    /// As [`UnpaidRows::count`].
+    /// Fails like [`UnpaidRows::count`].
     pub async fn page_after(
         self,
         (voucher, until_s): (VoucherId, i64),
         (user, slot): UnpaidKey,
         limit: usize,
     ) -> Result<Vec<UnpaidLive>> {
-        // Not as a comparison of pairs: servers do not find their place in the key by these.
+        // Not a comparison of pairs: servers do not use the key for it.
         let sql = format!(
             "SELECT CAST(id AS SIGNED), CAST(user_id AS SIGNED), CAST(slot AS SIGNED) FROM {} \
              FORCE INDEX (uk_voucher_user_slot) WHERE {} AND user_id >= {user} \

@@ -1,4 +1,4 @@
-//! The MySQL rows of vouchers: the statements that read, insert and change single ones.
+//! The MySQL rows of vouchers: the statements that read, insert and change single rows.
 
 mod frozen;
 mod locked_rows;
@@ -18,70 +18,71 @@ pub use frozen::{FreezeError, FrozenVoucher, KnownOrder};
 pub use locked_rows::RowRefusal;
 pub(crate) use locked_rows::{LockedRows, lock_rows};
 
-/// The statement that makes the view, whose SELECT is ours, too.
+/// The statement that creates the view; this module uses its SELECT, too.
 const UNITS_VIEW: &str = include_str!("../../../../migrations/0020_voucher_units_view.sql");
 
-/// What stands for "no end" in a TIMESTAMP column that cannot be NULL: 2037-12-31T23:59:59Z, in milliseconds.
+/// The value for "no end" in a TIMESTAMP column that cannot be NULL: 2037-12-31T23:59:59Z, in milliseconds.
 pub const NO_END_MS: i64 = 2_145_916_799_000;
-/// The last moment that a TIMESTAMP holds: 2038-01-19T03:14:07Z, in milliseconds.
+/// The latest time that a TIMESTAMP holds: 2038-01-19T03:14:07Z, in milliseconds.
 pub const LATEST_MS: i64 = 2_147_483_647_000;
 
-/// The row of a voucher and what was ordered of it.
+/// The row of a voucher: its stock and the times of its sale.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct VoucherRow {
-    /// The voucher.
+    /// The id of the voucher.
     pub voucher: VoucherId,
-    /// Units left.
+    /// The units that are left.
     pub stock: i64,
-    /// Units at the start, where it is known.
+    /// The units at the start, if known.
     pub initial_stock: Option<i64>,
-    /// The sale begins, Unix time in milliseconds.
+    /// The beginning of the sale, Unix time in milliseconds.
     pub begin_ms: Option<i64>,
-    /// The sale ends, Unix time in milliseconds; None = [`NO_END_MS`] or later.
+    /// The end of the sale, Unix time in milliseconds; None = [`NO_END_MS`] or later.
     pub end_ms: Option<i64>,
-    /// Seconds in which an order has to be paid; 0: it never expires. None: as the configuration says.
+    /// The seconds in which an order must be paid; 0: it never expires. None: the configuration decides.
     pub pay_within_s: Option<i64>,
-    /// Its sale is over for good since then, Unix time in milliseconds; None: it is not delisted.
+    /// The time since which the sale is over for good, Unix time in milliseconds; None: it is not delisted.
     pub delisted_ms: Option<i64>,
 }
 
-/// Where the units of a voucher are, by MySQL: a row of the view `tidegate_voucher_units`.
+/// The places of a voucher's units, by MySQL: a row of the view `tidegate_voucher_units`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct VoucherUnits {
-    /// Loaded, where it is known.
+    /// The units that were loaded, if known.
     pub loaded: Option<i64>,
-    /// Not in any order.
+    /// The units that are not in any order.
     pub unsold: Option<i64>,
-    /// In orders that are not paid yet.
+    /// The units in orders that are not paid yet.
     pub unpaid: i64,
-    /// In paid orders.
+    /// The units in paid orders.
     pub paid: i64,
-    /// In used orders.
+    /// The units in used orders.
     pub used: i64,
-    /// In orders whose payment is being refunded, and that hold them until then.
+    /// The units in orders whose payment is being refunded, and that hold them until then.
     pub refunding: i64,
-    /// Released by orders that ended: they are among the unsold, or sold again.
+    /// The units that ended orders released: they are among the unsold, or sold again.
     pub released: i64,
-    /// Loaded less used: what a shop still has that takes goods out when they are used.
+    /// Loaded less used: the units that a shop still has if it takes goods out when they are used.
     pub on_hand: Option<i64>,
-    /// In rows whose slot and status contradict each other.
+    /// The units in rows whose slot and status contradict each other.
     pub contradictory: i64,
-    /// Loaded less unsold and less those of orders: 0, unless somebody changed rows without the stock, or the stock alone.
+    /// Loaded less unsold and less the units of orders. It is 0 unless another program changed rows without the stock,
+    /// or the stock alone.
     pub unaccounted: Option<i64>,
 }
 
-/// A voucher to be put on sale. MySQL keeps whole seconds.
+/// A voucher to put on sale. MySQL keeps whole seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewVoucher {
-    /// The voucher.
+    /// The id of the voucher.
     pub voucher: VoucherId,
-    /// Units to sell.
+    /// The units to sell.
     pub stock: i64,
-    /// The sale begins, Unix time in milliseconds; None = now.
+    /// The beginning of the sale, Unix time in milliseconds; None = now.
     pub begin_ms: Option<i64>,
-    /// The sale ends, Unix time in milliseconds; None = [`NO_END_MS`].
+    /// The end of the sale, Unix time in milliseconds; None = [`NO_END_MS`].
     pub end_ms: Option<i64>,
-    /// Seconds in which an order has to be paid; 0: it never expires. None: as the configuration says.
+    /// The seconds in which an order must be paid; 0: it never expires. None: the configuration decides.
     pub pay_within_s: Option<i64>,
     /// Whether the programs that sell it keep a journal in Redis.
     pub keeps_journal: bool,
@@ -90,15 +91,15 @@ pub struct NewVoucher {
 /// Whether a row was inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inserted {
-    /// It was.
+    /// The row was inserted.
     New,
-    /// There was one already. Nothing was changed.
+    /// The row existed already, and nothing was changed.
     Existed,
-    /// Refused: the column cannot hold so many units.
+    /// The insert was refused, because the column cannot hold that number of units.
     TooMany,
 }
 
-/// Inside its time by the clock of MySQL, and not delisted.
+/// SQL: the sale is within its time by the clock of MySQL, and not delisted.
 macro_rules! is_open {
     () => {
         "(begin_time IS NULL OR begin_time <= NOW()) AND (end_time IS NULL OR end_time + 0 = 0 OR end_time > NOW()) AND \
@@ -125,7 +126,7 @@ fn named(sql: &str) -> AssertSqlSafe<String> {
     AssertSqlSafe(sql.replace("{vouchers}", vouchers).replace("{orders}", orders))
 }
 
-/// The same, with the condition that only the vouchers of a partition are meant, at `{own}`.
+/// The same, with a condition at `{own}` that selects only the vouchers of a partition.
 fn of_partition(sql: &str, partition: &Partition) -> AssertSqlSafe<String> {
     named(&sql.replace("{own}", &partition.condition("voucher_id")))
 }
@@ -133,7 +134,7 @@ fn of_partition(sql: &str, partition: &Partition) -> AssertSqlSafe<String> {
 /// Reads the row of a voucher.
 ///
 /// # Errors
-/// When MySQL does not answer or the tables are not ready.
+/// Fails if MySQL does not answer or the tables are not ready.
 pub async fn find(pool: &MySqlPool, voucher: VoucherId) -> Result<Option<VoucherRow>, RecordsError> {
     let row = sqlx::query(named(select_row!("WHERE voucher_id = ?")))
         .bind(voucher.get())
@@ -142,7 +143,7 @@ pub async fn find(pool: &MySqlPool, voucher: VoucherId) -> Result<Option<Voucher
     row.map(|row| parse(&row)).transpose()
 }
 
-/// Locks the row of a voucher and reads it, with how many of its orders were refused.
+/// Locks the row of a voucher and reads it, with the number of its refused orders.
 async fn find_for_update(
     session: &mut MySqlConnection,
     voucher: VoucherId,
@@ -157,7 +158,7 @@ async fn find_for_update(
 /// Reads the vouchers of a partition with the highest ids, up to `limit`, in descending order.
 ///
 /// # Errors
-/// As [`find`].
+/// Fails like [`find`].
 pub async fn latest(
     db: impl Executor<'_, Database = MySql>,
     partition: &Partition,
@@ -170,10 +171,11 @@ pub async fn latest(
     rows.bind(limit).fetch_all(db).await?.iter().map(parse).collect()
 }
 
-/// Reads vouchers of a partition that have orders and may be sold now, sold out or not, the highest ids first, up to `limit`.
+/// Reads vouchers of a partition that have orders and may be sold now, sold out or not, the highest ids first, up to
+/// `limit`.
 ///
 /// # Errors
-/// As [`find`].
+/// Fails like [`find`].
 pub async fn on_sale_with_orders(
     pool: &MySqlPool,
     partition: &Partition,
@@ -188,10 +190,11 @@ pub async fn on_sale_with_orders(
     rows.bind(limit).fetch_all(pool).await?.iter().map(parse).collect()
 }
 
-/// Reads vouchers of a partition that may be sold now, whether they have orders or not, the highest ids first, up to `limit`.
+/// Reads vouchers of a partition that may be sold now, whether they have orders or not, the highest ids first, up to
+/// `limit`.
 ///
 /// # Errors
-/// As [`find`].
+/// Fails like [`find`].
 pub async fn open(
     pool: &MySqlPool,
     partition: &Partition,
@@ -209,25 +212,27 @@ pub async fn open(
 /// A voucher of MySQL whose sale has not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenVoucher {
-    /// The voucher.
+    /// The id of the voucher.
     pub voucher: VoucherId,
-    /// It was loaded by `tidegate voucher load`, or has orders: it is, was or will be sold through Redis.
+    /// Whether the voucher was loaded by `tidegate voucher load`, or has orders: it is, was or will be sold through
+    /// Redis.
     pub is_used: bool,
 }
 
-/// How many vouchers of MySQL are not on sale any more.
+/// The numbers of vouchers in MySQL that are no longer on sale.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EndedVouchers {
-    /// Their time is over.
+    /// Vouchers whose time is over.
     pub ended: u64,
-    /// They are delisted.
+    /// Vouchers that are delisted.
     pub delisted: u64,
 }
 
-/// The vouchers of a partition whose sale has not ended, by their rows and the clock of MySQL, the lowest ids first; and how many have ended.
+/// Reads the vouchers of a partition whose sale has not ended, by their rows and the clock of MySQL, the lowest ids
+/// first. Also counts those whose sale has ended.
 ///
 /// # Errors
-/// As [`find`].
+/// Fails like [`find`].
 pub async fn not_ended(
     pool: &MySqlPool,
     partition: &Partition,
@@ -251,10 +256,11 @@ pub async fn not_ended(
     Ok((open, ended))
 }
 
-/// The vouchers of a partition that are not delisted and whose time is not over, by their rows and the clock of MySQL.
+/// Reads the vouchers of a partition that are not delisted and whose time is not over, by their rows and the clock of
+/// MySQL.
 ///
 /// # Errors
-/// As [`find`].
+/// Fails like [`find`].
 pub async fn on_sale(pool: &MySqlPool, partition: &Partition) -> Result<Vec<VoucherId>, RecordsError> {
     let sql = "SELECT CAST(voucher_id AS SIGNED) FROM {vouchers} WHERE delisted_at IS NULL \
          AND COALESCE(end_time + 0 = 0 OR end_time > NOW(), 1){own}";
@@ -262,13 +268,14 @@ pub async fn on_sale(pool: &MySqlPool, partition: &Partition) -> Result<Vec<Vouc
     Ok(ids.into_iter().filter_map(|id| id.try_into().ok()).collect())
 }
 
-/// Where the units of a voucher are, if it has a row; as the view has it, at the cost of the rows of this voucher.
+/// Reads where the units of a voucher are, if it has a row. The result is that of the view, at the cost of the rows of
+/// this voucher.
 ///
 /// # Errors
-/// As [`find`].
+/// Fails like [`find`].
 pub async fn units(pool: &MySqlPool, voucher: VoucherId) -> Result<Option<VoucherUnits>, RecordsError> {
     let select = UNITS_VIEW.split_once("_units AS").map_or(UNITS_VIEW, |(_, select)| select);
-    // Not every server looks into a view for one voucher only.
+    // Not the view itself: some servers read all vouchers for it.
     let sql = select.replace("GROUP BY", "WHERE v.voucher_id = ? GROUP BY").replace(';', "");
     let row = sqlx::query(AssertSqlSafe(sql)).bind(voucher.get()).fetch_optional(pool).await?;
     Ok(row.map(|row| parse_units(&row)).transpose()?)
@@ -277,7 +284,7 @@ pub async fn units(pool: &MySqlPool, voucher: VoucherId) -> Result<Option<Vouche
 /// Inserts the row of a voucher, unless there is one.
 ///
 /// # Errors
-/// As [`find`].
+/// Fails like [`find`].
 pub async fn insert(pool: &MySqlPool, new: &NewVoucher) -> Result<Inserted, RecordsError> {
     let inserted = sqlx::query(named(
         "INSERT INTO {vouchers} (voucher_id, stock, initial_stock, begin_time, end_time, pay_within, keeps_journal) \
@@ -300,11 +307,11 @@ pub async fn insert(pool: &MySqlPool, new: &NewVoucher) -> Result<Inserted, Reco
     }
 }
 
-/// Completes a row that somebody else made, if it has the stock of `new`: with its times, and with its initial stock where
+/// Completes a row that another program made, if it has the stock of `new`. It sets the times, and the initial stock if
 /// that is unknown. Returns whether there was such a row.
 ///
 /// # Errors
-/// As [`find`].
+/// Fails like [`find`].
 pub async fn complete(pool: &MySqlPool, new: &NewVoucher) -> Result<bool, RecordsError> {
     let completed = sqlx::query(named(
         "UPDATE {vouchers} SET initial_stock = stock, \
@@ -319,14 +326,15 @@ pub async fn complete(pool: &MySqlPool, new: &NewVoucher) -> Result<bool, Record
     .bind(new.stock)
     .execute(pool)
     .await?;
-    // Counts the rows found, changed or not: sqlx always asks for that.
+    // This counts the rows found, changed or not: sqlx always asks for that.
     Ok(completed.rows_affected() > 0)
 }
 
-/// Whether the programs that sell a voucher keep a journal in Redis. None: nobody has noted it, or the voucher has no row.
+/// Reads whether the programs that sell a voucher keep a journal in Redis. None: no note exists, or the voucher has no
+/// row.
 ///
 /// # Errors
-/// As [`find`].
+/// Fails like [`find`].
 pub async fn keeps_journal(pool: &MySqlPool, voucher: VoucherId) -> Result<Option<bool>, RecordsError> {
     let sql = "SELECT CAST(keeps_journal AS SIGNED) FROM {vouchers} WHERE voucher_id = ?";
     let noted: Option<Option<i64>> =
@@ -334,10 +342,10 @@ pub async fn keeps_journal(pool: &MySqlPool, voucher: VoucherId) -> Result<Optio
     Ok(noted.flatten().map(|keeps| keeps != 0))
 }
 
-/// Those of these vouchers of which nobody has noted whether a journal is kept.
+/// Finds the vouchers among these without a note whether a journal is kept.
 ///
 /// # Errors
-/// As [`find`].
+/// Fails like [`find`].
 pub async fn without_journal_note(
     pool: &MySqlPool,
     vouchers: &[VoucherId],
@@ -355,10 +363,10 @@ pub async fn without_journal_note(
     Ok(found)
 }
 
-/// Notes that the journals of these vouchers were found complete, unless something is noted already.
+/// Notes that the journals of these vouchers were found complete, unless a note exists already.
 ///
 /// # Errors
-/// As [`find`].
+/// Fails like [`find`].
 pub async fn note_complete_journals(pool: &MySqlPool, vouchers: &[VoucherId]) -> Result<(), RecordsError> {
     for vouchers in vouchers.chunks(MOST_LISTED) {
         let note = format!(
@@ -371,27 +379,27 @@ pub async fn note_complete_journals(pool: &MySqlPool, vouchers: &[VoucherId]) ->
     Ok(())
 }
 
-/// All vouchers of a partition that are delisted.
+/// Reads all vouchers of a partition that are delisted.
 ///
 /// # Errors
-/// As [`find`].
+/// Fails like [`find`].
 pub async fn delisted(pool: &MySqlPool, partition: &Partition) -> Result<Vec<VoucherId>, RecordsError> {
     let ids = "SELECT CAST(voucher_id AS SIGNED) FROM {vouchers} WHERE delisted_at IS NOT NULL{own}";
     let ids: Vec<i64> = sqlx::query_scalar(of_partition(ids, partition)).fetch_all(pool).await?;
     Ok(ids.into_iter().filter_map(|id| id.try_into().ok()).collect())
 }
 
-/// Since when a voucher has limits, as its row says.
+/// The time since which a voucher has limits, as its row holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitsSince {
-    /// By the clock of Redis, in Unix milliseconds; None: it has none.
+    /// The time by the clock of Redis, in Unix milliseconds; None: the voucher has no limits.
     pub since_ms: Option<i64>,
 }
 
-/// Since when a voucher has limits, as its row says. None: it has no row.
+/// Reads since when a voucher has limits, as its row holds it. None: the voucher has no row.
 ///
 /// # Errors
-/// As [`find`].
+/// Fails like [`find`].
 pub async fn limits_since(pool: &MySqlPool, voucher: VoucherId) -> Result<Option<LimitsSince>, RecordsError> {
     let sql = "SELECT limits_since FROM {vouchers} WHERE voucher_id = ?";
     let row: Option<Option<i64>> =
@@ -399,10 +407,10 @@ pub async fn limits_since(pool: &MySqlPool, voucher: VoucherId) -> Result<Option
     Ok(row.map(|since_ms| LimitsSince { since_ms }))
 }
 
-/// Writes since when a voucher has limits into its row, if it has one.
+/// Sets since when a voucher has limits in its row, if it has one.
 ///
 /// # Errors
-/// As [`find`].
+/// Fails like [`find`].
 pub async fn set_limits_since(
     pool: &MySqlPool,
     voucher: VoucherId,

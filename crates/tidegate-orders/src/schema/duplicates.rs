@@ -1,4 +1,4 @@
-//! Live orders that share a slot: why the unique key cannot be added, as people are told.
+//! Live orders that share a slot: the reason why the unique key cannot be added, as text for operators.
 
 use std::fmt;
 
@@ -7,24 +7,24 @@ use serde::Serialize;
 /// Live orders (neither cancelled nor refunded) that share voucher, user and slot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DuplicateOrders {
-    /// How many slots are shared.
+    /// The number of shared slots.
     pub slots: i64,
-    /// How many orders stand in them.
+    /// The number of orders in these slots.
     pub orders: i64,
-    /// The first 50 of the slots.
+    /// The first 50 of the shared slots.
     pub listed: Vec<SharedSlot>,
 }
 
-/// One slot and the live orders in it. Ids are text: they may be anything that the tables hold.
+/// A shared slot and the live orders in it. Ids are text, because the tables may hold any value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SharedSlot {
-    /// The voucher.
+    /// The voucher of the slot.
     pub voucher: String,
-    /// The user.
+    /// The user of the slot.
     pub user: String,
-    /// How many orders.
+    /// The number of orders in the slot.
     pub orders: i64,
-    /// The first 20 of their ids.
+    /// The first 20 ids of these orders.
     pub order_ids: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Why a schema could not be read or changed, in words for whoever asked for it.
+//! The errors of reading or changing a schema, with texts for operators.
 
 use super::{
     MigrationStep, SchemaProblem,
@@ -6,13 +6,13 @@ use super::{
 };
 use crate::mysql_error::is_unknown_database;
 
-/// Why a schema could not be read or changed.
+/// The reason why a schema could not be read or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum MigrateError {
     /// The server has no database of that name.
     #[error("MySQL has no such database ({0}); make it first: CREATE DATABASE <name> CHARACTER SET utf8mb4")]
     NoDatabase(String),
-    /// The URL ends before the database.
+    /// The URL does not name a database.
     #[error("the MySQL URL names no database; write it at the end: mysql://user:password@host:3306/<name>")]
     NoDatabaseNamed,
     /// Another migration holds the lock.
@@ -21,69 +21,72 @@ pub enum MigrateError {
          changed. See what it does: SHOW PROCESSLIST"
     )]
     Busy {
-        /// The database's name.
+        /// The name of the database.
         database: String,
-        /// The server's number for the connection in the way.
+        /// The id of the connection that holds the lock.
         holder: String,
-        /// How long we waited, in seconds.
+        /// The time that this run waited, in seconds.
         waited_s: u64,
     },
-    /// The group has several primaries, and this is not the one of them that changes the schema.
+    /// The group has several primaries, and another one of them must change the schema.
     #[error(
         "nothing was changed: where a replication group has several primaries, two migrations at once would make its \
          members leave it, so all go to the first member by host and port. Run it there: {member}"
     )]
     AnotherMember {
-        /// The member, as `host:port`, as the group knows it.
+        /// The member as `host:port`, in the names of the group.
         member: String,
     },
-    /// Other nodes of Galera had the turn to make a view for all of this time, and did not make it.
+    /// Other nodes of Galera had the turn to create a view all this time, and did not create it.
     #[error(
         "{file}: other nodes of the cluster kept the turn to make this view for {waited_s} s, and did not make it; see what \
          they do (SHOW PROCESSLIST) and whether their clocks agree, then run the migration again: it goes on where it stopped"
     )]
     AnotherNode {
-        /// The file of the statement.
+        /// The migration file of the statement.
         file: &'static str,
-        /// How long we waited, in seconds.
+        /// The time that this run waited, in seconds.
         waited_s: u64,
     },
-    /// What is there does not fit.
+    /// Something in the database does not fit.
     #[error("{database} cannot be migrated, {}:\n{}", done_before(applied), list(problems))]
     Unfit {
-        /// The database's name.
+        /// The name of the database.
         database: String,
-        /// What had been done before; empty unless somebody wrote orders that do not fit in the meantime.
+        /// The steps that were done before; empty unless orders that do not fit were written meanwhile.
         applied: Vec<MigrationStep>,
-        /// Everything that does not fit.
+        /// All parts of the database that do not fit.
         problems: Vec<SchemaProblem>,
     },
-    /// A statement could not get its table.
+    /// A statement could not lock its table in time.
     #[error(
         "{file}: the table is held by a long transaction; end it (SHOW PROCESSLIST) and run the migration again, it goes \
          on where it stopped"
     )]
     TableBusy {
-        /// The file of the statement.
+        /// The migration file of the statement.
         file: &'static str,
     },
-    /// A step ran and its fact is still missing.
-    #[error("{file} ran without error and changed nothing; was the schema changed at the same time?")]
+    /// A step ran without error, but had no effect.
+    #[error(
+        "{file} ran without error and changed nothing: the schema may have been changed at the same time. Run the \
+         migration again"
+    )]
     WithoutEffect {
-        /// The file of the statement.
+        /// The migration file of the statement.
         file: &'static str,
     },
-    /// Anything else that MySQL answers.
+    /// Any other error of MySQL.
     #[error("Failed to {doing}: {error}")]
     Sql {
-        /// What was tried.
+        /// The action that failed.
         doing: String,
-        /// The answer; not called the source, for then it would be printed twice.
+        /// The error of MySQL. It is not called `source`, because then it would be printed twice.
         error: sqlx::Error,
     },
 }
 
-/// The error to show when a connection failed because there is no such database, which is not an outage.
+/// The error to show if a connection failed because the database does not exist, which is not an outage.
 #[must_use]
 pub fn missing_database(error: &sqlx::Error) -> Option<MigrateError> {
     is_unknown_database(error).then(|| MigrateError::NoDatabase(message(error)))

@@ -1,4 +1,5 @@
-//! What a database has. Every query of the schema stands here; what the answers mean is decided elsewhere.
+//! Reads the tables, columns and keys of a database. Every query of the schema is here; other modules decide what the
+//! answers mean.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,7 @@ use crate::{
     row_state::{LIVE, LIVE_BEFORE_SLOTS},
 };
 
-/// How many shared slots, and how many orders of each, are listed.
+/// The number of shared slots that are listed.
 const LISTED: usize = 50;
 const LISTED_ORDERS: usize = 20;
 
@@ -51,7 +52,7 @@ const UNIQUE_KEYS: &str = concat!(
     " ORDER BY table_name, index_name, seq_in_index"
 );
 
-/// What information_schema says about our tables.
+/// The facts in information_schema about the tables.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     tables: BTreeMap<String, Table>,
@@ -69,9 +70,9 @@ pub(super) struct Table {
 
 #[derive(Debug)]
 pub(super) struct Column {
-    /// `int`
+    /// The type alone, such as `int`.
     pub(super) data_type: String,
-    /// `int(10) unsigned`
+    /// The full type, such as `int(10) unsigned`.
     pub(super) column_type: String,
     pub(super) nullable: bool,
     pub(super) default: Option<String>,
@@ -82,20 +83,21 @@ pub(super) struct Column {
 #[derive(Debug, Default)]
 pub(super) struct Key {
     pub(super) unique: bool,
-    /// Column names; one that counts only with its first characters has them in parentheses.
+    /// The names of the columns. If a column counts only with its first characters, their number follows in
+    /// parentheses.
     pub(super) columns: Vec<String>,
 }
 
 impl Column {
-    /// MySQL computes it by itself; `DEFAULT_GENERATED` only means a default such as CURRENT_TIMESTAMP.
+    /// Whether MySQL computes the column. `DEFAULT_GENERATED` only means a default such as CURRENT_TIMESTAMP.
     pub(super) fn is_generated(&self) -> bool {
         self.extra.contains("virtual generated") || self.extra.contains("stored generated")
     }
 }
 
 impl Found {
-    /// Reads everything; cheap, whatever the tables hold. Galera rolls a read back that is in the way of another node's DDL, so it
-    /// is tried a few times.
+    /// Reads all facts; this is cheap, whatever the tables hold. Galera rolls a read back if it is in the way of
+    /// another node's DDL, so the read is tried a few times.
     pub(super) async fn read(connection: &mut MySqlConnection) -> Result<Self, MigrateError> {
         let mut tries = 0;
         loop {
@@ -138,7 +140,7 @@ impl Found {
                 data_type: data_type.to_lowercase(),
                 column_type: column_type.to_lowercase(),
                 nullable: nullable == "YES",
-                // MariaDB writes the word NULL where MySQL has none.
+                // MariaDB returns the word NULL where MySQL returns no value.
                 default: default.filter(|default| default != "NULL"),
                 extra: extra.to_lowercase(),
                 length: length.unwrap_or(0),
@@ -152,7 +154,7 @@ impl Found {
         type Row = (String, String, i64, Option<String>, Option<i64>);
         let rows: Vec<Row> = sqlx::query_as(UNIQUE_KEYS).fetch_all(connection).await?;
         for (table, name, non_unique, column, length) in rows {
-            // MySQL gives no column where the key is over an expression.
+            // MySQL gives no column for a key over an expression.
             let column = column.map_or_else(|| "(an expression)".to_owned(), |name| name.to_lowercase());
             let column = length.map_or(column.clone(), |length| format!("{column}({length})"));
             let key = self.tables.entry(table).or_default().keys.entry(name).or_default();
@@ -179,7 +181,7 @@ impl Found {
         key.is_some_and(|key| key.unique && key.columns == UNIQUE_COLUMNS)
     }
 
-    /// Unique keys on the orders besides the primary key and ours, as `name (columns)`.
+    /// The unique keys on the orders besides the primary key and ours, as `name (columns)`.
     pub(super) fn other_unique_keys(&self) -> Vec<String> {
         let keys = self.table(ORDER).into_iter().flat_map(|table| &table.keys);
         keys.filter(|(name, key)| key.unique && *name != "PRIMARY" && *name != UNIQUE_KEY)
@@ -193,14 +195,16 @@ pub(super) async fn database(connection: &mut MySqlConnection) -> Result<String,
     let (name,): (Option<String>,) = sqlx::query_as("SELECT CAST(DATABASE() AS CHAR)")
         .fetch_one(connection)
         .await
-        .map_err(|source| failed_to("ask for the database's name", source))?;
+        .map_err(|source| failed_to("read the name of the database", source))?;
     name.ok_or(MigrateError::NoDatabaseNamed)
 }
 
-/// Takes the lock of this database's migrations; false when another connection still has it after `wait_s` seconds.
-/// Statements of this connection then wait 30 s for a table, instead of a day or a year with everyone behind them. They
-/// are strict, and take defaults and rows of `0000-00-00` as they find them, which many dumps of the tutorial have: with
-/// NO_ZERO_DATE, MySQL 8 refuses to alter such a table at all (error 1067).
+/// Takes the lock of this database's migrations. Returns false if another connection still has it after `wait_s`
+/// seconds.
+///
+/// Statements of this connection then wait 30 s for a table, instead of a day or a year with all other sessions behind
+/// them. They are strict, but accept existing defaults and rows of `0000-00-00`, which many dumps of the tutorial have.
+/// With NO_ZERO_DATE, MySQL 8 refuses to alter such a table at all (error 1067).
 pub(super) async fn get_lock(connection: &mut MySqlConnection, wait_s: u64) -> Result<bool, MigrateError> {
     let settings = "SET SESSION lock_wait_timeout = 30, SESSION innodb_lock_wait_timeout = 30,
         SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'";
@@ -210,26 +214,26 @@ pub(super) async fn get_lock(connection: &mut MySqlConnection, wait_s: u64) -> R
         sqlx::query_as(AssertSqlSafe(lock)).bind(wait_s).fetch_one(&mut *connection).await
     };
     let (got,): (Option<i64>,) = got.await.map_err(|source| failed_to("take the migration lock", source))?;
-    // NULL means an error, such as a killed wait: as little a lock as 0.
+    // NULL means an error, such as a killed wait: no lock was taken, as with 0.
     Ok(got == Some(1))
 }
 
-/// The connection that has the lock.
+/// The connection that has the migration lock.
 pub(super) async fn lock_holder(connection: &mut MySqlConnection) -> Result<Option<String>, MigrateError> {
     let sql = format!("SELECT CAST(IS_USED_LOCK({LOCK_NAME}) AS CHAR)");
     let (holder,) = sqlx::query_as(AssertSqlSafe(sql))
         .fetch_one(connection)
         .await
-        .map_err(|source| failed_to("ask who has the migration lock", source))?;
+        .map_err(|source| failed_to("read which connection has the migration lock", source))?;
     Ok(holder)
 }
 
-/// Live orders that share a slot, the first [`LISTED`] of them by name. Reads all orders.
+/// Finds live orders that share a slot, the first [`LISTED`] slots by name. Reads all orders.
 pub(super) async fn duplicates(
     connection: &mut MySqlConnection,
     found: &Found,
 ) -> Result<Option<DuplicateOrders>, MigrateError> {
-    // Where the slot is there already, a migration stopped half-way or somebody has given orders different slots.
+    // If the slot column exists already, a migration stopped half-way, or an operator has given orders different slots.
     let has_slots = found.column(ORDER, "slot").is_some();
     let (slot, live) = if has_slots { (", slot", LIVE) } else { ("", LIVE_BEFORE_SLOTS) };
     let shared =
@@ -251,7 +255,7 @@ pub(super) async fn duplicates(
         };
         Ok((totals, rows))
     };
-    let ((slots, orders), rows) = read.await.map_err(|source| failed_to("look for shared slots", source))?;
+    let ((slots, orders), rows) = read.await.map_err(|source| failed_to("search for shared slots", source))?;
     let listed = rows.into_iter().map(|(voucher, user, orders, ids)| SharedSlot {
         voucher,
         user,

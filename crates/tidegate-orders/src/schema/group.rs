@@ -1,8 +1,9 @@
-//! Which node of a cluster may change its schema, and which one makes a view.
+//! Finds the node of a cluster that may change its schema, and takes turns for creating a view.
 //!
-//! Where a group has several primaries, no member knows of the others' DDL before it is committed. Two that add the same
-//! column at once both succeed, each then fails to repeat the other's statement, and all members leave the group for it. The
-//! lock of a migration is a server's own, so all migrations of such a group must go to one and the same server.
+//! In a group with several primaries, no member knows the others' DDL before it is committed. If two members add the
+//! same column at once, both succeed. Each then fails to repeat the other's statement, and all members leave the group
+//! for it. The lock of a migration exists only on its server, so all migrations of such a group must run on one and the
+//! same server.
 
 use std::time::Duration;
 
@@ -11,12 +12,12 @@ use sqlx::MySqlConnection;
 use super::{MigrateError, found::failed_to};
 use crate::{mysql_error::is_deadlock, sessions::NodeStatus};
 
-/// All members that are well agree on this one. By names, so that people can tell, too.
+/// The first member, on which all online members agree. Sorted by names, so that people can find it, too.
 const FIRST: &str = "SELECT CAST(CONCAT(member_host, ':', member_port) AS CHAR), CAST(member_id = @@server_uuid AS SIGNED) \
     FROM performance_schema.replication_group_members WHERE member_state = 'ONLINE' \
     ORDER BY member_host, member_port, member_id LIMIT 1";
 
-/// The member that changes the schema, as `host:port`, where that is another one.
+/// The member that changes the schema, as `host:port`, if it is another one.
 pub(super) async fn another_member(connection: &mut MySqlConnection) -> Result<Option<String>, MigrateError> {
     let asked = async {
         if !NodeStatus::read(&mut *connection).await?.has_several_primaries() {
@@ -24,36 +25,36 @@ pub(super) async fn another_member(connection: &mut MySqlConnection) -> Result<O
         }
         sqlx::query_as::<_, (String, i64)>(FIRST).fetch_optional(connection).await
     };
-    let first = asked.await.map_err(|error| failed_to("ask which member changes the schema", error))?;
+    let first = asked.await.map_err(|error| failed_to("read which member changes the schema", error))?;
     Ok(first.filter(|(_, is_this_one)| *is_this_one == 0).map(|(member, _)| member))
 }
 
-/// For how long a node has the turn: longer than a statement of a migration waits for a table.
+/// The time for which a node has the turn: longer than a statement of a migration waits for a table.
 pub(super) const TURN: Duration = Duration::from_secs(40);
 
-/// A row of the probe's table that nothing else uses. At first nobody has the turn.
+/// Adds a row to the probe's table that nothing else uses. At first no node has the turn.
 const ADD_TURN: &str = "INSERT IGNORE INTO tidegate_probe (id, at) VALUES (2, '2000-01-01 12:00:00')";
 const TAKE_TURN: &str = "UPDATE tidegate_probe SET at = CURRENT_TIMESTAMP(3) WHERE id = 2 AND at < CURRENT_TIMESTAMP(3) - INTERVAL ? SECOND";
 const GIVE_TURN_BACK: &str = "UPDATE tidegate_probe SET at = '2000-01-01 12:00:00' WHERE id = 2";
 
-/// Whether a view must be made by one node at a time. Two that make one at once stop for ever on MariaDB's Galera (seen on
-/// 10.11): the node whose statement comes later in the order of the cluster has locked the name already, and waits for its
-/// turn behind a statement that waits for the name.
+/// Whether a view must be created by one node at a time. If two nodes of MariaDB's Galera create a view at once, both
+/// hang for ever (seen on 10.11). The node whose statement comes later in the order of the cluster has locked the name
+/// already. It waits for its turn behind a statement that waits for the name.
 pub(super) async fn makes_views_in_turn(connection: &mut MySqlConnection) -> Result<bool, MigrateError> {
     let status = NodeStatus::read(connection).await;
-    let status = status.map_err(|error| failed_to("ask whether this is Galera", error))?;
+    let status = status.map_err(|error| failed_to("read whether the server is a node of Galera", error))?;
     Ok(status.is_in_galera())
 }
 
-/// Returns the turn before it has ended: the statement failed, and whoever tries next need not wait.
+/// Releases the turn before it ends, because the statement failed and the next node need not wait.
 pub(super) async fn give_turn_back(connection: &mut MySqlConnection) {
     if let Err(error) = sqlx::raw_sql(GIVE_TURN_BACK).execute(connection).await {
         tracing::debug!(%error, "the turn to make a view ends by itself");
     }
 }
 
-/// Takes the turn, for [`TURN`]; false where another node has it. A write that two nodes make at once succeeds at one of them, and
-/// that one has everything that was committed before it.
+/// Takes the turn for [`TURN`]. Returns false if another node has it. If two nodes write it at once, the write succeeds
+/// on one of them, and that node has everything that was committed before it.
 pub(super) async fn take_turn(connection: &mut MySqlConnection) -> Result<bool, MigrateError> {
     let taken = async {
         sqlx::raw_sql(ADD_TURN).execute(&mut *connection).await?;

@@ -1,4 +1,4 @@
-//! What stops a migration: pure decisions over what was found.
+//! Finds the problems that stop a migration: pure decisions over the facts that were read.
 
 use serde::Serialize;
 
@@ -10,74 +10,74 @@ use super::{
     tables::{LIMIT_USE, ORDER, PROBE, REFUSAL, UNIQUE_COLUMNS, UNIQUE_KEY, UNITS, UNITS_COLUMNS, VOUCHER},
 };
 
-/// Something in the database that does not fit, and that we do not change by ourselves.
+/// A part of the database that does not fit, and that a migration does not change by itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[serde(tag = "problem", rename_all = "snake_case")]
 pub enum SchemaProblem {
-    /// A view, or a table of an engine without transactions.
+    /// The table is a view, or has an engine without transactions.
     #[error("{table} is a {found}, it must be an InnoDB table")]
     Engine {
-        /// The table.
+        /// The name of the table.
         table: &'static str,
-        /// Its kind or engine.
+        /// The kind or the engine of the table.
         found: String,
     },
-    /// Another primary key than the tutorial's.
+    /// The table has another primary key than the tutorial's.
     #[error("{table} has the primary key ({found}), it must be ({expected})")]
     PrimaryKey {
-        /// The table.
+        /// The name of the table.
         table: &'static str,
-        /// Its columns.
+        /// The columns of the key.
         found: String,
-        /// The column it must have.
+        /// The column that the key must have.
         expected: &'static str,
     },
-    /// A column of the tutorial's is not there.
+    /// A column of the tutorial's table is missing.
     #[error("{table}.{column} is missing")]
     MissingColumn {
-        /// The table.
+        /// The name of the table.
         table: &'static str,
-        /// The column.
+        /// The name of the column.
         column: &'static str,
     },
-    /// A column has our name and another type.
+    /// A column has the name of ours, but another type.
     #[error("{table}.{column} is `{found}`, it must be `{expected}`; if it means something else, rename it")]
     ColumnType {
-        /// The table.
+        /// The name of the table.
         table: &'static str,
-        /// The column.
+        /// The name of the column.
         column: &'static str,
-        /// Its definition.
+        /// The definition of the column.
         found: String,
-        /// The definition it must have.
+        /// The definition that the column must have.
         expected: &'static str,
     },
-    /// A column that every insert must fill, and the worker's does not.
+    /// Every insert must fill this column, and the worker's does not.
     #[error(
         "{table}.{column} is NOT NULL without a default, so no order could be written; give it a default"
     )]
     Unfilled {
-        /// The table.
+        /// The name of the table.
         table: &'static str,
-        /// The column.
+        /// The name of the column.
         column: String,
     },
-    /// A key has our name and other columns.
+    /// A key has the name of ours, but other columns.
     #[error(
         "{table} has a key {UNIQUE_KEY} over ({found}), it must be unique over (voucher_id, user_id, slot); rename it"
     )]
     KeyTaken {
-        /// The table.
+        /// The name of the table.
         table: &'static str,
-        /// Its columns.
+        /// The columns of the key.
         found: String,
     },
-    /// Something else has the name of our view.
+    /// Another table or view has the name of our view.
     #[error("{view} is {found}, it must be the view of our migration; rename or drop it")]
     ViewTaken {
-        /// The view.
+        /// The name of the view.
         view: &'static str,
-        /// What it is.
+        /// The thing that has the name.
         found: String,
     },
     /// Live orders that break the unique key.
@@ -93,7 +93,7 @@ pub(super) fn done_before(applied: &[MigrationStep]) -> String {
     }
 }
 
-/// One problem a line.
+/// Formats problems, one in each line.
 pub(super) fn list(problems: &[SchemaProblem]) -> String {
     problems.iter().map(|problem| format!("  - {problem}")).collect::<Vec<_>>().join("\n")
 }
@@ -102,7 +102,7 @@ const IDS: &[&str] = &["bigint"];
 const WORDS: &[&str] = &["varchar"];
 const BYTES: &[&str] = &["varbinary"];
 
-/// A column of the tutorial's that the worker or a command names.
+/// A column of the tutorial's tables that the worker or a command names.
 struct Needed {
     table: &'static str,
     name: &'static str,
@@ -145,10 +145,10 @@ const NEEDED: &[Needed] = &[
 const PRIMARY_KEYS: [(&str, &str); 5] =
     [(VOUCHER, "voucher_id"), (ORDER, "id"), (REFUSAL, "order_id"), (LIMIT_USE, "order_id"), (PROBE, "id")];
 
-/// What the worker's insert fills.
+/// The columns that the worker's insert fills.
 const FILLED: [&str; 6] = ["id", "user_id", "voucher_id", "quantity", "slot", "entry_id"];
 
-/// Everything about the tables, columns and keys that are there that does not fit.
+/// Finds everything in the existing tables, columns and keys that does not fit.
 pub(super) fn of_structure(found: &Found) -> Vec<SchemaProblem> {
     let mut problems = Vec::new();
     for (name, primary_key) in PRIMARY_KEYS {

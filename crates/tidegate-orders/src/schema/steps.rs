@@ -8,12 +8,12 @@ use super::{
     },
 };
 
-/// Types that hold a small number.
+/// The types that hold a small number.
 pub(super) const NUMBERS: &[&str] = &["tinyint", "smallint", "mediumint", "int", "bigint"];
-/// Types that hold a moment.
+/// The types that hold a time.
 pub(super) const TIMES: &[&str] = &["timestamp", "datetime"];
 
-/// One file and what it makes true.
+/// A migration file, and the fact that it makes true.
 #[derive(Debug)]
 pub(super) struct Step {
     pub(super) file: &'static str,
@@ -23,12 +23,12 @@ pub(super) struct Step {
 }
 
 impl Step {
-    /// Whether what it makes true is not so.
+    /// Whether the fact of the step is missing in the database.
     pub(super) fn is_missing(&self, found: &Found) -> bool {
         !holds(&self.fact, found)
     }
 
-    /// The table that it changes, where that is none of its own making.
+    /// The existing table that the step changes; None: it changes only what it creates.
     pub(super) fn alters(&self) -> Option<&'static str> {
         match &self.fact {
             Fact::Column(column) => Some(column.table),
@@ -38,23 +38,23 @@ impl Step {
     }
 }
 
-/// What a step makes true.
+/// The fact that a step makes true.
 #[derive(Debug)]
 pub(super) enum Fact {
     Table(&'static str),
     View(&'static str),
     Column(AddedColumn),
     UniqueKey,
-    /// This column of the orders has a default, unless the table has it in another shape or not at all.
+    /// This column of the orders has a default, unless the column is missing or has another type.
     OrderDefault(OrderColumn),
     ProbeRow,
 }
 
-/// A column of the tutorial's that the worker's insert leaves to its default.
+/// A column of the tutorial's table that the worker's insert leaves to its default.
 #[derive(Debug)]
 pub(super) struct OrderColumn {
     pub(super) name: &'static str,
-    /// The types for which we know a default.
+    /// The types for which a default is known.
     pub(super) types: &'static [&'static str],
 }
 
@@ -68,18 +68,18 @@ impl OrderColumn {
     }
 }
 
-/// A column that we add, with everything about it that the worker relies on.
+/// A column that a migration adds, with all properties that the worker relies on.
 #[derive(Debug)]
 pub(super) struct AddedColumn {
     pub(super) table: &'static str,
     pub(super) name: &'static str,
-    /// As in its file, for messages.
+    /// The type as in the migration file, for messages.
     pub(super) sql_type: &'static str,
     pub(super) data_type: &'static str,
     pub(super) unsigned: Sign,
     pub(super) null: Null,
     pub(super) default: Option<&'static str>,
-    /// Characters that must fit, 0 for numbers.
+    /// The number of characters that must fit, 0 for numbers.
     pub(super) min_length: i64,
 }
 
@@ -166,7 +166,8 @@ pub(super) const STEPS: &[Step] = &[
             min_length: 0,
         })
     ),
-    // Reading all orders at every start, to see whether it has run, would be dear; the key after it proves it.
+    // To read all orders at every start, to find whether this step has run, would be expensive; the key after it proves
+    // it.
     step!(
         "0007_order_free_cancelled_slots",
         "free the slots of cancelled and refunded orders",
@@ -311,7 +312,7 @@ pub(super) fn gives_default(column: &str, found: &Found) -> bool {
     })
 }
 
-/// The columns that we add, to compare with those that are there.
+/// The columns that migrations add, to compare them with the existing ones.
 pub(super) fn added_columns() -> impl Iterator<Item = &'static AddedColumn> {
     STEPS.iter().filter_map(|step| match &step.fact {
         Fact::Column(column) => Some(column),

@@ -1,4 +1,4 @@
-//! The names of our tables, and of the unique key of the orders.
+//! The names of the tables, and of the unique key of the orders.
 
 pub(super) const VOUCHER: &str = "tb_seckill_voucher";
 pub(super) const ORDER: &str = "tb_voucher_order";
@@ -6,9 +6,9 @@ pub(super) const REFUSAL: &str = "tidegate_refusal";
 pub(super) const EVENT: &str = "tidegate_event";
 pub(super) const UNPAID_ORDER: &str = "tidegate_unpaid_order";
 pub(super) const FLEET_MARK: &str = "tidegate_fleet_mark";
-/// A view: where the units of each voucher are.
+/// The view that shows where the units of each voucher are.
 pub(super) const UNITS: &str = "tidegate_voucher_units";
-/// Its columns, as far as somebody relies on them.
+/// The columns of the view that programs rely on.
 pub(super) const UNITS_COLUMNS: [&str; 11] = [
     "voucher_id",
     "loaded",

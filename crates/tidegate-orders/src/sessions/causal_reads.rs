@@ -1,5 +1,5 @@
-//! Reads that see whatever any node of the cluster has committed before them. A node applies what the others commit a moment
-//! later, so a row that is absent there may be in the database all the same.
+//! Reads that see everything that any node of the cluster committed before them. A node applies the commits of other
+//! nodes with a delay, so a row that is absent on it may still exist in the database.
 
 use std::{
     sync::{
@@ -18,16 +18,16 @@ use crate::{
     session::Session,
 };
 
-/// How long a node may take to catch up with the others, at most, where no lane waits for it.
+/// The longest time that a node may take to catch up with the others, if no lane waits for it.
 const CATCH_UP_WITHIN: Duration = Duration::from_secs(5);
 
-/// A node that was waited for in vain is not waited for again for so long: a stalled one must not take all the time of a lane.
+/// The time without another wait after a wait in vain, so that a stalled node does not take all the time of a lane.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// What was in vain so long ago was another time.
+/// The time after which another wait in vain is logged again.
 const IN_A_ROW: Duration = Duration::from_secs(60);
 
-/// How the servers replicate that the sessions of a process are with, and when one was waited for in vain.
+/// How the servers of this process replicate, and when a wait for one was in vain.
 #[derive(Debug, Default)]
 pub struct CausalReads {
     replication: AtomicU8,
@@ -39,27 +39,27 @@ struct Waits {
     /// The host that new sessions go to, as `name:port`.
     host: String,
     in_vain: Option<Instant>,
-    /// When a wait in vain was logged, or would have been but for the one before.
+    /// The last wait in vain, whether it was logged or not because it followed another one.
     logged: Option<Instant>,
 }
 
-/// A node does not show what the others have committed: nothing can be decided by a row that is absent there.
+/// The error that a node does not show what the others have committed: the absence of a row there decides nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the MySQL node {host} lags: it does not show what the other nodes have committed ({reason}). Try again when it has caught \
      up, or name another host first in mysql.url / TIDEGATE_MYSQL_URL"
 )]
 pub struct NodeBehind {
-    /// As `name:port`.
+    /// The host of the node, as `name:port`.
     pub host: String,
-    /// What shows it.
+    /// The sign that the node lags, such as the server's error.
     pub reason: String,
 }
 
-/// Why absent rows decide nothing now.
+/// The reason why the absence of a row decides nothing now.
 #[derive(Debug, thiserror::Error)]
 pub enum CatchUpError {
-    /// The node lags.
+    /// The node lags behind the cluster.
     #[error(transparent)]
     Behind(#[from] NodeBehind),
     /// The server does not answer, or refuses the setting.
@@ -68,7 +68,7 @@ pub enum CatchUpError {
 }
 
 impl CausalReads {
-    /// A session is with a server of this status.
+    /// Notes how the server of a new session replicates.
     pub(super) fn note(&self, status: &NodeStatus) {
         let code = match status.replication() {
             Replication::None => 0,
@@ -78,22 +78,22 @@ impl CausalReads {
         self.replication.store(code, Relaxed);
     }
 
-    /// New sessions go to this host.
+    /// Notes the host that new sessions go to.
     pub(super) fn note_host(&self, host: String) {
         self.waits().host = host;
     }
 
-    /// Other servers may hold rows that the one of our sessions does not show yet.
+    /// Whether other servers may hold rows that the server of our sessions does not show yet.
     #[must_use]
     pub(crate) fn has_other_nodes(&self) -> bool {
         self.statements().is_some()
     }
 
-    /// Waits until the node of these sessions shows what the others had committed by now, for a bounded time. Where there is one
-    /// server, it does nothing.
+    /// Waits for a bounded time until the node of these sessions shows what the other nodes had committed before the
+    /// call. With a single server, it does nothing.
     ///
     /// # Errors
-    /// When the node still lags, or does not answer.
+    /// Fails if the node still lags, or does not answer.
     pub async fn catch_up(&self, pool: &MySqlPool) -> Result<(), CatchUpError> {
         if !self.has_other_nodes() {
             return Ok(());
@@ -104,8 +104,8 @@ impl CausalReads {
         Ok(())
     }
 
-    /// As [`CausalReads::catch_up`], by a session that is in no transaction. After an error, close the session: the answer may still
-    /// come, and its variable may not be as before.
+    /// Waits like [`CausalReads::catch_up`], with a session that is not in a transaction. After an error, close the
+    /// session: the answer may still come, and its variable may have another value.
     pub(crate) async fn catch_up_within(
         &self,
         within: Duration,
@@ -113,7 +113,7 @@ impl CausalReads {
     ) -> Result<(), CatchUpError> {
         let Some(statements) = self.statements() else { return Ok(()) };
         if self.is_paused() {
-            return Err(self.behind("a moment ago it was waited for in vain".to_owned()).into());
+            return Err(self.behind("the last wait for it failed a moment ago".to_owned()).into());
         }
         let reason = match timeout(within, session.execute(raw_sql(statements))).await {
             Ok(Ok(_)) => return Ok(()),
@@ -125,8 +125,8 @@ impl CausalReads {
         Err(self.behind(reason).into())
     }
 
-    /// Statements that wait until the server shows what any node had committed before them, and whose session is as before after
-    /// them. None: there is one server, and what it has committed it shows.
+    /// Statements that wait until the server shows what any node had committed before them, and that leave the session
+    /// unchanged. None: there is a single server, which shows everything that it has committed.
     ///
     /// MariaDB waits at most `repl.causal_read_timeout` (30 s), and no other limit of the server shortens that.
     fn statements(&self) -> Option<&'static str> {
@@ -143,13 +143,13 @@ impl CausalReads {
         }
     }
 
-    /// A wait in vain is to be logged: it is not the next of several in a row.
+    /// Whether a wait in vain must be logged: it does not follow another one closely.
     pub(crate) fn is_news(&self) -> bool {
         let before = self.waits().logged.replace(Instant::now());
         before.is_none_or(|at| at.elapsed() > IN_A_ROW)
     }
 
-    /// A server was waited for in vain a moment ago.
+    /// Whether a wait for the server was in vain a moment ago.
     fn is_paused(&self) -> bool {
         self.waits().in_vain.is_some_and(|at| at.elapsed() < PAUSE)
     }

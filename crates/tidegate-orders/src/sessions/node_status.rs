@@ -1,22 +1,22 @@
-//! The status of a server and of its cluster, as the server says itself. Reads only.
+//! The status of a server and of its cluster, as the server reports it. Reads only.
 
 use std::{collections::HashMap, fmt};
 
 use sqlx::{MySqlConnection, Row, mysql::MySqlRow};
 
-/// The servers that share their data: what one has committed, all of them have.
+/// A cluster of servers that share their data: what one has committed, all of them have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cluster {
-    /// Galera.
+    /// A cluster of Galera nodes.
     Galera {
-        /// `wsrep_cluster_name`.
+        /// The name in `wsrep_cluster_name`.
         name: String,
-        /// `wsrep_cluster_state_uuid`: of the history that all nodes share.
+        /// The UUID in `wsrep_cluster_state_uuid`, of the history that all nodes share.
         history: String,
     },
-    /// MySQL's group replication.
+    /// A group of MySQL's group replication.
     Group {
-        /// `group_replication_group_name`, a UUID.
+        /// The name in `group_replication_group_name`, a UUID.
         name: String,
     },
 }
@@ -30,34 +30,34 @@ impl fmt::Display for Cluster {
     }
 }
 
-/// How a server replicates with others that take writes, too.
+/// How a server replicates with other servers that accept writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Replication {
-    /// It does not: it is alone, or a replica copies it.
+    /// The server is alone, or an asynchronous replica copies it.
     None,
     Galera,
     Group,
 }
 
-/// The variables and the status of a server that matter to us, and the members of its replication group.
+/// The variables and the status of a server that matter here, and the members of its replication group.
 #[derive(Clone, Debug)]
 pub struct NodeStatus {
     facts: HashMap<String, String>,
     membership: Membership,
 }
 
-/// What a group replication says of its members.
+/// The members of a replication group, as a server reports them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Membership {
-    /// It was not asked: this is none.
+    /// The server was not asked, because it is in no group.
     Unasked,
-    /// This user may not see it.
+    /// This user may not read the members; the error of the server.
     Hidden(String),
     /// The state of this member, how many members can be reached from it, and how many there are.
     Seen { state: String, reachable: i64, all: i64 },
 }
 
-/// What tells a server from the others of its cluster; not all of them are everywhere.
+/// The variables that distinguish a server from the others of its cluster. Not every server has all of them.
 const NAMES: [&str; 5] = ["hostname", "port", "server_id", "server_uuid", "wsrep_node_name"];
 const VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('hostname', 'port', 'server_id', \
     'server_uuid', 'wsrep_node_name', 'wsrep_on', 'wsrep_provider', \
@@ -71,10 +71,10 @@ const MEMBERS: &str = "SELECT CAST(COALESCE(MAX(IF(member_id = @@server_uuid, me
     FROM performance_schema.replication_group_members";
 
 impl NodeStatus {
-    /// Asks a server; all of these are answered by a node outside of its cluster, too.
+    /// Reads the status of a server. A node outside of its cluster answers these queries, too.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// Fails if the server does not answer.
     pub async fn read(connection: &mut MySqlConnection) -> sqlx::Result<Self> {
         let mut facts = HashMap::new();
         for query in [VARIABLES, STATUS] {
@@ -93,13 +93,13 @@ impl NodeStatus {
         Ok(status)
     }
 
-    /// A variable or a status by its name in lower case; empty where the server does not know it.
+    /// A variable or a status by its name in lower case; empty if the server does not know it.
     #[must_use]
     pub fn fact(&self, name: &str) -> &str {
         self.facts.get(name).map_or("", String::as_str)
     }
 
-    /// Which of its cluster's servers it is.
+    /// The values that identify the server within its cluster.
     pub(super) fn server(&self) -> [&str; 5] {
         NAMES.map(|name| self.fact(name))
     }
@@ -108,7 +108,7 @@ impl NodeStatus {
         matches!(self.fact(name).to_ascii_uppercase().as_str(), "ON" | "1")
     }
 
-    /// Whether it is a node of Galera, or was started as one.
+    /// Whether the server is a node of Galera, or was started as one.
     pub(crate) fn is_in_galera(&self) -> bool {
         self.is_on("wsrep_on") && !matches!(self.fact("wsrep_provider"), "" | "none")
     }
@@ -117,7 +117,7 @@ impl NodeStatus {
         !self.fact("group_replication_group_name").is_empty()
     }
 
-    /// How it replicates.
+    /// How the server replicates with others.
     pub(super) fn replication(&self) -> Replication {
         match (self.is_in_galera(), self.is_in_group()) {
             (true, _) => Replication::Galera,
@@ -126,14 +126,14 @@ impl NodeStatus {
         }
     }
 
-    /// Whether transactions of others can make a COMMIT fail here: such servers replicate by certification.
+    /// Whether transactions on other servers can make a COMMIT fail here: such servers replicate by certification.
     #[must_use]
     pub fn certifies(&self) -> bool {
         self.replication() != Replication::None
     }
 
-    /// The cluster that it is or was a node of. None for a server alone, and for a node of Galera that has not joined since
-    /// it started.
+    /// The cluster that the server is or was a node of. None for a single server, and for a node of Galera that has not
+    /// joined since it started.
     #[must_use]
     pub fn cluster(&self) -> Option<Cluster> {
         if self.is_in_galera() {
@@ -148,8 +148,8 @@ impl NodeStatus {
         self.is_in_group().then_some(Cluster::Group { name })
     }
 
-    /// Why what is committed here may never reach the cluster, if so: a server that knows its group and is outside of it
-    /// may take writes all the same. (Galera refuses all statements then.)
+    /// Why commits on this server may never reach the cluster, if so. A server that knows its group and is outside of
+    /// it may still accept writes. (Galera refuses all statements then.)
     #[must_use]
     pub fn outside_of_group(&self) -> Option<String> {
         match &self.membership {
@@ -160,13 +160,13 @@ impl NodeStatus {
         }
     }
 
-    /// Whether other members of its group take writes, too, as far as it says itself.
+    /// Whether other members of the group accept writes, too, according to this server.
     #[must_use]
     pub fn has_several_primaries(&self) -> bool {
         self.is_in_group() && !self.is_on("group_replication_single_primary_mode")
     }
 
-    /// Why this user cannot see which members a replication group has, if so.
+    /// Why this user cannot read the members of the replication group, if so.
     #[must_use]
     pub fn membership_error(&self) -> Option<&str> {
         match &self.membership {
@@ -175,7 +175,7 @@ impl NodeStatus {
         }
     }
 
-    /// How many nodes the cluster has now, as far as it can be seen from here.
+    /// The number of nodes that the cluster has now, as far as this server reports it.
     #[must_use]
     pub fn nodes(&self) -> Option<i64> {
         match &self.membership {
@@ -184,14 +184,14 @@ impl NodeStatus {
         }
     }
 
-    /// A member that takes no writes by design: another one is the only primary of its group.
+    /// Whether the server accepts no writes by design: another member is the only primary of its group.
     #[must_use]
     pub fn is_secondary(&self) -> bool {
         let is_online = matches!(&self.membership, Membership::Seen { state, .. } if state == "ONLINE");
         is_online && self.is_on("group_replication_single_primary_mode") && self.is_on("super_read_only")
     }
 
-    /// Why orders cannot be written here now, if so.
+    /// Why orders cannot be written to this server now, if so.
     #[must_use]
     pub fn unfit(&self) -> Option<String> {
         if self.is_in_galera() {
@@ -199,7 +199,7 @@ impl NodeStatus {
             if status != "Primary" {
                 return Some(format!("it is outside of its cluster's primary component ({status})"));
             }
-            // A donor of all its data holds commits back.
+            // A donor of all its data delays commits.
             let state = self.fact("wsrep_local_state_comment");
             if state != "Synced" || !self.is_on("wsrep_ready") {
                 return Some(format!("it is not ready ({state})"));
@@ -219,7 +219,7 @@ impl NodeStatus {
     }
 }
 
-/// A text, whichever of its text and byte types the server gives the column.
+/// Reads a text, whether the server gives the column a text or a byte type.
 fn text(row: &MySqlRow, column: usize) -> sqlx::Result<String> {
     let bytes: Option<Vec<u8>> = row.try_get_unchecked(column)?;
     Ok(String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned())
@@ -299,7 +299,7 @@ mod tests {
         ] {
             assert!(unfit.unfit().unwrap().contains(word), "{word}");
         }
-        // Writable and outside of its group: nothing that is committed there is on any other member.
+        // This server is writable and outside of its group: no other member gets what is committed there.
         assert!(member("OFF", seen("OFFLINE", 0, 1)).outside_of_group().is_some());
         assert!(member("ON", seen("RECOVERING", 3, 3)).outside_of_group().is_none());
     }

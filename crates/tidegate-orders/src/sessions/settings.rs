@@ -1,24 +1,24 @@
-//! Where sessions connect, and what each is set up with.
+//! The hosts that sessions connect to, and the setup of each session.
 
 use std::{fmt, time::Duration};
 
 use sqlx::mysql::MySqlConnectOptions;
 
-/// How to reach MySQL, and what sessions are like.
+/// The settings of sessions with MySQL: hosts, timeouts and limits.
 #[derive(Clone)]
 pub struct SessionSettings {
-    /// The nodes of one cluster, the preferred one first; or a single server. Never empty.
+    /// The nodes of one cluster, the preferred one first, or a single server. Never empty.
     pub hosts: Vec<MySqlConnectOptions>,
-    /// How long to wait for a free or a new connection.
+    /// The longest wait for a free or a new connection.
     pub acquire_timeout: Duration,
-    /// How long a statement waits for a row, in seconds.
+    /// The longest wait of a statement for a row lock, in seconds.
     pub lock_wait_timeout_s: u32,
-    /// How long the server waits for the next statement of a session, then it ends the session. A worker that is frozen in
-    /// the middle of a transaction holds the rows of its vouchers, and with them the sale, for so long.
+    /// The time after which the server ends a session that sends no statement. A worker that is frozen in the middle of
+    /// a transaction holds the rows of its vouchers for this long, and with them the sale.
     pub silence: Duration,
 }
 
-/// Without their passwords.
+/// Shows the hosts without their passwords.
 impl fmt::Debug for SessionSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hosts: Vec<String> = self.hosts.iter().map(name_of).collect();
@@ -27,21 +27,23 @@ impl fmt::Debug for SessionSettings {
 }
 
 impl SessionSettings {
-    /// What every session needs, whatever the server's defaults:
+    /// The statements that every session needs, whatever the server's defaults are:
     ///
-    /// - a statement outside of a transaction commits by itself, and a COMMIT begins no new transaction: otherwise what was
-    ///   reported as done would be rolled back with the connection
-    /// - no gap locks, and short waits for row locks
-    /// - an error instead of a clamped value, all rows of an answer, and updates by join
-    /// - an end when its worker falls silent
+    /// - A statement outside of a transaction commits by itself, and a COMMIT begins no new transaction. Otherwise a
+    ///   change that was reported as done would be rolled back with the connection.
+    /// - The session takes no gap locks, and waits shortly for row locks.
+    /// - The server returns an error instead of a clamped value, returns all rows of an answer, and allows updates by
+    ///   join.
+    /// - The server ends the session if its worker falls silent.
     pub(super) fn setup(&self) -> [String; 7] {
         [
             "SET SESSION autocommit = 1, completion_type = 0".to_owned(),
             "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED".to_owned(),
             format!("SET SESSION innodb_lock_wait_timeout = {}", self.lock_wait_timeout_s),
-            // For a table that somebody has locked whole.
+            // For a table that another session has locked as a whole.
             format!("SET SESSION lock_wait_timeout = {}", self.lock_wait_timeout_s.max(10)),
-            // Not NO_ZERO_DATE: MariaDB would refuse every row of a table with such a default, and dumps of the tutorial have it.
+            // Not NO_ZERO_DATE: MariaDB would refuse every row of a table with such a default, and dumps of the
+            // tutorial have it.
             "SET SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'".to_owned(),
             format!("SET SESSION sql_select_limit = {}, sql_safe_updates = 0", u64::MAX),
             format!("SET SESSION wait_timeout = {0}, net_read_timeout = {0}", self.silence.as_secs().max(1)),

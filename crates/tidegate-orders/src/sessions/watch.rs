@@ -1,4 +1,4 @@
-//! Switches to another host when the current one takes no orders, and back to the first when that is well again.
+//! Switches to another host if the current one accepts no orders, and back to the first when that is well again.
 
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
@@ -7,17 +7,17 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::Sessions;
 
-/// Between two looks.
+/// The time between two checks of the hosts.
 const EVERY: Duration = Duration::from_millis(500);
-/// A node that takes longer than this to say how it is counts as away.
+/// The time after which a node that has not answered counts as away.
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(2);
-/// The first host must be well for so many looks in a row before sessions go back to it: otherwise they would follow a host
-/// that comes and goes.
+/// The number of consecutive checks that the first host must pass before sessions return to it. Otherwise they would
+/// follow a host that comes and goes.
 const LOOKS_BEFORE_RETURN: u32 = 6;
 
 impl Sessions {
-    /// Looks at the hosts for as long as it is polled, and lets sessions connect where orders are taken. With a single host, it
-    /// does nothing.
+    /// Checks the hosts for as long as it is polled, and lets sessions connect to one that accepts orders. With a
+    /// single host, it does nothing.
     pub async fn watch(&self) {
         let hosts = self.shared.settings.hosts.len();
         if hosts == 1 {
@@ -42,7 +42,10 @@ impl Sessions {
                 {
                     well_for = 0;
                     self.switch_to(0, &status);
-                    tracing::info!(host = self.host(), "the first MySQL node is well again: back to it");
+                    tracing::info!(
+                        host = self.host(),
+                        "the first MySQL node is well again: sessions return to it"
+                    );
                 }
             }
         }
@@ -63,7 +66,7 @@ impl Sessions {
         }
     }
 
-    /// Logs every host once: one that takes no orders should be known before the day when it is needed.
+    /// Logs every host once, so that an operator learns of an unfit host before it is needed.
     async fn log_hosts(&self, kept: &mut [Option<MySqlConnection>]) {
         for (at, kept) in kept.iter_mut().enumerate() {
             let looked = self.shared.look_at(at, kept).await;

@@ -854,7 +854,7 @@ async fn a_gate_of_a_partition_admits_no_order_of_another() -> Result<()> {
     let said = alone.expect_err("it is refused").to_string();
     assert_eq!(
         said,
-        "voucher 4 belongs to the partition {1}, and this is {3}: ask the gate of that partition"
+        "voucher 4 belongs to the partition {1}, and this is {3}: send the request to that partition"
     );
     let together = gate.admissions().admit_all(&[wanted(2, 4)?, wanted(3, 4)?, wanted(4, 6)?]).await;
     assert!(

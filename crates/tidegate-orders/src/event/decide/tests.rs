@@ -29,7 +29,7 @@ fn entry(at: usize) -> EntryId {
     EntryId { ms: at as u64, seq: 0 }
 }
 
-/// Plays events, each as an entry of its own. Answers with the words of what came of them.
+/// Decides events, each as an entry of its own, and returns the words of their outcomes.
 fn play<const N: usize>(history: &mut History, events: [Event; N]) -> Vec<&'static str> {
     let first = history.events.len() + 1;
     let decide = |(at, event): (usize, &Event)| decide(event, entry(first + at), history).outcome.word();
@@ -44,7 +44,7 @@ use EventKind::{Cancelled, Expired, Paid, RefundFailed, Refunded, Refunding, Use
 
 #[test]
 fn every_event_does_to_every_status_what_the_drawing_says() {
-    // Of each status and slot: what comes of paid, cancelled, expired, used, refunding, refunded, refund_failed.
+    // The outcomes for each status and slot: paid, cancelled, expired, used, refunding, refunded, refund_failed.
     let table: [(i64, bool, [&str; 7]); 8] = [
         (1, true, ["2", "4 frees", "4 frees", "not_paid", "not_paid", "not_paid", "not_paid"]),
         (2, true, ["applied", "paid", "paid", "3", "5", "6 frees", "unchanged"]),
@@ -53,7 +53,7 @@ fn every_event_does_to_every_status_what_the_drawing_says() {
         (5, true, ["refund_due", "refunding", "refunding", "refunding", "unchanged", "6 frees", "2"]),
         (5, false, ["refund_due", "refunding", "refunding", "refunding", "unchanged", "6", "applied"]),
         (6, false, ["refund_due", "refunded", "refunded", "refunded", "refunded", "unchanged", "refunded"]),
-        // Somebody changed one of the two by hand.
+        // Another program changed one of the two.
         (
             4,
             true,
@@ -112,7 +112,7 @@ fn an_event_that_changes_nothing_tells_once_more_what_another_one_told() {
     };
     let expected = [None, None, Some(1), Some(2), None, Some(5)];
     assert_eq!([1, 2, 3, 4, 5, 6].map(|number| repeats(&history, number)), expected);
-    // A service has cancelled it: nobody has told that.
+    // A service has cancelled the order, without an event.
     let mut history = order(4, false);
     assert_eq!(kinds(&mut history, [Cancelled, Cancelled]), ["unchanged"; 2]);
     assert_eq!([1, 2].map(|number| repeats(&history, number)), [None; 2]);
@@ -267,7 +267,7 @@ fn is_about(event: &Event, history: &History) -> Option<Option<EventText>> {
 }
 
 proptest! {
-    /// A payment that is due stays so until a refund that is about it, which is never taken for another one's.
+    /// A payment that must be refunded stays so until a refund for it, which never counts for another payment.
     #[test]
     fn a_payment_that_is_not_the_orders_stays_due_until_a_refund_that_is_about_it(
         events in vec(any_event(), 0..30),
@@ -284,7 +284,7 @@ proptest! {
                 continue;
             }
             prop_assert!(returned.iter().all(|payment| Some(payment) == meant.as_ref()), "{decided:?}");
-            // What is due can be refunded.
+            // A payment that is due can be refunded.
             if event.payment.as_ref().is_some_and(|payment| before.contains(&Some(payment.clone()))) {
                 prop_assert_eq!(decided.outcome, EventOutcome::Applied);
                 prop_assert_eq!(returned, [event.payment.clone()]);
@@ -292,8 +292,8 @@ proptest! {
         }
     }
 
-    /// Whatever comes, in whatever order: the status moves along the drawing, the slot is given up once and with it the
-    /// units, a used or refunded order stays so, and each payment is the order's or due to be refunded.
+    /// For any events in any order, the status moves along the diagram, and the slot is given up once, with its units.
+    /// A used or refunded order stays so, and each payment is the order's own or due to be refunded.
     #[test]
     fn no_sequence_of_events_leaves_the_drawing(
         events in vec((any_event(), 0_usize..30), 0..30),

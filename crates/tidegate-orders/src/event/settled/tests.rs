@@ -22,14 +22,14 @@ fn order(status: i64, has_slot: bool) -> History {
     History { row: Some(row), ..History::default() }
 }
 
-/// Plays events of the order's own user, each as an entry of its own.
+/// Decides events of the order's own user, each as an entry of its own.
 fn play(history: &mut History, events: &[(EventKind, Option<&str>)]) {
     for (kind, reference) in events {
         next(history, &event(*kind, *reference, None, 5));
     }
 }
 
-/// One more event, as an entry of its own.
+/// Decides one more event, as an entry of its own.
 fn next(history: &mut History, event: &Event) -> PastEvent {
     let number = history.events.last().map_or(0, |last| last.number);
     decide(event, EntryId { ms: u64::from(number) + 1, seq: 0 }, history)
@@ -65,7 +65,7 @@ fn only_orders_that_ended_and_owe_nothing_are_settled() {
     play(&mut without_row, &[(Paid, None), (Used, None)]);
     without_row.row = None;
     assert!(!without_row.is_settled());
-    // Another program has set it to paid: the first payment that comes is its own.
+    // Another program has set the order to paid, so the first payment that comes is its own.
     let mut unpaid = order(2, true);
     play(&mut unpaid, &[(Used, None)]);
     assert!(unpaid.row == order(3, true).row && !unpaid.is_settled());
@@ -111,7 +111,7 @@ fn any_event() -> impl Strategy<Value = Event> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// A payment and a refund are decided after a purge as they would be without one.
+    /// A payment and a refund have the same outcomes after events were pruned as before.
     #[test]
     fn money_is_decided_after_a_purge_as_before(
         before in vec(any_event(), 0..12),

@@ -1,4 +1,4 @@
-//! Compacts what is final out of a journal, by `lua/compact.lua`: the sum stays, and the notes go.
+//! Compacts journals, by `lua/compact.lua`: removes the notes of final orders and keeps their sum.
 
 use fred::types::Value;
 
@@ -8,23 +8,23 @@ use crate::{
     records::journal::{JournalNote, write},
 };
 
-/// Orders in one call, at most: Redis does nothing else while it lasts.
+/// The maximum number of orders in one call. Redis does nothing else during the call.
 pub const MOST_COMPACTED: usize = 500;
 
-/// An order whose note is compacted or shortened.
+/// An order whose note is removed or shortened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrderCompaction {
     order: OrderId,
     /// The note that was read.
     found: String,
-    /// Its shorter note; empty: it is compacted.
+    /// The shorter note of the order. Empty: the note is removed.
     becomes: String,
     units: i64,
     change: i64,
 }
 
 impl OrderCompaction {
-    /// Takes the order out of the journal: both sides have said their last word about it. None: nobody can read its note.
+    /// Removes the order from the journal, because it is final in both stores. None: the note cannot be read.
     #[must_use]
     pub fn remove(order: OrderId, found: &str) -> Option<Self> {
         let entry = JournalNote::parse(found.as_bytes())?;
@@ -34,7 +34,8 @@ impl OrderCompaction {
         Some(Self { order, found: found.to_owned(), becomes: String::new(), units, change })
     }
 
-    /// Leaves of an admission what the scripts look for. None: it is none, or has no more than that, or tells of a repair.
+    /// Shortens the note of an admission to the parts that the scripts read. None: the note is not an admission, is
+    /// short already, or notes a repair.
     #[must_use]
     pub fn shorten(order: OrderId, found: &str) -> Option<Self> {
         let entry = JournalNote::parse(found.as_bytes()).filter(|entry| entry.is_admission())?;
@@ -54,16 +55,16 @@ impl OrderCompaction {
     }
 }
 
-/// What became of a compaction.
+/// The reply to a compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompactReply {
-    /// So many orders of each kind were as they had been read.
+    /// The numbers of orders whose notes were unchanged and are now compacted.
     Compacted {
-        /// Orders that were released and are in the journal no more.
+        /// Released orders that were removed from the journal.
         released: u64,
-        /// Orders that were used and are in the journal no more.
+        /// Used orders that were removed from the journal.
         used: u64,
-        /// Orders with a shorter note.
+        /// Orders that now have a shorter note.
         shortened: u64,
     },
     /// Refused: the journal does not hold every movement.
@@ -71,10 +72,11 @@ pub enum CompactReply {
 }
 
 impl Repairs {
-    /// Compacts at most [`MOST_COMPACTED`] orders that are older than `before_ms`. One whose note is another by now is left.
+    /// Compacts at most [`MOST_COMPACTED`] orders that are older than `before_ms`. An order whose note has changed
+    /// meanwhile is left as it is.
     ///
     /// # Errors
-    /// See [`GateError`]. May be called again: what was compacted is not compacted twice.
+    /// See [`GateError`]. The call may be repeated: no order is compacted twice.
     pub async fn compact(
         &self,
         voucher: VoucherId,

@@ -1,5 +1,5 @@
-//! Moves a closed sale to another partition: it is copied in pieces, is imported in one step, and removed in another one. Each may be
-//! repeated, and in between the sale is whole on at least one side.
+//! Moves a closed sale to another partition: copies it in pieces, imports it in one step, and removes the old one in
+//! another step. Each step may be repeated, and in between the sale is complete on at least one side.
 
 use fred::{
     interfaces::{ClientLike, HashesInterface, KeysInterface, SetsInterface},
@@ -12,34 +12,34 @@ use crate::{
     order::VoucherId,
 };
 
-/// What was copied and was not imported by then ends by itself.
+/// The seconds after which a copy expires, unless it is imported.
 const KEPT_S: i64 = 3_600;
 const MOVING: &str = "moving";
 const GONE: &str = "gone";
 
-/// How much Redis holds of a sale.
+/// The size of a sale in Redis.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SaleSize {
-    /// Units left, as Redis has it; None: no stock.
+    /// The units left, as Redis has them. None: there is no stock.
     pub stock: Option<String>,
-    /// Users who were admitted.
+    /// The number of users who were admitted.
     pub buyers: u64,
-    /// Fields of the journal.
+    /// The number of fields in the journal.
     pub journal: u64,
-    /// It is closed, and not gone.
+    /// Whether the sale is closed and has not moved away.
     pub is_closed: bool,
-    /// It has moved away.
+    /// Whether the sale has moved away.
     pub is_gone: bool,
 }
 
-/// What became of an import.
+/// The reply to an import of a sale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ImportReply {
-    /// The sale is there, and closed.
+    /// The sale is imported, and still closed.
     Imported,
-    /// Refused: what was copied is not all there.
+    /// Refused: a part of the copy is missing.
     Incomplete,
-    /// Refused: a sale of this voucher is open there.
+    /// Refused: a sale of this voucher is open in the target partition.
     IsOpen,
 }
 
@@ -54,12 +54,12 @@ impl ImportReply {
     }
 }
 
-/// What became of the removal of a moved sale.
+/// The reply to a removal of a moved sale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RemoveMovedReply {
-    /// It was removed before.
+    /// An earlier call removed the sale.
     GoneBefore,
-    /// It is gone.
+    /// The sale is removed by this call.
     Gone,
     /// Refused: the sale is not closed.
     NotClosed,
@@ -77,7 +77,7 @@ impl RemoveMovedReply {
 }
 
 impl Repairs {
-    /// Closes a sale: it is paused, and only [`Repairs::reopen`] ends that. Returns whether it was not closed before.
+    /// Closes a sale: it is paused, and only [`Repairs::reopen`] ends that. Returns whether this call closed it.
     ///
     /// # Errors
     /// See [`GateError`].
@@ -87,7 +87,7 @@ impl Repairs {
         understood("close.lua", &reply, flag)
     }
 
-    /// Makes a closed sale what it was before. Returns whether it was closed.
+    /// Opens a closed sale again, with the pause that it had before. Returns whether it was closed.
     ///
     /// # Errors
     /// See [`GateError`].
@@ -97,7 +97,7 @@ impl Repairs {
         understood("reopen.lua", &reply, flag)
     }
 
-    /// How much there is of a sale.
+    /// Reads how much Redis holds of a sale.
     ///
     /// # Errors
     /// See [`GateError`].
@@ -115,11 +115,11 @@ impl Repairs {
         })
     }
 
-    /// Copies a closed sale to where another gate admits, over what an earlier copy left there. Nobody else may write either side
-    /// meanwhile.
+    /// Copies a closed sale to another partition and imports it there, over the remains of an earlier copy. No other
+    /// program may write to either side meanwhile.
     ///
     /// # Errors
-    /// See [`GateError`]. May be called again.
+    /// See [`GateError`]. The call may be repeated.
     pub async fn copy_to(&self, there: &Self, voucher: VoucherId) -> Result<ImportReply, GateError> {
         let id = rebuild_id();
         let stock: Option<String> = self.access.pool.get(self.access.keys.stock(voucher)).await?;
@@ -142,14 +142,15 @@ impl Repairs {
     /// Removes a closed sale that was imported elsewhere.
     ///
     /// # Errors
-    /// See [`GateError`]. May be called again.
+    /// See [`GateError`]. The call may be repeated.
     pub async fn remove_moved(&self, voucher: VoucherId) -> Result<RemoveMovedReply, GateError> {
         let reply =
             self.remove_moved_sale.call(&self.access.pool, self.access.keys.of_sale(voucher), Vec::new()).await?;
         understood("remove_moved_sale.lua", &reply, RemoveMovedReply::from_code)
     }
 
-    /// Copies a set or a hash from where `from` admits, beside where it is to stand here. Returns how many elements there must be.
+    /// Copies a set or a hash from the partition `from` to a staged key here. Returns how many elements the copy must
+    /// have.
     async fn copied(
         &self,
         from: &Self,

@@ -1,4 +1,4 @@
-//! How much is counted for limits in Redis: one number for each voucher and each campaign.
+//! The numbers of counters that limits have in Redis, for each voucher and each campaign.
 
 use std::collections::BTreeSet;
 
@@ -13,8 +13,9 @@ use crate::{
 };
 
 impl SaleLimits {
-    /// How many counters Redis holds for those of these vouchers that have limits, and then for their campaigns: a counter for each
-    /// subject of each limit that somebody has bought under, and one for each user with slots. Two round trips, whatever is counted.
+    /// Counts the counters in Redis of those of these vouchers that have limits, and then of their campaigns. There is
+    /// a counter for each subject of each limit that has bought, and one for each user with slots. It takes two round
+    /// trips, however many counters there are.
     ///
     /// # Errors
     /// See [`GateError`].
@@ -22,7 +23,7 @@ impl SaleLimits {
         let client = self.access.pool.next();
         let rules = vouchers.iter().map(async |voucher| {
             let key = self.access.keys.limits(LimitOwner::Voucher(*voucher)).rules();
-            // HMGET: who may look at a status may do that, too.
+            // HMGET, because a Redis user that may read a status may use it, too.
             let fields: Result<Vec<Option<String>>, _> = client.hmget(&key, vec![RULES]).await;
             let rules = fields.map_err(|error| naming(&key, error))?.into_iter().flatten().next();
             Ok::<_, GateError>(rules.map(|rules| (*voucher, rules)))

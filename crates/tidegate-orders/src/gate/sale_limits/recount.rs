@@ -1,4 +1,4 @@
-//! Restores what is counted for limits, by `lua/recount.lua`: from the orders that are known to hold it.
+//! Restores the counters of limits, by `lua/recount.lua`, from the orders that are known to hold them.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use crate::{
     records::journal::UnderLimits,
 };
 
-/// Fields of one call.
+/// The maximum number of fields in one call.
 const PIECE: usize = 500;
 
-/// What orders hold of limits, of one voucher or of a campaign: of the latest window in each field.
+/// The uses of limits that orders hold, of a voucher or a campaign. For each field, it counts the latest window.
 #[derive(Debug, Default)]
 pub struct HeldLimits {
     counts: BTreeMap<(LimitOwner, String), Count>,
-    /// A bit for each slot.
+    /// The slots of each user, with a bit for each slot.
     slots: BTreeMap<(VoucherId, UserId), u32>,
 }
 
@@ -30,7 +30,7 @@ struct Count {
 }
 
 impl HeldLimits {
-    /// Adds an order that holds what it used.
+    /// Adds an order that still holds what it used.
     pub fn add(&mut self, voucher: VoucherId, user: UserId, quantity: Quantity, limited: &UnderLimits) {
         for used in limited.uses.iter() {
             let owner = used.campaign.map_or(LimitOwner::Voucher(voucher), LimitOwner::Campaign);
@@ -39,7 +39,7 @@ impl HeldLimits {
         *self.slots.entry((voucher, user)).or_default() |= 1 << (limited.slot.get() - 1);
     }
 
-    /// Adds what an order of any region used of the limits of its campaign.
+    /// Adds the uses of an order of any region that count for the limits of its campaign.
     pub fn add_common(&mut self, campaign: CampaignId, units: u64, uses: &Uses) {
         for used in uses.iter().filter(|used| used.campaign == Some(campaign)) {
             self.count((LimitOwner::Campaign(campaign), used.field()), used.window, units);
@@ -59,10 +59,10 @@ impl HeldLimits {
 }
 
 impl SaleLimits {
-    /// Raises what Redis has counted to what these orders hold, and lowers nothing. Answers with how many counters were raised.
+    /// Raises the counters in Redis to what these orders hold, and lowers none. Returns how many counters were raised.
     ///
     /// # Errors
-    /// See [`GateError`]. May be called again.
+    /// See [`GateError`]. The call may be repeated.
     pub async fn recount(&self, held: &HeldLimits) -> Result<u64, GateError> {
         let mut fields: BTreeMap<LimitOwner, Vec<[Value; 3]>> = BTreeMap::new();
         for ((owner, field), Count { window, orders, units }) in &held.counts {

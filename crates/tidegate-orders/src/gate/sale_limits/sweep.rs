@@ -1,13 +1,13 @@
-//! Forgets what is counted for limits in windows that are over, by `lua/sweep_uses.lua`.
+//! Deletes the counters of limits in windows that are over, by `lua/sweep_uses.lua`.
 
 use crate::gate::{GateError, SaleLimits};
 use crate::limits::LimitOwner;
 
-/// Fields in a call of the script.
+/// The maximum number of fields in a call of the script.
 const PIECE: usize = 500;
 
 impl SaleLimits {
-    /// Forgets these fields, where they still hold these values. Answers with how many.
+    /// Deletes these fields if they still hold these values. Returns how many were deleted.
     ///
     /// # Errors
     /// See [`GateError`].

@@ -1,4 +1,4 @@
-//! Reads what is counted for limits at one moment, by `lua/read_uses.lua`, and sets it where it still is what was read, by
+//! Reads counters of limits in one step, by `lua/read_uses.lua`, and sets those that have not changed since, by
 //! `lua/set_uses.lua`.
 
 use fred::types::Value;
@@ -6,33 +6,33 @@ use fred::types::Value;
 use crate::gate::{GateError, SaleLimits};
 use crate::limits::LimitOwner;
 
-/// Fields that are read in one step, at most.
+/// The maximum number of fields that are read in one step.
 const MOST_READ: usize = 500;
-/// Fields that are set in one step, at most.
+/// The maximum number of fields that are set in one step.
 const MOST_SET: usize = 300;
 
-/// Fields of a hash of uses, as they were at one moment.
+/// Fields of a hash of uses, read in one step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsesSnapshot {
-    /// When, in Unix milliseconds by the clock of Redis.
+    /// The time of the read, in Unix milliseconds by the clock of Redis.
     pub at_ms: i64,
-    /// Each field with its value; None: it is not there.
+    /// Each field with its value. None: the field does not exist.
     pub fields: Vec<(String, Option<String>)>,
 }
 
-/// A field that is to be set.
+/// A change of a field in a hash of uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetUse {
-    /// The field.
+    /// The name of the field.
     pub field: String,
-    /// What was read; None: it was not there.
+    /// The value that was read. None: the field did not exist.
     pub found: Option<String>,
-    /// What it becomes; None: it goes.
+    /// The new value of the field. None: the field is deleted.
     pub becomes: Option<String>,
 }
 
 impl SaleLimits {
-    /// Reads these fields, 500 in a step. Changes nothing.
+    /// Reads these fields, 500 in a step. It changes nothing.
     ///
     /// # Errors
     /// See [`GateError`].
@@ -51,10 +51,10 @@ impl SaleLimits {
         Ok(snapshots)
     }
 
-    /// Sets these fields, each only if it still holds what was read. Answers for each whether it was set.
+    /// Sets these fields, each only if it still holds the value that was read. Returns for each whether it was set.
     ///
     /// # Errors
-    /// See [`GateError`]. May be called again.
+    /// See [`GateError`]. The call may be repeated.
     pub async fn set_uses(&self, owner: LimitOwner, fields: &[SetUse]) -> Result<Vec<bool>, GateError> {
         let mut are_set = Vec::with_capacity(fields.len());
         for fields in fields.chunks(MOST_SET) {

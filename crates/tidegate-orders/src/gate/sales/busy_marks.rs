@@ -1,4 +1,4 @@
-//! Marks sales as busy, by `lua/mark_busy.lua`, so that nobody takes a place in a queue that is not served.
+//! Marks sales as busy, by `lua/mark_busy.lua`, so that no request takes a place in a queue that no worker serves.
 
 use std::time::Duration;
 
@@ -7,36 +7,38 @@ use fred::types::Value;
 use crate::gate::{GateError, Sales};
 use crate::order::VoucherId;
 
-/// Vouchers a call, so that it is a short one.
+/// The maximum number of vouchers in a call, so that the call is short.
 const MOST: usize = 200;
 
-/// What whoever asks for an order hears of the fleet. Each span counts from now on, by the clock of Redis, and is shorter
-/// than a day.
+/// The mark of a sale that says whether workers serve it. Each time span counts from now on, by the clock of Redis, and
+/// is shorter than a day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BusyMark {
-    /// Refused with [`AdmitReply::Busy`](crate::gate::AdmitReply::Busy) for so long. It ends by itself.
+    /// Requests are refused with [`AdmitReply::Busy`](crate::gate::AdmitReply::Busy) for this time. The mark expires by
+    /// itself.
     BusyFor(Duration),
-    /// Served for so long, and refused from then on: whoever serves says so again before.
+    /// Requests are served for this time, and refused afterwards. A worker that serves the sale renews the mark before
+    /// it ends.
     ServedFor(Duration),
-    /// Nobody is refused for that.
+    /// No request is refused as busy.
     None,
 }
 
 /// The sales that were marked, and the vouchers that cannot be.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MarkedSales {
-    /// How many sales got a mark, or lost one.
+    /// The number of sales that got a mark or lost one.
     pub changed: u64,
-    /// Vouchers whose key in Redis is no hash, so it holds no mark.
+    /// Vouchers whose key in Redis is not a hash, so it cannot hold a mark.
     pub left_out: Vec<VoucherId>,
 }
 
 impl Sales {
-    /// Tells the sales of these vouchers, of this gate's partition. A pause stays as it is; a voucher without a stock gets no
-    /// mark, and one whose key is no hash is left out.
+    /// Marks the sales of these vouchers, which must be of this store's partition. A pause stays as it is. A voucher
+    /// without a stock gets no mark, and a voucher whose key is not a hash is left out.
     ///
     /// # Errors
-    /// See [`GateError`]. Those before may have their marks.
+    /// See [`GateError`]. Vouchers of earlier calls may already have their marks.
     pub async fn mark_busy(&self, vouchers: &[VoucherId], busy_mark: BusyMark) -> Result<MarkedSales, GateError> {
         let (mark, span) = match busy_mark {
             BusyMark::BusyFor(span) => ("until", span.as_millis().to_string()),
@@ -67,7 +69,7 @@ impl Sales {
     }
 }
 
-/// How many sales were changed, and which of these vouchers were left out.
+/// Reads the number of sales that were changed, and the vouchers that were left out.
 fn parse(reply: &Value, vouchers: &[VoucherId]) -> Option<(u64, Vec<VoucherId>)> {
     let Value::Array(numbers) = reply else { return None };
     let (changed, places) = numbers.split_first()?;

@@ -1,4 +1,4 @@
-//! The end of a sale for good: it is over for everybody, and later its keys are removed.
+//! Ends a sale for good: it is over for all users, and later its keys are removed.
 
 use fred::{
     interfaces::ClientLike,
@@ -9,17 +9,17 @@ use futures_util::future::try_join_all;
 use crate::gate::{GateError, Sales, understood};
 use crate::{keys::naming, limits::LimitOwner, order::VoucherId};
 
-/// Elements of a key that are looked at to tell its size.
+/// The number of elements that Redis samples to estimate the size of a key.
 const SAMPLES: i64 = 100;
 
-/// What became of delisting a voucher in Redis.
+/// The reply to delisting a voucher in Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DelistReply {
-    /// Redis has neither stock nor buyers nor journal of it.
+    /// Redis has neither stock nor buyers nor journal of this voucher.
     NoSale,
-    /// Its sale is over from now on.
+    /// The sale is over from now on.
     Delisted,
-    /// It was delisted before.
+    /// The voucher was already delisted.
     DelistedBefore,
 }
 
@@ -34,14 +34,14 @@ impl DelistReply {
     }
 }
 
-/// What became of removing the keys of a delisted voucher.
+/// The reply to removing the keys of a delisted voucher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RemovedKeys {
-    /// There were none.
+    /// There were no keys to remove.
     NoKeys,
-    /// They are gone.
+    /// The keys are removed by this call.
     Removed,
-    /// Refused: it is not delisted, or since another moment.
+    /// Refused: the voucher is not delisted, or it was delisted at another time.
     NotDelisted,
     /// Refused: a change of its stock is unfinished.
     BeingAdjusted,
@@ -59,20 +59,20 @@ impl RemovedKeys {
     }
 }
 
-/// What the keys of a sale take.
+/// The number and the size of the keys of a sale.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SaleKeys {
-    /// How many there are: at most four, and three more with limits.
+    /// The number of keys: at most four, and three more with limits.
     pub keys: u64,
-    /// Bytes of memory, about.
+    /// The memory that they take, in bytes, as an estimate.
     pub bytes: u64,
 }
 
 impl Sales {
-    /// Ends the sale of a voucher for good. MySQL must have been told before.
+    /// Ends the sale of a voucher for good. MySQL must have delisted the voucher before.
     ///
     /// # Errors
-    /// See [`GateError`]. May be asked again.
+    /// See [`GateError`]. The call may be repeated.
     pub async fn delist(&self, voucher: VoucherId) -> Result<DelistReply, GateError> {
         let keys = self
             .access
@@ -85,10 +85,10 @@ impl Sales {
         understood("delist.lua", &reply, DelistReply::from_code)
     }
 
-    /// Removes all keys of a voucher that is delisted since `delisted_ms`, as Redis has it.
+    /// Removes all keys of a voucher that Redis holds as delisted since `delisted_ms`.
     ///
     /// # Errors
-    /// See [`GateError`]. May be asked again.
+    /// See [`GateError`]. The call may be repeated.
     pub async fn remove_delisted(
         &self,
         voucher: VoucherId,
@@ -99,7 +99,8 @@ impl Sales {
         understood("remove_delisted.lua", &reply, RemovedKeys::from_code)
     }
 
-    /// How much memory the keys of a sale take. Of a large one, a hundred elements say it for all.
+    /// Reads how much memory the keys of a sale take. For a large key, Redis estimates the size from a hundred
+    /// elements.
     ///
     /// # Errors
     /// See [`GateError`].
@@ -117,7 +118,7 @@ impl Sales {
         Ok(SaleKeys { keys: bytes.len() as u64, bytes: bytes.iter().sum() })
     }
 
-    /// All keys of a sale, those that it has only while it has limits included.
+    /// All keys of a sale, including those that it has only while it has limits.
     fn all_keys(&self, voucher: VoucherId) -> Vec<Key> {
         let (keys, owner) = (&self.access.keys, LimitOwner::Voucher(voucher));
         let of_limits = [keys.limited(voucher), keys.limits(owner).rules(), keys.limits(owner).uses()];

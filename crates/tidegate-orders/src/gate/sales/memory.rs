@@ -1,4 +1,4 @@
-//! How much memory a sale takes in Redis.
+//! The memory that a sale takes in Redis.
 
 use fred::{
     interfaces::ClientLike,
@@ -9,8 +9,8 @@ use crate::gate::{GateError, Sales};
 use crate::{keys::naming, limits::LimitOwner, order::VoucherId};
 
 impl Sales {
-    /// Bytes of a voucher's stock, buyers, window, journal, and what is counted for its limits. Redis estimates them from a few members of each, so it costs the
-    /// same for any size.
+    /// The bytes of a voucher's stock, buyers, window and journal, and of the counters of its limits. Redis estimates
+    /// them from a few members of each key, so the call costs the same for any size.
     ///
     /// # Errors
     /// See [`GateError`].

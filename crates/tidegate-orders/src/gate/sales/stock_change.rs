@@ -1,6 +1,7 @@
-//! Units that are added to a sale, taken from it, or moved from one sale to another, in both stores. Redis keeps a note of
-//! the change with each sale, open until both stores have it. Whoever finds it open completes it. So a change that died
-//! half-way is neither lost nor made twice.
+//! Changes of stock in both stores: units that are added to a sale, taken from it, or moved from one sale to another.
+//!
+//! Redis keeps a note of the change with each sale. The note is open until both stores have the change. A program that
+//! finds an open note completes the change. So if a program dies half-way, its change is neither lost nor made twice.
 
 use fred::interfaces::HashesInterface;
 use jiff::Timestamp;
@@ -10,63 +11,63 @@ use crate::gate::{GateError, Sales, understood};
 use crate::order::{CampaignId, VoucherId};
 
 const CHANGE: &str = "change";
-/// Who changes a stock, for the journal; the note says more.
+/// The author of a stock change, for the journal. The note says more.
 const JOURNALED_BY: &str = "operator:restock";
-/// Who moves units, for both journals.
+/// The author of a transfer, for both journals.
 const TRANSFER_JOURNALED_BY: &str = "operator:voucher_transfer";
 
-/// A change of a voucher's stock on both sides: what the note of it says.
+/// The note of a change of a voucher's stock in both stores.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct StockChange {
-    /// Tells it from every other.
+    /// The id of the change, which no other change has.
     pub id: String,
-    /// Units that are added; below 0: taken.
+    /// The units that are added; below 0: taken.
     pub units: i64,
-    /// The initial stock in MySQL before it: whether MySQL has the change is seen by that.
+    /// The initial stock in MySQL before the change. It shows whether MySQL has the change.
     pub before: i64,
-    /// How far it is.
+    /// The state of the change.
     pub state: ChangeState,
-    /// Who began it.
+    /// The operator or program that began it.
     pub by: String,
-    /// When.
+    /// The time at which it began.
     pub at: Timestamp,
-    /// It is one side of a transfer, which only the command for that completes.
+    /// The transfer that this change is one side of. Only the command for transfers completes such a change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moved: Option<Box<NotedTransfer>>,
 }
 
-/// From where to where units move.
+/// The two regions of a transfer of units.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct StockTransfer {
-    /// The campaign.
+    /// The campaign of both regions.
     pub campaign: CampaignId,
-    /// The region that gives.
+    /// The region that gives the units.
     pub from: String,
-    /// The region that gets.
+    /// The region that gets the units.
     pub to: String,
 }
 
-/// What the notes of both sides say of a transfer: all of it, so one is enough to tell the other.
+/// The transfer in the notes of both sides. Each note has all of it, so one note is enough to restore the other.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct NotedTransfer {
-    /// From where to where.
+    /// The regions of the transfer.
     #[serde(flatten)]
     pub transfer: StockTransfer,
-    /// The initial stock in MySQL of the region that gives, before it.
+    /// The initial stock in MySQL of the region that gives, before the transfer.
     pub giver_before: i64,
-    /// That of the region that gets.
+    /// The initial stock in MySQL of the region that gets, before the transfer.
     pub taker_before: i64,
 }
 
-/// How far a change is.
+/// The state of a stock change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeState {
-    /// One side may have it and the other not.
+    /// One store may have the change and the other not.
     Open,
-    /// Both sides have it.
+    /// Both stores have the change.
     Done,
-    /// MySQL refused it, and neither side has it.
+    /// MySQL refused the change, and neither store has it.
     #[serde(alias = "withdrawn")] // in journals of earlier versions
     Cancelled,
 }
@@ -79,20 +80,20 @@ impl StockChange {
         Self { id, units, before, state: ChangeState::Open, by, at: Timestamp::now(), moved: None }
     }
 
-    /// The same, further on.
+    /// The same change in another state.
     #[must_use]
     pub fn with_state(&self, state: ChangeState) -> Self {
         Self { state, ..self.clone() }
     }
 
-    /// The initial stock in MySQL after it.
+    /// The initial stock in MySQL after the change.
     #[must_use]
     pub const fn after(&self) -> i64 {
         self.before.saturating_add(self.units)
     }
 
-    /// The units that Redis gets with a note of this state: less what is taken when the change begins, what is added when it is
-    /// done. A change that is cancelled releases what it took.
+    /// The units that Redis gets with a note of this state. Units are taken when the change begins, and added when it
+    /// is done. A cancelled change releases what it took.
     fn redis_units(&self) -> i64 {
         match self.state {
             ChangeState::Open => self.units.min(0),
@@ -101,22 +102,22 @@ impl StockChange {
         }
     }
 
-    /// The words of the note. The same change has the same ones, whoever writes them.
+    /// The text of the note. The same change has the same text, whichever program writes it.
     fn note(&self) -> String {
         serde_json::json!(self).to_string()
     }
 }
 
-/// A change with all its sides: the one of the only voucher; or those of the voucher that gives and of the one that gets, in
-/// this order.
+/// A change with all its sides: that of its only voucher; or, for a transfer, that of the giving voucher and then that
+/// of the getting one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WholeChange {
-    /// Each voucher, and what is noted with it.
+    /// Each voucher, with the note of its side.
     pub sides: Vec<(VoucherId, StockChange)>,
 }
 
 impl WholeChange {
-    /// The change that is noted with one of these vouchers: with the only one, or with the one that gives or the one that gets.
+    /// The change that is noted with one of these vouchers: the only one, or the giver or the taker of a transfer.
     #[must_use]
     pub fn of_note(note: &StockChange, vouchers: &[VoucherId]) -> Self {
         let side = |voucher, units, before| (voucher, StockChange { units, before, ..note.clone() });
@@ -130,14 +131,14 @@ impl WholeChange {
         Self { sides }
     }
 
-    /// The same, further on.
+    /// The same change in another state.
     #[must_use]
     pub fn with_state(&self, state: ChangeState) -> Self {
         let sides = self.sides.iter().map(|(voucher, change)| (*voucher, change.with_state(state)));
         Self { sides: sides.collect() }
     }
 
-    /// The sides but for that of this voucher.
+    /// The sides of all vouchers except this one.
     #[must_use]
     pub fn without(&self, lost: Option<VoucherId>) -> Self {
         let sides = self.sides.iter().filter(|(voucher, _)| Some(*voucher) != lost);
@@ -145,18 +146,18 @@ impl WholeChange {
     }
 }
 
-/// What became of a step of a change.
+/// The reply to a step of a stock change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChangeReply {
-    /// Done, now or since before.
+    /// The step is done, by this call or an earlier one.
     Done,
-    /// Refused: somebody else has noted something else.
+    /// Refused: another program has written another note.
     OtherNote,
-    /// Refused: Redis has no stock of it.
+    /// Refused: Redis has no stock of the voucher.
     NoStock,
     /// Refused: fewer units are left than are to be taken.
     TooFew,
-    /// Refused: one of two vouchers was delisted, or is on its way to another partition.
+    /// Refused: one of two vouchers was delisted, or is moving to another partition.
     Over,
 }
 
@@ -174,7 +175,7 @@ impl ChangeReply {
 }
 
 impl Sales {
-    /// The last change of a voucher's stock; None: there was none.
+    /// Reads the last change of a voucher's stock. None: there was none.
     ///
     /// # Errors
     /// See [`GateError`].
@@ -188,11 +189,11 @@ impl Sales {
         note.map(|note| serde_json::from_str(&note).map_err(|_| unexpected(&note))).transpose()
     }
 
-    /// Writes the notes of all sides in the place of those before, and changes the stocks in Redis as the state says that stands
-    /// there now. All, or none. A change of units is journaled, where a voucher has a journal.
+    /// Replaces the notes of all sides, and changes the stocks in Redis according to the new state. It does all of this
+    /// or nothing. If a voucher has a journal, a change of units is noted there.
     ///
     /// # Errors
-    /// See [`GateError`]. May be called again: the notes tell whether it was done.
+    /// See [`GateError`]. The call may be repeated: the notes show whether it was done.
     pub async fn note_change(
         &self,
         before: &[Option<StockChange>],

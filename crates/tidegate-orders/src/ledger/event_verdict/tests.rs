@@ -3,13 +3,13 @@ use proptest::{collection::vec, option, prelude::*, sample::select};
 use super::*;
 use crate::event::{EventKind, Row};
 
-/// Who placed an order, and of which voucher.
+/// The user who placed an order, and its voucher.
 type Owner = (i64, i64);
 
-/// What MySQL holds, as far as events read and write it.
+/// The contents of MySQL, as far as events read and write them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Database {
-    /// With the entry that a row which came before its order names.
+    /// The rows, each with the entry that it names if its event came before the order.
     rows: BTreeMap<OrderId, (Row, Option<EntryId>)>,
     recorded: BTreeMap<(OrderId, u32), (Event, PastEvent)>,
     units: BTreeMap<VoucherId, i64>,
@@ -59,7 +59,7 @@ impl Database {
         }
     }
 
-    /// Records a batch, and answers with what became of each event, and whether its user may order again.
+    /// Records a batch, and returns the outcome of each event and whether its user may order again.
     fn record(
         &mut self,
         events: &[IncomingEvent],
@@ -92,7 +92,7 @@ fn incoming(at: usize, kind: EventKind, order: i64, (user, voucher): Owner) -> I
     IncomingEvent { event, entry: EntryId { ms: at as u64, seq: 0 } }
 }
 
-/// Of these events, those that the journal knows as somebody else's than they say.
+/// The events whose user or voucher differs from the journal's.
 fn of_others(events: &[IncomingEvent], journal: &BTreeMap<i64, Owner>) -> HashSet<EntryId> {
     let is_of_another = |IncomingEvent { event, .. }: &&IncomingEvent| {
         let owner = journal.get(&event.order.get());
@@ -103,7 +103,7 @@ fn of_others(events: &[IncomingEvent], journal: &BTreeMap<i64, Owner>) -> HashSe
     events.iter().filter(is_of_another).map(|incoming| incoming.entry).collect()
 }
 
-/// The row of an order that comes to be by these events of order 4, in one batch.
+/// The row of order 4 that these events create in one batch.
 fn cancelled_before<const N: usize>(events: [(EventKind, Owner); N]) -> (Row, Option<EntryId>) {
     let mut database = Database::new();
     let events: Vec<_> = (1..).zip(events).map(|(at, (kind, owner))| incoming(at, kind, 4, owner)).collect();
@@ -120,7 +120,8 @@ fn a_row_that_is_cancelled_before_its_order_belongs_to_whoever_cancelled_it() {
         ([(Paid, wrong_user), (Cancelled, right)], status::CANCELLED),
         ([(Paid, wrong_voucher), (Cancelled, right)], status::CANCELLED),
         ([(Used, wrong_user), (Cancelled, right)], status::CANCELLED),
-        // The journal knows whose it is: the wrong one cancels nothing, and does not stand in the way of the right one.
+        // The journal knows the order's user: an event of another user cancels nothing, and does not block one of the
+        // right user.
         ([(Cancelled, wrong_user), (Cancelled, right)], status::CANCELLED),
     ] {
         let row = Row { user: 5, voucher: 7, quantity: 1, status, has_slot: false };
@@ -169,7 +170,7 @@ fn a_node_that_is_behind_decides_only_of_orders_that_it_shows() {
 fn events_wait_for_an_order_that_is_lost_and_for_none_that_is_not_there_or_was_deleted() {
     let mut database = Database::new();
     let paid = |at, order, user| incoming(at, EventKind::Paid, order, (user, 7));
-    // Of order 5 a payment by somebody else is recorded; order 1 is paid, and somebody deletes its row.
+    // A payment by another user is recorded for order 5; order 1 is paid, and its row is deleted.
     database.record(&[paid(1, 5, 9), paid(2, 1, 5)], &HashSet::new());
     database.rows.remove(&1.try_into().unwrap());
     let cancelled = incoming(5, EventKind::Cancelled, 6, (5, 7));
@@ -194,7 +195,7 @@ fn any_event() -> impl Strategy<Value = (EventKind, i64, Owner, Option<&'static 
 }
 
 proptest! {
-    /// What becomes of events does not depend on how they fall into batches.
+    /// The outcomes of events do not depend on how they fall into batches.
     #[test]
     fn one_batch_decides_as_separate_ones_do(
         events in vec((any_event(), any::<bool>()), 1..20),

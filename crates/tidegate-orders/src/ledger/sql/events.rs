@@ -1,5 +1,5 @@
-//! What the ledger reads and writes for events. Whatever outsiders wrote goes into statements as the bytes of its text in
-//! hexadecimal digits, so that no character of it means anything.
+//! The statements with which the ledger reads and writes events. Texts from outside go into statements as the bytes of
+//! the text in hexadecimal digits, so that no character of them has a meaning in SQL.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -18,7 +18,7 @@ use crate::{
     order::{OrderId, OrderIdentity, UserId, VoucherId},
 };
 
-/// Reads what is known of orders, in one round trip and without a lock; and which live orders these users have.
+/// Reads what is known about orders, and which live orders these users have, in one round trip and without a lock.
 pub(in crate::ledger) async fn look_up_events(
     connection: &mut MySqlConnection,
     orders: &BTreeSet<OrderId>,
@@ -43,7 +43,7 @@ pub(in crate::ledger) async fn look_up_events(
     read_known(connection, queries).await
 }
 
-/// What happened to these orders so far, of those that there are, by their primary keys: one round trip, without a lock.
+/// Reads the histories of the orders that exist among these, by their primary keys: one round trip, without a lock.
 pub(in crate::ledger) async fn look_up_histories(
     connection: &mut MySqlConnection,
     orders: &BTreeSet<OrderId>,
@@ -53,8 +53,8 @@ pub(in crate::ledger) async fn look_up_histories(
     Ok(read_known(connection, queries).await?.histories)
 }
 
-/// Which events of these orders are recorded, by the entries that brought them: one round trip, by the primary key, without a
-/// lock.
+/// Reads which events of these orders are recorded, with the entries that brought them: one round trip, by the primary
+/// key, without a lock.
 pub(in crate::ledger) async fn look_up_recorded(
     connection: &mut MySqlConnection,
     orders: &BTreeSet<OrderId>,
@@ -77,8 +77,8 @@ pub(in crate::ledger) async fn look_up_recorded(
     queries.run(connection).await
 }
 
-/// The rows, the refusals, the limits of time and the events of orders. One row for all but the events: each table of numbers to join
-/// with costs as much as the look-up.
+/// Adds the queries for the rows, refusals, time limits and events of orders. One query reads all but the events,
+/// because each table of numbers to join with costs as much as the look-up.
 fn add_histories(queries: &mut Queries<KnownEvents>, orders: &BTreeSet<OrderId>) {
     let ids = list(orders);
     queries.add(
@@ -145,7 +145,7 @@ fn read_order(known: &mut KnownEvents, row: &MySqlRow) -> sqlx::Result<()> {
             status: row.try_get(4)?,
             has_slot: row.try_get::<i64, _>(5)? == 1,
         });
-        // A zero date says nothing.
+        // A zero date is no time.
         history.written_by_another_ms = row.try_get::<Option<i64>, _>(6)?.filter(|ms| *ms > 0);
     }
     Ok(())
@@ -181,8 +181,9 @@ fn read_live(known: &mut KnownEvents, row: &MySqlRow) -> sqlx::Result<()> {
     Ok(())
 }
 
-/// The changes of some events in one round trip, without the commit. Orders whose rows are not as they were looked up end it
-/// in an error that [`crate::ledger::fault::mismatch`] knows, and so does an event that another worker has written meanwhile.
+/// The changes of some events in one round trip, without the commit. If the row of an order has changed since the
+/// look-up, or another worker has written an event meanwhile, the packet ends in an error.
+/// [`crate::ledger::fault::mismatch`] knows that error.
 pub(in crate::ledger) fn write_events(changes: &EventChanges<'_>) -> Packet {
     let mut packet = Packet::default();
     packet.begin();
@@ -206,8 +207,9 @@ pub(in crate::ledger) fn write_events(changes: &EventChanges<'_>) -> Packet {
     packet
 }
 
-/// Adds a statement for each list of orders that change alike, ascending, one index look-up a row. The conditions are the guard:
-/// a row that somebody else has changed stays as it is. Joined with a table of numbers, an order costs MariaDB 6.3 µs instead of 3.4.
+/// Adds a statement for each list of orders with the same change, ascending, with one index look-up for each row. The
+/// conditions are the guard: a row that another program has changed stays as it is. Joined with a table of numbers, an
+/// order costs MariaDB 6.3 µs instead of 3.4.
 fn move_orders(packet: &mut Packet, moved: &BTreeMap<OrderId, OrderChange>) {
     let mut alike: BTreeMap<OrderChange, Vec<OrderId>> = BTreeMap::new();
     for (order, change) in moved {
@@ -263,7 +265,7 @@ fn push_hexadecimal(sql: &mut String, text: &EventText) {
     }
 }
 
-/// By ascending order, as whoever asks for unpaid orders changes these rows.
+/// Deletes time limits by ascending order id, as the sweeper changes these rows when it asks for unpaid orders.
 fn delete_time_limits(sql: &mut String, orders: &BTreeSet<OrderId>) {
     let _ = write!(
         sql,
@@ -272,7 +274,8 @@ fn delete_time_limits(sql: &mut String, orders: &BTreeSet<OrderId>) {
     );
 }
 
-/// Comes last, by ascending voucher: everybody waits for the row of a voucher on sale.
+/// Returns units to vouchers. Comes last, by ascending voucher, because all writers wait for the row of a voucher on
+/// sale.
 fn return_units(sql: &mut String, units: &BTreeMap<VoucherId, i64>) {
     let rows = list(units.iter().map(|(voucher, units)| format!("[{voucher},{units}]")));
     let _ = write!(

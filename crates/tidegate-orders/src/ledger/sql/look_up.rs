@@ -1,4 +1,4 @@
-//! What the ledger reads.
+//! The queries with which the ledger reads orders.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,33 +16,33 @@ use crate::{
     row_state::CANCELLED,
 };
 
-/// Whether the vouchers of a batch are locked when it is looked up. If not, the write has to check what was decided.
+/// Whether the vouchers of a batch are locked when it is looked up. If not, the write must check the decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::ledger) enum Stocks {
     Locked,
     AsTheyAre,
 }
 
-/// How much is looked up.
+/// The amount that is looked up, from less to more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::ledger) enum Depth {
-    /// Which vouchers are there, with what stock.
+    /// The vouchers that exist, with their stocks.
     Vouchers,
-    /// The live orders of the users, too, and earlier refusals. These show nearly every order that comes twice.
+    /// Also the live orders of the users, and earlier refusals. These show nearly every order that comes twice.
     Users,
-    /// The order ids as well: of cancelled orders, and of ids that belong to another user or voucher.
+    /// Also the order ids: of cancelled orders, and of ids that belong to another user or voucher.
     Ids,
 }
 
-/// What others see of a row that somebody has locked: as it was committed last. Whoever writes orders changes it.
+/// The last committed contents of a row that another session has locked. Every write of orders changes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::ledger) struct LockedRow {
     pub stock: Option<i64>,
     pub refusals: Option<i64>,
 }
 
-/// Reads what [`crate::ledger::verdict::decide`] needs, in one round trip. Vouchers are locked in ascending order, and then the
-/// transaction stays open.
+/// Reads what [`crate::ledger::verdict::decide`] needs, in one round trip. If the vouchers are locked, it locks them in
+/// ascending order, and the transaction stays open.
 pub(in crate::ledger) async fn look_up(
     connection: &mut MySqlConnection,
     part: &[&Incoming],
@@ -64,7 +64,8 @@ pub(in crate::ledger) async fn look_up(
     queries.run(connection).await
 }
 
-/// Of these vouchers, those whose rows somebody has locked at this moment, as they stand. Waits for nobody.
+/// The vouchers among these whose rows are locked at this moment, with the last committed contents. Does not wait for
+/// locks.
 pub(in crate::ledger) async fn locked_vouchers(
     connection: &mut MySqlConnection,
     vouchers: &[VoucherId],
@@ -87,7 +88,7 @@ pub(in crate::ledger) async fn locked_vouchers(
             Either::Left(_) => result += 1,
             Either::Right(row) => {
                 let Ok(voucher) = VoucherId::try_from(row.try_get::<i64, _>(0)?) else { continue };
-                // After the BEGIN, by turns: what is there, then what of it is free.
+                // After the BEGIN come pairs of results: the rows that exist, then those that are free.
                 if result % 2 == 1 {
                     locked.insert(voucher, LockedRow { stock: row.try_get(1)?, refusals: row.try_get(2)? });
                 } else {
@@ -146,7 +147,7 @@ impl Queries<Known> {
             Stocks::Locked => " ORDER BY voucher_id FOR UPDATE",
             Stocks::AsTheyAre => "",
         };
-        // By the primary key also where the table is small: it would be read, and locked, whole.
+        // By the primary key even if the table is small: otherwise the whole table would be read, and locked.
         for vouchers in vouchers.chunks(MOST_LISTED) {
             self.add(
                 format!(
@@ -161,7 +162,7 @@ impl Queries<Known> {
     }
 }
 
-/// All slots of the users of a batch, by the unique key, which holds the order ids, too.
+/// The slots that the users of a batch hold, by the unique key, which holds the order ids, too.
 fn taken_by_users(part: &[&Incoming]) -> String {
     let pairs: BTreeSet<(VoucherId, UserId)> =
         part.iter().map(|incoming| (incoming.order.voucher, incoming.order.user)).collect();

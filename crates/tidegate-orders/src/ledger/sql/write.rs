@@ -1,4 +1,4 @@
-//! What the ledger writes.
+//! The statements with which the ledger writes orders.
 
 use std::fmt::Write;
 
@@ -16,27 +16,27 @@ use crate::{
     unpaid_orders::NOW_MS,
 };
 
-/// What a row takes, at most, in the text of an INSERT.
+/// The most characters that a row takes in the text of an INSERT.
 const ROW_CHARS: usize = 128;
 
-/// What the write itself has to check, because its verdicts were not decided under the locks of the vouchers. A check that
-/// fails ends the packet before its commit, with an error that [`crate::ledger::fault::mismatch`] knows. So does a row that is
-/// there already.
+/// The conditions that the write itself checks, because its verdicts were not decided under the locks of the vouchers.
+/// A failed check, or a row that exists already, ends the packet before its commit. [`crate::ledger::fault::mismatch`]
+/// knows these errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::ledger) enum Guard {
-    /// Nothing: the vouchers are locked, their transaction is open.
+    /// Checks nothing: the vouchers are locked, and their transaction is open.
     Locked,
-    /// Every voucher has to be there, with stock and terms as assumed, and without an earlier refusal.
+    /// Every voucher must exist, with stock and terms as assumed, and without an earlier refusal.
     Unrefused,
-    /// As before, but it may have refusals, and none of the orders may have been refused before.
+    /// Like [`Guard::Unrefused`], but a voucher may have refusals, and none of the orders may have been refused before.
     NotThese,
-    /// As [`Guard::NotThese`]. Earlier refusals were looked up when the vouchers of the batch had this many together, so they
-    /// are looked at again only where the count has changed.
+    /// Like [`Guard::NotThese`]. Earlier refusals were looked up when the vouchers of the batch had this number of them
+    /// together, so they are checked again only if the number has changed.
     NotSince(i64),
 }
 
-/// The changes of a batch in one round trip, without the commit. The voucher's row is changed last: others wait for it no
-/// longer than the server needs.
+/// The changes of a batch in one round trip, without the commit. The voucher's row is changed last, so that other
+/// writers wait for it no longer than the server needs.
 pub(in crate::ledger) fn write(changes: &Changes, guard: Guard, partition: &Partition) -> Packet {
     let mut packet = Packet::with_capacity(800 + (changes.created.len() + changes.refused.len()) * ROW_CHARS);
     if guard != Guard::Locked {
@@ -46,7 +46,8 @@ pub(in crate::ledger) fn write(changes: &Changes, guard: Guard, partition: &Part
         _ if changes.created.is_empty() => None,
         Guard::Locked | Guard::Unrefused => None,
         Guard::NotThese => {
-            // Counted before the refusals are looked at: a refusal that comes in between makes the count differ in the end.
+            // Counted before the refusals are checked: a refusal that comes in between makes the count differ in the
+            // end.
             packet.add(|sql| {
                 let _ = write!(sql, "SELECT {} INTO @tidegate_refusals", refusals_of(&changes.stocks));
             });
@@ -76,7 +77,7 @@ pub(in crate::ledger) fn write(changes: &Changes, guard: Guard, partition: &Part
             packet.fail_if(format_args!("ROW_COUNT() <> {}", changes.stocks.len()));
         }
     }
-    // From here on this transaction has the vouchers' rows, so these answers hold until the commit.
+    // From here on this transaction holds the vouchers' rows, so these answers hold until the commit.
     if let Some(before) = refusals_before {
         packet.fail_if(format_args!(
             "IF({} <> {before} + {}, {}, 0)",
@@ -101,7 +102,7 @@ fn any_refused(changes: &Changes) -> String {
     )
 }
 
-/// How many refusals the vouchers of a batch have, as a subquery.
+/// The number of refusals of the vouchers of a batch, as a subquery.
 fn refusals_of(stocks: &[(VoucherId, StockChange)]) -> String {
     match stocks {
         [(voucher, _)] => {
@@ -117,11 +118,11 @@ fn refusals_of(stocks: &[(VoucherId, StockChange)]) -> String {
     }
 }
 
-/// Of a voucher `v`, and what is assumed of it, `n`.
+/// The condition that a voucher `v` is as assumed in `n`.
 const AS_ASSUMED: &str = "v.stock >= n.units AND v.stock < n.below \
                           AND COALESCE(CAST(v.pay_within AS SIGNED), -1) = n.within AND COALESCE(v.limits_since, -1) = n.since";
 
-/// Takes units from the stocks, and counts refusals. Unless the vouchers are locked, only of those that are as
+/// Takes units from the stocks, and counts refusals. Unless the vouchers are locked, it changes only those that are as
 /// assumed.
 fn change_stocks(sql: &mut String, stocks: &[(VoucherId, StockChange)], guard: Guard) {
     let _ = match stocks {
@@ -144,8 +145,8 @@ fn change_stocks(sql: &mut String, stocks: &[(VoucherId, StockChange)], guard: G
             }
         }
         // One statement for all vouchers takes a fifth of the time of one for each. The join goes through them in this
-        // order, ascending, and by the index. Otherwise it would read a small table for each of them, in another order, and
-        // lock vouchers that are not in the batch.
+        // order, ascending, and by the index. Otherwise it would read a small table for each of them, in another order,
+        // and lock vouchers that are not in the batch.
         many => {
             let rows = list(many.iter().map(|(voucher, change)| {
                 let StockChange { units, refused, below, terms } = change;
@@ -185,7 +186,7 @@ fn insert_refusals(sql: &mut String, changes: &Changes) {
     );
 }
 
-/// Cancelled rows: they hold an id, and neither a slot nor units, so no stock changes.
+/// Inserts cancelled rows. They hold an id, and neither a slot nor units, so no stock changes.
 pub(in crate::ledger) fn cancelled_rows<'a>(
     orders: impl IntoIterator<Item = &'a Incoming>,
 ) -> Option<String> {
@@ -198,7 +199,7 @@ pub(in crate::ledger) fn cancelled_rows<'a>(
     (!orders.is_empty()).then(|| insert_without_slot(rows))
 }
 
-/// Rows that hold an id, and neither a slot nor units: id, user, voucher, quantity, status, entry.
+/// Inserts rows that hold an id, and neither a slot nor units: id, user, voucher, quantity, status, entry.
 pub(super) fn insert_without_slot(
     rows: impl IntoIterator<Item = (OrderId, UserId, VoucherId, i64, i64, EntryId)>,
 ) -> String {
@@ -209,7 +210,7 @@ pub(super) fn insert_without_slot(
     format!("INSERT INTO tb_voucher_order ({columns}) VALUES {rows}")
 }
 
-/// Leaves out columns that have their default in all rows: every value costs the server time.
+/// Inserts orders, without the columns that have their default in all rows: every value costs the server time.
 fn insert_orders(sql: &mut String, sorted: &[&Incoming]) {
     let plain = |order: &Order| order.quantity == Quantity::ONE && order.slot == Slot::FIRST;
     let is_plain = sorted.iter().all(|incoming| plain(&incoming.order));
@@ -228,7 +229,8 @@ fn insert_orders(sql: &mut String, sorted: &[&Incoming]) {
     }
 }
 
-/// What orders used of limits. A row that is left of an order that somebody has deleted since is in nobody's way.
+/// Replaces the rows of what orders used of limits. A row may remain from an order that was deleted since; it does no
+/// harm.
 fn insert_uses(sql: &mut String, limited: &[(&Incoming, &Uses)]) {
     sql.push_str("REPLACE INTO tidegate_limit_use (voucher_id,order_id,uses) VALUES ");
     for (at, (Incoming { order, .. }, uses)) in limited.iter().enumerate() {
@@ -237,8 +239,8 @@ fn insert_uses(sql: &mut String, limited: &[(&Incoming, &Uses)]) {
     }
 }
 
-/// Until when orders have to be paid, by the clock of the server. A row of an order that somebody has deleted since is in
-/// nobody's way.
+/// Replaces the rows of the times by which orders must be paid, by the clock of the server. A row may remain from an
+/// order that was deleted since; it does no harm.
 fn insert_time_limits(sql: &mut String, timed: &[(&Incoming, i64)], partition: &Partition) {
     let rows = list(timed.iter().map(|(Incoming { order, .. }, within_s)| {
         let (id, user, voucher, within_ms) = (order.id, order.user, order.voucher, within_s * 1000);

@@ -1,52 +1,54 @@
-//! Whether the stock of a voucher is the sum of its journal, also while the sale goes on. Pure.
+//! Checks whether the stock of a voucher is the sum of its journal, also while the sale continues. Pure.
 //!
-//! Stock, time and number of fields are read in one step ([`JournalSnapshot`]); the journal is read in pieces afterwards. So each
-//! movement after that time is counted as it was before: an admission was not there, a release was still an admission.
+//! Stock, time and number of fields are read in one step ([`JournalSnapshot`]); the journal is read in pieces
+//! afterwards. So each movement after that time is reversed: a later admission does not count, and a later release
+//! counts as an admission.
 //!
-//! What moved within the very millisecond of the snapshot may have come before it or after it. But each movement says what
-//! the stock was before and after: together they are a chain. Its beginning is the stock at the beginning of that
-//! millisecond, which the sum of everything earlier must be, and the stock that was read must be one of its values.
+//! Movements within the millisecond of the snapshot may have come before it or after it. But each movement states the
+//! stock before and after it: together they form a chain. The chain begins with the stock at the beginning of that
+//! millisecond. The sum of everything earlier must be that stock, and the stock that was read must be one of the values
+//! of the chain.
 //!
-//! For that the journal is read only when that millisecond is over (`Journals::snapshot` sees to it), so that no link is missing.
+//! So the journal is read only when that millisecond is over (`Journals::snapshot` ensures it), and no link is missing.
 //!
-//! The number of fields tells whether what was counted is what was there: a field that was read twice, or written over
-//! since, and a clock that was set back make the sum unsure, never wrong. So does a compaction: it takes fields out of the journal and
-//! into [`Purged`], which must be the same before and after.
+//! The number of fields shows whether the counted fields are those of the snapshot. A field that was read twice or
+//! overwritten since, and a clock that was set back, make the sum unsure, never wrong. A compaction does the same: it
+//! moves fields out of the journal and into [`Purged`], which must be the same before and after.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{JournalField, JournalNote, JournalSnapshot, PURGED};
 use crate::order::OrderId;
 
-/// Movements of one millisecond that are kept, at most: far more than Redis makes in one.
+/// The most movements of one millisecond that are kept: far more than Redis makes in one.
 const MOST_LINKS: usize = 10_000;
 
-/// Whether the stock is what the journal says.
+/// The result of comparing the stock with the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sum {
-    /// It is.
+    /// The stock is the sum of the journal.
     Holds,
-    /// It is not: this many units are there more than the journal says, below 0 fewer. A stock that is missing is none.
+    /// The stock differs: it has this many units more than the journal, below 0 fewer. A missing stock counts as 0.
     Mismatch(i64),
-    /// Nobody can tell from this look: look again. So it is of a journal that is not complete.
+    /// This reading does not decide it: read again. A journal that is not complete always gives this.
     Unsure,
 }
 
-/// Adds up a journal. Takes a few words of memory, however many fields there are.
+/// The running sum of a journal. It takes a few words of memory, however many fields there are.
 #[derive(Clone, Debug)]
 pub struct JournalSum {
     snapshot: JournalSnapshot,
-    /// Changes before the millisecond of the snapshot.
+    /// The sum of changes before the millisecond of the snapshot.
     earlier: i64,
-    /// Fields that were there before that millisecond.
+    /// The number of fields from before that millisecond.
     earlier_fields: u64,
-    /// Fields that came within it.
+    /// The number of fields that came within that millisecond.
     new_fields: u64,
-    /// Movements within it.
+    /// The movements within that millisecond.
     links: Vec<Link>,
-    /// The orders that moved within it.
+    /// The orders that moved within that millisecond.
     moved: BTreeSet<OrderId>,
-    /// Changes of the whole sale.
+    /// The sum of changes of the whole sale.
     loaded: i64,
     latest_ms: i64,
     is_unsure: bool,
@@ -57,30 +59,30 @@ pub struct JournalSum {
 struct Link {
     from: i64,
     to: i64,
-    /// With it, its field came into the journal.
+    /// Whether its field came into the journal with it.
     is_new: bool,
 }
 
-/// When a movement was, seen from the snapshot.
+/// The time of a movement, relative to the snapshot.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum When {
     Earlier,
-    /// In its very millisecond.
+    /// Within the same millisecond.
     Within,
     Later,
 }
 
-/// A movement of the stock.
+/// A movement of the stock, by one note.
 struct Movement {
     change: i64,
     from: Option<i64>,
     to: Option<i64>,
-    /// With it, its field came into the journal.
+    /// Whether its field came into the journal with it.
     is_new: bool,
 }
 
 impl JournalSum {
-    /// Begins with the snapshot, before the journal is read.
+    /// Begins a sum with the snapshot, before the journal is read.
     #[must_use]
     pub const fn new(snapshot: JournalSnapshot) -> Self {
         Self {
@@ -96,26 +98,28 @@ impl JournalSum {
         }
     }
 
-    /// Counts a field of the journal, each once. A note that cannot be read is the default one.
+    /// Counts a field of the journal; call it once for each field. A note that cannot be read counts as the default
+    /// note.
     pub fn add(&mut self, field: JournalField<'_>, note: &JournalNote) {
         if field == JournalField::parse(PURGED) {
             return self.add_purged();
         }
         let when = self.when(note.at_ms);
         let is_new = note.admitted.is_none();
-        // Of a release that keeps nothing, nobody knows what it released: an older script wrote it. It changes the sum by nothing.
+        // A release of an older script does not keep its admission, so the released units are unknown. It changes the
+        // sum by nothing.
         let change = if note.is_release() && is_new { 0 } else { note.change.unwrap_or(0) };
         let moved = Movement { change, from: note.from, to: note.to, is_new };
         let of_sale = match (field, &note.admitted) {
             (JournalField::Sale(_), _) => Some(moved.change),
-            // Units that an order gave up and that did not come back: MySQL did not have them.
+            // Units that an order gave up and that did not come back, because MySQL did not have them.
             (JournalField::Order(_), Some(_)) => Some(note.total_change()).filter(|units| *units != 0),
             _ => None,
         };
         if let Some(units) = of_sale {
             match when {
                 When::Earlier => self.loaded = self.loaded.saturating_add(units),
-                // Whether it was before the snapshot or after it, and what a load had loaded before.
+                // It is unknown whether the movement was before the snapshot, and what a load had loaded before.
                 When::Within => self.is_unsure = true,
                 When::Later => {}
             }
@@ -128,7 +132,7 @@ impl JournalSum {
         }
         self.count(when, &moved);
         if let (JournalField::Order(order), true) = (field, when == When::Within || came == When::Within) {
-            // Twice: it could be any number of links.
+            // A second movement of the order: it could be any number of links.
             self.is_unsure |= !self.moved.insert(order);
         }
         match came {
@@ -138,7 +142,7 @@ impl JournalSum {
         }
     }
 
-    /// What was compacted is older than any snapshot.
+    /// Counts the compacted orders, which are older than any snapshot.
     fn add_purged(&mut self) {
         self.earlier_fields += 1;
         match self.snapshot.purged {
@@ -146,20 +150,21 @@ impl JournalSum {
                 self.earlier = self.earlier.saturating_add(purged.change);
                 self.loaded = self.loaded.saturating_add(purged.kept_by_nobody());
             }
-            // It came since.
+            // The compaction came after the snapshot.
             None => self.is_unsure = true,
         }
     }
 
-    /// The units of the whole sale: what was loaded, added, taken and repaired until the snapshot, less those of refused orders
-    /// that did not come back because MySQL did not have them; as far as the journal was added up. It says nothing where the sum is unsure.
+    /// The units of the whole sale, as far as the journal was added up: loaded, added, taken and repaired until the
+    /// snapshot. Units of refused orders that did not come back, because MySQL did not have them, are subtracted. The
+    /// number means nothing if the sum is unsure.
     #[must_use]
     pub const fn loaded(&self) -> i64 {
         self.loaded
     }
 
-    /// Whether the stock of the snapshot is the sum. `end` is a snapshot after the journal was read: a movement that is later than it
-    /// is from before the clock of Redis was set back.
+    /// Decides whether the stock of the snapshot is the sum. `end` is a snapshot after the journal was read: if a
+    /// movement is later than `end`, it is from before the clock of Redis was set back.
     #[must_use]
     pub fn finish(&self, end: &JournalSnapshot) -> Sum {
         let fields = self.earlier_fields..=self.earlier_fields + self.new_fields;
@@ -181,7 +186,7 @@ impl JournalSum {
     }
 
     fn when(&mut self, at_ms: Option<i64>) -> When {
-        // A note without a time is no script's: it is taken as it is.
+        // A note without a time is from no script: it counts as earlier.
         let Some(at_ms) = at_ms else { return When::Earlier };
         self.latest_ms = self.latest_ms.max(at_ms);
         match at_ms.cmp(&self.snapshot.at_ms) {
@@ -200,13 +205,15 @@ impl JournalSum {
             {
                 self.links.push(Link { from: *from, to: *to, is_new: *is_new });
             }
-            // It does not say where it stands in the chain, or it repaired the stock beside what it says, or there are too many.
+            // The movement does not state its place in the chain, or it repaired more of the stock than it states, or
+            // there are too many.
             (When::Within, _) => self.is_unsure = true,
         }
     }
 
-    /// The stock with which the millisecond of the snapshot began. None: the movements are no chain with a beginning, or the stock
-    /// is not one of its values that it can have had at the snapshot, because somebody wrote it by hand within that millisecond.
+    /// The stock at the beginning of the snapshot's millisecond. None: the movements are no chain with a beginning, or
+    /// the snapshot's stock is not one of the values that the chain allows. Then another program set the stock within
+    /// that millisecond.
     fn beginning(&self, stock: i64) -> Option<i64> {
         let mut balance: BTreeMap<i64, i64> = BTreeMap::new();
         for link in &self.links {
@@ -219,7 +226,7 @@ impl JournalSum {
         let mut begins = balance.iter().filter(|(_, balance)| **balance > 0);
         match (begins.next(), begins.next()) {
             (Some((begin, 1)), None) => self.can_be_between(*begin, stock).then_some(*begin),
-            // A gap; or as many units came back as went, and the beginning may be any of its values.
+            // A gap, or as many units came back as went: then the beginning may be any of the values.
             _ => None,
         }
     }
@@ -239,8 +246,8 @@ impl JournalSum {
         reached.len() == values
     }
 
-    /// Whether the stock was this one when as many fields had come as the journal held at the snapshot. Where the chain passes a
-    /// value twice, its order is not known, and every value may be the one.
+    /// Whether the chain has this stock at a point where as many fields had come as the journal held at the snapshot.
+    /// If the chain passes a value twice, its order is unknown, and every value is possible.
     fn can_be_between(&self, begin: i64, stock: i64) -> bool {
         let onwards: BTreeMap<i64, &Link> = self.links.iter().map(|link| (link.from, link)).collect();
         if onwards.len() < self.links.len() {
@@ -248,7 +255,7 @@ impl JournalSum {
         }
         let linked = self.links.iter().filter(|link| link.is_new).count() as u64;
         let came = self.snapshot.journaled.saturating_sub(self.earlier_fields);
-        // Fields may have come that moved no unit: they stand nowhere in the chain.
+        // Fields that moved no unit may have come: they are not in the chain.
         let came = came.saturating_sub(self.new_fields.saturating_sub(linked))..=came;
         let (mut at, mut passed) = (begin, 0);
         for _ in 0..=self.links.len() {

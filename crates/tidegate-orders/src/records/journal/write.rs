@@ -1,11 +1,12 @@
-//! Notes of a journal that is filled from MySQL: nobody knows the stock before and after these movements any more.
+//! Writes the notes of a journal that is filled from MySQL. The stock before and after these movements is no longer
+//! known.
 
 use serde_json::json;
 
 use super::UnderLimits;
 use crate::order::{Quantity, UserId};
 
-/// An admission with what it has under limits, as `lua/admit_limited.lua` puts it behind all else.
+/// The note of an admission with its facts under limits, which `lua/admit_limited.lua` puts at the end.
 #[must_use]
 pub fn with_limits(note: String, limited: Option<&UnderLimits>) -> String {
     match (limited, note.strip_suffix('}')) {
@@ -16,27 +17,27 @@ pub fn with_limits(note: String, limited: Option<&UnderLimits>) -> String {
     }
 }
 
-/// The voucher has limits since then.
+/// The note that the voucher has limits since this time.
 #[must_use]
 pub fn limited(by: &str, since_ms: i64) -> String {
     format!(r#"{{"action":"limit","change":0,"by":"{by}","timestamp":{since_ms}}}"#)
 }
 
-/// The field of the load.
+/// The field of the note that [`load`] writes.
 pub const LOAD: &str = "#load";
 
-/// An order that holds its units, as `lua/admit.lua` finds it again: whoever asks for it once more hears that it was admitted.
-/// `at_ms`: Unix milliseconds by the clock of Redis.
+/// The note of an order that holds its units, in the form that `lua/admit.lua` finds again. A client that requests the
+/// order again gets the answer that it was admitted. `at_ms`: Unix milliseconds by the clock of Redis.
 #[must_use]
 pub fn admission(user: UserId, quantity: Quantity, at_ms: i64) -> String {
-    // The scripts look for pieces of this text, so the order of the fields is theirs.
+    // The scripts search for pieces of this text, so the order of the fields is theirs.
     format!(
         r#"{{"action":"admit","from":null,"to":null,"change":-{quantity},"by":"{user}","timestamp":{at_ms}}}"#
     )
 }
 
-/// An order that holds nothing any more, with what it released: it changes no sum. Whoever asks for it once more hears that it
-/// was released. `user` is none where nobody knows whose it was.
+/// The note of an order that holds nothing any more, with the admission that was released: it changes no sum. A client
+/// that requests the order again gets the answer that it was released. `user` is None if it is unknown.
 #[must_use]
 pub fn release(user: Option<UserId>, units: i64, by: &str, at_ms: i64) -> String {
     let admitted = json!({ "user": user.map(|user| user.to_string()), "change": -units, "timestamp": at_ms });
@@ -45,13 +46,13 @@ pub fn release(user: Option<UserId>, units: i64, by: &str, at_ms: i64) -> String
     )
 }
 
-/// The units that a sale was given, all in all.
+/// The note of all units that a sale got.
 #[must_use]
 pub fn load(units: i64, by: &str, at_ms: i64) -> String {
     format!(r##"{{"action":"load","from":0,"to":{units},"change":{units},"by":"{by}","timestamp":{at_ms}}}"##)
 }
 
-/// The journal is complete. `id` tells who made it so.
+/// The note that the journal is complete. `id` identifies the run that completed it.
 #[must_use]
 pub fn complete(by: &str, id: &str, at_ms: i64) -> String {
     format!(r#"{{"action":"complete","by":"{by}","timestamp":{at_ms},"id":"{id}"}}"#)

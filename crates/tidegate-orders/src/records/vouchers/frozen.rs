@@ -1,5 +1,5 @@
-//! A voucher whose orders nobody writes, refuses or releases while it is looked at: its row is locked, which each of these changes.
-//! Workers find the row held, and set its orders aside.
+//! A voucher whose orders cannot be written, refused or released while it is read: its row is locked, and each of these
+//! changes needs it. Workers find the row held, and set its orders aside.
 
 use futures_util::{
     StreamExt,
@@ -17,34 +17,34 @@ use crate::{
     row_state::RowState,
 };
 
-/// Until others have to let go of the row. Workers have it for milliseconds; each try waits as long as any statement may.
+/// The longest wait for the row. Workers hold it for milliseconds; each try waits as long as any statement may.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Of one voucher. Dropped, its session ends, and the lock with it.
+/// A voucher with a locked row. When this is dropped, its session ends, and the lock with it.
 #[derive(Debug)]
 pub struct FrozenVoucher {
     session: MySqlConnection,
-    /// Its row, as it is until the end.
+    /// The row of the voucher, which does not change while it is locked.
     pub row: VoucherRow,
-    /// How many orders of it were refused.
+    /// The number of refused orders of the voucher.
     pub refusals: i64,
 }
 
-/// Why there is no [`FrozenVoucher`], or none any more.
+/// The reason why a voucher could not be locked, or is no longer locked.
 #[derive(Debug, thiserror::Error)]
 pub enum FreezeError {
-    /// Somebody holds its row.
-    #[error("others hold the row of voucher {0} in MySQL")]
+    /// Other sessions hold the row of the voucher.
+    #[error("other sessions hold the row of voucher {0} in MySQL")]
     Held(VoucherId),
-    /// The lock is lost: its session was ended, or the row was changed all the same.
+    /// The lock is lost: its session was ended, or the row was changed nevertheless.
     #[error("the row of voucher {voucher} in MySQL is not locked any more ({why})")]
     Lost {
-        /// The voucher.
+        /// The voucher whose lock is lost.
         voucher: VoucherId,
-        /// What shows it.
+        /// The sign that the lock is lost.
         why: String,
     },
-    /// MySQL did not answer, or refused.
+    /// MySQL did not answer, or refused a statement.
     #[error(transparent)]
     MySql(#[from] RecordsError),
 }
@@ -58,31 +58,31 @@ impl From<sqlx::Error> for FreezeError {
 /// An order that MySQL has, as a row or as a refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownOrder {
-    /// Its id.
+    /// The id of the order.
     pub order: OrderId,
-    /// Whose.
+    /// The user of the order.
     pub user: UserId,
-    /// Units.
+    /// The units of the order.
     pub quantity: Quantity,
-    /// What its row counts as; a refused order counts as cancelled.
+    /// The state of its row; a refused order counts as cancelled.
     pub state: RowState,
-    /// It has the place of its user: no other order of this user can be in it.
+    /// Whether the order holds its slot: no other order of this user can be in it.
     pub has_slot: bool,
-    /// What it used of limits, and its slot, where it was admitted under some.
+    /// The uses of limits and the slot of the order, if it was admitted under limits.
     pub limited: Option<UnderLimits>,
-    /// When it was admitted, or else written, in Unix milliseconds.
+    /// The time at which the order was admitted, or else written, in Unix milliseconds.
     pub at_ms: i64,
 }
 
 impl FrozenVoucher {
-    /// Locks the row of a voucher, and waits for others that write it. None: it has no row.
+    /// Locks the row of a voucher; waits for other sessions that write it. None: the voucher has no row.
     ///
     /// # Errors
-    /// See [`FreezeError`].
+    /// Returns a [`FreezeError`] if the row cannot be locked.
     pub async fn lock(pool: &MySqlPool, voucher: VoucherId) -> Result<Option<Self>, FreezeError> {
         let began = Instant::now();
         loop {
-            // Off the pool: its open transaction ends with it, on every way out of here.
+            // Detached from the pool, so that its open transaction ends with it on every way out of here.
             let mut session = pool.acquire().await?.detach();
             raw_sql("START TRANSACTION").execute(&mut session).await?;
             match find_for_update(&mut session, voucher).await {
@@ -97,7 +97,7 @@ impl FrozenVoucher {
         }
     }
 
-    /// Its rows. Those with ids that no order of ours can have are left out.
+    /// Reads the orders of the voucher that have rows. Rows without valid ids are left out.
     pub fn orders(&mut self) -> BoxStream<'_, sqlx::Result<KnownOrder>> {
         let Tables { orders, limit_uses, .. } = Tables::DEFAULT;
         let sql = format!(
@@ -113,7 +113,7 @@ impl FrozenVoucher {
         .boxed()
     }
 
-    /// Its orders that were refused. Reads the refusals of all vouchers, where this one has any.
+    /// Reads the refused orders of the voucher. If it has any, this reads the refusals of all vouchers.
     pub fn refused(&mut self) -> BoxStream<'_, sqlx::Result<KnownOrder>> {
         if self.refusals == 0 {
             return futures_util::stream::empty().boxed();
@@ -127,10 +127,10 @@ impl FrozenVoucher {
         .boxed()
     }
 
-    /// Shows the server that this session lives, and makes sure that it has the lock still.
+    /// Keeps the session alive on the server, and checks that it still has the lock.
     ///
     /// # Errors
-    /// [`FreezeError::Lost`]: what was read may not hold any more.
+    /// Returns [`FreezeError::Lost`] if the lock is lost; rows that were read may have changed since.
     pub async fn check(&mut self) -> Result<(), FreezeError> {
         let voucher = self.row.voucher;
         let lost = |why: String| FreezeError::Lost { voucher, why };
@@ -139,18 +139,18 @@ impl FrozenVoucher {
         if now.as_ref().is_some_and(|(row, refusals)| (row, *refusals) == (&self.row, self.refusals)) {
             return Ok(());
         }
-        Err(lost("it has changed".to_owned()))
+        Err(lost("the row has changed".to_owned()))
     }
 
-    /// Lets others write it again.
+    /// Releases the row, so that other sessions can write it again.
     pub async fn end(self) {
-        // Whatever comes of it, the session ends, and the lock with it.
+        // Even if this fails, the session ends, and the lock with it.
         let _ended = self.session.close().await;
     }
 }
 
 impl KnownOrder {
-    /// None where the numbers are none of ours.
+    /// Converts a row. None: its numbers are no valid ids.
     fn written(row: &OrderRow, uses: Option<&[u8]>) -> Option<Self> {
         let limited = uses.and_then(|uses| {
             let slot = row.slot.map_or(Ok(Slot::FIRST), Slot::try_from).ok()?;
@@ -167,7 +167,7 @@ impl KnownOrder {
         })
     }
 
-    /// None where the numbers are none of ours.
+    /// Converts a row. None: its numbers are no valid ids.
     fn refused(refusal: &RefusalRow) -> Option<Self> {
         Some(Self {
             order: refusal.order,
@@ -181,7 +181,7 @@ impl KnownOrder {
     }
 }
 
-/// When an order was admitted, or else written.
+/// The time at which an order was admitted, or else written.
 fn came_ms(entry: Option<EntryId>, written_ms: Option<i64>) -> i64 {
     let admitted_ms = entry.and_then(|entry| i64::try_from(entry.ms).ok());
     admitted_ms.or(written_ms).unwrap_or_default()

@@ -1,4 +1,5 @@
-//! The rows of one or two vouchers, locked together: nobody else changes their stocks, or ends their sales, meanwhile.
+//! The rows of one or two vouchers, locked together: no other session changes their stocks, or ends their sales,
+//! meanwhile.
 
 use sqlx::{MySqlConnection, MySqlPool};
 
@@ -14,45 +15,46 @@ const LOCK_TO_WRITE: &str = "SELECT CAST(stock AS SIGNED), initial_stock, CAST(d
 const LOCK_TO_READ: &str = "SELECT CAST(stock AS SIGNED), initial_stock, CAST(delisted_at IS NOT NULL AS SIGNED) \
      FROM {vouchers} WHERE voucher_id = ? LOCK IN SHARE MODE";
 
-/// Why locked rows are not changed. They stay locked.
+/// The reason why locked rows are not changed. They stay locked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RowRefusal {
-    /// A row has fewer units than are to be taken.
+    /// A row has fewer units than must be taken.
     TooFew,
-    /// The column cannot hold so many.
+    /// The column cannot hold that number of units.
     TooMany,
-    /// A sale is over for good, which was seen in a row that could have been changed.
+    /// A sale is over for good, as a row that could have been changed shows.
     Delisted,
-    /// The server refuses it for certain, with these words, such as that it is read-only.
+    /// The server certainly refuses the change, with this message, for example because it is read-only.
     ByMySql(String),
 }
 
-/// What a locked row says.
+/// The contents of a locked row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LockedRow {
-    /// Units left.
+    /// The units that are left.
     pub stock: i64,
-    /// Units at the start; None: unknown.
+    /// The units at the start; None: unknown.
     pub initial: Option<i64>,
     is_delisted: bool,
 }
 
-/// Rows of vouchers, locked so that nobody else changes them. Dropped without a commit, it changes nothing.
+/// Rows of vouchers, locked so that no other session changes them. If this is dropped without a commit, nothing
+/// changes.
 #[derive(Debug)]
 pub(crate) struct LockedRows {
     session: Session,
     vouchers: Vec<VoucherId>,
-    /// Why the rows cannot be changed.
+    /// The reason why the rows cannot be changed, if the server refused.
     refused: Option<String>,
-    /// What they say; None: no row.
+    /// The contents of the rows; None: the voucher has no row.
     pub rows: Vec<Option<LockedRow>>,
 }
 
-/// Locks the rows of vouchers, the lower id first, so that two who lock the same never wait for each other, and reads them. Where the
-/// server lets nobody write, others are kept from writing them all the same.
+/// Locks the rows of vouchers and reads them, the lower id first, so that two sessions with the same vouchers never
+/// deadlock. If the server allows no writes, the rows are still locked against other writers.
 ///
 /// # Errors
-/// As [`super::find`], and when others hold a row for longer than a lock wait.
+/// Fails like [`super::find`], and if other sessions hold a row for longer than a lock wait.
 pub(crate) async fn lock_rows(
     pool: &MySqlPool,
     vouchers: Vec<VoucherId>,
@@ -84,15 +86,15 @@ async fn select_locked(
 }
 
 impl LockedRows {
-    /// Changes stock and initial stock of each by these units, which nobody sees before [`LockedRows::commit`]. A sale that is over for
-    /// good is not changed.
+    /// Changes stock and initial stock of each voucher by these units. Other sessions see the change only after
+    /// [`LockedRows::commit`]. If a sale is over for good, nothing is changed.
     ///
     /// # Errors
-    /// As [`super::find`]. Whether the rows are still locked is unknown then.
+    /// Fails like [`super::find`]. Whether the rows are still locked is then unknown.
     pub async fn change_by(&mut self, units: &[i64]) -> Result<Result<(), RowRefusal>, RecordsError> {
         let is_alone = units.len() == 1;
         let is_short = |(row, units): (&Option<LockedRow>, &i64)| {
-            // What a region gets may be less than it lacks.
+            // The units that a region gets may be fewer than it lacks.
             (*units < 0 || is_alone) && row.is_none_or(|row| row.stock.saturating_add(*units) < 0)
         };
         if let Some(why) = &self.refused {
@@ -122,16 +124,16 @@ impl LockedRows {
         Ok(Ok(()))
     }
 
-    /// Why the rows cannot be changed; None: they can.
+    /// The reason why the rows cannot be changed; None: they can.
     pub fn refused(&self) -> Option<&str> {
         self.refused.as_deref()
     }
 
-    /// Ends the sales for good: they are delisted, and over, from now on, which nobody sees before [`LockedRows::commit`]. What was so
-    /// before stays.
+    /// Ends the sales for good: they are delisted, and over, from now on. Other sessions see this only after
+    /// [`LockedRows::commit`]. Sales that ended or were delisted before keep their times.
     ///
     /// # Errors
-    /// As [`super::find`]. Whether the rows are still locked is unknown then.
+    /// Fails like [`super::find`]. Whether the rows are still locked is then unknown.
     pub async fn delist(&mut self) -> Result<(), RecordsError> {
         for voucher in &self.vouchers {
             let delisted = sqlx::query(named(
@@ -143,16 +145,16 @@ impl LockedRows {
         Ok(())
     }
 
-    /// Commits what was changed, in a packet of its own: a server that replicates by certification says only to that what
-    /// came of it.
+    /// Commits the changes in a packet of its own: a server that replicates by certification reports the result only
+    /// for that.
     ///
     /// # Errors
-    /// As [`super::find`]. Whether it was committed is unknown then.
+    /// Fails like [`super::find`]. Whether the changes were committed is then unknown.
     pub async fn commit(self) -> Result<(), RecordsError> {
         Ok(self.session.commit().await?)
     }
 
-    /// Changes nothing. Where the server does not get this, the end of the session rolls back.
+    /// Rolls the changes back. If the server does not get this statement, the end of the session rolls back.
     pub async fn rollback(self) {
         self.session.roll_back().await;
     }

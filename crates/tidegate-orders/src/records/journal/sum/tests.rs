@@ -1,5 +1,6 @@
-//! Sales are played move by move, the clock standing still for some of them; the snapshot is anywhere, and each field is read
-//! at some time after it. Without a hand at the stock the sum holds, with one it tells what the hand did.
+//! Plays sales move by move, with the clock standing still for some moves. The snapshot is taken anywhere, and each
+//! field is read at some time after it. If nothing else changes the stock, the sum holds; otherwise it shows the
+//! difference.
 
 use std::collections::BTreeMap;
 
@@ -22,12 +23,12 @@ enum Move {
     Tick,
 }
 
-/// What Redis holds after each move.
+/// The contents of Redis after each move.
 #[derive(Clone, Debug, Default)]
 struct Held {
     stock: i64,
     now_ms: i64,
-    /// Ids that were given out.
+    /// The ids that were assigned.
     ids: usize,
     notes: BTreeMap<String, JournalNote>,
     purged: Option<Purged>,
@@ -92,7 +93,7 @@ impl Held {
     }
 }
 
-/// All that Redis held, from the beginning to the end, which is a millisecond of its own.
+/// All states of Redis, from the beginning to the end, which is a millisecond of its own.
 fn played(moves: &[Move]) -> Vec<Held> {
     let mut all = vec![Held::loaded()];
     for step in moves.iter().chain([&Move::Tick]) {
@@ -107,7 +108,7 @@ fn look(all: &[Held], cut: usize, read_at: &[usize]) -> Sum {
     let over = all.iter().position(|held| held.now_ms > at.now_ms).unwrap_or(all.len() - 1);
     let mut sum = JournalSum::new(snapshot(at));
     for (nth, name) in end.notes.keys().enumerate() {
-        // Each field is read some time after that millisecond, and one that came only then may be passed by.
+        // Each field is read some time after that millisecond; a field that came only then may be missed.
         let late = over + read_at[nth % read_at.len()] % (all.len() - over);
         if let Some(note) = all[late].notes.get(name) {
             sum.add(JournalField::parse(name), note);
@@ -171,7 +172,7 @@ proptest! {
         let all = played(&moves);
         let cut = since + cut.index(all.len() - since);
         let sum = look(&all, cut, &read_at);
-        // Where as many units came back as went, the beginning of the millisecond is not known.
+        // If as many units came back as went, the beginning of the millisecond is unknown.
         prop_assert!(sum == Sum::Mismatch(hand) || sum == Sum::Unsure && is_closed(&all[cut], &all), "{sum:?}");
     }
 
@@ -283,7 +284,7 @@ fn a_release_that_brought_nothing_back_lowers_what_the_sale_has_and_one_of_an_ol
     let refused = JournalNote { admitted: Some(admitted), ..note("release", (48, 0, 3)) };
     held.notes.insert("1".to_owned(), refused);
     held.stock = 48;
-    // An older script released an order of three, and kept nothing of it.
+    // An older script released an order of three units, and kept no admission.
     held.notes.insert("2".to_owned(), note("release", (45, 3, 4)));
     let mut sum = JournalSum::new(JournalSnapshot { at_ms: 9, ..snapshot(&held) });
     held.notes.iter().for_each(|(field, note)| sum.add(JournalField::parse(field), note));
