@@ -1,4 +1,4 @@
-//! Places one order, as a producer does.
+//! Places one order in the same way as a producer.
 
 use std::num::NonZeroU32;
 
@@ -11,45 +11,45 @@ use tidegate_orders::{
 
 use crate::{Stores, connect};
 
-/// The order to place.
+/// The order that a caller wants to place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdmitRequest {
-    /// What is wanted.
+    /// The voucher that the user wants.
     pub voucher: VoucherId,
-    /// Who wants it.
+    /// The user who wants the order.
     pub user: UserId,
-    /// Its id; None: a new one. The same id again never makes a second order.
+    /// The id of the order; None: a new one. The same id never makes a second order.
     pub order: Option<OrderId>,
-    /// How many units.
+    /// The units that the user wants.
     pub quantity: Quantity,
-    /// What the caller says of itself, for limits that count by it.
+    /// The facts that the caller states about the order, for limits that count by them.
     pub subjects: Subjects,
-    /// W3C trace context of whoever asks.
+    /// The W3C trace context of the caller.
     pub traceparent: Option<String>,
 }
 
-/// What became of the order.
+/// The answer of the admission, with the order that it is about.
 #[derive(Debug, Serialize)]
 pub struct AdmitReport {
-    /// Its id, with which the same can be asked again.
+    /// The id of the order, with which the caller can repeat the request.
     pub order: OrderId,
-    /// Who wants it.
+    /// The user who wants the order.
     pub user: UserId,
-    /// What is wanted.
+    /// The voucher that the user wants.
     pub voucher: VoucherId,
-    /// How many units.
+    /// The units that the user wants.
     pub quantity: Quantity,
-    /// What became of it, in a word.
+    /// The outcome of the order as one word for programs.
     pub outcome: &'static str,
-    /// What the gate replied.
+    /// The reply of the admission, or its error.
     #[serde(skip)]
     pub reply: Result<AdmitReply, GateError>,
 }
 
-/// Asks the gate. What the gate answers, even with an error, is in the report, with the order's id.
+/// Asks Redis to admit the order. The report holds the order's id and the reply, even if the reply is an error.
 ///
 /// # Errors
-/// When Redis does not answer before the order has an id.
+/// If Redis does not answer before the order has an id.
 pub async fn admit(stores: &Stores, request: &AdmitRequest) -> anyhow::Result<AdmitReport> {
     let (settings, redis) = (stores.settings(), stores.redis().await?);
     let order = match request.order {
@@ -73,32 +73,32 @@ pub async fn admit(stores: &Stores, request: &AdmitRequest) -> anyhow::Result<Ad
     Ok(AdmitReport { order, user, voucher, quantity, outcome: word(&reply), reply })
 }
 
-/// What a caller would be told now.
+/// The answer that a caller would get now.
 #[derive(Debug, Serialize)]
 pub struct WouldAdmit {
-    /// Who would ask.
+    /// The user who would ask.
     pub user: UserId,
-    /// For what.
+    /// The voucher that the user would ask for.
     pub voucher: VoucherId,
-    /// For how many units.
+    /// The units that the user would ask for.
     pub quantity: Quantity,
-    /// What would become of the order, in a word.
+    /// The outcome that the order would have, as one word for programs.
     pub outcome: &'static str,
-    /// The limit or rate that refuses.
+    /// The limit or rate that would refuse the order.
     pub limit: Option<String>,
-    /// When it is open again, in Unix milliseconds by the clock of Redis.
+    /// The time at which the limit opens again, in Unix milliseconds by the clock of Redis.
     pub opens_ms: Option<i64>,
-    /// After so many milliseconds a rate lets the next in.
+    /// The milliseconds until the rate admits the next order.
     pub retry_ms: Option<u64>,
-    /// What the gate would reply.
+    /// The reply that the admission would give, or its error.
     #[serde(skip)]
     pub reply: Result<AdmitReply, GateError>,
 }
 
-/// Asks what the gate would answer, and changes nothing. [`AdmitRequest::order`] is not used.
+/// Asks Redis for the answer that the order would get, and changes nothing. It does not use [`AdmitRequest::order`].
 pub async fn would_admit(redis: &RedisStore, request: &AdmitRequest) -> WouldAdmit {
     let AdmitRequest { voucher, user, quantity, .. } = *request;
-    // Ids are handed out from below: no journal holds the last one.
+    // The allocator starts at the lowest ids, so no journal holds the last one.
     let order = OrderId::try_from(OrderId::MAX).expect("it is the last id");
     let subjects = request.subjects.clone();
     let asked = Admission { order, user, voucher, quantity, subjects, traceparent: None };
@@ -111,7 +111,7 @@ pub async fn would_admit(redis: &RedisStore, request: &AdmitRequest) -> WouldAdm
     WouldAdmit { user, voucher, quantity, outcome: word(&reply), limit, opens_ms, retry_ms, reply }
 }
 
-/// A word for programs.
+/// The outcome as one word for programs.
 fn word(reply: &Result<AdmitReply, GateError>) -> &'static str {
     match reply {
         Ok(AdmitReply::Admitted) => "admitted",

@@ -1,5 +1,6 @@
-//! The busy marker of a fleet: when its oldest unread order is too old, sales are marked as busy, so that buyers hear so instead of
-//! waiting in a queue that is not served. The marks end by themselves when nobody renews them.
+//! The busy marker of a fleet. If the oldest unread order is too old, the marker marks the fleet's sales as busy.
+//! Buyers then get that answer instead of waiting in a queue that no worker serves. The marks expire unless a process
+//! renews them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,62 +17,62 @@ use tidegate_orders::{
 };
 use tidegate_stream::{EntryId, PageSize};
 
-/// How long a mark lasts that nobody renews.
+/// The time after which a mark expires unless a process renews it.
 pub const MARK_LASTS: Duration = Duration::from_secs(3);
-/// The last entries of the stream say what is being sold. Of so many at most it is read in a pass.
+/// The entries that a pass reads at most from the end of the stream, to find the vouchers that are being sold.
 const LAST_ENTRIES: u16 = 200;
-/// Sales that are marked at most; which were sold last is what counts.
+/// The sales that are marked at most; the ones that were sold last come first.
 const MOST_SALES: usize = 2_000;
-/// Between two looks at the vouchers that MySQL has on sale.
+/// The time between two reads of the vouchers that MySQL has on sale.
 const LIST_EVERY: Duration = Duration::from_secs(5);
 
-/// When a fleet marks its sales as busy.
+/// The conditions under which a fleet marks its sales as busy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BusyMarkerSettings {
-    /// Busy when its oldest unread entry is older, until it is half as old. None: never.
+    /// The age of the oldest unread entry above which sales are busy, until it has fallen to half of that. None: never.
     pub busy_after: Option<Duration>,
-    /// Sales refuse when no worker lives.
+    /// Whether sales refuse orders while no worker lives.
     pub needs_workers: bool,
 }
 
 impl BusyMarkerSettings {
-    /// There is something to do.
+    /// Returns whether any of these settings is in use.
     #[must_use]
     pub const fn is_used(&self) -> bool {
         self.busy_after.is_some() || self.needs_workers
     }
 }
 
-/// What a pass came to.
+/// The result of one pass of the busy marker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BusyPass {
-    /// The fleet is too far behind.
+    /// Whether the fleet is too far behind.
     pub is_busy: bool,
-    /// Age of its oldest unread entry; zero when there is none.
+    /// The age of the fleet's oldest unread entry; zero if there is none.
     pub oldest_unread: Duration,
-    /// Sales that have a mark, and vouchers that cannot have one.
+    /// The number of sales that have a mark, and the vouchers that cannot have one.
     pub sales: MarkedSales,
 }
 
-/// Marks the sales of a fleet as busy, and takes the marks away. Two of them do no harm.
+/// Marks the sales of a fleet as busy, and removes the marks. Two markers at the same time do no harm.
 #[derive(Debug)]
 pub struct BusyMarker {
     settings: BusyMarkerSettings,
     redis: RedisStore,
     mysql: MySqlPool,
     is_busy: bool,
-    /// Whose orders were last in the stream while it was busy.
+    /// The vouchers whose orders were at the end of the stream while it was busy.
     sold: BTreeMap<VoucherId, Instant>,
     page: PageSize,
-    /// What MySQL has on sale.
+    /// The vouchers that MySQL has on sale.
     listed: Vec<VoucherId>,
     listed_at: Option<Instant>,
-    /// Until when sales that need workers are served; None: they need none.
+    /// The time until which sales that need workers are served; None: they need none.
     served_until: Option<Instant>,
 }
 
 impl BusyMarker {
-    /// Of one partition. It needs a session of `mysql` only where sales need workers.
+    /// Creates the busy marker of one partition. It needs a session of `mysql` only if sales need workers.
     #[must_use]
     pub fn new(settings: BusyMarkerSettings, redis: RedisStore, mysql: MySqlPool) -> Self {
         Self {
@@ -87,19 +88,20 @@ impl BusyMarker {
         }
     }
 
-    /// Whether buyers hear that sales are busy: the fleet is too far behind, or sales need workers and their marks were not renewed
-    /// in time. It counts for the one that marks, and also after a pass that failed.
+    /// Returns whether sales answer that they are busy: the fleet is too far behind, or sales need workers and the
+    /// marks were not renewed in time. The answer is also valid after a failed pass, but only in the process that runs
+    /// the passes.
     #[must_use]
     pub fn is_refusing(&self) -> bool {
         self.is_busy || self.served_until.is_some_and(|until| until <= Instant::now())
     }
 
-    /// Looks at the backlog once, and marks sales, or takes marks away.
+    /// Reads the backlog once, and sets or removes the marks of sales.
     ///
     /// # Errors
-    /// When Redis does not answer. Marks that are not renewed end by themselves.
+    /// If Redis does not answer. Marks that are not renewed expire.
     pub async fn pass(&mut self) -> anyhow::Result<BusyPass> {
-        let oldest_unread = self.oldest_unread().await.context("Failed to look at the backlog")?;
+        let oldest_unread = self.oldest_unread().await.context("Failed to read the backlog")?;
         let is_busy = self.is_busy_at(oldest_unread);
         let was_busy = std::mem::replace(&mut self.is_busy, is_busy);
         if self.is_busy {
@@ -133,7 +135,8 @@ impl BusyMarker {
         Ok(BusyPass { is_busy: self.is_busy, oldest_unread, sales })
     }
 
-    /// Busy from the one age on and down to half of it: a fleet that is just behind does not change its mind all the time.
+    /// Returns whether sales are busy at this age. They become busy above the limit and stay so down to half of it, so
+    /// that a fleet near the limit does not switch all the time.
     fn is_busy_at(&self, age: Duration) -> bool {
         let Some(limit) = self.settings.busy_after else { return false };
         age > if self.is_busy { limit / 2 } else { limit }
@@ -156,7 +159,7 @@ impl BusyMarker {
         Ok(())
     }
 
-    /// While MySQL is away, the list of before counts.
+    /// Reads the vouchers on sale. While MySQL is unavailable, the previous list stays in use.
     async fn list(&mut self) -> anyhow::Result<()> {
         if self.listed_at.is_some_and(|at| at.elapsed() < LIST_EVERY) {
             return Ok(());
@@ -168,22 +171,24 @@ impl BusyMarker {
         self.listed_at = Some(Instant::now());
         match vouchers::on_sale(&self.mysql, self.redis.keys().partition()).await {
             Ok(listed) => self.listed = listed,
-            Err(error) => tracing::debug!(%error, "could not read what is on sale"),
+            Err(error) => tracing::debug!(%error, "could not read the vouchers on sale"),
         }
         Ok(())
     }
 
-    /// Where sales needed workers before, and do not any more: takes their marks away, which would not end by themselves. To be
-    /// called now and then, as workers with the settings of before may still live. Answers with what it has changed.
+    /// Removes the marks of sales that needed workers before and do not need them any more, because those marks do not
+    /// expire. Call it repeatedly, because workers with the previous settings may still run. It returns what it has
+    /// changed.
     ///
     /// # Errors
-    /// When a store does not answer; the next call goes on.
+    /// If a store does not answer; the next call continues.
     pub async fn forget_need(&self) -> anyhow::Result<MarkedSales> {
         let note = self.redis.keys().fleet().sales_need_workers();
         if self.settings.needs_workers || !self.redis.pool().exists::<bool, _>(&note).await? {
             return Ok(MarkedSales::default());
         }
-        // First the note: a worker of before that still marks sales writes it again.
+        // The note is deleted first: if a worker with the previous settings still marks sales, it writes the note
+        // again.
         self.redis.pool().del::<(), _>(&note).await?;
         let forget = async {
             let listed = vouchers::on_sale(&self.mysql, self.redis.keys().partition()).await?;
@@ -197,8 +202,8 @@ impl BusyMarker {
     }
 }
 
-/// Notes what is shown as sold now, and forgets what has not been for as long as its mark lasts, and the oldest of too many: so what is
-/// sold now always has room.
+/// Notes the vouchers that are being sold now. It forgets vouchers that were not sold for the lifetime of a mark. If
+/// there are too many, it also forgets the oldest ones, so that those being sold now always have room.
 fn note(sold: &mut BTreeMap<VoucherId, Instant>, shown: impl Iterator<Item = VoucherId>, now: Instant) {
     sold.extend(shown.map(|voucher| (voucher, now)));
     sold.retain(|_, at| now.duration_since(*at) < MARK_LASTS);

@@ -1,4 +1,4 @@
-//! Campaigns: vouchers that are sold under common limits, each for a region of its own.
+//! Campaigns: vouchers that are sold under common limits, one voucher for each region.
 
 pub mod load;
 pub mod show;
@@ -12,10 +12,10 @@ use crate::{
     settings::{System, SystemSettings},
 };
 
-/// The partition that the vouchers of a campaign are in.
+/// Returns the settings of the partition that holds the vouchers of a campaign.
 ///
 /// # Errors
-/// When no voucher is in the campaign, or MySQL does not answer.
+/// If no voucher is in the campaign, or MySQL does not answer.
 pub async fn partition_of(system: &System, campaign: CampaignId) -> anyhow::Result<&SystemSettings> {
     if let [only] = system.partitions() {
         return Ok(only);

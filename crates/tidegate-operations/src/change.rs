@@ -1,69 +1,71 @@
-//! The shape of every operation that changes something: a plan of what it would do, work that can be stopped between two
-//! steps, and a report of what it did.
+//! The shape of every operation that changes something: a plan of the change, work that can be stopped between two
+//! steps, and a report of what was done.
 
 use std::fmt::Debug;
 
 use serde::Serialize;
 use serde_json::Value as Json;
 
-/// What an operation has read and would do. As JSON it is what a dry run answers with.
+/// The plan of an operation: what it has read and would do. A dry run prints it as JSON.
 pub trait Plan: Serialize {
-    /// What comes next.
+    /// Returns the step that follows the plan.
     fn next(&self) -> Next;
 }
 
-/// What comes after a plan.
+/// The step that follows a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// All that was asked for is so already.
+    /// Everything that was asked for is already done.
     NothingToDo,
-    /// It cannot or must not be done; the plan says why.
+    /// The operation cannot or must not be done; the plan holds the reason.
     Refused,
-    /// The operation's name says it all: nobody need be asked.
+    /// The operation runs without a question, because its name says what it does.
     Go,
-    /// It destroys or surprises: this is asked first, such as `Delete 12 entries of stream.orders?`.
+    /// The operation destroys or surprises, so this question comes first, such as `Delete 12 entries of
+    /// stream.orders?`.
     Ask(String),
 }
 
-/// What an operation did, or has done so far.
+/// The report of what an operation did, or has done so far.
 pub trait Report: Serialize {
-    /// The numbers for the operators' log, as a JSON object: `{"deleted": 12}`. What is there once or not at all is true or false.
+    /// Returns the numbers for the operators' log as a JSON object, such as `{"deleted": 12}`. A thing that exists at
+    /// most once is true or false.
     fn counts(&self) -> Json;
 
-    /// How it ended, if the work came to its end.
+    /// Returns how the operation ended, if the work was not stopped.
     fn ending(&self) -> Ending {
         Ending::Done
     }
 
-    /// What may be left undone or half done if the work is ended in the middle of a step.
+    /// Describes what may be undone or half done if the work is killed in the middle of a step.
     fn torn(&self) -> &'static str {
         "the step in progress may be done or not"
     }
 }
 
-/// How work ended that came to its end.
+/// The result of work that was not stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// All is done.
+    /// The operation did everything that was asked for.
     Done,
-    /// The stores refused it; the same again would not change that.
+    /// The stores refused it; the same request would be refused again.
     Refused,
     /// A part is done, and the stores refused the rest.
     Partly,
-    /// A part is left, which the same again may do.
+    /// A part is left, which the same request can complete.
     Left,
 }
 
-/// How far work came that did not fail.
+/// Whether work that did not fail reached its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// To its end.
+    /// The work reached its end.
     Whole,
-    /// [`Job::is_stopped`](tidegate_compare::Job::is_stopped) was obeyed, and something is left.
+    /// The work stopped because of [`Job::is_stopped`](tidegate_compare::Job::is_stopped), and something is left.
     Stopped,
 }
 
-/// The input contradicts itself or what is there; nothing was done.
+/// Input that contradicts itself or the stores; the operation changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidInput(pub String);

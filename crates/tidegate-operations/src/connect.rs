@@ -1,4 +1,4 @@
-//! Opens the stores, with errors that say what to look at and never a password.
+//! Opens the connections to Redis and MySQL. Errors name the setting to check and never contain a password.
 
 use std::str::FromStr;
 
@@ -14,23 +14,24 @@ use crate::{partition_list, settings::SystemSettings};
 /// Opens the connections for Redis commands.
 ///
 /// # Errors
-/// When the first connection fails, within connect and command timeout.
+/// If the first connection does not succeed within the connect timeout plus the command timeout.
 pub async fn redis(settings: &SystemSettings) -> anyhow::Result<RedisStore> {
     open(settings, settings.redis.connection()).await
 }
 
-/// As [`redis`], whatever list of partitions the system has.
+/// Opens the connections as [`redis`] does, but without checking the partition list of the system.
 ///
 /// # Errors
-/// As [`redis`].
+/// As for [`redis`].
 pub async fn redis_of_any_list(settings: &SystemSettings) -> anyhow::Result<RedisStore> {
     open_unchecked(settings, settings.redis.connection()).await
 }
 
-/// As [`redis`], but one connection: what is sent one after the other is done in that order.
+/// Opens a single connection, otherwise as [`redis`] does. Redis executes its commands in the order in which they were
+/// sent.
 ///
 /// # Errors
-/// As [`redis`].
+/// As for [`redis`].
 pub async fn redis_in_order(settings: &SystemSettings) -> anyhow::Result<RedisStore> {
     open(settings, tidegate_stream::RedisConnectionSettings { connections: 1, ..settings.redis.connection() })
         .await
@@ -45,7 +46,7 @@ async fn open(
     Ok(pool)
 }
 
-/// The Redis of `settings` behind these connections.
+/// Returns the Redis store of `settings` that uses these connections.
 #[must_use]
 pub fn redis_store(settings: &SystemSettings, pool: impl Into<Pool>) -> RedisStore {
     RedisStore::new(pool.into(), settings.keys.clone(), settings.stream_names())
@@ -68,15 +69,15 @@ async fn open_unchecked(
     })
 }
 
-/// The sessions of this process with MySQL, whatever partitions it serves, after one attempt to connect that tells why, if it
-/// fails: a pool would only say that it timed out.
+/// Opens the MySQL sessions of this process without checking the partitions of the shard. It connects once itself,
+/// because its error has the cause, while a pool only reports a timeout.
 ///
 /// # Errors
-/// When MySQL cannot be reached within the acquire timeout.
+/// If MySQL cannot be reached within the acquire timeout.
 pub async fn mysql_unchecked(settings: &SystemSettings) -> anyhow::Result<Sessions> {
     let (mysql, sessions) = (&settings.mysql, mysql_sessions(settings)?);
     let found = sessions.find().await.map_err(|error| match error {
-        // As the error it is: there is one that `migrate` knows the way out of.
+        // The error keeps its type, because `migrate` handles one of them.
         SessionError::Server(error) => error.into(),
         error => anyhow::Error::from(error),
     });
@@ -91,27 +92,28 @@ pub async fn mysql_unchecked(settings: &SystemSettings) -> anyhow::Result<Sessio
     Ok(sessions)
 }
 
-/// The sessions of this process with MySQL, without connecting: a worker waits for MySQL to come up.
+/// Creates the MySQL sessions of this process without connecting, so that a worker can wait until MySQL is up.
 ///
 /// # Errors
-/// When the URL is wrong, which the configuration has ruled out.
+/// If the URL is wrong, which the configuration checks before.
 pub fn mysql_sessions(settings: &SystemSettings) -> anyhow::Result<Sessions> {
     Ok(Sessions::new(SessionSettings {
         hosts: mysql_hosts(settings.mysql.url.reveal())?,
         acquire_timeout: settings.mysql.acquire_timeout,
         lock_wait_timeout_s: settings.mysql.lock_wait_timeout_s,
-        // By the time that others may take over the entries of a frozen worker, the server has ended its transaction.
+        // The server ends the transaction of a frozen worker before other workers may claim its entries.
         silence: settings.fleet.claim_idle,
     }))
 }
 
-/// Orders in MySQL, by a pool of these sessions. A row that is absent on a node of a cluster decides only after the node has caught up.
+/// Returns the orders in MySQL, read and written through a pool of these sessions. On a cluster, a missing row counts
+/// only after the node has caught up.
 #[must_use]
 pub fn ledger(settings: &SystemSettings, sessions: &Sessions, mysql: MySqlPool) -> Ledger {
     Ledger::new(mysql, settings.mysql.statement_timeout).reading_causally(sessions.causal_reads())
 }
 
-/// Whoever settles an entry publishes what became of its order, as the settings say.
+/// Creates the publisher of order results that these settings describe. The process that settles an entry uses it.
 #[must_use]
 pub fn publisher(settings: &SystemSettings, redis: &RedisStore, mysql: &MySqlPool) -> Publisher {
     let mysql = (mysql.clone(), settings.mysql.statement_timeout);
@@ -120,18 +122,19 @@ pub fn publisher(settings: &SystemSettings, redis: &RedisStore, mysql: &MySqlPoo
         .of_partition(settings.partition().clone())
 }
 
-/// How to reach each host of a MySQL URL, in its order: `mysql://user:password@a:3306,b:3306/database`.
+/// Returns the connect options of each host in a MySQL URL, in the URL's order:
+/// `mysql://user:password@a:3306,b:3306/database`.
 ///
 /// # Errors
-/// When it is none.
+/// If the URL is not a valid MySQL URL.
 pub fn mysql_hosts(url: &str) -> sqlx::Result<Vec<MySqlConnectOptions>> {
     let begin = url.find("://").map_or(0, |at| at + "://".len());
     let end = url[begin..].find(['/', '?', '#']).map_or(url.len(), |at| begin + at);
-    // The last @, as it is read where nothing is escaped.
+    // The last `@` ends the user and password, because the password may contain an unescaped `@`.
     let begin = url[begin..end].rfind('@').map_or(begin, |at| begin + at + 1);
     let hosts: Vec<&str> = url[begin..end].split(',').collect();
     if hosts.len() > 1 && (hosts.contains(&"") || url[end..].contains("socket=")) {
-        return Err(sqlx::Error::Configuration("several hosts need a name each, and no socket".into()));
+        return Err(sqlx::Error::Configuration("several hosts need a name each, and cannot use a socket".into()));
     }
     hosts.iter().map(|host| mysql_options(&[&url[..begin], host, &url[end..]].concat())).collect()
 }
@@ -139,7 +142,7 @@ pub fn mysql_hosts(url: &str) -> sqlx::Result<Vec<MySqlConnectOptions>> {
 fn mysql_options(url: &str) -> sqlx::Result<MySqlConnectOptions> {
     let options = MySqlConnectOptions::from_str(url)?;
     let options = options.timezone(Some("+00:00".to_owned())).disable_statement_logging();
-    // sqlx takes the brackets of an IPv6 address for a part of the name.
+    // sqlx takes the brackets of an IPv6 address as a part of the host name.
     let address = options.get_host().strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     Ok(match address.map(str::to_owned) {
         Some(address) => options.host(&address),
@@ -147,7 +150,7 @@ fn mysql_options(url: &str) -> sqlx::Result<MySqlConnectOptions> {
     })
 }
 
-/// Major and minor number of a server's version; what is no number counts as 0.
+/// Returns the major and minor number of a server's version; a part that is not a number counts as 0.
 pub fn version(text: &str) -> (u64, u64) {
     let mut numbers = text.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))

@@ -1,4 +1,4 @@
-//! The consumers of the group, and whose process lives.
+//! The consumers of the consumer group, and whether their processes live.
 
 pub mod remove;
 
@@ -13,44 +13,45 @@ use tidegate_stream::{ConsumerInfo, StreamError, inspect};
 
 use crate::settings::SystemSettings;
 
-/// A consumer.
+/// A consumer of the group, with the heartbeat of its process.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Consumer {
-    /// Its name.
+    /// The name of the consumer.
     pub name: String,
-    /// Entries that it holds.
+    /// The number of pending entries that the consumer holds.
     pub pending: u64,
-    /// Since it was last seen. Before Redis 7.2 this is no sign of life.
+    /// The seconds since the consumer last sent a command to Redis. Before Redis 7.2, this does not show whether it
+    /// lives.
     pub idle_s: f64,
-    /// Its process has a heartbeat.
+    /// Whether the consumer's process has a heartbeat.
     pub alive: bool,
-    /// What the heartbeat says of the process.
+    /// The text of the process's heartbeat.
     pub process: Option<String>,
 }
 
-/// All consumers of the group, by name.
+/// All consumers of the group, sorted by name.
 #[derive(Clone, Debug)]
 pub struct Consumers {
-    /// Who they are; none where there is no stream or no group.
+    /// The consumers; empty if there is no stream or no group.
     pub all: Vec<Consumer>,
 }
 
-/// The consumers of a group, as they are listed.
+/// The consumers of a group, as the command lists them.
 #[derive(Clone, Debug, Serialize)]
 pub struct ConsumerList {
-    /// Key of the stream.
+    /// The key of the stream.
     pub stream: String,
-    /// Name of the group.
+    /// The name of the consumer group.
     pub group: String,
-    /// By name.
+    /// The consumers, sorted by name.
     pub consumers: Vec<Consumer>,
 }
 
 impl ConsumerList {
-    /// Asks Redis.
+    /// Reads the consumers of the group from Redis.
     ///
     /// # Errors
-    /// When it does not answer, or the key holds no stream.
+    /// If Redis does not answer, or the key holds no stream.
     pub async fn read(redis: &RedisStore, settings: &SystemSettings) -> anyhow::Result<Self> {
         let names = settings.stream_names();
         let consumers = Consumers::read(redis).await?;
@@ -58,29 +59,29 @@ impl ConsumerList {
     }
 }
 
-/// Which consumers an operation is about.
+/// The consumers that an operation is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConsumerChoice {
-    /// Those of these names.
+    /// The consumers with these names.
     Named(Vec<String>),
-    /// All whose process has no heartbeat.
+    /// All consumers whose process has no heartbeat.
     Dead,
 }
 
-/// What a [`ConsumerChoice`] chooses of a group.
+/// The consumers of a group that match a [`ConsumerChoice`].
 #[derive(Clone, Debug)]
 pub struct ChosenConsumers {
-    /// Consumers of the group, by name.
+    /// The chosen consumers that the group has, sorted by name.
     pub known: Vec<Consumer>,
-    /// Names that the group does not have, each once.
+    /// The chosen names that the group does not have, each once.
     pub unknown: Vec<String>,
 }
 
 impl Consumers {
-    /// Asks Redis.
+    /// Reads all consumers of the group and their heartbeats from Redis.
     ///
     /// # Errors
-    /// When it does not answer, or the key holds no stream.
+    /// If Redis does not answer, or the key holds no stream.
     pub async fn read(redis: &RedisStore) -> anyhow::Result<Self> {
         let infos = match inspect::consumers(redis, redis.inspector().names()).await {
             Ok(infos) => infos,
@@ -91,10 +92,10 @@ impl Consumers {
         Self::of(redis, infos).await
     }
 
-    /// Asks Redis whose process lives, of consumers that are known.
+    /// Reads from Redis which of these consumers have a living process.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// If Redis does not answer.
     pub async fn of(redis: &RedisStore, mut infos: Vec<ConsumerInfo>) -> anyhow::Result<Self> {
         infos.sort_by(|one, other| one.name.cmp(&other.name));
         let processes: Vec<&str> = infos.iter().map(|info| process_of(&info.name)).collect();
@@ -112,12 +113,12 @@ impl Consumers {
         Ok(Self { all: infos.iter().map(consumer).collect() })
     }
 
-    /// Entries that all of them hold.
+    /// Returns the number of pending entries of all consumers.
     pub fn pending(&self) -> u64 {
         self.all.iter().map(|consumer| consumer.pending).sum()
     }
 
-    /// Names of the processes that live.
+    /// Returns the names of the processes that live.
     pub fn processes(&self) -> Vec<String> {
         let alive = self.all.iter().filter(|consumer| consumer.alive);
         let mut names: Vec<String> = alive.map(|consumer| process_of(&consumer.name).to_owned()).collect();
@@ -125,7 +126,7 @@ impl Consumers {
         names
     }
 
-    /// Names of the processes that live and would bury events, because they are of an older version.
+    /// Returns the names of living processes of an older version, which would bury events.
     pub fn without_events(&self) -> Vec<String> {
         let is_older = |consumer: &&Consumer| {
             consumer.process.as_ref().is_some_and(|process| !process.contains(KNOWS_EVENTS))
@@ -136,12 +137,12 @@ impl Consumers {
         names
     }
 
-    /// The consumer of that name.
+    /// Finds the consumer with that name.
     pub fn find(&self, name: &str) -> Option<&Consumer> {
         self.all.iter().find(|consumer| consumer.name == name)
     }
 
-    /// Those that are chosen.
+    /// Selects the consumers that the choice names.
     pub fn choose(&self, choice: &ConsumerChoice) -> ChosenConsumers {
         let named: BTreeSet<&String> = match choice {
             ConsumerChoice::Named(names) => names.iter().collect(),
@@ -157,12 +158,12 @@ impl Consumers {
         }
     }
 
-    /// Whether its process has a heartbeat.
+    /// Returns whether the consumer's process has a heartbeat.
     pub fn is_alive(&self, name: &str) -> bool {
         self.find(name).is_some_and(|consumer| consumer.alive)
     }
 
-    /// Whether anybody could take what is offered.
+    /// Returns whether any worker lives that could claim entries.
     pub fn has_life(&self) -> bool {
         self.all.iter().any(|consumer| consumer.alive)
     }

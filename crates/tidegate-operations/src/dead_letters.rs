@@ -33,15 +33,15 @@ pub use self::{
     selection::{LetterPage, LetterPages, LetterSelection},
 };
 
-/// Letters that are read for a first impression.
+/// The letters that are read for a short summary.
 const SAMPLE: u16 = 100;
-/// Reasons that are named in it.
+/// The reasons that the summary names.
 const NAMED_REASONS: usize = 5;
 
-/// Why the oldest letters died, in few words: `2 unknown_voucher, 1 bad_value`.
+/// Summarises why the oldest letters are dead letters: `2 unknown_voucher, 1 bad_value`.
 ///
 /// # Errors
-/// When Redis does not answer, or the key holds no stream.
+/// If Redis does not answer, or the key holds no stream.
 pub async fn oldest_reasons(redis: &RedisStore) -> Result<String, StreamError> {
     let letters = DeadLetters::new(redis.clone()).page((EntryId::MIN, EntryId::MAX), SAMPLE).await?;
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();

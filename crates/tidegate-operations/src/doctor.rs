@@ -1,4 +1,5 @@
-//! Is the system fit for orders, and does any of them wait? Each finding is ok, a warning or an error with what to do.
+//! Checks whether the system can process orders, and whether any order waits too long. Each finding is ok, a warning or
+//! an error with advice.
 
 mod clock;
 mod cluster;
@@ -20,20 +21,20 @@ use serde::Serialize;
 pub use crate::finding::{Finding, Level};
 use crate::{Stores, finding::Findings, settings::SystemSettings};
 
-/// All that was found.
+/// The result of all checks.
 #[derive(Debug, Serialize)]
 pub struct Diagnosis {
-    /// Findings that are errors.
+    /// The number of findings that are errors.
     pub errors: usize,
-    /// Findings that are warnings.
+    /// The number of findings that are warnings.
     pub warnings: usize,
-    /// What was not read here, and may be well or not.
+    /// The number of things that were not read, and that may be well or not.
     pub not_read: usize,
-    /// About Redis, then about MySQL.
+    /// The findings about Redis, then those about MySQL.
     pub findings: Vec<Finding>,
 }
 
-/// Checks both stores side by side; one that is away does not keep the other from being checked. Changes nothing.
+/// Checks both stores concurrently, and changes nothing. If one store is unavailable, the other one is still checked.
 pub async fn diagnose(settings: &SystemSettings) -> Diagnosis {
     let (mut redis, mut mysql) = (Findings::of("redis"), Findings::of("mysql"));
     let stores = Stores::new(settings);

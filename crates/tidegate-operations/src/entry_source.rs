@@ -1,4 +1,4 @@
-//! Where entries of the stream are read that are settled afterwards.
+//! The source of stream entries that are settled after they were read.
 
 use anyhow::Context;
 use tidegate_orders::RedisStore;
@@ -6,21 +6,21 @@ use tidegate_stream::{ServerRun, StreamInspector};
 
 use crate::settings::SystemSettings;
 
-/// The stream at one server. What is read there is settled there only: after a failover, another server may have given the same ids
-/// to other entries.
+/// The stream on one server. Entries that were read there are settled only there: after a failover, another server may
+/// have given the same ids to other entries.
 #[derive(Clone, Debug)]
 pub struct EntrySource {
-    /// Over one connection.
+    /// The inspector, which uses one connection.
     pub inspector: StreamInspector,
-    /// Of the server, as it was before anything was read.
+    /// The run of the server, read before any entry.
     pub run: ServerRun,
 }
 
 impl EntrySource {
-    /// The server that answers now.
+    /// Opens the stream on the server that answers now.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// If the server does not answer.
     pub async fn open(settings: &SystemSettings, redis: &RedisStore) -> anyhow::Result<Self> {
         let inspector = redis.inspector().clone().over_one_connection();
         let run = match settings.redis.may_fail_over() {

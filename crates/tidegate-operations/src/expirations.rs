@@ -1,5 +1,5 @@
-//! Orders that expire because they are not paid in time: finding them, who does that, and going on after a store went back in
-//! time.
+//! Orders that expire because they are not paid in time: finding them, the worker that expires them, and continuing
+//! after a store went back in time.
 
 mod resume;
 mod sweep;
@@ -27,11 +27,11 @@ use crate::{
     within::{in_session, in_time, until},
 };
 
-/// Orders that have to be paid in time say in MySQL which partition lets them expire. As many steps as it takes, each with its own
-/// time. False: told to stop before the end.
+/// Assigns orders that have to be paid in time to the partition that expires them, in MySQL. It works in steps, each
+/// with its own timeout. False: it was stopped before the end.
 ///
 /// # Errors
-/// When MySQL does not answer; the same again goes on.
+/// If MySQL does not answer; the next call continues.
 pub(crate) async fn assign_partitions(
     mysql: &MySqlPool,
     settings: &SystemSettings,
@@ -51,27 +51,28 @@ pub(crate) async fn assign_partitions(
 /// The page of the runbook for [`RestoreState::RedisWentBack`] and [`RestoreState::MySqlWentBack`].
 pub const WENT_BACK: &str = "docs/runbook/store-went-back.md";
 
-/// The orders that have to be paid in time, and the restore counters of both stores. Also the plan of `tidegate resume --expirations`.
+/// The orders that have to be paid in time, and the restore counters of both stores. It is also the plan of `tidegate
+/// resume --expirations`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ExpirationsView {
-    /// How many, and how late.
+    /// The number of unpaid orders, and how late they are.
     #[serde(flatten)]
     pub unpaid: UnpaidSummary,
-    /// There are more than were counted.
+    /// Whether there are more orders than were counted.
     pub at_least: bool,
-    /// The worker that lets them expire now.
+    /// The worker that lets orders expire now.
     pub sweeper: Option<String>,
-    /// Whether one of the stores went back in time. While it did, nothing expires.
+    /// Whether a store went back in time. If one did, no order expires.
     pub state: RestoreState,
-    /// The numbers that say so.
+    /// The restore counters from which the state follows.
     pub counters: RestoreCounters,
 }
 
 impl ExpirationsView {
-    /// Reads all of it.
+    /// Reads the unpaid orders and the restore counters.
     ///
     /// # Errors
-    /// When a store does not answer in time.
+    /// If a store does not answer in time.
     pub async fn read(
         settings: &SystemSettings,
         redis: &RedisStore,
@@ -83,7 +84,7 @@ impl ExpirationsView {
         let end = Instant::now() + within;
         let holder = async { Ok(redis.pool().get::<Option<String>, _>(keys.fleet().sweeper()).await?) };
         let holder =
-            in_time("Redis", within, holder).await.context("Failed to read who lets orders expire")?;
+            in_time("Redis", within, holder).await.context("Failed to read which worker lets orders expire")?;
         let (unpaid, counters) = in_session(mysql, until(end), async |session| {
             Ok((unpaid_orders::summary(session, settings.partition()).await?, counter.read(session).await?))
         })
@@ -99,7 +100,7 @@ impl ExpirationsView {
     }
 }
 
-/// A worker holds the lease with its name and a word that no other process has.
+/// Returns the worker's name from the lease token: the name, and a word that no other process has.
 fn sweeper_of(token: &str) -> &str {
     token.split_once(' ').map_or(token, |(name, _)| name)
 }

@@ -1,5 +1,5 @@
-//! Entries of the stream, or dead letters, as lines of JSON: page by page, to a new file or to a writer. Those of several partitions
-//! come by their ids.
+//! Exports entries of the stream, or dead letters, as lines of JSON: page by page, to a new file or to a writer. Lines
+//! of several partitions are merged by their ids.
 
 mod merged;
 mod out;
@@ -24,35 +24,35 @@ use crate::{
     settings::SystemSettings,
 };
 
-/// What is exported.
+/// The selection of entries or letters to export.
 #[derive(Clone, Debug)]
 pub enum ExportSelection {
-    /// Entries of the stream.
+    /// Entries of the stream of orders.
     Entries(EntrySelection),
-    /// Dead letters.
+    /// Dead letters of the system.
     Letters(LetterSelection),
 }
 
-/// What was written.
+/// The report of an export.
 #[derive(Clone, Debug, Serialize)]
 pub struct ExportReport {
     /// The stream that was read.
     pub stream: String,
-    /// The new file, which is not there where nothing was written; None: the lines went to a writer.
+    /// The new file, which does not exist if nothing was written; None: the lines went to a writer.
     pub out: Option<PathBuf>,
-    /// Lines that were written.
+    /// The number of lines that were written.
     pub entries: u64,
-    /// Of these, the ones that say what happened to an order.
+    /// The number of these that are events of an order.
     pub events: u64,
-    /// What was asked for by its id and is not there.
+    /// The requested ids that do not exist.
     pub missing: Vec<String>,
-    /// All was looked at, and nothing was to be written.
+    /// Whether everything was read and there was nothing to write.
     #[serde(skip)]
     pub is_empty: bool,
-    /// What was asked for.
+    /// The selection that was asked for.
     #[serde(skip)]
     pub selection: ExportSelection,
-    /// What to export to go on.
+    /// The selection that continues this export.
     #[serde(skip)]
     pub rest: ExportSelection,
 }
@@ -67,7 +67,7 @@ impl Report for ExportReport {
     }
 
     fn torn(&self) -> &'static str {
-        "its last line may be cut off, look before anything is appended"
+        "its last line may be cut off: check it before you append to the file"
     }
 }
 
@@ -81,11 +81,11 @@ pub struct Export {
 }
 
 impl Export {
-    /// Looks how much there is, and makes the file. What comes into the stream from now on is not meant: an export would
-    /// never end.
+    /// Reads how much there is, and creates the file. Entries that are added later are not exported, because an export
+    /// would otherwise never end.
     ///
     /// # Errors
-    /// When Redis does not answer, its key holds no stream, the file cannot be made, or it is there already.
+    /// If Redis does not answer, the key holds no stream, or the file cannot be created or exists already.
     pub async fn open(
         partitions: &[(SystemSettings, RedisStore)],
         selection: ExportSelection,
@@ -106,12 +106,12 @@ impl Export {
         Ok(Self { stream, total, selection, pages, out: Out::open(target)? })
     }
 
-    /// Entries that are looked at, at most.
+    /// Returns the number of entries that are read at most.
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// A report of nothing, for [`Export::run`].
+    /// Returns an empty report for [`Export::run`].
     pub fn report(&self) -> ExportReport {
         let (stream, out) = (self.stream.clone(), self.out.path().map(Path::to_owned));
         let (selection, rest) = (self.selection.clone(), self.pages.rest());
@@ -119,14 +119,14 @@ impl Export {
         ExportReport { stream, out, entries: 0, events: 0, missing, is_empty: false, selection, rest }
     }
 
-    /// Writes all pages.
+    /// Writes all pages to the output.
     ///
     /// # Errors
-    /// When Redis does not answer, or the lines cannot be written; the report holds what was written, and what is left.
+    /// If Redis does not answer, or the lines cannot be written; the report holds what was written and what is left.
     pub async fn run(self, report: &mut ExportReport, job: &Job) -> anyhow::Result<End> {
         let Self { mut pages, out, .. } = self;
         let (out, ended) = write_all(&mut pages, out, report, job).await;
-        // What is written is to last, also if the rest could not be read.
+        // The written lines are made durable, even if the rest could not be read.
         if let Some(out) = out {
             on_thread(|| out.finish()).await?;
         }
@@ -134,7 +134,8 @@ impl Export {
     }
 }
 
-/// Begins to read what is selected of one stream: its name, how much is looked at for it at most, and its pages.
+/// Starts reading the selection of one stream. It returns the stream's name, the number of entries to read at most, and
+/// the pages.
 async fn begin(
     settings: &SystemSettings,
     redis: RedisStore,
@@ -159,7 +160,8 @@ async fn begin(
     })
 }
 
-/// Answers with None for the output where nobody reads it any more, or the last page did not get through.
+/// Writes all pages to the output. The returned output is None if its reader has closed it, or if the last page could
+/// not be written.
 async fn write_all(
     pages: &mut Merged,
     mut out: Out,
@@ -182,7 +184,8 @@ async fn write_all(
         }
         report.missing.extend(page.missing);
         let text = page.text;
-        // Not here: a signal must be heard while the other end of a pipe stands still.
+        // The write runs on another thread, so that a signal is handled even while the other end of a pipe does not
+        // read.
         let (back, written) = on_thread(move || {
             let written = out.write(&text);
             (out, written)

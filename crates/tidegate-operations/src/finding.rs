@@ -1,31 +1,31 @@
-//! What was found, how bad it is, and what to do about it.
+//! The findings of checks: what was found, how serious it is, and what to do about it.
 
 use serde::Serialize;
 
-/// How bad it is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
-    /// As it should be.
+    /// Everything is as it should be.
     Ok,
-    /// Works, but something may be lost or slow one day.
+    /// The system works, but may lose something or become slow one day.
     Warning,
-    /// Orders will be lost, or nothing works.
+    /// Orders will be lost, or the system does not work.
     Error,
-    /// It was not read here, so nothing is said of it.
+    /// The thing was not read here, so its state is unknown.
     NotRead,
 }
 
-/// What was found, and what to do about it.
+/// A finding of a check, with advice.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
-    /// `redis` or `mysql`.
+    /// The store that was checked: `redis` or `mysql`.
     pub store: &'static str,
-    /// How bad it is.
+    /// The severity of the finding.
     pub level: Level,
-    /// What was found.
+    /// The description of what was found.
     pub what: String,
-    /// What to do; None where all is well.
+    /// The advice what to do; None if nothing has to be done.
     pub advice: Option<String>,
 }
 
@@ -37,37 +37,37 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
-    /// None yet about this store.
+    /// Creates an empty list of findings about this store.
     pub(crate) fn of(store: &'static str) -> Self {
         Self { store, list: Vec::new() }
     }
 
-    /// All of them.
+    /// Returns all findings in their order.
     pub(crate) fn into_vec(self) -> Vec<Finding> {
         self.list
     }
 
-    /// As it should be.
+    /// Adds a finding that everything is as it should be.
     pub(crate) fn ok(&mut self, what: impl Into<String>) {
         self.add(Level::Ok, what.into(), None);
     }
 
-    /// Works, but something may be lost or slow one day.
+    /// Adds a finding that something may be lost or slow one day.
     pub(crate) fn warning(&mut self, what: impl Into<String>, advice: impl Into<String>) {
         self.add(Level::Warning, what.into(), Some(advice.into()));
     }
 
-    /// Orders will be lost, or nothing works.
+    /// Adds a finding that orders will be lost, or that nothing works.
     pub(crate) fn error(&mut self, what: impl Into<String>, advice: impl Into<String>) {
         self.add(Level::Error, what.into(), Some(advice.into()));
     }
 
-    /// It was not read here, so nothing is said of it.
+    /// Adds a finding that something was not read here.
     pub(crate) fn not_read(&mut self, what: impl Into<String>, advice: impl Into<String>) {
         self.add(Level::NotRead, what.into(), Some(advice.into()));
     }
 
-    /// What another check has found.
+    /// Adds the finding of another check.
     pub(crate) fn take(&mut self, finding: Finding) {
         self.list.push(Finding { store: self.store, ..finding });
     }

@@ -1,4 +1,4 @@
-//! The pause of all workers: a key in Redis that each of them reads twice a second.
+//! The pause of all workers: a key in Redis that each worker reads twice a second.
 
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -15,33 +15,33 @@ use tidegate_stream::{Leases, PauseSwitch, StreamError, server_time_ms};
 
 use crate::change::InvalidInput;
 
-/// The reason of this pause at the pause switch.
+/// The reason under which this pause is set at the pause switch.
 pub const FLEET: &str = "fleet";
 
-/// How long a pause may last that ends by itself. A longer one is a mistake.
+/// The times that a pause with an end may last. A longer one is a mistake.
 const SPANS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(365 * 24 * 3600);
-/// What is shown of a value that somebody has set by hand.
+/// The number of characters that are shown of a value that was set manually.
 const LONGEST_VALUE: usize = 200;
 
-/// All workers are paused.
+/// The pause of all workers, as Redis holds it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FleetPause {
-    /// Who paused them; None: somebody did it by hand.
+    /// The name of the operator who paused the workers; None: the key was set manually.
     pub by: Option<String>,
-    /// Since when, by the clock of Redis.
+    /// The time at which the pause began, by the clock of Redis.
     pub since: Option<Timestamp>,
-    /// For how long.
+    /// The seconds since the pause began.
     pub lasting_s: Option<f64>,
-    /// When it ends by itself; None: when somebody resumes them.
+    /// The seconds until the pause ends; None: it lasts until an operator resumes the workers.
     pub ends_in_s: Option<f64>,
-    /// Why.
+    /// The reason that the operator gave.
     pub reason: Option<String>,
-    /// The value of the key, which says whether it is still the same pause.
+    /// The value of the key, by which a command detects whether it is still the same pause.
     #[serde(skip)]
     raw: String,
 }
 
-/// The value of the key, as JSON.
+/// The value of the key as JSON.
 #[derive(Debug, Deserialize, Serialize)]
 struct PauseRecord {
     by: String,
@@ -49,7 +49,7 @@ struct PauseRecord {
     reason: Option<String>,
 }
 
-/// How the workers are to be paused.
+/// The request to pause all workers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FleetPauseRequest {
     by: String,
@@ -58,23 +58,24 @@ pub struct FleetPauseRequest {
 }
 
 impl FleetPauseRequest {
-    /// A pause `by` somebody, for the time `span` or, where there is none, until somebody resumes the workers.
+    /// Creates a pause `by` an operator, for the time `span`, or without a `span` until an operator resumes the
+    /// workers.
     ///
     /// # Errors
-    /// When it would be too short or too long.
+    /// If the pause would be too short or too long.
     pub fn new(by: String, span: Option<Duration>, reason: Option<String>) -> Result<Self, InvalidInput> {
         if span.is_some_and(|span| !SPANS.contains(&span)) {
-            return Err(InvalidInput("a pause that ends by itself takes 1s to 365d".to_owned()));
+            return Err(InvalidInput("a pause with an end can last from 1s to 365d".to_owned()));
         }
         Ok(Self { by, span, reason })
     }
 }
 
 impl FleetPause {
-    /// Reads whether the workers are paused, by whom, since when and why.
+    /// Reads whether the workers are paused, by which operator, since when and why.
     ///
     /// # Errors
-    /// When Redis does not answer, or the key holds something else than a string.
+    /// If Redis does not answer, or the key does not hold a string.
     pub async fn read(redis: &RedisStore) -> Result<Option<Self>, StreamError> {
         let client = redis.pool().next();
         let (raw, left_ms) = tokio::try_join!(
@@ -91,7 +92,7 @@ impl FleetPause {
         Ok(Some(pause))
     }
 
-    /// Whatever stands in the key is a pause.
+    /// Parses the value of the key. Every value is a pause.
     fn parse(raw: String) -> Self {
         let record = serde_json::from_str::<PauseRecord>(&raw).ok();
         let (by, since, reason) = match record {
@@ -104,15 +105,15 @@ impl FleetPause {
         Self { by, since, lasting_s: None, ends_in_s: None, reason, raw }
     }
 
-    /// Who, since when, why: `by alice@shop since 2026-11-20T10:00:00Z (new disk)`.
+    /// Describes who paused the workers, since when and why: `by alice@shop since 2026-11-20T10:00:00Z (new disk)`.
     pub fn origin(&self) -> String {
-        let by = self.by.as_deref().unwrap_or("somebody who set the key by hand");
+        let by = self.by.as_deref().unwrap_or("an operator who set the key manually");
         let since = self.since.map(|since| format!(" since {}", since.strftime("%Y-%m-%dT%H:%M:%SZ")));
         let reason = self.reason.as_ref().map(|reason| format!(" ({reason})"));
         format!("by {by}{}{}", since.unwrap_or_default(), reason.unwrap_or_default())
     }
 
-    /// When it ends: `goes on by itself in 9 min 30 s`, or `until it is resumed`.
+    /// Describes when the pause ends: `goes on by itself in 9 min 30 s`, or `until it is resumed`.
     pub fn end(&self) -> String {
         self.ends_in_s.map_or_else(
             || "until it is resumed".to_owned(),
@@ -121,11 +122,11 @@ impl FleetPause {
     }
 }
 
-/// Pauses the workers, in place of the pause `before`. False: there was none before, but somebody else has paused them
-/// meanwhile.
+/// Pauses the workers, or replaces the pause `before`. False: there was no pause before, and another operator has
+/// paused the workers in the meantime.
 ///
 /// # Errors
-/// When Redis does not answer or refuses; the workers may be paused then.
+/// If Redis does not answer or refuses; the workers may be paused then.
 pub async fn begin(
     redis: &RedisStore,
     request: &FleetPauseRequest,
@@ -135,28 +136,28 @@ pub async fn begin(
     let record = PauseRecord { by: request.by.clone(), at_ms, reason: request.reason.clone() };
     let value = serde_json::to_string(&record)?;
     let expiry = request.span.map(|span| Expiration::PX(i64::try_from(span.as_millis()).unwrap_or(i64::MAX)));
-    // One step replaces a pause: workers that saw none in between would read.
+    // A single command replaces a pause. If there were a gap, workers would read entries in it.
     let only_new = before.is_none().then_some(SetOptions::NX);
     let key = redis.keys().fleet().pause();
     let set: Value = redis.pool().set(&key, value.clone(), expiry, only_new, false).await?;
-    // It is sent again where its reply was lost: then it finds its own pause.
+    // The client sends the command again if its reply was lost. It then finds its own pause.
     Ok(!set.is_null() || redis.pool().get::<Option<String>, _>(key).await?.as_ref() == Some(&value))
 }
 
-/// Ends this very pause. False: another one is there now.
+/// Ends the pause, if it is still this one. False: another pause has replaced it.
 ///
 /// # Errors
-/// When Redis does not answer; the pause may be over then.
+/// If Redis does not answer; the pause may be over then.
 pub async fn end(redis: &RedisStore, pause: &FleetPause) -> FredResult<bool> {
     let ended = Leases::new(redis).end(vec![redis.keys().fleet().pause()], &pause.raw).await? == 1;
-    // It is sent again where its reply was lost: then it finds none.
+    // The client sends the command again if its reply was lost. It then finds no pause.
     Ok(ended || !redis.pool().exists::<bool, _>(redis.keys().fleet().pause()).await?)
 }
 
 /// Reads the key once, and sets or releases the pause switch accordingly.
 ///
 /// # Errors
-/// When Redis does not answer; the switch is left as it was.
+/// If Redis does not answer; the switch then stays as it was.
 pub async fn update_switch(redis: &RedisStore, pause_switch: &PauseSwitch) -> FredResult<()> {
     match redis.pool().get::<Option<String>, _>(redis.keys().fleet().pause()).await? {
         Some(raw) => pause_switch.pause(FLEET, &FleetPause::parse(raw).origin()),
@@ -178,7 +179,7 @@ mod tests {
         assert_eq!(ours.end(), "until it is resumed");
         for by_hand in ["1", "", "{}", "{\"by\":7}"] {
             let pause = FleetPause::parse(by_hand.into());
-            assert_eq!(pause.origin(), format!("by somebody who set the key by hand ({by_hand})"));
+            assert_eq!(pause.origin(), format!("by an operator who set the key manually ({by_hand})"));
         }
         assert!(FleetPause::parse("x".repeat(10_000)).origin().len() < 300);
     }

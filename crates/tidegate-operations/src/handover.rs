@@ -1,4 +1,5 @@
-//! Hands what a consumer holds over to the workers that live: offers it, and looks whether they have taken it.
+//! Hands over the entries of a consumer to living workers: makes the entries claimable, and checks whether workers have
+//! claimed them.
 
 use std::time::Duration;
 
@@ -9,13 +10,13 @@ use tidegate_stream::{Backoff, EntryId, Holder, ClaimableStep, MakeClaimable, Pe
 
 use crate::settings::SystemSettings;
 
-/// The first wait between two polls whether entries were taken, and the longest.
+/// The first and the longest wait between two checks whether workers have claimed the entries.
 const POLL_WAITS: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(1)];
 
-/// Entries that are read at once.
+/// The entries that are read at once.
 const PAGE: u16 = 1_000;
 
-/// Offers the entries of consumers, and looks whether they were taken.
+/// Makes the entries of consumers claimable, and checks whether they were claimed.
 #[derive(Clone, Debug)]
 pub struct Handover {
     make_claimable: MakeClaimable,
@@ -23,28 +24,28 @@ pub struct Handover {
     young_ms: u64,
 }
 
-/// The waits between polls whether entries were taken.
+/// Returns the waits between two checks whether entries were claimed.
 #[must_use]
 pub fn poll_waits() -> Backoff {
     Backoff::new(POLL_WAITS[0], POLL_WAITS[1])
 }
 
-/// How the offer of one consumer's entries ended.
+/// The end of making one consumer's entries claimable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandoverEnd {
-    /// Every entry was looked at.
+    /// Every entry of the consumer was checked.
     Complete,
-    /// Its process lives, so the rest was left to it.
+    /// The consumer's process lives, so it keeps the remaining entries.
     ConsumerLives,
-    /// [`Job::is_stopped`] was obeyed.
+    /// The work stopped because of [`Job::is_stopped`].
     Stopped,
 }
 
 impl Handover {
-    /// For the group of these settings.
+    /// Creates the handover for the group of these settings.
     pub fn new(redis: &RedisStore, settings: &SystemSettings) -> Self {
         let names = redis.inspector().names();
-        // Until their locks expire, whoever claims them could only set them aside.
+        // Until the locks of an entry expire, a worker that claims it could only set it aside.
         let young = settings.fleet.lock_lease.as_millis();
         Self {
             make_claimable: MakeClaimable::new(redis, names.clone()),
@@ -53,11 +54,11 @@ impl Handover {
         }
     }
 
-    /// Offers all that `consumer` holds, unless its process lives. With `forced`, offers it even then, and also what was
-    /// delivered a moment ago. Calls `on_step` with what each step did.
+    /// Makes all entries of `consumer` claimable, unless its process lives. With `forced`, it does so even then, and
+    /// also with entries that were delivered only a short time ago. It calls `on_step` with the result of each step.
     ///
     /// # Errors
-    /// When Redis does not answer, or stream or group are missing.
+    /// If Redis does not answer, or the stream or the group is missing.
     pub async fn make_claimable(
         &self,
         consumer: &str,
@@ -73,7 +74,7 @@ impl Handover {
         let mut after = EntryId::MIN;
         while !job.is_stopped() {
             let step = self.make_claimable.step(&holder, after).await;
-            let step = step.with_context(|| format!("Failed to offer the entries of {consumer}"))?;
+            let step = step.with_context(|| format!("Failed to make the entries of {consumer} claimable"))?;
             let Some(step) = step else { return Ok(HandoverEnd::ConsumerLives) };
             on_step(&step);
             job.progress.add(step.offered + step.before + step.young + step.gone);
@@ -83,20 +84,20 @@ impl Handover {
         Ok(HandoverEnd::Stopped)
     }
 
-    /// Whether `consumer` holds anything.
+    /// Returns whether `consumer` holds any pending entry.
     ///
     /// # Errors
-    /// When Redis does not answer.
+    /// If Redis does not answer.
     pub async fn holds_anything(&self, consumer: &str) -> anyhow::Result<bool> {
         Ok(!self.page(consumer, EntryId::MIN, 1).await?.is_empty())
     }
 
-    /// The first entry of `consumer` from `first` on that is claimable and not taken.
+    /// Returns the first entry of `consumer` from `first` on that is claimable and not claimed yet.
     ///
     /// # Errors
-    /// When Redis does not answer.
+    /// If Redis does not answer.
     pub async fn first_claimable(&self, consumer: &str, first: EntryId) -> anyhow::Result<Option<EntryId>> {
-        // Mostly it is still the same.
+        // The first entry is usually still the same one, so one entry is read first.
         let (mut after, mut count) = (first.previous(), 1);
         loop {
             let page = self.page(consumer, after, count).await?;
@@ -110,10 +111,10 @@ impl Handover {
         }
     }
 
-    /// How many entries of `consumer` are claimable and not taken.
+    /// Counts the entries of `consumer` that are claimable and not claimed yet.
     ///
     /// # Errors
-    /// When Redis does not answer.
+    /// If Redis does not answer.
     pub async fn claimable(&self, consumer: &str) -> anyhow::Result<u64> {
         let (group, all) = (self.redis.inspector().group(), (EntryId::MIN, EntryId::MAX));
         let (mut count, mut pages) = (0, group.pending_pages(all, PAGE, Some(consumer)));

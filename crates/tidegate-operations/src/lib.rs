@@ -1,8 +1,9 @@
-//! What operators do, without a terminal: audit, where an order is, replay, pending entries, consumers, dead letters, pauses,
-//! status.
+//! The operations of operators, without a terminal: audits, the state of an order, replays, pending entries, consumers,
+//! dead letters, pauses, status.
 //!
-//! An operation has an input, a plan (what it read and would do), a run that can be stopped and tells its progress, and a
-//! report. Command line, HTTP server and tests are faces over these; none of them is known here.
+//! An operation has an input, a plan (what it has read and would do), a run that can be stopped and reports its
+//! progress, and a report. The command line, the HTTP server and the tests use these operations; this crate uses none
+//! of them.
 
 pub mod admit;
 pub mod busy_marker;

@@ -1,4 +1,4 @@
-//! Creates or takes over the MySQL tables.
+//! Creates the MySQL tables of Tidegate, or adopts existing ones.
 
 use serde::Serialize;
 use serde_json::{Value as Json, json};
@@ -15,17 +15,17 @@ use crate::{
 /// The plan and the report of a migration: the tables before it, or after it.
 #[derive(Debug, Default, Serialize)]
 pub struct MigrationState {
-    /// Its name.
+    /// The name of the database.
     pub database: String,
-    /// Steps that this run took.
+    /// The steps that this run took.
     pub applied: Vec<MigrationStep>,
-    /// Steps that are missing; none in a report.
+    /// The steps that are missing; a report has none.
     pub missing: Vec<MigrationStep>,
-    /// What does not fit, and stops a migration.
+    /// The differences of the tables that stop a migration.
     pub problems: Vec<SchemaProblem>,
-    /// Unique keys on the orders besides ours.
+    /// The unique keys on the orders that Tidegate does not need.
     pub other_unique_keys: Vec<String>,
-    /// A missing step changes a table that is there already.
+    /// Whether a missing step changes a table that exists already.
     #[serde(skip)]
     pub alters: bool,
 }
@@ -38,7 +38,7 @@ impl Plan for MigrationState {
             (true, 0, _) => Next::NothingToDo,
             (true, _, false) => Next::Go,
             (true, steps, true) => Next::Ask(format!(
-                "Take {} on database {database}, which holds such tables already?",
+                "Take {} on database {database}, which has some of these tables already?",
                 counted(steps as u64, "step"),
             )),
         }
@@ -58,16 +58,16 @@ impl Report for MigrationState {
 /// Connects to the database that is to be migrated.
 ///
 /// # Errors
-/// When MySQL cannot be reached, or the database does not exist, which is an error that names the way out.
+/// If MySQL cannot be reached, or the database does not exist; the error then says how to create it.
 pub async fn open(settings: &SystemSettings) -> anyhow::Result<MySqlPool> {
     let sessions = connect::mysql_unchecked(settings).await.map_err(name_missing_database)?;
     Ok(sessions.pool(settings.mysql.connections))
 }
 
-/// Reads which steps are missing, and what stands in their way.
+/// Reads which steps are missing, and which problems stop the migration.
 ///
 /// # Errors
-/// When a statement fails.
+/// If a statement fails.
 pub async fn plan(mysql: &MySqlPool) -> anyhow::Result<MigrationState> {
     let state = schema::check_alone(mysql).await?;
     Ok(MigrationState {
@@ -80,10 +80,11 @@ pub async fn plan(mysql: &MySqlPool) -> anyhow::Result<MigrationState> {
     })
 }
 
-/// Takes the missing steps. It looks again: another migration may have come first.
+/// Takes the missing steps of the migration. It reads the tables again, because another migration may have changed
+/// them.
 ///
 /// # Errors
-/// When a statement fails. What does not fit is no error but a report.
+/// If a statement fails. Tables that do not fit are no error: the report names them.
 pub async fn run(mysql: &MySqlPool) -> anyhow::Result<MigrationState> {
     match schema::migrate(mysql).await {
         Ok(report) => Ok(MigrationState {
@@ -99,7 +100,7 @@ pub async fn run(mysql: &MySqlPool) -> anyhow::Result<MigrationState> {
     }
 }
 
-/// A database that does not exist is no server that does not answer.
+/// Replaces the error of a missing database, because in that case the server did answer.
 fn name_missing_database(error: anyhow::Error) -> anyhow::Error {
     let missing = error.downcast_ref::<sqlx::Error>().and_then(schema::missing_database);
     missing.map_or(error, Into::into)

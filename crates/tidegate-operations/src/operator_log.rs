@@ -1,4 +1,4 @@
-//! The operators' log: a capped stream in Redis, two lines for each operation that changes something.
+//! The operators' log: a capped stream in Redis, with two lines for each operation that changes something.
 
 mod line;
 
@@ -15,23 +15,24 @@ use self::line::{ARGUMENTS, BEGAN, COMMAND, COUNTS, ERROR, OUTCOME, WHO};
 pub use self::line::{CommandOutcome, LogLine};
 use crate::settings::SystemSettings;
 
-/// Lines that are read at once.
+/// The lines that are read at once.
 const PAGE: u16 = 1_000;
-/// Lines that are kept, about; the oldest go first. Each command leaves two, of some 300 bytes.
+/// The approximate number of lines that are kept; the oldest lines are deleted first. Each command leaves two lines of
+/// about 300 bytes.
 const KEPT_LINES: i64 = 10_000;
-/// Commands that are shown where nobody says how many.
+/// The number of commands that are shown by default.
 const LAST: u64 = 20;
 
-/// Which commands to show.
+/// The commands that a request wants to see.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogRequest {
-    /// Only lines from this one on.
+    /// The first line to show; None: from the oldest line on.
     pub since: Option<EntryId>,
-    /// Only the last so many commands; by default all with `since`, otherwise 20.
+    /// The number of commands to show, newest ones; the default is all with `since`, otherwise 20.
     pub last: Option<u64>,
 }
 
-/// The log in Redis.
+/// The operators' log in Redis.
 #[derive(Clone, Debug)]
 pub struct OperatorLog {
     redis: RedisStore,
@@ -40,21 +41,21 @@ pub struct OperatorLog {
 }
 
 impl OperatorLog {
-    /// The log in this Redis.
+    /// Opens the operators' log in this Redis.
     pub fn new(redis: RedisStore, settings: &SystemSettings) -> Self {
         let key = redis.keys().fleet().log().as_str_lossy().into_owned();
         Self { redis, key, patience: settings.redis.command_timeout }
     }
 
-    /// One line for each command, oldest first: the one with which it ended, or the one with which it began, where there
-    /// is no other.
+    /// Reads one line for each command, oldest first: the line with which the command ended, or the one with which it
+    /// began if there is no other.
     ///
     /// # Errors
-    /// When Redis does not answer, or the key holds no stream.
+    /// If Redis does not answer, or the key holds no stream.
     pub async fn commands(&self, request: &LogRequest) -> Result<Vec<LogLine>, StreamError> {
         let (mut lines, most) = match (request.since, request.last) {
             (Some(since), last) => (self.all_from(since).await?, last.unwrap_or(u64::MAX)),
-            // A command may have two lines.
+            // A command can have two lines.
             (None, last) => (self.last(last.unwrap_or(LAST).saturating_mul(2)).await?, last.unwrap_or(LAST)),
         };
         remove_beginnings(&mut lines);
@@ -62,10 +63,10 @@ impl OperatorLog {
         Ok(lines.split_off(lines.len().saturating_sub(most)))
     }
 
-    /// The next lines from `from` on, a page at most, oldest first.
+    /// Reads the next lines from `from` on, one page at most, oldest first.
     ///
     /// # Errors
-    /// As [`OperatorLog::commands`].
+    /// As for [`OperatorLog::commands`].
     pub async fn page(&self, from: EntryId) -> Result<Vec<LogLine>, StreamError> {
         let page = self.redis.inspector().page(&self.key, (from.previous(), EntryId::MAX), PAGE).await?;
         Ok(page.into_iter().map(LogLine::parse).collect())
@@ -98,7 +99,7 @@ impl OperatorLog {
     /// Writes a line about a part of a command that is done.
     ///
     /// # Errors
-    /// When Redis does not answer, or takes no line.
+    /// If Redis does not answer, or refuses the line.
     pub async fn note(
         &self,
         operation: &LoggedOperation,
@@ -122,30 +123,30 @@ impl OperatorLog {
     async fn add(&self, fields: Vec<(&str, String)>) -> anyhow::Result<String> {
         let cap = ("MAXLEN", "~", KEPT_LINES);
         let written = self.redis.pool().xadd(&self.key, false, cap, "*", fields);
-        // In all, however often the client tries: somebody may have asked twice to be let go.
+        // This timeout covers all attempts of the client, because an operator may already have asked twice to stop.
         Ok(timeout(self.patience, written).await.context("Redis does not answer")??)
     }
 }
 
-/// The beginning of a command says nothing any more once its end is there.
+/// Removes the first line of each command whose last line is there.
 fn remove_beginnings(lines: &mut Vec<LogLine>) {
     let ended: BTreeSet<String> = lines.iter().filter_map(|line| line.began.clone()).collect();
     lines.retain(|line| !ended.contains(&line.id.to_string()));
 }
 
-/// Who runs which operation, for the log.
+/// The operation that an operator runs, as it is logged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedOperation {
-    /// USER@HOST, or the name that was given.
+    /// The operator: USER@HOST, or the name that was given.
     pub who: String,
-    /// The operation, such as `voucher load`.
+    /// The name of the operation, such as `voucher load`.
     pub command: String,
-    /// Its input, as a shell takes it. Never a secret.
+    /// The input of the operation, quoted for a shell. It never holds a secret.
     pub arguments: String,
 }
 
-/// The two lines of one operation. That a line cannot be written does not stop the operation: what makes room in a full
-/// Redis, or is done while it is away, must go on.
+/// The two lines of one operation. If a line cannot be written, the operation still runs: an operator must be able to
+/// make room in a full Redis, and to work while Redis is unavailable.
 #[derive(Debug)]
 pub struct Record {
     log: OperatorLog,
@@ -154,27 +155,27 @@ pub struct Record {
 }
 
 impl Record {
-    /// In this log; nothing is written yet.
+    /// Creates the record of an operation in this log; it writes nothing yet.
     #[must_use]
     pub fn of(log: OperatorLog, operation: LoggedOperation) -> Self {
         Self { log, operation, began: None }
     }
 
-    /// Writes the first line: without it, nobody would learn of an operation that was killed. Where it cannot be written,
-    /// the second may be: the operation may make the room that is missing.
+    /// Writes the first line, without which an operation that was killed would leave no trace. If it cannot be written,
+    /// the second line may still succeed, because the operation may make room in Redis.
     ///
     /// # Errors
-    /// When Redis does not answer, or takes no line.
+    /// If Redis does not answer, or refuses the line.
     pub async fn begin(&mut self) -> anyhow::Result<()> {
         let first = vec![(OUTCOME, CommandOutcome::Began.word().to_owned())];
         self.began = Some(self.log.write(&self.operation, first).await?);
         Ok(())
     }
 
-    /// Writes the second line.
+    /// Writes the second line, with the outcome.
     ///
     /// # Errors
-    /// As [`Record::begin`].
+    /// As for [`Record::begin`].
     pub async fn end(
         &self,
         outcome: CommandOutcome,

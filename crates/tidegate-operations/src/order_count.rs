@@ -1,4 +1,4 @@
-//! How many orders there are of each day or hour, by their ids, and how many ids were given out.
+//! The number of orders of each day or hour, by the times in their ids, and the number of ids that were allocated.
 
 use std::collections::BTreeMap;
 
@@ -15,13 +15,13 @@ use crate::Stores;
 
 const SECONDS_OF_A_DAY: i64 = 86_400;
 
-/// The length of a row of the answer.
+/// The time that one row of the report covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CountBy {
-    /// A day of UTC.
+    /// One row for each day in UTC.
     Day,
-    /// An hour of it.
+    /// One row for each hour in UTC.
     Hour,
 }
 
@@ -34,53 +34,56 @@ impl CountBy {
     }
 }
 
-/// What is to be counted.
+/// The request to count orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CountRequest {
-    /// By what.
+    /// The time that one row covers.
     pub by: CountBy,
-    /// Orders of this voucher only.
+    /// The voucher whose orders are counted; None: all vouchers.
     pub voucher: Option<VoucherId>,
-    /// So many days, the last of which is today; at least 1.
+    /// The number of days to count, up to today; at least 1.
     pub days: u16,
 }
 
-/// The orders of a day or an hour, by the time that their ids name.
+/// The orders of a day or an hour, by the times in their ids.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct OrdersOf {
-    /// When it begins, in Unix milliseconds.
+    /// The begin of the day or hour, in Unix milliseconds.
     pub from_ms: i64,
-    /// Orders that MySQL has.
+    /// The orders that have a row in MySQL.
     pub orders: i64,
-    /// Units of these.
+    /// The units of these orders.
     pub units: i64,
-    /// Those of them that hold their units still.
+    /// The number of these orders that still hold their units.
     pub live: i64,
-    /// Orders that MySQL has refused.
+    /// The orders that MySQL has refused.
     pub refused: i64,
-    /// Order ids that the counter in Redis has given out. None: it is not counted by hours or vouchers, or has no counter for the day.
+    /// The order ids that the counter in Redis has allocated. None: ids are not counted by hours or vouchers, or the
+    /// day has no counter.
     pub ids: Option<i64>,
-    /// Of these, the ones that MySQL knows nothing of. None: nobody can tell, as also where the counter is behind.
+    /// The allocated ids without an order or a refusal in MySQL. None: this is unknown, also if the counter is
+    /// behind.
     pub without_order: Option<i64>,
-    /// There are more orders than ids that were given out: a failover set the counter back, or producers make ids of their own.
+    /// Whether there are more orders than allocated ids: a failover set the counter back, or producers make their own
+    /// ids.
     pub is_counter_behind: bool,
 }
 
-/// Orders by day or hour.
+/// The orders counted by day or hour.
 #[derive(Clone, Debug, Serialize)]
 pub struct OrderCountReport {
-    /// By what.
+    /// The time that one row covers.
     pub by: CountBy,
-    /// Of this voucher only.
+    /// The voucher whose orders are counted; None: all vouchers.
     pub voucher: Option<VoucherId>,
-    /// Each day or hour with an order or an id, the oldest first.
+    /// Each day or hour with an order or an id, oldest first.
     pub counts: Vec<OrdersOf>,
 }
 
-/// Counts. Reads the rows of these days, by their ids.
+/// Counts the orders of these days. It reads their rows by id.
 ///
 /// # Errors
-/// When a store does not answer.
+/// If a store does not answer.
 pub async fn count(stores: &Stores, request: CountRequest) -> anyhow::Result<OrderCountReport> {
     let (redis, mysql) = stores.both().await?;
     let CountRequest { by, voucher, days } = request;

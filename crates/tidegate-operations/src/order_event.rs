@@ -1,6 +1,6 @@
-//! Says of orders what happened to them: appends events to the stream, and waits until workers have recorded them.
+//! Reports events of orders: appends events to the stream, and waits until workers have recorded them.
 //!
-//! A worker decides, when it comes to an event. What the plan expects is what it would decide of the orders as they are now.
+//! A worker decides when it handles an event. The plan predicts that decision from the orders as they are now.
 
 mod expectation;
 mod file;
@@ -25,49 +25,49 @@ pub(crate) use sender::{EventSender, PAGE};
 
 use crate::{Stores, change::InvalidInput};
 
-/// What happened, and to which orders.
+/// The request to append an event for one order or several.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrderEventRequest {
-    /// What happened.
+    /// The kind of the event.
     pub kind: EventKind,
-    /// To which orders.
+    /// The orders that the event is about.
     pub orders: EventOrders,
-    /// Of a refund: the `ref` of the payment that is refunded.
+    /// The `ref` of the payment that is refunded, if the event is a refund.
     pub payment: Option<EventText>,
-    /// Why, in a word.
+    /// The reason of the event, in one word.
     pub reason: Option<EventText>,
-    /// How long to wait until it is recorded.
+    /// The time to wait until the events are recorded.
     pub wait: Duration,
 }
 
 /// The orders of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventOrders {
-    /// A single one.
+    /// A single order, given directly.
     One(OneOrder),
-    /// Those of a file: one id a line, or an id, a comma and a `ref`.
+    /// The orders of a file: one id a line, or an id, a comma and a `ref`.
     File {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The first line that counts, from 1.
+        /// The first line that is used, counted from 1.
         from_line: u64,
     },
 }
 
-/// A single order.
+/// A single order with its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OneOrder {
-    /// The order.
+    /// The order that the event is about.
     pub order: OrderId,
-    /// The outside's own id of what happened.
+    /// The id that the other system gave to the event.
     pub reference: Option<EventText>,
-    /// Its user, where MySQL does not know it yet.
+    /// The user of the order, needed if MySQL does not know the order yet.
     pub user: Option<UserId>,
-    /// Its voucher, where MySQL does not know it yet.
+    /// The voucher of the order, needed if MySQL does not know the order yet.
     pub voucher: Option<VoucherId>,
 }
 
-/// An order that was named.
+/// An order that the request names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct NamedOrder {
     line: Option<u64>,
@@ -76,7 +76,7 @@ struct NamedOrder {
     payment: Option<EventText>,
 }
 
-/// Appends events and waits for them.
+/// Appends events, and waits until workers have recorded them.
 #[derive(Debug)]
 pub struct OrderEvents<'a> {
     sender: EventSender<'a>,
@@ -84,18 +84,18 @@ pub struct OrderEvents<'a> {
 }
 
 impl<'a> OrderEvents<'a> {
-    /// With these stores, both of which are needed.
+    /// Connects to Redis and MySQL of the partition.
     ///
     /// # Errors
-    /// When one of them cannot be reached.
+    /// If a store cannot be reached.
     pub async fn connect(stores: &'a Stores, request: OrderEventRequest) -> anyhow::Result<Self> {
         Ok(Self { sender: EventSender::connect(stores).await?, request })
     }
 
-    /// Reads the orders, and what would become of the events.
+    /// Reads the orders, and predicts the outcome of the events.
     ///
     /// # Errors
-    /// When the file is none of this shape, or a store does not answer.
+    /// If the file is malformed, or a store does not answer.
     pub async fn plan(&self) -> anyhow::Result<OrderEventPlan> {
         let orders = match &self.request.orders {
             EventOrders::One(OneOrder { order, reference, .. }) => {
@@ -106,7 +106,7 @@ impl<'a> OrderEvents<'a> {
         if let Some(named) = orders.iter().find(|it| it.payment.is_some() && !self.request.kind.is_refund()) {
             let line = named.line.unwrap_or_default();
             let wrong = format!(
-                "line {line} names a payment that is refunded, but {} is no refund",
+                "line {line} names a payment to refund, but {} is no refund",
                 self.request.kind
             );
             return Err(InvalidInput(wrong).into());

@@ -1,4 +1,5 @@
-//! The orders of a user or a voucher, wherever they are: in MySQL, pending, unread or among the dead letters. Reads only.
+//! Finds the orders of a user or a voucher in all places: in MySQL, pending, undelivered or among the dead letters. It
+//! changes nothing.
 
 use std::collections::HashMap;
 
@@ -22,35 +23,35 @@ use crate::{
     order_show::{RedisOrders, VOUCHER_LIMIT},
 };
 
-/// Entries that are read at once, at most.
+/// The entries that are read at once, at most.
 const PAGE: u16 = 500;
 
-/// Which orders are meant: of a user, of a voucher, or of both.
+/// The request for the orders of a user, of a voucher, or of both.
 #[derive(Clone, Copy, Debug)]
 pub struct OrderFindRequest {
-    /// Of this user.
+    /// The user of the orders; None: any user.
     pub user: Option<UserId>,
-    /// For this voucher.
+    /// The voucher of the orders; None: any voucher.
     pub voucher: Option<VoucherId>,
-    /// Only what is still to be decided: undelivered, pending or dead.
+    /// Whether to find only orders that are still to be decided: undelivered, pending or dead.
     pub open: bool,
-    /// At most so many, the latest first.
+    /// The number of orders to return at most, latest first.
     pub limit: u16,
-    /// Pending entries, unread ones and dead letters to look through at most, each.
+    /// The number of entries to read at most in each of these: pending entries, undelivered entries, dead letters.
     pub budget: u64,
 }
 
-/// Where an order was found.
+/// The place where an order was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FoundStatus {
-    /// There.
+    /// The order has this status.
     At(OrderStatus),
-    /// In MySQL, cancelled because it was not paid in time.
+    /// The order is cancelled in MySQL, because it was not paid in time.
     Expired,
 }
 
 impl FoundStatus {
-    /// The word for it in JSON.
+    /// Returns the word for this status in JSON.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -66,56 +67,57 @@ impl Serialize for FoundStatus {
     }
 }
 
-/// An order at one place; it may be at others, too.
+/// An order as found in one place; it may be in others, too.
 #[derive(Clone, Debug, Serialize)]
 pub struct FoundOrder {
-    /// The order.
+    /// The id of the order.
     pub order: OrderId,
-    /// Its user; a number of the tutorial's may be none that we know as an id.
+    /// The user of the order, as text: a row of the tutorial may hold a number that is no valid id.
     pub user: String,
-    /// Its voucher.
+    /// The voucher of the order, as text.
     pub voucher: String,
-    /// Where it is, by this place alone.
+    /// The status of the order, according to this place alone.
     #[serde(rename = "is")]
     pub status: FoundStatus,
-    /// When it was written, refused, buried or added to the stream: Unix milliseconds.
+    /// The time at which the order was written, refused, buried or added to the stream, in Unix milliseconds.
     pub at_ms: Option<i64>,
-    /// The entry that brought it.
+    /// The entry that holds or held the order.
     pub entry: Option<String>,
-    /// The letter that it is among the dead ones.
+    /// The dead letter that holds the order.
     pub letter: Option<EntryId>,
 }
 
-/// What was found.
+/// The orders that were found.
 #[derive(Clone, Debug, Default)]
 pub struct FoundOrders {
-    /// The latest first.
+    /// The found orders, latest first.
     pub orders: Vec<FoundOrder>,
-    /// Vouchers whose buyers the user is one of.
+    /// The vouchers that have the user among their buyers in Redis.
     pub buyer_of: Vec<VoucherId>,
-    /// What was not searched.
+    /// The parts that were not searched.
     pub unsearched: Vec<Unsearched>,
 }
 
-/// What was not searched.
+/// A part of the stores that was not searched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unsearched {
-    /// Orders beyond the limit.
+    /// The orders beyond the requested limit.
     Orders,
-    /// Vouchers that have orders in MySQL and no buyers in Redis, but those among the [`VOUCHER_LIMIT`] with the highest ids.
+    /// The vouchers that have orders in MySQL and no buyers in Redis, except for the [`VOUCHER_LIMIT`] ones with the
+    /// highest ids.
     Vouchers,
-    /// Pending entries, but the first so many.
+    /// The pending entries after this number of entries.
     Pending(u64),
-    /// Unread entries, but the first so many.
+    /// The undelivered entries after this number of entries.
     Unread(u64),
-    /// Dead letters, but the last so many.
+    /// The dead letters before the newest ones, whose number this is.
     Letters(u64),
 }
 
-/// Finds the orders.
+/// Finds the orders of a user or a voucher.
 ///
 /// # Errors
-/// When a store cannot be reached, or a key holds something else than it should.
+/// If a store cannot be reached, or a key has a wrong type.
 pub async fn find_orders(
     stores: &Stores,
     request: &OrderFindRequest,
@@ -141,14 +143,14 @@ pub async fn find_orders(
     Ok(found)
 }
 
-/// All vouchers that have buyers in Redis: MySQL may know nothing of them.
+/// Returns all vouchers that have buyers in Redis, because MySQL may not have them.
 async fn bought(redis: &RedisStore, progress: &dyn Progress) -> anyhow::Result<Vec<VoucherId>> {
-    progress.expect(sale::count_keys(redis).await?, "keys looked at");
+    progress.expect(sale::count_keys(redis).await?, "keys read");
     Ok(sale::find_bought(redis, |keys| progress.add(keys)).await?)
 }
 
 impl FoundOrders {
-    /// A row says that an order is cancelled; its events say whether it has expired.
+    /// Marks cancelled orders as expired if their events say so, because the rows do not.
     async fn name_expired(&mut self, mysql: &MySqlPool) -> anyhow::Result<()> {
         let cancelled = |found: &&mut FoundOrder| found.status == FoundStatus::At(OrderStatus::Cancelled);
         let orders: Vec<OrderId> =
@@ -181,8 +183,8 @@ struct Finder<'a> {
 }
 
 impl Finder<'_> {
-    /// Rows and refusals, unless only what is open is meant: of these vouchers, and of those with orders in MySQL unless one
-    /// is meant. Answers with all vouchers that were looked through.
+    /// Reads rows and refusals, unless only open orders are requested. It reads these vouchers and, unless one voucher
+    /// is requested, those with orders in MySQL. It returns all vouchers that were searched.
     async fn in_mysql(
         &mut self,
         mysql: Records<'_>,
@@ -195,7 +197,7 @@ impl Finder<'_> {
         if voucher.is_none() {
             let most = VOUCHER_LIMIT as usize;
             let ordered = mysql.orders().vouchers(most).await;
-            let ordered = ordered.context("Failed to look for vouchers with orders")?;
+            let ordered = ordered.context("Failed to find the vouchers with orders")?;
             if ordered.len() == most {
                 self.found.unsearched.push(Unsearched::Vouchers);
             }
@@ -203,7 +205,7 @@ impl Finder<'_> {
             vouchers.sort_unstable();
             vouchers.dedup();
         }
-        // One more than is shown tells whether there are more.
+        // One more row than the limit shows whether there are more.
         let limit = usize::from(limit) + 1;
         let rows =
             mysql.orders().of_vouchers(user, &vouchers, limit).await.context("Failed to read the orders")?;
@@ -218,7 +220,7 @@ impl Finder<'_> {
         if let Some(user) = self.request.user {
             self.found.buyer_of = self.redis.bought(vouchers, user).await?;
         }
-        self.progress.expect(self.request.budget.saturating_mul(3), "entries looked at");
+        self.progress.expect(self.request.budget.saturating_mul(3), "entries read");
         self.pending().await?;
         self.undelivered().await?;
         self.dead().await
@@ -296,7 +298,7 @@ impl Finder<'_> {
 }
 
 impl OrderFindRequest {
-    /// The order in an entry, if it is one that is looked for.
+    /// Returns the order in an entry, if the request matches it.
     fn order_in(&self, fields: &FieldNames, entry: &Entry) -> Option<Order> {
         let is_meant = |order: &Order| {
             self.user.is_none_or(|user| user == order.user)
@@ -307,7 +309,8 @@ impl OrderFindRequest {
 }
 
 impl FoundOrder {
-    /// One that came there at the time of the first of these ids, by the entry of the second.
+    /// Creates a found order from an entry in Redis. The first id is the one whose time is shown, the second one is the
+    /// entry of the order.
     fn in_redis(order: &Order, status: OrderStatus, (came, entry): (EntryId, EntryId)) -> Self {
         Self {
             order: order.id,

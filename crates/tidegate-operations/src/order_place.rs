@@ -1,4 +1,4 @@
-//! In which partition to look for an order of which only the id is known.
+//! Finds the partition of an order if only the id of the order is known.
 
 use anyhow::Context;
 use futures_util::future::join_all;
@@ -12,41 +12,44 @@ use crate::{
     within::in_time,
 };
 
-/// The partition of an order.
+/// The partition in which to look for an order.
 #[derive(Clone, Debug)]
 pub struct OrderPlace<'a> {
-    /// It.
+    /// The settings of the partition.
     pub system: &'a SystemSettings,
-    /// Nobody said so but the order's id, which a producer may make as it likes.
+    /// Whether the partition comes only from the order's id, which a producer can choose freely.
     pub is_guessed: bool,
-    /// Shards that gave no answer: any of them may have the order, wherever else it is not. Empty where MySQL is one.
+    /// The shards that gave no answer: any of them may have the order, if it is not found elsewhere. Empty if there is
+    /// a single MySQL.
     pub away: Vec<String>,
 }
 
-/// What follows for an order, and the MySQL shards that gave no answer and may have it.
+/// The error if an order was not found and MySQL shards did not answer: the consequence, and the shards that may have
+/// the order.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}: MySQL shards gave no answer: {1}. Where the voucher is known, say --voucher")]
+#[error("{0}: MySQL shards gave no answer: {1}. If you know the voucher, add --voucher")]
 pub struct ShardsAway(pub String, pub String);
 
 /// The partitions in which an order may be.
 #[derive(Clone, Debug)]
 pub struct OrderPlaces<'a> {
-    /// The likeliest first; only one where it is certain.
+    /// The partitions, the most likely one first; only one if it is certain.
     pub all: Vec<&'a SystemSettings>,
-    /// The first is the one that the id of the order names.
+    /// Whether the first partition is the one that the order's id names.
     is_first_named: bool,
-    /// Nobody said so but the order's id, if anybody.
+    /// Whether the partitions come from the order's id or from no source at all.
     pub are_guessed: bool,
-    /// As [`OrderPlace::away`].
+    /// The shards that gave no answer, as in [`OrderPlace::away`].
     pub away: Vec<String>,
 }
 
 impl<'a> OrderPlaces<'a> {
-    /// The partition of `voucher`; where that is not known, of the voucher that MySQL has the order of; and otherwise all, first
-    /// the one that the id itself names. MySQL is asked only then.
+    /// Finds the partitions in which the order may be. If `voucher` is given, it is the voucher's partition. Otherwise
+    /// MySQL is asked for the order's voucher. If MySQL does not know the order, the result is all partitions, and the
+    /// one that the id names comes first.
     ///
     /// # Errors
-    /// When the voucher belongs to none of these partitions.
+    /// If the voucher belongs to none of these partitions.
     pub async fn find(
         system: &'a System,
         order: OrderId,
@@ -60,7 +63,7 @@ impl<'a> OrderPlaces<'a> {
         if let Some(voucher) = voucher {
             return Ok(certain(system.of_voucher(voucher)?));
         }
-        // What MySQL says is a help: where it is away, the id has to do.
+        // The answer of MySQL is optional: while it is unavailable, the id is used.
         let shards = system.shards();
         let mut away = Vec::new();
         for (shard, asked) in shards.iter().zip(join_all(shards.iter().map(|it| voucher_of(it, order))).await)
@@ -82,10 +85,10 @@ impl<'a> OrderPlaces<'a> {
 }
 
 impl<'a> OrderPlace<'a> {
-    /// The first of [`OrderPlaces::find`].
+    /// Returns the first partition of [`OrderPlaces::find`].
     ///
     /// # Errors
-    /// When nothing tells which it is.
+    /// If nothing shows which partition it is.
     pub async fn find(
         system: &'a System,
         order: OrderId,
@@ -99,7 +102,7 @@ impl<'a> OrderPlace<'a> {
                 return Err(ShardsAway(why, away.join("; ")).into());
             }
             return Err(InvalidInput(format!(
-                "MySQL does not know order {order}, and its id names no partition: say --voucher, or --partition TAG"
+                "MySQL does not know order {order}, and its id names no partition: add --voucher or --partition TAG"
             ))
             .into());
         }
@@ -107,10 +110,10 @@ impl<'a> OrderPlace<'a> {
     }
 }
 
-/// The voucher of an order, by its row or its refusal.
+/// Reads the voucher of an order from its row or its refusal.
 async fn voucher_of(settings: &SystemSettings, order: OrderId) -> anyhow::Result<Option<VoucherId>> {
     let stores = Stores::new(settings);
     let records = Records::new(stores.mysql().await?, settings.partition());
     let find = async { Ok(records.orders().voucher_of(order).await?) };
-    in_time("MySQL", settings.mysql.statement_timeout, find).await.context("Failed to look for the order")
+    in_time("MySQL", settings.mysql.statement_timeout, find).await.context("Failed to find the order")
 }

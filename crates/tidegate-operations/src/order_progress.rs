@@ -1,9 +1,10 @@
-//! Where orders are, for whoever waits for them: looks that cost little, however large the stores are. Reads only.
+//! The progress of orders, for callers that wait for them. A comparison costs little, however large the stores are, and
+//! changes nothing.
 //!
-//! MySQL is asked first, for all orders of a look together and by primary keys. Only for orders that it knows nothing of,
-//! Redis is asked: the journal, where it names the order, tells its entry; without a voucher, some journals are looked into.
-//! What one look has found or passed, the next one does not look through again. `tidegate order show` looks everywhere, and
-//! says where an order is by the same rules.
+//! MySQL is read first, for all orders together and by primary keys. Redis is read only for orders that MySQL does not
+//! know. The journal, if it names the order, gives its entry; without a voucher, some journals are searched. A
+//! comparison does not search again what an earlier one has found or passed. `tidegate order show` searches everything,
+//! and derives an order's status by the same rules.
 
 mod estimate;
 mod look;

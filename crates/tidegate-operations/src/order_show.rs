@@ -1,8 +1,9 @@
-//! Where one order is: what both stores hold of it, with times, what follows from that, and what can be done. Reads only.
+//! The state of one order: what both stores hold of it, with times, what follows from that, and what an operator can
+//! do. It changes nothing.
 //!
-//! An order id tells neither voucher nor entry. So whatever names them is followed: the row or refusal in MySQL, dead
-//! letters, the journals of vouchers, the time within the id. Only where all that leads nowhere, the stream is searched,
-//! from its end on and within a limit.
+//! An order id gives neither the voucher nor the entry. So the search follows everything that names them: the row or
+//! refusal in MySQL, dead letters, the journals of vouchers, the time within the id. Only if all this finds nothing, it
+//! searches the stream, from its end backwards and within a limit.
 
 mod decided;
 mod next_step;
@@ -26,25 +27,27 @@ pub use search::OrderReader;
 
 use crate::{Stores, consumers::Consumers};
 
-/// Vouchers of MySQL that are looked through, those with the highest ids, where nothing tells which one is meant.
+/// The number of vouchers of MySQL whose journals are searched if the order's voucher is unknown; those with the
+/// highest ids are used.
 pub const VOUCHER_LIMIT: u32 = 1_000;
 
-/// Which order, and what is known of it beforehand.
+/// The request for one order, with what the caller knows of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OrderQuery {
-    /// The order.
+    /// The id of the order.
     pub order: OrderId,
-    /// Its voucher.
+    /// The voucher of the order, if the caller knows it.
     pub voucher: Option<VoucherId>,
-    /// Its user.
+    /// The user of the order, if the caller knows it.
     pub user: Option<UserId>,
-    /// Its entry.
+    /// The entry of the order, if the caller knows it.
     pub entry: Option<EntryId>,
-    /// Entries of each stream that are looked at, at most.
+    /// The entries of each stream that are read at most.
     pub budget: u64,
 }
 
-/// Looks for an order in both stores. A store that cannot be reached is left out, and stands in the errors of the report.
+/// Searches an order in both stores. If a store cannot be reached, the search continues without it, and the report
+/// holds the error.
 pub async fn show_order(stores: &Stores, query: OrderQuery, progress: &dyn Progress) -> OrderReport {
     let settings = stores.settings();
     let (redis, mysql) = tokio::join!(stores.redis(), stores.mysql());
@@ -56,7 +59,7 @@ pub async fn show_order(stores: &Stores, query: OrderQuery, progress: &dyn Progr
     let mysql = mysql.map(|mysql| Records::new(mysql, settings.partition()));
     let patience = settings.mysql.statement_timeout;
     let reader = OrderReader { redis: orders.as_ref(), mysql, patience };
-    progress.expect(query.budget.saturating_mul(2), "entries looked at");
+    progress.expect(query.budget.saturating_mul(2), "entries read");
     let mut records = reader.read(&query, |entries| progress.add(entries)).await;
 
     let mut workers_live = false;

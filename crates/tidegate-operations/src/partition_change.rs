@@ -1,6 +1,8 @@
-//! Changes the list of a system's partitions in a quiet hour: sales are closed, streams run empty, workers end, gates over HTTP let go of the list before, the keys of vouchers
-//! that change their place move, sales are opened. Each partition keeps how far it is, so a change that was killed goes on where it
-//! stood when the same is asked again, and another one is refused until then.
+//! Changes the partition list of a system at a quiet time. The steps: sales are closed, streams run empty, workers end,
+//! gates over HTTP stop using the old list, the keys of vouchers with a new place move, sales are opened.
+//!
+//! Each partition stores the step. If a change was killed, the same command continues it from that step, and any other
+//! change is refused until then.
 
 mod drain;
 pub mod late;
@@ -26,7 +28,7 @@ use crate::{
     settings::System,
 };
 
-/// Changes a system's list of partitions.
+/// Changes the partition list of a system.
 #[derive(Debug)]
 pub struct PartitionChange {
     system: System,
@@ -36,10 +38,10 @@ pub struct PartitionChange {
 }
 
 impl PartitionChange {
-    /// From the list of `system` to that of `to`; none: one whole. Connects to all partitions of both.
+    /// Connects to all partitions of the list of `system` and of the list `to`; an empty list means no partitions.
     ///
     /// # Errors
-    /// When a partition cannot be reached, or the system has MySQL shards.
+    /// If a partition cannot be reached, or the system has MySQL shards.
     pub async fn connect(system: &System, to: &[String]) -> anyhow::Result<Self> {
         if !system.common().mysql.shard_tags.is_empty() {
             return Err(InvalidInput(
@@ -55,16 +57,16 @@ impl PartitionChange {
         Ok(Self { system: system.clone(), changed, places, log_stores })
     }
 
-    /// The partition whose log tells of the change: one that is there afterwards.
+    /// Returns the stores of a partition that exists afterwards; its log holds the change.
     #[must_use]
     pub const fn log_stores(&self) -> &Stores {
         &self.log_stores
     }
 
-    /// Does what is planned.
+    /// Runs the planned change of the list.
     ///
     /// # Errors
-    /// When a store does not answer, or something stands in the way. The same again goes on from there.
+    /// If a store does not answer, or something prevents the change. The same command then continues from there.
     pub async fn run(&self, plan: &ChangePlan, report: &mut ChangeReport, job: &Job) -> anyhow::Result<End> {
         let lease = lease::take(&self.places.first().redis, job).await?;
         let guard = job.stop_when_lost(&lease);
@@ -102,13 +104,14 @@ impl PartitionChange {
                     if !self.wait_for_processes(job).await? {
                         return Ok(End::Stopped);
                     }
-                    // A sale that was loaded meanwhile, and entries that came without asking the gate.
+                    // Sales may have been loaded in the meantime, and producers may have appended entries without
+                    // asking a gate.
                     self.close(report).await?;
                     match self.open_entries().await? {
                         0 => ChangeStep::Moving,
                         _ => {
                             job.progress.say(
-                                "entries came meanwhile: workers with the list before have to write them",
+                                "new entries arrived: workers with the old list have to write them",
                             );
                             ChangeStep::Draining
                         }
@@ -142,7 +145,7 @@ impl PartitionChange {
         }
         let tags = self.system.common().partition().tags().to_vec();
         let before = if tags.is_empty() { KeptList::Nothing } else { KeptList::Settled(tags) };
-        // Where it would have been changed to, first: what is left there would stand in the way of another change.
+        // The partitions of the new list are cleared first, because their notes would block another change.
         let first = self.places.first();
         if let KeptList::Changing(change) = KeptList::read(&first.redis).await? {
             for place in
@@ -160,7 +163,7 @@ impl PartitionChange {
         Ok(End::Whole)
     }
 
-    /// What all partitions keep, taken together.
+    /// Returns the state of the change that all partitions together hold.
     async fn kept(&self) -> anyhow::Result<Kept> {
         let (from, to) = self.lists();
         let mut step = None;
@@ -189,7 +192,7 @@ impl PartitionChange {
         Ok(if is_after { Kept::After } else { Kept::Before })
     }
 
-    /// Has every partition of both lists keep how far it is.
+    /// Stores the step in every partition of both lists.
     async fn keep(&self, step: ChangeStep) -> anyhow::Result<()> {
         let (from, to) = self.lists();
         let change = KeptList::Changing(ListChange { from, to, step });
@@ -199,7 +202,7 @@ impl PartitionChange {
         Ok(())
     }
 
-    /// The new list is that of the system, also where no partition is any more.
+    /// Stores the new list in every partition, including those that the new list does not have.
     async fn settle(&self) -> anyhow::Result<()> {
         let (from, to) = self.lists();
         late::retire(&self.places, &from, &to).await?;
@@ -215,21 +218,21 @@ impl PartitionChange {
         (tags(&self.system), tags(&self.changed))
     }
 
-    /// Whether a voucher has another place afterwards.
+    /// Returns whether a voucher has another place afterwards.
     fn is_moved(&self, voucher: VoucherId) -> bool {
         let prefix = |system: &System| system.of_voucher(voucher).map(|own| own.partition().prefix()).ok();
         prefix(&self.system) != prefix(&self.changed)
     }
 }
 
-/// Where the system stands.
+/// The state of the change in the system.
 enum Kept {
-    /// With the list before.
+    /// The system has the old list.
     Before,
-    /// In the middle.
+    /// The change has begun, and is in this step.
     Step(ChangeStep),
-    /// With the new list.
+    /// The system has the new list.
     After,
-    /// Elsewhere: why nothing can be done.
+    /// The system is in another state; the text says why the change is impossible.
     Other(String),
 }

@@ -1,5 +1,6 @@
-//! The list of a system's partitions, which each of them keeps. With another list, vouchers would belong elsewhere: whoever has one
-//! does not begin. While the list is changed, each keeps how far that is.
+//! The list of a system's partitions, which each partition stores. With another list, vouchers would belong to other
+//! partitions, so a process with another list does not start. While the list is changed, each partition stores the step
+//! of the change.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -12,47 +13,47 @@ use tokio::time::sleep;
 
 use crate::{change::InvalidInput, settings::SystemSettings};
 
-/// Workers are to notice a change within some seconds.
+/// The time between two reads of the list: workers must notice a change within some seconds.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What a partition keeps.
+/// The state of the list that a partition stores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeptList {
-    /// Nobody with a list was there yet.
+    /// No process has stored a list yet.
     Nothing,
-    /// The tags of all partitions; none: the system is one whole.
+    /// The tags of all partitions; empty: the system has no partitions.
     Settled(Vec<String>),
     /// The list is being changed.
     Changing(ListChange),
 }
 
-/// A change of the list, and how far it is.
+/// A change of the list, and its current step.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct ListChange {
-    /// The list before.
+    /// The list before the change.
     pub from: Vec<String>,
-    /// The list afterwards.
+    /// The list after the change.
     pub to: Vec<String>,
-    /// How far it is.
+    /// The current step of the change.
     pub step: ChangeStep,
 }
 
-/// How far a change of the list is.
+/// The step of a change of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeStep {
-    /// Sales are closed, and workers with the list before write what is in their streams.
+    /// Sales are closed, and workers with the old list write the entries of their streams.
     Draining,
-    /// These workers end. Nobody else begins.
+    /// The workers with the old list end, and no process starts.
     Stopping,
-    /// The keys of vouchers move.
+    /// The keys of vouchers move to their new partitions.
     Moving,
-    /// All is where it belongs; sales are opened.
+    /// All keys are in their new partitions, and sales are opened.
     Opening,
 }
 
 impl ChangeStep {
-    /// Its name.
+    /// Returns the name of the step.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -65,10 +66,10 @@ impl ChangeStep {
 }
 
 impl KeptList {
-    /// Reads what the partition of these keys keeps.
+    /// Reads the list that the partition of these keys stores.
     ///
     /// # Errors
-    /// When Redis does not answer, or the key holds something else than a list.
+    /// If Redis does not answer, or the key does not hold a list.
     pub async fn read(redis: &RedisStore) -> anyhow::Result<Self> {
         let key = redis.keys().partition_list().tags();
         let text: Option<String> = redis
@@ -80,17 +81,17 @@ impl KeptList {
             .with_context(|| format!("{} holds no list of partitions", key.as_str_lossy()))
     }
 
-    /// Has it kept, over what was there.
+    /// Stores this list in the partition, and overwrites the previous one.
     ///
     /// # Errors
-    /// When Redis does not answer or refuses.
+    /// If Redis does not answer or refuses.
     pub async fn write(&self, redis: &RedisStore) -> anyhow::Result<()> {
         let key = redis.keys().partition_list().tags();
         let kept: Result<(), _> = match self.text() {
             Some(text) => redis.pool().set(&key, text, None, None, false).await,
             None => redis.pool().del(&key).await,
         };
-        kept.with_context(|| format!("Failed to keep the list of partitions ({})", key.as_str_lossy()))
+        kept.with_context(|| format!("Failed to store the list of partitions ({})", key.as_str_lossy()))
     }
 
     fn parse(text: Option<&str>) -> anyhow::Result<Self> {
@@ -110,21 +111,21 @@ impl KeptList {
         }
     }
 
-    /// Why whoever has this list must not begin, or go on.
+    /// Returns why a process with this list must not start or continue.
     fn refusal(&self, own: &[String]) -> Option<InvalidInput> {
         let named = named_list;
         match self {
             Self::Nothing => None,
             Self::Settled(tags) if tags == own => None,
             Self::Settled(tags) => Some(InvalidInput(format!(
-                "the system has the partitions {}, and stream.partitions says {}: vouchers would belong elsewhere. \
+                "the system has the partitions {}, but stream.partitions is {}: vouchers would be in other partitions. \
                  Set stream.partitions as the system has it",
                 named(tags),
                 named(own)
             ))),
             Self::Changing(ListChange { from, step: ChangeStep::Draining, .. }) if from == own => None,
             Self::Changing(ListChange { from, to, .. }) => Some(InvalidInput(format!(
-                "the partitions of the system are being changed from {} to {}: nobody works until that is done. \
+                "the partitions of the system are being changed from {} to {}: no process works until the change is done. \
                  See docs/partitions-change.md",
                 named(from),
                 named(to)
@@ -133,20 +134,20 @@ impl KeptList {
     }
 }
 
-/// What the system's list is to a process that follows it.
+/// The system's list, as compared with the list of a process that follows it.
 #[derive(Debug)]
 pub enum Standing {
-    /// It is the list of the process.
+    /// The system has the same list as the process.
     Own,
-    /// It is being changed, and nobody works until that is done: why.
+    /// The list is being changed, and no process works until the change is done; the text explains it.
     Changing(InvalidInput),
-    /// It is another one, and why this list is none of the system's.
+    /// The system has this other list; the text explains that the process's list is not the system's.
     Other(Vec<String>, InvalidInput),
-    /// Partitions keep different lists, which is no step of any change: which.
+    /// Partitions store different lists, which no step of a change does; the text names them.
     Mixed(InvalidInput),
 }
 
-/// What partitions of this list keep, taken together. None: not one of them told.
+/// Combines the lists that partitions store. None: no partition answered.
 #[must_use]
 pub fn standing(kept: &[KeptList], own: &[String]) -> Option<Standing> {
     kept.first()?;
@@ -166,7 +167,7 @@ pub fn standing(kept: &[KeptList], own: &[String]) -> Option<Standing> {
         Some(_) if lists.len() > 1 => {
             let lists: Vec<String> = lists.iter().map(|tags| named_list(tags)).collect();
             Standing::Mixed(InvalidInput(format!(
-                "partitions keep different lists: {}. See tidegate partitions show",
+                "partitions store different lists: {}. See tidegate partitions show",
                 lists.join("; ")
             )))
         }
@@ -174,35 +175,35 @@ pub fn standing(kept: &[KeptList], own: &[String]) -> Option<Standing> {
     })
 }
 
-/// A list, as people read it.
+/// Formats a list for people.
 #[must_use]
 pub fn named_list(tags: &[String]) -> String {
     if tags.is_empty() { "none (one whole)".to_owned() } else { tags.join(",") }
 }
 
-/// Compares the list in Redis with that of the settings, and puts it there where there is none yet. A system without partitions
-/// keeps none.
+/// Stores the list of the settings in Redis if there is none yet, and compares the two. A system without partitions
+/// stores none.
 ///
 /// # Errors
-/// [`InvalidInput`] when they differ; and when Redis does not answer.
+/// [`InvalidInput`] if they differ; or an error if Redis does not answer.
 pub async fn keep(settings: &SystemSettings, redis: &RedisStore) -> anyhow::Result<()> {
     if settings.partition().tag().is_some() {
         let (key, own) = (redis.keys().partition_list().tags(), settings.partition().tags().join(","));
         let first = Some(SetOptions::NX);
         let kept: Result<Option<String>, _> = redis.pool().set(&key, own, None, first, false).await;
-        kept.with_context(|| format!("Failed to keep the list of partitions ({})", key.as_str_lossy()))?;
+        kept.with_context(|| format!("Failed to store the list of partitions ({})", key.as_str_lossy()))?;
     }
     compare(settings, redis).await
 }
 
-/// As [`keep`], and changes nothing: a partition that keeps none is no reason to refuse.
+/// Compares the lists as [`keep`] does, but changes nothing: a partition without a list is accepted.
 ///
 /// # Errors
-/// As [`keep`].
+/// As for [`keep`].
 pub async fn compare(settings: &SystemSettings, redis: &RedisStore) -> anyhow::Result<()> {
     let partition = settings.partition();
     let kept = match read_kept(settings, redis).await {
-        // It hears of an outage from what it does next.
+        // In a system without partitions, the next command reports the outage.
         Err(_) if partition.tag().is_none() => KeptList::Nothing,
         kept => kept?,
     };
@@ -212,16 +213,16 @@ pub async fn compare(settings: &SystemSettings, redis: &RedisStore) -> anyhow::R
     }
 }
 
-/// What the partition of these settings keeps, as far as it matters to whoever works with it.
+/// Reads the list that the partition of these settings stores, as far as it matters to a process that works with it.
 ///
 /// # Errors
-/// When Redis does not answer, or the key holds something else than a list.
+/// If Redis does not answer, or the key does not hold a list.
 pub async fn read_kept(settings: &SystemSettings, redis: &RedisStore) -> anyhow::Result<KeptList> {
     let kept = KeptList::read(redis).await;
     kept.or_else(|error| match of_redis(&error) {
-        // It has arrived at another node already, or there is none. The other partitions have theirs.
+        // The slot has moved to another node, or no node has it. The other partitions store the list as well.
         Some(known) if known.is_slot_moving() => Ok(KeptList::Nothing),
-        // Whoever has no partitions may have no right to look.
+        // In a system without partitions, the user may have no right to read this key.
         Some(known) if known.is_refusal() && settings.partition().tag().is_none() => Ok(KeptList::Nothing),
         _ => Err(error),
     })
@@ -231,7 +232,7 @@ fn of_redis(error: &anyhow::Error) -> Option<RedisError> {
     Some(error.downcast_ref::<fred::error::Error>()?.clone().into())
 }
 
-/// Returns when the system has another list than the settings, and says so. A look that fails is no answer.
+/// Waits until the system has another list than the settings, and returns the reason to stop. A failed read is ignored.
 pub async fn until_changed(settings: &SystemSettings, redis: &RedisStore) -> InvalidInput {
     loop {
         sleep(LOOK_EVERY).await;
@@ -241,7 +242,7 @@ pub async fn until_changed(settings: &SystemSettings, redis: &RedisStore) -> Inv
                     return refusal;
                 }
             }
-            Err(error) => tracing::debug!("cannot see whether the list of partitions has changed: {error:#}"),
+            Err(error) => tracing::debug!("cannot read whether the list of partitions has changed: {error:#}"),
         }
     }
 }

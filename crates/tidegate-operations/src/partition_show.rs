@@ -1,4 +1,4 @@
-//! What there is to see of a partition: the list that it keeps, its master, what is on its way in it.
+//! The visible state of a partition: the list that it stores, its master, and the orders in progress.
 
 use anyhow::Context;
 use serde::Serialize;
@@ -10,40 +10,40 @@ use crate::{
     settings::SystemSettings,
 };
 
-/// A partition at a glance.
+/// The state of a partition at a glance.
 #[derive(Clone, Debug, Serialize)]
 pub struct PartitionView {
-    /// Its tag; None in a system without partitions.
+    /// The tag of the partition; None in a system without partitions.
     pub tag: Option<String>,
-    /// Its number in the list.
+    /// The number of the partition in the list.
     pub number: usize,
-    /// The list that it keeps; None: it keeps none.
+    /// The list that the partition stores; None: it stores none.
     pub list: Option<Vec<String>>,
-    /// The list that it is being given.
+    /// The new list, if the list is being changed.
     pub changing_to: Option<Vec<String>>,
-    /// How far that is.
+    /// The step of the change, if the list is being changed.
     pub step: Option<ChangeStep>,
-    /// The list that it keeps is that of the settings, and is not being changed.
+    /// Whether the stored list is that of the settings, and is not being changed.
     pub agrees: bool,
-    /// Where Redis is a cluster, its master.
+    /// The master of the partition, if Redis is a cluster.
     pub master: Option<String>,
-    /// Vouchers that have keys there.
+    /// The number of vouchers that have keys in the partition.
     pub vouchers: u64,
-    /// Entries that workers have not settled.
+    /// The number of entries that are not acknowledged.
     pub entries: u64,
-    /// Its dead letters.
+    /// The number of dead letters in the partition.
     pub dead_letters: u64,
-    /// Worker processes that live.
+    /// The number of worker processes that live.
     pub workers: u64,
-    /// Gates over HTTP that live and work with a list.
+    /// The number of gates over HTTP that live and use a list.
     pub gates: u64,
 }
 
 impl PartitionView {
-    /// Reads it, also where the system has another list. Looks at all keys.
+    /// Reads the state of a partition, even if the system has another list. It scans all keys.
     ///
     /// # Errors
-    /// When Redis does not answer.
+    /// If Redis does not answer.
     pub async fn read(redis: &RedisStore, settings: &SystemSettings) -> anyhow::Result<Self> {
         let partition = settings.partition();
         let kept = KeptList::read(redis).await?;

@@ -1,4 +1,4 @@
-//! Pausing the gate, for one voucher or for all, or the workers; and resuming them.
+//! Pauses the sale of one voucher or of all, or the workers; and resumes them.
 
 pub mod resume;
 pub mod sales;
@@ -8,5 +8,5 @@ pub mod workers;
 
 pub use voucher_changes::{FailedVoucher, VoucherChanges};
 
-/// Vouchers that are read or changed in one round trip. A stop is obeyed between two.
+/// The vouchers that are read or changed in one round trip. The work can be stopped between two round trips.
 const CHUNK: usize = 100;

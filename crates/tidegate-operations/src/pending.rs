@@ -1,4 +1,4 @@
-//! Pending entries: which are chosen, who holds them, and what is in them.
+//! Pending entries: which ones are chosen, which consumer holds them, and what they hold.
 
 pub mod bury;
 pub mod claim;
@@ -20,59 +20,59 @@ pub use list::PendingList;
 pub use reader::{PendingReader, PendingSelection};
 pub use show::{EntryState, ShownEntry};
 
-/// Which pending entries are chosen.
+/// A filter for pending entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PendingFilter {
-    /// Those that this consumer holds.
+    /// The consumer that must hold the entries.
     pub consumer: Option<String>,
-    /// Those of consumers whose process has no heartbeat.
+    /// Whether only entries of consumers without a heartbeat are chosen.
     pub dead: bool,
-    /// Those that came into the stream longer ago than this.
+    /// The age since the entry was added to the stream, above which entries are chosen.
     pub older_than: Option<Duration>,
-    /// Those that their consumer does not have in progress but tries again later.
+    /// Whether only entries are chosen that their consumer has set aside to retry them later.
     pub set_aside: bool,
-    /// Those that at least so many worker processes died with in progress.
+    /// The number of worker processes that must have died while they handled the entry, at least.
     pub crashes: Option<u64>,
-    /// Those that were delivered at least so often since they were last set aside.
+    /// The number of deliveries since the entry was last set aside, at least.
     pub deliveries: Option<u64>,
-    /// At most so many, the oldest first.
+    /// The number of entries at most, oldest first.
     pub limit: u16,
 }
 
 impl PendingFilter {
-    /// Whether nothing but the limit leaves anything out.
+    /// Returns whether the filter accepts every entry, apart from the limit.
     #[must_use]
     pub fn takes_all(&self) -> bool {
         *self == Self { limit: self.limit, ..Self::default() }
     }
 }
 
-/// What the stream holds of a pending entry.
+/// The content of a pending entry in the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Payload {
-    /// An order.
+    /// The entry holds an order.
     Order,
-    /// Something that happened to an order.
+    /// The entry holds an event of an order.
     Event,
-    /// Fields that are neither.
+    /// The entry holds fields of neither.
     NoOrder,
-    /// Nothing: the entry was deleted or trimmed.
+    /// The entry was deleted or trimmed.
     Gone,
 }
 
-/// An event, as it is shown.
+/// An event, as the command shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PendingEvent {
-    /// What happened.
+    /// The kind of the event.
     pub event: EventKind,
-    /// To which order.
+    /// The order that the event is about.
     pub order: OrderId,
-    /// Whose it is.
+    /// The user of the order.
     pub user: UserId,
-    /// What was bought.
+    /// The voucher of the order.
     pub voucher: VoucherId,
-    /// The outside's own id of it.
+    /// The id that the other system gave to the event.
     #[serde(rename = "ref")]
     pub reference: Option<EventText>,
 }
@@ -83,46 +83,46 @@ impl From<Event> for PendingEvent {
     }
 }
 
-/// A pending entry, as it is shown.
+/// A pending entry, as the command shows it.
 #[derive(Clone, Debug, Serialize)]
 pub struct PendingView {
-    /// Its id.
+    /// The id of the entry.
     pub entry: String,
-    /// Who holds it.
+    /// The consumer that holds the entry.
     pub consumer: String,
-    /// The process of that consumer has a heartbeat.
+    /// Whether the process of that consumer has a heartbeat.
     pub alive: bool,
-    /// Since it was delivered; None: it is claimable.
+    /// The seconds since the entry was delivered; None: it is claimable.
     pub idle_s: Option<f64>,
-    /// `tidegate consumers drain` has offered it to all workers, and none has taken it yet.
+    /// Whether `tidegate consumers drain` has made the entry claimable, and no worker has claimed it yet.
     pub offered: bool,
-    /// How often it was delivered since it was last set aside.
+    /// The number of deliveries since the entry was last set aside.
     pub deliveries: u64,
-    /// Its consumer does not have it in progress and tries it again later: it waits for its turn, for a store that is away,
+    /// Whether its consumer has set the entry aside to retry it later: it waits for its turn, for an unavailable store,
     /// or for something that others hold.
     pub set_aside: bool,
-    /// What others hold of what it needs. Known where its process names its user, its voucher or its id, or has set
-    /// everything aside for the same cause.
+    /// The cause for which the entry waits. It is known if the process's note names the entry's user, voucher or order,
+    /// or if all its entries wait for the same cause.
     pub waits_for: Option<NamedCause>,
-    /// Worker processes that died with it in progress; None: this user of Redis may not know.
+    /// The number of worker processes that died while they handled the entry; None: this user of Redis may not read it.
     pub crashes: Option<u64>,
-    /// Since it came into the stream.
+    /// The seconds since the entry was added to the stream.
     pub age_s: f64,
-    /// Its content.
+    /// The content of the entry.
     #[serde(flatten)]
     pub content: PendingContent,
 }
 
-/// The content of a pending entry: an order, an event, or why it is neither.
+/// The content of a pending entry: an order, an event, or the reason why it is neither.
 #[derive(Clone, Debug, Serialize)]
 pub struct PendingContent {
-    /// What is left of it in the stream.
+    /// The kind of the content.
     pub payload: Payload,
-    /// What is wanted, where it is an order.
+    /// The order, if the entry holds one.
     pub order: Option<Order>,
-    /// What happened, where it is an event.
+    /// The event, if the entry holds one.
     pub event: Option<PendingEvent>,
-    /// Why it is neither.
+    /// The reason why the entry holds neither.
     pub error: Option<String>,
 }
 
@@ -133,7 +133,8 @@ impl PendingView {
         Self { waits_for, ..self }
     }
 
-    /// What it may wait for. Where several are named, it stopped at the first of them.
+    /// Returns the causes for which the entry may wait, in the order in which a worker checks them: it stops at the
+    /// first one.
     fn keys(&self) -> Vec<(&'static str, i64)> {
         let of_order = self.content.order.as_ref().map(|it| (it.id, it.user, it.voucher));
         let of_event = self.content.event.as_ref().map(|it| (it.order, it.user, it.voucher));
@@ -151,8 +152,8 @@ impl PendingView {
     }
 }
 
-/// What an entry waits for that its process has set aside. The process names the causes of most of its entries, but not
-/// which entry waits for which.
+/// Returns the cause for which an entry waits that its process has set aside. The process notes the causes of most of
+/// its entries, but not which entry waits for which cause.
 fn cause(note: &SetAsideNote, its_keys: &[(&str, i64)]) -> Option<NamedCause> {
     let named = its_keys.iter().find_map(|(kind, key)| {
         let is_its = |cause: &&NamedCause| cause.kind == *kind && cause.key == key.unsigned_abs();

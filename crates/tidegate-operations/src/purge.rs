@@ -1,8 +1,8 @@
-//! Deletes what is final and old: refusals, events of orders that have ended, dead letters whose orders have. Each only where
-//! nothing can bring its order again.
+//! Prunes old final data: refusals, events of orders that have ended, dead letters whose orders have ended. It deletes
+//! each only if nothing can bring its order again.
 //!
-//! Rows go in small chunks by primary key, each in a transaction of its own. After each chunk it rests for as long as that took.
-//! Stopped or killed, it leaves the rest to the next one.
+//! Rows are deleted in small chunks by primary key, each in its own transaction. After each chunk, the command sleeps
+//! for as long as the chunk took. If it is stopped or killed, the next run deletes the rest.
 
 mod events;
 mod letters;
@@ -26,49 +26,49 @@ use crate::{
     change::{End, Next, Plan, Report},
 };
 
-/// Rows that go in one transaction, at most, or a few more.
+/// The rows that one transaction deletes at most, or a few more.
 const BITE: usize = 1_000;
-/// Orders that are read at once: of a list of a thousand ids, MariaDB makes a subquery.
+/// The orders that are read at once. MariaDB turns a list of a thousand ids into a subquery.
 const ORDERS: usize = BITE / 2;
 
-/// What can be purged.
+/// The kind of data that can be pruned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PurgeKind {
-    /// Rows of `tidegate_refusal`.
+    /// The rows of the table `tidegate_refusal`.
     Refusals,
-    /// Rows of `tidegate_event`.
+    /// The rows of the table `tidegate_event`.
     Events,
-    /// Dead letters whose orders have ended in MySQL.
+    /// The dead letters whose orders have ended in MySQL.
     DeadLetters,
 }
 
-/// What is to be purged.
+/// The request to prune data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PurgeRequest {
-    /// Only what is older: rows by the clock of MySQL, dead letters by that of Redis.
+    /// The minimum age, for rows by the clock of MySQL, for dead letters by that of Redis.
     pub older_than: Duration,
-    /// What. Nothing else is touched.
+    /// The kinds of data to prune; other data stays.
     pub kinds: BTreeSet<PurgeKind>,
 }
 
-/// How many of a kind.
+/// The counts of one kind of data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PurgeCount {
-    /// Rows or letters that may go, or went.
+    /// The rows or letters that may be deleted, or were deleted.
     pub purged: u64,
-    /// Old ones that stay, because something may still need them.
+    /// The old ones that stay, because something may still need them.
     pub kept: u64,
 }
 
-/// The plan and the report of a purge: the counts of each kind. None: that kind was not asked for.
+/// The plan and the report of pruning: the counts of each kind. None: this kind was not requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PurgeCounts {
-    /// Rows of `tidegate_refusal`.
+    /// The counts of rows of `tidegate_refusal`.
     pub refusals: Option<PurgeCount>,
-    /// Rows of `tidegate_event`.
+    /// The counts of rows of `tidegate_event`.
     pub events: Option<PurgeCount>,
-    /// Dead letters.
+    /// The counts of dead letters.
     pub dead_letters: Option<PurgeCount>,
 }
 
@@ -82,7 +82,7 @@ impl PurgeCounts {
         count.get_or_insert_default()
     }
 
-    /// The count of each kind, with the noun for one. None: not asked for.
+    /// Returns the counts of each kind, with the noun for one item. None: not requested.
     #[must_use]
     pub const fn by_noun(&self) -> [(Option<PurgeCount>, &'static str); 3] {
         [(self.refusals, "refusal"), (self.events, "event"), (self.dead_letters, "dead letter")]
@@ -92,7 +92,7 @@ impl PurgeCounts {
         self.by_noun().into_iter().filter_map(|(count, _)| count).map(|count| count.purged).sum()
     }
 
-    /// In words: `3 refusals, 5 events`.
+    /// Formats the counts: `3 refusals, 5 events`.
     fn words(&self) -> String {
         let words = self.by_noun().into_iter();
         let words = words.filter_map(|(count, noun)| Some(counted(count?.purged, noun)));
@@ -115,18 +115,18 @@ impl Report for PurgeCounts {
     }
 
     fn torn(&self) -> &'static str {
-        "the rows in progress may be deleted or not; the same command again goes on"
+        "the rows in progress may be deleted or not; run the same command again to continue"
     }
 }
 
-/// Whether what is found goes.
+/// Whether the run only counts, or also deletes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Count,
     Delete,
 }
 
-/// Purges.
+/// Prunes old data of one partition.
 #[derive(Debug)]
 pub struct Purge {
     redis: RedisStore,
@@ -134,16 +134,17 @@ pub struct Purge {
     dead: DeadLetters,
     inspector: StreamInspector,
     names: StreamNames,
-    /// Only its rows: what names the orders of others is in their streams, journals and dead letters.
+    /// The partition whose rows are pruned. The records that name orders of other partitions are in their own streams,
+    /// journals and dead letters.
     partition: Partition,
     request: PurgeRequest,
 }
 
 impl Purge {
-    /// Connects to both stores.
+    /// Connects to Redis and MySQL of the partition.
     ///
     /// # Errors
-    /// When one cannot be reached.
+    /// If a store cannot be reached.
     pub async fn connect(stores: &Stores, request: PurgeRequest) -> anyhow::Result<Self> {
         let (redis, mysql) = stores.both().await?;
         let (redis, mysql) = (redis.clone(), mysql.clone());
@@ -152,20 +153,20 @@ impl Purge {
         Ok(Self { redis, mysql, dead, inspector, names, partition, request })
     }
 
-    /// Counts what would go.
+    /// Counts what would be deleted.
     ///
     /// # Errors
-    /// When a store does not answer, or the stream cannot be read.
+    /// If a store does not answer, or the stream cannot be read.
     pub async fn plan(&self, job: &Job) -> anyhow::Result<PurgeCounts> {
         let mut counts = PurgeCounts::default();
         self.go(Mode::Count, &mut counts, job).await?;
         Ok(counts)
     }
 
-    /// Deletes what may go by then.
+    /// Deletes what may be deleted by then.
     ///
     /// # Errors
-    /// As [`Purge::plan`]. What `report` counts is gone.
+    /// As for [`Purge::plan`]. What `report` counts is deleted.
     pub async fn run(&self, report: &mut PurgeCounts, job: &Job) -> anyhow::Result<End> {
         self.go(Mode::Delete, report, job).await
     }
@@ -180,12 +181,13 @@ impl Purge {
         match status.kind {
             KeyKind::Stream => {}
             KeyKind::Missing => anyhow::bail!(
-                "Failed to read the stream: {stream} is not there, so nobody can say what may come again; nothing was pruned"
+                "Failed to read the stream: {stream} does not exist, so it is unknown which orders may come \
+                 again; nothing was pruned"
             ),
             KeyKind::Other(kind) => anyhow::bail!("Failed to read the stream: {stream} holds a {kind}"),
         }
         let fields = self.dead.fields();
-        let now_s = self.records().now_s().await.context("Failed to ask MySQL for the time")?;
+        let now_s = self.records().now_s().await.context("Failed to read the time of MySQL")?;
         let older_than_s = i64::try_from(self.request.older_than.as_secs()).unwrap_or(i64::MAX);
         let before_s = now_s.saturating_sub(older_than_s).max(0);
         let named = NamedOrders::read(&self.inspector, &self.dead, fields, before_s, job).await;
@@ -211,8 +213,8 @@ impl Purge {
     }
 }
 
-/// Chunk by chunk, in the order of the ids. Each begins after an order, and answers with the last that it looked at; None: there
-/// was none any more.
+/// Processes chunk by chunk, sorted by id. Each call gets the last order of the previous chunk, and returns the last
+/// order that it read; None: there was none left.
 async fn by_bites(
     mode: Mode,
     job: &Job,
@@ -228,7 +230,7 @@ async fn by_bites(
     Ok(End::Stopped)
 }
 
-/// Rests for as long as the chunk took that began then. Others use the stores, too.
+/// Sleeps for as long as the chunk took that began at `began`, because other programs use the stores, too.
 async fn rest(mode: Mode, began: Instant, job: &Job) {
     if mode == Mode::Delete {
         let _stopped = job.stop.run_until_cancelled(sleep(began.elapsed())).await;

@@ -1,34 +1,34 @@
-//! URLs that never reach a log, an error message or a screen with their secrets.
+//! URLs whose secrets never reach a log, an error message or a screen.
 
 use std::fmt;
 
-/// What stands for a secret that is not shown.
+/// The text that replaces a secret.
 pub const HIDDEN: &str = "***";
 
-/// A URL that shows its passwords as `***`, whether by `Display`, by `Debug` or in an error message.
+/// A URL that shows its passwords as `***`, in `Display`, in `Debug` and in error messages.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedactedUrl(String);
 
 impl RedactedUrl {
-    /// Wraps a URL, right or wrong.
+    /// Wraps a URL, valid or not.
     pub fn new(url: impl Into<String>) -> Self {
         Self(url.into())
     }
 
-    /// The URL with its passwords, for the client library and nobody else.
+    /// Returns the URL with its passwords, only for the client library.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// Whether all of it is shown.
+    /// Returns whether the shown URL is complete.
     pub fn hides_nothing(&self) -> bool {
-        // An @ there may belong to a password: of the one before it, or of its own.
+        // An `@` in the query may belong to a password: to the one before the query, or to one in it.
         let has_plain_query = self.0.split_once('?').is_none_or(|(_, query)| !query.contains('@'));
         has_plain_query && self.to_string() == self.0
     }
 
-    /// Whether the URL may be shown as it is.
+    /// Returns whether the URL may be shown as it is.
     pub fn holds_no_secret(&self) -> bool {
         !self.0.contains('@') && !self.0.contains('?') && self.0.contains("://")
     }
@@ -36,20 +36,21 @@ impl RedactedUrl {
 
 impl fmt::Display for RedactedUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without a scheme nobody knows which part the password is.
+        // Without a scheme, it is unknown which part is the password.
         let Some((scheme, rest)) = self.0.split_once("://") else { return f.write_str(HIDDEN) };
         write!(f, "{scheme}://")?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        // An unescaped @ in a password of the query, or an unescaped ? in the other one: nobody knows which part is what.
+        // The query has an unescaped `@`: either a password of the query has it, or the other password has an unescaped
+        // `?`. It is unknown which part is secret.
         if query.contains('@') {
             return f.write_str(HIDDEN);
         }
-        // The last @: an unescaped one may stand in the password.
+        // The last `@` counts, because the password may contain an unescaped one.
         let address = match rest.rsplit_once('@') {
             Some((user_info, address)) => {
                 match user_info.split_once(':') {
                     Some((user, _)) => write!(f, "{user}:***@")?,
-                    // Some write redis://PASSWORD@host.
+                    // Some operators write redis://PASSWORD@host.
                     None if scheme.starts_with("redis") => f.write_str("***@")?,
                     None => write!(f, "{user_info}@")?,
                 }

@@ -1,6 +1,6 @@
-//! Ends the unpaid orders of a voucher that are too old: each gets an `expired` event, and workers release what it held.
+//! Ends the unpaid orders of a voucher that are too old: each gets an `expired` event, and workers release its units.
 //!
-//! There may be a million of them, so only a bounded number of events is in progress at a time, and what is done is counted.
+//! There may be a million such orders. So the number of events in progress is bounded, and results are only counted.
 
 mod report;
 
@@ -24,36 +24,36 @@ use crate::{
     order_event::{EventFate, EventSender, PAGE, SentEvent},
 };
 
-/// Events that are in the stream and not recorded yet, at most.
+/// The events that are in the stream and not recorded yet, at most.
 const MOST_IN_PROGRESS: usize = 1_000;
 
-/// Which orders are to be ended.
+/// The request to end unpaid orders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReleaseRequest {
-    /// Those of this voucher.
+    /// The voucher of the orders.
     pub voucher: VoucherId,
-    /// Those that were written at least so long ago, in whole seconds.
+    /// The minimum age of the orders since they were written, in whole seconds.
     pub older_than: Duration,
-    /// Why, in a word.
+    /// The reason of the events, in one word.
     pub reason: Option<EventText>,
-    /// How long to wait for workers that record nothing.
+    /// The time to wait for workers that record nothing.
     pub wait: Duration,
 }
 
-/// What would be ended.
+/// The plan to end unpaid orders.
 #[derive(Clone, Debug, Serialize)]
 pub struct ReleasePlan {
-    /// The voucher.
+    /// The voucher of the orders.
     pub voucher: VoucherId,
-    /// Orders that were written by then, by MySQL's clock.
+    /// The time before which the orders were written, by MySQL's clock.
     pub until: Timestamp,
-    /// How many orders would be ended.
+    /// The number of orders that would be ended.
     pub orders: u64,
-    /// Units that they hold.
+    /// The units that these orders hold.
     pub units: i64,
-    /// When the oldest of them was written.
+    /// The time at which the oldest of these orders was written.
     pub oldest: Option<Timestamp>,
-    /// Workers that live and would bury events, because they are of an older version: then nothing is appended.
+    /// The living workers of an older version, which would bury events; if there are any, nothing is appended.
     pub older_workers: Vec<String>,
     #[serde(skip)]
     reason: Option<EventText>,
@@ -86,7 +86,7 @@ impl ReleasePlan {
     }
 }
 
-/// Ends unpaid orders.
+/// Ends unpaid orders of a voucher.
 #[derive(Debug)]
 pub struct ReleaseUnpaid<'a> {
     sender: EventSender<'a>,
@@ -94,22 +94,22 @@ pub struct ReleaseUnpaid<'a> {
 }
 
 impl<'a> ReleaseUnpaid<'a> {
-    /// With these stores, both of which are needed.
+    /// Connects to Redis and MySQL of the partition.
     ///
     /// # Errors
-    /// When one of them cannot be reached.
+    /// If a store cannot be reached.
     pub async fn connect(stores: &'a Stores, request: ReleaseRequest) -> anyhow::Result<Self> {
         Ok(Self { sender: EventSender::connect(stores).await?, request })
     }
 
-    /// Counts what would be ended. Whoever becomes so old later is not meant.
+    /// Counts the orders that would be ended. Orders that reach the age later are not included.
     ///
     /// # Errors
-    /// When a store does not answer, or MySQL has neither the voucher nor an order of it.
+    /// If a store does not answer, or MySQL has neither the voucher nor an order of it.
     pub async fn plan(&self) -> anyhow::Result<ReleasePlan> {
         let ReleaseRequest { voucher, older_than, ref reason, .. } = self.request;
         let records = self.sender.records();
-        let now_s = records.now_s().await.context("Failed to ask MySQL for the time")?;
+        let now_s = records.now_s().await.context("Failed to read the time of MySQL")?;
         let age_s = i64::try_from(older_than.as_secs()).unwrap_or(i64::MAX);
         let until_s = now_s.saturating_sub(age_s).max(0);
         let found = records.unpaid().count(voucher, until_s).await;
@@ -118,7 +118,7 @@ impl<'a> ReleaseUnpaid<'a> {
             && vouchers::find(records.mysql(), voucher).await?.is_none()
             && records.counts().of_voucher(voucher).await? == 0
         {
-            let text = format!("MySQL has no voucher {voucher}, and no order of it: is its id right?");
+            let text = format!("MySQL has no voucher {voucher}, and no order of it: check the id");
             return Err(InvalidInput(text).into());
         }
         Ok(ReleasePlan {
@@ -132,10 +132,11 @@ impl<'a> ReleaseUnpaid<'a> {
         })
     }
 
-    /// Appends the events page by page, and goes on while workers record them. An order that was paid meanwhile stays as it is.
+    /// Appends the events page by page, and continues while workers record them. An order that was paid in the meantime
+    /// stays as it is.
     ///
     /// # Errors
-    /// When a store does not answer. The report says what was appended by then, and what came of it.
+    /// If a store does not answer. The report holds what was appended by then, and the outcomes.
     pub async fn run(
         &self,
         plan: &ReleasePlan,
@@ -150,10 +151,10 @@ impl<'a> ReleaseUnpaid<'a> {
                 break;
             }
             self.append(plan, &page, report).await?;
-            // Half of them are left to be recorded while the next page is read.
+            // Half of the events stay unrecorded while the next page is read.
             self.wait(MOST_IN_PROGRESS / 2, report, job).await?;
         }
-        // Whoever has waited in vain once only looks again.
+        // If workers recorded nothing during one wait, the command does not wait again, but only reads once more.
         self.wait(if is_whole { 0 } else { usize::MAX }, report, job).await?;
         report.is_cut_short = !is_whole;
         let is_left = report.counts().not_recorded > 0 || !is_whole;
@@ -163,7 +164,8 @@ impl<'a> ReleaseUnpaid<'a> {
         Ok(if is_left && job.is_stopped() { End::Stopped } else { End::Whole })
     }
 
-    /// The next orders after this one, which becomes the last of them. An order that is paid or ended meanwhile is passed over.
+    /// Reads the next orders after this key, which becomes that of the last one. Orders that were paid or ended in the
+    /// meantime are left out.
     async fn next_page(
         &self,
         plan: &ReleasePlan,
@@ -177,7 +179,7 @@ impl<'a> ReleaseUnpaid<'a> {
         Ok(Some(page))
     }
 
-    /// Workers record what was appended: where they did not in time, nothing more is.
+    /// Returns whether workers have recorded enough events to append more.
     fn has_room(&self, report: &ReleaseReport) -> bool {
         report.in_progress.len() <= MOST_IN_PROGRESS / 2
     }
@@ -202,7 +204,7 @@ impl<'a> ReleaseUnpaid<'a> {
     }
 }
 
-/// Nobody waits any more for what became of it.
+/// Returns whether the command no longer waits for the outcome of the event.
 fn is_settled(sent: &SentEvent) -> bool {
     !matches!(sent.fate, EventFate::NotRecorded)
 }

@@ -1,4 +1,5 @@
-//! Runs entries of the stream or of a file again, through the same handler as a lane. What is there already stays as it is.
+//! Replays entries of the stream or of a file through the same handler as a lane. Orders that are already written stay
+//! as they are.
 
 mod batch;
 mod chosen;
@@ -31,47 +32,48 @@ use crate::{
     selection::{EntryFilter, EntrySelection, Page, StreamPages},
 };
 
-/// Which entries to run again.
+/// The request to replay entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplayRequest {
-    /// Where they are read.
+    /// The source from which the entries are read.
     pub source: ReplaySource,
-    /// The first that may be one of them; None: from the beginning.
+    /// The first id of the range; None: from the beginning.
     pub first: Option<EntryId>,
-    /// The last that may be; None: to the end. Of a stream, the end is where it ends when the replay is opened.
+    /// The last id of the range; None: to the end. The end of a stream is where it ends when the replay is opened.
     pub last: Option<EntryId>,
-    /// What else they must be.
+    /// The voucher or user that the entries must have.
     pub filter: EntryFilter,
-    /// Orders a second, at most.
+    /// The orders per second, at most.
     pub rate: Option<NonZeroU32>,
-    /// The results of all entries are published again, not only of those that it acknowledges.
+    /// Whether the results of all entries are published again, not only of those that the replay acknowledges.
     pub publish: bool,
-    /// The plan says what would become of them, which asks the stores about each.
+    /// Whether the plan predicts the outcomes, which reads the stores for each entry.
     pub predict: bool,
 }
 
-/// What a replay would run.
+/// The plan of a replay.
 #[derive(Debug, Serialize)]
 pub struct ReplayPlan {
-    /// The stream, or the file.
+    /// The name of the stream, or the path of the file.
     pub source: String,
-    /// The first of the entries.
+    /// The id of the first entry.
     #[serde(rename = "from")]
     pub first: Option<EntryId>,
-    /// The last of them.
+    /// The id of the last entry.
     #[serde(rename = "to")]
     pub last: Option<EntryId>,
-    /// How many there are.
+    /// The number of entries to replay.
     pub entries: u64,
-    /// How many of them the group has not read yet.
+    /// The number of entries that the group has not read yet.
     pub unread: u64,
-    /// What would become of them, with [`ReplayRequest::predict`].
+    /// The predicted outcomes, if [`ReplayRequest::predict`] is set.
     #[serde(rename = "foreseen")]
     pub predicted: Option<ReplayOutcomes>,
-    /// There are so many that this is about right, and no more: orders that come twice may count as two.
+    /// Whether the prediction is only approximate, because there are many entries: repeated orders may be counted
+    /// twice.
     #[serde(rename = "about")]
     pub is_estimate: bool,
-    /// The bounds that were asked for.
+    /// The bounds that were requested.
     #[serde(skip)]
     pub bounds: (Option<EntryId>, Option<EntryId>),
     #[serde(skip)]
@@ -116,11 +118,11 @@ impl ReplayPlan {
     }
 }
 
-/// Runs entries again.
+/// Replays entries of a stream or of a file.
 #[derive(Debug)]
 pub struct Replay {
     request: ReplayRequest,
-    /// The bounds that were asked for, before the end of the stream cut them.
+    /// The bounds that were requested, before the end of the stream limits them.
     bounds: (Option<EntryId>, Option<EntryId>),
     selection: EntrySelection,
     inspector: StreamInspector,
@@ -131,10 +133,10 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Looks at the source, then connects to MySQL.
+    /// Checks the source, then connects to MySQL.
     ///
     /// # Errors
-    /// When a store does not answer, the file cannot be read, or the last entry comes before the first.
+    /// If a store does not answer, the file cannot be read, or the last id comes before the first.
     pub async fn open(stores: &Stores, mut request: ReplayRequest) -> anyhow::Result<Self> {
         let settings = stores.settings();
         let source = EntrySource::open(settings, stores.redis().await?).await?;
@@ -143,13 +145,13 @@ impl Replay {
         let range = (request.first.unwrap_or(EntryId::MIN), request.last.unwrap_or(EntryId::MAX));
         let mut selection = EntrySelection::new(range, request.filter)?;
         match &request.source {
-            // What comes in from now on is not meant: it would never end.
+            // Entries that are added from now on are not replayed, because the replay would otherwise never end.
             ReplaySource::Stream => {
                 let end = inspector.last_id(&inspector.names().stream).await;
                 selection.last = selection.last.min(end.context("Failed to read the stream")?);
                 request.last = Some(selection.last);
             }
-            // Before MySQL: what is wrong with the file is said even without.
+            // The file is checked before MySQL, so that its faults are reported even without MySQL.
             ReplaySource::File(path) => {
                 let of = (settings.partition().clone(), settings.keys.fields.clone());
                 FileReader::open(path, of, selection)?;
@@ -161,10 +163,10 @@ impl Replay {
         Ok(Self { request, bounds, selection, inspector, partition, fields, batch, runner })
     }
 
-    /// Reads all entries that would be run.
+    /// Reads all entries that would be replayed.
     ///
     /// # Errors
-    /// When a store does not answer, or a line of the file is no entry.
+    /// If a store does not answer, or a line of the file is no entry.
     pub async fn plan(&self, progress: &dyn Progress) -> anyhow::Result<ReplayPlan> {
         let mut plan = ReplayPlan::new(self.source_name(), self.bounds, self.request.clone());
         let delivered = match self.request.source {
@@ -174,14 +176,14 @@ impl Replay {
         let (mut reader, mut before) = (self.reader()?, DryRun::default());
         match &reader {
             EntryReader::Stream(_) => {
-                progress.expect(self.inspector.length(&plan.source).await?, "entries looked at, at most");
+                progress.expect(self.inspector.length(&plan.source).await?, "entries read, at most");
             }
-            EntryReader::File(lines) => progress.expect(lines.length()?, "bytes looked at"),
+            EntryReader::File(lines) => progress.expect(lines.length()?, "bytes read"),
         }
         while let Some(Page { entries, looked_at }) = reader.next(self.page()).await? {
             plan.add(entries.iter().map(|entry| entry.id), delivered);
             if let Some(outcomes) = &mut plan.predicted {
-                self.runner.predict(&entries, &mut before, outcomes).await.context("Failed to look")?;
+                self.runner.predict(&entries, &mut before, outcomes).await.context("Failed to read the orders")?;
             }
             progress.add(looked_at);
         }
@@ -190,10 +192,10 @@ impl Replay {
         Ok(plan)
     }
 
-    /// Runs them batch by batch, and adds each batch to `report`.
+    /// Replays the entries batch by batch, and adds each batch to `report`.
     ///
     /// # Errors
-    /// When a store does not answer, or the file cannot be read any more.
+    /// If a store does not answer, or the file cannot be read any more.
     pub async fn run(&self, plan: &ReplayPlan, report: &mut ReplayReport, job: &Job) -> anyhow::Result<End> {
         job.progress.expect(plan.entries, "entries");
         let (mut reader, mut pace) = (self.reader()?, Pace::new(self.request.rate));
@@ -239,7 +241,7 @@ impl Replay {
         })
     }
 
-    /// Entries to read at once.
+    /// Returns the number of entries to read at once.
     fn page(&self) -> u16 {
         u16::try_from(self.batch).unwrap_or(u16::MAX)
     }

@@ -1,4 +1,4 @@
-//! What operations must know of a system: its stores, its names, and how long its workers take for what.
+//! The settings of a system that operations need: its stores, its names, and the times and sizes of its workers.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -7,18 +7,19 @@ use tidegate_stream::{RedisCluster, Sentinels, SlotMaster, StreamNames};
 
 use crate::{change::InvalidInput, redacted::RedactedUrl};
 
-/// All partitions of a system; one, which is the whole, where it has none. What they have in common is the same in each.
+/// All partitions of a system, or a single one if the system has no partitions. Their common settings are the same in
+/// each.
 #[derive(Clone, Debug)]
 pub struct System {
     partitions: Vec<SystemSettings>,
-    /// What they were made of: the system with no tag before its names.
+    /// The settings without partitions, from which the partitions were made.
     whole: Arc<SystemSettings>,
     cluster: Option<Arc<RedisCluster>>,
 }
 
 impl System {
-    /// The partitions with these tags of a system, whose names stand in `whole` as they are without partitions. Where Redis is a
-    /// cluster, each leads to the master of its slot.
+    /// Creates the partitions with these tags. The names in `whole` are those without partitions. If Redis is a
+    /// cluster, each partition connects to the master of its slot.
     #[must_use]
     pub fn new(whole: &SystemSettings, tags: &[String], cluster: Option<&Arc<RedisCluster>>) -> Self {
         let partition = |partition: Partition| {
@@ -39,24 +40,24 @@ impl System {
         }
     }
 
-    /// The same stores, names and times with other partitions.
+    /// Returns the same system with other partitions.
     #[must_use]
     pub fn with_tags(&self, tags: &[String]) -> Self {
         Self::new(&self.whole, tags, self.cluster.as_ref())
     }
 
-    /// Whether Redis is a cluster, where names need tags.
+    /// Returns whether Redis is a cluster, where names need tags.
     #[must_use]
     pub const fn is_on_cluster(&self) -> bool {
         self.cluster.is_some()
     }
 
-    /// The same with only these of its partitions.
+    /// Returns the system with only these of its partitions.
     fn of(&self, partitions: Vec<SystemSettings>) -> Self {
         Self { partitions, ..self.clone() }
     }
 
-    /// With each of these partitions in a MySQL of its own; the others stay where `mysql.url` leads.
+    /// Sets the MySQL of each of these partitions; the others keep `mysql.url`.
     #[must_use]
     pub fn with_shards(mut self, urls: &BTreeMap<String, RedactedUrl>) -> Self {
         if urls.is_empty() {
@@ -80,7 +81,7 @@ impl System {
         self
     }
 
-    /// One partition for each MySQL that they are in.
+    /// Returns one partition of each MySQL shard.
     #[must_use]
     pub fn shards(&self) -> Vec<&SystemSettings> {
         let mut shards: Vec<&SystemSettings> = Vec::new();
@@ -92,37 +93,38 @@ impl System {
         shards
     }
 
-    /// Each of them, in the order of their tags.
+    /// Returns all partitions, in the order of their tags.
     #[must_use]
     pub fn partitions(&self) -> &[SystemSettings] {
         &self.partitions
     }
 
-    /// What is the same in all of them: times and sizes. Its names and its MySQL are those of the first.
+    /// Returns the settings that are the same in all partitions: times and sizes. Its names and its MySQL are those of
+    /// the first partition.
     #[must_use]
     pub fn common(&self) -> &SystemSettings {
         &self.partitions[0]
     }
 
-    /// The one that a voucher belongs to.
+    /// Returns the partition of a voucher.
     ///
     /// # Errors
-    /// When that is none of these: only one of all was chosen.
+    /// If the voucher's partition is not among these, because only one was chosen.
     pub fn of_voucher(&self, voucher: VoucherId) -> Result<&SystemSettings, InvalidInput> {
         let own = self.partitions.iter().find(|system| system.partition().owns(voucher));
         own.ok_or_else(|| {
             let tags = self.common().partition().tags();
             let tag = &tags[Partition::index_of(voucher, tags.len())];
             InvalidInput(format!(
-                "voucher {voucher} belongs to the partition {tag}: --partition {tag}, or none"
+                "voucher {voucher} belongs to the partition {tag}: use --partition {tag}, or omit --partition"
             ))
         })
     }
 
-    /// Only the one that a voucher belongs to; all of them, where none is meant.
+    /// Returns the system with only the voucher's partition; without a voucher, all partitions.
     ///
     /// # Errors
-    /// As [`System::of_voucher`].
+    /// As for [`System::of_voucher`].
     pub fn chosen(&self, voucher: Option<VoucherId>) -> Result<Self, InvalidInput> {
         match voucher {
             Some(voucher) => Ok(self.of(vec![self.of_voucher(voucher)?.clone()])),
@@ -130,10 +132,10 @@ impl System {
         }
     }
 
-    /// The only one.
+    /// Returns the only partition of the system.
     ///
     /// # Errors
-    /// When there are more.
+    /// If there are several.
     pub fn only(&self) -> Result<&SystemSettings, InvalidInput> {
         match &self.partitions[..] {
             [only] => Ok(only),
@@ -145,10 +147,10 @@ impl System {
         }
     }
 
-    /// As if there were no other one than the partition with this tag. Which voucher belongs to it does not change.
+    /// Returns the system with only the partition with this tag. The vouchers of the partition stay the same.
     ///
     /// # Errors
-    /// When there is none.
+    /// If no partition has this tag.
     pub fn narrowed(&self, tag: &str) -> Result<Self, InvalidInput> {
         let found = self.partitions.iter().find(|system| system.partition().tag() == Some(tag));
         let found = found.ok_or_else(|| {
@@ -164,57 +166,58 @@ impl System {
 /// A system of producers, stores and workers, or one partition of such a system.
 #[derive(Clone, Debug)]
 pub struct SystemSettings {
-    /// How to reach Redis.
+    /// The settings of the connection to Redis.
     pub redis: RedisSettings,
-    /// How to reach MySQL.
+    /// The settings of the connection to MySQL.
     pub mysql: MySqlSettings,
-    /// Names of the streams and of the group.
+    /// The names of the streams and of the consumer group.
     pub stream: StreamSettings,
-    /// Names of the Redis keys, and of the fields of an entry.
+    /// The names of the Redis keys, and of the fields of an entry.
     pub keys: KeyTemplates,
-    /// When `tidegate admit` says that an order is admitted; None: when the master has it.
+    /// The confirmation that `tidegate admit` waits for before it reports an order as admitted; None: the master's
+    /// reply is enough.
     pub confirmation: Option<Confirmation>,
-    /// In which time orders have to be paid whose voucher says nothing else; zero: they never expire.
+    /// The time in which an order has to be paid if its voucher sets no other; zero: orders never expire.
     pub pay_within: Duration,
-    /// Between two comparisons of both stores by workers; zero: they make none.
+    /// The time between two comparisons of both stores by workers; zero: workers make none.
     pub reconcile_every: Duration,
-    /// They also repair what they find.
+    /// Whether these comparisons also repair the differences.
     pub reconcile_repairs: bool,
-    /// From when a voucher was delisted until its keys may be removed.
+    /// The time after the delisting of a voucher after which its keys may be removed.
     pub remove_delisted_after: Duration,
-    /// How old what is final has to be before workers compact it out of the journals; zero: they never do.
+    /// The age of final entries after which workers remove them from the journals; zero: never.
     pub compact_after: Duration,
-    /// What callers are told.
+    /// The settings of the results for callers.
     pub results: ResultsSettings,
-    /// Times and sizes of its workers.
+    /// The times and sizes of the workers.
     pub fleet: FleetTiming,
 }
 
-/// `[redis]`
+/// The settings of the section `[redis]`.
 #[derive(Clone, Debug)]
 pub struct RedisSettings {
-    /// Where Redis is.
+    /// The URL of the Redis server.
     pub url: RedactedUrl,
-    /// Where Redis is a cluster, the master of the names that this is about.
+    /// The master that serves these names, if Redis is a cluster.
     pub master: Option<SlotMaster>,
-    /// Where Redis is behind Sentinels, these.
+    /// The Sentinels, if Redis is behind Sentinels.
     pub sentinels: Option<Arc<Sentinels>>,
-    /// Connections for commands.
+    /// The number of connections for commands.
     pub connections: usize,
-    /// How long a command may wait for its reply.
+    /// The time that a command may wait for its reply.
     pub command_timeout: Duration,
-    /// How long a connection may take to open.
+    /// The time that opening a connection may take.
     pub connect_timeout: Duration,
 }
 
 impl RedisSettings {
-    /// Whether a replica may take the place of the server: behind a Sentinel, and in a cluster.
+    /// Returns whether a replica can replace the server: behind a Sentinel, and in a cluster.
     #[must_use]
     pub fn may_fail_over(&self) -> bool {
         self.master.is_some() || self.sentinels.is_some()
     }
 
-    /// What the stream crate needs. It holds the password: not for logging.
+    /// Returns the settings for the stream crate. They hold the password, so they must not be logged.
     #[must_use]
     pub fn connection(&self) -> tidegate_stream::RedisConnectionSettings {
         tidegate_stream::RedisConnectionSettings {
@@ -228,80 +231,80 @@ impl RedisSettings {
     }
 }
 
-/// `[mysql]`
+/// The settings of the section `[mysql]`.
 #[derive(Clone, Debug)]
 pub struct MySqlSettings {
-    /// Where MySQL is.
+    /// The URL of the MySQL server.
     pub url: RedactedUrl,
-    /// The partitions that it serves; none, where the system has no shards.
+    /// The tags of the partitions that this MySQL serves; empty if the system has no shards.
     pub shard_tags: Vec<String>,
-    /// Connections of a process; never 0 here.
+    /// The number of connections of a process; never 0 here.
     pub connections: u32,
-    /// Batches that write at the same time.
+    /// The number of batches that write at the same time.
     pub writers: usize,
-    /// How long to wait for a connection.
+    /// The time to wait for a connection.
     pub acquire_timeout: Duration,
-    /// How long a statement or a batch's transaction may take.
+    /// The time that a statement or the transaction of a batch may take.
     pub statement_timeout: Duration,
-    /// How long a statement waits for a row lock, in seconds.
+    /// The time that a statement waits for a row lock, in seconds.
     pub lock_wait_timeout_s: u32,
 }
 
-/// `[stream]`
+/// The settings of the section `[stream]`.
 #[derive(Clone, Debug)]
 pub struct StreamSettings {
-    /// The stream of orders.
+    /// The key of the stream of orders.
     pub name: String,
-    /// The stream of dead letters.
+    /// The key of the stream of dead letters.
     pub dead: String,
-    /// The stream of results.
+    /// The key of the stream of results.
     pub results: String,
-    /// The consumer group.
+    /// The name of the consumer group.
     pub group: String,
-    /// How long acknowledged entries stay; None for ever.
+    /// The time for which acknowledged entries stay in the stream; None: for ever.
     pub retention: Option<Duration>,
 }
 
-/// `[results]`
+/// The settings of the section `[results]`.
 #[derive(Clone, Copy, Debug)]
 pub struct ResultsSettings {
-    /// Which results are published.
+    /// The results that are published.
     pub published: Published,
-    /// How long they stay; None for ever.
+    /// The time for which results stay in their stream; None: for ever.
     pub keep: Option<Duration>,
-    /// How many bytes all of them may take, about; None for any.
+    /// The approximate bytes that all results together may take; None: no limit.
     pub keep_bytes: Option<u64>,
 }
 
-/// What operations take from `[worker]`: they treat entries as the workers do.
+/// The settings of the section `[worker]` that operations need, because they treat entries as workers do.
 #[derive(Clone, Debug)]
 pub struct FleetTiming {
-    /// Entries that are handled at once, at most.
+    /// The number of entries that are handled at once, at most.
     pub batch: usize,
-    /// The largest entry that they take, in bytes.
+    /// The size of the largest entry that workers process, in bytes.
     pub entry_max_bytes: usize,
-    /// How long a read waits for new entries.
+    /// The time that a read waits for new entries.
     pub block: Duration,
-    /// Until a dead holder's user lock falls open.
+    /// The time after which the user lock of a dead holder expires.
     pub lock_lease: Duration,
-    /// Until entries of locked users are tried again.
+    /// The time after which entries of locked users are retried.
     pub lock_retry: Duration,
-    /// Idle time after which an entry may be claimed.
+    /// The idle time after which an entry may be claimed.
     pub claim_idle: Duration,
-    /// Between two looks for claimable entries.
+    /// The time between two checks for claimable entries.
     pub claim_every: Duration,
     /// The longest delay between retries.
     pub backoff_max: Duration,
 }
 
 impl SystemSettings {
-    /// Which partition of the system this is.
+    /// Returns the partition of the system that these settings are about.
     #[must_use]
     pub fn partition(&self) -> &Partition {
         &self.keys.partition
     }
 
-    /// Names of the stream, its group and its dead letters.
+    /// Returns the names of the stream, its group and its dead letters.
     #[must_use]
     pub fn stream_names(&self) -> StreamNames {
         let StreamSettings { name, dead, group, .. } = &self.stream;

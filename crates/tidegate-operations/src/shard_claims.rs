@@ -1,5 +1,5 @@
-//! How shards learn which partitions they serve: all together, by `migrate`, after a look at what they hold. Which says what is
-//! in [`shards`].
+//! Stores in each MySQL shard which partitions it serves. `migrate` does this for all shards together, after it has
+//! checked their rows. [`shards`] explains what it is for.
 
 use anyhow::Context;
 use sqlx::{AssertSqlSafe, MySqlPool};
@@ -18,10 +18,11 @@ const CREATE: &str = "CREATE TABLE IF NOT EXISTS tidegate_shard (\
     is_whole TINYINT NOT NULL DEFAULT 0 COMMENT '1 once every shard of the system has its own', \
     PRIMARY KEY (tag)) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin";
 
-/// Looks, before anything is changed, whether the shards can be what the settings say. Nothing is asked in a system without shards.
+/// Checks whether the shards fit the settings, before anything is changed. In a system without shards, it reads
+/// nothing.
 ///
 /// # Errors
-/// [`InvalidInput`] when they cannot, with what is in the way; and when one of them does not answer.
+/// [`InvalidInput`] if a shard does not fit, with the cause; or an error if a shard does not answer.
 pub async fn check(system: &System) -> anyhow::Result<()> {
     if system.common().mysql.shard_tags.is_empty() {
         return Ok(());
@@ -41,7 +42,7 @@ pub async fn check(system: &System) -> anyhow::Result<()> {
         } else if claims.tags != wanted {
             let (serves, says) = (claims.tags.join(", "), wanted.join(", "));
             return Err(InvalidInput(format!(
-                "the MySQL shard at {url} serves the partitions {serves}, and mysql.shards says {says}: rows would be looked for \
+                "the MySQL shard at {url} serves the partitions {serves}, but mysql.shards says {says}: rows would be searched \
                  where they are not. Point each tag to the shard that has it (docs/shards.md)"
             ))
             .into());
@@ -58,17 +59,17 @@ pub async fn check(system: &System) -> anyhow::Result<()> {
     }
     if system.partitions().len() < system.common().partition().tags().len() {
         return Err(InvalidInput(
-            "shards learn together which partitions they serve: run it without --partition".into(),
+            "all shards are changed together: run it without --partition".into(),
         )
         .into());
     }
     Ok(())
 }
 
-/// Lets each shard say which partitions it serves, after [`check`] and the migration of all.
+/// Stores in each shard which partitions it serves, after [`check`] and the migration of all.
 ///
 /// # Errors
-/// When one does not answer: the next time goes on from there.
+/// If a shard does not answer; the next call continues.
 pub async fn claim(system: &System) -> anyhow::Result<()> {
     let is_all = system.partitions().len() == system.common().partition().tags().len();
     if system.common().mysql.shard_tags.is_empty() || !is_all {
@@ -79,7 +80,7 @@ pub async fn claim(system: &System) -> anyhow::Result<()> {
         let insert = format!("INSERT IGNORE INTO tidegate_shard (tag) VALUES {}", rows.join(", "));
         execute(settings, &[CREATE, &insert]).await?;
     }
-    // Only now: from here on, a database that says nothing is none of them.
+    // This comes last: from here on, a database without partitions is not a shard of this system.
     for settings in system.shards() {
         execute(settings, &["UPDATE tidegate_shard SET is_whole = 1"]).await?;
     }
@@ -95,13 +96,13 @@ async fn execute(settings: &SystemSettings, statements: &[&str]) -> anyhow::Resu
     for statement in statements {
         let run = sqlx::query(AssertSqlSafe((*statement).to_owned())).persistent(false).execute(&mysql);
         in_time("MySQL", settings.mysql.statement_timeout, async { Ok(run.await?) }).await.with_context(
-            || format!("Failed to note in the shard at {} which partitions it serves", settings.mysql.url),
+            || format!("Failed to store in the shard at {} which partitions it serves", settings.mysql.url),
         )?;
     }
     Ok(())
 }
 
-/// A database that is to serve some partitions and has rows of others is not what the settings take it for.
+/// Refuses a database that has rows of partitions which it is not meant to serve.
 async fn look_for_rows_of_others(settings: &SystemSettings, mysql: &MySqlPool) -> anyhow::Result<()> {
     let tags = settings.partition().tags();
     let is_own = |tag: &String| settings.mysql.shard_tags.contains(tag);
@@ -110,13 +111,13 @@ async fn look_for_rows_of_others(settings: &SystemSettings, mysql: &MySqlPool) -
     let find = async { Ok(records.orders().outside(&own).await?) };
     let found = in_time("MySQL", settings.mysql.statement_timeout, find).await;
     let found = found.with_context(|| {
-        format!("Failed to look for rows of other partitions in the shard at {}", settings.mysql.url)
+        format!("Failed to search for rows of other partitions in the shard at {}", settings.mysql.url)
     })?;
     let Some((table, voucher)) = found else { return Ok(()) };
     Err(InvalidInput(format!(
-        "the database at {} is to serve the partitions {}, and {table} has rows of voucher {voucher}, which belongs to \
-         another one: no command moves rows between shards. Point its tag to this database, or move its rows by \
-         hand first (docs/shards.md)",
+        "the database at {} should serve the partitions {}, but {table} has rows of voucher {voucher}, which belongs to \
+         another one: no command moves rows between shards. Point its tag to this database, or move its rows \
+         manually first (docs/shards.md)",
         settings.mysql.url,
         settings.mysql.shard_tags.join(", ")
     ))

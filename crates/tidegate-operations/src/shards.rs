@@ -1,6 +1,6 @@
-//! Which partitions each MySQL shard serves. A shard says so itself, in `tidegate_shard`, since `migrate` has seen all of them
-//! together: addresses may change, and where a partition's rows are may not. Whoever finds a partition pointed elsewhere does
-//! not begin.
+//! The partitions that each MySQL shard serves. A shard stores them in `tidegate_shard`, since `migrate` has checked
+//! all shards together. The address of a shard may change, but the place of a partition's rows may not. A process does
+//! not start if the settings point a partition to another shard.
 
 use anyhow::Context;
 use sqlx::{AssertSqlSafe, MySqlPool};
@@ -8,20 +8,20 @@ use tidegate_orders::is_missing_table;
 
 use crate::{change::InvalidInput, settings::SystemSettings, within::in_time};
 
-/// The partitions that a database says it serves.
+/// The partitions that a database serves according to its own table.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
-    /// Their tags.
+    /// The tags of these partitions.
     pub(crate) tags: Vec<String>,
-    /// The other shards have theirs, too.
+    /// Whether the other shards have stored their partitions, too.
     pub(crate) are_whole: bool,
 }
 
-/// Looks whether the database of a partition is the shard that has its rows. Changes nothing. In a system without partitions,
-/// nothing is asked.
+/// Checks whether the database of a partition is the shard that has its rows, and changes nothing. In a system without
+/// partitions, it reads nothing.
 ///
 /// # Errors
-/// [`InvalidInput`] when it is not, or says nothing of that yet; and when MySQL does not answer.
+/// [`InvalidInput`] if it is not that shard, or has stored no partitions yet; or an error if MySQL does not answer.
 pub async fn compare(settings: &SystemSettings, mysql: &MySqlPool) -> anyhow::Result<()> {
     let Some(tag) = settings.partition().tag() else { return Ok(()) };
     let claims = read(settings, mysql).await?;
@@ -32,12 +32,12 @@ pub async fn compare(settings: &SystemSettings, mysql: &MySqlPool) -> anyhow::Re
     match (claims.tags.is_empty(), is_sharded) {
         (true, false) => Ok(()),
         (true, true) => Err(InvalidInput(format!(
-            "the MySQL shard at {url} does not say yet which partitions it serves, so partition {tag} may have its rows \
+            "the MySQL shard at {url} has not stored yet which partitions it serves, so partition {tag} may have its rows \
              elsewhere. If mysql.shards is right, run `tidegate migrate` (docs/shards.md)"
         ))
         .into()),
         (false, _) => Err(InvalidInput(format!(
-            "the MySQL shard at {url} serves the partitions {}, and mysql.shards points partition {tag} to it: its rows are \
+            "the MySQL shard at {url} serves the partitions {}, but mysql.shards points partition {tag} to it: its rows are \
              elsewhere. Point each tag to the shard that has it (docs/shards.md)",
             claims.tags.join(", ")
         ))
@@ -45,7 +45,7 @@ pub async fn compare(settings: &SystemSettings, mysql: &MySqlPool) -> anyhow::Re
     }
 }
 
-/// What a database says of itself.
+/// Reads which partitions a database serves.
 pub(crate) async fn read(settings: &SystemSettings, mysql: &MySqlPool) -> anyhow::Result<Claims> {
     let rows: Vec<(String, i64)> =
         rows(settings, mysql, "SELECT tag, CAST(is_whole AS SIGNED) FROM tidegate_shard ORDER BY tag")
@@ -56,7 +56,7 @@ pub(crate) async fn read(settings: &SystemSettings, mysql: &MySqlPool) -> anyhow
     })
 }
 
-/// The rows of a table; none, where it does not exist.
+/// Reads the rows of a table; none if the table does not exist.
 async fn rows<T>(settings: &SystemSettings, mysql: &MySqlPool, sql: &str) -> anyhow::Result<Vec<T>>
 where
     T: for<'r> sqlx::FromRow<'r, sqlx::mysql::MySqlRow> + Send + Unpin,

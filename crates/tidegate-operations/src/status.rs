@@ -1,4 +1,4 @@
-//! How far the stream is behind, who works on it, and the stocks on both sides.
+//! The state of a system: the backlog of the stream, its consumers, and the stocks in both stores.
 
 pub mod no_worker;
 mod sale_state;
@@ -32,120 +32,121 @@ use crate::{
     within::{in_session, in_time, until},
 };
 
-/// Vouchers that are shown at most: those with the highest ids, ascending.
+/// The vouchers that are shown at most: those with the highest ids, ascending.
 const VOUCHER_LIMIT: u32 = 50;
 
-/// Everything that there is to know at a glance.
+/// The state of a system at a glance.
 #[derive(Debug, Default, Serialize)]
 pub struct Status {
-    /// None while Redis is away.
+    /// The stream and its group; None while Redis is unavailable.
     pub stream: Option<StreamView>,
-    /// None while MySQL is away.
+    /// The stocks of the vouchers; None while MySQL is unavailable.
     pub vouchers: Option<Vec<VoucherStocks>>,
-    /// There are more vouchers than are shown.
+    /// Whether there are more vouchers than are shown.
     pub more_vouchers: bool,
-    /// What is counted for the limits of these vouchers, and of their campaigns; of none while Redis is away.
+    /// The counters for the limits of these vouchers and of their campaigns; empty while Redis is unavailable.
     pub limit_counters: Vec<LimitCounters>,
-    /// No worker is alive, and how grave that is; None: one is alive, or Redis is away.
+    /// The finding that no worker is alive; None: one is alive, or Redis is unavailable.
     pub no_worker: Option<Finding>,
-    /// None: the workers are not paused, or Redis is away.
+    /// The pause of all workers; None: they are not paused, or Redis is unavailable.
     pub workers_paused: Option<FleetPause>,
-    /// Orders that have to be paid in time; None while a store is away.
+    /// The orders that have to be paid in time; None while a store is unavailable.
     pub expirations: Option<ExpirationsView>,
-    /// What the last comparison of both stores found; None: there was none yet, or Redis is away.
+    /// The result of the last comparison of both stores; None: there was none yet, or Redis is unavailable.
     pub reconciled: Option<Reconciled>,
-    /// What could not be read.
+    /// The errors of what could not be read.
     pub errors: Vec<String>,
 }
 
-/// The stream and its group.
+/// The stream, its group and its consumers.
 #[derive(Debug, Serialize)]
 pub struct StreamView {
-    /// Key of the stream.
+    /// The key of the stream.
     pub name: String,
-    /// Name of the group.
+    /// The name of the consumer group.
     pub group: String,
-    /// `none`, `stream` or what else the key holds.
+    /// The type of the key: `none`, `stream` or another type.
     pub kind: String,
-    /// The group is there.
+    /// Whether the consumer group exists.
     pub group_exists: bool,
-    /// Entries in the stream, acknowledged ones included.
+    /// The number of entries in the stream, including acknowledged ones.
     pub length: u64,
-    /// Entries that were ever added; None before Redis 7.
+    /// The number of entries that were ever added; None before Redis 7.
     pub entries_added: Option<u64>,
-    /// What the group has not done yet.
+    /// The entries that the group has not handled yet.
     #[serde(flatten)]
     pub backlog: BacklogView,
-    /// Entries in the stream of dead letters.
+    /// The number of entries in the stream of dead letters.
     pub dead_letters: u64,
-    /// What living workers have set aside of these, and what for.
+    /// The pending entries that living workers have set aside, with the causes.
     pub set_aside: SetAsideNote,
-    /// Why that is not known.
+    /// The error if the entries that were set aside could not be read.
     #[serde(skip)]
     pub set_aside_error: Option<String>,
-    /// Keys that should be streams and are not.
+    /// The keys that should be streams and are not.
     #[serde(skip)]
     pub wrong_keys: Vec<String>,
-    /// Who reads.
+    /// The consumers of the group.
     pub consumers: Vec<Consumer>,
 }
 
 /// The entries that a group has not read or not acknowledged, with their ages.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct BacklogView {
-    /// Entries that no consumer has read yet.
+    /// The number of entries that no consumer has read yet.
     pub undelivered: u64,
-    /// The server could not tell, and counting was stopped: there are more.
+    /// Whether there are more undelivered entries: the server could not count them, and counting was stopped.
     pub undelivered_is_at_least: bool,
-    /// Age of the first of them.
+    /// The age of the oldest undelivered entry, in seconds.
     pub oldest_undelivered_s: Option<f64>,
-    /// Entries that were read and are not acknowledged.
+    /// The number of entries that were read and are not acknowledged.
     pub pending: u64,
-    /// Age of the first of them.
+    /// The age of the oldest pending entry, in seconds.
     pub oldest_pending_s: Option<f64>,
-    /// Entries that were ever read and acknowledged, whatever came of them; None where Redis cannot tell.
+    /// The number of entries that were ever read and acknowledged, whatever their outcome; None if Redis cannot count
+    /// them.
     pub entries_settled: Option<u64>,
 }
 
-/// A voucher's stock on both sides.
+/// The stock of a voucher in both stores.
 #[derive(Debug, Serialize)]
 pub struct VoucherStocks {
-    /// The voucher.
+    /// The id of the voucher.
     pub voucher: VoucherId,
-    /// Units left in MySQL.
+    /// The units left in MySQL.
     pub mysql: i64,
-    /// None: none is loaded, or Redis is away.
+    /// The units left in Redis; None: no stock is loaded, or Redis is unavailable.
     pub redis: Option<i64>,
-    /// Units that were taken in Redis and are in no order of MySQL yet: see [`units_to_deduct`].
+    /// The units that were taken in Redis and are not in an order of MySQL yet: see [`units_to_deduct`].
     pub to_deduct: Option<i64>,
-    /// Its sale is paused; None: Redis is away.
+    /// Whether the sale is paused; None: Redis is unavailable.
     pub paused: Option<bool>,
-    /// Its sale is over for good.
+    /// Whether the voucher is delisted, so that its sale is over for good.
     pub delisted: bool,
-    /// How its sale stands.
+    /// The state of the sale.
     pub sale: SaleState,
 }
 
-/// How much Redis counts for the limits of a voucher or a campaign.
+/// The number of limit counters that Redis holds for a voucher or a campaign.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct LimitCounters {
-    /// `voucher:7`, `campaign:5`.
+    /// The voucher or the campaign, such as `voucher:7` or `campaign:5`.
     pub owner: String,
-    /// One for each subject of each limit, and one for each user with slots.
+    /// The number of counters: one for each subject of each limit, and one for each user with slots.
     pub counters: u64,
 }
 
-/// Units that are still to be deducted in MySQL, of these stocks: those of orders in flight, of dead letters and of lost
-/// orders, and of releases that only MySQL has yet. Below 0: Redis offers more than MySQL has. The two stocks are read one
-/// after the other, so in a rush it differs by what moved in between.
+/// Returns the units that still have to be deducted in MySQL: those of orders in flight, of dead letters, of lost
+/// orders, and of releases that only MySQL has yet. A negative value means that Redis offers more than MySQL has. The
+/// two stocks are read one after the other, so in a rush the value differs by what changed in between.
 #[must_use]
 pub const fn units_to_deduct(mysql: i64, redis: i64) -> i64 {
     mysql.saturating_sub(redis)
 }
 
 impl Status {
-    /// Reads what it can; why it could not read the rest is in [`Status::errors`]. The reads take no longer than `within`,
-    /// counted from when both `redis` and `mysql` have connected or failed to.
+    /// Reads everything that it can; [`Status::errors`] has the reasons for the rest. The reads take no longer than
+    /// `within`, counted from when both `redis` and `mysql` have connected or failed to.
     pub async fn read(
         settings: &SystemSettings,
         redis: impl Future<Output = anyhow::Result<RedisStore>>,
@@ -155,7 +156,7 @@ impl Status {
         let mut status = Self::default();
         let (redis, mysql) = tokio::join!(redis, mysql);
         let end = Instant::now() + within;
-        // One more than is shown tells whether there are more.
+        // One voucher more than is shown reveals whether there are more.
         let rows = async {
             let mysql = mysql?;
             let rows = voucher_rows(&mysql, settings.partition(), VOUCHER_LIMIT + 1, within).await?;
@@ -167,11 +168,11 @@ impl Status {
             let view = view.context("Failed to read the stream");
             let pause = async { Ok(FleetPause::read(&redis).await?) };
             let pause = in_time("Redis", until(end), pause).await;
-            let pause = pause.context("Failed to look whether the workers are paused");
+            let pause = pause.context("Failed to read whether the workers are paused");
             let reconciled = async { Ok(Reconciled::read(&redis).await?) };
             let reconciled = in_time("Redis", until(end), reconciled).await;
             let reconciled =
-                reconciled.context("Failed to read what the last comparison of both stores found");
+                reconciled.context("Failed to read the last comparison of both stores");
             anyhow::Ok((redis, view, pause, reconciled))
         };
         let (stream, rows) = tokio::join!(stream, rows);
@@ -203,7 +204,7 @@ impl Status {
         status
     }
 
-    /// What was read. An error is added to [`Status::errors`].
+    /// Returns the value that was read, or adds the error to [`Status::errors`].
     fn value_or_note<T>(&mut self, read: anyhow::Result<T>) -> Option<T> {
         read.map_err(|error| self.errors.push(error_chain(&error))).ok()
     }
@@ -220,7 +221,7 @@ impl Status {
             sales = read.map_or(sales, |read| read.into_iter().map(Some).collect());
             let read = async { Ok(redis.limits().count_uses(&ids).await?) };
             let read = in_time("Redis", until(end), read).await;
-            let read = read.context("Failed to count what is counted for limits in Redis");
+            let read = read.context("Failed to count the limit counters in Redis");
             let counters = self.value_or_note(read).into_iter().flatten();
             let counters =
                 counters.map(|(owner, counters)| LimitCounters { owner: owner.to_string(), counters });
@@ -240,10 +241,10 @@ impl Status {
     }
 }
 
-/// The vouchers of a partition with the highest ids, up to `limit`.
+/// Reads the vouchers of a partition with the highest ids, up to `limit`.
 ///
 /// # Errors
-/// When MySQL does not answer in time, or its tables are not ready.
+/// If MySQL does not answer in time, or its tables are not ready.
 pub async fn voucher_rows(
     mysql: &MySqlPool,
     partition: &Partition,
@@ -255,10 +256,10 @@ pub async fn voucher_rows(
     rows.context("Failed to read the vouchers")
 }
 
-/// The stream, its group and its consumers.
+/// Reads the stream, its group and its consumers.
 ///
 /// # Errors
-/// When Redis does not answer.
+/// If Redis does not answer.
 pub async fn read_stream(redis: &RedisStore, settings: &SystemSettings) -> anyhow::Result<StreamView> {
     let status = inspect(redis, &settings.stream_names()).await?;
     let consumers = status.group.as_ref().map_or_else(Vec::new, |group| group.consumers.clone());

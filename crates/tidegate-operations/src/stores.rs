@@ -1,4 +1,5 @@
-//! The stores of a partition, each connected at its first use: what needs Redis alone works while MySQL is away.
+//! The stores of a partition. Each is connected at its first use, so operations that need only Redis work while MySQL
+//! is unavailable.
 
 use sqlx::MySqlPool;
 use tidegate_compare::{ComparisonRequest, Comparison};
@@ -7,7 +8,7 @@ use tokio::sync::OnceCell;
 
 use crate::{connect, operator_log::OperatorLog, settings::SystemSettings, shards};
 
-/// Redis and MySQL of a partition, or of a whole system without partitions.
+/// The Redis and the MySQL of a partition, or of a whole system without partitions.
 #[derive(Debug)]
 pub struct Stores {
     settings: SystemSettings,
@@ -16,91 +17,92 @@ pub struct Stores {
 }
 
 impl Stores {
-    /// Where these settings lead; nothing is connected yet.
+    /// Creates the stores of these settings; nothing is connected yet.
     #[must_use]
     pub fn new(settings: &SystemSettings) -> Self {
         Self { settings: settings.clone(), redis: OnceCell::new(), mysql: OnceCell::new() }
     }
 
-    /// Where the stores are, and the names in them.
+    /// Returns the settings of the stores.
     #[must_use]
     pub const fn settings(&self) -> &SystemSettings {
         &self.settings
     }
 
-    /// The connections to Redis.
+    /// Returns the connections to Redis.
     ///
     /// # Errors
-    /// When Redis cannot be reached, or has another list of partitions. The next call tries again.
+    /// If Redis cannot be reached, or has another list of partitions. The next call tries again.
     pub async fn redis(&self) -> anyhow::Result<&RedisStore> {
         self.redis.get_or_try_init(|| connect::redis(&self.settings)).await
     }
 
-    /// The connections to MySQL.
+    /// Returns the connections to MySQL.
     ///
     /// # Errors
-    /// When MySQL cannot be reached, or serves other partitions. The next call tries again.
+    /// If MySQL cannot be reached, or serves other partitions. The next call tries again.
     pub async fn mysql(&self) -> anyhow::Result<&MySqlPool> {
         Ok(&self.reach_mysql().await?.1)
     }
 
-    /// Both.
+    /// Returns the connections to both stores.
     ///
     /// # Errors
-    /// When one of them cannot be reached.
+    /// If a store cannot be reached.
     pub async fn both(&self) -> anyhow::Result<(&RedisStore, &MySqlPool)> {
         tokio::try_join!(self.redis(), self.mysql())
     }
 
-    /// The sessions behind [`Stores::mysql`].
+    /// Returns the sessions behind [`Stores::mysql`].
     ///
     /// # Errors
-    /// As [`Stores::mysql`].
+    /// As for [`Stores::mysql`].
     pub async fn sessions(&self) -> anyhow::Result<&Sessions> {
         Ok(&self.reach_mysql().await?.0)
     }
 
-    /// The orders in MySQL.
+    /// Returns the orders in MySQL.
     ///
     /// # Errors
-    /// As [`Stores::mysql`].
+    /// As for [`Stores::mysql`].
     pub async fn ledger(&self) -> anyhow::Result<Ledger> {
         let (sessions, mysql) = self.reach_mysql().await?;
         Ok(connect::ledger(&self.settings, sessions, mysql.clone()))
     }
 
-    /// The orders in a MySQL that may be away: each look at them fails until it is back.
+    /// Returns the orders in a MySQL that may be unavailable: each access fails until MySQL is available again.
     ///
     /// # Errors
-    /// When the URL is wrong, which the configuration has ruled out.
+    /// If the URL is wrong, which the configuration checks before.
     pub fn ledger_unreached(&self) -> anyhow::Result<Ledger> {
         let sessions = connect::mysql_sessions(&self.settings)?;
         let mysql = sessions.pool(self.settings.mysql.connections);
         Ok(connect::ledger(&self.settings, &sessions, mysql))
     }
 
-    /// What publishes results, as the settings say.
+    /// Returns the publisher of order results that the settings describe.
     ///
     /// # Errors
-    /// As [`Stores::both`].
+    /// As for [`Stores::both`].
     pub async fn publisher(&self) -> anyhow::Result<Publisher> {
         let (redis, mysql) = self.both().await?;
         Ok(connect::publisher(&self.settings, redis, mysql))
     }
 
-    /// What compares both stores.
+    /// Creates a comparison of both stores.
     ///
     /// # Errors
-    /// As [`Stores::both`].
+    /// As for [`Stores::both`].
     pub async fn comparison(&self, request: ComparisonRequest) -> anyhow::Result<Comparison> {
         let (redis, (sessions, mysql)) = (self.redis().await?, self.reach_mysql().await?);
         Ok(Comparison::new((redis.clone(), mysql.clone()), request).reading_causally(sessions.causal_reads()))
     }
 
-    /// The operators' log, whatever list of partitions Redis has: who changes the list is logged, too.
+    /// Opens the operators' log without checking the partition list of Redis, because a change of the list is logged,
+    /// too.
     ///
     /// # Errors
-    /// When Redis cannot be reached.
+    /// If Redis cannot be reached.
     pub async fn operator_log(&self) -> anyhow::Result<OperatorLog> {
         let redis = match self.redis.get() {
             Some(redis) => redis.clone(),

@@ -1,4 +1,4 @@
-//! Deletes acknowledged entries that are old enough, as workers do by themselves.
+//! Deletes acknowledged entries that are old enough, as workers also do.
 
 use std::time::Duration;
 use tidegate_orders::RedisStore;
@@ -17,66 +17,68 @@ use crate::{
     settings::SystemSettings,
 };
 
-/// Entries that are counted at once, at most.
+/// The entries that are counted at once, at most.
 const COUNT_PAGE: u16 = 1_000;
 
-/// Which entries to delete.
+/// The request to trim the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrimRequest {
-    /// Only what is older than this, by the clock of Redis.
+    /// The minimum age of the entries, by the clock of Redis.
     pub older_than: Duration,
-    /// The plan counts the entries that would go. Otherwise it stops at the first: counting reads all of them.
+    /// Whether the plan counts all entries that would be deleted. Otherwise it stops at the first one, because counting
+    /// reads all of them.
     pub count_all: bool,
 }
 
-/// What trimming would delete.
+/// The plan to trim the stream.
 #[derive(Debug, Serialize)]
 pub struct TrimPlan {
-    /// The stream.
+    /// The key of the stream.
     pub stream: String,
-    /// Entries in the stream.
+    /// The number of entries in the stream.
     pub length: u64,
-    /// Only entries before this one are old enough.
+    /// The first id that is too young to be deleted.
     pub cutoff: EntryId,
-    /// The first entry there is.
+    /// The oldest entry of the stream.
     pub oldest: Option<EntryId>,
-    /// How many would go, at most; 0 or more than 0 is all it says without [`TrimRequest::count_all`].
+    /// The number of entries that would be deleted, at most. Without [`TrimRequest::count_all`], only 0 and above 0
+    /// differ.
     pub entries: u64,
-    /// Why no more; None: all that are old enough would go.
+    /// The group that keeps older entries from being deleted; None: all that are old enough would be deleted.
     pub held_by: Option<HeldBy>,
-    /// Nothing can go, because no group says what it needs.
+    /// Whether nothing can be deleted, because no group shows what it needs.
     pub no_group: bool,
 }
 
 /// The group that needs the oldest entry.
 #[derive(Debug, Serialize)]
 pub struct HeldBy {
-    /// Its name.
+    /// The name of the group.
     pub group: String,
-    /// The entry.
+    /// The entry that the group needs.
     pub id: EntryId,
-    /// Why it needs that.
+    /// The reason why the group needs it.
     pub why: Need,
 }
 
-/// Why a group needs an entry.
+/// The reason why a group needs an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Need {
-    /// This entry is pending.
+    /// The entry is pending in the group.
     Pending,
-    /// All entries after this one are unread.
+    /// All entries after this one are undelivered.
     Unread,
 }
 
-/// What was deleted.
+/// The report of trimmed entries.
 #[derive(Debug, Serialize)]
 pub struct TrimReport {
-    /// The stream.
+    /// The key of the stream.
     pub stream: String,
-    /// Entries that were deleted.
+    /// The number of deleted entries.
     pub deleted: u64,
-    /// Entries that are left; None: Redis does not tell any more.
+    /// The number of entries that are left; None: Redis stopped answering.
     pub length: Option<u64>,
 }
 
@@ -105,7 +107,7 @@ pub struct Trim {
 }
 
 impl Trim {
-    /// Of the stream in the Redis behind `redis`.
+    /// Creates the trim of the stream in the Redis behind `redis`.
     #[must_use]
     pub fn new(settings: &SystemSettings, redis: RedisStore, request: TrimRequest) -> Self {
         let names = settings.stream_names();
@@ -113,10 +115,10 @@ impl Trim {
         Self { redis, names, trimmer, request }
     }
 
-    /// Reads what would go.
+    /// Reads how many entries would be deleted.
     ///
     /// # Errors
-    /// When Redis does not answer, or its key holds no stream.
+    /// If Redis does not answer, or the key holds no stream.
     pub async fn plan(&self, progress: &dyn Progress) -> anyhow::Result<TrimPlan> {
         self.read(progress).await.context("Failed to read the stream")
     }
@@ -134,7 +136,7 @@ impl Trim {
         let entries = match limit.keep_from {
             None => 0,
             Some(before) => {
-                progress.expect(status.length, "entries looked at");
+                progress.expect(status.length, "entries read");
                 let enough = if self.request.count_all { u64::MAX } else { 1 };
                 let pages = inspector.entry_pages(stream, (EntryId::MIN, before.previous()), COUNT_PAGE);
                 pages.count(enough, |seen| progress.add(seen)).await?
@@ -151,10 +153,10 @@ impl Trim {
         })
     }
 
-    /// Deletes them, some thousands a step, and adds each step to `report`.
+    /// Deletes the entries, some thousands in each step, and adds each step to `report`.
     ///
     /// # Errors
-    /// When Redis does not answer, or its key holds no stream.
+    /// If Redis does not answer, or the key holds no stream.
     pub async fn run(&self, plan: &TrimPlan, report: &mut TrimReport, job: &Job) -> anyhow::Result<End> {
         let expected = if self.request.count_all { plan.entries } else { plan.length };
         job.progress.expect(expected, "entries, at most");
@@ -175,7 +177,7 @@ impl Trim {
 }
 
 impl TrimReport {
-    /// Nothing is done yet.
+    /// Creates the report before anything is deleted.
     #[must_use]
     pub fn new(plan: &TrimPlan) -> Self {
         Self { stream: plan.stream.clone(), deleted: 0, length: None }

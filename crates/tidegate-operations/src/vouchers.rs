@@ -1,4 +1,4 @@
-//! Vouchers: putting one on sale, changing its stock while it is sold, and comparing what both stores hold of it.
+//! Vouchers: putting one on sale, changing its stock while it is sold, and comparing it in both stores.
 
 pub mod delist;
 pub mod limits;
@@ -16,12 +16,13 @@ use tidegate_orders::{
 
 use crate::stores::Stores;
 
-/// The most units that a voucher may have: what the gate's script can count with.
+/// The most units that a voucher may have: the number up to which the admission script can count.
 pub const MAX_STOCK: i64 = 9_999_999_999_999;
-/// Why MySQL refuses more units than its column takes: an INT, unless somebody has changed that.
+/// The reason why MySQL refuses units that its column cannot hold. The column is an INT unless an operator has changed
+/// it.
 pub(crate) const COLUMN_TOO_SMALL: &str = "the column in MySQL cannot hold so many units";
 
-/// The stores of the vouchers.
+/// The stores that hold the vouchers.
 #[derive(Clone, Debug)]
 pub struct VoucherStores {
     pub(crate) redis: RedisStore,
@@ -29,22 +30,22 @@ pub struct VoucherStores {
 }
 
 impl VoucherStores {
-    /// Connects to both.
+    /// Connects to Redis and MySQL of the partition.
     ///
     /// # Errors
-    /// When one cannot be reached.
+    /// If a store cannot be reached.
     pub async fn connect(stores: &Stores) -> anyhow::Result<Self> {
         let (redis, mysql) = stores.both().await?;
         Ok(Self { redis: redis.clone(), mysql: mysql.clone() })
     }
 
-    /// The MySQL of the vouchers.
+    /// Returns the MySQL of the vouchers.
     #[must_use]
     pub const fn mysql(&self) -> &MySqlPool {
         &self.mysql
     }
 
-    /// What MySQL holds of orders.
+    /// Returns the records of orders in MySQL.
     pub(crate) fn records(&self) -> Records<'_> {
         Records::new(&self.mysql, self.redis.partition())
     }

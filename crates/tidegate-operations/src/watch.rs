@@ -1,5 +1,5 @@
-//! Reads both stores again and again, for whoever watches a sale live. Each store has a connection of its own, opened at
-//! the first read: one that is away does not delay the other.
+//! Reads both stores repeatedly, for an operator who watches a sale live. Each store has its own connection, opened at
+//! the first read, so that an unavailable store does not delay the other one.
 
 use std::{
     collections::BTreeMap,
@@ -18,79 +18,79 @@ use crate::{
     within::in_time,
 };
 
-/// A store that needs longer to answer is away.
+/// The time after which a store that has not answered counts as unavailable.
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// Between two looks at all keys for a worker that is alive and has read nothing yet.
+/// The time between two scans of all keys for a living worker that has read nothing yet.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// Dead letters whose reasons are read: each may be large.
+/// The number of dead letters whose reasons are read, because each letter may be large.
 const LETTERS: u16 = 20;
 
-/// What a source answered.
+/// The answer of a source, with its time.
 #[derive(Clone, Copy, Debug)]
 pub struct Reading<T> {
-    /// When its counters were read. A connection that was opened before, or more that was read after, may have taken as
+    /// The time at which the counters were read. Opening a connection before, or reading more after, may have taken as
     /// long as the interval over which a rate is calculated.
     pub at: Instant,
-    /// The answer.
+    /// The value that was read.
     pub value: T,
 }
 
 impl<T> Reading<T> {
-    /// Of this moment.
+    /// Creates a reading of the current time.
     pub fn now(value: T) -> Self {
         Self { at: Instant::now(), value }
     }
 }
 
-/// What Redis holds.
+/// The state of Redis at one time.
 #[derive(Debug)]
 pub struct RedisOverview {
     /// The stream, its group and its consumers.
     pub stream: StreamView,
-    /// The pause of all workers.
+    /// The pause of all workers, if they are paused.
     pub pause: Option<FleetPause>,
-    /// The newest dead letters.
+    /// The newest dead letters, with their reasons.
     pub letters: NewestLetters,
-    /// What the last comparison of both stores found, where one was made.
+    /// The result of the last comparison of both stores, if there was one.
     pub reconciled: Option<Reconciled>,
-    /// Of the vouchers that were asked for.
+    /// The sales of the requested vouchers.
     pub sales: BTreeMap<VoucherId, SaleInRedis>,
-    /// A worker is alive; None: that cannot be seen.
+    /// Whether a worker is alive; None: this cannot be read.
     pub has_worker: Option<bool>,
 }
 
-/// The newest dead letters.
+/// The newest dead letters, counted by reason.
 #[derive(Clone, Debug, Default)]
 pub struct NewestLetters {
-    /// Age of the newest.
+    /// The age of the newest letter, in seconds.
     pub newest_s: Option<f64>,
-    /// How many of them have which reason.
+    /// The number of these letters with each reason.
     pub reasons: BTreeMap<String, u64>,
 }
 
-/// Reads Redis again and again.
+/// Reads the state of Redis repeatedly.
 #[derive(Debug)]
 pub struct RedisWatch {
     stores: Stores,
-    /// Whether a worker was alive at the last look at all keys, and when that was.
+    /// The last scan of all keys for a living worker, and its result.
     looked: Option<(Instant, Option<bool>)>,
-    /// No consumer has been alive since.
+    /// The time since when no consumer has been alive.
     none_since: Option<Instant>,
 }
 
 impl RedisWatch {
-    /// Connects at the first read.
+    /// Creates a watch that connects at the first read.
     #[must_use]
     pub fn new(settings: &SystemSettings) -> Self {
         Self { stores: Stores::new(settings), looked: None, none_since: None }
     }
 
-    /// Reads everything, with the sales of these vouchers.
+    /// Reads everything, including the sales of these vouchers.
     ///
     /// # Errors
-    /// When Redis does not answer in time, or the key holds no stream.
+    /// If Redis does not answer in time, or the key holds no stream.
     pub async fn read(&mut self, vouchers: &[VoucherId]) -> anyhow::Result<Reading<RedisOverview>> {
-        // Once connected, it reconnects by itself.
+        // After the first connection, the client reconnects without help.
         let pool = in_time("Redis", TIMEOUT, self.stores.redis()).await?.clone();
         let at = Instant::now();
         let mut value = in_time("Redis", TIMEOUT, self.overview(&pool, vouchers)).await?;
@@ -98,13 +98,14 @@ impl RedisWatch {
         Ok(Reading { at, value })
     }
 
-    /// Consumers of the group tell at once. Where none is alive, all keys have to be looked at, which is not done at each reading.
+    /// Returns whether a worker is alive. The consumers of the group show it at once. If none is alive, all keys have
+    /// to be scanned, which is not done at each read.
     async fn look_for_worker(&mut self, pool: &RedisStore, stream: &StreamView) -> Option<bool> {
         if stream.consumers.iter().any(|consumer| consumer.alive) {
             (self.looked, self.none_since) = (None, None);
             return Some(true);
         }
-        // Redis may have lost its signs of life for a moment, by an outage or with its data.
+        // Redis may have lost the heartbeats for a short time, by an outage or with its data.
         if self.none_since.get_or_insert_with(Instant::now).elapsed() < LOOK_EVERY {
             return None;
         }
@@ -147,14 +148,14 @@ impl RedisWatch {
     }
 }
 
-/// Reads MySQL again and again.
+/// Reads the vouchers in MySQL repeatedly.
 #[derive(Debug)]
 pub struct MySqlWatch {
     stores: Stores,
 }
 
 impl MySqlWatch {
-    /// Connects at the first read.
+    /// Creates a watch that connects at the first read.
     #[must_use]
     pub fn new(settings: &SystemSettings) -> Self {
         Self { stores: Stores::new(settings) }
@@ -163,12 +164,12 @@ impl MySqlWatch {
     /// Reads the vouchers with the highest ids, up to `limit`.
     ///
     /// # Errors
-    /// When MySQL does not answer in time, or its tables are not ready.
+    /// If MySQL does not answer in time, or its tables are not ready.
     pub async fn read(&mut self, limit: u32) -> anyhow::Result<Reading<Vec<VoucherRow>>> {
         let (mysql, settings) = (self.stores.mysql().await?, self.stores.settings());
         let rows = voucher_rows(mysql, settings.partition(), limit, TIMEOUT).await;
         if rows.is_err() {
-            // A pool only says that it timed out; the next attempt to connect says why.
+            // A pool only reports a timeout; the next attempt to connect reports the cause.
             self.stores = Stores::new(settings);
         }
         rows.map(Reading::now)

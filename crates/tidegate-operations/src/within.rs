@@ -1,4 +1,4 @@
-//! Questions to stores that may not answer.
+//! Requests to stores with a timeout.
 
 use std::{future::Future, time::Duration};
 
@@ -7,10 +7,10 @@ use sqlx::{MySqlConnection, MySqlPool};
 use tidegate_orders::migration_hint;
 use tokio::time::{Instant, timeout};
 
-/// What to do about it.
+/// The message with the advice if the tables are not migrated.
 const NOT_MIGRATED: &str = "the tables are not ready; run `tidegate migrate`";
 
-/// What came of `work`, unless it takes too long.
+/// Runs `work`, and fails if it takes too long.
 pub async fn in_time<T>(
     store: &str,
     within: Duration,
@@ -21,13 +21,13 @@ pub async fn in_time<T>(
         .with_context(|| format!("{store} did not answer within {} ms", within.as_millis()))?
 }
 
-/// How much time is left until `end`: requests that follow each other share it.
+/// Returns the time that is left until `end`, which consecutive requests share.
 pub fn until(end: Instant) -> Duration {
     end.saturating_duration_since(Instant::now())
 }
 
-/// Does `work` in a session of `mysql`. One in which it failed, or took too long, is closed: a reply may still come, and would be
-/// taken for that to the next statement.
+/// Runs `work` in a session of `mysql`. If the work fails or takes too long, the session is closed: a late reply would
+/// be taken for the reply to the next statement.
 pub async fn in_session<T>(
     mysql: &MySqlPool,
     within: Duration,
@@ -42,7 +42,7 @@ pub async fn in_session<T>(
     done.map_err(with_hint)
 }
 
-/// Says what to do where the tables are older than the program.
+/// Adds the advice if the tables are older than the program.
 fn with_hint(error: anyhow::Error) -> anyhow::Error {
     let mut causes = error.chain().filter_map(|cause| cause.downcast_ref::<sqlx::Error>());
     let is_not_migrated = causes.any(|cause| !migration_hint(cause).is_empty());

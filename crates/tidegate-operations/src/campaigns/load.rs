@@ -1,4 +1,5 @@
-//! Puts the regions of a campaign on sale: each is a voucher of its own, all are sold under the limits of the campaign.
+//! Puts the regions of a campaign on sale. Each region has its own voucher, and all are sold under the limits of the
+//! campaign.
 
 use std::collections::HashSet;
 
@@ -19,22 +20,22 @@ use crate::{
 
 const MOST_NAME_BYTES: usize = 32;
 
-/// A region and what is sold there.
+/// A region with its voucher and its stock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Region {
-    /// Its name: 1 to 32 of `A-Z a-z 0-9 _ . -`.
+    /// The name of the region: 1 to 32 of `A-Z a-z 0-9 _ . -`.
     pub region: String,
-    /// Its voucher.
+    /// The voucher that the region sells.
     pub voucher: VoucherId,
-    /// Units to sell.
+    /// The units that the region sells.
     pub stock: i64,
 }
 
-/// Reads the lines `region,voucher,stock` of a file. Empty lines, lines that begin with `#` and the header
-/// `region,voucher,stock` are left out.
+/// Reads the lines `region,voucher,stock` of a file. It skips empty lines, lines that begin with `#`, and the header
+/// `region,voucher,stock`.
 ///
 /// # Errors
-/// Names every line that cannot be read, and what stands there twice.
+/// Names every line that cannot be read, and every region or voucher that the file has twice.
 pub fn parse_regions(text: &str) -> Result<Vec<Region>, InvalidInput> {
     let (mut regions, mut faults) = (Vec::new(), Vec::new());
     let (mut names, mut vouchers) = (HashSet::new(), HashSet::new());
@@ -45,17 +46,17 @@ pub fn parse_regions(text: &str) -> Result<Vec<Region>, InvalidInput> {
         }
         match parse_region(line) {
             Ok(region) if !names.insert(region.region.clone()) => {
-                faults.push(format!("line {at}: the region {} stands there twice", region.region));
+                faults.push(format!("line {at}: the region {} is in the file twice", region.region));
             }
             Ok(region) if !vouchers.insert(region.voucher) => {
-                faults.push(format!("line {at}: voucher {} stands there twice", region.voucher));
+                faults.push(format!("line {at}: voucher {} is in the file twice", region.voucher));
             }
             Ok(region) => regions.push(region),
             Err(fault) => faults.push(format!("line {at}: {fault}")),
         }
     }
     if regions.is_empty() && faults.is_empty() {
-        faults.push("no region is in it; a line looks like north,101,5000".to_owned());
+        faults.push("the file has no region; write lines such as north,101,5000".to_owned());
     }
     if faults.is_empty() { Ok(regions) } else { Err(InvalidInput(faults.join("\n"))) }
 }
@@ -67,7 +68,7 @@ fn parse_region(line: &str) -> Result<Region, String> {
     };
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
     if region.is_empty() || region.len() > MOST_NAME_BYTES || !region.bytes().all(is_letter) {
-        return Err(format!("{region:?} is no name of a region: 1 to 32 of A-Z a-z 0-9 _ . -"));
+        return Err(format!("{region:?} is no name of a region; use 1 to 32 characters of A-Z a-z 0-9 _ . -"));
     }
     let voucher = voucher.parse().map_err(|_| format!("{voucher:?} is no id of a voucher"))?;
     let stock = stock.parse().ok().filter(|stock| (1..=MAX_STOCK).contains(stock));
@@ -76,26 +77,27 @@ fn parse_region(line: &str) -> Result<Region, String> {
     Ok(Region { region: region.to_owned(), voucher, stock })
 }
 
-/// A campaign that is to be sold.
+/// A campaign that is to be put on sale.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CampaignLoad {
-    /// The campaign.
+    /// The campaign that is to be sold.
     pub campaign: CampaignId,
-    /// Its regions, or more of them.
+    /// The regions of the campaign, or regions to add to it.
     pub regions: Vec<Region>,
-    /// The sale begins; None: now.
+    /// The time at which the sale begins; None: now.
     pub begin: Option<Timestamp>,
-    /// The sale ends; None: never.
+    /// The time at which the sale ends; None: never.
     pub end: Option<Timestamp>,
-    /// Seconds in which an order has to be paid; 0: it never expires. None: as the configuration says.
+    /// The seconds in which an order has to be paid; 0: it never expires. None: the configured time.
     pub pay_within_s: Option<i64>,
 }
 
 impl CampaignLoad {
-    /// Whether it can be sold at all: at some time, and in one partition of those with these tags.
+    /// Checks whether the campaign can be sold: its time must not be over, and all its vouchers must be in one of the
+    /// partitions with these tags.
     ///
     /// # Errors
-    /// When it cannot, and which ids would do.
+    /// If it cannot be sold; the error names ids that are in one partition.
     pub fn check(&self, now: Timestamp, tags: &[String]) -> Result<(), InvalidInput> {
         let Some(first) = self.regions.first() else { return Ok(()) };
         self.request(first).check(now)?;
@@ -110,7 +112,7 @@ impl CampaignLoad {
             .map(|id| id.to_string())
             .collect();
         Err(InvalidInput(format!(
-            "vouchers {} and {} are in different partitions, and the regions of a campaign share one; these ids do: {}",
+            "vouchers {} and {} are in different partitions, but a campaign must be in one; ids in one partition: {}",
             first.voucher,
             mismatch.voucher,
             ids.join(", ")
@@ -129,16 +131,16 @@ impl CampaignLoad {
     }
 }
 
-/// Why a region is not put on sale.
+/// The reason why a region is not put on sale.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegionRefusal {
-    /// The campaign has the region with another voucher.
+    /// The campaign has this region with another voucher.
     #[error("the campaign has this region with voucher {0}")]
     OtherVoucher(VoucherId),
-    /// The voucher is sold under other limits.
+    /// The voucher is sold under the limits of another campaign.
     #[error("its voucher is in campaign {0}")]
     OtherCampaign(CampaignId),
-    /// The voucher cannot be loaded.
+    /// The voucher of the region cannot be loaded.
     #[error("{0}")]
     Load(LoadRefusal),
 }
@@ -149,40 +151,40 @@ impl Serialize for RegionRefusal {
     }
 }
 
-/// What became, or would become, of a region.
+/// The outcome of a region, planned or done.
 #[derive(Clone, Debug, Serialize)]
 pub struct RegionOutcome {
-    /// The region.
+    /// The region that was asked for.
     #[serde(flatten)]
     pub region: Region,
-    /// What came of it.
+    /// The result of loading the region.
     pub outcome: LoadOutcome,
-    /// Why it is refused.
+    /// The reason why the region is refused.
     #[serde(rename = "reason")]
     pub refusal: Option<RegionRefusal>,
 }
 
-/// What was found, or done so far.
+/// The state of a campaign: as planned, or as loaded so far.
 #[derive(Clone, Debug, Serialize)]
 pub struct CampaignLoadState {
-    /// The campaign.
+    /// The campaign that is loaded.
     pub campaign: CampaignId,
-    /// Each region that was asked for.
+    /// The outcome of each region that was asked for.
     pub regions: Vec<RegionOutcome>,
-    /// What would be written over: asked first.
+    /// The data that loading would overwrite; the command asks before it does.
     pub overwrites: Vec<String>,
     #[serde(skip)]
     request: CampaignLoad,
 }
 
 impl CampaignLoadState {
-    /// Whether a region is refused.
+    /// Returns whether any region is refused.
     #[must_use]
     pub fn is_refused(&self) -> bool {
         self.regions.iter().any(|region| region.refusal.is_some())
     }
 
-    /// Nothing is done yet of what was planned.
+    /// Returns a copy of the plan in which no region is done yet.
     #[must_use]
     pub fn begun(&self) -> Self {
         Self { regions: Vec::new(), ..self.clone() }
@@ -196,7 +198,7 @@ impl Plan for CampaignLoadState {
             () if self.is_refused() => Next::Refused,
             () if self.regions.iter().all(is_done) => Next::NothingToDo,
             () if self.overwrites.is_empty() => Next::Go,
-            () => Next::Ask(format!("Load campaign {} all the same?", self.campaign)),
+            () => Next::Ask(format!("Load campaign {} anyway?", self.campaign)),
         }
     }
 }
@@ -212,10 +214,10 @@ impl Report for CampaignLoadState {
     }
 }
 
-/// Looks at both sides, and changes nothing.
+/// Reads the campaign in both stores, and changes nothing.
 ///
 /// # Errors
-/// When a store does not answer.
+/// If a store does not answer.
 pub async fn plan(stores: &VoucherStores, request: CampaignLoad) -> anyhow::Result<CampaignLoadState> {
     const FAILED: &str = "Failed to read the campaign in MySQL";
     let known = limit_rows::regions(stores.mysql(), request.campaign).await.context(FAILED)?;
@@ -226,7 +228,7 @@ pub async fn plan(stores: &VoucherStores, request: CampaignLoad) -> anyhow::Resu
         let other = match (known, campaign) {
             (Some(voucher), _) if voucher != region.voucher => Some(RegionRefusal::OtherVoucher(voucher)),
             (_, Some(other)) if other != request.campaign => Some(RegionRefusal::OtherCampaign(other)),
-            // In the same campaign, for another region.
+            // The voucher is in this campaign, but for another region.
             (None, Some(own)) => Some(RegionRefusal::OtherCampaign(own)),
             _ => None,
         };
@@ -239,7 +241,7 @@ pub async fn plan(stores: &VoucherStores, request: CampaignLoad) -> anyhow::Resu
         if outcome != LoadOutcome::LoadedBefore {
             overwrites.extend(planned.overwrites.map(|what| format!("region {}: {what}", region.region)));
         }
-        // A voucher that is on sale already may not have joined yet.
+        // A voucher that is on sale may still be missing from the campaign.
         let outcome = match outcome {
             LoadOutcome::LoadedBefore if known.is_none() => LoadOutcome::WouldLoad,
             outcome => outcome,
@@ -249,7 +251,8 @@ pub async fn plan(stores: &VoucherStores, request: CampaignLoad) -> anyhow::Resu
     Ok(CampaignLoadState { campaign: request.campaign, regions, overwrites, request })
 }
 
-/// A region of this campaign that sells already is there: it was loaded by a command that died half-way, or before others joined.
+/// Treats a region of this campaign that is on sale as loaded before: a command that was killed half-way loaded it, or
+/// it was loaded before other regions were added.
 fn as_loaded_before(
     is_known: bool,
     outcome: LoadOutcome,
@@ -263,10 +266,11 @@ fn as_loaded_before(
     }
 }
 
-/// Writes the campaign, then loads one region after the other, and fills `report`. May be called again after a failure, and completes it then.
+/// Writes the campaign, then loads the regions one by one, and fills `report`. If it fails, call it again to complete
+/// the work.
 ///
 /// # Errors
-/// When a store does not answer, or somebody else has given a region or voucher away meanwhile.
+/// If a store does not answer, or another program has used a region or voucher since the plan was made.
 pub async fn run(
     stores: &VoucherStores,
     plan: CampaignLoadState,
@@ -283,7 +287,7 @@ pub async fn run(
             return Ok(End::Stopped);
         }
         let planned = load::plan(stores, request.request(region)).await?;
-        // Of a region of this campaign, or it would have been refused before anything was written.
+        // Only a region of this campaign can be on sale here: any other one is refused before the first write.
         let sells = matches!(planned.refusal, Some(LoadRefusal::OnSale { .. }));
         let (outcome, refusal) = match planned.outcome {
             outcome if outcome == LoadOutcome::LoadedBefore || sells => {
@@ -305,7 +309,7 @@ pub async fn run(
     Ok(End::Whole)
 }
 
-/// `3 regions, 600 units`.
+/// Formats the totals of the regions, such as `3 regions, 600 units`.
 #[must_use]
 pub fn summed(regions: &[RegionOutcome]) -> String {
     let units: i64 = regions.iter().map(|it| it.region.stock).sum();
@@ -325,8 +329,8 @@ mod tests {
         assert_eq!(found, [("north", 101, 500), ("south", 113, 7)]);
         let faults = parse_regions("a,1,1\na,2,1\nb,1,1\nc,0,1\nd,3,0\ne,4\nf g,5,1").unwrap_err().0;
         for (fault, line) in [
-            ("line 2: the region a stands there twice", 0),
-            ("line 3: voucher 1 stands there twice", 1),
+            ("line 2: the region a is in the file twice", 0),
+            ("line 3: voucher 1 is in the file twice", 1),
             ("line 4: \"0\" is no id", 2),
             ("line 5: \"0\" is no number of units", 3),
             ("line 6: it has to look like", 4),
@@ -349,7 +353,7 @@ mod tests {
         let tags: Vec<String> = ["a", "b", "c"].map(str::to_owned).to_vec();
         let now = Timestamp::UNIX_EPOCH;
         let refused = load("n,10,1\ns,11,1\nw,12,1").check(now, &tags).unwrap_err().0;
-        assert!(refused.ends_with("these ids do: 10, 13, 16"), "{refused}");
+        assert!(refused.ends_with("in one partition: 10, 13, 16"), "{refused}");
         assert_eq!(load("n,10,1\ns,13,1").check(now, &tags), Ok(()));
         assert_eq!(load("n,10,1\ns,11,1").check(now, &[]), Ok(()));
     }

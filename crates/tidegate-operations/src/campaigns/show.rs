@@ -1,4 +1,4 @@
-//! What both sides hold of the regions of a campaign.
+//! The regions of a campaign as Redis and MySQL hold them.
 
 use anyhow::Context;
 use serde::Serialize;
@@ -9,49 +9,49 @@ use crate::vouchers::{
     limits::{self, ShownRule},
 };
 
-/// A region by both sides.
+/// A region of a campaign as Redis and MySQL hold it.
 #[derive(Clone, Debug, Serialize)]
 pub struct RegionView {
-    /// Its name.
+    /// The name of the region.
     pub region: String,
-    /// Its voucher.
+    /// The voucher that the region sells.
     pub voucher: VoucherId,
-    /// Units at the start, where it is known.
+    /// The units that the region had at the start, if they are known.
     pub initial_stock: Option<i64>,
-    /// Units left by MySQL; None: it has no row.
+    /// The units left in MySQL; None: MySQL has no row of the voucher.
     pub mysql_stock: Option<i64>,
-    /// Units left by Redis; None: it is not on sale.
+    /// The units left in Redis; None: the voucher is not on sale.
     pub redis_stock: Option<i64>,
-    /// Live orders in MySQL.
+    /// The live orders of the voucher in MySQL.
     pub live_orders: i64,
 }
 
-/// A campaign.
+/// A campaign with its regions, totals and limits.
 #[derive(Clone, Debug, Serialize)]
 pub struct CampaignView {
-    /// The campaign.
+    /// The campaign that is shown.
     pub campaign: CampaignId,
-    /// Its regions, by name.
+    /// The regions of the campaign, sorted by name.
     pub regions: Vec<RegionView>,
-    /// Of all regions together: units at the start.
+    /// The units of all regions together at the start.
     pub initial_stock: i64,
-    /// Units left by MySQL.
+    /// The units of all regions together that are left in MySQL.
     pub mysql_stock: i64,
-    /// Units left by Redis.
+    /// The units of all regions together that are left in Redis.
     pub redis_stock: i64,
-    /// Live orders in MySQL.
+    /// The live orders of all regions in MySQL.
     pub live_orders: i64,
-    /// The limits that they have in common.
+    /// The limits that the regions have in common.
     pub limits: Vec<ShownRule>,
-    /// Redis has just these.
+    /// Whether Redis has exactly these limits.
     pub are_limits_shown: bool,
 }
 
 impl CampaignView {
-    /// Reads it. No region: there is no such campaign.
+    /// Reads a campaign from both stores. A campaign without regions does not exist.
     ///
     /// # Errors
-    /// When a store does not answer.
+    /// If a store does not answer.
     pub async fn read(stores: &VoucherStores, campaign: CampaignId) -> anyhow::Result<Self> {
         let list = limits::list(stores, LimitOwner::Campaign(campaign)).await?;
         let rows = limit_rows::regions(stores.mysql(), campaign).await;

@@ -1,4 +1,4 @@
-//! Removes consumers, after workers have taken what they hold.
+//! Removes consumers after workers have claimed the pending entries of these consumers.
 
 use std::time::Duration;
 
@@ -17,29 +17,29 @@ use crate::{
     settings::SystemSettings,
 };
 
-/// Which consumers are to be removed.
+/// The consumers that an operator wants to remove.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConsumerRemovalRequest {
-    /// Which.
+    /// The consumers that should be removed.
     pub consumers: ConsumerChoice,
-    /// How long to wait until workers have taken what they hold.
+    /// The time to wait until workers have claimed the entries of the consumers.
     pub wait: Duration,
 }
 
-/// Which consumers would be removed.
+/// The plan of a removal of consumers.
 #[derive(Clone, Debug, Serialize)]
 pub struct ConsumerRemovalPlan {
-    /// Name of the group.
+    /// The name of the consumer group.
     pub group: String,
-    /// Which.
+    /// The consumers that would be removed.
     pub consumers: Vec<Consumer>,
-    /// Names that the group does not have.
+    /// The names that the group does not have.
     pub unknown: Vec<String>,
-    /// Those of the consumers whose process lives: refused.
+    /// The consumers whose process lives; the removal is refused.
     pub living: Vec<String>,
-    /// Entries that they hold.
+    /// The number of pending entries that the consumers hold.
     pub pending: u64,
-    /// A process lives that could take the entries.
+    /// Whether a process lives that could claim the entries.
     pub workers_live: bool,
 }
 
@@ -61,32 +61,32 @@ impl Plan for ConsumerRemovalPlan {
 }
 
 impl ConsumerRemovalPlan {
-    /// Whether there are entries that no process could take.
+    /// Returns whether there are pending entries that no process could claim.
     #[must_use]
     pub fn has_no_taker(&self) -> bool {
         self.pending > 0 && !self.workers_live
     }
 }
 
-/// Which consumers were removed.
+/// The report of a removal of consumers.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ConsumerRemovalReport {
-    /// Their names.
+    /// The names of the removed consumers.
     pub removed: Vec<String>,
-    /// Those that could not be removed.
+    /// The consumers that could not be removed.
     pub kept: Vec<KeptConsumer>,
-    /// Entries that were offered to workers.
+    /// The entries that were made claimable for workers.
     pub handed_over: u64,
 }
 
 /// A consumer that could not be removed.
 #[derive(Clone, Debug, Serialize)]
 pub struct KeptConsumer {
-    /// Its name.
+    /// The name of the consumer.
     pub consumer: String,
-    /// Entries that it holds.
+    /// The number of pending entries that it holds.
     pub pending: u64,
-    /// Its process lives.
+    /// Whether the consumer's process lives.
     pub alive: bool,
 }
 
@@ -108,7 +108,7 @@ impl Report for ConsumerRemovalReport {
     }
 }
 
-/// Removes consumers. To continue one that was stopped, run the same request again.
+/// Removes consumers from the group. If it was stopped, run the same request again to continue.
 #[derive(Debug)]
 pub struct ConsumerRemoval<'a> {
     redis: &'a RedisStore,
@@ -118,16 +118,16 @@ pub struct ConsumerRemoval<'a> {
     remover: ConsumerRemover,
 }
 
-/// A consumer whose entries are handed over.
+/// A consumer whose entries are being handed over.
 struct Draining<'a> {
     consumer: &'a str,
-    /// Entries that were too young to be offered, when it was looked at last.
+    /// The entries that were too young to be made claimable at the last attempt.
     young: u64,
     lives: bool,
 }
 
 impl<'a> ConsumerRemoval<'a> {
-    /// For the group of these settings.
+    /// Creates the removal for the group of these settings.
     #[must_use]
     pub fn new(redis: &'a RedisStore, settings: &'a SystemSettings, request: ConsumerRemovalRequest) -> Self {
         Self {
@@ -135,15 +135,15 @@ impl<'a> ConsumerRemoval<'a> {
             settings,
             request,
             handover: Handover::new(redis, settings),
-            // Whoever asks for it does not want to wait until it has been idle for an hour.
+            // An operator who removes a consumer does not want to wait until it has been idle for an hour.
             remover: ConsumerRemover::new(redis, redis.inspector().names().clone(), Duration::ZERO),
         }
     }
 
-    /// Reads which consumers are meant.
+    /// Reads the consumers that the request chooses.
     ///
     /// # Errors
-    /// When Redis does not answer, or the key holds no stream.
+    /// If Redis does not answer, or the key holds no stream.
     pub async fn plan(&self) -> anyhow::Result<ConsumerRemovalPlan> {
         let consumers = self.consumers().await?;
         let chosen = consumers.choose(&self.request.consumers);
@@ -158,10 +158,10 @@ impl<'a> ConsumerRemoval<'a> {
         })
     }
 
-    /// Offers what all of them hold, then waits for each until it is empty, and removes it.
+    /// Makes the entries of all consumers claimable, then waits until each consumer holds none, and removes it.
     ///
     /// # Errors
-    /// When Redis does not answer, or stream or group are missing.
+    /// If Redis does not answer, or the stream or the group is missing.
     pub async fn run(
         &self,
         plan: &ConsumerRemovalPlan,
@@ -187,7 +187,7 @@ impl<'a> ConsumerRemoval<'a> {
                     let (consumer, pending, alive) = (name.clone(), *pending, *alive);
                     report.kept.push(KeptConsumer { consumer, pending, alive });
                 }
-                // Somebody else has removed it meanwhile.
+                // Another program has removed the consumer in the meantime.
                 None => report.removed.push(draining.consumer.to_owned()),
             }
         }
@@ -198,7 +198,7 @@ impl<'a> ConsumerRemoval<'a> {
         Consumers::read(self.redis).await
     }
 
-    /// Offers what the consumer holds.
+    /// Makes the entries of the consumer claimable.
     async fn offer(
         &self,
         draining: &mut Draining<'_>,
@@ -215,7 +215,8 @@ impl<'a> ConsumerRemoval<'a> {
         Ok(())
     }
 
-    /// Waits until the consumer holds nothing, or the time is over. Offers what was too young before.
+    /// Waits until the consumer holds nothing or the time is over. It also makes entries claimable that were too young
+    /// before.
     async fn wait_until_empty(
         &self,
         draining: &mut Draining<'_>,
@@ -236,7 +237,7 @@ impl<'a> ConsumerRemoval<'a> {
         Ok(())
     }
 
-    /// False: it lives, holds something, or is not there.
+    /// Removes the consumer from the group. False: its process lives, it holds entries, or it does not exist.
     async fn remove(&self, consumer: &str) -> anyhow::Result<bool> {
         let heartbeat = self.redis.keys().fleet().heartbeat(process_of(consumer));
         let removed = self.remover.remove(consumer, heartbeat).await;

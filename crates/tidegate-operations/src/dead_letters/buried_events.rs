@@ -1,5 +1,5 @@
-//! Events among the dead letters whose orders are dead letters, too. They go back behind their order, and not before it: a
-//! payment whose order is not there would have to be refunded.
+//! Dead letters that hold events of orders which are dead letters themselves. A requeue appends them after their order,
+//! not before it: if the order is missing, a payment would have to be refunded.
 
 use std::collections::HashMap;
 
@@ -9,10 +9,10 @@ use tidegate_stream::{EntryId, Letter};
 
 use super::selection::LetterSelection;
 
-/// Whose order it is: a letter with the id of another's order is not about it.
+/// The order with its user and its voucher. A letter that has the id of another user's order is not about that order.
 type Owned = (OrderId, UserId, VoucherId);
 
-/// The events of dead orders: some 60 bytes of memory each, and none for letters of other kinds.
+/// The events of dead orders. Each needs about 60 bytes of memory, and letters of other kinds need none.
 #[derive(Debug, Default)]
 pub(super) struct BuriedEvents {
     of: HashMap<Owned, OfOrder>,
@@ -21,7 +21,7 @@ pub(super) struct BuriedEvents {
 #[derive(Debug, Default)]
 struct OfOrder {
     events: Vec<BuriedEvent>,
-    /// What is known of the letter of the order.
+    /// Whether the order's letter is selected; None: the letter was not found.
     order: Option<IsSelected>,
 }
 
@@ -29,28 +29,28 @@ struct OfOrder {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BuriedEvent {
     pub(super) letter: EntryId,
-    /// The entry that it was at first: so events follow each other as they were appended.
+    /// The event's first entry, by which events are sorted as they were appended.
     first: EntryId,
     pub(super) is_selected: bool,
 }
 
-/// Whether a letter is among those that were asked for.
+/// Whether a letter is among those that were selected.
 type IsSelected = bool;
 
-/// What a letter is among the events of dead orders.
+/// The place of a letter among the events of dead orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Belongs {
-    /// It is no event of a dead order.
+    /// The letter is no event of a dead order.
     Nowhere,
-    /// It is one, and its order is asked for as well.
+    /// The letter is such an event, and its order is selected, too.
     BehindSelected,
-    /// It is one, and its order is not asked for.
+    /// The letter is such an event, and its order is not selected.
     BehindOther,
 }
 
 impl BuriedEvents {
-    /// Looks through all letters that there are now, for those of one order may be anywhere: once, and where there are events once
-    /// more for their orders.
+    /// Reads all letters that exist now, because the letters of one order may be anywhere. If it finds events, it reads
+    /// all letters again to find their orders.
     pub(super) async fn read(dead: &DeadLetters, selection: &LetterSelection) -> anyhow::Result<Self> {
         let mut found = Self::default();
         let all = LetterSelection::ALL.up_to_now(dead).await?;
@@ -78,13 +78,13 @@ impl BuriedEvents {
         }
     }
 
-    /// The events of the order that a letter holds, as they were appended.
+    /// Returns the events of the letter's order, as they were appended.
     pub(super) fn behind(&self, dead: &DeadLetters, letter: &Letter) -> &[BuriedEvent] {
         let of = order_of(dead, letter).and_then(|owned| self.of.get(&owned));
         of.map_or(&[], |of| &of.events)
     }
 
-    /// What a letter is.
+    /// Returns the place of a letter among the events of dead orders.
     pub(super) fn belongs(&self, dead: &DeadLetters, letter: &Letter) -> Belongs {
         let of = event_of(dead, letter).and_then(|owned| self.of.get(&owned));
         match of.and_then(|of| of.order) {
@@ -95,7 +95,7 @@ impl BuriedEvents {
     }
 }
 
-/// Reads letters, page by page.
+/// Reads the selected letters page by page.
 async fn each(
     dead: &DeadLetters,
     selection: &LetterSelection,
@@ -108,7 +108,7 @@ async fn each(
     Ok(())
 }
 
-/// The order of an event that a worker can record.
+/// Returns the order of an event that a worker can record.
 fn event_of(dead: &DeadLetters, letter: &Letter) -> Option<Owned> {
     match dead.fields().decode_message(&letter.entry()) {
         Ok(Message::Event(event)) if letter.burial.is_some() => {

@@ -16,7 +16,7 @@ use super::{
     outcome::{EndedLetter, PlannedRelease, LetterDecision, LetterOutcome, Obstacle},
 };
 
-/// The reason of an order's result that an operator has cancelled.
+/// The reason in the result of an order that an operator has cancelled.
 const BY_OPERATOR: &str = "by_operator";
 
 /// Cancels the orders of dead letters.
@@ -29,9 +29,9 @@ pub(super) struct Cancel {
 }
 
 impl Cancel {
-    /// A letter stays that holds no order of its own, or one that cannot be cancelled by what stands in MySQL. The journal
-    /// is asked whose the ids are before MySQL is told of any: a cancelled row of a forged order would keep the genuine
-    /// one, of the same id, from being written.
+    /// Decides which orders can be cancelled. A letter stays if it holds no order of its own, or an order that MySQL's
+    /// rows do not allow to be cancelled. The journal is asked first for the owners of the ids. A cancelled row of a
+    /// forged order would keep the genuine order with the same id from being written.
     pub(super) async fn decide(&self, letters: &[Letter]) -> Result<Vec<LetterDecision>, Outage> {
         let orders: Vec<_> = letters.iter().map(|letter| self.order_of(letter)).collect();
         let orders = self.without_those_of_others(orders).await?;
@@ -55,7 +55,7 @@ impl Cancel {
         Ok(orders.iter().map(decision).collect())
     }
 
-    /// Tells MySQL of all of them first, then whoever reads results, then releases each in Redis.
+    /// Cancels all orders in MySQL first, then publishes their results, then releases each order in Redis.
     pub(super) async fn apply(
         &self,
         letters: &[&Letter],
@@ -99,7 +99,7 @@ impl Cancel {
         Ok(orders.into_iter().map(|order| order.and_then(&mut own)).collect())
     }
 
-    /// Before the letters are gone: after that, nobody would do it again.
+    /// Publishes the results before the letters are deleted, because nothing would publish them later.
     async fn publish(&self, orders: &[Incoming], cancellations: &[Cancellation]) -> Result<(), Outage> {
         if !self.publisher.published().includes(ResultState::Cancelled) {
             return Ok(());
@@ -134,7 +134,8 @@ impl Cancel {
             Err((obstacle, error)) => return Ok(LetterOutcome::Stays(obstacle, error)),
         };
         let reply = match self.dead.cancel(letter, order, user_after).await {
-            // Somebody has put the letter back, and now the order is cancelled: nobody else would release it.
+            // Another program has requeued the letter, and the order is cancelled now: only this call can still release
+            // it.
             Ok(CancelReply::Gone) => match self.redis.releases().release(&release(order, user_after)).await {
                 Ok(ReleaseReply::ReleasedBefore | ReleaseReply::NotAdmitted | ReleaseReply::NoSale) => {
                     return Ok(LetterOutcome::Gone);
@@ -163,8 +164,8 @@ impl Cancel {
     }
 }
 
-/// What a cancellation, foreseen or done, means for the letter: what becomes of its user, or why it stays, with the words
-/// of MySQL.
+/// Maps a cancellation, predicted or done, to the user's state afterwards, or to the obstacle that keeps the letter,
+/// with MySQL's message.
 fn user_after(cancellation: Cancellation) -> Result<UserAfter, (Obstacle, Option<String>)> {
     match cancellation {
         Cancellation::Cancelled(user_after) => Ok(user_after),
@@ -175,7 +176,7 @@ fn user_after(cancellation: Cancellation) -> Result<UserAfter, (Obstacle, Option
     }
 }
 
-/// Releases the order of a dead letter that is gone.
+/// Builds the release of an order whose dead letter is gone.
 pub(super) fn release(order: &Order, user_after: UserAfter) -> Release {
     let Order { id, user, voucher, quantity, .. } = *order;
     Release { order: id, user, voucher, units: Some(quantity), user_after, by: "operator:dead_cancel".into() }

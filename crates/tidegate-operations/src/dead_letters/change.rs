@@ -1,8 +1,9 @@
-//! What requeue, cancel and drop have in common: they decide about the selected letters, then end them page by page.
+//! The common part of requeue, cancel and drop: they decide about the selected letters, then end them page by page.
 //!
-//! Each of the three has two functions. `decide` says what would become of letters, and changes nothing. `apply` does it to
-//! those that may be ended. A plan calls the first for each page; a run calls both, so that it decides as the plan did, by
-//! what the stores hold by then. What changes between the two calls, the stores notice themselves.
+//! Each of the three has two functions. `decide` returns what would happen to letters, and changes nothing. `apply`
+//! ends the letters that may be ended. A plan calls `decide` for each page. A run calls both, so that it decides by the
+//! same rules as the plan, but from the current state of the stores. If something changes between the two calls, the
+//! stores notice it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,18 +30,18 @@ use crate::{
     connect,
 };
 
-/// Does something to letters.
+/// Requeues, cancels or drops dead letters.
 #[derive(Debug)]
 pub struct LetterChange {
     action: LetterAction,
     redis: RedisStore,
     dead: DeadLetters,
-    /// The stream into which letters are put back.
+    /// The stream to which requeued letters are appended.
     stream: String,
     step: Step,
 }
 
-/// What is done to a page of letters.
+/// The change that is made to a page of letters.
 #[derive(Debug)]
 enum Step {
     Requeue(Requeue),
@@ -48,25 +49,25 @@ enum Step {
     Drop(Drop),
 }
 
-/// What became of a page.
+/// The result of the change for one page of letters.
 #[derive(Debug, Default)]
 struct PageEnd {
-    /// Letters of which it is known.
+    /// The letters whose outcome is known.
     settled: BTreeSet<EntryId>,
-    /// Letters that were asked for and went back behind their orders.
+    /// The selected letters that were requeued after their orders.
     followed: Vec<EntryId>,
-    /// Events whose orders went back without them.
+    /// The events whose orders were requeued without them.
     left: Vec<EntryId>,
-    /// What keeps others from it.
+    /// The outage that keeps the other letters from being ended.
     outage: Option<Outage>,
 }
 
 impl PageEnd {
-    /// Takes in what became of the events of an order.
+    /// Adds the outcomes of the events of an order.
     fn add(&mut self, behind: BehindOrder, report: &mut LetterReport) {
         for (event, outcome) in behind.outcomes {
             let is_done = matches!(outcome, LetterOutcome::Done(_));
-            // Somebody else has put back what nobody asked for here.
+            // Another program has requeued an event that was not selected here.
             if is_done || event.is_selected {
                 report.along += u64::from(is_done);
                 report.add(event.letter, outcome);
@@ -80,7 +81,7 @@ impl PageEnd {
 }
 
 impl Step {
-    /// What would become of each of these letters. Changes nothing.
+    /// Predicts the outcome of each of these letters, and changes nothing.
     async fn decide(&self, letters: &[Letter]) -> Result<Vec<LetterDecision>, Outage> {
         match self {
             Self::Requeue(requeue) => requeue.decide(letters).await,
@@ -89,12 +90,12 @@ impl Step {
         }
     }
 
-    /// Does it to letters of which `decide` has said that they would not stay. An error that concerns one letter only is
-    /// its [`LetterOutcome::Stays`]. With an outage among the outcomes, nothing was done to letters that have none, and
-    /// nobody knows whether it was to those with the outage.
+    /// Ends letters that would not stay according to `decide`. If an error concerns one letter only, that letter's
+    /// outcome is [`LetterOutcome::Stays`]. If the outcomes contain an outage, letters without an outcome are
+    /// unchanged, and it is unknown whether the letter with the outage was ended.
     ///
     /// # Errors
-    /// When no letter was ended.
+    /// If no letter was ended.
     async fn apply(&self, letters: &[&Letter]) -> Result<Vec<Result<LetterOutcome, Outage>>, Outage> {
         match self {
             Self::Requeue(requeue) => Ok(requeue.apply(letters).await),
@@ -108,12 +109,12 @@ impl LetterChange {
     /// Connects to the stores that `action` needs.
     ///
     /// # Errors
-    /// When one of them cannot be reached.
+    /// If a store cannot be reached.
     pub async fn open(stores: &Stores, action: LetterAction) -> anyhow::Result<Self> {
         let settings = stores.settings();
         let stream = settings.stream.name.clone();
         let redis = match action {
-            // Earlier orders win where the stock does not suffice for all.
+            // If the stock does not suffice for all orders, the older ones get it.
             LetterAction::Requeue { .. } => connect::redis_in_order(settings).await?,
             LetterAction::Cancel | LetterAction::Drop => stores.redis().await?.clone(),
         };
@@ -131,9 +132,10 @@ impl LetterChange {
                     Step::Cancel(Cancel { dead, redis, ledger, publisher })
                 }
                 LetterAction::Drop => {
-                    // It is asked about letters with orders only: what holds none can be dropped while MySQL is away.
+                    // MySQL is asked only about letters with orders; letters without one can be dropped while MySQL is
+                    // unavailable.
                     let ledger = match stores.ledger().await {
-                        // One that serves other partitions would answer for orders that it never had.
+                        // A MySQL of other partitions would give wrong answers about orders that it never had.
                         Err(error) if error.is::<InvalidInput>() => return Err(error),
                         reached => reached.or_else(|_| stores.ledger_unreached())?,
                     };
@@ -144,15 +146,15 @@ impl LetterChange {
         Ok(Self { action, dead, redis, stream, step })
     }
 
-    /// The connections to Redis.
+    /// Returns the connections to Redis.
     pub fn redis(&self) -> &RedisStore {
         &self.redis
     }
 
-    /// What would become of those of these letters that are there now. Changes nothing.
+    /// Predicts the outcome of the selected letters that exist now, and changes nothing.
     ///
     /// # Errors
-    /// When a store does not answer, or the key holds no stream.
+    /// If a store does not answer, or the key holds no stream.
     pub async fn plan(
         &self,
         letters: LetterSelection,
@@ -160,7 +162,7 @@ impl LetterChange {
     ) -> anyhow::Result<LetterPlan> {
         let selection = letters.up_to_now(&self.dead).await?;
         let all = self.dead.count().await.context("Failed to read the dead letters")?;
-        progress.expect(selection.length(all), "letters looked at");
+        progress.expect(selection.length(all), "letters read");
         let (mut draft, mut pages) = (PlanDraft::default(), selection.pages(&self.dead));
         let events = self.buried_events(&selection).await?;
         while let Some(page) = pages.next().await.context("Failed to read the dead letters")? {
@@ -186,7 +188,7 @@ impl LetterChange {
         Ok(plan)
     }
 
-    /// The reasons of all letters that are selected but for theirs.
+    /// Counts the reasons of all letters that match the selection except for its reason.
     async fn reasons(&self, selection: &LetterSelection) -> anyhow::Result<Vec<ReasonCount>> {
         let (mut counts, any) = (BTreeMap::new(), LetterSelection { reason: None, ..selection.clone() });
         let mut pages = any.pages(&self.dead);
@@ -198,7 +200,7 @@ impl LetterChange {
         Ok(counts.into_iter().map(|(reason, letters)| ReasonCount { reason, letters }).collect())
     }
 
-    /// The events of dead orders, which only a requeue takes along.
+    /// Reads the events of dead orders, which only a requeue handles together with the orders.
     async fn buried_events(&self, selection: &LetterSelection) -> anyhow::Result<BuriedEvents> {
         match self.action {
             LetterAction::Requeue { .. } => BuriedEvents::read(&self.dead, selection).await,
@@ -219,7 +221,7 @@ impl LetterChange {
         }
     }
 
-    /// A report of nothing, for [`LetterChange::run`].
+    /// Returns an empty report for [`LetterChange::run`].
     pub fn report(&self, plan: &LetterPlan) -> LetterReport {
         LetterReport {
             stream: plan.stream.clone(),
@@ -239,10 +241,10 @@ impl LetterChange {
         }
     }
 
-    /// Does it to the letters of the plan, page by page.
+    /// Ends the letters of the plan, page by page.
     ///
     /// # Errors
-    /// When a store does not answer; the report holds what was done, and what is left.
+    /// If a store does not answer; the report holds what was done and what is left.
     pub async fn run(&self, plan: &LetterPlan, report: &mut LetterReport, job: &Job) -> anyhow::Result<End> {
         job.progress.expect(plan.counts.letters, "letters");
         let events = self.buried_events(&plan.selection).await?;
@@ -259,18 +261,18 @@ impl LetterChange {
                 let left = page.letters.iter().find(|letter| !settled.contains(&letter.id));
                 let after = left.map(|letter| letter.id.previous());
                 let mut rest = plan.selection.after(after, &settled);
-                // Their orders are in the stream: from now on they are letters like others.
+                // The orders of these events are in the stream, so the events are ordinary letters from now on.
                 rest.ids.iter_mut().for_each(|ids| ids.extend(&events_left));
                 report.rest = self.request(rest);
                 return Err(outage.into());
             }
             seen += page.letters.len() as u64;
-            // Letters of later pages, which will not be found there.
+            // These letters belong to later pages, where they will not be found any more.
             let last = page.letters.last().map(|letter| letter.id);
             seen += followed.iter().filter(|letter| Some(**letter) > last).count() as u64;
             job.progress.add(page.letters.len() as u64);
         }
-        // What was there when it was asked about.
+        // Letters that the plan has counted and the run has not found.
         report.gone += plan.counts.letters.saturating_sub(seen);
         Ok(End::Whole)
     }
@@ -317,9 +319,9 @@ impl LetterChange {
         Ok(end)
     }
 
-    /// What would become of letters, with the events of dead orders where they belong.
+    /// Predicts the outcome of letters, with the events of dead orders at their places.
     async fn decide(&self, letters: &[Letter], events: &BuriedEvents) -> anyhow::Result<Vec<LetterDecision>> {
-        let decisions = self.step.decide(letters).await.context("Failed to look at the orders")?;
+        let decisions = self.step.decide(letters).await.context("Failed to read the orders")?;
         let belonging =
             |(letter, decision): (&Letter, LetterDecision)| match events.belongs(&self.dead, letter) {
                 _ if matches!(decision, LetterDecision::Stays(_)) => decision,

@@ -1,4 +1,4 @@
-//! Deleting letters of which nothing can be released, or whose orders have ended in MySQL.
+//! Deletes letters that have no units to release, or whose orders have ended in MySQL.
 
 use futures_util::future::join_all;
 use tidegate_orders::{
@@ -14,7 +14,7 @@ use super::{
     outcome::{EndedLetter, LetterDecision, LetterOutcome, Obstacle},
 };
 
-/// Deletes letters.
+/// Deletes dead letters that are not needed any more.
 #[derive(Debug)]
 pub(super) struct Drop {
     pub(super) dead: DeadLetters,
@@ -23,8 +23,9 @@ pub(super) struct Drop {
 }
 
 impl Drop {
-    /// A letter stays that holds an order, unless the order stands in MySQL, or its order id is another order's: by the
-    /// letter itself, or by the journal. A letter about money stays as well: nobody else would know of it.
+    /// Decides which letters can be deleted. A letter that holds an order stays, unless MySQL has the order, or the
+    /// order id belongs to another order according to the letter or the journal. A letter about money stays as well,
+    /// because no other record of the payment exists.
     pub(super) async fn decide(&self, letters: &[Letter]) -> Result<Vec<LetterDecision>, Outage> {
         let orders: Vec<Option<Order>> =
             letters.iter().map(|letter| self.dead.order_of(letter).ok()).collect();
@@ -55,7 +56,8 @@ impl Drop {
         Ok(join_all(letters.map(|(letter, is_written)| self.drop(letter, is_written))).await)
     }
 
-    /// Whether the order of each letter has a row that counts: its own, and no other order's of the same id.
+    /// Returns for each letter whether its order has a row of its own that counts, and not another order's row with the
+    /// same id.
     async fn are_written<'a>(
         &self,
         letters: impl IntoIterator<Item = &'a Letter>,

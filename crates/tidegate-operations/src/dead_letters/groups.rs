@@ -1,4 +1,4 @@
-//! Letters counted by reason and voucher: one cause that kills many entries shows at a glance.
+//! Dead letters counted by reason and voucher, so that a cause that affects many entries is easy to see.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -11,11 +11,11 @@ use tidegate_stream::{EntryId, Letter};
 
 use super::letter::reason_of;
 
-/// Groups that are told apart; letters of further ones are counted together. Whoever may write to the stream could
-/// otherwise fill our memory with names.
+/// The groups that are counted separately; letters of further groups are counted together. Otherwise a program that may
+/// write to the stream could fill the process's memory with names.
 const MOST_GROUPS: usize = 1_000;
 
-/// Counts letters by reason and voucher.
+/// Counts dead letters by reason and voucher.
 #[derive(Debug, Default)]
 pub(super) struct LetterCounter {
     by: BTreeMap<(String, Option<VoucherId>), Range>,
@@ -31,38 +31,38 @@ struct Range {
     newest: EntryId,
 }
 
-/// Letters, counted by reason and voucher.
+/// Dead letters, counted by reason and voucher.
 #[derive(Clone, Debug, Serialize)]
 pub struct LetterCounts {
-    /// All letters.
+    /// The number of all letters.
     pub letters: u64,
-    /// Of these, the ones that say what happened to an order.
+    /// The number of these letters that hold an event of an order.
     pub events: u64,
-    /// The largest groups first.
+    /// The groups of letters, the largest ones first.
     pub groups: Vec<LetterGroup>,
-    /// Letters of still more groups.
+    /// The number of letters in further groups.
     pub others: u64,
 }
 
-/// Letters that share reason and voucher.
+/// The dead letters that share reason and voucher.
 #[derive(Clone, Debug, Serialize)]
 pub struct LetterGroup {
-    /// Why they died, in a word.
+    /// The reason of the letters, in one word.
     pub reason: String,
-    /// None: it cannot be read.
+    /// The voucher of the letters; None: it cannot be read.
     pub voucher: Option<VoucherId>,
-    /// How many they are.
+    /// The number of letters in the group.
     pub letters: u64,
-    /// Of these, the ones that say what happened to an order.
+    /// The number of these letters that hold an event of an order.
     pub events: u64,
-    /// The first of them.
+    /// The oldest letter of the group.
     pub oldest: EntryId,
-    /// The last of them.
+    /// The newest letter of the group.
     pub newest: EntryId,
 }
 
 impl LetterCounter {
-    /// Counts one more, which is younger than those before.
+    /// Counts one more letter, which must be younger than those before.
     pub(super) fn add(&mut self, fields: &FieldNames, letter: &Letter) {
         let entry = letter.entry();
         let key = (reason_of(letter).to_owned(), fields.peek(&entry).voucher);
@@ -82,7 +82,7 @@ impl LetterCounter {
         }
     }
 
-    /// The sums.
+    /// Returns the counts of all letters that were added.
     pub(super) fn counts(self) -> LetterCounts {
         let group = |((reason, voucher), Range { letters, events, oldest, newest })| LetterGroup {
             reason,

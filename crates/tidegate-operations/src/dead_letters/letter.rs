@@ -1,4 +1,4 @@
-//! A letter as data: in few words, and with all that it holds.
+//! A dead letter as data: a summary, and a full form with all that the letter holds.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -8,20 +8,20 @@ use tidegate_orders::{
 };
 use tidegate_stream::{Burial, EntryId, EntryLine, Letter};
 
-/// The reason of what somebody else wrote into the stream of dead letters.
+/// The reason of an entry that another program wrote into the stream of dead letters.
 const FOREIGN: &str = "foreign";
 
-/// Why it died, in a word.
+/// Returns why the entry is a dead letter, in one word.
 pub fn reason_of(letter: &Letter) -> &str {
     letter.burial.as_ref().map_or(FOREIGN, |burial| &burial.reason)
 }
 
-/// It says that money was paid or refunded, in a way that a worker can record.
+/// Returns whether the letter reports a payment or a refund in a way that a worker can record.
 pub(super) fn is_about_money(fields: &FieldNames, letter: &Letter) -> bool {
     event_kind(fields, letter).is_some_and(EventKind::is_about_money)
 }
 
-/// What happened, if a worker can record it.
+/// Returns the kind of the event, if a worker can record it.
 fn event_kind(fields: &FieldNames, letter: &Letter) -> Option<EventKind> {
     match fields.decode_message(&letter.entry()) {
         Ok(Message::Event(event)) => Some(event.kind),
@@ -29,38 +29,38 @@ fn event_kind(fields: &FieldNames, letter: &Letter) -> Option<EventKind> {
     }
 }
 
-/// When this id was given.
+/// Returns the time at which Redis gave this id.
 fn time_of(id: EntryId) -> Option<Timestamp> {
     i64::try_from(id.ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok())
 }
 
-/// A letter in few words.
+/// The summary of a dead letter.
 #[derive(Clone, Debug, Serialize)]
 pub struct LetterSummary {
-    /// Its id.
+    /// The id of the dead letter.
     pub letter: EntryId,
-    /// When it was buried.
+    /// The time at which the entry was buried.
     pub at: Option<Timestamp>,
-    /// Why, in a word.
+    /// The reason why the entry was buried, in one word.
     pub reason: String,
-    /// Why, in a sentence; empty where somebody else wrote it.
+    /// The reason why the entry was buried, in a sentence; empty if another program wrote the letter.
     pub error: String,
-    /// The entry that was buried.
+    /// The id of the entry that was buried.
     pub entry: EntryId,
-    /// What happened, where it is an event that can be read.
+    /// The kind of the event, if the letter holds an event that can be read.
     pub event: Option<EventKind>,
-    /// Its order, or that of the event, where that can be read, as well as the next two.
+    /// The letter's order, or the order of the event, if it can be read.
     pub order: Option<OrderId>,
-    /// Its user.
+    /// The user of the order, if it can be read.
     pub user: Option<UserId>,
-    /// Its voucher.
+    /// The voucher of the order, if it can be read.
     pub voucher: Option<VoucherId>,
-    /// How often it was put back before.
+    /// The number of times that the letter was requeued before.
     pub requeued: u32,
 }
 
 impl LetterSummary {
-    /// What can be read of a letter.
+    /// Reads the summary from a dead letter.
     pub fn of(fields: &FieldNames, letter: &Letter) -> Self {
         let entry = letter.entry();
         let EntryIds { id, user, voucher } = fields.peek(&entry);
@@ -79,7 +79,7 @@ impl LetterSummary {
     }
 }
 
-/// All that a letter holds: the entry as it stands in a line that can be replayed, and why it died.
+/// A dead letter with all that it holds: the entry in the form of a line that can be replayed, and why it was buried.
 #[derive(Debug, Serialize)]
 pub struct FullLetter<'a> {
     #[serde(flatten)]

@@ -1,4 +1,4 @@
-//! What died, and why: all letters counted, and the newest of them.
+//! Lists dead letters: counts of all by reason and voucher, and the newest letters.
 
 use std::collections::VecDeque;
 
@@ -13,22 +13,22 @@ use super::{
     selection::LetterSelection,
 };
 
-/// The selected letters.
+/// The counts and the newest of the selected letters.
 #[derive(Clone, Debug, Serialize)]
 pub struct LetterList {
-    /// The stream in which they stand.
+    /// The stream that holds the letters.
     pub stream: String,
-    /// All of them.
+    /// The counts of all selected letters.
     #[serde(flatten)]
     pub counts: LetterCounts,
-    /// The newest of them, which come first.
+    /// The newest selected letters, newest first.
     pub newest: VecDeque<LetterSummary>,
 }
 
 /// Counts the selected letters, and reads the newest `limit` of them.
 ///
 /// # Errors
-/// When Redis does not answer, or the key holds no stream.
+/// If Redis does not answer, or the key holds no stream.
 pub async fn list(
     dead: &DeadLetters,
     selection: LetterSelection,
@@ -37,7 +37,7 @@ pub async fn list(
 ) -> anyhow::Result<LetterList> {
     let all = dead.count().await.context("Failed to read the dead letters")?;
     let selection = selection.up_to_now(dead).await?;
-    progress.expect(all, "letters looked at");
+    progress.expect(all, "letters read");
     let (mut counter, mut newest) = (LetterCounter::default(), VecDeque::new());
     let mut pages = selection.pages(dead);
     while let Some(page) = pages.next().await.context("Failed to read the dead letters")? {

@@ -1,4 +1,4 @@
-//! What would become of a letter, and what became of it.
+//! The predicted and the actual outcome of a dead letter.
 
 use std::collections::BTreeMap;
 
@@ -9,25 +9,25 @@ use tidegate_orders::{
 };
 use tidegate_stream::{EntryId, Outage};
 
-/// Letters that are named one by one, at most.
+/// The number of letters that a report names one by one, at most.
 pub(super) const MOST_NAMED: usize = 20;
 
-/// What would become of a letter, by what the stores hold now.
+/// The outcome that a letter would have by the current state of the stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LetterDecision {
-    /// It would be done.
+    /// The letter would be ended.
     Done,
-    /// It would be done, and its order released by it.
+    /// The letter would be ended, and its order would be released.
     Releases(PlannedRelease),
-    /// It would be done, and would not help.
+    /// The letter would be requeued, and would become a dead letter again.
     DiesAgain(RequeueFailure),
-    /// It would stay.
+    /// The letter would stay a dead letter.
     Stays(Obstacle),
-    /// It would go back behind its order, whose letter is asked for as well.
+    /// The letter would be requeued after its order, whose letter is selected as well.
     FollowsItsOrder,
 }
 
-/// What Redis would get back of an order.
+/// The units and the user that Redis would get back from an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PlannedRelease {
     pub(super) voucher: VoucherId,
@@ -36,36 +36,37 @@ pub(super) struct PlannedRelease {
     pub(super) user_after: UserAfter,
 }
 
-/// Why a letter that is put back would die again.
+/// The reason why a requeued letter would become a dead letter again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum RequeueFailure {
-    /// MySQL has no row of its voucher.
+    /// MySQL has no row of the letter's voucher.
     UnknownVoucher(VoucherId),
-    /// Its voucher has limits, and it does not say what it used of them.
+    /// The voucher has limits, and the letter does not hold what its order used of them.
     PastLimits(VoucherId),
-    /// Its order id is another order's.
+    /// The letter's order id belongs to another order.
     IdTaken,
-    /// It holds neither an order nor an event.
+    /// The letter holds neither an order nor an event.
     NoOrder,
-    /// Workers do not process an entry of its size.
+    /// Workers do not process an entry of this size.
     TooLarge,
 }
 
-/// What became of a letter.
+/// The actual outcome of a dead letter.
 #[derive(Debug)]
 pub(super) enum LetterOutcome {
-    /// It was done.
+    /// The letter was ended as requested.
     Done(EndedLetter),
-    /// There was no such letter any more: somebody else was faster.
+    /// The letter did not exist any more: another program was faster.
     Gone,
-    /// It is gone, and its order, which somebody else cancelled at the same time, is released now.
+    /// The letter did not exist any more. Another program cancelled its order at the same time, and this command
+    /// released the order.
     Released,
-    /// It stays, with what the store said, where a store refused it.
+    /// The letter stays, with the store's message if a store refused it.
     Stays(Obstacle, Option<String>),
 }
 
 impl LetterOutcome {
-    /// What an error of Redis about one letter means: that letter stays, unless Redis was not reached.
+    /// Maps an error of Redis about one letter to an outcome: the letter stays, unless Redis could not be reached.
     pub(super) fn of_error(error: GateError) -> Result<Self, Outage> {
         match error {
             GateError::Unreachable(error) => Err(Outage::new("Redis", error)),
@@ -74,71 +75,71 @@ impl LetterOutcome {
     }
 }
 
-/// A letter that ended.
+/// A dead letter that was ended.
 #[derive(Clone, Debug, Serialize)]
 pub struct EndedLetter {
-    /// The letter.
+    /// The id of the dead letter.
     pub letter: EntryId,
-    /// What exactly was done, in a word.
+    /// The exact change, in one word.
     pub outcome: &'static str,
-    /// Its order.
+    /// The order that the letter held.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub order: Option<String>,
-    /// The entry that it is now.
+    /// The new entry, if the letter was requeued.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub entry: Option<EntryId>,
 }
 
-/// Why a letter stays.
+/// The reason why a dead letter stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Obstacle {
-    /// It was put back so often before that somebody has to insist.
+    /// The letter was requeued so often that an operator has to force it.
     NeedsForce,
-    /// More fields than a script can add.
+    /// The letter has more fields than a script can add.
     TooManyFields,
-    /// Its order was released.
+    /// The letter's order was already released.
     Released,
-    /// Its order is cancelled in MySQL.
+    /// The letter's order is cancelled in MySQL.
     Cancelled,
-    /// Its order is written.
+    /// MySQL already has the letter's order.
     OrderExists,
-    /// Its order id is another order's.
+    /// The letter's order id belongs to another order.
     IdTaken,
-    /// It holds no order.
+    /// The letter does not hold an order.
     NoOrder,
-    /// Somebody else wrote it there.
+    /// Another program wrote this entry into the stream of dead letters.
     Foreign,
-    /// It holds an order.
+    /// The letter holds an order, which must not be lost.
     HoldsOrder,
-    /// It is an event, and its order is a dead letter that does not go back.
+    /// The letter is an event, and its order is a dead letter that is not requeued.
     OrderIsDead,
-    /// It says that money was paid or refunded.
+    /// The letter reports a payment or a refund.
     HoldsPayment,
-    /// By the journal, its order took units.
+    /// According to the journal, the letter's order took units.
     HoldsUnits,
-    /// MySQL refuses a row.
+    /// MySQL refuses a row for the letter's order.
     Rejected,
-    /// Others hold rows of MySQL that it needs.
+    /// Other transactions lock rows of MySQL that the change needs.
     Contended,
-    /// Redis refuses.
+    /// Redis refuses the change of this letter.
     Failed,
 }
 
-/// Letters that stay, by reason. As JSON it is the list of [`StayingGroup`]s.
+/// The letters that stay, by reason. As JSON, it is the list of [`StayingGroup`]s.
 #[derive(Clone, Debug, Default)]
 pub struct StayingLetters(BTreeMap<Obstacle, StayingGroup>);
 
-/// Letters that stay, for one reason.
+/// The letters that stay for one reason.
 #[derive(Clone, Debug, Serialize)]
 pub struct StayingGroup {
-    /// The reason.
+    /// The reason why the letters stay.
     pub why: Obstacle,
-    /// How many they are.
+    /// The number of letters in the group.
     pub letters: u64,
-    /// The first of them.
+    /// The ids of the first letters in the group.
     pub first: Vec<EntryId>,
-    /// What the store said of the first.
+    /// The store's message about the first letter.
     pub error: Option<String>,
 }
 
@@ -149,12 +150,12 @@ impl Serialize for StayingLetters {
 }
 
 impl StayingLetters {
-    /// By reason.
+    /// Returns the groups, sorted by reason.
     pub fn groups(&self) -> impl Iterator<Item = &StayingGroup> {
         self.0.values()
     }
 
-    /// How many they are.
+    /// Returns the number of all letters that stay.
     pub fn count(&self) -> u64 {
         self.groups().map(|group| group.letters).sum()
     }

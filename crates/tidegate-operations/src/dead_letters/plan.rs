@@ -1,4 +1,4 @@
-//! What would become of the selected letters.
+//! The plan of a requeue, cancel or drop of the selected letters.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -14,37 +14,37 @@ use super::{
 };
 use crate::change::{Next, Plan};
 
-/// What would become of the selected letters.
+/// The predicted outcome of the selected letters.
 #[derive(Clone, Debug, Serialize)]
 pub struct LetterPlan {
-    /// The stream in which they stand.
+    /// The stream that holds the letters.
     pub stream: String,
-    /// All that were selected.
+    /// The counts of all selected letters.
     #[serde(flatten)]
     pub counts: LetterCounts,
-    /// How many of them it would be done to.
+    /// The number of letters that would be ended.
     pub would: u64,
-    /// Events that would go back behind their orders, whether they were selected or not.
+    /// The number of events that would be requeued after their orders, whether they were selected or not.
     pub along: u64,
-    /// Of those that it would be done to, the ones that it would not help, for the most frequent reasons.
+    /// The letters that would be requeued and become dead letters again, for the most frequent reasons.
     pub again: Vec<DyingAgain>,
-    /// What would be released, the vouchers with the most orders first.
+    /// The units and users that would be released, the vouchers with the most orders first.
     pub releases: Vec<VoucherRelease>,
-    /// Where no letter has the reason that was asked for: the reasons of those that are there.
+    /// If no letter has the requested reason: the reasons of the letters that exist.
     pub other_reasons: Vec<ReasonCount>,
-    /// The ones that would stay.
+    /// The letters that would stay.
     pub stay: StayingLetters,
-    /// Ids that were asked for and are not there.
+    /// The requested ids that do not exist.
     pub missing: Vec<EntryId>,
     #[serde(skip)]
     pub(super) question: String,
-    /// All that were selected, and none that came since.
+    /// All letters that were selected, without those that were added since.
     #[serde(skip)]
     pub(super) selection: LetterSelection,
 }
 
 impl LetterPlan {
-    /// The reason that was asked for.
+    /// Returns the reason that was requested.
     #[must_use]
     pub fn reason(&self) -> Option<&str> {
         self.selection.reason.as_deref()
@@ -61,29 +61,29 @@ impl Plan for LetterPlan {
     }
 }
 
-/// Letters of one reason.
+/// The number of letters that have one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ReasonCount {
-    /// The reason.
+    /// The reason of the letters.
     pub reason: String,
-    /// How many they are.
+    /// The number of letters with this reason.
     pub letters: u64,
 }
 
-/// What Redis would get back of one voucher.
+/// The units and users that Redis would get back for one voucher.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct VoucherRelease {
-    /// The voucher.
+    /// The voucher of the released orders.
     pub voucher: VoucherId,
-    /// How many orders of it.
+    /// The number of orders that would be released.
     pub orders: u64,
-    /// Units of these.
+    /// The units of these orders.
     pub units: i64,
-    /// Units that Redis has now; None: it has no stock, and gets none.
+    /// The units that Redis has now; None: Redis has no stock of the voucher, and gets none.
     pub stock: Option<i64>,
-    /// Users who may buy again.
+    /// The number of users who could buy again.
     pub freed: u64,
-    /// The first of them.
+    /// The first users who could buy again.
     pub first_freed: Vec<UserId>,
 }
 
@@ -98,14 +98,14 @@ impl VoucherRelease {
     }
 }
 
-/// Letters that would die again, for one reason.
+/// The letters that would become dead letters again, for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DyingAgain {
     /// The reason that their next letters would have, or `no_order`.
     pub reason: &'static str,
-    /// The voucher of which MySQL has no row, or that has limits.
+    /// The voucher that has no row in MySQL, or that has limits.
     pub voucher: Option<VoucherId>,
-    /// How many they are.
+    /// The number of letters with this reason.
     pub letters: u64,
 }
 
@@ -122,7 +122,7 @@ impl DyingAgain {
     }
 }
 
-/// A plan that is not complete yet.
+/// A plan to which letters are still added.
 #[derive(Debug, Default)]
 pub(super) struct PlanDraft {
     counter: LetterCounter,
@@ -136,7 +136,7 @@ pub(super) struct PlanDraft {
 }
 
 impl PlanDraft {
-    /// With one more letter, which is younger than those before.
+    /// Adds one more letter, which must be younger than those before.
     pub(super) fn add(&mut self, fields: &FieldNames, letter: &Letter, decision: LetterDecision) {
         self.counter.add(fields, letter);
         self.last = Some(letter.id);
@@ -164,19 +164,19 @@ impl PlanDraft {
         }
     }
 
-    /// With the events that go back behind their order.
+    /// Adds the events that would be requeued after their order.
     pub(super) fn add_following(&mut self, events: &[BuriedEvent]) {
         self.along += events.len() as u64;
     }
 
-    /// With the events that stay because their order does, where they were asked for.
+    /// Adds the selected events that stay because their order stays.
     pub(super) fn add_staying(&mut self, events: &[BuriedEvent]) {
         for event in events.iter().filter(|event| event.is_selected) {
             self.stay.add(Obstacle::OrderIsDead, event.letter, None);
         }
     }
 
-    /// The plan for the letters of `selection`, all of which were added.
+    /// Completes the plan for the letters of `selection`, which must all have been added.
     pub(super) fn finish(self, stream: &str, selection: LetterSelection, question: String) -> LetterPlan {
         let mut again: Vec<DyingAgain> = self.again.into_iter().map(DyingAgain::of).collect();
         again.sort_by_key(|again| Reverse(again.letters));
@@ -194,7 +194,7 @@ impl PlanDraft {
             stay: self.stay,
             missing: self.missing,
             question,
-            // So many that nothing has to be counted, and none that came since.
+            // The last id bounds the selection, so that no limit is needed and later letters are excluded.
             selection: LetterSelection {
                 last: self.last.unwrap_or(selection.last),
                 limit: None,

@@ -1,4 +1,4 @@
-//! What became of the selected letters.
+//! The report of a requeue, cancel or drop of the selected letters.
 
 use serde::Serialize;
 use serde_json::{Value as Json, json};
@@ -11,28 +11,28 @@ use super::{
 };
 use crate::change::{Ending, Report};
 
-/// What became of the selected letters.
+/// The actual outcome of the selected letters.
 #[derive(Clone, Debug, Serialize)]
 pub struct LetterReport {
-    /// The stream in which they stood.
+    /// The stream that held the letters.
     pub stream: String,
-    /// What was done to them: `requeued`, `cancelled` or `dropped`.
+    /// The change that was made to the letters: `requeued`, `cancelled` or `dropped`.
     pub what: &'static str,
-    /// How many it was done to.
+    /// The number of letters that were ended.
     pub letters: u64,
-    /// The first of them.
+    /// The first letters that were ended.
     pub first: Vec<EndedLetter>,
-    /// Of these, the events that went back behind their orders.
+    /// The number of these that are events requeued after their orders.
     pub along: u64,
-    /// Letters that were not there any more: somebody else was faster.
+    /// The letters that did not exist any more: another program was faster.
     pub gone: u64,
-    /// Of these, the ones whose orders somebody else cancelled, and which were released here.
+    /// The number of these whose orders another program cancelled, and which this command released.
     pub released: u64,
-    /// The ones that stay.
+    /// The letters that stay, by reason.
     pub stay: StayingLetters,
-    /// Ids that were asked for and are not there.
+    /// The requested ids that do not exist.
     pub missing: Vec<EntryId>,
-    /// What to ask for to go on.
+    /// The request that continues this one.
     #[serde(skip)]
     pub rest: LetterRequest,
 }
@@ -54,7 +54,7 @@ impl Report for LetterReport {
 }
 
 impl LetterReport {
-    /// Events that stay because their order does, where they were asked for.
+    /// Adds the selected events that stay because their order stays.
     pub(super) fn add_staying(&mut self, events: &[BuriedEvent]) {
         for event in events.iter().filter(|event| event.is_selected) {
             self.stay.add(Obstacle::OrderIsDead, event.letter, None);

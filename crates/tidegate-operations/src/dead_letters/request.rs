@@ -1,29 +1,30 @@
-//! What is asked for: an action, and the letters that it is done to.
+//! The request of a requeue, cancel or drop: the action, and the letters to which it applies.
 
 use super::selection::LetterSelection;
 
-/// How often a letter may be put back before somebody has to insist: what died so often most likely dies again.
+/// The number of requeues after which a letter needs `force`: a letter that was buried again so often will most likely
+/// be buried again.
 pub(crate) const REQUEUE_LIMIT: u32 = 3;
 
-/// What is done to letters.
+/// The action that is applied to dead letters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LetterAction {
-    /// Put them back into the stream.
+    /// Append the entries of the letters to the stream again.
     Requeue {
-        /// Also those that were put back three times.
+        /// Whether to requeue letters that were already requeued three times.
         force: bool,
     },
-    /// Release their orders.
+    /// Cancel the orders of the letters, and release them.
     Cancel,
-    /// Delete them.
+    /// Delete the letters without any other change.
     Drop,
 }
 
-/// What is done, and to which letters.
+/// An action, and the dead letters to which it applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LetterRequest {
-    /// What is done.
+    /// The action that is applied.
     pub action: LetterAction,
-    /// To these.
+    /// The letters to which the action applies.
     pub letters: LetterSelection,
 }

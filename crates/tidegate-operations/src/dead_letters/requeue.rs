@@ -1,4 +1,4 @@
-//! Putting letters back into the stream.
+//! Requeues dead letters: appends their entries to the stream again.
 
 use std::{borrow::Cow, collections::HashSet};
 
@@ -18,39 +18,40 @@ use super::{
     outcome::{EndedLetter, LetterDecision, LetterOutcome, RequeueFailure, Obstacle},
 };
 
-/// Puts letters back.
+/// Requeues dead letters, and the events of their orders.
 #[derive(Debug)]
 pub(super) struct Requeue {
     pub(super) dead: DeadLetters,
     pub(super) redis: RedisStore,
     pub(super) ledger: Ledger,
-    /// Letters that were put back so often stay; None: however often.
+    /// The number of requeues after which letters stay; None: there is no limit.
     pub(super) limit: Option<u32>,
-    /// Workers bury what is larger.
+    /// The size above which workers bury an entry.
     pub(super) entry_max_bytes: usize,
 }
 
-/// What became of the events of an order that was put back.
+/// The outcome of requeueing the events of an order after it.
 #[derive(Debug)]
 pub(super) struct BehindOrder {
     pub(super) outcomes: Vec<(BuriedEvent, LetterOutcome)>,
-    /// What kept the others from it.
+    /// The outage that kept the other events from being requeued.
     pub(super) outage: Option<Outage>,
-    /// Those that may still be letters.
+    /// The events that may still be dead letters.
     pub(super) left: Vec<EntryId>,
 }
 
-/// What is known of a page of letters.
+/// The state of the orders of a page of letters.
 struct Known {
-    /// By the journals.
+    /// The orders that are released according to the journals.
     released: HashSet<(VoucherId, OrderId)>,
-    /// By MySQL.
+    /// The rows of the orders in MySQL.
     snapshot: Snapshot,
 }
 
 impl Requeue {
-    /// A letter stays by what it is, and by what both stores say of its order. A worker that was given a cancelled order
-    /// would acknowledge it, and nothing would be left by which what Redis holds for it could be released.
+    /// Decides which letters can be requeued. A letter stays because of its own content, or because of what both stores
+    /// hold of its order. A worker would acknowledge a cancelled order, and then nothing would be left by which its
+    /// units could be released in Redis.
     pub(super) async fn decide(&self, letters: &[Letter]) -> Result<Vec<LetterDecision>, Outage> {
         let orders: Vec<Option<Incoming>> = letters.iter().map(|letter| self.order_of(letter)).collect();
         let known = self.known(&orders.iter().flatten().cloned().collect::<Vec<_>>()).await?;
@@ -72,7 +73,7 @@ impl Requeue {
             }
             let failure =
                 if order.is_some() { failures.next().flatten() } else { self.failure_without_order(letter) };
-            // Workers look at the size before anything else.
+            // Workers check the size before anything else.
             let is_too_large = letter.carried_bytes() > self.entry_max_bytes;
             let failure = is_too_large.then_some(RequeueFailure::TooLarge).or(failure);
             failure.map_or(LetterDecision::Done, LetterDecision::DiesAgain)
@@ -80,19 +81,20 @@ impl Requeue {
         Ok(obstacles.into_iter().zip(&orders).zip(letters).map(decision).collect())
     }
 
-    /// A worker records any event that it can read.
+    /// Returns why a letter without an order would be buried again. A worker records any event that it can read.
     fn failure_without_order(&self, letter: &Letter) -> Option<RequeueFailure> {
         let message = self.dead.fields().decode_message(&letter.entry());
         (!matches!(message, Ok(Message::Event(_)))).then_some(RequeueFailure::NoOrder)
     }
 
-    /// Puts them back, then looks once more whether their orders were cancelled meanwhile.
+    /// Requeues the letters, then checks whether their orders were cancelled in the meantime.
     pub(super) async fn apply(&self, letters: &[&Letter]) -> Vec<Result<LetterOutcome, Outage>> {
         let put_back = match self.as_put_back(letters).await {
             Ok(put_back) => put_back,
             Err(outage) => return letters.iter().map(|_| Err(outage.clone())).collect(),
         };
-        // The first alone: where Redis does not know the script yet, the others would overtake each other.
+        // The first letter goes alone. If Redis does not know the script yet, letters that are sent together could
+        // overtake each other.
         let mut all = put_back.iter().map(|letter| self.requeue(letter));
         let Some(first) = all.next() else { return Vec::new() };
         let mut outcomes = vec![first.await];
@@ -103,7 +105,7 @@ impl Requeue {
         outcomes
     }
 
-    /// The letters with what their entries have to say beyond their own fields.
+    /// Returns the letters with the values that their new entries must have in addition to their own fields.
     async fn as_put_back<'a>(&self, letters: &[&'a Letter]) -> Result<Vec<Cow<'a, Letter>>, Outage> {
         let orders: Vec<Option<Incoming>> = letters.iter().map(|letter| self.order_of(letter)).collect();
         let known: Vec<Incoming> = orders.iter().flatten().cloned().collect();
@@ -116,9 +118,9 @@ impl Requeue {
         Ok(letters.iter().zip(&orders).map(put_back).collect())
     }
 
-    /// Puts the events of an order back, which stands in the stream by now: one after the other, as they were appended. What
-    /// stays by what it is stays, and the others go on without it.
-    /// Where Redis does not answer, nobody knows whether the next event was put back, and those after it were not.
+    /// Requeues the events of an order that is already in the stream, one by one, as they were appended. An event that
+    /// cannot be requeued stays, and the others continue without it. If Redis does not answer, it is unknown whether
+    /// the next event was requeued, and the events after it were not.
     pub(super) async fn apply_behind(&self, events: &[BuriedEvent]) -> BehindOrder {
         let mut behind = BehindOrder { outcomes: Vec::new(), outage: None, left: Vec::new() };
         for (at, event) in events.iter().enumerate() {
@@ -154,7 +156,7 @@ impl Requeue {
         Ok(Known { released, snapshot: self.ledger.snapshot(orders, Absence::Decides).await? })
     }
 
-    /// Why a letter stays by what it is.
+    /// Returns why a letter stays because of its own content.
     fn obstacle(&self, letter: &Letter) -> Option<Obstacle> {
         if letter.burial.is_none() {
             return Some(Obstacle::Foreign);
@@ -180,8 +182,9 @@ impl Requeue {
         })
     }
 
-    /// Asks MySQL once more. Whoever cancels an order writes that down before its letter is ended: if the letter is put
-    /// back in between, workers only acknowledge the order, and should the other die now, nobody would release it.
+    /// Releases orders that were cancelled in the meantime, according to MySQL. A command that cancels an order writes
+    /// this before it ends the letter. If the letter is requeued in between, workers only acknowledge the order. If the
+    /// other command is then killed, no program would release the order.
     async fn release_cancelled(&self, letters: &[&Letter], outcomes: &mut [Result<LetterOutcome, Outage>]) {
         let is_moved = |outcome: &Result<LetterOutcome, Outage>| {
             matches!(outcome, Ok(LetterOutcome::Done(_) | LetterOutcome::Gone))
@@ -208,13 +211,13 @@ impl Requeue {
     }
 }
 
-/// When the order of a letter came into the stream first, in Unix milliseconds by the clock of Redis.
+/// Returns the time at which the letter's order first came into the stream, in Unix milliseconds by the clock of Redis.
 fn first_ms(letter: &Letter) -> Option<u64> {
     letter.first_entry().map(|entry| entry.ms)
 }
 
 impl Known {
-    /// Why the letter of an order stays.
+    /// Returns why the letter of an order stays.
     fn obstacle(&self, Incoming { order, .. }: &Incoming) -> Option<Obstacle> {
         if self.released.contains(&(order.voucher, order.id)) {
             return Some(Obstacle::Released);
@@ -222,7 +225,7 @@ impl Known {
         self.snapshot.cancelled(order).is_some().then_some(Obstacle::Cancelled)
     }
 
-    /// Why each of these orders would die again, if it would.
+    /// Returns for each order why it would become a dead letter again, if it would.
     fn requeue_failures(self, orders: &[Incoming]) -> Vec<Option<RequeueFailure>> {
         let decided = self.snapshot.predict_record(orders, &mut DryRun::default());
         let failure = |(incoming, decided): (&Incoming, Decided)| match decided.verdict {

@@ -1,4 +1,4 @@
-//! Which letters an operation is about, and reading them page by page: there may be a million.
+//! The selection of dead letters that an operation is about, read page by page, because there may be a million.
 
 use std::collections::BTreeSet;
 
@@ -9,30 +9,30 @@ use tidegate_stream::{EntryId, Letter, PageSize, StreamError};
 use super::letter::reason_of;
 use crate::selection::EntryFilter;
 
-/// Letters of a page at most: a step of a change, after which it can be stopped.
+/// The letters of a page at most. A page is one step of a change, and the change can be stopped after each step.
 const MOST_LETTERS: u16 = 1_000;
-/// Letters that are looked for by their ids, at once.
+/// The letters that are read by their ids at once.
 const NAMED_LETTERS: usize = 100;
 
-/// Which letters are meant.
+/// The dead letters that an operation is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LetterSelection {
-    /// These, whatever else is said; None: those that the rest describes.
+    /// The ids of the letters; the other conditions are then ignored. None: the other conditions choose the letters.
     pub ids: Option<BTreeSet<EntryId>>,
-    /// EntryFilter letters with this reason.
+    /// The reason that the letters must have; None: any reason.
     pub reason: Option<String>,
-    /// EntryFilter letters of this voucher or user.
+    /// The voucher or user that the letters must have.
     pub only: EntryFilter,
-    /// No letter before this one; [`EntryId::MIN`]: from the oldest on.
+    /// The first id of the range; [`EntryId::MIN`]: from the oldest letter on.
     pub first: EntryId,
-    /// No letter after this one.
+    /// The last id of the range.
     pub last: EntryId,
-    /// The oldest so many of them.
+    /// The number of letters at most, oldest first; None: all.
     pub limit: Option<u64>,
 }
 
 impl LetterSelection {
-    /// All letters.
+    /// The selection of all letters.
     pub const ALL: Self = Self {
         ids: None,
         reason: None,
@@ -42,17 +42,17 @@ impl LetterSelection {
         limit: None,
     };
 
-    /// Those of them that are there now. What is buried from now on is not meant: what goes back and dies again would
-    /// never end.
+    /// Limits the selection to the letters that exist now. Without this limit, requeued letters that are buried again
+    /// would be selected for ever.
     ///
     /// # Errors
-    /// When Redis does not answer, or the key holds no stream.
+    /// If Redis does not answer, or the key holds no stream.
     pub async fn up_to_now(self, dead: &DeadLetters) -> anyhow::Result<Self> {
         let end = dead.last_id().await.context("Failed to read the dead letters")?;
         Ok(Self { last: self.last.min(end), ..self })
     }
 
-    /// Begins to read them.
+    /// Starts reading the selected letters page by page.
     pub fn pages(&self, dead: &DeadLetters) -> LetterPages {
         LetterPages {
             dead: dead.clone(),
@@ -65,12 +65,12 @@ impl LetterSelection {
         }
     }
 
-    /// How many letters have to be looked at, at most; `all` are there.
+    /// Returns the number of letters that have to be read at most, if the stream holds `all` letters.
     pub fn length(&self, all: u64) -> u64 {
         self.ids.as_ref().map_or(all, |ids| ids.len() as u64)
     }
 
-    /// Those of them that come after this letter, but for those that are done. There must be any.
+    /// Selects the letters after this one, except for those that are done. At least one letter must be left.
     #[must_use]
     pub fn after(&self, after: Option<EntryId>, done: &BTreeSet<EntryId>) -> Self {
         let is_left = |id: &&EntryId| after.is_none_or(|after| **id > after) && !done.contains(id);
@@ -81,7 +81,7 @@ impl LetterSelection {
         }
     }
 
-    /// Whether it is one of them, the limit aside.
+    /// Returns whether the letter is selected; the limit is ignored.
     pub(super) fn includes(&self, fields: &FieldNames, letter: &Letter) -> bool {
         match &self.ids {
             Some(ids) => ids.contains(&letter.id),
@@ -95,14 +95,14 @@ impl LetterSelection {
     }
 }
 
-/// A piece of the dead letters.
+/// A page of dead letters.
 #[derive(Debug)]
 pub struct LetterPage {
-    /// Those that were selected, oldest first.
+    /// The selected letters of the page, oldest first.
     pub letters: Vec<Letter>,
-    /// Ids that were asked for and are not there.
+    /// The requested ids that do not exist.
     pub missing: Vec<EntryId>,
-    /// How many letters were looked at.
+    /// The number of letters that were read for this page.
     pub looked_at: u64,
 }
 
@@ -111,9 +111,9 @@ pub struct LetterPage {
 pub struct LetterPages {
     dead: DeadLetters,
     selection: LetterSelection,
-    /// Ids that are still to be read, the next one last.
+    /// The ids that are still to be read, the next one last.
     ids: Vec<EntryId>,
-    /// The last that was looked at.
+    /// The last letter that was read.
     seen: Option<EntryId>,
     after: EntryId,
     left: u64,
@@ -121,17 +121,17 @@ pub struct LetterPages {
 }
 
 impl LetterPages {
-    /// What comes after the pages that were read. There must be anything.
+    /// Selects the letters after the pages that were read. At least one letter must be left.
     #[must_use]
     pub fn rest(&self) -> LetterSelection {
         let limit = self.selection.limit.map(|_| self.left);
         LetterSelection { limit, ..self.selection.after(self.seen, &BTreeSet::new()) }
     }
 
-    /// The next piece; None at the end.
+    /// Reads the next page; None at the end.
     ///
     /// # Errors
-    /// When Redis does not answer, or the key holds no stream.
+    /// If Redis does not answer, or the key holds no stream.
     pub async fn next(&mut self) -> Result<Option<LetterPage>, StreamError> {
         if self.left == 0 {
             return Ok(None);

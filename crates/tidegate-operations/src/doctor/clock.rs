@@ -1,4 +1,4 @@
-//! Clocks: order ids, sale windows and ages are wrong by as much as they differ.
+//! Compares the clocks of hosts. If they differ, order ids, sale windows and ages are wrong by the difference.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -6,15 +6,15 @@ use crate::finding::Findings;
 
 const TOLERANCE_MS: i64 = 2_000;
 
-/// This host's clock: Unix time in milliseconds.
+/// Returns the clock of this host as Unix time in milliseconds.
 pub(super) fn host_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// Compares a server's clock with this host's, read before and after it was asked.
+/// Compares the clock of a server with this host's clock, which was read before and after the request.
 pub(super) fn compare(findings: &mut Findings, (before_ms, after_ms): (i64, i64), server_ms: i64) {
-    // Whatever the way took is no difference.
+    // The time of the round trip does not count as a difference.
     let difference_ms =
         if server_ms < before_ms { server_ms - before_ms } else { (server_ms - after_ms).max(0) };
     if difference_ms.abs() > TOLERANCE_MS {

@@ -1,16 +1,16 @@
-//! Is what `mysql.url` names a cluster, and are its nodes fit for orders?
+//! Checks whether `mysql.url` names a cluster, and whether its nodes can take orders.
 
 use tidegate_orders::sessions::{Cluster, NodeStatus};
 
 use crate::finding::Findings;
 use crate::{SystemSettings, connect};
 
-/// Statements that `wsrep_sync_wait` makes wait: INSERT and UPDATE.
+/// The statements that `wsrep_sync_wait` makes wait: INSERT and UPDATE.
 const WRITES_WAIT: u32 = 2 | 4;
-/// With fewer nodes, the loss of one stops the others.
+/// The number of nodes below which the loss of one stops the others.
 const ENOUGH_NODES: i64 = 3;
 
-/// Looks at every host by itself. Says nothing of a single server that is alone.
+/// Checks every host of `mysql.url` separately. It reports nothing about a single server that is in no cluster.
 pub(super) async fn check(settings: &SystemSettings, findings: &mut Findings) {
     let Ok(sessions) = connect::mysql_sessions(settings) else { return };
     let inspector = sessions.survey().await;
@@ -24,17 +24,17 @@ pub(super) async fn check(settings: &SystemSettings, findings: &mut Findings) {
             }
             (Ok(status), _) if status.certifies() && status.cluster().is_none() => findings.error(
                 format!("{host} has not joined its cluster since it was started"),
-                "see its own log; it joins by itself when it reaches a node that is in the cluster",
+                "see its own log; it joins without help when it reaches a node of the cluster",
             ),
             (Ok(_), _) => findings.error(
                 format!("{host} is no node of {}", ours.as_ref().map_or("a cluster".to_owned(), Cluster::to_string)),
-                "several hosts must be nodes of one Galera cluster or of one replication group: to go to any other replica \
+                "several hosts must be nodes of one Galera cluster or of one replication group: using any other replica \
                  loses orders that were acknowledged. Name only its nodes in mysql.url",
             ),
-            // That a single server does not answer, the next check says.
+            // The next check reports a single server that does not answer.
             (Err(reason), _) if several => findings.warning(
                 format!("{host} does not answer: {reason}"),
-                "start it; workers use the other hosts meanwhile",
+                "start it; until then, workers use the other hosts",
             ),
             (Err(_), _) => {}
         }
@@ -48,7 +48,7 @@ pub(super) async fn check(settings: &SystemSettings, findings: &mut Findings) {
     if let (Some(cluster), false) = (&ours, several) {
         findings.warning(
             format!("mysql.url names one node of {cluster}"),
-            "name the others, too (a:3306,b:3306,c:3306), so that workers go on when this one is away",
+            "name the others, too (a:3306,b:3306,c:3306), so that workers continue if this one fails",
         );
     }
 }
@@ -86,8 +86,9 @@ fn check_node(findings: &mut Findings, host: &str, status: &NodeStatus, several:
     check_flush(findings, host, status, &cluster);
 }
 
-/// A transaction of Galera is in the memory of the nodes before it is in a file of any: what nodes do not flush, they lose if they crash
-/// together. The node that is asked for the rest is told of with the server.
+/// Checks how a Galera node flushes. Galera commits in the memory of the nodes before any node has written the
+/// transaction to a file. If nodes that do not flush crash together, they lose it. The node to which this process
+/// connects is checked with the server's settings.
 fn check_flush(findings: &mut Findings, host: &str, status: &NodeStatus, cluster: &Cluster) {
     let flush = status.fact("innodb_flush_log_at_trx_commit");
     if matches!(cluster, Cluster::Galera { .. }) && !matches!(flush, "1" | "") {

@@ -1,4 +1,4 @@
-//! Does Redis still hold what is delisted?
+//! Checks whether Redis still holds the keys of delisted vouchers.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use tidegate_stream::server_time_ms;
 
 use crate::{SystemSettings, finding::Findings};
 
-/// Vouchers that are asked about at once.
+/// The vouchers that are read at once.
 const AT_ONCE: usize = 50;
-/// Vouchers that are named.
+/// The vouchers that are named one by one.
 const NAMED: usize = 5;
-/// So many comparisons of both stores later, what was delisted should be gone.
+/// The number of comparison intervals after which the keys of a delisted voucher should be gone.
 const LATE: u32 = 3;
 
-/// Names delisted vouchers whose keys are still there, or whose sale goes on in Redis.
+/// Reports delisted vouchers whose keys still exist, or whose sale continues in Redis.
 pub(super) async fn check(
     settings: &SystemSettings,
     findings: &mut Findings,
@@ -27,7 +27,7 @@ pub(super) async fn check(
     if let Err(error) = look(settings, findings, redis, mysql).await {
         let chain = error_chain(&error);
         findings.warning(
-            format!("nobody can say which delisted vouchers it still holds: {chain}"),
+            format!("the delisted vouchers that it still holds could not be read: {chain}"),
             "see docs/delist.md",
         );
     }
@@ -42,7 +42,7 @@ async fn look(
     let mut left: Vec<(VoucherId, VoucherState)> = Vec::new();
     for vouchers in vouchers::delisted(mysql, settings.partition()).await?.chunks(AT_ONCE) {
         let states = join_all(vouchers.iter().map(|voucher| redis.sales().read_voucher(*voucher))).await;
-        // A key of another type is told with the sales.
+        // The check of the sales reports a key of another type.
         let states = vouchers.iter().zip(states).filter_map(|(voucher, state)| Some((*voucher, state.ok()?)));
         left.extend(states.filter(|(_, state)| state.stock.is_some() || state.buyers + state.journaled > 0));
     }
@@ -74,7 +74,7 @@ async fn look(
     }
     let more = left.len().saturating_sub(NAMED) as u64;
     if more > 0 {
-        findings.ok(format!("and {} more that are delisted have keys", counted(more, "voucher")));
+        findings.ok(format!("{} more that are delisted also have keys", counted(more, "voucher")));
     }
     Ok(())
 }

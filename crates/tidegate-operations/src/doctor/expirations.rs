@@ -1,4 +1,4 @@
-//! Do unpaid orders expire in time?
+//! Checks whether unpaid orders expire in time.
 
 use sqlx::MySqlPool;
 use tidegate_compare::text::{counted, error_chain};
@@ -10,10 +10,11 @@ use crate::{
     finding::Findings,
 };
 
-/// Later than this, an order does not wait for its turn but for help.
+/// The delay in seconds after which an order does not wait for its turn, but for an operator.
 const LATE_S: f64 = 60.0;
 
-/// Looks whether anything keeps them from it. Says nothing where no order has to be paid in time.
+/// Checks whether anything keeps unpaid orders from expiring. It reports nothing if no order has a time limit for its
+/// payment.
 pub(super) async fn check(
     settings: &SystemSettings,
     findings: &mut Findings,
@@ -23,10 +24,10 @@ pub(super) async fn check(
     let view = ExpirationsView::read(settings, redis, mysql, settings.mysql.statement_timeout).await;
     match view {
         Ok(view) => report(findings, &view),
-        // Told with the tables.
+        // The check of the tables reports this.
         Err(error) if is_not_migrated(&error) => {}
         Err(error) => findings.warning(
-            format!("nobody can say whether unpaid orders expire: {}", error_chain(&error)),
+            format!("the state of unpaid orders could not be read: {}", error_chain(&error)),
             format!(
                 "allow this user to read tidegate_unpaid_order, tidegate_fleet_mark and {}",
                 redis.keys().fleet().restore_counter().as_str_lossy()
@@ -51,7 +52,7 @@ fn report(findings: &mut Findings, view: &ExpirationsView) {
         }
         RestoreState::Whole if view.unpaid.overdue_s > LATE_S => findings.warning(
             format!(
-                "{} should have expired, the first {:.0} s ago",
+                "{} should have expired, the oldest {:.0} s ago",
                 counted(view.unpaid.overdue, "unpaid order"),
                 view.unpaid.overdue_s
             ),

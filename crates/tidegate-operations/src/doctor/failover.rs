@@ -1,4 +1,4 @@
-//! Is this Redis fit for a failover, and, in a cluster, for slots that move?
+//! Checks whether this Redis is ready for a failover, and, in a cluster, for slots that are moved.
 
 use std::collections::HashMap;
 
@@ -16,19 +16,20 @@ use tidegate_orders::{
 use super::server_settings::{config_get, info as info_of, value};
 use crate::{SystemSettings, connect, finding::Findings};
 
-/// MIGRATE blocks a node while it moves a key: 2.6 s for a journal of a million orders. A tenth of that sets off no failover.
+/// The largest key that MIGRATE can move without a failover. MIGRATE blocks a node while it moves a key: 2.6 s for a
+/// journal of a million orders. A tenth of that causes no failover.
 const MOST_MIGRATED: u64 = 100_000;
-/// The first Redis with this command; every Valkey has it.
+/// The first Redis version with WAITAOF; every Valkey has it.
 const KNOWS_WAITAOF: (u64, u64) = (7, 2);
-/// The first Valkey that moves slots whole, whatever their size.
+/// The first Valkey version that moves whole slots, whatever their size.
 const MOVES_SLOTS_WHOLE: (u64, u64) = (9, 0);
 const SEE: &str = "see docs/partitions.md";
-/// What `min-replicas-to-write` does where as many replicas are left as it asks for.
+/// The effect of `min-replicas-to-write` if fewer replicas are attached than it asks for.
 const REFUSES: &str = "this master refuses admissions, locks and writes of workers";
 const COSTS: &str = "a promoted replica has no replica itself, so it refuses admissions and locks until the old master is back";
 const CHOICE: &str = "With two replicas for each master, this costs nothing: see docs/failover.md";
 
-/// What the settings of a master have to be, so that a failover concerns its own partitions only and loses little.
+/// Checks the settings of a master, so that a failover affects only its own partitions and loses little.
 pub(super) async fn check(
     settings: &SystemSettings,
     findings: &mut Findings,
@@ -51,14 +52,14 @@ pub(super) async fn check(
     check_replicas(findings, redis, replicas.parse().unwrap_or(0)).await;
 }
 
-/// Whether admissions can be confirmed at all.
+/// Checks whether admissions can be confirmed.
 fn check_confirmation(findings: &mut Findings, wanted: Confirmation, info: &HashMap<String, String>) {
     let attached: u32 = value(info, "connected_slaves").parse().unwrap_or(0);
     let replicas = wanted.replicas.get();
     if replicas > attached {
         findings.warning(
             format!(
-                "gate.wait_replicas is {replicas}, but this master has {}: every admission is unsure after {} ms, and \
+                "gate.wait_replicas is {replicas}, but this master has {}: every admission stays unconfirmed after {} ms, and \
                  workers write nothing",
                 counted(u64::from(attached), "replica"),
                 wanted.within.as_millis()
@@ -72,7 +73,7 @@ fn check_confirmation(findings: &mut Findings, wanted: Confirmation, info: &Hash
         && connect::version(value(info, "redis_version")) < KNOWS_WAITAOF;
     if wanted.place == ConfirmedIn::AppendOnlyFile && is_old {
         findings.error(
-            "gate.wait_for is file, and it does not know WAITAOF: no admission is confirmed",
+            "gate.wait_for is file, but this version has no WAITAOF: no admission is confirmed",
             "upgrade to Redis 7.2 or Valkey, or set gate.wait_for = \"memory\"",
         );
     }
@@ -82,24 +83,24 @@ async fn check_cluster(findings: &mut Findings, redis: &RedisStore, info: &HashM
     match config_get(redis, "cluster-require-full-coverage").await {
         Ok(Some(answer)) if answer == "no" => findings.ok("cluster-require-full-coverage is no"),
         Ok(Some(_)) => findings.error(
-            "cluster-require-full-coverage is yes: while one master is away, no partition sells",
+            "cluster-require-full-coverage is yes: while one master is down, no partition sells",
             "CONFIG SET cluster-require-full-coverage no on every node, and write it to their configuration",
         ),
         Ok(None) | Err(_) => findings.warning(
             "cluster-require-full-coverage could not be read",
-            "check by hand that it is no on every node: otherwise one master that is away stops all partitions",
+            "check manually that it is no on every node: otherwise one master that is down stops all partitions",
         ),
     }
     if matches!(value(info, "connected_slaves"), "" | "0") {
         findings.warning(
-            "this master has no replica: while it is away, nothing of its partitions is sold or written",
+            "this master has no replica: while it is down, its partitions sell and write nothing",
             "add a replica: redis-cli --cluster add-node ... --cluster-slave",
         );
     }
     match own_line(redis).await {
         Ok(Some(line)) if line.contains('[') => findings.warning(
             "a slot of this master is on its way to another node, or comes from one",
-            "let the move end (redis-cli --cluster check, then fix): while it lasts, some calls wait",
+            "complete the move (redis-cli --cluster check, then fix): until then, some calls wait",
         ),
         Ok(_) => {}
         Err(error) => findings.warning(
@@ -109,14 +110,14 @@ async fn check_cluster(findings: &mut Findings, redis: &RedisStore, info: &HashM
     }
 }
 
-/// What a node says of itself in CLUSTER NODES.
+/// Returns the node's own line in CLUSTER NODES.
 async fn own_line(redis: &RedisStore) -> FredResult<Option<String>> {
     let command = CustomCommand::new_static("CLUSTER", ClusterHash::Random, false);
     let nodes: String = redis.pool().next().custom(command, vec!["NODES"]).await?;
     Ok(nodes.lines().find(|line| line.contains("myself")).map(str::to_owned))
 }
 
-/// What a master does that is cut off from its replicas.
+/// Checks what a master does if it is cut off from its replicas.
 async fn check_replicas(findings: &mut Findings, redis: &RedisStore, attached: u64) {
     let Ok(Some(least)) = config_get(redis, "min-replicas-to-write").await else { return };
     let least: u64 = least.parse().unwrap_or(0);
@@ -149,8 +150,8 @@ async fn check_replicas(findings: &mut Findings, redis: &RedisStore, attached: u
     }
 }
 
-/// Names the keys of a partition that are too large to be moved while it sells. `journal`: the largest one of the vouchers that
-/// were looked at, in entries.
+/// Reports the keys of a partition that are too large to be moved while it sells. `journal` is the largest journal of
+/// the vouchers that were read, in entries.
 pub(super) async fn check_sizes(
     settings: &SystemSettings,
     findings: &mut Findings,
@@ -175,7 +176,7 @@ pub(super) async fn check_sizes(
         .collect();
     if large.is_empty() {
         findings.ok(format!(
-            "no key of this partition that was looked at is too large for MIGRATE (at most {MOST_MIGRATED} entries)"
+            "no key of this partition that was checked is too large for MIGRATE (at most {MOST_MIGRATED} entries)"
         ));
     } else {
         findings.warning(

@@ -1,4 +1,4 @@
-//! Is this MySQL fit to be the authority over orders?
+//! Checks whether this MySQL can be the authority over orders.
 
 use std::time::Duration;
 
@@ -16,10 +16,11 @@ use crate::{Stores, connect, finding::Findings};
 
 const OLDEST_MYSQL: (u64, u64) = (8, 0);
 const OLDEST_MARIADB: (u64, u64) = (10, 6);
-/// Batches of one voucher wait for each other, for much less than this.
+/// The age of a transaction in seconds from which on a blocked row is reported. Batches of one voucher wait for each
+/// other, but for a much shorter time.
 const HELD_S: i64 = 3;
 
-/// All checks of MySQL. Answers with the connections to it, where it can be reached.
+/// Runs all checks of MySQL. It returns the connections to MySQL, if it can be reached.
 pub(super) async fn run<'a>(stores: &'a Stores, findings: &mut Findings) -> Option<&'a MySqlPool> {
     let settings = stores.settings();
     cluster::check(settings, findings).await;
@@ -63,7 +64,7 @@ async fn check_server(findings: &mut Findings, mysql: &MySqlPool, within: Durati
 fn check_version(findings: &mut Findings, facts: &ServerFacts) {
     let (name, oldest) =
         if facts.is_mariadb() { ("MariaDB", OLDEST_MARIADB) } else { ("MySQL", OLDEST_MYSQL) };
-    // MariaDB appends its name and its packager's.
+    // MariaDB appends its own name and the packager's name.
     let version = format!("{name} {}", facts.version.split('-').next().unwrap_or_default());
     if connect::version(&facts.version) >= oldest {
         findings.ok(version);
@@ -113,18 +114,18 @@ fn check_strictness(findings: &mut Findings, facts: &ServerFacts) {
     }
 }
 
-/// Who may not see the transactions of others is told nothing of them.
+/// Checks for row locks that are held too long. It reports nothing if the user may not see the transactions of others.
 async fn check_row_locks(findings: &mut Findings, mysql: &MySqlPool, within: Duration) {
     let Ok(Ok(Some(blocker))) = timeout(within, row_locks::blocker(mysql)).await else { return };
     let Blocker { waiting, connection, age_s } = blocker;
     if age_s >= HELD_S {
         findings.warning(
             format!(
-                "{} for rows that others hold; the oldest that holds rows and does not wait is connection {connection}, \
-                 for {age_s} s",
+                "{} for row locks of others; the oldest transaction that holds locks and does not wait is \
+                 connection {connection}, for {age_s} s",
                 if waiting == 1 { "1 transaction waits".to_owned() } else { format!("{waiting} transactions wait") }
             ),
-            format!("see whose it is: SELECT * FROM information_schema.processlist WHERE id = {connection}; then KILL {connection}"),
+            format!("find its owner: SELECT * FROM information_schema.processlist WHERE id = {connection}; then KILL {connection}"),
         );
     }
 }

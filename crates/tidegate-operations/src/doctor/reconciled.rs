@@ -1,4 +1,4 @@
-//! Do both stores agree, as far as the last comparison says?
+//! Checks whether both stores agreed at the last comparison.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use tidegate_stream::server_time_ms;
 
 use crate::{SystemSettings, finding::Findings};
 
-/// A comparison is late when so many of its intervals are over.
+/// The number of intervals after which a comparison is late.
 const LATE: u32 = 3;
 
-/// Says when the last comparison was, and what it found. Where none was made yet, workers will make one.
+/// Reports the time and the result of the last comparison. If there was none yet, workers will make one.
 pub(super) async fn check(settings: &SystemSettings, findings: &mut Findings, redis: &RedisStore) {
     let read = async {
         let found = Reconciled::read(redis).await?;
@@ -27,18 +27,18 @@ pub(super) async fn check(settings: &SystemSettings, findings: &mut Findings, re
         }
         Ok((None, _)) => {}
         Err(error) => findings.warning(
-            format!("nobody can say whether both stores agree: {}", error_chain(&error)),
+            format!("the last comparison of both stores could not be read: {}", error_chain(&error)),
             format!("allow this user GET on {}", redis.keys().fleet().reconciled().as_str_lossy()),
         ),
     }
 }
 
-/// How much memory the last delisted vouchers released.
+/// Reports how much memory was freed by removing the last delisted vouchers.
 fn report_removed(findings: &mut Findings, found: &Reconciled, now_ms: i64) {
     for sale in found.removed.iter().rev() {
         let ago = Duration::from_millis((now_ms - sale.at_ms).max(0).unsigned_abs());
         findings.ok(format!(
-            "the {} keys of voucher {}, which is delisted, were removed {} ago: about {} of memory are free again",
+            "the {} keys of voucher {}, which is delisted, were removed {} ago: this freed about {} of memory",
             sale.keys,
             sale.voucher,
             span(ago),
@@ -51,7 +51,7 @@ fn report(findings: &mut Findings, found: &Reconciled, now_ms: i64, every: Durat
     let minutes = |at_ms: i64| (now_ms - at_ms).max(0) / 60_000;
     let failures = found.failures();
     let clean = found.clean_at_ms.map_or_else(
-        || "they have not been seen to agree yet".to_owned(),
+        || "no comparison has found them equal yet".to_owned(),
         |at_ms| format!("they last agreed {} min ago", minutes(at_ms)),
     );
     let last = minutes(found.at_ms);
@@ -61,14 +61,14 @@ fn report(findings: &mut Findings, found: &Reconciled, now_ms: i64, every: Durat
         findings.warning(
             format!("{last} min ago both stores differed ({}); {clean}", kinds.join(", ")),
             format!(
-                "{}tidegate reconcile says which orders; see docs/runbook/stores-differ.md",
+                "{}tidegate reconcile names the orders; see docs/runbook/stores-differ.md",
                 found.usual_cause().map_or_else(String::new, |cause| format!("{cause}; "))
             ),
         );
     } else if found.unread > 0 {
         findings.warning(
             format!("{last} min ago the totals of {} vouchers could not be compared", found.unread),
-            "tidegate reconcile says why; see docs/runbook/stores-differ.md",
+            "tidegate reconcile shows why; see docs/runbook/stores-differ.md",
         );
     } else {
         findings.ok(format!("{last} min ago both stores agreed, order by order"));
@@ -80,7 +80,7 @@ fn report(findings: &mut Findings, found: &Reconciled, now_ms: i64, every: Durat
                 "both stores were not compared for {last} min, although reconcile.every_s is {}",
                 every.as_secs()
             ),
-            "look for `both stores are not compared` in the logs of the workers, and type tidegate reconcile",
+            "look for `both stores are not compared` in the logs of the workers, and run tidegate reconcile",
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Is this Redis fit to hold orders that MySQL has not seen yet?
+//! Checks whether this Redis can hold orders that MySQL does not have yet.
 
 use std::collections::HashMap;
 
@@ -15,12 +15,12 @@ use super::{
 use crate::{Stores, SystemSettings, connect, finding::Findings, fleet_pause::FleetPause};
 
 const OLDEST: (u64, u64) = (6, 2);
-/// From here on, somebody should act before callers notice.
+/// The memory use in percent from which on an operator should act before callers notice.
 const NEARLY_FULL_PERCENT: u64 = 90;
 const MAKE_ROOM: &str =
-    "make room on its disk; do not restart it before: it would forget what is not in its file";
+    "make room on its disk; do not restart it before: it would lose everything that is not in its file";
 
-/// All checks of Redis. Answers with the connections to it, where it can be reached.
+/// Runs all checks of Redis. It returns the connections to Redis, if it can be reached.
 pub(super) async fn run<'a>(stores: &'a Stores, findings: &mut Findings) -> Option<&'a RedisStore> {
     let settings = stores.settings();
     let redis = match stores.redis().await {
@@ -45,7 +45,7 @@ pub(super) async fn run<'a>(stores: &'a Stores, findings: &mut Findings) -> Opti
         }
         Err(error) => findings.warning(
             format!("its version and settings could not be read: {}", error.details()),
-            "allow INFO for this user, or check by hand: version >= 6.2, noeviction, AOF on, role master",
+            "allow INFO for this user, or check manually: version >= 6.2, noeviction, AOF on, role master",
         ),
     }
     check_fsync(findings, config_get(redis, "appendfsync").await);
@@ -56,7 +56,7 @@ pub(super) async fn run<'a>(stores: &'a Stores, findings: &mut Findings) -> Opti
 }
 
 fn check_version(findings: &mut Findings, info: &HashMap<String, String>) {
-    // Valkey gives itself out as Redis 7.2 here, which is what it can do.
+    // Valkey reports Redis 7.2 here, which is the version whose commands it has.
     let version = value(info, "redis_version");
     let name = match value(info, "valkey_version") {
         "" => format!("Redis {version}"),
@@ -95,7 +95,8 @@ fn check_eviction(findings: &mut Findings, info: &HashMap<String, String>) {
     }
 }
 
-/// What replicas and the append-only file buffer does not count for `maxmemory`.
+/// Checks the used memory against `maxmemory`. Redis does not count the buffers of replicas and of the append-only file
+/// for `maxmemory`.
 fn check_memory(findings: &mut Findings, info: &HashMap<String, String>) {
     let bytes = |name| value(info, name).parse::<u64>().ok();
     let most = bytes("maxmemory").filter(|most| *most > 0);
@@ -105,7 +106,7 @@ fn check_memory(findings: &mut Findings, info: &HashMap<String, String>) {
     let found = format!("its memory is {percent} % full: {used} bytes of {most} (maxmemory)");
     let advice = "raise maxmemory or make room: see docs/runbook/redis-is-out-of-memory.md";
     match percent {
-        100.. => findings.error(format!("{found}: nobody is admitted"), advice),
+        100.. => findings.error(format!("{found}: it admits no order"), advice),
         NEARLY_FULL_PERCENT.. => findings.warning(found, advice),
         _ => findings.ok(found),
     }
@@ -117,13 +118,14 @@ fn check_persistence(findings: &mut Findings, info: &HashMap<String, String>) {
         ("1", _) => findings.ok("the append-only file is on"),
         (_, "" | "0") => findings.error("the append-only file is off: a crash loses admitted orders", advice),
         (_, replicas) => findings.warning(
-            format!("the append-only file is off; only its replicas ({replicas}) keep what was admitted"),
+            format!("the append-only file is off; only its replicas ({replicas}) keep admitted orders"),
             advice,
         ),
     }
 }
 
-/// A client that gives a password is let in while Redis cannot write its file; others are told at the door.
+/// Checks whether Redis can write its files. While it cannot, a client that authenticates with a password can still
+/// connect, so this check is needed; for others, the connection fails already.
 fn check_disk(findings: &mut Findings, info: &HashMap<String, String>) {
     if value(info, "aof_last_write_status") == "err" {
         findings.error("its append-only file cannot be written", MAKE_ROOM);
@@ -140,7 +142,7 @@ fn check_fsync(findings: &mut Findings, appendfsync: FredResult<Option<String>>)
             "CONFIG SET appendfsync everysec, or always",
         ),
         Ok(Some(fsync)) => findings.ok(format!("appendfsync is {fsync}")),
-        Ok(None) => findings.warning("appendfsync is unknown to it", "check its durability by hand"),
+        Ok(None) => findings.warning("it has no setting appendfsync", "check its durability manually"),
         Err(error) => findings.warning(
             format!("appendfsync could not be read: {}", error.details()),
             "managed services forbid CONFIG: check in their console that it is everysec or always",
@@ -184,7 +186,7 @@ async fn check_pause(findings: &mut Findings, redis: &RedisStore) {
                 pause.lasting_s.map(|lasting_s| format!(" for {lasting_s:.0} s")).unwrap_or_default();
             findings.warning(
                 format!("the workers are paused{lasting}, {}: {}", pause.origin(), pause.end()),
-                "if that has served its purpose: tidegate resume --workers",
+                "if the pause is no longer needed: tidegate resume --workers",
             );
         }
         Err(error) => findings.error(
@@ -206,11 +208,11 @@ fn report_stream(settings: &SystemSettings, findings: &mut Findings, status: &St
         ),
         (KeyKind::Missing, _) => findings.warning(
             format!("there is no stream {name} yet"),
-            "nothing, on a new system: the first order or worker makes it; otherwise check stream.name",
+            "on a new system, nothing: the first order or worker creates it; otherwise check stream.name",
         ),
         (KeyKind::Stream, None) => findings.warning(
             format!("the stream {name} has no group {group} yet"),
-            "start a worker, which makes it; if workers run, check stream.group",
+            "start a worker, which creates it; if workers run, check stream.group",
         ),
         (KeyKind::Stream, Some(_)) => {
             findings.ok(format!("stream {name} with {}, group {group}", counted(status.length, "entry")));
@@ -222,7 +224,7 @@ fn report_stream(settings: &SystemSettings, findings: &mut Findings, status: &St
                 "{} is a {kind}, not a stream: nothing can be buried, and lanes fill up",
                 settings.stream.dead
             ),
-            "rename that key, or set stream.dead; workers go on by themselves",
+            "rename that key, or set stream.dead; workers then continue without a restart",
         );
     }
 }

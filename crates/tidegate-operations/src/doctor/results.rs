@@ -1,4 +1,4 @@
-//! Do results come where they are read?
+//! Checks whether order results reach their readers.
 
 use std::{collections::BTreeMap, time::Duration};
 use tidegate_orders::RedisStore;
@@ -10,12 +10,12 @@ use tidegate_stream::{KeyKind, StreamNames, StreamStatus, age_ms, inspect};
 
 use crate::{SystemSettings, connect, finding::Findings};
 
-/// A reader who lets results lie for longer is away, or too slow.
+/// The age of an unread result from which on its reader is reported as stopped or too slow.
 const UNREAD: Duration = Duration::from_secs(600);
-/// Groups that are looked at.
+/// The consumer groups that are checked at most.
 const MOST_GROUPS: usize = 10;
 
-/// Checks the stream of results, its readers, and what Redis did not take.
+/// Checks the stream of results, its readers, and the results that Redis did not take.
 pub(super) async fn check(
     settings: &SystemSettings,
     findings: &mut Findings,
@@ -27,7 +27,7 @@ pub(super) async fn check(
     match inspect(redis, &names("")).await {
         Ok(StreamStatus { kind: KeyKind::Other(kind), .. }) => findings.error(
             format!("{key} is a {kind}, not a stream: results are not published"),
-            "rename that key, or set stream.results; workers publish what they remember by themselves",
+            "rename that key, or set stream.results; workers then publish the results that are stored in MySQL",
         ),
         Ok(_) => {
             let groups: Vec<BTreeMap<String, Value>> =
@@ -42,7 +42,7 @@ pub(super) async fn check(
             "allow this user TYPE, XLEN, XRANGE, XINFO and XPENDING on it",
         ),
     }
-    // A table that is missing is told with the others.
+    // The check of the tables reports a missing table.
     if let Ok(results @ 1..) = connect::publisher(settings, redis, mysql).unpublished().await {
         findings.warning(
             format!("{} were not published: Redis did not take them", counted(results as u64, "result")),
@@ -57,7 +57,7 @@ fn report_reader(findings: &mut Findings, (key, group): (&str, &str), status: &S
     if let Some(age) = age.filter(|age| *age > UNREAD) {
         findings.warning(
             format!("the group {group} of {key} has not read results for {} min", age.as_secs() / 60),
-            "start its reader, before results.keep_ms or results.keep_bytes take what it has not read: see \
+            "start its reader, before results.keep_ms or results.keep_bytes delete unread results: see \
              docs/runbook/results-are-not-read.md",
         );
     }

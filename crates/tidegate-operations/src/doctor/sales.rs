@@ -1,4 +1,4 @@
-//! Is what MySQL sells on sale in Redis, too?
+//! Checks whether Redis sells the vouchers that are on sale in MySQL.
 
 use std::collections::BTreeSet;
 
@@ -17,37 +17,38 @@ use tokio::time::timeout;
 use super::failover;
 use crate::{SystemSettings, finding::Findings};
 
-/// Vouchers on sale that are compared, the highest ids first; more are hardly on sale at once.
+/// The vouchers on sale that are compared at most, the highest ids first. Hardly any system has more on sale at once.
 const MOST_VOUCHERS: u32 = 1_000;
-/// Vouchers whose keys are read at once.
+/// The vouchers whose keys are read at once.
 const AT_ONCE: usize = 100;
-/// Entries of a journal that are read, at most; `tidegate reconcile` reads larger ones.
+/// The entries of a journal that are read at most; `tidegate reconcile` reads larger journals.
 const MOST_FIELDS: u64 = 100_000;
-/// Vouchers that are named one by one.
+/// The vouchers that are named one by one.
 const NAMED: usize = 5;
 
-/// What is wrong in Redis with vouchers that MySQL knows.
+/// The problems in Redis with vouchers that MySQL knows.
 #[derive(Debug, Default)]
 struct Mismatches {
-    /// How many were sold from, are inside their sale window and have units left.
+    /// The vouchers that have orders, are inside their sale window and have units left.
     on_sale: u64,
-    /// Of these, the ones of which Redis holds nothing. Of sold out ones, Redis has nothing to tell that MySQL would not.
+    /// The vouchers among these that have no key in Redis. Sold-out vouchers are left out, because Redis would hold
+    /// nothing about them that MySQL does not have.
     forgotten: Vec<VoucherRow>,
-    /// Redis offers so many units more than MySQL has.
+    /// The units that Redis offers in excess of MySQL's stock, for each voucher.
     risks: Vec<(VoucherId, i64)>,
-    /// The stock is so many units more than its journal says.
+    /// The units by which the stock differs from its journal; positive: the stock is larger.
     mismatches: Vec<(VoucherId, i64)>,
-    /// Their journals are too large to be read here: how many fields.
+    /// The vouchers whose journals are too large to be read here, with the number of fields.
     unread: Vec<(VoucherId, u64)>,
-    /// The largest journal of all that were looked at.
+    /// The largest journal of all vouchers that were read.
     largest: Option<(VoucherId, u64)>,
-    /// There may be more vouchers on sale than were compared.
+    /// Whether there may be more vouchers on sale than were compared.
     has_more: bool,
-    /// A key of theirs holds something else than it should: what Redis says, with the key's name.
+    /// The vouchers that have a key of a wrong type, with the error of Redis, which names the key.
     wrong_keys: Vec<(VoucherId, String)>,
 }
 
-/// Compares what is on sale by MySQL with what Redis offers.
+/// Compares the vouchers on sale in MySQL with what Redis offers.
 pub(super) async fn check(
     settings: &SystemSettings,
     findings: &mut Findings,
@@ -61,7 +62,7 @@ pub(super) async fn check(
     };
     let found = match timeout(within, read).await {
         Ok(Ok((on_sale, latest))) => compare(redis, on_sale, latest).await,
-        // Told with the tables.
+        // The check of the tables reports this.
         Ok(Err(RecordsError::NotMigrated(_))) => return,
         Ok(Err(error)) => Err(error.into()),
         Err(_) => Err(anyhow::anyhow!("no answer within {} ms", within.as_millis())),
@@ -70,14 +71,14 @@ pub(super) async fn check(
         Ok(found) => {
             if found.on_sale > 0 && found.forgotten.is_empty() && found.wrong_keys.is_empty() {
                 findings.ok(format!(
-                    "it knows what is on sale by MySQL ({} with orders)",
+                    "it has the vouchers that are on sale in MySQL ({} with orders)",
                     counted(found.on_sale, "voucher")
                 ));
             }
             if found.has_more {
                 findings.not_read(
                     format!("vouchers on sale beyond the {MOST_VOUCHERS} with the highest ids"),
-                    "tidegate audit looks at all of them",
+                    "tidegate audit checks all of them",
                 );
             }
             report_wrong_keys(findings, &found.wrong_keys);
@@ -87,15 +88,15 @@ pub(super) async fn check(
             report_forgotten(settings, findings, (redis, mysql), &found.forgotten).await;
         }
         Err(error) => findings.warning(
-            format!("nobody can say whether it knows the vouchers that are on sale: {}", error_chain(&error)),
+            format!("the vouchers on sale could not be compared with it: {}", error_chain(&error)),
             "tidegate voucher show --voucher ID, for each that is on sale",
         ),
     }
 }
 
-/// MySQL was asked first: what is admitted meanwhile lowers the stock in Redis, so what is more there is too much even
-/// while orders are on their way. Of vouchers that nobody has bought yet, only the keys are looked at: a sale need not be
-/// loaded before it begins.
+/// Compares the vouchers on sale in both stores. MySQL is read first. Admissions that come later only lower the stock
+/// in Redis, so an excess in Redis is an error even while orders are being processed. For vouchers without orders, only
+/// the types of the keys are checked, because a sale need not be loaded before it begins.
 async fn compare(
     redis: &RedisStore,
     on_sale: Vec<VoucherRow>,
@@ -110,7 +111,7 @@ async fn compare(
                 Ok(SumCheck::Checked(_, Sum::Mismatch(units))) => found.mismatches.push((row.voucher, units)),
                 Ok(SumCheck::TooLarge(fields)) => found.unread.push((row.voucher, fields)),
                 Err(error @ GateError::Unreachable(_)) => return Err(error.into()),
-                // A stream of another type is told with the streams.
+                // The check of the streams reports a stream of another type.
                 Ok(SumCheck::Checked(..) | SumCheck::NotComplete) | Err(_) => {}
             }
             match state.stock {
@@ -141,7 +142,7 @@ async fn read_vouchers(redis: &RedisStore, rows: &[VoucherRow]) -> Vec<Result<Vo
 }
 
 impl Mismatches {
-    /// What Redis holds of a voucher; None where a key of it holds something else than it should.
+    /// Returns what Redis holds of a voucher; None if one of its keys has a wrong type.
     fn keep(
         &mut self,
         voucher: VoucherId,
@@ -165,7 +166,7 @@ impl Mismatches {
 fn report_wrong_keys(findings: &mut Findings, wrong_keys: &[(VoucherId, String)]) {
     for (voucher, error) in wrong_keys.iter().take(NAMED) {
         findings.error(
-            format!("nobody can buy voucher {voucher}: {error}"),
+            format!("voucher {voucher} cannot be bought: {error}"),
             "correct that key, or rename it and give the keys of orders other names (`keys` in the configuration); see docs/runbook/wrong-type.md",
         );
     }
@@ -176,7 +177,7 @@ fn report_oversell_risks(findings: &mut Findings, risks: &[(VoucherId, i64)]) {
     for (voucher, risk) in risks.iter().take(NAMED) {
         findings.warning(
             format!(
-                "of voucher {voucher}, it offers {} or more that MySQL does not have: who is admitted for them is refused later",
+                "it offers {} or more of voucher {voucher} that MySQL does not have: their buyers are refused later",
                 counted(risk.unsigned_abs(), "unit")
             ),
             format!("tidegate audit --voucher {voucher}; see docs/runbook/redis-stock-is-wrong.md"),
@@ -185,7 +186,7 @@ fn report_oversell_risks(findings: &mut Findings, risks: &[(VoucherId, i64)]) {
     let more = risks.len().saturating_sub(NAMED) as u64;
     if more > 0 {
         findings.warning(
-            format!("and so it is with {more} more"),
+            format!("{more} more vouchers have the same problem"),
             "tidegate audit names all; see docs/runbook/redis-stock-is-wrong.md",
         );
     }
@@ -196,8 +197,8 @@ fn report_journals(findings: &mut Findings, found: &Mismatches) {
         let more = if *mismatch > 0 { "more" } else { "fewer" };
         findings.error(
             format!(
-                "of voucher {voucher}, it offers {} {more} than its journal says: somebody changed the stock by hand, or Redis \
-                 lost something",
+                "it offers {} {more} of voucher {voucher} than its journal says: an operator changed the stock manually, \
+                 or Redis lost something",
                 counted(mismatch.unsigned_abs(), "unit")
             ),
             "see docs/runbook/redis-stock-is-wrong.md",
@@ -207,7 +208,7 @@ fn report_journals(findings: &mut Findings, found: &Mismatches) {
     for (voucher, fields) in found.unread.iter().take(NAMED) {
         findings.not_read(
             format!(
-                "the journal of voucher {voucher}, with {}: too large to be added up here",
+                "the journal of voucher {voucher}, with {}: too large to be summed up here",
                 counted(*fields, "entry")
             ),
             format!("tidegate reconcile --voucher {voucher} compares it with the stock"),
@@ -216,7 +217,7 @@ fn report_journals(findings: &mut Findings, found: &Mismatches) {
     let others = found.unread.len().saturating_sub(NAMED) as u64;
     if others > 0 {
         findings.not_read(
-            format!("{others} more journals that are as large"),
+            format!("{others} more journals that are too large"),
             "tidegate reconcile compares all of them with the stocks",
         );
     }
@@ -226,8 +227,8 @@ fn more(findings: &mut Findings, found: usize) {
     let more = found.saturating_sub(NAMED) as u64;
     if more > 0 {
         findings.error(
-            format!("and so it is with {more} more"),
-            "tidegate audit names all that came through Redis; see docs/runbook/audit-fails.md",
+            format!("{more} more vouchers have the same problem"),
+            "tidegate audit names all vouchers that have entries in Redis; see docs/runbook/audit-fails.md",
         );
     }
 }
@@ -250,11 +251,11 @@ async fn report_forgotten(
             ),
             match sale::find_named_after(redis, *voucher, NAMED).await {
                 Ok(others) if !others.is_empty() => format!(
-                    "nobody can buy it by these names. Other keys end with its number: {}. If they are those of your producer, \
-                     give tidegate their names (`keys` in the configuration); do not fill Redis anew",
+                    "it cannot be bought by these names. Other keys end with its number: {}. If they are those of your producer, \
+                     give tidegate their names (`keys` in the configuration); do not rebuild Redis",
                     others.iter().map(|key| printable(key)).collect::<Vec<_>>().join(", ")
                 ),
-                _ => "nobody can buy it. Redis lost data, it was never loaded, or your keys have other names (`keys` in the \
+                _ => "it cannot be bought. Redis lost data, it was never loaded, or your keys have other names (`keys` in the \
                       configuration): see docs/runbook/redis-lost-data.md"
                     .to_owned(),
             },

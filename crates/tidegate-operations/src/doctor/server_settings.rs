@@ -1,4 +1,4 @@
-//! What a Redis server says of itself and of its settings.
+//! Reads the state and the settings of a Redis server.
 
 use std::collections::HashMap;
 use tidegate_orders::RedisStore;
@@ -9,7 +9,7 @@ use fred::{
     types::{ClusterHash, CustomCommand, Value},
 };
 
-/// What INFO says.
+/// Reads the lines of INFO.
 pub(super) async fn info(redis: &RedisStore) -> FredResult<HashMap<String, String>> {
     let command = CustomCommand::new_static("INFO", ClusterHash::Random, false);
     let text: String = redis.pool().next().custom(command, Vec::<Value>::new()).await?;
@@ -17,14 +17,14 @@ pub(super) async fn info(redis: &RedisStore) -> FredResult<HashMap<String, Strin
     Ok(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
 }
 
-/// A setting of the server; None: it does not know that one.
+/// Reads a setting of the server; None: the server does not know this setting.
 pub(super) async fn config_get(redis: &RedisStore, name: &str) -> FredResult<Option<String>> {
     let command = CustomCommand::new_static("CONFIG", ClusterHash::Random, false);
     let mut found: HashMap<String, String> = redis.pool().next().custom(command, vec!["GET", name]).await?;
     Ok(found.remove(name))
 }
 
-/// A line of INFO; empty, where there is none.
+/// Returns a value of INFO; empty if there is none.
 pub(super) fn value<'a>(info: &'a HashMap<String, String>, name: &str) -> &'a str {
     info.get(name).map_or("", String::as_str)
 }

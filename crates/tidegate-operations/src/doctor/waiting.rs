@@ -1,4 +1,4 @@
-//! What waits in Redis, and for how long: a sound server may hold orders that nobody writes.
+//! Checks which entries wait in Redis, and for how long: a sound server may hold orders that no worker writes.
 
 use tidegate_compare::text::{counted, error_chain, printable};
 use tidegate_orders::RedisStore;
@@ -11,16 +11,16 @@ use crate::{
     finding::Findings,
 };
 
-/// Older than this, an entry does not wait for its turn but for help.
+/// The age in milliseconds from which on an entry does not wait for its turn, but for an operator.
 const OLD_MS: u64 = 10_000;
-/// What is set aside for longer than this waits for something that does not end by itself soon.
+/// The time in seconds from which on entries that are set aside wait for something that does not end soon without help.
 const LONG_S: f64 = 30.0;
-/// Pending entries that are looked at, the oldest: those that workers die of are among them.
+/// The pending entries that are read, oldest first; entries that crash workers are among them.
 const LOOKED_AT: u16 = 1_000;
-/// Consumers that are named.
+/// The consumers that are named one by one.
 const NAMED: usize = 5;
 
-/// Looks at the group, and at the dead letters.
+/// Checks the consumer group and the dead letters.
 pub(super) async fn check(
     settings: &SystemSettings,
     findings: &mut Findings,
@@ -47,7 +47,7 @@ fn check_ages(findings: &mut Findings, group: &GroupStatus, now_ms: u64) {
         if age_ms > OLD_MS {
             findings.warning(
                 format!("the oldest {state} entry is {} s old", age_ms / 1000),
-                format!("look at the workers and their logs; see {page}"),
+                format!("check the workers and their logs; see {page}"),
             );
         }
     }
@@ -70,7 +70,7 @@ async fn check_consumers(
             check_set_aside(settings, findings, redis, &consumers).await;
         }
         Err(error) => findings.warning(
-            format!("nobody can say which workers live: {}", error_chain(&error)),
+            format!("the heartbeats of the workers could not be read: {}", error_chain(&error)),
             format!("allow this user MGET on {}", redis.keys().fleet().heartbeat("<name>").as_str_lossy()),
         ),
     }
@@ -91,7 +91,7 @@ fn report_gone(findings: &mut Findings, consumers: &Consumers) {
             counted(gone.iter().map(|consumer| consumer.pending).sum::<u64>(), "entry"),
             names.join(", ")
         ),
-        "living workers take them over after worker.claim_idle_ms; if none does, start one; see \
+        "living workers claim them after worker.claim_idle_ms; if no worker lives, start one; see \
          docs/runbook/worker-is-dead.md",
     );
 }
@@ -106,7 +106,7 @@ async fn check_set_aside(
     match SetAsideNotes::new(redis, &names).read(consumers.processes()).await {
         Ok(notice) => report_set_aside(findings, &notice),
         Err(error) => findings.warning(
-            format!("nobody can say what workers have set aside: {error}"),
+            format!("the entries that workers have set aside could not be read: {error}"),
             to_read(&names.set_aside(), &error.to_string()),
         ),
     }
@@ -117,7 +117,7 @@ fn report_set_aside(findings: &mut Findings, notice: &SetAsideNote) {
     let Some(longest) = longest.filter(|cause| cause.lasting_s > LONG_S) else { return };
     findings.warning(
         format!(
-            "{} set aside, because what they need is held by others; the longest wait: {} for {} {}, since {:.0} s",
+            "{} set aside, because others hold what they need; the longest wait: {} for {} {}, for {:.0} s",
             counted(notice.entries as u64, "entry"),
             longest.entries,
             printable(&longest.kind),
@@ -143,7 +143,7 @@ async fn check_crashes(settings: &SystemSettings, findings: &mut Findings, redis
         Ok(crashes) => crashes,
         Err(error) => {
             return findings.warning(
-                format!("nobody can say which entries workers died of: {error}"),
+                format!("the crash counts of entries could not be read: {error}"),
                 to_read(&inspector.names().crashes(), &error.to_string()),
             );
         }
@@ -163,10 +163,10 @@ async fn check_crashes(settings: &SystemSettings, findings: &mut Findings, redis
     }
 }
 
-/// What to do about a hash that could not be read. Both of ours are notes: workers write them anew.
+/// Returns the advice for a hash that could not be read. Both hashes are notes of Tidegate, which workers write again.
 fn to_read(hash: &str, error: &str) -> String {
     if error.contains("WRONGTYPE") {
-        return format!("{hash} is no hash, so somebody else wrote it: look what it is, then DEL {hash}");
+        return format!("{hash} is no hash, so another program wrote it: check what it is, then DEL {hash}");
     }
     format!("allow this user HMGET on {hash}")
 }

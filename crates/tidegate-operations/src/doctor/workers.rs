@@ -1,4 +1,4 @@
-//! Is there a worker at all?
+//! Checks whether any worker is alive.
 
 use sqlx::MySqlPool;
 use tidegate_compare::text::error_chain;
@@ -10,14 +10,15 @@ use crate::{
     status::{no_worker, read_stream},
 };
 
-/// Says how grave it is where no worker is alive. Says nothing where one is: its consumers are told with the group.
+/// Reports how serious it is that no worker is alive. If a worker is alive, it reports nothing, because the check of
+/// the group reports the consumers.
 pub(super) async fn check(
     settings: &SystemSettings,
     findings: &mut Findings,
     redis: &RedisStore,
     mysql: Option<&MySqlPool>,
 ) {
-    // A stream that cannot be read is told already.
+    // Another check reports a stream that cannot be read.
     let Ok(stream) = read_stream(redis, settings).await else { return };
     let within = settings.mysql.statement_timeout;
     match no_worker::check(settings, (redis, mysql), &stream, within).await {
@@ -25,7 +26,7 @@ pub(super) async fn check(
         Ok(Some(found)) => findings.take(found),
         Err(error) => findings.not_read(
             format!("whether any worker is alive: {}", error_chain(&error)),
-            "look at the workers themselves: tidegate probe readyz, on the machine of each",
+            "check each worker on its machine: tidegate probe readyz",
         ),
     }
 }

@@ -1,4 +1,5 @@
-//! Going on after a store went back in time: an operator has looked, and takes both stores as they are.
+//! Resumes expirations after a store went back in time: an operator has checked both stores, and accepts them as they
+//! are.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use crate::{
     within::in_session,
 };
 
-/// A store that needs longer counts as away.
+/// The time after which a store that has not answered counts as unavailable.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Plan for ExpirationsView {
@@ -30,12 +31,12 @@ impl Plan for ExpirationsView {
     }
 }
 
-/// What was done.
+/// The result of resuming the expirations.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct ExpirationsReport {
-    /// How both stores are marked from now on.
+    /// The restore counters of both stores from now on.
     pub counters: RestoreCounters,
-    /// Whether that holds.
+    /// The state of the stores after the change.
     pub state: RestoreState,
 }
 
@@ -45,25 +46,26 @@ impl Report for ExpirationsReport {
     }
 }
 
-/// Looks whether expirations stand still.
+/// Reads whether the expirations are stopped.
 ///
 /// # Errors
-/// When a store does not answer.
+/// If a store does not answer.
 pub async fn plan(stores: &Stores) -> anyhow::Result<ExpirationsView> {
     let (settings, (redis, mysql)) = (stores.settings(), stores.both().await?);
     ExpirationsView::read(settings, redis, mysql, PATIENCE).await
 }
 
-/// Takes both stores as they are.
+/// Accepts both stores as they are, so that orders expire again.
 ///
 /// # Errors
-/// When a store does not answer; the same again goes on.
+/// If a store does not answer; the same command continues.
 pub async fn run(stores: &Stores) -> anyhow::Result<ExpirationsReport> {
     let (settings, (redis, mysql)) = (stores.settings(), stores.both().await?);
     let counter = RestoreCounter::new(redis.clone());
     assign_partitions(mysql, settings, || false).await?;
     let renewed = in_session(mysql, PATIENCE, async |session| {
-        // Before anything expires: what was on its way may have been lost with the store that went back.
+        // This comes before any order expires: events that were not recorded yet may have been lost with the store that
+        // went back.
         unpaid_orders::ask_at_once(session, settings.partition()).await?;
         Ok(counter.renew(session).await?)
     });

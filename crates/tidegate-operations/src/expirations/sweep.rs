@@ -1,5 +1,5 @@
-//! One pass over the orders that are due: it appends an event `expired` for each. Lanes decide what comes of them, behind all
-//! earlier entries of the order, so an order whose payment is in the stream stays paid.
+//! A pass over the orders that are due, which appends an event `expired` for each. Lanes decide about it after all
+//! earlier entries of the order. So an order whose payment is in the stream stays paid.
 
 use std::{
     sync::{
@@ -23,36 +23,38 @@ use tokio::time::Instant;
 use super::unread_events::UnreadEvents;
 use crate::{consumers::Consumers, settings::SystemSettings, within::in_session};
 
-/// Events that a pass appends, at most.
+/// The events that a pass appends at most.
 const PASS: usize = 1_000;
-/// Times that a pass assigns rows to their partitions, at most: its own orders wait meanwhile.
+/// The number of calls in which a pass assigns rows to their partitions, at most. The pass's own orders wait during
+/// these calls.
 const ASSIGN_CALLS: usize = 5;
-/// An order whose event was appended is looked at again after this long: the event may be lost, or wait for something that is
-/// held.
+/// The time after which an order is due again although its event was appended: the event may be lost, or may wait for a
+/// held row.
 const ASK_AGAIN: Duration = Duration::from_secs(600);
-/// Between two raises of the restore counter while no order is due.
+/// The time between two raises of the restore counter while no order is due.
 const RAISE_EVERY: Duration = Duration::from_secs(1);
-/// Why the orders expire, in the events.
+/// The reason that the events give for the expiration.
 const NOT_PAID_IN_TIME: &str = "not_paid_in_time";
 
-/// What a pass came to.
+/// The result of one pass of the sweeper.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SweepResult {
     /// No order has to be paid in time.
     NoLimits,
-    /// The next order is due after this long.
+    /// No order is due; the next one is due after this time.
     NothingDue(Duration),
-    /// So many events are in the stream.
+    /// The pass appended this number of events.
     Appended(usize),
-    /// As many as there may be wait to be read, or there is no group yet that would read them.
+    /// The limit of unread events is reached, or there is no group yet that would read them.
     Full,
-    /// One of the stores went back in time: nothing expires.
+    /// One of the stores went back in time, so no order expires.
     WentBack(RestoreState),
     /// These workers live and would bury events, because they are of an older version.
     OlderWorkers(Vec<String>),
 }
 
-/// Lets unpaid orders expire. Two of them do no harm: an order that has expired cannot do so again.
+/// Lets unpaid orders expire that are due. Two sweepers at the same time do no harm: an order that has expired cannot
+/// expire again.
 #[derive(Debug)]
 pub struct Sweeper {
     redis: RedisStore,
@@ -67,7 +69,7 @@ pub struct Sweeper {
 }
 
 impl Sweeper {
-    /// Of one system. It needs a session of `mysql` for a moment now and then.
+    /// Creates the sweeper of one system. It uses a session of `mysql` for a short time during each pass.
     #[must_use]
     pub fn new(settings: &SystemSettings, redis: RedisStore, mysql: MySqlPool) -> Self {
         Self {
@@ -83,23 +85,23 @@ impl Sweeper {
         }
     }
 
-    /// How many events it has appended so far.
+    /// Returns the number of events that it has appended so far.
     #[must_use]
     pub fn appended(&self) -> &Arc<AtomicU64> {
         &self.appended
     }
 
-    /// Looks once, and appends events for what is due.
+    /// Makes one pass, and appends events for the orders that are due.
     ///
     /// # Errors
-    /// When a store does not answer. Events that are appended by then are asked for again, which does no harm.
+    /// If a store does not answer. The events that were appended before are appended again later, which does no harm.
     pub async fn pass(&mut self) -> anyhow::Result<SweepResult> {
         let (mysql, within) = (self.mysql.clone(), self.within);
         in_session(&mysql, within, async |session| self.pass_in(session).await).await
     }
 
     async fn pass_in(&mut self, session: &mut MySqlConnection) -> anyhow::Result<SweepResult> {
-        // Rows that other programs wrote belong to some partition: whichever sweeper finds them says to which.
+        // Rows that other programs wrote have no partition yet: the first sweeper that finds them assigns it.
         for _ in 0..ASSIGN_CALLS {
             let assigned = unpaid_orders::assign(session, self.redis.keys().partition()).await;
             if assigned.context("Failed to note the partitions of unpaid orders")? == Assigned::All {
@@ -110,7 +112,7 @@ impl Sweeper {
         let next_in = next_in.context("Failed to look for unpaid orders")?;
         let Some(next_in) = next_in else { return Ok(SweepResult::NoLimits) };
         let is_due = next_in.is_zero();
-        // Before events are appended in any case: what is due is right only if neither store went back.
+        // The counter is raised before any event is appended: orders are due only if neither store went back in time.
         if is_due || self.raised.is_none_or(|raised| raised.elapsed() >= RAISE_EVERY) {
             let state = self.counter.raise(session).await.context("Failed to raise the restore counter")?;
             if state != RestoreState::Whole {
@@ -133,13 +135,13 @@ impl Sweeper {
         let due = unpaid_orders::due(session, self.redis.keys().partition(), room.min(PASS)).await;
         let due = due.context("Failed to read what is due")?;
         if due.is_empty() {
-            // Paid since, or rows of somebody else with numbers that are none of ours: nothing to hurry for.
+            // The orders were paid since, or they are rows of another program with invalid ids: the next pass can wait.
             return Ok(SweepResult::NothingDue(RAISE_EVERY));
         }
         self.append(session, &due).await
     }
 
-    /// Appends the events. An order whose event may not be in the stream is due again at once.
+    /// Appends the events of due orders. An order whose event may not be in the stream is due again at once.
     async fn append(
         &mut self,
         session: &mut MySqlConnection,
@@ -157,7 +159,7 @@ impl Sweeper {
             self.appended.fetch_add(appended.len() as u64, Relaxed);
         }
         let put_off = unpaid_orders::ask_again(session, &orders, ASK_AGAIN).await;
-        put_off.context("Failed to note for which orders an event is on its way")?;
+        put_off.context("Failed to note the orders whose events were appended")?;
         if let Some(Err(error)) = failed.into_iter().next() {
             return Err(error).with_context(|| format!("Failed to append to {}", self.stream.names().stream));
         }

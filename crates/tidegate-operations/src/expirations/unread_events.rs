@@ -1,14 +1,14 @@
-//! How many of the sweeper's own events wait to be read. What was read and set aside does not count: the expirations of a voucher
-//! whose row is held do not hold up those of others.
+//! The number of the sweeper's own events that are still unread. Events that were read and set aside do not count, so
+//! that a voucher with a held row does not hold up the expirations of others.
 
 use std::collections::VecDeque;
 
 use tidegate_stream::{EntryId, GroupPosition};
 
-/// So many may be unread at once.
+/// The events that may be unread at once.
 pub(super) const MOST_UNREAD: usize = 5_000;
 
-/// What was appended and may be unread: the last entry of each chunk, and how many these were.
+/// The appended events that may be unread: the last entry and the size of each chunk.
 #[derive(Debug, Default)]
 pub(super) struct UnreadEvents(VecDeque<(EntryId, usize)>);
 
@@ -17,10 +17,10 @@ impl UnreadEvents {
         self.0.push_back((last, appended));
     }
 
-    /// How many more may be appended now.
+    /// Returns the number of events that may be appended now.
     pub fn room(&mut self, position: GroupPosition) -> usize {
         let GroupPosition { last_delivered, last_added } = position;
-        // Behind the last entry that was ever appended: they are gone, Redis lost them.
+        // An entry after the last one that was ever added is gone: Redis lost it.
         self.0.retain(|(last, _)| *last > last_delivered && *last <= last_added);
         let unread = self.0.iter().map(|(_, appended)| appended).sum();
         MOST_UNREAD.saturating_sub(unread)
@@ -42,7 +42,7 @@ mod tests {
             unread.note(entry(last), appended);
         }
         assert_eq!(unread.room(position(5, 30)), 0);
-        // A chunk of which a part is read counts whole.
+        // A chunk that is read in part counts as a whole.
         assert_eq!(unread.room(position(15, 40)), 1_000);
         assert_eq!(unread.room(position(15, 25)), 4_000, "the last chunk is lost");
         assert_eq!(unread.room(position(30, 40)), MOST_UNREAD);

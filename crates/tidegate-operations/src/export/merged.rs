@@ -1,4 +1,4 @@
-//! What is exported, page by page: of one stream, or of the streams of several partitions, by their ids.
+//! The lines to export, page by page: of one stream, or of the streams of several partitions, merged by their ids.
 
 use std::collections::VecDeque;
 
@@ -13,42 +13,42 @@ use crate::{
     selection::{EntrySelection, StreamPages},
 };
 
-/// Entries that are read at once.
+/// The entries that are read at once.
 const PAGE: u16 = 1_000;
 
-/// A page, as it is written.
+/// A page in the form in which it is written.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
-    /// Whole lines.
+    /// The text of the page, in whole lines.
     pub text: String,
-    /// How many.
+    /// The number of lines in the page.
     pub count: u64,
-    /// How many of them say what happened to an order.
+    /// The number of lines that are events of an order.
     pub events: u64,
-    /// How much was looked at for them.
+    /// The number of entries that were read for the page.
     pub looked_at: u64,
-    /// What was asked for by its id and is not there.
+    /// The requested ids that do not exist.
     pub missing: Vec<String>,
 }
 
-/// What is read of one stream.
+/// The pages that are read from one stream.
 #[derive(Debug)]
 pub(super) enum Pages {
     Entries(StreamPages),
     Letters(LetterPages),
 }
 
-/// One stream, and what was read of it and is not written yet.
+/// A stream, with the entries that were read and are not written yet.
 #[derive(Debug)]
 pub(super) struct Source {
-    /// Of its partition, where there are any.
+    /// The tag of the stream's partition, if the system has partitions.
     tag: Option<String>,
     pages: Pages,
     read: VecDeque<Piece>,
     is_over: bool,
 }
 
-/// A line.
+/// A line with the id of its entry.
 #[derive(Debug)]
 struct Piece {
     id: EntryId,
@@ -56,21 +56,21 @@ struct Piece {
     is_event: bool,
 }
 
-/// All streams. The lines of them come by their ids, which are times first.
+/// All streams of the export. Their lines are merged by id, and an id begins with a time.
 #[derive(Debug)]
 pub(super) struct Merged {
     sources: Vec<Source>,
-    /// Lines that may still be written.
+    /// The number of lines that may still be written.
     left: u64,
 }
 
 impl Merged {
-    /// Of these streams, so many lines at most.
+    /// Merges these streams, up to `limit` lines.
     pub(super) fn new(sources: Vec<Source>, limit: Option<u64>) -> Self {
         Self { sources, left: limit.unwrap_or(u64::MAX) }
     }
 
-    /// The next page; None at the end.
+    /// Reads the next page; None at the end.
     pub(super) async fn next(&mut self) -> anyhow::Result<Option<Lines>> {
         let mut lines = Lines::default();
         for source in self.sources.iter_mut().filter(|source| source.read.is_empty() && !source.is_over) {
@@ -80,7 +80,7 @@ impl Merged {
         if self.left == 0 || (is_whole && lines.looked_at == 0) {
             return Ok(None);
         }
-        // A stream of which nothing is read may have what comes next.
+        // If nothing is read of a stream, it may hold the next line, so the merge stops there.
         while self.left > 0 && self.sources.iter().all(|source| source.is_over || !source.read.is_empty()) {
             let waiting = self.sources.iter_mut().filter(|source| !source.read.is_empty());
             let first = waiting.min_by_key(|source| source.read.front().map(|piece| piece.id));
@@ -94,7 +94,7 @@ impl Merged {
         Ok(Some(lines))
     }
 
-    /// All that comes after the pages so far. There must be anything.
+    /// Returns the selection after the pages so far. At least one line must be left.
     pub(super) fn rest(&self) -> ExportSelection {
         let rests: Vec<ExportSelection> = self.sources.iter().map(Source::rest).collect();
         let first = rests.iter().map(first_of).min().unwrap_or(EntryId::MIN);
@@ -113,13 +113,13 @@ impl Merged {
 }
 
 impl Source {
-    /// The stream of a partition.
+    /// Creates the source for the stream of a partition.
     pub(super) fn new(partition: &Partition, pages: Pages) -> Self {
         let tag = partition.tag().map(str::to_owned);
         Self { tag, pages, read: VecDeque::new(), is_over: false }
     }
 
-    /// Reads a page.
+    /// Reads the next page of the stream.
     async fn fill(&mut self, lines: &mut Lines) -> anyhow::Result<()> {
         let tag = self.tag.as_deref();
         match &mut self.pages {
@@ -152,7 +152,7 @@ impl Source {
         Ok(())
     }
 
-    /// What of it is not written yet.
+    /// Returns the selection of the lines that are not written yet.
     fn rest(&self) -> ExportSelection {
         let mut rest = match &self.pages {
             Pages::Entries(pages) => ExportSelection::Entries(pages.rest()),
@@ -182,7 +182,7 @@ fn last_of(rest: &ExportSelection) -> EntryId {
     }
 }
 
-/// A line, with its partition first, where there are any.
+/// Formats a line, with its partition first if the system has partitions.
 fn written(tag: Option<&str>, line: impl Serialize) -> anyhow::Result<String> {
     #[derive(Serialize)]
     struct Tagged<'a, L> {

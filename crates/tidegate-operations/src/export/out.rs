@@ -1,4 +1,4 @@
-//! Where exported lines go: to a new file that lasts, or to a writer.
+//! The target of exported lines: a new file that is made durable, or a writer.
 
 use std::{
     fs::{self, File},
@@ -12,15 +12,15 @@ use tokio::sync::oneshot;
 
 use crate::change::InvalidInput;
 
-/// Where the lines go.
+/// The target to which the lines are written.
 pub enum ExportTarget {
-    /// To this file, which must not be there.
+    /// A file at this path, which must not exist yet.
     File(PathBuf),
-    /// To whoever reads this.
+    /// A writer, such as the standard output.
     Writer {
-        /// It.
+        /// The writer that gets the lines.
         writer: Box<dyn Write + Send>,
-        /// Its name in errors: `stdout`.
+        /// The name of the writer in errors, such as `stdout`.
         name: &'static str,
     },
 }
@@ -34,7 +34,7 @@ pub(super) enum Out {
     File {
         file: File,
         path: PathBuf,
-        /// Its length after the last whole page.
+        /// The length of the file after the last whole page.
         length: u64,
     },
 }
@@ -48,14 +48,14 @@ impl Out {
         match File::create_new(&path) {
             Ok(file) => Ok(Self::File { file, path, length: 0 }),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                let message = format!("{} is there already, and is not written over", path.display());
+                let message = format!("{} exists already and is not overwritten: choose another file", path.display());
                 Err(InvalidInput(message).into())
             }
-            Err(error) => Err(error).with_context(|| format!("Failed to make {}", path.display())),
+            Err(error) => Err(error).with_context(|| format!("Failed to create {}", path.display())),
         }
     }
 
-    /// The file.
+    /// Returns the path of the file, if the target is a file.
     pub(super) fn path(&self) -> Option<&Path> {
         match self {
             Self::File { path, .. } => Some(path),
@@ -63,21 +63,21 @@ impl Out {
         }
     }
 
-    /// Writes whole lines. Answers whether anybody still reads.
+    /// Writes whole lines to the target. It returns false if the reader of the output has closed it.
     pub(super) fn write(&mut self, lines: &str) -> anyhow::Result<bool> {
         match self {
             Self::Writer { writer, name } => match writer.write_all(lines.as_bytes()) {
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
                 written => {
-                    let failed = || format!("Failed to write to {name}, the last line may be cut off");
+                    let failed = || format!("Failed to write to {name}; the last line may be cut off");
                     written.with_context(failed).map(|()| true)
                 }
             },
             Self::File { file, path, length } => {
                 if let Err(error) = file.write_all(lines.as_bytes()) {
-                    // The rest is to be appended: to a whole line.
+                    // The file is cut to whole lines, so that the rest can be appended.
                     let cut = file.set_len(*length).and_then(|()| file.sync_all());
-                    let cut = if cut.is_ok() { "" } else { ", its last line may be cut off" };
+                    let cut = if cut.is_ok() { "" } else { "; its last line may be cut off" };
                     return Err(error).with_context(|| format!("Failed to write to {}{cut}", path.display()));
                 }
                 *length += lines.len() as u64;
@@ -86,8 +86,8 @@ impl Out {
         }
     }
 
-    /// To the disk: the stream may be trimmed next. A file that nothing was written to would only be in the way of the next
-    /// export.
+    /// Makes the output durable, because the stream may be trimmed next. An empty file is removed, so that it does not
+    /// block the next export.
     pub(super) fn finish(self) -> anyhow::Result<()> {
         match self {
             Self::Writer { mut writer, .. } => Ok(writer.flush().or_else(is_gone)?),
@@ -100,12 +100,12 @@ impl Out {
     }
 }
 
-/// A reader who went away early (`| head`) is no failure.
+/// Ignores a broken pipe: a reader that ended early (`| head`) is no failure.
 fn is_gone(error: io::Error) -> io::Result<()> {
     if error.kind() == ErrorKind::BrokenPipe { Ok(()) } else { Err(error) }
 }
 
-/// On a thread for which nobody waits when the program ends.
+/// Runs `work` on a thread that the program does not wait for when it ends.
 pub(super) async fn on_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, done) = oneshot::channel();
     thread::spawn(move || _ = sender.send(work()));

@@ -1,4 +1,4 @@
-//! A line of the operators' log. The fields of its entry are named here and nowhere else.
+//! A line of the operators' log. Only this module names the fields of its entry.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -13,30 +13,30 @@ pub(super) const BEGAN: &str = "began";
 pub(super) const COUNTS: &str = "counts";
 pub(super) const ERROR: &str = "error";
 
-/// What became of a command.
+/// The outcome of a command, as the log holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CommandOutcome {
-    /// It begins. Without a later line that names it, it is at work, or it was killed.
+    /// The command has begun its work. If no later line refers to this one, the command still runs, or it was killed.
     Began,
-    /// All was done.
+    /// The command did everything that was asked for.
     Done,
     /// A part was done, and the rest was refused or is left.
     Partly,
-    /// The stores refused it.
+    /// The stores refused the command.
     Refused,
-    /// A signal stopped it before all was done.
+    /// A signal stopped the command before everything was done.
     Stopped,
-    /// It failed.
+    /// The command failed with an error.
     Failed,
 }
 
 impl CommandOutcome {
-    /// All of them.
+    /// All outcomes of a command.
     const ALL: [Self; 6] =
         [Self::Began, Self::Done, Self::Partly, Self::Refused, Self::Stopped, Self::Failed];
 
-    /// Its word in the log.
+    /// Returns the word for this outcome in the log.
     pub fn word(self) -> &'static str {
         match self {
             Self::Began => "began",
@@ -49,31 +49,31 @@ impl CommandOutcome {
     }
 }
 
-/// A line of the log.
+/// A line of the operators' log.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LogLine {
-    /// Its entry in the stream.
+    /// The id of the line's entry in the stream.
     pub id: EntryId,
-    /// When it was written, by the clock of Redis.
+    /// The time at which the line was written, by the clock of Redis.
     pub at: Option<Timestamp>,
-    /// Who typed the command.
+    /// The operator who ran the command.
     pub who: String,
-    /// Its words.
+    /// The words of the command, such as `voucher load`.
     pub command: String,
-    /// Its flags, without those of the configuration.
+    /// The flags of the command, without those of the configuration.
     pub arguments: String,
-    /// None: another version wrote something unknown.
+    /// The outcome of the command; None: another version wrote an unknown word.
     pub outcome: Option<CommandOutcome>,
-    /// The line with which it began; None for that line itself.
+    /// The id of the line with which the command began; None in that line itself.
     pub began: Option<String>,
-    /// What was done, in numbers.
+    /// The numbers of what was done.
     pub counts: Option<Json>,
-    /// Why it failed.
+    /// The error with which the command failed.
     pub error: Option<String>,
 }
 
 impl LogLine {
-    /// Reads what [`super::Record`] has written.
+    /// Reads a line that [`super::Record`] has written.
     pub(super) fn parse(Entry { id, mut fields }: Entry) -> Self {
         let mut text = |name: &str| {
             let at = fields.iter().position(|(field, _)| **field == *name.as_bytes())?;

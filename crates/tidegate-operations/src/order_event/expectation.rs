@@ -1,16 +1,16 @@
-//! What a worker would decide of an event, if it came to the order as MySQL has it now. Pure.
+//! Predicts a worker's decision about an event from the order as MySQL has it now. The function is pure.
 
 use serde::{Serialize, Serializer};
 use tidegate_orders::event::{Event, EventOutcome, EventRejection, History, decide};
 use tidegate_stream::EntryId;
 
-/// What would come of an event.
+/// The predicted outcome of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Expectation {
-    /// What would come of it.
+    /// The outcome that the event would have.
     #[serde(serialize_with = "as_word")]
     pub outcome: EventOutcome,
-    /// The status after it; None: the order would not move.
+    /// The status of the order after the event; None: it would not change.
     pub to: Option<i64>,
 }
 
@@ -19,7 +19,7 @@ fn as_word<S: Serializer>(outcome: &EventOutcome, serializer: S) -> Result<S::Ok
 }
 
 impl Expectation {
-    /// Why it would be rejected.
+    /// Returns why the event would be rejected.
     #[must_use]
     pub fn rejection(&self) -> Option<EventRejection> {
         match self.outcome {
@@ -29,9 +29,9 @@ impl Expectation {
     }
 }
 
-/// What would come of `event`, which is added to the history.
+/// Predicts the outcome of `event`, and adds it to the history.
 pub(super) fn expect(event: &Event, history: &mut History) -> Expectation {
-    // Later than all that are recorded.
+    // The new event is later than all recorded ones.
     let number = u64::try_from(history.events.len()).unwrap_or(u64::MAX);
     let entry = EntryId { ms: u64::MAX, seq: number };
     let decided = decide(event, entry, history);

@@ -1,4 +1,5 @@
-//! A file of orders: one id a line; or an id, a comma and a `ref`; or, of refunds, these and the payment that is refunded.
+//! A file of orders: one id a line; or an id, a comma and a `ref`; or, for refunds, these two and the payment that is
+//! refunded.
 
 use std::{collections::HashMap, fs, path::Path};
 
@@ -8,14 +9,14 @@ use tidegate_orders::event::EventText;
 use super::NamedOrder;
 use crate::change::InvalidInput;
 
-/// Reads all lines, of which those before `from_line` do not count. Empty lines are left out.
+/// Reads all lines, but returns only those from `from_line` on. Empty lines are skipped.
 ///
 /// # Errors
-/// When it cannot be read, a line is of another shape, or nothing is left.
+/// If the file cannot be read, a line is malformed, or no line is left.
 pub(super) fn read(path: &Path, from_line: u64) -> anyhow::Result<Vec<NamedOrder>> {
     let shown = path.display();
     let text = fs::read(path).with_context(|| format!("Failed to read {shown}"))?;
-    let text = String::from_utf8(text).map_err(|_| InvalidInput(format!("{shown} is no text in UTF-8")))?;
+    let text = String::from_utf8(text).map_err(|_| InvalidInput(format!("{shown} is not a text file in UTF-8")))?;
     let orders = parse(&text, from_line).map_err(|wrong| InvalidInput(format!("{shown}, {wrong}")))?;
     if orders.is_empty() {
         return Err(InvalidInput(format!("{shown} names no order from line {from_line} on")).into());
@@ -34,7 +35,7 @@ fn parse(text: &str, from_line: u64) -> Result<Vec<NamedOrder>, String> {
         let named = parse_line(line, text).map_err(|wrong| format!("line {line}: {wrong}"))?;
         let again = seen.insert((named.order, named.reference.clone(), named.payment.clone()), line);
         if let Some(first) = again {
-            return Err(format!("line {line}: the same stands in line {first}"));
+            return Err(format!("line {line}: this repeats line {first}"));
         }
         if line >= from_line {
             orders.push(named);
@@ -97,7 +98,7 @@ mod tests {
             ("0", "line 1: \"0\" is no order id"),
             ("5,", "line 1: the ref is empty"),
             ("5,r,", "line 1: the payment is empty"),
-            ("5,a\n5,b\n5,a", "line 3: the same stands in line 1"),
+            ("5,a\n5,b\n5,a", "line 3: this repeats line 1"),
         ] {
             let error = orders(text, 3).unwrap_err();
             assert!(error.starts_with(wrong), "{error}");

@@ -1,4 +1,4 @@
-//! What would be appended, and what would come of it.
+//! The events that would be appended, and their predicted outcomes.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -18,14 +18,14 @@ use tokio::time::timeout;
 use super::{EventOrders, Expectation, NamedOrder, OneOrder, OrderEventRequest, expectation};
 use crate::change::{Next, Plan};
 
-/// What would be appended.
+/// The plan to append events.
 #[derive(Clone, Debug, Serialize)]
 pub struct OrderEventPlan {
-    /// What happened.
+    /// The kind of the events.
     pub event: EventKind,
-    /// One for each order that was named.
+    /// The planned events, one for each order that was named.
     pub orders: Vec<PlannedEvent>,
-    /// Workers that live and would bury events, because they are of an older version: then nothing is appended.
+    /// The living workers of an older version, which would bury events; if there are any, nothing is appended.
     pub older_workers: Vec<String>,
 }
 
@@ -34,39 +34,39 @@ pub struct OrderEventPlan {
 pub struct PlannedEvent {
     /// The line of the file that names the order.
     pub line: Option<u64>,
-    /// The order.
+    /// The order that the event is about.
     pub order: OrderId,
-    /// Its `ref`.
+    /// The `ref` of the event.
     #[serde(rename = "ref")]
     pub reference: Option<EventText>,
-    /// Whose order it is.
+    /// The user of the order.
     pub user: Option<UserId>,
-    /// What was bought.
+    /// The voucher of the order.
     pub voucher: Option<VoucherId>,
-    /// The status of its row; None: it has none.
+    /// The status in the order's row; None: it has no row.
     pub status: Option<i64>,
-    /// What would come of the event, as the order is now.
+    /// The predicted outcome of the event, from the order as it is now.
     pub expected: Option<Expectation>,
-    /// Why nothing is appended.
+    /// The reason why nothing is appended for this order.
     pub obstacle: Option<EventObstacle>,
-    /// The event itself; None: there is an obstacle.
+    /// The event to append; None if there is an obstacle.
     #[serde(skip)]
     pub(super) to_append: Option<Event>,
 }
 
-/// Why an event cannot be appended.
+/// The reason why an event cannot be appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
 pub enum EventObstacle {
-    /// MySQL does not know the order, and nobody said whose it is.
-    #[error("MySQL does not know it, so whose it is has to be said")]
+    /// MySQL does not know the order, and the request does not name its user and voucher.
+    #[error("MySQL does not know it: give its user and its voucher")]
     UnknownOrder,
-    /// The order belongs to another user, or is for another voucher, than was said.
+    /// The order belongs to another user or voucher than the request names.
     #[error("it belongs to user {user}, for voucher {voucher}")]
     OtherOwner {
-        /// Its user.
+        /// The user of the order.
         user: i64,
-        /// Its voucher.
+        /// The voucher of the order.
         voucher: i64,
     },
 }
@@ -85,7 +85,8 @@ impl Plan for OrderEventPlan {
 }
 
 impl OrderEventPlan {
-    /// Leaves out the orders of other partitions. Orders that MySQL does not know may be of any, unless another shard knows them.
+    /// Removes the orders of other partitions. An order that MySQL does not know may be in any partition, unless
+    /// another shard knows it.
     pub fn narrow(&mut self, partition: &Partition, known_elsewhere: &HashSet<OrderId>) {
         self.orders.retain(|planned| match planned.voucher {
             Some(voucher) => partition.owns(voucher),
@@ -96,12 +97,12 @@ impl OrderEventPlan {
         });
     }
 
-    /// The orders of which it is known whose they are.
+    /// Returns the orders whose user and voucher are known.
     pub fn known(&self) -> impl Iterator<Item = OrderId> {
         self.orders.iter().filter(|planned| planned.voucher.is_some()).map(|planned| planned.order)
     }
 
-    /// Those that cannot be appended: then none is.
+    /// Returns the events that cannot be appended. If there is one, no event is appended.
     pub fn obstacles(&self) -> impl Iterator<Item = (&PlannedEvent, EventObstacle)> {
         self.orders.iter().filter_map(|planned| Some((planned, planned.obstacle?)))
     }
@@ -132,7 +133,8 @@ fn planned(request: &OrderEventRequest, named: NamedOrder, found: &mut Found) ->
     PlannedEvent { line, order, reference, user, voucher, status, expected, obstacle, to_append }
 }
 
-/// Whose order it is: by MySQL, or else as it was said, now or by earlier events of an order that was never written.
+/// Returns the user and the voucher of an order: from MySQL, otherwise from the request, otherwise from earlier events
+/// of an order that was never written.
 fn owner(
     request: &OrderEventRequest,
     history: &History,
@@ -154,16 +156,16 @@ fn owner(
     }
 }
 
-/// What MySQL knows of the orders.
+/// The rows and events of the orders in MySQL.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     histories: HashMap<OrderId, History>,
-    /// Of orders that MySQL knows by their events only: user and voucher, as all of these say; None: they do not agree.
+    /// The user and the voucher of orders that have only events in MySQL; None: their events disagree.
     said_by_events: HashMap<OrderId, Option<(i64, i64)>>,
 }
 
 impl Found {
-    /// Asks MySQL, a bounded time.
+    /// Reads MySQL within a bounded time.
     pub(super) async fn read(
         records: Records<'_>,
         ids: &[OrderId],

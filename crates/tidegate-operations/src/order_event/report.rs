@@ -1,4 +1,4 @@
-//! What was appended, and what came of it.
+//! The events that were appended, and their outcomes.
 
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value as Json};
@@ -12,16 +12,16 @@ use tidegate_stream::EntryId;
 use super::{OrderEventPlan, OrderEventRequest};
 use crate::change::{Ending, Report};
 
-/// What was appended, and what came of it.
+/// The report about appended events.
 #[derive(Clone, Debug, Serialize)]
 pub struct OrderEventReport {
-    /// What happened.
+    /// The kind of the events.
     pub event: EventKind,
-    /// One for each order that was named.
+    /// The events of this command, one for each order that was named.
     pub orders: Vec<SentEvent>,
-    /// A living worker reads the stream. None: nobody looked, because nothing had to be waited for in vain.
+    /// Whether a living worker reads the stream. None: this was not checked, because no event was left unrecorded.
     pub workers_live: Option<bool>,
-    /// What was asked for.
+    /// The request of this command.
     #[serde(skip)]
     pub request: OrderEventRequest,
 }
@@ -31,20 +31,20 @@ pub struct OrderEventReport {
 pub struct SentEvent {
     /// The line of the file that names the order.
     pub line: Option<u64>,
-    /// The order.
+    /// The order that the event is about.
     pub order: OrderId,
-    /// Its `ref`.
+    /// The `ref` of the event.
     #[serde(rename = "ref")]
     pub reference: Option<EventText>,
-    /// The entry that it is, where it is known to be one.
+    /// The entry of the event, if it is known to be in the stream.
     pub entry: Option<EntryId>,
-    /// What became of it.
+    /// The outcome of the event.
     #[serde(rename = "outcome")]
     pub fate: EventFate,
-    /// Why it was rejected.
+    /// The reason why the event was rejected.
     #[serde(rename = "reason", serialize_with = "as_word")]
     pub rejection: Option<EventRejection>,
-    /// The change of its status, and the units that it released.
+    /// The change of the order's status, and the units that it released.
     #[serde(flatten)]
     pub moved: StatusChange,
 }
@@ -54,28 +54,28 @@ fn as_word<S: Serializer>(rejection: &Option<EventRejection>, serializer: S) -> 
     rejection.map(EventRejection::word).serialize(serializer)
 }
 
-/// What became of an event.
+/// The outcome of an appended event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EventFate {
-    /// It is not in the stream.
+    /// The event is not in the stream.
     NotAppended,
-    /// Redis was asked to append it, and did not say whether it has.
+    /// It is unknown whether the event is in the stream: Redis did not confirm it.
     Unknown,
-    /// It is in the stream, and not recorded yet.
+    /// The event is in the stream, and is not recorded yet.
     NotRecorded,
-    /// It is done.
+    /// The event changed the order.
     Applied,
-    /// The order was there already.
+    /// The order already had this status.
     Unchanged,
-    /// It is a payment that has to be refunded, or the same payment again.
+    /// The event is a payment that has to be refunded, or the same payment again.
     RefundDue,
     /// The order cannot take this step.
     Rejected,
 }
 
 impl EventFate {
-    /// All of them.
+    /// All outcomes of an event.
     pub const ALL: [Self; 7] = [
         Self::Applied,
         Self::Unchanged,
@@ -86,13 +86,13 @@ impl EventFate {
         Self::NotAppended,
     ];
 
-    /// Nobody knows yet what comes of it.
+    /// Returns whether the outcome is not known yet.
     #[must_use]
     pub fn is_open(self) -> bool {
         matches!(self, Self::NotAppended | Self::Unknown | Self::NotRecorded)
     }
 
-    /// The word for it in logs.
+    /// Returns the word for this outcome in logs.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -108,7 +108,7 @@ impl EventFate {
 }
 
 impl OrderEventReport {
-    /// Nothing is appended yet.
+    /// Creates the report before anything is appended.
     #[must_use]
     pub fn new(plan: &OrderEventPlan, request: OrderEventRequest) -> Self {
         let orders = plan.orders.iter().map(|planned| SentEvent {
@@ -119,18 +119,18 @@ impl OrderEventReport {
         Self { event: plan.event, orders: orders.collect(), workers_live: None, request }
     }
 
-    /// How many have this fate.
+    /// Counts the events with this outcome.
     #[must_use]
     pub fn count(&self, fate: EventFate) -> usize {
         self.with_fate(fate).count()
     }
 
-    /// Those with this fate.
+    /// Returns the events with this outcome.
     pub fn with_fate(&self, fate: EventFate) -> impl Iterator<Item = &SentEvent> {
         self.orders.iter().filter(move |sent| sent.fate == fate)
     }
 
-    /// The first that may not be in the stream.
+    /// Returns the first event that may not be in the stream.
     #[must_use]
     pub fn first_to_append(&self) -> Option<&SentEvent> {
         self.orders.iter().find(|sent| matches!(sent.fate, EventFate::NotAppended | EventFate::Unknown))
@@ -138,7 +138,7 @@ impl OrderEventReport {
 }
 
 impl SentEvent {
-    /// Nothing is appended yet.
+    /// Creates the record of an event that is not appended yet.
     pub(crate) fn new(order: OrderId) -> Self {
         Self {
             line: None,
@@ -151,7 +151,7 @@ impl SentEvent {
         }
     }
 
-    /// Workers have recorded it: `row` is one of these events of its order.
+    /// Notes that workers have recorded the event: `row` is one of these events of its order.
     pub(super) fn record(&mut self, row: &EventRow, history: &History) {
         self.fate = match history.told_outcome(&row.past_event()) {
             EventOutcome::Applied => EventFate::Applied,
@@ -182,6 +182,6 @@ impl Report for OrderEventReport {
     }
 
     fn torn(&self) -> &'static str {
-        "events that are called unknown may be in the stream or not"
+        "events with the outcome unknown may be in the stream or not"
     }
 }

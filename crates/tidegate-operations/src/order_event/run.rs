@@ -7,11 +7,11 @@ use super::{OrderEventPlan, OrderEventReport, OrderEvents, sender::PAGE};
 use crate::change::End;
 
 impl OrderEvents<'_> {
-    /// Appends the events that were planned, waits until they are recorded, and notes in `report` what became of each as soon
-    /// as it is known.
+    /// Appends the planned events, waits until they are recorded, and notes each outcome in `report` as soon as it is
+    /// known.
     ///
     /// # Errors
-    /// When a store does not answer. The report says what is in the stream by then.
+    /// If a store does not answer. The report holds which events are in the stream by then.
     pub async fn run(
         &self,
         plan: &OrderEventPlan,

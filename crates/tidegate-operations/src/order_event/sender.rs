@@ -1,4 +1,4 @@
-//! Appends events, and looks what workers recorded of them.
+//! Appends events, and reads what workers have recorded about them.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -18,10 +18,10 @@ use tokio::time::{Instant, sleep, timeout};
 use super::{EventFate, SentEvent};
 use crate::{Stores, connect, consumers::Consumers, handover::poll_waits, settings::SystemSettings};
 
-/// Events that are appended at once.
+/// The number of events that are appended at once.
 pub(crate) const PAGE: usize = 100;
 
-/// Appends events and waits for them.
+/// Appends events, and waits until workers have recorded them.
 #[derive(Debug)]
 pub(crate) struct EventSender<'a> {
     settings: &'a SystemSettings,
@@ -31,12 +31,12 @@ pub(crate) struct EventSender<'a> {
 }
 
 impl<'a> EventSender<'a> {
-    /// With these stores, both of which are needed.
+    /// Connects to Redis and MySQL of the partition.
     ///
     /// # Errors
-    /// When one of them cannot be reached.
+    /// If a store cannot be reached.
     pub(crate) async fn connect(stores: &'a Stores) -> anyhow::Result<Self> {
-        // Events of one order are to stand in the stream as they were named.
+        // The events of one order must be in the stream in the order in which they were named.
         let settings = stores.settings();
         let (redis, mysql) = tokio::try_join!(connect::redis_in_order(settings), stores.mysql())?;
         let mysql = mysql.clone();
@@ -44,20 +44,20 @@ impl<'a> EventSender<'a> {
         Ok(Self { settings, redis, mysql, stream })
     }
 
-    /// How long a statement may take.
+    /// Returns the timeout of a MySQL statement.
     pub(crate) fn statement_timeout(&self) -> Duration {
         self.settings.mysql.statement_timeout
     }
 
-    /// Workers that live and would bury events, because they are of an older version.
+    /// Returns the living workers of an older version, which would bury events.
     ///
     /// # Errors
-    /// When Redis does not answer.
+    /// If Redis does not answer.
     pub(crate) async fn older_workers(&self) -> anyhow::Result<Vec<String>> {
         Ok(self.consumers().await?.without_events())
     }
 
-    /// Whether a living worker reads the stream; None: Redis does not say.
+    /// Returns whether a living worker reads the stream; None: Redis does not answer.
     pub(crate) async fn workers_live(&self) -> Option<bool> {
         self.consumers().await.map(|consumers| consumers.has_life()).ok()
     }
@@ -66,12 +66,12 @@ impl<'a> EventSender<'a> {
         Consumers::read(&self.redis).await
     }
 
-    /// Appends a page of events, and notes of each whether it is in the stream.
+    /// Appends a page of events, and notes for each event whether it is in the stream.
     ///
     /// # Errors
-    /// When Redis did not take one of them, or did not answer.
+    /// If Redis refused an event, or did not answer.
     pub(crate) async fn append(&self, events: &[&Event], sent: &mut [SentEvent]) -> anyhow::Result<()> {
-        // Whoever ends this at once knows no more of them.
+        // If the caller cancels this future at once, it is unknown whether the events are in the stream.
         sent.iter_mut().for_each(|sent| sent.fate = EventFate::Unknown);
         let appended = events.iter().map(async |event| self.stream.append(&event_fields(event)).await);
         let mut first_error = None;
@@ -94,11 +94,11 @@ impl<'a> EventSender<'a> {
         }
     }
 
-    /// Looks until no more than `open` of those in the stream are not recorded, the time is over, or the job is stopped; at
-    /// least once.
+    /// Reads MySQL until at most `open` of the appended events are unrecorded, the time is over, or the job is stopped.
+    /// It reads at least once.
     ///
     /// # Errors
-    /// When the time is over and MySQL does not answer.
+    /// If the time is over and MySQL does not answer.
     pub(crate) async fn wait(
         &self,
         sent: &mut [SentEvent],
@@ -109,7 +109,7 @@ impl<'a> EventSender<'a> {
         let began = Instant::now();
         let mut waits = poll_waits();
         loop {
-            // While MySQL is away workers wait, too: it may come back in time.
+            // While MySQL is unavailable, workers wait as well; it may be available again in time.
             let looked = self.look(sent, job).await;
             if not_recorded(sent).count() <= open || job.is_stopped() {
                 return Ok(());
@@ -117,18 +117,18 @@ impl<'a> EventSender<'a> {
             let left = patience.saturating_sub(began.elapsed());
             if left.is_zero() {
                 return looked
-                    .context("Failed to look in MySQL what came of the events, which are in the stream");
+                    .context("Failed to read in MySQL whether the events were recorded; they are in the stream");
             }
             job.stop.run_until_cancelled(sleep(waits.next_wait().min(left))).await;
         }
     }
 
-    /// What MySQL holds of orders.
+    /// Returns the records of orders in MySQL.
     pub(crate) fn records(&self) -> Records<'_> {
         Records::new(&self.mysql, self.settings.partition())
     }
 
-    /// Looks once.
+    /// Reads MySQL once for all events that are not recorded.
     async fn look(&self, sent: &mut [SentEvent], job: &Job) -> anyhow::Result<()> {
         let ids: Vec<OrderId> = not_recorded(sent).map(|sent| sent.order).collect();
         let rows =
@@ -154,7 +154,7 @@ fn not_recorded(sent: &[SentEvent]) -> impl Iterator<Item = &SentEvent> {
     sent.iter().filter(|sent| sent.fate == EventFate::NotRecorded)
 }
 
-/// Redis answered, and did not take it.
+/// Returns whether Redis answered and refused the event.
 fn is_refused(error: &StreamError) -> bool {
     matches!(error, StreamError::Redis(error) if error.kind() == RedisErrorKind::Other)
 }

@@ -1,39 +1,40 @@
-//! When an order's turn comes: a guess, and called so. Pure.
+//! Estimates when a waiting order is handled. The functions are pure.
 
 use serde::Serialize;
 use tidegate_stream::Backlog;
 
 use crate::order_show::{EntryLocation, EntryRecord};
 
-/// A guess when a waiting order is written: it goes by when entries came, and by how fast they are read at present.
+/// An estimate of when a waiting order is written. It uses the times at which entries arrived, and the current read
+/// rate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct QueueEstimate {
-    /// Where its entry stands.
+    /// The place of the order's entry.
     pub place: QueuePlace,
-    /// About how many entries are read before it; None: Redis cannot tell.
+    /// The approximate number of entries that are read before it; None: Redis cannot say.
     pub ahead: Option<u64>,
-    /// In about how many seconds its turn comes. None: nobody can tell, or nothing is read.
+    /// The approximate seconds until the order is handled. None: this is unknown, or workers read nothing.
     pub expected_s: Option<f64>,
-    /// Entries that the workers have read a second lately; None: that needs two looks.
+    /// The entries that workers read in a second at present; None: this needs two measurements.
     pub read_per_s: Option<f64>,
-    /// All workers are paused.
+    /// Whether all workers are paused.
     pub paused: bool,
 }
 
-/// Where the entry of a waiting order stands.
+/// The place of the entry of a waiting order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QueuePlace {
-    /// In the stream: no worker has read it.
+    /// The entry is in the stream, and no worker has read it.
     Unread,
-    /// In progress in a worker.
+    /// The entry is in progress in a worker.
     InProgress,
-    /// With a worker that tries it again later, or that is gone.
+    /// The entry is pending at a worker that retries it later, or at one that is dead.
     SetAside,
 }
 
 impl QueueEstimate {
-    /// Of an entry that is to be handled; None: it is done.
+    /// Estimates for an entry that is still to be handled; None: the entry is settled.
     #[must_use]
     pub fn of(entry: &EntryRecord, backlog: &Backlog, read_per_s: Option<f64>, paused: bool) -> Option<Self> {
         let (place, ahead) = match entry.state {
@@ -52,10 +53,10 @@ impl QueueEstimate {
     }
 }
 
-/// Until the entry behind so many others is read.
+/// Returns the seconds until the entry behind `ahead` others is read.
 fn seconds(ahead: u64, rate: f64) -> Option<f64> {
     let entries = f64::from(u32::try_from(ahead).unwrap_or(u32::MAX)) + 1.0;
-    // In tenths: more would be pretended.
+    // The result has tenths of a second: more digits would not be accurate.
     (rate > 0.0).then(|| (entries / rate * 10.0).ceil() / 10.0)
 }
 

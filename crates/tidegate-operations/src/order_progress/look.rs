@@ -1,5 +1,5 @@
-//! A look at some orders together. However many there are, it is one statement to MySQL, and to Redis a few calls for each
-//! order that MySQL knows nothing of.
+//! Reads the progress of several orders together. It is one statement to MySQL for all orders, and a few calls to Redis
+//! for each order that MySQL does not know.
 
 mod redis_look;
 
@@ -23,29 +23,30 @@ use self::redis_look::{Open, RedisLook};
 use super::{OrderProgress, report::Found};
 use crate::{Stores, fleet_pause::FleetPause, order_show::RedisOrders};
 
-/// Vouchers, those with the highest ids, into whose journals is looked where an order's voucher is not known.
+/// The number of vouchers whose journals are searched if an order's voucher is not known; those with the highest ids
+/// are used.
 const VOUCHERS: usize = 16;
-/// As long, the vouchers with the highest ids are taken to be the same.
+/// The time for which the list of these vouchers is reused.
 const VOUCHERS_FRESH_FOR: Duration = Duration::from_secs(10);
 
-/// An order that somebody asks for, and what earlier looks have found and passed, so that the next one does not look there
-/// again.
+/// An order that a caller waits for, with what earlier reads have found and passed, so that the next read does not
+/// search it again.
 #[derive(Clone, Debug)]
 pub struct WatchedOrder {
     order: OrderId,
     voucher: Option<VoucherId>,
-    /// Its entry, and what stands in it.
+    /// The entry of the order, with its content.
     entry: Option<(EntryId, EntryContent)>,
     is_searched_beside_journal: bool,
-    /// How far the undelivered entries were searched for it, and whether to their end.
+    /// The last undelivered entry that was searched for the order, and whether the search reached the end.
     stream: Option<(EntryId, bool)>,
-    /// How far the dead letters were.
+    /// The last dead letter that was searched for the order, and whether the search reached the end.
     dead: Option<(EntryId, bool)>,
     letter: Option<DeadLetterRecord>,
 }
 
 impl WatchedOrder {
-    /// Nothing was looked for yet. Where the voucher is known, one journal is enough.
+    /// Creates a watched order that was not searched for yet. If the voucher is known, only its journal is read.
     #[must_use]
     pub fn new(order: OrderId, voucher: Option<VoucherId>) -> Self {
         Self {
@@ -59,44 +60,44 @@ impl WatchedOrder {
         }
     }
 
-    /// Which order.
+    /// Returns the id of the order.
     #[must_use]
     pub fn order(&self) -> OrderId {
         self.order
     }
 }
 
-/// Looks at orders.
+/// Reads the progress of orders.
 #[derive(Debug)]
 pub struct OrderLookup {
     redis: RedisStore,
     mysql: MySqlPool,
-    /// How long MySQL may take.
+    /// The timeout for reads of MySQL.
     patience: Duration,
     rate: ReadRate,
     on_sale: Option<(Instant, Vec<VoucherId>)>,
 }
 
 impl OrderLookup {
-    /// With the stores of these settings, both of which are needed.
+    /// Connects to both stores of these settings.
     ///
     /// # Errors
-    /// When one of them cannot be reached.
+    /// If a store cannot be reached.
     pub async fn connect(stores: &Stores) -> anyhow::Result<Self> {
         let (redis, mysql) = stores.both().await?;
         Ok(Self::new(redis.clone(), mysql.clone(), stores.settings().mysql.statement_timeout))
     }
 
-    /// With these connections; MySQL may take as long as `patience`.
+    /// Creates a lookup with these connections; `patience` is the timeout for MySQL.
     #[must_use]
     pub fn new(redis: RedisStore, mysql: MySqlPool, patience: Duration) -> Self {
         Self { redis, mysql, patience, rate: ReadRate::default(), on_sale: None }
     }
 
-    /// Where these orders are; one answer each, in this order.
+    /// Reads the progress of these orders. It returns one result for each, in the same order.
     ///
     /// # Errors
-    /// When MySQL does not answer, or Redis does not and MySQL knows nothing of one of them.
+    /// If MySQL does not answer, or Redis does not answer and MySQL does not know one of the orders.
     pub async fn read(&mut self, orders: &mut [WatchedOrder]) -> anyhow::Result<Vec<OrderProgress>> {
         let ids: Vec<OrderId> = orders.iter().map(|watched| watched.order).collect();
         let mut histories = self.histories(&ids).await?;
@@ -108,7 +109,7 @@ impl OrderLookup {
             .collect();
         if !open.is_empty() {
             self.follow(&mut open).await?;
-            // What is no more in the stream may have been written since.
+            // An entry that is no longer in the stream may have been written to MySQL since.
             let moved = open.iter().filter(|(_, found)| found.records.open_entry().is_none());
             let moved: Vec<OrderId> = moved.map(|(watched, _)| watched.order).collect();
             histories.extend(self.histories(&moved).await?);
@@ -141,7 +142,7 @@ impl OrderLookup {
             .context("MySQL")
     }
 
-    /// Looks in Redis for orders that MySQL knows nothing of.
+    /// Searches Redis for orders that MySQL does not know.
     async fn follow(&mut self, open: &mut [Open<'_>]) -> anyhow::Result<()> {
         let backlog = self.redis.inspector().group().backlog().await.context("Redis")?.unwrap_or_default();
         self.rate.note(Instant::now(), &backlog);
@@ -161,7 +162,7 @@ impl OrderLookup {
         if self.on_sale.as_ref().is_some_and(is_fresh) {
             return Ok(());
         }
-        // One more tells whether these are all.
+        // One voucher more than needed shows whether there are more.
         let most = u32::try_from(VOUCHERS).unwrap_or(u32::MAX) + 1;
         let latest = vouchers::latest(&self.mysql, self.redis.partition(), most);
         let rows = self.in_time(latest).await?;
@@ -170,7 +171,7 @@ impl OrderLookup {
     }
 }
 
-/// MySQL has its word on it.
+/// Returns whether MySQL has a row or a refusal of the order.
 fn is_decided(history: &History) -> bool {
     history.row.is_some() || history.refused.is_some()
 }

@@ -1,4 +1,4 @@
-//! What is told of an order to whoever waits for it. Pure.
+//! The progress of an order as it is shown to its caller. The functions are pure.
 
 use serde::{Serialize, Serializer};
 use tidegate_orders::{
@@ -11,72 +11,73 @@ use tidegate_orders::{
 use super::{QueueEstimate, WatchedOrder};
 use crate::order_show::{OrderQuery, OrderRecords};
 
-/// What is told of an order. Ids are strings in JSON, times Unix milliseconds.
+/// The progress of an order. In JSON, ids are strings, and times are Unix milliseconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OrderProgress {
-    /// The order.
+    /// The id of the order.
     pub order: OrderId,
-    /// Where it is, in a word.
+    /// The state of the order, in one word.
     pub state: OrderState,
-    /// The number of its last event, 0 before the first. It only grows.
+    /// The number of the order's last event, 0 before the first one. It never decreases.
     pub step: u32,
-    /// It was cancelled, or has expired, at some time: what was paid for it since goes back.
+    /// Whether the order was ever cancelled or expired; if so, every later payment is refunded.
     pub was_cancelled: bool,
-    /// Who bought, where anything tells.
+    /// The user of the order, if a store has it.
     pub user: Option<UserId>,
-    /// What was bought.
+    /// The voucher of the order, if a store has it.
     pub voucher: Option<VoucherId>,
-    /// How many units.
+    /// The units of the order, if a store has them.
     pub quantity: Option<i64>,
-    /// Why it was refused, buried, cancelled or refunded, in a word.
+    /// The reason of a refusal, a burial, a cancellation or a refund, in one word.
     pub reason: Option<String>,
-    /// What happened to it since it was placed, rejected events included.
+    /// The events of the order since it was placed, including rejected ones.
     pub events: Vec<ProgressEvent>,
-    /// Payments that have to be refunded, and are not yet.
+    /// The payments that still have to be refunded.
     pub refunds_due: Vec<PaymentDue>,
-    /// While it waits: a guess when it is written.
+    /// The estimate of when the order is written, while it waits.
     pub estimate: Option<QueueEstimate>,
-    /// Nothing, or not enough, was found of it, and not all was looked through: its voucher would tell more.
+    /// Whether nothing certain was found of the order, and not everything was searched: with its voucher, the search
+    /// finds more.
     pub cut_off: bool,
 }
 
-/// Something that happened to an order: a row of `tidegate_event`.
+/// An event of an order: a row of `tidegate_event`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ProgressEvent {
-    /// Which of its events, from 1.
+    /// The number of the event within its order, from 1.
     pub step: u32,
-    /// What happened; None: a newer version knows.
+    /// The kind of the event; None: only a newer version knows this kind.
     pub event: Option<EventKind>,
-    /// `applied`, `unchanged`, `refund_due`, or why it was rejected.
+    /// The outcome: `applied`, `unchanged`, `refund_due`, or why the event was rejected.
     #[serde(serialize_with = "as_word")]
     pub outcome: EventOutcome,
-    /// The outside's own id of it.
+    /// The id that the other system gave to the event.
     #[serde(rename = "ref")]
     pub reference: Option<EventText>,
-    /// Of a refund: the `ref` of the payment that is refunded.
+    /// The `ref` of the payment that is refunded, if the event is a refund.
     pub payment: Option<EventText>,
-    /// Why, in a word of the sender.
+    /// The reason that the sender gave, in one word.
     pub reason: Option<EventText>,
-    /// When it was recorded.
+    /// The time at which the event was recorded.
     pub at_ms: Option<i64>,
 }
 
 /// A payment that has to be refunded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PaymentDue {
-    /// Which of the order's events it is.
+    /// The number of the payment's event within its order.
     pub step: u32,
-    /// Its `ref`.
+    /// The `ref` of the payment.
     #[serde(rename = "ref")]
     pub reference: Option<EventText>,
 }
 
-/// What a look has found of an order.
+/// The facts that one read has found about an order.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub history: History,
     pub refusal: Option<RefusalRow>,
-    /// What Redis holds of it, where MySQL knows nothing.
+    /// The records of the order in Redis, read if MySQL does not know the order.
     pub records: OrderRecords,
     pub estimate: Option<QueueEstimate>,
     pub is_cut_off: bool,
@@ -113,13 +114,14 @@ impl OrderProgress {
         }
     }
 
-    /// Nothing more is to come of it for its caller, and no payment of it is without a home.
+    /// Returns whether nothing more happens to the order, and no payment of it has to be refunded.
     #[must_use]
     pub fn is_final(&self) -> bool {
         self.state.is_final() && self.refunds_due.is_empty()
     }
 
-    /// Whoever has been told of `before` need not be told of this: neither state nor events have changed.
+    /// Returns whether state and events are the same as in `before`, so that a caller that has `before` needs no
+    /// update.
     #[must_use]
     pub fn is_same_as(&self, before: &Self) -> bool {
         (self.state, self.step) == (before.state, before.step)
@@ -143,7 +145,7 @@ impl PaymentDue {
 
 type Owner = (Option<UserId>, Option<VoucherId>);
 
-/// By MySQL, or else by what Redis holds.
+/// Returns the user and the voucher of the order: from MySQL, otherwise from Redis.
 fn owner(watched: &WatchedOrder, history: &History, records: &OrderRecords) -> Option<Owner> {
     if let Some((user, voucher)) = history.row.map(|row| (row.user, row.voucher)).or(history.refused) {
         return Some((user.try_into().ok(), voucher.try_into().ok()));

@@ -1,4 +1,4 @@
-//! Looks again and again, until an order is where somebody waits for it.
+//! Reads an order repeatedly, until it reaches the state that the caller waits for.
 
 use std::time::Duration;
 
@@ -9,50 +9,50 @@ use tokio::time::{Instant, sleep};
 
 use super::{OrderLookup, OrderProgress, WatchedOrder};
 
-/// The first wait between two looks, and the longest.
+/// The first and the longest wait between two reads.
 const LOOK_WAITS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
 
-/// What is waited for.
+/// The state of an order that a caller waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitTarget {
-    /// MySQL has the order.
+    /// MySQL has the row of the order.
     Confirmed,
-    /// It is paid.
+    /// The order has been paid.
     Paid,
 }
 
-/// How a wait ended.
+/// The reason why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitEnd {
-    /// The order is where it was waited for, or further.
+    /// The order is in the expected state, or further.
     Reached,
-    /// It ended elsewhere, and will not get there.
+    /// The order ended in another state, and will not reach the expected one.
     Ended,
-    /// The time was over.
+    /// The waiting time was over.
     TimeOver,
 }
 
-/// Which order is waited for, and how.
+/// The order that a caller waits for, and the limits of the wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitRequest {
-    /// The order.
+    /// The id of the order.
     pub order: OrderId,
-    /// Its voucher, where it is known: that saves a search.
+    /// The voucher of the order, if it is known: this saves a search.
     pub voucher: Option<VoucherId>,
-    /// Until what.
+    /// The state that the caller waits for.
     pub until: WaitTarget,
-    /// For how long at most.
+    /// The time to wait at most.
     pub wait: Duration,
 }
 
 impl WaitTarget {
-    /// How a wait ends for an order in this state; None: it goes on. One that was cancelled is never sold again, whatever was
-    /// paid for it later.
+    /// Returns how a wait ends for an order in this state; None: it continues. A cancelled order is never sold again,
+    /// even if a payment arrives later.
     #[must_use]
     pub fn ends_with(self, state: OrderState, was_cancelled: bool) -> Option<WaitEnd> {
         match state {
             OrderState::Refunding if was_cancelled => Some(WaitEnd::Ended),
-            // It may yet be paid, or paid again.
+            // The order may still be paid, or paid again.
             OrderState::Confirmed | OrderState::Refunding if self == Self::Paid => None,
             OrderState::Confirmed | OrderState::Paid | OrderState::Used | OrderState::Refunding => {
                 Some(WaitEnd::Reached)
@@ -70,11 +70,11 @@ impl WaitTarget {
     }
 }
 
-/// Looks until the order is there, has ended elsewhere, or the time is over; at least once. Each look that leads to another
-/// is told to `told`.
+/// Reads the order until it reaches the state, has ended in another one, or the time is over. It reads at least once.
+/// Each result after which it continues is passed to `told`.
 ///
 /// # Errors
-/// When a store did not answer the last look. One that is back by then is no error.
+/// If a store did not answer the last read. A store that answers again by then is no error.
 pub async fn wait_for_order(
     lookup: &mut OrderLookup,
     request: &WaitRequest,
@@ -92,10 +92,10 @@ pub async fn wait_for_order(
                 None if left.is_zero() => return Ok((progress, WaitEnd::TimeOver)),
                 None => told(&progress),
             },
-            // Workers wait for a store that is away, too.
+            // Workers also wait for a store that is unavailable.
             Err(_) | Ok(None) if !left.is_zero() => {}
-            Err(error) => return Err(error).context("Failed to look where the order is"),
-            Ok(None) => anyhow::bail!("Failed to look where the order is"),
+            Err(error) => return Err(error).context("Failed to read the state of the order"),
+            Ok(None) => anyhow::bail!("Failed to read the state of the order"),
         }
         sleep(waits.next_wait().min(left)).await;
     }

@@ -1,4 +1,4 @@
-//! What MySQL alone has decided on orders.
+//! The decisions about orders that are in MySQL.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,10 +8,11 @@ use tidegate_orders::{
     order_status::RowFact,
 };
 
-/// Where these orders are by MySQL alone, if it has decided on them. An id that belongs to another user or voucher is not decided.
+/// Returns the status of these orders by MySQL alone, if it has decided about them. An id that belongs to another user
+/// or voucher is left out.
 ///
 /// # Errors
-/// When MySQL does not answer or the tables are not ready.
+/// If MySQL does not answer or the tables are not ready.
 pub async fn decided(
     records: Records<'_>,
     orders: &[(OrderId, UserId, VoucherId)],

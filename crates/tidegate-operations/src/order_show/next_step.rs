@@ -1,4 +1,5 @@
-//! What can be done about an order, with everything that is needed to do it. Pure.
+//! The actions that an operator can take about an order, with everything that is needed for them. The functions are
+//! pure.
 
 use tidegate_orders::{
     OrderStatus, VoucherId,
@@ -10,58 +11,58 @@ use tidegate_stream::EntryId;
 use super::{EntryLocation, EntryRecord, OrderQuery, OrderReport};
 use crate::dead_letters::REQUEUE_LIMIT;
 
-/// One thing to do about an order. The caller of the operation says how.
+/// An action about an order. The caller of the operation knows the command for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NextStep {
-    /// Audit this voucher.
+    /// Audit the voucher with this id.
     AuditVoucher(i64),
-    /// Release what this consumer holds for claiming: its process is gone.
+    /// Make the entries of this consumer claimable: its process is dead.
     ClaimOf(String),
-    /// Start a worker: none lives.
+    /// Start a worker, because none lives.
     StartWorker,
-    /// Look at this dead letter.
+    /// Show the dead letter with this id.
     ShowLetter(EntryId),
-    /// Put this dead letter back into the stream.
+    /// Requeue the dead letter with this id.
     RequeueLetter {
-        /// The letter.
+        /// The id of the dead letter.
         letter: EntryId,
-        /// It was put back so often that somebody has to insist.
+        /// Whether the letter was requeued so often that the command needs `--force`.
         force: bool,
     },
-    /// Release what this dead letter holds, and delete it.
+    /// Cancel the order of this dead letter, which also releases it.
     CancelLetter(EntryId),
-    /// Delete this dead letter, of which nothing can be released.
+    /// Delete this dead letter, which has nothing to release.
     DropLetter(EntryId),
-    /// Run this entry of the stream again.
+    /// Replay this entry of the stream.
     Replay(EntryId),
-    /// Append the order to the stream again: its entry is gone.
+    /// Append the order to the stream again, because its entry is gone.
     Append {
-        /// Its user, as the journal has it.
+        /// The user of the order, as the journal has it.
         user: String,
-        /// Its voucher.
+        /// The voucher of the order.
         voucher: VoucherId,
-        /// Its units.
+        /// The units of the order.
         quantity: i64,
     },
-    /// Look at the note that the journal of this voucher has of it: it cannot be read.
+    /// Read the note of the order in the journal of this voucher, because Tidegate cannot parse it.
     ReadNote(VoucherId),
-    /// Release the order in Redis by `lua/release.lua`: nothing but the journal is left of it there.
+    /// Release the order in Redis with `lua/release.lua`: Redis has nothing of it except the journal's note.
     Release {
-        /// Its user.
+        /// The user of the order.
         user: i64,
-        /// Its voucher.
+        /// The voucher of the order.
         voucher: VoucherId,
-        /// Its units.
+        /// The units of the order.
         quantity: i64,
     },
-    /// Look for it once more, further than this time.
+    /// Search for the order again, with a higher limit.
     SearchFurther(OrderQuery),
 }
 
-/// What can be done, in this order.
+/// Returns the possible actions, in the order in which to take them.
 pub(super) fn next_steps(report: &OrderReport) -> Vec<NextStep> {
     let mut steps = of_status(report);
-    // Its own letter takes them along.
+    // A requeue of the order's own letter also requeues its events.
     if report.status != OrderStatus::Dead {
         let events = report.records.buried_events.iter();
         steps.extend(events.map(|event| NextStep::RequeueLetter { letter: event.letter, force: false }));
@@ -162,7 +163,7 @@ fn run_again(report: &OrderReport) -> Option<NextStep> {
     })
 }
 
-/// None where all was looked at: then a store did not answer.
+/// Returns the further search; None if everything was searched, which means that a store did not answer.
 fn search_further(report: &OrderReport) -> Option<NextStep> {
     let searched = &report.records.search.coverage;
     let OrderQuery { budget, .. } = report.query;
@@ -171,14 +172,14 @@ fn search_further(report: &OrderReport) -> Option<NextStep> {
     (!is_complete).then_some(NextStep::SearchFurther(further))
 }
 
-/// Releases what no letter is left of, where the journal says what that is.
+/// Returns the release of an order without a letter, if the journal holds its admission.
 fn release(report: &OrderReport, row: &OrderRow) -> Option<NextStep> {
     let is_here = |note: &&super::JournalRecord| note.is_admission() && note.voucher.get() == row.voucher;
     let note = report.records.journal.iter().find(is_here)?;
     Some(NextStep::Release { user: row.user, voucher: note.voucher, quantity: row.quantity })
 }
 
-/// What deletes a letter: cancel, unless it would release what is not the letter's.
+/// Returns the action that deletes a letter: cancel, unless it would release units of another order.
 fn delete(report: &OrderReport, letter: &DeadLetterRecord) -> NextStep {
     let is_released = report.facts.journal == JournalFact::Released;
     match report.facts.letter {
@@ -200,7 +201,7 @@ fn replay(entry: &EntryRecord) -> NextStep {
     NextStep::Replay(entry.id)
 }
 
-/// What makes others take an entry from a consumer that is gone, unless it is claimable already.
+/// Returns the action with which other workers claim an entry of a dead consumer, unless it is claimable already.
 fn claim(entry: &EntryRecord) -> Option<NextStep> {
     match &entry.state {
         EntryLocation::Pending { consumer, alive: false, idle_ms: Some(_), .. } => {

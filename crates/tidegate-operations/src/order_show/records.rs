@@ -1,4 +1,4 @@
-//! Everything that was found of one order, and how far it was searched.
+//! Everything that was found of one order, and how far the search went.
 
 use std::{collections::BTreeSet, fmt::Display};
 
@@ -17,60 +17,60 @@ use super::{EntryRecord, JournalRecord, LockRecord, OrderQuery, StreamCoverage};
 pub struct OrderRecords {
     /// The clock of Redis, in Unix milliseconds.
     pub now_ms: u64,
-    /// The time within its id, in Unix milliseconds, if it has one.
+    /// The time within the order's id, in Unix milliseconds, if it has one.
     pub made_ms: Option<u64>,
-    /// Its row.
+    /// The order's row in MySQL.
     pub row: Option<OrderDetails>,
-    /// Its refusal.
+    /// The order's refusal in MySQL.
     pub refusal: Option<RefusalRow>,
-    /// What happened to it after it was placed, in the order in which it was recorded.
+    /// The events of the order since it was placed, as they were recorded.
     pub events: Vec<EventRow>,
-    /// What journals say.
+    /// The notes of journals about the order.
     pub journal: Vec<JournalRecord>,
-    /// Entries that carry it, the latest first.
+    /// The entries that hold the order, newest first.
     pub entries: Vec<EntryRecord>,
-    /// Coverage, gaps and errors of the search.
+    /// The coverage, the gaps and the errors of the search.
     #[serde(flatten)]
     pub search: SearchNotes,
-    /// Dead letters that carry it, the latest first.
+    /// The dead letters that hold the order, newest first.
     pub letters: Vec<DeadLetterRecord>,
-    /// Dead letters that say what happened to it, in the order in which they were buried.
+    /// The dead letters that hold events of the order, as they were buried.
     pub buried_events: Vec<BuriedEvent>,
-    /// Vouchers whose buyers its user is one of, among those that the order may be for.
+    /// The vouchers that have the order's user among their buyers, of those that the order may be for.
     pub buyer_of: Vec<VoucherId>,
-    /// The lock of its user, where it is in flight.
+    /// The lock of the order's user, if the order is in flight.
     pub lock: Option<LockRecord>,
 }
 
-/// Coverage, gaps and errors of a search for one order.
+/// The coverage, the gaps and the errors of a search for one order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SearchNotes {
-    /// Entries that are named somewhere, but are neither in the stream nor pending.
+    /// The entries that a record names, but that are neither in the stream nor pending.
     pub trimmed: Vec<String>,
-    /// How far it was searched.
+    /// The parts of the stores that were searched.
     #[serde(rename = "searched")]
     pub coverage: Coverage,
-    /// What could not be read.
+    /// The errors of what could not be read.
     pub errors: Vec<String>,
 }
 
-/// How far was searched for an order.
+/// The parts of the stores that were searched for an order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Coverage {
-    /// MySQL was asked.
+    /// Whether MySQL was read for the order.
     pub mysql: bool,
-    /// The stream.
+    /// The searched part of the stream.
     pub stream: StreamCoverage,
-    /// The stream of dead letters.
+    /// The searched part of the stream of dead letters.
     pub dead: StreamCoverage,
-    /// Journals that were looked into.
+    /// The number of journals that were read.
     pub journals: u64,
-    /// These were those of all vouchers, or of the one that is meant.
+    /// Whether these were the journals of all vouchers, or of the order's voucher.
     pub all_journals: bool,
 }
 
 impl Coverage {
-    /// Nothing that Redis holds was left out.
+    /// Returns whether everything in Redis was searched.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.stream.complete && self.dead.complete && self.all_journals
@@ -78,13 +78,13 @@ impl Coverage {
 }
 
 impl OrderRecords {
-    /// Something tells where it ended, or that it is on its way.
+    /// Returns whether the records show how the order ended, or that it is still in progress.
     #[must_use]
     pub fn is_explained(&self) -> bool {
         self.row.is_some() || self.refusal.is_some() || self.entries.iter().any(|entry| entry.state.is_open())
     }
 
-    /// Nothing was found of it.
+    /// Returns whether nothing was found of the order.
     #[must_use]
     pub fn is_unknown(&self) -> bool {
         self.row.is_none()
@@ -96,7 +96,7 @@ impl OrderRecords {
             && self.buried_events.is_empty()
     }
 
-    /// When it was first heard of: entries and journals have the time of Redis.
+    /// Returns the earliest time in the records of the order; entries and journals have the time of Redis.
     pub(super) fn earliest_ms(&self) -> Option<u64> {
         let admitted = self.journal.iter().filter(|journal| journal.is_admission());
         let admitted = admitted.filter_map(|journal| u64::try_from(journal.at_ms?).ok());
@@ -106,7 +106,7 @@ impl OrderRecords {
         admitted.chain(named).chain(self.entries.iter().map(|entry| entry.id.ms)).min()
     }
 
-    /// Vouchers that it is for, after all that is known.
+    /// Returns the vouchers that the order may be for, according to all records.
     pub(super) fn vouchers(&self, query: &OrderQuery) -> BTreeSet<VoucherId> {
         let mysql = self.row.iter().map(|it| it.row.voucher);
         let mysql = mysql.chain(self.refusal.iter().map(|refusal| refusal.voucher));
@@ -120,7 +120,7 @@ impl OrderRecords {
         vouchers
     }
 
-    /// Its user, after all that is known.
+    /// Returns the user of the order, according to all records.
     #[must_use]
     pub fn user(&self, query: &OrderQuery) -> Option<UserId> {
         let mysql = self.row.as_ref().map(|it| it.row.user).or(self.refusal.as_ref().map(|it| it.user));
@@ -134,7 +134,7 @@ impl OrderRecords {
             .or_else(|| admitted.filter_map(|journal| journal.by.as_deref()?.parse().ok()).next())
     }
 
-    /// Payments that have to be refunded, and are not yet.
+    /// Returns the payments that still have to be refunded.
     pub fn payments_due(&self) -> impl Iterator<Item = &EventRow> {
         let history =
             History { events: self.events.iter().map(EventRow::past_event).collect(), ..History::default() };
@@ -190,7 +190,7 @@ mod tests {
             (3, "applied", Some("b"), &[][..]),
             (3, "unchanged", Some("b"), &[2]),
             (3, "applied", Some("a"), &[2]),
-            // Of a payment without a ref.
+            // The payment has no ref here.
             (3, "applied", None, &[2]),
             (3, "payment_needed", None, &[2]),
             (3, "payment_needed", Some("b"), &[2]),

@@ -1,4 +1,4 @@
-//! What Redis holds of single orders.
+//! Reads what Redis holds of single orders.
 
 use fred::{
     error::Error,
@@ -17,71 +17,71 @@ use tidegate_orders::{
     wire::FieldNames,
 };
 
-/// Entries a page: some milliseconds of the one thread that also admits.
+/// The entries of a page. A page takes some milliseconds of the one thread that also admits orders.
 const PAGE: u16 = 1_000;
-/// Vouchers that are asked for at once.
+/// The vouchers that are read at once.
 const AT_ONCE: usize = 1_000;
 
-/// An entry of the stream that carries the order.
+/// An entry of the stream that holds the order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct EntryRecord {
-    /// Its id, whose first part is the time at which it was added.
+    /// The id of the entry; its first part is the time at which it was added.
     pub id: EntryId,
-    /// What stands in it; None: it was deleted or trimmed.
+    /// The order that the entry holds; None: the entry was deleted or trimmed.
     #[serde(rename = "wanted")]
     pub content: Option<EntryContent>,
-    /// Where it stands.
+    /// The state of the entry in the consumer group.
     pub state: EntryLocation,
 }
 
-/// Where an entry stands.
+/// The state of an entry in the consumer group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "is")]
 pub enum EntryLocation {
-    /// No worker has read it.
+    /// No worker has read the entry.
     Undelivered,
-    /// It was read and is not acknowledged.
+    /// The entry was read and is not acknowledged.
     Pending {
-        /// Who holds it.
+        /// The consumer that holds the entry.
         consumer: String,
-        /// The process of that consumer has a heartbeat.
+        /// Whether the process of that consumer has a heartbeat.
         alive: bool,
-        /// Since it was delivered; None: it is claimable.
+        /// The milliseconds since the entry was delivered; None: it is claimable.
         idle_ms: Option<u64>,
-        /// How often it was delivered since it was last set aside; 0: it is.
+        /// The number of deliveries since it was last set aside; 0: it is set aside.
         deliveries: u64,
-        /// Worker processes that died with it in progress, where that is known.
+        /// The number of worker processes that died while they handled the entry, if this is known.
         crashes: u64,
     },
-    /// It is acknowledged.
+    /// The entry was acknowledged by a worker.
     Settled,
 }
 
 impl EntryLocation {
-    /// It will be handled.
+    /// Returns whether a worker will still handle the entry.
     #[must_use]
     pub fn is_open(&self) -> bool {
         !matches!(self, Self::Settled)
     }
 }
 
-/// What stands before the name of a repair.
+/// The prefix of the name of a repair.
 const REPAIR: &str = "repair:";
 
-/// What the journal of a voucher says of the order.
+/// The note about the order in the journal of a voucher.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct JournalRecord {
-    /// The voucher.
+    /// The voucher of the journal.
     pub voucher: VoucherId,
-    /// `admit` or `release`; empty where the note cannot be read.
+    /// The action, `admit` or `release`; empty if the note cannot be parsed.
     pub action: String,
-    /// Units that moved: below 0 of an admission.
+    /// The units by which the stock changed; negative for an admission.
     pub change: Option<i64>,
-    /// The user of an admission; of a release, who released.
+    /// The user of an admission; for a release, the program that released the order.
     pub by: Option<String>,
-    /// When, in Unix milliseconds by the clock of Redis.
+    /// The time of the action, in Unix milliseconds by the clock of Redis.
     pub at_ms: Option<i64>,
-    /// The repair that made the note, `repair:<id>`; None: none did.
+    /// The repair that wrote the note, `repair:<id>`; None: no repair wrote it.
     pub repaired: Option<String>,
 }
 
@@ -93,51 +93,51 @@ impl JournalRecord {
         Self { voucher, action, change, by, at_ms, repaired }
     }
 
-    /// Its user was given the order, and it was not released since.
+    /// Returns whether the order was admitted, and not released since.
     #[must_use]
     pub fn is_admission(&self) -> bool {
         self.action == "admit"
     }
 
-    /// It was released.
+    /// Returns whether the order was released.
     #[must_use]
     pub fn is_release(&self) -> bool {
         self.action == "release"
     }
 }
 
-/// The lock of a user.
+/// The lock of a user in Redis.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LockRecord {
-    /// Who holds it, in the words of the lock; None: it is no string, so some other program's.
+    /// The holder, as the lock's value names it; None: the key holds no string, so it belongs to another program.
     pub holder: Option<String>,
-    /// When it ends by itself; None: never.
+    /// The milliseconds until the lock expires; None: it never expires.
     pub ends_in_ms: Option<i64>,
 }
 
-/// Which part of a stream was searched.
+/// The part of a stream that was searched.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct StreamCoverage {
-    /// Entries that were looked at.
+    /// The number of entries that were read.
     pub entries: u64,
-    /// That was all there is, or more was not necessary.
+    /// Whether everything was searched, or nothing more was necessary.
     pub complete: bool,
-    /// Where not complete: nothing before this entry was looked at.
+    /// The oldest entry that was read, if the search is not complete.
     pub down_to: EntryId,
 }
 
 /// Reads what Redis holds of single orders.
 #[derive(Clone, Debug)]
 pub struct RedisOrders<'a> {
-    /// The store that is read.
+    /// The Redis store that is read.
     pub store: &'a RedisStore,
 }
 
 impl RedisOrders<'_> {
-    /// What the journals of these vouchers say of an order.
+    /// Reads the notes about an order from the journals of these vouchers.
     ///
     /// # Errors
-    /// As for every call here: Redis does not answer, or a key holds something else than it should.
+    /// As for every call here: if Redis does not answer, or a key has a wrong type.
     pub async fn journals(
         &self,
         vouchers: &[VoucherId],
@@ -156,7 +156,7 @@ impl RedisOrders<'_> {
         Ok(found)
     }
 
-    /// Which of these vouchers have the user among their buyers.
+    /// Returns the vouchers that have the user among their buyers.
     ///
     /// # Errors
     /// As for every call here.
@@ -174,13 +174,13 @@ impl RedisOrders<'_> {
         Ok(found)
     }
 
-    /// The lock of a user, if somebody holds it.
+    /// Reads the lock of a user, if a process holds it.
     ///
     /// # Errors
     /// As for every call here.
     pub async fn lock(&self, user: UserId) -> Result<Option<LockRecord>, StreamError> {
         let Some(key) = self.store.keys().locks(&[user]).pop() else { return Ok(None) };
-        // -2: there is none, -1: it never ends.
+        // PTTL answers -2 if there is no key, and -1 if it never expires.
         let left_ms: i64 = self.store.pool().pttl(&key).await?;
         if left_ms == -2 {
             return Ok(None);
@@ -195,7 +195,7 @@ impl RedisOrders<'_> {
         Ok(Some(LockRecord { holder, ends_in_ms: (left_ms >= 0).then_some(left_ms) }))
     }
 
-    /// An entry, whether its payload is there or only somebody's pending list names it; None: it is unknown.
+    /// Reads an entry, even if only a pending list names it and its content is gone. None: the entry is unknown.
     ///
     /// # Errors
     /// As for every call here.
@@ -212,7 +212,7 @@ impl RedisOrders<'_> {
         }
     }
 
-    /// Where an entry stands, with what stands in it.
+    /// Reads the state of an entry, and combines it with its content.
     ///
     /// # Errors
     /// As for every call here.
@@ -221,7 +221,7 @@ impl RedisOrders<'_> {
         id: EntryId,
         content: Option<EntryContent>,
     ) -> Result<EntryRecord, StreamError> {
-        // The boundary first: what is delivered after this is beyond it, whatever becomes of it.
+        // The boundary is read first: an entry that is delivered later is beyond it in any case.
         let group = self.store.inspector().group();
         let delivered = group.last_delivered().await?;
         let state = match group.pending_entry(id).await? {
@@ -231,7 +231,7 @@ impl RedisOrders<'_> {
                     alive: self.store.pool().exists(heartbeat).await?,
                     idle_ms: (!is_claimable(pending.idle_ms)).then_some(pending.idle_ms),
                     deliveries: pending.deliveries,
-                    // Whoever may not read this is told the rest.
+                    // A user without permission to read the crash counts still gets the other facts.
                     crashes: group.crashes(&[id]).await.unwrap_or_default().first().copied().unwrap_or(0),
                     consumer: pending.consumer,
                 }
@@ -242,8 +242,8 @@ impl RedisOrders<'_> {
         Ok(EntryRecord { id, content, state })
     }
 
-    /// Looks through the stream `key` between two ids, the latest first, for entries that `is_meant` takes. Looks at no
-    /// more than `budget` entries, which is lowered by as many; `seen` is told of each page.
+    /// Searches the stream `key` between two ids, newest first, for entries that `is_meant` accepts. It reads at most
+    /// `budget` entries, and lowers `budget` by the number that it read. It calls `seen` with the size of each page.
     ///
     /// # Errors
     /// As for every call here.
@@ -280,7 +280,7 @@ impl RedisOrders<'_> {
     }
 }
 
-/// Whether an entry carries this order, readable or not.
+/// Returns whether an entry holds this order, even if its other fields cannot be read.
 #[must_use]
 pub fn carries(fields: &FieldNames, entry: &Entry, order: OrderId) -> bool {
     fields.id_text(entry).is_some_and(|id| id == order.to_string().as_bytes())

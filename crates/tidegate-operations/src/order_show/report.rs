@@ -1,4 +1,4 @@
-//! What was found of an order, and what follows from it. Pure.
+//! The report about an order: what was found, and what follows from it. The functions are pure.
 
 use tidegate_orders::{
     OrderFacts, OrderStatus,
@@ -10,25 +10,25 @@ use super::{
     EntryLocation, EntryRecord, JournalRecord, NextStep, OrderQuery, OrderRecords, next_step::next_steps,
 };
 
-/// Where an order is, by all that was found of it, and what can be done.
+/// The report about an order: its status, everything that was found of it, and the possible actions.
 #[derive(Clone, Debug)]
 pub struct OrderReport {
-    /// What was asked.
+    /// The request that led to this report.
     pub query: OrderQuery,
-    /// What was found.
+    /// The records that were found of the order.
     pub records: OrderRecords,
-    /// What counts of it.
+    /// The facts that follow from the records, and that decide the status.
     pub facts: OrderFacts,
-    /// Where it is.
+    /// The status of the order.
     pub status: OrderStatus,
-    /// What can be done, in this order.
+    /// The possible actions, in the order in which to take them.
     pub next_steps: Vec<NextStep>,
-    /// A worker lives.
+    /// Whether any worker of the fleet lives.
     pub workers_live: bool,
 }
 
 impl OrderReport {
-    /// What follows from these records.
+    /// Derives the report from these records.
     #[must_use]
     pub fn of(query: OrderQuery, records: OrderRecords, workers_live: bool) -> Self {
         let facts = records.facts();
@@ -38,14 +38,14 @@ impl OrderReport {
         report
     }
 
-    /// Where it is if MySQL, which could not be asked, holds nothing of it.
+    /// Returns the status that the order has if MySQL, which could not be read, holds nothing of it.
     #[must_use]
     pub fn status_without_mysql(&self) -> OrderStatus {
         OrderFacts { is_mysql_read: true, ..self.facts }.status()
     }
 }
 
-/// Whose an order is, as far as anything tells.
+/// The user and the voucher of an order, as far as the records show them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Owner {
     user: Option<i64>,
@@ -53,13 +53,13 @@ struct Owner {
 }
 
 impl OrderRecords {
-    /// An entry that is not acknowledged.
+    /// Returns an entry that is not acknowledged.
     #[must_use]
     pub fn open_entry(&self) -> Option<&EntryRecord> {
         self.entries.iter().find(|entry| entry.state.is_open())
     }
 
-    /// The entry that a worker will handle: one that is open, and whose payload is there.
+    /// Returns the entry that a worker will handle: one that is not acknowledged, and whose content exists.
     #[must_use]
     pub fn entry_to_handle(&self) -> Option<&EntryRecord> {
         let is_to_be_handled = |entry: &&EntryRecord| match entry.state {
@@ -70,13 +70,13 @@ impl OrderRecords {
         self.entries.iter().find(is_to_be_handled)
     }
 
-    /// The latest entry whose payload is there.
+    /// Returns the newest entry whose content exists.
     #[must_use]
     pub fn readable_entry(&self) -> Option<&EntryRecord> {
         self.entries.iter().find(|entry| entry.content.is_some())
     }
 
-    /// What counts of all that was found.
+    /// Derives the facts that decide the status.
     #[must_use]
     pub fn facts(&self) -> OrderFacts {
         let owner = self.owner();
@@ -91,7 +91,7 @@ impl OrderRecords {
         }
     }
 
-    /// By the store whose word counts most: an id may stand in entries of several users.
+    /// Returns the owner according to the most reliable store, because entries of several users may have the same id.
     fn owner(&self) -> Owner {
         let row = self.row.as_ref().map(|it| (it.row.user, it.row.voucher));
         if let Some((user, voucher)) = row.or(self.refusal.as_ref().map(|it| (it.user, it.voucher))) {
@@ -106,7 +106,8 @@ impl OrderRecords {
         })
     }
 
-    /// A note that cannot be read says at least that the order was admitted.
+    /// Derives what the journals say about the order. A note that cannot be parsed still shows that the order was
+    /// admitted.
     fn journal_fact(&self, Owner { user, voucher }: Owner) -> JournalFact {
         let is_its = |note: &&JournalRecord| voucher.is_none_or(|voucher| note.voucher.get() == voucher);
         let mut notes = self.journal.iter().filter(is_its).peekable();
@@ -133,7 +134,8 @@ impl OrderRecords {
         }
     }
 
-    /// Of an order that MySQL has decided on, only its own letters count: others have the same id.
+    /// Derives what the dead letters say about the order. If MySQL has decided about the order, only the order's own
+    /// letters count, because other letters may have the same id.
     fn letter_fact(&self) -> LetterFact {
         let owner = self.row.as_ref().map(|it| (it.row.user, it.row.voucher));
         let owner = owner.or(self.refusal.as_ref().map(|it| (it.user, it.voucher)));

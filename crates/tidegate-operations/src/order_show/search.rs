@@ -1,4 +1,4 @@
-//! Follows an order through both stores: whatever names its voucher or its entry leads on.
+//! Follows an order through both stores: every record that names its voucher or its entry leads to the next one.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -12,32 +12,34 @@ use tidegate_stream::{Entry, EntryId, Letter};
 
 use super::{OrderQuery, OrderRecords, RedisOrders, StreamCoverage, VOUCHER_LIMIT, carries};
 
-/// Around the time in the journal: the script that wrote it added the entry, too.
+/// The milliseconds before and after the time in the journal in which the entry is searched: the script that wrote the
+/// note also added the entry.
 const BESIDE_JOURNAL_MS: (u64, u64) = (1_000, 10_000);
-/// Around the time in the order id: its clock may differ, and the id may have waited for its order.
+/// The milliseconds before and after the time in the order id in which the entry is searched. The clock of the id may
+/// differ, and the id may have been allocated long before its order.
 const BESIDE_ID_MS: (u64, u64) = (60_000, 600_000);
 
-/// Follows an order through the stores, as far as they can be reached.
+/// Follows an order through the stores that can be reached.
 #[derive(Clone, Copy, Debug)]
 pub struct OrderReader<'a> {
-    /// Redis.
+    /// The Redis store, if it can be reached.
     pub redis: Option<&'a RedisOrders<'a>>,
-    /// MySQL.
+    /// The records in MySQL, if it can be reached.
     pub mysql: Option<Records<'a>>,
-    /// How long a statement of MySQL may take.
+    /// The timeout of a MySQL statement.
     pub patience: Duration,
 }
 
 impl OrderReader<'_> {
-    /// Follows an order through both stores. `search.errors` of the result says what could not be read. `seen` is called with the
-    /// number of entries that were searched so far.
+    /// Follows an order through both stores. `search.errors` of the result holds what could not be read. `seen` is
+    /// called with the number of entries of each page.
     pub async fn read(&self, query: &OrderQuery, seen: impl Fn(u64) + Copy) -> OrderRecords {
         let mut records = OrderRecords::default();
         self.read_mysql(query.order, &mut records).await;
         if let Some(redis) = self.redis {
             self.follow(redis, query, &mut records, seen).await;
             if !records.is_explained() {
-                // It may have moved on while we looked: away from Redis, into MySQL or the dead letters.
+                // During the search, the order may have moved from Redis to MySQL or to the dead letters.
                 self.read_mysql(query.order, &mut records).await;
                 read_letters(redis, query, &mut records, seen).await;
             }
@@ -55,7 +57,7 @@ impl OrderReader<'_> {
             }
             Err(error) => return records.fail("MySQL", error),
         }
-        // By themselves: where MySQL is not migrated yet, only they are missing.
+        // The events are read separately: if MySQL is not migrated yet, only they are missing.
         match self.in_time(mysql.events().by_orders(of_order)).await {
             Ok(events) => records.events = events,
             Err(error) => records.fail("the events", error),
@@ -94,7 +96,8 @@ impl OrderReader<'_> {
             records.search.coverage.all_journals = true;
             return look_into(redis, &known, query, records).await;
         }
-        // These first: it is most often for one of them, and all keys of Redis take longer.
+        // These vouchers come first: the order most often is for one of them, and reading all keys of Redis takes
+        // longer.
         if let Some(mysql) = self.mysql {
             match self
                 .in_time(vouchers::latest(mysql.mysql(), redis.store.keys().partition(), VOUCHER_LIMIT))
@@ -121,13 +124,14 @@ impl OrderReader<'_> {
     }
 }
 
-/// A time within an id is none where the order was first heard of at quite another one: many numbers look like our ids.
+/// Returns whether the time within an id can be right. It cannot if the order first appears at a very different time,
+/// because many numbers look like Tidegate's ids.
 fn is_likely(made_ms: u64, earliest_ms: Option<u64>) -> bool {
     let (before, after) = BESIDE_ID_MS;
     earliest_ms.is_none_or(|ms| (made_ms.saturating_sub(before)..=made_ms + after).contains(&ms))
 }
 
-/// When an order was made, if its id is one of ours.
+/// Returns the time at which an order's id was made, if Tidegate made it.
 fn made_ms(order: OrderId, now_ms: u64) -> Option<u64> {
     let (seconds, sequence) = order_id::decompose(order);
     let ms = u64::try_from((EPOCH_SECONDS + seconds) * 1_000).ok()?;
@@ -141,7 +145,7 @@ async fn read_letters(
     seen: impl Fn(u64) + Copy,
 ) {
     let names = redis.store.inspector().names();
-    // A second time, only what has come since.
+    // The second call reads only the letters that were added since the first one.
     let known = records.letters.first().map(|letter| letter.id);
     let known = known.max(records.buried_events.last().map(|event| event.letter));
     let after = known.map_or(EntryId::MIN, EntryId::next);
@@ -184,7 +188,7 @@ async fn look_into(
     }
 }
 
-/// The entries that something names.
+/// Reads the entries that other records name.
 async fn read_named_entries(redis: &RedisOrders<'_>, query: &OrderQuery, records: &mut OrderRecords) {
     let letters = records.letters.iter().filter_map(|letter| letter.entry);
     let row = records.row.as_ref().and_then(|it| it.row.entry);
@@ -200,7 +204,8 @@ async fn read_named_entries(redis: &RedisOrders<'_>, query: &OrderQuery, records
     }
 }
 
-/// Looks where it should be, then everywhere, as long as nothing explains what became of the order.
+/// Searches the stream where the entry should be, then everywhere, as long as no record explains what happened to the
+/// order.
 async fn search_stream(
     redis: &RedisOrders<'_>,
     query: &OrderQuery,
@@ -217,7 +222,8 @@ async fn search_stream(
     places.push((EntryId::MIN, EntryId::MAX));
 
     let stream = redis.store.inspector().names().stream.clone();
-    // Half of it for where it should be, at most: what is said of the search is how far it came from the end on.
+    // At most half of the limit is used where the entry should be, because the reported coverage is that of the search
+    // from the end.
     let mut budget = query.budget / 2;
     let is_meant = |entry: &Entry| carries(redis.store.keys().fields(), entry, query.order);
     records.search.coverage.stream.complete = true;
@@ -246,7 +252,7 @@ async fn search_stream(
     }
 }
 
-/// The user's place among the buyers, and what keeps an order from being written.
+/// Reads whether the user is among the buyers, and the lock that keeps an order from being written.
 async fn read_user(redis: &RedisOrders<'_>, query: &OrderQuery, records: &mut OrderRecords) {
     let Some(user) = records.user(query) else { return };
     let vouchers: Vec<VoucherId> = records.vouchers(query).into_iter().collect();

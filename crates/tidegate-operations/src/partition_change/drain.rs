@@ -12,11 +12,11 @@ use super::{PartitionChange, places::ListedPartition, report::ChangeReport};
 use crate::fleet_pause::FleetPause;
 
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// How long nothing may change before it is said what is waited for.
+/// The number of reads after which the command prints again what it waits for.
 const SAY_EVERY: u32 = 50;
 
 impl PartitionChange {
-    /// Closes every sale.
+    /// Closes the sale of every voucher.
     pub(super) async fn close(&self, report: &mut ChangeReport) -> anyhow::Result<()> {
         for place in &self.places.old {
             for voucher in place.vouchers().await? {
@@ -26,7 +26,7 @@ impl PartitionChange {
         Ok(())
     }
 
-    /// Makes every sale what it was before, where it is now.
+    /// Restores every sale to its state before the change, at its new place.
     pub(super) async fn reopen(&self, report: &mut ChangeReport) -> anyhow::Result<()> {
         for place in &self.places.new {
             for voucher in place.vouchers().await? {
@@ -36,7 +36,7 @@ impl PartitionChange {
         Ok(())
     }
 
-    /// Waits until workers have written all that the streams hold. False: told to stop before.
+    /// Waits until workers have written all entries of the streams. False: it was stopped before.
     pub(super) async fn drain(&self, job: &Job) -> anyhow::Result<bool> {
         for looks in 0_u32.. {
             let open = self.open_entries().await?;
@@ -50,7 +50,7 @@ impl PartitionChange {
                 let workers = self.living_workers().await?;
                 job.progress.say(&match workers.len() as u64 {
                     0 => format!(
-                        "{} to be written, and no worker lives: start one with the list before",
+                        "{} to be written, and no worker lives: start one with the old list",
                         counted(open, "entry")
                     ),
                     workers => format!(
@@ -68,7 +68,7 @@ impl PartitionChange {
         }
     }
 
-    /// Waits until no worker lives and no gate works with the list before. False: told to stop before.
+    /// Waits until no worker lives and no gate uses the old list. False: it was stopped before.
     pub(super) async fn wait_for_processes(&self, job: &Job) -> anyhow::Result<bool> {
         for looks in 0_u32.. {
             let (workers, gates) = (self.living_workers().await?, self.working_gates().await?);
@@ -93,7 +93,7 @@ impl PartitionChange {
         Ok(true)
     }
 
-    /// Entries of all streams of the list before that nobody has acknowledged.
+    /// Counts the entries of all streams of the old list that are not acknowledged.
     pub(super) async fn open_entries(&self) -> anyhow::Result<u64> {
         let mut open = 0;
         for place in &self.places.old {
@@ -110,7 +110,7 @@ impl PartitionChange {
         Ok(names)
     }
 
-    /// Gates over HTTP that work with the list before.
+    /// Returns the gates over HTTP that use the old list.
     pub(super) async fn working_gates(&self) -> anyhow::Result<BTreeSet<String>> {
         let (from, _) = self.lists();
         let mut names = BTreeSet::new();
@@ -147,10 +147,10 @@ async fn open_entries(place: &ListedPartition) -> anyhow::Result<u64> {
     })
 }
 
-/// Why nothing moves while there are dead letters.
+/// Explains why nothing moves while there are dead letters.
 pub(super) fn dead_letters_stay(letters: u64) -> String {
     format!(
-        "there {} {}, which would stay where their vouchers are no more: end them first, with the list before \
+        "there {} {}, which would stay in the old partitions: end them first, with the old list \
          (tidegate dead list, requeue, cancel, drop)",
         if letters == 1 { "is" } else { "are" },
         counted(letters, "dead letter")

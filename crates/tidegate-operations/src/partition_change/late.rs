@@ -1,5 +1,6 @@
-//! Streams of partitions that are in the list no more: what a producer with an old list appends there, without asking the gate, goes
-//! to where its voucher belongs now. At least once: an order is written once all the same, by its id.
+//! The streams of partitions that are no longer in the list. A producer with an old list may append entries there
+//! without asking a gate. They are moved to the partition of their voucher, at least once; an order is still written
+//! only once, because of its id.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,14 +21,14 @@ use super::places::{ListedPartition, ListedPartitions};
 use crate::settings::{System, SystemSettings};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// One process of a fleet at a time.
+/// The lease time: one process of a fleet moves entries at a time.
 const LEASE: Duration = Duration::from_secs(10);
-/// Looks until what is old enough is deleted.
+/// The number of passes between two trims of old entries.
 const TRIM_EVERY: u64 = 60;
 const CONSUMER: &str = "late";
 const PAGE: u16 = 100;
 
-/// Notes the partitions that are no more. In a system without partitions, the tag of the whole is empty.
+/// Stores which partitions were removed from the list. If the system had no partitions before, the tag is empty.
 pub(super) async fn retire(places: &ListedPartitions, from: &[String], to: &[String]) -> anyhow::Result<()> {
     let (before, now) = (places.first(), &places.new[0]);
     let mut retired = read(before).await?;
@@ -40,7 +41,7 @@ pub(super) async fn retire(places: &ListedPartitions, from: &[String], to: &[Str
     let text = serde_json::to_string(&retired)?;
     let noted: Result<(), _> =
         now.redis.pool().set(now.redis.keys().partition_list().retired(), text, None, None, false).await;
-    noted.context("Failed to note which partitions are no more")
+    noted.context("Failed to store the list of removed partitions")
 }
 
 async fn read(place: &ListedPartition) -> anyhow::Result<BTreeSet<String>> {
@@ -49,12 +50,12 @@ async fn read(place: &ListedPartition) -> anyhow::Result<BTreeSet<String>> {
         .pool()
         .get(place.redis.keys().partition_list().retired())
         .await
-        .context("Failed to read which partitions are no more")?;
+        .context("Failed to read the list of removed partitions")?;
     Ok(text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default())
 }
 
-/// Takes entries that come late to where they belong, until told to stop. Ends at once where no partition was ever given up:
-/// the list does not change while a worker lives.
+/// Moves late entries to the partition of their voucher, until it is stopped. It ends at once if no partition was ever
+/// removed, because the list does not change while a worker lives.
 pub async fn watch(system: System, stop: CancellationToken) {
     let mut late = None;
     for looks in 0_u64.. {
@@ -66,7 +67,7 @@ pub async fn watch(system: System, stop: CancellationToken) {
                 Ok(found) if found.retired.is_empty() => return,
                 Ok(found) => Some(found),
                 Err(error) => {
-                    tracing::debug!("cannot see whether there are partitions that are no more: {error:#}");
+                    tracing::debug!("cannot read the list of removed partitions: {error:#}");
                     None
                 }
             };
@@ -80,17 +81,17 @@ pub async fn watch(system: System, stop: CancellationToken) {
                 Ok(entries) => {
                     tracing::warn!(
                         entries,
-                        "entries came into streams of partitions that are no more: moved"
+                        "entries arrived in streams of removed partitions: moved"
                     );
                 }
-                Err(error) => tracing::debug!("cannot look for entries that come late: {error:#}"),
+                Err(error) => tracing::debug!("cannot move late entries: {error:#}"),
             }
         }
         let _stopped = stop.run_until_cancelled(sleep(LOOK_EVERY)).await;
     }
 }
 
-/// The streams that are no more, and those that are.
+/// The removed partitions whose streams are read, and the current partitions.
 struct LateEntries {
     retired: Vec<ListedPartition>,
     places: Vec<ListedPartition>,
@@ -120,7 +121,7 @@ impl LateEntries {
         Ok(Self { retired, places, leases, token: tidegate_orders::gate::rebuild_id() })
     }
 
-    /// Takes all there is to where it belongs; returns how many entries these were.
+    /// Moves all late entries to their partitions, and returns their number.
     async fn pass(&self) -> anyhow::Result<u64> {
         let first = &self.places[0].redis.keys();
         let key = format!("{}:late", first.partition_list().retired().as_str_lossy());
@@ -134,13 +135,13 @@ impl LateEntries {
         Ok(entries)
     }
 
-    /// Deletes what was written long ago, as workers do in their own streams.
+    /// Trims old entries, as workers do in their own streams.
     async fn trim(&self) {
         for place in &self.retired {
             let Some(keep) = place.settings.stream.retention else { continue };
             let trimmer = Trimmer::new(&place.redis, place.redis.inspector().names().clone(), keep);
             if let Err(error) = trimmer.run_once().await {
-                tracing::debug!("cannot trim a stream that is no more: {error}");
+                tracing::debug!("cannot trim the stream of a removed partition: {error}");
             }
         }
     }
@@ -180,7 +181,8 @@ impl LateEntries {
         Ok(taken)
     }
 
-    /// To the stream of its voucher; what nobody can read, to the first one, where it becomes a dead letter.
+    /// Appends the entry to the stream of its voucher. An entry that cannot be read goes to the first partition, where
+    /// it becomes a dead letter.
     async fn append(&self, from: &ListedPartition, entry: &Entry) -> anyhow::Result<()> {
         let voucher = match from.redis.keys().fields().decode_message(entry) {
             Ok(Message::Order(order)) => Some(order.voucher),
@@ -198,7 +200,7 @@ impl LateEntries {
     }
 }
 
-/// Next to nothing is to be done there: with one connection.
+/// Returns the settings with a single connection, because there is little to do.
 fn thrifty(settings: &SystemSettings) -> SystemSettings {
     let mut thrifty = settings.clone();
     thrifty.redis.connections = 1;

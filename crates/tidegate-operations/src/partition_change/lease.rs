@@ -1,4 +1,4 @@
-//! One run of a change at a time.
+//! The lease that allows one run of a change at a time.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use tokio::time::{Instant, sleep};
 
 const LEASE: Duration = Duration::from_secs(3);
 const ASK_EVERY: Duration = Duration::from_millis(750);
-/// How long to wait for one that was killed.
+/// The time to wait for the lease of a run that was killed.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Takes the lease of a change. Waits for one that was killed.
+/// Takes the lease of a change. If a run was killed, it waits until that run's lease expires.
 pub(super) async fn take(redis: &RedisStore, job: &Job) -> anyhow::Result<HeldLease> {
     let (leases, key, token) = (Leases::new(redis), redis.keys().partition_list().change(), rebuild_id());
     let began = Instant::now();
@@ -22,7 +22,7 @@ pub(super) async fn take(redis: &RedisStore, job: &Job) -> anyhow::Result<HeldLe
             return Ok(lease);
         }
         if began.elapsed() > PATIENCE || job.is_stopped() {
-            bail!("somebody else is running a change of the partitions ({})", key.as_str_lossy());
+            bail!("another command is changing the partitions ({}): wait until it ends", key.as_str_lossy());
         }
         sleep(ASK_EVERY).await;
     }

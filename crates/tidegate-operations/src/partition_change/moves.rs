@@ -1,4 +1,4 @@
-//! Moves the sales whose vouchers belong elsewhere by the new list, and raises the counters of order ids.
+//! Moves the sales of vouchers that have another place in the new list, and raises the counters of order ids.
 
 use anyhow::{Context, bail};
 use jiff::Timestamp;
@@ -12,11 +12,11 @@ use tidegate_orders::{
 use super::{PartitionChange, places::ListedPartition, report::ChangeReport};
 use crate::{Stores, expirations::assign_partitions};
 
-/// How often a copy is begun anew that Redis has lost a part of.
+/// The number of copies of a sale after which the change fails, if Redis loses parts of them.
 const TRIES: u32 = 3;
 
 impl PartitionChange {
-    /// False: told to stop before the end.
+    /// Moves the sales to their new places. False: it was stopped before the end.
     pub(super) async fn move_sales(&self, report: &mut ChangeReport, job: &Job) -> anyhow::Result<bool> {
         self.raise_counters(report).await?;
         let changed = self.changed.common();
@@ -29,7 +29,8 @@ impl PartitionChange {
             moving.extend(vouchers.into_iter().filter(|it| self.is_moved(*it)).map(|it| (place, it)));
         }
         job.progress.expect(moving.len() as u64, "vouchers");
-        // All are imported, at replicas as well, before one is removed: until then, the sale is whole where it was.
+        // All sales are imported, also on replicas, before the first one is removed. Until then, each sale is complete
+        // at its old place.
         for (place, voucher) in &moving {
             if job.is_stopped() {
                 return Ok(false);
@@ -64,32 +65,32 @@ impl PartitionChange {
                 ImportReply::Incomplete => {}
                 ImportReply::IsOpen => bail!(
                     "voucher {voucher} is on sale in the partition {} already, where it does not belong yet: \
-                     somebody works with the new list",
+                     another program uses the new list",
                     there.settings.partition()
                 ),
             }
         }
-        bail!("what is copied of voucher {voucher} is lost again and again: is Redis short of memory?")
+        bail!("Redis repeatedly lost the copy of voucher {voucher}: check its memory, then run this again")
     }
 
-    /// Only a sale that is whole on the other side.
+    /// Removes a sale at its old place, only if it is complete at its new place.
     async fn remove_moved(&self, place: &ListedPartition, voucher: VoucherId) -> anyhow::Result<()> {
         let there = self.places.of(voucher);
         if place.redis.repairs().sale_size(voucher).await? != there.redis.repairs().sale_size(voucher).await?
         {
-            // That server went back since: a failover, a restart.
+            // The server of the new place went back in time since the copy, by a failover or a restart.
             self.copy(place, voucher).await?;
             there.replicated().await?;
         }
         match place.redis.repairs().remove_moved(voucher).await? {
             RemoveMovedReply::Gone | RemoveMovedReply::GoneBefore => Ok(()),
             RemoveMovedReply::NotClosed => {
-                bail!("somebody has opened the sale of voucher {voucher}; run this again")
+                bail!("another program has opened the sale of voucher {voucher}; run this again")
             }
         }
     }
 
-    /// No id that any partition has given out is given out again by another one.
+    /// Raises the counters, so that no partition allocates an id that another one has allocated.
     async fn raise_counters(&self, report: &mut ChangeReport) -> anyhow::Result<()> {
         let stores = Stores::new(self.changed.common());
         let mysql = stores.mysql().await?;

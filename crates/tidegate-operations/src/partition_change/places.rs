@@ -1,4 +1,4 @@
-//! The partitions of both lists, with what it takes to work in each.
+//! The partitions of both lists, with the connections to work in each.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,12 +18,12 @@ use crate::{
     settings::{System, SystemSettings},
 };
 
-/// How long a replica may take to get what was written to its master.
+/// The time within which a replica must have the writes of its master.
 const REPLICATED_WITHIN: Duration = Duration::from_secs(10);
-/// How much longer the reply may take to come.
+/// The additional time for the reply.
 const MARGIN: Duration = Duration::from_secs(1);
 
-/// A partition.
+/// A partition of the old or of the new list.
 #[derive(Clone, Debug)]
 pub struct ListedPartition {
     pub settings: SystemSettings,
@@ -31,14 +31,14 @@ pub struct ListedPartition {
 }
 
 impl ListedPartition {
-    /// With connections of its own, or with those of another one at the same place.
+    /// Connects to the partition, or shares the connections of another one at the same place.
     pub async fn connect(
         settings: &SystemSettings,
         pools: &mut BTreeMap<String, Pool>,
     ) -> anyhow::Result<Self> {
         let prefix = settings.partition().prefix();
         let redis = match pools.get(&prefix) {
-            // The connections only: which vouchers a partition owns differs from list to list.
+            // Only the connections are shared, because the vouchers of a partition depend on the list.
             Some(pool) => connect::redis_store(settings, pool.clone()),
             None => connect::redis_of_any_list(settings).await?,
         };
@@ -46,15 +46,15 @@ impl ListedPartition {
         Ok(Self { settings: settings.clone(), redis })
     }
 
-    /// What stands before its names.
+    /// Returns the prefix of the partition's keys.
     pub fn prefix(&self) -> String {
         self.settings.partition().prefix()
     }
 
-    /// Waits until a replica has all that was written here, where there is one: what another server lacks after a failover must not be
-    /// removed elsewhere.
+    /// Waits until a replica, if there is one, has all that was written here. Data that could be lost in a failover
+    /// must not be removed elsewhere.
     pub async fn replicated(&self) -> anyhow::Result<()> {
-        // WAIT is about what its own connection has written.
+        // WAIT counts the writes of its own connection.
         let (client, key) = (self.redis.pool().next().clone(), self.redis.keys().partition_list().tags());
         let replication: String = client.info(Some(InfoKind::Replication)).await?;
         if replication.lines().any(|line| line.trim_end() == "connected_slaves:0") {
@@ -79,7 +79,7 @@ impl ListedPartition {
         Ok(())
     }
 
-    /// All vouchers of it that have any key in Redis.
+    /// Returns all vouchers that have any key in this partition.
     pub async fn vouchers(&self) -> anyhow::Result<BTreeSet<VoucherId>> {
         let redis = &self.redis;
         let mut found = BTreeSet::new();
@@ -111,18 +111,18 @@ impl ListedPartitions {
         Ok(places)
     }
 
-    /// The one that tells first that a change is under way.
+    /// Returns the partition that stores first that a change has begun.
     pub fn first(&self) -> &ListedPartition {
         &self.old[0]
     }
 
-    /// Each place once, those of the list before first.
+    /// Returns each place once, those of the old list first.
     pub fn all(&self) -> Vec<&ListedPartition> {
         let mut seen = BTreeSet::new();
         self.old.iter().chain(&self.new).filter(|place| seen.insert(place.prefix())).collect()
     }
 
-    /// Where a voucher belongs by the new list.
+    /// Returns the partition of a voucher in the new list.
     pub fn of(&self, voucher: VoucherId) -> &ListedPartition {
         let own = self.new.iter().find(|place| place.settings.partition().owns(voucher));
         own.unwrap_or(&self.new[0])

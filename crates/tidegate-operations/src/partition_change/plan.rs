@@ -1,4 +1,4 @@
-//! What a change of the list would do, and why it cannot.
+//! The plan of a change of the list, and the reasons against it.
 
 use anyhow::bail;
 use serde::Serialize;
@@ -11,46 +11,46 @@ use crate::{
     settings::System,
 };
 
-/// What would become of the list.
+/// The planned outcome of a change of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PlannedChange {
-    /// It would be changed.
+    /// The list would be changed.
     WouldChange,
-    /// The change stands in the middle, and would go on.
+    /// A change has begun, and would continue.
     WouldGoOn,
-    /// A change has closed sales and moved nothing: they would be opened, and the list would stay.
+    /// A change has closed sales and moved nothing: the sales would be opened, and the list would stay.
     WouldGiveUp,
-    /// It is the list of the system already.
+    /// The system already has this list.
     ChangedBefore,
-    /// It cannot be changed, for a reason.
+    /// The list cannot be changed; the plan has the reason.
     Refused,
 }
 
-/// What was found.
+/// The plan to change the partition list.
 #[derive(Clone, Debug, Serialize)]
 pub struct ChangePlan {
-    /// The tags before; none: one whole.
+    /// The tags of the old list; empty: no partitions.
     pub from: Vec<String>,
-    /// The tags afterwards.
+    /// The tags of the new list; empty: no partitions.
     pub to: Vec<String>,
-    /// What would become of it.
+    /// The planned outcome of the change.
     pub outcome: PlannedChange,
-    /// Why it would be refused.
+    /// The reason why the change would be refused.
     pub reason: Option<String>,
-    /// How far the change is.
+    /// The step of a change that has begun.
     pub step: Option<ChangeStep>,
-    /// Vouchers that have keys in Redis.
+    /// The vouchers that have keys in Redis.
     pub vouchers: u64,
-    /// Those that change their place.
+    /// The vouchers whose keys would move.
     pub moving: u64,
-    /// Entries that workers have to write before.
+    /// The entries that workers have to write first.
     pub entries: u64,
-    /// Worker processes that live, and end by themselves.
+    /// The worker processes that live; they end without help.
     pub workers: u64,
-    /// Gates over HTTP that work with the list before, and follow by themselves.
+    /// The gates over HTTP that use the old list; they switch without help.
     pub gates: u64,
-    /// Dead letters, which have to be ended before.
+    /// The dead letters, which have to be ended first.
     pub dead_letters: u64,
 }
 
@@ -63,30 +63,30 @@ impl Plan for ChangePlan {
             PlannedChange::WouldChange => {
                 Next::Ask(format!("Close all sales, and change the partitions from {from} to {to}?"))
             }
-            PlannedChange::WouldGoOn => Next::Ask(format!("Go on changing the partitions to {to}?")),
-            PlannedChange::WouldGiveUp => Next::Ask(format!("Give up, open all sales, and stay with {to}?")),
+            PlannedChange::WouldGoOn => Next::Ask(format!("Continue to change the partitions to {to}?")),
+            PlannedChange::WouldGiveUp => Next::Ask(format!("Give up the change, open all sales, and keep {to}?")),
         }
     }
 }
 
 impl From<&ChangePlan> for ChangeReport {
-    /// Nothing is done yet.
+    /// Creates the report of a change that has not begun.
     fn from(plan: &ChangePlan) -> Self {
         Self { from: plan.from.clone(), to: plan.to.clone(), ..Self::default() }
     }
 }
 
-/// Checks a list that a system is to have.
+/// Checks the list that a system should get.
 ///
 /// # Errors
-/// When there can be no such list.
+/// If the list is impossible.
 pub fn check(system: &System, to: &[String]) -> Result<(), InvalidInput> {
     let tags = system.common().partition().tags().len();
     if system.partitions().len() != tags.max(1) {
-        return Err(InvalidInput("the list is that of all partitions: without --partition".to_owned()));
+        return Err(InvalidInput("the list is about all partitions: omit --partition".to_owned()));
     }
     if to.is_empty() && system.is_on_cluster() {
-        return Err(InvalidInput("on a cluster the names of a system need tags".to_owned()));
+        return Err(InvalidInput("on a cluster, the names of a system need tags".to_owned()));
     }
     match partition::wrong_tags(to).first() {
         Some(wrong) => Err(InvalidInput(format!("--to {wrong}"))),
@@ -95,10 +95,10 @@ pub fn check(system: &System, to: &[String]) -> Result<(), InvalidInput> {
 }
 
 impl PartitionChange {
-    /// Reads where the system stands, and what would move.
+    /// Reads the state of the system, and what would move.
     ///
     /// # Errors
-    /// When a partition does not answer.
+    /// If a partition does not answer.
     pub async fn plan(&self) -> anyhow::Result<ChangePlan> {
         let (from, to) = self.lists();
         let is_same = from == to;
@@ -138,7 +138,7 @@ impl PartitionChange {
             }
             Kept::Before if self.are_workers_paused().await? => {
                 let reason =
-                    "the workers are paused, and would go on afterwards: tidegate resume --workers first";
+                    "the workers are paused: first run tidegate resume --workers";
                 (PlannedChange::Refused, Some(reason.to_owned()))
             }
             Kept::Before => match limited {
@@ -157,7 +157,7 @@ impl PartitionChange {
         Ok(plan)
     }
 
-    /// The list is to stay: whether a change is under way that can still be given up.
+    /// Returns whether a change that has begun can be given up, because the requested list is the current one.
     async fn giving_up(&self, plan: &mut ChangePlan) -> anyhow::Result<PlannedChange> {
         let mut found: Option<ListChange> = None;
         for place in &self.places.old {
@@ -185,19 +185,19 @@ impl PartitionChange {
     }
 }
 
-/// Why nothing can be done beside another change.
+/// Explains that another change is in progress, so that nothing can be done.
 pub(super) fn another_change(other: &ListChange) -> String {
     format!(
-        "a change of the partitions from {} to {} is under way: finish it first, with stream.partitions as it was before",
+        "a change of the partitions from {} to {} is in progress: finish it first, with stream.partitions as it was before",
         named_list(&other.from),
         named_list(&other.to)
     )
 }
 
-/// Why nothing can be done with another list than that of the system.
+/// Explains that the system has another list than the settings.
 pub(super) fn another_list(kept: &[String], own: &[String]) -> String {
     format!(
-        "the system has the partitions {}, and stream.partitions says {}",
+        "the system has the partitions {}, but stream.partitions is {}",
         named_list(kept),
         named_list(own)
     )

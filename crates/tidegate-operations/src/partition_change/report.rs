@@ -1,30 +1,30 @@
-//! What a change of the list has done.
+//! The report of a change of the partition list.
 
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
 use crate::{change::Report, partition_list::ChangeStep};
 
-/// What a change of the list has done so far, in this run.
+/// The report of what a change of the list has done in this run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ChangeReport {
-    /// The tags before; none: one whole.
+    /// The tags of the old list; empty: no partitions.
     pub from: Vec<String>,
-    /// The tags afterwards.
+    /// The tags of the new list; empty: no partitions.
     pub to: Vec<String>,
     /// The step that was begun last.
     pub step: Option<ChangeStep>,
-    /// Sales that were closed.
+    /// The number of sales that were closed.
     pub closed: u64,
-    /// Sales that were copied.
+    /// The number of sales that were copied.
     pub copied: u64,
-    /// Sales that have moved.
+    /// The number of sales that have moved.
     pub moved: u64,
-    /// Counters of order ids that were looked at or raised.
+    /// The number of counters of order ids that were checked or raised.
     pub counters: u64,
-    /// Sales that were opened.
+    /// The number of sales that were opened.
     pub opened: u64,
-    /// All is done.
+    /// Whether the whole change is done.
     #[serde(rename = "done")]
     pub is_done: bool,
 }
@@ -35,6 +35,6 @@ impl Report for ChangeReport {
     }
 
     fn torn(&self) -> &'static str {
-        "the sale in progress may be copied or not; it is whole where it was"
+        "the sale in progress may be copied or not; it is complete at its old place"
     }
 }

@@ -1,4 +1,4 @@
-//! Ends the pause of the workers, or of all sales that were paused together: each what its own `pause` began.
+//! Ends the pause of the workers, or of all sales that were paused together. Each ends only what its own `pause` began.
 
 use anyhow::Context;
 use serde::Serialize;
@@ -16,25 +16,25 @@ use crate::{
     fleet_pause::{self, FleetPause},
 };
 
-/// What is to go on.
+/// The pause that an operator wants to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResumeRequest {
     /// The sales that were paused together.
     Sales,
-    /// The workers.
+    /// All workers of the fleet.
     Workers,
 }
 
-/// What would go on.
+/// The plan of a resume.
 #[derive(Clone, Debug, Serialize)]
 pub struct ResumePlan {
-    /// The pause of all workers; it would end.
+    /// The pause of all workers, which would end.
     pub workers: Option<FleetPause>,
-    /// Vouchers that were paused together; they would go on.
+    /// The vouchers that were paused together, and would be resumed.
     pub vouchers: Vec<VoucherId>,
-    /// Vouchers that were paused by their own names; they stay paused.
+    /// The vouchers that were paused individually, and stay paused.
     pub stay_paused: Vec<VoucherId>,
-    /// The pause of all workers, which nobody asked to end: they stay paused.
+    /// The pause of all workers if the request is about sales; it stays.
     pub workers_stay_paused: Option<FleetPause>,
 }
 
@@ -47,36 +47,36 @@ impl Plan for ResumePlan {
         match what.is_empty() {
             true if self.stay_paused.is_empty() && self.workers_stay_paused.is_none() => Next::NothingToDo,
             true => Next::Refused,
-            false => Next::Ask(format!("Go on with {}?", what.join(" and "))),
+            false => Next::Ask(format!("Resume {}?", what.join(" and "))),
         }
     }
 }
 
-/// What became of the workers' pause.
+/// The result for the pause of the workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResumedWorkers {
-    /// It is over.
+    /// The pause of the workers is over.
     Resumed,
-    /// There was none, or it was not asked for.
+    /// There was no pause, or the request was not about it.
     NotPaused,
-    /// Somebody has paused them anew meanwhile.
+    /// Another operator has paused the workers again in the meantime.
     Refused,
-    /// Redis did not answer.
+    /// Redis did not answer, so the result is unknown.
     Unknown,
 }
 
-/// What goes on.
+/// The report of a resume.
 #[derive(Clone, Debug, Serialize)]
 pub struct ResumeReport {
-    /// What became of the workers' pause.
+    /// The result for the pause of the workers.
     pub workers: ResumedWorkers,
-    /// What became of the vouchers that were paused together.
+    /// The result for the vouchers that were paused together.
     #[serde(flatten)]
     pub changed: VoucherChanges,
-    /// Vouchers that were paused by their own names; they stay paused.
+    /// The vouchers that were paused individually, and stay paused.
     pub stay_paused: Vec<VoucherId>,
-    /// The pause of all workers, which nobody asked to end: they stay paused.
+    /// The pause of all workers if the request is about sales; it stays.
     pub workers_stay_paused: Option<FleetPause>,
 }
 
@@ -95,7 +95,7 @@ impl Report for ResumeReport {
 }
 
 impl From<&ResumePlan> for ResumeReport {
-    /// Nothing goes on yet.
+    /// Creates the report before anything is resumed.
     fn from(plan: &ResumePlan) -> Self {
         let is_paused = plan.workers.is_some();
         Self {
@@ -107,7 +107,7 @@ impl From<&ResumePlan> for ResumeReport {
     }
 }
 
-/// Ends pauses. To continue a resume that was stopped, run the same request again.
+/// Ends the pause of the workers or of sales. If it was stopped, run the same request again to continue.
 #[derive(Clone, Debug)]
 pub struct Resume<'a> {
     redis: &'a RedisStore,
@@ -115,19 +115,19 @@ pub struct Resume<'a> {
 }
 
 impl<'a> Resume<'a> {
-    /// A resume in this Redis.
+    /// Creates a resume in this Redis.
     #[must_use]
     pub fn new(redis: &'a RedisStore, request: ResumeRequest) -> Self {
         Self { redis, request }
     }
 
-    /// Reads what is paused.
+    /// Reads which sales and workers are paused.
     ///
     /// # Errors
-    /// When Redis does not answer.
+    /// If Redis does not answer.
     pub async fn plan(&self, progress: &dyn Progress) -> anyhow::Result<ResumePlan> {
         let workers = FleetPause::read(self.redis).await;
-        let workers = workers.context("Failed to look at the workers' pause")?;
+        let workers = workers.context("Failed to read the pause of the workers")?;
         let (workers, workers_stay_paused) = match self.request {
             ResumeRequest::Workers => (workers, None),
             ResumeRequest::Sales => (None, workers),
@@ -135,13 +135,13 @@ impl<'a> Resume<'a> {
         let mut plan =
             ResumePlan { workers, vouchers: Vec::new(), stay_paused: Vec::new(), workers_stay_paused };
         if self.request == ResumeRequest::Sales {
-            self.find_paused(&mut plan, progress).await.context("Failed to look for paused vouchers")?;
+            self.find_paused(&mut plan, progress).await.context("Failed to find the paused vouchers")?;
         }
         Ok(plan)
     }
 
     async fn find_paused(&self, plan: &mut ResumePlan, progress: &dyn Progress) -> anyhow::Result<()> {
-        progress.expect(sale::count_keys(self.redis).await?, "keys looked at");
+        progress.expect(sale::count_keys(self.redis).await?, "keys read");
         let known = sale::find_known(self.redis, |keys| progress.add(keys)).await?;
         for chunk in known.chunks(CHUNK) {
             for (voucher, pause) in chunk.iter().zip(self.redis.sales().read_pauses(chunk).await) {
@@ -157,10 +157,10 @@ impl<'a> Resume<'a> {
         Ok(())
     }
 
-    /// Ends the pauses.
+    /// Ends the pauses of the plan.
     ///
     /// # Errors
-    /// When Redis does not answer.
+    /// If Redis does not answer.
     pub async fn run(&self, plan: &ResumePlan, report: &mut ResumeReport, job: &Job) -> anyhow::Result<End> {
         if let Some(pause) = &plan.workers {
             let is_over = fleet_pause::end(self.redis, pause).await;
@@ -168,6 +168,6 @@ impl<'a> Resume<'a> {
             report.workers = if is_over { ResumedWorkers::Resumed } else { ResumedWorkers::Refused };
         }
         let resume = async |voucher| self.redis.sales().resume(voucher, PauseScope::All).await;
-        report.changed.apply(&plan.vouchers, job, resume).await.context("Failed to go on with all sales")
+        report.changed.apply(&plan.vouchers, job, resume).await.context("Failed to resume all sales")
     }
 }

@@ -13,12 +13,12 @@ use tidegate_orders::{
 use super::{CHUNK, VoucherChanges};
 use crate::change::{End, Ending, Next, Plan, Report};
 
-/// Which sales would be paused.
+/// The plan of a pause of all sales.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct SalesPausePlan {
-    /// These.
+    /// The vouchers that would be paused.
     pub running: Vec<VoucherId>,
-    /// These are paused already and are left as they are.
+    /// The vouchers that are paused already, and stay as they are.
     pub paused_before: Vec<VoucherId>,
 }
 
@@ -32,13 +32,13 @@ impl Plan for SalesPausePlan {
     }
 }
 
-/// Which sales were paused.
+/// The report of a pause of all sales.
 #[derive(Clone, Debug, Serialize)]
 pub struct SalesPauseReport {
-    /// What became of those that were running.
+    /// The result for the vouchers that were not paused.
     #[serde(flatten)]
     pub changed: VoucherChanges,
-    /// Those that were paused already.
+    /// The vouchers that were paused already.
     pub paused_before: Vec<VoucherId>,
 }
 
@@ -53,20 +53,20 @@ impl Report for SalesPauseReport {
 }
 
 impl From<&SalesPausePlan> for SalesPauseReport {
-    /// Nothing is paused yet.
+    /// Creates the report before anything is paused.
     fn from(plan: &SalesPausePlan) -> Self {
         Self { changed: VoucherChanges::default(), paused_before: plan.paused_before.clone() }
     }
 }
 
-/// Pauses all sales. To continue a pause that was stopped, run it again.
+/// Pauses the sales of all vouchers. If it was stopped, run it again to continue.
 #[derive(Clone, Debug)]
 pub struct SalesPause<'a> {
     redis: &'a RedisStore,
 }
 
 impl<'a> SalesPause<'a> {
-    /// A pause of all sales in this Redis.
+    /// Creates a pause of all sales in this Redis.
     #[must_use]
     pub fn new(redis: &'a RedisStore) -> Self {
         Self { redis }
@@ -75,13 +75,13 @@ impl<'a> SalesPause<'a> {
     /// Reads which vouchers are on sale.
     ///
     /// # Errors
-    /// When Redis does not answer.
+    /// If Redis does not answer.
     pub async fn plan(&self, progress: &dyn Progress) -> anyhow::Result<SalesPausePlan> {
-        self.read(progress).await.context("Failed to look for the vouchers in Redis")
+        self.read(progress).await.context("Failed to find the vouchers in Redis")
     }
 
     async fn read(&self, progress: &dyn Progress) -> anyhow::Result<SalesPausePlan> {
-        progress.expect(2 * sale::count_keys(self.redis).await?, "keys looked at");
+        progress.expect(2 * sale::count_keys(self.redis).await?, "keys read");
         let loaded = sale::find_loaded(self.redis, |keys| progress.add(keys)).await?;
         let mut plan = SalesPausePlan::default();
         for chunk in loaded.chunks(CHUNK) {
@@ -89,7 +89,8 @@ impl<'a> SalesPause<'a> {
                 match pause {
                     Ok(Pause::Paused(_)) => plan.paused_before.push(*voucher),
                     Err(error @ GateError::Unreachable(_)) => return Err(error.into()),
-                    // A pause that cannot be read is tried all the same: that tells why.
+                    // If a pause cannot be read, the command tries to pause the sale, and that attempt reports the
+                    // error.
                     Ok(Pause::Running) | Err(_) => plan.running.push(*voucher),
                 }
             }
@@ -97,10 +98,10 @@ impl<'a> SalesPause<'a> {
         Ok(plan)
     }
 
-    /// Pauses the sales that are running.
+    /// Pauses the sales that are not paused.
     ///
     /// # Errors
-    /// When Redis does not answer.
+    /// If Redis does not answer.
     pub async fn run(
         &self,
         plan: &SalesPausePlan,

@@ -12,17 +12,17 @@ use tidegate_stream::readable;
 
 use crate::change::{Next, Plan, Report};
 
-/// What is to be done with the sale of a voucher.
+/// The change that an operator wants for the sale of a voucher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VoucherPauseRequest {
-    /// Stop it.
+    /// Pause the sale of this voucher.
     Pause(VoucherId),
-    /// End its pause, however it was paused.
+    /// End the pause of this sale, whether it was paused individually or together with all.
     Resume(VoucherId),
 }
 
 impl VoucherPauseRequest {
-    /// Which voucher's.
+    /// Returns the voucher of the request.
     #[must_use]
     pub const fn voucher(self) -> VoucherId {
         match self {
@@ -35,35 +35,35 @@ impl VoucherPauseRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum VoucherPauseOutcome {
-    /// It would be paused.
+    /// The sale would be paused.
     WouldPause,
-    /// It is paused.
+    /// The sale is paused now.
     Paused,
-    /// It was paused before.
+    /// The sale was paused before.
     PausedBefore,
-    /// It would go on.
+    /// The sale would be resumed.
     WouldResume,
-    /// It goes on.
+    /// The sale is resumed now.
     Resumed,
-    /// It was not paused.
+    /// The sale was not paused.
     NotPaused,
-    /// It is not paused, and Redis has no stock of the voucher.
+    /// The sale is not paused, and Redis has no stock of the voucher.
     NoStock,
 }
 
 /// The plan and the report of a pause or resume of one sale.
 #[derive(Clone, Debug, Serialize)]
 pub struct VoucherPauseState {
-    /// Which.
+    /// The voucher of the sale.
     pub voucher: VoucherId,
-    /// The result.
+    /// The result, planned or done.
     pub outcome: VoucherPauseOutcome,
-    /// Units left in Redis when the plan was read. None: no stock is loaded, or it cannot be read.
+    /// The units left in Redis when the plan was read. None: no stock is loaded, or it cannot be read.
     pub stock: Option<i64>,
-    /// Why the stock cannot be read: the key holds something else than a number.
+    /// The error if the stock cannot be read: the key has a wrong type.
     #[serde(skip)]
     pub stock_error: Option<String>,
-    /// It is paused together with all others.
+    /// Whether the sale is paused together with all others.
     #[serde(skip)]
     pub is_paused_with_all: bool,
 }
@@ -75,7 +75,7 @@ impl Plan for VoucherPauseState {
                 Next::Ask(format!("Pause the sale of voucher {}?", self.voucher))
             }
             VoucherPauseOutcome::WouldResume => {
-                Next::Ask(format!("Go on with the sale of voucher {}?", self.voucher))
+                Next::Ask(format!("Resume the sale of voucher {}?", self.voucher))
             }
             VoucherPauseOutcome::NoStock => Next::Refused,
             VoucherPauseOutcome::PausedBefore
@@ -100,17 +100,16 @@ pub struct VoucherPause<'a> {
 }
 
 impl<'a> VoucherPause<'a> {
-    /// A pause of one voucher in this Redis.
+    /// Creates a pause of one voucher in this Redis.
     #[must_use]
     pub fn new(redis: &'a RedisStore, request: VoucherPauseRequest) -> Self {
         Self { redis, request }
     }
 
-    /// Reads stock and pause, and no more: whatever else is wrong with a voucher must not keep an operator from stopping
-    /// its sale.
+    /// Reads only the stock and the pause: other faults of a voucher must not keep an operator from stopping its sale.
     ///
     /// # Errors
-    /// When Redis does not answer.
+    /// If Redis does not answer.
     pub async fn plan(&self) -> anyhow::Result<VoucherPauseState> {
         let voucher = self.request.voucher();
         let (stock, stock_error) = match sale::read_stock(self.redis, voucher).await {
@@ -132,10 +131,10 @@ impl<'a> VoucherPause<'a> {
         })
     }
 
-    /// Does what is planned.
+    /// Runs the planned pause or resume.
     ///
     /// # Errors
-    /// When Redis does not answer or refuses.
+    /// If Redis does not answer or refuses.
     pub async fn run(&self, plan: VoucherPauseState) -> anyhow::Result<VoucherPauseState> {
         let sales = self.redis.sales();
         let outcome = match self.request {
@@ -153,11 +152,12 @@ impl<'a> VoucherPause<'a> {
     }
 }
 
-/// A stock that cannot be read counts as a stock: nobody can buy now, but somebody will repair the key.
+/// Returns the outcome of the request. A stock that cannot be read counts as a stock: no one can buy now, but an
+/// operator will repair the key.
 fn outcome(request: VoucherPauseRequest, pause: Pause, has_stock: bool) -> VoucherPauseOutcome {
     match (request, pause) {
         (VoucherPauseRequest::Pause(_), Pause::Paused(PauseScope::Own)) => VoucherPauseOutcome::PausedBefore,
-        // From then on it stays paused when all others go on.
+        // From then on, the sale stays paused when all others are resumed.
         (VoucherPauseRequest::Pause(_), Pause::Paused(PauseScope::All)) => VoucherPauseOutcome::WouldPause,
         (VoucherPauseRequest::Resume(_), Pause::Paused(_)) => VoucherPauseOutcome::WouldResume,
         (_, Pause::Running) if !has_stock => VoucherPauseOutcome::NoStock,

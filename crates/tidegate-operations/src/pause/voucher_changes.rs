@@ -1,4 +1,4 @@
-//! What became of many vouchers that were paused or resumed.
+//! The results for many vouchers that were paused or resumed.
 
 use futures_util::future::join_all;
 use serde::Serialize;
@@ -8,30 +8,30 @@ use tidegate_orders::{VoucherId, gate::GateError};
 use super::CHUNK;
 use crate::change::{End, Ending};
 
-/// What became of many vouchers.
+/// The results for many vouchers that were paused or resumed.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct VoucherChanges {
-    /// Those that were changed.
+    /// The vouchers that were changed.
     pub vouchers: Vec<VoucherId>,
-    /// Those that Redis refused to change.
+    /// The vouchers that Redis refused to change.
     pub failed: Vec<FailedVoucher>,
 }
 
 /// A voucher that could not be changed.
 #[derive(Clone, Debug, Serialize)]
 pub struct FailedVoucher {
-    /// Its id.
+    /// The id of the voucher.
     pub voucher: VoucherId,
-    /// What Redis said.
+    /// The error that Redis answered.
     pub error: String,
 }
 
 impl VoucherChanges {
-    /// Changes vouchers, a chunk of them at a time, until the job is stopped. `change` answers false where somebody else
-    /// has changed the voucher meanwhile.
+    /// Changes vouchers, one chunk at a time, until the job is stopped. `change` returns false if another operator has
+    /// changed the voucher in the meantime.
     ///
     /// # Errors
-    /// When Redis does not answer any more. What was changed by then is recorded.
+    /// If Redis stops answering. The vouchers that were changed before are recorded.
     pub(super) async fn apply(
         &mut self,
         vouchers: &[VoucherId],
@@ -63,7 +63,7 @@ impl VoucherChanges {
         Ok(End::Whole)
     }
 
-    /// Whether Redis refused any.
+    /// Returns whether Redis refused any change.
     #[must_use]
     pub fn ending(&self) -> Ending {
         if self.failed.is_empty() { Ending::Done } else { Ending::Refused }

@@ -1,4 +1,4 @@
-//! Pauses all workers.
+//! Pauses all workers of the fleet.
 
 use anyhow::Context;
 use serde::Serialize;
@@ -14,24 +14,24 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkersPauseOutcome {
-    /// They would be.
+    /// The workers would be paused.
     WouldPause,
-    /// They are, in the same way.
+    /// The workers are already paused in the same way.
     PausedBefore,
-    /// They are.
+    /// The workers are paused now.
     Paused,
-    /// Refused: somebody else has paused them since the plan was read.
+    /// The pause was refused: another operator has paused the workers since the plan was read.
     Refused,
 }
 
 /// The plan and the report of a pause of all workers.
 #[derive(Clone, Debug, Serialize)]
 pub struct WorkersPauseState {
-    /// The result.
+    /// The result, planned or done.
     pub outcome: WorkersPauseOutcome,
-    /// The pause that this one replaces. None: they were not paused.
+    /// The pause that this one replaces. None: the workers were not paused.
     pub before: Option<FleetPause>,
-    /// When the new one ends by itself; None: when somebody resumes the workers.
+    /// The seconds until the new pause ends; None: it lasts until an operator resumes the workers.
     pub ends_in_s: Option<f64>,
 }
 
@@ -58,7 +58,7 @@ impl Report for WorkersPauseState {
     }
 }
 
-/// Pauses all workers.
+/// Pauses all workers of the fleet.
 #[derive(Clone, Debug)]
 pub struct WorkersPause<'a> {
     redis: &'a RedisStore,
@@ -66,21 +66,22 @@ pub struct WorkersPause<'a> {
 }
 
 impl<'a> WorkersPause<'a> {
-    /// A pause of the workers in this Redis.
+    /// Creates a pause of the workers in this Redis.
     #[must_use]
     pub fn new(redis: &'a RedisStore, request: FleetPauseRequest) -> Self {
         Self { redis, request }
     }
 
-    /// Reads whether they are paused.
+    /// Reads whether the workers are paused.
     ///
     /// # Errors
-    /// When Redis does not answer, or the key holds something else than a string.
+    /// If Redis does not answer, or the key does not hold a string.
     pub async fn plan(&self) -> anyhow::Result<WorkersPauseState> {
         let before = FleetPause::read(self.redis).await;
-        let before = before.context("Failed to look whether they are paused")?;
+        let before = before.context("Failed to read whether the workers are paused")?;
         let FleetPauseRequest { span, reason, .. } = &self.request;
-        // The same again changes nothing; another end or another reason does.
+        // A request without an end and a reason changes nothing if the current pause has no end; any other request
+        // replaces it.
         let is_same = |before: &FleetPause| before.ends_in_s.is_none() && span.is_none() && reason.is_none();
         let outcome = if before.as_ref().is_some_and(is_same) {
             WorkersPauseOutcome::PausedBefore
@@ -90,10 +91,10 @@ impl<'a> WorkersPause<'a> {
         Ok(WorkersPauseState { outcome, before, ends_in_s: span.map(|span| span.as_secs_f64()) })
     }
 
-    /// Pauses them.
+    /// Pauses the workers as planned.
     ///
     /// # Errors
-    /// When Redis does not answer or refuses; the workers may be paused then.
+    /// If Redis does not answer or refuses; the workers may be paused then.
     pub async fn run(&self, plan: WorkersPauseState) -> anyhow::Result<WorkersPauseState> {
         let is_paused = fleet_pause::begin(self.redis, &self.request, plan.before.as_ref()).await;
         let outcome = if is_paused.context("Failed to pause the workers")? {

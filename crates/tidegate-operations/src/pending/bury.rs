@@ -1,4 +1,4 @@
-//! Moves pending entries that shall not be written to the dead letters.
+//! Moves pending entries that must not be written to the dead letters.
 
 use std::collections::HashMap;
 
@@ -24,78 +24,79 @@ use crate::{
 
 /// The reason of a dead letter that an operator made.
 const BY_OPERATOR: &str = "by_operator";
-/// Entries whose orders are looked up in MySQL at once, before they are buried.
+/// The entries whose orders are read in MySQL at once, before they are buried.
 const CHUNK: usize = 100;
 
-/// Which pending entries are to be buried, and why.
+/// The request to bury pending entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BuryRequest {
-    /// Which.
+    /// The entries that should be buried.
     pub entries: PendingChoice,
-    /// Why, for whoever reads the letter.
+    /// The explanation that the dead letter holds.
     pub why: String,
 }
 
 impl BuryRequest {
-    /// Whether it leaves anything out: nobody means all pending entries. Needs no store.
+    /// Checks that the request does not choose all pending entries, because that is always a mistake. It needs no
+    /// store.
     ///
     /// # Errors
-    /// When it does not.
+    /// If the request chooses all pending entries.
     pub fn check(&self) -> Result<(), InvalidInput> {
         if !matches!(&self.entries, PendingChoice::Filter(filter) if filter.takes_all()) {
             return Ok(());
         }
-        let message = "this would bury every pending entry: say which, by ids, consumer, dead consumers, age, set aside, \
+        let message = "this would bury every pending entry: choose some, by ids, consumer, dead consumers, age, set aside, \
                        crashes or deliveries";
         Err(InvalidInput(message.to_owned()))
     }
 }
 
-/// Which pending entries an operation is about.
+/// The pending entries that an operation is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PendingChoice {
-    /// Those of these ids.
+    /// The entries with these ids.
     Ids(Vec<EntryId>),
-    /// Those that the filter chooses; it has to leave something out.
+    /// The entries that match this filter, which must not accept all entries.
     Filter(PendingFilter),
 }
 
-/// What would be buried.
+/// The plan to bury pending entries.
 #[derive(Clone, Debug, Serialize)]
 pub struct BuryPlan {
-    /// These.
+    /// The entries that would be buried.
     pub bury: Vec<PendingView>,
-    /// These were chosen, and would be left.
+    /// The entries that were chosen, but would stay.
     pub left: Vec<LeftEntry>,
-    /// The filter chooses more than its limit.
+    /// Whether the filter matches more entries than its limit.
     pub more: bool,
-    /// The server that all this was read from.
+    /// The server from which all this was read.
     #[serde(skip)]
     source: EntrySource,
 }
 
-/// An entry that is left as it is.
+/// An entry that stays pending.
 #[derive(Clone, Debug, Serialize)]
 pub struct LeftEntry {
-    /// Its id.
+    /// The id of the entry.
     pub entry: String,
-    /// Why.
+    /// The reason why it stays.
     pub why: LeftReason,
 }
 
-/// Why an entry is left.
+/// The reason why an entry stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LeftReason {
-    /// Its consumer lives, or another one has it by now.
+    /// The entry's consumer lives, or another one has claimed the entry.
     InProgress,
-    /// MySQL has its order.
+    /// MySQL has the order of the entry.
     Written,
-    /// MySQL has refused its order.
+    /// MySQL has refused the order of the entry.
     Refused,
-    /// It has no payload.
+    /// The entry has no content any more.
     Gone,
-    /// It is not pending.
+    /// The entry is not pending.
     NotPending,
 }
 
@@ -108,14 +109,14 @@ impl Plan for BuryPlan {
     }
 }
 
-/// What was buried.
+/// The report of a burial of pending entries.
 #[derive(Clone, Debug, Serialize)]
 pub struct BuryReport {
-    /// Ids of the entries.
+    /// The ids of the buried entries.
     pub buried: Vec<String>,
-    /// Entries that were chosen and are left, also those of which the plan said so.
+    /// The chosen entries that stay, including those that the plan already named.
     pub left: Vec<LeftEntry>,
-    /// The filter chooses more than its limit.
+    /// Whether the filter matches more entries than its limit.
     pub more: bool,
 }
 
@@ -134,13 +135,13 @@ impl Report for BuryReport {
 }
 
 impl From<&BuryPlan> for BuryReport {
-    /// Nothing is buried yet.
+    /// Creates the report before anything is buried.
     fn from(plan: &BuryPlan) -> Self {
         Self { buried: Vec::new(), left: plan.left.clone(), more: plan.more }
     }
 }
 
-/// Buries pending entries. To continue a burial that was stopped, run the same request again.
+/// Moves pending entries to the dead letters. If it was stopped, run the same request again to continue.
 #[derive(Clone, Debug)]
 pub struct PendingBurial<'a> {
     redis: &'a RedisStore,
@@ -152,10 +153,10 @@ pub struct PendingBurial<'a> {
 }
 
 impl<'a> PendingBurial<'a> {
-    /// For the group of these settings.
+    /// Creates a burial in the group of these settings.
     ///
     /// # Errors
-    /// When the request's filter leaves nothing out: nobody means all pending entries.
+    /// If the request chooses all pending entries, because that is always a mistake.
     pub fn new(
         (redis, mysql): (&'a RedisStore, &'a MySqlPool),
         settings: &'a SystemSettings,
@@ -167,10 +168,10 @@ impl<'a> PendingBurial<'a> {
         Ok(Self { redis, mysql, settings, request, stream, publisher })
     }
 
-    /// Reads what is meant, and what MySQL says of it.
+    /// Reads the chosen entries, and what MySQL has decided about their orders.
     ///
     /// # Errors
-    /// When a store does not answer, or the key holds no stream.
+    /// If a store does not answer, or the key holds no stream.
     pub async fn plan(&self, progress: &dyn Progress) -> anyhow::Result<BuryPlan> {
         let reader = PendingReader::open(self.redis, self.settings).await?;
         let source = EntrySource { inspector: reader.inspector().clone(), run: reader.run().clone() };
@@ -202,14 +203,14 @@ impl<'a> PendingBurial<'a> {
         Ok(plan)
     }
 
-    /// Buries what is planned, one entry after the other.
+    /// Buries the planned entries, one after the other.
     ///
     /// # Errors
-    /// When a store does not answer.
+    /// If a store does not answer.
     pub async fn run(&self, plan: &BuryPlan, report: &mut BuryReport, job: &Job) -> anyhow::Result<End> {
         job.progress.expect(plan.bury.len() as u64, "entries");
         for chunk in plan.bury.chunks(CHUNK) {
-            // A last look into MySQL: the answer to the question may have taken its time.
+            // MySQL is read again, because the operator may have answered the question late.
             let decided = self.decided(chunk).await?;
             for pending in chunk {
                 if job.is_stopped() {
@@ -225,7 +226,7 @@ impl<'a> PendingBurial<'a> {
         Ok(End::Whole)
     }
 
-    /// Buries one. Some: why not.
+    /// Buries a single pending entry. Some: the reason why it stays.
     async fn bury(
         &self,
         source: &EntrySource,
@@ -242,7 +243,8 @@ impl<'a> PendingBurial<'a> {
             return Ok(Some(LeftReason::Gone));
         };
         let why = DeadLetterReason { reason: BY_OPERATOR, error: self.request.why.clone() };
-        // Told before: after it, nobody has the entry in progress. If its consumer lives after all, what it says counts more.
+        // The result is published before the burial, because afterwards no process has the entry in progress. If its
+        // consumer lives after all, the result that the consumer publishes replaces this one.
         self.publisher.publish_burial(self.redis.keys().fields(), &entry, BY_OPERATOR).await?;
         let heartbeat = self.redis.keys().fleet().heartbeat(process_of(&pending.consumer));
         let reply = self.stream.bury_of_dead(&source.run, &entry, &why, &pending.consumer, heartbeat).await;
@@ -253,7 +255,8 @@ impl<'a> PendingBurial<'a> {
         })
     }
 
-    /// Reads an entry again. A server that was promoted since the plan may have given its id to the order of another buyer.
+    /// Reads a planned entry again. A server that was promoted since the plan may have given the id to another buyer's
+    /// order.
     async fn read(
         &self,
         source: &EntrySource,
@@ -266,7 +269,7 @@ impl<'a> PendingBurial<'a> {
             Ok(Message::Order(order)) => Some(order.id),
             _ => None,
         };
-        // Over the same connection, and after the entry: this run is the one that it came from.
+        // This check uses the same connection and comes after the entry, so the entry comes from the checked run.
         let is_same = source.run == ServerRun::Any || inspector.server_run().await? == source.run;
         if is_same && order == planned.content.order.as_ref().map(|order| order.id) {
             return Ok(Some(entry));
@@ -279,11 +282,11 @@ impl<'a> PendingBurial<'a> {
         let orders: Vec<_> = orders.map(|order| (order.id, order.user, order.voucher)).collect();
         let records = Records::new(self.mysql, self.settings.partition());
         let read = timeout(self.settings.mysql.statement_timeout, decided(records, &orders)).await;
-        read.context("MySQL did not answer in time")?.context("Failed to look for the orders in MySQL")
+        read.context("MySQL did not answer in time")?.context("Failed to read the orders in MySQL")
     }
 }
 
-/// Why an entry must stay; None: it may be buried.
+/// Returns why an entry must stay; None: it may be buried.
 fn left_reason(pending: &PendingView, decided: &HashMap<OrderId, OrderStatus>) -> Option<LeftReason> {
     if pending.content.payload == Payload::Gone {
         return Some(LeftReason::Gone);
@@ -294,7 +297,7 @@ fn left_reason(pending: &PendingView, decided: &HashMap<OrderId, OrderStatus>) -
     Some(match decided.get(&pending.content.order.as_ref()?.id)? {
         OrderStatus::Refused => LeftReason::Refused,
         OrderStatus::Written | OrderStatus::Cancelled | OrderStatus::Contradictory => LeftReason::Written,
-        // MySQL alone says none of these. If it did, its word would not be clear enough to bury the entry.
+        // MySQL alone gives none of these. If it did, that would not be clear enough to bury the entry.
         OrderStatus::Released
         | OrderStatus::Dead
         | OrderStatus::Pending

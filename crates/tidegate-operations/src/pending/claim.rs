@@ -1,4 +1,4 @@
-//! Hands what consumers hold over to the workers that live, at once.
+//! Makes the entries of consumers claimable at once, so that living workers claim them.
 
 use std::time::Duration;
 
@@ -16,33 +16,33 @@ use crate::{
     settings::SystemSettings,
 };
 
-/// Whose pending entries are to be offered to all workers.
+/// The request to make pending entries claimable for all workers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimRequest {
-    /// Whose.
+    /// The consumers whose entries are made claimable.
     pub consumers: ConsumerChoice,
-    /// Even of a consumer whose process lives, and what was delivered a moment ago.
+    /// Whether to include consumers whose process lives, and entries that were delivered only a short time ago.
     pub force: bool,
-    /// How long to wait until workers have taken them. None: no wait.
+    /// The time to wait until workers have claimed the entries. None: no wait.
     pub wait: Option<Duration>,
 }
 
-/// What would be offered.
+/// The plan to make entries claimable.
 #[derive(Clone, Debug, Serialize)]
 pub struct ClaimPlan {
-    /// Whose entries.
+    /// The consumers that hold the entries.
     pub consumers: Vec<Consumer>,
-    /// Names that the group does not have.
+    /// The names that the group does not have.
     pub unknown: Vec<String>,
-    /// Entries that the consumers hold.
+    /// The number of pending entries that the consumers hold.
     pub pending: u64,
-    /// Consumers that hold entries and whose process lives: refused, unless it is forced.
+    /// The consumers that hold entries and whose process lives; the request is refused unless it is forced.
     pub living: Vec<String>,
-    /// As requested.
+    /// Whether the request is forced.
     pub forced: bool,
-    /// A process lives that could take them.
+    /// Whether a process lives that could claim the entries.
     pub workers_live: bool,
-    /// How long it may take until a worker looks.
+    /// The seconds until a worker checks for claimable entries, at most.
     pub taken_within_s: f64,
 }
 
@@ -53,56 +53,56 @@ impl Plan for ClaimPlan {
         }
         match self.pending {
             0 => Next::NothingToDo,
-            pending => Next::Ask(format!("Offer {} to all workers?", counted(pending, "entry"))),
+            pending => Next::Ask(format!("Make {} claimable for all workers?", counted(pending, "entry"))),
         }
     }
 }
 
 impl ClaimPlan {
-    /// Whether a consumer that lives stands in the way.
+    /// Returns whether a living consumer prevents the change.
     #[must_use]
     pub fn is_refused(&self) -> bool {
         !self.living.is_empty() && !self.forced
     }
 }
 
-/// What was offered.
+/// The report of entries that were made claimable.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ClaimReport {
-    /// By consumer.
+    /// The results for each consumer.
     pub consumers: Vec<ClaimableEntries>,
-    /// Entries offered.
+    /// The number of entries that were made claimable.
     pub offered: u64,
-    /// Entries delivered a moment ago, and left.
+    /// The number of entries that stay, because they were delivered only a short time ago.
     pub young: u64,
-    /// Entries without payload, and left.
+    /// The number of entries that stay, because their content is gone.
     pub gone: u64,
-    /// Entries still claimable at the end. None: nobody waited for that.
+    /// The number of entries that are still claimable at the end. None: the command did not wait.
     pub left: Option<u64>,
-    /// A process lives that could take them.
+    /// Whether a process lives that could claim the entries.
     pub workers_live: bool,
-    /// How long it may take until a worker looks.
+    /// The seconds until a worker checks for claimable entries, at most.
     #[serde(skip)]
     pub taken_within_s: f64,
-    /// For how long after its delivery an entry is left.
+    /// The seconds after its delivery for which an entry stays.
     #[serde(skip)]
     pub young_for_s: f64,
 }
 
-/// What became of the entries of one consumer.
+/// The results for the entries of one consumer.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ClaimableEntries {
-    /// Whose.
+    /// The name of the consumer.
     pub consumer: String,
-    /// Offered now.
+    /// The number of entries that were made claimable now.
     pub offered: u64,
-    /// Offered before, and not taken yet.
+    /// The number of entries that were claimable before, and that no worker has claimed yet.
     pub before: u64,
-    /// Left, because they were delivered only a moment ago.
+    /// The number of entries that stay, because they were delivered only a short time ago.
     pub young: u64,
-    /// Left, because their payload is gone; a worker's scan acknowledges them.
+    /// The number of entries that stay, because their content is gone; a worker's scan acknowledges them.
     pub gone: u64,
-    /// Its process lives, so the rest was left.
+    /// Whether the consumer's process lives, so that it keeps the remaining entries.
     pub lives: bool,
 }
 
@@ -135,7 +135,7 @@ impl Report for ClaimReport {
     }
 }
 
-/// Offers the entries of consumers to all workers. To continue one that was stopped, run the same request again.
+/// Makes the entries of consumers claimable for all workers. If it was stopped, run the same request again to continue.
 #[derive(Clone, Debug)]
 pub struct PendingClaim<'a> {
     redis: &'a RedisStore,
@@ -145,16 +145,16 @@ pub struct PendingClaim<'a> {
 }
 
 impl<'a> PendingClaim<'a> {
-    /// For the group of these settings.
+    /// Creates the operation for the group of these settings.
     #[must_use]
     pub fn new(redis: &'a RedisStore, settings: &'a SystemSettings, request: ClaimRequest) -> Self {
         Self { redis, settings, request, handover: Handover::new(redis, settings) }
     }
 
-    /// Reads whose entries are meant.
+    /// Reads the consumers whose entries are to be made claimable.
     ///
     /// # Errors
-    /// When Redis does not answer, or the key holds no stream.
+    /// If Redis does not answer, or the key holds no stream.
     pub async fn plan(&self) -> anyhow::Result<ClaimPlan> {
         let consumers = Consumers::read(self.redis).await?;
         let chosen = consumers.choose(&self.request.consumers);
@@ -171,7 +171,7 @@ impl<'a> PendingClaim<'a> {
         })
     }
 
-    /// A report of nothing yet.
+    /// Creates the report before anything is done.
     #[must_use]
     pub fn report(&self, plan: &ClaimPlan) -> ClaimReport {
         ClaimReport {
@@ -182,10 +182,10 @@ impl<'a> PendingClaim<'a> {
         }
     }
 
-    /// Offers the entries, and waits until workers have taken them, if that was requested.
+    /// Makes the entries claimable and, if requested, waits until workers have claimed them.
     ///
     /// # Errors
-    /// When Redis does not answer, or stream or group are missing.
+    /// If Redis does not answer, or the stream or the group is missing.
     pub async fn run(&self, plan: &ClaimPlan, report: &mut ClaimReport, job: &Job) -> anyhow::Result<End> {
         job.progress.expect(plan.pending, "entries");
         for Consumer { name, .. } in &plan.consumers {
@@ -208,7 +208,7 @@ impl<'a> PendingClaim<'a> {
         Ok(if left > 0 && job.is_stopped() { End::Stopped } else { End::Whole })
     }
 
-    /// Waits until nothing of theirs is claimable, or the time is over, or the job is stopped.
+    /// Waits until these consumers hold no claimable entry, the time is over, or the job is stopped.
     async fn wait_until_taken(
         &self,
         consumers: &[Consumer],
@@ -217,7 +217,7 @@ impl<'a> PendingClaim<'a> {
     ) -> anyhow::Result<()> {
         let (end, mut waits) = (Instant::now() + wait, poll_waits());
         for consumer in consumers {
-            // Workers take the oldest first: what was taken need not be looked at again.
+            // Workers claim the oldest entries first, so claimed entries need not be read again.
             let mut first = EntryId::MIN;
             while let Some(offered) = self.handover.first_claimable(&consumer.name, first).await? {
                 first = offered;

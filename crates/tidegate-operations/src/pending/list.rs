@@ -1,4 +1,4 @@
-//! Which entries were read and are not acknowledged, and who holds them.
+//! The list of entries that were read and are not acknowledged, with the consumers that hold them.
 
 use serde::Serialize;
 use tidegate_compare::Progress;
@@ -7,26 +7,26 @@ use tidegate_orders::RedisStore;
 use super::{PendingFilter, PendingReader, PendingView};
 use crate::settings::SystemSettings;
 
-/// Pending entries of the group.
+/// The pending entries of the group.
 #[derive(Clone, Debug, Serialize)]
 pub struct PendingList {
-    /// Key of the stream.
+    /// The key of the stream.
     pub stream: String,
-    /// Name of the group.
+    /// The name of the consumer group.
     pub group: String,
-    /// Pending entries of the whole group.
+    /// The number of pending entries of the whole group.
     pub pending: u64,
-    /// Those that the filter chooses, oldest first.
+    /// The entries that match the filter, oldest first.
     pub entries: Vec<PendingView>,
-    /// The filter chooses more than its limit.
+    /// Whether the filter matches more entries than its limit.
     pub more: bool,
 }
 
 impl PendingList {
-    /// Reads the entries that `filter` chooses.
+    /// Reads the entries that match `filter`.
     ///
     /// # Errors
-    /// When Redis does not answer, or the key holds no stream.
+    /// If Redis does not answer, or the key holds no stream.
     pub async fn read(
         redis: &RedisStore,
         settings: &SystemSettings,

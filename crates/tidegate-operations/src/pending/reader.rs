@@ -14,36 +14,36 @@ use tidegate_stream::{
 use super::{Payload, PendingContent, PendingFilter, PendingView};
 use crate::{consumers::Consumers, entry_source::EntrySource, settings::SystemSettings};
 
-/// Entries that are read at once.
+/// The pending entries that are read at once.
 const PAGE: u16 = 1_000;
-/// Entries whose crashes are read at once.
+/// The entries whose crash counts are read at once.
 const CRASHES: usize = 100;
 
-/// The entries that a [`PendingFilter`] chooses.
+/// The entries that match a [`PendingFilter`].
 #[derive(Clone, Debug)]
 pub struct PendingSelection {
-    /// Oldest first.
+    /// The matching entries, oldest first.
     pub entries: Vec<PendingView>,
-    /// There are more of them than the limit.
+    /// Whether there are more entries than the limit.
     pub more: bool,
 }
 
-/// Reads pending entries.
+/// Reads pending entries with their content.
 #[derive(Clone, Debug)]
 pub struct PendingReader {
     inspector: StreamInspector,
     run: ServerRun,
     consumers: Consumers,
     fields: FieldNames,
-    /// By the clock of Redis.
+    /// The clock of Redis in Unix milliseconds.
     now_ms: u64,
 }
 
 impl PendingReader {
-    /// Reads the consumers and the time; entries are read later, and shown as of this moment.
+    /// Reads the consumers and the time. Entries are read later, and their ages refer to this time.
     ///
     /// # Errors
-    /// When Redis does not answer, or the key holds no stream.
+    /// If Redis does not answer, or the key holds no stream.
     pub async fn open(redis: &RedisStore, settings: &SystemSettings) -> anyhow::Result<Self> {
         let source = EntrySource::open(settings, redis).await?;
         Ok(Self {
@@ -55,32 +55,32 @@ impl PendingReader {
         })
     }
 
-    /// The consumers of the group.
+    /// Returns the consumers of the group.
     #[must_use]
     pub fn consumers(&self) -> &Consumers {
         &self.consumers
     }
 
-    /// Of the server that is looked at.
+    /// Returns the run of the server that is read.
     pub(super) fn run(&self) -> &ServerRun {
         &self.run
     }
 
-    /// What looks at the stream.
+    /// Returns the inspector that reads the stream.
     pub(super) fn inspector(&self) -> &StreamInspector {
         &self.inspector
     }
 
-    /// The entries that the filter chooses.
+    /// Reads the entries that match the filter.
     ///
     /// # Errors
-    /// When Redis does not answer, or the key holds no stream.
+    /// If Redis does not answer, or the key holds no stream.
     pub async fn select(
         &self,
         filter: &PendingFilter,
         progress: &dyn Progress,
     ) -> anyhow::Result<PendingSelection> {
-        progress.expect(self.consumers.pending(), "pending entries looked at");
+        progress.expect(self.consumers.pending(), "pending entries read");
         let (limit, mut found) = (usize::from(filter.limit), Vec::new());
         let mut pages = self.pages(filter);
         while found.len() <= limit {
@@ -95,10 +95,10 @@ impl PendingReader {
         Ok(PendingSelection { entries: self.with_payloads(found).await?, more })
     }
 
-    /// One entry; None: it is not pending.
+    /// Reads one entry; None: it is not pending.
     ///
     /// # Errors
-    /// As [`PendingReader::select`].
+    /// As for [`PendingReader::select`].
     pub async fn one(&self, id: EntryId) -> anyhow::Result<Option<PendingView>> {
         let pending =
             self.inspector.group().pending_entry(id).await.context("Failed to read the pending list")?;
@@ -137,7 +137,7 @@ impl PendingReader {
 
     async fn with_payloads(&self, found: Vec<PendingEntry>) -> anyhow::Result<Vec<PendingView>> {
         let mut entries = Vec::with_capacity(found.len());
-        // A user of Redis that may not read the notes is still shown the rest.
+        // A user of Redis without permission to read the notes still gets the other facts.
         let notes = self.inspector.group().set_aside_notes();
         let notes = notes.read_each(self.consumers.processes()).await.unwrap_or_default();
         for some in found.chunks(CRASHES) {

@@ -1,4 +1,4 @@
-//! One entry: where it stands, and all that is in it if it is pending.
+//! Shows one entry: its state and, if it is pending, all its content.
 
 use anyhow::Context;
 use serde::Serialize;
@@ -8,41 +8,41 @@ use tidegate_stream::EntryId;
 use super::{PendingReader, PendingView};
 use crate::settings::SystemSettings;
 
-/// Where an entry of the stream stands in the group.
+/// The state of an entry in the consumer group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EntryState {
-    /// It was read and is not acknowledged.
+    /// The entry was read and is not acknowledged.
     Pending,
-    /// No consumer has read it yet.
+    /// No consumer has read the entry yet.
     Undelivered,
-    /// It was acknowledged, or added when the group had read past its id.
+    /// The entry was acknowledged, or it was added after the group had read past its id.
     Acknowledged,
-    /// It is not in the stream.
+    /// The entry is not in the stream.
     NotThere,
 }
 
-/// An entry, whole.
+/// An entry with all its fields.
 #[derive(Clone, Debug, Serialize)]
 pub struct ShownEntry {
-    /// Where it stands.
+    /// The state of the entry.
     pub state: EntryState,
-    /// None where it is not pending.
+    /// The pending entry; None if it is not pending.
     pub entry: Option<PendingView>,
-    /// Fields as they stand in the entry; bytes that are no UTF-8 are replaced.
+    /// The fields of the entry as they are; bytes that are not UTF-8 are replaced.
     pub fields: Vec<(String, String)>,
-    /// What the heartbeat says of the consumer's process.
+    /// The text of the heartbeat of the consumer's process.
     pub process: Option<String>,
-    /// A process lives that could take it.
+    /// Whether a process lives that could claim the entry.
     #[serde(skip)]
     pub workers_live: bool,
 }
 
 impl ShownEntry {
-    /// Reads the entry `id`.
+    /// Reads the entry with this `id`.
     ///
     /// # Errors
-    /// When Redis does not answer, or the key holds no stream.
+    /// If Redis does not answer, or the key holds no stream.
     pub async fn read(redis: &RedisStore, settings: &SystemSettings, id: EntryId) -> anyhow::Result<Self> {
         let reader = PendingReader::open(redis, settings).await?;
         let workers_live = reader.consumers().has_life();
@@ -65,7 +65,7 @@ impl ShownEntry {
     }
 }
 
-/// The state of an entry that is not pending.
+/// Returns the state of an entry that is not pending.
 async fn state(reader: &PendingReader, id: EntryId) -> anyhow::Result<EntryState> {
     let (inspector, group) = (reader.inspector(), reader.inspector().group());
     Ok(match inspector.entry(&inspector.names().stream, id).await? {

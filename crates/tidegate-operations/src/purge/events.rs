@@ -1,4 +1,4 @@
-//! Events of orders that have ended. Which of them nobody needs any more is decided where events are decided.
+//! Prunes the events of orders that have ended. The rules for events decide which ones are still needed.
 
 use anyhow::Context;
 use tidegate_orders::{OrderId, event::History, ledger::read_histories};
@@ -6,7 +6,8 @@ use tidegate_orders::{OrderId, event::History, ledger::read_histories};
 use super::{BITE, Mode, NamedOrders, ORDERS, Purge, PurgeCount};
 
 impl Purge {
-    /// Those of settled orders go, but for the few that stay, where no entry and no dead letter names the order.
+    /// Deletes the events of settled orders that no entry and no dead letter names, except for the few events that are
+    /// still needed.
     pub(super) async fn events(
         &self,
         (mode, named): (Mode, &NamedOrders),
@@ -46,7 +47,7 @@ impl Purge {
     }
 }
 
-/// How many of its events are older than this second, by MySQL's clock. One without a time is not.
+/// Counts the order's events that are older than this second, by MySQL's clock. An event without a time does not count.
 fn count_old(history: &History, before_s: i64) -> usize {
     history.recorded_ms.values().filter(|at_ms| **at_ms < before_s * 1_000).count()
 }

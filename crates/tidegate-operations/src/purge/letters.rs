@@ -1,4 +1,4 @@
-//! Dead letters whose orders have ended in MySQL: what `tidegate dead drop` would delete of those that hold an order.
+//! Prunes dead letters whose orders have ended in MySQL: those with an order that `tidegate dead drop` would delete.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ use tokio::time::Instant;
 use super::{Mode, Purge, PurgeCount, rest};
 use crate::{change::End, dead_letters::LetterSelection};
 
-/// What MySQL has of an order.
+/// The end of an order in MySQL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
-    /// A row that counts: the units are those of the row.
+    /// The order has a row that counts, which holds its units.
     Written,
-    /// A row that was given up, or a refusal: the units went back, or the journal knows better.
+    /// The order has a cancelled row or a refusal: its units were released, or the journal shows that they were not.
     GivenUp,
 }
 
@@ -40,7 +40,7 @@ impl Purge {
                 .iter()
                 .filter_map(|letter| Some((letter, self.dead.order_of(letter).ok()?)))
                 .collect();
-            let ended = self.ended(&orders).await.context("Failed to look for the orders in MySQL")?;
+            let ended = self.ended(&orders).await.context("Failed to read the orders in MySQL")?;
             let going = orders.iter().filter_map(|(letter, order)| {
                 let key = (order.id, order.user.get(), order.voucher.get());
                 Some((*letter, *ended.get(&key)?))
@@ -75,7 +75,8 @@ impl Purge {
         }
     }
 
-    /// What MySQL has of these orders, by order, user and voucher: another order of the same id is not theirs.
+    /// Returns the end of these orders in MySQL, by order, user and voucher, because another order may have the same
+    /// id.
     async fn ended(
         &self,
         orders: &[(&Letter, Order)],

@@ -1,22 +1,23 @@
-//! The orders that the stream or the dead letters still name: any of these may come again. 8 bytes each.
+//! The orders that the stream or the dead letters still name, because these may come again. Each needs 8 bytes.
 
 use tidegate_compare::Job;
 use tidegate_orders::{DeadLetters, OrderId, wire::FieldNames};
 use tidegate_stream::{EntryId, Letter, StreamError, StreamInspector};
 
-/// Entries a page.
+/// The entries of a page.
 const PAGE: u16 = 1_000;
 
 #[derive(Debug, Default)]
 pub(super) struct NamedOrders {
     orders: Vec<i64>,
-    /// What is older than that may go, in Unix seconds by MySQL's clock: told before anything was read, so whatever comes while
-    /// a purge goes on is not old, however long that takes.
+    /// The time before which data may be pruned, in Unix seconds by MySQL's clock. It is read first, so that data that
+    /// is added during the run is not old, however long the run takes.
     pub(super) before_s: i64,
 }
 
 impl NamedOrders {
-    /// Reads all that there is now, acknowledged entries as well: somebody may run them again. None: it was told to stop.
+    /// Reads all entries that exist now, including acknowledged ones, because an operator may replay them. None: it was
+    /// stopped.
     pub(super) async fn read(
         inspector: &StreamInspector,
         dead: &DeadLetters,
@@ -25,7 +26,8 @@ impl NamedOrders {
         job: &Job,
     ) -> Result<Option<Self>, StreamError> {
         let mut orders = Vec::new();
-        // The letters before, because they may be put back meanwhile, and after, because entries may be buried.
+        // The letters are read before the stream, because they may be requeued in the meantime, and after it, because
+        // entries may be buried.
         let seen = read_letters(dead, fields, EntryId::MIN, &mut orders).await?;
         let stream = &inspector.names().stream;
         job.progress.expect(inspector.length(stream).await?, "entries");
@@ -48,7 +50,7 @@ impl NamedOrders {
     }
 }
 
-/// Adds the orders of the letters after this one. Answers with the last that was read.
+/// Adds the orders of the letters after this one. It returns the last letter that was read.
 async fn read_letters(
     dead: &DeadLetters,
     fields: &FieldNames,

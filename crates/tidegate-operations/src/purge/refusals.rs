@@ -1,4 +1,4 @@
-//! Refusals: each keeps its order from being written when its entry comes again.
+//! Prunes refusals: each keeps its order from being written if its entry comes again.
 
 use anyhow::Context;
 use tidegate_orders::{OrderId, VoucherId};
@@ -6,8 +6,8 @@ use tidegate_orders::{OrderId, VoucherId};
 use super::{Mode, NamedOrders, ORDERS, Purge, PurgeCount};
 
 impl Purge {
-    /// Those go whose order is named by no entry and no dead letter, and by no note of a journal either: while the journal says
-    /// that an order was released, MySQL says why.
+    /// Deletes the refusals whose order no entry, no dead letter and no note of a journal names. While the journal says
+    /// that an order was released, the refusal in MySQL explains why.
     pub(super) async fn refusals(
         &self,
         (mode, named): (Mode, &NamedOrders),

@@ -1,4 +1,4 @@
-//! What became of the events, counted.
+//! The outcomes of the events of unpaid orders, counted.
 
 use std::collections::BTreeMap;
 
@@ -12,42 +12,42 @@ use crate::{
     order_event::{EventFate, SentEvent},
 };
 
-/// Orders that are named one by one, at most.
+/// The orders that are named one by one, at most.
 const MOST_NAMED: usize = 20;
 
-/// What became of the events of unpaid orders.
+/// The report of ended unpaid orders.
 #[derive(Clone, Debug)]
 pub struct ReleaseReport {
-    /// The voucher.
+    /// The voucher of the orders.
     pub voucher: VoucherId,
-    /// What became of those that nobody waits for any more.
+    /// The counts of the events for which the command no longer waits.
     settled: ReleaseCounts,
-    /// Of these, the first that did not end their orders.
+    /// The first of these events that did not end their orders.
     first: Vec<SentEvent>,
-    /// Events that may be in the stream and of which nobody knows yet what comes.
+    /// The events that may be in the stream and whose outcome is not known yet.
     pub(super) in_progress: Vec<SentEvent>,
-    /// Some orders got no event, because workers record nothing, or because it was stopped.
+    /// Whether some orders got no event, because workers record nothing, or because the command was stopped.
     pub(super) is_cut_short: bool,
-    /// A living worker reads the stream. None: nobody looked, because nothing had to be waited for in vain.
+    /// Whether a living worker reads the stream. None: this was not checked, because no event was left unrecorded.
     pub workers_live: Option<bool>,
 }
 
-/// Events, counted by what became of them.
+/// The events, counted by their outcome.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ReleaseCounts {
-    /// The order is cancelled now.
+    /// The events that cancelled their orders.
     pub applied: u64,
-    /// It was cancelled already.
+    /// The events of orders that were cancelled already.
     pub unchanged: u64,
-    /// The order could not be ended, by reason.
+    /// The events that could not end their orders, by reason.
     pub rejected: BTreeMap<&'static str, u64>,
-    /// In the stream, and not recorded yet.
+    /// The events that are in the stream, and not recorded yet.
     pub not_recorded: u64,
-    /// In the stream or not: Redis did not say.
+    /// The events that may be in the stream: Redis did not confirm them.
     pub unknown: u64,
-    /// Redis refused to take it.
+    /// The events that Redis refused.
     pub not_appended: u64,
-    /// Units that went back.
+    /// The units that were released.
     pub units: i64,
 }
 
@@ -56,7 +56,7 @@ impl ReleaseCounts {
         self.units += sent.moved.released;
         match (sent.fate, sent.rejection) {
             (EventFate::Applied, _) => self.applied += 1,
-            // No expiry is a payment.
+            // An `expired` event never makes a refund due, because it is no payment.
             (EventFate::Unchanged | EventFate::RefundDue, _) => self.unchanged += 1,
             (EventFate::Rejected, why) => {
                 *self.rejected.entry(why.map_or("", EventRejection::word)).or_default() += 1;
@@ -69,7 +69,7 @@ impl ReleaseCounts {
 }
 
 impl ReleaseReport {
-    /// Nothing is appended yet.
+    /// Creates the report before anything is appended.
     #[must_use]
     pub fn new(plan: &ReleasePlan) -> Self {
         Self {
@@ -82,7 +82,7 @@ impl ReleaseReport {
         }
     }
 
-    /// What became of all of them.
+    /// Returns the counts of all events.
     #[must_use]
     pub fn counts(&self) -> ReleaseCounts {
         let mut counts = self.settled.clone();
@@ -90,19 +90,19 @@ impl ReleaseReport {
         counts
     }
 
-    /// The first that did not end their orders.
+    /// Returns the first events that did not end their orders.
     pub fn first(&self) -> impl Iterator<Item = &SentEvent> {
         let in_progress = self.in_progress.iter().filter(|sent| !is_plain(sent));
         self.first.iter().chain(in_progress).take(MOST_NAMED)
     }
 
-    /// Some orders got no event.
+    /// Returns whether some orders got no event.
     #[must_use]
     pub fn is_cut_short(&self) -> bool {
         self.is_cut_short
     }
 
-    /// Counts those of which it is known what became of them, and forgets them.
+    /// Counts the events whose outcome is known, and forgets them.
     pub(super) fn settle(&mut self) {
         for sent in self.in_progress.extract_if(.., |sent| is_settled(sent)) {
             self.settled.add(&sent);
@@ -112,7 +112,7 @@ impl ReleaseReport {
         }
     }
 
-    /// Rejected, and not because the order went on by itself meanwhile.
+    /// Returns whether an event was rejected for another reason than that the order had changed in the meantime.
     fn is_contradicted(&self) -> bool {
         let moved = [
             EventRejection::Paid,
@@ -129,7 +129,7 @@ fn is_plain(sent: &SentEvent) -> bool {
     matches!(sent.fate, EventFate::Applied | EventFate::Unchanged)
 }
 
-/// What is printed as JSON.
+/// The form of the report in JSON.
 #[derive(Serialize)]
 struct Told<'a> {
     voucher: VoucherId,
@@ -172,6 +172,6 @@ impl Report for ReleaseReport {
     }
 
     fn torn(&self) -> &'static str {
-        "events that are called unknown may be in the stream or not; to append them again is harmless"
+        "events with the outcome unknown may be in the stream or not; it is harmless to append them again"
     }
 }

@@ -1,4 +1,4 @@
-//! Runs a batch of entries again, and settles those that are pending.
+//! Replays a batch of entries, and settles those that are pending.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -21,22 +21,22 @@ use tokio_util::sync::CancellationToken;
 use super::{ReplayOutcomes, ReplayReport, ReplayRequest, ReplaySource};
 use crate::{Stores, entry_source::EntrySource, settings::SystemSettings};
 
-/// Why an entry is left.
-const HELD: &str = "somebody else holds its user's lock, its voucher's row or a key of its voucher, or a living worker \
+/// The reason why an entry is left.
+const HELD: &str = "another process holds its user's lock, its voucher's row or a key of its voucher, or a living worker \
                     has it in progress";
 const LOST: &str =
     "MySQL lacks its order, or the end of an earlier one: `tidegate reconcile --repair` brings that back";
 
-const BEHIND: &str = "an older entry of its order is still to be done: it is left, or the replay begins behind it and no worker \
+const BEHIND: &str = "an older entry of its order is not done: it is left, or the replay begins after it and no worker \
                       has read it";
 
-/// For so long, Redis keeps the key by which replicas are asked.
+/// The time for which Redis keeps the key with which replicas are asked.
 const LEASE: Duration = Duration::from_secs(10);
 
-/// Pending entries that are read in one go.
+/// The pending entries that are read at once.
 const PAGE: u16 = 2_000;
 
-/// Runs batches of entries again.
+/// Replays entries batch by batch.
 #[derive(Debug)]
 pub(super) struct BatchRunner {
     handler: OrderHandler,
@@ -44,25 +44,26 @@ pub(super) struct BatchRunner {
     ledger: Ledger,
     stream: Stream,
     redis: RedisStore,
-    /// What the entries are read from.
+    /// The source of the entries.
     source: EntrySource,
-    /// Replicas must have an entry of the stream before its order is written, where that is asked for.
+    /// The check that replicas have an entry of the stream before its order is written, if the settings ask for it.
     replicas: Option<Replicas>,
-    /// Entries of a file are settled nowhere.
+    /// Whether entries are settled; those of a file are not.
     settles: bool,
-    /// Entries before this one are left out.
+    /// The first entry of the replay; entries before it are left out.
     first: EntryId,
-    /// Results of entries that are not pending are published as well: they were published when they were acknowledged.
+    /// Whether results of entries that are not pending are published again. They were published when the entries were
+    /// acknowledged.
     publishes_all: bool,
     retry: (Duration, Duration),
     patience: Duration,
 }
 
-/// Asks whether replicas have what was written, as a worker does.
+/// Asks whether replicas have everything that was written, as a worker does.
 #[derive(Debug)]
 struct Replicas {
     probe: ReplicaProbe,
-    /// What is written to ask. Nobody else has it.
+    /// The key that is written to ask; no other process uses it.
     key: Key,
     token: String,
 }
@@ -80,23 +81,23 @@ impl Replicas {
     }
 }
 
-/// Entries that are to be run.
+/// The entries that are to be replayed.
 struct ToRun {
     entries: Vec<Entry>,
     known: Before,
 }
 
-/// What was known of entries before they were run.
+/// The state of entries before they were replayed.
 #[derive(Default)]
 struct Before {
-    /// Their orders were refused.
+    /// The entries whose orders were refused.
     refused: HashSet<EntryId>,
-    /// They are events; whether they were recorded.
+    /// The entries that hold events, and whether these were recorded.
     events: HashMap<EntryId, bool>,
 }
 
 impl BatchRunner {
-    /// With these stores. Entries of the stream are read from `source`.
+    /// Creates a runner for these stores. Entries of the stream are read from `source`.
     pub(super) async fn open(
         stores: &Stores,
         source: &EntrySource,
@@ -130,12 +131,12 @@ impl BatchRunner {
             settles: request.source == ReplaySource::Stream,
             publishes_all: request.publish,
             retry: (fleet.lock_retry, fleet.backoff_max),
-            // A killed worker's locks have ended by then.
+            // The locks of a killed worker have expired by then.
             patience: fleet.lock_lease * 2,
         })
     }
 
-    /// Adds what would become of these entries, after all that `before` knows of; changes nothing.
+    /// Adds the predicted outcomes of these entries, which may depend on all entries in `before`; it changes nothing.
     pub(super) async fn predict(
         &self,
         batch: &[Entry],
@@ -161,11 +162,11 @@ impl BatchRunner {
         Ok(())
     }
 
-    /// Runs entries, and settles those that are pending. Those whose users are locked by others are tried again for a
-    /// while. Answers with the first that is not run when `stop` ends that.
+    /// Replays entries, and settles those that are pending. Entries whose users are locked by other processes are
+    /// retried for a while. If `stop` ends the run, it returns the first entry that was not replayed.
     ///
     /// # Errors
-    /// When a store does not answer; what is in `report` by then is done.
+    /// If a store does not answer; everything that is in `report` by then is done.
     pub(super) async fn run(
         &self,
         batch: &[Entry],
@@ -174,7 +175,7 @@ impl BatchRunner {
     ) -> Result<Option<EntryId>, Outage> {
         self.await_replicas().await?;
         let ToRun { mut entries, known } = self.to_run(batch, report).await?;
-        // What is read meanwhile is its reader's to publish and to settle.
+        // If a worker reads an entry from now on, that worker publishes and settles it.
         let pending = self.pending(&entries).await?;
         let (began, mut backoff) = (Instant::now(), Backoff::new(self.retry.0, self.retry.1));
         let mut waited_for_lost = HashSet::new();
@@ -183,7 +184,8 @@ impl BatchRunner {
             let in_progress = self.settle((&entries, &pending), &outcomes, report).await?;
             let mut outcomes = outcomes.iter();
             entries.retain(|entry| match outcomes.next() {
-                // What this batch has written may be what it waits for; if not, only a repair ends its wait.
+                // An earlier entry of this batch may have written what the entry waits for. Otherwise, only a repair
+                // ends its wait.
                 Some(Outcome::SetAside(cause))
                     if cause.kind == LOST_IN_MYSQL && !waited_for_lost.insert(entry.id) =>
                 {
@@ -208,7 +210,7 @@ impl BatchRunner {
         }
     }
 
-    /// What was read of the stream outlives its server, where that is asked for: a lane waits for the same.
+    /// Waits until replicas have the entries that were read, if the settings ask for it. A lane waits in the same way.
     async fn await_replicas(&self) -> Result<(), Outage> {
         match self.replicas.as_ref().filter(|_| self.settles) {
             Some(replicas) => replicas.have_all(&self.source.run).await,
@@ -216,17 +218,18 @@ impl BatchRunner {
         }
     }
 
-    /// Leaves an entry to others, and with it all events of its order that come behind it.
+    /// Leaves an entry, and with it all later events of its order.
     fn leave(&self, entry: &Entry, why: impl Into<String>, report: &mut ReplayReport) {
         report.leave(entry.id, self.handler.order_of(entry), why);
     }
 
-    /// Whether an older entry of its order is still to be done that may not be pending, for no worker may have read it.
+    /// Returns whether an older entry of the event's order is not done, even if it is not pending because no worker has
+    /// read it.
     fn is_behind(&self, event: &Entry, report: &ReplayReport) -> bool {
         self.handler.order_of(event).is_some_and(|order| report.has_left(order))
     }
 
-    /// Notes the orders of what is still to be done before the first entry of this replay and that no worker has read. Once.
+    /// Notes the orders of undelivered entries before the first entry of this replay that are not done. It runs once.
     async fn look_before_first(&self, report: &mut ReplayReport) -> Result<(), Outage> {
         if !self.settles
             || self.first == EntryId::MIN
@@ -248,7 +251,7 @@ impl BatchRunner {
         Ok(())
     }
 
-    /// Those of `batch` whose orders were not released, without events that come too early.
+    /// Returns the entries of `batch` whose orders were not released, without events that come too early.
     async fn to_run(&self, batch: &[Entry], report: &mut ReplayReport) -> Result<ToRun, Outage> {
         let mut to_run = ToRun { entries: Vec::with_capacity(batch.len()), known: Before::default() };
         let predicted = self.handler.predict(batch, &mut DryRun::default()).await?;
@@ -303,9 +306,10 @@ impl BatchRunner {
         Ok(outcomes)
     }
 
-    /// Acknowledges what is done and buries what is dead, of that which is pending. What the group has not read yet is
-    /// left to it: a worker finds it done. Answers with what is dead and in progress of a living worker, for which it may
-    /// be alive: the row of its voucher may have been added meanwhile.
+    /// Settles pending entries: acknowledges the done ones and buries the dead ones. Entries that the group has not
+    /// read yet are left to it: a worker will find them done. It returns the dead entries that a living worker has in
+    /// progress. For that worker they may be valid, because the row of their voucher may have been added in the
+    /// meantime.
     async fn settle(
         &self,
         (entries, pending): (&[Entry], &HashSet<EntryId>),
@@ -317,8 +321,8 @@ impl BatchRunner {
         let ended = ended.map(|(entry, _)| entry.id).filter(|id| pending.contains(id));
         let ended: Vec<EntryId> = ended.collect();
         if !ended.is_empty() {
-            // A row that was only read may be visible a moment before it is durable: a write of our own that is durable
-            // means that it is, too.
+            // A row that was only read may be visible shortly before it is durable. A durable write of this process
+            // shows that the row is durable, too.
             self.ledger.probe().await?;
             report.acknowledged += self.stream.settle_of(&self.source.run, &ended).await? as u64;
             self.stream.forget_crashes(&ended).await?;
@@ -364,7 +368,7 @@ impl BatchRunner {
         self.stream.bury_of_dead(&self.source.run, entry, why, &pending.consumer, heartbeat).await
     }
 
-    /// What [`BatchRunner::bury`] would answer now.
+    /// Returns what [`BatchRunner::bury`] would return now.
     async fn predict_burial(&self, id: EntryId) -> Result<BuryReply, Outage> {
         if !self.settles {
             return Ok(BuryReply::Settled);
@@ -377,7 +381,7 @@ impl BatchRunner {
         Ok(if is_alive { BuryReply::InProgress } else { BuryReply::Buried })
     }
 
-    /// Those of `entries` that are pending.
+    /// Returns those of `entries` that are pending.
     async fn pending(&self, entries: &[Entry]) -> Result<HashSet<EntryId>, Outage> {
         let ids: HashSet<EntryId> = entries.iter().map(|entry| entry.id).collect();
         let mut pending = HashSet::new();

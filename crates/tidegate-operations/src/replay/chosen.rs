@@ -1,4 +1,4 @@
-//! Runs entries of the stream again that another operation has chosen one by one.
+//! Replays entries of the stream that another operation has chosen one by one.
 
 use tidegate_stream::Entry;
 use tokio_util::sync::CancellationToken;
@@ -6,27 +6,27 @@ use tokio_util::sync::CancellationToken;
 use super::{ReplayOutcomes, ReplayPlan, ReplayReport, ReplayRequest, ReplaySource, batch::BatchRunner};
 use crate::{Stores, entry_source::EntrySource, selection::EntryFilter};
 
-/// Runs chosen entries again. What becomes of them is published, also where it was before.
+/// Replays entries that another operation chose. It publishes their results even if they were published before.
 #[derive(Debug)]
 pub struct ChosenEntries {
     runner: BatchRunner,
     request: ReplayRequest,
 }
 
-/// What became of chosen entries.
+/// The outcome of chosen entries.
 #[derive(Debug)]
 pub struct ChosenOutcome {
-    /// Counted, with those that need a look.
+    /// The counts of the outcomes, with the entries that an operator should check.
     pub outcomes: ReplayOutcomes,
-    /// A stop came before all of them were run.
+    /// Whether the run was stopped before all entries were replayed.
     pub is_stopped: bool,
 }
 
 impl ChosenEntries {
-    /// The entries are read from `source`.
+    /// Creates a replay of chosen entries. The entries are read from `source`.
     ///
     /// # Errors
-    /// When a store cannot be reached.
+    /// If a store cannot be reached.
     pub async fn open(stores: &Stores, source: &EntrySource) -> anyhow::Result<Self> {
         let request = ReplayRequest {
             source: ReplaySource::Stream,
@@ -40,11 +40,11 @@ impl ChosenEntries {
         Ok(Self { runner: BatchRunner::open(stores, source, &request).await?, request })
     }
 
-    /// Runs a batch, in its order: entries of one order as they follow each other. Those whose users or vouchers others hold are
-    /// tried again for a while.
+    /// Replays a batch in its order; entries of one order must be in the order of their ids. Entries whose users or
+    /// vouchers are held by other processes are retried for a while.
     ///
     /// # Errors
-    /// When a store does not answer; to run the same again does no harm.
+    /// If a store does not answer; it is harmless to replay the same entries again.
     pub async fn run(&self, batch: &[Entry], stop: &CancellationToken) -> anyhow::Result<ChosenOutcome> {
         let plan = ReplayPlan::new(String::new(), (None, None), self.request.clone());
         let mut report = ReplayReport::new(&plan);

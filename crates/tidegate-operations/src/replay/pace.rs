@@ -1,14 +1,14 @@
-//! Not faster than so many orders a second.
+//! Limits the number of orders per second.
 
 use std::{num::NonZeroU32, time::Duration};
 
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-/// With a limit, orders go in steps of a quarter of a second's worth.
+/// The steps in a second: with a limit, each step replays the orders of a quarter of a second.
 const STEPS_A_SECOND: usize = 4;
 
-/// Spreads orders over time.
+/// Spreads orders evenly over time.
 #[derive(Debug)]
 pub(super) struct Pace {
     rate: Option<NonZeroU32>,
@@ -16,18 +16,18 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// At most `rate` orders a second; None: as fast as it goes.
+    /// Creates a pace of at most `rate` orders a second; None: no limit.
     pub(super) fn new(rate: Option<NonZeroU32>) -> Self {
         Self { rate, next: Instant::now() }
     }
 
-    /// How many orders go at once, of `most`.
+    /// Returns the number of orders in one step, up to `most`.
     pub(super) fn step(&self, most: usize) -> usize {
         let a_second = self.rate.map_or(usize::MAX, |rate| rate.get() as usize);
         (a_second / STEPS_A_SECOND).clamp(1, most)
     }
 
-    /// Waits until so many orders may go. Time that was lost is not made up for. Answers with false when `stop` came first.
+    /// Waits until this number of orders may run. Lost time is not made up for. False: `stop` came first.
     pub(super) async fn wait_for(&mut self, orders: usize, stop: &CancellationToken) -> bool {
         let Some(rate) = self.rate else { return !stop.is_cancelled() };
         let at = self.next.max(Instant::now());

@@ -1,4 +1,4 @@
-//! What became of entries that were run again, or would become of them.
+//! The outcomes of replayed entries, predicted or actual.
 
 use std::collections::HashSet;
 
@@ -10,69 +10,69 @@ use tidegate_stream::{DeadLetterReason, EntryId};
 use super::{ReplayPlan, ReplayRequest};
 use crate::change::{Ending, Report};
 
-/// Entries that are named one by one, at most.
+/// The entries that are named one by one, at most.
 const MOST_REMARKS: usize = 20;
 
-/// Entries, counted by what became of them.
+/// The entries, counted by their outcome.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ReplayCounts {
-    /// All of them.
+    /// The number of all entries.
     pub entries: u64,
-    /// Their orders are in MySQL since before.
+    /// The entries whose orders were in MySQL before.
     pub already_there: u64,
-    /// Their orders were written.
+    /// The entries whose orders were written.
     pub created: u64,
-    /// Their orders were refused.
+    /// The entries whose orders were refused.
     pub refused: u64,
-    /// Their orders had been refused before.
+    /// The entries whose orders were refused before.
     pub refused_before: u64,
-    /// Their orders were released without having been written: they were not run.
+    /// The entries whose orders were released without having been written; these entries were not replayed.
     pub released: u64,
-    /// They are events, and are recorded since now.
+    /// The entries that hold events which were recorded now.
     pub events: u64,
-    /// They are events that were recorded before.
+    /// The entries that hold events which were recorded before.
     pub events_before: u64,
-    /// They can never be written, were pending, and are dead letters now.
+    /// The entries that can never be written, were pending, and are dead letters now.
     pub buried: u64,
-    /// They can never be written, and are not pending: nothing is done about them.
+    /// The entries that can never be written and are not pending; nothing is done about them.
     pub dead: u64,
-    /// They could not be written now, and a living worker has them in progress or has set them aside: nobody else buries
-    /// them. Only in a plan; those that the worker keeps to the end are left.
+    /// The entries that could not be written now, and that a living worker has in progress or has set aside, so that no
+    /// other process buries them. Only in a plan; those that the worker keeps to the end are left.
     pub in_progress: u64,
 }
 
-/// An entry that needs a look.
+/// An entry that an operator should check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct EntryRemark {
-    /// Which entry.
+    /// The id of the entry.
     pub entry: EntryId,
-    /// What became of it.
+    /// The outcome of the entry.
     pub what: RemarkKind,
-    /// Why.
+    /// The reason for the outcome.
     pub why: String,
 }
 
-/// What became of an entry that needs a look.
+/// The outcome of an entry that an operator should check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RemarkKind {
-    /// It can never be written, and is not pending.
+    /// The entry can never be written, and is not pending.
     Dead,
-    /// Its order was released without having been written.
+    /// The order was released without having been written.
     Released,
-    /// A living worker has it in progress.
+    /// A living worker has the entry in progress.
     InProgress,
-    /// It is still to be done.
+    /// The entry is not done yet.
     Left,
 }
 
-/// What became of entries, with those that need a look.
+/// The outcomes of entries, with those that an operator should check.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ReplayOutcomes {
-    /// By what became of them.
+    /// The counts of all outcomes.
     #[serde(flatten)]
     pub counts: ReplayCounts,
-    /// The first of those that need a look.
+    /// The first entries that an operator should check.
     #[serde(rename = "notes")]
     pub remarks: Vec<EntryRemark>,
 }
@@ -84,7 +84,7 @@ impl ReplayOutcomes {
         }
     }
 
-    /// Counts one more entry.
+    /// Counts one more replayed entry.
     pub(super) fn add(&mut self, counter: impl FnOnce(&mut ReplayCounts) -> &mut u64) {
         self.counts.entries += 1;
         *counter(&mut self.counts) += 1;
@@ -92,7 +92,7 @@ impl ReplayOutcomes {
 
     pub(super) fn add_released(&mut self, id: EntryId) {
         self.add(|counts| &mut counts.released);
-        self.remark(id, RemarkKind::Released, "its unit is free again, so it is not run");
+        self.remark(id, RemarkKind::Released, "its unit was released, so it is not replayed");
     }
 
     pub(super) fn add_dead(&mut self, id: EntryId, DeadLetterReason { reason, error }: &DeadLetterReason) {
@@ -103,23 +103,23 @@ impl ReplayOutcomes {
 
     pub(super) fn add_in_progress(&mut self, id: EntryId, DeadLetterReason { reason, error }: &DeadLetterReason) {
         self.add(|counts| &mut counts.in_progress);
-        let why = format!("{reason}: {error}; a living worker has it, so a replay waits for that");
+        let why = format!("{reason}: {error}; a living worker has it in progress, so a replay waits for that worker");
         self.remark(id, RemarkKind::InProgress, why);
     }
 }
 
-/// What a replay did.
+/// The report of a replay.
 #[derive(Clone, Debug, Serialize)]
 pub struct ReplayReport {
-    /// The stream, or the file.
+    /// The name of the stream, or the path of the file.
     pub source: String,
-    /// What became of entries.
+    /// The outcomes of the entries.
     #[serde(flatten)]
     pub outcomes: ReplayOutcomes,
-    /// Entries that are still to be done: others hold their users, their vouchers or themselves for too long, or Redis
-    /// takes no dead letter.
+    /// The number of entries that are not done: other processes hold their users, their vouchers or the entries
+    /// themselves for too long, or Redis refuses a dead letter.
     pub left: u64,
-    /// How many of all were pending in the group and are acknowledged now, buried ones not counted.
+    /// The number of entries that were pending in the group and are acknowledged now, without buried ones.
     pub acknowledged: u64,
     #[serde(skip)]
     request: ReplayRequest,
@@ -127,19 +127,19 @@ pub struct ReplayReport {
     is_sorted: bool,
     #[serde(skip)]
     first_left: Option<EntryId>,
-    /// Orders with an entry that is still to be done, and behind which events have to wait.
+    /// The orders with an entry that is not done, for which later events have to wait.
     #[serde(skip)]
     pub(super) orders_left: HashSet<OrderId>,
-    /// Whether entries before the first one were looked at.
+    /// Whether the entries before the first one were read.
     #[serde(skip)]
     pub(super) has_looked_before: bool,
-    /// This one and all after it are still to be run.
+    /// The first entry that is not replayed yet.
     #[serde(skip)]
     next: EntryId,
 }
 
 impl ReplayReport {
-    /// Nothing is done yet.
+    /// Creates the report before anything is replayed.
     #[must_use]
     pub fn new(plan: &ReplayPlan) -> Self {
         Self {
@@ -156,26 +156,27 @@ impl ReplayReport {
         }
     }
 
-    /// What is still to be run. Of a file that is not sorted that is all of it: what is done is found done.
+    /// Returns the request that continues this replay. For an unsorted file, it is the whole file, because finished
+    /// entries are found done.
     #[must_use]
     pub fn rest(&self) -> ReplayRequest {
-        // What others were in the way of comes first: what was done since is found done.
+        // An entry that other processes held comes first; entries after it that were replayed since are found done.
         let next = self.first_left.map_or(self.next, |left| left.min(self.next));
         let first = if self.is_sorted { Some(next) } else { self.request.first };
         ReplayRequest { first, ..self.request.clone() }
     }
 
-    /// All before this one was run, or is left.
+    /// Notes that all entries before this one were replayed, or are left.
     pub(super) fn is_at(&mut self, next: EntryId) {
         self.next = next;
     }
 
-    /// Whether events of this order have to wait for one of its entries.
+    /// Returns whether events of this order have to wait for one of its entries.
     pub(super) fn has_left(&self, order: OrderId) -> bool {
         self.orders_left.contains(&order)
     }
 
-    /// `order`: of the entry, if it names one.
+    /// Notes an entry that is left, with its `order` if it names one.
     pub(super) fn leave(&mut self, id: EntryId, order: Option<OrderId>, why: impl Into<String>) {
         self.left += 1;
         self.orders_left.extend(order);

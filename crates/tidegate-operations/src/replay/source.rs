@@ -1,4 +1,4 @@
-//! Where entries come from that are run again: the stream, or a file that `tidegate export` wrote.
+//! The source of replayed entries: the stream, or a file that `tidegate export` wrote.
 
 use std::{
     fs::{self, File},
@@ -15,32 +15,32 @@ use crate::{
     selection::{EntrySelection, Page, StreamPages},
 };
 
-/// What is read of a file at once, up to the end of a line: one line may be a megabyte.
+/// The bytes that are read of a file at once, up to the end of a line: one line may be a megabyte.
 const PAGE_BYTES: u64 = 4 << 20;
 
-/// Where entries come from.
+/// The source of the entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReplaySource {
-    /// The stream: those that are pending are settled.
+    /// The stream, whose pending entries are settled.
     Stream,
-    /// A file of JSON lines: there is nothing to settle.
+    /// A file of JSON lines, whose entries are not settled.
     File(PathBuf),
 }
 
 /// Reads entries page by page.
 #[derive(Debug)]
 pub(super) enum EntryReader {
-    /// Of the stream.
+    /// The entries of the stream.
     Stream(StreamPages),
-    /// Of a file.
+    /// The entries of a file.
     File(FileReader),
 }
 
 impl EntryReader {
-    /// The next `count` entries, or fewer where they are large; None when all were seen.
+    /// Reads the next `count` entries, or fewer if they are large; None at the end.
     ///
     /// # Errors
-    /// When Redis does not answer, or the file cannot be read.
+    /// If Redis does not answer, or the file cannot be read.
     pub(super) async fn next(&mut self, count: u16) -> anyhow::Result<Option<Page>> {
         match self {
             Self::Stream(pages) => pages.next(count).await.context("Failed to read the stream in Redis"),
@@ -48,7 +48,7 @@ impl EntryReader {
         }
     }
 
-    /// Whether the entries that were read ascend, so that one of them can tell how far it came.
+    /// Returns whether the ids of the entries that were read ascend, so that an id can serve as the position.
     pub(super) fn is_sorted(&self) -> bool {
         match self {
             Self::Stream(_) => true,
@@ -63,7 +63,7 @@ pub(super) struct FileReader {
     reader: BufReader<File>,
     path: PathBuf,
     fields: FieldNames,
-    /// What belongs to others is theirs.
+    /// The partition whose entries are read; those of other partitions are left to them.
     partition: Partition,
     selection: EntrySelection,
     number: u64,
@@ -72,19 +72,19 @@ pub(super) struct FileReader {
 }
 
 impl FileReader {
-    /// Opens it.
+    /// Opens the file at this path.
     ///
     /// # Errors
-    /// When it cannot be read, or is no file: it is read twice, first to see whether all of it is good.
+    /// If it cannot be read, or is not a regular file. It is read twice, first to check all of it.
     pub(super) fn open(
         path: &Path,
         (partition, fields): (Partition, FieldNames),
         selection: EntrySelection,
     ) -> anyhow::Result<Self> {
-        // Before it is opened: a FIFO would wait for its writer.
+        // The type is checked before the file is opened, because opening a FIFO would wait for its writer.
         let about = fs::metadata(path).with_context(|| format!("Failed to open {}", path.display()))?;
         if !about.is_file() {
-            return Err(InvalidInput(format!("{} is no file: it is read twice", path.display())).into());
+            return Err(InvalidInput(format!("{} is not a regular file, but it has to be read twice", path.display())).into());
         }
         let file = File::open(path).with_context(|| format!("Failed to open {}", path.display()))?;
         let (reader, path) = (BufReader::new(file), path.to_owned());
@@ -100,16 +100,17 @@ impl FileReader {
         })
     }
 
-    /// Its length in bytes.
+    /// Returns the length of the file in bytes.
     ///
     /// # Errors
-    /// When the system does not tell.
+    /// If the operating system does not report the length.
     pub(super) fn length(&self) -> anyhow::Result<u64> {
         let about = self.reader.get_ref().metadata();
         Ok(about.with_context(|| format!("Failed to read {}", self.path.display()))?.len())
     }
 
-    /// Whether its voucher belongs here. What names none is the first partition's: somebody has to tell of it.
+    /// Returns whether the entry's voucher belongs to this partition. An entry without a voucher counts for the first
+    /// partition, so that one partition reports it.
     fn is_own(&self, entry: &Entry) -> bool {
         let voucher = self.fields.peek(entry).voucher;
         voucher.map_or(self.partition.index() == 0, |voucher| self.partition.owns(voucher))

@@ -1,5 +1,5 @@
-//! Is there a worker at all? If none is alive, that is an error while anything needs one, and a warning otherwise: a new system is
-//! looked at before its first worker starts.
+//! Checks whether any worker is alive. If none is, that is an error while orders need one, and otherwise a warning,
+//! because a new system is checked before its first worker starts.
 
 use std::time::Duration;
 
@@ -20,26 +20,28 @@ use crate::{
     finding::{Finding, Level},
 };
 
-/// Vouchers inside their time whose sales are looked at, the highest ids first; more are hardly on sale at once.
+/// The vouchers inside their sale window whose sales are checked, the highest ids first. Hardly any system has more on
+/// sale at once.
 const MOST_VOUCHERS: u32 = 1_000;
-/// A worker whose signs of life Redis has lost, by an outage or with its data, gives a new one within this time.
+/// The time within which a living worker writes a new heartbeat if Redis has lost the previous one, by an outage or
+/// with its data.
 const REAPPEARS_WITHIN: Duration = Duration::from_millis(1_500);
-/// What to do about it.
+/// The advice if no worker is alive.
 const ADVICE: &str = "start one: tidegate worker; see docs/runbook/nothing-is-written.md";
 
-/// Whether callers can buy anything.
+/// Whether any sale is open for callers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OpenSale {
-    /// This voucher, and maybe others.
+    /// This voucher can be bought, and perhaps others.
     Of(VoucherId),
-    /// No voucher that was looked at.
+    /// None of the checked vouchers can be bought.
     None,
-    /// MySQL does not say which vouchers there are.
+    /// MySQL does not answer which vouchers there are.
     Unknown,
 }
 
 impl OpenSale {
-    /// Among these vouchers.
+    /// Finds a voucher with an open sale among these.
     pub fn among<'a>(
         sales: impl Iterator<Item = (&'a VoucherRow, Option<SaleInRedis>)>,
         now_ms: i64,
@@ -49,11 +51,11 @@ impl OpenSale {
     }
 }
 
-/// Looks whether any worker is alive, and if not, how grave that is. None: one is alive. `mysql` is None while MySQL is away. If it finds
-/// none, it looks again after a moment, of which `within` leaves it half at most.
+/// Checks whether any worker is alive, and if not, how serious that is. None: one is alive. `mysql` is None while MySQL
+/// is unavailable. If no worker is found, it waits up to half of `within`, and checks again.
 ///
 /// # Errors
-/// When Redis does not answer, or does not allow SCAN.
+/// If Redis does not answer, or does not allow SCAN.
 pub async fn check(
     settings: &SystemSettings,
     (redis, mysql): (&RedisStore, Option<&MySqlPool>),
@@ -78,10 +80,10 @@ pub async fn check(
     Ok(Some(judge(stream, &OpenSale::among(sales, Timestamp::now().as_millisecond()))))
 }
 
-/// Whether any worker process has given a sign of life, also one that has read nothing yet.
+/// Returns whether any worker process has a heartbeat, even if it has read nothing yet.
 ///
 /// # Errors
-/// As [`check`].
+/// As for [`check`].
 pub async fn is_any_alive(redis: &RedisStore, stream: &StreamView) -> anyhow::Result<bool> {
     if stream.consumers.iter().any(|consumer| consumer.alive) {
         return Ok(true);
@@ -89,13 +91,13 @@ pub async fn is_any_alive(redis: &RedisStore, stream: &StreamView) -> anyhow::Re
     let has_sign_of_life = work_in_progress::has_sign_of_life(redis).await;
     has_sign_of_life.with_context(|| {
         format!(
-            "Failed to look for living workers (keys {}); if Redis answers NOPERM, give this user +scan",
+            "Failed to find living workers (keys {}); if Redis answers NOPERM, give this user +scan",
             redis.keys().fleet().heartbeat("*").as_str_lossy()
         )
     })
 }
 
-/// How grave it is that no worker is alive.
+/// Judges how serious it is that no worker is alive.
 #[must_use]
 pub fn judge(stream: &StreamView, open: &OpenSale) -> Finding {
     let are = |count: u64| if count == 1 { "is" } else { "are" };

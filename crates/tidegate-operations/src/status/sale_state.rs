@@ -1,22 +1,23 @@
-//! How the sale of a voucher stands: the one place that decides it for `status`, `top`, and for whether a worker is needed.
+//! The state of a voucher's sale. Only this module decides it, for `status`, for `top`, and for whether a worker is
+//! needed.
 
 use serde::Serialize;
 use tidegate_orders::{RedisStore, VoucherId, gate::Pause, records::vouchers::VoucherRow, sale};
 
-/// What Redis says of the sale of a voucher.
+/// The sale of a voucher as Redis has it.
 #[derive(Clone, Copy, Debug)]
 pub struct SaleInRedis {
-    /// Units left; None: no stock is loaded.
+    /// The units left; None: no stock is loaded.
     pub stock: Option<i64>,
-    /// An operator stopped the sale; None: that cannot be read.
+    /// Whether an operator paused the sale; None: this cannot be read.
     pub is_paused: Option<bool>,
 }
 
 impl SaleInRedis {
-    /// Reads the sales of these vouchers, in their order.
+    /// Reads the sales of these vouchers, in the same order.
     ///
     /// # Errors
-    /// When Redis does not answer.
+    /// If Redis does not answer.
     pub async fn read(redis: &RedisStore, vouchers: &[VoucherId]) -> anyhow::Result<Vec<Self>> {
         let stocks = async { anyhow::Ok(sale::read_stocks(redis, vouchers).await?) };
         let pauses = async { anyhow::Ok(redis.sales().read_pauses(vouchers).await) };
@@ -26,30 +27,30 @@ impl SaleInRedis {
     }
 }
 
-/// How the sale of a voucher stands.
+/// The state of a voucher's sale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SaleState {
-    /// Callers can buy.
+    /// Callers can buy the voucher now.
     On,
-    /// Redis has no unit left.
+    /// Redis has no units left.
     SoldOut,
     /// Redis holds no stock: it was not loaded, or Redis lost it.
     NoStock,
-    /// An operator stopped it.
+    /// An operator paused the sale.
     Paused,
-    /// Its time has not come.
+    /// The sale has not begun yet.
     NotBegun,
-    /// Its time is over.
+    /// The sale window is over.
     Over,
-    /// It is over for good.
+    /// The voucher is delisted: its sale is over for good.
     Delisted,
-    /// Redis is away, or a key of the voucher cannot be read.
+    /// Redis is unavailable, or a key of the voucher cannot be read.
     Unknown,
 }
 
 impl SaleState {
-    /// By the row in MySQL, by what Redis says, and by the time in Unix milliseconds.
+    /// Derives the state from the row in MySQL, the sale in Redis, and the time in Unix milliseconds.
     #[must_use]
     pub fn of(row: &VoucherRow, redis: Option<SaleInRedis>, now_ms: i64) -> Self {
         if row.delisted_ms.is_some() {
@@ -69,7 +70,7 @@ impl SaleState {
         }
     }
 
-    /// For tables.
+    /// Returns the words for this state in tables.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! Ends the sale of a voucher for good: in MySQL first, because that is the authority, then in Redis.
+//! Ends the sale of a voucher for good: in MySQL first, because MySQL is the authority, then in Redis.
 
 use anyhow::Context;
 use serde::Serialize;
@@ -12,23 +12,23 @@ use tidegate_orders::{
 use super::VoucherStores;
 use crate::change::{Ending, Next, Plan, Report};
 
-/// What delisting came to, or would come to.
+/// The outcome of a delisting, planned or done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DelistOutcome {
-    /// It can be done.
+    /// The voucher can be delisted.
     WouldDelist,
-    /// MySQL has it, and Redis would get it.
+    /// The voucher is delisted in MySQL, and would be in Redis.
     WouldComplete,
-    /// Both sides have it.
+    /// The voucher is delisted in both stores now.
     Delisted,
-    /// MySQL had it, and now Redis has it, too.
+    /// The voucher was delisted in MySQL, and is now in Redis, too.
     Completed,
-    /// Both sides had it before.
+    /// The voucher was delisted in both stores before.
     DelistedBefore,
-    /// Refused: MySQL has no row of it.
+    /// The delisting is refused: MySQL has no row of the voucher.
     NoRow,
-    /// Refused: a change of its stock is unfinished.
+    /// The delisting is refused: a change of the voucher's stock is unfinished.
     ChangeIsOpen,
 }
 
@@ -41,17 +41,17 @@ impl DelistOutcome {
 /// The plan and the report of a delisting.
 #[derive(Clone, Debug, Serialize)]
 pub struct DelistState {
-    /// The voucher.
+    /// The id of the voucher.
     pub voucher: VoucherId,
     /// The result, planned or done.
     pub outcome: DelistOutcome,
-    /// Units left in Redis when the plan was read. They cannot be sold after the delisting.
+    /// The units left in Redis when the plan was read. They cannot be sold after the delisting.
     pub redis_stock: Option<i64>,
-    /// Orders in MySQL that were not cancelled when the plan was read.
+    /// The orders in MySQL that were not cancelled when the plan was read.
     pub orders: i64,
-    /// Redis has keys of the voucher. Workers remove them some time after the delisting.
+    /// Whether Redis has keys of the voucher. Workers remove them some time after the delisting.
     pub has_keys: bool,
-    /// The change of its stock that is unfinished.
+    /// The unfinished change of the voucher's stock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub open: Option<Box<StockChange>>,
 }
@@ -79,10 +79,10 @@ impl Report for DelistState {
     }
 }
 
-/// Looks at both sides, and changes nothing.
+/// Reads the voucher in both stores, and changes nothing.
 ///
 /// # Errors
-/// When a store does not answer.
+/// If a store does not answer.
 pub async fn plan(stores: &VoucherStores, voucher: VoucherId) -> anyhow::Result<DelistState> {
     let note =
         stores.redis.sales().read_change(voucher).await.context("Failed to read the voucher in Redis")?;
@@ -102,10 +102,10 @@ pub async fn plan(stores: &VoucherStores, voucher: VoucherId) -> anyhow::Result<
     Ok(DelistState { voucher, outcome, redis_stock: sale.stock, orders, has_keys: sale.has_keys(), open })
 }
 
-/// Ends the sale: the row, then the keys. May be called again after a failure, and completes it then.
+/// Ends the sale: first in the row, then in the keys. If it fails, call it again to complete the delisting.
 ///
 /// # Errors
-/// When a store does not answer.
+/// If a store does not answer.
 pub async fn run(stores: &VoucherStores, plan: DelistState) -> anyhow::Result<DelistState> {
     let DelistState { voucher, outcome, .. } = plan;
     let row = delist_in_mysql(stores.redis.sales(), &stores.mysql, voucher).await;
@@ -118,7 +118,7 @@ pub async fn run(stores: &VoucherStores, plan: DelistState) -> anyhow::Result<De
         return Ok(DelistState { outcome, open, ..plan });
     }
     let reply = stores.redis.sales().delist(voucher).await;
-    let reply = reply.context("Failed to end the sale in Redis; it is delisted in MySQL, run this again")?;
+    let reply = reply.context("Failed to end the sale in Redis; it is delisted in MySQL: run this again")?;
     let outcome = match outcome {
         DelistOutcome::WouldComplete => DelistOutcome::Completed,
         _ => DelistOutcome::Delisted,

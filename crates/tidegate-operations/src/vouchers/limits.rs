@@ -1,7 +1,7 @@
-//! Limits of vouchers and campaigns: in MySQL first, which is the authority, then in Redis, which checks them.
+//! The limits of vouchers and campaigns: in MySQL first, which is the authority, then in Redis, which checks them.
 //!
-//! Each step may be repeated, and the same change again completes one that died half-way: [`plan`] compares both sides, and [`run`]
-//! brings Redis in line with MySQL, whatever it was asked for.
+//! Each step may be repeated, and the same change completes one that was killed half-way. [`plan`] compares both
+//! stores, and [`run`] makes Redis equal to MySQL, whatever the request is.
 
 mod shown;
 
@@ -24,24 +24,24 @@ pub use shown::{NotShown, show, show_all};
 /// A change of the limits of a voucher or a campaign.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitRequest {
-    /// Whose.
+    /// The voucher or the campaign whose limits change.
     pub owner: LimitOwner,
-    /// What.
+    /// The change of its rules.
     pub change: RuleChange,
-    /// Who wants it.
+    /// The operator who wants the change.
     pub by: String,
     /// The rate as it was typed, such as `10/1s`.
     pub rate: Option<String>,
 }
 
-/// A limit as it is to be, without a number.
+/// A new limit, which has no number yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewLimit {
-    /// What refusals call it.
+    /// The name of the limit in refusals.
     pub name: SubjectName,
-    /// What it counts by.
+    /// The subject that the limit counts by.
     pub subject: Subject,
-    /// How much there may be.
+    /// The window and the maximum of the limit.
     pub kind: RuleKind,
 }
 
@@ -51,26 +51,26 @@ impl From<NewLimit> for RuleChange {
     }
 }
 
-/// A limit, for people and programs.
+/// A limit in the form for people and programs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ShownRule {
-    /// Of this definition; None: it gets one when it is set.
+    /// The number of this definition; None: it gets one when it is set.
     pub number: Option<u32>,
-    /// Its name.
+    /// The name of the limit.
     pub name: String,
-    /// What it counts by.
+    /// The subject that the limit counts by.
     pub subject: String,
-    /// `order`, `sale`, `day`, `month`, `rate`, or a number of seconds.
+    /// The window: `order`, `sale`, `day`, `month`, `rate`, or a number of seconds.
     pub window: String,
-    /// Of days and months: seconds east of Greenwich.
+    /// The offset of days and months from UTC, in seconds to the east.
     pub offset_s: i32,
-    /// Most orders; of a rate, at once.
+    /// The maximum of orders; for a rate, the orders that may come at once.
     pub orders: Option<u32>,
-    /// Most units.
+    /// The maximum of units in the window.
     pub units: Option<u32>,
-    /// Of a rate: microseconds from one admission to the next.
+    /// The microseconds from one admission to the next, for a rate.
     pub period_us: Option<u32>,
-    /// The same as it is typed, such as `10/1s`.
+    /// The rate as it is typed, such as `10/1s`.
     pub rate: Option<String>,
 }
 
@@ -97,7 +97,7 @@ impl From<&Rule> for ShownRule {
     }
 }
 
-/// A rate as it may be typed: so many in a second, a minute or an hour, or one in so long.
+/// Formats a rate in the form in which it is typed: a number per second, minute or hour, or one per milliseconds.
 fn rate_text(period_us: u32) -> String {
     const SPANS: [(&str, u64); 3] = [("1s", 1_000_000), ("1m", 60_000_000), ("1h", 3_600_000_000)];
     let period_us = u64::from(period_us.max(1));
@@ -109,38 +109,38 @@ fn rate_text(period_us: u32) -> String {
     typed.unwrap_or_else(|| format!("1/{}ms", period_us / 1000))
 }
 
-/// What a change came to, or would come to.
+/// The outcome of a change of limits, planned or done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitOutcome {
-    /// It can be made.
+    /// The change can be made.
     WouldChange,
-    /// MySQL has it, and Redis does not: it would be completed.
+    /// MySQL has the change, and Redis does not: it would be completed.
     WouldComplete,
-    /// Both sides have it.
+    /// Both stores have the change now.
     Changed,
-    /// Both sides had it before.
+    /// Both stores had the change before.
     AsItWas,
-    /// It is not made, for a reason.
+    /// The change is refused, for a reason.
     Refused,
 }
 
-/// Why limits are not changed.
+/// The reason why limits are not changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LimitRefusal {
-    /// There is none of this name.
+    /// The owner has no limit of this name.
     #[error("it has no limit of this name")]
     NoSuchLimit,
     /// No voucher is in the campaign.
     #[error("no voucher is in it; see docs/buying-limits.md")]
     NoSuchCampaign,
-    /// Every rule costs every admission.
+    /// There would be too many rules, and every admission has to check each rule.
     #[error("it and its campaign would have {rules} limits together, and {MOST_RULES} are the most")]
     TooMany {
-        /// How many there would be.
+        /// The number of rules that there would be.
         rules: usize,
     },
-    /// Redis does not take them.
+    /// Redis does not take the limits.
     #[error("{0}")]
     NotShown(NotShown),
 }
@@ -151,24 +151,25 @@ impl Serialize for LimitRefusal {
     }
 }
 
-/// What was found, or done.
+/// The plan or the report of a change of limits.
 #[derive(Clone, Debug, Serialize)]
 pub struct LimitChange {
-    /// Whose limits: `voucher:7` or `campaign:5`.
+    /// The owner of the limits: `voucher:7` or `campaign:5`.
     #[serde(serialize_with = "owner_text")]
     pub owner: LimitOwner,
-    /// What came of it, or would come of it.
+    /// The outcome, planned or done.
     pub outcome: LimitOutcome,
-    /// Why it is refused.
+    /// The reason why the change is refused.
     #[serde(rename = "reason")]
     pub refusal: Option<LimitRefusal>,
-    /// What counts now; in a plan: what would count after the change.
+    /// The limits that apply now; in a plan, those after the change.
     pub limits: Vec<ShownRule>,
-    /// Who is refused from then on, who was not before.
+    /// The callers that are refused from then on, and were not before.
     pub refused_from_now_on: Vec<String>,
-    /// Redis offers a voucher that they are for, or will when its time comes: the change counts for callers at once.
+    /// Whether Redis offers a voucher of these limits, or will offer it at its time, so that the change affects callers
+    /// at once.
     pub is_on_sale: bool,
-    /// A user may hold several orders, 31 at most.
+    /// Whether a user may hold several orders, 31 at most.
     pub slots: bool,
     #[serde(skip)]
     request: LimitRequest,
@@ -179,7 +180,7 @@ fn owner_text<S: Serializer>(owner: &LimitOwner, serializer: S) -> Result<S::Ok,
 }
 
 impl LimitChange {
-    /// What was asked for.
+    /// Returns the request of the change.
     #[must_use]
     pub const fn request(&self) -> &LimitRequest {
         &self.request
@@ -225,7 +226,7 @@ impl Plan for LimitChange {
                 Next::Ask(format!("Set the limit {name} of {owner}, which is on sale?"))
             }
             (_, RuleChange::Set(_)) => Next::Go,
-            (_, RuleChange::Remove(_)) => Next::Ask(format!("Take the limit {name} of {owner} away?")),
+            (_, RuleChange::Remove(_)) => Next::Ask(format!("Remove the limit {name} of {owner}?")),
         }
     }
 }
@@ -240,20 +241,20 @@ impl Report for LimitChange {
     }
 
     fn torn(&self) -> &'static str {
-        "MySQL may have the change and Redis not: the same command again completes it"
+        "MySQL may have the change and Redis not: run the same command again to complete it"
     }
 }
 
-/// `voucher 7`, `campaign 5`.
+/// Formats an owner of limits, such as `voucher 7` or `campaign 5`.
 #[must_use]
 pub fn spoken(owner: LimitOwner) -> String {
     owner.to_string().replace(':', " ")
 }
 
-/// Compares both sides, and changes nothing.
+/// Compares both stores, and changes nothing.
 ///
 /// # Errors
-/// When a store does not answer.
+/// If a store does not answer.
 pub async fn plan(stores: &VoucherStores, request: LimitRequest) -> anyhow::Result<LimitChange> {
     let rules = read(stores, request.owner).await?;
     let is_in_line = shown::is_in_line(stores, request.owner).await?;
@@ -295,7 +296,8 @@ pub async fn plan(stores: &VoucherStores, request: LimitRequest) -> anyhow::Resu
     Ok(planned)
 }
 
-/// The limits as they are after a change: one that counts something else comes last, as it does once it is written.
+/// Applies the change to the list of rules. A rule that counts something else comes last, as it does once it is
+/// written.
 fn apply(rules: &mut Vec<Rule>, change: &RuleChange) {
     let free = rules.iter().map(|rule| rule.number.get()).max().unwrap_or(0).saturating_add(1);
     match change {
@@ -310,7 +312,7 @@ fn apply(rules: &mut Vec<Rule>, change: &RuleChange) {
     }
 }
 
-/// Whether callers can buy any of the vouchers that the limits are for.
+/// Returns whether callers can buy a voucher with these limits.
 async fn is_on_sale(stores: &VoucherStores, owner: LimitOwner) -> anyhow::Result<bool> {
     let vouchers = match owner {
         LimitOwner::Voucher(voucher) => vec![voucher],
@@ -325,7 +327,7 @@ async fn is_on_sale(stores: &VoucherStores, owner: LimitOwner) -> anyhow::Result
             .read_voucher(voucher)
             .await
             .context("Failed to read the voucher in Redis")?;
-        // One that is paused or has not begun is published to its callers with the rules that it has.
+        // A sale that is paused or has not begun counts as well.
         let is_over = state.window.end.is_some_and(|end| end <= Timestamp::now());
         if state.stock.is_some() && state.delisted_ms.is_none() && !is_over {
             return Ok(true);
@@ -334,7 +336,7 @@ async fn is_on_sale(stores: &VoucherStores, owner: LimitOwner) -> anyhow::Result
     Ok(false)
 }
 
-/// Whom a new rule shuts out, beside those who have used it up.
+/// Returns the callers that a new rule refuses, apart from those that have used it up.
 async fn refused_from_now_on(
     stores: &VoucherStores,
     owner: LimitOwner,
@@ -343,7 +345,7 @@ async fn refused_from_now_on(
     let (mut refused, mut asked) = (Vec::new(), rules.to_vec());
     if let LimitOwner::Voucher(voucher) = owner {
         if !stores.redis.limits().has_limits(voucher).await.context("Failed to read the voucher in Redis")? {
-            refused.push("callers of admit.lua hear 12: they have to use admit_limited.lua".to_owned());
+            refused.push("callers of admit.lua get reply 12: they have to use admit_limited.lua".to_owned());
         }
         if let Some(campaign) = campaign_of(stores, voucher).await? {
             asked.extend(read(stores, LimitOwner::Campaign(campaign)).await?);
@@ -357,16 +359,16 @@ async fn refused_from_now_on(
     Ok(refused)
 }
 
-/// Makes the change that was planned. May be called again after a failure, and completes it then.
+/// Makes the planned change of limits. If it fails, call it again to complete the change.
 ///
 /// # Errors
-/// When a store does not answer.
+/// If a store does not answer.
 pub async fn run(stores: &VoucherStores, plan: LimitChange) -> anyhow::Result<LimitChange> {
     let request = plan.request;
     let changed = limit_rows::change(&stores.mysql, request.owner, &request.change, &request.by).await;
     changed.context("Failed to write the limit to MySQL")?;
     let shown = show(stores, request.owner, &request.by).await;
-    let shown = shown.context("Failed to show the limits to Redis; MySQL has them, run this again")?;
+    let shown = shown.context("Failed to write the limits to Redis; MySQL has them: run this again")?;
     let refusal = shown.err().map(LimitRefusal::NotShown);
     let outcome = if refusal.is_some() { LimitOutcome::Refused } else { LimitOutcome::Changed };
     let rules = read(stores, request.owner).await?;
@@ -387,7 +389,7 @@ async fn regions(stores: &VoucherStores, campaign: CampaignId) -> anyhow::Result
     regions.context("Failed to read the campaign in MySQL")
 }
 
-/// Whether an admission would have to check too much if the owner had so many rules.
+/// Returns a refusal if an admission would have to check too many rules.
 async fn too_many(
     stores: &VoucherStores,
     owner: LimitOwner,
@@ -414,24 +416,24 @@ async fn too_many(
     Ok((rules > MOST_RULES).then_some(LimitRefusal::TooMany { rules }))
 }
 
-/// The limits of a voucher or a campaign, on both sides.
+/// The limits of a voucher or a campaign in both stores.
 #[derive(Clone, Debug, Serialize)]
 pub struct LimitList {
-    /// Whose limits: `voucher:7` or `campaign:5`.
+    /// The owner of the limits: `voucher:7` or `campaign:5`.
     #[serde(serialize_with = "owner_text")]
     pub owner: LimitOwner,
-    /// The campaign of the voucher, whose limits count, too.
+    /// The campaign of the voucher, whose limits apply, too.
     pub campaign: Option<CampaignId>,
-    /// What MySQL has.
+    /// The limits that MySQL has.
     pub limits: Vec<ShownRule>,
-    /// Redis has just these.
+    /// Whether Redis has exactly these limits.
     pub is_shown: bool,
 }
 
 /// Reads the limits of a voucher or a campaign.
 ///
 /// # Errors
-/// When a store does not answer.
+/// If a store does not answer.
 pub async fn list(stores: &VoucherStores, owner: LimitOwner) -> anyhow::Result<LimitList> {
     let rules = read(stores, owner).await?;
     let campaign = match owner {

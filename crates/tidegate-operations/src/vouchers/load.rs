@@ -1,4 +1,4 @@
-//! Puts a voucher on sale: in MySQL first, because that is the authority, then in Redis.
+//! Puts a voucher on sale: in MySQL first, because MySQL is the authority, then in Redis.
 
 use anyhow::Context;
 use jiff::Timestamp;
@@ -20,39 +20,40 @@ use crate::change::{Ending, InvalidInput, Next, Plan, Report};
 #[cfg(test)]
 mod tests;
 
-/// Who shows Redis the limits of a voucher, as the journal has it.
+/// The name under which the journal notes the limits that a load writes to Redis.
 const LOADED_BY: &str = "voucher_load";
 const FAILED_IN_MYSQL: &str = "Failed to write the voucher to MySQL";
 
-/// A sale that is to begin.
+/// The request to put a voucher on sale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct LoadRequest {
-    /// The voucher.
+    /// The voucher that is to be sold.
     pub voucher: VoucherId,
-    /// Units to sell, 1 to [`super::MAX_STOCK`].
+    /// The units to sell, 1 to [`super::MAX_STOCK`].
     pub stock: i64,
-    /// The sale begins; None: now.
+    /// The time at which the sale begins; None: now.
     pub begin: Option<Timestamp>,
-    /// The sale ends; None: never.
+    /// The time at which the sale ends; None: never.
     pub end: Option<Timestamp>,
-    /// Seconds in which an order has to be paid; 0: it never expires. None: as the configuration says, or its row.
+    /// The seconds in which an order has to be paid; 0: it never expires. None: the time in the voucher's row, or else
+    /// the configured one.
     pub pay_within_s: Option<i64>,
-    /// Whether what sells it keeps a journal.
+    /// Whether the program that sells the voucher keeps a journal.
     #[serde(skip)]
     pub journal: JournalUse,
 }
 
 impl LoadRequest {
-    /// Whether there is a moment at which it can be sold.
+    /// Checks that there is a time at which the voucher can be sold.
     ///
     /// # Errors
-    /// When it begins after its end, or has ended before `now`.
+    /// If it begins after its end, or has ended before `now`.
     pub fn check(&self, now: Timestamp) -> Result<(), InvalidInput> {
         match (self.begin, self.end) {
             (Some(begin), Some(end)) if begin >= end => {
-                Err(InvalidInput("begin must lie before end".to_owned()))
+                Err(InvalidInput("begin must be before end".to_owned()))
             }
-            (_, Some(end)) if end <= now => Err(InvalidInput("end lies in the past".to_owned())),
+            (_, Some(end)) if end <= now => Err(InvalidInput("end is in the past".to_owned())),
             _ => Ok(()),
         }
     }
@@ -62,75 +63,75 @@ impl LoadRequest {
     }
 }
 
-/// What loading came to, or would come to.
+/// The outcome of a load, planned or done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LoadOutcome {
-    /// It can be loaded.
+    /// The voucher can be loaded.
     WouldLoad,
-    /// This very sale is on already, and nothing of it was sold yet.
+    /// Exactly this sale is loaded already, and nothing of it was sold yet.
     LoadedBefore,
-    /// It is on sale.
+    /// The voucher is on sale now.
     Loaded,
-    /// It is loaded; its sale was paused before and still is.
+    /// The voucher is loaded; its sale was paused before and is still paused.
     LoadedPaused,
-    /// It is not loaded, for a reason.
+    /// The voucher is not loaded, for a reason.
     Refused,
 }
 
-/// Why a voucher must not be loaded.
+/// The reason why a voucher must not be loaded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoadRefusal {
-    /// Its sale is on. Units can be added or taken instead.
+    /// The sale of the voucher is on. Units can be added or taken instead.
     #[error("it is on sale in Redis with {left} units left")]
     OnSale {
-        /// Units left.
+        /// The units left in Redis.
         left: i64,
     },
-    /// It was on sale, its end has not come, and Redis has no stock.
+    /// The voucher was on sale, its end has not come, and Redis has no stock.
     #[error(
-        "MySQL holds {} of it, so it was on sale, and Redis lost its stock: see docs/runbook/redis-lost-data.md. \
-         Another voucher id is for another sale only",
+        "MySQL has {} of it, so it was on sale, and Redis lost its stock: see docs/runbook/redis-lost-data.md. \
+         Use another voucher id only for another sale",
         counted(*orders, "order")
     )]
     StockLost {
-        /// Its orders in MySQL that are not cancelled.
+        /// The voucher's orders in MySQL that are not cancelled.
         orders: i64,
     },
-    /// Redis knows who bought it.
-    #[error("Redis holds {} of it, so it was on sale; a new sale takes another voucher id", counted(*buyers, "buyer"))]
+    /// Redis has buyers of the voucher.
+    #[error("Redis holds {} of it, so it was on sale; a new sale needs another voucher id", counted(*buyers, "buyer"))]
     HasBuyers {
-        /// How many.
+        /// The number of buyers in Redis.
         buyers: u64,
     },
-    /// MySQL has orders of it.
-    #[error("MySQL holds {} of it, so it was on sale; a new sale takes another voucher id", counted(*orders, "order"))]
+    /// MySQL has orders of the voucher.
+    #[error("MySQL holds {} of it, so it was on sale; a new sale needs another voucher id", counted(*orders, "order"))]
     HasOrders {
-        /// How many are not cancelled.
+        /// The number of orders that are not cancelled.
         orders: i64,
     },
-    /// Its sale is over for good.
+    /// The sale of the voucher is over for good.
     #[error(
-        "it is delisted: its sale is over for good, and a new one takes another voucher id; see docs/delist.md"
+        "it is delisted: its sale is over for good, and a new one needs another voucher id; see docs/delist.md"
     )]
     Delisted,
-    /// MySQL has its row, with another stock.
+    /// MySQL has the row of the voucher, with another stock.
     #[error("MySQL holds it with a stock of {stock}")]
     OtherStock {
-        /// What it could be loaded with.
+        /// The stock in MySQL, with which it could be loaded.
         stock: i64,
     },
-    /// MySQL cannot store the number.
+    /// The column in MySQL cannot store the stock.
     #[error("{COLUMN_TOO_SMALL}")]
     ColumnTooSmall,
-    /// It has limits, and Redis does not take them.
-    #[error("its limits cannot be shown to Redis: {0}")]
+    /// The voucher has limits, and Redis does not take them.
+    #[error("its limits cannot be written to Redis: {0}")]
     LimitsNotShown(NotShown),
-    /// Somebody else was at work between plan and run.
-    #[error("its row in MySQL was changed at this very moment")]
+    /// Another program changed the row between plan and run.
+    #[error("another program has just changed its row in MySQL")]
     RowChanged,
-    /// Somebody else was at work between plan and run.
-    #[error("it is on sale in Redis, since this very moment")]
+    /// Another program put the voucher on sale between plan and run.
+    #[error("another program has just put it on sale in Redis")]
     JustLoaded,
 }
 
@@ -140,18 +141,18 @@ impl Serialize for LoadRefusal {
     }
 }
 
-/// A load before it is made, which is its plan, and afterwards, which is its report.
+/// The plan and the report of a load.
 #[derive(Clone, Debug, Serialize)]
 pub struct LoadState {
-    /// What was asked for.
+    /// The request that led to this load.
     #[serde(flatten)]
     pub request: LoadRequest,
-    /// What came of it, or would come.
+    /// The outcome, planned or done.
     pub outcome: LoadOutcome,
-    /// Why it is refused.
+    /// The reason why the load is refused.
     #[serde(rename = "reason")]
     pub refusal: Option<LoadRefusal>,
-    /// What it writes over.
+    /// The data that the load overwrites.
     pub overwrites: Option<String>,
 }
 
@@ -161,7 +162,7 @@ impl Plan for LoadState {
             (LoadOutcome::LoadedBefore, _) => Next::NothingToDo,
             (LoadOutcome::Refused, _) => Next::Refused,
             (_, None) => Next::Go,
-            (_, Some(_)) => Next::Ask(format!("Load voucher {} all the same?", self.request.voucher)),
+            (_, Some(_)) => Next::Ask(format!("Load voucher {} anyway?", self.request.voucher)),
         }
     }
 }
@@ -176,15 +177,15 @@ impl Report for LoadState {
     }
 }
 
-/// Looks at both sides, and changes nothing.
+/// Reads the voucher in both stores, and changes nothing.
 ///
 /// # Errors
-/// When a store does not answer.
+/// If a store does not answer.
 pub async fn plan(stores: &VoucherStores, request: LoadRequest) -> anyhow::Result<LoadState> {
     let LoadRequest { voucher, stock, .. } = request;
     let sale = stores.state(voucher).await?;
     let row = stores.row(voucher).await?;
-    // Cancelled ones of a voucher that was never on sale may be there: cancelling dead letters leaves them.
+    // A voucher that was never on sale may have cancelled orders: cancelling dead letters leaves them.
     let orders = stores.records().counts().live_of_voucher(voucher).await;
     let orders = orders.context("Failed to count its orders")?;
     let now = Timestamp::now();
@@ -203,10 +204,10 @@ pub async fn plan(stores: &VoucherStores, request: LoadRequest) -> anyhow::Resul
     })
 }
 
-/// Loads what was planned: the row, then the keys. May be called again after a failure, and completes it then.
+/// Loads the planned voucher: first the row, then the keys. If it fails, call it again to complete the load.
 ///
 /// # Errors
-/// When a store does not answer.
+/// If a store does not answer.
 pub async fn run(stores: &VoucherStores, plan: LoadState) -> anyhow::Result<LoadState> {
     let LoadState { request, overwrites, .. } = plan;
     let (outcome, refusal) = match load(stores, &request).await? {
@@ -216,7 +217,7 @@ pub async fn run(stores: &VoucherStores, plan: LoadState) -> anyhow::Result<Load
     Ok(LoadState { request, outcome, refusal, overwrites })
 }
 
-/// Whether both sides are as this load leaves them, with nothing sold.
+/// Returns whether both stores are as this load leaves them, with nothing sold.
 fn is_loaded(sale: &VoucherState, row: Option<&VoucherRow>, request: &LoadRequest) -> bool {
     let stock = request.stock;
     let row = row.is_some_and(|row| {
@@ -226,14 +227,15 @@ fn is_loaded(sale: &VoucherState, row: Option<&VoucherRow>, request: &LoadReques
     row && sale.stock == Some(stock) && is_same(sale.window, request.window())
 }
 
-/// To the millisecond, which is what Redis keeps.
+/// Compares two windows to the millisecond, which is the precision of Redis.
 fn is_same(one: SaleWindow, other: SaleWindow) -> bool {
     let ms =
         |window: SaleWindow| [window.begin, window.end].map(|bound| bound.map(Timestamp::as_millisecond));
     ms(one) == ms(other)
 }
 
-/// Why the voucher must not be loaded; None where both sides are free, or hold what a load left that died half-way.
+/// Returns why the voucher must not be loaded; None if both stores have nothing of it, or only what a load that was
+/// killed half-way left.
 fn refusal(
     sale: &VoucherState,
     row: Option<&VoucherRow>,
@@ -263,7 +265,8 @@ fn refusal(
     is_other.then_some(LoadRefusal::OtherStock { stock: row.stock })
 }
 
-/// What is there and would be lost by loading; None where that is nothing, or what a load left that died half-way.
+/// Describes the data that loading would overwrite; None if there is none, or only what a load that was killed half-way
+/// left.
 fn overwrites(
     sale: &VoucherState,
     row: Option<&VoucherRow>,
@@ -276,15 +279,16 @@ fn overwrites(
     let row = row?;
     let second = |moment: Timestamp| moment.as_millisecond().div_euclid(1000);
     let ends_otherwise = row.end_ms.map(|ms| ms.div_euclid(1000)) != window.end.map(second);
-    // Without a moment to begin, a load writes the present one.
+    // Without a begin, a load writes the current time.
     let begins_otherwise = row.begin_ms.is_some_and(|ms| match window.begin {
         Some(begin) => ms.div_euclid(1000) != second(begin),
         None => ms > now.as_millisecond(),
     });
-    (ends_otherwise || begins_otherwise).then(|| "the times of its row in MySQL, which are others".to_owned())
+    (ends_otherwise || begins_otherwise).then(|| "the times of its row in MySQL, which differ".to_owned())
 }
 
-/// The inner error: somebody else was at work, or MySQL cannot store the number.
+/// Loads the voucher into both stores. The inner error means that another program changed it at the same time, or that
+/// MySQL cannot store the number.
 async fn load(
     stores: &VoucherStores,
     request: &LoadRequest,
@@ -303,7 +307,7 @@ async fn load(
             }
         }
     }
-    // Nobody may buy before Redis knows them.
+    // The limits come first, because no one may buy before Redis has them.
     if let Err(not_shown) = limits::show_all(stores, voucher, LOADED_BY).await? {
         return Ok(Err(LoadRefusal::LimitsNotShown(not_shown)));
     }
@@ -313,7 +317,7 @@ async fn load(
         .load_with(voucher, stock.unsigned_abs(), request.window(), request.journal)
         .await;
     let reply =
-        reply.context("Failed to load the voucher into Redis; its MySQL row is there, run this again")?;
+        reply.context("Failed to load the voucher into Redis; its row is in MySQL: run this again")?;
     Ok(match reply {
         LoadReply::Loaded => Ok(LoadOutcome::Loaded),
         LoadReply::LoadedPaused => Ok(LoadOutcome::LoadedPaused),
@@ -322,14 +326,15 @@ async fn load(
     })
 }
 
-/// The sale is on although it was not a moment ago. The client sends a command again whose reply was lost, so this
-/// may be what the first one did; since its row in MySQL is ours, no other load can have begun the sale that we wanted.
+/// Decides which load has put the voucher on sale since the plan was read. The client repeats a command whose reply was
+/// lost, so the sale may come from the first attempt. Because the row in MySQL comes from this load, no other load can
+/// have begun exactly this sale.
 async fn load_of_whom(
     stores: &VoucherStores,
     request: &LoadRequest,
 ) -> anyhow::Result<Result<LoadOutcome, LoadRefusal>> {
     let sale = stores.state(request.voucher).await?;
-    // Some may be sold by now.
+    // Some units may be sold by now.
     let is_ours =
         sale.stock.is_some_and(|left| left <= request.stock) && is_same(sale.window, request.window());
     Ok(match (is_ours, sale.pause.is_paused()) {

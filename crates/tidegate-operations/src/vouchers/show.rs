@@ -1,4 +1,4 @@
-//! What both sides hold of a voucher, and where they differ.
+//! A voucher as both stores have it, and the differences between them.
 
 use anyhow::Context;
 use jiff::Timestamp;
@@ -13,158 +13,158 @@ use tidegate_stream::EntryId;
 
 use crate::{settings::SystemSettings, status::units_to_deduct};
 
-/// Dead letters that are looked at, at once and in all.
+/// The dead letters that are read, at once and in all.
 const LETTERS_A_PAGE: u16 = 500;
 const MOST_LETTERS: usize = 10_000;
 
-/// What both sides hold of a voucher.
+/// A voucher as both stores have it.
 #[derive(Debug, Serialize)]
 pub struct VoucherSides {
-    /// The voucher.
+    /// The id of the voucher.
     pub voucher: VoucherId,
-    /// None where no key of it exists.
+    /// The voucher in Redis; None if it has no key there.
     pub redis: Option<VoucherInRedis>,
-    /// None where it has no row.
+    /// The voucher in MySQL; None if it has no row there.
     pub mysql: Option<VoucherInMySql>,
-    /// Letters that say that MySQL does not know it; looked for only where it does not.
+    /// The dead letters of the voucher, which show that MySQL does not know it; they are read only if it has no row.
     pub dead: DeadLetterCounts,
-    /// The key of its stock in Redis.
+    /// The key of the voucher's stock in Redis.
     #[serde(skip)]
     pub stock_key: String,
 }
 
-/// Dead letters of a voucher.
+/// The dead letters of a voucher.
 #[derive(Debug, Default, Serialize)]
 pub struct DeadLetterCounts {
-    /// How many.
+    /// The number of dead letters.
     pub letters: u64,
-    /// Units in their orders.
+    /// The units in the orders of these letters.
     pub units: i64,
-    /// Not all letters were looked at.
+    /// Whether some letters were not read.
     pub at_least: bool,
 }
 
-/// What Redis holds.
+/// A voucher as Redis has it.
 #[derive(Debug, Serialize)]
 pub struct VoucherInRedis {
-    /// Units left; None: no key of that.
+    /// The units left; None: there is no such key.
     pub stock: Option<i64>,
-    /// Who bought it.
+    /// The number of users who bought the voucher.
     pub buyers: u64,
-    /// Orders with a journal entry, admitted or released.
+    /// The number of orders with a journal entry, admitted or released.
     pub journaled: u64,
-    /// The sale begins.
+    /// The time at which the sale begins.
     pub begin: Option<Timestamp>,
-    /// The sale ends.
+    /// The time at which the sale ends.
     pub end: Option<Timestamp>,
-    /// Nobody can buy it, by order of an operator.
+    /// Whether an operator paused the sale.
     pub paused: bool,
-    /// Its sale is over for good since then, and its keys are still there.
+    /// The time of the delisting, if the voucher is delisted and its keys still exist.
     pub delisted: Option<Timestamp>,
 }
 
-/// What MySQL holds.
+/// A voucher as MySQL has it.
 #[derive(Debug, Serialize)]
 pub struct VoucherInMySql {
-    /// Units left.
+    /// The units left in the voucher's row.
     pub stock: i64,
-    /// Units at the start, where it is known.
+    /// The units at the start, if they are known.
     pub initial_stock: Option<i64>,
-    /// Seconds in which an order has to be paid; 0: it never expires. None: as the configuration says.
+    /// The seconds in which an order has to be paid; 0: it never expires. None: the configured time.
     pub pay_within_s: Option<i64>,
-    /// Cancelled ones included.
+    /// The number of orders, including cancelled ones.
     pub orders: i64,
-    /// Where its units are.
+    /// The distribution of the voucher's units.
     pub units: VoucherUnits,
-    /// The sale begins.
+    /// The time at which the sale begins.
     pub begin: Option<Timestamp>,
-    /// The sale ends.
+    /// The time at which the sale ends.
     pub end: Option<Timestamp>,
-    /// Its sale is over for good since then.
+    /// The time of the delisting, if the voucher is delisted.
     pub delisted: Option<Timestamp>,
 }
 
-/// Where the sides differ, or what an operator would not expect.
+/// A difference between the stores, or a state that an operator would not expect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VoucherMismatch {
-    /// Neither side sells it.
+    /// Neither store knows the voucher.
     Unknown,
-    /// MySQL has its row, without orders, and Redis does not sell it.
+    /// MySQL has the row of the voucher, without orders, and Redis does not sell it.
     NotLoaded {
-        /// Units in MySQL.
+        /// The units left in MySQL.
         stock: i64,
     },
-    /// Its sale is over for good.
+    /// The sale of the voucher is over for good.
     Delisted {
-        /// Its keys are still in Redis.
+        /// Whether keys of the voucher are still in Redis.
         has_keys: bool,
-        /// Redis knows nothing of it yet, and may sell it.
+        /// Whether the delisting has not reached Redis, so that Redis may still sell the voucher.
         is_unfinished: bool,
     },
-    /// Redis does not sell it any more, and its sale has ended.
+    /// Redis does not sell the voucher any more, and its sale has ended.
     SaleOver {
-        /// Its orders in MySQL.
+        /// The voucher's orders in MySQL.
         orders: i64,
     },
-    /// Redis does not sell it any more, but its sale has not ended.
+    /// Redis does not sell the voucher any more, but its sale has not ended.
     StockLost {
-        /// Its orders in MySQL.
+        /// The voucher's orders in MySQL.
         orders: i64,
     },
-    /// Redis sells it, and MySQL has no row.
+    /// Redis sells the voucher, and MySQL has no row of it.
     NoRow {
-        /// Units left in Redis.
+        /// The units left in Redis.
         left: i64,
-        /// Whether the orders went through the gate, which took their units.
+        /// Whether the orders were admitted by Tidegate's scripts, which took their units.
         is_taken: bool,
     },
-    /// Redis offers what MySQL does not have.
+    /// Redis offers units that MySQL does not have.
     MoreInRedis {
-        /// How many units.
+        /// The number of units that Redis offers in excess.
         units: i64,
     },
     /// Units were taken in Redis whose orders are not in MySQL.
     LessInRedis {
-        /// How many units.
+        /// The number of units whose orders are missing in MySQL.
         units: i64,
     },
     /// Units are in orders whose slot and status contradict each other.
     Contradictory {
-        /// How many units.
+        /// The number of units in contradictory orders.
         units: i64,
     },
-    /// What was loaded is not what is unsold or in orders: somebody changed rows or the stock by hand. Below 0: there is more
-    /// than was loaded.
+    /// The loaded units are not the sum of unsold units and units in orders, because another program changed rows or
+    /// the stock. A negative number means that there are more units than were loaded.
     Unaccounted {
-        /// How many units.
+        /// The number of units that are unaccounted for.
         units: i64,
     },
-    /// They disagree on the end of the sale.
+    /// The stores have different ends of the sale.
     OtherEnd,
-    /// The sale is paused.
+    /// An operator has paused the sale.
     Paused,
 }
 
 impl VoucherSides {
-    /// Neither side knows the voucher.
+    /// Returns whether neither store has the voucher.
     #[must_use]
     pub const fn is_unknown(&self) -> bool {
         self.redis.is_none() && self.mysql.is_none()
     }
 
-    /// Units that were taken in Redis and are in no order in MySQL: on their way, dead or lost. Below 0: Redis offers more than
-    /// MySQL has.
+    /// Returns the units that were taken in Redis and are in no order in MySQL: in flight, dead or lost. A negative
+    /// number means that Redis offers more than MySQL has.
     #[must_use]
     pub fn in_flight(&self) -> Option<i64> {
         Some(units_to_deduct(self.mysql.as_ref()?.units.unsold?, self.redis.as_ref()?.stock?))
     }
 
-    /// Where the sides differ at this moment.
+    /// Returns the differences between the stores at this time.
     #[must_use]
     pub fn differences(&self, now: Timestamp) -> Vec<VoucherMismatch> {
         let (redis, mysql) = (self.redis.as_ref(), self.mysql.as_ref());
         let ends = redis.and_then(|redis| redis.end).zip(mysql.and_then(|mysql| mysql.end));
-        // MySQL keeps whole seconds.
+        // MySQL stores whole seconds.
         let other_end = ends.is_some_and(|(redis, mysql)| (redis.as_second() - mysql.as_second()).abs() > 1);
         let paused = redis.is_some_and(|redis| redis.paused);
         let units = mysql.map(|mysql| mysql.units).unwrap_or_default();
@@ -216,10 +216,10 @@ impl VoucherSides {
     }
 }
 
-/// Reads both sides.
+/// Reads the voucher in both stores.
 ///
 /// # Errors
-/// When a store does not answer.
+/// If a store does not answer.
 pub async fn read(
     settings: &SystemSettings,
     (redis, mysql): (&RedisStore, &MySqlPool),
@@ -247,7 +247,7 @@ pub async fn read(
     })
 }
 
-/// Looks at the oldest letters.
+/// Counts the voucher's letters among the oldest dead letters.
 async fn dead_letters(letters: &DeadLetters, voucher: VoucherId) -> anyhow::Result<DeadLetterCounts> {
     let (mut after, mut looked_at, mut found) = (EntryId::MIN, 0, DeadLetterCounts::default());
     loop {

@@ -1,8 +1,11 @@
-//! More units for a sale that is on, or fewer, or units that move from one region of a campaign to another, on both sides.
+//! Changes the stock of a sale that is on: adds or takes units, or moves units from one region of a campaign to
+//! another, in both stores.
 //!
-//! Three steps: Redis notes the change as open (and gives up the units that are taken), MySQL has it in one transaction, Redis
-//! notes that it is done (and gets the units that are added). So Redis never offers what MySQL does not have, and each step
-//! is made once. [`plan`] reads, [`run`] takes the steps, or those that are missing of a change that died half-way.
+//! There are three steps. Redis notes the change as open, and removes the units that are taken. MySQL makes the change
+//! in one transaction. Redis notes that the change is done, and gets the units that are added.
+//!
+//! So Redis never offers units that MySQL does not have, and each step is made once. [`plan`] reads the stores. [`run`]
+//! takes the steps, or the missing steps of a change that was killed half-way.
 
 mod precondition;
 mod steps;
@@ -22,19 +25,19 @@ use self::precondition::Found;
 use super::VoucherStores;
 use crate::change::{Ending, Next, Plan, Report};
 
-/// A change of the stock of one voucher, or of two.
+/// The request to change the stock of one voucher, or of two.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StockChangeRequest {
-    /// What is to change.
+    /// The vouchers whose stocks change.
     pub stocks: ChangedStocks,
-    /// Units to add or to move; below 0: to take.
+    /// The units to add or to move; negative: to take.
     pub units: i64,
-    /// What the initial stock in MySQL has to be, of the region that gives where there are two: so the same request changes it
-    /// once, however often it is made.
+    /// The initial stock that MySQL must have; for a transfer, that of the region that gives units. It ensures that a
+    /// repeated request changes the stock only once.
     pub initial_stock: Option<i64>,
 }
 
-/// Whose stock changes.
+/// The vouchers whose stocks change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChangedStocks {
     /// Units are added to this voucher, or taken from it.
@@ -44,11 +47,11 @@ pub enum ChangedStocks {
 }
 
 impl StockChangeRequest {
-    /// The request that completes an open change, which this voucher has a note of.
+    /// Creates the request that completes an open change, from the note of this voucher.
     #[must_use]
     pub fn completing(voucher: VoucherId, open: &StockChange) -> Self {
         match &open.moved {
-            // The initial stock that is asked for is that of the side that gives, which both sides' notes have.
+            // The expected initial stock is that of the region that gives units; the notes of both regions have it.
             Some(moved) => Self {
                 stocks: ChangedStocks::Between(moved.transfer.clone()),
                 units: open.units.saturating_abs(),
@@ -67,64 +70,64 @@ impl StockChangeRequest {
     }
 }
 
-/// What a change came to, or would come to.
+/// The outcome of a change of the stock, planned or done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StockOutcome {
-    /// It can be made.
+    /// The change can be made.
     WouldChange,
-    /// It was begun before, and would be completed.
+    /// The change was begun before, and would be completed.
     WouldComplete,
-    /// Both sides have it.
+    /// Both stores have the change now.
     Changed,
-    /// It was begun before; now both sides have it.
+    /// The change was begun before, and both stores have it now.
     Completed,
-    /// Both sides have it already.
+    /// Both stores had the change before.
     DoneBefore,
-    /// Neither side has it, for a reason.
+    /// Neither store has the change, for a reason.
     Refused,
-    /// One side may have it and the other not: the same request again completes it.
+    /// One store may have the change and the other may not: the same request completes it.
     Unfinished,
 }
 
-/// Why a change must not begin.
+/// The reason why a change must not begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StockRefusal {
-    /// Why, in words.
+    /// The reason as a sentence.
     pub reason: String,
-    /// What to ask for instead.
+    /// The request to make instead, if there is one.
     pub instead: Option<Instead>,
 }
 
-/// What to ask for where a change must not begin.
+/// The request to make if a change must not begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Instead {
-    /// This completes another change, which comes first.
+    /// The request completes another change, which has to come first.
     First(StockChangeRequest),
-    /// This makes the same change once more.
+    /// The request makes the same change once more.
     OnceMore(StockChangeRequest),
 }
 
 /// A voucher whose stock changes.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct StockSide {
-    /// The region, as the operator names it; `it` where there is only one voucher.
+    /// The name of the region, as the operator gives it; `it` if there is only one voucher.
     #[serde(rename = "region")]
     pub name: String,
-    /// The voucher; None: there is no such region.
+    /// The id of the voucher; None: there is no such region.
     pub voucher: Option<VoucherId>,
-    /// Units left in Redis, before the change.
+    /// The units left in Redis before the change.
     pub redis_stock: Option<i64>,
-    /// Units left in MySQL, before the change.
+    /// The units left in MySQL before the change.
     pub mysql_stock: Option<i64>,
-    /// Its side of the change; None where that is refused.
+    /// The part of the change for this voucher; None if the change is refused.
     pub change: Option<StockChange>,
-    /// Units to add; below 0: to take.
+    /// The units to add; negative: to take.
     #[serde(skip)]
     units: i64,
     #[serde(skip)]
     row: Option<VoucherRow>,
-    /// It is on its way to another partition, which only a transfer looks at.
+    /// Whether the voucher moves to another partition; only a transfer checks this.
     #[serde(skip)]
     is_moving: bool,
     /// The note that Redis has now; None: it has none.
@@ -132,20 +135,20 @@ pub struct StockSide {
     last: Option<StockChange>,
 }
 
-/// What was found, or done.
+/// The plan and the report of a change of the stock.
 #[derive(Clone, Debug)]
 pub struct StockChangeState {
-    /// What was asked for.
+    /// The request that led to this change.
     pub request: StockChangeRequest,
-    /// The voucher; or the region that gives, then the one that gets.
+    /// The voucher; or the region that gives units, then the one that gets them.
     pub sides: Vec<StockSide>,
-    /// What comes of it.
+    /// The outcome, planned or done.
     pub outcome: StockOutcome,
-    /// Why it is refused, or what came after it.
+    /// The reason of a refusal, or the changes that came later.
     pub reason: Option<String>,
-    /// What to ask for where it must not begin.
+    /// The request to make instead, if the change must not begin.
     pub instead: Option<Instead>,
-    /// The region of two whose note of a change that is open Redis has lost.
+    /// The region whose note of an open transfer Redis has lost.
     pub lost: Option<String>,
 }
 
@@ -182,24 +185,24 @@ impl Serialize for StockChangeState {
 }
 
 impl StockChangeState {
-    /// What is so until all steps are known to be done: one side may have it.
+    /// Returns the state that applies until all steps are known to be done: one store may have the change.
     #[must_use]
     pub fn unfinished(&self) -> Self {
         Self { outcome: StockOutcome::Unfinished, ..self.clone() }
     }
 
-    /// The side that gives, or the only one.
+    /// Returns the part of the change for the voucher that gives units, or for the only one.
     fn change(&self) -> Option<&StockChange> {
         self.sides.first()?.change.as_ref()
     }
 
-    /// What completes the change; None where there is none.
+    /// Returns the request that completes the change; None if there is no change.
     #[must_use]
     pub fn rest(&self) -> Option<StockChangeRequest> {
         Some(self.request.with_initial_stock(self.change()?.before))
     }
 
-    /// Who began the change and when, in words; empty where there is none.
+    /// Describes which operator began the change and when; empty if there is no change.
     #[must_use]
     pub fn begun(&self) -> String {
         self.change().map(described).unwrap_or_default()
@@ -222,7 +225,7 @@ impl Plan for StockChangeState {
             StockOutcome::Refused => Next::Refused,
             StockOutcome::DoneBefore => Next::NothingToDo,
             StockOutcome::WouldComplete if self.lost.is_some() => {
-                Next::Ask(format!("End this {this}, of which one note is lost?"))
+                Next::Ask(format!("End this {this}, although one of its notes is lost?"))
             }
             StockOutcome::WouldComplete => Next::Ask(format!("Complete this {this}?")),
             _ => Next::Ask(make),
@@ -241,10 +244,10 @@ impl Report for StockChangeState {
     }
 }
 
-/// Looks at both sides, and changes nothing. A new change is noted as begun `by` this name.
+/// Reads both stores, and changes nothing. A new change is noted as begun `by` this name.
 ///
 /// # Errors
-/// When a store does not answer.
+/// If a store does not answer.
 pub async fn plan(
     stores: &VoucherStores,
     request: StockChangeRequest,
@@ -292,7 +295,8 @@ async fn read_side(
 ) -> anyhow::Result<StockSide> {
     let mut side = StockSide { name: name.to_owned(), voucher, units, ..StockSide::default() };
     if let Some(voucher) = voucher {
-        // Before all else: what is read after it is at least as new, and a change since then is refused by the note.
+        // The note is read first: everything that is read later is at least as new, and the note reveals a change since
+        // then.
         side.last = stores.redis.sales().read_change(voucher).await.context(FAILED)?;
         side.redis_stock = stores.state(voucher).await?.stock;
         side.row = stores.row(voucher).await?;
@@ -301,10 +305,10 @@ async fn read_side(
     Ok(side)
 }
 
-/// Makes the change that was planned, and fills `report`, which begins as [`StockChangeState::unfinished`].
+/// Makes the planned change, and fills `report`, which begins as [`StockChangeState::unfinished`].
 ///
 /// # Errors
-/// When it is unknown what became of a step. The report is that of an unfinished change then.
+/// If the result of a step is unknown. The report is then that of an unfinished change.
 pub async fn run(
     stores: &VoucherStores,
     plan: &StockChangeState,
@@ -336,14 +340,14 @@ pub async fn run(
     }
 }
 
-/// A change in words: `500 units added by alice@shop at 2026-11-20T10:00:00Z`.
+/// Describes a change: `500 units added by alice@shop at 2026-11-20T10:00:00Z`.
 #[must_use]
 pub fn described(change: &StockChange) -> String {
     let units = counted(change.units.abs(), "unit");
     format!("{units} {} by {} at {:.0}", added_or_taken(change.units), change.by, change.at)
 }
 
-/// `added`, or `taken` where the units are below 0.
+/// Returns `added`, or `taken` if the units are negative.
 #[must_use]
 pub const fn added_or_taken(units: i64) -> &'static str {
     if units > 0 { "added" } else { "taken" }

@@ -1,6 +1,6 @@
-//! What Redis holds of orders that MySQL knows nothing of: the journal's note, the entry, the dead letter.
+//! Reads what Redis holds of orders that MySQL does not know: the journal's note, the entry, the dead letter.
 //!
-//! Streams are read forwards from where the last look ended, and all orders of a look share what is read.
+//! Streams are read forwards from the place where the last read ended, and all orders of a read share the entries.
 
 use std::collections::HashMap;
 
@@ -18,29 +18,30 @@ use crate::{
     order_show::{EntryLocation, EntryRecord, JournalRecord, RedisOrders},
 };
 
-/// Entries of a stream that a look reads at most.
+/// The entries of a stream that one read covers at most.
 const ENTRIES: u64 = 500;
-/// Entries a page.
+/// The entries of a page.
 const PAGE: u16 = 500;
-/// Dead letters of an order of which only the id is known are looked for from so long ago on.
+/// The age of the oldest dead letters that are searched for an order if only its id is known, in
+/// milliseconds.
 const LETTERS_SINCE_MS: u64 = 15 * 60 * 1_000;
 
-/// An order and what is found of it.
+/// A watched order, and what was found of it.
 pub(super) type Open<'a> = (&'a mut WatchedOrder, &'a mut Found);
 
-/// A look into Redis.
+/// A read of Redis for several orders.
 #[derive(Debug)]
 pub(super) struct RedisLook<'a> {
     pub redis: &'a RedisOrders<'a>,
     pub backlog: &'a Backlog,
-    /// Vouchers with the highest ids, one more than are looked at if there are more.
+    /// The vouchers with the highest ids; one more than are searched, if there are more.
     pub on_sale: &'a [VoucherId],
     pub read_per_s: Option<f64>,
     pub is_paused: bool,
 }
 
 impl RedisLook<'_> {
-    /// Looks for all of them.
+    /// Searches Redis for all of these orders.
     pub async fn follow(&self, open: &mut [Open<'_>]) -> Result<(), StreamError> {
         try_join_all(open.iter_mut().map(|(watched, found)| self.read_journal(watched, found))).await?;
         self.search_undelivered(open).await?;
@@ -57,7 +58,7 @@ impl RedisLook<'_> {
         Ok(())
     }
 
-    /// The note of the journal, and the entry that was added together with it.
+    /// Reads the note of the journal, and the entry that was added together with it.
     async fn read_journal(&self, watched: &mut WatchedOrder, found: &mut Found) -> Result<(), StreamError> {
         let vouchers = match &watched.voucher {
             Some(voucher) => std::slice::from_ref(voucher),
@@ -71,7 +72,7 @@ impl RedisLook<'_> {
         let Some(admitted) = admitted_at(&found.records.journal) else { return Ok(()) };
         if watched.entry.is_none() && !watched.is_searched_beside_journal {
             watched.is_searched_beside_journal = true;
-            // The script read the clock a moment before it added the entry.
+            // The script read the clock shortly before it added the entry.
             let beside = (before(admitted.ms), EntryId { ms: admitted.ms + 1, seq: u64::MAX });
             let mut places = self.places(&[watched.order]);
             let stream = &self.redis.store.inspector().names().stream;
@@ -86,7 +87,7 @@ impl RedisLook<'_> {
         Ok(())
     }
 
-    /// Orders that no worker has read, and of whose entry no journal tells.
+    /// Searches the undelivered entries for orders whose entry no journal gives.
     async fn search_undelivered(&self, open: &mut [Open<'_>]) -> Result<(), StreamError> {
         let mut sought: Vec<&mut WatchedOrder> = open
             .iter_mut()
@@ -113,13 +114,13 @@ impl RedisLook<'_> {
         Ok(())
     }
 
-    /// Where its entry stands.
+    /// Reads the state of the order's entry.
     async fn read_entry(&self, watched: &WatchedOrder, found: &mut Found) -> Result<(), StreamError> {
         let unread = |id, content| EntryRecord { id, content, state: EntryLocation::Undelivered };
         let record = match &watched.entry {
             Some((id, _)) if self.backlog.is_delivered(*id) => self.redis.entry(*id).await?,
             Some((id, content)) => Some(unread(*id, Some(content.clone()))),
-            // It was admitted after what was read last, so its entry stands there, too.
+            // The order was admitted after the last delivered entry, so its entry is undelivered, too.
             None => admitted_at(&found.records.journal)
                 .filter(|id| !self.backlog.is_delivered(*id))
                 .map(|id| unread(id, None)),
@@ -128,12 +129,12 @@ impl RedisLook<'_> {
         Ok(())
     }
 
-    /// Those that no worker will handle may have been buried.
+    /// Searches the dead letters for orders that no worker will handle, because they may have been buried.
     async fn search_letters(&self, open: &mut [Open<'_>]) -> Result<(), StreamError> {
         let mut sought: Vec<(&mut WatchedOrder, EntryId)> = Vec::new();
         for (watched, found) in open.iter_mut() {
             if found.records.open_entry().is_none() && watched.letter.is_none() {
-                // A letter comes after its entry.
+                // A letter always has a later id than its entry.
                 let added = watched.entry.as_ref().map(|(id, _)| *id);
                 let added = added.or(admitted_at(&found.records.journal)).map(|id| before(id.ms));
                 let long_ago = before(self.backlog.now_ms.saturating_sub(LETTERS_SINCE_MS));
@@ -160,7 +161,7 @@ impl RedisLook<'_> {
         Ok(())
     }
 
-    /// Where these orders stand in a list, by the text of their ids.
+    /// Maps the text of each order id to its positions in the list.
     fn places(&self, orders: &[OrderId]) -> HashMap<Vec<u8>, Vec<usize>> {
         let mut places: HashMap<Vec<u8>, Vec<usize>> = HashMap::new();
         for (at, order) in orders.iter().enumerate() {
@@ -169,16 +170,16 @@ impl RedisLook<'_> {
         places
     }
 
-    /// Which of the orders that are still sought this entry carries.
+    /// Returns the positions of the orders that this entry holds, and removes them from the search.
     fn take(&self, places: &mut HashMap<Vec<u8>, Vec<usize>>, entry: &Entry) -> Option<Vec<usize>> {
-        // An event is about an order, and is none.
+        // An event is about an order, but does not hold one.
         let is_event = entry.fields.iter().any(|(name, _)| name == EVENT);
         let id = self.redis.store.keys().fields().id_text(entry).filter(|_| !is_event)?;
         places.remove(id)
     }
 
-    /// Hands the entries behind `first` to `see`, as many as a look reads at most. Answers how far that was, and whether it
-    /// was all.
+    /// Passes the entries after `first` to `see`, up to the number that a read covers. It returns the last id that was
+    /// read, and whether the search reached the end.
     async fn scan(
         &self,
         key: &str,
@@ -196,13 +197,13 @@ impl RedisLook<'_> {
     }
 }
 
-/// When it was admitted, as an id of the stream.
+/// Returns the time of the admission as an id of the stream.
 fn admitted_at(journal: &[JournalRecord]) -> Option<EntryId> {
     let note = journal.iter().find(|note| note.is_admission())?;
     Some(EntryId { ms: u64::try_from(note.at_ms?).ok()?, seq: 0 })
 }
 
-/// The last id before this millisecond.
+/// Returns the last id before this millisecond.
 fn before(ms: u64) -> EntryId {
     ms.checked_sub(1).map_or(EntryId::MIN, |ms| EntryId { ms, seq: u64::MAX })
 }

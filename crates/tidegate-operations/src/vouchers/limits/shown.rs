@@ -1,4 +1,4 @@
-//! What Redis is shown of the limits that MySQL holds.
+//! Writes the limits of MySQL to Redis, which checks them.
 
 use anyhow::{Context, bail};
 use tidegate_orders::{
@@ -7,28 +7,29 @@ use tidegate_orders::{
 
 use super::{VoucherStores, campaign_of, regions};
 
-/// Others may change the limits meanwhile: what was shown last is looked at again.
+/// The number of attempts: other programs may change the limits in the meantime, so the result is compared with MySQL
+/// again.
 const TRIES: usize = 10;
 
-/// Why Redis does not take the limits of a voucher.
+/// The reason why Redis does not take the limits of a voucher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotShown {
-    /// Its sale is over for good.
-    #[error("it is delisted, or on its way to another partition")]
+    /// The sale of the voucher is over for good, or the voucher moves to another partition.
+    #[error("it is delisted, or is being moved to another partition")]
     Over,
-    /// Somebody wrote its stock by hand.
+    /// Redis holds the stock under both of its names, because an operator wrote one of them manually.
     #[error(
         "Redis holds its stock under both of its names; delete the wrong one first, see docs/buying-limits.md"
     )]
     TwoStocks,
 }
 
-/// What Redis has to hold.
+/// The limits and regions that Redis must hold.
 #[derive(PartialEq, Eq)]
 struct Wanted {
-    /// None: of a voucher that has none.
+    /// The text of the rules; None for a voucher without limits.
     rules: Option<String>,
-    /// Of a campaign.
+    /// The regions of a campaign, with their vouchers.
     regions: Vec<(String, VoucherId)>,
 }
 
@@ -43,7 +44,7 @@ impl Wanted {
         Ok(Self { rules, regions })
     }
 
-    /// Whether Redis knows the regions.
+    /// Returns whether Redis has these regions.
     async fn knows_regions(&self, stores: &VoucherStores, campaign: CampaignId) -> anyhow::Result<bool> {
         let names: Vec<&str> = self.regions.iter().map(|(name, _)| name.as_str()).collect();
         let known = stores.redis.limits().read_regions(campaign, &names).await;
@@ -52,7 +53,7 @@ impl Wanted {
     }
 }
 
-/// Whether Redis, and the row of the voucher, have the limits that MySQL has.
+/// Returns whether Redis and the row of the voucher have the limits that MySQL has.
 pub(super) async fn is_in_line(stores: &VoucherStores, owner: LimitOwner) -> anyhow::Result<bool> {
     let wanted = Wanted::read(stores, owner).await?;
     let redis =
@@ -72,11 +73,11 @@ pub(super) async fn is_in_line(stores: &VoucherStores, owner: LimitOwner) -> any
     Ok(redis == wanted.rules && is_said && is_limited == redis.is_some())
 }
 
-/// Shows Redis what MySQL has, until nobody has changed it meanwhile, and writes into the row of the voucher since when it has limits.
-/// The inner error: Redis refuses.
+/// Writes the limits of MySQL to Redis, and repeats this until they are equal. It also writes to the voucher's row
+/// since when the voucher has limits. The inner error means that Redis refuses.
 ///
 /// # Errors
-/// When a store does not answer.
+/// If a store does not answer.
 pub async fn show(
     stores: &VoucherStores,
     owner: LimitOwner,
@@ -101,13 +102,13 @@ pub async fn show(
             return Ok(shown);
         }
     }
-    bail!("others change these limits all the time")
+    bail!("other programs keep changing these limits: run this again")
 }
 
-/// As [`show`], all that orders of a voucher are checked against: its own limits, and those of its campaign.
+/// Writes all limits that apply to orders of a voucher, as [`show`] does: its own limits, and those of its campaign.
 ///
 /// # Errors
-/// As [`show`].
+/// As for [`show`].
 pub async fn show_all(
     stores: &VoucherStores,
     voucher: VoucherId,
@@ -130,7 +131,7 @@ async fn show_of_voucher(
 ) -> anyhow::Result<Result<(), NotShown>> {
     const FAILED: &str = "Failed to write since when the voucher has limits to MySQL";
     if wanted.is_none() {
-        // Before Redis lets orders in that say nothing of limits.
+        // The row comes first, before Redis admits orders whose entries hold no uses of limits.
         vouchers::set_limits_since(&stores.mysql, voucher, None).await.context(FAILED)?;
     }
     let by = operator_word(by);
@@ -145,7 +146,7 @@ async fn show_of_voucher(
     })
 }
 
-/// A name as the journal takes it: 64 of `A-Z a-z 0-9 _ . : -` at most.
+/// Converts a name into the form that the journal accepts: at most 64 of `A-Z a-z 0-9 _ . : -`.
 fn operator_word(name: &str) -> String {
     let is_allowed = |letter: char| letter.is_ascii_alphanumeric() || "_.:-".contains(letter);
     let name = name.chars().map(|letter| if is_allowed(letter) { letter } else { '_' });

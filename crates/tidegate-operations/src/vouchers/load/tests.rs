@@ -1,4 +1,4 @@
-//! What may be put on sale, and what is asked about.
+//! Tests which vouchers may be put on sale, and which loads ask a question.
 
 use tidegate_orders::gate::Pause;
 

@@ -1,4 +1,4 @@
-//! Whether a change of stock may begin, or was begun before. Pure.
+//! Checks whether a change of the stock may begin, or was begun before. The functions are pure.
 
 use tidegate_compare::text::counted;
 use tidegate_orders::{
@@ -10,12 +10,12 @@ use tidegate_orders::{
 use super::{ChangedStocks, Instead, StockChangeRequest, StockOutcome, StockRefusal, StockSide, described};
 use crate::vouchers::MAX_STOCK;
 
-/// What was found of a change that is not refused.
+/// The state of a change that is not refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) outcome: StockOutcome,
     pub(super) whole: WholeChange,
-    /// Which of two sides has no note of a change that is open.
+    /// The index of the voucher that has no note of an open change.
     pub(super) lost: Option<usize>,
 }
 
@@ -29,7 +29,8 @@ fn refused(reason: String) -> StockRefusal {
     StockRefusal { reason, instead: None }
 }
 
-/// Whether it may begin, begun `by` this name, and if not, what is there of it. `known` are the regions of the campaign.
+/// Checks whether the change may begin, begun `by` this name, or finds its current state. `known` are the regions of
+/// the campaign.
 pub(super) fn check(
     request: &StockChangeRequest,
     sides: &[StockSide],
@@ -48,11 +49,11 @@ pub(super) fn check(
         Found { outcome, whole, lost: None }
     };
     if let Some(open) = notes.iter().flatten().find(|note| request.is_begun_by(note)) {
-        // The notes of one change, in whatever states, are all there: others may be ending it at this very moment.
+        // If both notes of the change exist, in any state, none is lost: another program may be ending the change.
         let lost = notes.iter().position(|note| note.is_none_or(|note| note.id != open.id));
         return Ok(Found { lost, ..found(StockOutcome::WouldComplete, open) });
     }
-    // By the side that gives alone: what has become of the other since makes it no other change.
+    // Only the region that gives units decides: later changes of the other region do not make this another change.
     let initial = sides[0].row.as_ref().and_then(|row| row.initial_stock);
     let done = notes[0].filter(|it| it.state == ChangeState::Done && Some(it.after()) == initial);
     if let Some(done) = done.filter(|done| request.initial_stock == Some(done.before)) {
@@ -77,7 +78,7 @@ pub(super) fn check(
 }
 
 impl StockChangeRequest {
-    /// The last change of a side, if it is its side of such a change.
+    /// Returns the last change of a voucher, if it is the requested kind of change.
     fn noted<'a>(&self, side: &'a StockSide) -> Option<&'a StockChange> {
         side.last.as_ref().filter(|note| {
             let is_same = match (&self.stocks, &note.moved) {
@@ -89,13 +90,14 @@ impl StockChangeRequest {
         })
     }
 
-    /// It is under way already, as this note of such a change says.
+    /// Returns whether this note shows that the requested change has already begun.
     fn is_begun_by(&self, note: &StockChange) -> bool {
         let before = note.moved.as_ref().map_or(note.before, |moved| moved.giver_before);
         note.state == ChangeState::Open && self.initial_stock.is_none_or(|initial| initial == before)
     }
 
-    /// Whether the initial stock is the one that was asked for, and the last change is not the same, unless that is meant.
+    /// Checks that the initial stock is the expected one, and that the last change was not the same, unless the request
+    /// says that it is meant.
     fn check_initial_stock(
         &self,
         name: &str,
@@ -111,8 +113,8 @@ impl StockChangeRequest {
                 instead: Some(Instead::OnceMore(self.with_initial_stock(initial))),
             }),
             (Some(expected), _) if expected != initial => Err(refused(format!(
-                "the initial stock of {name} in MySQL is {initial} and not {expected}, so somebody has changed it since, \
-                 or Redis has lost the note of this very change: compare the stocks"
+                "the initial stock of {name} in MySQL is {initial} and not {expected}: another change was made since, \
+                 or Redis has lost the note of this change: compare the stocks"
             ))),
             _ => Ok(()),
         }
@@ -133,7 +135,7 @@ fn vouchers(sides: &[StockSide], known: &[String]) -> Result<Vec<VoucherId>, Sto
     sides.iter().map(voucher).collect()
 }
 
-/// The initial stock of a side in MySQL, from which to begin.
+/// Returns the initial stock of a voucher in MySQL, if a change may begin.
 fn initial_of(side: &StockSide, voucher: VoucherId) -> Result<i64, StockRefusal> {
     let name = &side.name;
     let Some(row) = &side.row else {
@@ -144,7 +146,7 @@ fn initial_of(side: &StockSide, voucher: VoucherId) -> Result<i64, StockRefusal>
         _ if row.delisted_ms.is_some() => {
             refused(format!("{name} is delisted: its sale is over for good, see docs/delist.md"))
         }
-        _ if side.is_moving => refused(format!("{name} is on its way to another partition")),
+        _ if side.is_moving => refused(format!("{name} is being moved to another partition")),
         _ if side.redis_stock.is_none() => refused(format!(
             "Redis has no stock of {name}: it is not on sale, or Redis lost data (see docs/runbook/redis-lost-data.md)"
         )),
@@ -153,19 +155,19 @@ fn initial_of(side: &StockSide, voucher: VoucherId) -> Result<i64, StockRefusal>
             instead: Some(Instead::First(StockChangeRequest::completing(voucher, open))),
         },
         (None, None) => refused(format!(
-            "nobody knows what {name} began with (initial_stock is NULL); write that down first: {}",
+            "the initial stock of {name} is unknown (initial_stock is NULL); set it first: {}",
             set_initial_stock(voucher)
         )),
         (Some(initial), None) => return Ok(initial),
     })
 }
 
-/// Whether there are as many units as are to be taken, and not more than the gate can count afterwards.
+/// Checks that there are enough units to take, and that the admission script can count the units afterwards.
 fn check_units(side: &StockSide, initial: i64, is_alone: bool) -> Result<(), StockRefusal> {
     let StockSide { name, units, .. } = side;
     for (store, left) in [("Redis", side.redis_stock), ("MySQL", side.mysql_stock)] {
         let left = left.unwrap_or_default();
-        // What a region gets may be less than it lacks.
+        // A region may still have a negative stock after it gets units.
         if (*units < 0 || is_alone) && left.saturating_add(*units) < 0 {
             return Err(refused(format!("{store} has only {} left of {name}", counted(left, "unit"))));
         }
@@ -186,7 +188,7 @@ mod tests {
         id.try_into().unwrap()
     }
 
-    /// A side that has as many units left in both stores, and began with `initial`.
+    /// Creates a voucher with the same units left in both stores, and with this initial stock.
     fn side(name: &str, id: i64, units: i64, (stock, initial): (i64, i64)) -> StockSide {
         let row = VoucherRow {
             voucher: voucher(id),
@@ -238,14 +240,14 @@ mod tests {
         check(&moved(20, initial_stock), sides, &["north".into()], "alice")
     }
 
-    /// A move of 20 units that began with so many in the north.
+    /// Creates a transfer of 20 units that began with this stock in the north.
     fn begun_with(giver_before: i64) -> WholeChange {
         let moved = Some(Box::new(NotedTransfer { transfer: transfer(), giver_before, taker_before: 15 }));
         let note = StockChange { moved, ..StockChange::new(20, 0, "alice".into()) };
         WholeChange::of_note(&note, &[voucher(101), voucher(102)])
     }
 
-    /// The initial stocks of a change that can begin.
+    /// Returns the initial stocks of a change that can begin.
     fn began(found: Result<Found, StockRefusal>) -> Vec<i64> {
         let found = found.unwrap();
         assert_eq!(found.outcome, StockOutcome::WouldChange);
@@ -320,9 +322,9 @@ mod tests {
             ),
             (|[from, _]| from.row = None, "MySQL has no row of north"),
             (|[_, to]| to.row.as_mut().unwrap().delisted_ms = Some(1), "south is delisted"),
-            (|[_, to]| to.is_moving = true, "south is on its way to another partition"),
+            (|[_, to]| to.is_moving = true, "south is being moved to another partition"),
             (|[_, to]| to.redis_stock = None, "Redis has no stock of south"),
-            (|[_, to]| to.row.as_mut().unwrap().initial_stock = None, "nobody knows what south began with"),
+            (|[_, to]| to.row.as_mut().unwrap().initial_stock = None, "the initial stock of south is unknown"),
             (|[from, _]| from.redis_stock = Some(19), "Redis has only 19 units left of north"),
             (|[from, _]| from.mysql_stock = Some(19), "MySQL has only 19 units left of north"),
             (
@@ -363,7 +365,7 @@ mod tests {
         assert_eq!(other.instead, Some(Instead::First(moved(20, Some(80)))), "{other:?}");
         let done = whole.with_state(ChangeState::Done);
         note(&mut sides, &done);
-        // Whatever has become of the taker since.
+        // Later changes of the region that gets units make no difference.
         let later = StockChange::new(7, 15, "bob".into()).with_state(ChangeState::Done);
         for last in [sides[1].last.clone(), Some(later), None] {
             sides[1].last = last;

@@ -1,5 +1,5 @@
-//! The three steps of a change of stock. Each may have been taken before, by this request or another: the notes in Redis and
-//! the initial stocks in MySQL tell.
+//! The three steps of a change of the stock. Each step may have been taken before, by this request or another one. The
+//! notes in Redis and the initial stocks in MySQL show this.
 
 use tidegate_orders::{
     VoucherId,
@@ -11,20 +11,20 @@ use tidegate_orders::{
 use super::{StockOutcome, StockSide, described};
 use crate::vouchers::{COLUMN_TOO_SMALL, VoucherStores};
 
-/// What became of a change, and why, or what came after it.
+/// The outcome of a change, with a reason or the changes that came later.
 type Ended = (StockOutcome, Option<String>);
 
-/// One change, on both sides.
+/// The steps of one change in both stores.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Steps<'a> {
     pub(super) stores: &'a VoucherStores,
     pub(super) whole: &'a WholeChange,
-    /// What was found of its vouchers when it was planned.
+    /// The vouchers as they were read for the plan.
     pub(super) sides: &'a [StockSide],
 }
 
 impl Steps<'_> {
-    /// All three.
+    /// Takes all three steps of the change.
     pub(super) async fn begin_and_complete(self) -> Ended {
         let last: Vec<_> = self.sides.iter().map(|side| side.last.clone()).collect();
         match self.stores.redis.sales().note_change(&last, self.whole).await {
@@ -34,19 +34,20 @@ impl Steps<'_> {
         }
     }
 
-    /// What Redis has refused for certain has left no note, unless it had been noted by a call whose reply was lost.
+    /// Decides what a failed note means. If Redis clearly refused it, there is no note, unless an earlier call whose
+    /// reply was lost had written it.
     async fn not_begun(self, error: &GateError) -> Ended {
         let (voucher, change) = &self.whole.sides[0];
         match (error, self.stores.redis.sales().read_change(*voucher).await) {
             (GateError::Refused(_), Ok(note)) if note.as_ref().is_none_or(|note| note.id != change.id) => {
                 refused(format!("{error}; nothing was changed on either side"))
             }
-            _ => unfinished(format!("Redis may have noted it, and MySQL has not got it: {error}")),
+            _ => unfinished(format!("Redis may have noted it, and MySQL does not have it: {error}")),
         }
     }
 
-    /// The steps after it was noted. `whole` is what it came to if both sides have it. Somebody else may take them
-    /// at the same time: then the note says what became of it.
+    /// Takes the steps after the note. `whole` is the outcome if both stores have the change. Another program may take
+    /// the steps at the same time; the note then shows the result.
     pub(super) async fn complete(self, whole: StockOutcome) -> Ended {
         let ended = self.apply_and_close(whole).await;
         if ended.0 != StockOutcome::Unfinished {
@@ -59,7 +60,8 @@ impl Steps<'_> {
         }
     }
 
-    /// What others have made of it, by the first note of it that is not lost. None: a note is still open, or nobody knows.
+    /// Returns how another program has ended the change, by the first note that is not lost. None: a note is still
+    /// open, or nothing is known.
     async fn ended_by_others(self) -> Option<Result<Option<String>, String>> {
         let mut ended = None;
         for (voucher, change) in self.whole.sides.iter().rev() {
@@ -101,7 +103,7 @@ impl Steps<'_> {
             Applied::Cancelled(RowRefusal::TooFew) => refused("MySQL has fewer units left by now".to_owned()),
             Applied::Cancelled(RowRefusal::TooMany) => refused(COLUMN_TOO_SMALL.to_owned()),
             Applied::Cancelled(RowRefusal::Delisted) => {
-                refused(format!("{} was delisted meanwhile; nothing was changed on either side", self.it()))
+                refused(format!("{} was delisted in the meantime; nothing was changed on either side", self.it()))
             }
             Applied::Cancelled(RowRefusal::ByMySql(why)) => {
                 refused(format!("MySQL refused it: {why}; nothing was changed on either side"))
@@ -110,7 +112,7 @@ impl Steps<'_> {
                 refused(format!("MySQL does not have it, so it is cancelled; {}", self.compare(lost)))
             }
             Applied::RefusedAgain { why, lost: Some(_) } => {
-                unfinished(format!("MySQL may have it or not, and lets nobody write: {why}"))
+                unfinished(format!("MySQL may have it or not, and refuses writes: {why}"))
             }
             Applied::RefusedAgain { why, lost: None } => {
                 unfinished(format!("{}, and MySQL refused it: {why}", self.in_redis()))
@@ -125,46 +127,46 @@ impl Steps<'_> {
         }
     }
 
-    /// The voucher in words, which may be one of two.
+    /// Returns the name of the voucher in messages, which may be one of two.
     const fn it(self) -> &'static str {
         if self.sides.len() > 1 { "one of them" } else { "it" }
     }
 
-    /// What Redis has of a change that is open.
+    /// Describes what Redis has of an open change.
     fn in_redis(self) -> &'static str {
         match self.whole.sides[..] {
-            [(_, ref change)] if change.units > 0 => "Redis has not got it",
+            [(_, ref change)] if change.units > 0 => "Redis does not have it",
             [_] => "Redis has it",
             _ => "the units are taken in Redis and not added",
         }
     }
 
-    /// What to do about a voucher whose note was lost.
+    /// Describes what to do about a voucher whose note was lost.
     fn compare(self, lost: VoucherId) -> String {
         let lost = self.sides.iter().find(|side| side.voucher == Some(lost)).map(|side| side.name.as_str());
         format!(
-            "Redis had lost the note of {}, and the stock there is as it was: compare it, tidegate reconcile",
+            "Redis had lost the note of {}, and the stock there is unchanged: compare it with tidegate reconcile",
             lost.unwrap_or_default()
         )
     }
 
-    /// Why Redis refused a step.
+    /// Describes why Redis refused a step.
     fn refusal(self, reply: ChangeReply) -> String {
         let it = self.it();
         match reply {
             ChangeReply::Done => "it was done".to_owned(),
             ChangeReply::OtherNote => {
-                format!("somebody else is changing {it} at this very moment: look again")
+                format!("another program is changing {it} now: run this again")
             }
             ChangeReply::NoStock => {
                 format!("Redis has no stock of {it} any more (see docs/runbook/redis-lost-data.md)")
             }
             ChangeReply::TooFew => "Redis has fewer units left by now".to_owned(),
-            ChangeReply::Over => format!("{it} was delisted, or is on its way to another partition"),
+            ChangeReply::Over => format!("{it} was delisted, or is being moved to another partition"),
         }
     }
 
-    /// What to do where the initial stocks in MySQL are neither those before the change nor those after it.
+    /// Describes what to do if the initial stocks in MySQL are neither those before nor those after the change.
     fn repair_initials(self, initials: &[(VoucherId, Option<i64>)]) -> String {
         let noted = |voucher| self.whole.sides.iter().find(|(its, _)| *its == voucher);
         let noted = initials.iter().filter_map(|(voucher, initial)| Some((noted(*voucher)?, initial)));
@@ -177,8 +179,8 @@ impl Steps<'_> {
             )
         });
         format!(
-            "somebody else has changed initial_stock in MySQL meanwhile: {}; write there what stood before it if stock is \
-             without this change, and otherwise what stands after it (an audit shows that)",
+            "another program has changed initial_stock in MySQL: {}; set it to the value before this change if stock is \
+             without this change, and otherwise to the value after it (an audit shows that)",
             sides.collect::<Vec<_>>().join("; ")
         )
     }
@@ -192,22 +194,23 @@ fn refused(reason: String) -> Ended {
     (StockOutcome::Refused, Some(reason))
 }
 
-/// By the note that stands there now. None: it is still open. Ok: both sides have it, and what has begun since. Err: why it is not
-/// known to be made.
+/// Returns how another program has ended the change, according to the current note. None: the change is still open. Ok:
+/// both stores have it, with the change that has begun since. Err: the reason why it may not be made.
 fn ended_by_others(change: &StockChange, note: &StockChange) -> Option<Result<Option<String>, String>> {
     if note.id != change.id {
         let since = format!("since then: {}", described(note));
-        // Nothing else begins while a change is open, so what began with what this one left shows that it was made.
+        // No other change begins while one is open. So a later change that began with the stock which this change
+        // leaves shows that this change was made.
         return Some(if note.before == change.after() {
             Ok(Some(since))
         } else {
-            Err(format!("others have ended it, so that both sides have it or neither; {since}"))
+            Err(format!("another program has ended it, so that both stores have it or neither; {since}"))
         });
     }
     match note.state {
         ChangeState::Open => None,
         ChangeState::Done => Some(Ok(None)),
-        ChangeState::Cancelled => Some(Err("neither side has it: others have withdrawn it".to_owned())),
+        ChangeState::Cancelled => Some(Err("neither store has it: another program has cancelled it".to_owned())),
     }
 }
 
