@@ -1,11 +1,11 @@
-//! The audit: says of every order that Redis admitted where it is, and whether both stores hold what they must. It is a summary of
-//! a comparison that counts as well.
+//! The audit: it finds where every admitted order is, and whether both stores hold the right values. It summarizes a
+//! comparison that also counts.
 //!
-//! It wants a quiet moment but needs none: what seems lost or wrong is checked again, until it is the same twice.
+//! A quiet time is best but not necessary: orders that seem lost or wrong are checked again, until two checks agree.
 //!
-//! The oversell risk is a lower bound, so a busy sale raises no false alarm. With a complete journal, the units loaded by the journal are
-//! compared with those loaded by MySQL: orders change neither. Without one, MySQL's stock is read first, then that in Redis, then all
-//! else: changes in between only lower the oversell risk.
+//! The oversell risk is a lower bound, so a busy sale raises no false alarm. With a complete journal, the units loaded
+//! by the journal are compared with those loaded by MySQL: orders change neither. Without one, MySQL's stock is read
+//! first, then the stock in Redis, then everything else: changes in between can only lower the oversell risk.
 
 mod failures;
 mod report;
@@ -26,40 +26,41 @@ use crate::{
     reconciled::DifferenceKind,
 };
 
-/// What an audit counts of the differences that a comparison tells, one by one.
+/// The counts of an audit, from the differences that a comparison reports one by one.
 #[derive(Debug, Default)]
 struct Told {
     vouchers: BTreeMap<VoucherId, ToldOfVoucher>,
     counters: Vec<CounterDifference>,
 }
 
-/// The differences of a voucher.
+/// The counts of a voucher's differences.
 #[derive(Clone, Debug, Default)]
 struct ToldOfVoucher {
     offences: Offences,
-    /// Refused orders that Redis still holds: those that a complete journal lists, and those that another does.
+    /// Refused orders that Redis still holds: those in a complete journal, and those elsewhere.
     not_released: u64,
     refused: u64,
-    /// Lost and mismatched orders that a complete journal lists.
+    /// Lost and mismatched orders that are in a complete journal.
     noted: u64,
-    /// Lost and mismatched orders that no complete journal lists.
+    /// Lost and mismatched orders that are in no complete journal.
     unnoted: u64,
-    /// Cancelled by MySQL, buried, and held by Redis.
+    /// Units of orders that MySQL has cancelled, that are dead letters, and that Redis still holds.
     half_cancelled_units: i64,
-    /// Cancelled by MySQL, and held by Redis.
+    /// Units of orders that MySQL has cancelled and that Redis still holds.
     kept_units: i64,
-    /// Live orders that the journal does not hold, and those of them that name their entry.
+    /// Live orders that the journal does not hold, and the number of them that name their entry.
     not_admitted: (u64, u64),
-    /// Differences of orders that an audit does not count.
+    /// Differences of orders that an audit does not count by kind.
     others: u64,
 }
 
-/// Audits the vouchers that `comparison` is asked for. Reads all of the stream, journals and orders; changes nothing.
+/// Audits the vouchers that `comparison` is asked for. This reads the whole stream, all journals and all orders, and
+/// changes nothing.
 ///
-/// Beside what a comparison takes, it needs about 50 bytes of memory for each order that no complete journal lists.
+/// In addition to the memory of a comparison, it needs about 50 bytes for each order that is in no complete journal.
 ///
 /// # Errors
-/// When a store cannot be read. What is wrong with the orders stands in the report.
+/// Fails if a store cannot be read. The report has the faults of the orders.
 pub async fn audit(comparison: &Comparison, job: &Job) -> Result<AuditReport, CompareError> {
     let (mut report, unplaced) = audit_asked(comparison, job).await?;
     if comparison.is_whole() && !unplaced.is_empty() {
@@ -71,18 +72,19 @@ pub async fn audit(comparison: &Comparison, job: &Job) -> Result<AuditReport, Co
             audit.offences.shared_slots.add(slot);
         }
     }
-    // After a change of the partitions, streams still hold entries of vouchers that moved away. Their partition speaks for these.
+    // After a change of the partitions, streams still hold entries of vouchers that moved away. The partition of such
+    // a voucher reports it.
     report.vouchers.retain(|audit| comparison.owns(audit.voucher) || !audit.is_settled());
     report.states = report.vouchers.iter().map(|audit| audit.rows.states).sum();
     Ok(report)
 }
 
-/// Audits the vouchers that have a stock or a journal, or those that `comparison` is asked for. Answers as well with those that only
-/// entries, letters or rows name.
+/// Audits the vouchers that have a stock or a journal, or those that `comparison` is asked for. Also returns the
+/// vouchers that appear only in entries, dead letters or rows.
 async fn audit_asked(comparison: &Comparison, job: &Job) -> Result<(AuditReport, BTreeSet<VoucherId>), CompareError> {
     let mut vouchers = comparison.vouchers().await?;
     vouchers.extend(comparison.vouchers_with_orders().await?);
-    // In this order: an event that was handled before the stocks are read has changed both of them.
+    // The order matters: an event that was handled before the stocks are read has changed both of them.
     let counts = comparison.counts(&vouchers).await?;
     let before = comparison.stocks().await?;
     let mut told = Told::default();
@@ -91,7 +93,7 @@ async fn audit_asked(comparison: &Comparison, job: &Job) -> Result<(AuditReport,
     let mut kept = comparison.still_kept(&counts).await?;
     let mut audited = Vec::new();
     for look in &report.vouchers {
-        // Of a voucher of another partition, only what became of its entries here is said.
+        // For a voucher of another partition, only its entries in this partition count.
         let of_another = VoucherTotals::new(look.totals.voucher);
         let totals = if comparison.owns(look.totals.voucher) { &look.totals } else { &of_another };
         let mut its = told.vouchers.remove(&totals.voucher).unwrap_or_default();
@@ -112,7 +114,7 @@ async fn audit_asked(comparison: &Comparison, job: &Job) -> Result<(AuditReport,
         }
         audited.push(audit);
     }
-    // One for each comparison, in its order.
+    // Each audit belongs to the comparison at the same position.
     let looks = report.vouchers.iter().map(|look| &look.totals).zip(&audited);
     let with_risk = looks.filter(|(_, audit)| audit.possible_oversell_risk().is_some());
     let at_rest = comparison.at_rest(&with_risk.map(|(totals, _)| totals).collect::<Vec<_>>()).await?;
@@ -181,9 +183,9 @@ impl ToldOfVoucher {
         }
     }
 
-    /// Counts a lost or mismatched order by whether its journal lists it.
+    /// Counts a lost or mismatched order by whether its journal has it.
     fn count(&mut self, it: &Difference) {
-        // One under a taken id is not the order that the journal lists.
+        // An order under a taken id is not the order that the journal has.
         let is_noted = it.note.is_some() && (it.kind != DifferenceKind::Mismatched || it.entry.is_none());
         *if is_noted { &mut self.noted } else { &mut self.unnoted } += 1;
     }
@@ -197,7 +199,7 @@ impl ToldOfVoucher {
         if !totals.redis.is_complete {
             self.unnoted += std::mem::take(&mut self.noted);
         }
-        // What was nowhere and is no difference was on its way.
+        // An unresolved order that turned out to be no difference was in flight.
         let moved = followed.unresolved.orders.saturating_sub(self.unnoted);
         let mut orders = OrdersByPlace {
             written: followed.written,
@@ -230,7 +232,7 @@ impl ToldOfVoucher {
             (rows.contradictory, rows.contradictory_units);
         let live = match totals.mysql.stock {
             Some(_) => (totals.mysql.live_orders, totals.mysql.live_units - totals.mysql.contradictory_units),
-            // It has no row among the vouchers.
+            // The voucher has no row in MySQL.
             None => (rows.live.orders, rows.live.units),
         };
         let rows = RowCounts {
@@ -246,7 +248,7 @@ impl ToldOfVoucher {
         VoucherAudit { voucher: totals.voucher, orders, rows, offences, stocks }
     }
 
-    /// Adds the orders that a complete journal lists: what is nowhere else is written.
+    /// Adds the orders in a complete journal: an order that is nowhere else is written.
     fn add_noted(&self, orders: &mut OrdersByPlace, totals: &VoucherTotals, noted: &Noted, written: Held) {
         let (half, twice) = (self.offences.half_cancelled.total, self.offences.doubled_back.total);
         let settled = noted.settled.saturating_sub(noted.shown_twice) + written.orders + twice;
@@ -279,8 +281,8 @@ impl ToldOfVoucher {
     }
 }
 
-/// What a complete journal has loaded and sold beyond what MySQL has, at least. What MySQL has cancelled and Redis holds may have been
-/// put into the stock by hand.
+/// The units that a complete journal has loaded and sold beyond MySQL's, as a lower bound. Orders that MySQL cancelled
+/// and Redis still holds may have been added to the stock manually.
 fn risk(totals: &VoucherTotals, kept_units: i64) -> Option<i64> {
     let by_hand = totals.redis.drift?;
     let by_hand = if by_hand > 0 { (by_hand - kept_units).max(0) } else { by_hand };
@@ -289,7 +291,7 @@ fn risk(totals: &VoucherTotals, kept_units: i64) -> Option<i64> {
     (!totals.is_change_open).then_some(loaded.saturating_sub(has).max(0))
 }
 
-/// When an order was admitted, by its note or its entry.
+/// The time of an order's admission, from its entry or its note.
 fn admitted_ms(it: &Difference) -> Option<u64> {
     let note = it.note.as_ref().and_then(|note| JournalNote::parse(note.as_bytes()));
     let by_note = note.and_then(|note| note.at_ms).and_then(|at_ms| u64::try_from(at_ms).ok());

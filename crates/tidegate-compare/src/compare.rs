@@ -1,5 +1,5 @@
-//! Goes through both sides once, and leaves the orders and users of which they do not say the same: candidates, which are looked
-//! at one by one afterwards. What is said here need not be of one moment, as long as it is soon.
+//! One pass through both sides. It leaves the orders and users on which the sides disagree, as candidates that are
+//! then checked one by one. Values may come from different times, as long as these are close together.
 
 mod dead;
 mod follow;
@@ -30,43 +30,43 @@ use tidegate_stream::EntryId;
 
 pub(crate) use stream::WithEvents;
 
-/// Differences that a pass can tell, at least. Beyond that it is done in parts.
+/// The number of differences that every pass can report. If there are more, the comparison may continue in parts.
 const DIFFERENCES: usize = 1 << 18;
-/// The fewest that a table is made for.
+/// The smallest capacity of a table.
 const FEWEST: usize = 1 << 12;
-/// Orders of a part that are counted one by one: about 100 bytes each.
+/// The largest number of orders of a part for an exact table: about 100 bytes each.
 const COUNTED: u64 = 100_000;
-/// Rows whose status others have set that are checked again. They are no failure, and there may be millions: more than these
-/// are only counted.
+/// The largest number of rows with a foreign status that are checked again. Such rows are no failure, and there may be
+/// millions, so any further ones are only counted.
 const BY_OTHERS: usize = 10_000;
 
-/// A note that is later than the snapshot by more than this was dated by another clock.
+/// The milliseconds after the snapshot from which a note must be dated by another clock.
 const CLOCK_MS: i64 = 60_000;
 
-/// What a side says of an order.
+/// The states of an order that a side can report.
 const HOLDS: i64 = 1;
 const ENDED: i64 = 2;
 const KNOWN: i64 = 3;
 
-/// A voucher with what must be known of it before it is read.
+/// A voucher with the facts that must be known before it is read.
 #[derive(Clone, Debug)]
 pub(crate) struct Sale {
     pub(crate) place: u32,
     pub(crate) snapshot: JournalSnapshot,
-    /// Its journal is compared. Otherwise the stream is, as far as it goes back.
+    /// Whether its journal is complete and compared. Otherwise the stream is compared, as far as it goes back.
     pub(crate) is_complete: bool,
     pub(crate) complete_since_ms: i64,
-    /// Orders that were admitted before are not compared.
+    /// Orders that were admitted earlier are not compared.
     pub(crate) since_ms: i64,
 }
 
 impl Sale {
-    /// Whether an order is compared that was admitted then: not one of before, nor one that came after the snapshot.
+    /// Whether an order with this time of admission is compared: it is neither too old nor later than the snapshot.
     fn has(&self, at_ms: Option<i64>) -> bool {
         at_ms.is_none_or(|at_ms| at_ms < self.snapshot.at_ms && at_ms >= self.since_ms)
     }
 
-    /// Whether a note is dated at a time of which orders are not compared, by a clock of Redis that was set back.
+    /// Whether a note has a time outside the compared span, from a clock of Redis that was set back.
     fn is_out_of_time(&self, note: &JournalNote) -> bool {
         let is_wrong =
             |at_ms: i64| at_ms < self.since_ms || at_ms > self.snapshot.at_ms.saturating_add(CLOCK_MS);
@@ -78,12 +78,12 @@ impl Sale {
         note.at_ms.is_none_or(|at_ms| at_ms < self.snapshot.at_ms)
     }
 
-    /// What is final and older than that, the journal does not hold any more.
+    /// The time before which the journal no longer holds final orders.
     fn compacted_before_ms(&self) -> Option<i64> {
         self.snapshot.purged.filter(|_| self.is_complete).map(|purged| purged.before_ms)
     }
 
-    /// What became of the order of a row for good, if the journal need not hold it any more.
+    /// The final state of a row's order, if the journal need not hold the order any more.
     fn compacted(&self, row: &OrderRow, events: Option<&EventSum>) -> Option<FinalOrder> {
         FinalOrder::of(row, events, self.compacted_before_ms()?)
     }
@@ -93,26 +93,26 @@ impl Sale {
     }
 }
 
-/// What a pass left.
+/// The candidates that a pass left.
 #[derive(Debug, Default)]
 pub(crate) struct Candidates {
-    /// Orders, by the place of their voucher.
+    /// The order ids, each with the place of its voucher.
     pub(crate) orders: BTreeSet<(u32, i64)>,
-    /// Users, likewise.
+    /// The user ids, each with the place of the voucher.
     pub(crate) users: BTreeSet<(u32, i64)>,
-    /// Orders with events that MySQL has not recorded.
+    /// The orders with events that MySQL has not recorded.
     pub(crate) with_events: WithEvents,
-    /// False: there are more than could be told. Do it again in parts.
+    /// Whether the candidates are complete. If not, there were too many, and the pass has to be repeated in parts.
     pub(crate) is_whole: bool,
 }
 
-/// What a pass counted that is counted once.
+/// The counts of a comparison, which the first pass makes.
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
     pub(crate) redis_orders: u64,
     pub(crate) mysql_orders: u64,
     pub(crate) sums: HashMap<u32, (Sum, i64)>,
-    /// Notes of orders that nobody can read.
+    /// Notes of orders that cannot be read.
     pub(crate) unreadable: HashMap<u32, u64>,
     pub(crate) in_flight: HashMap<u32, (u64, i64)>,
     pub(crate) events_in_flight: HashMap<u32, u64>,
@@ -120,11 +120,11 @@ pub(crate) struct Counted {
     pub(crate) by_others: HashMap<u32, (u64, i64)>,
     /// Used orders that should be compacted, and their units.
     pub(crate) used: HashMap<u32, (u64, i64)>,
-    /// Those of them that are checked again, and orders that MySQL released more than once.
+    /// Rows with a foreign status that are checked again, and orders that MySQL released more than once.
     pub(crate) of_mysql: BTreeSet<(u32, i64)>,
-    /// Where the orders are, if that is counted, too.
+    /// The counter of the orders' places, if they are counted, too.
     pub(crate) counts: Option<OrderCounter>,
-    /// Orders that no complete journal lists and that are nowhere, or whose id belongs to another order.
+    /// Orders that are in no complete journal and either nowhere or under an id of another order.
     pub(crate) unnoted: BTreeSet<(u32, i64)>,
 }
 
@@ -145,8 +145,8 @@ pub(crate) struct Pass<'a> {
 }
 
 impl<'a> Pass<'a> {
-    /// `expected` is how many orders both sides have, about. When orders are counted, those that no complete journal lists are
-    /// followed instead of compared.
+    /// Creates a pass. `expected` is the approximate number of orders on both sides. If orders are counted, those in
+    /// no complete journal are followed instead of compared.
     pub(crate) fn new(
         stores: &'a ComparedStores,
         (places, sales): (&'a VoucherIndex, &'a [Option<Sale>]),
@@ -157,7 +157,7 @@ impl<'a> Pass<'a> {
         let journaled: u64 = sales.iter().flatten().map(|sale| sale.snapshot.journaled).sum();
         let is_small = part != Part::WHOLE && expected / part.of <= COUNTED;
         let differences = usize::try_from(journaled / 8).unwrap_or(DIFFERENCES).clamp(FEWEST, DIFFERENCES);
-        // Another part has other things: no need for another seed.
+        // Each part has other contents, so its seed can be derived from its index.
         let seed = part.index ^ part.of.rotate_left(32);
         Self {
             stores,
@@ -175,7 +175,8 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Reads all there is; of the stream, what came since `since`. It counts where the orders are, if `counts` are given.
+    /// Reads both sides; from the stream, only the entries since `since`. If `counts` are given, it counts the places
+    /// of the orders.
     pub(crate) async fn run(
         mut self,
         since: EntryId,
@@ -183,7 +184,8 @@ impl<'a> Pass<'a> {
     ) -> Result<(Candidates, Counted), CompareError> {
         self.counted.counts = counts;
         let redis = &self.stores.redis;
-        // Before what is in flight: an entry up to here that is not in flight then has its outcome in MySQL.
+        // This comes before the read of in-flight entries: an entry up to here that is not in flight then has its
+        // outcome in MySQL.
         let end = redis.inspector().last_id(&redis.inspector().names().stream).await?;
         self.in_flight = InFlight::read(redis, self.places, &self.pace).await?;
         self.counted.in_flight = std::mem::take(&mut self.in_flight.counts);
@@ -213,8 +215,8 @@ impl<'a> Pass<'a> {
         self.sales.get(place as usize)?.as_ref()
     }
 
-    /// Whether this order is compared: its own entry is settled. An event of it may be in flight: `Verify` then tells only whether
-    /// the order is lost.
+    /// Whether this order is compared: its own entry is settled. An event of it may be in flight; then `Verify` only
+    /// reports whether the order is lost.
     fn is_wanted(&self, place: u32, order: i64) -> bool {
         self.part.has(order) && !self.in_flight.has_own_entry(place, order)
     }
@@ -234,7 +236,7 @@ impl<'a> Pass<'a> {
         Ok(self.stores.redis().read_buyers(voucher, self.pace, add).await?)
     }
 
-    /// Compares each user who should be barred with the buyers, and feeds the orders.
+    /// Reads the journal: compares its users with the buyers, and adds its orders to the table.
     async fn read_journal(&mut self, sale: &Sale) -> Result<(), CompareError> {
         let Some(voucher) = self.places.voucher(sale.place) else { return Ok(()) };
         let (part, place, progress) = (self.part, sale.place, &self.job.progress);
@@ -279,7 +281,7 @@ impl<'a> Pass<'a> {
         if let Some(sum) = sum {
             let end = self.stores.redis.journals().snapshot(voucher).await?;
             if let Some(counts) = &mut self.counted.counts {
-                // SCAN may show a field twice.
+                // SCAN may return a field twice.
                 let more = fields.saturating_sub(sale.snapshot.journaled.max(end.journaled));
                 counts.noted(voucher).shown_twice = more;
             }
@@ -302,7 +304,7 @@ impl<'a> Pass<'a> {
 
     async fn read_rows_of(&mut self, voucher: VoucherId, first: Option<EntryId>) -> Result<(), CompareError> {
         let mysql = self.stores.mysql();
-        // Another program may have written a row of user 0.
+        // Another program may have written a row with user 0.
         let mut after = -1;
         loop {
             let page = self.pace.step(mysql.orders().of_voucher_after(voucher, after)).await?;
@@ -310,7 +312,7 @@ impl<'a> Pass<'a> {
             let ids: Vec<OrderId> = page.iter().map(|row| row.order).collect();
             let events = self.pace.step(mysql.events().sums(&ids)).await?;
             self.take_rows(&page, &events, first)?;
-            // Beyond 2^63-1 are numbers that no user of ours has.
+            // Numbers beyond 2^63-1 belong to no user of Tidegate.
             if last <= after {
                 return Ok(());
             }
@@ -351,7 +353,7 @@ impl<'a> Pass<'a> {
         if end == Some(FinalOrder::Used) {
             self.take_used(place, row);
         }
-        // Older than the journal, which does not know that its user is a buyer.
+        // The order is older than the journal, which does not know that its user is a buyer.
         if sale.is_complete && holds(row) && !is_since(row, sale.complete_since_ms) && self.part.has(row.user)
         {
             self.users.take(&Said { id: row.user, voucher: place, what: 0 });
@@ -363,7 +365,7 @@ impl<'a> Pass<'a> {
         if !self.in_flight.has_order(place, row.order.get()) {
             self.note_events(place, row, events);
         }
-        // The journal says nothing of it, and what it should not say any more is looked at by itself.
+        // The journal does not have the order any more. A note that is still there is checked elsewhere.
         if end.is_some() {
             return;
         }
@@ -371,14 +373,14 @@ impl<'a> Pass<'a> {
             true if holds(row) => hash_of(&[HOLDS, row.user, row.quantity]),
             true => hash_of(&[ENDED]),
             false if self.is_counted => return,
-            // Its entry is gone, or never was.
+            // The entry of the order is gone, or never existed.
             false if row.entry.is_none_or(|entry| first.is_none_or(|first| entry < first)) => return,
             false => hash_of(&[KNOWN]),
         };
         self.orders.take(&Said { id: row.order.get(), voucher: place, what });
     }
 
-    /// Its user is a buyer, of whose order the journal knows nothing.
+    /// Handles a used order: its user is a buyer, and the journal does not have the order.
     fn take_used(&mut self, place: u32, row: &OrderRow) {
         if self.part.has(row.user) {
             self.users.take(&Said { id: row.user, voucher: place, what: 0 });
@@ -389,7 +391,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// What MySQL alone can tell.
+    /// Notes the facts that only MySQL has.
     fn note_events(&mut self, place: u32, row: &OrderRow, events: Option<&EventSum>) {
         if events.is_some_and(|events| events.releases > 1) {
             self.counted.of_mysql.insert((place, row.order.get()));
@@ -433,7 +435,7 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// What a complete journal says of an order; none of one that is not compared.
+/// The state of an order in a complete journal; none if the order is not compared.
 fn said_by(note: &JournalNote, sale: &Sale) -> Option<u64> {
     if note.is_admission() {
         let user = note.buyer().map_or(0, UserId::get);
@@ -445,7 +447,7 @@ fn said_by(note: &JournalNote, sale: &Sale) -> Option<u64> {
     sale.has(admitted_ms).then(|| hash_of(&[ENDED]))
 }
 
-/// The statuses that others have set, but for those that are checked again.
+/// Adds the counts of foreign statuses, except those that are checked again.
 pub(crate) fn tally_by_others(counted: &Counted, places: &VoucherIndex, tally: &mut Tally) {
     for (place, (total, units)) in &counted.by_others {
         if let Some(voucher) = places.voucher(*place) {
@@ -454,7 +456,7 @@ pub(crate) fn tally_by_others(counted: &Counted, places: &VoucherIndex, tally: &
     }
 }
 
-/// All dead letters, to look orders up in.
+/// Reads all dead letters, for looking up orders in them.
 pub async fn dead_orders(
     stores: &ComparedStores,
     places: &VoucherIndex,

@@ -1,30 +1,31 @@
-//! Why the two stores could not be compared.
+//! The reasons why the two stores could not be compared.
 
 use tidegate_orders::{CatchUpError, NodeBehind, RecordsError, gate::GateError};
 use tidegate_stream::{StreamError, readable};
 
-/// Why the two stores could not be compared. Each text is complete. No variant has a source, because the text contains it.
+/// The reason why the two stores could not be compared. Each text is complete, so no variant has a source.
 #[derive(Debug, thiserror::Error)]
 pub enum CompareError {
-    /// Redis did not answer as it should.
+    /// Redis did not answer, or answered with an error.
     #[error("Failed to read Redis: {}", readable(&.0.to_string()))]
     Redis(StreamError),
-    /// Redis did not answer as it should.
+    /// Redis answered a script with an error or an unexpected reply.
     #[error("Failed to read Redis: {0}")]
     Gate(GateError),
-    /// MySQL did not answer as it should.
+    /// MySQL did not answer, or answered with an error.
     #[error("Failed to read MySQL: {0}")]
     Mysql(RecordsError),
-    /// The node of MySQL lags, so what it does not show may be there.
-    #[error("nothing is known: {0}")]
+    /// The MySQL node lags, so a row that it does not show may exist.
+    #[error("the result is unknown: {0}")]
     Behind(NodeBehind),
     /// The caller stopped the comparison.
-    #[error("stopped before the end: nothing is known")]
+    #[error("stopped before the end, so the result is unknown")]
     Stopped,
 }
 
 impl CompareError {
-    /// What Redis says of a key that holds something else than it should; every other error is one.
+    /// Returns the message of Redis about a key with a wrong type or content. Every other error is returned as an
+    /// error.
     pub(crate) fn wrong_key(self) -> Result<String, Self> {
         let said = match &self {
             Self::Redis(StreamError::Redis(error)) => error.details(),
@@ -36,7 +37,7 @@ impl CompareError {
     }
 }
 
-/// By the details of an error of Redis: a key holds something of another type than it should.
+/// Whether the details of a Redis error say that a key has a wrong type.
 pub(crate) fn is_of_other_type(details: &str) -> bool {
     details.contains("WRONGTYPE")
 }

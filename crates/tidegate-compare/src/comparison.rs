@@ -1,9 +1,9 @@
-//! One comparison of both sides while the sale goes on: what the journals, the stream and the dead letters say of each order, and what
-//! MySQL says of it.
+//! A comparison of both sides while the sale goes on: each order in the journals, the stream and the dead letters is
+//! compared with MySQL.
 //!
-//! It takes about 25 MB of memory for up to 260,000 differences at a time, however many orders there are, 24 bytes for each
-//! entry that waits to be handled, and about 100 for each dead letter. Where more is different, it goes through both sides again
-//! in parts.
+//! It takes about 25 MB of memory for up to 260,000 differences at a time, however many orders there are. It also
+//! takes 24 bytes for each entry in flight, and about 100 for each dead letter. If there are more differences, it
+//! reads both sides again in parts.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -38,33 +38,33 @@ use tidegate_orders::{
 use tidegate_stream::{EntryId, StreamError, server_time_ms};
 use tokio::time::sleep;
 
-/// So many times a voucher's stocks are looked at, before nothing is said of them.
+/// The number of attempts to read a voucher's stocks before the result stays unsure.
 const MOST_BOOKS: usize = 4;
-/// Vouchers that are on sale and of which Redis should have a stock, the highest ids first.
+/// The largest number of vouchers that are on sale and should have a stock in Redis, the highest ids first.
 const MOST_ON_SALE: u32 = 10_000;
-/// Into so many parts a part is divided in which too much is different.
+/// The number of parts into which a part with too many differences is divided.
 const DIVIDED: u64 = 8;
 
-/// What is looked at.
+/// The scope of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ComparisonRequest {
-    /// These vouchers; none: all that either side knows.
+    /// The vouchers that are compared. Empty: all vouchers that either side knows.
     pub vouchers: Vec<VoucherId>,
-    /// Only orders that were admitted since, in Unix milliseconds. Stocks are compared all the same.
+    /// Only orders that were admitted since then are compared, in Unix milliseconds. Stocks are compared anyway.
     pub since_ms: Option<i64>,
-    /// How fast.
+    /// The pace of the comparison.
     pub pace: Pace,
 }
 
 impl ComparisonRequest {
-    /// All vouchers and all of their orders are looked at.
+    /// Whether all vouchers and all of their orders are compared.
     #[must_use]
     pub const fn is_whole(&self) -> bool {
         self.vouchers.is_empty() && self.since_ms.is_none()
     }
 }
 
-/// Compares both sides.
+/// A comparison with its stores and its scope.
 #[derive(Debug)]
 pub struct Comparison {
     stores: ComparedStores,
@@ -72,39 +72,40 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// A comparison of these stores.
+    /// Creates a comparison of these stores.
     #[must_use]
     pub fn new((redis, mysql): (RedisStore, MySqlPool), request: ComparisonRequest) -> Self {
-        // Of a table that all partitions share, most rows are none of this one's.
+        // If all partitions share a table, most of its rows belong to other partitions.
         let are_chosen = !request.vouchers.is_empty() || redis.partition().tag().is_some();
         let stores = ComparedStores { redis, mysql, causal_reads: Arc::default(), are_chosen };
         Self { stores, request }
     }
 
-    /// Lets the absence of a row decide only after the node has caught up with the others of its cluster. Without this, the server
-    /// is taken for the only one.
+    /// Sets the reads after which the absence of a row counts. A missing row then counts only after the node has
+    /// caught up with the other nodes of its cluster. Without this, the server counts as the only one.
     #[must_use]
     pub fn reading_causally(mut self, causal_reads: Arc<CausalReads>) -> Self {
         self.stores.causal_reads = causal_reads;
         self
     }
 
-    /// Where it looks.
+    /// The stores that are compared.
     #[must_use]
     pub const fn stores(&self) -> &ComparedStores {
         &self.stores
     }
 
-    /// Looks. Changes nothing. Each difference that stands goes to `found` as well, those of a voucher together unless very much
-    /// is different.
+    /// Runs the comparison, which changes nothing. Each confirmed difference is also passed to `found`: those of a
+    /// voucher together, unless there are very many.
     ///
     /// # Errors
-    /// When a store cannot be read, the node of MySQL lags, or `job` is stopped. What is wrong with the orders stands in the report.
+    /// Fails if a store cannot be read, the MySQL node lags, or `job` is stopped. The report has the differences of
+    /// the orders.
     pub async fn run(&self, job: &Job, found: impl FnMut(&Difference)) -> Result<ComparisonReport, CompareError> {
         Ok(self.look_at(self.vouchers().await?, None, job, found).await?.0)
     }
 
-    /// Looks at these vouchers, and counts where their orders are, if `counts` are given.
+    /// Compares these vouchers. If `counts` are given, it also counts the places of their orders.
     pub(crate) async fn look_at(
         &self,
         vouchers: Vec<VoucherId>,
@@ -117,7 +118,7 @@ impl Comparison {
         let (sales, mut totals) = self.begin(&places, counts.is_some()).await?;
         let at_ms = match sales.iter().flatten().map(|sale| sale.snapshot.at_ms).min() {
             Some(at_ms) => at_ms,
-            // Of a Redis that has lost all its sales. Without a time, the fleet would look again at once, and never rest.
+            // Redis has lost all sales. Without a time, the fleet would compare again at once, for ever.
             None => self.now_ms().await?,
         };
         job.progress.expect(self.expected(&sales), "orders");
@@ -144,7 +145,7 @@ impl Comparison {
         Ok((report, counted.counts.take()))
     }
 
-    /// Compares order by order. Answers with how often both sides were read, and what was counted.
+    /// Compares order by order. Returns the number of passes through both sides, and the counts.
     async fn compare(
         &self,
         (places, sales): (&VoucherIndex, &[Option<Sale>]),
@@ -181,7 +182,7 @@ impl Comparison {
         Ok((passes, counted))
     }
 
-    /// Checks unreadable entries again: they may have been buried or put back meanwhile.
+    /// Checks unreadable entries again: they may have become dead letters or have been put back meanwhile.
     async fn look_at_unreadable_again(
         &self,
         places: &VoucherIndex,
@@ -199,7 +200,7 @@ impl Comparison {
         Ok(())
     }
 
-    /// For [`Comparison::look_at`], before anything else is read.
+    /// Creates the counter for [`Comparison::look_at`], before anything else is read.
     pub(crate) async fn counts(&self, vouchers: &[VoucherId]) -> Result<OrderCounter, CompareError> {
         let (ComparedStores { redis, .. }, pace) = (&self.stores, self.request.pace);
         let end = redis.inspector().last_id(&redis.inspector().names().stream).await?;
@@ -207,8 +208,8 @@ impl Comparison {
         Ok(OrderCounter::after(end, open))
     }
 
-    /// Those of the orders that MySQL has cancelled or refused and that journals still hold as admitted some time later: what was under way is
-    /// done then.
+    /// Finds the orders that MySQL has cancelled or refused and that journals still hold as admitted some time later.
+    /// By then, work in progress has ended.
     pub(crate) async fn still_kept(
         &self,
         counts: &OrderCounter,
@@ -230,19 +231,19 @@ impl Comparison {
         Ok(found)
     }
 
-    /// The stocks of what is looked at in MySQL.
+    /// Reads the stocks of the compared vouchers in MySQL.
     pub(crate) async fn stocks(&self) -> Result<BTreeMap<VoucherId, StockRow>, CompareError> {
         let rows = self.stores.mysql().stocks().all(self.only()).await?;
         Ok(rows.into_iter().map(|row| (row.voucher, row)).collect())
     }
 
-    /// Slots with more than one live order, each as voucher and `user/slot`.
+    /// Reads the slots with more than one live order, each as voucher and `user/slot`.
     pub(crate) async fn shared_slots(&self) -> Result<Vec<(VoucherId, String)>, CompareError> {
         Ok(self.stores.mysql().stocks().shared_slots(self.only()).await?)
     }
 
-    /// Vouchers that have orders, whether they have a stock or not. None if only some vouchers are looked at, or if all rows are read
-    /// anyway, which name them.
+    /// Reads the vouchers that have orders, whether they have a stock or not. The result is empty if only some
+    /// vouchers are compared, or if all rows are read anyway.
     pub(crate) async fn vouchers_with_orders(&self) -> Result<Vec<VoucherId>, CompareError> {
         if !self.is_whole() || !self.stores.are_chosen {
             return Ok(Vec::new());
@@ -250,24 +251,24 @@ impl Comparison {
         Ok(self.stores.mysql().orders().vouchers(usize::MAX).await?)
     }
 
-    /// All vouchers are looked at.
+    /// Whether all vouchers are compared.
     pub(crate) fn is_whole(&self) -> bool {
         self.request.vouchers.is_empty()
     }
 
-    /// The same, of these vouchers only.
+    /// The same comparison for these vouchers only.
     pub(crate) fn only_at(&self, vouchers: BTreeSet<VoucherId>) -> Self {
         let ComparedStores { redis, mysql, causal_reads, .. } = &self.stores;
         let request = ComparisonRequest { vouchers: vouchers.into_iter().collect(), ..self.request };
         Self::new((redis.clone(), mysql.clone()), request).reading_causally(Arc::clone(causal_reads))
     }
 
-    /// The voucher belongs to this partition.
+    /// Whether the voucher belongs to this partition.
     pub(crate) fn owns(&self, voucher: VoucherId) -> bool {
         self.stores.redis.partition().owns(voucher)
     }
 
-    /// Those of these vouchers of which nothing is in flight, and both stocks are still what they were.
+    /// Finds those of these vouchers that have no entry in flight and whose stocks have both stayed the same.
     pub(crate) async fn at_rest(&self, totals: &[&VoucherTotals]) -> Result<BTreeSet<VoucherId>, CompareError> {
         let mut at_rest = BTreeSet::new();
         if totals.is_empty() {
@@ -295,7 +296,7 @@ impl Comparison {
         self.request.vouchers.first().copied().filter(|_| self.request.vouchers.len() == 1)
     }
 
-    /// All keys of a voucher that hold something else than they should, with what Redis says of each.
+    /// Reads all keys of a voucher that have a wrong type or content, each with the message of Redis.
     pub(crate) async fn wrong_keys(&self, voucher: VoucherId) -> Result<Vec<String>, CompareError> {
         let redis = &self.stores.redis;
         let (wrong, failed) = match self.stores.redis().wrong_stock(voucher).await {
@@ -308,12 +309,13 @@ impl Comparison {
         wrong.map(Ok).into_iter().chain(failed).collect()
     }
 
-    /// After a repair: looks once more, so that `status`, `top` and `doctor` tell no more of what was repaired. `before` was kept
-    /// before the repair, and before the comparison that it went by: what one comparison saw alone does not stand. False: only a part is
-    /// looked at, which knows nothing of the rest, so what is kept stays as it is.
+    /// Compares once more after a repair, so that `status`, `top` and `doctor` no longer report the repaired
+    /// differences. `before` is the result that was stored before the repair and before its comparison: a difference
+    /// that only one comparison saw does not stand. False: the scope is only a part, so the stored result stays as it
+    /// is.
     ///
     /// # Errors
-    /// As [`Self::run`].
+    /// Fails as [`Self::run`] does.
     pub async fn keep_repaired(&self, before: Option<Reconciled>, job: &Job) -> Result<bool, CompareError> {
         if !self.request.is_whole() {
             return Ok(false);
@@ -321,23 +323,24 @@ impl Comparison {
         let mut now = self.run(job, |_| {}).await?.outcome(before);
         let ComparedStores { redis, .. } = &self.stores;
         if let Some(kept) = Reconciled::read(redis).await? {
-            // Others note these at any time.
+            // Other processes may write these two at any time.
             (now.removed, now.compacted_before_ms) = (kept.removed, kept.compacted_before_ms);
         }
         now.write(redis).await?;
         Ok(true)
     }
 
-    /// Only orders since some moment are compared.
+    /// Whether only orders since some time are compared.
     #[must_use]
     pub const fn is_partial(&self) -> bool {
         self.request.since_ms.is_some()
     }
 
-    /// What a repair compares, of each voucher of which Redis can be read: to be asked for before the comparison.
+    /// Reads the state that a repair checks, of each voucher that can be read in Redis. It must be read before the
+    /// comparison.
     ///
     /// # Errors
-    /// When Redis does not answer.
+    /// Fails if Redis does not answer.
     pub async fn guards(&self) -> Result<BTreeMap<VoucherId, RepairGuard>, CompareError> {
         let mut guards = BTreeMap::new();
         for voucher in self.vouchers().await? {
@@ -353,7 +356,7 @@ impl Comparison {
         Ok(i64::try_from(server_time_ms(self.stores.redis.pool()).await?).unwrap_or(i64::MAX))
     }
 
-    /// Those that are asked for, or all that have a stock in MySQL or a journal.
+    /// The vouchers of the scope, or all that have a stock in MySQL or a journal.
     pub(crate) async fn vouchers(&self) -> Result<Vec<VoucherId>, CompareError> {
         if !self.request.vouchers.is_empty() {
             return Ok(self.request.vouchers.clone());
@@ -366,8 +369,8 @@ impl Comparison {
         Ok(vouchers)
     }
 
-    /// The snapshot of each voucher. One of which Redis holds nothing is not compared, nor one whose keys hold something else than
-    /// they should: that is said in its totals.
+    /// Reads the snapshot of each voucher. A voucher is not compared if Redis holds no data of it, or if a key has a
+    /// wrong type or content; its totals say so.
     async fn begin(
         &self,
         places: &VoucherIndex,
@@ -377,7 +380,7 @@ impl Comparison {
         for (place, voucher) in (0..).zip(places.all()) {
             let mut its = VoucherTotals::new(*voucher);
             let sale = match self.sale(place, *voucher).await {
-                // Entries and rows of it may be there all the same.
+                // Entries and rows of the voucher may still exist.
                 Ok(sale) if is_counted => Some(sale),
                 Ok(sale) => Some(sale).filter(|sale| self.is_compared(sale)),
                 Err(error) => {
@@ -386,7 +389,7 @@ impl Comparison {
                 }
             };
             if sale.is_some() && !is_counted {
-                // Whoever may not ask for it compares all the same.
+                // The comparison continues even if the Redis user may not use this command.
                 its.redis.bytes = self.stores.redis.sales().memory_bytes(*voucher).await.ok();
             }
             sales.push(sale);
@@ -395,7 +398,7 @@ impl Comparison {
         Ok((sales, totals))
     }
 
-    /// Redis holds something of it, or it was asked for.
+    /// Whether Redis has data of the voucher, or the scope names it.
     fn is_compared(&self, sale: &Sale) -> bool {
         sale.snapshot.stock.is_some() || sale.snapshot.journaled > 0 || !self.request.vouchers.is_empty()
     }
@@ -404,10 +407,10 @@ impl Comparison {
         let snapshot = self.stores.redis.journals().snapshot(voucher).await?;
         let complete_since_ms =
             if snapshot.is_complete { self.stores.redis().complete_since(voucher).await? } else { 0 };
-        // A clock of Redis that was ahead and was set back says that everything is older.
+        // If the clock of Redis was ahead and was set back, everything would seem older.
         let complete_since_ms = if complete_since_ms > snapshot.at_ms { 0 } else { complete_since_ms };
         if snapshot.is_complete {
-            // Fails on a key of another type.
+            // This fails if the key has another type.
             self.stores.redis().are_buyers(voucher, &[1]).await?;
         }
         let since_ms = self.request.since_ms.unwrap_or(0).max(complete_since_ms);
@@ -415,7 +418,7 @@ impl Comparison {
         Ok(Sale { place, snapshot, is_complete, complete_since_ms, since_ms })
     }
 
-    /// The first entry that is looked at.
+    /// The first entry to compare.
     fn since(&self) -> EntryId {
         let ms = self.request.since_ms.and_then(|ms| u64::try_from(ms).ok());
         ms.map_or(EntryId::MIN, |ms| EntryId { ms, seq: 0 })
@@ -426,7 +429,7 @@ impl Comparison {
         journaled * 2
     }
 
-    /// The stocks. Where something differs, all of it is read again, until it is the same twice.
+    /// Completes the totals. If something differs, the totals are read again, until two reads agree.
     async fn finish_totals(
         &self,
         places: &VoucherIndex,
@@ -448,7 +451,7 @@ impl Comparison {
             let (orders, units) = counts(&counted.used);
             its.mysql.used = its.redis.purged.map(|_| OrdersAndUnits { orders, units });
         }
-        // Redis was asked for their stocks before.
+        // Redis was asked for the stocks of these vouchers before.
         let partition = self.stores.redis.partition();
         let on_sale = vouchers::on_sale_with_orders(&self.stores.mysql, partition, MOST_ON_SALE).await;
         let on_sale = on_sale?.into_iter().filter(|row| row.stock > 0);
@@ -461,7 +464,7 @@ impl Comparison {
         for (place, its) in (0..).zip(totals.iter_mut()) {
             let row = stocks.get(&its.voucher);
             if its.redis.stock.is_none() && its.redis.unreadable.is_none() && on_sale.contains(&its.voucher) {
-                // It may have been loaded and bought since the comparison began.
+                // The voucher may have been loaded and bought since the comparison began.
                 its.is_forgotten = self.stores.redis.journals().snapshot(its.voucher).await?.stock.is_none();
                 its.mysql.stock = row.and_then(|row| row.stock);
             }
@@ -559,7 +562,7 @@ impl Comparison {
     }
 }
 
-/// No change of the stock was under way between the two.
+/// Whether no change of the stock was in progress between the two reads.
 fn is_settled(before: Option<StockChange>, after: Option<StockChange>) -> bool {
     let is_open = |change: &Option<StockChange>| {
         change.as_ref().is_some_and(|change| change.state == ChangeState::Open)

@@ -1,4 +1,4 @@
-//! Compares what is counted for limits with what orders hold, as a part of a comparison.
+//! The check of limit counters as a part of a comparison.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,8 @@ use crate::{
 };
 use tidegate_orders::VoucherId;
 
-/// What is counted wrong, and what was not compared. A key that cannot be read is said in the totals of its voucher.
+/// Finds wrong counters, and counters that were not compared. A key that cannot be read is noted in the totals of its
+/// voucher.
 pub(crate) async fn counter_differences(
     stores: &ComparedStores,
     vouchers: &[VoucherId],

@@ -1,8 +1,8 @@
-//! Counts where the orders of a comparison are. Pure.
+//! The counts of the orders' places in a comparison. Pure.
 //!
-//! Of a voucher with a complete journal, numbers are enough: each order has its note, and a comparison finds what is wrong. Orders
-//! that no complete journal lists are followed one by one, in about 50 bytes each: those of vouchers that other programs load or
-//! sell, and entries that were never admitted.
+//! For a voucher with a complete journal, numbers are enough: each order has its note, and the comparison finds the
+//! differences. Orders in no complete journal are followed one by one, in about 50 bytes each. They belong to vouchers
+//! that other programs load or sell, or their entries were never admitted.
 
 mod admission;
 mod admissions;
@@ -33,17 +33,17 @@ use self::{
 };
 use crate::in_flight::InFlight;
 
-/// How many offending ids are listed.
+/// The largest number of faulty ids in a list.
 pub(crate) const LISTED: usize = 20;
-/// Who releases the second order of a user; see [`tidegate_orders::handler`].
+/// The program that releases the second order of a user; see [`tidegate_orders::handler`].
 const SECOND_ORDER: &str = "worker:user_has_order";
 
-/// Ids that should not be: how many, and the first 20 of them.
+/// The faulty ids of one kind: their number, and the first 20 of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Offenders {
-    /// How many.
+    /// The number of faulty ids.
     pub total: u64,
-    /// The first of them.
+    /// The first 20 of the faulty ids.
     pub first: Vec<String>,
 }
 
@@ -55,14 +55,14 @@ impl Offenders {
         }
     }
 
-    /// Adds others of the kind.
+    /// Adds faulty ids of the same kind.
     pub(crate) fn extend(&mut self, others: Self) {
         self.total += others.total;
         self.first.extend(others.first);
         self.first.truncate(LISTED);
     }
 
-    /// Adds what is not among the first of them yet.
+    /// Adds an id if it is not among the first ones yet.
     pub(crate) fn add_new(&mut self, id: String) {
         if !self.first.contains(&id) {
             self.add(id);
@@ -80,27 +80,27 @@ impl Display for Offenders {
     }
 }
 
-/// Orders in MySQL, by what has become of them.
+/// The orders in MySQL, counted by status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct StateCounts {
-    /// Not paid yet.
+    /// Orders that are not paid yet.
     pub unpaid: u64,
-    /// Paid.
+    /// Orders that are paid and not used.
     pub paid: u64,
-    /// Used.
+    /// Orders whose voucher was used.
     pub used: u64,
-    /// A payment is being refunded, also one that came after the cancellation.
+    /// Orders whose payment is being refunded, even if it came after the cancellation.
     pub refunding: u64,
-    /// Cancelled, expired, or never to be written.
+    /// Orders that are cancelled, expired, or never to be written.
     pub cancelled: u64,
-    /// The payment was refunded.
+    /// Orders whose payment was refunded.
     pub refunded: u64,
-    /// Slot and status contradict each other, or the status is none of the tutorial's.
+    /// Orders whose slot and status contradict each other, or whose status is none of the tutorial's.
     pub contradictory: u64,
 }
 
 impl StateCounts {
-    /// One more.
+    /// Counts one more order of a status.
     fn add(&mut self, state: RowStatus) {
         *match state {
             RowStatus::Unpaid => &mut self.unpaid,
@@ -113,7 +113,8 @@ impl StateCounts {
         } += 1;
     }
 
-    /// In the order of the drawing: unpaid, paid, used, refunding, cancelled, refunded, contradictory.
+    /// The counts in the order of the state diagram: unpaid, paid, used, refunding, cancelled, refunded,
+    /// contradictory.
     #[must_use]
     pub fn all(&self) -> [u64; 7] {
         let Self { unpaid, paid, used, refunding, cancelled, refunded, contradictory } = *self;
@@ -129,16 +130,16 @@ impl std::iter::Sum for StateCounts {
     }
 }
 
-/// Entries whose fields seem to have other names.
+/// Entries whose fields seem to have other names than configured.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Misnamed {
-    /// How many.
+    /// The number of such entries.
     pub entries: u64,
-    /// Why the first of them is no order, with the names that would make it one.
+    /// The reason why the first of them is no order, with the names that would make it one.
     pub error: Option<String>,
 }
 
-/// So many orders, with so many units.
+/// A number of orders and the sum of their units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) orders: u64,
@@ -151,21 +152,21 @@ impl Held {
     }
 }
 
-/// What a complete journal says, and what is known of the orders that it lists.
+/// The counts of a complete journal, and of the orders in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Noted {
-    /// Admitted before the comparison, and not in flight.
+    /// Orders that were admitted before the comparison and are not in flight.
     pub(crate) settled: u64,
     pub(crate) released: u64,
-    /// Released, and their entries are still in flight.
+    /// Released orders whose entries are still in flight.
     pub(crate) released_in_flight: Held,
-    /// Among the dead letters, and not ended by MySQL.
+    /// Orders among the dead letters that MySQL has not ended.
     pub(crate) dead: Held,
-    /// Notes that a page showed a second time.
+    /// Notes that SCAN returned a second time.
     pub(crate) shown_twice: u64,
 }
 
-/// What the rows of a voucher say.
+/// The counts of a voucher's rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rows {
     pub(crate) states: StateCounts,
@@ -173,51 +174,53 @@ pub(crate) struct Rows {
     pub(crate) cancelled: u64,
     pub(crate) contradictory: Offenders,
     pub(crate) contradictory_units: i64,
-    /// Those whose entry is still in flight.
+    /// Rows whose entry is still in flight.
     pub(crate) in_flight: Held,
-    /// Live ones that a complete journal should list and that only an entry names, and those of them that name it.
+    /// Live rows that a complete journal should have and that only an entry has, and the number of them that name it.
     pub(crate) entered: u64,
     pub(crate) entered_by_us: u64,
-    /// Those that Redis does not know.
+    /// Rows that Redis does not know.
     pub(crate) unknown: u64,
-    /// Of these, the ones that name the entry that they came from.
+    /// The unknown rows that name their entry of the stream.
     pub(crate) forgotten: u64,
 }
 
-/// An order that MySQL has ended, neither in flight nor dead, and that the journal held as admitted when it was read.
+/// An order that MySQL has ended, neither in flight nor dead, and that the journal still held as admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeptOrder {
     pub(crate) order: i64,
-    /// MySQL refused it, and did not cancel it.
+    /// Whether MySQL refused the order instead of cancelling it.
     pub(crate) is_refused: bool,
 }
 
-/// Where the orders are that no complete journal lists.
+/// The places of the orders that are in no complete journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Followed {
     pub(crate) written: u64,
     pub(crate) released: u64,
     pub(crate) in_flight: Held,
     pub(crate) dead: Held,
-    /// Orders found nowhere, or whose id belongs to another order. If a second check finds no difference, the order has arrived.
+    /// Orders found nowhere, or whose id belongs to another order. If a second check finds no difference, the order
+    /// has arrived.
     pub(crate) unresolved: Held,
     pub(crate) half_cancelled: Offenders,
     kept: Vec<KeptOrder>,
     pub(crate) doubled_back: Offenders,
-    /// Units that Redis offered when the comparison began.
+    /// The units that Redis offered when the comparison began.
     redis_stock: Option<i64>,
-    /// Our scripts admit orders of the voucher.
+    /// Whether Tidegate's scripts admit orders of the voucher.
     has_journal: bool,
-    /// Units of orders that the journal holds as admitted, and that are in flight or dead and have no row.
+    /// The units of orders that the journal holds as admitted, that are in flight or dead, and that have no row.
     open_units: i64,
-    /// Units of orders that the journal does not hold: their producers may have taken them from the stock in Redis or not. And of
-    /// orders with an event in flight: it may have released them to one store only.
+    /// The units that may or may not be taken from the stock in Redis. They belong to orders that the journal does not
+    /// hold: their producers may have taken them or not. They also belong to orders with an event in flight, which may
+    /// have been released in only one store.
     doubtful_units: i64,
 }
 
 impl Followed {
-    /// Units that Redis offers and MySQL will not have, at least, by the stock in MySQL before the comparison. None: our scripts do
-    /// not sell the voucher, so nobody can tell what the stock in Redis is for.
+    /// The units that Redis offers and that MySQL will certainly not have, by the stock in MySQL before the
+    /// comparison. None: Tidegate's scripts do not sell the voucher, so the meaning of the stock in Redis is unknown.
     pub(crate) fn risk(&self, mysql: i64) -> Option<i64> {
         let redis = self.redis_stock.filter(|_| self.has_journal)?;
         let offered = redis.saturating_add(self.open_units).saturating_sub(self.doubtful_units);
@@ -225,35 +228,35 @@ impl Followed {
     }
 }
 
-/// The counts of one comparison.
+/// The counter of one comparison.
 #[derive(Debug, Default)]
 pub(crate) struct OrderCounter {
     noted: HashMap<VoucherId, Noted>,
     rows: HashMap<VoucherId, Rows>,
-    /// Orders that no complete journal lists.
+    /// Orders that are in no complete journal.
     admissions: Admissions,
     followed: HashMap<VoucherId, Followed>,
     pub(crate) unreadable: UnreadableEntries,
     pub(crate) misnamed: Misnamed,
-    /// Entries of the stream that say what happened to orders.
+    /// The number of entries that are events of orders.
     pub(crate) events: u64,
-    /// Vouchers that only entries, letters or rows name.
+    /// Vouchers that appear only in entries, letters or rows.
     pub(crate) unplaced: BTreeSet<VoucherId>,
-    /// Where the stream ended before anything else was read, and what was in flight then.
+    /// The end of the stream before anything else was read, and the entries in flight then.
     begun_at: EntryId,
     open_before: InFlight,
     /// Orders with events that came later.
     late_events: HashSet<OrderKey>,
 }
 
-/// What is read of Redis.
+/// The methods that count the data from Redis.
 impl OrderCounter {
-    /// Before anything else is read: where the stream ends, and what is in flight.
+    /// Creates a counter before anything else is read, from the end of the stream and the entries in flight.
     pub(crate) fn after(begun_at: EntryId, open_before: InFlight) -> Self {
         Self { begun_at, open_before, ..Self::default() }
     }
 
-    /// An entry of the stream that says what happened to an order.
+    /// Counts an entry of the stream that is an event of an order.
     pub(crate) fn add_event(&mut self, entry: EntryId, order: OrderKey) {
         self.events += 1;
         if entry > self.begun_at {
@@ -269,7 +272,7 @@ impl OrderCounter {
         self.followed.entry(voucher).or_default().redis_stock = stock;
     }
 
-    /// A note of a complete journal, and whether the entry of its order is in flight.
+    /// Counts a note of a complete journal, by whether the entry of its order is in flight.
     pub(crate) fn add_note(
         &mut self,
         voucher: VoucherId,
@@ -284,13 +287,13 @@ impl OrderCounter {
                 noted.released_in_flight.add(note.change.unwrap_or(0));
             }
         } else if !is_in_flight && is_before {
-            // A note that cannot be read still says that the order was admitted.
+            // Even a note that cannot be read shows that the order was admitted.
             noted.settled += 1;
         }
     }
 
-    /// An entry of the stream with an order that no complete journal lists.
-    /// If its id `is_taken`, the journal lists that for another user's order.
+    /// Adds an entry of the stream with an order that is in no complete journal. If its id `is_taken`, the journal has
+    /// the id for another user's order.
     pub(crate) fn add_entry(
         &mut self,
         entry: EntryId,
@@ -305,7 +308,7 @@ impl OrderCounter {
         self.admissions.push(admission);
     }
 
-    /// A letter with such an order. Its entry may have been trimmed away.
+    /// Adds a dead letter of an order that is in no complete journal. Its entry may have been trimmed.
     pub(crate) fn add_letter(&mut self, entry: EntryId, order: OrderKey, user: UserId, units: i64) {
         if !self.admissions.bury(entry, order) {
             let mut admission = Admission::by_entry(entry, order, user, units);
@@ -314,12 +317,12 @@ impl OrderCounter {
         }
     }
 
-    /// A letter of an entry whose order id belongs to another order, if the stream holds that entry.
+    /// Notes that an entry whose id belongs to another order is a dead letter, if the stream holds that entry.
     pub(crate) fn bury(&mut self, entry: EntryId, order: OrderKey) {
         self.admissions.bury(entry, order);
     }
 
-    /// A note of a journal that is not complete, after the entries of the stream.
+    /// Adds a note of an incomplete journal, after the entries of the stream.
     pub(crate) fn add_movement(&mut self, voucher: VoucherId, order: OrderId, note: &JournalNote) {
         let (followed, movement) = (self.followed.entry(voucher).or_default(), movement(note));
         followed.has_journal = true;
@@ -336,12 +339,12 @@ impl OrderCounter {
         }
     }
 
-    /// Puts what was added last in its place; until then it is not found.
+    /// Sorts the admissions that were added last; until then they are not found.
     pub(crate) fn sort(&mut self) {
         self.admissions.sort();
     }
 
-    /// Says which orders are in flight.
+    /// Notes which orders are in flight.
     pub(crate) fn set_in_flight(&mut self, is_in_flight: impl Fn(OrderKey) -> bool) {
         for admission in self.admissions.all() {
             if is_in_flight((admission.voucher, admission.order)) {
@@ -350,7 +353,7 @@ impl OrderCounter {
         }
     }
 
-    /// An entry of the stream that is neither order nor event, and what it was before, if it was put back.
+    /// Adds an entry that is neither order nor event, with its earlier entries if it was put back.
     pub(crate) fn add_unreadable(
         &mut self,
         entry: EntryId,
@@ -366,9 +369,9 @@ impl OrderCounter {
     }
 }
 
-/// What is read of MySQL, after Redis.
+/// The methods that count the data from MySQL, which is read after Redis.
 impl OrderCounter {
-    /// A row; of a voucher with a complete journal, with whether that should hold it.
+    /// Counts a row, by the facts in `seen`.
     pub(crate) fn add_row(&mut self, voucher: VoucherId, row: &OrderRow, seen: RowSeen) {
         let is_followed = self.admissions.take_row(row);
         if !seen.is_own {
@@ -384,7 +387,7 @@ impl OrderCounter {
                 rows.contradictory_units += row.quantity;
             }
         }
-        // One that was cancelled before it came waits for its entry to be handled.
+        // An order that was cancelled before its entry was handled waits for that entry.
         if seen.is_in_flight && row.state() != RowState::Cancelled {
             rows.in_flight.add(row.quantity);
         }
@@ -401,13 +404,13 @@ impl OrderCounter {
         }
     }
 
-    /// A refusal: what was refused is released, whether or not anything was taken for it.
+    /// Counts a refusal: a refused order is released, whether or not units were taken for it.
     pub(crate) fn add_refusal(&mut self, voucher: VoucherId, order: OrderId, user: i64) {
         self.admissions.of((voucher, order)).for_each(|admission| admission.take_refusal(user));
     }
 
-    /// Counts the orders that no complete journal lists. Returns those to check one by one: those found nowhere, and those whose id
-    /// belongs to another order.
+    /// Counts the orders that are in no complete journal. Returns those to check one by one: orders found nowhere, and
+    /// orders whose id belongs to another order.
     pub(crate) fn follow(
         &mut self,
         stream_end: impl Fn(VoucherId) -> EntryId,
@@ -428,7 +431,7 @@ impl OrderCounter {
             match column {
                 Column::Written if is_half_cancelled(group) => {
                     followed.dead.add(units);
-                    // What is another's by the journal cannot be released by its letter.
+                    // If the journal has the id for another order, the letter cannot release it.
                     if group.iter().any(|it| it.is_cancelled() && it.journal != JournalFact::Other) {
                         followed.half_cancelled.add(order);
                     }
@@ -447,7 +450,7 @@ impl OrderCounter {
                         followed.kept.push(KeptOrder { order: order.get(), is_refused: true });
                     }
                 }
-                // The letter of an entry under a taken id says nothing of the order that the journal lists.
+                // The letter of an entry under a taken id does not belong to the order in the journal.
                 Column::Dead if group.iter().all(|it| it.journal == JournalFact::Other) => {}
                 Column::Dead => followed.dead.add(units),
                 Column::InFlight => followed.in_flight.add(units),
@@ -463,13 +466,13 @@ impl OrderCounter {
         unresolved
     }
 
-    /// Orders that MySQL has cancelled or refused and the journal held as admitted a moment ago.
+    /// The orders that MySQL has cancelled or refused and that the journal still held as admitted.
     pub(crate) fn kept(&self) -> impl Iterator<Item = (VoucherId, &[KeptOrder])> {
         let kept = self.followed.iter().map(|(voucher, followed)| (*voucher, &followed.kept[..]));
         kept.filter(|(_, orders)| !orders.is_empty())
     }
 
-    /// What was counted of a voucher.
+    /// Takes the counts of a voucher.
     pub(crate) fn take(&mut self, voucher: VoucherId) -> (Noted, Rows, Followed) {
         let noted = self.noted.remove(&voucher).unwrap_or_default();
         let rows = self.rows.remove(&voucher).unwrap_or_default();
@@ -480,16 +483,17 @@ impl OrderCounter {
 /// Facts about a row from outside MySQL.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowSeen {
-    /// Its voucher belongs to this partition.
+    /// Whether the voucher belongs to this partition.
     pub(crate) is_own: bool,
-    /// Its entry is in flight.
+    /// Whether the entry of the row is in flight.
     pub(crate) is_in_flight: bool,
-    /// A complete journal tells of it or shall, or it came after the comparison began.
+    /// Whether a complete journal has or should have the order, or it came after the comparison began.
     pub(crate) is_known: bool,
 }
 
 impl Followed {
-    /// What an order says about the stock in Redis. One whose entry is later may have been admitted after that stock was read.
+    /// Adds the units of an order to the sums about the stock in Redis. An order with a later entry may have been
+    /// admitted after that stock was read.
     fn add_units(&mut self, column: Column, group: &[Admission], end: EntryId, has_open_event: bool) {
         let [first, ..] = group else { return };
         let quantity = i64::from(first.quantity);
@@ -503,14 +507,14 @@ impl Followed {
             Column::Written if !is_journaled => self.doubtful_units += quantity,
             _ => {}
         }
-        // Its units may have come back to both stocks between the two readings.
+        // Its units may have come back to both stocks between the two reads.
         if has_open_event {
             self.doubtful_units += quantity;
         }
     }
 }
 
-/// A note that cannot be read still says that the order was admitted.
+/// Converts a note to a movement. Even a note that cannot be read shows that the order was admitted.
 fn movement(note: &JournalNote) -> Movement {
     let units = u16::try_from(note.change.map_or(0, i64::unsigned_abs)).unwrap_or(0);
     if note.is_release() {

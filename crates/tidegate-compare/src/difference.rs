@@ -1,17 +1,18 @@
-//! Differences between what Redis and MySQL know, order by order, user by user, and voucher by voucher.
+//! The differences between Redis and MySQL, by order, by user and by voucher.
 
 use crate::{limit_counters::Counter, reconciled::DifferenceKind};
 use serde::Serialize;
 use tidegate_orders::{OrderId, OrderStatus, UserId, VoucherId};
 use tidegate_stream::EntryId;
 
-/// Why it is so, where that can be known.
+/// The cause of a difference, if it can be known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DifferenceCause {
-    /// Nobody can tell.
+    /// The cause of the difference is unknown.
     Unknown,
-    /// The entry was acknowledged, and MySQL has nothing of it: MySQL went back in time, or another program acknowledged it.
+    /// The entry was acknowledged, and MySQL has nothing of it: MySQL went back in time, or another program
+    /// acknowledged it.
     AcknowledgedAndNotWritten,
     /// The stream does not hold the entry any more.
     EntryIsGone,
@@ -19,25 +20,25 @@ pub enum DifferenceCause {
     NoAdmission,
     /// Redis went back in time, or was emptied.
     RedisWentBack,
-    /// A service changed one side by its own hand.
+    /// A service changed one side without Tidegate.
     ChangedByHand,
-    /// The worker or the command that was at it died half-way.
+    /// The worker or the command that handled the order was killed half-way.
     LeftHalfDone,
 }
 
-/// What repairs it.
+/// The way to repair a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RepairMethod {
-    /// Run all entries of the order again, its events included, in their order.
+    /// Run all entries of the order again, including its events, in their order.
     RunAgain,
-    /// Run the events of the order again, in their order. The order itself is where it belongs.
+    /// Run the events of the order again, in their order. The order itself has its row.
     RecordEvents,
-    /// Write a cancelled row without units, so that a later payment finds a home.
+    /// Write a cancelled row without units, so that a later payment finds the order.
     WriteCancelledRow,
-    /// Restore the user and the movement of its admission.
+    /// Restore the user and the movement of the order's admission.
     Admit,
-    /// Release it in Redis.
+    /// Release the order in Redis.
     Release,
     /// Let the user order again.
     Unbar,
@@ -45,40 +46,41 @@ pub enum RepairMethod {
     Bar,
     /// Move the stock in Redis by a difference.
     MoveStock,
-    /// Set what is counted to what orders hold.
+    /// Set the counter to the uses that orders hold.
     SetCounter,
-    /// Fill Redis again from MySQL, the stream and the dead letters.
+    /// Rebuild Redis from MySQL, the stream and the dead letters.
     Rebuild,
-    /// Nothing that a program may decide.
+    /// A program must not decide it; an operator has to.
     ByHand,
 }
 
-/// A difference about one order, or about one user where `order` is none.
+/// A difference about one order, or about one user if `order` is none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Difference {
-    /// What is different.
+    /// The kind of the difference.
     pub kind: DifferenceKind,
-    /// Of which voucher.
+    /// The voucher of the difference.
     pub voucher: VoucherId,
-    /// Which order.
+    /// The order of the difference, if it is about one.
     pub order: Option<OrderId>,
-    /// Whose.
+    /// The user of the difference, if it is about one.
     pub user: Option<UserId>,
-    /// Units that it is about.
+    /// The units of the difference.
     pub units: i64,
-    /// Why.
+    /// The cause of the difference.
     pub cause: DifferenceCause,
-    /// What repairs it.
+    /// The way to repair the difference.
     pub repair: RepairMethod,
-    /// Which counter of a limit it is about, where it is about one.
+    /// The limit counter of the difference, if it is about one.
     pub counter: Option<Counter>,
-    /// Where the order is; None: the difference does not depend on it.
+    /// The status of the order; None: the difference does not depend on it.
     #[serde(skip)]
     pub status: Option<OrderStatus>,
-    /// Its entry, where the stream holds it and the order is lost.
+    /// The entry of the order, if the stream holds it and the order is lost.
     #[serde(skip)]
     pub entry: Option<EntryId>,
-    /// What the journal held of the order when it was compared, byte for byte: a repair acts only while it still does.
+    /// The journal's note of the order at the comparison, byte for byte: a repair acts only while the note is the
+    /// same.
     #[serde(skip)]
     pub note: Option<String>,
 }

@@ -1,5 +1,5 @@
-//! Which orders the group has still to handle. Neither side knows yet what becomes of them, so nothing is said of them.
-//! Exception: a lost order is reported also if events of it are in flight.
+//! The orders that the group still has to handle. Their outcome is not known yet, so they are not compared. Exception:
+//! a lost order is reported even if events of it are in flight.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,10 +9,10 @@ use tidegate_stream::{DeliveryHistory, Entry, EntryId, Read, StreamError};
 
 use tidegate_orders::{Keys, Order, RedisStore};
 
-/// Entries and ids a page.
+/// The number of entries and ids in a page.
 const PAGE: u16 = 1_000;
 
-/// Vouchers that are looked at, each with its place.
+/// The compared vouchers, each with its place.
 #[derive(Clone, Debug, Default)]
 pub struct VoucherIndex {
     vouchers: Vec<VoucherId>,
@@ -20,7 +20,7 @@ pub struct VoucherIndex {
 }
 
 impl VoucherIndex {
-    /// Of these vouchers, each once.
+    /// Creates an index of these vouchers, each once.
     #[must_use]
     pub fn new(mut vouchers: Vec<VoucherId>) -> Self {
         vouchers.sort_unstable();
@@ -29,13 +29,13 @@ impl VoucherIndex {
         Self { vouchers, places }
     }
 
-    /// The place of a voucher; None: it is not looked at.
+    /// The place of a voucher; None: it is not compared.
     #[must_use]
     pub fn of(&self, voucher: VoucherId) -> Option<u32> {
         self.places.get(&voucher).copied()
     }
 
-    /// The place of a number of MySQL's.
+    /// The place of a voucher number from MySQL.
     pub(crate) fn of_number(&self, voucher: i64) -> Option<u32> {
         self.of(voucher.try_into().ok()?)
     }
@@ -46,7 +46,7 @@ impl VoucherIndex {
         self.vouchers.get(place as usize).copied()
     }
 
-    /// All of them, ascending: that of place 0 first.
+    /// All vouchers in ascending order, the one with place 0 first.
     #[must_use]
     pub fn all(&self) -> &[VoucherId] {
         &self.vouchers
@@ -61,31 +61,31 @@ struct OrderInFlight {
     units: u32,
 }
 
-/// What the group has still to handle, in 24 bytes an entry. An order with several entries is counted once.
+/// The entries that the group still has to handle, in 24 bytes each. An order with several entries is counted once.
 #[derive(Debug, Default)]
 pub struct InFlight {
     orders: Vec<OrderInFlight>,
-    /// Orders with events.
+    /// The hashes of orders with events.
     with_events: Vec<u64>,
     users: Vec<u64>,
-    /// Of each place: orders that are not written yet, and their units.
+    /// The orders that are not written yet and their units, by place.
     pub(crate) counts: HashMap<u32, (u64, i64)>,
-    /// Of each place: events.
+    /// The number of events, by place.
     pub(crate) events: HashMap<u32, u64>,
-    /// Entries that are neither orders nor events, and what they were before they were put back.
+    /// Entries that are neither orders nor events, with their earlier entries before they were put back.
     pub(crate) unreadable: HashSet<EntryId>,
 }
 
 impl InFlight {
-    /// Reads it. Whatever is not in it and stood in the stream before has its outcome in MySQL, in Redis and among the dead
-    /// letters by now: what is read of these afterwards agrees.
+    /// Reads the entries in flight. An earlier entry of the stream that is not in the result has its outcome in MySQL,
+    /// in Redis and among the dead letters by now. So later reads of these agree.
     ///
     /// # Errors
-    /// When Redis does not answer.
+    /// Fails if Redis does not answer.
     pub async fn read(redis: &RedisStore, places: &VoucherIndex, pace: &Pace) -> Result<Self, StreamError> {
         let mut found = Self::default();
         let (inspector, keys) = (redis.inspector(), redis.keys());
-        // The boundary first: an entry that is delivered after this is beyond it, whatever becomes of it.
+        // The boundary is read first: an entry that is delivered later is beyond it, whatever happens to it.
         let delivered = inspector.group().last_delivered().await?.unwrap_or(EntryId::MIN);
         let stream = &inspector.names().stream;
         let mut pending = inspector.group().pending_pages((EntryId::MIN, delivered), PAGE, None);
@@ -135,24 +135,25 @@ impl InFlight {
         self.users.push(hash_of_id(place, order.user.get()));
     }
 
-    /// An entry of the order is in flight, be it its own or an event.
+    /// Whether an entry of the order is in flight, either its own or an event.
     #[must_use]
     pub fn has_order(&self, place: u32, order: i64) -> bool {
         self.has_own_entry(place, order) || self.has_event(place, order)
     }
 
-    /// An event of the order is in flight.
+    /// Whether an event of the order is in flight.
     pub(crate) fn has_event(&self, place: u32, order: i64) -> bool {
         self.with_events.binary_search(&hash_of_id(place, order)).is_ok()
     }
 
-    /// The order's own entry is in flight. If only events of it are, the order itself is settled; a lost one keeps them waiting.
+    /// Whether the order's own entry is in flight. If only events of it are, the order itself is settled; a lost order
+    /// keeps its events waiting.
     #[must_use]
     pub fn has_own_entry(&self, place: u32, order: i64) -> bool {
         self.orders.binary_search_by_key(&hash_of_id(place, order), |it| it.hash).is_ok()
     }
 
-    /// An order or an event of the user is in flight.
+    /// Whether an order or an event of the user is in flight.
     #[must_use]
     pub fn has_user(&self, place: u32, user: i64) -> bool {
         self.users.binary_search(&hash_of_id(place, user)).is_ok()

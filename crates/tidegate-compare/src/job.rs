@@ -1,28 +1,29 @@
-//! What long work is given: when to stop, and whom to tell how far it is.
+//! The job of a long task: its stop signal and its progress display.
 
 use std::fmt::Debug;
 
 use tidegate_stream::HeldLease;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// What work is given.
+/// The stop signal and the progress display of a long task.
 #[derive(Debug)]
 pub struct Job {
-    /// Cancelled when the caller wants an end. For waits between steps, never around a step; see [`Job::is_stopped`].
+    /// Cancelled when the caller wants the task to end. Use it for waits between steps, never around a step; see
+    /// [`Job::is_stopped`].
     pub stop: CancellationToken,
-    /// How far it is; to be told its total before it shows.
+    /// The display of the progress. It shows nothing before it knows the total.
     pub progress: Box<dyn Progress>,
 }
 
 impl Job {
-    /// Whether to end after the step in progress, as stopped. Ask before each step, when it is known that there
+    /// Whether to end after the step in progress, as stopped. Check this before each step, when it is known that there
     /// is one.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.stop.is_cancelled()
     }
 
-    /// Stops the work as a signal does, after the step in progress, if `lease` is lost before the guard is dropped.
+    /// Stops the task as a signal does, after the step in progress, if `lease` is lost before the guard is dropped.
     pub fn stop_when_lost(&self, lease: &HeldLease) -> DropGuard {
         let (lost, stop, over) = (lease.lost().clone(), self.stop.clone(), CancellationToken::new());
         let guard = over.clone().drop_guard();
@@ -35,19 +36,19 @@ impl Job {
     }
 }
 
-/// Who wants to know how far long work is.
+/// A display of the progress of a long task.
 pub trait Progress: Debug + Send + Sync {
-    /// There are so many to do, and of what: `entries`.
+    /// Sets the total number of steps, and the name of the things that are counted, such as `entries`.
     fn expect(&self, total: u64, what: &'static str);
 
-    /// So many more are done.
+    /// Adds a number of completed steps.
     fn add(&self, done: u64);
 
-    /// Something worth a line of its own.
+    /// Shows a message in a line of its own.
     fn say(&self, line: &str);
 }
 
-/// Nobody wants to know.
+/// A progress display that shows nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct Silent;
 

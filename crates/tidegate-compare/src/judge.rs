@@ -1,4 +1,4 @@
-//! What the facts of one order, or of one user, mean: a difference, or none. Pure.
+//! The judgement of the facts about one order or one user: a difference, or none. Pure.
 
 use crate::{
     difference::{DifferenceCause, RepairMethod},
@@ -12,24 +12,24 @@ use tidegate_orders::{
 };
 use tidegate_stream::EntryId;
 
-/// What was read of an order whose own entry is not in flight. Of MySQL first, then of the journal: what the journal lacks then
-/// was lacking when the row was there.
+/// The facts about an order whose own entry is not in flight. MySQL is read first, then the journal. So if the journal
+/// lacks an order that has a row, it already lacked it when the row was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Evidence {
-    /// The journal of its voucher holds every movement.
+    /// Whether the journal of its voucher holds every movement.
     pub(crate) is_complete: bool,
-    /// Since when it does, in Unix milliseconds; 0: it knows what was before.
+    /// The time since when the journal is complete, in Unix milliseconds; 0: it has everything before as well.
     pub(crate) complete_since_ms: i64,
-    /// The journal does not hold orders any more that are final and older; None: it holds all.
+    /// The time before which the journal no longer holds final orders; None: it holds all.
     pub(crate) compacted_before_ms: Option<i64>,
     pub(crate) note: Option<JournalNote>,
     pub(crate) row: Option<OrderRow>,
     pub(crate) refusal: Option<RefusalRow>,
     pub(crate) dead: Option<DeadOrder>,
     pub(crate) events: Option<EventSum>,
-    /// Where no complete journal lists it: its entries, which are acknowledged, one of each user.
+    /// The acknowledged entries of an order that is in no complete journal, one for each user.
     pub(crate) entries: Vec<Entered>,
-    /// Events of it were acknowledged and are not recorded: whose order the first of these names.
+    /// The user in the first event of the order that was acknowledged and not recorded.
     pub(crate) lost_event_of: Option<i64>,
 }
 
@@ -41,14 +41,14 @@ pub(crate) struct OrderFinding {
     pub(crate) units: i64,
     pub(crate) cause: DifferenceCause,
     pub(crate) repair: RepairMethod,
-    /// Where the order is; None: the difference does not depend on it.
+    /// The status of the order; None: the difference does not depend on it.
     pub(crate) status: Option<OrderStatus>,
-    /// Its entry, where the stream holds it.
+    /// The entry of the order, if the stream holds it.
     pub(crate) entry: Option<EntryId>,
 }
 
 impl Evidence {
-    /// Whose order it is and how many units it has, by whoever admitted it.
+    /// The user and the units of the order, from its admission in the journal or from its entry.
     fn admitted(&self) -> Option<(Option<i64>, i64)> {
         let by_journal = self.note.as_ref().and_then(|note| match &note.admitted {
             Some(admitted) => Some((admitted.user.map(UserId::get), admitted.change.saturating_neg())),
@@ -61,18 +61,18 @@ impl Evidence {
         by_journal.or_else(|| self.entry().map(|entry| (Some(entry.user), entry.quantity)))
     }
 
-    /// Of several, that of the row's owner, or else the latest.
+    /// The entry of the row's owner if there are several entries, or otherwise the latest one.
     fn entry(&self) -> Option<Entered> {
         let is_owners = |it: &&Entered| self.row.as_ref().is_some_and(|row| row.user == it.user);
         let own = self.entries.iter().find(is_owners);
         own.or_else(|| self.entries.iter().max_by_key(|it| it.entry)).copied()
     }
 
-    /// An entry of another user under the order's id, which must be among the dead letters.
+    /// Finds an entry of another user under the order's id, which must be among the dead letters.
     pub(crate) fn stranger(&self, is_buried: impl Fn(i64) -> bool) -> Option<OrderFinding> {
         let by_note = self.note.as_ref().and_then(JournalNote::buyer).map(UserId::get);
         let owner = by_note.or_else(|| self.row.as_ref().map(|row| row.user));
-        // Where nobody has the id, the letter of one entry says nothing of the others.
+        // If no order has the id, the letter of one entry shows nothing about the others.
         let owned = owner.or_else(|| self.entry().map(|it| it.user));
         let it = self.entries.iter().find(|it| Some(it.user) != owned && !is_buried(it.user))?;
         let kind = if owner.is_some() { DifferenceKind::Mismatched } else { DifferenceKind::LostOrder };
@@ -87,12 +87,12 @@ impl Evidence {
         })
     }
 
-    /// What is known, for the one place that decides where an order is.
+    /// The facts for the function that decides the status of an order.
     fn facts(&self, voucher: i64) -> OrderFacts {
         let admitted = self.admitted();
         let is_of = |user: i64| admitted.is_none_or(|(its, _)| its.is_none_or(|its| its == user));
         let row = self.row.as_ref().map_or(RowFact::None, |row| {
-            // One that was cancelled before it came has no units: nobody knew then how many it would have.
+            // An order that was cancelled before it came has no units, because they were not known then.
             let has_quantity = !holds(row) || admitted.is_none_or(|(_, units)| units == row.quantity);
             let is_own = row.voucher == voucher && is_of(row.user) && has_quantity;
             if is_own { RowFact::Own(row.state()) } else { RowFact::Other }
@@ -112,8 +112,9 @@ impl Evidence {
         OrderFacts { row, is_refused, journal, entry, letter, ..OrderFacts::NOTHING }
     }
 
-    /// All that is different about the order. Where it is not lost itself, but events of it are, only that is told: they may be
-    /// what one side has done and the other not. What else differs is told when they are recorded.
+    /// Finds all differences of the order. If events of it are lost but the order is not, only the events are
+    /// reported: one side may have applied them and the other not. Further differences are reported when the events
+    /// are recorded.
     pub(crate) fn findings(&self, voucher: i64) -> [Option<OrderFinding>; 3] {
         let of_order = self.finding(voucher);
         let runs_again =
@@ -124,7 +125,7 @@ impl Evidence {
         }
     }
 
-    /// Events of it are lost.
+    /// Finds events of the order that are lost.
     fn lost_event(&self) -> Option<OrderFinding> {
         let its = self.lost_event_of?;
         let user = self.by_mysql().0.or_else(|| self.admitted()?.0).unwrap_or(its);
@@ -140,7 +141,7 @@ impl Evidence {
         })
     }
 
-    /// What is different about the order, as far as its units are concerned.
+    /// Finds the difference of the order that concerns its units.
     pub(crate) fn finding(&self, voucher: i64) -> Option<OrderFinding> {
         let facts = self.facts(voucher);
         let (user, units) = self.admitted().unwrap_or_else(|| self.by_mysql());
@@ -163,8 +164,8 @@ impl Evidence {
             OrderStatus::Mismatched => {
                 finding(DifferenceKind::Mismatched, DifferenceCause::Unknown, RepairMethod::ByHand)
             }
-            // Whether the stream still holds it is looked up where it is said.
-            // Its row was there and moved, and is gone alone: what its events did would not be done again.
+            // `Verify` looks up whether the stream still holds a lost order. Here the row existed and changed, and only
+            // the row is gone: a repeated run would not apply its events again.
             OrderStatus::Lost if self.events.is_some_and(|events| events.status.is_some()) => {
                 finding(DifferenceKind::LostOrder, DifferenceCause::ChangedByHand, RepairMethod::ByHand)
             }
@@ -203,7 +204,7 @@ impl Evidence {
         }
     }
 
-    /// The journal should know it.
+    /// Whether the journal should have the order.
     fn is_since_complete(&self, row: &OrderRow) -> bool {
         is_since(row, self.complete_since_ms)
     }
@@ -218,7 +219,7 @@ impl Evidence {
         row.or_else(|| self.refusal.as_ref().map(|it| (Some(it.user), it.quantity))).unwrap_or((None, 0))
     }
 
-    /// Units that went back more than once, as MySQL recorded it.
+    /// Finds units that were returned more than once, by MySQL's records.
     pub(crate) fn doubled(&self) -> Option<OrderFinding> {
         let (row, events) = (self.row.as_ref()?, self.events?);
         (events.releases > 1).then_some(OrderFinding {
@@ -232,7 +233,7 @@ impl Evidence {
         })
     }
 
-    /// A status that no event of ours led to.
+    /// Finds a status that no event of Tidegate led to.
     pub(crate) fn status_by_others(&self) -> Option<OrderFinding> {
         let row = self.row.as_ref()?;
         is_set_by_others(row, self.events.as_ref()).then_some(OrderFinding {
@@ -247,8 +248,8 @@ impl Evidence {
     }
 }
 
-/// A row of the time that a complete journal knows: by the entry that it came from; or, where another program wrote it, by when
-/// it was written. One that says neither should be known.
+/// Whether a row belongs to the time that a complete journal covers. The entry of the row decides; if another program
+/// wrote the row, its creation time does. A row with neither should be in the journal.
 pub(crate) fn is_since(row: &OrderRow, complete_since_ms: i64) -> bool {
     let at_ms = match row.entry {
         Some(entry) => i64::try_from(entry.ms).ok(),
@@ -257,8 +258,8 @@ pub(crate) fn is_since(row: &OrderRow, complete_since_ms: i64) -> bool {
     at_ms.is_none_or(|at_ms| at_ms >= complete_since_ms)
 }
 
-/// Whether the status of a row that came through a stream is not the one that its events lead to. A row is cancelled without an
-/// event where its order was cancelled before it was written.
+/// Whether the status of a row that came through a stream is not the one that its events lead to. A row is cancelled
+/// without an event if its order was cancelled before it was written.
 pub(crate) fn is_set_by_others(row: &OrderRow, events: Option<&EventSum>) -> bool {
     let led_to = events.and_then(|events| events.status);
     let cancelled = 4;
@@ -269,18 +270,19 @@ pub(crate) fn is_set_by_others(row: &OrderRow, events: Option<&EventSum>) -> boo
         }
 }
 
-/// What became for good of an order. Whatever comes, its units move no more.
+/// The final state of an order. Whatever happens later, its units move no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FinalOrder {
-    /// It was used, by an event of ours: it keeps its units, and its user stays a buyer.
+    /// The order was used, by an event of Tidegate: it keeps its units, and its user stays a buyer.
     Used,
-    /// It holds nothing any more.
+    /// The order holds no units any more.
     Ended,
 }
 
 impl FinalOrder {
-    /// By a row that came through a stream. None: it may still change, or it, or an event of it, is not that old. A used one whose
-    /// status another program has set may be set back by it.
+    /// Finds the final state from a row that came through a stream. None: the order may still change, or its row or an
+    /// event is not old enough. If another program set the status "used", it may also set it back, so such an order is
+    /// not final.
     pub fn of(row: &OrderRow, events: Option<&EventSum>, before_ms: i64) -> Option<Self> {
         let last_ms = events.map_or(0, |events| events.last_ms);
         if !is_before(row.entry, before_ms) || last_ms >= before_ms {
@@ -297,25 +299,25 @@ impl FinalOrder {
     }
 }
 
-/// Whether an entry came before. Of what has none, nobody can tell.
+/// Whether an entry is older than this time. False if there is no entry.
 pub fn is_before(entry: Option<EntryId>, before_ms: i64) -> bool {
     entry.is_some_and(|entry| i64::try_from(entry.ms).is_ok_and(|ms| ms < before_ms))
 }
 
-/// What was read of a user who is not in flight, of a voucher whose journal is complete.
+/// The facts about a user that is not in flight, for a voucher with a complete journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UserEvidence {
     pub(crate) is_buyer: bool,
-    /// A live order in MySQL.
+    /// The id of a live order in MySQL.
     pub(crate) live: Option<i64>,
-    /// An order among the dead letters.
+    /// The id of an order among the dead letters.
     pub(crate) dead: Option<i64>,
-    /// An order of the user is a difference of its own, and what repairs that bars or frees the user, too.
+    /// Whether an order of the user is a difference itself, whose repair also bars or frees the user.
     pub(crate) is_told: bool,
 }
 
 impl UserEvidence {
-    /// For which the user is barred.
+    /// The order that bars the user.
     pub(crate) fn order(&self) -> Option<i64> {
         self.live.or(self.dead)
     }
@@ -335,7 +337,7 @@ impl UserEvidence {
     }
 }
 
-/// A row as one side's word about an order: it holds units, or does not any more.
+/// Whether a row still holds units.
 pub(crate) fn holds(row: &OrderRow) -> bool {
     row.state() != RowState::Cancelled
 }
@@ -424,7 +426,7 @@ mod tests {
         assert!(is_told(Some(1_000), None, 1_000) && !is_told(Some(999), None, 1_000));
         assert!(is_told(None, Some(1_000), 1_000) && !is_told(None, Some(999), 1_000));
         assert!(is_told(None, None, 1_000) && is_told(None, Some(5), 0));
-        // A zero date, as old servers keep it.
+        // A zero date, as old servers store it.
         assert!(!is_told(None, Some(0), 1_000));
     }
 
@@ -438,7 +440,7 @@ mod tests {
             found.map(|it| (it.kind, it.repair)).collect::<Vec<_>>()
         };
         assert_eq!(told(admit(7, 2), row(7, 2, 1), None), [(LostEvent, RepairMethod::RecordEvents)]);
-        // Redis has done already what the event says.
+        // Redis has already applied the event.
         assert_eq!(told(release(7, 2), row(7, 2, 1), None), [(LostEvent, RepairMethod::RecordEvents)]);
         assert_eq!(told(admit(7, 2), row(7, 2, 4), None), [(LostEvent, RepairMethod::RecordEvents)]);
         assert_eq!(told(release(7, 2), None, refusal(7)), [(LostEvent, RepairMethod::RecordEvents)]);

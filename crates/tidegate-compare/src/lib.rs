@@ -1,4 +1,5 @@
-//! Compares what Redis and MySQL know of each order while the sale goes on. It changes no order, no sale and no stock.
+//! The comparison of Redis and MySQL, order by order, while the sale goes on. It changes no order, no sale and no
+//! stock.
 
 pub mod audit;
 mod totals;

@@ -1,9 +1,9 @@
-//! Compares the counters of limits in Redis with what orders hold, while the sale goes on.
+//! The comparison of limit counters in Redis with the uses that orders hold, while the sale goes on.
 //!
-//! What an order used is in its note of the journal; of an order that was compacted, beside its row in MySQL. Both sides are added up in a
-//! `sketch` first, whose memory does not grow with them. Only fields in which they may differ are looked at one by one, until
-//! whatever is wrong is the same twice. Only windows that have not ended are compared: nobody is checked against the others. A voucher
-//! without limits costs one call.
+//! The uses of an order are in its note of the journal; those of a compacted order are next to its row in MySQL. Both
+//! sides are first added up in a `sketch`, whose memory does not grow with them. Only fields that may differ are
+//! checked one by one, until two checks agree. Only windows that have not ended are compared, because Redis checks no
+//! order against the others. A voucher without limits costs one call.
 
 mod campaign;
 mod candidates;
@@ -32,30 +32,30 @@ pub use self::{
 use self::{orders::Orders, owners::Owners, suspects::Suspects};
 use crate::{CompareError, Pace};
 
-/// What was found.
+/// The results of a check of limit counters.
 #[derive(Clone, Debug, Default)]
 pub struct LimitCounterReport {
-    /// Counters that are wrong, and limits that are passed.
+    /// Counters that are wrong, and limits that are exceeded.
     pub differences: Vec<CounterDifference>,
-    /// Vouchers of which a key holds something else than it should, with what Redis says of it.
+    /// Vouchers with a key of a wrong type or content, each with the message of Redis.
     pub unreadable: Vec<(VoucherId, String)>,
     /// Counters that may be right or wrong, each owner once for each reason.
     pub not_compared: BTreeSet<NotCompared>,
 }
 
-/// Compares.
+/// A check of limit counters.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitCounterCheck<'a>(Orders<'a>);
 
-/// Which fields are compared.
+/// The fields that are compared.
 #[derive(Clone, Copy, Debug)]
 enum Fields<'a> {
     All,
-    /// These, one by one.
+    /// Only these fields, which are checked one by one.
     Only(&'a BTreeSet<(LimitOwner, String)>),
 }
 
-/// Vouchers that are compared together.
+/// The vouchers that are compared together.
 struct Group {
     vouchers: Vec<VoucherId>,
     owners: Owners,
@@ -69,7 +69,7 @@ impl LimitCounterReport {
         Ok(())
     }
 
-    /// What was read; None, and noted as unreadable, if a key holds something else than it should.
+    /// Returns what was read. None: a key has a wrong type or content, which this notes as unreadable.
     fn keep<T>(
         &mut self,
         voucher: VoucherId,
@@ -91,7 +91,7 @@ impl Group {
         LimitCounterReport { not_compared, ..LimitCounterReport::default() }
     }
 
-    /// Nothing of vouchers that nobody asked for.
+    /// The owners at these places that were not compared, without vouchers that were not requested.
     fn not_compared_at(
         &self,
         places: impl Iterator<Item = usize>,
@@ -108,7 +108,7 @@ impl Group {
 }
 
 impl<'a> LimitCounterCheck<'a> {
-    /// Of the vouchers of this gate, until `stop`.
+    /// Creates a check with these stores, which runs until `stop`.
     #[must_use]
     pub const fn new(
         redis: &'a RedisStore,
@@ -119,11 +119,11 @@ impl<'a> LimitCounterCheck<'a> {
         Self(Orders { redis, mysql, pace, stop })
     }
 
-    /// Compares the counters of these vouchers and of the campaigns that they are in. Of a campaign, the orders of all its vouchers
+    /// Compares the counters of these vouchers and of their campaigns. For a campaign, the orders of all its vouchers
     /// are read. Changes nothing.
     ///
     /// # Errors
-    /// See [`CompareError`].
+    /// Fails for the reasons in [`CompareError`].
     pub async fn compare(&self, vouchers: &[VoucherId]) -> Result<LimitCounterReport, CompareError> {
         self.compare_fields(vouchers, Fields::All).await
     }
@@ -157,13 +157,13 @@ impl<'a> LimitCounterCheck<'a> {
         Ok(report)
     }
 
-    /// None: it has no limits in Redis.
+    /// Reads the windows of the limits in Redis. None: there are no limits.
     async fn windows(&self, owner: LimitOwner) -> Result<Option<CountedWindows>, CompareError> {
         let rules = self.0.redis.limits().read_limits(owner).await?;
         Ok(rules.and_then(|rules| CountedWindows::parse(&rules)))
     }
 
-    /// A campaign with all its vouchers.
+    /// Creates the group of a campaign with all its vouchers.
     async fn group_of(&self, campaign: CampaignId) -> Result<Group, CompareError> {
         let regions = limit_rows::regions(self.0.mysql, campaign).await?;
         let vouchers: Vec<VoucherId> = regions.into_iter().map(|(_, voucher)| voucher).collect();
@@ -203,7 +203,7 @@ impl<'a> LimitCounterCheck<'a> {
         self.stand(group, suspects, asked).await
     }
 
-    /// Why nobody knows what the orders of a voucher hold.
+    /// The reason why the uses of a voucher's orders are unknown, if they are.
     async fn why_not(&self, voucher: VoucherId) -> Result<Option<WhyNotCompared>, CompareError> {
         let snapshot = self.0.redis.journals().snapshot(voucher).await?;
         if i64::try_from(snapshot.stream_end.ms).is_ok_and(|end_ms| end_ms > snapshot.at_ms) {
@@ -215,7 +215,7 @@ impl<'a> LimitCounterCheck<'a> {
         if snapshot.journaled > 0 {
             return Ok(Some(WhyNotCompared::JournalNotComplete));
         }
-        // Orders that only the journal knew are on their way to MySQL: what its rows hold is not all.
+        // Orders that only the journal had may still be in flight to MySQL: its rows may not have all uses.
         let row = vouchers::find(self.0.mysql, voucher).await?;
         let is_delisted = row.is_some_and(|row| row.delisted_ms.is_some());
         let was_sold = snapshot.stock.is_some()

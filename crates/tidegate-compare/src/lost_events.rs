@@ -1,8 +1,8 @@
-//! Events that the group has acknowledged and MySQL has not recorded.
+//! The events that the group has acknowledged and MySQL has not recorded.
 //!
-//! Whatever comes of an event, its handler records it before it is acknowledged, with the entry that brought it. So one without
-//! such a record is lost, unless it is a dead letter, or was put back into the stream as another entry. Each page of the stream
-//! costs one look-up by the primary key, and what is recorded is forgotten at once.
+//! The handler records each event with its entry, whatever the outcome, before the event is acknowledged. So an event
+//! without such a record is lost, unless it is a dead letter or was put back into the stream as another entry. Each
+//! page of the stream costs one lookup by the primary key, and recorded events are not kept.
 
 use crate::{CompareError, in_flight::VoucherIndex, redis_side::DeadOrders, stores::ComparedStores};
 use std::collections::{HashMap, HashSet};
@@ -13,7 +13,7 @@ use tidegate_orders::{
 };
 use tidegate_stream::{DeliveryHistory, Entry, EntryId};
 
-/// An order, by the place of its voucher.
+/// An order, with the place of its voucher.
 type At = (u32, i64);
 
 /// The events of a page of the stream that are looked up.
@@ -21,7 +21,7 @@ type At = (u32, i64);
 pub(crate) struct EventPage(Vec<(u32, IncomingEvent)>);
 
 impl EventPage {
-    /// Adds what an entry brings, if it is about one of the orders that are `wanted`.
+    /// Adds the event of an entry, if its order is `wanted`.
     pub(crate) fn add(
         &mut self,
         entry: EntryId,
@@ -38,7 +38,7 @@ impl EventPage {
         self.0.is_empty()
     }
 
-    /// Those of them that MySQL has not recorded, each with the entry and the user that it names.
+    /// Finds the events that MySQL has not recorded, each with its entry and its user.
     pub(crate) async fn unrecorded(
         self,
         stores: &ComparedStores,
@@ -57,22 +57,22 @@ impl EventPage {
 #[derive(Debug, Default)]
 pub(crate) struct LostEvents {
     unrecorded: Vec<(At, EntryId, i64)>,
-    /// Entries of before of what was put back into the stream.
+    /// The earlier entries of events that were put back into the stream.
     put_back: HashSet<EntryId>,
 }
 
 impl LostEvents {
-    /// Takes in an entry that holds an event.
+    /// Notes an entry that holds an event.
     pub(crate) fn note(&mut self, entry: &Entry) {
         self.put_back.extend(DeliveryHistory::of(entry).entries());
     }
 
-    /// Takes in what MySQL has not recorded of a page.
+    /// Adds the events of a page that MySQL has not recorded.
     pub(crate) fn add(&mut self, unrecorded: Vec<(At, EntryId, i64)>) {
         self.unrecorded.extend(unrecorded);
     }
 
-    /// The orders with lost events, each with the user of the first of them.
+    /// The orders with lost events, each with the user of its first lost event.
     pub(crate) fn by_order(self, dead: &DeadOrders) -> HashMap<At, i64> {
         let Self { unrecorded, put_back } = self;
         let mut lost = HashMap::new();

@@ -1,4 +1,4 @@
-//! How fast both sides are read: all that is there, or so slowly that a sale beside it does not feel it.
+//! The pace of reading both sides: at full speed, or too slowly to disturb a sale.
 
 use std::{
     future::Future,
@@ -8,17 +8,17 @@ use std::{
 /// The longest rest after one page.
 const LONGEST_REST: Duration = Duration::from_secs(1);
 
-/// How much of the time is spent reading.
+/// The part of the time that is spent reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// All of it: somebody waits.
+    /// The whole time, because a caller waits.
     Full,
-    /// A quarter of it: after each page, three times as long as it took is waited.
+    /// A quarter of the time: after each page follows a rest three times as long as the read.
     Quarter,
 }
 
 impl Pace {
-    /// Reads a page, then rests.
+    /// Reads a page, and then rests.
     pub async fn step<T>(&self, page: impl Future<Output = T>) -> T {
         let began = Instant::now();
         let read = page.await;

@@ -1,4 +1,4 @@
-//! What the last comparison found, kept in Redis for metrics, `doctor` and people.
+//! The result of the last comparison, stored in Redis for metrics, `doctor` and operators.
 
 use std::collections::BTreeMap;
 
@@ -9,55 +9,56 @@ use tidegate_stream::StreamError;
 
 use crate::text::counted;
 
-/// So many removals are remembered.
+/// The largest number of removals that are kept.
 const MOST_REMOVED: usize = 5;
 
-/// What is different. Its word is the same in JSON, in metrics and in the documents.
+/// The kind of a difference. Its word is the same in JSON, in metrics and in the documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DifferenceKind {
-    /// An order was admitted and is nowhere else: neither in flight nor dead nor in MySQL, as row or as refusal.
+    /// An order was admitted and is nowhere else: neither in flight nor dead nor in MySQL, as a row or a refusal.
     LostOrder,
     /// An event of an order that is not lost itself was acknowledged, and MySQL has not recorded it.
     LostEvent,
     /// Redis released an order, and MySQL knows neither a row nor a refusal of it.
     ReleaseUnknownToMysql,
-    /// A live order of MySQL that a complete journal does not hold.
+    /// MySQL has a live order that a complete journal does not hold.
     NotAdmitted,
-    /// MySQL gave an order up or refused it, and the journal still holds it as admitted.
+    /// MySQL cancelled or refused an order, and the journal still holds it as admitted.
     NotReleased,
-    /// A live order of MySQL that was released in Redis: its units can be sold twice.
+    /// MySQL has a live order that was released in Redis: its units can be sold twice.
     ReleasedAndLive,
-    /// The row with the id of an admitted order is of another user, voucher or quantity.
+    /// The row with the id of an admitted order belongs to another user or voucher, or has another quantity.
     Mismatched,
-    /// An order whose units were released more than once, by what MySQL recorded of its events.
+    /// The units of an order were released more than once, by MySQL's record of its events.
     ReleasedTwice,
-    /// The status of a row is not the one that its events lead to: somebody else set it. No failure.
+    /// The status of a row is not the one that its events lead to: another program set it. No failure.
     StatusSetByOthers,
-    /// A user who has no order is in the set of buyers.
+    /// A user without an order is in the set of buyers.
     BarredWithoutOrder,
-    /// A user who has a live order is not in the set of buyers.
+    /// A user with a live order is not in the set of buyers.
     NotBarred,
     /// The stock in Redis is not the sum of its journal.
     RedisStockMismatch,
-    /// The journal has other units loaded than MySQL.
+    /// The units loaded by the journal differ from those loaded by MySQL.
     LoadedMismatch,
-    /// The stock in MySQL is not what was loaded less the units of live orders.
+    /// The stock in MySQL is not the loaded units less the units of live orders.
     MysqlStockMismatch,
-    /// MySQL has other used orders than were compacted out of the journal, by their number or their units.
+    /// The used orders in MySQL differ from those that were compacted out of the journal, by number or by units.
     CompactedMismatch,
-    /// What is counted for a limit is not what orders hold.
+    /// A limit counter differs from the uses that orders hold.
     LimitUsesMismatch,
     /// The slots of a user are not those of the orders that the user holds.
     SlotsMismatch,
-    /// Orders hold more than a limit allows, and it was not lowered since they were made.
+    /// Orders hold more than a limit allows, and the limit was not lowered since they were made.
     LimitPassed,
-    /// The sale is on and has units left by MySQL, orders of it are there, and Redis holds no stock of it: nobody can buy.
+    /// Redis has lost the sale, so that no user can buy: the sale is on and has orders and units left in MySQL, but no
+    /// stock in Redis.
     SaleForgotten,
 }
 
 impl DifferenceKind {
-    /// All of them.
+    /// All kinds of differences, in their order.
     pub const ALL: [Self; 19] = [
         Self::LostOrder,
         Self::LostEvent,
@@ -106,37 +107,37 @@ impl DifferenceKind {
         }
     }
 
-    /// Nobody is free to do that.
+    /// Whether the difference is a failure: no program may cause it.
     #[must_use]
     pub const fn is_failure(self) -> bool {
         !matches!(self, Self::StatusSetByOthers)
     }
 }
 
-/// What the last comparison of all vouchers found.
+/// The result of the last comparison of all vouchers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reconciled {
-    /// When it ended, in Unix milliseconds by the clock of Redis.
+    /// The time when it ended, in Unix milliseconds by the clock of Redis.
     pub at_ms: i64,
-    /// How long it took.
+    /// The duration of the comparison, in milliseconds.
     pub took_ms: u64,
-    /// When the last one ended that found everything to agree; None: none did.
+    /// The time when the last comparison without differences ended; None: there was none.
     pub clean_at_ms: Option<i64>,
-    /// How many differences there are, by the word of their kind.
+    /// The number of differences, by the word of their kind.
     pub counts: BTreeMap<String, u64>,
-    /// Vouchers whose keys hold something else than they should, or whose sum could not be told.
+    /// The number of vouchers with keys of a wrong type or content, or with an unknown sum.
     pub unread: u64,
-    /// By kind, what this comparison and the one before it found, the lower number: what stands.
+    /// The standing differences: the lower number of this comparison and the one before it, by kind.
     pub standing: BTreeMap<String, u64>,
-    /// Units still to be deducted from MySQL's stocks: in flight and dead.
+    /// The units that are still to be deducted from MySQL's stocks: in flight and dead.
     pub units_to_deduct: i64,
-    /// Delisted vouchers whose keys were removed last, the latest at the end. It outlives the comparison.
+    /// The last delisted vouchers whose keys were removed, the latest at the end. The next comparison keeps them.
     #[serde(default)]
     pub removed: Vec<RemovedSale>,
-    /// What is final and older was compacted out of the journals, in Unix milliseconds; 0: nothing was yet.
+    /// The time before which final orders were compacted out of the journals, in Unix milliseconds; 0: none were yet.
     #[serde(default)]
     pub compacted_before_ms: i64,
-    /// Bytes that Redis takes for each voucher, about: of those with the highest ids.
+    /// The approximate bytes that Redis uses for each voucher: for those with the highest ids.
     #[serde(default)]
     pub voucher_bytes: BTreeMap<String, u64>,
 }
@@ -144,48 +145,48 @@ pub struct Reconciled {
 /// A delisted voucher whose keys were removed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemovedSale {
-    /// The voucher.
+    /// The voucher whose keys were removed.
     pub voucher: VoucherId,
-    /// When, in Unix milliseconds by the clock of Redis.
+    /// The time of the removal, in Unix milliseconds by the clock of Redis.
     pub at_ms: i64,
-    /// How many keys it had.
+    /// The number of keys that the voucher had.
     pub keys: u64,
-    /// What they took of Redis' memory, about.
+    /// The approximate memory of the keys in Redis, in bytes.
     pub bytes: u64,
 }
 
 impl Reconciled {
-    /// The one that is kept; None: there was none, or another version wrote it.
+    /// Reads the stored result. None: there was none, or another version wrote it.
     ///
     /// # Errors
-    /// When Redis does not answer.
+    /// Fails if Redis does not answer.
     pub async fn read(redis: &RedisStore) -> Result<Option<Self>, StreamError> {
         let text: Option<String> = redis.pool().get(redis.keys().fleet().reconciled()).await?;
         Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
     }
 
-    /// Keeps it in the place of the one before.
+    /// Stores the result in the place of the previous one.
     ///
     /// # Errors
-    /// When Redis does not answer, or takes no writes.
+    /// Fails if Redis does not answer, or accepts no writes.
     pub async fn write(&self, redis: &RedisStore) -> Result<(), StreamError> {
         let text = serde_json::to_string(self).unwrap_or_default();
         Ok(redis.pool().set::<(), _, _>(redis.keys().fleet().reconciled(), text, None, None, false).await?)
     }
 
-    /// Notes in it whose keys were removed.
+    /// Adds a voucher whose keys were removed.
     pub fn note_removed(&mut self, removed: RemovedSale) {
         self.removed.push(removed);
         self.removed.drain(..self.removed.len().saturating_sub(MOST_REMOVED));
     }
 
-    /// How many differences of this kind it found.
+    /// The number of differences of this kind.
     #[must_use]
     pub fn count(&self, kind: DifferenceKind) -> u64 {
         self.counts.get(kind.word()).copied().unwrap_or(0)
     }
 
-    /// The kinds that must not be and that it found, each with its number.
+    /// The kinds of failures that the comparison found, each with its number.
     #[must_use]
     pub fn failures(&self) -> Vec<(DifferenceKind, u64)> {
         let failing = DifferenceKind::ALL.into_iter().filter(|kind| kind.is_failure());
@@ -193,7 +194,7 @@ impl Reconciled {
         counted.filter(|(_, count)| *count > 0).collect()
     }
 
-    /// What usually brings about all that differs; None: there is no such thing.
+    /// The usual cause of all the differences; None: there is no usual cause.
     #[must_use]
     pub fn usual_cause(&self) -> Option<&'static str> {
         let is_all = self.failures().iter().all(|(kind, _)| *kind == DifferenceKind::NotAdmitted);
@@ -202,7 +203,7 @@ impl Reconciled {
         )
     }
 
-    /// What somebody should know of it, in a sentence without its full stop; None: both sides agreed.
+    /// The result in a sentence without its full stop, for an operator; None: both sides agreed.
     #[must_use]
     pub fn sentence(&self) -> Option<String> {
         let kinds: Vec<String> =

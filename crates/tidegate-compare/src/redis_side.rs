@@ -1,4 +1,4 @@
-//! What Redis knows of the orders: journals, buyers, dead letters, and the entries of the stream.
+//! The state of the orders in Redis: journals, buyers, dead letters, and the entries of the stream.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,32 +15,32 @@ use tidegate_orders::{
 };
 use tidegate_stream::{Entry, EntryId, EntryPages, Letter, StreamError};
 
-/// Fields, members and entries a page.
+/// The number of fields, members and entries in a page.
 const PAGE: u16 = 1_000;
-/// How much later than its note in the journal an entry is looked for.
+/// The milliseconds by which an entry may be later than its note in the journal.
 const ENTRY_LATER_MS: u64 = 50;
-/// Who writes the notes of a rebuild.
+/// The author of the notes that a rebuild writes.
 pub const BY_REBUILD: &str = "rebuild";
 
-/// Reads Redis.
+/// A reader of the orders in Redis.
 #[derive(Debug)]
 pub struct RedisSide<'a> {
     redis: &'a RedisStore,
 }
 
-/// Who called a journal complete.
+/// The command that made a journal complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompletedBy {
-    /// It is not complete.
+    /// The journal is not complete.
     Nobody,
-    /// A load of the voucher: whoever typed it knows what sells it.
+    /// A load of the voucher made it complete: the operator knows which programs sell the voucher.
     Load,
-    /// A rebuild, which does not know what sells it.
+    /// A rebuild made it complete, without knowing which programs sell the voucher.
     Rebuild,
 }
 
 impl CompletedBy {
-    /// By the note that says that the journal is complete.
+    /// Reads the command from the note that makes the journal complete.
     fn of(note: &[u8]) -> Self {
         match JournalNote::parse(note) {
             Some(note) if is_of_rebuild(&note) => Self::Rebuild,
@@ -56,29 +56,29 @@ fn is_of_rebuild(note: &JournalNote) -> bool {
 /// A dead letter that holds an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeadOrder {
-    /// The place of its voucher.
+    /// The place of the order's voucher.
     pub place: u32,
-    /// Its id.
+    /// The id of the order.
     pub order: i64,
-    /// Whose it is.
+    /// The user of the order.
     pub user: i64,
-    /// Its units.
+    /// The units of the order.
     pub quantity: i64,
-    /// What its burial says of it.
+    /// The fact that the dead letter's reason shows.
     pub fact: LetterFact,
-    /// The entry that was buried.
+    /// The entry that became a dead letter.
     pub entry: EntryId,
 }
 
-/// What a dead letter holds.
+/// The content of a dead letter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DeadLetter {
     Order(DeadOrder),
-    /// An event, by an entry that it once was.
+    /// An event, with an entry that it had.
     Event(EntryId),
-    /// An order of a voucher that is not looked at.
+    /// An order of a voucher that is not compared.
     Elsewhere(VoucherId),
-    /// Neither, with all entries that it once was, the last that was buried at the end.
+    /// An unreadable entry, with all entries that it had; the one that became a dead letter is the last.
     Unreadable(Vec<EntryId>),
 }
 
@@ -91,7 +91,7 @@ pub(crate) struct Entered {
 }
 
 impl<'a> RedisSide<'a> {
-    /// A reader of this store.
+    /// Creates a reader of this store.
     #[must_use]
     pub const fn of(redis: &'a RedisStore) -> Self {
         Self { redis }
@@ -100,7 +100,7 @@ impl<'a> RedisSide<'a> {
     /// Reads all fields of a journal, page by page.
     ///
     /// # Errors
-    /// When Redis does not answer.
+    /// Fails if Redis does not answer.
     pub async fn read_journal(
         &self,
         voucher: VoucherId,
@@ -128,13 +128,13 @@ impl<'a> RedisSide<'a> {
     ) -> Result<(), GateError> {
         let mut pages = ScanPages::of_buyers(self.redis, voucher);
         while let Some(members) = pace.step(pages.next()).await? {
-            // What is no number of a user's bars nobody.
+            // A member that is no user id bars no user.
             members.iter().filter_map(|member| UserId::parse(member).ok()).for_each(|user| seen(user.get()));
         }
         Ok(())
     }
 
-    /// All dead letters.
+    /// Reads all dead letters, page by page.
     pub(crate) async fn read_dead(
         &self,
         places: &VoucherIndex,
@@ -152,7 +152,7 @@ impl<'a> RedisSide<'a> {
 
     fn dead_letters(&self, entry: Entry, places: &VoucherIndex) -> Vec<DeadLetter> {
         let letter = Letter::parse(entry);
-        // Without a burial, it is another program's.
+        // A letter without a burial note comes from another program.
         let Some(burial) = &letter.burial else { return Vec::new() };
         let order = match self.redis.keys().fields().decode_message(&letter.entry()) {
             Ok(Message::Order(order)) => order,
@@ -165,22 +165,22 @@ impl<'a> RedisSide<'a> {
         vec![DeadLetter::Order(DeadOrder { place, order: order.id.get(), user, quantity, fact, entry })]
     }
 
-    /// The first entry that the stream holds; None: it holds none.
+    /// The first entry that the stream holds; None: the stream is empty.
     ///
     /// # Errors
-    /// When Redis does not answer.
+    /// Fails if Redis does not answer.
     pub async fn first_entry(&self) -> Result<Option<EntryId>, StreamError> {
         let stream = &self.redis.inspector().names().stream;
         let page = self.redis.inspector().page(stream, (EntryId::MIN, EntryId::MAX), 1).await?;
         Ok(page.first().map(|entry| entry.id))
     }
 
-    /// What the stream holds after `after` up to `last`, page by page.
+    /// The entries of the stream in a range, page by page, without the first bound.
     pub(crate) fn stream_pages(&self, range: (EntryId, EntryId)) -> EntryPages {
         self.redis.inspector().entry_pages(&self.redis.inspector().names().stream, range, PAGE)
     }
 
-    /// The notes of these orders, byte for byte, and what was compacted until that very moment.
+    /// Reads the notes of these orders, byte for byte, together with the note about compaction.
     pub(crate) async fn notes(
         &self,
         voucher: VoucherId,
@@ -194,7 +194,7 @@ impl<'a> RedisSide<'a> {
         Ok((notes, purged))
     }
 
-    /// What is wrong about the stock of a voucher, with limits or without; None: it is a number, or there is none.
+    /// The fault of a voucher's stock, with limits or without; None: it is a number, or there is none.
     pub(crate) async fn wrong_stock(&self, voucher: VoucherId) -> Result<Option<String>, StreamError> {
         for key in [self.redis.keys().stock(voucher), self.redis.keys().limited(voucher)] {
             let stock: Option<String> =
@@ -206,7 +206,7 @@ impl<'a> RedisSide<'a> {
         Ok(None)
     }
 
-    /// Which of these users are in the set of buyers.
+    /// Whether each of these users is in the set of buyers.
     pub(crate) async fn are_buyers(
         &self,
         voucher: VoucherId,
@@ -217,19 +217,19 @@ impl<'a> RedisSide<'a> {
         Ok(self.redis.pool().smismember(&key, names).await.map_err(|error| naming(&key, error))?)
     }
 
-    /// Since when the journal is complete, where a load made it so: it does not hold what was sold before.
+    /// The time since when the journal is complete, if a load made it so: it does not hold orders from before.
     ///
     /// # Errors
-    /// When Redis does not answer.
+    /// Fails if Redis does not answer.
     pub async fn complete_since(&self, voucher: VoucherId) -> Result<i64, StreamError> {
         let note = self.complete_note(voucher).await?.and_then(|note| JournalNote::parse(&note));
         Ok(note.filter(|note| !is_of_rebuild(note)).and_then(|note| note.at_ms).unwrap_or(0))
     }
 
-    /// Who called the journal complete.
+    /// The command that made the journal complete.
     ///
     /// # Errors
-    /// When Redis does not answer.
+    /// Fails if Redis does not answer.
     pub async fn completed_by(&self, voucher: VoucherId) -> Result<CompletedBy, StreamError> {
         let note = self.complete_note(voucher).await?;
         Ok(note.map_or(CompletedBy::Nobody, |note| CompletedBy::of(&note)))
@@ -240,8 +240,8 @@ impl<'a> RedisSide<'a> {
         Ok(self.redis.pool().hget(&key, COMPLETE).await.map_err(|error| naming(&key, error))?)
     }
 
-    /// The entry with which this order was admitted at that time; None: the stream does not hold it. On a busy machine, the entry's
-    /// id may be some milliseconds later than the journal's time.
+    /// Finds the entry with which this order was admitted at that time; None: the stream does not hold it. On a busy
+    /// machine, the entry's id may be some milliseconds later than the journal's time.
     pub(crate) async fn entry_of(&self, order: i64, at_ms: i64) -> Result<Option<EntryId>, StreamError> {
         let Ok(ms) = u64::try_from(at_ms) else { return Ok(None) };
         let before = ms.checked_sub(1).map_or(EntryId::MIN, |ms| EntryId { ms, seq: u64::MAX });
@@ -258,7 +258,7 @@ impl<'a> RedisSide<'a> {
     }
 }
 
-/// The dead letters, by order: of several, the latest.
+/// The dead letters by order; if an order has several, the latest.
 #[derive(Debug, Default)]
 pub struct DeadOrders {
     orders: HashMap<(u32, i64), DeadOrder>,
@@ -280,23 +280,23 @@ impl DeadOrders {
         }
     }
 
-    /// The entry was an event, and is a letter now.
+    /// Whether the entry was an event that is a dead letter now.
     pub(crate) fn has_event(&self, entry: EntryId) -> bool {
         self.events.contains(&entry)
     }
 
-    /// The letter of an order; None: it has none.
+    /// The dead letter of an order; None: it has none.
     #[must_use]
     pub fn of(&self, place: u32, order: i64) -> Option<&DeadOrder> {
         self.orders.get(&(place, order))
     }
 
-    /// There is a letter of this user's order.
+    /// Whether there is a dead letter of this user's order.
     pub(crate) fn has(&self, place: u32, order: i64, user: i64) -> bool {
         self.owners.contains(&(place, order, user))
     }
 
-    /// A dead order of this user.
+    /// The id of a dead order of this user.
     pub(crate) fn order_of_user(&self, place: u32, user: i64) -> Option<i64> {
         self.users.get(&hash_of_id(place, user)).copied()
     }

@@ -1,4 +1,4 @@
-//! What a comparison found.
+//! The report of a comparison.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,42 +11,42 @@ use crate::{
 use serde::Serialize;
 use tidegate_orders::VoucherId;
 
-/// How many differences of a kind are listed for a voucher.
+/// The largest number of differences of a kind that are listed for a voucher.
 const LISTED: usize = 20;
-/// Of so many vouchers it is kept how much memory they take: each is a label.
+/// The largest number of vouchers whose memory is kept: each becomes a label.
 const MEASURED: usize = 50;
 
-/// What a comparison found.
+/// The results of a comparison.
 #[derive(Clone, Debug, Serialize)]
 pub struct ComparisonReport {
-    /// When it began, in Unix milliseconds by the clock of Redis.
+    /// The time when it began, in Unix milliseconds by the clock of Redis.
     pub at_ms: i64,
-    /// How long it took.
+    /// The duration of the comparison, in milliseconds.
     pub took_ms: u64,
-    /// Notes of journals, and entries of the stream, that were compared.
+    /// The number of compared journal notes and stream entries.
     pub redis_orders: u64,
-    /// Rows of MySQL that they were compared with.
+    /// The number of MySQL rows that they were compared with.
     pub mysql_orders: u64,
-    /// How often both sides were read: more than once where very much is different.
+    /// The number of passes through both sides: more than one if there are very many differences.
     pub passes: u64,
-    /// One for each voucher that was looked at, ascending.
+    /// The results of each compared voucher, in ascending order.
     pub vouchers: Vec<VoucherComparison>,
-    /// What is counted for limits, and nobody knows whether it is right. No difference.
+    /// The limit counters that may be right or wrong. They are no difference.
     pub counters_not_compared: BTreeSet<NotCompared>,
 }
 
-/// One voucher.
+/// The results of a comparison for one voucher.
 #[derive(Clone, Debug, Serialize)]
 pub struct VoucherComparison {
-    /// Its stocks.
+    /// The totals of the voucher.
     #[serde(flatten)]
     pub totals: VoucherTotals,
-    /// What is different, by kind.
+    /// The differences of the voucher, by kind.
     pub differences: Vec<KindCount>,
 }
 
 impl VoucherComparison {
-    /// Everything of it agrees that must.
+    /// Whether the voucher has no failure and could be read completely.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         let agrees = self.differences.iter().all(|count| !count.kind.is_failure());
@@ -54,27 +54,28 @@ impl VoucherComparison {
     }
 }
 
-/// The differences of a kind.
+/// The differences of one kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct KindCount {
-    /// Which kind.
+    /// The kind of the differences.
     pub kind: DifferenceKind,
-    /// How many orders, users or stocks.
+    /// The number of orders, users or stocks with this difference.
     pub total: u64,
-    /// Their units.
+    /// The units of these differences.
     pub units: i64,
-    /// The first 20 of them.
+    /// The first 20 of these differences.
     pub first: Vec<Difference>,
 }
 
 impl ComparisonReport {
-    /// Everything agrees that must. What somebody else is free to do is no failure: see [`DifferenceKind::is_failure`].
+    /// Whether there is no failure. Changes that other programs may make are no failure: see
+    /// [`DifferenceKind::is_failure`].
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.vouchers.iter().all(VoucherComparison::is_clean)
     }
 
-    /// How many differences of each kind there are, of all vouchers.
+    /// The number of differences of each kind, in all vouchers.
     #[must_use]
     pub fn counts(&self) -> BTreeMap<DifferenceKind, u64> {
         let mut counts = BTreeMap::new();
@@ -84,14 +85,14 @@ impl ComparisonReport {
         counts
     }
 
-    /// Of the vouchers with the highest ids.
+    /// The memory of the vouchers with the highest ids.
     fn voucher_bytes(&self) -> BTreeMap<String, u64> {
         let latest = self.vouchers.iter().rev();
         let bytes = latest.filter_map(|it| Some((it.totals.voucher.to_string(), it.totals.redis.bytes?)));
         bytes.take(MEASURED).collect()
     }
 
-    /// What is kept of it, after what is kept of the comparison before.
+    /// The result to store, based on the stored result of the comparison before.
     #[must_use]
     pub fn outcome(&self, before: Option<Reconciled>) -> Reconciled {
         let before = before.unwrap_or_default();
@@ -121,7 +122,7 @@ impl ComparisonReport {
     }
 }
 
-/// Counts differences.
+/// The counter of differences, by voucher and kind.
 #[derive(Debug, Default)]
 pub(crate) struct Tally(BTreeMap<(VoucherId, DifferenceKind), KindCount>);
 
@@ -135,7 +136,7 @@ impl Tally {
         }
     }
 
-    /// More of a kind, of which no more is said.
+    /// Adds differences of a kind that are only counted.
     pub(crate) fn add_many(&mut self, voucher: VoucherId, kind: DifferenceKind, (total, units): (u64, i64)) {
         let count = self.of(voucher, kind);
         (count.total, count.units) = (count.total + total, count.units + units);

@@ -1,4 +1,4 @@
-//! Where both sides are read.
+//! The two stores that a comparison reads.
 
 use crate::{CompareError, redis_side::RedisSide};
 use std::sync::Arc;
@@ -6,36 +6,36 @@ use std::sync::Arc;
 use sqlx::MySqlPool;
 use tidegate_orders::{CausalReads, Records, RedisStore};
 
-/// Where both sides are read.
+/// The stores that a comparison reads.
 #[derive(Debug)]
 pub struct ComparedStores {
-    /// Redis.
+    /// The connections to the compared Redis.
     pub redis: RedisStore,
-    /// MySQL.
+    /// The connections to the compared MySQL.
     pub mysql: MySqlPool,
-    /// Waits for a node of MySQL that lags.
+    /// The wait for a MySQL node that lags.
     pub causal_reads: Arc<CausalReads>,
-    /// Only some vouchers are looked at: their rows are read by voucher, and no others.
+    /// Whether only some vouchers are compared. Then rows are read by voucher.
     pub are_chosen: bool,
 }
 
 impl ComparedStores {
-    /// Redis' side of it.
+    /// The reader of the orders in Redis.
     #[must_use]
     pub fn redis(&self) -> RedisSide<'_> {
         RedisSide::of(&self.redis)
     }
 
-    /// MySQL's side of it.
+    /// The reader of the records in MySQL.
     #[must_use]
     pub fn mysql(&self) -> Records<'_> {
         Records::new(&self.mysql, self.redis.partition())
     }
 
-    /// After Redis was read: from here on, MySQL shows whatever came of what Redis said, on whichever node.
+    /// Waits, after a read of Redis, until MySQL shows every effect of the orders that were read, on whichever node.
     ///
     /// # Errors
-    /// When MySQL does not answer, or its node does not catch up.
+    /// Fails if MySQL does not answer, or its node does not catch up.
     pub async fn catch_up(&self) -> Result<(), CompareError> {
         Ok(self.causal_reads.catch_up(&self.mysql).await?)
     }

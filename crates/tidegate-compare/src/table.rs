@@ -1,24 +1,26 @@
-//! Finds the few things that two sides say differently among many millions, in memory that does not grow with them. Pure.
+//! A table that finds the few differences between two sides among many millions of items, in memory that does not grow
+//! with them. Pure.
 //!
-//! What one side says is added to three cells of a table, what the other says is taken out of the same three. What both say
-//! leaves nothing. A cell in which one thing is left shows that thing, which is then taken out of its two other cells, and so on
-//! (an invertible Bloom lookup table). It works while at most two thirds as many things are left as there are cells; beyond that
-//! the table says so, and its user goes through both sides again in parts. A small part is counted exactly.
+//! The items of one side are added to three cells of the table, and the items of the other side are taken out of the
+//! same three. An item that both sides have leaves nothing. A cell with a single item left shows that item, which is
+//! then taken out of its two other cells, and so on (an invertible Bloom lookup table). This works while the number of
+//! remaining items is at most two thirds of the number of cells. If there are more, the table reports it, and its user
+//! reads both sides again in parts. A small part is counted exactly.
 
 use std::collections::HashMap;
 
-/// What a side says of an order, or of a user of a voucher.
+/// A statement of one side about an order, or about a user of a voucher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Said {
-    /// The order or the user: 1 to 2^63-1.
+    /// The id of the order or the user: 1 to 2^63-1.
     pub(crate) id: i64,
-    /// The voucher's place among those that are looked at.
+    /// The place of the voucher among those that are compared.
     pub(crate) voucher: u32,
-    /// A hash of what is said of it.
+    /// The hash of the statement.
     pub(crate) what: u64,
 }
 
-/// Which part of all things a table is about.
+/// The part of all items that a table covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) index: u64,
@@ -28,12 +30,12 @@ pub(crate) struct Part {
 impl Part {
     pub(crate) const WHOLE: Self = Self { index: 0, of: 1 };
 
-    /// The `nth` of so many parts of it.
+    /// The `nth` of `of` smaller parts of this part.
     pub(crate) const fn divided(self, nth: u64, of: u64) -> Self {
         Self { index: self.index + nth * self.of, of: self.of * of }
     }
 
-    /// Both sides ask about the same id, so both leave out the same.
+    /// Whether an id belongs to this part. It depends only on the id, so both sides leave out the same items.
     pub(crate) fn has(self, id: i64) -> bool {
         self.of == 1 || mix(id.cast_unsigned() ^ 0x5851_f42d_4c95_7f2d) % self.of == self.index
     }
@@ -48,42 +50,44 @@ struct Cell {
     count: i32,
 }
 
-/// The table: 32 bytes a cell.
+/// The table, with 32 bytes for each cell.
 #[derive(Debug)]
 pub(crate) struct Table {
     cells: Vec<Cell>,
     seed: u64,
-    /// How often each thing is said by the one side more than by the other, where each is counted.
+    /// The number of times that one side has an item more often than the other, if items are counted exactly.
     counts: Option<HashMap<Said, i32>>,
 }
 
-/// What was left in a table.
+/// The items that remain in a table.
 #[derive(Debug, Default)]
 pub(crate) struct Left {
-    /// What one side says and the other does not, in no order.
+    /// The statements of one side that the other does not make, in no order.
     pub(crate) said: Vec<Said>,
-    /// That is all of it.
+    /// Whether these are all remaining items.
     pub(crate) is_whole: bool,
 }
 
 impl Table {
-    /// For some `differences` at once. Another `seed` finds what one cannot by bad luck.
+    /// Creates a table for about this number of differences. Another `seed` finds differences that one seed misses by
+    /// bad luck.
     pub(crate) fn new(differences: usize, seed: u64) -> Self {
         let third = (differences / 2).max(64);
         Self { cells: vec![Cell::default(); third * 3], seed, counts: None }
     }
 
-    /// Counts each thing: for few of them. What one side says three times and the other once is found only so.
+    /// Creates a table that counts each item exactly, for few items. Only this finds an item that one side has three
+    /// times and the other once.
     pub(crate) fn exact() -> Self {
         Self { cells: Vec::new(), seed: 0, counts: Some(HashMap::new()) }
     }
 
-    /// One side says it.
+    /// Adds an item of the first side.
     pub(crate) fn add(&mut self, said: &Said) {
         self.put(said, 1);
     }
 
-    /// The other side says it.
+    /// Takes out an item of the other side.
     pub(crate) fn take(&mut self, said: &Said) {
         self.put(said, -1);
     }
@@ -103,7 +107,7 @@ impl Table {
         }
     }
 
-    /// Takes one thing after the other out of it.
+    /// Takes the remaining items out of the table, one after the other.
     pub(crate) fn left(mut self) -> Left {
         if let Some(counts) = self.counts {
             return Left { said: counts.into_keys().collect(), is_whole: true };
@@ -123,7 +127,7 @@ impl Table {
         left
     }
 
-    /// What a cell holds if it is one thing, said once or twice: SCAN may show a field twice.
+    /// The content of a cell, if it is a single item that was added once or twice: SCAN may return a field twice.
     fn only(&self, at: usize) -> Option<(Said, i32)> {
         let cell = self.cells[at];
         let cell = if cell.count < 0 { cell.negated() } else { cell };
@@ -145,7 +149,7 @@ impl Table {
         mix(mix(voucher) ^ said.what)
     }
 
-    /// A cell in each third.
+    /// The cells of a hash, one in each third.
     fn places(&self, hash: u64) -> [usize; 3] {
         let third = self.cells.len() / 3;
         let place = |part: usize, hash: u64| {
@@ -177,12 +181,12 @@ impl Cell {
     }
 }
 
-/// A hash of some numbers, of 63 bits: twice it fits a cell.
+/// A hash of some numbers, with 63 bits, so that twice its value fits into a cell.
 pub(crate) fn hash_of(numbers: &[i64]) -> u64 {
     numbers.iter().fold(0, |hash, number| mix(hash ^ number.cast_unsigned())) >> 1
 }
 
-/// A hash of an id of a voucher, to remember it in 8 bytes.
+/// A hash of a voucher's place and an id, so that the pair takes 8 bytes.
 pub(crate) fn hash_of_id(voucher: u32, id: i64) -> u64 {
     mix(mix(id.cast_unsigned()) ^ u64::from(voucher))
 }
@@ -226,14 +230,14 @@ mod tests {
         let mut expected: Vec<Said> = Vec::new();
         for id in (1..=200_500).rev() {
             match id {
-                // Only the first side says these.
+                // Only the first side has these.
                 1..=300 => expected.push(said(id, 1)),
-                // Each side says something else of these.
+                // Each side says something different about these.
                 301..=350 => {
                     table.take(&said(id, 2));
                     expected.extend([said(id, 1), said(id, 2)]);
                 }
-                // Only the second side says these.
+                // Only the second side has these.
                 200_001.. => {
                     table.take(&said(id, 1));
                     expected.push(said(id, 1));

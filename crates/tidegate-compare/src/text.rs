@@ -1,11 +1,12 @@
-//! Words and numbers as people read them, and what others wrote without what could steer a terminal.
+//! The formatting of words and numbers for operators, and the cleaning of foreign text for terminals.
 
 use tidegate_stream::readable;
 
-/// What to do about a key that holds something else than it should.
+/// The document about keys of a wrong type.
 pub const WRONG_TYPE: &str = "docs/runbook/wrong-type.md";
 
-/// What an error says, with its causes, and where a key of another type is dealt with. Some of them repeat their cause: it is said once.
+/// The text of an error with its causes, and with the document about keys of a wrong type. A cause that is repeated
+/// appears once.
 #[must_use]
 pub fn error_chain(error: &anyhow::Error) -> String {
     let mut text = String::new();
@@ -22,13 +23,13 @@ pub fn error_chain(error: &anyhow::Error) -> String {
     text
 }
 
-/// Text that others wrote, for a terminal: whoever may write to Redis could otherwise steer it.
+/// Cleans foreign text for a terminal: otherwise a program that writes to Redis could control the terminal.
 #[must_use]
 pub fn printable(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
 
-/// As [`printable`], for text of several lines.
+/// Cleans text of several lines, as [`printable`] does.
 #[must_use]
 pub fn printable_lines(text: &str) -> String {
     text.replace(|c: char| c.is_control() && !matches!(c, '\n' | '\t'), " ")
@@ -45,7 +46,7 @@ pub fn counted(count: impl Into<i128>, noun: &str) -> String {
     }
 }
 
-/// A length of time as people say it: `45 s`, `30 min`, `1 h 30 min`, `2 d 6 h`. The two largest units of it.
+/// A time span in its two largest units: `45 s`, `30 min`, `1 h 30 min`, `2 d 6 h`.
 #[must_use]
 pub fn span(time: std::time::Duration) -> String {
     let s = time.as_secs() + u64::from(time.subsec_millis() >= 500);
@@ -56,7 +57,7 @@ pub fn span(time: std::time::Duration) -> String {
     if said.is_empty() { "0 s".to_owned() } else { said }
 }
 
-/// Bytes in the largest unit of which there is at least one: `532 bytes`, `1.4 MB`. A thousand of one are one of the next.
+/// A size in the largest unit that it reaches: `532 bytes`, `1.4 MB`. Each unit is a thousand of the one before.
 #[must_use]
 pub fn size(bytes: u64) -> String {
     let units = [(1_000_000_000, "GB"), (1_000_000, "MB"), (1_000, "kB")];
@@ -67,7 +68,7 @@ pub fn size(bytes: u64) -> String {
     )
 }
 
-/// Milliseconds in seconds, as they are shown.
+/// Converts milliseconds to seconds for display.
 #[must_use]
 pub fn seconds(ms: u64) -> f64 {
     std::time::Duration::from_millis(ms).as_secs_f64()

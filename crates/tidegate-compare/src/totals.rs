@@ -1,4 +1,4 @@
-//! The totals of a voucher: what its stocks are, and what they should be. Pure.
+//! The totals of a voucher: its stocks, and the values that they should have. Pure.
 
 use crate::{
     difference::{Difference, DifferenceCause, RepairMethod},
@@ -14,114 +14,115 @@ use tidegate_orders::{
     },
 };
 
-/// Orders of one kind.
+/// The orders of one kind, and their units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct OrdersAndUnits {
-    /// How many.
+    /// The number of orders of this kind.
     pub orders: u64,
-    /// Units in them.
+    /// The units of the orders.
     pub units: i64,
 }
 
 impl OrdersAndUnits {
-    /// One more.
+    /// Adds one order with its units.
     pub fn add(&mut self, units: i64) {
         self.orders += 1;
         self.units += units;
     }
 }
 
-/// What both sides hold of a voucher, in units.
+/// The totals of a voucher on both sides, in units.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct VoucherTotals {
-    /// The voucher.
+    /// The voucher of these totals.
     pub voucher: VoucherId,
-    /// Its stock and journal in Redis.
+    /// The voucher's stock and journal in Redis.
     #[serde(flatten)]
     pub redis: RedisTotals,
-    /// Its stock and rows in MySQL.
+    /// The voucher's stock and rows in MySQL.
     #[serde(flatten)]
     pub mysql: MysqlTotals,
-    /// Its orders and events in flight, and its dead letters.
+    /// The voucher's orders and events in flight, and its dead letters.
     #[serde(flatten)]
     pub open: OpenTotals,
-    /// A `voucher add` or `voucher take` is not finished, or one was made during the comparison.
+    /// Whether a `voucher add` or `voucher take` is unfinished, or was made during the comparison.
     pub is_change_open: bool,
-    /// Its sale is on by MySQL, with orders and units left, and Redis holds no stock of it.
+    /// Whether Redis has no stock although the sale is on in MySQL, with orders and units left.
     pub is_forgotten: bool,
 }
 
-/// What Redis holds of a voucher. Amounts are units.
+/// The totals of a voucher in Redis. Amounts are units.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RedisTotals {
-    /// Its journal holds every movement of its stock.
+    /// Whether its journal holds every movement of its stock.
     pub is_complete: bool,
-    /// Units left by Redis; None: no stock is loaded.
+    /// The units left in Redis; None: no stock is loaded.
     #[serde(rename = "redis_stock")]
     pub stock: Option<i64>,
-    /// Units that the stock in Redis has more than its journal says, below 0 fewer. None: the journal is not complete, or its sum
-    /// is not known ([`RedisTotals::is_unsure`]).
+    /// The units by which the stock in Redis is above the sum of its journal, below 0 under it. None: the journal is
+    /// not complete, or its sum is unknown ([`RedisTotals::is_unsure`]).
     #[serde(rename = "redis_drift")]
     pub drift: Option<i64>,
-    /// The journal moved in a way that its sum could not be told, in every comparison.
+    /// Whether the sum of the journal is unknown, because the journal changed during every comparison.
     pub is_unsure: bool,
-    /// What was loaded, added, taken and repaired, by a complete journal.
+    /// The units that were loaded, added, taken and repaired, by a complete journal.
     pub loaded: Option<i64>,
-    /// Notes of orders in a complete journal that nobody can read.
+    /// The number of order notes in a complete journal that cannot be read.
     pub unreadable_notes: u64,
-    /// What was compacted out of its journal; None: nothing.
+    /// The orders that were compacted out of its journal; None: none were.
     pub purged: Option<Purged>,
-    /// Bytes that Redis takes for it, about; None: Redis holds nothing of it, or did not say.
+    /// The approximate bytes that Redis uses for the voucher. None: Redis has no data of it, or did not answer.
     #[serde(rename = "redis_bytes")]
     pub bytes: Option<u64>,
-    /// Why Redis could not be read: a key holds something else than it should. Nothing else is said of the voucher then.
+    /// The reason why Redis could not be read: a key has a wrong type or content. Then all other fields are empty.
     pub unreadable: Option<String>,
 }
 
-/// What MySQL holds of a voucher. Amounts are units.
+/// The totals of a voucher in MySQL. Amounts are units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MysqlTotals {
-    /// Units left by MySQL; None: it does not know the voucher.
+    /// The units left in MySQL; None: MySQL does not know the voucher.
     #[serde(rename = "mysql_stock")]
     pub stock: Option<i64>,
-    /// Units that were loaded, by MySQL; None: nobody knows.
+    /// The units that were loaded, by MySQL; None: they are unknown.
     #[serde(rename = "initial_stock")]
     pub initial: Option<i64>,
-    /// Units of its live rows, of the same moment as the two before; with those of rows whose slot and status contradict each
-    /// other, as far as the stock lacks them.
+    /// The units of its live rows, in the same snapshot as the two fields before. Rows whose slot and status
+    /// contradict each other count as far as the stock lacks their units.
     pub live_units: i64,
-    /// The part of these in rows whose slot and status contradict each other.
+    /// The units of these that belong to rows whose slot and status contradict each other.
     #[serde(skip)]
     pub contradictory_units: i64,
-    /// Units of live rows that are older than its journal, which holds nothing of them.
+    /// The units of live rows that are older than the journal, which does not hold them.
     pub earlier_units: i64,
-    /// Its live rows.
+    /// The number of its live rows.
     pub live_orders: u64,
-    /// Units that the stock in MySQL has more than what was loaded less its live rows; None: nobody knows what was loaded.
+    /// The units by which MySQL's stock is above the loaded units less the live rows; None: the loaded units are
+    /// unknown.
     #[serde(rename = "mysql_drift")]
     pub drift: Option<i64>,
-    /// Used orders that are older than what was compacted ([`RedisTotals::purged`]) and that the journal does not hold. None: nothing was
-    /// compacted, or it was while they were counted.
+    /// The used orders that are older than the compaction ([`RedisTotals::purged`]) and that the journal does not
+    /// hold. None: nothing was compacted, or it was compacted while they were counted.
     pub used: Option<OrdersAndUnits>,
 }
 
-/// Orders and events of a voucher that are in flight, and dead letters that wait for an operator.
+/// The orders and events of a voucher in flight, and the dead letters that wait for an operator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct OpenTotals {
-    /// Orders that wait to be written.
+    /// The number of orders that wait to be written.
     pub in_flight_orders: u64,
-    /// Events that wait to be recorded.
+    /// The number of events that wait to be recorded.
     pub in_flight_events: u64,
-    /// Units of these orders, still to be deducted in MySQL.
+    /// The units of these orders, still to be deducted in MySQL.
     pub in_flight_units: i64,
-    /// Orders among the dead letters that no row or refusal of MySQL has ended.
+    /// The number of dead orders that no row or refusal in MySQL has ended.
     pub dead_orders: u64,
-    /// Units of these, still to be deducted in MySQL or released.
+    /// The units of the dead orders, still to be deducted in MySQL or released.
     pub dead_units: i64,
 }
 
 impl VoucherTotals {
-    /// Of a voucher of which nothing was read yet.
+    /// Creates the totals of a voucher that was not read yet.
     #[must_use]
     pub fn new(voucher: VoucherId) -> Self {
         Self {
@@ -158,21 +159,22 @@ impl VoucherTotals {
             stock.zip(initial).map(|(stock, initial)| stock - (initial - self.mysql.live_units));
     }
 
-    /// Units that MySQL had when the journal began, as far as that is known.
+    /// The units that MySQL had when the journal began, if they are known.
     #[must_use]
     pub fn initial_of_journal(&self) -> Option<i64> {
         self.mysql.initial.map(|initial| initial - self.mysql.earlier_units)
     }
 
-    /// Units of used orders that MySQL lacks of those that were compacted, below 0: has more. None: as many orders and units.
+    /// The units by which the compacted used orders exceed MySQL's, below 0 if MySQL has more. None: orders and units
+    /// are the same.
     fn compacted_mismatch(&self) -> Option<i64> {
         let (purged, used) = (self.redis.purged?, self.mysql.used?);
         let is_same = (purged.used_orders, purged.used_units) == (used.orders, used.units);
         (!is_same).then_some(purged.used_units - used.units)
     }
 
-    /// What is different about the stocks. The stock in MySQL may differ from what its rows say, if the stock in Redis follows
-    /// it: that is what a repair leaves.
+    /// Finds the differences of the stocks. The stock in MySQL may differ from its rows if the stock in Redis follows
+    /// it: a repair leaves this state.
     #[must_use]
     pub fn differences(&self) -> Vec<Difference> {
         let mismatch = |kind, units, cause, repair| Difference {
@@ -199,7 +201,7 @@ impl VoucherTotals {
             )];
         }
         if let Some(units) = self.redis.drift.filter(|units| *units != 0) {
-            // Where there is no stock, there is none to move; what cannot be read may have moved it.
+            // Without a stock there is none to move, and unreadable notes may have moved it.
             let is_known = self.redis.stock.is_some() && self.redis.unreadable_notes == 0;
             let repair = if is_known { RepairMethod::MoveStock } else { RepairMethod::Rebuild };
             found.push(mismatch(DifferenceKind::RedisStockMismatch, units, DifferenceCause::ChangedByHand, repair));
@@ -214,7 +216,7 @@ impl VoucherTotals {
         let behind =
             self.initial_of_journal().zip(self.redis.loaded).map(|(initial, loaded)| initial - loaded);
         let follows = behind.is_some_and(|behind| behind + mysql_drift == 0);
-        // Where nobody knows what MySQL had at first, more must not be for sale than it has.
+        // If the loaded units are unknown, there must not be more on sale than MySQL has.
         let stock = self.mysql.stock.filter(|_| self.mysql.initial.is_none());
         let has = stock.map(|stock| stock + self.mysql.live_units - self.mysql.earlier_units);
         let lacks = has.zip(self.redis.loaded).map(|(has, loaded)| has - loaded).filter(|units| *units < 0);

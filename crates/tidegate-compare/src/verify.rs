@@ -1,5 +1,5 @@
-//! Looks at each candidate again, by itself, until it is the same twice. Only then it is a difference: whatever moved while
-//! both sides were read is settled, or in flight, by the second time.
+//! The second check of each candidate, until two checks agree. Only then it is a difference: changes from the time of
+//! the first read are settled, or in flight, by the second check.
 
 mod in_stream;
 
@@ -25,36 +25,37 @@ use tokio::time::sleep;
 
 use in_stream::InStream;
 
-/// Orders or users that are asked for at once.
+/// The number of orders or users in one query.
 pub(crate) const AT_ONCE: usize = 500;
-/// Between two looks at the same: a command that is at it gets on meanwhile.
+/// The pause between two checks of the same candidates: a running command makes progress meanwhile.
 pub(crate) const BETWEEN: Duration = Duration::from_secs(1);
-/// What changes its face with every comparison is not settled, and left to the next time.
+/// The largest number of checks. A candidate that differs at every check is not settled, and is left to the next
+/// comparison.
 const MOST_LOOKS: usize = 5;
 
-/// An order or a user, by the place of its voucher.
+/// An order or a user, with the place of the voucher.
 type At = (u32, i64);
-/// A difference, and the note of the journal with which it was seen.
+/// A difference, with the journal note at the check.
 type Seen = (OrderFinding, Option<Bytes>);
 
-/// A difference about a user; and an order of that user, with the note of the journal.
+/// A difference about a user, with an order of that user and its journal note.
 type SeenUser = (OrderFinding, Option<(i64, Option<Bytes>)>);
 
-/// The second comparison.
+/// The second check of the candidates.
 pub(crate) struct Verify<'a> {
     pub(crate) stores: &'a ComparedStores,
     pub(crate) places: &'a VoucherIndex,
     pub(crate) sales: &'a [Option<Sale>],
-    /// Those of the orders that have events which may be lost.
+    /// The candidates with events that may be lost.
     pub(crate) with_events: &'a WithEvents,
-    /// Those of the orders that a complete journal should tell of and does not.
+    /// The candidates that a complete journal should have and does not.
     pub(crate) unnoted: &'a BTreeSet<(u32, i64)>,
     pub(crate) is_counted: bool,
     pub(crate) pace: Pace,
     pub(crate) job: &'a Job,
 }
 
-/// What is in flight and dead at the beginning of a comparison.
+/// The entries in flight and the dead letters at the start of a check.
 struct Round {
     in_flight: InFlight,
     dead: DeadOrders,
@@ -62,14 +63,14 @@ struct Round {
 }
 
 impl Verify<'_> {
-    /// The differences that stand, by voucher, those of orders first.
+    /// Finds the differences that stand, by voucher, those of orders first.
     pub(crate) async fn differences(
         &self,
         orders: BTreeSet<At>,
         users: BTreeSet<At>,
     ) -> Result<Vec<Difference>, CompareError> {
         let orders = self.orders(orders).await?;
-        // What repairs these repairs their users.
+        // The repair of these orders also repairs their users.
         let told: HashSet<At> = orders
             .iter()
             .filter(|((_, _), (finding, _))| finding.kind != DifferenceKind::StatusSetByOthers)
@@ -112,7 +113,7 @@ impl Verify<'_> {
         })
     }
 
-    /// An order may be different in two ways, such as released twice and not released.
+    /// Checks orders. An order may have two differences, such as released twice and not released.
     async fn orders(&self, candidates: BTreeSet<At>) -> Result<Vec<(At, Seen)>, CompareError> {
         same_twice(candidates, async |left| self.look_at_orders(left).await).await
     }
@@ -133,7 +134,8 @@ impl Verify<'_> {
         Ok(found)
     }
 
-    /// MySQL first, then the journal: what is admitted is noted there before it can be written.
+    /// Checks orders: MySQL first, then the journal, because an admitted order is in the journal before it can be
+    /// written.
     async fn findings(
         &self,
         (place, voucher): (u32, VoucherId),
@@ -149,7 +151,7 @@ impl Verify<'_> {
         let refusals = mysql.refusals().by_ids(&ids).await?;
         let mut refusals: HashMap<i64, _> = refusals.into_iter().map(|it| (it.order.get(), it)).collect();
         let events = mysql.events().sums(&ids).await?;
-        // Of a voucher that Redis does not have only the events are compared.
+        // For a voucher that Redis does not have, only the events are compared.
         let (notes, purged) = match sale {
             Some(_) => self.stores.redis().notes(voucher, &ids).await?,
             None => (vec![None; ids.len()], None),
@@ -186,14 +188,14 @@ impl Verify<'_> {
         try_join_all(causes).await
     }
 
-    /// While an event is in flight, a repair is told only of a lost order: the event waits for it. Who counts is told of what no event
-    /// changes.
+    /// Whether a difference is reported while an event of its order is in flight. A repair gets only lost orders then,
+    /// because their events wait for them. A count also gets the differences that no event changes.
     fn is_told_beside_events(&self, kind: DifferenceKind) -> bool {
         let is_lasting = matches!(kind, DifferenceKind::Mismatched | DifferenceKind::ReleasedAndLive);
         kind == DifferenceKind::LostOrder || self.is_counted && is_lasting
     }
 
-    /// Of a lost order: whether the stream still holds its entry.
+    /// Finds the entry of a lost order, if the stream still holds it.
     async fn find_entry(
         &self,
         (_, order): At,
@@ -217,7 +219,7 @@ impl Verify<'_> {
         same_twice(candidates, async |left| self.look_at_users(left, told).await).await
     }
 
-    /// MySQL first again. A user who is admitted after that is in flight, or was not left as a candidate.
+    /// Checks users, again MySQL first. A user with an admission after that is in flight, or is no candidate.
     async fn look_at_users(
         &self,
         users: &BTreeSet<At>,
@@ -252,7 +254,7 @@ impl Verify<'_> {
         Ok(found)
     }
 
-    /// What is to be done about users with an order is done only while the journal says the same of that order.
+    /// Adds the journal note of each user's order: a repair acts only while the note is the same.
     async fn with_notes(
         &self,
         (place, voucher): (u32, VoucherId),
@@ -290,8 +292,8 @@ impl Verify<'_> {
     }
 }
 
-/// Looks until whatever is left of the candidates was the same twice, and answers with that. What a comparison does not find any more is
-/// left out.
+/// Checks the candidates until two checks agree, and returns these results. A candidate without a difference at a
+/// check is dropped.
 async fn same_twice<S: Clone + PartialEq>(
     candidates: BTreeSet<At>,
     look: impl AsyncFn(&BTreeSet<At>) -> Result<Vec<(At, S)>, CompareError>,

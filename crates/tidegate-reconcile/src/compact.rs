@@ -1,8 +1,10 @@
-//! Compacts what is final on both sides out of the journals, so that the memory of a sale is bounded by its buyers and live orders.
+//! The compaction of journals: it removes orders that are final on both sides, so that the memory of a sale is bounded
+//! by its buyers and live orders.
 //!
-//! An order is final when MySQL has ended, refused or used it, by our own events, and when its note, its row and all events that
-//! moved it are older than the cut-off: older than the oldest entry that the stream still holds, so none of these entries can come
-//! again from there. Nothing is locked: `lua/compact.lua` acts on an order only while its note is what was read here.
+//! An order is final if MySQL has ended, refused or used it, by Tidegate's own events. In addition, its note, its row
+//! and all events that moved it must be older than the cut-off. The cut-off is older than the oldest entry that the
+//! stream still holds, so none of these entries can come again from the stream. Nothing is locked: `lua/compact.lua`
+//! acts on an order only while its note is the one that was read here.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -24,21 +26,22 @@ use tidegate_orders::{
 };
 use tidegate_stream::server_time_ms;
 
-/// A note may be dated some milliseconds before the id of its entry: the script reads the clock before it appends.
+/// The milliseconds by which a note may be older than the id of its entry: the script reads the clock before it
+/// appends.
 const NOTED_BEFORE_MS: i64 = 1_000;
 
-/// What a compaction did.
+/// The counts of a compaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CompactReport {
-    /// Orders that were released and are in no journal any more.
+    /// The released orders that were removed from journals.
     pub released: u64,
-    /// Orders that were used and are in no journal any more.
+    /// The used orders that were removed from journals.
     pub used: u64,
-    /// Live orders with a shorter note.
+    /// The live orders whose note was shortened.
     pub shortened: u64,
 }
 
-/// Compacts journals.
+/// The compactor of the journals of two stores.
 #[derive(Debug)]
 pub struct Compactor {
     stores: ComparedStores,
@@ -46,21 +49,21 @@ pub struct Compactor {
     pace: Pace,
 }
 
-/// A note that is old enough.
+/// A note that is old enough to be compacted.
 struct Candidate {
     order: OrderId,
     found: String,
     entry: JournalNote,
 }
 
-/// What MySQL says of the candidates.
+/// The facts that MySQL has about the candidates.
 struct Facts {
     rows: HashMap<i64, OrderRow>,
     refusals: HashMap<i64, RefusalRow>,
     events: HashMap<OrderId, EventSum>,
 }
 
-/// What is not compacted, however old it is.
+/// The orders that are not compacted, however old they are.
 struct Busy {
     places: VoucherIndex,
     in_flight: InFlight,
@@ -68,20 +71,21 @@ struct Busy {
 }
 
 impl Compactor {
-    /// A compactor of the journals of these stores: what is `older_than` that, and older than the stream.
+    /// Creates a compactor for the journals of these stores. It compacts orders older than `older_than` and older than
+    /// the stream.
     #[must_use]
     pub fn new((redis, mysql): (RedisStore, MySqlPool), (older_than, pace): (Duration, Pace)) -> Self {
         let are_chosen = redis.partition().tag().is_some();
-        // A row that is absent, or as it was, keeps what is noted of its order: nothing is compacted by it.
+        // Reads may be stale: a missing or older row keeps the note of its order, so it causes no compaction.
         let causal_reads = Arc::default();
         let stores = ComparedStores { redis, mysql, causal_reads, are_chosen };
         Self { stores, older_than, pace }
     }
 
-    /// What is older can be compacted by now, in Unix milliseconds by the clock of Redis.
+    /// The time before which notes can be compacted now, in Unix milliseconds by the clock of Redis.
     ///
     /// # Errors
-    /// When Redis does not answer.
+    /// Fails if Redis does not answer.
     pub async fn cut_off_ms(&self) -> Result<i64, CompareError> {
         let now_ms = i64::try_from(server_time_ms(self.stores.redis.pool()).await?).unwrap_or(i64::MAX);
         let age_ms = i64::try_from(self.older_than.as_millis()).unwrap_or(i64::MAX);
@@ -90,12 +94,12 @@ impl Compactor {
         Ok(now_ms.saturating_sub(age_ms).min(first_ms.saturating_sub(NOTED_BEFORE_MS)))
     }
 
-    /// Compacts of these vouchers, of which a comparison has just found all to agree, what is older than `before_ms`, which must be no later
-    /// than [`Compactor::cut_off_ms`]. One at a time in a fleet: whoever calls it has the reconciler's lease. May be stopped and called
-    /// again at any time.
+    /// Compacts notes older than `before_ms` in the journals of these vouchers. A comparison must just have found that
+    /// both stores agree on them. `before_ms` must be no later than [`Compactor::cut_off_ms`]. One compaction runs at
+    /// a time in a fleet: the caller holds the reconciler's lease. It may be stopped and called again at any time.
     ///
     /// # Errors
-    /// When a store cannot be read, or `job` is stopped.
+    /// Fails if a store cannot be read, or `job` is stopped.
     pub async fn compact(
         &self,
         vouchers: &[VoucherId],
@@ -109,7 +113,7 @@ impl Compactor {
         let mut report = CompactReport::default();
         for (place, voucher) in (0..).zip(busy.places.all()) {
             let snapshot = self.stores.redis.journals().snapshot(*voucher).await?;
-            // A journal that a load made complete holds nothing that is older than that.
+            // If a load made the journal complete, it holds nothing that is older than the load.
             if snapshot.is_complete && self.stores.redis().complete_since(*voucher).await? < before_ms {
                 self.compact_voucher((place, *voucher), before_ms, &busy, job, &mut report).await?;
             }
@@ -160,7 +164,7 @@ impl Compactor {
         let mysql = self.stores.mysql();
         let rows: HashMap<i64, OrderRow> =
             mysql.orders().by_ids(&ids).await?.into_iter().map(|row| (row.order.get(), row)).collect();
-        // Most that are left of an old sale are live: nothing else needs to be asked of these.
+        // Most remaining orders of an old sale are live, and their rows need no further queries.
         let may_be_final = |id: &i64| {
             rows.get(id).is_some_and(|row| row.state() != RowState::Live || row.status == OrderRow::USED)
         };
@@ -210,7 +214,7 @@ impl Facts {
             Some(FinalOrder::Used) if it.entry.change == Some(-row.quantity) => {
                 OrderCompaction::remove(it.order, &it.found)
             }
-            // Ended and not released: a difference, which somebody has to see.
+            // The order has ended and is not released: this is a difference that an operator has to see.
             Some(FinalOrder::Ended) => None,
             _ => OrderCompaction::shorten(it.order, &it.found),
         }

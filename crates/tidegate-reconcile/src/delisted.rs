@@ -1,5 +1,5 @@
-//! Removes the keys of delisted vouchers: only after a comparison that began later found both sides to agree on them, and nothing of
-//! them on its way. From then on what happens to their orders changes MySQL only.
+//! The removal of the keys of delisted vouchers. It needs a comparison that began after the voucher was delisted, and
+//! that found both sides to agree and no work in flight. From then on, changes of its orders affect only MySQL.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -27,21 +27,21 @@ use tidegate_stream::server_time_ms;
 
 use crate::lease;
 
-/// How the log calls it, whoever does it.
+/// The command's name in the operators' log, whether an operator or a worker runs it.
 const COMMAND: &str = "voucher delist";
-/// Its flag, without which it ends the sale.
+/// The flag of the command that removes keys; without it, the command ends the sale.
 const FLAG: &str = "--remove-keys";
 
-/// Why the keys of a voucher stay.
+/// The reason why the keys of a voucher stay.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeptKeys {
-    /// MySQL has no row of it.
+    /// MySQL has no row of the voucher.
     #[error("MySQL has no row of it")]
     NoRow,
-    /// Its sale is not over for good.
+    /// The sale of the voucher has not ended for good.
     #[error("it is not delisted: tidegate voucher delist without --remove-keys does that first")]
     NotDelisted,
-    /// The two sides do not agree.
+    /// The two sides do not agree about the voucher.
     #[error("both sides differ: tidegate reconcile --voucher {0} says in what")]
     Differs(VoucherId),
     /// Units are being added or taken.
@@ -49,21 +49,21 @@ pub enum KeptKeys {
         "units are being added to it or taken from it: tidegate voucher show --voucher {0} says what completes that"
     )]
     BeingAdjusted(VoucherId),
-    /// Workers have still to handle something of it.
+    /// Workers still have to handle entries of the voucher.
     #[error("{} and {} of it wait for workers", counted(*orders, "order"), counted(*events, "event"))]
     InFlight {
-        /// Orders.
+        /// The number of orders in flight.
         orders: u64,
-        /// Events.
+        /// The number of events in flight.
         events: u64,
     },
-    /// It has dead letters whose orders nobody has ended.
+    /// The voucher has dead letters whose orders were not ended.
     #[error(
         "{} of it among the dead letters: put them back or cancel them first, see tidegate dead list",
         counted(*orders, "order")
     )]
     Dead {
-        /// How many.
+        /// The number of orders among the dead letters.
         orders: u64,
     },
 }
@@ -74,10 +74,10 @@ impl Serialize for KeptKeys {
     }
 }
 
-/// Whether what a comparison found of a delisted voucher lets its keys go. Pure.
+/// The reason why the keys of a delisted voucher stay, by a comparison of it. None: they may be removed. Pure.
 fn kept(look: &VoucherComparison) -> Option<KeptKeys> {
     let totals = &look.totals;
-    // Of a sale that is over for good, a stock that is gone sells nothing and can be loaded by nobody.
+    // The sale is over for good: a missing stock sells nothing, and no command can load it.
     let is_gone = |kind| kind == DifferenceKind::RedisStockMismatch && totals.redis.stock.is_none();
     let differs = look.differences.iter().any(|it| it.kind.is_failure() && !is_gone(it.kind));
     if differs || totals.redis.unreadable.is_some() || totals.redis.is_unsure {
@@ -95,7 +95,7 @@ fn kept(look: &VoucherComparison) -> Option<KeptKeys> {
     (totals.open.dead_orders > 0).then_some(KeptKeys::Dead { orders: totals.open.dead_orders })
 }
 
-/// Removes keys.
+/// The remover of keys of delisted vouchers.
 #[derive(Debug)]
 pub struct KeyRemover {
     redis: RedisStore,
@@ -107,7 +107,7 @@ pub struct KeyRemover {
 }
 
 impl KeyRemover {
-    /// With these stores, for `who`.
+    /// Creates a remover with these stores. `who` is the name for the operators' log.
     #[must_use]
     pub fn new((redis, mysql): (RedisStore, MySqlPool), settings: &SystemSettings, who: String) -> Self {
         let log = OperatorLog::new(redis.clone(), settings);
@@ -116,10 +116,10 @@ impl KeyRemover {
         Self { redis, mysql, causal_reads, log, who, after }
     }
 
-    /// Connects to both stores.
+    /// Connects to both stores, for `who`.
     ///
     /// # Errors
-    /// When one cannot be reached.
+    /// Fails if a store cannot be reached.
     pub async fn connect(stores: &Stores, who: String) -> anyhow::Result<Self> {
         let (redis, mysql) = stores.both().await?;
         let causal_reads = stores.sessions().await?.causal_reads();
@@ -127,12 +127,13 @@ impl KeyRemover {
         Ok(Self { causal_reads, ..with_both })
     }
 
-    /// After a comparison of all vouchers, and while the reconciler's lease is held: removes the keys of those that were delisted long
-    /// enough ago, began to be looked at since, and may go. One that Redis still sells, because the command that delisted it died
-    /// half-way or because Redis went back in time, is delisted there, too.
+    /// Removes the keys of vouchers that are due: they were delisted long enough ago, this comparison of all vouchers
+    /// began after that, and its result allows the removal. The caller holds the reconciler's lease. If Redis still
+    /// sells a delisted voucher, this delists it there, too: the command was killed half-way, or Redis went back in
+    /// time.
     ///
     /// # Errors
-    /// When a store does not answer. What was removed by then is in the operators' log.
+    /// Fails if a store does not answer. The operators' log has the keys that were removed by then.
     pub async fn remove_due(&self, report: &ComparisonReport) -> anyhow::Result<Vec<RemovedSale>> {
         let delisted = vouchers::delisted(&self.mysql, self.redis.keys().partition()).await;
         let delisted = delisted.context("Failed to read what is delisted")?;
@@ -140,7 +141,8 @@ impl KeyRemover {
         let mut removed = Vec::new();
         for look in report.vouchers.iter().filter(|look| delisted.contains(&look.totals.voucher)) {
             let voucher = look.totals.voucher;
-            // A key that holds something else than it should is for people, who hear of it from the comparison; others go on.
+            // A key of a wrong type is left to an operator, who learns of it from the comparison; other vouchers
+            // continue.
             let state = match self.redis.sales().read_voucher(voucher).await {
                 Err(GateError::Unexpected { .. }) => continue,
                 Err(error) if error.to_string().contains("WRONGTYPE") => continue,
@@ -165,12 +167,12 @@ impl KeyRemover {
         since_ms < looked_ms && now_ms.saturating_sub(since_ms) >= after_ms
     }
 
-    /// Removes, between two lines of the operators' log.
+    /// Removes the keys of a voucher, between two lines of the operators' log.
     async fn remove_noted(&self, voucher: VoucherId, since_ms: i64) -> anyhow::Result<Option<RemovedSale>> {
         let (who, command) = (self.who.clone(), COMMAND.to_owned());
         let operation = LoggedOperation { who, command, arguments: format!("--voucher {voucher} {FLAG}") };
         let mut record = Record::of(self.log.clone(), operation);
-        // Without the log it is done all the same: it makes room in a full Redis.
+        // A missing log does not prevent the removal, which makes room in a full Redis.
         let _is_noted = record.begin().await;
         let (reply, sale) = self.remove(voucher, since_ms).await?;
         let outcome = if sale.is_some() { CommandOutcome::Done } else { CommandOutcome::Refused };
@@ -180,7 +182,7 @@ impl KeyRemover {
         Ok(sale)
     }
 
-    /// Removes, and keeps for `tidegate doctor` how much that freed.
+    /// Removes the keys of a voucher, and keeps the freed memory for `tidegate doctor`.
     async fn remove(
         &self,
         voucher: VoucherId,
@@ -206,15 +208,15 @@ impl KeyRemover {
             known.note_removed(sale.clone());
             known.write(&self.redis).await
         };
-        // They are gone, whether doctor learns of it or not.
+        // The keys are gone, whether doctor learns of it or not.
         let _is_kept = kept.await;
         Ok((reply, Some(sale)))
     }
 
-    /// Looks whether it is delisted and what its keys take. Changes nothing.
+    /// Checks whether the voucher is delisted, and how many keys and bytes it has. Changes nothing.
     ///
     /// # Errors
-    /// When a store does not answer.
+    /// Fails if a store does not answer.
     pub async fn plan(&self, voucher: VoucherId) -> anyhow::Result<RemoveKeysPlan> {
         let row =
             vouchers::find(&self.mysql, voucher).await.context("Failed to read the voucher in MySQL")?;
@@ -228,10 +230,10 @@ impl KeyRemover {
         Ok(RemoveKeysPlan { voucher, keys, bytes, kept })
     }
 
-    /// Looks at the voucher on both sides, and removes its keys if they may go.
+    /// Compares both sides of the voucher, and removes its keys if the result allows it.
     ///
     /// # Errors
-    /// When a store does not answer, or another comparison is under way.
+    /// Fails if a store does not answer, or another comparison is in progress.
     pub async fn run(&self, plan: &RemoveKeysPlan, job: &Job) -> anyhow::Result<RemoveKeysReport> {
         let doing = format!("{}: tidegate {COMMAND} {FLAG}", self.who);
         let lease = lease::wait(&self.redis, &doing, job).await?;
@@ -241,7 +243,7 @@ impl KeyRemover {
     }
 
     async fn look_and_remove(&self, voucher: VoucherId, job: &Job) -> anyhow::Result<RemoveKeysReport> {
-        // What a killed delist left: from here on nobody is admitted, and the comparison comes after it.
+        // This repeats a delist that was killed: from here on no order is admitted, and the comparison comes after it.
         self.redis.sales().delist(voucher).await.context("Failed to end the sale in Redis")?;
         let state =
             self.redis.sales().read_voucher(voucher).await.context("Failed to read the voucher in Redis")?;
@@ -269,16 +271,16 @@ fn counts(sale: &RemovedSale) -> Json {
     json!({ "keys": sale.keys, "bytes": sale.bytes })
 }
 
-/// What would be removed.
+/// The plan of a removal of keys.
 #[derive(Clone, Debug, Serialize)]
 pub struct RemoveKeysPlan {
-    /// The voucher.
+    /// The voucher whose keys are removed.
     pub voucher: VoucherId,
-    /// How many keys it has.
+    /// The number of keys that the voucher has.
     pub keys: u64,
-    /// What they take of Redis' memory, about.
+    /// The approximate memory of the keys in Redis, in bytes.
     pub bytes: u64,
-    /// Why they stay.
+    /// The reason why the keys stay; None: they can be removed.
     pub kept: Option<KeptKeys>,
 }
 
@@ -294,14 +296,14 @@ impl Plan for RemoveKeysPlan {
     }
 }
 
-/// What was removed.
+/// The result of a removal of keys.
 #[derive(Clone, Debug, Serialize)]
 pub struct RemoveKeysReport {
-    /// The voucher.
+    /// The voucher whose keys were removed.
     pub voucher: VoucherId,
-    /// What went; None: nothing.
+    /// The keys that were removed; None: nothing was removed.
     pub removed: Option<RemovedSale>,
-    /// Why its keys stay.
+    /// The reason why the keys stay; None: they need not stay.
     pub kept: Option<KeptKeys>,
 }
 

@@ -1,4 +1,4 @@
-//! One comparison, repair or rebuild at a time in a fleet.
+//! The lease for comparisons, repairs and rebuilds: one of them runs at a time in a fleet.
 
 use std::time::Duration;
 
@@ -9,38 +9,39 @@ use tidegate_orders::RedisStore;
 use tidegate_stream::{HeldLease, Leases, StreamError};
 use tokio::time::{Instant, sleep};
 
-/// Until another may begin when the one that had it has died.
+/// The time after which another process may begin when the holder has died.
 const LEASE: Duration = Duration::from_secs(5);
 const ASK_EVERY: Duration = Duration::from_millis(250);
-/// How long to wait for somebody else: longer than the lease of one that was killed.
+/// The longest wait for another holder. It is longer than the lease of a killed process.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Attempts to take a lease that its holder ends at the same moment.
+/// The number of attempts to take a lease whose holder ends it at the same time.
 const ATTEMPTS: usize = 3;
 
-/// With this begins the name of a worker that looks by itself.
+/// The start of the holder's name if a worker compares by itself.
 pub const OF_WORKER: &str = "worker ";
-/// What is said to whoever typed a command that ended because of it.
+/// The message for the operator of a command that ended because it lost the lease.
 pub const LEASE_WAS_LOST: &str =
-    "the lease of the reconciler was lost: another comparison, repair or rebuild may be at work, or Redis was away";
+    "the lease of the reconciler was lost: another comparison, repair or rebuild may be running, or Redis was away";
 
-/// Whether the lease could be had.
+/// The result of an attempt to take the lease.
 #[derive(Debug)]
 pub enum TakenLease {
-    /// This process holds it. Whoever changes something ends when it is lost, after the step in progress.
+    /// This process holds the lease. If it is lost, a process that changes the stores has to end after the step in
+    /// progress.
     Held(HeldLease),
-    /// Somebody else has it: who, and what that is doing.
+    /// Another process has the lease; with its name and its work.
     Of(String),
 }
 
-/// As [`take_over`], but waits for somebody who is nearly done, or who was killed.
+/// Takes the lease as [`take_over`] does, but waits for a holder that is nearly done or was killed.
 ///
 /// # Errors
-/// When Redis does not answer, or somebody else has it for longer.
+/// Fails if Redis does not answer, or another process holds the lease for too long.
 pub async fn wait(redis: &RedisStore, who: &str, job: &Job) -> anyhow::Result<HeldLease> {
     let (began, mut is_said) = (Instant::now(), false);
     loop {
-        let taken = take_over(redis, who).await.context("Failed to ask Redis who is at work")?;
+        let taken = take_over(redis, who).await.context("Failed to read the lease of the reconciler in Redis")?;
         let holder = match taken {
             TakenLease::Held(lease) => return Ok(lease),
             TakenLease::Of(holder) => printable(&holder),
@@ -55,10 +56,11 @@ pub async fn wait(redis: &RedisStore, who: &str, job: &Job) -> anyhow::Result<He
     }
 }
 
-/// As [`take`], for a command that somebody has typed: a worker that looks by itself ends its look, and comes again later.
+/// Takes the lease as [`take`] does, for a command of an operator: if a worker compares by itself, it ends its
+/// comparison and repeats it later.
 ///
 /// # Errors
-/// When Redis does not answer.
+/// Fails if Redis does not answer.
 pub async fn take_over(redis: &RedisStore, who: &str) -> Result<TakenLease, StreamError> {
     let taken = take(redis, who).await?;
     if !matches!(&taken, TakenLease::Of(holder) if holder.starts_with(OF_WORKER)) {
@@ -70,11 +72,12 @@ pub async fn take_over(redis: &RedisStore, who: &str) -> Result<TakenLease, Stre
     take(redis, who).await
 }
 
-/// Takes the lease `tidegate:reconciler` for `who`, such as `anna@shop: tidegate reconcile`, which others are told meanwhile. As every
-/// lease it is politeness: it can be lost, and what must not happen twice is seen to elsewhere.
+/// Takes the lease `tidegate:reconciler` for `who`, such as `anna@shop: tidegate reconcile`, which other processes can
+/// read. Like every lease it can be lost, so it only avoids double work: steps that must not happen twice are
+/// protected elsewhere.
 ///
 /// # Errors
-/// When Redis does not answer.
+/// Fails if Redis does not answer.
 pub async fn take(redis: &RedisStore, who: &str) -> Result<TakenLease, StreamError> {
     let (leases, key) = (Leases::new(redis), redis.keys().fleet().reconciler());
     let token = format!("{who} {:08x}", rand_number());
@@ -82,7 +85,7 @@ pub async fn take(redis: &RedisStore, who: &str) -> Result<TakenLease, StreamErr
         if let Some(lease) = leases.hold(key.clone(), &token, LEASE).await? {
             return Ok(TakenLease::Held(lease));
         }
-        // None: its holder ended it after this call was refused.
+        // If there is no holder, it ended the lease after this call was refused.
         if let Some(holder) = redis.pool().get::<Option<String>, _>(&key).await.unwrap_or_default() {
             let who = holder.rsplit_once(' ').map_or(holder.as_str(), |(who, _)| who);
             return Ok(TakenLease::Of(who.to_owned()));
@@ -91,7 +94,7 @@ pub async fn take(redis: &RedisStore, who: &str) -> Result<TakenLease, StreamErr
     Ok(TakenLease::Of("a process that has just ended".to_owned()))
 }
 
-/// Tells two takers of one name apart.
+/// Creates a number that distinguishes two holders with the same name.
 fn rand_number() -> u32 {
     use std::hash::{BuildHasher, RandomState};
     u32::try_from(RandomState::new().hash_one(0) & 0xffff_ffff).unwrap_or(0)

@@ -1,5 +1,5 @@
-//! Repairs what a comparison of both stores found different, rebuilds a Redis that is empty, compacts what is final out of the journals,
-//! and removes the keys of delisted sales.
+//! The reconciler: it repairs the differences that a comparison of both stores found, rebuilds an empty Redis,
+//! compacts final orders in the journals, and removes the keys of delisted sales.
 
 mod delisted;
 pub mod compact;

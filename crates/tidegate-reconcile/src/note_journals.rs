@@ -1,13 +1,14 @@
-//! What MySQL is told of journals, for a Redis that will not know it any more.
+//! The notes in MySQL about complete journals, for a Redis that has lost this knowledge.
 
 use tidegate_compare::{CompareError, ComparedStores, ComparisonReport, redis_side::CompletedBy};
 use tidegate_orders::{VoucherId, records::vouchers};
 
-/// Notes in MySQL which journals are complete by a look at these stores, where it says nothing of them yet. A sum that does not hold
-/// may be that of programs that keep no journal. A rebuild called journals complete without knowing that.
+/// Notes in MySQL which journals are complete, by a comparison of these stores. Vouchers with a note are skipped. If
+/// the sum of a journal does not match the stock, programs that keep no journal may sell the voucher. A journal that a
+/// rebuild called complete is skipped as well, because the rebuild could not know that.
 ///
 /// # Errors
-/// When a store does not answer.
+/// Fails if a store does not answer.
 pub async fn note_journals(stores: &ComparedStores, report: &ComparisonReport) -> Result<(), CompareError> {
     let totals = report.vouchers.iter().map(|look| &look.totals);
     let hold = totals.filter(|totals| totals.redis.is_complete && totals.redis.drift == Some(0));

@@ -1,4 +1,4 @@
-//! The counters of order ids, after a loss of data: no id may be given out that an order has.
+//! The counters of order ids after a loss of data: no counter may assign the id of an existing order again.
 
 use anyhow::Context;
 use jiff::Timestamp;
@@ -8,19 +8,19 @@ use tidegate_orders::{
     order_id::counter::{KnownSequences, RaisedCounter},
 };
 
-/// The ids of about today that MySQL has.
+/// Reads the order ids of about today from MySQL.
 pub(crate) async fn in_mysql(mysql: &MySqlPool, keys: &Keys) -> anyhow::Result<KnownSequences> {
     let known = KnownSequences::in_mysql(Timestamp::now(), keys.partition(), mysql).await;
     known.context("Failed to read the order ids of today in MySQL")
 }
 
-/// Redis refuses it, because its user may not touch the counters.
+/// Whether Redis refused because its user has no right to the counters.
 pub(crate) fn is_no_right(error: &anyhow::Error) -> bool {
     let mut causes = error.chain().filter_map(|cause| cause.downcast_ref::<fred::error::Error>());
     causes.any(|cause| cause.details().contains("NOPERM"))
 }
 
-/// Raises the counters above all ids that are known. None is ever lowered.
+/// Raises the counters above all known ids. This never lowers a counter.
 pub(crate) async fn raise(known: &KnownSequences, redis: &RedisStore) -> anyhow::Result<Vec<RaisedCounter>> {
     known.raise(redis).await.context("Failed to raise the counter of order ids")
 }

@@ -1,14 +1,16 @@
-//! Fills Redis from MySQL, the stream and the dead letters, where it is empty or older than MySQL: buyers, a complete journal,
-//! stock and window of a voucher, while callers, workers and other sales go on.
+//! The rebuild of Redis from MySQL, the stream and the dead letters, if Redis is empty or older than MySQL. It
+//! restores buyers, a complete journal, the stock and the window of a voucher, while callers, workers and other sales
+//! continue.
 //!
-//! One voucher after the other. Its row in MySQL is locked from the moment that its orders are read until the new keys sell. Whoever
-//! writes, refuses or releases an order of it changes that row; so a batch in progress is either in what was read, or finds the row
-//! held and is set aside. What is filled stands under keys of its own until one script (`lua/cut_over.lua`) puts it in the
-//! place of the old ones, with what came into the stream meanwhile. Killed anywhere, a rebuild leaves keys that nobody reads, which
-//! the next one removes and which end by themselves.
+//! Vouchers are rebuilt one after the other. The voucher's row in MySQL is locked from the reading of its orders until
+//! the new keys sell. Each statement that writes, refuses or releases an order changes that row. So a batch in
+//! progress is either in the rows that were read, or it finds the row locked and is set aside. The rebuild fills keys
+//! of its own. Then one script (`lua/cut_over.lua`) puts them in the place of the old keys, together with the entries
+//! that the stream received meanwhile. If a rebuild is killed, it leaves keys that no program reads. The next rebuild
+//! removes them, and they also expire.
 //!
-//! The units: MySQL's stock, less those of orders that have neither a row nor a refusal there and stand in the stream (acknowledged
-//! or not), among the dead letters, or in the journal that was there before.
+//! The stock in Redis is MySQL's stock, less the units of unwritten orders. An unwritten order has neither a row nor a
+//! refusal in MySQL, and is in the stream (acknowledged or not), among the dead letters, or in the previous journal.
 
 mod backlog;
 mod campaigns;
@@ -35,16 +37,16 @@ pub use voucher_report::{NotRebuilt, OrdersBySource, VoucherReport};
 use self::{backlog::UnwrittenOrders, workers::Waited};
 use crate::{lease, order_ids};
 
-/// What is to be rebuilt.
+/// The request for a rebuild.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RebuildRequest {
-    /// Which voucher; None: all whose sale has not ended, as far as they were ever sold through Redis.
+    /// The voucher that is rebuilt. None: all vouchers whose sale has not ended and that were ever sold through Redis.
     pub voucher: Option<VoucherId>,
-    /// Workers that are not waited for, whatever they have in progress.
+    /// The workers that the rebuild does not wait for, whatever they have in progress.
     pub despite_workers: Vec<String>,
 }
 
-/// The stores of a rebuild.
+/// A rebuild with the stores that it needs.
 #[derive(Debug)]
 pub struct Rebuild {
     redis: RedisStore,
@@ -54,10 +56,10 @@ pub struct Rebuild {
 }
 
 impl Rebuild {
-    /// Connects to both. Others are told `who` is at it.
+    /// Connects to both stores of a system. Other processes can read that `who` rebuilds.
     ///
     /// # Errors
-    /// When one cannot be reached.
+    /// Fails if a store cannot be reached.
     pub async fn connect(stores: &Stores, who: String) -> anyhow::Result<Self> {
         let (redis, mysql) = stores.both().await?;
         let (redis, mysql) = (redis.clone(), mysql.clone());
@@ -65,10 +67,12 @@ impl Rebuild {
         Ok(Self { redis, mysql, causal_reads, who })
     }
 
-    /// Rebuilds what was planned. The same again begins anew, and does no harm to what is rebuilt already.
+    /// Rebuilds the vouchers of the plan. A repetition begins anew, and does no harm to vouchers that are already
+    /// rebuilt.
     ///
     /// # Errors
-    /// When a store does not answer, or another one is at work. What `report` says is done is done.
+    /// Fails if a store does not answer, or another process holds the lease. The vouchers in `report` are done even
+    /// then.
     pub async fn run(
         &self,
         plan: &RebuildPlan,
@@ -97,7 +101,7 @@ impl Rebuild {
             .staged_sales()
             .remove_staged()
             .await
-            .context("Failed to remove what a rebuild left that was killed")?;
+            .context("Failed to remove the keys of a killed rebuild")?;
         match workers::wait(&self.redis, &plan.request.despite_workers, job).await? {
             Waited::Done => {}
             Waited::Stopped => return Ok(End::Stopped),
@@ -128,7 +132,7 @@ impl Rebuild {
         Ok(End::Whole)
     }
 
-    /// From here on, MySQL shows whatever any node had committed by now.
+    /// Waits until MySQL shows everything that any node has committed by now.
     async fn catch_up(&self) -> anyhow::Result<()> {
         Ok(self.causal_reads.catch_up(&self.mysql).await?)
     }
@@ -145,7 +149,7 @@ impl Rebuild {
         Ok(backlog)
     }
 
-    /// Before a gate opens on what is rebuilt, no id may be given out that somebody has.
+    /// Raises the counters before a rebuilt sale opens: no counter may assign the id of an existing order.
     async fn raise_counters(
         &self,
         backlog: &UnwrittenOrders,

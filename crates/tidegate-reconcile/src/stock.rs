@@ -1,33 +1,34 @@
-//! What the stock of a voucher in Redis has to be, by the totals of both sides. Pure.
+//! The right stock of a voucher in Redis, computed from the totals of both sides. Pure.
 
-/// The totals of a voucher with a complete journal, in units. What MySQL says is of one snapshot, what Redis says of one moment.
+/// The totals of a voucher with a complete journal, in units. MySQL's values come from one snapshot, and Redis' values
+/// from one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StockTotals {
-    /// By how much the stock in Redis is above the sum of its journal; below 0: under it.
+    /// The units by which the stock in Redis is above the sum of its journal; below 0: under it.
     pub redis_drift: i64,
-    /// What was loaded, added, taken and repaired, by the journal.
+    /// The units that were loaded, added, taken and repaired, by the journal.
     pub loaded: i64,
-    /// Units left by MySQL.
+    /// The units left in MySQL.
     pub mysql_stock: i64,
-    /// Units that were loaded, by MySQL; None: nobody knows.
+    /// The units that were loaded, by MySQL. None: MySQL does not know.
     pub initial: Option<i64>,
-    /// Units of its live rows.
+    /// The units of live rows in MySQL.
     pub live_units: i64,
-    /// An operator's change of the stock is not at its end, or was made during the comparison.
+    /// Whether an operator's change of the stock is in progress, or was made during the comparison.
     pub is_change_open: bool,
 }
 
-/// How a repair moves a stock: by differences.
+/// The move of a stock by a repair, as differences.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StockMove {
-    /// Units that the sale gets by the journal; below 0: loses.
+    /// Units that the sale gets by the journal; below 0, it loses them.
     pub loaded: i64,
-    /// By how much the stock was above the sum of its journal: taken back.
+    /// The units by which the stock was above the sum of its journal; they are taken back.
     pub drift: i64,
 }
 
 impl StockMove {
-    /// By how much the stock in Redis moves, but for the orders that are repaired.
+    /// The units by which the stock in Redis moves, without the repaired orders.
     #[must_use]
     pub const fn units(self) -> i64 {
         self.loaded.saturating_sub(self.drift)
@@ -41,16 +42,18 @@ impl StockMove {
 }
 
 impl StockTotals {
-    /// By how much the stock in MySQL is above what was loaded less its live rows; None: nobody knows what was loaded.
+    /// The units by which MySQL's stock is above the loaded units less the live rows. None: the loaded units are
+    /// unknown.
     #[must_use]
     pub fn mysql_drift(&self) -> Option<i64> {
         self.initial.map(|initial| self.mysql_stock - (initial - self.live_units))
     }
 
-    /// How the stock in Redis has to move. None: not now, an operator's change of it is not at its end.
+    /// Computes how the stock in Redis has to move. None: an operator's change of it is in progress.
     ///
-    /// Never is more for sale than MySQL has. Units that somebody put into both stocks by hand stay for sale; those that are in
-    /// one stock only do not. What is right by this stays as it is: the same again is no move.
+    /// The result never puts more units on sale than MySQL has. Units that an operator manually added to both stocks
+    /// stay on sale; units that were added to only one stock do not. A correct stock stays as it is, so a second call
+    /// moves nothing.
     #[must_use]
     pub fn stock_move(&self) -> Option<StockMove> {
         let target = match (self.initial, self.mysql_drift()) {
@@ -58,7 +61,7 @@ impl StockTotals {
                 (self.loaded + self.redis_drift.max(0)).clamp(initial, initial + drift)
             }
             (Some(initial), Some(drift)) => initial + drift,
-            // Perhaps not all of it was ever meant to be sold through Redis: it is not raised.
+            // Perhaps not all units were meant to be sold through Redis, so the stock is not raised.
             _ => self.loaded.min(self.mysql_stock + self.live_units),
         };
         (!self.is_change_open).then(|| StockMove { loaded: target - self.loaded, drift: self.redis_drift })
@@ -80,7 +83,7 @@ mod tests {
         }
     }
 
-    /// What the totals say after their own move was made.
+    /// The totals after their own move was made.
     fn after(totals: StockTotals) -> StockTotals {
         let moved = totals.stock_move().unwrap();
         StockTotals { loaded: totals.loaded + moved.loaded, redis_drift: 0, ..totals }
@@ -122,7 +125,7 @@ mod tests {
                 let totals = StockTotals { redis_drift, loaded, mysql_stock, initial, ..totals() };
                 let then = after(totals);
                 assert!(then.stock_move().unwrap().is_nothing(), "{totals:?}");
-                // What is for sale, with what is sold, is never more than MySQL has.
+                // Units on sale and sold units together never exceed MySQL's.
                 let most = mysql_stock + totals.live_units;
                 assert!(then.loaded <= most.max(100 + mismatch.max(0)), "{totals:?}");
             }

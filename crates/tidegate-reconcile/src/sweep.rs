@@ -1,4 +1,4 @@
-//! Forgets what is counted for limits in windows that are over, so that memory is bounded by those who bought lately.
+//! The removal of limit counters in windows that are over, so that memory is bounded by recent buyers.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use tidegate_orders::{
 };
 use tidegate_stream::server_time_ms;
 
-/// Sweeps.
+/// The sweeper of limit counters in ended windows.
 #[derive(Debug)]
 pub struct UseSweeper {
     redis: RedisStore,
@@ -18,20 +18,21 @@ pub struct UseSweeper {
 }
 
 impl UseSweeper {
-    /// A sweeper of this store.
+    /// Creates a sweeper of this store.
     #[must_use]
     pub fn new(redis: RedisStore, pace: Pace) -> Self {
         Self { redis, pace }
     }
 
-    /// Sweeps what is counted for these vouchers and their campaigns, in windows that are over by the clock of Redis and by that of this
-    /// process. Answers with how many counters are gone. May be stopped and called again at any time.
+    /// Removes the counters of these vouchers and their campaigns in ended windows. A window has ended if it is over
+    /// by the clock of Redis and by the clock of this process. Returns the number of removed counters. It may be
+    /// stopped and called again at any time.
     ///
     /// # Errors
-    /// When Redis does not answer.
+    /// Fails if Redis does not answer.
     pub async fn sweep(&self, vouchers: &[VoucherId]) -> Result<u64, CompareError> {
         let now_ms = i64::try_from(server_time_ms(self.redis.pool()).await?).unwrap_or(i64::MAX);
-        // What is forgotten while the clock of Redis is ahead could be bought once more when it is right again.
+        // If the clock of Redis is ahead, a counter that is removed too early would let a user buy once more.
         let now_ms = now_ms.min(jiff::Timestamp::now().as_millisecond());
         let (mut swept, mut campaigns) = (0, BTreeSet::new());
         for voucher in vouchers {

@@ -1,4 +1,4 @@
-//! What is wrong, a sentence each.
+//! The faults that an audit found, one sentence each.
 
 use super::{AuditReport, VoucherAudit};
 use crate::{
@@ -7,14 +7,14 @@ use crate::{
 };
 
 impl AuditReport {
-    /// Everything that is wrong, a sentence each; it holds when there is nothing.
+    /// The faults of all vouchers, one sentence each. The audit passes if there are none.
     #[must_use]
     pub fn failures(&self) -> Vec<String> {
         let mut failures: Vec<String> = self.vouchers.iter().flat_map(VoucherAudit::failures).collect();
         failures.extend(self.counters.iter().take(LISTED).map(CounterDifference::sentence));
         let more = self.counters.len().saturating_sub(LISTED);
         if more > 0 {
-            failures.push(format!("{more} more counters of limits are not what orders hold"));
+            failures.push(format!("{more} more limit counters differ from the uses that orders hold"));
         }
         let Offenders { total, .. } = self.unreadable.lost;
         if total > 0 {
@@ -29,7 +29,7 @@ impl AuditReport {
 }
 
 impl VoucherAudit {
-    /// Everything that is wrong with this voucher, a sentence each.
+    /// The faults of this voucher, one sentence each.
     #[must_use]
     pub fn failures(&self) -> Vec<String> {
         let wrong_keys = self.offences.wrong_keys.first.iter();
@@ -108,13 +108,13 @@ impl VoucherAudit {
         let risk = self.stocks.oversell_risk_at_least.filter(|risk| *risk > 0)?;
         let units = either(risk.unsigned_abs(), "unit", "units");
         Some(format!(
-            "Redis offers {risk} {units} or more that MySQL does not have{}: who is admitted for them is \
+            "Redis offers {risk} {units} or more that MySQL does not have{}: orders that Redis admits for them are \
              refused later; see docs/runbook/redis-stock-is-wrong.md",
             self.uncertain_oversell_risk(risk)
         ))
     }
 
-    /// What the table shows beyond what is certain.
+    /// The part of the oversell risk in the table that is not certain.
     fn uncertain_oversell_risk(&self, certain: i64) -> String {
         let shown = self.oversell_risk().filter(|shown| *shown > certain);
         shown.map_or_else(String::new, |shown| {
@@ -130,8 +130,8 @@ impl VoucherAudit {
         let units = either(mismatch.unsigned_abs(), "unit", "units");
         let more = if mismatch > 0 { "more" } else { "fewer" };
         Some(format!(
-            "Redis offers {} {units} {more} than its journal says: somebody changed the stock by hand, or Redis \
-             lost something; see docs/runbook/redis-stock-is-wrong.md",
+            "Redis offers {} {units} {more} than its journal says: an operator changed the stock manually, or \
+             Redis lost data; see docs/runbook/redis-stock-is-wrong.md",
             mismatch.unsigned_abs()
         ))
     }
@@ -149,7 +149,7 @@ impl VoucherAudit {
     }
 }
 
-/// The words for one, or for any other number.
+/// The word for one thing, or for any other number.
 fn either(count: u64, one: &'static str, many: &'static str) -> &'static str {
     if count == 1 { one } else { many }
 }

@@ -1,4 +1,4 @@
-//! What an audit found, counted, and whether it holds.
+//! The report of an audit: its counts, and whether everything is right.
 
 use std::collections::BTreeSet;
 
@@ -11,27 +11,27 @@ use crate::{
     limit_counters::{CounterDifference, NotCompared},
 };
 
-/// What an audit found.
+/// The results of an audit.
 #[derive(Clone, Debug, Serialize)]
 pub struct AuditReport {
-    /// One for each voucher that either side names, ascending.
+    /// The results for each voucher that either side names, in ascending order.
     pub vouchers: Vec<VoucherAudit>,
-    /// The orders of all vouchers in MySQL, by what has become of them.
+    /// The orders of all vouchers in MySQL, by status.
     pub states: StateCounts,
-    /// Entries of the stream that say what happened to orders: paid, cancelled and so on.
+    /// Entries of the stream that are events of orders: paid, cancelled and so on.
     pub events: u64,
-    /// Entries of the stream that are neither, and so belong to no voucher.
+    /// Entries of the stream that are neither orders nor events, so they belong to no voucher.
     pub unreadable: Unreadable,
-    /// Of these, the ones that are orders if their fields have other names than are configured.
+    /// The unreadable entries that would be orders if their fields had the configured names.
     pub misnamed: Misnamed,
-    /// What is counted for limits and is not what orders hold, and limits of which orders hold more than they allow.
+    /// Limit counters that differ from the uses of orders, and limits that orders exceed.
     pub counters: Vec<CounterDifference>,
-    /// Counters of which nobody knows whether they are right. No failure.
+    /// Counters that could not be checked. This is no failure.
     pub counters_not_compared: BTreeSet<NotCompared>,
 }
 
 impl AuditReport {
-    /// Adds what was found of other vouchers. What the stream holds of none is known already.
+    /// Adds the results for other vouchers. The unreadable entries of the stream are counted already.
     pub(super) fn add(&mut self, others: Self) {
         self.vouchers.extend(others.vouchers);
         self.vouchers.sort_by_key(|audit| audit.voucher);
@@ -41,95 +41,97 @@ impl AuditReport {
     }
 }
 
-/// Where lost orders stood in time and in the stream.
+/// The position of lost orders in time and in the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct LostSpan {
-    /// When the first of those of which it is known was admitted, Unix time in milliseconds.
+    /// The admission of the first lost order with a known time, in Unix milliseconds.
     pub from_ms: u64,
-    /// When the last of them was.
+    /// The admission of the last lost order with a known time, in Unix milliseconds.
     pub to_ms: u64,
-    /// How many of them the stream still holds: `tidegate replay` can write these.
+    /// The number of lost orders that the stream still holds: `tidegate replay` can write these.
     pub in_stream: u64,
-    /// From the first to the last of these.
+    /// The first and the last entry of these orders.
     pub entries: Option<(EntryId, EntryId)>,
 }
 
-/// One voucher.
+/// The results of an audit for one voucher.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct VoucherAudit {
-    /// The voucher.
+    /// The voucher of these results.
     pub voucher: VoucherId,
-    /// Where its orders are.
+    /// The places of the voucher's orders.
     #[serde(flatten)]
     pub orders: OrdersByPlace,
-    /// What MySQL holds of it.
+    /// The rows of the voucher in MySQL.
     #[serde(flatten)]
     pub rows: RowCounts,
-    /// What is wrong with its orders.
+    /// The faults of the voucher's orders.
     #[serde(flatten)]
     pub offences: Offences,
-    /// Its stocks.
+    /// The stocks of the voucher.
     #[serde(flatten)]
     pub stocks: Stocks,
 }
 
-/// Order ids that Redis admitted: in the journal, the stream or the dead stream. `admitted = written + released + dead + in_flight`
-/// when nothing is lost, mismatched or not released.
+/// The admitted order ids: those in the journal, the stream or the dead stream. If no order is lost, mismatched or not
+/// released, `admitted = written + released + dead + in_flight`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct OrdersByPlace {
-    /// All of them.
+    /// The number of all admitted order ids.
     pub admitted: u64,
-    /// Admitted, and a row in MySQL, live, or cancelled since and not released.
+    /// Admitted orders with a row in MySQL that is live, or was cancelled since and not released.
     pub written: u64,
-    /// Admitted, and released; cancelled in MySQL, or never written there.
+    /// Admitted orders that were released: cancelled in MySQL, or never written there.
     pub released: u64,
-    /// Admitted, and buried.
+    /// Admitted orders that are dead letters.
     pub dead: u64,
-    /// Units of the buried orders, which Redis holds until they are written or released.
+    /// Units of the dead orders. Redis holds them until the orders are written or released.
     pub dead_units: i64,
-    /// Admitted, and not delivered or not settled yet.
+    /// Admitted orders that are not delivered or not settled yet.
     pub in_flight: u64,
     /// Units of the orders in flight.
     pub in_flight_units: i64,
-    /// Events of its orders that were not done when the audit began.
+    /// Events of the voucher's orders that were not settled when the audit began.
     pub in_flight_events: u64,
 }
 
-/// Rows of MySQL.
+/// The counts of a voucher's rows in MySQL.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RowCounts {
-    /// By what has become of them.
+    /// The counts of the rows, by status.
     pub states: StateCounts,
-    /// Those that are live.
+    /// The number of live rows.
     pub live_orders: u64,
-    /// Units in them.
+    /// The units of live rows.
     pub live_units: i64,
-    /// Those that are cancelled.
+    /// The number of cancelled rows.
     pub cancelled_orders: u64,
-    /// Those that Redis does not know: older than its data, or of another producer.
+    /// The rows that Redis does not know: older than its data, or written by another producer.
     pub unknown_orders: u64,
-    /// Of these, the ones that name the entry of the stream that they came from.
+    /// The unknown rows that name their entry of the stream.
     pub forgotten_orders: u64,
 }
 
-/// What is wrong with the orders of a voucher.
+/// The faults of a voucher's orders.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Offences {
-    /// Buried, cancelled in MySQL and not released: `tidegate dead cancel` was killed between the two.
+    /// Dead letters that are cancelled in MySQL and not released: `tidegate dead cancel` was killed between the two
+    /// steps.
     pub half_cancelled: Offenders,
-    /// Cancelled in MySQL, neither in flight nor dead, and admitted still by the journal. No failure: a service that
-    /// cancels without `lua/release.lua` leaves them, too.
+    /// Orders that are cancelled in MySQL, neither in flight nor dead, and still admitted by the journal. This is no
+    /// failure: a service that cancels without `lua/release.lua` leaves such orders, too.
     pub kept: Offenders,
-    /// Admitted, and nowhere.
+    /// Admitted orders that are nowhere.
     #[serde(flatten)]
     pub lost: LostOrders,
-    /// Admitted, settled, and the row with their id is of another user, voucher or quantity.
+    /// Admitted and settled orders whose row belongs to another user or voucher, or has another quantity.
     pub mismatched: Offenders,
-    /// Refused by MySQL, settled, and still held by Redis.
+    /// Settled orders that MySQL refused and Redis still holds.
     pub not_released: Offenders,
-    /// Released although they have a live row: their units were sold twice.
+    /// Released orders with a live row: their units were sold twice.
     pub doubled_back: Offenders,
-    /// Keys of Redis that hold something else than they should, with what Redis says of each. What they hold is missing here.
+    /// Keys in Redis with a wrong type or content, each with the error of Redis. Their contents are missing in this
+    /// report.
     pub wrong_keys: Offenders,
     /// Slots with more than one live order, as `user/slot`; possible only without the unique key.
     pub shared_slots: Offenders,
@@ -138,20 +140,20 @@ pub struct Offences {
     pub contradictory: ContradictoryRows,
     /// Orders with events that were acknowledged and that MySQL has not recorded.
     pub lost_events: Offenders,
-    /// Differences of its orders and users that only a comparison names: no order and no unit is lost or sold twice.
+    /// Differences of orders and users that only a comparison lists: no order and no unit is lost or sold twice.
     pub other_differences: u64,
-    /// Its sale is on and has units left by MySQL, orders of it came through Redis, and Redis holds no stock and no admitted
-    /// order of it: nobody can buy it.
+    /// Whether Redis has lost the sale, so that no user can buy. The sale is on and has units left in MySQL, and
+    /// orders of it came through Redis. But Redis holds neither a stock nor an admitted order of it.
     pub is_forgotten: bool,
 }
 
 /// Orders that Redis admitted, and that are neither in MySQL nor in flight nor dead.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LostOrders {
-    /// Admitted, and nowhere.
+    /// The admitted orders that are nowhere.
     #[serde(rename = "lost")]
     pub orders: Offenders,
-    /// When they were admitted, and which of them can be run again; None where nothing is known of it.
+    /// The time of their admissions, and the entries that can be run again; None if neither is known.
     #[serde(rename = "lost_span")]
     pub span: Option<LostSpan>,
 }
@@ -159,10 +161,11 @@ pub struct LostOrders {
 /// Rows whose slot and status contradict each other, and their units.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ContradictoryRows {
-    /// Rows whose slot and status contradict each other (see [`tidegate_orders::row_state`]): neither live nor cancelled.
+    /// Rows whose slot and status contradict each other (see [`tidegate_orders::row_state`]): neither live nor
+    /// cancelled.
     #[serde(rename = "contradictory")]
     pub orders: Offenders,
-    /// Units in them: whether they went back to the stock, the rows do not tell.
+    /// The units of these rows. The rows do not show whether the units went back to the stock.
     #[serde(rename = "contradictory_units")]
     pub units: i64,
 }
@@ -170,31 +173,32 @@ pub struct ContradictoryRows {
 /// The stocks of a voucher, in units.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Stocks {
-    /// Left by MySQL; `None` when it does not know the voucher.
+    /// The units left in MySQL; `None` if MySQL does not know the voucher.
     pub stock: Option<i64>,
-    /// Loaded; `None` for vouchers that were taken over.
+    /// The loaded units; `None` for vouchers that were taken over from another program.
     pub initial_stock: Option<i64>,
-    /// Left by Redis.
+    /// The units left in Redis.
     pub redis_stock: Option<i64>,
-    /// What Redis should offer: what MySQL has left, without those of the orders in flight and of the dead ones, which
-    /// will be taken from it or released. `None` when MySQL does not know the voucher.
+    /// The units that Redis should offer: MySQL's stock without the units of in-flight and dead orders, which will be
+    /// taken from it or released. `None` if MySQL does not know the voucher.
     pub redis_stock_due: Option<i64>,
-    /// What Redis offers and MySQL will not have, at least, whatever is on its way meanwhile; 0 where none are seen.
-    /// `None` where nobody can tell: the sale is over, there is no stock or no journal, or it was restocked just now.
+    /// The units that Redis offers and that MySQL will certainly not have, whatever is in flight meanwhile; 0 if there
+    /// are none. `None` if this is unknown: the sale is over, there is no stock or no journal, or the stock was just
+    /// adjusted.
     pub oversell_risk_at_least: Option<i64>,
-    /// What Redis offers beyond the sum of its journal, below 0 fewer: somebody wrote the stock by hand, or Redis lost
-    /// something. 0: it holds. `None` where the journal is not complete, or nobody could tell.
+    /// The units that Redis offers beyond the sum of its journal, below 0 fewer: an operator wrote the stock manually,
+    /// or Redis lost data. 0: they agree. `None` if the journal is not complete, or the sum is unknown.
     pub journal_mismatch: Option<i64>,
-    /// Units that MySQL has more than what was loaded less its live rows, of one moment.
+    /// The units of MySQL's stock above the loaded units less the live rows, in one snapshot.
     #[serde(skip)]
     pub mysql_drift: Option<i64>,
-    /// Both stocks were the same again afterwards. False as well where nobody had to know.
+    /// Whether both stocks were unchanged after the comparison. Also false if this was not checked.
     #[serde(skip)]
     pub is_at_rest: bool,
 }
 
 impl Offences {
-    /// Takes a lost order into the span: when it was admitted, and its entry if the stream holds it.
+    /// Adds a lost order to the span: the time of its admission, and its entry if the stream holds it.
     pub(super) fn add_lost(&mut self, at_ms: Option<u64>, entry: Option<EntryId>) {
         let Some(at_ms) = at_ms.filter(|at_ms| *at_ms > 0) else { return };
         let span = self.lost.span.get_or_insert(LostSpan {
@@ -213,7 +217,7 @@ impl Offences {
 }
 
 impl VoucherAudit {
-    /// All that was admitted is written or released, and nothing is wrong.
+    /// Whether every admitted order is written or released, and there is no fault.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         let wrong = [
@@ -231,28 +235,30 @@ impl VoucherAudit {
             && wrong.iter().all(|offenders| offenders.total == 0)
     }
 
-    /// Neither side has anything of it: most likely a typo, and no reason for a verdict that all is well.
+    /// Whether neither side knows the voucher. The id is most likely a typing error, and a verdict that all is well
+    /// would be wrong.
     #[must_use]
     pub fn is_unknown(&self) -> bool {
         self.stocks.stock.is_none()
             && self.orders.admitted + self.rows.live_orders + self.rows.cancelled_orders == 0
     }
 
-    /// Units that Redis offers beyond what MySQL will have when everything in flight is written and everything
-    /// dead is requeued; negative when Redis offers fewer. Exact at a quiet moment only: see [`Stocks::oversell_risk_at_least`].
+    /// The units that Redis offers beyond what MySQL will have when all orders in flight are written and all dead
+    /// orders are requeued; negative if Redis offers fewer. Exact only at a quiet time: see
+    /// [`Stocks::oversell_risk_at_least`].
     #[must_use]
     pub fn oversell_risk(&self) -> Option<i64> {
         Some(self.stocks.redis_stock?.saturating_sub(self.stocks.redis_stock_due?))
     }
 
-    /// The oversell risk that is certain and no failure already; not 0. Nothing is on its way or waits for a decision, and both
-    /// stocks were the same again afterwards, so nothing moved while they were read.
+    /// The oversell risk that is certain, not 0, and not a failure already. No order is in flight or waits for a
+    /// decision, and both stocks were unchanged afterwards, so nothing moved while they were read.
     #[must_use]
     pub fn settled_oversell_risk(&self) -> Option<i64> {
         self.possible_oversell_risk().filter(|_| self.stocks.is_at_rest)
     }
 
-    /// What one comparison says of it: the numbers may be of different moments.
+    /// The oversell risk of one comparison. Its numbers may come from different times.
     pub(super) fn possible_oversell_risk(&self) -> Option<i64> {
         let is_failure = self.stocks.oversell_risk_at_least.is_some_and(|risk| risk > 0);
         let is_settled =

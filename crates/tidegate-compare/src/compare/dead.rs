@@ -1,4 +1,4 @@
-//! What a pass reads of the dead letters: orders that hold their units until an operator decides.
+//! The part of a pass that reads the dead letters: orders that hold their units until an operator decides.
 
 use crate::{
     CompareError,
@@ -11,7 +11,7 @@ use tidegate_orders::{JournalNote, UserId, order_status::LetterFact};
 
 use super::{HOLDS, KNOWN, Pass};
 
-/// Dead letters that are looked up at once.
+/// The number of dead letters that are looked up at once.
 const LOOKUP: usize = 500;
 
 impl Pass<'_> {
@@ -22,7 +22,7 @@ impl Pass<'_> {
             (DeadLetter::Order(order), _) => dead.push(order),
             (DeadLetter::Elsewhere(voucher), Some(counts)) => _ = counts.unplaced.insert(voucher),
             (DeadLetter::Unreadable(entries), Some(counts)) => counts.unreadable.add_dead(&entries),
-            // Where it seems lost it is checked again.
+            // A letter that seems lost is checked again.
             (DeadLetter::Event(_) | DeadLetter::Elsewhere(_) | DeadLetter::Unreadable(_), _) => {}
         };
         self.stores.redis().read_dead(self.places, self.pace, add).await?;
@@ -43,8 +43,8 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Counts the dead orders that hold units: Redis took units for them, and MySQL has not ended them. A row or a refusal of
-    /// another owner under the same id says nothing about them.
+    /// Counts the dead orders that hold units: Redis took units for them, and MySQL has not ended them. A row or a
+    /// refusal of another owner under the same id does not count.
     async fn count_dead(&mut self, dead: &[DeadOrder]) -> Result<(), CompareError> {
         let mysql = self.stores.mysql();
         for dead in dead.chunks(LOOKUP) {
@@ -77,8 +77,8 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// What the journals say of these letters: of those that died of a taken id, which may hold units all the same; and of all,
-    /// where orders are counted.
+    /// Reads the journal notes of letters that died because their id was taken, as these orders may still hold units.
+    /// If orders are counted, this reads the notes of all letters.
     async fn notes_of_letters(
         &self,
         dead: &[DeadOrder],

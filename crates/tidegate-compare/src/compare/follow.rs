@@ -1,4 +1,4 @@
-//! What a pass counts beside what differs: where the orders are, and what the stream holds that is no order.
+//! The part of a pass that counts the places of orders, and the unreadable entries of the stream.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::{Pass, Sale};
 use crate::{CompareError, counts::RowSeen, in_flight::InFlight, judge::is_since, redis_side::DeadOrder};
 
 impl Pass<'_> {
-    /// An entry of the stream.
+    /// Counts an entry of the stream.
     pub(super) fn count_entry(&mut self, entry: &Entry, message: &Result<Message, WireError>) {
         let Some(counts) = &mut self.counted.counts else { return };
         let voucher = match message {
@@ -32,7 +32,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Takes the orders of a page that no complete journal lists.
+    /// Adds the orders of a page that are in no complete journal.
     pub(super) async fn follow(&mut self, orders: Vec<(EntryId, Order)>) -> Result<(), CompareError> {
         let mut by_place: BTreeMap<u32, Vec<(EntryId, Order, bool)>> = BTreeMap::new();
         for (entry, order) in orders {
@@ -48,7 +48,7 @@ impl Pass<'_> {
                 let ids: Vec<i64> = orders.iter().map(|(_, order, _)| order.id.get()).collect();
                 let (notes, _) = self.pace.step(self.stores.redis().notes(voucher, &ids)).await?;
                 let mut notes = notes.into_iter();
-                // Whose id another user's order has must be buried.
+                // If the id belongs to another user's order, this entry must become a dead letter.
                 orders.retain_mut(|(_, order, is_taken)| {
                     let note =
                         notes.next().flatten().map(|note| JournalNote::parse(&note).unwrap_or_default());
@@ -56,7 +56,7 @@ impl Pass<'_> {
                         note.as_ref().is_some_and(|note| is_admission_of_another(note, order.user.get()));
                     note.is_none() || *is_taken
                 });
-                // What is in flight is counted there.
+                // Orders in flight are counted there.
                 orders.retain(|(_, order, _)| !self.in_flight.has_own_entry(place, order.id.get()));
             }
             if let Some(counts) = &mut self.counted.counts {
@@ -68,7 +68,8 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// The journals that are not complete. The stream was read before: what is not known from there, they add.
+    /// Reads the journals that are not complete, after the stream. They add the orders that the stream no longer
+    /// holds.
     pub(super) async fn read_open_journals(&mut self) -> Result<(), CompareError> {
         let (stores, pace, places) = (self.stores, self.pace, self.places);
         let Some(counts) = &mut self.counted.counts else { return Ok(()) };
@@ -87,7 +88,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// A letter, with what the journal says of its order, and whether MySQL has ended that.
+    /// Counts a dead letter, by its note in the journal and by whether MySQL has ended its order.
     pub(super) fn count_letter(
         &mut self,
         (it, voucher): (&DeadOrder, VoucherId),
@@ -97,7 +98,7 @@ impl Pass<'_> {
         let Some(is_complete) = self.sale(it.place).map(|sale| sale.is_complete) else { return };
         let Some(counts) = &mut self.counted.counts else { return };
         match note.filter(|_| is_complete) {
-            // It was buried since: it counts as in flight.
+            // The entry became a dead letter since: it counts as in flight.
             _ if is_complete && self.in_flight.has_own_entry(it.place, it.order) => {}
             Some(note) if is_admission_of_another(note, it.user) => {
                 if let Ok(order) = it.order.try_into() {
@@ -114,7 +115,7 @@ impl Pass<'_> {
         }
     }
 
-    /// A row of MySQL, of whichever voucher.
+    /// Counts a row of MySQL, of any voucher.
     pub(super) fn count_row(&mut self, row: &OrderRow, events: Option<&EventSum>) {
         let Some(counts) = &mut self.counted.counts else { return };
         let Ok(voucher) = VoucherId::try_from(row.voucher) else { return };
@@ -134,14 +135,14 @@ impl Pass<'_> {
         counts.add_row(voucher, row, RowSeen { is_own, is_in_flight, is_known });
     }
 
-    /// A refusal of MySQL, of whichever voucher.
+    /// Counts a refusal of MySQL, of any voucher.
     pub(super) fn count_refusal(&mut self, refusal: &RefusalRow) {
         if let (Some(counts), Ok(voucher)) = (&mut self.counted.counts, refusal.voucher.try_into()) {
             counts.add_refusal(voucher, refusal.order, refusal.user);
         }
     }
 
-    /// Says where the orders are that no complete journal lists.
+    /// Finds the places of the orders that are in no complete journal.
     pub(super) fn finish_counts(&mut self) {
         let Some(counts) = &mut self.counted.counts else { return };
         let (places, in_flight, sales) = (self.places, &self.in_flight, self.sales);
@@ -166,13 +167,14 @@ impl Pass<'_> {
     }
 }
 
-/// The journal lists the order id as that of another user's order.
+/// Whether the journal has the order id for another user's order.
 fn is_admission_of_another(note: &JournalNote, user: i64) -> bool {
     note.buyer().is_some_and(|its| its.get() != user)
 }
 
-/// An order has a user, a voucher and an id, whatever its producer calls them. What has fewer fields, and none of an order's,
-/// is no order that somebody wrote wrongly: tutorials make the stream by `XADD stream.orders * init 1`.
+/// Whether an entry could be an order: an order has a user, a voucher and an id, under whatever field names. An entry
+/// with fewer fields and none of these names is no badly written order: tutorials create the stream with
+/// `XADD stream.orders * init 1`.
 fn could_be_order(entry: &Entry, names: &FieldNames) -> bool {
     let EntryIds { id, user, voucher } = names.peek(entry);
     entry.fields.len() >= 3 || id.is_some() || user.is_some() || voucher.is_some()

@@ -1,4 +1,5 @@
-//! What a pass reads of the stream: events that MySQL should have recorded, and orders that no complete journal lists.
+//! The part of a pass that reads the stream: events that MySQL should have recorded, and orders that are in no
+//! complete journal.
 
 use crate::{
     CompareError,
@@ -15,7 +16,7 @@ use tidegate_stream::EntryId;
 
 use super::{DIFFERENCES, KNOWN, Pass};
 
-/// Orders with events that MySQL has not recorded, and the first entry that brought one of these.
+/// The orders with events that MySQL has not recorded, and the first entry with such an event.
 #[derive(Debug)]
 pub(crate) struct WithEvents {
     pub(crate) orders: BTreeSet<(u32, i64)>,
@@ -29,7 +30,7 @@ impl Default for WithEvents {
 }
 
 impl Pass<'_> {
-    /// What the stream holds that the group has settled: events, and orders of vouchers without a complete journal.
+    /// Reads the entries that the group has settled: events, and orders of vouchers without a complete journal.
     pub(super) async fn read_stream(&mut self, range: (EntryId, EntryId)) -> Result<(), CompareError> {
         let fields = self.stores.redis.keys().fields();
         let counts = self.counted.counts.is_some();
@@ -48,7 +49,7 @@ impl Pass<'_> {
                             orders.push((entry.id, order));
                         }
                     }
-                    // There are too many: this goes on in parts.
+                    // There are too many such orders, so the comparison continues in parts.
                     Ok(Message::Event(_)) if self.with_events.orders.len() > DIFFERENCES => {}
                     Ok(Message::Event(event)) => {
                         events.add(entry.id, event, self.places, |(place, order)| {
@@ -71,7 +72,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Neither the order nor an event of it is in flight.
+    /// Whether neither the order nor an event of it is in flight.
     fn is_settled(&self, place: u32, order: i64) -> bool {
         self.part.has(order) && !self.in_flight.has_order(place, order)
     }

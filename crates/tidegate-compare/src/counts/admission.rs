@@ -1,4 +1,4 @@
-//! One admission: what both stores say of an order id, entry by entry, and the column of the report that it belongs to. Pure.
+//! One admission: the facts of both stores about an order id, entry by entry, and its column in the report. Pure.
 
 use tidegate_orders::{
     OrderFacts, OrderId, OrderStatus, RowState, UserId, VoucherId,
@@ -7,20 +7,20 @@ use tidegate_orders::{
 };
 use tidegate_stream::EntryId;
 
-/// What is known of one admission: an entry of the stream, or a note of the journal whose entry is gone.
-/// 48 bytes, because there may be millions.
+/// The facts about one admission: an entry of the stream, or a note of the journal whose entry is gone. It has 48
+/// bytes, because there may be millions.
 #[derive(Clone, Debug)]
 pub(super) struct Admission {
     pub(super) order: OrderId,
     pub(super) voucher: VoucherId,
-    /// Unknown where only a release is left in the journal.
+    /// The user of the order; unknown if only a release is left in the journal.
     pub(super) user: Option<UserId>,
-    /// Where there is only the journal: when it was admitted, in the form of an id, and [`EntryId::MIN`] if not even
-    /// that is known.
+    /// The entry of the order. If only the journal has the order, this is its time of admission in the form of an id,
+    /// and [`EntryId::MIN`] if the time is unknown.
     pub(super) entry: EntryId,
-    /// Its entry is in the stream, or was when it was buried.
+    /// Whether the stream holds the entry, or held it when it became a dead letter.
     pub(super) has_entry: bool,
-    /// 0 where it is unknown.
+    /// The units of the order; 0 if unknown.
     pub(super) quantity: u16,
     pub(super) row: RowFact,
     pub(super) journal: JournalFact,
@@ -29,7 +29,7 @@ pub(super) struct Admission {
     is_refused: bool,
 }
 
-/// A movement of the journal.
+/// A movement that a journal notes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Movement {
     Admit {
@@ -37,14 +37,15 @@ pub(super) enum Movement {
         quantity: u16,
         at_ms: u64,
     },
-    /// With the units that the refusal of a second order released, whether or not its producer had taken any.
+    /// A release, with the units that the refusal of a second order released, whether or not its producer had taken
+    /// any.
     Release {
         second_order_units: u16,
     },
 }
 
-/// The column of the report that counts an order. Later ones are worse: an id that came in several entries is in its best
-/// column.
+/// The column of the report that counts an order. Later columns are worse: an id with several entries counts in its
+/// best column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Column {
     Written,
@@ -56,7 +57,7 @@ pub(super) enum Column {
 }
 
 impl Admission {
-    /// By an entry, which is settled unless [`Admission::is_in`] says otherwise.
+    /// Creates an admission from an entry, which is settled unless [`Admission::is_in`] changes that.
     pub(super) fn by_entry(
         entry: EntryId,
         (voucher, order): (VoucherId, OrderId),
@@ -73,7 +74,7 @@ impl Admission {
         }
     }
 
-    /// By the journal alone.
+    /// Creates an admission from the journal alone.
     pub(super) fn by_journal(voucher: VoucherId, order: OrderId, movement: Movement) -> Self {
         let unknown = Self::unknown(voucher, order);
         match movement {
@@ -104,19 +105,20 @@ impl Admission {
         }
     }
 
-    /// An entry of it is still to be handled. One that is buried was settled in the same step.
+    /// Notes that an entry of the order is still in flight. A dead letter was settled in the same step, so it stays
+    /// settled.
     pub(super) fn is_in(&mut self, state: EntryFact) {
         if !self.is_dead {
             self.state = state;
         }
     }
 
-    /// It was buried.
+    /// Notes that the entry became a dead letter.
     pub(super) fn bury(&mut self) {
         (self.is_dead, self.state) = (true, EntryFact::Settled);
     }
 
-    /// What the journal says. What was released once stays so, whatever an earlier page said.
+    /// Adds a movement of the journal. A release stays, whatever an earlier page said.
     pub(super) fn take_movement(&mut self, movement: Movement) {
         self.journal = match movement {
             Movement::Release { .. } => JournalFact::Released,
@@ -126,31 +128,31 @@ impl Admission {
         };
     }
 
-    /// Takes the row that has its id.
+    /// Adds the row with the order's id.
     pub(super) fn take_row(&mut self, row: &OrderRow) {
         let is_same = self.voucher.get() == row.voucher
             && self.user.is_none_or(|user| user.get() == row.user)
-            // One that was cancelled before it came has no units: nobody knew then how many it would have.
+            // An order that was cancelled before it came has no units, because they were not known then.
             && (self.quantity == 0
                 || row.state() == RowState::Cancelled
                 || i64::from(self.quantity) == row.quantity);
         self.row = if is_same { RowFact::Own(row.state()) } else { RowFact::Other };
     }
 
-    /// MySQL refused it.
+    /// Notes that MySQL refused the order.
     pub(super) fn take_refusal(&mut self, user: i64) {
         self.is_refused |= self.user.is_none_or(|own| own.get() == user);
     }
 
-    /// What is known of its order.
+    /// The facts about the order.
     fn facts(&self) -> OrderFacts {
         let letter = if self.is_dead { LetterFact::Order } else { LetterFact::None };
         let (row, is_refused, journal, entry) = (self.row, self.is_refused, self.journal, self.state);
         OrderFacts { row, is_refused, journal, entry, letter, ..OrderFacts::NOTHING }
     }
 
-    /// The column of its status. What was released is counted there, wherever its entry is, unless its row counts: its units
-    /// are in Redis' stock again.
+    /// The column of the order's status. A released order counts as released, wherever its entry is, unless its row is
+    /// live: its units are in Redis' stock again.
     pub(super) fn column(&self) -> Column {
         match self.facts().status() {
             OrderStatus::Written => Column::Written,
@@ -164,8 +166,8 @@ impl Admission {
         }
     }
 
-    /// Its column, or that of a later entry that brings the very same order again: it was put back out of the dead
-    /// letters, or run again.
+    /// The column of this admission, or that of a later entry with the very same order, which was put back from the
+    /// dead letters or run again.
     fn column_among(&self, group: &[Self]) -> Column {
         let is_same = |other: &&Self| (other.user, other.quantity) == (self.user, self.quantity);
         let again = group.iter().filter(is_same).map(Self::column).min();
@@ -175,12 +177,12 @@ impl Admission {
         }
     }
 
-    /// It is cancelled, and Redis keeps its units.
+    /// Whether the order is cancelled while Redis keeps its units.
     pub(super) fn is_kept(&self) -> bool {
         self.is_cancelled() && self.journal == JournalFact::Admitted
     }
 
-    /// It was refused, and Redis keeps its units.
+    /// Whether the order was refused while Redis keeps its units.
     pub(super) fn is_refused_and_kept(&self) -> bool {
         self.is_refused && self.journal == JournalFact::Admitted
     }
@@ -193,20 +195,21 @@ impl Admission {
         self.row == RowFact::Own(RowState::Cancelled)
     }
 
-    /// Its units were released, and its row counts all the same.
+    /// Whether the units were released although the row is live.
     pub(super) fn is_doubled(&self) -> bool {
         self.journal == JournalFact::Released && self.row == RowFact::Own(RowState::Live)
     }
 }
 
-/// The column of an order, by all its admissions. One entry that was wronged is enough to say so; otherwise the best counts.
+/// The column of an order, from all of its admissions. One lost or mismatched entry decides it; otherwise the best
+/// column counts.
 pub(super) fn column_of(group: &[Admission]) -> Column {
     let columns = group.iter().map(|admission| admission.column_among(group));
     let worst = columns.clone().max().unwrap_or(Column::Lost);
     if worst >= Column::Mismatched { worst } else { columns.min().unwrap_or(worst) }
 }
 
-/// Its row is cancelled, but its letter is there and holds its units.
+/// Whether the row is cancelled while the dead letter still holds the units.
 pub(super) fn is_half_cancelled(group: &[Admission]) -> bool {
     group.iter().any(|admission| admission.is_cancelled() && admission.is_dead)
         && !group.iter().any(|admission| admission.journal == JournalFact::Released)

@@ -1,28 +1,28 @@
-//! All admissions, sorted, so that millions of them are found by their order without an index beside them.
+//! All admissions, sorted, so that an order is found among millions without an index.
 
 use tidegate_orders::{OrderId, VoucherId, records::OrderRow};
 use tidegate_stream::EntryId;
 
 use super::admission::Admission;
 
-/// An order of a voucher. Both are needed: an id may have been admitted for several vouchers.
+/// The key of an order. It needs the voucher, because an id may have been admitted for several vouchers.
 pub(crate) type OrderKey = (VoucherId, OrderId);
 
 #[derive(Debug, Default)]
 pub(super) struct Admissions {
-    /// Sorted by order, voucher and entry, but for the last `unsorted`.
+    /// The admissions, sorted by order, voucher and entry, except the last `unsorted`.
     all: Vec<Admission>,
     unsorted: usize,
 }
 
 impl Admissions {
-    /// One more, which is not found before [`Admissions::sort`].
+    /// Adds an admission, which is not found before [`Admissions::sort`].
     pub(super) fn push(&mut self, admission: Admission) {
         self.all.push(admission);
         self.unsorted += 1;
     }
 
-    /// Puts what was added last in its place.
+    /// Sorts the admissions that were added last.
     pub(super) fn sort(&mut self) {
         if self.unsorted > 0 {
             self.all.sort_unstable_by_key(|admission| (admission.order, admission.voucher, admission.entry));
@@ -30,7 +30,7 @@ impl Admissions {
         }
     }
 
-    /// False when the entry is not known.
+    /// Notes that an entry became a dead letter. False: the entry is unknown.
     pub(super) fn bury(&mut self, entry: EntryId, key: OrderKey) -> bool {
         let mut is_known = false;
         for admission in self.of(key).filter(|admission| admission.entry == entry) {
@@ -40,7 +40,7 @@ impl Admissions {
         is_known
     }
 
-    /// Compares a row with the admissions of its id; false when Redis knows none for its voucher.
+    /// Compares a row with the admissions of its id. False: Redis knows none for its voucher.
     pub(super) fn take_row(&mut self, row: &OrderRow) -> bool {
         let mut is_known = false;
         for admission in self.of_order(row.order) {
@@ -50,12 +50,12 @@ impl Admissions {
         is_known
     }
 
-    /// All of them.
+    /// All admissions, in any order.
     pub(super) fn all(&mut self) -> &mut [Admission] {
         &mut self.all
     }
 
-    /// All of them, sorted: those of one order and voucher stand together.
+    /// All admissions, sorted, so that those of one order and voucher stand together.
     pub(super) fn into_sorted(mut self) -> Vec<Admission> {
         self.sort();
         self.all

@@ -1,4 +1,4 @@
-//! What is counted of each order that no complete journal lists, by what both stores say of it.
+//! The tests of the counts of orders in no complete journal, by the facts of both stores.
 
 use std::collections::HashSet;
 
@@ -61,7 +61,7 @@ impl OrderCounter {
         self.add_row(voucher(), row, RowSeen { is_own: true, is_in_flight: false, is_known: false });
     }
 
-    /// Counts, with these orders in flight: what was counted, and what has to be looked at.
+    /// Finishes the count with these orders in flight. Returns the counts and the orders that have to be checked.
     fn finish(mut self, in_flight: &[i64]) -> (Followed, Rows, Vec<i64>) {
         self.set_in_flight(|(_, order)| in_flight.contains(&order.get()));
         let unresolved = self.follow(|_| EntryId::MAX, |_, _| false, &InFlight::default());
@@ -93,7 +93,7 @@ fn each_fate_is_told_from_the_others() {
 #[test]
 fn a_cancelled_order_that_has_a_letter_is_dead_until_it_is_released() {
     for is_released in [false, true] {
-        // It was put back once: its first entry is settled, its second one buried.
+        // The order was put back once: its first entry is settled, and its second one is a dead letter.
         let mut counts = admitted(1);
         counts.enter(2, 1, 1);
         if is_released {
@@ -176,7 +176,7 @@ fn an_order_that_mysql_has_ended_and_redis_keeps_is_named_unless_it_is_on_its_wa
         }
         counts.row(&cancelled(1));
         counts.add_refusal(voucher(), order(2).1, 2);
-        // Of another user.
+        // The refusal belongs to another user.
         counts.add_refusal(voucher(), order(3).1, 9);
         counts.set_in_flight(|(_, order)| in_flight.contains(&order.get()));
         let unresolved = counts.follow(|_| EntryId::MAX, |_, _| false, &InFlight::default());
@@ -196,7 +196,7 @@ fn a_trimmed_entry_is_followed_by_its_journal() {
     }
     counts.row(&row(1));
     counts.row(&row(8));
-    // It came while the comparison went on.
+    // The row came during the comparison.
     counts.add_row(voucher(), &row(9), RowSeen { is_own: true, is_in_flight: false, is_known: true });
     let (it, rows, unresolved) = counts.finish(&[]);
     assert_eq!((it.written, it.released, unresolved), (1, 1, vec![2]));

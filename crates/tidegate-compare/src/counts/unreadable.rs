@@ -1,4 +1,4 @@
-//! Entries of the stream without a readable order: what became of each.
+//! The entries of the stream that are no readable order, and their states.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -7,28 +7,28 @@ use tidegate_stream::EntryId;
 
 use super::Offenders;
 
-/// Entries without a readable order.
+/// The counts of entries that are no readable order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Unreadable {
-    /// All of them.
+    /// The number of all such entries.
     pub total: u64,
-    /// Buried, as they should be.
+    /// Entries that are dead letters, as they should be.
     pub dead: u64,
-    /// Not delivered or not settled yet.
+    /// Entries that are not delivered or not settled yet.
     pub in_flight: u64,
-    /// Too few fields for an order, and neither dead nor in flight: of a tutorial's `XADD stream.orders * init 1`, from before
-    /// the group. No failure.
+    /// Entries with too few fields for an order, and neither dead nor in flight: from a tutorial's
+    /// `XADD stream.orders * init 1` before the group existed. This is no failure.
     pub no_orders: u64,
-    /// None of these: acknowledged and gone.
+    /// Entries in none of these states: acknowledged and gone.
     pub lost: Offenders,
 }
 
-/// What became of an entry. Later ones are worse: one that was put back is where its best entry is.
+/// The state of an entry. Later states are worse: an entry that was put back has the state of its best entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum State {
     Dead,
     InFlight,
-    /// It has too few fields to be an order.
+    /// The entry has too few fields to be an order.
     NoOrder,
     Lost,
 }
@@ -36,25 +36,25 @@ enum State {
 #[derive(Debug, Default)]
 pub(crate) struct UnreadableEntries {
     states: BTreeMap<EntryId, State>,
-    /// Of these, the ones that were put back out of the dead letters, with the latest entry that is known.
+    /// The entries that were put back from the dead letters, each with its latest known entry.
     followed: BTreeMap<EntryId, EntryId>,
 }
 
 impl UnreadableEntries {
-    /// An entry, and what it was before, if it was put back.
+    /// Adds an entry, with its earlier entries if it was put back.
     pub(super) fn add(&mut self, entry: EntryId, followed: &[EntryId], could_be_order: bool) {
         self.states.insert(entry, if could_be_order { State::Lost } else { State::NoOrder });
         self.followed.extend(followed.iter().map(|old| (*old, entry)));
     }
 
-    /// A letter that holds no order, by all entries that it once was.
+    /// Adds a dead letter without an order, by all entries that it had.
     pub(crate) fn add_dead(&mut self, entries: &[EntryId]) {
         let Some((entry, followed)) = entries.split_last() else { return };
         self.states.insert(*entry, State::Dead);
         self.followed.extend(followed.iter().map(|old| (*old, *entry)));
     }
 
-    /// Says which of them the group has still to handle.
+    /// Notes which entries are still in flight.
     pub(crate) fn set_in_flight(&mut self, in_flight: &HashSet<EntryId>) {
         for (entry, state) in &mut self.states {
             if in_flight.contains(entry) {
@@ -67,14 +67,14 @@ impl UnreadableEntries {
         self.states.keys().any(|entry| self.state(*entry) == State::Lost)
     }
 
-    /// Its own state, or that of the entry as which it was put back.
+    /// The state of an entry, or that of the entry with which it was put back.
     fn state(&self, entry: EntryId) -> State {
         let state = |entry: &EntryId| self.states.get(entry).copied().unwrap_or(State::Lost);
         let later = self.followed.get(&entry).map_or(State::Lost, state);
         state(&entry).min(later)
     }
 
-    /// Counts them, each once: one that was put back is counted as its latest entry.
+    /// Counts the entries, each once: an entry that was put back counts as its latest entry.
     pub(crate) fn report(&self) -> Unreadable {
         let mut report = Unreadable::default();
         let is_counted_later =

@@ -1,4 +1,4 @@
-//! Adds up what the orders of all regions of a campaign hold of its limits.
+//! The sum of the uses that the orders of all regions of a campaign hold.
 
 use crate::{CompareError, compare_error::is_of_other_type};
 use std::collections::HashMap;
@@ -10,15 +10,16 @@ use tidegate_orders::{
 
 use super::{LimitCounterCheck, orders::OrderNote};
 
-/// Notes that are asked for at once.
+/// The number of notes that are read at once.
 const PIECE: usize = 500;
 
 impl LimitCounterCheck<'_> {
-    /// Adds it up, with the orders of each region that are known to stand in the stream or among the dead letters. While orders come and
-    /// go, one that ends meanwhile may be counted.
+    /// Adds up the uses of a campaign's limits. `regions` also has the orders of each region that are known to be in
+    /// the stream or among the dead letters. While orders come and go, an order that ends meanwhile may still be
+    /// counted.
     ///
     /// # Errors
-    /// See [`CompareError`].
+    /// Fails for the reasons in [`CompareError`].
     pub async fn held_in_common(
         &self,
         campaign: CampaignId,
@@ -44,7 +45,7 @@ impl LimitCounterCheck<'_> {
         Ok(held)
     }
 
-    /// Those of these orders of which the journal says nothing.
+    /// Finds those of these orders that the journal does not have.
     async fn unnoted(
         &self,
         voucher: VoucherId,
@@ -58,7 +59,7 @@ impl LimitCounterCheck<'_> {
         Ok(left)
     }
 
-    /// A journal of another type is none: the rows of MySQL say what is held.
+    /// Reads the orders of a journal. A journal of another type counts as none: then the rows of MySQL have the uses.
     async fn read_whatever_is_there(
         &self,
         voucher: VoucherId,

@@ -1,7 +1,8 @@
-//! Fields that seem to be counted wrong, with what orders hold of each. Pure.
+//! The fields whose counts seem wrong, each with the uses that orders hold. Pure.
 //!
-//! A field is read at one moment, and the orders after it. So an order that was noted later does not count, and one that was given
-//! back later still does. Of what was noted in the very millisecond nobody knows: the field may have it or not.
+//! A field is read at one time, and the orders after it. So an order that was noted later does not count, and an order
+//! that was released later still does. For an order that was noted in the same millisecond, it is unknown whether the
+//! field counts it.
 
 use std::{
     cmp::Ordering,
@@ -15,70 +16,71 @@ use super::{
     owners::{Count, Owners, slots_field, user_of},
 };
 
-/// A field, by the place of its owner.
+/// A field, with the place of its owner.
 pub(super) type At = (usize, String);
 
-/// What orders hold of a window.
+/// The uses of a window that orders hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Tally {
     orders: u64,
     units: u64,
-    /// Those that the field may have or not.
+    /// The uses that the field may or may not count.
     more_orders: u64,
     more_units: u64,
     latest_ms: i64,
 }
 
-/// One field.
+/// A field with its stored value and the uses that orders hold.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Candidate {
     stored: Option<String>,
     at_ms: i64,
     windows: BTreeMap<u64, Tally>,
     slots: u32,
-    /// Orders that may have used it, or not.
+    /// Orders and units that the field may or may not count.
     unknown: (u64, u64),
 }
 
-/// How much is counted too much, below 0 too little: at least and at most, by what the field may have or not.
+/// The difference between a count and the uses of orders, positive if the count is too high. It has a lower and an
+/// upper bound, because of uses that the field may or may not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Drift {
     least: i64,
     most: i64,
 }
 
-/// How a field is wrong: the same in two comparisons, it stands.
+/// The fault of a field. If two comparisons find the same, the fault stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Verdict {
-    /// Orders, or of slots the number that they are.
+    /// The drift of the orders; for slots, the drift of the slots' number.
     pub(super) orders: Drift,
     pub(super) units: Drift,
     pub(super) is_unreadable: bool,
-    /// So much more than the rule allows is held.
+    /// The amount by which orders hold more than the rule allows.
     pub(super) passed: Option<u64>,
 }
 
-/// What a field holds, and what it should.
+/// The stored and the right value of a field, with its fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Judged {
     pub(super) verdict: Verdict,
     pub(super) stored: Option<String>,
-    /// What orders hold, at least.
+    /// The uses that orders hold, as a lower bound.
     pub(super) held: Option<String>,
-    /// That is exact.
+    /// Whether that value is exact.
     pub(super) is_exact: bool,
-    /// When the last order was made that holds it.
+    /// The time when the last order of these uses was made.
     pub(super) latest_ms: i64,
 }
 
 impl Drift {
-    /// So much is counted, and orders hold so much, or so much more.
+    /// Computes the drift from the count, the uses that orders hold, and the further uses that they may hold.
     fn of(counted: u64, (held, more): (u64, u64)) -> Self {
         let above = |held: u64| counted.cast_signed().saturating_sub(held.cast_signed());
         Self { least: above(held.saturating_add(more)), most: above(held) }
     }
 
-    /// What is certain of it.
+    /// The part of the drift that is certain.
     pub(super) fn certain(self) -> i64 {
         self.least.max(0) + self.most.min(0)
     }
@@ -93,7 +95,7 @@ impl Verdict {
         self.orders.certain() != 0 || self.units.certain() != 0 || self.is_unreadable
     }
 
-    /// Nothing contradicts that it was so in another comparison, too.
+    /// Whether this verdict and another one may describe the same fault.
     pub(super) fn is_as(self, other: Self) -> bool {
         let is_same =
             self.is_unreadable == other.is_unreadable && self.passed.is_some() == other.passed.is_some();
@@ -102,7 +104,7 @@ impl Verdict {
     }
 }
 
-/// All of them.
+/// The fields that may be wrong, by owner.
 #[derive(Debug, Default)]
 pub(super) struct Candidates(HashMap<usize, HashMap<String, Candidate>>);
 
@@ -115,7 +117,7 @@ impl Candidates {
         candidates
     }
 
-    /// The fields of each owner.
+    /// The names of each owner's fields.
     pub(super) fn fields(&self) -> Vec<(usize, Vec<String>)> {
         self.0.iter().map(|(owner, fields)| (*owner, fields.keys().cloned().collect())).collect()
     }
@@ -132,13 +134,13 @@ impl Candidates {
         self.0.get_mut(&owner)?.get_mut(field)
     }
 
-    /// When the first of them was read.
+    /// The time when the first of the fields was read.
     pub(super) fn first_ms(&self) -> i64 {
         let all = self.0.values().flat_map(HashMap::values);
         all.map(|candidate| candidate.at_ms).min().unwrap_or(i64::MAX)
     }
 
-    /// An order that holds what it used.
+    /// Adds an order that holds its uses.
     pub(super) fn add(&mut self, order: &HeldOrder, owners: &Owners) {
         let of_slots = owners.place_of_slots(order.voucher);
         if let Some(candidate) = of_slots.and_then(|place| self.get(place, &slots_field(order.user))) {
@@ -160,11 +162,12 @@ impl Candidates {
         }
     }
 
-    /// An order that was released after a field was read held it then. `uses`: what it used, None: nobody knows.
+    /// Adds an order that was released after a field was read, and so held its uses then. `uses` are its uses; None:
+    /// they are unknown.
     pub(super) fn add_released(&mut self, order: &ReleasedOrder, uses: Option<&Uses>, owners: &Owners) {
         let of_slots = owners.place_of_slots(order.voucher);
         if let Some(candidate) = of_slots.and_then(|place| self.get(place, &slots_field(order.user))) {
-            // Which slot it had, nobody knows any more.
+            // The slot that the order had is unknown.
             candidate.unknown.0 += u64::from(order.released_ms >= candidate.at_ms);
         }
         let Some(uses) = uses else {
@@ -188,7 +191,7 @@ impl Candidates {
         }
     }
 
-    /// What is wrong with each of them.
+    /// The faults of all fields.
     pub(super) fn judged(&self, owners: &Owners, now_ms: i64) -> Vec<(At, Judged)> {
         let fields = self.0.iter().flat_map(|(owner, fields)| fields.iter().map(move |it| (*owner, it)));
         let judge = |(owner, (field, candidate)): (usize, (&String, &Candidate))| {
@@ -203,16 +206,17 @@ impl Candidates {
 }
 
 impl Candidate {
-    /// When the order was noted: before the field was read (or long ago), in that millisecond, or later.
+    /// The time of an order's note, compared with the read of the field: before it (or long ago), in the same
+    /// millisecond, or later.
     fn when(&self, order: &HeldOrder) -> Ordering {
         order.noted_ms.cmp(&Some(self.at_ms))
     }
 
-    /// None: nothing is wrong, or nobody can tell.
+    /// Judges a field of slots. None: it is right, or this is unknown.
     fn judge_slots(&self) -> Option<Judged> {
         let stored: Option<u32> = self.stored.as_ref().and_then(|stored| stored.parse().ok());
         let is_unreadable = self.stored.is_some() && stored.is_none();
-        // Who has no field holds the first slot, or none: whether as a buyer, is a question of its own.
+        // A user without a field holds the first slot or none. Whether the user is a buyer is checked elsewhere.
         let is_fine = stored == Some(self.slots) || self.stored.is_none() && self.slots <= 1;
         if is_fine || self.unknown.0 > 0 {
             return None;
@@ -258,7 +262,7 @@ impl Candidate {
 }
 
 impl Tally {
-    /// Adds an order that was noted before the field was read, in that millisecond, or later.
+    /// Adds an order that was noted before the field was read, in the same millisecond, or later.
     fn add(&mut self, units: u64, when: Ordering) {
         match when {
             Ordering::Less => (self.orders, self.units) = (self.orders + 1, self.units + units),

@@ -1,4 +1,4 @@
-//! What is counted wrong, for reports and repairs.
+//! The faults of limit counters, for reports and repairs.
 
 use serde::Serialize;
 use tidegate_orders::{LimitOwner, UserId, VoucherId, gate::SetUse};
@@ -6,23 +6,23 @@ use tidegate_orders::{LimitOwner, UserId, VoucherId, gate::SetUse};
 use super::owners::Count;
 use crate::reconciled::DifferenceKind;
 
-/// A counter that is not what orders hold, or a limit of which orders hold more than it allows.
+/// A counter that differs from the uses of orders, or a limit that orders exceed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CounterDifference {
-    /// Which of the two.
+    /// The kind of the fault.
     pub kind: DifferenceKind,
-    /// The voucher, or one of its campaign.
+    /// The voucher, or one of the campaign's vouchers.
     pub voucher: VoucherId,
-    /// Whose slots they are.
+    /// The user whose slots are wrong.
     pub user: Option<UserId>,
-    /// Units that are counted too much, below 0 too little; of a limit that is passed, by how much.
+    /// The units by which the count is too high, below 0 too low; for a limit that is exceeded, the excess.
     pub units: i64,
-    /// Which counter.
+    /// The counter with the fault.
     pub counter: Counter,
 }
 
 impl CounterDifference {
-    /// What is wrong, in a sentence.
+    /// The fault in a sentence.
     #[must_use]
     pub fn sentence(&self) -> String {
         let Self { kind, voucher, counter, .. } = self;
@@ -41,31 +41,32 @@ impl CounterDifference {
 /// A field of a hash of uses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Counter {
-    /// Whose limit it counts for: `voucher:7`, `campaign:5`.
+    /// The owner of the limit: `voucher:7`, `campaign:5`.
     pub owner: LimitOwner,
-    /// The limit; None: the slots of a user.
+    /// The name of the limit; None: the field holds the slots of a user.
     pub limit: Option<String>,
-    /// The field.
+    /// The name of the field.
     pub field: String,
-    /// What it holds; None: it is not there.
+    /// The value of the field; None: the field does not exist.
     pub counted: Option<String>,
-    /// What orders hold; None: nothing.
+    /// The uses that orders hold; None: they hold none.
     pub held: Option<String>,
-    /// What orders hold may be more, by what moved in the millisecond of the comparison.
+    /// Whether `held` is exact. If not, orders may hold more, by changes in the millisecond of the comparison.
     #[serde(skip)]
     pub is_exact: bool,
 }
 
 impl Counter {
-    /// What makes it right. None: it moves too fast to be set.
+    /// The command that sets the right value. None: the field changes too fast to be set.
     #[must_use]
     pub fn set(&self) -> Option<SetUse> {
         let (found, becomes) = (self.counted.clone(), self.held.clone());
         self.is_exact.then(|| SetUse { field: self.field.clone(), found, becomes })
     }
 
-    /// Whether an order that was released since the comparison leaves the field as it was: it takes nothing from a field that is not there,
-    /// from one of another window, or a slot that the field does not have. What such a field is set to may be too much.
+    /// Whether the release of an order leaves the field as it was. A release takes nothing from a missing field, from
+    /// a field of another window, or from a slot that the field does not have. Such a field may be set too high, if an
+    /// order was released since the comparison.
     pub(super) fn hides_releases(&self) -> bool {
         let Some(held) = &self.held else { return false };
         let Some(counted) = &self.counted else { return true };
@@ -79,7 +80,7 @@ impl Counter {
         }
     }
 
-    /// In words: `counter 3:8d969e (limit days of voucher:7): counted 19700:9:9, orders hold 19700:2:3`.
+    /// The counter in words: `counter 3:8d969e (limit days of voucher:7): counted 19700:9:9, orders hold 19700:2:3`.
     #[must_use]
     pub fn text(&self) -> String {
         let shown = |value: &Option<String>| value.clone().unwrap_or_else(|| "nothing".to_owned());

@@ -1,4 +1,5 @@
-//! Reads what the orders of a voucher hold: by its journal, and by MySQL where the journal does not know them any more.
+//! The reading of the uses that a voucher's orders hold: from its journal, and from MySQL for orders that the journal
+//! no longer has.
 
 use std::{collections::HashSet, future::Future};
 
@@ -13,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{CompareError, Pace, compare_error::is_of_other_type};
 
-/// Where orders are read.
+/// The stores from which orders are read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Orders<'a> {
     pub(super) redis: &'a RedisStore,
@@ -22,7 +23,7 @@ pub(super) struct Orders<'a> {
     pub(super) stop: &'a CancellationToken,
 }
 
-/// An order that holds what it used.
+/// An order that holds its uses.
 #[derive(Clone, Debug)]
 pub(super) struct HeldOrder {
     pub(super) order: OrderId,
@@ -31,13 +32,13 @@ pub(super) struct HeldOrder {
     pub(super) units: u64,
     pub(super) slot: Slot,
     pub(super) uses: Option<Uses>,
-    /// When the journal noted it, in Unix milliseconds by the clock of Redis; None: long ago.
+    /// The time of the journal's note, in Unix milliseconds by the clock of Redis; None: long ago.
     pub(super) noted_ms: Option<i64>,
-    /// When it was made, as far as that is known.
+    /// The time when the order was made, if it is known.
     pub(super) made_ms: Option<i64>,
 }
 
-/// An order that was released. What it held, its note does not say.
+/// An order that was released. Its note does not have its uses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReleasedOrder {
     pub(super) order: OrderId,
@@ -48,12 +49,12 @@ pub(super) struct ReleasedOrder {
     pub(super) released_ms: i64,
 }
 
-/// What became of an order.
+/// The state of an order in its journal.
 #[derive(Clone, Debug)]
 pub(super) enum OrderNote {
     Held(HeldOrder),
     Released(ReleasedOrder),
-    /// Nobody can read what it says: the order may hold something.
+    /// The note cannot be read: the order may hold uses.
     Unreadable,
 }
 
@@ -71,7 +72,7 @@ impl Orders<'_> {
         self.read_unnoted(voucher, seen).await
     }
 
-    /// Reads the live orders of which the journal has no note: they were compacted, or are older than it.
+    /// Reads the live orders without a note in the journal: they were compacted, or are older than the journal.
     pub(super) async fn read_unnoted(
         &self,
         voucher: VoucherId,
@@ -89,7 +90,7 @@ impl Orders<'_> {
         }
     }
 
-    /// The orders among these of which the journal has a note. A journal of another type has none.
+    /// Finds those of these orders that have a note in the journal. A journal of another type has none.
     pub(super) async fn noted(
         &self,
         orders: &[(VoucherId, OrderId)],
@@ -100,7 +101,7 @@ impl Orders<'_> {
         }
     }
 
-    /// What MySQL holds of orders.
+    /// The records of orders in MySQL.
     pub(super) fn records(&self) -> Records<'_> {
         Records::new(self.mysql, self.redis.partition())
     }
@@ -124,14 +125,14 @@ fn held(voucher: VoucherId, row: LiveOrder) -> HeldOrder {
     HeldOrder { order, voucher, user, units, slot, uses, noted_ms: None, made_ms: created_ms }
 }
 
-/// None: it is no order's, or says that an order holds nothing.
+/// Parses a field of the journal. None: it belongs to no order, or its order holds nothing.
 fn parse(voucher: VoucherId, name: &[u8], note: &[u8]) -> Option<OrderNote> {
     let JournalField::Order(order) = JournalField::parse(str::from_utf8(name).ok()?) else { return None };
     let Some(note) = JournalNote::parse(note) else { return Some(OrderNote::Unreadable) };
     if note.is_release() { released(voucher, order, &note) } else { admitted(voucher, order, note) }
 }
 
-/// None: when it was admitted, or whose it was, the note does not say.
+/// Parses the note of a release. None: the note does not have the user or the time of the admission.
 fn released(voucher: VoucherId, order: OrderId, note: &JournalNote) -> Option<OrderNote> {
     let admitted = note.admitted?;
     let (user, units) = (admitted.user?, admitted.change.unsigned_abs());

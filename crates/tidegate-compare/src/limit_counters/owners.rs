@@ -1,4 +1,4 @@
-//! Whose limits are compared together: those of a voucher, or of a campaign with all its vouchers. Pure.
+//! The owners of limits that are compared together: a voucher, or a campaign with all its vouchers. Pure.
 
 use std::collections::HashMap;
 
@@ -7,14 +7,14 @@ use tidegate_orders::{
     limits::{CountedRule, CountedWindows},
 };
 
-/// One of them, with what Redis counts for it.
+/// One owner, with the windows that Redis counts for it.
 #[derive(Clone, Debug)]
 pub(super) struct Owner {
     pub(super) owner: LimitOwner,
     pub(super) windows: CountedWindows,
 }
 
-/// All of them, each with its place.
+/// The owners of a group, each with its place.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Owners {
     all: Vec<Owner>,
@@ -35,12 +35,12 @@ impl Owners {
         &self.all[place]
     }
 
-    /// Whose limit an order of this voucher used.
+    /// The place of the owner whose limit an order of this voucher used.
     pub(super) fn place_of_use(&self, voucher: VoucherId, campaign: Option<CampaignId>) -> Option<usize> {
         self.place(campaign.map_or(LimitOwner::Voucher(voucher), LimitOwner::Campaign))
     }
 
-    /// The voucher, if its users hold slots.
+    /// The place of the voucher, if its users hold slots.
     pub(super) fn place_of_slots(&self, voucher: VoucherId) -> Option<usize> {
         self.place(LimitOwner::Voucher(voucher)).filter(|place| self.all[*place].windows.has_slots)
     }
@@ -49,7 +49,7 @@ impl Owners {
         self.places.get(&owner).copied()
     }
 
-    /// The rule that a field counts for, if this window of it runs.
+    /// The rule of a field, if this window of it is running.
     pub(super) fn running(
         &self,
         place: usize,
@@ -62,7 +62,7 @@ impl Owners {
     }
 }
 
-/// What a field holds: `19700:2:3`.
+/// The value of a field, such as `19700:2:3`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Count {
     pub(super) window: u64,
@@ -71,7 +71,7 @@ pub(super) struct Count {
 }
 
 impl Count {
-    /// None: nobody can read it.
+    /// Parses the value of a field. None: it cannot be read.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split(':').map(|part| part.parse().ok());
         let count = Self { window: parts.next()??, orders: parts.next()??, units: parts.next()?? };
@@ -84,12 +84,12 @@ impl Count {
     }
 }
 
-/// The field of the slots of a user.
+/// The name of the field with a user's slots.
 pub(super) fn slots_field(user: UserId) -> String {
     format!("u:{user}")
 }
 
-/// Whose slots a field holds.
+/// The user whose slots a field holds.
 pub(super) fn user_of(field: &str) -> Option<UserId> {
     field.strip_prefix("u:")?.parse().ok()
 }

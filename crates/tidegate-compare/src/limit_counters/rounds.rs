@@ -1,4 +1,4 @@
-//! Looks at fields one by one, until what is wrong with each was the same twice.
+//! The check of fields one by one, until two checks of each find the same.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -18,20 +18,21 @@ use super::{
 };
 use crate::{CompareError, reconciled::DifferenceKind};
 
-/// Between two looks at the same.
+/// The pause between two checks of the same fields.
 const BETWEEN: Duration = Duration::from_secs(1);
-/// A field that is wrong in another way each time is left to the next comparison.
+/// The largest number of checks. A field that is wrong in another way each time is left to the next comparison.
 const MOST_LOOKS: usize = 5;
-/// Orders that were released while a comparison read, at most: nobody can tell with more.
+/// The largest number of orders that may be released during a comparison: with more, the result is unknown.
 const MOST_RELEASED: usize = 20_000;
-/// The clocks of the two stores differ by less; and an order may be admitted so long after its limit was lowered in MySQL.
+/// The time by which the clocks of the two stores may differ. Also, an order may be admitted so long after its limit
+/// was lowered in MySQL.
 const CLOCKS_MS: i64 = 10_000;
 
-/// When limits were set, by the place of their owner and their number.
+/// The times when limits were set, by the place of their owner and their number.
 type SetAt = HashMap<(usize, u32), i64>;
 
 impl LimitCounterCheck<'_> {
-    /// Those of the candidates that are wrong.
+    /// Finds the suspects that are wrong.
     pub(super) async fn stand(
         &self,
         group: &Group,
@@ -72,7 +73,7 @@ impl LimitCounterCheck<'_> {
         Ok(found)
     }
 
-    /// What is wrong with these fields now. The inner error says why that cannot be known.
+    /// Finds the faults of these fields now. The inner error is the reason why they are unknown.
     async fn look(
         &self,
         group: &Group,
@@ -120,7 +121,7 @@ impl LimitCounterCheck<'_> {
         Ok(Ok(wrong))
     }
 
-    /// When the limits were set of which one is passed: one query for each owner, however many fields there are.
+    /// Reads when the exceeded limits were set: one query for each owner, however many fields there are.
     async fn set_at(&self, group: &Group, judged: &[(At, Judged)]) -> Result<SetAt, CompareError> {
         let passed = judged.iter().filter(|(_, judged)| judged.verdict.passed.is_some());
         let places: BTreeSet<usize> = passed.map(|((place, _), _)| *place).collect();
@@ -133,14 +134,16 @@ impl LimitCounterCheck<'_> {
     }
 }
 
-/// Whether a limit had its numbers already when the last order was made that holds it: otherwise it was lowered since, and not passed.
+/// Whether a limit already had its numbers when the last order of these uses was made. Otherwise it was lowered since,
+/// and is not exceeded.
 fn was_set_before(set_at: &SetAt, (place, field): &At, made_ms: i64) -> bool {
     let number = field.split(':').next().and_then(|number| number.parse().ok());
     let set_ms = number.and_then(|number| set_at.get(&(*place, number)));
     set_ms.is_some_and(|set_ms| set_ms.saturating_add(CLOCKS_MS) < made_ms)
 }
 
-/// The differences of a field: it is counted wrong, its limit is passed, or both. Without those of vouchers that nobody asked for.
+/// The differences of a field: its count is wrong, its limit is exceeded, or both. Vouchers that were not requested
+/// are left out.
 fn differences_of(
     group: &Group,
     asked: &BTreeSet<VoucherId>,

@@ -1,4 +1,4 @@
-//! Sets what is counted wrong to what orders hold, while the sale goes on.
+//! The repair of wrong counters: they are set to the uses that orders hold, while the sale goes on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,26 +7,28 @@ use tidegate_orders::{LimitOwner, VoucherId, gate::SetUse};
 use super::{CounterDifference, Fields, LimitCounterCheck, NotCompared};
 use crate::{CompareError, reconciled::DifferenceKind};
 
-/// A field is set so often at most: by then it was there when it was read, unless somebody takes it away each time.
+/// The largest number of times that a field is set. By then the field existed when it was read, unless a program
+/// removes it each time.
 const MOST_SETS: usize = 3;
 
-/// What was set.
+/// The result of setting counters.
 #[derive(Debug, Default)]
 pub struct CountersSet {
-    /// Fields, each once, by owner and the voucher that was asked for.
+    /// The fields that were set, each once, by owner and requested voucher.
     pub fields: BTreeMap<(LimitOwner, VoucherId), BTreeSet<String>>,
-    /// Those that move too fast.
+    /// The counters that change too fast to be set.
     pub left: Vec<CounterDifference>,
-    /// What was set, and could not be checked again.
+    /// The counters that were set and could not be checked again.
     pub not_compared: BTreeSet<NotCompared>,
 }
 
 impl LimitCounterCheck<'_> {
-    /// Sets these fields, as [`Self::compare`] found them, each only while it still holds what was read. That proves nothing of a field
-    /// that does not count an order which was released since: such a one is checked again after it was set, and set again.
+    /// Sets these fields, which [`Self::compare`] found. Each is set only while it still holds the value that was
+    /// read. If the field did not count an order that was released since, this check proves nothing. So such a field
+    /// is checked again after it was set, and set again.
     ///
     /// # Errors
-    /// See [`CompareError`]. What `done` says was set, was.
+    /// Fails for the reasons in [`CompareError`]. The fields in `done` are set even then.
     pub async fn set(
         &self,
         found: Vec<CounterDifference>,
@@ -49,7 +51,7 @@ impl LimitCounterCheck<'_> {
         Ok(())
     }
 
-    /// Answers with those that were set and may be too high.
+    /// Sets the fields once. Returns those that were set and may be too high.
     async fn set_once(
         &self,
         found: Vec<CounterDifference>,

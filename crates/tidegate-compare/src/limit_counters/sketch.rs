@@ -1,14 +1,14 @@
-//! Finds the fields in which two sides count differently, in memory that does not grow with them. Pure.
+//! A sketch that finds the fields with different counts on two sides, in memory that does not grow with them. Pure.
 //!
-//! Each field belongs to a cell. What orders hold is added to it with weights of the field and its window, what is counted is taken
-//! away with the same. So a cell in which both sides agree is 0, however they came to that. The fields of every other cell are looked
-//! at one by one.
+//! Each field belongs to a cell. The uses of orders are added to the cell, with weights of the field and its window.
+//! The counts are subtracted with the same weights. So a cell on which both sides agree is 0, in whatever order the
+//! values came. The fields of every other cell are checked one by one.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::table::hash_of;
 
-/// 2 MB: of ten million fields, some forty share the cell of one that differs.
+/// The number of cells: 2 MB. If one of ten million fields differs, about forty fields share its cell.
 const CELLS: usize = 1 << 18;
 
 /// A field of the hash of uses of an owner.
@@ -18,7 +18,7 @@ pub(super) struct Field<'a> {
     pub(super) name: &'a str,
 }
 
-/// The cells.
+/// The cells of a sketch.
 #[derive(Debug)]
 pub(super) struct Sketch(Vec<u64>);
 
@@ -27,7 +27,7 @@ impl Sketch {
         Self(vec![0; CELLS])
     }
 
-    /// One side has so much in a window; the other says it with a minus.
+    /// Adds the values of one side for a window; the other side's are added with a minus sign.
     pub(super) fn add(&mut self, field: Field<'_>, window: u64, (orders, units): (i64, i64)) {
         let hash = hash_of_field(field);
         let weight = |salt| hash_of(&[hash.cast_signed(), window.cast_signed(), salt]) | 1;
@@ -37,12 +37,12 @@ impl Sketch {
         *cell = cell.wrapping_add(sum);
     }
 
-    /// Both sides agree in all fields.
+    /// Whether both sides agree on all fields.
     pub(super) fn is_even(&self) -> bool {
         self.0.iter().all(|cell| *cell == 0)
     }
 
-    /// The field may be one in which they do not.
+    /// Whether the two sides may differ on this field.
     pub(super) fn may_differ(&self, field: Field<'_>) -> bool {
         self.0[cell_of(hash_of_field(field))] != 0
     }
@@ -79,7 +79,7 @@ mod tests {
             assert!(sketch.may_differ(apart) && (1..10).contains(&named), "{named}");
             sketch.add(apart, window, (-counts.0, -counts.1));
         }
-        // The same counts in another window, or of another owner, are others.
+        // The same counts in another window, or of another owner, are different.
         sketch.add(apart, 1, (1, 1));
         sketch.add(apart, 2, (-1, -1));
         assert!(sketch.may_differ(apart));

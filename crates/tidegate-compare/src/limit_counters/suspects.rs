@@ -1,4 +1,5 @@
-//! Finds the fields that may be wrong: adds both sides up, and reads them again for the names of what differs.
+//! The search for fields that may be wrong: it adds up both sides, and reads them again for the names of the fields
+//! that differ.
 
 use std::collections::BTreeSet;
 
@@ -13,16 +14,18 @@ use super::{
 };
 use crate::CompareError;
 
-/// The most fields that are looked at one by one: some 200 bytes each. The next comparison finds the others.
+/// The largest number of fields that are checked one by one: about 200 bytes each. The next comparison finds the
+/// others.
 const MOST_CANDIDATES: usize = 50_000;
-/// The most fields beside these whose limit is passed and which seem right: they must not keep others from being looked at.
+/// The largest number of further fields that seem right and whose limit is exceeded: they must not keep others from
+/// being checked.
 const MOST_PASSED: usize = 10_000;
 
-/// Fields that may be wrong.
+/// The fields that may be wrong.
 #[derive(Debug, Default)]
 pub(super) struct Suspects {
     pub(super) fields: BTreeSet<At>,
-    /// Places of owners that have more of them.
+    /// The places of owners with more suspects than are kept.
     pub(super) cut: BTreeSet<usize>,
 }
 
@@ -38,8 +41,8 @@ impl Suspects {
 }
 
 impl LimitCounterCheck<'_> {
-    /// The fields that may be counted wrong, or of which more is counted than their rule allows. The inner error says
-    /// why that cannot be known.
+    /// Finds the fields whose count may be wrong or exceeds their rule. The inner error is the reason why they are
+    /// unknown.
     pub(super) async fn suspects(
         &self,
         group: &Group,
@@ -130,7 +133,8 @@ impl LimitCounterCheck<'_> {
         Ok(())
     }
 
-    /// Each buyer of a voucher without a field of slots, by its name: such a one has the first slot.
+    /// Finds each buyer of a voucher without a field of slots, by the name of that field: such a buyer has the first
+    /// slot.
     async fn each_buyer_without_field(
         &self,
         voucher: VoucherId,
@@ -148,7 +152,7 @@ impl LimitCounterCheck<'_> {
     }
 }
 
-/// Calls `seen` for each field of which an order holds something, with its window and how much.
+/// Calls `seen` for each field with uses of an order, with the window and the amount.
 fn each_field(
     note: &OrderNote,
     owners: &Owners,

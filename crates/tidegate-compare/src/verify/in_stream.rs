@@ -1,4 +1,4 @@
-//! What the stream holds of the candidates.
+//! The entries that the stream holds of the candidates.
 
 use crate::{
     CompareError,
@@ -13,17 +13,17 @@ use tidegate_stream::EntryId;
 
 use super::{At, Verify};
 
-/// What the stream holds of the candidates.
+/// The entries and lost events of the candidates in the stream.
 #[derive(Default)]
 pub(super) struct InStream {
-    /// Of those that no complete journal lists: their entries.
+    /// The entries of candidates that are in no complete journal.
     pub(super) entered: HashMap<At, Vec<Entered>>,
-    /// Of those with lost events: the user of the first of these.
+    /// The user of the first lost event, for candidates with lost events.
     pub(super) lost_events: HashMap<At, i64>,
 }
 
 impl Verify<'_> {
-    /// The entries of the candidates whose journal does not tell about them, and the lost events of all of them.
+    /// Reads the entries of candidates that are in no complete journal, and the lost events of all candidates.
     pub(super) async fn in_stream(
         &self,
         orders: &BTreeSet<At>,
@@ -50,7 +50,7 @@ impl Verify<'_> {
                         if let Some(at) = at.filter(|at| without.contains(at)) {
                             let (user, quantity) = (order.user.get(), order.quantity.get());
                             let entered = entered.entry(at).or_default();
-                            // One of each user is enough.
+                            // One entry of each user is enough.
                             entered.retain(|it| it.user != user);
                             entered.push(Entered { entry: entry.id, user, quantity });
                         }

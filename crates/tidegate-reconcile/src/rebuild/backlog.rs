@@ -1,4 +1,4 @@
-//! Orders that are in the stream or among the dead letters, and of which MySQL knows nothing.
+//! The orders in the stream or among the dead letters that MySQL does not know.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -14,22 +14,23 @@ use tidegate_orders::{
 };
 use tidegate_stream::{EntryId, Letter, StreamError, StreamInspector};
 
-/// Entries a page, at most: some milliseconds of the one thread that also admits.
+/// The largest number of entries in a page. It takes some milliseconds of Redis' only thread, which also admits
+/// orders.
 const PAGE: u16 = 2_000;
 
-/// An order that holds units, though MySQL knows nothing of it.
+/// An order that holds units although MySQL does not know it.
 #[derive(Clone, Debug)]
 pub struct Unwritten {
-    /// What was admitted.
+    /// The order as it was admitted.
     pub order: Order,
-    /// Its latest entry.
+    /// The latest entry of the order.
     pub entry: EntryId,
-    /// It is among the dead letters.
+    /// Whether the order is among the dead letters.
     pub is_dead: bool,
 }
 
-/// Reads the stream and the dead letters, and goes on where it has ended. It remembers only what MySQL did not know when it was
-/// read: memory grows with what is not written, not with the stream.
+/// A reader of the stream and the dead letters, which continues where it has stopped. It keeps only the orders that
+/// MySQL did not know when they were read, so its memory grows with unwritten orders and not with the stream.
 #[derive(Debug)]
 pub struct UnwrittenOrders {
     inspector: StreamInspector,
@@ -39,12 +40,12 @@ pub struct UnwrittenOrders {
     read_to: EntryId,
     dead_read_to: EntryId,
     unwritten: HashMap<VoucherId, BTreeMap<OrderId, Unwritten>>,
-    /// Of all orders that were read.
+    /// The sequences of all orders that were read.
     pub sequences: KnownSequences,
 }
 
 impl UnwrittenOrders {
-    /// Nothing is read yet.
+    /// Creates a reader that has read nothing yet.
     pub fn new(
         inspector: StreamInspector,
         (mysql, causal_reads): (MySqlPool, Arc<CausalReads>),
@@ -56,15 +57,16 @@ impl UnwrittenOrders {
         Self { inspector, mysql, causal_reads, fields, read_to, dead_read_to, unwritten, sequences }
     }
 
-    /// The last entry of the stream that is counted.
+    /// The last entry of the stream that was read.
     pub const fn read_to(&self) -> EntryId {
         self.read_to
     }
 
-    /// Reads what has come since. First the stream: an entry that is buried meanwhile is found among the dead letters.
+    /// Reads the entries that have come since the last call. The stream comes first: an entry that becomes a dead
+    /// letter meanwhile is found there.
     ///
     /// # Errors
-    /// When a store does not answer, or the node of MySQL lags.
+    /// Fails if a store does not answer, or the MySQL node lags.
     pub async fn advance(&mut self, job: &Job) -> anyhow::Result<()> {
         let stream = self.inspector.names().stream.clone();
         let last = self.inspector.last_id(&stream).await.context("Failed to read the stream")?;
@@ -117,30 +119,31 @@ impl UnwrittenOrders {
         Ok(())
     }
 
-    /// What was found of a voucher and is still to be drained.
+    /// The orders of a voucher that were found and not drained yet.
     pub fn orders(&self, voucher: VoucherId) -> Vec<Order> {
         let found = self.unwritten.get(&voucher).into_iter().flat_map(BTreeMap::values);
         found.map(|unwritten| unwritten.order.clone()).collect()
     }
 
-    /// What was found of a voucher since the last call.
+    /// Takes the orders of a voucher that were found since the last call.
     pub fn drain(&mut self, voucher: VoucherId) -> Vec<Unwritten> {
         self.unwritten.remove(&voucher).map(|found| found.into_values().collect()).unwrap_or_default()
     }
 
-    /// Of these entries, those that nobody has acknowledged: not delivered yet, or pending.
+    /// Finds the unacknowledged ones of these entries: not delivered yet, or pending.
     ///
     /// # Errors
-    /// When Redis does not answer.
+    /// Fails if Redis does not answer.
     pub async fn in_flight(&self, entries: &[EntryId]) -> Result<HashSet<EntryId>, StreamError> {
         let (Some(first), Some(last)) = (entries.iter().min(), entries.iter().max()) else {
             return Ok(HashSet::new());
         };
-        // The boundary first: what is delivered after this is beyond it, whatever becomes of it.
+        // The boundary is read first: entries that are delivered later are beyond it, whatever happens to them.
         let delivered = self.inspector.group().last_delivered().await?.unwrap_or(EntryId::MIN);
         let mut open: HashSet<EntryId> = entries.iter().copied().filter(|entry| *entry > delivered).collect();
         let asked: HashSet<EntryId> = entries.iter().copied().collect();
-        // Not beyond these: they come in parts, and all of the list for each would take for ever.
+        // The range ends at the last entry: the entries come in parts, and the whole list for each part would take too
+        // long.
         let mut pages = self.inspector.group().pending_pages((first.previous(), *last), PAGE, None);
         while let Some(page) = pages.next().await? {
             open.extend(page.iter().map(|pending| pending.id).filter(|id| asked.contains(id)));

@@ -1,4 +1,4 @@
-//! What campaigns count, before the first of their regions opens.
+//! The limit counters of campaigns, which are raised before the first of their regions opens.
 
 use std::collections::BTreeSet;
 
@@ -14,8 +14,9 @@ use tidegate_orders::{
 use super::{Rebuild, RebuildPlan, UnwrittenOrders};
 
 impl Rebuild {
-    /// Raises the counters of the campaigns of these vouchers to what the orders of all their regions hold, also of those that are not
-    /// rebuilt. Each region by itself would raise them to its own share only, and the first buyers of a region that opens would pass.
+    /// Raises the campaign counters of these vouchers to the uses of the orders in all regions, also of regions that
+    /// are not rebuilt. Each region alone would raise a counter only to its own share, and its first buyers could
+    /// exceed a limit.
     pub(super) async fn recount_campaigns(
         &self,
         plan: &RebuildPlan,
@@ -27,7 +28,8 @@ impl Rebuild {
                 return Ok(End::Stopped);
             };
             match self.redis.limits().recount(&held).await {
-                // The regions of this campaign find it in their way again, and say so; the others can be rebuilt.
+                // The rebuild of this campaign's regions fails at the same key and reports it; other vouchers can be
+                // rebuilt.
                 Err(GateError::Refused(error)) if error.details().contains("WRONGTYPE") => {}
                 raised => {
                     raised.with_context(|| {
@@ -47,7 +49,7 @@ impl Rebuild {
         Ok(campaigns)
     }
 
-    /// None: it was stopped.
+    /// Reads the uses that all regions of a campaign hold. None: the job was stopped.
     async fn held_in_common(
         &self,
         campaign: CampaignId,

@@ -1,4 +1,4 @@
-//! The rules that a rebuild shows to Redis again.
+//! The limit rules that a rebuild writes to Redis again.
 
 use anyhow::Context;
 use tidegate_compare::redis_side::BY_REBUILD;
@@ -7,8 +7,8 @@ use tidegate_orders::{VoucherId, gate::LimitReply, limit_rows, limits::LimitOwne
 use super::Rebuild;
 
 impl Rebuild {
-    /// Shows Redis the limits that MySQL has of a voucher and its campaign. Answers with the note of the journal that says so; None: it has
-    /// none.
+    /// Writes the limits of a voucher and its campaign from MySQL to Redis. Returns the note for the journal; None:
+    /// the voucher has no limits.
     pub(super) async fn restore_limits(&self, voucher: VoucherId) -> anyhow::Result<Option<String>> {
         const FAILED: &str = "Failed to read the limits in MySQL";
         let rules = limit_rows::text(&self.mysql, LimitOwner::Voucher(voucher)).await.context(FAILED)?;

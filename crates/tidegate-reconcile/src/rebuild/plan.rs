@@ -1,4 +1,4 @@
-//! What would be rebuilt, and what both sides hold of it now.
+//! The plan of a rebuild, with the values that both sides hold now.
 
 use std::collections::BTreeSet;
 
@@ -10,36 +10,37 @@ use tidegate_orders::{Records, VoucherId, records::vouchers, sale};
 
 use super::{Rebuild, RebuildRequest};
 
-/// What was found.
+/// The vouchers that a rebuild found, and its request.
 #[derive(Clone, Debug, Serialize)]
 pub struct RebuildPlan {
-    /// What was asked for.
+    /// The request for the rebuild.
     #[serde(flatten)]
     pub request: RebuildRequest,
-    /// What would be rebuilt, the lowest ids first.
+    /// The vouchers to rebuild, the lowest ids first.
     pub vouchers: Vec<VoucherPlan>,
-    /// Sales of MySQL that are over by their rows: only by their names.
+    /// The number of sales that are over by their rows in MySQL; they are rebuilt only on request.
     pub ended: u64,
-    /// Vouchers that are delisted: nobody fills Redis with them again.
+    /// The number of delisted vouchers, which are never rebuilt.
     pub delisted: u64,
-    /// Vouchers of MySQL that nobody has loaded or bought and that Redis does not know: only by their names.
+    /// The vouchers in MySQL that were never loaded or bought and that Redis does not know; they are rebuilt only on
+    /// request.
     pub never_sold: Vec<VoucherId>,
 }
 
-/// What both sides hold of a voucher.
+/// The values that both sides hold of a voucher.
 #[derive(Clone, Debug, Serialize)]
 pub struct VoucherPlan {
-    /// The voucher.
+    /// The voucher that is rebuilt.
     pub voucher: VoucherId,
-    /// Units left in MySQL; None: it has no row, and cannot be rebuilt.
+    /// The units left in MySQL; None: the voucher has no row and cannot be rebuilt.
     pub mysql_stock: Option<i64>,
-    /// Its live orders in MySQL.
+    /// The number of the voucher's live orders in MySQL.
     pub live_orders: i64,
-    /// Units left in Redis; None: no stock is loaded, or what is there cannot be read.
+    /// The units left in Redis; None: no stock is loaded, or it cannot be read.
     pub redis_stock: Option<i64>,
-    /// Notes in the journal that is there.
+    /// The number of notes in the present journal.
     pub journaled: u64,
-    /// Its sale is over for good: it is not rebuilt.
+    /// Whether the voucher is delisted; then it is not rebuilt.
     pub is_delisted: bool,
 }
 
@@ -57,10 +58,10 @@ impl Plan for RebuildPlan {
 }
 
 impl Rebuild {
-    /// Looks at both sides, and changes nothing.
+    /// Reads both sides and creates the plan. Changes nothing.
     ///
     /// # Errors
-    /// When a store does not answer, or the node of MySQL lags.
+    /// Fails if a store does not answer, or the MySQL node lags.
     pub async fn plan(&self, request: RebuildRequest) -> anyhow::Result<RebuildPlan> {
         self.catch_up().await?;
         let mut plan =
@@ -98,7 +99,7 @@ impl Rebuild {
             vouchers::find(&self.mysql, voucher).await.context("Failed to read the voucher in MySQL")?;
         let live_orders =
             Records::new(&self.mysql, self.redis.partition()).counts().live_of_voucher(voucher).await;
-        // What cannot be read there is written over.
+        // Values in Redis that cannot be read are replaced by the rebuild.
         let sale = self.redis.sales().read_voucher(voucher).await.ok();
         Ok(VoucherPlan {
             voucher,

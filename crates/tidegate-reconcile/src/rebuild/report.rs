@@ -1,4 +1,4 @@
-//! What a rebuild did.
+//! The report of a rebuild.
 
 use serde::Serialize;
 use serde_json::{Value as Json, json};
@@ -7,66 +7,67 @@ use tidegate_orders::order_id::counter::RaisedCounter;
 
 use super::{RebuildPlan, VoucherReport};
 
-/// Why nothing was rebuilt.
+/// The reason why nothing was rebuilt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 pub enum RebuildRefusal {
-    /// Workers of an older version live: what they have in progress, nobody can tell.
+    /// Some live workers do not report their work in progress, because they are of an older version or have stopped.
     #[error(
-        "these workers do not say what they have in progress, because they are of an older version, or stand still: {}", workers.join(", ")
+        "these workers do not report their work in progress, because they are of an older version, or stand still: {}",
+        workers.join(", ")
     )]
     SilentWorkers {
-        /// Their names.
+        /// The names of these workers.
         workers: Vec<String>,
     },
 }
 
-/// What was done so far.
+/// The results of a rebuild so far.
 #[derive(Clone, Debug, Serialize)]
 pub struct RebuildReport {
-    /// What was done with each voucher.
+    /// The result of each voucher that was reached.
     pub vouchers: Vec<VoucherReport>,
-    /// Vouchers that were not reached.
+    /// The number of vouchers that were not reached.
     pub left: usize,
-    /// Why nothing was done.
+    /// The reason why nothing was rebuilt; None: there is none.
     pub refusal: Option<RebuildRefusal>,
-    /// The counters of order ids: that of today, and others that were raised.
+    /// The counters of order ids: the counter of today, and other counters that were raised.
     pub counters: Vec<RaisedCounter>,
-    /// Order ids of today that some side knows.
+    /// The number of today's order ids that either side knows.
     pub known_today: u64,
 }
 
 impl RebuildReport {
-    /// Nothing is done yet.
+    /// Creates the report of a rebuild that has not begun.
     #[must_use]
     pub fn new(plan: &RebuildPlan) -> Self {
         let (vouchers, counters) = (Vec::new(), Vec::new());
         Self { vouchers, left: plan.vouchers.len(), refusal: None, counters, known_today: 0 }
     }
 
-    /// Ids that were taken from the counter of today, as far as Redis remembered it, and that no side knows: attempts that were
-    /// refused, blocks that were not used up, and perhaps callers who were told of an order. None: nobody can know, because the
-    /// counter did not survive.
+    /// The number of ids that were taken from today's counter and that neither side knows, as far as Redis remembered
+    /// the counter. They belong to refused attempts, to unused blocks, and perhaps to callers that got an order. None:
+    /// this is unknown, because the counter did not survive.
     #[must_use]
     pub fn unknown_ids(&self) -> Option<u64> {
-        // Of other days, only those are here that were raised.
+        // Counters of other days are in the list only if they were raised.
         let today = self.counters.iter().find(|counter| counter.before.is_some() && !counter.raised);
         let handed_out = u64::try_from(today?.now).ok()?;
         Some(handed_out.saturating_sub(self.known_today))
     }
 
-    /// Takes note of counters that were looked at, once more or for the first time.
+    /// Adds counters that were read, and updates those that were read before.
     pub(super) fn note_counters(&mut self, counters: Vec<RaisedCounter>) {
         for counter in counters {
             match self.counters.iter_mut().find(|known| known.day == counter.day) {
-                // Callers who go on move it meanwhile.
+                // Callers that continue to order move the counter meanwhile.
                 Some(known) => (known.now, known.raised) = (counter.now, known.raised || counter.raised),
                 None => self.counters.push(counter),
             }
         }
     }
 
-    /// How many vouchers are rebuilt.
+    /// The number of vouchers that were rebuilt.
     #[must_use]
     pub fn rebuilt(&self) -> usize {
         self.vouchers.iter().filter(|voucher| voucher.not_rebuilt.is_none()).count()
@@ -96,7 +97,7 @@ impl Report for RebuildReport {
     }
 
     fn torn(&self) -> &'static str {
-        "the voucher in progress is rebuilt or as it was"
+        "the voucher in progress is either rebuilt or unchanged"
     }
 }
 

@@ -1,5 +1,5 @@
-//! One voucher: what MySQL has of it is filled in while its row is locked, then what the stream, the dead letters and the journal of
-//! before have beyond that; then the new keys take the place of the old ones.
+//! The rebuild of one voucher. While its row is locked, the rebuild fills in the orders of MySQL, and then the further
+//! orders of the stream, the dead letters and the previous journal. Then the new keys replace the old ones.
 
 use std::collections::HashMap;
 
@@ -27,32 +27,32 @@ use super::{
     backlog::{Unwritten, UnwrittenOrders},
 };
 
-/// Orders that are written to Redis at once.
+/// The number of orders that are written to Redis at once.
 const PIECE: usize = 1_000;
-/// Orders that MySQL does not know, until the server hears again of the session that has the lock.
+/// The number of orders unknown to MySQL after which the session with the lock is used again.
 const UNWRITTEN_PIECE: usize = 20_000;
-/// So often more entries come than the script may add, until something is wrong.
+/// The number of attempts at which new entries keep coming, until the rebuild gives up.
 const MOST_SWITCHES: u32 = 1_000;
 
-/// What the journal of before says of an order that MySQL does not know.
+/// The facts of the previous journal about an order that MySQL does not know.
 #[derive(Clone, Debug)]
 enum Beyond {
     Admitted { user: UserId, quantity: Quantity, at_ms: i64, limited: Option<UnderLimits> },
     Released { user: Option<UserId>, units: i64, by: String, at_ms: i64 },
 }
 
-/// A voucher in progress.
+/// A voucher while it is being rebuilt.
 struct Filling<'a> {
     rebuild: &'a Rebuild,
     frozen: FrozenVoucher,
     staged: StagedSale,
     report: VoucherReport,
     beyond: HashMap<OrderId, Beyond>,
-    /// Nothing may be noted as later than that: the clocks of the two stores differ.
+    /// The latest time that a note may have: the clocks of the two stores differ.
     now_ms: i64,
-    /// Units of orders that MySQL does not know.
+    /// The units of orders that MySQL does not know.
     held: i64,
-    /// What orders hold of limits.
+    /// The uses of limits that orders hold.
     limits: HeldLimits,
 }
 
@@ -97,7 +97,7 @@ impl Rebuild {
         match filled {
             Ok(None) => Ok(report),
             Ok(Some(reason)) => Ok(report.refused_with(reason)),
-            // A key of another type, or no memory: the other vouchers can be rebuilt.
+            // A key of another type, or a lack of memory, affects this voucher only: the others can be rebuilt.
             Err(error) => match error.downcast_ref::<GateError>() {
                 Some(GateError::Refused(_) | GateError::Unexpected { .. }) => {
                     Ok(report.refused_with(NotRebuilt::KeyInTheWay(format!("{error:#}"))))
@@ -109,10 +109,10 @@ impl Rebuild {
 }
 
 impl Rebuild {
-    /// Who called the journal complete that is there. None: Redis holds nothing of the voucher that says it.
+    /// Finds which program made the present journal complete. None: Redis has no data of the voucher that shows it.
     async fn seen_journal(&self, voucher: VoucherId) -> anyhow::Result<Option<CompletedBy>> {
         let snapshot = match self.redis.journals().snapshot(voucher).await {
-            // A key of another type says nothing.
+            // A key of another type shows nothing.
             Err(GateError::Refused(_) | GateError::Unexpected { .. }) => return Ok(None),
             snapshot => snapshot?,
         };
@@ -122,7 +122,8 @@ impl Rebuild {
         Ok(Some(RedisSide::of(&self.redis).completed_by(voucher).await?))
     }
 
-    /// The journal holds an order as admitted: what sells the voucher keeps one. Workers note releases only.
+    /// Whether the journal holds an admission: then the program that sells the voucher keeps a journal. Workers note
+    /// only releases.
     async fn has_admission(&self, voucher: VoucherId) -> anyhow::Result<bool> {
         let is_admission =
             |(_, note): &(Bytes, Bytes)| JournalNote::parse(note).is_some_and(|entry| entry.is_admission());
@@ -137,7 +138,7 @@ impl Rebuild {
 }
 
 impl Filling<'_> {
-    /// None: the new keys sell.
+    /// Fills the new keys and switches to them. None: the new keys sell.
     async fn fill(
         &mut self,
         id: &str,
@@ -154,9 +155,10 @@ impl Filling<'_> {
         if change.as_ref().is_some_and(is_open) {
             return Ok(Some(NotRebuilt::BeingAdjusted));
         }
-        // After the lock: what others committed before it is in what is read now, or takes the lock away.
+        // This comes after the lock: earlier commits of other sessions are in the rows that are read now, or they take
+        // the lock away.
         self.rebuild.catch_up().await?;
-        // The refusals first: a row is the better word, where there are both.
+        // The refusals come first: if an order has a refusal and a row, the row counts.
         self.fill_refused().await?;
         self.fill_orders().await?;
         let loaded = self.frozen.row.stock + self.report.by_source.live.units;
@@ -165,7 +167,7 @@ impl Filling<'_> {
         let limits = self.rebuild.restore_limits(voucher).await?;
         let has_limits = limits.is_some();
         let mut sale = vec![(write::LOAD, write::load(loaded, BY_REBUILD, self.now_ms))];
-        // What sells it without a journal would add nothing to a journal that is called complete.
+        // A program that sells without a journal would add no notes to a journal that is called complete.
         if self.report.is_complete {
             sale.push((COMPLETE, write::complete(BY_REBUILD, id, self.now_ms)));
         }
@@ -185,7 +187,7 @@ impl Filling<'_> {
                 self.fill_beyond(backlog).await?;
             }
             self.rebuild.raise_counters(backlog, all).await?;
-            // Before the gate opens, or somebody would be over a limit.
+            // This comes before the sale opens, because otherwise a user could exceed a limit.
             redis.limits().recount(&self.limits).await?;
             self.frozen.check().await?;
             let stock = self.frozen.row.stock - self.held;
@@ -200,11 +202,11 @@ impl Filling<'_> {
                 CutOverReply::Incomplete => return Ok(Some(NotRebuilt::LostAgain)),
             }
         }
-        anyhow::bail!("more entries come than can be read")
+        anyhow::bail!("entries arrive faster than they can be read")
     }
 
-    /// Whether the new journal is called complete. Where MySQL does not say what sells the voucher, the keys that are there do, as
-    /// far as a rebuild did not make them.
+    /// Decides whether the new journal is called complete. If MySQL does not know whether the sellers of the voucher
+    /// keep a journal, the present keys show it, unless a rebuild made them.
     async fn decide_journal(&mut self) -> anyhow::Result<()> {
         let (rebuild, voucher) = (self.rebuild, self.frozen.row.voucher);
         let noted = vouchers::keeps_journal(&rebuild.mysql, voucher).await?;
@@ -212,7 +214,7 @@ impl Filling<'_> {
             Some(keeps) => (keeps, false),
             None => match rebuild.seen_journal(voucher).await? {
                 Some(CompletedBy::Load) => (true, false),
-                // Whatever sold these orders has noted none of them.
+                // The program that sold these orders has noted none of them.
                 Some(CompletedBy::Nobody) if self.report.by_source.live.orders > 0 => {
                     (rebuild.has_admission(voucher).await?, true)
                 }
@@ -248,7 +250,7 @@ impl Filling<'_> {
                 count.add(order.quantity.get());
             }
             let notes: Vec<_> = orders.iter().map(|order| (order.order, note(order, now_ms))).collect();
-            // Also of a contradictory row: MySQL lets nobody else have its place.
+            // A contradictory row keeps its buyer, too: MySQL gives its place to no other order.
             let buyers: Vec<_> =
                 orders.iter().filter(|order| order.has_slot).map(|order| order.user).collect();
             redis.staged_sales().stage(&mut self.staged, &notes, &buyers).await?;
@@ -256,13 +258,13 @@ impl Filling<'_> {
         Ok(())
     }
 
-    /// What the journal that is there knows beyond MySQL.
+    /// Reads the orders of the present journal that MySQL does not know.
     async fn look_beyond(&mut self) -> anyhow::Result<()> {
         let (redis, voucher) = (&self.rebuild.redis, self.frozen.row.voucher);
         let mut pages = ScanPages::of_journal(redis, voucher);
         loop {
             let fields = match pages.next().await {
-                // Whatever it is, it goes: a journal is a hash.
+                // A key of another type is replaced: a journal is a hash.
                 Err(GateError::Refused(error)) if error.details().contains("WRONGTYPE") => return Ok(()),
                 fields => fields?,
             };
@@ -287,7 +289,8 @@ impl Filling<'_> {
         }
     }
 
-    /// Orders of the stream and the dead letters that MySQL does not know hold their units, whoever handles them.
+    /// Fills in the orders of the stream and the dead letters that MySQL does not know. They hold their units, whether
+    /// a worker handles them or not.
     async fn fill_unwritten(
         &mut self,
         unwritten: &[Unwritten],
@@ -296,7 +299,7 @@ impl Filling<'_> {
         let entries: Vec<EntryId> = unwritten.iter().map(|unwritten| unwritten.entry).collect();
         let open = backlog.in_flight(&entries).await.context("Failed to read what is pending")?;
         let is_open = |unwritten: &Unwritten| open.contains(&unwritten.entry);
-        // Acknowledged, and released by the journal of before: nobody will write it.
+        // The order is acknowledged, and the previous journal has released it: no worker will write it.
         let is_over = |unwritten: &&Unwritten| {
             let beyond = self.beyond.get(&unwritten.order.id);
             !is_open(unwritten) && !unwritten.is_dead && matches!(beyond, Some(Beyond::Released { .. }))
@@ -332,7 +335,7 @@ impl Filling<'_> {
         Ok(self.rebuild.redis.staged_sales().stage_buyers(&mut self.staged, &buyers).await?)
     }
 
-    /// What only the journal of before knows stays as it was told to callers.
+    /// Fills in the orders that only the previous journal knows, as their callers were answered.
     async fn fill_beyond(&mut self, backlog: &mut UnwrittenOrders) -> anyhow::Result<()> {
         let mut beyond: Vec<(OrderId, Beyond)> = self.beyond.drain().collect();
         beyond.sort_unstable_by_key(|(order, _)| *order);
@@ -355,7 +358,8 @@ impl Filling<'_> {
         Ok(self.rebuild.redis.staged_sales().stage_buyers(&mut self.staged, &buyers).await?)
     }
 
-    /// As MySQL has it; a bound that only Redis has stays. Redis may have it to the millisecond, where MySQL keeps seconds.
+    /// Reads the window from MySQL; a bound that only Redis has stays. Redis may have milliseconds where MySQL keeps
+    /// seconds.
     async fn window(&self) -> SaleWindow {
         let there = self.rebuild.redis.sales().read_voucher(self.frozen.row.voucher).await.ok();
         let there = there.map(|there| there.window).unwrap_or_default();
@@ -370,7 +374,7 @@ impl Filling<'_> {
     }
 }
 
-/// What the journal shall say of an order that MySQL has.
+/// The journal note for an order that MySQL has.
 fn note(known: &KnownOrder, now_ms: i64) -> String {
     let KnownOrder { user, quantity, state, at_ms, ref limited, .. } = *known;
     let at_ms = at_ms.min(now_ms);
@@ -382,7 +386,7 @@ fn note(known: &KnownOrder, now_ms: i64) -> String {
     }
 }
 
-/// None: nobody can read it.
+/// Parses a note of the previous journal. None: it cannot be read.
 fn beyond(note: &[u8], now_ms: i64) -> Option<Beyond> {
     let entry = JournalNote::parse(note)?;
     let at_ms = entry.at_ms.unwrap_or(now_ms).min(now_ms);

@@ -1,19 +1,19 @@
-//! What became of one voucher.
+//! The result of the rebuild of one voucher.
 
 use serde::{Serialize, Serializer};
 use tidegate_compare::{OrdersAndUnits, text::counted};
 use tidegate_orders::{OrderId, VoucherId, records::by_hand::set_keeps_journal};
 
-/// How many order ids are listed.
+/// The largest number of order ids in the list.
 const LISTED: usize = 20;
 
-/// Why a voucher was left as it was.
+/// The reason why a voucher was not rebuilt.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotRebuilt {
-    /// MySQL does not know it.
+    /// MySQL has no row of the voucher.
     #[error("MySQL has no row of it")]
     NoRow,
-    /// Its sale is over for good.
+    /// The sale of the voucher is over for good.
     #[error("it is delisted: its sale is over for good, see docs/delist.md")]
     Delisted,
     /// Units are being added or taken.
@@ -21,13 +21,13 @@ pub enum NotRebuilt {
         "units are being added to it or taken from it: `tidegate voucher show` says what completes that, then type this again"
     )]
     BeingAdjusted,
-    /// Somebody holds its row.
-    #[error("{0}; `tidegate doctor` says who. Type this again when they are done")]
+    /// Another session holds the voucher's row.
+    #[error("{0}; `tidegate doctor` names the session. Type this again when it has ended")]
     RowHeld(String),
-    /// Redis lost what was filled.
-    #[error("Redis lost again what was filled; type this again")]
+    /// Redis lost the keys that were filled.
+    #[error("Redis lost the new keys; type this again")]
     LostAgain,
-    /// A key holds something that it should not.
+    /// A key in Redis has a wrong type or content.
     #[error("{0}")]
     KeyInTheWay(String),
 }
@@ -38,54 +38,57 @@ impl Serialize for NotRebuilt {
     }
 }
 
-/// What was done with a voucher. Each order is counted once.
+/// The result of the rebuild of a voucher. Each order is counted once.
 #[derive(Clone, Debug, Serialize)]
 pub struct VoucherReport {
-    /// The voucher.
+    /// The voucher that was rebuilt.
     pub voucher: VoucherId,
-    /// Why it was left as it was; None: it is rebuilt.
+    /// The reason why the voucher was not rebuilt; None: it was rebuilt.
     pub not_rebuilt: Option<NotRebuilt>,
-    /// Units that its keys had when they began to sell, but for what came in the very last moment.
+    /// The units that the new keys had when they began to sell, without entries of the last moment.
     pub stock: i64,
-    /// Its journal is complete from then on: the programs that sell it keep one, as far as MySQL knows.
+    /// Whether the new journal is complete: the programs that sell the voucher keep one, as far as MySQL knows.
     pub is_complete: bool,
-    /// MySQL does not say whether the programs that sell it keep a journal, and Redis did not show it either.
+    /// Whether the state of the journal is a guess: neither MySQL nor Redis shows whether the programs that sell the
+    /// voucher keep a journal.
     pub is_journal_guessed: bool,
-    /// The counts of its orders.
+    /// The counts of the voucher's orders.
     #[serde(flatten)]
     pub by_source: OrdersBySource,
-    /// The first of those that are lost or only in the journal.
+    /// The first orders that are lost or only in the journal.
     pub first_unknown: Vec<OrderId>,
-    /// Notes of the journal of before that nobody could read, of orders that MySQL does not know: they are gone.
+    /// The number of notes of the previous journal that cannot be read, of orders that MySQL does not know. They are
+    /// gone.
     pub unreadable_notes: u64,
-    /// What MySQL's stock is above what was loaded less its live orders; None where it is not known what was loaded.
+    /// The units of MySQL's stock above the loaded units less the live orders. None: the loaded units are unknown.
     pub mysql_mismatch: Option<i64>,
-    /// How long lanes had to set it aside, in milliseconds.
+    /// The time for which lanes had to set the voucher's orders aside, in milliseconds.
     pub took_ms: u64,
 }
 
-/// The counts of the orders of a voucher, by where the rebuild found them. Each order is counted once.
+/// The counts of a voucher's orders, by the place where the rebuild found them. Each order is counted once.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct OrdersBySource {
-    /// Orders that MySQL has, live.
+    /// Live orders that MySQL has.
     pub live: OrdersAndUnits,
-    /// Orders that MySQL has, ended, or contradictory in slot and status: they hold nothing.
+    /// Orders in MySQL that have ended, or whose slot and status contradict each other: they hold no units.
     pub ended: OrdersAndUnits,
     /// Orders that MySQL has refused.
     pub refused: OrdersAndUnits,
-    /// Orders that workers have still to handle.
+    /// Orders that workers still have to handle.
     pub in_flight: OrdersAndUnits,
-    /// Orders that the stream holds, that were acknowledged, and that MySQL does not know. They hold their units until somebody runs
-    /// them again.
+    /// Orders in the stream that were acknowledged and that MySQL does not know. They hold their units until an
+    /// operator runs them again.
     pub lost: OrdersAndUnits,
     /// Orders among the dead letters.
     pub dead: OrdersAndUnits,
-    /// Orders that only the journal of before knew. They hold their units: their callers were told of them.
+    /// Orders that only the previous journal knew. They hold their units, because their callers got the answer that
+    /// they are admitted.
     pub only_in_journal: OrdersAndUnits,
 }
 
 impl VoucherReport {
-    /// Nothing is counted yet.
+    /// Creates a report without counts.
     pub(super) fn new(voucher: VoucherId) -> Self {
         Self {
             voucher,
@@ -101,19 +104,19 @@ impl VoucherReport {
         }
     }
 
-    /// It was left as it was.
+    /// Creates the report that the voucher was not rebuilt for `reason`.
     pub(super) fn refused_with(self, reason: NotRebuilt) -> Self {
         Self { not_rebuilt: Some(reason), ..Self::new(self.voucher) }
     }
 
-    /// An order that MySQL does not know and nobody handles.
+    /// Lists an order that MySQL does not know and no worker handles.
     pub(super) fn list(&mut self, order: OrderId) {
         if self.first_unknown.len() < LISTED {
             self.first_unknown.push(order);
         }
     }
 
-    /// What to say of the journal.
+    /// The part of the line about the journal.
     fn journal(&self) -> String {
         let note = |keeps: bool| {
             format!("type {} in MySQL, and rebuild it again", set_keeps_journal(self.voucher, keeps))
@@ -123,7 +126,7 @@ impl VoucherReport {
             (false, false) => ", without a complete journal, because its producers keep none".to_owned(),
             (true, true) => {
                 format!(
-                    ", with a complete journal, as nobody noted otherwise; if its producers keep none, {}",
+                    ", with a complete journal, because MySQL has no note about it; if its producers keep none, {}",
                     note(false)
                 )
             }
@@ -136,7 +139,7 @@ impl VoucherReport {
         }
     }
 
-    /// One line for people.
+    /// The result in one line for an operator.
     #[must_use]
     pub fn line(&self) -> String {
         let voucher = self.voucher;

@@ -1,5 +1,5 @@
-//! Waits for what workers have read before: once Redis has lost its data, their entries may be in no stream any more, and a worker
-//! writes them all the same.
+//! The wait for entries that workers have read earlier. Once Redis has lost its data, such entries may be in no stream
+//! any more, and a worker still writes them.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -9,26 +9,26 @@ use tidegate_orders::{RedisStore, work_in_progress};
 use tidegate_stream::server_time_ms;
 use tokio::time::{Instant, sleep};
 
-/// A worker that Redis has lost with its data says again within a second what it has in progress.
+/// The time within which a live worker reports its work in progress again, after Redis has lost its data.
 const REAPPEARS_WITHIN: Duration = Duration::from_secs(3);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 const SAY_EVERY: Duration = Duration::from_secs(5);
 
-/// What came of the wait.
+/// The result of the wait for workers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Waited {
-    /// All that workers have in progress was read after it began.
+    /// All work in progress was read after the wait began.
     Done,
-    /// The caller wants an end.
+    /// The caller stopped the wait.
     Stopped,
-    /// These workers live and do not say what they have in progress: they are of an older version.
+    /// These workers live and do not report their work in progress: they are of an older version.
     Silent(Vec<String>),
 }
 
-/// Waits until all living workers, but for `despite`, have settled what they had read before.
+/// Waits until all living workers, except those in `despite`, have settled the entries that they had read before.
 ///
 /// # Errors
-/// When Redis does not answer.
+/// Fails if Redis does not answer.
 pub async fn wait(redis: &RedisStore, despite: &[String], job: &Job) -> anyhow::Result<Waited> {
     let began_ms = server_time_ms(redis.pool()).await.context("Failed to read the clock of Redis")?;
     let (began, mut said, mut told) = (Instant::now(), None::<Instant>, BTreeSet::new());
@@ -37,7 +37,7 @@ pub async fn wait(redis: &RedisStore, despite: &[String], job: &Job) -> anyhow::
         let mut workers = work_in_progress::read_all(redis).await.context("Failed to read the heartbeats")?;
         let is_known = began.elapsed() >= REAPPEARS_WITHIN;
         told.extend(workers.iter().filter(|(_, work)| work.is_some()).map(|(name, _)| name.clone()));
-        // One that has said so before and does not any more was killed: its heartbeat may last longer.
+        // A worker that reported its work before and does not any more was killed: its heartbeat may last longer.
         workers.retain(|name, work| !despite.contains(name) && (work.is_some() || !told.contains(name)));
         let silent: BTreeSet<&String> =
             workers.iter().filter(|(_, work)| work.is_none()).map(|(name, _)| name).collect();

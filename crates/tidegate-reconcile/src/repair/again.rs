@@ -1,8 +1,8 @@
-//! Runs orders again that MySQL lost, under their own ids, with all that happened to them.
+//! The repeated run of orders that MySQL lost, under their own ids, with all of their events.
 //!
-//! Their entries become pending again first, all of a batch in one step. So they are in flight: who is killed half-way leaves them
-//! to the workers, which apply the rest in its order. Of what Redis released only the events become pending: a worker that finds
-//! its order before its cancelled row is there would write it.
+//! First the entries of a batch become pending again, all in one step. So they are in flight: if this process is
+//! killed half-way, workers apply the rest in its order. If Redis released an order, only its events become pending: a
+//! worker that finds the order before its cancelled row exists would write it.
 
 use std::{
     borrow::Cow,
@@ -30,16 +30,18 @@ use super::{
     report::{RepairReport, Returned, ReturnedWhy},
 };
 
-/// The consumer that holds what is run again. No process has this name, so lanes claim what is left of it.
+/// The consumer that holds the entries that are run again. No process has this name, so lanes claim the rest of its
+/// entries.
 const CONSUMER: &str = "reconcile-0";
-/// Orders that are looked for in one pass through the stream: some 30 MB.
+/// The largest number of orders in one pass through the stream: about 30 MB.
 const MOST_IN_PASS: usize = 200_000;
-/// Entries that are read at once.
+/// The number of entries that are read at once.
 const PAGE: u16 = 2_000;
-/// The entry of an order is as old as its admission. A minute more, for whoever notes an admission before it appends.
+/// The margin in milliseconds by which an entry may be older than its order's admission. A producer may note an
+/// admission before it appends, and this allows a minute.
 const MARGIN_MS: u64 = 60_000;
 
-/// Runs lost orders again.
+/// The runner of lost orders.
 #[derive(Debug)]
 pub(super) struct LostOrders {
     inspector: StreamInspector,
@@ -51,21 +53,21 @@ pub(super) struct LostOrders {
     batch: usize,
 }
 
-/// What the stream holds of an order.
+/// The entries that the stream holds of an order.
 #[derive(Debug, Default)]
 struct Held {
-    /// In the order of the stream.
+    /// All entries, in the order of the stream.
     entries: Vec<EntryId>,
-    /// Those of them that are events, likewise.
+    /// The entries that are events, in the order of the stream.
     events: Vec<EntryId>,
-    /// The first that is an order, no event.
+    /// The first entry that is an order and no event.
     placed: Option<EntryId>,
-    /// Those of them that are unread or pending.
+    /// The entries that are unread or pending.
     in_flight: HashSet<EntryId>,
 }
 
 impl Held {
-    /// What is run again. Events in flight follow by themselves when their order is back.
+    /// The entries to run again. Events in flight follow by themselves when their order is back.
     fn again(&self, order: &Rerun) -> impl Iterator<Item = EntryId> {
         let all = match order.what {
             Again::Order | Again::Entries => &self.entries,
@@ -74,7 +76,7 @@ impl Held {
         all.iter().copied().filter(|entry| !self.in_flight.contains(entry))
     }
 
-    /// Workers decide what becomes of it.
+    /// Whether workers handle the order's entries now.
     fn is_in_flight(&self, order: &Rerun) -> bool {
         match order.what {
             Again::Order => self.in_flight.iter().any(|entry| self.events.binary_search(entry).is_err()),
@@ -84,7 +86,7 @@ impl Held {
 }
 
 impl LostOrders {
-    /// Runs entries with these stores; `ledger` looks the orders up.
+    /// Connects to the entries of these stores. `ledger` looks the orders up.
     pub(super) async fn open(stores: &Stores, ledger: Ledger) -> anyhow::Result<Self> {
         let (settings, redis) = (stores.settings(), stores.redis().await?.clone());
         let source = EntrySource::open(settings, &redis).await?;
@@ -107,7 +109,8 @@ impl LostOrders {
         report: &mut RepairReport,
         job: &Job,
     ) -> anyhow::Result<End> {
-        // First what ends orders that MySQL still has: until then, nobody can have what he bought instead of them.
+        // Events that end orders in MySQL come first. Until then, the user's place is taken, and no later order of
+        // that user can be written.
         let mut orders: Vec<&Rerun> = orders.iter().collect();
         orders.sort_by_key(|order| order.what.writes_orders());
         for orders in orders.chunks(MOST_IN_PASS) {
@@ -131,7 +134,7 @@ impl LostOrders {
         Ok(End::Whole)
     }
 
-    /// Goes through the stream once, from the oldest admission on.
+    /// Reads the stream once, from the oldest admission on, and collects the entries of the orders.
     async fn find(
         &self,
         voucher: VoucherId,
@@ -150,7 +153,7 @@ impl LostOrders {
         while let Some(page) = pages.next(PAGE).await.context("Failed to read the stream in Redis")? {
             for entry in &page.entries {
                 let peek = self.fields.peek(entry);
-                // An event may name somebody else: that is recorded, too.
+                // An event may name another user: that is recorded, too.
                 let is_its = |id: &OrderId| {
                     let user = users.get(id).copied();
                     user.is_some() && (is_event(entry) || user == peek.user)
@@ -171,7 +174,8 @@ impl LostOrders {
                 break;
             }
         }
-        // After the group's place was read: what is neither unread by that nor pending now is acknowledged.
+        // This follows the read of the group's position: an entry that is neither unread by that position nor pending
+        // now is acknowledged.
         let mut pending = self.inspector.group().pending_pages((first.previous(), EntryId::MAX), PAGE, None);
         while let Some(page) = pending.next().await.context("Failed to read the pending list")? {
             for pending in page {
@@ -202,7 +206,8 @@ impl LostOrders {
         let incoming: Vec<Incoming> =
             batch.iter().map(|(order, held)| incoming(voucher, order, held)).collect();
         let again: Vec<EntryId> = batch.iter().flat_map(|(order, held)| held.again(order)).collect();
-        // Before its events are pending: whoever is killed here must leave no payment without its order.
+        // New entries come before pending events: if this process is killed here, no payment may be left without its
+        // order.
         let appended = self.append(&batch, &incoming).await?;
         let made = self.stream.make_pending(&again, CONSUMER).await;
         made.context("Failed to make entries pending again")?;
@@ -221,7 +226,7 @@ impl LostOrders {
             new.extend(appended);
         }
         ids.sort_unstable();
-        // New orders before their events, which are older.
+        // New orders come before their events, which are older.
         if !new.is_empty() && self.run_entries(voucher, (&new, &owners), report, job).await? == End::Stopped {
             return Ok(End::Stopped);
         }
@@ -244,7 +249,7 @@ impl LostOrders {
         report: &mut RepairReport,
         job: &Job,
     ) -> anyhow::Result<End> {
-        // On the heap: all futures above would have room for it, several times each.
+        // The future is boxed: otherwise every future above would have room for it several times.
         let run = Box::pin(self.chosen.run(entries, &job.stop));
         let done = run.await.context("Failed to run orders again")?;
         let (counts, done_now) = (&mut report.done, done.outcomes.counts);
@@ -256,7 +261,7 @@ impl LostOrders {
             let why = match remark.what {
                 RemarkKind::Dead => ReturnedWhy::Rejected(remark.why),
                 RemarkKind::Left | RemarkKind::InProgress => ReturnedWhy::Held,
-                // Redis released it already: that is what its cancelled row says.
+                // Redis has released the order already, and its cancelled row says so.
                 RemarkKind::Released => continue,
             };
             if let Some(Rerun { order, user, .. }) = owners.get(&remark.entry) {
@@ -267,7 +272,8 @@ impl LostOrders {
         Ok(if done.is_stopped { End::Stopped } else { End::Whole })
     }
 
-    /// Writes the cancelled rows of orders that Redis has released. Of each order, why nothing of it is run; None: it is.
+    /// Writes the cancelled rows of orders that Redis has released. For each order, returns the reason why it is not
+    /// run; None: it is run.
     async fn cancel(
         &self,
         batch: &[(&Rerun, Held)],
@@ -293,7 +299,7 @@ impl LostOrders {
         Ok(batch.iter().map(|(order, _)| why(order)).collect())
     }
 
-    /// Appends an entry for each order that is lost on both sides of the stream: in MySQL, and its own entry is gone.
+    /// Appends an entry for each order that is lost in MySQL and whose own entry is gone from the stream.
     async fn append(
         &self,
         batch: &[(&Rerun, Held)],
@@ -314,7 +320,7 @@ impl LostOrders {
             if let Some(UnderLimits { slot, uses }) = limited.remove(&(order.voucher, order.id)) {
                 (order.slot, order.uses) = (slot, Some(uses));
             }
-            // Its note is as old as its first entry.
+            // The order's note is as old as its first entry.
             let first_ms = lost.admitted_ms.and_then(|ms| u64::try_from(ms).ok());
             order.uses = snapshot.uses_in_new_entry(&order, first_ms);
             appended.push(if is_gone && is_lost { Some(self.append_one(&order).await?) } else { None });
@@ -331,7 +337,7 @@ impl LostOrders {
     }
 }
 
-/// The order as it was admitted, with the entry that its row shall name.
+/// The order as it was admitted, with the entry for its row.
 fn incoming(voucher: VoucherId, order: &Rerun, held: &Held) -> Incoming {
     let Rerun { order: id, user, units, .. } = *order;
     let order = Order { id, user, voucher, quantity: units, slot: Slot::FIRST, uses: None };

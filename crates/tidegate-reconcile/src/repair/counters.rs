@@ -1,4 +1,4 @@
-//! Sets counters of limits, and slots of users, to what orders hold.
+//! The repair of limit counters and of users' slots: they are set to the uses that orders hold.
 
 use anyhow::Context;
 use tidegate_compare::{
@@ -15,7 +15,7 @@ use super::{
 };
 
 impl Repair<'_> {
-    /// After the orders were repaired, which moves what they hold: so both sides are compared again.
+    /// Sets the counters. This follows the repair of orders, which changes the uses, so both sides are compared again.
     pub(super) async fn set_counters(
         &self,
         plan: &RepairPlan,

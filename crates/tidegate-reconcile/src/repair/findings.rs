@@ -1,4 +1,4 @@
-//! A comparison whose differences are kept, for the repair that follows it.
+//! The comparison before a repair, which keeps the differences.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use tidegate_orders::VoucherId;
 use super::plan::{RepairPlan, VoucherFindings};
 use crate::stock::StockTotals;
 
-/// Differences that one repair takes, at most: about 300 bytes of memory each.
+/// The largest number of differences in one repair: each takes about 300 bytes of memory.
 pub const MOST_REPAIRED: u64 = 300_000;
 
-/// Looks, and plans what repairs what is different. Of very many differences, the first `most` are planned, and the plan says how many
-/// there are beyond them.
+/// Compares both stores and plans the repair of their differences. The plan has the first `most` differences, and the
+/// number of those beyond them.
 ///
 /// # Errors
-/// As [`Comparison::run`].
+/// Fails as [`Comparison::run`] does.
 pub async fn plan_repair(
     comparison: &Comparison,
     most: u64,
@@ -24,7 +24,7 @@ pub async fn plan_repair(
     let mut guards = comparison.guards().await?;
     let (mut differences, mut found) = (BTreeMap::<VoucherId, Vec<Difference>>::new(), 0);
     let report = comparison
-        // What others are free to do needs no repair.
+        // Differences that are no failure, such as allowed changes by other programs, need no repair.
         .run(job, |difference| {
             if difference.kind.is_failure() {
                 found += 1;
@@ -37,7 +37,7 @@ pub async fn plan_repair(
     let findings = report.vouchers.iter().filter_map(|look| {
         let voucher = look.totals.voucher;
         let differences = differences.remove(&voucher)?;
-        // One that came on sale while the comparison began is left to the next.
+        // A voucher that came on sale during the comparison is left to the next repair.
         let guard = guards.remove(&voucher)?;
         let (totals, is_partial) = (stock_totals(&look.totals), comparison.is_partial());
         Some(VoucherFindings { voucher, guard, totals, is_partial, differences })
@@ -46,9 +46,10 @@ pub async fn plan_repair(
     Ok((report, plan))
 }
 
-/// None: the sum of the journal could not be told, there is none, or MySQL does not know the voucher.
+/// The totals of a voucher's stock. None: the sum of the journal is unknown, there is no stock, or MySQL does not know
+/// the voucher.
 fn stock_totals(totals: &VoucherTotals) -> Option<StockTotals> {
-    // Where there is no stock, there is none to move; and what cannot be read cannot be added up.
+    // Without a stock there is none to move, and unreadable notes cannot be added up.
     totals.redis.stock.filter(|_| totals.redis.unreadable_notes == 0)?;
     Some(StockTotals {
         redis_drift: totals.redis.drift.filter(|_| totals.redis.is_complete && !totals.redis.is_unsure)?,

@@ -1,4 +1,4 @@
-//! What a repair would do about what a comparison found. Pure.
+//! The plan of a repair, made from the differences of a comparison. Pure.
 
 use std::collections::BTreeMap;
 
@@ -12,45 +12,45 @@ use tidegate_orders::{
 
 use crate::stock::{StockTotals, StockMove};
 
-/// Differences of a kind that are named one by one, at most.
+/// The largest number of differences of a kind that are listed.
 const MOST_NAMED: usize = 20;
 
-/// What a comparison found of a voucher.
+/// The findings of a comparison about a voucher.
 #[derive(Clone, Debug)]
 pub struct VoucherFindings {
-    /// The voucher.
+    /// The voucher that has the differences.
     pub voucher: VoucherId,
-    /// As it was before the comparison began, on either side.
+    /// The state of both sides before the comparison began.
     pub guard: RepairGuard,
-    /// Its totals; None: the sum of its journal could not be told, or MySQL does not know the voucher.
+    /// The totals of the voucher. None: the sum of its journal is unknown, or MySQL does not know the voucher.
     pub totals: Option<StockTotals>,
-    /// Only orders since some moment were compared: what that says of the stock is not known.
+    /// Whether only orders since some time were compared: then the right stock is unknown.
     pub is_partial: bool,
-    /// What is different. None of it may be in flight, but for events of lost orders.
+    /// The differences of the voucher. None of them may be in flight, except events of lost orders.
     pub differences: Vec<Difference>,
 }
 
-/// What a repair would do.
+/// The plan of a repair.
 #[derive(Clone, Debug, Serialize)]
 pub struct RepairPlan {
-    /// Names this repair: the notes that it makes say `repair:<id>.<part>`.
+    /// The id of this repair: its notes in journals have the name `repair:<id>.<part>`.
     pub id: String,
-    /// One for each voucher that something is different about.
+    /// The plans of the vouchers with differences.
     pub vouchers: Vec<VoucherRepairPlan>,
-    /// Differences that were found beyond those that one repair takes. The next repair finds them.
+    /// The number of differences beyond those that one repair takes. The next repair finds them.
     pub beyond: u64,
 }
 
-/// What it would do about a voucher.
+/// The plan for one voucher.
 #[derive(Clone, Debug, Serialize)]
 pub struct VoucherRepairPlan {
-    /// The voucher.
+    /// The voucher that is repaired.
     pub voucher: VoucherId,
-    /// What would be repaired, counted.
+    /// The counts of planned repairs.
     pub repaired: PlanCounts,
-    /// Units by which the stock in Redis would move, orders and all.
+    /// The units by which the stock in Redis moves in all, including the repaired orders.
     pub stock_moves: i64,
-    /// What would be left, by kind and reason.
+    /// The differences that stay, by kind and reason.
     pub left: Vec<Unrepaired>,
     #[serde(skip)]
     pub(super) guard: RepairGuard,
@@ -60,7 +60,7 @@ pub struct VoucherRepairPlan {
     pub(super) again: Vec<Rerun>,
 }
 
-/// What would be repaired of a voucher.
+/// The counts of a voucher's planned repairs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PlanCounts {
     /// Orders that are run again.
@@ -73,54 +73,54 @@ pub struct PlanCounts {
     pub admitted: u64,
     /// Orders that are released in Redis.
     pub released: u64,
-    /// Users who are counted as buyers again.
+    /// Users that are counted as buyers again.
     pub barred: u64,
-    /// Users who may order again.
+    /// Users that may order again.
     pub unbarred: u64,
-    /// Counters of limits, and slots of users, that are set to what orders hold.
+    /// Limit counters and user slots that are set to the uses of orders.
     pub counters: u64,
-    /// Units that the sale gets by the journal; below 0: loses.
+    /// Units that the sale gets by the journal; below 0, it loses them.
     pub loaded: i64,
-    /// Units by which the stock was above its journal, and which are taken back.
+    /// Units by which the stock was above its journal; they are taken back.
     pub drift: i64,
 }
 
-/// Differences of a kind that are left for one reason.
+/// The differences of a kind that stay for the same reason.
 #[derive(Clone, Debug, Serialize)]
 pub struct Unrepaired {
-    /// Which kind.
+    /// The kind of the differences.
     pub kind: DifferenceKind,
-    /// Why they are left.
+    /// The reason why they stay.
     pub why: Why,
-    /// How many there are.
+    /// The number of these differences.
     pub total: u64,
-    /// Their units.
+    /// The units of these differences.
     pub units: i64,
-    /// The first of them.
+    /// The first of these differences.
     pub first: Vec<Difference>,
 }
 
-/// Why a difference is left.
+/// The reason why a difference is not repaired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Why {
-    /// A program may not decide it.
+    /// A program must not decide it; an operator has to.
     ByHand,
-    /// Redis holds no complete journal, so neither journal nor stock are repaired.
+    /// Redis holds no complete journal, so neither journal nor stock can be repaired.
     NoCompleteJournal,
-    /// A change of the stock is not at its end.
+    /// A change of the stock is still in progress.
     ChangeIsOpen,
-    /// Redis has forgotten the sale.
+    /// Redis has lost the sale.
     Forgotten,
-    /// The journal moved too fast to be added up.
+    /// The journal changed too fast to be added up.
     NotAddedUp,
-    /// Whose it is, or how many units it has, cannot be read.
+    /// The user or the units of the order cannot be read.
     Unreadable,
-    /// Only orders since some moment were compared.
+    /// Only orders since some time were compared.
     NotAllCompared,
 }
 
-/// What is repaired in Redis in one step.
+/// A part of the repair that Redis executes in one step.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Chunk {
     pub(super) orders: Vec<OrderRepair>,
@@ -133,33 +133,34 @@ pub(super) struct Rerun {
     pub(super) order: OrderId,
     pub(super) user: UserId,
     pub(super) units: Quantity,
-    /// When it was admitted, in Unix milliseconds; None: the journal does not say, so the whole stream is searched.
+    /// The time of the order's admission, in Unix milliseconds. None: the journal does not have it, so the whole
+    /// stream is searched.
     pub(super) admitted_ms: Option<i64>,
     pub(super) what: Again,
 }
 
-/// What is run again of an order.
+/// The entries of an order that are run again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Again {
-    /// All of it. Where the stream does not hold its own entry any more, it gets a new one.
+    /// All entries of the order. If the stream no longer holds its own entry, it gets a new one.
     Order,
-    /// What the stream holds of it.
+    /// The entries that the stream holds of the order.
     Entries,
-    /// Its events: the order itself is where it belongs.
+    /// The events of the order, which itself has its row.
     Events,
-    /// Its events: Redis released the order, so it gets a cancelled row first.
+    /// The events of the order, which gets a cancelled row first because Redis released it.
     Released,
 }
 
 impl Again {
-    /// Orders are written, which take their users' places.
+    /// Whether orders are written, which take their users' places.
     pub(super) const fn writes_orders(self) -> bool {
         matches!(self, Self::Order | Self::Entries)
     }
 }
 
 impl Why {
-    /// What to type, where there is something.
+    /// The command that helps to repair the difference, if there is one.
     #[must_use]
     pub fn command(self, voucher: VoucherId) -> Option<String> {
         match self {
@@ -175,7 +176,7 @@ impl Why {
 }
 
 impl RepairPlan {
-    /// What to do about what was found, and how many differences were found `beyond` it.
+    /// Creates the plan for these findings. `beyond` is the number of further differences.
     #[must_use]
     pub fn new(findings: Vec<VoucherFindings>, beyond: u64) -> Self {
         let vouchers = findings.into_iter().map(VoucherRepairPlan::new);
@@ -190,13 +191,14 @@ impl Plan for RepairPlan {
         match (vouchers, self.vouchers.is_empty()) {
             (0, true) => Next::NothingToDo,
             (0, false) => Next::Refused,
-            _ => Next::Ask(format!("RepairMethod {}?", counted(vouchers as u64, "voucher"))),
+            _ => Next::Ask(format!("Repair {}?", counted(vouchers as u64, "voucher"))),
         }
     }
 }
 
 impl VoucherFindings {
-    /// By how much the stock in Redis is to be corrected, or why it is not. This alone decides whether orders are released, too.
+    /// The correction of the stock in Redis, or the reason why there is none. The same reason also prevents the
+    /// release of orders.
     fn stock_correction(&self) -> Result<StockMove, Why> {
         if !self.guard.is_complete() {
             return Err(Why::NoCompleteJournal);
@@ -235,7 +237,8 @@ impl VoucherRepairPlan {
     }
 }
 
-/// What lowers the stock goes first, what raises it last, so that there is never more on sale than there should be.
+/// Divides the repairs into chunks. Those that lower the stock come first and those that raise it last, so that there
+/// are never too many units on sale.
 fn chunks(orders: Vec<OrderRepair>, stock: StockMove) -> Vec<Chunk> {
     let (mut orders, mut chunks) = (orders.into_iter().peekable(), Vec::new());
     while orders.peek().is_some() {
@@ -252,7 +255,7 @@ fn chunks(orders: Vec<OrderRepair>, stock: StockMove) -> Vec<Chunk> {
     if stock.units() <= 0 {
         chunks[0].stock = stock;
     } else if stock.drift > 0 {
-        // Before any order is released: a service may have released its units already.
+        // This comes before the release of any order, because a service may have released its units already.
         chunks[last].stock.loaded = stock.loaded;
         chunks[0].stock.drift = stock.drift;
     } else {
@@ -261,7 +264,7 @@ fn chunks(orders: Vec<OrderRepair>, stock: StockMove) -> Vec<Chunk> {
     chunks
 }
 
-/// Differences by what is to be done about them.
+/// The differences, sorted by their repair.
 #[derive(Default)]
 struct Sorted {
     lowering: Vec<OrderRepair>,
@@ -273,9 +276,9 @@ struct Sorted {
 }
 
 impl Sorted {
-    /// `withheld`: why the stock is not corrected; None: it is.
+    /// Adds a difference. `withheld` is the reason why the stock is not corrected; None: it is corrected.
     fn add(&mut self, difference: Difference, guard: &RepairGuard, withheld: Option<Why>) {
-        // What others are free to do needs no repairing.
+        // Differences that are no failure need no repair.
         if !difference.kind.is_failure() {
             return;
         }
@@ -288,10 +291,10 @@ impl Sorted {
                 Ok(())
             }
             _ if !guard.is_complete() => Err(Why::NoCompleteJournal),
-            // How it moves is computed from the totals.
+            // The correction of the stock is computed from the totals.
             RepairMethod::MoveStock => withheld.map_or(Ok(()), Err),
-            // A service may have returned the units of such an order by itself. The correction of the stock takes them
-            // away again: without it, they would come back twice.
+            // A service may have returned the units of such an order by itself. The correction of the stock takes
+            // these units away again; without it, they would come back twice.
             RepairMethod::Release => withheld.map_or_else(|| self.repair(&difference), Err),
             RepairMethod::Admit | RepairMethod::Bar | RepairMethod::Unbar => self.repair(&difference),
         };
@@ -325,7 +328,7 @@ impl Sorted {
     fn run_again(&mut self, difference: &Difference) -> Result<(), Why> {
         let note = difference.note.as_deref().and_then(|note| JournalNote::parse(note.as_bytes()));
         let released = note.as_ref().and_then(|note| note.admitted);
-        // Of a note that a repair or a rebuild has written, nobody knows when its order came into the stream.
+        // A note that a repair or a rebuild wrote does not have the time when the order entered the stream.
         let admitted_ms = match released {
             Some(released) => released.at_ms.filter(|_| released.from.is_some()),
             None => {
@@ -340,9 +343,10 @@ impl Sorted {
         };
         let units = match what {
             Again::Order => quantity(difference)?,
-            // A row of an order that holds nothing. How many units it had is not known if an emptied Redis released it.
+            // The row belongs to an order that holds nothing. If an emptied Redis released the order, its units are
+            // unknown.
             Again::Released => quantity(difference).unwrap_or(Quantity::ONE),
-            // Nothing is written of an order whose events are run.
+            // The order itself is not written when only its events are run.
             Again::Entries | Again::Events => Quantity::ONE,
         };
         self.again.push(Rerun {

@@ -1,4 +1,4 @@
-//! What a repair did.
+//! The report of a repair.
 
 use std::collections::BTreeSet;
 
@@ -10,48 +10,49 @@ use tidegate_orders::{OrderId, UserId, VoucherId, order_id::counter::RaisedCount
 
 use super::plan::RepairPlan;
 
-/// Orders that are named one by one, at most.
+/// The largest number of orders that are listed.
 const MOST_NAMED: usize = 100;
 
-/// What a repair did.
+/// The results of a repair.
 #[derive(Clone, Debug, Serialize)]
 pub struct RepairReport {
-    /// Its name, as in the journals.
+    /// The id of the repair, as in the journals.
     pub id: String,
-    /// What was done.
+    /// The counts of the repairs that were made.
     #[serde(flatten)]
     pub done: RepairCounts,
-    /// The first of those that were not repaired because they moved, or something came between: the next comparison finds what is left.
+    /// The first orders and users that were not repaired because they had changed. The next comparison finds the
+    /// remaining differences.
     pub returned: Vec<Returned>,
-    /// Differences that no program may repair, or not now: as the plan said.
+    /// The number of differences that the plan left out.
     pub left: u64,
-    /// The counters of order ids that were behind ids of orders, and were raised.
+    /// The counters of order ids that were behind existing ids and were raised.
     pub order_ids: Vec<RaisedCounter>,
-    /// Why they were not raised, and what to do about it: Redis refuses it. None: it does not.
+    /// The reason why Redis refused to raise them, and how to allow it. None: Redis did not refuse.
     pub order_ids_refused: Option<String>,
-    /// Differences beyond those that one repair takes: the next repair finds them.
+    /// The number of differences beyond those that one repair takes. The next repair finds them.
     pub beyond: u64,
-    /// What is counted for limits, and was not compared, so it was not set either.
+    /// The limit counters that were not compared, and therefore not set.
     pub counters_not_compared: BTreeSet<NotCompared>,
 }
 
-/// What was done, counted.
+/// The counts of a repair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RepairCounts {
-    /// The counts of what was done in Redis.
+    /// The counts of the repairs in Redis.
     #[serde(flatten)]
     pub redis: RedisRepairs,
-    /// Cancelled rows of orders that Redis had released; written now or before.
+    /// Cancelled rows of orders that Redis had released, written now or before.
     pub cancelled_rows: u64,
-    /// New entries for orders whose own are gone.
+    /// New entries for orders whose own entries are gone.
     pub appended: u64,
     /// Entries that were run again.
     pub entries: u64,
-    /// Orders that were written by that.
+    /// Orders that were written by the repeated run.
     pub created: u64,
-    /// Orders that were refused by that: MySQL has no unit for them any more.
+    /// Orders that the repeated run refused: MySQL has no unit for them any more.
     pub refused: u64,
-    /// Events that were recorded by that.
+    /// Events that the repeated run recorded.
     pub events: u64,
     /// Orders and users that had changed since the comparison, so they were not repaired. The report names the first under
     /// `returned`.
@@ -59,68 +60,68 @@ pub struct RepairCounts {
     pub returned: u64,
 }
 
-/// The counts of what a repair did in Redis.
+/// The counts of a repair's steps in Redis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RedisRepairs {
-    /// Steps in Redis.
+    /// The number of steps in Redis.
     pub steps: u64,
     /// Orders whose admission was restored in Redis.
     pub admitted: u64,
     /// Orders that were released in Redis.
     pub released: u64,
-    /// Users who are counted as buyers again.
+    /// Users that are counted as buyers again.
     pub barred: u64,
-    /// Users who may order again.
+    /// Users that may order again.
     pub unbarred: u64,
-    /// Counters of limits, and slots of users, that were set to what orders hold.
+    /// Limit counters and user slots that were set to the uses of orders.
     pub counters: u64,
-    /// Units by which stocks in Redis moved; below 0: down.
+    /// Units by which stocks in Redis moved; below 0, they were lowered.
     pub stock_moved: i64,
-    /// Units that sales got by their journals, below 0: lost.
+    /// Units that sales got by their journals; below 0, they lost them.
     pub loaded: i64,
 }
 
 /// An order or a user that was not repaired.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Returned {
-    /// Of which voucher.
+    /// The voucher of the order or user.
     pub voucher: VoucherId,
-    /// Which order; None: only the user, or the stock, is meant.
+    /// The order that was not repaired. None: only the user or the stock was not repaired.
     pub order: Option<OrderId>,
-    /// Whose.
+    /// The user of the order, if there is one.
     pub user: Option<UserId>,
-    /// Why.
+    /// The reason why it was not repaired.
     pub why: ReturnedWhy,
 }
 
-/// Why something was not repaired.
+/// The reason why an order or a user was not repaired.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReturnedWhy {
-    /// It had moved since the comparison, in Redis or in MySQL.
+    /// The order or user had changed since the comparison, in Redis or in MySQL.
     Moved,
-    /// This counter of a limit moves too fast to be set.
+    /// This limit counter changes too fast to be set.
     CounterMoved(String),
-    /// An entry of it is in flight.
+    /// An entry of the order is in flight.
     InFlight,
-    /// Another repair came between.
+    /// Another repair was made in between.
     Overtaken,
-    /// The journal is not complete any more, or was made anew.
+    /// The journal is no longer complete, or was created anew.
     JournalIsNew,
-    /// An operator's change of the stock came between.
+    /// An operator changed the stock in between.
     StockChanged,
-    /// MySQL refused orders that were run again, so what was found of the stock is old.
+    /// MySQL refused orders that were run again, so the totals of the stock are out of date.
     StockMoved,
-    /// Redis has no stock of it.
+    /// Redis has no stock of the voucher.
     NoStock,
-    /// Others held its user, its voucher or its row for too long, or it waits for another lost order.
+    /// Other sessions held the user, the voucher or the row for too long, or the order waits for another lost order.
     Held,
-    /// Its entry can never be written, or the database refuses it; with its words.
+    /// The entry can never be written, or the database refuses it; with its message.
     Rejected(String),
 }
 
 impl RepairReport {
-    /// Nothing is done yet.
+    /// Creates the report of a repair that has not begun.
     #[must_use]
     pub fn new(plan: &RepairPlan) -> Self {
         let left = plan.vouchers.iter().flat_map(|voucher| &voucher.left).map(|left| left.total).sum();
@@ -139,7 +140,7 @@ impl RepairReport {
 }
 
 impl RepairCounts {
-    /// What was done since `before`.
+    /// The counts of repairs since `before`.
     #[must_use]
     pub(super) fn since(self, before: Self) -> Json {
         let (now, then) = (serde_json::to_value(self), serde_json::to_value(before));
@@ -169,6 +170,6 @@ impl Report for RepairReport {
     }
 
     fn torn(&self) -> &'static str {
-        "the step in progress may be done or not; reconcile again, and what is left is found"
+        "the step in progress may be done or not: reconcile again to find the remaining differences"
     }
 }

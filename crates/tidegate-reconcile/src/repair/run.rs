@@ -1,4 +1,4 @@
-//! Does what a plan says, chunk by chunk.
+//! The execution of a repair plan, chunk by chunk.
 
 use std::sync::Arc;
 
@@ -25,7 +25,8 @@ use super::{
 use crate::order_ids;
 use tidegate_operations::operator_log::{CommandOutcome, LoggedOperation, OperatorLog};
 
-/// Repairs what a comparison found. One at a time in a fleet: whoever runs it holds the lease of the reconciler.
+/// A repair with the stores that it needs. One repair runs at a time in a fleet: its caller holds the reconciler's
+/// lease.
 #[derive(Debug)]
 pub struct Repair<'a> {
     stores: &'a Stores,
@@ -38,10 +39,10 @@ pub struct Repair<'a> {
 }
 
 impl<'a> Repair<'a> {
-    /// With these stores; `who` stands in the operators' log, a line for each step.
+    /// Connects to the stores of a system. The operators' log names `who`, with a line for each step.
     ///
     /// # Errors
-    /// When one of them cannot be reached.
+    /// Fails if a store cannot be reached.
     pub async fn connect(stores: &'a Stores, who: String) -> anyhow::Result<Self> {
         let (redis, mysql) = stores.both().await?;
         let (redis, mysql) = (redis.clone(), mysql.clone());
@@ -51,11 +52,12 @@ impl<'a> Repair<'a> {
         Ok(Self { stores, redis, mysql, ledger, causal_reads, log, who })
     }
 
-    /// Does it, voucher by voucher. What moved since the comparison is left, and named in the report. May be ended between any two
-    /// steps, and be killed: the next comparison finds what is left.
+    /// Executes the plan, voucher by voucher. Orders that have changed since the comparison are left out and named in
+    /// the report. The repair may be stopped between any two steps, or killed: the next comparison finds the remaining
+    /// differences.
     ///
     /// # Errors
-    /// When a store does not answer. The report says what was done by then.
+    /// Fails if a store does not answer. The report has the repairs that were made by then.
     pub async fn run(&self, plan: &RepairPlan, report: &mut RepairReport, job: &Job) -> anyhow::Result<End> {
         let total = plan.vouchers.iter().map(|it| it.again.len() + it.chunks.iter().map(size).sum::<usize>());
         job.progress.expect(total.sum::<usize>() as u64, "orders");
@@ -67,7 +69,7 @@ impl<'a> Repair<'a> {
         };
         for voucher in &plan.vouchers {
             let refused_before = report.done.refused;
-            // Before Redis: a refusal of one of them is released by its journal.
+            // This comes before Redis: if MySQL refuses an order, the journal releases it.
             if let Some(lost) = lost.as_ref().filter(|_| !voucher.again.is_empty()) {
                 let before = report.done;
                 let ended = lost.run(voucher.voucher, &voucher.again, report, job).await;
@@ -76,7 +78,7 @@ impl<'a> Repair<'a> {
                     return Ok(End::Stopped);
                 }
             }
-            // What was refused has released what the totals still held as sold.
+            // Each refusal has released units that the totals still count as sold.
             let are_totals_old = report.done.refused > refused_before;
             if self.repair(&plan.id, (voucher, are_totals_old), report, job).await? == End::Stopped {
                 return Ok(End::Stopped);
@@ -85,7 +87,7 @@ impl<'a> Repair<'a> {
         self.set_counters(plan, report, job).await
     }
 
-    /// Before anything else: where orders are lost, the counter may be behind their ids, too.
+    /// Raises the order id counters first: if orders are lost, the counters may be behind their ids, too.
     async fn raise_order_ids(&self, plan: &RepairPlan, report: &mut RepairReport) -> anyhow::Result<()> {
         let keys = self.redis.keys();
         self.causal_reads.catch_up(&self.mysql).await?;
@@ -94,7 +96,7 @@ impl<'a> Repair<'a> {
         again.for_each(|order| known.note(order.order));
         match order_ids::raise(&known, &self.redis).await {
             Ok(counters) => report.order_ids = counters.into_iter().filter(|it| it.raised).collect(),
-            // The users of earlier versions have no right to the counters. Most repairs do not depend on them.
+            // The Redis users of earlier versions have no right to the counters. Most repairs do not depend on them.
             Err(error) if order_ids::is_no_right(&error) => {
                 let pattern = keys.order_id("*");
                 let pattern = pattern.as_str_lossy();
@@ -111,7 +113,7 @@ impl<'a> Repair<'a> {
         LostOrders::open(self.stores, self.ledger.clone()).await
     }
 
-    /// Repairs what Redis holds of a voucher.
+    /// Repairs the state of a voucher in Redis.
     async fn repair(
         &self,
         id: &str,
@@ -136,7 +138,8 @@ impl<'a> Repair<'a> {
                 RepairReply::Made(answers) => {
                     guard = guard.after(&repair.id);
                     count(&repair, &answers, report);
-                    // After the correction of the stock: a service may have released their units already.
+                    // This follows the correction of the stock, because a service may have released these units
+                    // already.
                     self.release_limited(&repair, limited, report).await?;
                     let restored = held_limits(&repair, &answers);
                     self.redis
@@ -161,7 +164,7 @@ impl<'a> Repair<'a> {
         Ok(End::Whole)
     }
 
-    /// Releases what used limits, which releases more than units.
+    /// Releases orders that used limits; this releases their uses together with their units.
     async fn release_limited(
         &self,
         repair: &VoucherRepair,
@@ -183,7 +186,8 @@ impl<'a> Repair<'a> {
         Ok(())
     }
 
-    /// The chunk, without what MySQL says of otherwise by now. Of a release, MySQL says whether its user has another order.
+    /// Checks the chunk against MySQL and removes orders that have changed. MySQL also decides whether the user of a
+    /// released order has another order.
     async fn still_so(
         &self,
         voucher: VoucherId,
@@ -198,7 +202,7 @@ impl<'a> Repair<'a> {
         let mut known = unknown.into_iter().zip(snapshot.predict_cancel(&incoming));
         let of_user = |it: &&OrderRepair| matches!(it.action, RepairAction::Bar | RepairAction::Unbar);
         let users: Vec<i64> = chunk.orders.iter().filter(of_user).map(|it| it.user.get()).collect();
-        // Without orders there was no snapshot, which is the other wait.
+        // Without orders there was no snapshot, which otherwise waits for other nodes' commits.
         if incoming.is_empty() {
             self.causal_reads.catch_up(&self.mysql).await?;
         }
@@ -218,7 +222,7 @@ impl<'a> Repair<'a> {
                 (RepairAction::Admit(_) | RepairAction::Bar, Some((false, Cancellation::OrderExists))) => {
                     Some(order.action)
                 }
-                // A dead letter, as long as the journal holds it as it did: the script looks.
+                // The order is a dead letter if the journal still has the same note, which the script checks.
                 (RepairAction::Bar, Some((true, _))) if order.found.is_some() => Some(order.action),
                 (RepairAction::Bar, None) if buyers.contains_key(&order.user.get()) => Some(order.action),
                 (RepairAction::Unbar, _) if !buyers.contains_key(&order.user.get()) => Some(order.action),
@@ -236,7 +240,7 @@ impl<'a> Repair<'a> {
         Ok(VoucherRepair { id, voucher, guard, loaded, drift, orders })
     }
 
-    /// A log that cannot be written to does not stop a repair, but says so.
+    /// Writes a line of the operators' log. If that fails, the repair continues and reports it.
     pub(super) async fn log(&self, voucher: VoucherId, part: &str, counts: Json, job: &Job) {
         let operation = LoggedOperation {
             who: self.who.clone(),
@@ -249,8 +253,8 @@ impl<'a> Repair<'a> {
     }
 }
 
-/// What was found of the stock is old: it is not corrected, so no order is released either, as
-/// [`super::plan::VoucherFindings`] decides it.
+/// Withholds the correction of a stock whose totals are out of date. Then no order is released either, by the rule of
+/// [`super::plan::VoucherFindings`].
 fn withhold_stock(repair: &mut VoucherRepair, report: &mut RepairReport) {
     let voucher = repair.voucher;
     if (repair.loaded, repair.drift) != (0, 0) {
@@ -263,7 +267,7 @@ fn withhold_stock(repair: &mut VoucherRepair, report: &mut RepairReport) {
     }
 }
 
-/// Takes the releases of orders that used limits out of a repair: another script makes them.
+/// Takes the releases of orders that used limits out of a repair, because another script makes them.
 fn take_limited(repair: &mut VoucherRepair) -> Vec<OrderRepair> {
     let (voucher, id) = (repair.voucher, &repair.id);
     let is_limited = |order: &mut OrderRepair| order.limited_release(voucher, id).is_some();
@@ -274,7 +278,7 @@ fn size(chunk: &Chunk) -> usize {
     chunk.orders.len().max(1)
 }
 
-/// As MySQL is asked for it, by its id, user and voucher.
+/// The order for a query to MySQL, by its id, user and voucher.
 fn incoming(voucher: VoucherId, repair: &OrderRepair) -> Option<Incoming> {
     let order = Order {
         id: repair.order?,
@@ -300,7 +304,7 @@ fn return_all(voucher: VoucherId, chunk: &Chunk, why: &ReturnedWhy, report: &mut
     }
 }
 
-/// What the orders hold that were restored.
+/// The uses of limits that the restored orders hold.
 fn held_limits(repair: &VoucherRepair, answers: &[RepairAnswer]) -> HeldLimits {
     let mut held = HeldLimits::default();
     for (order, answer) in repair.orders.iter().zip(answers) {
