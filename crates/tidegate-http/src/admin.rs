@@ -1,8 +1,8 @@
-//! What a worker shows over HTTP: of itself, `/livez`, `/readyz`, `/metrics`, `/status`; of orders, `/orders/{id}` and
-//! `/orders/{id}/events`.
+//! The HTTP pages that a worker serves. `/livez`, `/readyz`, `/metrics` and `/status` describe the worker.
+//! `/orders/{id}` and `/orders/{id}/events` describe orders.
 //!
-//! Nobody who asks may hold up the lanes: connections are few and short, and the stores are asked at most once in a
-//! while, however many want to know.
+//! Clients must not hold up the lanes. Therefore the server keeps few connections, each for a short time, and it
+//! queries the stores only once in a while, however many clients ask.
 
 mod connections;
 mod http;
@@ -25,7 +25,7 @@ use crate::{
     settings::AdminSettings,
 };
 
-/// How often an address that another process has is tried again.
+/// The pause before the server tries again to listen on an address that another process has.
 const TAKEN_RETRY: Duration = Duration::from_secs(2);
 
 impl OrderStores for View {
@@ -38,20 +38,20 @@ impl OrderStores for View {
     }
 }
 
-/// Begins to serve what `views` show, one for each partition and one at least, until the process ends. Nothing is served where it is
-/// switched off.
+/// Starts to serve the pages for `views` until the process ends. `views` has one view for each partition, and at least
+/// one. If the admin server is switched off, this starts nothing.
 ///
 /// # Errors
-/// When the address cannot be listened on, unless that is because another process has it: then it is taken as soon as
-/// it is free, since orders are to be written meanwhile.
+/// Fails if the server cannot listen on the address. If another process has the address, this is no error: the worker
+/// writes orders, and the server starts to listen as soon as the address is free.
 pub async fn start(views: &[Arc<View>], settings: &AdminSettings) -> anyhow::Result<()> {
     let Some(address) = settings.listen else { return Ok(()) };
     let listener = match listen_on(address) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             tracing::warn!(
                 %address,
-                "the admin address is taken by another process: no probes and no metrics until it is free; give \
-                 this worker one of its own (admin.listen / TIDEGATE_ADMIN_LISTEN)"
+                "another process has the admin address: no probes and no metrics until it is free; give this \
+                 worker an address of its own (admin.listen / TIDEGATE_ADMIN_LISTEN)"
             );
             None
         }

@@ -1,4 +1,4 @@
-//! Asks the worker on this machine, over HTTP.
+//! The HTTP client for the admin pages of the worker on this machine.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -17,17 +17,17 @@ use tokio::net::TcpStream;
 
 use crate::settings::AdminSettings;
 
-/// More than a worker has to say; what listens there may be something else.
+/// The largest answer that the client accepts. A worker sends less, but another program may listen on the address.
 const ANSWER_BYTES: usize = 1 << 20;
 
-/// Where a worker with this configuration is to be asked.
+/// The address of the admin pages of a worker with this configuration.
 ///
 /// # Errors
-/// When the configuration names no address; says so.
+/// Fails with the reason if the configuration names no address to ask.
 pub fn address(admin: &AdminSettings) -> Result<SocketAddr, &'static str> {
-    let mut address = admin.listen.ok_or("admin.listen is off: the worker cannot be asked")?;
+    let mut address = admin.listen.ok_or("admin.listen is off, so the worker cannot be queried: set admin.listen")?;
     if address.port() == 0 {
-        return Err("admin.listen has port 0: name the port to ask");
+        return Err("admin.listen has port 0: name the port in admin.listen");
     }
     if address.ip().is_unspecified() {
         address.set_ip(match address {
@@ -38,10 +38,10 @@ pub fn address(admin: &AdminSettings) -> Result<SocketAddr, &'static str> {
     Ok(address)
 }
 
-/// Asks for a page, with the token of the configuration.
+/// Requests a page of the worker, with the token of the configuration.
 ///
 /// # Errors
-/// When nobody answers there in HTTP.
+/// Fails if no HTTP server answers on the address.
 pub async fn ask(
     address: SocketAddr,
     path: &str,
@@ -49,7 +49,7 @@ pub async fn ask(
 ) -> anyhow::Result<(StatusCode, Bytes)> {
     let stream = TcpStream::connect(address).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // Ends with the answer, or when nobody waits for it any more.
+    // This task ends with the answer, or when the caller stops waiting for it.
     tokio::spawn(connection);
     let mut request = Request::get(path).header(HOST, address.to_string());
     if let Some(token) = &admin.token {

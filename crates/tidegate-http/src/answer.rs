@@ -1,4 +1,4 @@
-//! What is answered: a page, or a stream that goes on.
+//! The HTTP answers of this crate: a page, or a stream.
 
 use std::{convert::Infallible, pin::Pin};
 
@@ -10,17 +10,17 @@ use hyper::{
     header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue},
 };
 
-/// Content type of plain text.
+/// The content type of plain text.
 pub const TEXT: &str = "text/plain; charset=utf-8";
-/// Content type of JSON.
+/// The content type of JSON.
 pub const JSON: &str = "application/json";
 
-/// Parts of a body that come one after the other.
+/// The parts of a streamed body, in order.
 pub type Frames = Pin<Box<dyn Stream<Item = Result<Frame<Bytes>, Infallible>> + Send>>;
-/// What is answered.
+/// An HTTP answer with a page or a stream as its body.
 pub type Answer = Response<Either<Full<Bytes>, StreamBody<Frames>>>;
 
-/// A page.
+/// Creates the answer for a page.
 pub fn answer(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Answer {
     let mut answer = Response::new(Either::Left(Full::new(body.into())));
     *answer.status_mut() = status;
@@ -29,7 +29,7 @@ pub fn answer(status: StatusCode, content_type: &'static str, body: impl Into<By
     answer
 }
 
-/// It goes on after this, for as long as its client listens.
+/// Whether this answer is a stream, which goes on for as long as its client reads it.
 pub fn is_stream(answer: &Answer) -> bool {
     matches!(answer.body(), Either::Right(_))
 }

@@ -1,4 +1,4 @@
-//! A value that is asked for by one at a time and not too often, however many want it.
+//! A cached value. At most one task queries it at a time, and not too often, however many callers want it.
 
 use std::{
     future::Future,
@@ -8,14 +8,14 @@ use std::{
 
 use tokio::sync::Mutex;
 
-/// The last answer, for as long as it is fresh.
+/// The last answer, which callers share while it is fresh.
 #[derive(Debug)]
 pub struct Cached<T> {
     fresh_for: Duration,
     last: Arc<Mutex<Option<Answer<T>>>>,
 }
 
-/// What was answered, and when.
+/// The last answer and its time.
 #[derive(Debug)]
 struct Answer<T> {
     at: Instant,
@@ -23,13 +23,13 @@ struct Answer<T> {
 }
 
 impl<T: Send + Sync + 'static> Cached<T> {
-    /// Nothing was asked yet.
+    /// Creates a cache that has no answer yet.
     pub fn new(fresh_for: Duration) -> Self {
         Self { fresh_for, last: Arc::default() }
     }
 
-    /// The last answer if it is fresh; otherwise that of `ask`, for which all others wait. It runs to its end also
-    /// when the one who wanted it has gone: a question to a store that is cut off costs a connection.
+    /// Returns the last answer if it is fresh. Otherwise this runs `ask`, and all other callers wait for its answer.
+    /// `ask` runs to its end even if its caller has gone: to cut off a query to a store costs a connection.
     pub async fn get(&self, ask: impl Future<Output = T> + Send + 'static) -> Arc<T> {
         let (last, fresh_for) = (Arc::clone(&self.last), self.fresh_for);
         let answered = tokio::spawn(async move {

@@ -1,7 +1,9 @@
-//! The gate over HTTP, for applications without a Redis client: `POST /orders` asks for an order, as [`Admissions::admit`] does.
+//! The gate: an HTTP server for applications without a Redis client. `POST /orders` admits an order, as
+//! [`Admissions::admit`] does.
 //!
-//! Whoever sends slowly, or opens many connections, holds up nobody else: each has a task of its own, and time and bytes that it may
-//! take. Callers who come together go to Redis together.
+//! A client that sends slowly, or opens many connections, does not hold up other clients. Each connection has a task
+//! of its own, with a limit of time and of bytes. The requests that arrive at the same time are sent to Redis
+//! together.
 //!
 //! [`Admissions::admit`]: tidegate_orders::gate::Admissions::admit
 
@@ -69,25 +71,26 @@ use crate::{
 
 pub use self::problem::ProblemKind;
 
-/// What the head of a request may have.
+/// The largest head of a request, in bytes.
 const HEAD_BYTES: usize = 16 << 10;
-/// Whoever was admitted asks what became of it. All of them are looked up together.
+/// The limits for order pages. Clients with an admitted order ask for its state, and one query looks up all of their
+/// orders.
 const ORDER_PERMITS: Permits = Permits { looks: 512, streams: 4096 };
 
-/// Whether all who were on the way had their answers.
+/// The result of a stop: whether every request that was in progress got its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Stopped {
-    /// All of them.
+    /// Every request in progress got its answer.
     AllAnswered,
-    /// Some had none when the time was over: each may ask again.
+    /// Some requests had no answer when the time was over. Their clients may send them again.
     SomeUnanswered,
 }
 
-/// Opens a gate and serves, as [`HttpGate::serve`] does.
+/// Opens a gate and serves it, as [`HttpGate::serve`] does.
 ///
 /// # Errors
-/// As [`HttpGate::open`].
+/// Fails as [`HttpGate::open`] does.
 pub async fn serve(
     system: &System,
     settings: &GateSettings,
@@ -98,7 +101,7 @@ pub async fn serve(
     HttpGate::open(system, settings, sold_out, stop)?.serve(stop_within).await
 }
 
-/// A gate that listens, and has let nobody in yet.
+/// A gate that listens and has not accepted a connection yet.
 pub struct HttpGate {
     server: HttpServer,
     following: Arc<Following>,
@@ -106,7 +109,7 @@ pub struct HttpGate {
     leave_for: Duration,
 }
 
-/// What a service manager is told of a gate.
+/// The state of a gate as a service manager reads it.
 pub struct GateService(Arc<GatePages>);
 
 impl Service for GateService {
@@ -117,17 +120,17 @@ impl Service for GateService {
         }
     }
 
-    /// Each caller has a task and a time limit of its own.
+    /// The gate is never stuck: each connection has a task and a time limit of its own.
     fn stuck(&self) -> Vec<String> {
         Vec::new()
     }
 }
 
 impl HttpGate {
-    /// Listens, and begins to connect, with others who tell `sold_out`.
+    /// Starts to listen and to connect to the stores. The gate shares `sold_out` with the other gates of the process.
     ///
     /// # Errors
-    /// When the address cannot be listened on, or a file of TLS cannot be used.
+    /// Fails if the gate cannot listen on the address, or cannot use a TLS file.
     pub fn open(
         system: &System,
         settings: &GateSettings,
@@ -159,19 +162,21 @@ impl HttpGate {
         Ok(Self { server, following, door: Accepting::on(listener), leave_for: settings.leave_for })
     }
 
-    /// What a service manager is told of it, while it serves.
+    /// Returns the state of this gate for a service manager. It stays valid while the gate serves.
     #[must_use]
     pub fn service(&self) -> GateService {
         GateService(Arc::clone(&self.server.pages))
     }
 
-    /// Serves until it is told to stop. In this order then:
+    /// Serves until `stop` is cancelled. Then the gate stops in this order:
     ///
-    /// 1. `/readyz` says that it stops; callers are let in for [`GateSettings::leave_for`], until nobody is sent here any more.
-    /// 2. Nobody is let in, and what is on its way is answered, as far as all this takes no longer than `stop_within`.
+    /// 1. `/readyz` answers that the gate stops. For [`GateSettings::leave_for`], the gate still accepts and answers
+    ///    requests, until no load balancer sends clients here any more.
+    /// 2. The gate accepts no more connections, and answers the requests in progress. It gives up `stop_within` after the
+    ///    start of the stop.
     ///
     /// # Errors
-    /// None at present.
+    /// Returns no error at present.
     pub async fn serve(self, stop_within: Duration) -> anyhow::Result<Stopped> {
         let Self { server, following, door, leave_for } = self;
         let stopped = tokio::select! {
@@ -183,7 +188,7 @@ impl HttpGate {
         following.end().await;
         if timeout_at(stopped + stop_within, server.graceful.shutdown()).await.is_err() {
             tracing::warn!(
-                "some callers had no answer when the gate stopped: each may ask again with the same order id"
+                "some requests had no answer when the gate stopped: clients may repeat them with the same order id"
             );
             return Ok(Stopped::SomeUnanswered);
         }
@@ -191,29 +196,29 @@ impl HttpGate {
     }
 }
 
-/// Tells a gate from all others to whoever has to wait for it.
+/// Creates a name for this gate that no other gate has. Programs that wait for gates list them by this name.
 fn name(address: SocketAddr) -> String {
     let host = gethostname::gethostname();
     format!("{}:{}-{:08x}", host.display(), address.port(), rand::random::<u32>())
 }
 
-/// Where callers are let in.
+/// The part of the gate that accepts connections.
 struct HttpServer {
     pages: Arc<GatePages>,
     tls: Option<Arc<Tls>>,
     places: Arc<Semaphore>,
-    /// Nobody shall be sent here any more.
+    /// The gate stops: load balancers have to send clients elsewhere.
     stop: CancellationToken,
-    /// Nobody is let in any more.
+    /// The gate accepts no connections any more.
     closing: CancellationToken,
     graceful: GracefulShutdown,
 }
 
 impl HttpServer {
-    /// Gives each caller a task, for ever.
+    /// Accepts connections for ever, and gives each one a task.
     async fn accept(&self, mut door: Accepting) -> Infallible {
         loop {
-            // Where all places are taken, callers wait in the kernel. The places are never closed.
+            // While all places are taken, clients wait in the kernel's queue. The semaphore is never closed.
             let place = Arc::clone(&self.places).acquire_owned().await.ok();
             let (client, peer) = door.next().await;
             self.pages.counters().connected();
@@ -226,7 +231,7 @@ impl HttpServer {
         Connection { peer: peer.ip(), pages, stop: self.stop.clone(), closing: self.closing.clone(), watcher }
     }
 
-    /// Waits for the stop, and then for those who have not heard of it yet. Answers with the moment of the stop.
+    /// Waits for the stop, and then until load balancers have noticed it. Returns the time of the stop.
     async fn leave(&self, leave_for: Duration) -> Instant {
         self.stop.cancelled().await;
         let stopped = Instant::now();
@@ -241,7 +246,7 @@ fn follow(tls: Arc<Tls>, stop: CancellationToken) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is needed to answer one connection.
+/// The data that the task of one connection needs.
 struct Connection {
     peer: IpAddr,
     pages: Arc<GatePages>,
@@ -251,13 +256,13 @@ struct Connection {
 }
 
 impl Connection {
-    /// Until it ends. Its place is released then.
+    /// Serves the connection until it ends, and then releases its place.
     async fn begin(self, client: TcpStream, tls: Option<Arc<Tls>>, place: Option<OwnedSemaphorePermit>) {
         answer_or_leave(&client, self.pages.settings().read_within);
         let pages = Arc::clone(&self.pages);
         let talked = match tls {
             None => self.http(client).await,
-            // In a box, too: without TLS, a connection has no place for it.
+            // The future is boxed: otherwise a connection without TLS would also take the memory for TLS.
             Some(tls) => Box::pin(self.https(client, &tls)).await,
         };
         if let Err(error) = talked {
@@ -269,7 +274,7 @@ impl Connection {
 
     async fn https(self, client: TcpStream, tls: &Tls) -> anyhow::Result<()> {
         let (closing, within) = (self.closing.clone(), self.pages.settings().read_within);
-        // Nobody is on the way before the handshake is done, so a stop waits for none.
+        // No request is in progress before the handshake ends, so a stop does not wait for handshakes.
         match closing.run_until_cancelled(tls.accept(client, within)).await {
             Some(Ok(client)) => self.http(client).await,
             Some(Err(why)) => {
@@ -291,11 +296,12 @@ impl Connection {
         let service = service_fn(move |request: Request<Incoming>| {
             let (pages, stop) = (Arc::clone(&pages), stop.clone());
             let caller = Caller::of(peer, request.headers(), &pages.settings().callers);
-            // In a box, which goes with the request: whatever answering needs in between, an idle connection would keep the place for it.
+            // The future is boxed and ends with the request. Otherwise an idle connection would keep the memory that
+            // answering needs.
             async move {
                 let mut answer = Box::pin(pages.answer(request, caller)).await;
                 if stop.is_cancelled() {
-                    // The next request of this caller goes to another gate.
+                    // The client sends its next request to another gate.
                     answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 }
                 Ok::<_, Infallible>(answer)
@@ -304,7 +310,7 @@ impl Connection {
         let serving = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(head_within)
-            // A client may end its half behind its request, and waits for its answer all the same.
+            // A client may close its sending half after its request, and still waits for its answer.
             .half_close(true)
             .max_buf_size(HEAD_BYTES)
             .serve_connection(TokioIo::new(client), service);

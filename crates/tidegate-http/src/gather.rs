@@ -1,4 +1,4 @@
-//! Values that only the stores know, gathered when somebody looks.
+//! The values that only the stores know. They are read when a client requests a page.
 
 use std::{
     sync::{
@@ -15,36 +15,36 @@ use tidegate_worker::View;
 
 use crate::cached::Cached;
 
-/// The stores, as people and outages name them.
+/// The names of the stores in texts and outages.
 pub const STORES: [&str; 2] = ["Redis", "MySQL"];
-/// As long, what was gathered is shown again.
+/// The time for which gathered values are shown again.
 const FRESH_FOR: Duration = Duration::from_secs(2);
-/// A store that needs longer counts as away: whoever looks does not wait for ever either.
+/// The time that a store has to answer. A store that needs longer counts as away, because clients have timeouts too.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How a store is called in labels.
+/// The name of a store in metric labels.
 pub fn label_of(store: &str) -> &'static str {
     if store == "MySQL" { "mysql" } else { "redis" }
 }
 
-/// What was gathered.
+/// The values that were read from the stores.
 #[derive(Debug)]
 pub struct Gathered {
-    /// What the stores told; where one did not, an error says why.
+    /// The status that the stores answered with; for a store that failed, it has an error with the reason.
     pub status: Status,
-    /// How often each store has failed to tell so far.
+    /// The number of times that each store has failed to answer since the start.
     pub failures: [(&'static str, u64); 2],
 }
 
 impl Gathered {
-    /// Which stores told what they hold.
+    /// Whether each store answered with its values.
     pub fn told(&self) -> [(&'static str, bool); 2] {
         let [redis, mysql] = STORES;
         [(redis, self.status.stream.is_some()), (mysql, self.status.vouchers.is_some())]
     }
 }
 
-/// Gathers.
+/// The reader of the stores' values.
 #[derive(Debug)]
 pub struct Gatherer {
     view: Arc<View>,
@@ -53,12 +53,12 @@ pub struct Gatherer {
 }
 
 impl Gatherer {
-    /// For what `view` shows.
+    /// Creates a reader for the stores of `view`.
     pub fn new(view: Arc<View>) -> Self {
         Self { view, cached: Cached::new(FRESH_FOR), failures: Arc::default() }
     }
 
-    /// What the stores tell, or told a moment ago.
+    /// Returns the stores' values, at most 2 s old.
     pub async fn gather(&self) -> Arc<Gathered> {
         let (view, failures) = (Arc::clone(&self.view), Arc::clone(&self.failures));
         self.cached

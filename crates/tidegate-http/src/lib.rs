@@ -1,4 +1,4 @@
-//! What Tidegate serves over HTTP: the admin page of a worker with its metrics, the pages of orders, and the gate.
+//! The HTTP servers of Tidegate: the admin pages of a worker with its metrics, the pages of orders, and the gate.
 
 pub mod admin;
 pub mod admin_client;

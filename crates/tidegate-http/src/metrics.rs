@@ -28,11 +28,11 @@ use tidegate_worker::{Parts, View, pause_signals::SIGNAL};
 use self::families::{Families, number};
 use crate::gather::{Gathered, STORES, label_of};
 
-/// What the text is, for scrapers.
+/// The content type of the text, for scrapers.
 pub(crate) const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
 
-/// All that can be said now of each partition, with its tag in the label `partition`; in a system without partitions there is no such
-/// label. What a store did not tell is missing.
+/// Renders the metrics of each partition, with its tag in the label `partition`; a system without partitions has no
+/// such label. Values of a store that did not answer are missing.
 pub(crate) fn render(partitions: &[(&View, Arc<Gathered>)]) -> anyhow::Result<String> {
     let mut families = Families::default();
     let version = env!("CARGO_PKG_VERSION");
@@ -53,8 +53,8 @@ pub(crate) fn render(partitions: &[(&View, Arc<Gathered>)]) -> anyhow::Result<St
     written(families)
 }
 
-/// What `add` adds, of a gate with this name, with what is said of every process. Not what is said of every worker: the alert for a fleet
-/// without workers would be content with a gate.
+/// Renders the metrics that `add` adds for a gate with this name, and the metrics of the process. It has no
+/// `tidegate_build_info`: otherwise the alert for a fleet without workers would count a gate as a worker.
 pub(crate) fn render_of(name: &str, add: impl FnOnce(&mut Families)) -> anyhow::Result<String> {
     let mut families = Families::default();
     families.each(&catalog::GATE_BUILD_INFO, [([env!("CARGO_PKG_VERSION"), name], 1.0)]);
@@ -87,7 +87,7 @@ fn add_counts(families: &mut Families, parts: &Parts) {
     families.one(&catalog::RESULTS_UNANNOUNCED, number(parts.result_counters.unpublished()));
     families.one(&catalog::ENTRIES_ACKNOWLEDGED, number(entries.done));
     let mut buried = parts.counters.buried_by_reason();
-    // From 0 on, so that the first one is seen as a rise.
+    // Each reason starts at 0, so that Prometheus sees the first entry as a rise.
     REASONS_OF_DEATH.iter().for_each(|reason| _ = buried.entry(reason).or_default());
     let buried = buried.into_iter().map(|(reason, count)| ([reason], number(count)));
     families.each(&catalog::ENTRIES_BURIED, buried);
@@ -168,7 +168,7 @@ fn add_status(families: &mut Families, status: &Status) {
     if let Some(expirations) = &status.expirations {
         add_expirations(families, expirations);
     }
-    // Without Redis nobody knows.
+    // If Redis does not answer, these values are unknown.
     if status.stream.is_some() {
         add_reconciled(families, &status.reconciled.clone().unwrap_or_default());
     }
@@ -210,7 +210,7 @@ fn add_stream(families: &mut Families, stream: &StreamView) {
 fn add_stocks(families: &mut Families, vouchers: &[VoucherStocks]) {
     #[expect(clippy::cast_precision_loss, reason = "stocks have at most 13 digits")]
     let units = |stock: i64| stock as f64;
-    // What was delisted and removed is missed by nobody.
+    // A voucher that was delisted and removed needs no metrics.
     let is_there = |stocks: &&VoucherStocks| !stocks.delisted || stocks.redis.is_some();
     let there = vouchers.iter().filter(is_there);
     let named: Vec<(String, &VoucherStocks)> =

@@ -1,4 +1,5 @@
-//! `/orders/{id}` and `/orders/{id}/events`: what became of an order, for the application beside a worker or a gate.
+//! The pages `/orders/{id}` and `/orders/{id}/events`: the state of an order, for the application next to a worker or
+//! a gate.
 
 mod event_stream;
 mod order_watch;
@@ -25,35 +26,35 @@ use self::{
 };
 use crate::answer::{Answer, JSON, answer};
 
-/// Longer than a look may take, and the one before it.
+/// The time to wait for the first query. It is longer than a query may take, together with the query before it.
 const FIRST_LOOK_WITHIN: Duration = Duration::from_secs(7);
 
 const EVENTS: &str = "text/event-stream";
 
-/// Why there is no page of an order. The text is complete.
+/// The reason why an order has no page. The text is complete.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoOrderPage {
-    /// The question is wrong.
+    /// The request is invalid, with the reason.
     #[error("{0}")]
     BadQuestion(&'static str),
-    /// Others ask, as many as may at once.
-    #[error("too many ask at once")]
+    /// Too many clients ask at the same time.
+    #[error("too many requests at the same time")]
     TooMany,
-    /// A store does not answer: what was found out.
+    /// A store does not answer, with the reason.
     #[error("{0}")]
     StoresAway(Arc<str>),
 }
 
-/// How many may ask at once.
+/// The limits on requests at the same time.
 #[derive(Clone, Copy, Debug)]
 pub struct Permits {
-    /// Questions that are answered at once.
+    /// The number of requests that may wait for a query at the same time.
     pub looks: usize,
-    /// Streams that are open at once.
+    /// The number of streams that may be open at the same time.
     pub streams: usize,
 }
 
-/// Answers questions for orders.
+/// The pages of orders of one server.
 #[derive(Debug)]
 pub struct OrderPages {
     stop: CancellationToken,
@@ -63,17 +64,17 @@ pub struct OrderPages {
 }
 
 impl OrderPages {
-    /// Of what `watch` sees, until `stop`.
+    /// Creates the pages for the orders that `watch` follows. Streams end at `stop`.
     pub fn new(watch: Arc<OrderWatch>, permits: Permits, stop: CancellationToken) -> Self {
         let [looks, streams] =
             [permits.looks, permits.streams].map(|permits| Arc::new(Semaphore::new(permits)));
         Self { stop, watch, looks, streams }
     }
 
-    /// Answers `path`, which is what stands behind `/orders/`.
+    /// Answers a request. `path` is the part of the path after `/orders/`.
     ///
     /// # Errors
-    /// See [`NoOrderPage`].
+    /// Fails for the reasons in [`NoOrderPage`].
     pub async fn answer(&self, path: &str, uri: &Uri, headers: &HeaderMap) -> Result<Answer, NoOrderPage> {
         let (id, wants_events) = match path.strip_suffix("/events") {
             Some(id) => (id, true),
@@ -85,8 +86,8 @@ impl OrderPages {
         let mut told = self.watch.ask(asked);
         let progress = first_look(&mut told).await.map_err(NoOrderPage::StoresAway)?;
         if self.watch.is_sharded() && asked.1.is_none() && progress.state == OrderState::Unknown {
-            // Only one shard was asked: its row may be in another.
-            let why = "unknown where its id leads: say `voucher`, which tells the shard";
+            // The query read only one shard, and the row may be in another.
+            let why = "unknown in the shard that its id names: send `voucher`, which names the right shard";
             return Err(NoOrderPage::BadQuestion(why));
         }
         if wants_events {
@@ -97,8 +98,8 @@ impl OrderPages {
         Ok(answer(status, JSON, event_stream::json(&progress)))
     }
 
-    /// A client that comes again for an order of which it was told the end is told to stay away: by this status, and by no
-    /// other, an `EventSource` does.
+    /// Answers with the events of an order. If a client connects again after it has received the final state, it gets the
+    /// status 204, which tells an `EventSource` to stop reconnecting.
     fn events(
         &self,
         told: watch::Receiver<Told>,
@@ -122,7 +123,7 @@ async fn first_look(told: &mut watch::Receiver<Told>) -> Result<Arc<OrderProgres
         Ok(Ok(told)) => match &*told {
             Told::Is(progress) => Ok(Arc::clone(progress)),
             Told::Failed(why) => Err(Arc::clone(why)),
-            Told::NotYet => Err("nobody looked".into()),
+            Told::NotYet => Err("the stores were not queried".into()),
         },
         _ => Err("the stores do not answer".into()),
     }
@@ -133,8 +134,8 @@ fn asked(id: &str, query: &str) -> Result<Asked, &'static str> {
     let vouchers: Vec<&str> = query.split('&').filter_map(|part| part.strip_prefix("voucher=")).collect();
     let voucher = match vouchers.as_slice() {
         [] => None,
-        [one] => Some(one.parse::<VoucherId>().map_err(|_| "`voucher` is no id of a voucher")?),
-        _ => return Err("say `voucher` once"),
+        [one] => Some(one.parse::<VoucherId>().map_err(|_| "`voucher` is not a valid voucher id")?),
+        _ => return Err("send `voucher` only once"),
     };
     Ok((order, voucher))
 }

@@ -1,4 +1,4 @@
-//! What the HTTP servers of the process have in common.
+//! The parts that the HTTP servers of the process share.
 
 use std::{io, net::SocketAddr, time::Duration};
 
@@ -12,29 +12,31 @@ use socket2::SockRef;
 use subtle::ConstantTimeEq;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-/// Connections that may wait in the kernel until they are accepted. Whoever finds no room there tries again after a
-/// whole second: a probe has given up by then.
+/// The number of connections that may wait in the kernel until they are accepted. If there is no room, a client tries
+/// again after a whole second, and a probe has given up by then.
 const BACKLOG: u32 = 4096;
 
-/// Listens on an address.
+/// Creates a listener on an address.
 pub fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // As TcpListener::bind does it: a process that ended a moment ago leaves connections behind.
+    // `TcpListener::bind` does the same: a process that ended a moment ago leaves connections behind.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
 
-/// Sends answers at once; a client that takes none for so long is gone. The kernel sees to it, because only it knows what was taken.
+/// Configures a connection to send answers at once, and to close if the client reads nothing for `taken_within`. The
+/// kernel has to check that, because only the kernel knows what the client has read.
 pub fn answer_or_leave(client: &TcpStream, taken_within: Duration) {
-    // As well as can be: a socket that has gone meanwhile refuses both.
+    // Both are best effort: a connection that has closed meanwhile refuses them.
     let _best_effort = client.set_nodelay(true);
     let _best_effort = SockRef::from(client).set_tcp_user_timeout(Some(taken_within));
 }
 
-/// Checks what RFC 9112 (section 3.2) asks of the head of every request. None: it is right; otherwise what is wrong.
+/// Checks the rules of RFC 9112 (section 3.2) for the head of every request. None: the head is valid; otherwise the
+/// fault.
 ///
-/// Two servers that read a head with two values differently are how requests are smuggled past the first of them.
+/// If two servers read a head with two values differently, an attacker can smuggle a request past the first server.
 pub fn fault_of_head<B>(request: &Request<B>) -> Option<&'static str> {
     let headers = request.headers();
     let mut hosts = headers.get_all(HOST).iter();
@@ -49,17 +51,19 @@ pub fn fault_of_head<B>(request: &Request<B>) -> Option<&'static str> {
     }
 }
 
-/// Empty where the client does not know its name; never with a user, as the authority of a URL may have one.
+/// Whether a value is a valid host. It is empty if the client does not know the name, and it never has a user, which a
+/// URL's authority may have.
 fn is_host(host: &HeaderValue) -> bool {
     let host = host.as_bytes();
     host.is_empty() || !host.contains(&b'@') && Authority::try_from(host).is_ok()
 }
 
-/// Whether a request has the secret, where there is one: `Authorization: Bearer TOKEN`.
+/// Whether a request has the configured token: `Authorization: Bearer TOKEN`. Without a configured token, every
+/// request has it.
 pub fn has_token(headers: &HeaderMap, token: Option<&SecretString>) -> bool {
     let Some(token) = token else { return true };
     let sent = headers.get(AUTHORIZATION).map_or(&b""[..], HeaderValue::as_bytes);
     let Some((scheme, sent)) = sent.split_at_checked("Bearer ".len()) else { return false };
-    // In the same time, however much of it is right.
+    // The comparison takes the same time, however many bytes are right.
     scheme.eq_ignore_ascii_case(b"Bearer ") && sent.ct_eq(token.expose_secret().as_bytes()).into()
 }

@@ -1,4 +1,4 @@
-//! The settings of what is served over HTTP: the admin page of a worker, and the gate.
+//! The settings of the HTTP servers: the admin pages of a worker, and the gate.
 
 mod proxies;
 
@@ -9,74 +9,77 @@ use tidegate_orders::limits::SubjectName;
 
 pub use self::proxies::{ProxyNet, UserHeader};
 
-/// `[admin]`
+/// The settings of the section `[admin]`.
 #[derive(Clone, Debug)]
 pub struct AdminSettings {
-    /// Where to listen; None = nowhere. Not loopback only with a token.
+    /// The address to listen on; None: the server is off. An address other than loopback needs a token.
     pub listen: Option<SocketAddr>,
-    /// What callers have to send.
+    /// The token that clients have to send.
     pub token: Option<SecretString>,
 }
 
-/// `[gate]`: the gate over HTTP.
+/// The settings of the section `[gate]`: the gate over HTTP.
 #[derive(Clone, Debug)]
 pub struct GateSettings {
-    /// Where to listen. Not loopback only with a token, or with certificates of callers.
+    /// The address to listen on. An address other than loopback needs a token or client certificates.
     pub listen: SocketAddr,
-    /// What callers have to send.
+    /// The token that clients have to send.
     pub token: Option<SecretString>,
-    /// Connections at a time.
+    /// The largest number of connections at a time.
     pub connections: usize,
-    /// How long a TLS handshake may take, then a head, then a body, and until some of an answer is taken.
+    /// The time limit for each step of a connection: the TLS handshake, the head, the body, and each part of an answer
+    /// that the client reads.
     pub read_within: Duration,
-    /// How long callers are let in after a stop, while `/readyz` says that nobody shall be sent any more.
+    /// The time after a stop for which the gate still accepts connections, while `/readyz` answers that it stops.
     pub leave_for: Duration,
-    /// How long callers hear that a voucher is sold out without asking Redis.
+    /// The time for which the gate answers that a voucher is sold out without a call to Redis.
     pub sold_out_for: Duration,
-    /// Template of the key under which the tutorial's service keeps a login: `login:token:<token>`. None: its path is not answered.
+    /// The template of the key under which the tutorial's service keeps a login: `login:token:<token>`. None: the
+    /// tutorial's path is off.
     pub tutorial_login: Option<String>,
-    /// Who says for others who they are.
+    /// The proxies and the header that name the caller.
     pub callers: CallerSettings,
-    /// How often one may ask.
+    /// The limits on requests before Redis is called.
     pub attempts: AttemptSettings,
-    /// None: it speaks HTTP without TLS.
+    /// The files for TLS. None: the gate speaks HTTP without TLS.
     pub tls: Option<TlsSettings>,
 }
 
-/// Who says for others who they are.
+/// The proxies and the header that name the caller.
 #[derive(Clone, Debug, Default)]
 pub struct CallerSettings {
-    /// Proxies that are believed.
+    /// The proxies that the gate trusts.
     pub proxies: Vec<ProxyNet>,
-    /// The header in which they name the user; None: they do not.
+    /// The header in which proxies name the user. None: proxies name no user.
     pub user_header: Option<UserHeader>,
 }
 
-/// How often one may ask before Redis is asked.
+/// The limits on requests before Redis is called.
 #[derive(Clone, Debug, Default)]
 pub struct AttemptSettings {
-    /// By the address of the caller. None: as often as it likes.
+    /// The limit by the address of the caller. None: there is no such limit.
     pub by_address: Option<AttemptRate>,
-    /// By the user, and by what callers say of themselves.
+    /// The limits by user and by the subjects that requests name.
     pub by_subject: BTreeMap<SubjectName, AttemptRate>,
 }
 
-/// So many attempts at once after a rest, and so many in each span that follows.
+/// A rate of attempts: `attempts` at once after a rest, and then as many in each span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttemptRate {
-    /// How many.
+    /// The number of attempts in a span.
     pub attempts: NonZeroU32,
-    /// In which time. Long enough that each attempt has a part of it.
+    /// The span of time. It is long enough that each attempt has a part of it.
     pub span: Duration,
 }
 
-/// Files (PEM) with which the gate speaks TLS.
+/// The PEM files for the TLS of the gate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsSettings {
-    /// The certificate, and those between it and its authority.
+    /// The file of the certificate and its intermediate certificates.
     pub certificate: PathBuf,
-    /// Its private key.
+    /// The file of the certificate's private key.
     pub key: PathBuf,
-    /// Authorities; with them, only callers with a certificate of one of them are answered.
+    /// The file of the authorities for client certificates. If it is set, the gate serves only clients with a
+    /// certificate from one of them.
     pub client_authorities: Option<PathBuf>,
 }

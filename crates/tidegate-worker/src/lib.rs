@@ -1,4 +1,4 @@
-//! The running worker process: lanes, heartbeat, sweepers, traces, and what a service manager is told of it.
+//! The worker process: its lanes, heartbeat, background tasks and traces, and its reports to a service manager.
 
 mod on_heap;
 pub mod pause_signals;

@@ -1,4 +1,4 @@
-//! The signals that pause a worker.
+//! The signals that pause and resume a worker.
 
 use std::{io, sync::Arc};
 
@@ -6,31 +6,33 @@ use nix::libc;
 use tidegate_stream::PauseSwitch;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// The reason of this pause at the pause switch.
+/// The reason for this pause at the pause switch.
 pub const SIGNAL: &str = "signal";
 
-/// SIGTSTP and SIGCONT. From the moment of listening the first does not stop the process any more: the kernel would stop
-/// heartbeats and the batch in progress as well.
+/// The listener for SIGTSTP and SIGCONT. While it exists, SIGTSTP no longer stops the process: the kernel would also
+/// stop the heartbeats and the batch in progress.
 pub struct PauseSignals {
     pause: Signal,
     go_on: Signal,
 }
 
 impl PauseSignals {
-    /// Begins to listen.
+    /// Starts to listen for the signals.
     ///
     /// # Errors
-    /// When the system refuses, which it does not in practice.
+    /// Fails if the system refuses the signal handlers, which does not happen in practice.
     pub fn listen() -> io::Result<Self> {
         let of = |number| signal(SignalKind::from_raw(number));
         Ok(Self { pause: of(libc::SIGTSTP)?, go_on: of(libc::SIGCONT)? })
     }
 
-    /// Pauses and resumes for ever, as they come. Several of one kind that came at once count as one.
+    /// Pauses and resumes at each signal, for ever. Several signals of one kind that arrive at the same time count as
+    /// one.
     pub async fn obey(mut self, pause_switches: Vec<Arc<PauseSwitch>>) {
         loop {
             tokio::select! {
-                // What came last counts, and that is not known of two that came at once: reading goes on.
+                // The last signal counts. If both arrive at the same time, their order is unknown; then the worker
+                // resumes.
                 biased;
                 _ = self.pause.recv() => {
                     pause_switches.iter().for_each(|switch| switch.pause(SIGNAL, "SIGTSTP; SIGCONT goes on"));

@@ -1,5 +1,5 @@
-//! A worker process: for each partition of the system a worker, with its own lanes, heartbeat and breaker, so that none waits for
-//! another one's Redis. They share the sessions with MySQL and the signals.
+//! A worker process. It has one worker for each partition of the system, with its own lanes, heartbeat and breaker, so
+//! that no worker waits for another partition's Redis. The workers share the sessions with MySQL and the signals.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -18,7 +18,7 @@ use crate::{
     worker::{SharedMySql, Worker},
 };
 
-/// Workers for the partitions of a system, not connected yet.
+/// The workers for the partitions of a system, before they connect.
 #[derive(Debug)]
 pub struct Process {
     partitions: Vec<Arc<View>>,
@@ -27,36 +27,36 @@ pub struct Process {
 }
 
 impl Process {
-    /// One worker for each of `settings`. `stop` ends them all.
+    /// Creates a worker for each of `settings`. `stop` ends all of them.
     #[must_use]
     pub fn new(settings: &[ProcessSettings], stop: &CancellationToken) -> Self {
         let view = |settings| Arc::new(View::new(settings, stop.clone(), Arc::new(PauseSwitch::default())));
         Self { partitions: settings.iter().map(view).collect(), sold_out: None, stop: stop.clone() }
     }
 
-    /// As this one, but its workers tell `sold_out` what they release: for a gate of the same process.
+    /// The same process, with workers that report released units to `sold_out`: for a gate in the same process.
     #[must_use]
     pub fn telling(self, sold_out: Arc<SoldOut>) -> Self {
         Self { sold_out: Some(sold_out), ..self }
     }
 
-    /// What there is to see of each partition.
+    /// The view of each partition's worker.
     #[must_use]
     pub fn views(&self) -> Vec<Arc<View>> {
         self.partitions.clone()
     }
 
-    /// Works until told to stop, then finishes what is in progress in every partition. A partition whose Redis is away is waited
-    /// for, while the others work.
+    /// Works until `stop`, and then finishes the work in progress in every partition. If the Redis of a partition is
+    /// away, its worker waits for it while the others work.
     ///
     /// # Errors
-    /// What ended one of the workers before its time ([`crate::NameTaken`], a lane that panicked, a refusal of Redis at the
-    /// start): the others have stopped in good order.
+    /// Fails with the error that ended a worker early: [`crate::NameTaken`], a panic of a lane, or a refusal of Redis
+    /// at the start. The other workers have stopped in good order then.
     pub async fn run_until_stopped(self, traces: Option<Arc<Traces>>) -> anyhow::Result<()> {
         let mut shared = BTreeMap::new();
-        // One at a time: twelve would take the memory of twelve.
+        // Only one comparison runs at a time: twelve of them would take twelve times the memory.
         let comparisons = Arc::new(Semaphore::new(1));
-        // Not tasks of their own: what is work, their lanes, are tasks.
+        // The workers themselves are not tasks, because their lanes, which do the work, are tasks.
         let mut workers = FuturesUnordered::new();
         for view in self.partitions {
             let url = view.settings().system.mysql.url.reveal().to_owned();
@@ -75,7 +75,7 @@ impl Process {
         }
         for mysql in shared.into_values() {
             let stop = self.stop.clone();
-            // Ends with the last worker: nobody waits for it.
+            // This task ends with the last worker; it is not waited for.
             tokio::spawn(async move { stop.run_until_cancelled(mysql.watch()).await });
         }
         let mut outcome = Ok(());
@@ -89,7 +89,7 @@ impl Process {
     }
 }
 
-/// The worker of one partition, from its start to its end.
+/// Runs the worker of one partition, from its start to its end.
 async fn work(
     view: Arc<View>,
     (mysql, comparisons): (SharedMySql, Arc<Semaphore>),
@@ -98,7 +98,7 @@ async fn work(
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     let pause_switch = Arc::clone(view.pause_switch());
-    // Nothing is in progress yet, however long Redis or the name is waited for.
+    // No work is in progress yet, so a stop may cut off the start, even while it waits for Redis or the name.
     let build = on_heap(|| {
         Worker::build(view.settings(), mysql, comparisons, sold_out, pause_switch, traces.as_deref())
     });

@@ -1,5 +1,5 @@
-//! What a service manager (systemd, by `sd_notify`) is told of a worker or of a gate: that it takes orders, how it goes, that it
-//! stops, and that its watchdog need not bite. Nothing is sent where nobody asked for it (`NOTIFY_SOCKET`).
+//! The reports to a service manager (systemd, with `sd_notify`) about a worker or a gate: whether it takes orders, its
+//! status, its stop, and a signal for the watchdog. Without `NOTIFY_SOCKET`, nothing is sent.
 
 use std::{env, future::Future, sync::Arc, time::Duration};
 
@@ -9,25 +9,25 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::view::{Phase, View};
 
-/// How often it is looked whether there is anything new to tell.
+/// The pause between two checks for a new status.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// What a service manager is told of.
+/// A service that reports its state to a service manager.
 pub trait Service: Send + Sync {
-    /// Whether it does its work now, and how it goes: one line, without what changes all the time.
+    /// Whether the service does its work now, and its status in one line, without values that always change.
     fn state(&self) -> impl Future<Output = (bool, String)> + Send;
 
-    /// What has been at one thing for too long. The watchdog is told nothing while there is any.
+    /// The parts that have been in one state for too long. While there are any, the watchdog gets no signal.
     fn stuck(&self) -> Vec<String>;
 }
 
-/// The workers of a process, one for each partition.
+/// The workers of a process, one view for each partition.
 #[derive(Debug)]
 pub struct Workers(pub Vec<Arc<View>>);
 
 impl Service for Workers {
     async fn state(&self) -> (bool, String) {
-        // In this order: who takes orders now is not said to wait for something.
+        // The order matters: a service that takes orders now must not get the status that it waits.
         let takes_orders = self.0.iter().any(|view| view.takes_orders());
         (takes_orders, status_of_all(&self.0))
     }
@@ -37,16 +37,17 @@ impl Service for Workers {
     }
 }
 
-/// Tells all there is to tell, until the process ends.
+/// Reports states to the service manager until the process ends.
 pub async fn keep_told(service: impl Service) {
     if env::var_os("NOTIFY_SOCKET").is_some() {
         tokio::join!(tell_states(&service), keep_watchdog_calm(&service));
     }
 }
 
-/// The process ends soon. Told by whoever decides so: afterwards there may be no time.
+/// Reports that the process ends soon. The code that decides to stop calls this, because there may be no time
+/// afterwards.
 pub fn tell_stopping() {
-    send(&[NotifyState::Stopping, NotifyState::Status("stopping: what is in progress is finished")]);
+    send(&[NotifyState::Stopping, NotifyState::Status("stopping: finishing the work in progress")]);
 }
 
 async fn tell_states(service: &impl Service) {
@@ -65,7 +66,8 @@ async fn tell_states(service: &impl Service) {
     }
 }
 
-/// One line, without what changes all the time: of the first partition that is not well, or of all.
+/// The status in one line, without values that always change: of the first partition with a problem, or of all of
+/// them.
 fn status_of_all(partitions: &[Arc<View>]) -> String {
     let told = partitions.iter().map(|view| (view, status(view)));
     let not_well = told.clone().find(|(view, _)| !view.takes_orders() || view.pause_switch().is_paused());
@@ -80,7 +82,7 @@ fn status_of_all(partitions: &[Arc<View>]) -> String {
 
 fn status(view: &View) -> String {
     let parts = match (view.phase(), view.parts()) {
-        (Phase::Stopping, _) => return "stopping: what is in progress is finished".into(),
+        (Phase::Stopping, _) => return "stopping: finishing the work in progress".into(),
         (Phase::Starting, _) | (_, None) => {
             return "waiting for Redis, its consumer group or the name of the worker".into();
         }
@@ -98,7 +100,7 @@ fn status(view: &View) -> String {
     }
 }
 
-/// Says that all is well twice within the time after which the watchdog bites, for as long as nothing is stuck.
+/// Sends the watchdog signal twice within its time limit, while no part is stuck.
 async fn keep_watchdog_calm(service: &impl Service) {
     let Some(bites_after) = sd_notify::watchdog_enabled().filter(|limit| !limit.is_zero()) else { return };
     let mut ticks = interval(bites_after / 2);
@@ -110,7 +112,7 @@ async fn keep_watchdog_calm(service: &impl Service) {
         if stuck.is_empty() {
             send(&[NotifyState::Watchdog]);
         } else if !was_stuck {
-            tracing::warn!(stuck = stuck.join("; "), "the watchdog is not told any more that all is well");
+            tracing::warn!(stuck = stuck.join("; "), "parts are stuck, so the watchdog gets no signal any more");
         }
         was_stuck = !stuck.is_empty();
     }
@@ -118,6 +120,6 @@ async fn keep_watchdog_calm(service: &impl Service) {
 
 fn send(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        tracing::debug!(%error, "the service manager cannot be told");
+        tracing::debug!(%error, "could not report to the service manager");
     }
 }

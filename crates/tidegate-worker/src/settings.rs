@@ -5,39 +5,39 @@ use std::time::Duration;
 use tidegate_operations::{SystemSettings, busy_marker::BusyMarkerSettings};
 use tidegate_stream::LaneSettings;
 
-/// All that a worker process is told.
+/// The settings for one worker of a process.
 #[derive(Clone, Debug)]
 pub struct ProcessSettings {
-    /// The system that it works for.
+    /// The system that the worker works for.
     pub system: SystemSettings,
-    /// How it works.
+    /// The settings of the section `[worker]`.
     pub worker: WorkerSettings,
-    /// When sales are marked as busy.
+    /// The settings for marking sales as busy.
     pub busy_marker: BusyMarkerSettings,
 }
 
-/// `[worker]`
+/// The settings of the section `[worker]`.
 #[derive(Clone, Debug)]
 pub struct WorkerSettings {
-    /// Name of the process; never empty here.
+    /// The name of the process; never empty here.
     pub name: String,
-    /// Number of lanes.
+    /// The number of lanes that read the stream.
     pub lanes: usize,
-    /// How each lane works. In the settings of the program, `batch_bytes` and `set_aside_max` are those of all partitions together,
-    /// and `failover` and `replicas` are not set. In those of a process, each has its value.
+    /// The settings of each lane. In the settings of the program, `batch_bytes` and `set_aside_max` are totals of all
+    /// partitions, and `failover` and `replicas` are not set. In those of a process, every field has its own value.
     pub lane: LaneSettings,
-    /// Until a dead holder's user lock falls open.
+    /// The time after which a dead holder's user lock expires.
     pub lock_lease: Duration,
-    /// Idle time after which a dead, empty consumer is removed.
+    /// The idle time after which a dead consumer without pending entries is removed.
     pub retire_idle: Duration,
-    /// Between two looks for entries beyond the retention.
+    /// The pause between two searches for entries beyond the retention.
     pub trim_every: Duration,
-    /// Until the heartbeat of a dead process expires.
+    /// The time after which the heartbeat of a dead process expires.
     pub heartbeat_ttl: Duration,
-    /// From the stop signal to the exit, at most.
+    /// The longest time from the stop signal to the exit.
     pub stop_deadline: Duration,
-    /// Between two summary lines.
+    /// The pause between two summary lines in the log.
     pub report_every: Duration,
-    /// How long a lane may do one and the same thing.
+    /// The time after which a lane that stays in one activity counts as stuck.
     pub stuck_after: Duration,
 }

@@ -1,4 +1,4 @@
-//! What there is to see of a worker, from its start to its end.
+//! The state of a worker, readable from outside from its start to its end.
 
 use std::{
     sync::{
@@ -22,46 +22,46 @@ use tokio_util::sync::CancellationToken;
 
 use crate::settings::ProcessSettings;
 
-/// The parts of a worker that can be looked at while it works.
+/// The parts of a running worker that other tasks may read.
 #[derive(Clone, Debug)]
 pub struct Parts {
-    /// Its connections for commands.
+    /// The worker's connections for Redis commands.
     pub redis: RedisStore,
-    /// Connections to MySQL that no lane ever waits for.
+    /// The connections to MySQL that no lane waits for.
     pub mysql: MySqlPool,
-    /// All sessions with MySQL, these and those of the lanes.
+    /// All sessions with MySQL, including those of the lanes.
     pub sessions: Sessions,
-    /// What each lane does.
+    /// The state of each lane.
     pub lane_statuses: Vec<Arc<LaneStatus>>,
-    /// Whether a store is away.
+    /// The breaker, which knows whether a store is away.
     pub breaker: Arc<Breaker>,
-    /// What the lanes have done.
+    /// The counts of the lanes' work.
     pub counters: Arc<Counters>,
-    /// What became of the orders.
+    /// The counts of the orders' outcomes.
     pub order_counters: Arc<OrderCounters>,
-    /// How often others were in the way of its transactions.
+    /// The counts of transactions that conflicted with others.
     pub contentions: Arc<Contentions>,
-    /// Events `expired` that it has appended.
+    /// The number of `expired` events that the worker has appended.
     pub expirations: Arc<AtomicU64>,
     /// Whether this worker marks sales as busy.
     pub busy: Arc<AtomicBool>,
-    /// What was published.
+    /// The counts of published results.
     pub result_counters: Arc<ResultCounters>,
 }
 
 impl Parts {
-    /// What each lane does now.
+    /// The present state of each lane.
     pub fn lanes(&self) -> Vec<LaneSnapshot> {
         self.lane_statuses.iter().map(|lane_status| lane_status.state()).collect()
     }
 
-    /// How many connections to MySQL were opened.
+    /// The number of connections to MySQL that were opened.
     pub fn mysql_connections(&self) -> u64 {
         self.sessions.opened()
     }
 }
 
-/// A worker, seen from outside.
+/// A worker as other tasks see it.
 #[derive(Debug)]
 pub struct View {
     settings: ProcessSettings,
@@ -71,19 +71,19 @@ pub struct View {
     parts: OnceLock<Parts>,
 }
 
-/// How far a worker is in its life.
+/// The phase of a worker's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// It waits for Redis, the group or its name.
+    /// The worker waits for Redis, the consumer group or its name.
     Starting,
-    /// Its lanes work.
+    /// The lanes of the worker work.
     Running,
-    /// It finishes what is in progress.
+    /// The worker finishes the work in progress.
     Stopping,
 }
 
-/// What a worker tells of itself.
+/// The JSON that a worker reports about itself.
 #[derive(Debug, Serialize)]
 pub struct WorkerView {
     name: String,
@@ -99,7 +99,7 @@ pub struct WorkerView {
     orders: OrderCounts,
 }
 
-/// Why nothing is read.
+/// An outage of a store, during which the worker reads nothing.
 #[derive(Debug, Serialize)]
 struct OutageView {
     store: &'static str,
@@ -107,14 +107,14 @@ struct OutageView {
     lasting_s: f64,
 }
 
-/// Who wants nothing to be read.
+/// A pause, during which the worker reads nothing.
 #[derive(Debug, Serialize)]
 struct PauseView {
     reason: &'static str,
     lasting_s: f64,
 }
 
-/// What a lane does.
+/// The JSON of a lane's state.
 #[derive(Debug, Serialize)]
 struct LaneView {
     consumer: String,
@@ -126,42 +126,43 @@ struct LaneView {
 }
 
 impl View {
-    /// A worker that has not begun to work; `stop` tells it to end, `pause_switch` to read nothing.
+    /// Creates the view of a worker that has not begun to work. `stop` ends the worker, and `pause_switch` stops its
+    /// reading.
     pub fn new(settings: &ProcessSettings, stop: CancellationToken, pause_switch: Arc<PauseSwitch>) -> Self {
         Self { settings: settings.clone(), began: Instant::now(), stop, pause_switch, parts: OnceLock::new() }
     }
 
-    /// It has begun to work.
+    /// Publishes the parts, because the worker has begun to work.
     pub fn open(&self, parts: Parts) {
         self.parts.get_or_init(|| parts);
     }
 
-    /// How it is configured.
+    /// The settings of the worker.
     pub fn settings(&self) -> &ProcessSettings {
         &self.settings
     }
 
-    /// The tag of the partition that it works on; None in a system without partitions.
+    /// The tag of the worker's partition; None in a system without partitions.
     pub fn tag(&self) -> Option<&str> {
         self.settings.system.partition().tag()
     }
 
-    /// What keeps it from reading.
+    /// The pause switch, which can keep the worker from reading.
     pub fn pause_switch(&self) -> &Arc<PauseSwitch> {
         &self.pause_switch
     }
 
-    /// Its parts, once it works.
+    /// The parts of the worker. None: it has not begun to work.
     pub fn parts(&self) -> Option<&Parts> {
         self.parts.get()
     }
 
-    /// Is cancelled when it is told to end.
+    /// The token that is cancelled when the worker has to stop.
     pub fn stop_token(&self) -> CancellationToken {
         self.stop.clone()
     }
 
-    /// How far it is.
+    /// The present phase of the worker.
     pub fn phase(&self) -> Phase {
         match self.parts() {
             _ if self.stop.is_cancelled() => Phase::Stopping,
@@ -170,27 +171,27 @@ impl View {
         }
     }
 
-    /// Whether a lane does one thing for too long.
+    /// Whether a lane has stayed in one activity for too long.
     pub fn is_stuck(&self, lane: &LaneSnapshot) -> bool {
         !lane.activity.may_last() && lane.lasting > self.settings.worker.stuck_after
     }
 
-    /// What stands still although it should turn, in sentences.
+    /// The parts that are stuck, one sentence for each.
     pub fn stuck(&self) -> Vec<String> {
         let Some(parts) = self.parts() else { return Vec::new() };
         let lanes = parts.lanes();
         let mut stuck: Vec<String> =
             lanes.iter().filter(|lane| self.is_stuck(lane)).map(stuck_lane).collect();
-        // Lanes may wait for the stores for ever, but only for as long as somebody knocks.
+        // Lanes may wait for a store for ever, but only while the breaker still probes it.
         let bound = self.settings.worker.stuck_after + self.settings.worker.lane.backoff_max;
         if let Some(silent) = parts.breaker.silent_for().filter(|silent| *silent > bound) {
-            stuck.push(format!("the breaker is open and has not knocked for {:.1} s", silent.as_secs_f64()));
+            stuck.push(format!("the breaker is open and has not probed the store for {:.1} s", silent.as_secs_f64()));
         }
         stuck
     }
 
-    /// Whether orders are taken: all lanes have begun, and no store is away. A pause is somebody's will, and does not
-    /// count.
+    /// Whether the worker takes orders: all lanes have started, and no store is away. A pause does not count, because
+    /// an operator wants it.
     pub fn takes_orders(&self) -> bool {
         self.phase() == Phase::Running
             && self.parts().is_some_and(|parts| {
@@ -199,7 +200,7 @@ impl View {
             })
     }
 
-    /// Writes the state of every lane to the log, and why they do not read.
+    /// Logs the state of every lane and the reasons why it does not read.
     pub fn tell_lanes(&self) {
         for held in self.pause_switch.active() {
             tracing::info!(reason = held.reason, lasting_ms = millis(held.lasting()), "the worker is paused");
@@ -220,7 +221,7 @@ impl View {
         }
     }
 
-    /// What it tells of itself.
+    /// The report of the worker about itself.
     pub fn worker(&self) -> WorkerView {
         let parts = self.parts();
         let lanes = parts.map(Parts::lanes).unwrap_or_default();

@@ -1,7 +1,7 @@
-//! What a worker process is made of.
+//! The worker of one partition and its parts.
 //!
-//! Start: `build`; MySQL may be away, the breaker waits for it.
-//! Stop: reading ends, each lane settles the batch in its hand, then the name is released.
+//! Start: see `build`. MySQL may be away; then the breaker waits for it. Stop: the lanes stop reading, each lane
+//! settles its batch in progress, and then the worker releases its name.
 
 mod background;
 mod build;
@@ -29,25 +29,26 @@ use crate::{
     view::Parts,
 };
 
-/// Sessions with MySQL, which the workers of a process share.
+/// The sessions with MySQL that the workers of a process share.
 #[derive(Clone, Debug)]
 pub struct SharedMySql {
     sessions: Sessions,
-    /// A lane that waits for a connection counts that as an outage, so none may wait for those who look at this process.
+    /// The sessions for queries about this process. A lane that waits for a connection counts as an outage, so queries
+    /// have their own.
     for_lookups: MySqlPool,
     for_lanes: MySqlPool,
     ledger: Ledger,
 }
 
 impl SharedMySql {
-    /// Not connected yet: a worker waits for MySQL to come up.
+    /// Creates the sessions without connecting: a worker waits until MySQL is up.
     ///
     /// # Errors
-    /// When the URL is wrong, which the configuration has ruled out.
+    /// Fails if the URL is invalid, which the check of the configuration rules out.
     pub fn of(system: &SystemSettings) -> anyhow::Result<Self> {
         let sessions = connect::mysql_sessions(system)?;
-        // There are three questions (is it there, what does it hold, where are these orders), and the results that Redis refused;
-        // none waits for another.
+        // Four kinds of queries use these sessions: a probe, a read of the status, a search for orders, and the
+        // results that Redis refused. None of them waits for another.
         let for_lookups = sessions.pool(4);
         let for_lanes = sessions.pool(system.mysql.connections);
         let ledger = connect::ledger(system, &sessions, for_lanes.clone())
@@ -57,13 +58,13 @@ impl SharedMySql {
         Ok(Self { sessions, for_lookups, for_lanes, ledger })
     }
 
-    /// Looks for a better node, for ever.
+    /// Watches for a better MySQL node, for ever.
     pub async fn watch(&self) {
         Box::pin(self.sessions.watch()).await;
     }
 }
 
-/// The worker of one partition, which is connected, holds its name there, and has not begun to read.
+/// The worker of one partition: it is connected and holds its name, and it has not begun to read.
 pub struct Worker {
     name: Name,
     probe: Probe,
@@ -74,20 +75,21 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// What can be looked at while it works.
+    /// The parts that other tasks may read while the worker works.
     #[must_use]
     pub fn parts(&self) -> &Parts {
         &self.parts
     }
 
-    /// Works until `stop`, then finishes what is in progress.
+    /// Works until `stop`, and then finishes the work in progress.
     ///
     /// # Errors
-    /// [`NameTaken`], after a stop in good order, when another process has taken the name; a lane that panicked.
+    /// Fails with [`NameTaken`] if another process has taken the name, after a stop in good order. Also fails if a
+    /// lane panicked.
     pub async fn run_until_stopped(self, stop: CancellationToken) -> anyhow::Result<()> {
         let Self { name, probe, lanes, tasks, parts, settings } = self;
         let (settings, system) = (settings.worker, settings.system);
-        // Nothing is in progress yet: a stop need not wait for a MySQL that says nothing.
+        // No work is in progress yet, so a stop does not wait for a MySQL that does not answer.
         if let Some(Err(outage)) = stop.run_until_cancelled(probe.shard.probe(&probe.ledger)).await {
             parts.breaker.trip(outage, parts.breaker.closings());
         }
@@ -103,7 +105,8 @@ impl Worker {
         });
         let lost = OnceLock::new();
         let keep_name = on_heap(async || {
-            // The lanes finish under a name that is no longer ours: the unique keys do not mind.
+            // The lanes finish under a name that this process no longer holds. That does no harm, because of the
+            // unique keys in MySQL.
             let _ = lost.set(name.keep().await);
             stop.cancel();
             std::future::pending::<()>().await;
@@ -154,7 +157,7 @@ fn start(
     running
 }
 
-/// Waits for all lanes. A lane that broke stops the process; the others finish what is in their hands.
+/// Waits for all lanes. A lane that panicked stops the process; the other lanes finish their work in progress.
 async fn joined(mut lanes: JoinSet<()>, stop: &CancellationToken) -> anyhow::Result<()> {
     let mut outcome = Ok(());
     while let Some(lane) = lanes.join_next().await {
@@ -166,7 +169,7 @@ async fn joined(mut lanes: JoinSet<()>, stop: &CancellationToken) -> anyhow::Res
     outcome
 }
 
-/// Asks both stores whether they take a batch.
+/// The probe of both stores: whether they accept a batch.
 struct Probe {
     shard: Shard,
     ledger: Ledger,
@@ -175,7 +178,7 @@ struct Probe {
 }
 
 impl Probe {
-    /// Both stores take a write, and replicas have it where that is asked for: what a batch needs.
+    /// Checks what a batch needs: both stores accept a write, and the replicas have it if the settings require that.
     async fn run(&self, name: &Name) -> Result<(), Outage> {
         self.shard.probe(&self.ledger).await?;
         self.stream.probe().await?;

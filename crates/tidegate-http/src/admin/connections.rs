@@ -1,5 +1,5 @@
-//! The connections to an admin page. There are few, so that they cost little, and none is kept by a client that says nothing:
-//! a new one takes the place of whoever has kept us waiting for longest.
+//! The open connections to the admin pages. There are few, so that they cost little. If all are in use, the server
+//! closes the one whose client has kept it waiting the longest, and a new connection takes its place.
 
 use std::{
     future::Future,
@@ -9,13 +9,14 @@ use std::{
 
 use tokio::{task::JoinHandle, time::sleep};
 
-/// Connections at a time, at most. Further ones wait in the kernel's queue until one of these gives way.
+/// The largest number of connections at a time. Further connections wait in the kernel's queue until one of these
+/// ends.
 const PLACES: usize = 32;
-/// As long, a client may keep us waiting and has its place for certain. Whoever connects to ask sends its request at
-/// once; without this, a flood of connections would close it before it has.
+/// The time for which a new connection is never closed to make room. A real client sends its request at once. Without
+/// this time, a flood of connections would close such a client's connection before its request arrives.
 const GRACE: Duration = Duration::from_millis(5);
 
-/// All connections.
+/// The open connections of the admin server.
 #[derive(Debug, Default)]
 pub struct Connections {
     open: Vec<OpenConnection>,
@@ -27,23 +28,25 @@ struct OpenConnection {
     task: JoinHandle<()>,
 }
 
-/// What is known of one connection.
+/// The state of one connection, shared between its task and [`Connections`].
 #[derive(Clone, Debug)]
 pub struct TrackedConnection(Arc<Mutex<State>>);
 
-/// Whose turn it is, and since when. A connection that waits for its client gives way before one that is answered.
+/// The side that has to act next, and since when. The server closes a connection that waits for its client before one
+/// whose answer it still prepares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum State {
-    /// The client's: its request is not complete, or it does not take the answer.
+    /// The client has to act: its request is not complete, or it does not read the answer.
     WaitsForClient(Instant),
-    /// Ours, and the stores'.
+    /// The server has to act: it prepares the answer, or waits for the stores.
     Answered(Instant),
-    /// Nobody's: it goes on. There is other room for these, which is limited where they begin.
+    /// Neither side has to act: the answer is a stream. Streams are limited where they begin, so they count here for
+    /// nothing.
     Streams,
 }
 
 impl Connections {
-    /// Runs a connection of its own. When all places are taken, another one is closed first.
+    /// Runs a new connection in a task of its own. If all places are taken, this first closes another connection.
     pub async fn give<F>(&mut self, connection: impl FnOnce(TrackedConnection) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -66,19 +69,19 @@ impl Connections {
             if grace.is_zero() {
                 break at;
             }
-            // Its request may come meanwhile.
+            // A request may arrive during this wait.
             sleep(grace).await;
         };
         let OpenConnection { task, .. } = self.open.swap_remove(at);
         task.abort();
-        // Its memory and its descriptor are free only now.
+        // The connection's memory and its file descriptor are free only after the task has ended.
         let _ = task.await;
-        tracing::debug!("a client of the admin server made room for another");
+        tracing::debug!("closed a connection to the admin server to make room for another");
     }
 }
 
 impl State {
-    /// Since when it is somebody's turn; None: it is nobody's.
+    /// The time since when one side has to act. None: the connection is a stream.
     fn lasting(self) -> Option<Duration> {
         match self {
             Self::WaitsForClient(since) | Self::Answered(since) => Some(since.elapsed()),
@@ -88,22 +91,22 @@ impl State {
 }
 
 impl TrackedConnection {
-    /// The request is here.
+    /// Notes that the request has arrived.
     pub fn is_answered(&self) {
         self.set(State::Answered(Instant::now()));
     }
 
-    /// The answer is there for the client to take.
+    /// Notes that the answer is ready for the client to read.
     pub fn waits_for_its_client(&self) {
         self.set(State::WaitsForClient(Instant::now()));
     }
 
-    /// The answer goes on: it takes no place from others any more.
+    /// Notes that the answer is a stream: it no longer takes a place from other connections.
     pub fn streams(&self) {
         self.set(State::Streams);
     }
 
-    /// It is a stream.
+    /// Whether the answer of this connection is a stream.
     pub fn is_stream(&self) -> bool {
         self.state() == State::Streams
     }

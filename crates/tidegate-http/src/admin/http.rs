@@ -1,4 +1,5 @@
-//! The server: few connections at a time, one request each, and none for long but streams.
+//! The HTTP server of the admin pages. It keeps few connections at a time, with one request each, and only streams
+//! last long.
 
 use std::{
     convert::Infallible,
@@ -20,16 +21,16 @@ use super::{
 };
 use crate::{answer::is_stream, order_pages::STREAM_WITHIN};
 
-/// A client that has not sent its request by then is let go of.
+/// The time within which a client has to send its request; after that, the server closes the connection.
 const HEAD_WITHIN: Duration = Duration::from_secs(2);
-/// A connection is closed by then, whatever it waits for, unless it is a stream.
+/// The longest time that a connection stays open, whatever it waits for, unless it is a stream.
 const CONNECTION_WITHIN: Duration = Duration::from_secs(10);
-/// What a request may need: the smallest that the library takes.
+/// The size of the buffer for a request: the smallest that the library accepts.
 const BUFFER_BYTES: usize = 8192;
-/// After an error of accepting, most often that the process has too many files open.
+/// The pause after an error of `accept`. The usual cause is that the process has too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
-/// Serves for ever.
+/// Accepts and serves connections for ever.
 pub async fn serve(listener: TcpListener, pages: Arc<AdminPages>) {
     let mut connections = Connections::default();
     loop {
@@ -52,7 +53,8 @@ pub async fn serve(listener: TcpListener, pages: Arc<AdminPages>) {
     }
 }
 
-/// A stream may last longer than a page, and ends by itself: whoever does not take it is let go of then.
+/// Waits for a connection with a time limit. A stream may last longer than a page, up to [`STREAM_WITHIN`]; then the
+/// server closes it, even if its client does not read it.
 async fn in_time(
     mut serving: Pin<&mut impl Future<Output = ()>>,
     connection: &TrackedConnection,
@@ -78,7 +80,7 @@ async fn serve_connection(client: TcpStream, pages: &AdminPages, connection: &Tr
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_WITHIN)
         .max_buf_size(BUFFER_BYTES)
-        // One that is kept open without need would take another one's place.
+        // A connection that stays open for no request would take the place of another client.
         .keep_alive(false)
         .serve_connection(TokioIo::new(client), service);
     if let Err(error) = talked.await {

@@ -1,4 +1,4 @@
-//! The pages: which path shows what, and to whom.
+//! The admin pages: their paths, their content, and the clients that may read them.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -30,24 +30,24 @@ use crate::{
     server::{fault_of_head, has_token},
 };
 
-/// As long, the stores' last word on whether they answer is taken for their present one.
+/// The time for which the server reuses the last answer of the stores about whether they are ready.
 const READY_FRESH_FOR: Duration = Duration::from_secs(1);
-/// A store that needs longer to answer does not.
+/// The time that a store has to answer; a store that needs longer counts as not ready.
 const READY_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Fewer looks than there are places: probes have room beside them.
+/// The limits for order pages. They allow fewer queries than there are connections, so that probes always find room.
 const ORDER_PERMITS: Permits = Permits { looks: 24, streams: 128 };
 
 const INDEX: &str = "\
-/livez    200 while the lanes turn; 503 names what is stuck
-/readyz   200 when both stores answer and the group is there, in one partition at least; 503 says why not
+/livez    200 while the lanes work; 503 names the stuck ones
+/readyz   200 if both stores answer and the group exists, in one partition at least; 503 says why not
 /metrics  for Prometheus
-/status   as JSON: what `tidegate status --json` shows, and what each lane does
-/orders/ID         as JSON: what became of an order; ?voucher= saves a search
+/status   as JSON: the output of `tidegate status --json`, and the state of each lane
+/orders/ID         as JSON: the state of an order; ?voucher= makes it faster
 /orders/ID/events  the same as server-sent events
 ";
 
-/// Answers requests.
+/// The admin pages of this process.
 #[derive(Debug)]
 pub struct AdminPages {
     partitions: Vec<PartitionPages>,
@@ -55,7 +55,7 @@ pub struct AdminPages {
     token: Option<SecretString>,
 }
 
-/// What is shown of a partition; in a system without partitions, of the whole.
+/// The data for the pages of one partition. A system without partitions has exactly one.
 #[derive(Debug)]
 struct PartitionPages {
     view: Arc<View>,
@@ -63,7 +63,7 @@ struct PartitionPages {
     stores: Cached<Vec<String>>,
 }
 
-/// `/status`.
+/// The JSON document of the page `/status`.
 #[derive(Serialize)]
 struct Everything<'a> {
     worker: WorkerView,
@@ -71,20 +71,21 @@ struct Everything<'a> {
     status: &'a Status,
 }
 
-/// `/status` in a system with partitions, by their tags.
+/// The JSON of `/status` in a system with partitions, by partition tag.
 #[derive(Serialize)]
 struct Partitions<'a> {
     partitions: BTreeMap<&'a str, Everything<'a>>,
 }
 
 impl AdminPages {
-    /// Of what `views` show, one at least, and `watch` sees, for callers who send `token`.
+    /// Creates the pages for `views` (at least one) and for the orders that `watch` follows. If `token` is set, a
+    /// client has to send it.
     pub fn new(views: &[Arc<View>], watch: Arc<OrderWatch>, token: Option<SecretString>) -> Self {
         let orders = OrderPages::new(watch, ORDER_PERMITS, views[0].stop_token());
         Self { partitions: views.iter().map(PartitionPages::new).collect(), orders, token }
     }
 
-    /// Answers a request. Its body is not looked at.
+    /// Answers a request. The body of the request is not read.
     pub async fn answer<B>(&self, request: Request<B>) -> Answer {
         if let Some(fault) = fault_of_head(&request) {
             return text(StatusCode::BAD_REQUEST, format!("{fault}\n"));
@@ -96,7 +97,7 @@ impl AdminPages {
             return answer;
         }
         if ![Method::GET, Method::HEAD].contains(request.method()) {
-            let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, "GET or HEAD\n");
+            let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, "use GET or HEAD\n");
             answer.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
             return answer;
         }
@@ -119,7 +120,8 @@ impl AdminPages {
         }
     }
 
-    /// Of each partition, in their order. They are asked at the same time: one that is away takes its patience only once.
+    /// Gathers the data of all partitions, in their order. The partitions are asked at the same time, so that
+    /// partitions that do not answer cost one timeout in all.
     async fn gather(&self) -> Vec<(&View, Arc<Gathered>)> {
         let gather = async |own: &PartitionPages| own.gatherer.gather().await;
         let gathered = join_all(self.partitions.iter().map(gather)).await;
@@ -146,7 +148,8 @@ impl AdminPages {
         written(JSON, json.context("Failed to write JSON"))
     }
 
-    /// One partition that takes orders is enough: for one that is away, none that works is to be taken out of service.
+    /// Answers `/readyz`. One partition that takes orders is enough: a partition that is away must not take working
+    /// partitions out of service.
     async fn ready(&self) -> Answer {
         let unready = async |own: &PartitionPages| own.unready().await;
         let troubles = join_all(self.partitions.iter().map(unready)).await;
@@ -166,7 +169,7 @@ impl PartitionPages {
         Self { view, gatherer, stores: Cached::new(READY_FRESH_FOR) }
     }
 
-    /// What is wrong, with the partition that it is wrong in.
+    /// The problems, each with the partition that it belongs to.
     fn named(&self, troubles: Vec<String>) -> Vec<String> {
         match self.view.tag() {
             Some(tag) => {
@@ -176,13 +179,13 @@ impl PartitionPages {
         }
     }
 
-    /// Why nothing can be written now; empty if it can.
+    /// The reasons why this partition cannot write orders now; empty if it can.
     async fn unready(&self) -> Vec<String> {
         let parts = match (self.view.phase(), self.view.parts()) {
-            (Phase::Stopping, _) => return vec!["stopping: what is in progress is finished".to_owned()],
+            (Phase::Stopping, _) => return vec!["stopping: finishing the work in progress".to_owned()],
             (Phase::Starting, _) | (_, None) => {
                 return vec![
-                    "starting: waits for Redis, its consumer group or the name of the worker".to_owned(),
+                    "starting: waiting for Redis, its consumer group or the name of the worker".to_owned(),
                 ];
             }
             (Phase::Running, Some(parts)) => parts.clone(),
@@ -219,13 +222,13 @@ async fn ask_mysql(parts: &Parts) -> anyhow::Result<()> {
     let pinged = async { Ok(sqlx::Connection::ping(&mut *session).await?) };
     let pinged = in_time(mysql, until(end), pinged).await;
     if pinged.is_err() {
-        // The answer may still come, and would be taken for that to another question.
+        // The answer may still arrive, and would be taken for the answer to a later query.
         session.close_on_drop();
     }
     pinged.context(mysql)
 }
 
-/// 200 with the word, or 503 with what is wrong.
+/// Answers 200 with the word, or 503 with the problems.
 fn verdict(word: &str, troubles: &[String]) -> Answer {
     if troubles.is_empty() {
         return text(StatusCode::OK, format!("{word}\n"));

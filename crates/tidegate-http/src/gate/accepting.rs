@@ -1,4 +1,4 @@
-//! How callers come in, also while the process has no file descriptor for them.
+//! The accepting of connections, also while the process has no free file descriptor.
 
 use std::{io, net::SocketAddr, time::Duration};
 
@@ -7,12 +7,13 @@ use tokio::{
     time::{Instant, sleep, timeout_at},
 };
 
-/// After an error, most often that the process has too many files open.
+/// The pause after an error. The usual cause is that the process has too many open files.
 const PAUSE: Duration = Duration::from_millis(200);
-/// So long without an error, and it is over. At the edge, one caller is let in and the next one is not: that is one outage.
+/// The time without an error after which an outage is over. Near the limit of open files, connections succeed and fail
+/// in turn: that counts as one outage.
 const OVER_AFTER: Duration = Duration::from_secs(2);
 
-/// Accepts connections. An outage is told once, and once more when it is over.
+/// A listener that accepts connections. It logs an outage once, and once more when the outage is over.
 #[derive(Debug)]
 pub struct Accepting {
     listener: TcpListener,
@@ -30,7 +31,7 @@ impl Accepting {
         Self { listener, outage: None }
     }
 
-    /// The next caller, however long that takes.
+    /// Waits for the next connection, however long that takes.
     pub async fn next(&mut self) -> (TcpStream, SocketAddr) {
         loop {
             match self.accept_or_get_well().await {
@@ -47,12 +48,12 @@ impl Accepting {
         }
     }
 
-    /// None: an outage is over.
+    /// Accepts a connection. None: an outage is over.
     async fn accept_or_get_well(&mut self) -> Option<io::Result<(TcpStream, SocketAddr)>> {
         let Some(Outage { began, over_at }) = &self.outage else {
             return Some(self.listener.accept().await);
         };
-        // Under a flood, somebody always waits.
+        // Under a flood, a connection is always waiting, so the time is checked first.
         if Instant::now() < *over_at
             && let Ok(accepted) = timeout_at(*over_at, self.listener.accept()).await
         {
@@ -64,13 +65,13 @@ impl Accepting {
     }
 
     fn note(&mut self, error: &io::Error) {
-        tracing::debug!(%error, "tried in vain to accept a connection");
+        tracing::debug!(%error, "failed to accept a connection");
         let now = Instant::now();
         let outage = self.outage.get_or_insert_with(|| {
             tracing::warn!(
                 %error,
-                "the gate cannot accept connections, so callers wait: \
-                 where too many files are open, raise the limit (ulimit -n, LimitNOFILE) or lower gate.connections"
+                "the gate cannot accept connections, so clients wait: if too many files are open, raise the limit \
+                 (ulimit -n, LimitNOFILE) or lower gate.connections"
             );
             Outage { began: now, over_at: now }
         });
@@ -78,7 +79,7 @@ impl Accepting {
     }
 }
 
-/// Whether it is the caller's own doing.
+/// Whether the client caused the error.
 fn has_gone(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     [ConnectionAborted, ConnectionRefused, ConnectionReset].contains(&error.kind())

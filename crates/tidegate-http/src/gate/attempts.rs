@@ -1,6 +1,8 @@
-//! How often one may ask, before Redis is asked: counted here, in this process, and forgotten when it ends.
+//! The limits on how often a client may send requests. The gate checks them before it calls Redis. It counts in the
+//! memory of this process and forgets the counts when the process ends.
 //!
-//! The rule is GCRA, as the library has it. What is remembered is ours: whatever callers send, it has an end.
+//! The rule is GCRA (generic cell rate algorithm), as the library implements it. The memory for the counts is ours: it
+//! is bounded, whatever clients send.
 
 mod recent;
 
@@ -19,15 +21,17 @@ use self::recent::Recent;
 use super::problem::{Problem, ProblemKind};
 use crate::settings::{AttemptRate, AttemptSettings};
 
-/// They ask Redis for nothing, and need no token that somebody could guess: a probe is never refused.
+/// The paths that are never limited. They do not call Redis, and no token that a client could guess protects them: a
+/// probe is never refused.
 const FREE: [&str; 3] = ["/livez", "/readyz", "/openapi.json"];
 const FREE_BELOW: &str = "/problems/";
-/// The subject that every order has.
+/// The name of the subject that every order has.
 const USER: &str = "user";
-/// What one subscriber of IPv6 has at least. Addresses in it cost nothing, so they count as one.
+/// The smallest network that an IPv6 subscriber has. Addresses inside it cost the subscriber nothing, so they all
+/// count as one.
 const IPV6_SUBSCRIBER: Ipv6Addr = Ipv6Addr::new(0xffff, 0xffff, 0xffff, 0xffff, 0, 0, 0, 0);
 
-/// The limits of a gate, and who has asked lately.
+/// The limits of a gate, and the clients that have sent requests recently.
 #[derive(Debug)]
 pub struct Attempts {
     by_address: Option<Limiter>,
@@ -38,15 +42,16 @@ impl Attempts {
     pub fn new(settings: &AttemptSettings) -> Self {
         let by_subject = settings.by_subject.iter().map(|(name, rate)| (name.clone(), Limiter::new(*rate)));
         let mut by_subject: Vec<_> = by_subject.collect();
-        // The user first: who asks too often must not use up the attempts of a phone that is perhaps another's.
+        // The user counts first: a user that asks too often must not use up the attempts of a phone number that may
+        // belong to another user.
         by_subject.sort_by_key(|(name, _)| name.as_str() != USER);
         Self { by_address: settings.by_address.map(Limiter::new), by_subject }
     }
 
-    /// Counts a request to a path by the address of its caller, before anything else of it is looked at.
+    /// Counts a request to a path by the address of its caller, before the gate reads anything else of the request.
     ///
     /// # Errors
-    /// When there were too many.
+    /// Fails if the address has sent too many requests.
     pub fn count_address(&self, address: IpAddr, path: &str) -> Result<(), Problem> {
         match &self.by_address {
             Some(limiter) if !FREE.contains(&path) && !path.starts_with(FREE_BELOW) => {
@@ -56,10 +61,11 @@ impl Attempts {
         }
     }
 
-    /// Counts a request by its user and by what it says of itself. What it does not say is not counted.
+    /// Counts a request by its user and by each subject that it names. A subject that the request does not name is not
+    /// counted.
     ///
     /// # Errors
-    /// When there were too many of one; those after it are not counted.
+    /// Fails if one subject has too many requests. The subjects after it are not counted then.
     pub fn count_subjects(&self, user: UserId, subjects: &Subjects) -> Result<(), Problem> {
         for (name, limiter) in &self.by_subject {
             let user = (name.as_str() == USER).then(|| user.to_string());
@@ -88,11 +94,12 @@ fn subscriber(address: IpAddr) -> Ipv6Addr {
     }
 }
 
-/// One limit.
+/// One limit with its counts.
 #[derive(Debug)]
 struct Limiter {
     limiter: RateLimiter<u64, Recent, MonotonicClock>,
-    /// With a secret of this process: nobody can choose values that are counted as one. A number takes less room than a value.
+    /// The hashes are keyed with a secret of this process, so that clients cannot choose values that share a hash. A
+    /// hash takes less memory than a value.
     hashing: RandomState,
 }
 
@@ -104,7 +111,7 @@ impl Limiter {
         }
     }
 
-    /// Milliseconds until the next attempt, where there were too many.
+    /// Counts an attempt. If there were too many, this fails with the milliseconds until the next attempt.
     fn count(&self, value: &[u8]) -> Result<(), u64> {
         self.limiter.check_key(&self.hashing.hash_one(value)).map_err(|until| {
             let wait = until.wait_time_from(self.limiter.clock().now());
@@ -115,7 +122,8 @@ impl Limiter {
 
 fn quota(rate: AttemptRate) -> Quota {
     let each = rate.span / rate.attempts.get();
-    // None where an attempt has no time at all, which the settings refuse: as fast as can be counted.
+    // None if an attempt takes no time at all, which the settings refuse. Then the quota is the largest that can be
+    // counted.
     Quota::with_period(each).unwrap_or(Quota::per_second(rate.attempts)).allow_burst(rate.attempts)
 }
 

@@ -1,4 +1,4 @@
-//! Who asks: from which address, and for which user. Proxies are believed where they are listed, and nobody else is.
+//! The caller of a request: its address and its user. The gate believes the headers of listed proxies only.
 
 use std::{iter::once, net::IpAddr};
 
@@ -10,28 +10,28 @@ use crate::settings::{CallerSettings, UserHeader};
 
 const FORWARDED_FOR: &str = "x-forwarded-for";
 
-/// What is known of whoever sent a request, before its body is read.
+/// The facts about the sender of a request that are known before its body is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     address: IpAddr,
     user: NamedUser,
 }
 
-/// The user whom a header names.
+/// The user that a header names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NamedUser {
-    /// None is named, and none has to be: the body says it.
+    /// No header names a user, and none has to: the body does.
     ByBody,
-    /// This one, by a listed proxy.
+    /// A listed proxy names this user.
     ByProxy(UserId),
-    /// A listed proxy names nobody, or two, or what is no user.
+    /// A listed proxy names no user, two users, or an invalid one; with the reason.
     NotByProxy(&'static str),
-    /// Somebody else sent the header.
+    /// A client that is not a listed proxy sent the header.
     BySomebody,
 }
 
 impl Caller {
-    /// Whoever is behind a connection from `peer` that sent these headers.
+    /// Creates the caller behind a connection from `peer` that sent these headers.
     pub fn of(peer: IpAddr, headers: &HeaderMap, settings: &CallerSettings) -> Self {
         let is_proxy = |address: IpAddr| settings.proxies.iter().any(|net| net.contains(address));
         let user = match &settings.user_header {
@@ -43,15 +43,15 @@ impl Caller {
         Self { address: origin(peer, headers, is_proxy), user }
     }
 
-    /// Where it is, as far as anybody knows who is believed.
+    /// The address of the caller, as far as the trusted proxies know it.
     pub const fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// The user, where a proxy answers for it. None: the request has to say it.
+    /// The user that a proxy names. None: the body of the request has to name the user.
     ///
     /// # Errors
-    /// When the header is there and must not be believed, or has to be there and names no user.
+    /// Fails if an untrusted client sent the header, or if a proxy sent no header or one without a valid user.
     pub fn user(&self) -> Result<Option<UserId>, Problem> {
         match self.user {
             NamedUser::ByBody => Ok(None),
@@ -62,16 +62,19 @@ impl Caller {
     }
 }
 
-/// Each proxy appends whom it heard, so from the right on, they are as true as the one that wrote them: up to the first that is
-/// no proxy of ours, which may have invented all before it.
+/// Finds the address of the caller. Each proxy appends the address that it received the request from. Thus the entries
+/// are trusted from the right, up to the first address that is no listed proxy: it may have invented all entries
+/// before it.
 fn origin(peer: IpAddr, headers: &HeaderMap, is_proxy: impl Fn(IpAddr) -> bool) -> IpAddr {
     let lines = headers.get_all(FORWARDED_FOR).iter();
-    // As bytes: what one caller wrote into a line must not spoil what a proxy appended to it.
+    // The entries are split as bytes: a value that one client wrote into a line must not spoil the entry that a proxy
+    // appended to it.
     let entries: Vec<&[u8]> = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b',')).collect();
     let text = |entry| std::str::from_utf8(entry).ok();
     let heard = entries.into_iter().rev().map(|entry| address_in(text(entry)?.trim()));
     let mut nearest = peer.to_canonical();
-    // What is no address says nothing, and nothing before it counts: the proxy that wrote it stands for its callers.
+    // An entry that is no address ends the chain, and no entry before it counts: the proxy that wrote it stands for
+    // its clients.
     for heard in once(Some(peer)).chain(heard).map_while(|heard| heard) {
         nearest = heard.to_canonical();
         if !is_proxy(nearest) {
@@ -81,7 +84,7 @@ fn origin(peer: IpAddr, headers: &HeaderMap, is_proxy: impl Fn(IpAddr) -> bool) 
     nearest
 }
 
-/// Some proxies add the port.
+/// Parses an address. Some proxies append the port.
 fn address_in(entry: &str) -> Option<IpAddr> {
     let with_port = || entry.parse().map(|address: std::net::SocketAddr| address.ip());
     let in_brackets = || entry.strip_prefix('[')?.strip_suffix(']')?.parse().ok();
@@ -92,9 +95,9 @@ fn user_of_proxy(headers: &HeaderMap, header: &UserHeader) -> NamedUser {
     let mut named = headers.get_all(header.name()).iter().map(HeaderValue::as_bytes);
     match (named.next(), named.next()) {
         (Some(user), None) => UserId::parse(user)
-            .map_or(NamedUser::NotByProxy("the header is no id of a user"), NamedUser::ByProxy),
+            .map_or(NamedUser::NotByProxy("the header is not a valid user id"), NamedUser::ByProxy),
         (None, _) => NamedUser::NotByProxy("the header is missing"),
-        (Some(_), Some(_)) => NamedUser::NotByProxy("the header is there twice"),
+        (Some(_), Some(_)) => NamedUser::NotByProxy("the header was sent twice"),
     }
 }
 

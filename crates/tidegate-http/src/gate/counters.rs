@@ -1,4 +1,4 @@
-//! What the gate counts of its callers, and how it looks on `/metrics`.
+//! The counts of the gate's requests, and their form on `/metrics`.
 
 use std::{
     collections::BTreeMap,
@@ -18,11 +18,12 @@ use crate::metrics::{
     families::{Families, number},
 };
 
-/// Limits that are told apart. Operators name them, so there are few; this bounds what mistakes cost.
+/// The largest number of limits with a count of their own. Operators name the limits, so there are few; this bounds
+/// the cost of mistakes.
 const MOST_LIMITS: usize = 100;
 const OTHER: &str = "other";
 
-/// Counts requests for orders.
+/// The counters of requests for orders.
 #[derive(Debug)]
 pub struct GateCounters {
     admitted: [AtomicU64; When::ALL.len()],
@@ -45,7 +46,7 @@ impl Default for GateCounters {
 }
 
 impl GateCounters {
-    /// A request for an order was answered after so long.
+    /// Counts a request for an order that got this answer after `took`.
     pub fn answered(&self, answer: &Result<Admitted, Problem>, took: Duration) {
         self.times.add_time(took);
         match answer {
@@ -54,7 +55,7 @@ impl GateCounters {
         }
     }
 
-    /// A request was refused, and took no time worth counting.
+    /// Counts a request that was refused, without its duration, which is too short to measure.
     pub fn refused(&self, problem: &Problem) {
         if let Some(at) = ProblemKind::ALL.iter().position(|kind| *kind == problem.kind) {
             self.problems[at].fetch_add(1, Relaxed);
@@ -66,12 +67,12 @@ impl GateCounters {
         *by_limit.entry(name.to_owned()).or_default() += 1;
     }
 
-    /// A caller came.
+    /// Counts a connection that opened.
     pub fn connected(&self) {
         self.connections.fetch_add(1, Relaxed);
     }
 
-    /// A caller went.
+    /// Counts a connection that closed.
     pub fn disconnected(&self) {
         self.connections.fetch_sub(1, Relaxed);
     }

@@ -1,5 +1,6 @@
-//! The gate works with the list of partitions that the system has, whatever its settings say. While that list is changed, it admits
-//! nobody and is not ready; then it goes on with the new one by itself.
+//! The following of the system's list of partitions. The gate works with the list that the system has, whatever its
+//! settings say. While an operator changes that list, the gate admits no orders and is not ready; then it continues
+//! with the new list by itself.
 
 use std::{
     convert::Infallible,
@@ -28,14 +29,14 @@ use super::{
 };
 use crate::order_pages::{OrderPages, OrderWatch};
 
-/// A change waits for all gates: they are to notice it soon.
+/// The pause between two checks of the list. A change of the list waits for all gates, so they have to notice it soon.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Whoever is on the way may need the connections of the list before for so long.
+/// The time for which requests in progress may still need the connections of the previous list.
 const LEFT_AFTER: Duration = Duration::from_secs(30);
-/// A note of a gate that has stopped ends by itself later.
+/// The time for deleting the note of this gate when it stops. If that fails, the note expires by itself.
 const NOTE_WITHIN: Duration = Duration::from_millis(500);
 
-/// All that answers for one list of partitions.
+/// The parts of the gate that answer requests for one list of partitions.
 #[derive(Debug)]
 pub struct Generation {
     pub gates: Arc<Gates>,
@@ -52,12 +53,12 @@ impl Drop for Generation {
     }
 }
 
-/// What is the same in all of them.
+/// The parts that all generations share.
 #[derive(Clone, Debug)]
 pub struct Surroundings {
     pub sold_out: Arc<SoldOut>,
     pub refusals: Refusals,
-    /// Nobody is let in any more.
+    /// The gate accepts no connections any more.
     pub closing: CancellationToken,
 }
 
@@ -68,29 +69,30 @@ impl Surroundings {
         let watch = Arc::new(OrderWatch::new(gates.stores()));
         let orders = OrderPages::new(Arc::clone(&watch), ORDER_PERMITS, closing.clone());
         let ordering = Ordering::new(Arc::clone(&gates), Arc::clone(&self.sold_out), self.refusals.clone());
-        // Not until `closing`: an answer that is on its way at the stop may wait for it.
+        // The watch does not end at `closing`: a request that is in progress at the stop may still wait for its
+        // answer.
         let watching = tokio::spawn(async move { watch.run().await });
         Ok(Generation { gates, ordering, orders, closing, watching })
     }
 }
 
-/// Whether callers are admitted by the list that is in use.
+/// Whether the gate admits orders with the list that it uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Use {
-    /// No partition has told its list yet.
+    /// No partition has answered with its list yet.
     NotSeen,
-    /// It is that of the system.
+    /// The gate uses the list of the system.
     Open,
-    /// It is not, or it is being changed: why.
+    /// The list is not that of the system, or it is being changed; with the reason.
     LetGo(String),
 }
 
-/// The list of partitions in use, and what answers for it.
+/// The list of partitions in use, and the parts that answer for it.
 #[derive(Debug)]
 pub struct Following {
-    /// As the settings say.
+    /// The system as the settings describe it.
     given: System,
-    /// Tells this gate from all others.
+    /// The name of this gate, which no other gate has.
     name: String,
     surroundings: Surroundings,
     generation: RwLock<Arc<Generation>>,
@@ -98,10 +100,10 @@ pub struct Following {
 }
 
 impl Following {
-    /// Begins with the list of the settings.
+    /// Creates the gate's parts for the list of the settings.
     ///
     /// # Errors
-    /// When the URL of MySQL is wrong, which the configuration has ruled out.
+    /// Fails if the URL of MySQL is invalid, which the check of the configuration rules out.
     pub fn begin(system: &System, name: String, surroundings: Surroundings) -> anyhow::Result<Self> {
         let generation = RwLock::new(Arc::new(surroundings.generation(system)?));
         Ok(Self {
@@ -113,15 +115,15 @@ impl Following {
         })
     }
 
-    /// What answers now.
+    /// The parts that answer requests now.
     pub fn now(&self) -> Arc<Generation> {
         Arc::clone(&self.generation.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What admits now.
+    /// The parts that admit orders now.
     ///
     /// # Errors
-    /// What callers hear while nobody is admitted.
+    /// Fails with the answer for callers while the gate admits no orders.
     pub fn admitting(&self) -> Result<Arc<Generation>, Problem> {
         match self.list_use() {
             Use::Open => Ok(self.now()),
@@ -130,22 +132,22 @@ impl Following {
         }
     }
 
-    /// Why nobody is admitted; None: Redis decides on that.
+    /// The reason why the gate admits no orders. None: Redis decides on each order.
     pub fn not_ready(&self) -> Option<String> {
         match self.list_use() {
             Use::Open if self.now().gates.was_any_open() => None,
-            Use::Open | Use::NotSeen => Some("starting: waits for Redis".to_owned()),
+            Use::Open | Use::NotSeen => Some("starting: waiting for Redis".to_owned()),
             Use::LetGo(why) => Some(why),
         }
     }
 
-    /// Looks whether the list has changed, for as long as it is polled.
+    /// Checks the list repeatedly, for as long as the future is polled.
     pub async fn run(&self) -> Infallible {
         loop {
             let generation = self.now();
             let before = self.list_use();
             self.look(&generation).await;
-            // What it has found out is looked at once more before anybody is admitted by it.
+            // The gate checks a list that it has just found once more before it admits orders with it.
             if self.list_use() == Use::NotSeen && before != Use::NotSeen {
                 continue;
             }
@@ -156,7 +158,7 @@ impl Following {
         }
     }
 
-    /// Nobody is admitted any more.
+    /// Deletes the note that this gate works with the list, because it stops.
     pub async fn end(&self) {
         let generation = self.now();
         let _by_time = timeout(NOTE_WITHIN, generation.gates.end_work(&self.name)).await;
@@ -166,7 +168,8 @@ impl Following {
         let gates = &generation.gates;
         let is_at_work = !matches!(self.list_use(), Use::LetGo(_));
         if is_at_work {
-            // First: whoever changes the list waits for those who say that they work with it, and then they look.
+            // The note comes first: a command that changes the list waits for the gates that have a note, and each
+            // gate checks the list after its note.
             gates.note_work(&self.name).await;
         }
         match standing(&gates.kept_lists().await, gates.list()) {
@@ -187,7 +190,8 @@ impl Following {
         }
     }
 
-    /// The system with another list. None: it has more than a list says, or is not all of it.
+    /// Creates the system with another list of partitions. None: the settings have more than a list can say, or they
+    /// do not have the whole system.
     fn system_of(&self, list: &[String]) -> Option<System> {
         let given = self.given.common();
         let is_whole = self.given.partitions().len() == given.partition().tags().len().max(1);
@@ -217,7 +221,7 @@ impl Following {
         tracing::warn!(
             before = named_list(before.gates.list()),
             now = named_list(list),
-            "the gate goes on with the list of partitions that the system has: set stream.partitions to it"
+            "the gate continues with the system's list of partitions: set stream.partitions to this list"
         );
         self.set(Use::NotSeen);
         let generation = &mut *self.generation.write().unwrap_or_else(PoisonError::into_inner);
@@ -234,9 +238,9 @@ impl Following {
     }
 }
 
-/// Ends what answered for a list when the last answer is given.
+/// Closes the connections of a previous list after its last answer.
 async fn leave(generation: Arc<Generation>) {
-    // Who watches an order comes again.
+    // Clients that watch an order connect again.
     generation.closing.cancel();
     let is_left = async {
         while Arc::strong_count(&generation) > 1 {

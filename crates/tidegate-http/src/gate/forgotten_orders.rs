@@ -1,7 +1,8 @@
-//! Orders that have a row in MySQL although Redis knows nothing of them any more: a failover took them along, and the keys under which
-//! they were asked for. Whoever asks again under such a key is told of the order that has the row, and not of a refusal.
+//! Orders that have a row in MySQL and are unknown to Redis: a failover lost them together with their idempotency
+//! keys. If a client repeats its request with such a key, the gate answers with the order that has the row instead of
+//! a refusal.
 //!
-//! Callers who come together are looked up together: one statement for all of them, however many are refused.
+//! Requests that arrive at the same time share one statement, however many of them are refused.
 
 use std::{
     collections::HashMap,
@@ -21,13 +22,13 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-/// Buyers who are looked up together.
+/// The largest number of buyers in one query.
 const TOGETHER: usize = 500;
-/// Buyers who may wait.
+/// The largest number of buyers that may wait.
 const WAITING: usize = 4 * TOGETHER;
-/// How long a caller is kept waiting for MySQL before it hears what Redis has said.
+/// The time that a client waits for MySQL before it gets the reply of Redis.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// After MySQL has not answered, it is asked again so much later.
+/// The time for which the gate does not query MySQL after MySQL has failed to answer.
 const AWAY_FOR: Duration = Duration::from_secs(5);
 
 type Buyer = (VoucherId, UserId);
@@ -37,7 +38,7 @@ struct Question {
     answer: oneshot::Sender<Vec<OrderRow>>,
 }
 
-/// Looks for them in one MySQL, until all of its copies are dropped.
+/// The search for such orders in one MySQL. It runs until all of its clones are dropped.
 #[derive(Clone, Debug)]
 pub struct ForgottenOrders {
     questions: mpsc::Sender<Question>,
@@ -45,7 +46,8 @@ pub struct ForgottenOrders {
 }
 
 impl ForgottenOrders {
-    /// Of any partition whose rows this MySQL has: a look-up by users finds the rows of all of them.
+    /// Starts the search in the MySQL of `partition`, for all partitions with rows in it: a search by user finds the
+    /// rows of all of them.
     pub fn begin(mysql: MySqlPool, partition: Partition) -> Self {
         let (questions, asked) = mpsc::channel(WAITING);
         let away_until = Arc::default();
@@ -53,7 +55,8 @@ impl ForgottenOrders {
         Self { questions, away_until }
     }
 
-    /// The order that this one repeats, if Redis has lost that one. None also where MySQL does not tell: then Redis has the word.
+    /// Returns the order that this request repeats, if Redis has lost that order. None also if MySQL does not answer:
+    /// then the reply of Redis stands.
     pub async fn find(&self, redis: &RedisStore, admission: &Admission) -> Option<OrderId> {
         if self.is_away() {
             return None;
@@ -66,7 +69,7 @@ impl ForgottenOrders {
         if orders.is_empty() {
             return None;
         }
-        // An order that Redis never lost was asked for under another key, or under none.
+        // If Redis never lost an order, that order was requested under another key, or under none.
         let known = redis.journals().never_lost(&orders).await.ok()?;
         orders.into_iter().filter(|order| !known.contains(order)).map(|(_, order)| order).max()
     }
@@ -77,14 +80,14 @@ impl ForgottenOrders {
     }
 }
 
-/// When a reply to a request under a key may mean that Redis has lost the order of that request.
+/// Whether a reply to a request with a key may mean that Redis has lost the order of that request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Suspicion {
-    /// Redis knows of an order by this user, or of a second one that a worker released.
+    /// Redis knows an order of this user, or a second one that a worker released. MySQL is always asked.
     Always,
-    /// It is what everybody hears in a rush, so MySQL is asked only while a failover may have been the cause.
+    /// Many clients get this reply in a rush, so MySQL is asked only if a recent failover may be the cause.
     AfterFailover,
-    /// Who hears this is admitted, or is told to come again.
+    /// The reply admits the order or asks the client to come again, so MySQL is never asked.
     Never,
 }
 
@@ -99,7 +102,8 @@ impl Suspicion {
     }
 }
 
-/// Rows that may be of the same request: with as many units, written while its key would be remembered.
+/// Finds the rows that may belong to the same request: they have as many units, and an entry so recent that Redis
+/// would still keep the key.
 fn candidates(admission: &Admission, rows: &[OrderRow]) -> impl Iterator<Item = OrderId> {
     let since_ms = Timestamp::now().as_millisecond().saturating_sub(KEY_KEPT.as_millis() as i64);
     let is_recent = move |row: &&OrderRow| {

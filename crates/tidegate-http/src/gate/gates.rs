@@ -1,4 +1,4 @@
-//! The gates of all partitions of a list, each of which is there as soon as its Redis answers.
+//! The gates of all partitions of a list. Each one opens as soon as its Redis answers.
 
 mod list;
 
@@ -27,50 +27,52 @@ use tokio_util::sync::CancellationToken;
 use super::{forgotten_orders::ForgottenOrders, last_reconnect::LastReconnect};
 use crate::order_pages::OrderStores;
 
-/// Ids that are taken from the counter at once.
+/// The number of order ids that are taken from the counter at a time.
 const ID_BLOCK: NonZeroU32 = NonZeroU32::new(64).unwrap();
-/// Calls that wait for replicas at once.
+/// The number of calls that may wait for replicas at a time.
 const CONFIRMING: usize = 4;
-/// Between two tries to connect.
+/// The pause between two attempts to connect.
 const RETRY: Duration = Duration::from_secs(1);
-/// A region that nobody knows may be loaded at any time.
+/// The time for which an unknown region stays unknown. It is short, because an operator may load the region at any
+/// time.
 const UNKNOWN_FOR: Duration = Duration::from_secs(1);
 const MOST_UNKNOWN: usize = 1024;
-/// A Redis that needs longer to answer does not.
+/// The time that Redis has to answer; a Redis that needs longer counts as away.
 const READY_PATIENCE: Duration = Duration::from_secs(2);
-/// Sessions with each MySQL, for those who ask what became of an order, and for orders that Redis has lost.
+/// The number of sessions with each MySQL. They serve queries for the state of orders, and the search for orders that
+/// Redis has lost.
 const SESSIONS: u32 = 3;
 
-/// A gate, and the ids that it gives out.
+/// The gate of one partition, and the order ids that it assigns.
 #[derive(Debug)]
 pub struct PartitionGate {
-    /// How long a command may take.
+    /// The longest time that a command may take.
     pub command_within: Duration,
     pub redis: RedisStore,
-    /// On which calls wait for replicas.
+    /// The connections on which calls wait for replicas.
     confirming: Vec<Pool>,
     pub last_reconnect: LastReconnect,
     pub ids: OrderIdAllocator,
 }
 
-/// All of them.
+/// The gates of all partitions.
 #[derive(Debug)]
 pub struct Gates {
-    /// In the order of the partitions.
+    /// The partitions, in their order.
     partitions: Vec<Arc<PartitionStores>>,
-    /// Told when one more has answered.
+    /// Notified when one more partition has answered.
     reached: Arc<Notify>,
     regions: Mutex<Regions>,
-    /// Told that Redis refuses to note that the gate works.
+    /// Logs once that Redis refuses the note of the gate.
     note_refused: Once,
 }
 
-/// What was found out about regions.
+/// The known and the unknown regions, from earlier searches.
 #[derive(Debug, Default)]
 struct Regions {
-    /// They have the same voucher for ever.
+    /// The regions with a voucher. A region keeps its voucher for ever.
     known: HashMap<Region, VoucherId>,
-    /// When nobody knew them.
+    /// The time when no partition knew the region.
     unknown: HashMap<Region, Instant>,
 }
 
@@ -80,10 +82,10 @@ type Region = (CampaignId, String);
 #[derive(Debug)]
 struct PartitionStores {
     system: SystemSettings,
-    /// Reached, whatever list of partitions it keeps.
+    /// The Redis that answered, whatever list of partitions it keeps.
     redis: OnceLock<RedisStore>,
     gate: OnceLock<PartitionGate>,
-    /// Asked what became of an order, and for orders that Redis has lost. It never admits a new one.
+    /// The sessions that query the state of orders and the orders that Redis has lost. They never admit a new order.
     mysql: MySqlPool,
     forgotten_orders: ForgottenOrders,
 }
@@ -98,14 +100,14 @@ impl OrderStores for PartitionStores {
     }
 }
 
-/// Why a region has no voucher.
+/// The reason why no voucher was found for a region.
 #[derive(Debug)]
 pub enum NoVoucher {
     /// No partition knows the region.
     Unknown,
-    /// Not all partitions are there yet.
+    /// Some partitions have not answered since the start.
     Away,
-    /// Not all of them answered as they should.
+    /// Some partitions answered with an error.
     Failed(GateError),
 }
 
@@ -133,10 +135,10 @@ impl Regions {
 }
 
 impl Gates {
-    /// Begins to connect, and goes on with it until `stop`. All of them tell `sold_out`.
+    /// Starts to connect, and tries until `stop`. All partitions share `sold_out`.
     ///
     /// # Errors
-    /// When the URL of MySQL is wrong, which the configuration has ruled out.
+    /// Fails if the URL of MySQL is invalid, which the check of the configuration rules out.
     pub fn connect(
         system: &System,
         sold_out: &Arc<SoldOut>,
@@ -175,7 +177,7 @@ impl Gates {
         self.partitions.iter().filter_map(|own| Some((&**own, own.redis.get()?)))
     }
 
-    /// Closes all connections.
+    /// Closes the connections to all stores.
     pub async fn close(&self) {
         for (own, redis) in self.reached() {
             let confirming = own.gate.get().map(|gate| &gate.confirming[..]).unwrap_or_default();
@@ -191,12 +193,12 @@ impl Gates {
         self.partitions.iter().map(|own| Arc::clone(own) as Arc<dyn OrderStores>).collect()
     }
 
-    /// The gate of a voucher. None: its Redis has not answered yet.
+    /// The gate of a voucher's partition. None: its Redis has not answered yet.
     pub fn of_voucher(&self, voucher: VoucherId) -> Option<&PartitionGate> {
         self.stores_of(voucher)?.gate.get()
     }
 
-    /// Where orders of a voucher are looked for that Redis has lost.
+    /// The search for orders of a voucher that Redis has lost.
     pub fn forgotten_orders_of(&self, voucher: VoucherId) -> Option<&ForgottenOrders> {
         Some(&self.stores_of(voucher)?.forgotten_orders)
     }
@@ -205,7 +207,7 @@ impl Gates {
         self.partitions.iter().map(|own| &**own).find(|own| own.system.partition().owns(voucher))
     }
 
-    /// The voucher of a region of a campaign.
+    /// Finds the voucher of a region of a campaign.
     pub async fn voucher_of(&self, campaign: CampaignId, region: &str) -> Result<VoucherId, NoVoucher> {
         let place = (campaign, region.to_owned());
         if let Some(known) = self.regions().get(&place) {
@@ -216,7 +218,8 @@ impl Gates {
         found
     }
 
-    /// Its vouchers share a partition, and which one that is, only they tell: the first that does is believed.
+    /// Asks all partitions for the voucher. The vouchers of a campaign share a partition, but only Redis knows which
+    /// one, so the first answer with a voucher counts.
     async fn look_for(&self, campaign: CampaignId, region: &str) -> Result<VoucherId, NoVoucher> {
         let ask = async |own: &Arc<PartitionStores>| {
             let gate = own.gate.get().ok_or(NoVoucher::Away)?;
@@ -241,17 +244,17 @@ impl Gates {
         self.regions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where the tutorial's service keeps its logins. None: it has not answered yet.
+    /// The Redis that keeps the logins for the tutorial's service. None: it has not answered yet.
     pub fn redis_of_logins(&self) -> Option<&RedisStore> {
         Some(&self.partitions.first()?.gate.get()?.redis)
     }
 
-    /// One of them at least was reached once.
+    /// Whether the Redis of at least one partition has answered since the start.
     pub fn was_any_open(&self) -> bool {
         self.partitions.iter().any(|own| own.gate.get().is_some())
     }
 
-    /// Whether the Redis of one of them answers now.
+    /// Whether the Redis of at least one partition answers now.
     pub fn any_answers(&self) -> impl Future<Output = bool> + Send + use<> {
         let partitions = self.partitions.clone();
         async move {
@@ -285,7 +288,7 @@ async fn open_patiently(
                 has_told = true;
                 tracing::warn!(
                     partition = %stores.system.partition(), error = error_chain(&error),
-                    "the gate waits for Redis: callers hear that it is away"
+                    "the gate waits for Redis: until it answers, callers get the problem redis-away"
                 );
             }
         }

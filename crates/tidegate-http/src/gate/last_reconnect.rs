@@ -1,5 +1,6 @@
-//! How long ago the connections of a gate to Redis were made anew: another server may answer since then, which lacks the last writes of
-//! the one before. A gate that begins after a failover sees no connection break, so it asks the server whether it was promoted.
+//! The time since the gate last connected to Redis anew. After such a reconnect, another server may answer, which
+//! lacks the last writes of the previous one. A gate that starts after a failover sees no connection break, so it asks
+//! the server whether it was promoted.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -14,10 +15,10 @@ use fred::{
 use tidegate_stream::Reconnects;
 use tokio::time::Instant;
 
-/// For so long after its connections were made anew, a gate takes the server for one that may lack what was admitted before.
+/// The time after a reconnect for which the gate assumes that the server may lack recent admissions.
 const RECENT: Duration = Duration::from_secs(600);
 
-/// The last time that a pool was connected anew, or was first connected to a server that was promoted at some time.
+/// The last time that a pool connected anew, or first connected to a server that was once promoted.
 #[derive(Debug)]
 pub struct LastReconnect(Mutex<Heard>);
 
@@ -28,8 +29,8 @@ struct Heard {
 }
 
 impl LastReconnect {
-    /// From now on. If the server was promoted, or does not say, that counts as a failover of this moment: it does not tell when it
-    /// was.
+    /// Starts to watch the pool. If the server was promoted, or does not say, this counts as a failover at this time,
+    /// because the server does not say when it was promoted.
     pub async fn of(pool: &Pool) -> Self {
         // Before the server is asked: a failover in between is seen as well.
         let reconnects = pool.into();
@@ -39,7 +40,7 @@ impl LastReconnect {
         Self(Mutex::new(Heard { reconnects, last: was_promoted.then(Instant::now) }))
     }
 
-    /// Whether a failover may have been so lately that callers ask again for what it took along.
+    /// Whether a failover may be so recent that clients repeat requests whose orders it lost.
     pub fn is_recent(&self) -> bool {
         let Heard { reconnects, last } = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if reconnects.seen() {
@@ -49,8 +50,8 @@ impl LastReconnect {
     }
 }
 
-/// Whether a server was a replica once, by what it says of its replication: it keeps the replication id of its former master, beside
-/// its own. A server that does not speak of such an id may have been one.
+/// Whether a server was once a replica, from its `INFO replication`. Such a server keeps the replication id of its
+/// former master next to its own. A server that reports no such id may have been a replica.
 fn was_promoted(info: &str) -> bool {
     let former = info.lines().find_map(|line| line.trim_end().strip_prefix("master_replid2:"));
     former.is_none_or(|id| id.bytes().any(|byte| byte != b'0'))

@@ -1,13 +1,14 @@
-//! Each connection takes a file descriptor, of which a process has so many.
+//! The limit of open files. Each connection takes a file descriptor, and a process has a limited number.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// File descriptors for all else of the process: what goes to the stores, the log, the admin page. Callers never take them.
+/// The file descriptors for the rest of the process: the stores, the log, the admin page. Connections never take them.
 const RESERVE: u64 = 256;
 
-/// So many connections at a time as are wanted, or as fit. Raises the limit as far as the process may.
+/// The number of connections that the process can serve at a time: `wanted`, or fewer if they do not fit. This raises
+/// the limit of open files as far as the process may.
 pub fn connections_that_fit(wanted: usize) -> usize {
-    // Where it is not told, nobody can know better than the settings.
+    // If the limit is unknown, the settings are the best guess.
     let Some(files) = open_files() else { return wanted };
     let fitting = fitting(wanted, files);
     if fitting < wanted {
@@ -15,14 +16,15 @@ pub fn connections_that_fit(wanted: usize) -> usize {
             wanted,
             connections = fitting,
             open_files = files,
-            "gate.connections does not fit into the limit of open files: fewer callers are let in at a time; \
-             raise the limit (ulimit -n, LimitNOFILE) to {RESERVE} above gate.connections, or lower gate.connections"
+            "gate.connections exceeds the limit of open files, so the gate accepts fewer connections at a time; \
+             raise the limit (ulimit -n, LimitNOFILE) to {RESERVE} above gate.connections, or lower \
+             gate.connections"
         );
     }
     fitting
 }
 
-/// The limit, after it was raised.
+/// The limit of open files, after this has raised it.
 fn open_files() -> Option<u64> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
     let raised = soft < hard && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok();
@@ -31,7 +33,7 @@ fn open_files() -> Option<u64> {
 
 fn fitting(wanted: usize, files: u64) -> usize {
     let room = usize::try_from(files.saturating_sub(RESERVE)).unwrap_or(usize::MAX);
-    // At least one, or nobody were ever answered.
+    // At least one connection, because otherwise the gate would answer no request at all.
     wanted.min(room.max(1))
 }
 

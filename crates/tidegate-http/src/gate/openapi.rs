@@ -1,4 +1,4 @@
-//! The document that describes the gate for programs: `openapi.json`, with what each problem looks like put in.
+//! The OpenAPI document of the gate: `openapi.json`, completed with the form of each problem.
 
 use serde_json::{Map, Value, json};
 
@@ -6,10 +6,10 @@ use super::problem::ProblemKind;
 use crate::settings::CallerSettings;
 
 const TEMPLATE: &str = include_str!("openapi.json");
-/// Where a path of the template names the slugs of problems, among its responses.
+/// The member of a template's responses that names the slugs of problems.
 const PROBLEMS: &str = "problems";
 
-/// The document of a gate with these settings, as JSON.
+/// The OpenAPI document of a gate with these settings, as JSON.
 pub fn document(settings: &CallerSettings) -> String {
     let mut document: Value = serde_json::from_str(TEMPLATE).unwrap_or_default();
     for responses in responses_of(&mut document) {
@@ -22,13 +22,13 @@ pub fn document(settings: &CallerSettings) -> String {
     }
     document["paths"]["/problems/{kind}"]["get"]["parameters"][0]["schema"] = json!({ "enum": slugs() });
     if settings.user_header.is_some() {
-        // A listed proxy says it.
+        // A listed proxy names the user.
         document["components"]["schemas"]["Wanted"]["required"] = json!([]);
     }
     document.to_string()
 }
 
-/// The kind with this slug.
+/// Returns the kind of problem with this slug.
 pub fn kind_of(slug: &str) -> Option<ProblemKind> {
     ProblemKind::ALL.iter().copied().find(|kind| kind.slug() == slug)
 }
@@ -43,7 +43,8 @@ fn responses_of(document: &mut Value) -> impl Iterator<Item = &mut Map<String, V
     operations.filter_map(|operation| operation.get_mut("responses")?.as_object_mut())
 }
 
-/// Several kinds may have one status, and beside them it may have an answer that is no problem.
+/// Adds a problem to a response. Several kinds may share a status, and a status may also have an answer that is no
+/// problem.
 fn add_problem(response: &mut Value, kind: ProblemKind) {
     let told = response["description"].as_str().unwrap_or_default();
     let told = if told.is_empty() { kind.slug().to_owned() } else { format!("{told}, {}", kind.slug()) };
@@ -58,7 +59,7 @@ fn add_problem(response: &mut Value, kind: ProblemKind) {
         types.push(format!("/problems/{}", kind.slug()).into());
     }
     if kind.has_retry_after() {
-        let seconds = json!({ "description": "Seconds until it is worth to ask again.", "required": true,
+        let seconds = json!({ "description": "Seconds until the client may ask again.", "required": true,
             "schema": { "type": "integer", "minimum": 1 } });
         response["headers"]["Retry-After"] = seconds;
     }
@@ -92,7 +93,7 @@ mod tests {
                 described.extend(types.map(|kind| (status.clone(), kind.as_str().unwrap().to_owned())));
             }
         }
-        // Whoever asks as the document says has the method right.
+        // A client that follows the document never uses a wrong method.
         let kinds = ProblemKind::ALL.iter().filter(|kind| **kind != ProblemKind::WrongMethod);
         let told: BTreeSet<(String, String)> =
             kinds.map(|kind| (kind.status().to_string(), format!("/problems/{}", kind.slug()))).collect();

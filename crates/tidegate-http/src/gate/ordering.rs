@@ -1,4 +1,4 @@
-//! A request for an order, from what a caller wants to what became of it.
+//! The processing of a request for an order, from the parsed body to the result.
 
 use std::sync::Arc;
 
@@ -17,16 +17,16 @@ use super::{
     request::{Item, Wanted},
 };
 
-/// Beside what is wanted.
+/// The facts about a request that its headers name.
 #[derive(Clone, Debug, Default)]
 pub struct Attributes {
-    /// The caller's own name of the request.
+    /// The idempotency key, which the client chooses.
     pub key: Option<IdempotencyKey>,
-    /// W3C trace context.
+    /// The W3C trace context of the request.
     pub traceparent: Option<String>,
 }
 
-/// Asks Redis for orders.
+/// The part of the gate that sends orders to Redis.
 #[derive(Debug)]
 pub struct Ordering {
     gates: Arc<Gates>,
@@ -39,12 +39,12 @@ impl Ordering {
         Self { gates, sold_out, refusals }
     }
 
-    /// Asks for an order. Who names an order or a key asks again, perhaps: only Redis knows what was decided then.
+    /// Requests an order. A request with an order id or a key may be a repetition, so only Redis can decide it.
     pub async fn order(&self, wanted: Wanted, attributes: Attributes) -> Result<Admitted, Problem> {
         let Wanted { item, user, quantity, subjects, order } = wanted;
         let Attributes { key, traceparent } = attributes;
         if order.is_some() && key.is_some() {
-            return Err(ProblemKind::BadInput.because("say orderId or Idempotency-Key, not both"));
+            return Err(ProblemKind::BadInput.because("send orderId or Idempotency-Key, not both"));
         }
         let voucher = self.voucher(item).await?;
         if order.is_none() && key.is_none() && self.sold_out.knows(voucher, quantity) {
@@ -76,7 +76,7 @@ impl Ordering {
         })
     }
 
-    /// Callers wait for ids one behind the other: none for longer than a command may take.
+    /// Takes the next order id. Requests wait for ids in turn, none of them longer than a command may take.
     async fn next_id(&self, gate: &PartitionGate) -> Result<OrderId, Problem> {
         match timeout(gate.command_within, gate.ids.next()).await {
             Ok(Ok(id)) => Ok(id),
@@ -89,7 +89,7 @@ impl Ordering {
         }
     }
 
-    /// Whoever asks again under the same key asks for the same order, at whichever gate.
+    /// Requests an order with a key. A repetition with the same key gets the same order, at every gate.
     async fn order_by_key(
         &self,
         gate: &PartitionGate,
@@ -103,7 +103,7 @@ impl Ordering {
         }
         let (admission, reply) = match gate.redis.admissions().admit_by_key(&key, &admission).await {
             Ok((order, reply)) => (Admission { order, ..admission }, Ok(reply)),
-            // Nobody knows which order the key stands for.
+            // Redis may have decided, and the order that the key stands for is unknown.
             Err(GateError::Unreachable(_)) => return Err(ProblemKind::Unsure.into()),
             Err(error) => (admission, Err(error)),
         };
@@ -118,8 +118,8 @@ impl Ordering {
         self.told(reply, &admission)
     }
 
-    /// What a failover took along after it was written. Where a user may hold several orders, nothing tells whether this request
-    /// is for another one: then only Redis decides.
+    /// Finds the order that a failover lost in Redis after its row was written. If a user may hold several orders, the
+    /// gate cannot know whether this request is for another one; then only Redis decides.
     async fn forgotten(&self, gate: &PartitionGate, admission: &Admission) -> Option<Admitted> {
         let voucher = admission.voucher;
         if gate.redis.limits().gives_slots(voucher).await.unwrap_or(true) {

@@ -1,4 +1,4 @@
-//! Which path answers what.
+//! The pages of the gate: their paths and their answers.
 
 use std::{sync::Arc, time::Duration};
 
@@ -37,17 +37,17 @@ use crate::{
     settings::GateSettings,
 };
 
-/// What a body may have.
+/// The largest body of a request, in bytes.
 const BODY_BYTES: usize = 16 << 10;
 
-/// As long, the last word of Redis on whether it answers is taken for its present one.
+/// The time for which the gate reuses the last result of whether Redis answers.
 const READY_FRESH_FOR: Duration = Duration::from_secs(1);
-/// Where orders are asked for.
+/// The path for requesting orders.
 const ORDERS: &str = "/orders";
 const PROBLEM: &str = "application/problem+json";
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
-/// Answers requests.
+/// The pages of this gate.
 #[derive(Debug)]
 pub struct GatePages {
     following: Arc<Following>,
@@ -132,7 +132,7 @@ impl GatePages {
         }
     }
 
-    /// Whoever balances the load sends nobody here any more before the last ones are answered.
+    /// Answers `/readyz`. While the gate stops, this fails early, so that a load balancer sends no more clients here.
     async fn ready(&self) -> Answer {
         match self.why_not_ready().await {
             None => answer(StatusCode::OK, TEXT, "ready\n"),
@@ -140,7 +140,8 @@ impl GatePages {
         }
     }
 
-    /// Why no caller should be sent here now, for `/readyz` and for a service manager. None: it admits orders.
+    /// The reason why no client should be sent here now, for `/readyz` and for a service manager. None: the gate
+    /// admits orders.
     pub async fn why_not_ready(&self) -> Option<String> {
         if self.stop.is_cancelled() {
             return Some("stopping".to_owned());
@@ -229,7 +230,7 @@ impl GatePages {
     }
 
     async fn body(&self, request: Request<Incoming>) -> Result<Bytes, Problem> {
-        // Of a body that says how large it is, nothing is waited for.
+        // If a body names its size and is too large, the gate refuses it without reading it.
         if request.body().size_hint().lower() > BODY_BYTES as u64 {
             return Err(ProblemKind::TooLarge.into());
         }
@@ -243,7 +244,7 @@ impl GatePages {
     }
 }
 
-/// What the head of a request says of it.
+/// Reads the attributes of a request from its headers.
 fn attributes(headers: &HeaderMap) -> Result<Attributes, Problem> {
     let traceparent = headers.get("traceparent").and_then(|value| value.to_str().ok()).map(str::to_owned);
     let mut keys = headers.get_all(IDEMPOTENCY_KEY).into_iter();
@@ -251,11 +252,12 @@ fn attributes(headers: &HeaderMap) -> Result<Attributes, Problem> {
     match (key, keys.next()) {
         (Ok(key), None) => Ok(Attributes { key, traceparent }),
         (Err(why), _) => Err(ProblemKind::BadInput.because(format!("Idempotency-Key {why}"))),
-        (_, Some(_)) => Err(ProblemKind::BadInput.because("there is more than one Idempotency-Key")),
+        (_, Some(_)) => Err(ProblemKind::BadInput.because("Idempotency-Key is sent more than once")),
     }
 }
 
-/// With the voucher, an order is found wherever it is: its id alone does not tell.
+/// Answers with the order and the path of its page. The path names the voucher, because the order id alone does not
+/// lead to the row.
 fn accepted(Admitted { order, voucher, when }: Admitted) -> Answer {
     let body = json!({ "orderId": order.to_string(), "outcome": when.word() }).to_string();
     let mut accepted = answer(StatusCode::ACCEPTED, JSON, body);
@@ -265,7 +267,7 @@ fn accepted(Admitted { order, voucher, when }: Admitted) -> Answer {
     accepted
 }
 
-/// The page that the type of a problem leads to.
+/// The text of the page that the type of a problem links to.
 fn problem_page(path: &str) -> Option<String> {
     let kind = openapi::kind_of(path.strip_prefix("/problems/")?)?;
     Some(format!("{}: {}\n\n{}\n", kind.status(), kind.title(), kind.page()))
@@ -285,7 +287,7 @@ fn is_json(headers: &HeaderMap) -> bool {
     sent.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(JSON)
 }
 
-/// `identity` says that there is none.
+/// Whether the body has an encoding. `identity` means that it has none.
 fn is_encoded(headers: &HeaderMap) -> bool {
     let codings =
         headers.get_all(CONTENT_ENCODING).iter().flat_map(|line| line.as_bytes().split(|it| *it == b','));

@@ -1,5 +1,5 @@
-//! What a caller is told who gets no order: problem documents ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)), each kind with a type and a
-//! page of its own.
+//! The problem documents ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)) that a caller gets instead of an order.
+//! Each kind has a type and a page of its own.
 
 use hyper::StatusCode;
 use serde_json::{Map, Value, json};
@@ -11,40 +11,40 @@ use tidegate_orders::{
 
 use super::request::Fault;
 
-/// After so many seconds it is worth to ask again, where nobody knows better.
+/// The seconds after which a client may ask again if the gate knows no better time.
 const SOON_S: u64 = 1;
 
 macro_rules! problems {
     ($($kind:ident $status:literal $slug:literal $title:literal: $page:literal)*) => {
-        /// A kind of problem.
+        /// The kinds of problems that the gate answers with.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum ProblemKind {
             $(#[doc = $page] $kind,)*
         }
 
         impl ProblemKind {
-            /// All of them.
+            /// All kinds of problems, in the order of their status.
             pub const ALL: &'static [Self] = &[$(Self::$kind),*];
 
-            /// Its HTTP status.
+            /// The HTTP status of this kind.
             #[must_use]
             pub const fn status(self) -> u16 {
                 match self { $(Self::$kind => $status),* }
             }
 
-            /// What stands behind `/problems/`.
+            /// The last part of this kind's type, after `/problems/`.
             #[must_use]
             pub const fn slug(self) -> &'static str {
                 match self { $(Self::$kind => $slug),* }
             }
 
-            /// In some words, the same for all of a kind.
+            /// The title of this kind, the same for all problems of it.
             #[must_use]
             pub const fn title(self) -> &'static str {
                 match self { $(Self::$kind => $title),* }
             }
 
-            /// What it means, and what to do.
+            /// The meaning of this kind, and what a client can do about it.
             #[must_use]
             pub const fn page(self) -> &'static str {
                 match self { $(Self::$kind => $page),* }
@@ -55,49 +55,49 @@ macro_rules! problems {
 
 problems! {
     BadHead 400 "bad-head" "The head of the request breaks a rule of HTTP": "A request has one `Host`, and one `Authorization` at most. The member `detail` says what is wrong."
-    BadJson 400 "bad-json" "The body is no JSON": "Send a JSON object, in UTF-8, such as {\"voucherId\": \"7\", \"userId\": \"1001\"}."
+    BadJson 400 "bad-json" "The body is not JSON": "Send a JSON object, in UTF-8, such as {\"voucherId\": \"7\", \"userId\": \"1001\"}."
     BadQuestion 400 "bad-question" "The path or its query cannot be used": "The member `detail` says why."
     NoToken 401 "no-token" "The secret is missing or wrong": "Send `Authorization: Bearer` with gate.token."
     NotAProxy 403 "not-a-proxy" "Only listed proxies may say who the user is": "The header of gate.user_header came from an address that gate.trusted_proxies does not list. Leave it out, and send `userId`."
     NoUser 403 "no-user" "The proxy does not say who the user is": "A proxy of gate.trusted_proxies must send the header of gate.user_header once, with the id of a user."
-    NoSuchPage 404 "no-such-page" "There is nothing at this path": "Orders are asked for with POST /orders."
+    NoSuchPage 404 "no-such-page" "There is nothing at this path": "Request orders with POST /orders."
     NoSuchSale 404 "no-such-sale" "This voucher is not on sale": "Redis holds no stock of the voucher. It was not loaded, or its id is wrong."
     NoSuchRegion 404 "no-such-region" "The campaign has no such region": "`tidegate campaign show` lists the regions of a campaign, with their vouchers."
-    WrongMethod 405 "wrong-method" "This method is not answered here": "The header Allow names those that are."
-    TooSlow 408 "too-slow" "The request took too long to come": "Send it at once: gate.read_ms is the time for all of it."
-    SoldOut 409 "sold-out" "Sold out, or fewer units are left than wanted": "Fewer units may be left than were asked for. Units come back when orders are cancelled or expire."
-    SecondOrder 409 "second-order" "This user has an order of this voucher": "One order for each user and voucher, where no limit says otherwise."
+    WrongMethod 405 "wrong-method" "This path does not support the method": "The header Allow names the supported methods."
+    TooSlow 408 "too-slow" "The request arrived too slowly": "Send it at once: the whole request has to arrive within gate.read_ms."
+    SoldOut 409 "sold-out" "Sold out, or fewer units are left than wanted": "Fewer units may be left than the request wants. Units come back when orders are cancelled or expire."
+    SecondOrder 409 "second-order" "This user has an order of this voucher": "Each user may have one order of a voucher, unless a limit allows more."
     OverLimit 409 "over-limit" "A limit refuses the order": "The member `limit` names it; `ordersLeft` and `unitsLeft` say what is left of it, and `opensAt` when its next window begins."
-    NotBegun 409 "not-begun" "The sale has not begun": "Ask again when it has."
+    NotBegun 409 "not-begun" "The sale has not begun": "Ask again after the sale has begun."
     Over 409 "over" "The sale is over": "Nothing is sold any more."
     Released 409 "given-back" "This order was admitted, and released": "The order with this id has ended. A new order takes a new id, and a new key."
-    IdTaken 409 "id-taken" "The order id belongs to another user's order": "Send no orderId, and one is made. Where none was sent, an operator has to look: ids were given out twice."
-    OtherQuantity 409 "other-quantity" "This order was admitted with another quantity": "The order with this id stands, with the quantity that it was admitted with."
+    IdTaken 409 "id-taken" "The order id belongs to another user's order": "Send no orderId, and the gate creates one. If the request had none, an operator has to check the order ids: an id was assigned twice."
+    OtherQuantity 409 "other-quantity" "This order was admitted with another quantity": "The order with this id keeps the quantity that it was admitted with."
     TooLarge 413 "too-large" "The body is too large": "A request has 16 KiB at most."
-    NotJson 415 "not-json" "The content is not called JSON": "Send `Content-Type: application/json`."
-    UnknownEncoding 415 "unknown-encoding" "The body has an encoding that is not understood": "Send the body as it is, without `Content-Encoding`."
-    BadInput 422 "bad-input" "Some of it cannot be used": "The member `errors` names members by their JSON pointers and says why; `detail` tells of a header."
-    MissingSubject 422 "missing-subject" "A limit counts by something that was not sent": "The member `subject` names it: send it among `subjects`."
-    OtherRequest 422 "other-request" "Something else was asked for under this Idempotency-Key": "A key stands for one request of a user for a voucher, with its units and subjects. Another request takes another key."
+    NotJson 415 "not-json" "The content type is not JSON": "Send `Content-Type: application/json`."
+    UnknownEncoding 415 "unknown-encoding" "The gate does not support the encoding of the body": "Send the body as it is, without `Content-Encoding`."
+    BadInput 422 "bad-input" "The request has invalid values": "The member `errors` lists the invalid members by their JSON pointers, with reasons; `detail` is about a header."
+    MissingSubject 422 "missing-subject" "A limit needs a subject that was not sent": "The member `subject` names it: send it among `subjects`."
+    OtherRequest 422 "other-request" "This Idempotency-Key belongs to another request": "A key stands for one request of a user for a voucher, with its units and subjects. Another request takes another key."
     TooFast 429 "too-fast" "A rate refuses the order": "The member `limit` names the rate. Come again after Retry-After; `retryAfterMs` says it to the millisecond."
-    TooManyAttempts 429 "too-many-attempts" "Asked too often": "Redis was not asked. The member `subject` names what is counted by; without it, the address of the caller is. Come again after Retry-After; `retryAfterMs` says it to the millisecond."
-    Busy 503 "busy" "Orders come faster than they can be written": "Workers are too far behind, or none lives. Nothing was ordered: come again later."
+    TooManyAttempts 429 "too-many-attempts" "Too many attempts": "Redis was not called. The member `subject` names the subject that is counted; without it, the address of the caller is counted. Come again after Retry-After; `retryAfterMs` says it to the millisecond."
+    Busy 503 "busy" "Orders come faster than they can be written": "Workers are too far behind, or no worker is alive. Nothing was ordered: ask again later."
     Paused 503 "paused" "The sale is paused": "An operator has stopped it for a while."
-    RedisAway 503 "redis-away" "Redis does not answer": "No order was asked for."
+    RedisAway 503 "redis-away" "Redis does not answer": "The gate sent no order to Redis. Ask again later."
     RedisRefused 503 "redis-refused" "Redis refused": "Nothing was ordered. The operators of the sale find the reason in the log of the gate."
-    TooManyQuestions 503 "too-many-questions" "Too many ask what became of orders": "Both stores may be well: come again."
-    StoresAway 503 "stores-away" "Nobody can look the order up now": "The member `detail` says what is away."
-    Unsure 504 "unsure" "Nobody knows whether the order is admitted": "Ask again under the same Idempotency-Key, or with the same `orderId` where there was no key: it is admitted once, however often it is asked for."
+    TooManyQuestions 503 "too-many-questions" "Too many requests for the state of orders": "Both stores may be fine: ask again."
+    StoresAway 503 "stores-away" "The order cannot be looked up now": "The member `detail` says which store is away."
+    Unsure 504 "unsure" "It is unknown whether the order is admitted": "Ask again under the same Idempotency-Key, or with the same `orderId` if there was no key: the order is admitted only once, however often you ask."
 }
 
-/// A problem of one request.
+/// A problem that one request gets as its answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     pub kind: ProblemKind,
     pub detail: Option<String>,
-    /// Further members.
+    /// The further members of the document.
     pub members: Map<String, Value>,
-    /// Seconds until it is worth to ask again.
+    /// The seconds after which the client may ask again.
     pub retry_after_s: Option<u64>,
 }
 
@@ -109,7 +109,7 @@ impl From<ProblemKind> for Problem {
 }
 
 impl ProblemKind {
-    /// Whether it says when it is worth to ask again.
+    /// Whether answers of this kind say when the client may ask again.
     pub(super) const fn has_retry_after(self) -> bool {
         matches!(self.status(), 429 | 503)
     }
@@ -129,7 +129,8 @@ impl Problem {
         self
     }
 
-    /// In whole seconds for everybody, and to the millisecond for those who read the document.
+    /// Adds the time to wait: in whole seconds for the header, and to the millisecond for clients that read the
+    /// document.
     pub(super) fn come_again_in(self, wait_ms: u64) -> Self {
         let problem = self.with("retryAfterMs", wait_ms);
         Self { retry_after_s: Some(wait_ms.div_ceil(1000).max(1)), ..problem }
@@ -141,7 +142,7 @@ impl Problem {
         Self::from(ProblemKind::BadInput).with("errors", errors)
     }
 
-    /// As JSON, `application/problem+json`.
+    /// The problem as JSON of the type `application/problem+json`.
     pub(super) fn document(&self) -> String {
         let mut document = Map::new();
         document.insert("type".to_owned(), format!("/problems/{}", self.kind.slug()).into());
@@ -153,7 +154,7 @@ impl Problem {
     }
 }
 
-/// An order that is admitted.
+/// An order that Redis has admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admitted {
     pub order: OrderId,
@@ -161,19 +162,19 @@ pub struct Admitted {
     pub when: When,
 }
 
-/// When an order was admitted.
+/// The request that admitted an order: this one or an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// By this request.
+    /// This request admitted the order.
     Now,
-    /// By an earlier one, of which this is a repetition.
+    /// An earlier request admitted the order, and this one repeats it.
     Before,
 }
 
 impl When {
     pub const ALL: [Self; 2] = [Self::Now, Self::Before];
 
-    /// As `outcome` in answers and metrics.
+    /// The word for `outcome` in answers and metrics.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Now => "admitted",
@@ -182,7 +183,7 @@ impl When {
     }
 }
 
-/// What the caller is told of what the gate answered.
+/// Translates a reply of Redis into the answer for the caller.
 pub fn outcome(reply: Result<AdmitReply, GateError>, admission: &Admission) -> Result<Admitted, Problem> {
     use ProblemKind as Kind;
     let Admission { order, voucher, .. } = *admission;

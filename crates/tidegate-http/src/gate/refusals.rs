@@ -1,5 +1,5 @@
-//! Logs what callers are refused for a reason that operators have to see: the first of each reason, and the others as a sum. While
-//! Redis refuses everybody, there is no line for each caller.
+//! The log of refusals that operators have to know about. It has a line for the first ones of each reason, and a sum
+//! for the others. Thus there is no line for each request while Redis refuses all of them.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -14,7 +14,7 @@ use super::problem::{Problem, ProblemKind};
 
 const SUM: &str = "more callers were refused for this reason: the first of this minute have a line each";
 
-/// The log of all callers of a gate.
+/// The log of the refusals of a gate, for all of its connections.
 #[derive(Clone, Debug)]
 pub struct Refusals(Arc<LimitedLog>);
 
@@ -25,7 +25,7 @@ impl Default for Refusals {
 }
 
 impl Refusals {
-    /// Redis refused an order, or answered what nobody understands.
+    /// Logs that Redis refused an order, or sent a reply that the gate does not understand.
     pub fn order(&self, admission: &Admission, error: &GateError) {
         let Admission { order, voucher, .. } = admission;
         let Some(reason) = reason(error) else { return };
@@ -35,7 +35,7 @@ impl Refusals {
         }
     }
 
-    /// What came before the order was asked for failed. Answers with what the caller hears.
+    /// Logs that a call before the order failed. Returns the problem for the caller.
     pub fn not_asked(&self, error: &GateError) -> Problem {
         let Some(reason) = reason(error) else {
             tracing::debug!(%error, "Redis is away");
@@ -48,22 +48,22 @@ impl Refusals {
         ProblemKind::RedisRefused.into()
     }
 
-    /// No order ids can be made.
+    /// Logs that the gate cannot create order ids.
     pub fn no_ids(&self, error: &OrderIdError) {
         if self.0.is_shown("no_order_ids") {
             tracing::error!(%error, "the gate has no order ids");
         }
     }
 
-    /// A caller showed a certificate that is no good.
+    /// Logs that the gate refused the certificate of a client.
     pub fn certificate(&self, caller: IpAddr, why: &str) {
         if self.0.is_shown("certificate") {
-            tracing::warn!(%caller, why, "a certificate of a caller is refused");
+            tracing::warn!(%caller, why, "the gate refused a client certificate");
         }
     }
 }
 
-/// In a word, if it is an operator's concern. None: Redis did not answer, or the error is the caller's own.
+/// The word for an error that operators have to act on. None: Redis did not answer, or the caller caused the error.
 fn reason(error: &GateError) -> Option<&'static str> {
     const WORDS: [(&str, &str); 7] = [
         ("OOM ", "out_of_memory"),
@@ -76,7 +76,8 @@ fn reason(error: &GateError) -> Option<&'static str> {
     ];
     match error {
         GateError::Refused(error) => {
-            // Not at the start: before Redis 7, an error from within a script has a text before it.
+            // The word is not always at the start: before Redis 7, an error from within a script begins with other
+            // text.
             let known = WORDS.iter().find(|(word, _)| error.details().contains(word));
             Some(known.map_or("refused", |(_, reason)| reason))
         }

@@ -1,4 +1,4 @@
-//! A request for an order out of a JSON body.
+//! The reading of a request for an order from its JSON body.
 
 use std::fmt;
 
@@ -7,52 +7,54 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use tidegate_orders::{CampaignId, OrderId, Quantity, Subjects, UserId, VoucherId};
 
-/// What is to be bought.
+/// The item that a client orders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item {
     Voucher(VoucherId),
-    /// Whatever voucher a region of a campaign has.
+    /// The voucher of a region of a campaign.
     Region {
         campaign: CampaignId,
         region: String,
     },
 }
 
-/// What a caller wants.
+/// The order that a client requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
     pub item: Item,
     pub user: UserId,
     pub quantity: Quantity,
     pub subjects: Subjects,
-    /// The id of before, where it is asked again.
+    /// The order id of an earlier request, if this is a repetition.
     pub order: Option<OrderId>,
 }
 
-/// What is wrong with one place of a body.
+/// An error at one place of a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// JSON pointer (RFC 6901).
+    /// The place, as a JSON pointer (RFC 6901).
     pub pointer: String,
     pub detail: String,
 }
 
-/// Why a body is no request.
+/// The reason why a body is no valid request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BadBody {
-    /// It is no JSON.
+    /// The body is no JSON.
     NoJson(String),
-    /// It is, and cannot be used. All faults that were found.
+    /// The body is JSON and has these faults.
     Faults(Vec<Fault>),
 }
 
 const MEMBERS: [&str; 7] = ["voucherId", "campaignId", "region", "userId", "quantity", "subjects", "orderId"];
 const MOST_REGION_BYTES: usize = 32;
-/// Members that nobody knows which are named: an answer is no larger than its question by far.
+/// The largest number of unknown members that an answer names. It keeps the answer from being much larger than the
+/// request.
 const MOST_FAULTS: usize = 8;
 const MOST_FAULTY_NAME: usize = 64;
 
-/// A JSON value in which no member of the object stands twice: whoever reads the first of them, before us, would be passed by.
+/// A JSON value that has no member twice. Otherwise a program before the gate that reads the first one would check
+/// another value than the gate uses.
 struct Body(Value);
 
 impl<'de> Deserialize<'de> for Body {
@@ -74,7 +76,7 @@ impl<'de> Visitor<'de> for BodyVisitor {
         let mut object = Map::new();
         while let Some((name, Body(value))) = members.next_entry::<String, Body>()? {
             if object.insert(name, value).is_some() {
-                return Err(de::Error::custom("a member is there twice"));
+                return Err(de::Error::custom("a member occurs twice"));
             }
         }
         Ok(Body(Value::Object(object)))
@@ -82,7 +84,7 @@ impl<'de> Visitor<'de> for BodyVisitor {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<Body, A::Error> {
         while parts.next_element::<Body>()?.is_some() {}
-        // Nothing that is asked for has parts: it is enough to know that they are there.
+        // No member of a request is an array, so its parts are not kept.
         Ok(Body(Value::Array(Vec::new())))
     }
 
@@ -111,7 +113,7 @@ impl<'de> Visitor<'de> for BodyVisitor {
     }
 }
 
-/// Reads a body. Where a proxy answers for the user, the body may leave it out, and says no other.
+/// Reads a body. If a proxy names the user, the body may leave out the user, and must not name another one.
 pub fn read(body: &Bytes, by_proxy: Option<UserId>) -> Result<Wanted, BadBody> {
     let value: Body = serde_json::from_slice(body).map_err(|error| BadBody::NoJson(error.to_string()))?;
     let Body(Value::Object(members)) = value else {
@@ -127,8 +129,8 @@ pub fn read(body: &Bytes, by_proxy: Option<UserId>) -> Result<Wanted, BadBody> {
     let user = user(&members, by_proxy, &mut faults);
     let order = optional(&members, "orderId", OrderId::parse, &mut faults);
     if order.is_some() && by_proxy.is_some() {
-        // Whoever chooses ids can take one that another order has, or will have.
-        fault(&mut faults, "orderId", "is not taken from users; send an Idempotency-Key".to_owned());
+        // A user that chooses ids could take the id of another order.
+        fault(&mut faults, "orderId", "is not accepted from users; send an Idempotency-Key".to_owned());
     }
     let quantity = optional(&members, "quantity", Quantity::parse, &mut faults).unwrap_or(Quantity::ONE);
     let subjects = subjects(&members, &mut faults);
@@ -144,14 +146,14 @@ fn fault(faults: &mut Vec<Fault>, name: &str, detail: String) {
     faults.push(Fault { pointer: format!("/{name}"), detail });
 }
 
-/// A voucher, or a campaign and a region; never both.
+/// Reads the item: a voucher, or a campaign and a region, but never both.
 fn item(members: &Map<String, Value>, faults: &mut Vec<Fault>) -> Option<Item> {
     let has = |name: &str| members.contains_key(name);
     if !has("campaignId") && !has("region") {
         return required(members, "voucherId", VoucherId::parse, faults).map(Item::Voucher);
     }
     if has("voucherId") {
-        fault(faults, "voucherId", "is not said together with campaignId and region".to_owned());
+        fault(faults, "voucherId", "must not be sent together with campaignId and region".to_owned());
     }
     let campaign = required(members, "campaignId", CampaignId::parse, faults);
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
@@ -177,7 +179,7 @@ fn item(members: &Map<String, Value>, faults: &mut Vec<Fault>) -> Option<Item> {
 fn user(members: &Map<String, Value>, by_proxy: Option<UserId>, faults: &mut Vec<Fault>) -> Option<UserId> {
     let Some(by_proxy) = by_proxy else { return required(members, "userId", UserId::parse, faults) };
     if optional(members, "userId", UserId::parse, faults).is_some_and(|user| user != by_proxy) {
-        fault(faults, "userId", "is not the user whom the proxy names: leave it out".to_owned());
+        fault(faults, "userId", "differs from the user that the proxy names: leave it out".to_owned());
     }
     Some(by_proxy)
 }
@@ -196,7 +198,7 @@ fn required<T, E: std::fmt::Display>(
     optional(members, name, parse, faults)
 }
 
-/// A number as text, or as a number that JSON keeps whole everywhere: up to 2^53 - 1.
+/// Reads a number. It may be text, or a JSON number that all programs read exactly: up to 2^53 - 1.
 fn optional<T, E: std::fmt::Display>(
     members: &Map<String, Value>,
     name: &str,
@@ -213,7 +215,7 @@ fn optional<T, E: std::fmt::Display>(
             }
         },
         _ => {
-            fault(faults, name, "must be a number, as text or as it is".to_owned());
+            fault(faults, name, "must be a number, as text or as a JSON number".to_owned());
             return None;
         }
     };
@@ -221,7 +223,7 @@ fn optional<T, E: std::fmt::Display>(
     parsed.inspect_err(|error| fault(faults, name, error.to_string())).ok()
 }
 
-/// JSON knows one kind of number: 256.0 is 256.
+/// Returns a number if it is whole. JSON has one kind of number: 256.0 is 256.
 fn whole(number: &Number) -> Option<u64> {
     const MOST: u64 = (1 << 53) - 1;
     let float =

@@ -1,4 +1,4 @@
-//! TLS of the gate, and who is let in by a certificate.
+//! The TLS of the gate, and the check of client certificates.
 
 use std::{fs, io, path::Path, sync::Arc, time::Duration};
 
@@ -27,16 +27,17 @@ use tokio_rustls::{
 
 use crate::settings::TlsSettings;
 
-/// How a connection with TLS begins: a record of a handshake. No method of HTTP begins so.
+/// The first byte of a TLS connection: a record of a handshake. No HTTP method begins with it.
 const HANDSHAKE: u8 = 22;
-/// No file of certificates is larger.
+/// The largest size of a certificate file, in bytes.
 const MOST_BYTES: u64 = 1 << 20;
-/// To whoever speaks HTTP where TLS is spoken: without it, clients show what they cannot read.
+/// The answer for a client that sends plain HTTP to a gate with TLS. Without it, the client would show an unreadable
+/// error.
 const PLAIN: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 32\r\n\
     Connection: close\r\n\r\nThe gate speaks TLS: https://.\r\n";
 
-/// What is shown to callers, and asked of them; and when it is read anew.
+/// The TLS configuration for new connections, and the settings for reading it again.
 #[derive(Debug)]
 pub struct Tls {
     settings: TlsSettings,
@@ -44,43 +45,43 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Reads the files.
+    /// Reads the certificates and the key.
     ///
     /// # Errors
-    /// When one of them cannot be used. The setting that names it is told.
+    /// Fails if a file cannot be used. The error names the setting of the file.
     pub fn load(settings: &TlsSettings) -> anyhow::Result<Self> {
         let shown = watch::Sender::new(Arc::new(configuration(settings)?));
         Ok(Self { settings: settings.clone(), shown })
     }
 
-    /// From now on, SIGHUP means to read the files anew, and does not end the process.
+    /// Starts to catch SIGHUP, which then no longer ends the process: it makes the gate read the files again.
     ///
     /// # Errors
-    /// When the process cannot listen for signals.
+    /// Fails if the process cannot listen for signals.
     pub fn hangups() -> anyhow::Result<Signal> {
         signal(SignalKind::hangup()).context("Failed to listen for SIGHUP")
     }
 
-    /// Reads the files anew at each of them, for ever. Connections that are there stay as they are.
+    /// Reads the files again at each SIGHUP, for ever. Open connections keep their certificates.
     pub async fn follow(&self, mut hangups: Signal) {
         while hangups.recv().await.is_some() {
             match configuration(&self.settings) {
                 Ok(configuration) => {
                     self.shown.send_replace(Arc::new(configuration));
-                    tracing::info!("the gate has read its certificates anew");
+                    tracing::info!("the gate has read its certificates again");
                 }
                 Err(error) => tracing::error!(
                     error = error_chain(&error),
-                    "the gate goes on with the certificates that it had"
+                    "the gate could not read its certificates and keeps the previous ones"
                 ),
             }
         }
     }
 
-    /// Begins TLS on a connection.
+    /// Starts TLS on a connection.
     ///
     /// # Errors
-    /// When the client does not come to an end in time, speaks no TLS, or may not come in.
+    /// Fails if the handshake takes too long, the client does not speak TLS, or its certificate is refused.
     pub async fn accept(&self, client: TcpStream, within: Duration) -> Result<TlsStream<TcpStream>, NoTls> {
         let acceptor = TlsAcceptor::from(self.shown.borrow().clone());
         let accepting = async {
@@ -94,13 +95,13 @@ impl Tls {
     }
 }
 
-/// Why a connection does not begin.
+/// The reason why a TLS connection does not begin.
 #[derive(Debug, thiserror::Error)]
 pub enum NoTls {
-    /// What the client shows is no good: why.
+    /// The certificate of the client is invalid, with the reason.
     #[error("{0}")]
     Certificate(String),
-    /// It speaks no TLS, or went away.
+    /// The client does not speak TLS, or closed the connection.
     #[error(transparent)]
     Other(io::Error),
 }
@@ -117,7 +118,7 @@ impl NoTls {
     }
 }
 
-/// Of a certificate of version 1, the library only says that it does not support it.
+/// Makes an error readable. For certificates of X.509 version 1, the library only says that it does not support them.
 fn readable(error: &rustls::Error) -> String {
     let text = error.to_string();
     if text.contains("UnsupportedCertVersion") {
@@ -135,11 +136,11 @@ async fn speaks_tls(client: &TcpStream) -> io::Result<bool> {
 }
 
 async fn refuse(mut client: TcpStream) -> io::Result<TlsStream<TcpStream>> {
-    // What nobody has read when a connection is closed takes the answer along.
+    // The request is read first: if a server closes a connection with unread data, the client may lose the answer.
     let _sent = client.read(&mut [0; 4096]).await?;
     client.write_all(PLAIN).await?;
     client.shutdown().await?;
-    Err(io::Error::new(io::ErrorKind::InvalidData, "it speaks no TLS"))
+    Err(io::Error::new(io::ErrorKind::InvalidData, "the client does not speak TLS"))
 }
 
 fn configuration(settings: &TlsSettings) -> anyhow::Result<ServerConfig> {
@@ -165,7 +166,7 @@ fn configuration(settings: &TlsSettings) -> anyhow::Result<ServerConfig> {
     Ok(configuration)
 }
 
-/// Whose certificates are let in; without authorities, whoever comes.
+/// Creates the check of client certificates. Without authorities, the gate requests no certificate.
 fn verifier(authorities: Option<&Path>) -> anyhow::Result<Arc<dyn ClientCertVerifier>> {
     let Some(path) = authorities else { return Ok(WebPkiClientVerifier::no_client_auth()) };
     let mut roots = RootCertStore::empty();
@@ -189,22 +190,22 @@ fn certificates(path: &Path, setting: &str) -> anyhow::Result<Vec<CertificateDer
     Ok(certificates)
 }
 
-/// Of a file that is one: nothing else has an end that is sure to come.
+/// Reads a regular file. A pipe or a device might never end.
 fn read(path: &Path, setting: &str, what: &str) -> anyhow::Result<Vec<u8>> {
     let wrong = |why: &dyn std::fmt::Display| anyhow!("{}: {why}", wrong_file(path, setting, what));
     let known = fs::metadata(path).map_err(|error| wrong(&error))?;
     match known.is_file() && known.len() <= MOST_BYTES {
         true => fs::read(path).map_err(|error| wrong(&error)),
-        false => Err(wrong(&"it is no file, or larger than 1 MiB")),
+        false => Err(wrong(&"it is not a regular file, or it is larger than 1 MiB")),
     }
 }
 
-/// The library's own words may show what stands in a file, which may be a key.
+/// Describes an error of PEM parsing. The library's own text may show content of the file, which may be a key.
 fn unusable(path: &Path, setting: &str, what: &str, error: &pem::Error) -> anyhow::Error {
     let why = match error {
         pem::Error::Io(error) => error.to_string(),
         pem::Error::NoItemsFound => "it holds none".to_owned(),
-        _ => "it is no PEM".to_owned(),
+        _ => "it is not PEM".to_owned(),
     };
     anyhow!("{}: {why}", wrong_file(path, setting, what))
 }

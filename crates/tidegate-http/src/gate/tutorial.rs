@@ -1,5 +1,6 @@
-//! `POST /voucher-order/seckill/{id}`, as the tutorial's own service answers it, so that its front end works against the gate: `success`,
-//! `errorMsg`, `data`, always with the status 200, and 401 for whoever is not logged in.
+//! `POST /voucher-order/seckill/{id}`, answered as the tutorial's own service does, so that its front end works with
+//! the gate. Answers have the members `success`, `errorMsg` and `data`, and always the status 200; a client that is
+//! not logged in gets 401.
 
 use fred::{error::Error, interfaces::HashesInterface};
 use hyper::{
@@ -16,15 +17,15 @@ use super::{
 };
 use crate::answer::{Answer, JSON, answer};
 
-/// The path, before the id of the voucher.
+/// The start of the path, before the id of the voucher.
 pub const PATH: &str = "/voucher-order/seckill/";
 const TOKEN: &str = "<token>";
-/// The field of a login that has the user's id.
+/// The field of a login that holds the user's id.
 const ID: &str = "id";
 const MOST_TOKEN_BYTES: usize = 128;
 
-/// Who is logged in, as the tutorial's login service has written it to Redis: a hash with the user's `id`, under a key that holds the
-/// token of the header `authorization`.
+/// The logins that the tutorial's login service writes to Redis. A login is a hash with the user's `id`; its key
+/// contains the token of the header `authorization`.
 #[derive(Clone, Debug)]
 pub struct Logins {
     before: String,
@@ -32,13 +33,13 @@ pub struct Logins {
 }
 
 impl Logins {
-    /// By the template of the key, which holds `<token>`.
+    /// Creates the lookup from the template of the key, which contains `<token>`.
     pub fn new(template: &str) -> Self {
         let (before, after) = template.split_once(TOKEN).unwrap_or((template, ""));
         Self { before: before.to_owned(), after: after.to_owned() }
     }
 
-    /// The user who sent these headers. None: nobody who is logged in.
+    /// Finds the user that sent these headers. None: the user is not logged in.
     pub async fn user(
         &self,
         gates: &Gates,
@@ -57,17 +58,17 @@ impl Logins {
     }
 }
 
-/// What the path asks for.
+/// The voucher that a path orders.
 pub fn voucher(path: &str) -> Option<VoucherId> {
     path.strip_prefix(PATH)?.parse().ok()
 }
 
-/// As the tutorial's interceptor answers.
+/// The answer of the tutorial's interceptor.
 pub fn not_logged_in() -> Answer {
     answer(StatusCode::UNAUTHORIZED, JSON, "")
 }
 
-/// As the tutorial's controller answers.
+/// The answer of the tutorial's controller.
 pub fn told(outcome: &Result<Admitted, Problem>) -> Answer {
     let body: Value = match outcome {
         Ok(admitted) => json!({ "success": true, "data": admitted.order.to_string() }),
@@ -76,7 +77,7 @@ pub fn told(outcome: &Result<Admitted, Problem>) -> Answer {
     answer(StatusCode::OK, JSON, body.to_string())
 }
 
-/// The first four are the tutorial's own words.
+/// The message for a kind of problem. The first four messages are the tutorial's own.
 fn message(kind: ProblemKind) -> &'static str {
     use ProblemKind as Kind;
     match kind {
@@ -87,7 +88,7 @@ fn message(kind: ProblemKind) -> &'static str {
         Kind::NoSuchSale | Kind::NoSuchPage => "优惠券不存在！",
         Kind::OverLimit => "已达到购买上限！",
         Kind::TooFast | Kind::TooManyAttempts => "操作太频繁，请稍后再试！",
-        // The order may be on its way.
+        // The order may be admitted, and its row may follow.
         Kind::Unsure => "请稍后查看订单！",
         Kind::Paused | Kind::Busy | Kind::RedisAway => "服务器繁忙，请稍后再试！",
         _ => "服务器异常",

@@ -1,4 +1,4 @@
-//! Families of samples, as the library writes them, made from the catalog's entries.
+//! The metric families of the library, made from entries of the catalog.
 
 use std::slice;
 
@@ -9,24 +9,24 @@ use tidegate_stream::HistogramSnapshot;
 
 use super::catalog::{self, Metric, MetricKind};
 
-/// What was measured at one moment.
+/// The samples of one scrape.
 #[derive(Debug, Default)]
 pub struct Families {
     families: Vec<MetricFamily>,
     partition: Option<LabelPair>,
 }
 
-/// The label that says which partition a sample is of.
+/// The label with the partition of a sample.
 const PARTITION: &str = "partition";
 
 impl Families {
-    /// Adds what the library has measured, as far as the catalog knows it.
+    /// Adds the library's own metrics, as far as the catalog has them.
     pub fn known(&mut self, families: Vec<MetricFamily>) {
         let is_known = |family: &MetricFamily| catalog::ALL.iter().any(|metric| metric.name == family.name());
         self.families.extend(families.into_iter().filter(is_known));
     }
 
-    /// What is added from now on is of the partition with this tag; None: of the whole process.
+    /// Sets the partition of the samples that follow. None: they belong to the whole process.
     pub fn begin_partition(&mut self, tag: Option<&str>) {
         self.partition = tag.map(|tag| pair(PARTITION, tag));
     }
@@ -36,7 +36,7 @@ impl Families {
         self.each(metric, [([], value)]);
     }
 
-    /// Adds a metric with a number for each set of label values; nothing if there is none.
+    /// Adds a metric with a number for each set of label values. Without values, this adds nothing.
     pub fn each<'a, const N: usize>(
         &mut self,
         metric: &Metric,
@@ -62,8 +62,8 @@ impl Families {
         self.add(metric, samples.collect());
     }
 
-    /// Adds a histogram with a spread for each set of label values, in units of which `per_unit` are one of the
-    /// metric's.
+    /// Adds a histogram with a distribution for each set of label values. `per_unit` of the distribution's units make
+    /// one unit of the metric.
     pub fn histograms<'a, const N: usize>(
         &mut self,
         metric: &Metric,
@@ -136,7 +136,7 @@ fn histogram(spread: &HistogramSnapshot, per_unit: f64) -> Histogram {
     histogram
 }
 
-/// A count as the format has it: exact up to 2^53.
+/// Converts a count to a number of the text format, exact up to 2^53.
 #[expect(clippy::cast_precision_loss, reason = "every number of the text format is a float")]
 pub fn number(count: u64) -> f64 {
     count as f64

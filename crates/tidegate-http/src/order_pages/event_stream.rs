@@ -1,4 +1,4 @@
-//! What happens to one order, as server-sent events: the present state at once, then one event for each change.
+//! The changes of one order as server-sent events: first the present state, then one event for each change.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -13,14 +13,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::order_watch::Told;
 
-/// A stream ends by then. Its client comes again, and is told the present state.
+/// The longest time that a stream lasts. Then its client connects again and gets the present state.
 pub const STREAM_WITHIN: Duration = Duration::from_secs(300);
-/// So that whoever is between us and the client does not take the connection for dead.
+/// The pause between heartbeats. They keep proxies between the server and the client from closing an idle connection.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(15);
-/// When the client is to come again after a stream has ended.
+/// The time after which a client connects again when a stream has ended.
 const RETRY_MS: u32 = 2_000;
 
-/// What a stream is made of.
+/// The state of one event stream.
 #[derive(Debug)]
 pub struct EventStream {
     told: watch::Receiver<Told>,
@@ -32,14 +32,14 @@ pub struct EventStream {
 }
 
 impl EventStream {
-    /// Of what is told of an order, for a limited time, until `stop`, or nothing more is to come. `room` is given
-    /// back when it is dropped.
+    /// Creates a stream of the changes that `told` reports. It ends after a limited time, at `stop`, or after the
+    /// final state. `room` is released when the stream is dropped.
     pub fn new(told: watch::Receiver<Told>, stop: CancellationToken, room: OwnedSemaphorePermit) -> Self {
         let ends_at = Instant::now() + STREAM_WITHIN;
         Self { told, last: None, ends_at, stop, is_over: false, _room: room }
     }
 
-    /// As parts of a body.
+    /// The stream as parts of a body.
     pub fn frames(self) -> impl Stream<Item = Result<Frame<Bytes>, Infallible>> + Send + 'static {
         unfold(self, async |mut stream| {
             let text = stream.next().await?;
@@ -47,7 +47,7 @@ impl EventStream {
         })
     }
 
-    /// What is sent next; None: it is over.
+    /// Waits for the next text to send. None: the stream is over.
     async fn next(&mut self) -> Option<String> {
         let heartbeat_at = Instant::now() + HEARTBEAT_EVERY;
         while !self.is_over {
@@ -64,7 +64,7 @@ impl EventStream {
         None
     }
 
-    /// The event for what has changed, if anything has. A look that failed changes nothing.
+    /// The event for a change of the order, if it has changed. A failed query changes nothing.
     fn change(&mut self) -> Option<String> {
         let Told::Is(progress) = self.told.borrow_and_update().clone() else { return None };
         if self.last.as_ref().is_some_and(|last| progress.is_same_as(last)) {
@@ -83,12 +83,12 @@ impl EventStream {
     }
 }
 
-/// The step and the state: an order is confirmed without a step of its own.
+/// The id of an event: the step and the state. Both are needed, because an order is confirmed without a new step.
 pub fn event_id(progress: &OrderProgress) -> String {
     format!("{}-{}", progress.step, progress.state.word())
 }
 
-/// In one line.
+/// The JSON of the progress, in one line.
 pub fn json(progress: &OrderProgress) -> String {
     serde_json::to_string(progress).unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}"))
 }

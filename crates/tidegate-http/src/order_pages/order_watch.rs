@@ -1,4 +1,5 @@
-//! Looks at orders that somebody asks for. However many ask, it is one look at a time, for all of them together.
+//! The repeated query for orders that clients ask for. However many clients ask, one query at a time serves all of
+//! them.
 
 use std::{
     collections::HashMap,
@@ -20,39 +21,39 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// Between two looks for the same askers.
+/// The pause between two queries for the same clients.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Between two looks, however many new askers come.
+/// The shortest pause between two queries, however many new clients ask.
 const LOOK_PAUSE: Duration = Duration::from_millis(25);
-/// How long MySQL may take.
+/// The time that MySQL has to answer.
 const MYSQL_PATIENCE: Duration = Duration::from_secs(2);
-/// How long a look may take.
+/// The time that a whole query has.
 const LOOK_WITHIN: Duration = Duration::from_secs(3);
 
-/// The stores of a partition, for whoever looks orders up.
+/// The stores of a partition, for queries about orders.
 pub trait OrderStores: std::fmt::Debug + Send + Sync {
-    /// What is where in them.
+    /// The settings that say where the data is in the stores.
     fn system(&self) -> &SystemSettings;
 
-    /// Connections that no lane waits for. None: not there yet.
+    /// The connections for queries, which no lane waits for. None: there are none yet.
     fn connections(&self) -> Option<(RedisStore, MySqlPool)>;
 }
 
-/// An order, and its voucher where the asker names it.
+/// An order, and its voucher if the client names it.
 pub type Asked = (OrderId, Option<VoucherId>);
 
-/// What is known of an order.
+/// The latest knowledge about an order.
 #[derive(Clone, Debug)]
 pub enum Told {
-    /// Nobody has looked yet.
+    /// No query has ended yet.
     NotYet,
-    /// The last look saw this.
+    /// The last query found this progress.
     Is(Arc<OrderProgress>),
-    /// The last look failed: why.
+    /// The last query failed, with the reason.
     Failed(Arc<str>),
 }
 
-/// The orders that somebody asks for.
+/// The orders that clients ask for.
 #[derive(Debug)]
 pub struct OrderWatch {
     partitions: Vec<Arc<dyn OrderStores>>,
@@ -67,17 +68,17 @@ struct Watched {
 }
 
 impl OrderWatch {
-    /// Nobody asks yet. The stores of each partition, one at least.
+    /// Creates a watch without orders. `partitions` has the stores of each partition, and at least one.
     pub fn new(partitions: Vec<Arc<dyn OrderStores>>) -> Self {
         Self { partitions, asked: Mutex::default(), somebody_came: Notify::new() }
     }
 
-    /// Whether rows of orders are in several MySQLs, of which only the voucher tells the one.
+    /// Whether the rows of orders are in several MySQL databases, so that only the voucher leads to the right one.
     pub fn is_sharded(&self) -> bool {
         !self.partitions[0].system().mysql.shard_tags.is_empty()
     }
 
-    /// What is known of an order from now on, until the answer is dropped. Soon after, it has been looked at.
+    /// Starts to watch an order, until the receiver is dropped. The first result follows soon.
     pub fn ask(&self, asked: Asked) -> watch::Receiver<Told> {
         let told = match self.asked().entry(asked) {
             std::collections::hash_map::Entry::Occupied(watched) => watched.get().told.subscribe(),
@@ -92,13 +93,14 @@ impl OrderWatch {
         told
     }
 
-    /// Looks for as long as somebody asks; never ends.
+    /// Queries the orders for as long as clients ask; never ends.
     pub async fn run(&self) {
         let mut lookups: Vec<Option<OrderLookup>> = self.partitions.iter().map(|_| None).collect();
         loop {
             self.somebody_came.notified().await;
             while self.is_asked() {
-                // One that is away keeps nobody waiting who asks for an order of another.
+                // The partitions are queried at the same time: a partition that is away does not delay orders of the
+                // others.
                 join_all(
                     self.partitions
                         .iter()
@@ -107,21 +109,21 @@ impl OrderWatch {
                 )
                 .await;
                 sleep(LOOK_PAUSE).await;
-                // Whoever comes is not to wait for the others' next look.
+                // A new client does not have to wait for the regular query.
                 let _somebody_came =
                     timeout(LOOK_EVERY.saturating_sub(LOOK_PAUSE), self.somebody_came.notified()).await;
             }
         }
     }
 
-    /// Forgets orders that nobody asks for any more.
+    /// Whether clients ask for an order. This forgets the orders that no client asks for any more.
     fn is_asked(&self) -> bool {
         let mut asked = self.asked();
         asked.retain(|_, watched| watched.told.receiver_count() > 0);
         !asked.is_empty()
     }
 
-    /// Where an order is looked for: in the partition of its voucher, or else in that which its id names.
+    /// The index of the partition that has an order: that of its voucher, or otherwise the one that its id names.
     fn partition_of(&self, (order, voucher): Asked) -> usize {
         let all = self.partitions[0].system().partition().tags().len();
         let index = match voucher {
@@ -132,7 +134,7 @@ impl OrderWatch {
         self.partitions.iter().position(is_it).unwrap_or(0)
     }
 
-    /// Looks once for orders of a partition, and tells everybody.
+    /// Queries the orders of a partition once, and sends the results to all clients.
     async fn look(&self, stores: &Arc<dyn OrderStores>, lookup: &mut Option<OrderLookup>) {
         let is_own = |asked: &Asked| Arc::ptr_eq(&self.partitions[self.partition_of(*asked)], stores);
         let (asked, mut orders): (Vec<Asked>, Vec<WatchedOrder>) = self
@@ -154,7 +156,7 @@ impl OrderWatch {
             Ok(all) => all.into_iter().map(|progress| Told::Is(Arc::new(progress))).collect(),
             Err(error) => {
                 let why: Arc<str> = error_chain(&error).into();
-                tracing::debug!(error = %why, "could not look at orders for those who ask over HTTP");
+                tracing::debug!(error = %why, "could not query the orders that clients ask for");
                 vec![Told::Failed(why); asked.len()]
             }
         };

@@ -1,4 +1,4 @@
-//! Proxies before the gate, and the header in which they name the user.
+//! The trusted proxies before the gate, and the header in which they name the user.
 
 use std::{net::IpAddr, str::FromStr};
 
@@ -8,17 +8,17 @@ use hyper::header::{
 };
 use ipnet::IpNet;
 
-/// What means something else already.
+/// The headers that have another meaning already, so that they cannot name the user.
 const TAKEN: [HeaderName; 8] =
     [AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, FORWARDED, HOST, TRANSFER_ENCODING];
 const FURTHER_TAKEN: [&str; 4] = ["x-forwarded-for", "traceparent", "tracestate", "idempotency-key"];
 
-/// Addresses of proxies: one, or a net.
+/// The addresses of trusted proxies: one address, or a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProxyNet(IpNet);
 
 impl ProxyNet {
-    /// Whether an address is among them.
+    /// Whether the network contains an address.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         self.0.contains(&address.to_canonical())
@@ -31,14 +31,15 @@ impl FromStr for ProxyNet {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let net = text.parse::<IpAddr>().map(IpNet::from).or_else(|_| text.parse::<IpNet>());
         match net.map(canonical) {
-            Ok(net) if net.prefix_len() == 0 => Err("would believe everybody: name the proxies"),
+            Ok(net) if net.prefix_len() == 0 => Err("would trust every address: name the proxies"),
             Ok(net) => Ok(Self(net)),
-            Err(_) => Err("is no IP address and no net such as 10.0.0.0/8 or fd00::/8"),
+            Err(_) => Err("is neither an IP address nor a network such as 10.0.0.0/8 or fd00::/8"),
         }
     }
 }
 
-/// IPv4 that is written as IPv6 is IPv4, as it is for addresses of callers.
+/// Converts an IPv4 network that is written as IPv6 to IPv4. The gate converts the addresses of callers in the same
+/// way.
 fn canonical(net: IpNet) -> IpNet {
     const MAPPED_BITS: u8 = 96;
     let IpNet::V6(net) = net else { return net };
@@ -52,7 +53,7 @@ fn canonical(net: IpNet) -> IpNet {
 pub struct UserHeader(HeaderName);
 
 impl UserHeader {
-    /// Its name, in lower case.
+    /// The name of the header, in lower case.
     #[must_use]
     pub const fn name(&self) -> &HeaderName {
         &self.0
@@ -63,9 +64,9 @@ impl FromStr for UserHeader {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let name: HeaderName = text.parse().map_err(|_| "is no name of a header, such as X-User-Id")?;
+        let name: HeaderName = text.parse().map_err(|_| "is not a header name such as X-User-Id")?;
         match TAKEN.contains(&name) || FURTHER_TAKEN.contains(&name.as_str()) {
-            true => Err("means something else already: choose another header, such as X-User-Id"),
+            true => Err("has another meaning already: choose another header, such as X-User-Id"),
             false => Ok(Self(name)),
         }
     }

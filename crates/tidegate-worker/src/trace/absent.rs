@@ -1,4 +1,4 @@
-//! A program that was built without traces.
+//! The replacement for traces in a program without the feature `otel`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,15 +7,15 @@ use tidegate_stream::Observer;
 
 use crate::settings::ProcessSettings;
 
-/// There are none.
+/// The traces of a program that has none.
 #[derive(Debug)]
 pub enum Traces {}
 
 impl Traces {
-    /// Says so, where some are wanted.
+    /// Logs a warning if a variable turns traces on.
     ///
     /// # Errors
-    /// None; others have some.
+    /// Returns no error; with the feature `otel`, this function may fail.
     pub fn start(_settings: &ProcessSettings) -> anyhow::Result<Option<Self>> {
         if let Some(variable) = super::wanted_by() {
             tracing::warn!(
@@ -26,12 +26,12 @@ impl Traces {
         Ok(None)
     }
 
-    /// Lets a lane's work be traced.
+    /// Adds traces to the handler of a lane.
     pub fn watch(&self, _handler: OrderHandler) -> (OrderHandler, Arc<dyn Observer>) {
         match *self {}
     }
 
-    /// Sends what is left.
+    /// Sends the remaining traces before the process ends.
     pub async fn finish(&self, _within: Duration) {
         match *self {}
     }

@@ -1,4 +1,4 @@
-//! Traces as OpenTelemetry's library makes and sends them: in the background, from a queue that is bounded.
+//! The traces that OpenTelemetry's library creates and sends, in the background and from a bounded queue.
 
 mod client;
 mod exporter;
@@ -24,10 +24,10 @@ use self::{client::Failure, exporter::TellingExporter, lane::LaneTrace, room::Ro
 use super::variable;
 use crate::settings::ProcessSettings;
 
-/// Spans that wait to be sent, at most: two full batches of which every order is traced. The library's own 2048 would
-/// not take one.
+/// The largest number of spans that wait to be sent: two full batches in which every order is traced. The library's
+/// default of 2048 is too small for one such batch.
 const QUEUE: usize = 8192;
-/// What the library reads, and otherwise silently replaces.
+/// The samplers that the library knows. It silently replaces any other value.
 const SAMPLERS: [&str; 6] = [
     "always_on",
     "always_off",
@@ -37,24 +37,24 @@ const SAMPLERS: [&str; 6] = [
     "parentbased_traceidratio",
 ];
 const PROTOCOLS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
-/// The last spans are worth no longer wait than this.
+/// The longest wait for the last spans at a stop.
 const FINISH_WITHIN: Duration = Duration::from_secs(5);
 
-/// Makes traces and sends them.
+/// The creator and sender of traces.
 #[derive(Debug)]
 pub struct Traces {
     provider: SdkTracerProvider,
     spans: OrderSpans,
     room: Arc<Room>,
-    /// Orders without a sampled parent are traced if the sampler wants it.
+    /// Whether the sampler also decides on orders without a sampled parent.
     asks_sampler: bool,
 }
 
 impl Traces {
-    /// Begins to send, where a variable names a collector. Nobody waits for it, now or later.
+    /// Starts to send traces if a variable names a collector. No order waits for the collector, now or later.
     ///
     /// # Errors
-    /// When a variable says something that cannot be done.
+    /// Fails if a variable has a value that is not supported.
     pub fn start(settings: &ProcessSettings) -> anyhow::Result<Option<Self>> {
         let Some(endpoint) = super::wanted_by() else { return Ok(None) };
         let sampler = sampler()?;
@@ -62,7 +62,7 @@ impl Traces {
         let (failure, builder) = (Failure::default(), SpanExporter::builder().with_http());
         let exporter =
             client::attach(builder, &variable(endpoint).unwrap_or_default(), &failure)?.build().map_err(
-                |error| InvalidInput(format!("Traces cannot be sent as {endpoint} wants it: {error}")),
+                |error| InvalidInput(format!("Traces cannot be sent to the endpoint of {endpoint}: {error}")),
             )?;
         let queue = variable(OTEL_BSP_MAX_QUEUE_SIZE).and_then(|size| size.parse().ok()).unwrap_or(QUEUE);
         let room = Arc::new(Room::new(queue));
@@ -78,7 +78,8 @@ impl Traces {
             builder = builder.with_sampler(sampler);
         }
         let provider = builder.build();
-        // The last one that is dropped would wait for the collector, also where the process has to end at once.
+        // The drop of the last provider would wait for the collector, even if the process has to end at once. So it is
+        // never dropped.
         std::mem::forget(provider.clone());
         let spans = OrderSpans::new(
             provider.tracer("tidegate"),
@@ -89,18 +90,18 @@ impl Traces {
         Ok(Some(Self { provider, spans, room, asks_sampler }))
     }
 
-    /// Lets a lane's work be traced: the handler for it, and who looks on. Each lane needs its own.
+    /// Adds traces to a lane: returns the handler for it and its observer. Each lane needs its own pair.
     pub fn watch(&self, handler: OrderHandler) -> (OrderHandler, Arc<dyn Observer>) {
         let lane = Arc::new(LaneTrace::new(self.spans.clone(), Arc::clone(&self.room), self.asks_sampler));
         (handler.traced_by(lane.clone()), lane)
     }
 
-    /// Sends what is left, as far as it can be sent in this time.
+    /// Sends the remaining spans, as far as possible within this time.
     pub async fn finish(&self, within: Duration) {
         let within = within.min(FINISH_WITHIN);
         let (done, finished) = oneshot::channel();
         let provider = self.provider.clone();
-        // Not one of the runtime's threads: a runtime that ends waits for those.
+        // This is no thread of the runtime: a runtime that ends waits for its own threads.
         std::thread::spawn(move || done.send(provider.shutdown_with_timeout(within).is_ok()));
         if !finished.await.unwrap_or(false) {
             let spans = self.room.unsent();
@@ -109,7 +110,8 @@ impl Traces {
     }
 }
 
-/// As the producer decided, and nothing for orders without a trace; None when a variable names another way.
+/// The sampler that follows the producer's decision and ignores orders without a trace. None: a variable names another
+/// sampler.
 fn sampler() -> Result<Option<Sampler>, InvalidInput> {
     match variable("OTEL_TRACES_SAMPLER") {
         None => Ok(Some(Sampler::ParentBased(Box::new(Sampler::AlwaysOff)))),
@@ -131,7 +133,7 @@ fn check_protocol() -> Result<(), InvalidInput> {
     }
 }
 
-/// Who sends: what the variables say of it goes over what is known here.
+/// The attributes of the sender. Values from variables replace the known ones.
 fn resource(worker: &str) -> Resource {
     let known = [
         KeyValue::new("service.name", "tidegate"),

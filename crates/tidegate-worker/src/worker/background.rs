@@ -1,4 +1,5 @@
-//! The tasks that run beside the lanes of a worker until it stops. Start, pauses, failures and stop are the same for all of them.
+//! The background tasks of a worker, which run until it stops. All of them share the rules for start, pauses, failures
+//! and stop.
 
 use std::{pin::Pin, time::Duration};
 
@@ -9,16 +10,16 @@ use tokio_util::sync::CancellationToken;
 use super::fleet_lease::FleetLease;
 use crate::on_heap::on_heap;
 
-/// When a task runs again.
+/// The time of a task's next run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextRun {
-    /// After this pause.
+    /// The task runs again after this pause.
     After(Duration),
-    /// After this pause. There was nothing to do for this worker, so failures before it still count.
+    /// The task runs again after this pause. This worker had nothing to do, so earlier failures still count.
     Skipped(Duration),
-    /// At once: there may be more to do.
+    /// The task runs again at once, because there may be more to do.
     AtOnce,
-    /// Never.
+    /// The task never runs again.
     Done,
 }
 
@@ -50,22 +51,23 @@ impl Routine {
     }
 }
 
-/// A task that runs now and then. The stop cuts a run off, so another worker, or the next process, must be able to do it again.
+/// A task that runs now and then. The stop cuts off a run, so another worker or the next process must be able to
+/// repeat it.
 pub trait Task {
-    /// Its name and its pauses.
+    /// The name and the pauses of the task.
     fn routine(&self) -> Routine;
 
-    /// Does what there is to do.
+    /// Does the work of one run.
     fn run_once(&mut self) -> Run<'_>;
 
-    /// Takes note of a run that failed: the last of so many in a row.
+    /// Handles a failed run. `failures` counts the failed runs in a row, including this one.
     fn failed(&mut self, _error: &str, _failures: u32) {}
 
     /// Takes note that another worker holds the lease, or that Redis does not answer.
     fn is_not_leased(&mut self) {}
 }
 
-/// A task that has no more to say than what it does.
+/// A task that consists of a routine and a function.
 pub struct Periodic<W>(pub Routine, pub W);
 
 impl<W: AsyncFnMut() -> anyhow::Result<NextRun>> Task for Periodic<W> {
@@ -78,7 +80,7 @@ impl<W: AsyncFnMut() -> anyhow::Result<NextRun>> Task for Periodic<W> {
     }
 }
 
-/// A task of the list of a worker, and when the worker may run it.
+/// A task in a worker's list, with the conditions under which the worker may run it.
 pub struct Background {
     task: Box<dyn Task>,
     lease: Option<FleetLease>,
@@ -86,17 +88,17 @@ pub struct Background {
 }
 
 impl Background {
-    /// A task that every worker runs from its start on.
+    /// Creates a task that every worker runs from its start.
     pub fn new(task: impl Task + 'static) -> Self {
         Self { task: Box::new(task), lease: None, condition: None }
     }
 
-    /// The same in one worker of a fleet at a time.
+    /// The same task, run by one worker of a fleet at a time.
     pub fn under(self, lease: FleetLease) -> Self {
         Self { lease: Some(lease), ..self }
     }
 
-    /// The same from the moment on at which `condition` is true.
+    /// The same task, run only after `condition` has become true.
     pub fn when(self, condition: watch::Receiver<bool>) -> Self {
         Self { condition: Some(condition), ..self }
     }
@@ -161,7 +163,7 @@ mod tests {
 
     use super::*;
 
-    /// A task that answers as it is told, and notes the failures that it hears of.
+    /// A task that returns the given answers and records the failures that it gets.
     struct Scripted {
         answers: VecDeque<anyhow::Result<NextRun>>,
         failures: Rc<RefCell<Vec<u32>>>,

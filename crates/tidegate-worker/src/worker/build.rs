@@ -1,5 +1,5 @@
-//! How a worker starts: Redis, the group, the name, one lane after the other. Waits for whatever is away, but for MySQL, for which
-//! the breaker waits.
+//! The start of a worker: Redis, the consumer group, the name, and one lane after the other. The start waits for Redis
+//! if it is away. It does not wait for MySQL, because the breaker does.
 
 use std::sync::Arc;
 
@@ -23,9 +23,10 @@ use crate::{
 };
 
 impl Worker {
-    /// Connects, makes the group, takes the name, looks whether all workers are paused. Waits for Redis for as long as it
-    /// takes. Nothing is read while `pause_switch` is on. The workers of a process share the one permit of `comparisons`.
-    /// `sold_out`, where a gate asks for it, hears what is released; `traces`, where there are some, look on in every lane.
+    /// Connects, creates the consumer group, takes the name, and checks whether all workers are paused. This waits for
+    /// Redis for as long as it takes. While `pause_switch` is on, the worker reads nothing. The workers of a process
+    /// share the one permit of `comparisons`. If there is a gate, `sold_out` receives the released units. If there are
+    /// `traces`, they observe every lane.
     pub async fn build(
         settings: &ProcessSettings,
         mysql: SharedMySql,
@@ -37,7 +38,7 @@ impl Worker {
         let ProcessSettings { system, worker, .. } = settings;
         let names = system.stream_names();
 
-        // Also by a write, which the group is.
+        // This also checks that Redis accepts a write, because creating the group is one.
         let (redis, stream) =
             retry_until_ready(worker, is_another_list, async || open_stream(system, &names).await).await?;
         retry_until_ready(worker, is_permanent, async || partition_list::keep(system, &redis).await).await?;
@@ -47,7 +48,7 @@ impl Worker {
         let (leases, heartbeat) = (Leases::new(&redis), redis.keys().fleet().heartbeat(&worker.name));
         let name = Name::new(leases, redis.clone(), heartbeat, &worker.name, worker.heartbeat_ttl);
         retry_until_ready(worker, is_permanent, async || name.take().await).await?;
-        // Here a look that fails must not pass for a no: the lanes would begin to read.
+        // If this check fails, the start must not continue as if there were no pause: the lanes would begin to read.
         let look = async || Ok(fleet_pause::update_switch(&redis, &pause_switch).await?);
         retry_until_ready(worker, is_permanent, look).await.with_context(|| {
             let key = redis.keys().fleet().pause();
@@ -74,7 +75,7 @@ impl Worker {
         let handler = order_handler(settings, &parts, &ledger, &publisher, sold_out);
         let lanes = open_lanes(settings, &stream, handler, &parts, &pause_switch, traces).await?;
         parts.lane_statuses = lanes.iter().map(Lane::lane_status).collect();
-        // A session as those of lookups: the task keeps no lane waiting, and no lane keeps the task.
+        // The publisher uses a session for lookups, so that the task and the lanes do not wait for each other.
         let publisher = publisher.over(parts.mysql.clone());
         let tasks = tasks(settings, &parts, &shard, (publisher, sweeper), pause_switch, comparisons);
         let probe = Probe { shard, ledger, stream, replicas };
@@ -112,7 +113,7 @@ async fn open_lanes(
     let connect = async || Ok(connect_reader(&system.redis.connection()).await?);
     let common = retry_until_ready(worker, is_permanent, connect).await?;
     let shared_reader = SharedReader::new(worker.lane.batch_bytes);
-    // Whose connection is shared does not know by itself which server it reads from.
+    // A shared connection does not reveal which server it reads from.
     let shared_reader = Arc::new(match worker.lane.failover {
         Failover::Possible => shared_reader,
         Failover::Never => shared_reader.over(common),
@@ -136,8 +137,8 @@ async fn open_lanes(
     Ok(lanes)
 }
 
-/// Tries for as long as Redis is away: one that loads its file, has no memory or is a replica (a failover is under way) is
-/// no reason to give up. `is_final` names the errors that are.
+/// Retries for as long as Redis is away. A Redis that loads its file, has no memory or is a replica (during a
+/// failover) is no reason to give up. `is_final` names the errors that are.
 async fn retry_until_ready<T>(
     settings: &WorkerSettings,
     is_final: fn(&anyhow::Error) -> bool,
@@ -159,19 +160,19 @@ async fn retry_until_ready<T>(
     }
 }
 
-/// The system has other partitions.
+/// Whether the error says that the system has other partitions.
 fn is_another_list(error: &anyhow::Error) -> bool {
     error.is::<InvalidInput>()
 }
 
-/// Redis answers, and says no; or it is not Redis that ends the start.
+/// Whether Redis refuses the start, or the error does not come from Redis.
 fn is_permanent(error: &anyhow::Error) -> bool {
     let of_client = error.downcast_ref::<fred::error::Error>().cloned().map(RedisError::from);
     let of_redis = of_client.or_else(|| error.downcast_ref().cloned());
     of_redis.is_none_or(|error| error.is_refusal())
 }
 
-/// What asks whether replicas have what is written, where that is asked for.
+/// Creates the probe of the replicas, if the settings require that replicas confirm writes.
 async fn replica_probe(system: &SystemSettings) -> anyhow::Result<Option<ReplicaProbe>> {
     let Some(wanted) = system.confirmation else { return Ok(None) };
     let probe = ReplicaProbe::new(connect_reader(&system.redis.connection()).await?, wanted)?;
@@ -189,10 +190,10 @@ async fn open_stream(system: &SystemSettings, names: &StreamNames) -> anyhow::Re
     let redis = connect::redis(system).await?;
     let stream = Stream::new(&redis, names.clone());
     let group = stream.ensure_group().await.with_context(|| {
-        format!("Failed to make the consumer group {:?} of {:?} in Redis", names.group, names.stream)
+        format!("Failed to create the consumer group {:?} of {:?} in Redis", names.group, names.stream)
     })?;
     if group == GroupState::Created {
-        tracing::info!(stream = names.stream, group = names.group, "consumer group made");
+        tracing::info!(stream = names.stream, group = names.group, "consumer group created");
     }
     Ok((redis, stream))
 }

@@ -1,4 +1,4 @@
-//! What one worker of a fleet does at a time.
+//! The lease for work that one worker of a fleet does at a time.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use fred::types::Key;
 use tidegate_stream::Leases;
 use tokio::time::Instant;
 
-/// Until another worker goes on when the one that did it has died.
+/// The time after which another worker continues when the holder has died.
 const LEASE: Duration = Duration::from_secs(3);
 const RENEW_EVERY: Duration = Duration::from_secs(1);
 
-/// A lease of the fleet. Two holders do no harm; one is enough. No `HeldLease`: the work itself renews it, so that another worker goes on
-/// when a pass hangs, too.
+/// A lease of the fleet. Two holders do no harm, but one is enough. It is no `HeldLease`: the work itself renews it,
+/// so that another worker also continues when a run hangs.
 #[derive(Debug)]
 pub struct FleetLease {
     leases: Leases,
@@ -21,13 +21,13 @@ pub struct FleetLease {
 }
 
 impl FleetLease {
-    /// Of the worker `name`. Not held yet.
+    /// Creates a lease for the worker `name`, which does not hold it yet.
     pub fn new(leases: Leases, key: Key, name: &str) -> Self {
         let token = format!("{name} {:08x}", rand::random::<u32>());
         Self { leases, key, token, renewed: None }
     }
 
-    /// Takes or renews it. False: another worker has it, or Redis does not answer.
+    /// Takes or renews the lease. False: another worker has it, or Redis does not answer.
     pub async fn hold(&mut self) -> bool {
         if self.renewed.is_some_and(|renewed| renewed.elapsed() < RENEW_EVERY) {
             return true;
@@ -38,14 +38,14 @@ impl FleetLease {
             Ok(refused) if refused.is_empty() => Some(asked),
             Ok(_) => None,
             Err(error) => {
-                tracing::debug!(%error, key = ?self.key, "could not see which worker has this lease");
+                tracing::debug!(%error, key = ?self.key, "could not read which worker has this lease");
                 None
             }
         };
         self.renewed.is_some()
     }
 
-    /// Lets another worker take it at once.
+    /// Releases the lease, so that another worker can take it at once.
     pub async fn end(self) {
         if self.renewed.is_some() {
             let _by_time = self.leases.end(vec![self.key], &self.token).await;

@@ -1,4 +1,4 @@
-//! The name of a worker process: held by a lease, so that no two live processes read as the same consumers.
+//! The name of a worker process. A lease protects it, so that no two live processes read as the same consumers.
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +7,10 @@ use tidegate_orders::{RedisStore, event::KNOWS_EVENTS};
 use tidegate_stream::{Leases, Outage, ReplicaProbe};
 use tokio::time::sleep;
 
-/// Stands in a token before the milliseconds for which each heartbeat of its process lasts.
+/// The text in a token before the milliseconds that each heartbeat of its process lasts.
 const HEARTBEAT: &str = ", heartbeat ";
 
-/// A live process of the same name.
+/// The error that a live process with the same name exists.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "another live worker is named {name:?}: {holder}. Give this one a name of its own (worker.name / \
@@ -21,7 +21,7 @@ pub struct NameTaken {
     holder: String,
 }
 
-/// The name, while this process holds it.
+/// The name of this process, with its lease.
 #[derive(Debug)]
 pub struct Name {
     leases: Leases,
@@ -33,7 +33,7 @@ pub struct Name {
 }
 
 impl Name {
-    /// The name `name`, kept at `key` for `ttl` after each heartbeat. Not held yet.
+    /// Creates the lease of `name`, stored at `key` for `ttl` after each heartbeat. The process does not hold it yet.
     pub fn new(leases: Leases, redis: RedisStore, key: Key, name: &str, ttl: Duration) -> Self {
         let token = format!(
             "pid {} on {} since {}{KNOWS_EVENTS}{HEARTBEAT}{} ms ({:08x})",
@@ -46,8 +46,8 @@ impl Name {
         Self { leases, redis, key, name: name.to_owned(), token, ttl }
     }
 
-    /// Takes the name. A killed process leaves its heartbeat behind for a while: that is waited for. A heartbeat
-    /// that beats in the meantime belongs to a live process.
+    /// Takes the name. The heartbeat of a killed process stays for a while, and this waits until it expires. If the
+    /// heartbeat is renewed in the meantime, a live process has the name.
     pub async fn take(&self) -> anyhow::Result<()> {
         let (began, mut remaining) = (Instant::now(), None);
         while !self.beat().await? {
@@ -60,12 +60,13 @@ impl Name {
                     holder,
                     "the name has a heartbeat: waiting to see whether its process is alive"
                 ),
-                // Without end: no process of ours wrote it, and it never ends by itself.
+                // The key has no expiry: no worker wrote it, and it never ends by itself.
                 Some(_) if left_ms == -1 => {
                     return Err(self.is_in_the_way(&format!("{holder:?}, which never ends")));
                 }
-                // Longer than any heartbeat of it lasts: the clock of Redis was set back. If it has not beaten since, it
-                // is dead, and what it left would stay for as long as the clock went back.
+                // The key lasts longer than any heartbeat of its holder: the clock of Redis was set back. If the
+                // holder has not renewed it since, it is dead, and its key would last for as long as the clock went
+                // back.
                 Some(_) if left_ms > heartbeat_ms(&holder, self.ttl) => {
                     if i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX)
                         > heartbeat_ms(&holder, self.ttl)
@@ -74,7 +75,7 @@ impl Name {
                         return Ok(());
                     }
                 }
-                // Longer than before: it beats.
+                // The key lasts longer than at the last check: its process renews it.
                 Some(before_ms) if left_ms > before_ms => return Err(self.taken_by(holder)),
                 Some(_) => {}
             }
@@ -84,14 +85,14 @@ impl Name {
         Ok(())
     }
 
-    /// Takes the name from a dead process. False when it has changed hands meanwhile.
+    /// Takes the name from a dead process. False: the holder has changed meanwhile.
     async fn take_over(&self, holder: &str) -> fred::prelude::FredResult<bool> {
         let (keys, holder) = (vec![self.key.clone()], holder.to_owned());
         let is_taken = self.leases.take_over(keys, &self.token, self.ttl, &[holder]).await?.is_empty();
         if is_taken {
             tracing::warn!(
                 name = self.name,
-                "the name of a dead process is taken over: the clock of Redis was set back"
+                "took over the name of a dead process, because the clock of Redis was set back"
             );
         }
         Ok(is_taken)
@@ -101,7 +102,7 @@ impl Name {
         NameTaken { name: self.name.clone(), holder }.into()
     }
 
-    /// What holds the name; an error where that is no heartbeat.
+    /// Reads the holder of the name. Fails if the key holds no heartbeat.
     async fn holder(&self) -> anyhow::Result<Option<String>> {
         match self.redis.pool().get(self.key.clone()).await {
             Err(error) if error.details().contains("WRONGTYPE") => {
@@ -112,27 +113,27 @@ impl Name {
         }
     }
 
-    /// No worker wrote what the key holds.
+    /// Creates the error that the key holds a value that no worker wrote.
     fn is_in_the_way(&self, what: &str) -> anyhow::Error {
         let (name, key) = (&self.name, self.key.as_str_lossy());
         anyhow::anyhow!(
-            "the name {name:?} cannot be had: the key of its heartbeat, {key}, holds {what}, and no worker wrote that. See \
-             whose it is, then type: redis-cli DEL {key}"
+            "the name {name:?} cannot be taken: the key of its heartbeat, {key}, holds {what}, which no worker \
+             wrote. Find out which program wrote it, then type: redis-cli DEL {key}"
         )
     }
 
-    /// Renews the name. False when another process holds it.
+    /// Renews the name. False: another process holds it.
     async fn beat(&self) -> fred::prelude::FredResult<bool> {
         Ok(self.leases.take(vec![self.key.clone()], &self.token, self.ttl).await?.is_empty())
     }
 
-    /// Whether replicas have all that is written by now. Renews the name for that.
+    /// Whether the replicas have all writes up to now. This renews the name for the check.
     pub async fn is_replicated(&self, probe: &ReplicaProbe) -> Result<(), Outage> {
         probe.replicas_have_all(self.key.clone(), &self.token, self.ttl).await
     }
 
-    /// Renews the name for ever; returns when another process has taken it, which happens only when this one
-    /// was asleep, or cut off from Redis, for longer than the heartbeat lives.
+    /// Renews the name for ever. Returns if another process has taken it. That happens only if this process was
+    /// suspended, or cut off from Redis, for longer than the heartbeat lasts.
     pub async fn keep(&self) -> NameTaken {
         loop {
             sleep(self.ttl / 3).await;
@@ -148,7 +149,7 @@ impl Name {
         }
     }
 
-    /// Returns the name, so that the next process need not wait.
+    /// Releases the name, so that the next process does not wait.
     pub async fn release(&self) {
         if let Err(error) = self.leases.end(vec![self.key.clone()], &self.token).await {
             tracing::debug!(%error, "the name was not released: its heartbeat ends by time");
@@ -156,7 +157,7 @@ impl Name {
     }
 }
 
-/// For how long each heartbeat of this holder lasts, in milliseconds; as long as ours if its token does not say.
+/// The milliseconds that each heartbeat of this holder lasts; as long as ours if its token does not say.
 fn heartbeat_ms(holder: &str, ours: Duration) -> i64 {
     let told = holder.rsplit_once(HEARTBEAT).and_then(|(_, rest)| rest.split_once(" ms"));
     let told = told.and_then(|(ms, _)| ms.parse().ok());

@@ -1,4 +1,5 @@
-//! What a worker writes down for others. The notes outlive a stop, or say at the stop that nothing is in progress.
+//! The notes that a worker writes to Redis for other programs. The note about work in progress is written until all
+//! lanes have stopped; the note about set-aside entries is reset at the stop.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,10 +8,10 @@ use tidegate_stream::{Counters, LaneStatus, SetAsideNote, SetAsideNotes, server_
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-/// How often others are told what is set aside.
+/// The pause between two notes.
 const POST_EVERY: Duration = Duration::from_secs(1);
 
-/// Writes down for others what is set aside, while anything is.
+/// Writes a note about the entries that are set aside, while there are any.
 pub async fn post(
     set_aside_notes: &SetAsideNotes,
     process: &str,
@@ -20,26 +21,26 @@ pub async fn post(
     let mut posted = None;
     loop {
         let notice = SetAsideNote::of(counters.set_aside());
-        // One of a process before this one may be there still.
+        // The first pass always writes: a note of an earlier process may still be there.
         if notice.entries > 0 || posted != Some(0) {
             match set_aside_notes.write(process, &notice).await {
                 Ok(()) => posted = Some(notice.entries),
-                Err(error) => tracing::debug!(%error, "could not write down what is set aside"),
+                Err(error) => tracing::debug!(%error, "could not write the note about entries that are set aside"),
             }
         }
         if stop.run_until_cancelled(sleep(POST_EVERY)).await.is_none() {
-            // What is pending from now on is nobody's any more.
+            // The note is reset, because this process no longer works on the pending entries.
             let _gone = set_aside_notes.write(process, &SetAsideNote::default()).await;
             return;
         }
     }
 }
 
-/// Writes down for others since when the oldest batch is in progress, for ever: also while a stop waits for batches.
+/// Writes a note about the start of the oldest batch in progress, for ever: also while a stop waits for batches.
 pub async fn publish_in_progress(redis: &RedisStore, process: &str, lanes: &[Arc<LaneStatus>]) {
     loop {
         let told = async {
-            // The clock first: what is read from now on is read later than that.
+            // The clock is read first: entries that are read from now on are read later than that.
             let now_ms = server_time_ms(redis.pool()).await.map_err(|error| error.to_string())?;
             let states = lanes.iter().map(|lane| lane.state());
             let turns = states.filter(|lane| lane.activity.may_hold_entries()).map(|lane| lane.turn_lasting);
@@ -47,7 +48,7 @@ pub async fn publish_in_progress(redis: &RedisStore, process: &str, lanes: &[Arc
             work_in_progress::write(redis, process, work).await.map_err(|error| error.to_string())
         };
         if let Err(error) = told.await {
-            tracing::debug!(error, "could not write down since when entries are in progress");
+            tracing::debug!(error, "could not write the note about work in progress");
         }
         sleep(POST_EVERY).await;
     }

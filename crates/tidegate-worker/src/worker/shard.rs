@@ -1,4 +1,5 @@
-//! A worker writes only where the rows of its partition are. It may begin while MySQL is away; then it looks before it reads.
+//! The check that a worker writes only to the MySQL with the rows of its partition. If MySQL is away at the start, the
+//! check follows before the worker reads.
 
 use sqlx::MySqlPool;
 use tidegate_compare::text::error_chain;
@@ -7,7 +8,7 @@ use tidegate_orders::Ledger;
 use tidegate_stream::Outage;
 use tokio::sync::watch;
 
-/// The MySQL of a partition.
+/// The MySQL of a partition, and whether it was checked.
 #[derive(Debug)]
 pub(super) struct Shard {
     system: SystemSettings,
@@ -16,15 +17,15 @@ pub(super) struct Shard {
 }
 
 impl Shard {
-    /// Nothing is known yet.
+    /// Creates a shard that is not checked yet.
     pub(super) fn new(system: &SystemSettings, mysql: MySqlPool) -> Self {
         Self { system: system.clone(), mysql, is_right: watch::Sender::new(false) }
     }
 
-    /// Asks whether the rows of the partition are there. No answer is no refusal.
+    /// Checks whether MySQL has the rows of the partition. If MySQL does not answer, this is no error.
     ///
     /// # Errors
-    /// When they are elsewhere.
+    /// Fails if the rows of the partition belong in another MySQL.
     pub(super) async fn refuse_another(&self) -> anyhow::Result<()> {
         match self.look().await {
             Err(error) if error.is::<InvalidInput>() => Err(error),
@@ -32,13 +33,13 @@ impl Shard {
         }
     }
 
-    /// It takes a write, and the rows of the partition are there.
+    /// Checks that MySQL accepts a write, and that it has the rows of the partition.
     pub(super) async fn probe(&self, ledger: &Ledger) -> Result<(), Outage> {
         ledger.probe().await?;
         self.look().await.map_err(|error| Outage::new("MySQL", error_chain(&error)))
     }
 
-    /// Whether the rows of the partition are known to be there: what works on them waits for that.
+    /// Whether the check has succeeded: tasks that use the rows wait for that.
     pub(super) fn is_right(&self) -> watch::Receiver<bool> {
         self.is_right.subscribe()
     }

@@ -1,4 +1,4 @@
-//! The list of the tasks that a worker runs beside its lanes.
+//! The list of a worker's background tasks.
 
 mod busy_marker;
 mod expire;
@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{on_heap::on_heap, settings::ProcessSettings, view::Parts};
 
-/// The background tasks of one worker. A new task is its file and one line here.
+/// The background tasks of one worker. A new task is a file of its own and one line here.
 pub fn tasks(
     settings: &ProcessSettings,
     parts: &Parts,

@@ -1,4 +1,4 @@
-//! Whoever has asked lately, and no more of them than there is room for.
+//! The clients that have sent requests recently, in bounded memory.
 
 use std::{
     collections::HashMap,
@@ -9,12 +9,13 @@ use std::{
 
 use governor::{nanos::Nanos, state::StateStore};
 
-/// Values in a generation: with two of them, some 4.5 MB for each limit.
+/// The largest number of values in a generation. Two generations take about 4.5 MB for each limit.
 const GENERATION: usize = 100_000;
 
-/// When each may ask again, in two generations. A new one begins when the last is full or as old as the span of the limit, and the
-/// one before is dropped: whoever is in there has not asked for a span, so it has all its attempts again, remembered or not. Only
-/// where more than [`GENERATION`] others have asked within the span is somebody forgotten early, and begins anew.
+/// The time at which each client may ask again, in two generations. A new generation begins when the last one is full
+/// or as old as the span of the limit; the one before it is dropped. A client in the dropped generation has not asked
+/// for a whole span, so it has all its attempts again anyway. A client is forgotten early, and starts with all its
+/// attempts, only if more than [`GENERATION`] others have asked within the span.
 #[derive(Debug)]
 pub struct Recent {
     span: Duration,
@@ -35,13 +36,14 @@ impl Recent {
     }
 
     fn generations(&self) -> MutexGuard<'_, Generations> {
-        // Each change is one call: there is nothing half done that a panic could leave behind.
+        // Each change is a single call, so a panic cannot leave a partial change behind.
         self.generations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Generations {
-    /// Both are dropped after a long silence: nobody is left who has asked within the span.
+    /// Begins a new generation if it is time. After a long silence, both are dropped, because no client has asked
+    /// within the span.
     fn turn_over(&mut self, span: Duration, now: Instant) {
         let age = now.saturating_duration_since(self.began);
         if age >= span || self.young.len() >= GENERATION {

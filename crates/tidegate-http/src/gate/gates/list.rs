@@ -1,4 +1,4 @@
-//! The list of partitions: what partitions keep of it, and what they are told of the gate.
+//! The list of partitions that the partitions keep in Redis, and the notes of gates that work with it.
 
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ use tokio::time::timeout;
 
 use super::{Gates, PartitionStores};
 
-/// How long a partition may take. The others are not waited for longer.
+/// The time that a partition has to answer. The gate does not wait longer for it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Gates {
-    /// The list that these gates belong to.
+    /// The list of partitions that these gates use.
     pub fn list(&self) -> &[String] {
         self.partitions[0].system.partition().tags()
     }
 
-    /// What the partitions keep that answer.
+    /// Reads the list from each partition; partitions that do not answer are left out.
     pub async fn kept_lists(&self) -> Vec<KeptList> {
         let read = async |own: &PartitionStores, redis: &RedisStore| match timeout(
             PATIENCE,
@@ -29,7 +29,7 @@ impl Gates {
         {
             Ok(Ok(kept)) => Some(kept),
             Ok(Err(error)) => {
-                tracing::debug!("cannot see whether the list of partitions has changed: {error:#}");
+                tracing::debug!("cannot check whether the list of partitions has changed: {error:#}");
                 None
             }
             Err(_) => None,
@@ -37,13 +37,13 @@ impl Gates {
         join_all(self.reached().map(|(own, redis)| read(own, redis))).await.into_iter().flatten().collect()
     }
 
-    /// Writes down in all partitions that answer that the gate of this name works with this list.
+    /// Writes a note to each partition that answers: the gate with this name works with this list.
     pub async fn note_work(&self, name: &str) {
         let write = async |redis: &RedisStore| gate_notes::write(redis, name, self.list()).await;
         self.tell_all(write).await;
     }
 
-    /// The gate of this name works with this list no more.
+    /// Deletes the note: the gate with this name no longer works with this list.
     pub async fn end_work(&self, name: &str) {
         self.tell_all(async |redis: &RedisStore| gate_notes::end(redis, name).await).await;
     }
@@ -57,18 +57,19 @@ impl Gates {
                 let pattern = format!("~{}*", redis.keys().partition_list().gate("").as_str_lossy());
                 tracing::warn!(
                     %error, pattern,
-                    "a change of the list of partitions does not wait for this gate: Redis refuses its note"
+                    "Redis refuses the note of this gate, so a change of the list of partitions does not wait for \
+                     it; allow its Redis user this pattern"
                 );
             }),
             Ok(Err(error)) => {
-                tracing::debug!(%error, "could not write down which list of partitions the gate works with");
+                tracing::debug!(%error, "could not write the note with the gate's list of partitions");
             }
             Ok(Ok(())) | Err(_) => {}
         };
         join_all(self.reached().map(|(_, redis)| tell(redis))).await;
     }
 
-    /// Returns when a partition has answered for the first time.
+    /// Waits until a partition has answered for the first time.
     pub async fn one_more_is_reached(&self) {
         self.reached.notified().await;
     }

@@ -1,4 +1,4 @@
-//! How spans travel: over HTTP, with the client that is there anyway.
+//! The HTTP client that sends spans, from a library that the program uses anyway.
 
 use std::{
     error::Error,
@@ -21,13 +21,14 @@ use tokio::runtime::{Builder, Handle};
 
 use crate::trace::variable;
 
-/// Why the network failed the last time; the library says no more than that it did.
+/// The reason for the last network failure. The library itself reports only that there was one.
 pub type Failure = Arc<Mutex<Option<String>>>;
 
-/// Gives an exporter a client for this endpoint. TLS trusts the system's certificate authorities.
+/// Creates an HTTP client for this endpoint and gives it to the exporter. TLS trusts the system's certificate
+/// authorities.
 ///
 /// # Errors
-/// When TLS is wanted and the system has none, or the system gives no thread.
+/// Fails if the endpoint needs TLS and the system has no authorities, or if the system refuses a thread.
 pub fn attach<B: WithHttpConfig>(builder: B, endpoint: &str, failure: &Failure) -> anyhow::Result<B> {
     let runtime = runtime().context("Failed to start a thread that sends traces")?;
     if !endpoint.starts_with("https://") {
@@ -40,8 +41,9 @@ pub fn attach<B: WithHttpConfig>(builder: B, endpoint: &str, failure: &Failure) 
     Ok(builder.with_http_client(Client::new(connector, runtime, failure)))
 }
 
-/// Where the client works. Not where the lanes do: a name that is looked up holds a thread until the system gives up, and
-/// a runtime that ends waits for such threads. This one never ends, so the process does not wait for a name server.
+/// Creates a runtime for the client. It is not the runtime of the lanes: a name lookup holds a thread until the system
+/// gives up, and a runtime that ends waits for such threads. This runtime never ends, so the process does not wait for
+/// a name server.
 fn runtime() -> io::Result<Handle> {
     let runtime = Builder::new_multi_thread().worker_threads(1).thread_name("traces").enable_all().build()?;
     let handle = runtime.handle().clone();
@@ -55,7 +57,8 @@ fn timeout() -> Duration {
     given.map_or(OTEL_EXPORTER_OTLP_TIMEOUT_DEFAULT, Duration::from_millis)
 }
 
-/// The exporter works on a thread of its own, without a runtime, which the client needs.
+/// An HTTP client that works on its own runtime. The exporter has a thread without a runtime, and the client needs
+/// one.
 #[derive(Debug)]
 struct Client<C: Connect + Clone + Send + Sync + 'static> {
     client: HyperClient<C>,
@@ -86,7 +89,7 @@ where
     }
 }
 
-/// The outermost error says no more than that there was one.
+/// The text of an error with all its sources. The outermost error only says that there was one.
 fn chain(error: &(dyn Error + 'static)) -> String {
     let mut chain = error.to_string();
     let mut source = error.source();

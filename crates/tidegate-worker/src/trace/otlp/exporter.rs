@@ -1,4 +1,5 @@
-//! Tells when traces cannot be sent, and when they are again. The library would tell of every single try.
+//! The log lines for an outage of the collector: one at its start and one at its end. The library would log every
+//! failed attempt.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -16,7 +17,7 @@ use super::{
     room::{Room, TELL_EVERY},
 };
 
-/// An exporter that swallows its errors: spans that cannot be sent are lost, and nothing else comes of it.
+/// An exporter that logs its errors and returns none. If spans cannot be sent, they are lost, with no other effect.
 #[derive(Debug)]
 pub struct TellingExporter<E> {
     exporter: E,
@@ -33,7 +34,7 @@ struct Trouble {
 }
 
 impl<E> TellingExporter<E> {
-    /// Frees places in `room` as it sends; why the network failed stands in `failure`.
+    /// Creates an exporter that frees places in `room` as it sends. `failure` has the reason for a network failure.
     pub fn new(exporter: E, room: Arc<Room>, failure: Failure) -> Self {
         Self { exporter, room, failure, trouble: Mutex::default() }
     }
@@ -60,7 +61,7 @@ impl<E> TellingExporter<E> {
                     (trouble.is_open, trouble.told) = (true, Some(Instant::now()));
                     tracing::warn!(
                         error = self.why(&error),
-                        "traces cannot be sent: they are lost, and orders go on"
+                        "traces cannot be sent and are lost; orders are not affected"
                     );
                 }
             }

@@ -1,5 +1,5 @@
-//! Traces the orders of one lane. A lane handles one batch at a time, so the account that its handler gives belongs to the
-//! batch that the lane tells of next.
+//! The traces of the orders of one lane. A lane handles one batch at a time, so the trace that its handler returns
+//! belongs to the batch that the lane reports next.
 
 use std::{
     mem,
@@ -14,7 +14,7 @@ use super::{
     span::{Batch, OrderSpans},
 };
 
-/// Looks on in one lane.
+/// The observer of one lane, which creates traces of its orders.
 #[derive(Debug)]
 pub struct LaneTrace {
     spans: OrderSpans,
@@ -24,7 +24,7 @@ pub struct LaneTrace {
 }
 
 impl LaneTrace {
-    /// Nothing looked at yet.
+    /// Creates an observer that has no batch yet.
     pub fn new(spans: OrderSpans, room: Arc<Room>, asks_sampler: bool) -> Self {
         Self { spans, room, asks_sampler, batch_trace: Mutex::default() }
     }
@@ -50,7 +50,7 @@ impl BatchTracer for LaneTrace {
 
 impl Observer for LaneTrace {
     fn batch_processed(&self, worked: &ProcessedBatch<'_>) {
-        // None: no order of this batch is traced.
+        // If there is no batch trace, no order of this batch is traced.
         let Some(batch_trace) = mem::take(&mut *self.batch_trace()) else { return };
         let batch = Batch::new(worked, &batch_trace);
         for (at, entry) in worked.entries.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! Room for spans that wait to be sent. The library drops single spans where its queue is full; an order is better
-//! traced whole or not at all.
+//! The room for spans that wait to be sent. If its queue is full, the library drops single spans. Here, an order is
+//! traced completely or not at all.
 
 use std::{
     sync::{
@@ -12,10 +12,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Of each warning about traces, one comes in this time.
+/// The pause between two warnings of the same kind about traces.
 pub const TELL_EVERY: Duration = Duration::from_secs(60);
 
-/// What of the library's queue is free.
+/// The free places in the library's queue.
 #[derive(Debug)]
 pub struct Room {
     capacity: usize,
@@ -26,7 +26,7 @@ pub struct Room {
 }
 
 impl Room {
-    /// For so many spans.
+    /// Creates room for `capacity` spans.
     pub fn new(capacity: usize) -> Self {
         Self {
             capacity,
@@ -37,12 +37,13 @@ impl Room {
         }
     }
 
-    /// Spans that wait to be sent, and those that are on their way.
+    /// The number of spans that wait to be sent or are being sent.
     pub fn unsent(&self) -> usize {
         self.waiting.load(Acquire) + self.under_way.load(Acquire)
     }
 
-    /// Takes the place of an order's spans. Where there is none, that is counted, and told now and then.
+    /// Takes places for an order's spans. False: there are not enough. Then this counts the order, and logs a warning
+    /// now and then.
     pub fn take(&self, spans: usize) -> bool {
         let after = |waiting: usize| waiting.checked_add(spans).filter(|after| *after <= self.capacity);
         if self.waiting.fetch_update(AcqRel, Acquire, after).is_ok() {
@@ -52,23 +53,23 @@ impl Room {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         if told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
             *told = Some(Instant::now());
-            tracing::warn!(orders, "more traces than can be sent: some orders have none");
+            tracing::warn!(orders, "there are more traces than can be sent, so some orders have none");
         }
         false
     }
 
-    /// Frees places whose spans are on their way now.
+    /// Frees places for spans that are being sent now.
     pub fn leave(&self, spans: usize) {
         self.under_way.fetch_add(spans, AcqRel);
         self.free(spans);
     }
 
-    /// What became of them is known.
+    /// Notes that these spans were sent or lost.
     pub fn arrive(&self, spans: usize) {
         self.under_way.fetch_sub(spans, AcqRel);
     }
 
-    /// Frees places whose spans were not made.
+    /// Frees places for spans that were not created.
     pub fn free(&self, spans: usize) {
         self.waiting.fetch_sub(spans, AcqRel);
     }

@@ -1,10 +1,10 @@
-//! What a trace says of an order. The names are those of OpenTelemetry's conventions for messaging, and `tidegate.`
-//! for what is ours.
+//! The spans of an order. Their names come from OpenTelemetry's conventions for messaging; Tidegate's own names begin
+//! with `tidegate.`.
 //!
-//! One span stands for one order and has the producer's span as its parent. What is done for a whole batch (locking,
-//! writing, settling) stands below it in the trace of each order, with the batch's times. The conventions' other way,
-//! one span for the batch with a link to each order, would end no producer's trace with the commit, has no producer to
-//! decide whether it is sampled, and loses links: 128 is the limit of a span, and a batch has up to 1000 orders.
+//! Each order has one span, whose parent is the producer's span. The stages of a whole batch (locking, writing,
+//! settling) are child spans in the trace of each order, with the batch's times. The conventions also allow one span
+//! for the batch, with a link to each order. With that, no producer's trace would end with the commit, and no producer
+//! would decide about sampling. It would also lose links: a span has at most 128, and a batch has up to 1000 orders.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -16,35 +16,35 @@ use opentelemetry_sdk::trace::SdkTracer;
 use tidegate_orders::{BatchTrace, Order, OrderStatus, Verdict, wire::FieldNames};
 use tidegate_stream::{Entry, Outcome, ProcessedBatch, Stage, StreamNames};
 
-/// Makes spans.
+/// The creator of the spans.
 #[derive(Clone, Debug)]
 pub struct OrderSpans {
     tracer: SdkTracer,
     names: StreamNames,
-    /// How to read its entries.
+    /// The field names of the stream's entries.
     pub fields: FieldNames,
 }
 
-/// A batch that was worked off, with what is known of it.
+/// A batch that a lane has processed, with its trace.
 pub struct Batch<'a> {
     worked: &'a ProcessedBatch<'a>,
     batch_trace: &'a BatchTrace,
     nothing_is_written: bool,
     id: String,
-    /// The same moment on both clocks.
+    /// The same instant on both clocks.
     now: (Instant, SystemTime),
 }
 
-/// One order of it.
+/// One order of a batch.
 pub struct Traced<'a> {
     entry: &'a Entry,
-    /// None when the entry is no order.
+    /// The decoded order. None: the entry is no order.
     order: Option<Order>,
     outcome: OrderOutcome<'a>,
     stages: Vec<Step<'a>>,
 }
 
-/// A stage of the batch that this order had a part in.
+/// A stage of the batch that this order was part of.
 struct Step<'a> {
     what: What,
     stage: Stage,
@@ -58,19 +58,20 @@ enum What {
     Settle,
 }
 
-/// What became of an order, this time.
+/// The outcome of an order in this batch.
 struct OrderOutcome<'a> {
     word: &'static str,
-    /// Where the order is now. None: its row was there before, and may be cancelled; no store is asked for a trace.
+    /// The present state of the order. None: its row was there before, and may be cancelled; no store is queried for a
+    /// trace.
     status: Option<OrderStatus>,
-    /// Why, where that is not plain.
+    /// The reason for the outcome, if the outcome alone does not explain it.
     reason: Option<&'static str>,
-    /// A sentence, where something is wrong.
+    /// The error in a sentence, if there was one.
     error: Option<&'a str>,
 }
 
 impl<'a> Batch<'a> {
-    /// As the lane and its handler tell of it.
+    /// Creates the batch from the reports of the lane and its handler.
     pub fn new(worked: &'a ProcessedBatch<'a>, batch_trace: &'a BatchTrace) -> Self {
         let first = worked.entries.first().map(|entry| entry.id).unwrap_or_default();
         let id = format!("{}/{first}", worked.consumer);
@@ -78,7 +79,7 @@ impl<'a> Batch<'a> {
         Self { worked, batch_trace, nothing_is_written, id, now: (Instant::now(), SystemTime::now()) }
     }
 
-    /// The order at this place.
+    /// The order at this position of the batch.
     pub fn order(&self, fields: &FieldNames, at: usize) -> Traced<'a> {
         let entry = &self.worked.entries[at];
         let order = fields.decode(entry).ok();
@@ -121,7 +122,7 @@ impl<'a> Batch<'a> {
             reason: Some(reason),
             error,
         };
-        // The store may have done what it did not answer to.
+        // A store may have executed a command that it did not answer.
         let outage = || again("outage", OrderStatus::Unsure, self.outage());
         let done = |word, status, reason| OrderOutcome { word, status, reason, error: None };
         let Ok(outcomes) = self.worked.outcomes else { return outage() };
@@ -151,7 +152,7 @@ impl<'a> Batch<'a> {
             (Outcome::Done, Some(Verdict::Refused(refusal))) => {
                 done("refused", Some(OrderStatus::Refused), Some(refusal.word()))
             }
-            // An event of an order.
+            // The entry is an event of an order.
             (Outcome::Done, None) => done("recorded", None, None),
             (Outcome::Done, _) => done("created", Some(OrderStatus::Written), None),
         }
@@ -163,19 +164,19 @@ impl<'a> Batch<'a> {
 }
 
 impl Traced<'_> {
-    /// How many spans it takes.
+    /// The number of spans that this order needs.
     pub fn spans(&self) -> usize {
         1 + self.stages.len()
     }
 }
 
 impl OrderSpans {
-    /// For the orders of this stream.
+    /// Creates the spans for the orders of this stream.
     pub fn new(tracer: SdkTracer, names: StreamNames, fields: FieldNames) -> Self {
         Self { tracer, names, fields }
     }
 
-    /// Makes the spans of an order, and hands them over to be sent. False when it is not sampled.
+    /// Creates the spans of an order and queues them for sending. False: the order is not sampled.
     pub fn emit(&self, batch: &Batch<'_>, order: &Traced<'_>) -> bool {
         let parent = match self.fields.traceparent(order.entry) {
             Some(parent) => Context::new().with_remote_span_context(SpanContext::new(
@@ -243,7 +244,8 @@ impl OrderSpans {
         ]
     }
 
-    /// No user id: a trace goes to people and places that need not know who bought.
+    /// The attributes of an order's span. They have no user id: people and systems that see traces need not know the
+    /// buyer.
     fn attributes(&self, batch: &Batch<'_>, order: &Traced<'_>) -> Vec<KeyValue> {
         let mut attributes = Vec::with_capacity(17);
         attributes.extend(self.messaging("process"));
@@ -265,14 +267,15 @@ impl OrderSpans {
             ]);
         }
         attributes.extend(order.outcome.reason.map(|reason| KeyValue::new("tidegate.reason", reason)));
-        // The conventions' name for it, where something is wrong.
+        // The conventions use this name for the reason of an error.
         let wrong = order.outcome.error.and(order.outcome.reason);
         attributes.extend(wrong.map(|reason| KeyValue::new("error.type", reason)));
         attributes
     }
 }
 
-/// How long the entry lay in the stream before it came into hand. Its id is from Redis' clock, the rest from ours.
+/// The time in milliseconds that the entry waited in the stream until the lane received it. Its id is from Redis'
+/// clock, the end from this host's clock.
 fn wait_ms(entry: &Entry, came: SystemTime) -> i64 {
     let came_ms = came.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
     i64::try_from(came_ms.saturating_sub(entry.id.ms.into())).unwrap_or(i64::MAX)

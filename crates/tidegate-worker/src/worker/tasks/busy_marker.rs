@@ -1,4 +1,4 @@
-//! Marks sales as busy when the fleet is too far behind, and takes away marks of before.
+//! The tasks that mark sales as busy when the fleet is too far behind, and that remove old marks.
 
 use std::{
     sync::{
@@ -13,24 +13,24 @@ use tidegate_orders::{LimitedLog, VoucherId};
 
 use super::{NextRun, Periodic, Routine, Run, Task, on_heap};
 
-/// Between two looks at the backlog.
+/// The pause between two checks of the backlog.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Between two looks whether sales have marks of before, which nobody renews.
+/// The pause between two checks for old marks that no worker renews.
 const FORGET_EVERY: Duration = Duration::from_secs(10);
-/// So many passes in a row must have failed before somebody is told: marks of sales that need workers last as long.
+/// The number of failed runs in a row before a warning: marks of sales that need workers last that long.
 const FAILURES_BEFORE_WARNING: u32 = 6;
 
-/// Looks at the backlog, and marks sales.
+/// The task that checks the backlog and marks sales.
 pub struct MarkBusy {
     pub marker: BusyMarker,
-    /// Says meanwhile whether buyers hear 11 for what this worker marks.
+    /// Whether buyers get the reply 11 now for the sales that this worker marks.
     pub busy: Arc<AtomicBool>,
     pub log: Arc<LimitedLog>,
 }
 
 impl Task for MarkBusy {
     fn routine(&self) -> Routine {
-        Routine::new("look at the backlog", LOOK_EVERY).without_first_pause()
+        Routine::new("check the backlog", LOOK_EVERY).without_first_pause()
     }
 
     fn run_once(&mut self) -> Run<'_> {
@@ -42,14 +42,14 @@ impl Task for MarkBusy {
         })
     }
 
-    /// Lanes log an outage, but not a right that is missing for the marks only.
+    /// The lanes log an outage, but not a missing right that only the marks need.
     fn failed(&mut self, error: &str, failures: u32) {
         self.busy.store(self.marker.is_refusing(), Relaxed);
         if failures == FAILURES_BEFORE_WARNING {
             tracing::warn!(
                 error,
-                "marks of sales are not renewed: Redis refuses, or is away. With gate.needs_workers, buyers hear 11 until the \
-                 marks are renewed; see docs/runbook/busy-does-not-end.md"
+                "marks of sales are not renewed: Redis refuses, or is away. With gate.needs_workers, buyers get \
+                 the reply 11 until the marks are renewed; see docs/runbook/busy-does-not-end.md"
             );
         }
     }
@@ -59,16 +59,16 @@ impl Task for MarkBusy {
     }
 }
 
-/// Takes away marks of before that nobody renews, in every worker.
+/// Creates the task that removes old marks that no worker renews. Every worker runs it.
 pub fn forget_marks(marker: BusyMarker, log: Arc<LimitedLog>) -> impl Task {
     let forget = async move || {
         match marker.forget_need().await {
             Ok(marks) => tell_left_out(&log, &marks.left_out),
-            Err(error) => tracing::debug!(error = format!("{error:#}"), "marks of sales may be left"),
+            Err(error) => tracing::debug!(error = format!("{error:#}"), "could not remove all old marks of sales"),
         }
         Ok(NextRun::After(FORGET_EVERY))
     };
-    Periodic(Routine::new("forget marks of before", FORGET_EVERY).without_first_pause(), forget)
+    Periodic(Routine::new("remove old marks", FORGET_EVERY).without_first_pause(), forget)
 }
 
 /// The log of vouchers that cannot be marked.
@@ -94,7 +94,7 @@ fn tell(BusyPass { is_busy, oldest_unread, sales }: &BusyPass, was_busy: bool) {
         (false, true) => tracing::warn!(
             oldest_unread_ms,
             sales = sales.changed,
-            "busy: orders come faster than they are written, so buyers hear 11 until it is better"
+            "busy: orders come faster than they are written, so buyers get the reply 11 until the workers catch up"
         ),
         (true, false) => tracing::info!(oldest_unread_ms, "not busy any more: orders are admitted again"),
         _ => {}

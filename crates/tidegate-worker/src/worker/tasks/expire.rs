@@ -1,4 +1,4 @@
-//! Lets unpaid orders expire, in one worker of a fleet at a time.
+//! The task that lets unpaid orders expire, in one worker of a fleet at a time.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use tidegate_orders::RestoreState;
 
 use super::{NextRun, Routine, Run, Task, on_heap};
 
-/// Between two looks, at most: a shorter limit may have come meanwhile.
+/// The longest pause between two checks. It is short, because an operator may set a shorter limit meanwhile.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Between two looks while a store is away, or nothing may expire.
+/// The pause while a store is away, or while no order may expire.
 const WAIT: Duration = Duration::from_secs(1);
-/// So many passes in a row must have failed before somebody is told.
+/// The number of failed runs in a row before a warning.
 const FAILURES_BEFORE_WARNING: u32 = 10;
 
-/// Looks for what is due. A pass that is cut off is done again by whoever looks next.
+/// The task that finds orders whose time is over. If a run is cut off, the next worker repeats it.
 pub struct Expire {
     sweeper: Sweeper,
     logged: Option<SweepResult>,
@@ -43,7 +43,8 @@ impl Task for Expire {
         })
     }
 
-    /// Lanes log an outage, but not while they have nothing to do, nor a right that is missing here only.
+    /// The lanes log an outage, but not while they have nothing to do, and not a missing right that only this task
+    /// needs.
     fn failed(&mut self, error: &str, failures: u32) {
         self.failures = failures;
         if failures == FAILURES_BEFORE_WARNING {
@@ -61,8 +62,8 @@ fn next_after(pass: &SweepResult) -> NextRun {
     }
 }
 
-/// Whether somebody should hear of it: something keeps orders from expiring, or does so no longer. `failures` in a row came
-/// before; they are over.
+/// Whether the result belongs in the log: orders stop expiring for a reason, or expire again. `failures` is the number
+/// of failed runs in a row before this one; it is reset.
 fn is_news(pass: &SweepResult, logged: &mut Option<SweepResult>, failures: &mut u32) -> bool {
     let was_warned = std::mem::take(failures) >= FAILURES_BEFORE_WARNING;
     let now = matches!(pass, SweepResult::WentBack(_) | SweepResult::OlderWorkers(_)).then(|| pass.clone());
@@ -77,13 +78,13 @@ fn tell(pass: &SweepResult) {
             let store = if *state == RestoreState::MySqlWentBack { "MySQL" } else { "Redis" };
             tracing::error!(
                 store,
-                "a store went back in time: no unpaid order expires until somebody says `tidegate resume --expirations`; \
-                 see {WENT_BACK}"
+                "a store went back in time: no unpaid order expires until an operator types `tidegate resume \
+                 --expirations`; see {WENT_BACK}"
             );
         }
         SweepResult::OlderWorkers(workers) => tracing::warn!(
             workers = workers.join(", "),
-            "no unpaid order expires while workers of an older version live, which would bury the events"
+            "no unpaid order expires while workers of an older version live: they would turn the events into dead letters"
         ),
         _ => tracing::info!("unpaid orders expire again"),
     }

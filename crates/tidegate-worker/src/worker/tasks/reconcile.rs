@@ -1,5 +1,6 @@
-//! Compares both stores now and then, in one worker of a fleet at a time, so slowly that no sale feels it; and compacts what is final
-//! out of the journals, when they agree. The partitions of a process take turns, because each comparison takes some 25 MB.
+//! The task that compares both stores now and then, in one worker of a fleet at a time, and too slowly to disturb a
+//! sale. If the stores agree, it also compacts final orders in the journals. The partitions of a process take turns,
+//! because each comparison takes about 25 MB.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,17 +24,18 @@ use tokio::{
 
 use super::{NextRun, Parts, ProcessSettings, Routine, Run, Task, on_heap};
 
-/// Between two checks whether it is time, at most.
+/// The longest pause between two checks whether a comparison is due.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// After a comparison that failed, at most.
+/// The longest pause after a comparison that failed.
 const REST: Duration = Duration::from_secs(120);
-/// The cut-off must have moved by that much, or by this part of the age of what is compacted, before journals are read for it again.
+/// The step of the cut-off after which journals are read again: the smaller of this time and this part of
+/// `compact_after`.
 const COMPACT_STEP: Duration = Duration::from_secs(3600);
 const COMPACT_PART: u32 = 24;
-/// So many looks in a row must have failed before somebody is told.
+/// The number of failed runs in a row before a warning.
 const FAILURES_BEFORE_WARNING: u32 = 3;
 
-/// What compares.
+/// The task that compares, repairs and compacts.
 pub struct Reconciler {
     redis: RedisStore,
     comparison: Comparison,
@@ -44,12 +46,12 @@ pub struct Reconciler {
     who: String,
     began: Instant,
     turns: Arc<Semaphore>,
-    /// The differences that the log told last.
+    /// The differences in the last line of the log.
     told: Vec<(DifferenceKind, u64)>,
 }
 
 impl Reconciler {
-    /// All of a process share the one permit of `turns`.
+    /// Creates the task. The tasks of a process share the one permit of `turns`.
     pub fn new(
         ProcessSettings { system: settings, worker, .. }: &ProcessSettings,
         parts: &Parts,
@@ -67,18 +69,18 @@ impl Reconciler {
         Self { redis, comparison, remover, compactor, sweeper, settings, who, began, turns, told }
     }
 
-    /// Looks if it is time and nobody else does. None: not now.
+    /// Compares if it is time and no other process does. None: not now.
     async fn look_if_due(&self) -> Result<Option<Reconciled>, CompareError> {
         if !self.is_due().await? {
             return Ok(None);
         }
-        // Before the lease: another process may compare this partition while this one waits.
+        // The turn comes before the lease, so that another process can compare this partition while this one waits.
         let Some(_turn) = self.turn().await else { return Ok(None) };
         let TakenLease::Held(lease) = lease::take(&self.redis, &self.who).await? else {
             return Ok(None);
         };
         let job = Job { stop: lease.lost().clone(), progress: Box::new(Silent) };
-        // Another may have ended in between.
+        // Another comparison may have ended meanwhile.
         let found = match self.is_due().await {
             Ok(true) => on_heap(|| self.look_and_repair(&job)).await,
             _ => Ok(None),
@@ -102,7 +104,7 @@ impl Reconciler {
         on_heap(|| self.note_journals(&report)).await;
         on_heap(|| self.remove_delisted(&report)).await;
         on_heap(|| self.sweep(&report)).await;
-        // One that people have to repair keeps no other from being compacted.
+        // A voucher that an operator has to repair does not keep other vouchers from being compacted.
         let clean = report.vouchers.iter().filter(|look| look.is_clean());
         let clean: Vec<VoucherId> = clean.map(|look| look.totals.voucher).collect();
         on_heap(|| self.compact_if_due(&clean, now.clone(), job)).await?;
@@ -118,7 +120,7 @@ impl Reconciler {
         self.turns.acquire().await.ok()
     }
 
-    /// With what would repair it, where workers are to do that.
+    /// Compares. If workers have to repair, this also returns the plan of the repair.
     async fn compare(&self, job: &Job) -> Result<(ComparisonReport, Option<RepairPlan>), CompareError> {
         if !self.settings.reconcile_repairs {
             return Ok((self.comparison.run(job, |_| {}).await?, None));
@@ -128,14 +130,14 @@ impl Reconciler {
         Ok((report, has_work.then_some(plan)))
     }
 
-    /// What was repaired is told no more to others.
+    /// Writes the result without the repaired differences, so that they are no longer reported.
     async fn keep_repaired(&self, before: Option<Reconciled>, job: &Job) {
         if let Err(error) = self.comparison.keep_repaired(before, job).await {
-            tracing::debug!(%error, "what was repaired is told until the next comparison");
+            tracing::debug!(%error, "repaired differences are reported until the next comparison");
         }
     }
 
-    /// What it does not get done, the next comparison finds.
+    /// Repairs the differences. The next comparison finds those that remain.
     async fn repair(&self, plan: &RepairPlan, job: &Job) {
         let mut report = RepairReport::new(plan);
         let repaired = async {
@@ -148,21 +150,23 @@ impl Reconciler {
             tracing::warn!("{refused}");
         }
         match repaired {
-            Ok(_) => tracing::info!(counts = %report.counts(), "repaired what both stores differed in"),
+            Ok(_) => tracing::info!(counts = %report.counts(), "repaired the differences between both stores"),
             Err(error) => {
-                tracing::warn!(error = format!("{error:#}"), "did not repair what both stores differ in");
+                tracing::warn!(error = format!("{error:#}"), "did not repair the differences between both stores");
             }
         }
     }
 
-    /// Notes in MySQL which journals are complete, for a Redis that will not know it any more. What fails is done after the next comparison.
+    /// Notes in MySQL which journals are complete, for a Redis that has lost this knowledge. If this fails, it is done
+    /// after the next comparison.
     async fn note_journals(&self, report: &ComparisonReport) {
         if let Err(error) = note_journals(self.comparison.stores(), report).await {
             tracing::debug!(%error, "did not note which vouchers have a complete journal");
         }
     }
 
-    /// Removes the keys of what was delisted long enough ago. What fails is done after the next comparison.
+    /// Removes the keys of vouchers that were delisted long enough ago. If this fails, it is done after the next
+    /// comparison.
     async fn remove_delisted(&self, report: &ComparisonReport) {
         match self.remover.remove_due(report).await {
             Ok(removed) => {
@@ -177,17 +181,17 @@ impl Reconciler {
         }
     }
 
-    /// Forgets what is counted in windows that are over. What fails is done after the next comparison.
+    /// Removes limit counts of windows that are over. If this fails, it is done after the next comparison.
     async fn sweep(&self, report: &ComparisonReport) {
         let vouchers: Vec<VoucherId> = report.vouchers.iter().map(|look| look.totals.voucher).collect();
         match self.sweeper.sweep(&vouchers).await {
             Ok(0) => {}
-            Ok(swept) => tracing::info!(swept, "forgot what was counted for limits in windows that are over"),
-            Err(error) => tracing::warn!(%error, "did not forget what is counted in windows that are over"),
+            Ok(swept) => tracing::info!(swept, "removed the limit counters of windows that are over"),
+            Err(error) => tracing::warn!(%error, "did not remove the limit counters of windows that are over"),
         }
     }
 
-    /// Compacts if what can be compacted by now may be more than the last time, whoever did it.
+    /// Compacts if more may be compacted now than at the last time, in this or another process.
     async fn compact_if_due(
         &self,
         vouchers: &[VoucherId],
@@ -200,22 +204,23 @@ impl Reconciler {
         let before_ms = self.compactor.cut_off_ms().await?;
         let step = COMPACT_STEP.min(self.settings.compact_after / COMPACT_PART);
         let step_ms = i64::try_from(step.as_millis()).unwrap_or(i64::MAX);
-        // A clock that was set back must not keep it from compaction.
+        // A clock that was set back must not prevent compaction.
         let is_due = before_ms.saturating_sub(kept.compacted_before_ms).saturating_abs() >= step_ms.max(1);
         if !is_due {
             return Ok(());
         }
         let CompactReport { released, used, shortened } = self.compactor.compact(vouchers, before_ms, job).await?;
         if released + used > 0 {
-            tracing::info!(released, used, shortened, "compacted what is final out of the journals");
+            tracing::info!(released, used, shortened, "compacted final orders in the journals");
         }
-        // What was removed since stands there, too.
+        // The stored result may have changed since: it also lists the vouchers whose keys were removed.
         kept = Reconciled::read(&self.redis).await?.unwrap_or(kept);
         kept.compacted_before_ms = before_ms;
         Ok(kept.write(&self.redis).await?)
     }
 
-    /// So long after the last one, whoever did it; the first time, so long after this process has begun.
+    /// Whether a comparison is due: a fixed time after the last one, in this or another process, or after the start of
+    /// this process if there was none.
     async fn is_due(&self) -> Result<bool, StreamError> {
         let Some(last) = Reconciled::read(&self.redis).await? else {
             return Ok(self.began.elapsed() >= self.settings.reconcile_every);
@@ -225,8 +230,8 @@ impl Reconciler {
     }
 }
 
-/// Whether so much time has passed. A clock that was set back must not keep it from looking; that a comparison ended some milliseconds
-/// after now, because the sum of two clocks says so, is no reason to look again.
+/// Whether so much time has passed. A clock that was set back must not prevent a comparison. The last comparison may
+/// end some milliseconds after now, because that time is the sum of two clocks; this does not make another one due.
 fn is_over(last_ms: i64, now_ms: i64, every: Duration) -> bool {
     u128::from(last_ms.abs_diff(now_ms)) >= every.as_millis()
 }
@@ -234,7 +239,7 @@ fn is_over(last_ms: i64, now_ms: i64, every: Duration) -> bool {
 impl Task for Reconciler {
     fn routine(&self) -> Routine {
         let every = self.settings.reconcile_every;
-        // A run that failed may have read all there is before.
+        // A run that failed may have read everything before.
         let after_failure = every.min(REST);
         Routine { after_failure, ..Routine::new("compare both stores", LOOK_EVERY.min(every)) }
     }
@@ -259,7 +264,7 @@ impl Task for Reconciler {
     }
 }
 
-/// Says what differs when it is something else than before.
+/// Logs the differences if they have changed since the last line.
 fn tell(found: &Reconciled, told: &mut Vec<(DifferenceKind, u64)>) {
     let now = found.failures();
     if now == *told {

@@ -1,4 +1,4 @@
-//! What looks after the results that are published.
+//! The tasks that maintain the published results.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use tidegate_orders::{Publisher, ResultsTrimmer, publisher::Remembered};
 
 use super::{NextRun, Parts, Periodic, ProcessSettings, Routine, Task};
 
-/// How often MySQL is asked for results that Redis did not take.
+/// The pause between two queries to MySQL for results that Redis did not accept.
 const PUBLISH_EVERY: Duration = Duration::from_secs(2);
 
-/// Publishes results that Redis did not take at first, as soon as it does.
+/// Creates the task that publishes results that Redis refused earlier.
 pub fn publish_remembered(publisher: Publisher) -> impl Task {
     let publish = async move || {
         Ok(match publisher.publish_remembered().await? {
@@ -23,7 +23,7 @@ pub fn publish_remembered(publisher: Publisher) -> impl Task {
     )
 }
 
-/// Deletes old results.
+/// Creates the task that deletes old results.
 pub fn trim(ProcessSettings { system, worker, .. }: &ProcessSettings, parts: &Parts) -> impl Task + use<> {
     let keep = (system.results.keep, system.results.keep_bytes);
     let trimmer = ResultsTrimmer::new(parts.redis.pool().clone(), system.stream.results.clone(), keep);
@@ -31,7 +31,7 @@ pub fn trim(ProcessSettings { system, worker, .. }: &ProcessSettings, parts: &Pa
     Periodic(Routine::new("trim the results", every), async move || {
         let trimmed = trimmer.run_once().await?;
         if trimmed > 0 {
-            tracing::info!(trimmed, "results deleted that are too old or too many");
+            tracing::info!(trimmed, "deleted results that were too old or too many");
         }
         Ok(NextRun::After(every))
     })

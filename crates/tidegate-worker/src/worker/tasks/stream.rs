@@ -1,11 +1,11 @@
-//! What looks after the stream and its group. Any process may do any of it at any time.
+//! The tasks that maintain the stream and its consumer group. Any process may run any of them at any time.
 
 use tidegate_orders::keys::process_of;
 use tidegate_stream::{ConsumerRemover, ServerClock, Trimmer};
 
 use super::{NextRun, Parts, Periodic, ProcessSettings, Routine, Task};
 
-/// Deletes old entries: a script decides, and what is gone is gone once.
+/// Creates the task that deletes old entries. A script decides, so several processes may run it.
 pub fn trim(ProcessSettings { system, worker, .. }: &ProcessSettings, parts: &Parts) -> impl Task + use<> {
     let trimmer = |keep| Trimmer::new(&parts.redis, system.stream_names(), keep);
     let (trimmer, every) = (system.stream.retention.map(trimmer), worker.trim_every);
@@ -13,13 +13,13 @@ pub fn trim(ProcessSettings { system, worker, .. }: &ProcessSettings, parts: &Pa
         let Some(trimmer) = &trimmer else { return Ok(NextRun::Done) };
         let trimmed = trimmer.run_once().await?;
         if trimmed > 0 {
-            tracing::info!(trimmed, "entries beyond the retention deleted");
+            tracing::info!(trimmed, "deleted entries beyond the retention");
         }
         Ok(NextRun::After(every))
     })
 }
 
-/// Removes dead consumers that have nothing pending.
+/// Creates the task that removes dead consumers without pending entries.
 pub fn remove_consumers(
     ProcessSettings { system, worker, .. }: &ProcessSettings,
     parts: &Parts,
@@ -32,7 +32,7 @@ pub fn remove_consumers(
     })
 }
 
-/// Looks whether somebody has set the clock of Redis.
+/// Creates the task that checks whether the clock of Redis was set.
 pub fn watch_server_clock(
     ProcessSettings { system, worker, .. }: &ProcessSettings,
     parts: &Parts,
@@ -43,5 +43,5 @@ pub fn watch_server_clock(
         clock.run_once().await?;
         Ok(NextRun::After(every))
     };
-    Periodic(Routine::new("look at the clock of Redis", every).without_first_pause(), look)
+    Periodic(Routine::new("check the clock of Redis", every).without_first_pause(), look)
 }

@@ -1,4 +1,4 @@
-//! Says what was done, if anything was.
+//! The task that logs the work since the start, if there was any since the last line.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::{NextRun, Parts, Periodic, ProcessSettings, Routine, Task};
 pub fn summary(settings: &ProcessSettings, parts: &Parts) -> impl Task + use<> {
     let (counters, order_counters) = (Arc::clone(&parts.counters), Arc::clone(&parts.order_counters));
     let (mut told, every) = (counters.counts(), settings.worker.report_every);
-    Periodic(Routine::new("say what was done", every), async move || {
+    Periodic(Routine::new("log a summary", every), async move || {
         let now = counters.counts();
         if now != told {
             told = now;
@@ -20,7 +20,7 @@ pub fn summary(settings: &ProcessSettings, parts: &Parts) -> impl Task + use<> {
     })
 }
 
-/// Logs the sums.
+/// Logs the counts since the start.
 pub fn tell(what: &str, counters: &Counters, order_counters: &OrderCounters) {
     let Counts { batches, done: _, buried, gone, retried, claimed } = counters.counts();
     let OrderCounts {
