@@ -2,42 +2,42 @@ set shell := ["bash", "-euo", "pipefail", "-c"]
 
 scripts := justfile_directory() / "crates/tidegate-lab/scripts"
 
-# What can be typed here
+# List the recipes
 [private]
 default:
     @just --list --unsorted
 
-# Of `just test`, what other servers could answer in another way; what a worker weighs is its own affair (`--skip weight::`)
+# The tests of `just test` that may fail on other servers; the weight of a worker does not depend on servers (`--skip weight::`)
 with_servers := "--lib --bins --test compare --test reconcile --test operators --test pipeline --test promises --test traces"
-# What the libraries promise of servers: most of what another one could answer in another way, and the soonest tested
+# The tests of the libraries with servers: they cover most differences between servers, and are the fastest
 libraries := "--lib --test compare --test reconcile --test promises"
-# Tests wait for servers more than they compute: two of them for each core, and one more
+# Tests wait for servers more than they compute, so run two for each core, and one more
 export RUST_TEST_THREADS := env("RUST_TEST_THREADS", shell("echo $(($(nproc) * 2 + 1))"))
-# One way to build the tests, so that nothing is built twice
+# The same build flags for all tests, so that nothing is built twice
 everything := "--workspace --features tidegate/otel"
 
-# A flash sale on private servers: buyers race, workers are killed, MySQL restarts; then the audit
+# Run a flash sale on private servers: buyers race, workers are killed, MySQL restarts; then the audit
 demo *args: servers
     cargo build --profile demo --package tidegate --package tidegate-bench --no-default-features
     target/demo/tidegate-bench demo {{ args }}
 
-# How fast it is here, beside its servers and the tutorial: `just bench [quick | trouble | cost | scale | page]`, `just bench compare A B` (JSON files or commits)
+# Benchmark this machine, next to the bare servers and the tutorial: `just bench [quick | trouble | cost | scale | page]`, `just bench compare A B` (JSON files or commits)
 bench *args: servers
     cargo build --release --package tidegate --package tidegate-bench
     target/release/tidegate-bench bench {{ args }}
 
-# The program as it is shipped, target/dist/tidegate; beside it, what only a debugger needs: `just dist [--features otel]`
+# Build the program for release, target/dist/tidegate, with separate debug symbols: `just dist [--features otel]`
 dist *args:
     cargo build --profile dist --locked --package tidegate {{ args }}
     cd target/dist && objcopy --only-keep-debug tidegate tidegate.debug
     cd target/dist && objcopy --strip-all --add-gnu-debuglink=tidegate.debug tidegate tidegate.part
     mv target/dist/tidegate.part target/dist/tidegate
 
-# All tests, on real private servers (Debian's Redis and MariaDB), and which of them took longest; a test that passes only the second time fails
+# Run all tests on real private servers (Debian's Redis and MariaDB), and list the slowest; a test that passes only the second time fails
 test *args: servers
     {{ scripts }}/timed-tests.sh {{ everything }} {{ args }}
 
-# Orders and whatever happens to them at random, beside kills: `just model 5000` (seeds 1 to 5000), or `just model 3001-5000`
+# Run orders and random events with kills of workers: `just model 5000` (seeds 1 to 5000), or `just model 3001-5000`
 model seeds="1000": servers
     TIDEGATE_TEST_SEED={{ if seeds =~ '-' { seeds } else { "1-" + seeds } }} cargo test {{ everything }} --test pipeline life_model -- --nocapture
 
@@ -45,28 +45,28 @@ model seeds="1000": servers
 lua:
     TIDEGATE_WRITE_LUA=1 cargo test {{ everything }} --test promises lua_sources
 
-# What a sale of a week takes in Redis, day by day, with and without compaction, of so many orders (`just test` has 20,000)
+# Measure the Redis memory of a week's sale with this many orders, day by day, with and without compaction (`just test` has 20,000)
 memory-curve orders="1000000": servers
     TIDEGATE_MEMORY_ORDERS={{ orders }} cargo test {{ everything }} --test reconcile memory -- --nocapture
 
-# A campaign is sold under limits, beside kills, cancellations and limits that change: `just limits 20`, or `just limits 11-20`
+# Sell a campaign under limits, with kills, cancellations and changes of limits: `just limits 20`, or `just limits 11-20`
 limits seeds="20": servers
     TIDEGATE_TEST_SEED={{ if seeds =~ '-' { seeds } else { "1-" + seeds } }} cargo test {{ everything }} --test pipeline limit_drill -- --nocapture
 
-# Both stores lose random ends of what they held, and are repaired: `just chaos 1000` (seeds 1 to 1000), or `just chaos 301-1000`
+# Make both stores lose their newest data at random points, and repair them: `just chaos 1000` (seeds 1 to 1000), or `just chaos 301-1000`
 chaos seeds="50": servers
     TIDEGATE_TEST_SEED={{ if seeds =~ '-' { seeds } else { "1-" + seeds } }} cargo test {{ everything }} --test pipeline chaos -- --nocapture
 
-# What waiting for a replica costs an admission and a drain, and what twenty failovers lose with it and without
+# Measure the cost of waiting for a replica (admission, drain), and the loss in twenty failovers with and without it
 failovers: servers
     cargo test --release --package tidegate-orders --test promises -- --ignored --nocapture --test-threads 1 twenty_failovers what_a_wait_a_batch
 
-# For a minute, asks the gate whatever its openapi.json allows and forbids: no 500, no answer outside it (schemathesis, where Python is)
+# Send the gate valid and invalid requests of its openapi.json for a minute: no 500, no undocumented answer (schemathesis, if Python is installed)
 fuzz-gate: servers
     cargo test {{ everything }} --no-run
     {{ scripts }}/fuzz-gate.sh {{ justfile_directory() / "target/debug" }}
 
-# Everything that CI runs
+# Run everything that CI runs
 ci: fmt-check lint doc deny test fuzz-gate matrix-sample clusters-sample
 
 # Format the code
@@ -77,22 +77,22 @@ fmt:
 fmt-check:
     cargo fmt --all --check
 
-# Clippy on everything, and on the program without its features; warnings are errors
+# Run Clippy on everything, and on the program without its features; warnings are errors
 lint:
     cargo clippy {{ everything }} --all-targets -- --deny warnings
     cargo clippy --package tidegate -- --deny warnings
     cargo clippy --package tidegate-stream --no-default-features -- --deny warnings
 
-# The documentation of all crates; warnings are errors
+# Build the documentation of all crates; warnings are errors
 doc:
     RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --all-features --no-deps
 
-# Licences, sources, advisories and double versions of all dependencies (deny.toml), where cargo-deny is installed
+# Check licences, sources, advisories and duplicate versions of all dependencies (deny.toml), if cargo-deny is installed
 deny:
     @if command -v cargo-deny >/dev/null; then cargo deny check; else \
         echo "cargo-deny is not here, so the dependencies are not checked: cargo install cargo-deny --locked" >&2; fi
 
-# The structure of the product in numbers (lines, longest functions, largest types, ...), with what is wanted and where it is worst
+# Print the structure of the product in numbers (lines, longest functions, largest types, ...), with targets and the worst places
 count:
     cargo test {{ everything }} --test documents structure::no_number -- --nocapture
 
@@ -100,10 +100,10 @@ count:
 servers:
     {{ scripts }}/install-servers.sh
 
-# Fetch real MySQL 9, Redis 8 and Valkey 9 once, and run the tests with servers on Redis 8 with MySQL, and Valkey with MariaDB
+# Fetch MySQL 9, Redis 8 and Valkey 9 once, and run the tests with servers on Redis 8 with MySQL, and on Valkey with MariaDB
 matrix *args: (on "redis8" "mysql" with_servers "" args) (on "valkey9" "mariadb" with_servers "" args)
 
-# Of `just matrix`, what CI runs: what the libraries promise on Redis 8, what workers do with entries and in outages on Valkey, both with MySQL
+# The part of `just matrix` that CI runs: libraries on Redis 8, workers with entries and outages on Valkey, both with MySQL
 [private]
 matrix-sample: (on "redis8" "mysql" libraries "") (on "valkey9" "mysql" "--test pipeline" "events:: faults:: defects:: results:: bad_entries:: takeover::")
 
@@ -113,7 +113,7 @@ on redis mysql programs filters *args: servers
     TIDEGATE_LAB_REDIS={{ redis }} TIDEGATE_LAB_MYSQL={{ mysql }} \
         {{ scripts }}/timed-tests.sh {{ everything }} {{ programs }} {{ args }} -- --skip weight:: {{ filters }}
 
-# Workers on Galera, on MySQL's group replication and on a Redis Cluster, whose nodes die, freeze and part: about 25 minutes
+# Test workers on Galera, on MySQL's group replication and on a Redis Cluster, whose nodes die, freeze and lose contact: about 25 minutes
 clusters *args: servers
     {{ scripts }}/fetch-matrix.sh
     cargo test {{ everything }} --test pipeline -- redis_cluster:: sentinel:: --include-ignored --test-threads 1
@@ -122,14 +122,14 @@ clusters *args: servers
     cargo test {{ everything }} --test clusters {{ args }} -- --ignored --test-threads 1
     cargo test {{ everything }} --test pipeline clusters::{{ args }} -- --ignored --test-threads 1
 
-# Of `just clusters`, three minutes
+# The part of `just clusters` that CI runs: three minutes
 [private]
 clusters-sample: servers
     {{ scripts }}/fetch-matrix.sh
     {{ scripts }}/timed-tests.sh {{ everything }} --test pipeline -- --ignored --test-threads 1 \
         three_workers_on_three a_node_of_galera_that_was_alone a_member_of_a_group_dies a_frozen_master a_master_that_dies_while
 
-# Start private servers that stay, and print the environment to paste; the first time, what starts them is compiled
+# Start private servers that keep running, and print the environment to paste; the first run compiles the starter
 up: servers
     @cargo run --package tidegate-lab -- up
 

@@ -1,4 +1,4 @@
-//! Certificates for servers that speak TLS.
+//! TLS certificates for servers and clients.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,15 +7,15 @@ use anyhow::{Context, Result};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
 
-/// A certificate authority that nobody knows, a certificate of it for `localhost` and 127.0.0.1, and one for a client. The files are
-/// there as long as this value.
+/// A new certificate authority, a certificate of it for `localhost` and 127.0.0.1, and one for a client. The files
+/// exist as long as this value.
 #[derive(Debug)]
 pub struct Certificates {
     folder: TempDir,
 }
 
 impl Certificates {
-    /// Makes new ones.
+    /// Makes a new authority with its certificates.
     pub fn make() -> Result<Self> {
         let folder = TempDir::new().context("Failed to make a folder for certificates")?;
         let authority_key = KeyPair::generate()?;
@@ -42,27 +42,27 @@ impl Certificates {
         Ok(files)
     }
 
-    /// Whom a client has to trust (PEM).
+    /// The certificate of the authority that a client has to trust (PEM).
     pub fn authority(&self) -> PathBuf {
         self.folder.path().join("authority.pem")
     }
 
-    /// What a server shows (PEM).
+    /// The certificate of the server (PEM).
     pub fn server(&self) -> PathBuf {
         self.folder.path().join("server.pem")
     }
 
-    /// The server's private key (PEM, PKCS #8).
+    /// The private key of the server (PEM, PKCS #8).
     pub fn server_key(&self) -> PathBuf {
         self.folder.path().join("server.key")
     }
 
-    /// What a client shows (PEM).
+    /// The certificate of the client (PEM).
     pub fn client(&self) -> PathBuf {
         self.folder.path().join("client.pem")
     }
 
-    /// The client's private key (PEM, PKCS #8).
+    /// The private key of the client (PEM, PKCS #8).
     pub fn client_key(&self) -> PathBuf {
         self.folder.path().join("client.key")
     }

@@ -1,4 +1,4 @@
-//! A wall clock that a test sets, for servers and programs that it starts.
+//! A wall clock that a test can set, for the servers and programs that it starts.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -9,10 +9,11 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
-/// The C compiler that Rust links with builds it: `faketime` cannot be preloaded into a Redis with jemalloc.
+/// The C source of the clock. The C compiler that Rust links with builds it, because `faketime` cannot be preloaded
+/// into a Redis with jemalloc.
 const SHIFT: &str = include_str!("clock/shift.c");
 
-/// A wall clock. The monotonic clock of those who live by it goes on, as when an administrator or NTP sets a clock.
+/// A wall clock for processes. Their monotonic clock is not changed, as when an administrator or NTP sets a clock.
 #[derive(Debug)]
 pub struct Clock {
     folder: TempDir,
@@ -20,7 +21,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock that is right.
+    /// Starts a clock with the correct time.
     ///
     /// # Errors
     /// When there is no C compiler (`cc`).
@@ -38,20 +39,20 @@ impl Clock {
         Ok(Self { folder, shift })
     }
 
-    /// Sets it: so many seconds ahead of the machine's, at once, for all who live by it.
+    /// Sets the clock ahead of the machine by this many seconds, at once, for all processes that use it.
     pub fn set_ahead_by(&self, seconds: i64) -> Result<()> {
-        // In place: the processes have the file in their memory.
+        // The file is changed in place, because the processes have mapped it.
         self.shift.write_all_at(&seconds.to_ne_bytes(), 0).context("Failed to set a clock")
     }
 
-    /// The variables of a process that lives by it.
+    /// The environment variables of a process that uses this clock.
     #[must_use]
     pub fn variables(&self) -> [(&'static str, OsString); 2] {
         let at = |name: &str| Path::join(self.folder.path(), name).into_os_string();
         [("LD_PRELOAD", at("shift.so")), ("CLOCK_SHIFT", at("shift"))]
     }
 
-    /// The words before those of a program that lives by it.
+    /// The words before the command of a program that uses this clock.
     pub(crate) fn words(&self) -> Vec<OsString> {
         let assigned = |(name, value): (&str, OsString)| {
             let mut word = OsString::from(format!("{name}="));

@@ -32,7 +32,7 @@ use crate::{endpoint::Endpoint, ports::ReservedPort};
 const PATH: &str = "/v1/traces";
 const PROTOBUF: &str = "application/x-protobuf";
 
-/// Takes traces on 127.0.0.1, and keeps what came. It can be stopped, and come back on the same port.
+/// A collector that receives traces on 127.0.0.1 and keeps them. It can be stopped and restarted on the same port.
 #[derive(Debug)]
 pub struct Collector {
     port: ReservedPort,
@@ -47,33 +47,33 @@ struct Received {
     complaints: Vec<String>,
 }
 
-/// A span as it came, in words: ids in hexadecimal, attributes as text.
+/// A received span in readable form: ids in hexadecimal, attributes as text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceivedSpan {
-    /// Id of its trace.
+    /// The id of its trace.
     pub trace: String,
-    /// Its id.
+    /// The id of the span.
     pub id: String,
-    /// Id of its parent; empty for none.
+    /// The id of its parent; empty if there is none.
     pub parent: String,
-    /// Its name.
+    /// The name of the span.
     pub name: String,
-    /// Its kind.
+    /// The kind of the span.
     pub kind: SpanKind,
-    /// Nanoseconds since 1970.
+    /// The begin, in nanoseconds since 1970.
     pub began_ns: u64,
-    /// Nanoseconds since 1970.
+    /// The end, in nanoseconds since 1970.
     pub ended_ns: u64,
-    /// What went wrong, if it says that something did.
+    /// The error message of the span, if it reports an error.
     pub error: Option<String>,
-    /// Its attributes.
+    /// The attributes of the span.
     pub attributes: BTreeMap<String, String>,
-    /// Those of the program that sent it.
+    /// The attributes of the program that sent the span.
     pub resource: BTreeMap<String, String>,
 }
 
 impl Collector {
-    /// Listens on a free port.
+    /// Starts a collector on a free port.
     pub async fn start() -> Result<Self> {
         let (port, received) = (ReservedPort::any()?, Arc::default());
         let mut collector = Self { port, received, serving: JoinSet::new() };
@@ -90,24 +90,24 @@ impl Collector {
         Ok(())
     }
 
-    /// Stops listening, and closes what is open: whoever connects is refused. What came is kept.
+    /// Stops listening, and closes open connections: new ones are refused. The received spans are kept.
     pub async fn stop(&mut self) {
         self.serving.shutdown().await;
     }
 
-    /// The spans that have come, in that order.
+    /// The received spans, in the order of arrival.
     #[must_use]
     pub fn spans(&self) -> Vec<ReceivedSpan> {
         self.received().spans.clone()
     }
 
-    /// How each request proved that it may send; None where it did not try.
+    /// The authorization header of each request; None if it had none.
     #[must_use]
     pub fn authorizations(&self) -> Vec<Option<String>> {
         self.received().authorizations.clone()
     }
 
-    /// What was wrong with requests.
+    /// The errors that were found in requests.
     #[must_use]
     pub fn complaints(&self) -> Vec<String> {
         self.received().complaints.clone()
@@ -132,14 +132,14 @@ fn lock(received: &Mutex<Received>) -> MutexGuard<'_, Received> {
     received.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Connections end with the task that accepts them.
+/// Accepts connections, which end with this task.
 async fn serve(listener: TcpListener, received: Arc<Mutex<Received>>) {
     let mut connections = JoinSet::new();
     while let Ok((client, _)) = listener.accept().await {
         let received = Arc::clone(&received);
         connections.spawn(async move {
             let service = service_fn(async |request| Ok::<_, Infallible>(answer(request, &received).await));
-            // A client that goes away is its own affair.
+            // A client that closes its connection is no error.
             let _ = http1::Builder::new().serve_connection(TokioIo::new(client), service).await;
         });
     }

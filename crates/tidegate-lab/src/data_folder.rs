@@ -1,4 +1,4 @@
-//! The folders that servers stand on: each temporary one is locked by its owner, and swept when the owner is gone.
+//! The data folders of servers. Each temporary one is locked by its owner, and removed when the owner is gone.
 
 use std::env;
 use std::fs::{self, File};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 
-/// Where everything of this user's labs lives.
+/// The folder with all data of the labs of this user.
 pub(crate) fn root() -> Result<PathBuf> {
     let root = env::temp_dir().join(format!("tidegate-lab-{}", nix::unistd::Uid::current()));
     fs::create_dir_all(&root).with_context(|| format!("Failed to create {}", root.display()))?;
@@ -20,9 +20,9 @@ pub(crate) fn root() -> Result<PathBuf> {
 /// The folder of one server: its data, its log.
 #[derive(Debug)]
 pub(crate) enum DataFolder {
-    /// Removed when dropped.
+    /// A temporary folder, which is removed when dropped.
     Temporary { folder: TempDir, _owner: File },
-    /// Belongs to the caller.
+    /// A folder that belongs to the caller.
     Kept(PathBuf),
 }
 
@@ -30,7 +30,7 @@ impl DataFolder {
     pub fn temporary(name: &str) -> Result<Self> {
         let servers = root()?.join("servers");
         fs::create_dir_all(&servers).context("Failed to create the folder of servers")?;
-        // Nobody may sweep between the making of a folder and the locking of it.
+        // Between creating and locking a folder, no other process may remove it.
         let gate =
             File::create(servers.with_extension("lock")).context("Failed to create the gate's lock")?;
         gate.lock().context("Failed to lock the gate")?;
@@ -58,8 +58,8 @@ impl DataFolder {
     }
 }
 
-/// Removes what processes left behind that had no chance to clean up. Their servers died with them; a folder that
-/// cannot be removed now is left to the next one who passes.
+/// Removes the folders of processes that could not clean up. Their servers died with them. If a folder cannot be
+/// removed now, the next process removes it.
 fn sweep(servers: &Path) {
     for folder in fs::read_dir(servers).into_iter().flatten().flatten() {
         let abandoned =

@@ -1,5 +1,5 @@
-//! An initialised data folder for each version of MySQL and MariaDB, made once per machine and copied for each
-//! server: making one takes seconds, copying it a fraction of one.
+//! An initialised data folder for each version of MySQL and MariaDB. It is made once per machine and copied for each
+//! server, because making one takes seconds, and copying it a fraction of one.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -12,10 +12,10 @@ use crate::flavour::{MysqlFlavour, Program};
 use crate::data_folder;
 use crate::mysql_settings::{base_settings, with_path};
 
-/// Part of a template's name. Raise it when what is in a template changes.
+/// A part of the template's name. Raise it when the content of a template changes.
 const REVISION: u32 = 2;
 
-/// One statement a line: that is what both servers' start-up files want.
+/// The set-up statements, one a line, as the start-up files of both servers require.
 const SETUP: &str = "\
 FLUSH PRIVILEGES;
 CREATE DATABASE tidegate CHARACTER SET utf8mb4;
@@ -33,8 +33,8 @@ fn of_server(flavour: MysqlFlavour, program: &Program) -> Result<PathBuf> {
     made_once(&version(program)?, |part| initialise(part, flavour, program))
 }
 
-/// As [`copy_to`], for a server of a kind of its own: `finish` is called once per machine with a copy of the plain
-/// data folder, to make this template of it.
+/// Copies like [`copy_to`], for a special kind of server: `finish` is called once per machine with a copy of the plain
+/// data folder, and turns it into this template.
 pub(crate) fn copy_finished_to(
     data: &Path,
     (flavour, program): (MysqlFlavour, &Program),
@@ -49,7 +49,7 @@ pub(crate) fn copy_finished_to(
 }
 
 fn copy(template: &Path, data: &Path) -> Result<()> {
-    // An interrupted copy must not be taken for a data folder.
+    // An interrupted copy must not be mistaken for a data folder.
     let part = data.with_added_extension("part");
     if part.exists() {
         fs::remove_dir_all(&part).context("Failed to remove a half-made copy")?;
@@ -64,7 +64,7 @@ fn made_once(name: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<PathB
     let templates = data_folder::root()?.join("templates");
     fs::create_dir_all(&templates).context("Failed to create the folder of templates")?;
     let template = templates.join(format!("{name}-r{REVISION}"));
-    // Two processes may want the same one: the second waits here and finds it made.
+    // Two processes may need the same template: the second one waits here, and then finds it.
     let lock =
         File::create(template.with_added_extension("lock")).context("Failed to create a template's lock")?;
     lock.lock().context("Failed to lock a template")?;
@@ -79,7 +79,7 @@ fn made_once(name: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<PathB
     Ok(template)
 }
 
-/// `mysqld  Ver 9.7.0-1 for Linux ...` becomes a file name.
+/// Turns `mysqld Ver 9.7.0-1 for Linux ...` into a file name.
 fn version(program: &Program) -> Result<String> {
     let mut command = call(program);
     command.arg("--no-defaults").arg("--version");
@@ -111,7 +111,7 @@ fn initialise(data: &Path, flavour: MysqlFlavour, program: &Program) -> Result<(
             initialize.args(base_settings(flavour, &program.root, data));
             initialize.arg("--initialize-insecure").arg(with_path("--init-file=", &setup));
             run(initialize)?;
-            // The identity of a server; each copy shall make its own.
+            // This file is the identity of a server; each copy must create its own.
             fs::remove_file(data.join("auto.cnf")).context("Failed to remove the template's identity")?;
         }
     }

@@ -1,8 +1,8 @@
-//! What a client needs to know of a server.
+//! The address of a server, for its clients.
 
-/// A server that clients can be sent to, directly or through a [`Proxy`](crate::Proxy).
+/// A server that clients connect to, directly or through a [`Proxy`](crate::Proxy).
 pub trait Endpoint {
-    /// Where clients connect to.
+    /// The URL that clients connect to.
     fn url(&self) -> String;
 
     /// The port in that URL.

@@ -1,4 +1,4 @@
-//! Servers that are there already, named by URL in the environment. They can be used, not killed.
+//! Existing servers, named by URL in the environment. Tests can use them, but not kill them.
 
 use std::env;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use sqlx::mysql::MySqlConnectOptions;
 
 use crate::blocking::{execute, run};
 
-/// A database of somebody else's Redis, ours because it was empty.
+/// A database of an existing Redis, which the test may use because it was empty.
 #[derive(Debug)]
 pub(crate) struct ExternalRedis {
     pub url: String,
@@ -69,7 +69,7 @@ async fn flush(url: String) -> Result<()> {
     Ok(())
 }
 
-/// A fresh database on somebody else's MySQL, dropped with this value.
+/// A new database on an existing MySQL, which is dropped with this value.
 #[derive(Debug)]
 pub(crate) struct ExternalMysql {
     pub url: String,
@@ -100,7 +100,7 @@ impl Drop for ExternalMysql {
     }
 }
 
-/// Creates a database beside the one of `url`; returns its own URL.
+/// Creates a database next to the one of `url`, and returns its URL.
 pub(crate) fn create_database(url: &str, name: &str) -> Result<String> {
     let server = MySqlConnectOptions::from_str(url).context("Failed to read a MySQL URL")?;
     run(execute(server.clone(), format!("CREATE DATABASE `{name}` CHARACTER SET utf8mb4")))?;

@@ -1,4 +1,4 @@
-//! Which program a server is: the system's own, or one of those that `just matrix` fetched.
+//! The program of a server: one of the system, or one that `just matrix` has fetched.
 
 use std::env;
 use std::ffi::OsString;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-/// A program that speaks Redis' protocol.
+/// A program that speaks the protocol of Redis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RedisFlavour {
     /// The system's `redis-server` (Debian 12: 7.0).
@@ -18,7 +18,7 @@ pub enum RedisFlavour {
     Valkey9,
 }
 
-/// A program that speaks MySQL's protocol.
+/// A program that speaks the protocol of MySQL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MysqlFlavour {
     /// The system's MariaDB (Debian 12: 10.11).
@@ -28,7 +28,7 @@ pub enum MysqlFlavour {
 }
 
 impl RedisFlavour {
-    /// What `TIDEGATE_LAB_REDIS` names; the system's Redis when it is not set.
+    /// The program that `TIDEGATE_LAB_REDIS` names; the system's Redis if it is not set.
     pub fn from_env() -> Result<Self> {
         match env::var("TIDEGATE_LAB_REDIS").as_deref() {
             Err(_) | Ok("" | "redis") => Ok(Self::Redis),
@@ -48,7 +48,7 @@ impl RedisFlavour {
 }
 
 impl MysqlFlavour {
-    /// What `TIDEGATE_LAB_MYSQL` names; the system's MariaDB when it is not set.
+    /// The program that `TIDEGATE_LAB_MYSQL` names; the system's MariaDB if it is not set.
     pub fn from_env() -> Result<Self> {
         match env::var("TIDEGATE_LAB_MYSQL").as_deref() {
             Err(_) | Ok("" | "mariadb") => Ok(Self::MariaDb),
@@ -57,7 +57,7 @@ impl MysqlFlavour {
         }
     }
 
-    /// Whether this program is here.
+    /// Whether this program is installed.
     #[must_use]
     pub fn is_installed(self) -> bool {
         self.program().is_ok()
@@ -71,16 +71,16 @@ impl MysqlFlavour {
     }
 }
 
-/// How to call a server's program: the words that come before its arguments.
+/// The command of a server: the words before its arguments.
 #[derive(Debug, Clone)]
 pub(crate) struct Program {
     pub words: Vec<OsString>,
-    /// The folder below which the program's own `usr` lies.
+    /// The folder that contains the program's `usr`.
     pub root: PathBuf,
 }
 
 impl Program {
-    /// A program of this system, also from the `sbin` folders that a user's `PATH` lacks.
+    /// A program of this system, including the `sbin` folders that a user's `PATH` lacks.
     pub fn of_system(name: &str) -> Result<Self> {
         let path = env::var_os("PATH").unwrap_or_default();
         let found = env::split_paths(&path)
@@ -91,9 +91,9 @@ impl Program {
         Ok(Self { words: vec![found.into()], root: PathBuf::from("/") })
     }
 
-    /// A program of the Debian tree that `just matrix` fetched, run through that tree's own loader and libraries.
-    /// So it needs neither chroot nor root, sees the same files as everybody else, and its process is the one we
-    /// signal.
+    /// A program of the Debian tree that `just matrix` has fetched. It runs through the loader and the libraries of
+    /// that tree. So it needs neither chroot nor root, sees the same files as every process, and receives our signals
+    /// itself.
     fn of_matrix(path_inside: &str) -> Result<Self> {
         let root = matrix_dir()?;
         if !root.join(path_inside).is_file() {

@@ -1,4 +1,4 @@
-//! Real servers of our own for tests, demo and benchmarks, and a proxy that makes faults.
+//! Private, real servers for tests, demo and benchmarks, and a proxy that injects faults.
 //!
 //! ```no_run
 //! # fn main() -> anyhow::Result<()> {
@@ -14,9 +14,9 @@
 //! # }
 //! ```
 //!
-//! Every server listens on 127.0.0.1 only, keeps its data in a folder of its own, and is as durable as one in
-//! production. It ends with the value that stands for it, and with the process that started it, however that
-//! process ends. Which servers a run uses is a matter of the environment:
+//! Every server listens on 127.0.0.1 only, keeps its data in its own folder, and is as durable as one in production.
+//! It ends when its value is dropped, and when the process that started it ends, however that happens. Environment
+//! variables select the servers of a run:
 //!
 //! | variable | values |
 //! |---|---|
@@ -26,8 +26,8 @@
 //! | `TIDEGATE_LAB_MYSQL_URL` | a running MySQL; each [`MysqlServer`] gets a fresh database on it, dropped afterwards |
 //! | `TIDEGATE_MATRIX_DIR` | where `just matrix` has put Redis 8, Valkey 9 and MySQL 9 |
 //!
-//! Starting, stopping and restarting block the calling thread for up to a few seconds. In an async test that is
-//! fine on a multi-threaded runtime; elsewhere call them through `tokio::task::spawn_blocking`.
+//! Starting, stopping and restarting block the calling thread for up to a few seconds. In an async test, this is fine
+//! on a multi-threaded runtime; elsewhere, call them through `tokio::task::spawn_blocking`.
 
 mod blocking;
 #[cfg(feature = "tls")]

@@ -1,4 +1,4 @@
-//! `tidegate-lab`: servers to play with, next to the code.
+//! The program `tidegate-lab`: private servers for development.
 
 mod commands;
 

@@ -1,4 +1,4 @@
-//! Three servers that are one database: Galera, or MySQL's group replication.
+//! Three servers that form one database: Galera, or MySQL's group replication.
 
 mod galera;
 mod group_replication;
@@ -16,25 +16,25 @@ use crate::endpoint::Endpoint;
 use crate::ports::ReservedPort;
 use crate::private_server::PrivateServer;
 
-/// How many nodes each cluster has.
+/// The number of nodes in each cluster.
 const NODES: usize = 3;
-/// Longer than any change of a cluster takes on a busy machine, the copying of all data included.
+/// The timeout of any change of a cluster, longer than it takes on a busy machine, including copying all data.
 const WITHIN: Duration = Duration::from_secs(90);
-/// A node that takes longer than this to answer is stopped.
+/// The time after which a node that does not answer counts as stopped.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
-/// How the servers of a cluster replicate.
+/// The replication of a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClusterKind {
-    /// MariaDB with Galera; every node takes writes.
+    /// MariaDB with Galera; every node accepts writes.
     Galera,
-    /// MySQL 9, group replication; one member takes writes, the others are read-only.
+    /// MySQL 9, group replication; one member accepts writes, the others are read-only.
     SinglePrimary,
-    /// MySQL 9, group replication; every member takes writes.
+    /// MySQL 9, group replication; every member accepts writes.
     MultiPrimary,
 }
 
-/// Three nodes of our own with one database `tidegate`, as durable as [`MysqlServer`](crate::MysqlServer), that notice
+/// Three private nodes with one database `tidegate`, as durable as [`MysqlServer`](crate::MysqlServer). They notice
 /// within seconds when one of them is gone.
 #[derive(Debug)]
 pub struct MysqlCluster {
@@ -47,9 +47,9 @@ pub struct MysqlCluster {
 pub struct ClusterNode {
     kind: ClusterKind,
     server: PrivateServer,
-    /// The ports for clients of the other nodes.
+    /// The ports of the other nodes for clients.
     peers: Vec<u16>,
-    /// Kept for as long as the node may come back.
+    /// Reserved for as long as the node may come back.
     _ports: NodePorts,
 }
 
@@ -99,17 +99,18 @@ impl MysqlCluster {
         self.nodes[1..].iter().try_for_each(|node| node.execute(group_replication::JOIN))
     }
 
-    /// How it replicates.
+    /// The kind of replication.
     pub fn kind(&self) -> ClusterKind {
         self.kind
     }
 
-    /// The nodes, always in the same order. The first is the primary at the start, where there is one.
+    /// The nodes, always in the same order. If there is a single primary, it is the first one at the start.
     pub fn nodes(&self) -> &[ClusterNode] {
         &self.nodes
     }
 
-    /// `mysql://tidegate@127.0.0.1:A,127.0.0.1:B,127.0.0.1:C/tidegate?ssl-mode=disabled`, beginning with node `first`.
+    /// The URL `mysql://tidegate@127.0.0.1:A,127.0.0.1:B,127.0.0.1:C/tidegate?ssl-mode=disabled`, beginning with node
+    /// `first`.
     pub fn url_from(&self, first: usize) -> String {
         let nodes = self.nodes.iter().cycle().skip(first).take(self.nodes.len());
         let hosts: Vec<String> = nodes.map(|node| format!("127.0.0.1:{}", node.port())).collect();
@@ -140,12 +141,12 @@ impl ClusterNode {
         url_of(self.port())
     }
 
-    /// The port it listens on for clients; it stays the same over restarts.
+    /// The port for clients, which stays the same across restarts.
     pub fn port(&self) -> u16 {
         self.server.port()
     }
 
-    /// The process, or None while it does not run.
+    /// The process id, or None while the node does not run.
     pub fn pid(&self) -> Option<u32> {
         self.server.pid()
     }
@@ -155,38 +156,40 @@ impl ClusterNode {
         self.server.folder()
     }
 
-    /// SIGKILL; returns when the process is gone. The others go on without it as soon as they notice.
+    /// Sends SIGKILL, and returns when the process is gone. The others continue without it as soon as they notice.
     pub fn kill9(&self) -> Result<()> {
         self.server.kill9()
     }
 
-    /// SIGSTOP: connections stay open, nothing answers, and after some seconds the others go on without it.
+    /// Sends SIGSTOP: connections stay open, the node does not answer, and after some seconds the others continue
+    /// without it.
     pub fn stop(&self) -> Result<()> {
         self.server.stop()
     }
 
-    /// SIGCONT: goes on after [`stop`](Self::stop). Where the others have gone on without it, that is what it finds.
+    /// Sends SIGCONT after [`stop`](Self::stop). Meanwhile, the others may have continued without the node.
     pub fn cont(&self) -> Result<()> {
         self.server.cont()
     }
 
-    /// SIGTERM: it leaves the cluster in an orderly way.
+    /// Sends SIGTERM: the node leaves the cluster in an orderly way.
     pub fn shutdown(&self) -> Result<()> {
         self.server.shutdown()
     }
 
-    /// Starts it again with the data it has; it joins the others and gets what it missed. Returns when it has.
+    /// Starts the node again with its data. It joins the others and gets the changes that it missed; the call returns
+    /// when that is done.
     pub fn restart(&self) -> Result<()> {
         self.server.restart()?;
         self.bring_back()
     }
 
-    /// Separates it from the other nodes, until [`bring_back`](Self::bring_back); returns when they go on without it, and
-    /// it knows, if it can.
+    /// Separates the node from the others, until [`bring_back`](Self::bring_back). Returns when the others continue
+    /// without it, and the node itself knows, if it can.
     ///
-    /// In Galera its clients still reach it: the provider itself cuts the links (`gmcast.isolate`), as it does in
-    /// Galera's own tests. Group replication has no such switch, its links cannot be led through a proxy, and cutting
-    /// them otherwise takes root: there the whole process is stopped, which separates it from its clients, too.
+    /// In Galera, clients still reach it: the provider itself cuts the links (`gmcast.isolate`), as in Galera's own
+    /// tests. Group replication has no such switch, its links cannot go through a proxy, and cutting them otherwise
+    /// requires root. So the whole process is stopped, which also separates it from its clients.
     pub fn partition_away(&self) -> Result<()> {
         if self.kind != ClusterKind::Galera {
             self.stop()?;
@@ -196,10 +199,10 @@ impl ClusterNode {
         self.wait("alone", || self.galera_status("wsrep_cluster_status", "non-Primary"))
     }
 
-    /// Ends [`partition_away`](Self::partition_away); returns when it has what the others have.
+    /// Ends [`partition_away`](Self::partition_away), and returns when the node has all data of the others.
     pub fn bring_back(&self) -> Result<()> {
         if self.kind == ClusterKind::Galera {
-            // For a node that was not isolated, this changes nothing.
+            // This changes nothing for a node that was not isolated.
             self.wait("there", || {
                 self.execute("SET GLOBAL wsrep_provider_options = 'gmcast.isolate=0'").is_ok()
             })?;
@@ -209,7 +212,8 @@ impl ClusterNode {
         self.wait_until_synced()
     }
 
-    /// Waits until it is a full member of the cluster: it has all that the others have committed before it joined.
+    /// Waits until the node is a full member of the cluster: it has everything that the others committed before it
+    /// joined.
     pub fn wait_until_synced(&self) -> Result<()> {
         if self.kind == ClusterKind::Galera {
             return self.wait("synced", || {
@@ -219,9 +223,9 @@ impl ClusterNode {
             });
         }
         self.wait("online", || match self.own_state().as_deref() {
-            // It believes so until it has heard that it was expelled.
+            // The node believes so until it learns that it was expelled.
             Some("ONLINE") => self.state_at_peers().is_none_or(|state| state == "ONLINE"),
-            // It was expelled, and has given up or not yet begun to come back by itself.
+            // The node was expelled. It has given up, or has not yet begun to come back by itself.
             Some("OFFLINE" | "ERROR") => {
                 let _ = self.execute("STOP GROUP_REPLICATION");
                 let _ = self.execute(group_replication::JOIN);
@@ -238,14 +242,15 @@ impl ClusterNode {
         run(ask(self.url(), query)).is_ok_and(|found| found.as_deref() == Some(wanted))
     }
 
-    /// What a member of a group says of itself.
+    /// The state of a member of a group, by its own tables.
     fn own_state(&self) -> Option<String> {
         let query = "SELECT member_state FROM performance_schema.replication_group_members \
                      WHERE member_id = @@server_uuid OR member_id = ''";
         run(ask(self.url(), query.to_owned())).ok()?
     }
 
-    /// What another member says of this one; None when none answers, as while a group is being made.
+    /// The state of this member, by the tables of another one. None if no other member answers, as while the group is
+    /// being formed.
     fn state_at_peers(&self) -> Option<String> {
         let query = format!(
             "SELECT COALESCE(MAX(IF(member_port = {}, member_state, NULL)), 'MISSING') \
@@ -280,7 +285,7 @@ fn url_of(port: u16) -> String {
     format!("mysql://tidegate@127.0.0.1:{port}/tidegate?ssl-mode=disabled")
 }
 
-/// By way of its first node alone.
+/// Clients connect to the first node.
 impl Endpoint for MysqlCluster {
     fn url(&self) -> String {
         self.nodes[0].url()

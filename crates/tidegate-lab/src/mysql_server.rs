@@ -1,4 +1,4 @@
-//! A private MariaDB or MySQL.
+//! A private MariaDB or MySQL server.
 
 mod shared;
 
@@ -25,7 +25,7 @@ use crate::mysql_settings::{DATA, TMP, server_words};
 use crate::ports::ReservedPort;
 use crate::private_server::PrivateServer;
 
-/// How to start a [`MysqlServer`] that differs from the usual one.
+/// The options of a [`MysqlServer`] that differs from the usual one.
 #[derive(Debug, Clone, Default)]
 pub struct MysqlOptions {
     flavour: Option<MysqlFlavour>,
@@ -36,20 +36,20 @@ pub struct MysqlOptions {
 }
 
 impl MysqlOptions {
-    /// Which program; otherwise `TIDEGATE_LAB_MYSQL` decides.
+    /// Sets the program; otherwise `TIDEGATE_LAB_MYSQL` decides.
     pub fn flavour(mut self, flavour: MysqlFlavour) -> Self {
         self.flavour = Some(flavour);
         self
     }
 
-    /// More arguments for the server, such as `["--max-connections=10"]`. They win over the lab's own.
+    /// Adds arguments for the server, such as `["--max-connections=10"]`. They override the lab's own.
     pub fn args<A: Into<OsString>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
         self.args.extend(args.into_iter().map(Into::into));
         self
     }
 
     #[cfg(feature = "tls")]
-    /// Speaks TLS, too, with whoever asks for it. Clients need no certificate.
+    /// Enables TLS for clients that request it. They need no certificate.
     pub fn tls(self, certificates: &Certificates) -> Self {
         self.args([
             with_path("--ssl-ca=", &certificates.authority()),
@@ -58,26 +58,27 @@ impl MysqlOptions {
         ])
     }
 
-    /// Lives by this clock, not the machine's.
+    /// Sets the clock that the server uses instead of that of the machine.
     pub fn clock(mut self, clock: &Clock) -> Self {
         self.clock = clock.words();
         self
     }
 
-    /// This port instead of any free one.
+    /// Sets this port instead of any free one.
     pub fn port(mut self, port: u16) -> Self {
         self.port = Some(port);
         self
     }
 
-    /// Keeps the data in this folder, and the server running when its [`MysqlServer`] is dropped and its owner ends.
+    /// Keeps the data in this folder, and keeps the server running when its [`MysqlServer`] is dropped and its owner
+    /// ends.
     pub fn folder(mut self, folder: impl Into<PathBuf>) -> Self {
         self.folder = Some(folder.into());
         self
     }
 
-    /// Starts the server and waits until it greets. The first start of a version on a machine takes some seconds
-    /// longer: it makes the template of the data folder.
+    /// Starts the server and waits until it accepts clients. The first start of a version on a machine takes some
+    /// seconds longer, because it makes the template of the data folder.
     pub fn start(self) -> Result<MysqlServer> {
         if self.may_be_external()
             && let Some(external) = ExternalMysql::from_env()
@@ -104,7 +105,8 @@ impl MysqlOptions {
         Ok(MysqlServer { place: Place::Private(server) })
     }
 
-    /// Who asks for a program, a port, a folder or a clock asks for a server of the lab's own.
+    /// Whether an existing server may be used: if a program, a port, a folder or a clock is set, the lab must start its
+    /// own.
     fn may_be_external(&self) -> bool {
         self.flavour.is_none() && self.port.is_none() && self.folder.is_none() && self.clock.is_empty()
     }
@@ -120,10 +122,10 @@ impl MysqlOptions {
     }
 }
 
-/// A MariaDB or MySQL of our own, durable as in production: each commit is on disk before it is answered.
+/// A private MariaDB or MySQL, as durable as in production: each commit is on disk before it is acknowledged.
 ///
-/// It has a database `tidegate` and a user `tidegate` with all rights and no password: with one, MySQL 9 wants TLS or
-/// RSA, and a [`Proxy`](crate::Proxy) can find no pattern in encrypted bytes.
+/// It has a database `tidegate` and a user `tidegate` with all rights and no password. With a password, MySQL 9
+/// requires TLS or RSA, and a [`Proxy`](crate::Proxy) cannot find a pattern in encrypted bytes.
 #[derive(Debug)]
 pub struct MysqlServer {
     place: Place,
@@ -142,8 +144,8 @@ impl MysqlServer {
         Self::options().start()
     }
 
-    /// An empty database on a server that this process starts once and its tests share. For tests that neither break
-    /// the server nor change its settings or users, nor look at the sessions of others.
+    /// Creates an empty database on a server that this process starts once and its tests share. It is for tests that
+    /// neither break the server, nor change its settings or users, nor read the sessions of others.
     pub fn shared() -> Result<Self> {
         let place = match ExternalMysql::from_env() {
             Some(external) => Place::External(external?),
@@ -152,13 +154,13 @@ impl MysqlServer {
         Ok(Self { place })
     }
 
-    /// A server that differs from the usual one.
+    /// The options of a server that differs from the usual one.
     pub fn options() -> MysqlOptions {
         MysqlOptions::default()
     }
 
-    /// `mysql://tidegate@127.0.0.1:PORT/tidegate?ssl-mode=disabled`; on a shared server with the name of its own
-    /// database, and on the external one as that says.
+    /// The URL `mysql://tidegate@127.0.0.1:PORT/tidegate?ssl-mode=disabled`. On a shared server, it has the name of its
+    /// own database; on an external server, it is the configured URL.
     pub fn url(&self) -> String {
         match &self.place {
             Place::Private(server) => url(server.port(), "tidegate"),
@@ -167,7 +169,7 @@ impl MysqlServer {
         }
     }
 
-    /// The port it listens on; it stays the same over restarts.
+    /// The port of the server, which stays the same across restarts.
     pub fn port(&self) -> u16 {
         match &self.place {
             Place::Private(server) => server.port(),
@@ -176,43 +178,43 @@ impl MysqlServer {
         }
     }
 
-    /// Creates one more database, empty, and returns its URL. Private servers only.
+    /// Creates one more database, empty, and returns its URL. This works only on private servers.
     pub fn create_database(&self, name: &str) -> Result<String> {
         self.private()?;
         external::create_database(&self.url(), name)
     }
 
-    /// The process, or None while it does not run or is not ours.
+    /// The process id, or None while the server does not run or is external.
     pub fn pid(&self) -> Option<u32> {
         self.private().ok()?.pid()
     }
 
-    /// The folder with its data and `server.log`, or None when it is not ours.
+    /// The folder with its data and `server.log`, or None if the server is external.
     pub fn folder(&self) -> Option<&Path> {
         Some(self.private().ok()?.folder())
     }
 
-    /// SIGKILL; returns when the process is gone.
+    /// Sends SIGKILL, and returns when the process is gone.
     pub fn kill9(&self) -> Result<()> {
         self.private()?.kill9()
     }
 
-    /// SIGSTOP: connections stay open, nothing answers.
+    /// Sends SIGSTOP: connections stay open, but the server does not answer.
     pub fn stop(&self) -> Result<()> {
         self.private()?.stop()
     }
 
-    /// SIGCONT: goes on after [`stop`](Self::stop).
+    /// Sends SIGCONT, which continues after [`stop`](Self::stop).
     pub fn cont(&self) -> Result<()> {
         self.private()?.cont()
     }
 
-    /// SIGTERM; returns when the process has ended by itself.
+    /// Sends SIGTERM, and returns when the process has ended by itself.
     pub fn shutdown(&self) -> Result<()> {
         self.private()?.shutdown()
     }
 
-    /// Starts it again with the same data on the same port, after a shutdown if it still runs.
+    /// Starts the server again with the same data on the same port, after a shutdown if it still runs.
     pub fn restart(&self) -> Result<()> {
         self.private()?.restart()
     }
@@ -248,7 +250,8 @@ fn url(port: u16, database: &str) -> String {
     format!("mysql://tidegate@127.0.0.1:{port}/{database}?ssl-mode=disabled")
 }
 
-/// A server that is ready sends a handshake, protocol version 10; one that refuses sends an error packet (0xff).
+/// Whether the server is ready. A ready server sends a handshake, protocol version 10; one that refuses sends an error
+/// packet (0xff).
 pub(crate) fn greets(port: u16) -> bool {
     let limit = Duration::from_secs(1);
     let greeting = || -> std::io::Result<u8> {

@@ -1,17 +1,17 @@
-//! How a MariaDB or MySQL of the lab is called: its arguments, and what is where in its folder.
+//! The arguments of a MariaDB or MySQL of the lab, and the layout of its folder.
 
 use std::ffi::OsString;
 use std::path::Path;
 
 use crate::flavour::{MysqlFlavour, Program};
 
-/// The data of a server, in its folder.
+/// The subfolder with the data of a server.
 pub(crate) const DATA: &str = "data";
-/// Its temporary files. A MariaDB that starts deletes all temporary tables in its folder: a shared one would break its
-/// neighbours.
+/// The subfolder for temporary files. A MariaDB that starts deletes all temporary tables in its folder: a shared folder
+/// would break other servers.
 pub(crate) const TMP: &str = "tmp";
 
-/// How to call a server that stands on this folder, as durable as in production.
+/// The command of a server with this folder, as durable as in production.
 pub(crate) fn server_words(
     flavour: MysqlFlavour,
     program: &Program,
@@ -26,10 +26,10 @@ pub(crate) fn server_words(
     words
 }
 
-/// What every start of this program needs, that of the template included.
+/// The settings of every start of this program, including that of the template.
 pub(crate) fn base_settings(flavour: MysqlFlavour, root: &Path, data: &Path) -> Vec<OsString> {
-    // --no-defaults counts only as the first argument. The socket's name is relative to the data folder: a full path
-    // would meet the limit of 107 bytes.
+    // --no-defaults counts only as the first argument. The socket's name is relative to the data folder, because a full
+    // path could exceed the limit of 107 bytes.
     let mut settings: Vec<OsString> = [
         "--no-defaults",
         "--bind-address=127.0.0.1",
@@ -54,7 +54,7 @@ pub(crate) fn base_settings(flavour: MysqlFlavour, root: &Path, data: &Path) -> 
                     "--innodb-redo-log-capacity=32M",
                     "--secure-file-priv=",
                     "--mysqlx=OFF",
-                    // It costs hundreds of megabytes, and several servers run side by side.
+                    // It costs hundreds of megabytes, and several servers run at the same time.
                     "--performance-schema=OFF",
                 ]
                 .map(OsString::from),

@@ -1,4 +1,4 @@
-//! Ports that stay ours while a server is down, so that it can come back on the same one.
+//! Ports that stay reserved while a server is down, so that it can restart on the same one.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,12 +10,12 @@ use tokio::net::TcpSocket;
 
 use crate::data_folder;
 
-// Below the range from which Linux takes the ports of outgoing connections (32768..): a connection of anybody could
-// otherwise sit on the port of a server that is just being restarted.
+// The first port is below the range from which Linux takes the ports of outgoing connections (32768..). Otherwise, any
+// connection could occupy the port of a server that is just being restarted.
 const FIRST: u16 = 20_000;
 const COUNT: u16 = 12_000;
 
-/// A port that no other lab on this machine takes while this value lives.
+/// A port that no other lab on this machine uses while this value lives.
 #[derive(Debug)]
 pub(crate) struct ReservedPort {
     pub number: u16,
@@ -32,7 +32,7 @@ impl ReservedPort {
         static NEXT: AtomicU16 = AtomicU16::new(0);
         let reservations = data_folder::root()?.join("ports");
         fs::create_dir_all(&reservations).context("Failed to create the folder of port reservations")?;
-        // Processes begin at different places, so that they rarely meet.
+        // Processes begin at different ports, so that they rarely collide.
         let start = (std::process::id() % u32::from(COUNT)) as u16;
         for _ in 0..COUNT {
             let step = NEXT.fetch_add(1, Ordering::Relaxed) % COUNT;
@@ -47,8 +47,8 @@ impl ReservedPort {
     }
 }
 
-/// Shows that a port is free. It is bound but does not listen: until a process that another thread starts at this moment runs its
-/// program, it has a copy, and that must not keep anybody from listening.
+/// Checks that a port is free. The port is bound, but does not listen: a process that another thread is starting at
+/// this moment inherits a copy until it runs its program, and that copy must not keep a server from listening.
 fn bound(number: u16) -> io::Result<TcpSocket> {
     let socket = TcpSocket::new_v4()?;
     socket.set_reuseaddr(true)?;

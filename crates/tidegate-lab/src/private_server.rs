@@ -1,4 +1,4 @@
-//! What a private Redis and a private MySQL have in common: a process, a port, a folder, and how to treat them.
+//! The common part of a private Redis and a private MySQL: a process, a port, a folder, and the signals for it.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::process::{Launch, Lifetime, ServerProcess, tail_of_log};
 const START_WITHIN: Duration = Duration::from_secs(60);
 const SHUTDOWN_WITHIN: Duration = Duration::from_secs(60);
 
-/// A server of our own. The fields are dropped in this order: the process first, then what it stands on.
+/// A private server. The fields are dropped in this order: the process first, then its folder and port.
 #[derive(Debug)]
 pub(crate) struct PrivateServer {
     process: Mutex<Option<ServerProcess>>,
@@ -92,7 +92,7 @@ impl PrivateServer {
         Ok(())
     }
 
-    /// No file of it may grow beyond this: a number of bytes, or `unlimited`. A restart ends it.
+    /// Limits the size of its files to a number of bytes, or `unlimited`. A restart ends the limit.
     pub fn limit_files(&self, bytes: &str) -> Result<()> {
         self.process().as_ref().context("The server is not running")?.limit_files(bytes)
     }
@@ -105,7 +105,7 @@ impl PrivateServer {
         self.process().as_ref().context("The server is not running")?.signal(signal)
     }
 
-    // A test that panicked while it held this lock has not broken the process behind it.
+    // A test that panicked while it held this lock has not broken the process.
     fn process(&self) -> MutexGuard<'_, Option<ServerProcess>> {
         self.process.lock().unwrap_or_else(PoisonError::into_inner)
     }

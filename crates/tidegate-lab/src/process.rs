@@ -18,16 +18,16 @@ use nix::unistd::Pid;
 /// Whether a server ends with the process that started it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lifetime {
-    /// Killed by the kernel when the owner ends, however it ends.
+    /// The kernel kills the server when the owner ends, however it ends.
     WithOwner,
-    /// Goes on, for `tidegate-lab up`.
+    /// The server keeps running, for `tidegate-lab up`.
     Detached,
 }
 
 /// The command that makes a program end with its owner.
 const WITH_OWNER: [&str; 3] = ["setpriv", "--pdeathsig", "KILL"];
 
-/// Everything that is needed to start a server, again and again.
+/// Everything that is needed to start a server, repeatedly.
 #[derive(Debug, Clone)]
 pub(crate) struct Launch {
     pub words: Vec<OsString>,
@@ -40,7 +40,7 @@ impl Launch {
         let log =
             File::options().create(true).append(true).open(&self.log).context("Failed to open the log")?;
         let wrapper: &[&[&str]] = match self.lifetime {
-            // A limit on files is an error to a server then, as a full disk is, not its end.
+            // Then a limit on files is an error for the server, like a full disk, and does not end it.
             Lifetime::WithOwner => &[&["env", "--ignore-signal=XFSZ"], &WITH_OWNER],
             Lifetime::Detached => &[&["setsid"]],
         };
@@ -49,15 +49,15 @@ impl Launch {
         let mut command = Command::new(words.next().context("A launch needs a program")?);
         command.args(words).stdin(Stdio::null()).stderr(log.try_clone()?).stdout(log);
         if self.lifetime == Lifetime::WithOwner {
-            // Ctrl-C in a terminal goes to the foreground group: the owner decides, not the terminal. (setsid makes
-            // a group by itself, and would fork if it already led one.)
+            // Ctrl-C in a terminal goes to the foreground group; here the owner must decide, not the terminal. (setsid
+            // makes a group by itself, and would fork if it already led one.)
             command.process_group(0);
         }
         Ok(command)
     }
 }
 
-/// A running child. Dropping it kills it, unless it is detached.
+/// A running child process. Dropping it kills it, unless it is detached.
 #[derive(Debug)]
 pub(crate) struct ServerProcess {
     child: Child,
@@ -81,7 +81,8 @@ impl ServerProcess {
             .with_context(|| format!("Failed to send {signal} to server {}", self.pid()))
     }
 
-    /// No file of it may grow beyond this: a number, or `unlimited`. (Only the soft limit: raising it takes no root.)
+    /// Limits the size of its files to a number of bytes, or `unlimited`. (This is only the soft limit, so raising it
+    /// does not require root.)
     pub fn limit_files(&self, bytes: &str) -> Result<()> {
         let status = Command::new("prlimit")
             .args(["--pid", &self.pid().to_string(), &format!("--fsize={bytes}:")])
@@ -91,7 +92,7 @@ impl ServerProcess {
         Ok(())
     }
 
-    /// Waits until `is_ready` says so, the server ends, or the time is up.
+    /// Waits until `is_ready` returns true, the server ends, or the time is up.
     pub fn wait_until_ready(&mut self, is_ready: impl Fn() -> bool, within: Duration) -> Result<()> {
         let deadline = Instant::now() + within;
         while !is_ready() {
@@ -106,14 +107,14 @@ impl ServerProcess {
         Ok(())
     }
 
-    /// SIGKILL, and the certainty that it is gone.
+    /// Sends SIGKILL, and waits until the process is gone.
     pub fn kill9(&mut self) -> Result<()> {
         self.child.kill().context("Failed to kill a server")?;
         self.child.wait().context("Failed to wait for a killed server")?;
         Ok(())
     }
 
-    /// SIGTERM, also to a stopped server, and patience.
+    /// Sends SIGTERM, also to a stopped server, and waits for its end.
     pub fn shutdown(&mut self, within: Duration) -> Result<ExitStatus> {
         self.signal(Signal::SIGTERM)?;
         self.signal(Signal::SIGCONT)?;
@@ -159,8 +160,8 @@ pub fn spawn_with_owner(program: &str, set_up: impl FnOnce(&mut Command)) -> Res
     spawn_from_lasting_thread(command)
 }
 
-/// The kernel sends the death signal when the *thread* ends that started the child, and the threads of tests and of
-/// runtimes come and go. So one thread, which lives as long as the process, starts all of them.
+/// Starts a command on a thread that lives as long as the process. The kernel sends the death signal when the *thread*
+/// that started the child ends, and the threads of tests and runtimes come and go.
 fn spawn_from_lasting_thread(command: Command) -> Result<Child> {
     type Order = (Command, SyncSender<io::Result<Child>>);
     static SPAWNER: OnceLock<Sender<Order>> = OnceLock::new();

@@ -1,4 +1,4 @@
-//! A TCP proxy that makes faults, between a program and its server.
+//! A TCP proxy that injects faults between a program and its server.
 
 mod connection;
 mod resp_frames;
@@ -21,7 +21,7 @@ use crate::endpoint::Endpoint;
 pub use trap::{DroppedReply, Hold};
 use trap::{Kind, Traps};
 
-/// How the proxy treats bytes.
+/// The treatment of bytes by the proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Pass,
@@ -30,14 +30,14 @@ enum Mode {
     BlackHole,
 }
 
-/// Stands between a program and one server on this machine, and misbehaves on command.
+/// A proxy between a program and one server on this machine, which misbehaves on command.
 ///
-/// Patterns are plain bytes, looked for in what clients send, across the borders of packets, in each connection by
-/// itself. They match a command's bytes as they travel: the SHA of an `EVALSHA`, the text `COMMIT`. A prepared
-/// statement travels with its text only once, when it is prepared. TLS hides everything.
+/// Patterns are plain bytes. The proxy searches for them in the bytes that clients send, across packet borders, in each
+/// connection separately. They match the bytes of a command as they are sent: the SHA of an `EVALSHA`, the text
+/// `COMMIT`. The text of a prepared statement is sent only once, when it is prepared. TLS hides everything.
 ///
-/// The proxy runs on the runtime that started it: a test that blocks its thread (as the servers' methods do) needs
-/// `#[tokio::test(flavor = "multi_thread")]`.
+/// The proxy runs on the runtime that started it: a test that blocks its thread (as the methods of the servers do)
+/// needs `#[tokio::test(flavor = "multi_thread")]`.
 #[derive(Debug)]
 pub struct Proxy {
     port: u16,
@@ -45,7 +45,7 @@ pub struct Proxy {
     accepting: JoinHandle<()>,
 }
 
-/// The present mode, and how many black holes there were: who lived through one has lost bytes.
+/// The present mode, and the number of black holes so far: a connection that lived through one has lost bytes.
 #[derive(Debug, Clone, Copy)]
 struct Weather {
     mode: Mode,
@@ -58,7 +58,7 @@ struct Shared {
     weather: watch::Sender<Weather>,
     swallowed_bytes: AtomicU64,
     traps: Traps,
-    /// Clients at these addresses are not served.
+    /// The addresses whose clients are refused.
     refused: watch::Sender<HashSet<IpAddr>>,
     connections: Mutex<Connections>,
 }
@@ -88,33 +88,33 @@ impl Proxy {
         Ok(Self { port, shared, accepting })
     }
 
-    /// Where clients connect to.
+    /// The port that clients connect to.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The URL of the server behind this proxy, by way of this proxy.
+    /// The URL of the server through this proxy.
     pub fn url_for(&self, server: &impl Endpoint) -> String {
         server.url().replacen(&format!(":{}", server.port()), &format!(":{}", self.port), 1)
     }
 
-    /// Forwards new connections to another port, as after a failover. Present ones stay where they are.
+    /// Forwards new connections to another port, as after a failover. Existing connections stay.
     pub fn lead_to(&self, target_port: u16) {
         self.shared.target.store(target_port, Ordering::Relaxed);
     }
 
-    /// Closes the connections of clients at these addresses and refuses new ones of theirs, until it is called with others.
-    /// Clients elsewhere do not notice.
+    /// Closes the connections of clients at these addresses and refuses new ones, until it is called with other
+    /// addresses. Other clients are not affected.
     pub fn refuse_from(&self, addresses: impl IntoIterator<Item = Ipv4Addr>) {
         self.shared.refused.send_replace(addresses.into_iter().map(IpAddr::from).collect());
     }
 
-    /// Forwards everything again. Connections that fell into a black hole are closed: bytes of theirs are missing.
+    /// Forwards everything again. Connections that were in a black hole are closed, because they have lost bytes.
     pub fn pass(&self) {
         self.shared.set_mode(Mode::Pass);
     }
 
-    /// Whatever is sent, in either direction, arrives this much later: a round trip takes twice as much longer.
+    /// Delays all bytes in both directions by this time: a round trip takes twice as much longer.
     pub fn delay(&self, by: Duration) {
         self.shared.set_mode(Mode::Delay(by));
     }
@@ -125,7 +125,7 @@ impl Proxy {
         self.cut_connections().await;
     }
 
-    /// Closes the present connections and takes new ones. Returns when they are closed.
+    /// Closes the existing connections and accepts new ones. Returns when they are closed.
     pub async fn cut_connections(&self) {
         let old = std::mem::take(&mut *self.shared.connections());
         old.cut.cancel();
@@ -133,36 +133,37 @@ impl Proxy {
         old.tasks.wait().await;
     }
 
-    /// Accepts, swallows and never answers, until another mode is set; present connections too. As on a real network
-    /// that lost its way, the server does not learn that a client has gone.
+    /// Accepts and discards bytes without any answer, until another mode is set; this includes existing connections. As
+    /// in a broken network, the server does not learn that a client has gone.
     pub fn black_hole(&self) {
         self.shared.set_mode(Mode::BlackHole);
     }
 
-    /// What black holes have swallowed so far. A test that must know that its request is gone waits for this to grow.
+    /// The number of bytes that black holes have discarded so far. A test that needs to know that its request is lost
+    /// waits until this grows.
     pub fn swallowed_bytes(&self) -> u64 {
         self.shared.swallowed_bytes.load(Ordering::Relaxed)
     }
 
-    /// Holds the next request that contains `pattern`: what was sent before it reaches the server, the pattern and
-    /// what follows in that connection does not, until [`Hold::release`]. (When the beginning of the pattern came in
-    /// an earlier packet, that beginning has gone through; its last byte never has.) If the client goes away while it
-    /// is held, it is never forwarded, and the server's connection is closed.
+    /// Holds the next request that contains `pattern`. The bytes before it reach the server; the pattern and the rest
+    /// of that connection do not, until [`Hold::release`]. (If an earlier packet had the beginning of the pattern, that
+    /// beginning has gone through; its last byte never has.) If the client goes away meanwhile, the request is never
+    /// forwarded, and the connection to the server is closed.
     pub fn hold_when(&self, pattern: impl AsRef<[u8]>) -> Hold {
         self.shared.traps.hold(Kind::HoldRequest, pattern.as_ref())
     }
 
     /// Forwards the next request that contains `pattern` and holds its reply. [`Hold::reached`] resolves when the reply
-    /// has arrived here, so the server has executed the request, while the client cannot know.
+    /// has arrived at the proxy: the server has executed the request, and the client cannot know.
     ///
-    /// Replies of pipelined Redis commands are counted, so that it is this one's reply; any other protocol is taken
-    /// to answer before the next request, as MySQL's does.
+    /// Replies of pipelined Redis commands are counted, to find the reply of this command. Any other protocol is
+    /// assumed to answer before the next request, as MySQL's does.
     pub fn hold_reply_when(&self, pattern: impl AsRef<[u8]>) -> Hold {
         self.shared.traps.hold(Kind::HoldReply, pattern.as_ref())
     }
 
-    /// Forwards the next request that contains `pattern`, swallows its reply and closes the connection: the request
-    /// was executed and the client sees a lost connection.
+    /// Forwards the next request that contains `pattern`, discards its reply and closes the connection: the request was
+    /// executed, and the client sees a lost connection.
     pub fn drop_next_reply(&self, pattern: impl AsRef<[u8]>) -> DroppedReply {
         self.shared.traps.drop_reply(pattern.as_ref())
     }
@@ -194,12 +195,13 @@ impl Shared {
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     loop {
-        // Out of file descriptors, or the client has gone already: the next one may do better.
+        // The process is out of file descriptors, or the client has gone already; the next attempt may succeed.
         let Ok((client, address)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(10)).await;
             continue;
         };
-        // Held until the task is counted, so that a cut either sees this connection or is seen by it.
+        // The lock is held until the task is counted, so that a cut includes this connection, or this connection sees
+        // the cut.
         let connections = shared.connections();
         if shared.mode() != Mode::Cut {
             let client = (client, address.ip());

@@ -1,4 +1,4 @@
-//! A private Redis Cluster: masters with a replica each, that can be killed, frozen, restarted and parted.
+//! A private Redis Cluster: masters with a replica each, which tests can kill, freeze, restart and separate.
 
 mod network;
 mod node;
@@ -13,13 +13,13 @@ pub use self::network::ClusterNetwork;
 pub use self::node::RedisNode;
 pub use self::slots::{MovingSlot, slot_of};
 
-/// How many slots a cluster has.
+/// The number of slots of a cluster.
 const SLOTS: u16 = 16_384;
-/// How long the nodes may take until all of them agree.
+/// The timeout until all nodes agree.
 const FORMED_WITHIN: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// How to start a [`RedisCluster`] that differs from the usual one.
+/// The options of a [`RedisCluster`] that differs from the usual one.
 #[derive(Debug, Clone)]
 pub struct RedisClusterOptions {
     masters: usize,
@@ -30,37 +30,37 @@ pub struct RedisClusterOptions {
 }
 
 impl RedisClusterOptions {
-    /// So many masters.
+    /// Sets the number of masters.
     pub fn masters(mut self, masters: usize) -> Self {
         self.masters = masters;
         self
     }
 
-    /// So many replicas of each master.
+    /// Sets the number of replicas of each master.
     pub fn replicas(mut self, replicas: usize) -> Self {
         self.replicas = replicas;
         self
     }
 
-    /// After so many milliseconds without an answer, a node counts as away.
+    /// Sets the milliseconds without an answer after which a node counts as away.
     pub fn node_timeout_ms(mut self, node_timeout_ms: u32) -> Self {
         self.node_timeout_ms = node_timeout_ms;
         self
     }
 
-    /// The whole cluster refuses while a slot has no master, as Redis does by default.
+    /// Makes the whole cluster refuse commands while a slot has no master, as Redis does by default.
     pub fn requires_full_coverage(mut self) -> Self {
         self.requires_full_coverage = true;
         self
     }
 
-    /// More arguments for every node. They win over the lab's own.
+    /// Adds arguments for every node. They override the lab's own.
     pub fn args<A: Into<String>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
         self.args.extend(args.into_iter().map(Into::into));
         self
     }
 
-    /// Starts all nodes, and waits until they are one cluster with all its replicas.
+    /// Starts all nodes, and waits until they form one cluster with all its replicas.
     pub fn start(self) -> Result<RedisCluster> {
         let count = self.masters * (1 + self.replicas);
         let start = |_| {
@@ -70,7 +70,7 @@ impl RedisClusterOptions {
             let own = [
                 ("--cluster-node-timeout", node_timeout_ms.as_str()),
                 ("--cluster-require-full-coverage", coverage),
-                // A replica that was cut off for a moment may stand for election all the same.
+                // Otherwise, a replica that was cut off for a moment could not stand for election.
                 ("--cluster-replica-validity-factor", "0"),
                 ("--repl-diskless-sync-delay", "0"),
             ];
@@ -84,8 +84,8 @@ impl RedisClusterOptions {
     }
 }
 
-/// A Redis Cluster. The first nodes are its masters at the start, in the order of their slots, which are spread evenly; behind
-/// them come the replicas, in the same order.
+/// A private Redis Cluster. The first nodes are its masters at the start, in the order of their slots, which are spread
+/// evenly; then come the replicas, in the same order.
 #[derive(Debug)]
 pub struct RedisCluster {
     nodes: Vec<RedisNode>,
@@ -93,13 +93,13 @@ pub struct RedisCluster {
 }
 
 impl RedisCluster {
-    /// Three masters with a replica each.
+    /// Starts three masters with a replica each.
     pub fn start() -> Result<Self> {
         Self::options().start()
     }
 
-    /// A cluster that differs from the usual one. A node that is away is replaced after two seconds, and a slot without a master
-    /// is refused alone.
+    /// The options of a cluster that differs from the usual one. By default, a dead node is replaced after two seconds,
+    /// and only commands for a slot without a master are refused.
     pub fn options() -> RedisClusterOptions {
         RedisClusterOptions {
             masters: 3,
@@ -110,7 +110,7 @@ impl RedisCluster {
         }
     }
 
-    /// `redis-cluster://127.0.0.1:PORT?node=127.0.0.1:PORT&...`, with all nodes.
+    /// The URL `redis-cluster://127.0.0.1:PORT?node=127.0.0.1:PORT&...`, with all nodes.
     pub fn url(&self) -> String {
         let [first, others @ ..] = &self.nodes[..] else { unreachable!("there is one at least") };
         let others: Vec<String> =
@@ -124,7 +124,7 @@ impl RedisCluster {
         &self.nodes
     }
 
-    /// The node that is the master of the slot of `{tag}`, as most nodes that answer see it.
+    /// The master of the slot of `{tag}`, by the majority of the nodes that answer.
     pub fn master_of(&self, tag: &str) -> Result<&RedisNode> {
         let slot = slot_of(tag);
         let mut owners: Vec<String> = self.nodes.iter().filter_map(|node| node.owner(slot)).collect();
@@ -140,7 +140,8 @@ impl RedisCluster {
         self.nodes.iter().filter(is_replica).collect()
     }
 
-    /// Waits until every slot has a master and every node that runs is linked: a replica with its master, a master with the others.
+    /// Waits until every slot has a master and every running node is linked: a replica with its master, a master with
+    /// the others.
     pub fn wait_whole(&self, within: Duration) -> Result<()> {
         let began = Instant::now();
         loop {
@@ -153,7 +154,7 @@ impl RedisCluster {
         }
     }
 
-    /// What keeps the cluster from being whole, by those of its nodes that run.
+    /// The reason why the cluster is not complete, by its running nodes.
     fn trouble(&self) -> Option<String> {
         let running: Vec<&RedisNode> = self.nodes.iter().filter(|node| node.is_running()).collect();
         for node in &running {
@@ -178,7 +179,7 @@ impl RedisCluster {
         for (at, (master, slots)) in masters.iter().zip(spread(self.masters)).enumerate() {
             let (first, last) = (slots.start().to_string(), slots.end().to_string());
             master.says(&["CLUSTER", "ADDSLOTSRANGE", &first, &last])?;
-            // Or two of them would have to settle who has which.
+            // Otherwise, two nodes would first have to resolve a conflict about their slots.
             master.says(&["CLUSTER", "SET-CONFIG-EPOCH", &(at + 1).to_string()])?;
         }
         for node in &self.nodes[1..] {
@@ -195,14 +196,14 @@ impl RedisCluster {
             loop {
                 match replica.says(&["CLUSTER", "REPLICATE", master.id()]) {
                     Ok(_) => break,
-                    // It has not heard yet that this is a master.
+                    // The node has not learnt yet that this one is a master.
                     Err(_) if began.elapsed() < FORMED_WITHIN => std::thread::sleep(LOOK_EVERY),
                     Err(error) => bail!("A node does not become a replica: {error:#}"),
                 }
             }
         }
         self.wait_whole(FORMED_WITHIN)?;
-        // A replica that has no link yet is not told apart from a master by its own words.
+        // A replica without a link cannot be distinguished from a master by its own output.
         while !replicas.iter().all(|replica| replica.master_id().is_some()) {
             ensure!(began.elapsed() < FORMED_WITHIN, "The replicas do not find their masters");
             std::thread::sleep(LOOK_EVERY);
@@ -211,7 +212,7 @@ impl RedisCluster {
     }
 }
 
-/// The slots of so many masters.
+/// The slots of each of this many masters.
 fn spread(masters: usize) -> impl Iterator<Item = RangeInclusive<u16>> {
     let border = move |at: usize| u16::try_from(usize::from(SLOTS) * at / masters).unwrap_or(SLOTS);
     (0..masters).map(move |at| border(at)..=border(at + 1) - 1)

@@ -1,4 +1,4 @@
-//! A private Redis (or Valkey).
+//! A private Redis (or Valkey) server.
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
@@ -18,7 +18,7 @@ use crate::data_folder::DataFolder;
 use crate::ports::ReservedPort;
 use crate::private_server::PrivateServer;
 
-/// How to start a [`RedisServer`] that differs from the usual one.
+/// The options of a [`RedisServer`] that differs from the usual one.
 #[derive(Debug, Clone, Default)]
 pub struct RedisOptions {
     flavour: Option<RedisFlavour>,
@@ -30,38 +30,39 @@ pub struct RedisOptions {
 }
 
 impl RedisOptions {
-    /// Which program; otherwise `TIDEGATE_LAB_REDIS` decides.
+    /// Sets the program; otherwise `TIDEGATE_LAB_REDIS` decides.
     pub fn flavour(mut self, flavour: RedisFlavour) -> Self {
         self.flavour = Some(flavour);
         self
     }
 
-    /// More arguments for the server, such as `["--maxmemory", "10mb"]`. They win over the lab's own.
+    /// Adds arguments for the server, such as `["--maxmemory", "10mb"]`. They override the lab's own.
     pub fn args<A: Into<OsString>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
         self.args.extend(args.into_iter().map(Into::into));
         self
     }
 
-    /// Lives by this clock, not the machine's.
+    /// Sets the clock that the server uses instead of that of the machine.
     pub fn clock(mut self, clock: &Clock) -> Self {
         self.clock = clock.words();
         self
     }
 
-    /// This port instead of any free one.
+    /// Sets this port instead of any free one.
     pub fn port(mut self, port: u16) -> Self {
         self.port = Some(port);
         self
     }
 
-    /// Keeps the data in this folder, and the server running when its [`RedisServer`] is dropped and its owner ends.
+    /// Keeps the data in this folder, and keeps the server running when its [`RedisServer`] is dropped and its owner
+    /// ends.
     pub fn folder(mut self, folder: impl Into<PathBuf>) -> Self {
         self.folder = Some(folder.into());
         self
     }
 
     #[cfg(feature = "tls")]
-    /// Speaks TLS, too, on a port of its own. Clients need no certificate.
+    /// Enables TLS on a separate port. Clients need no certificate.
     pub fn tls(mut self, certificates: &Certificates) -> Self {
         self.speaks_tls = true;
         let files = [
@@ -98,7 +99,8 @@ impl RedisOptions {
         Ok(RedisServer { place: Place::Private(server), tls_port })
     }
 
-    /// Who asks for a program, a port, a folder or a clock asks for a server of the lab's own.
+    /// Whether an existing server may be used: if a program, a port, a folder or a clock is set, the lab must start its
+    /// own.
     fn may_be_external(&self) -> bool {
         self.flavour.is_none() && self.port.is_none() && self.folder.is_none() && self.clock.is_empty()
     }
@@ -114,10 +116,10 @@ impl RedisOptions {
     }
 }
 
-/// A Redis of our own, durable as in production: append-only file, fsync every second, no eviction.
+/// A private Redis, as durable as in production: append-only file, fsync every second, no eviction.
 ///
-/// With `appendfsync everysec` a killed Redis can lose its last moments when the disk was slow; a test that must not
-/// see that adds `.args(["--appendfsync", "always"])`.
+/// With `appendfsync everysec`, a killed Redis can lose its last moments if the disk was slow. A test that must not see
+/// that adds `.args(["--appendfsync", "always"])`.
 #[derive(Debug)]
 pub struct RedisServer {
     place: Place,
@@ -136,12 +138,12 @@ impl RedisServer {
         Self::options().start()
     }
 
-    /// A server that differs from the usual one.
+    /// The options of a server that differs from the usual one.
     pub fn options() -> RedisOptions {
         RedisOptions::default()
     }
 
-    /// `redis://127.0.0.1:PORT`, or the external server's own.
+    /// The URL `redis://127.0.0.1:PORT`, or that of the external server.
     pub fn url(&self) -> String {
         match &self.place {
             Place::Private(server) => format!("redis://127.0.0.1:{}", server.port()),
@@ -149,12 +151,12 @@ impl RedisServer {
         }
     }
 
-    /// `rediss://localhost:PORT`, if it was started with [`RedisOptions::tls`].
+    /// The URL `rediss://localhost:PORT`, if the server was started with [`RedisOptions::tls`].
     pub fn tls_url(&self) -> Option<String> {
         Some(format!("rediss://localhost:{}", self.tls_port.as_ref()?.number))
     }
 
-    /// The port it listens on; it stays the same over restarts.
+    /// The port of the server, which stays the same across restarts.
     pub fn port(&self) -> u16 {
         match &self.place {
             Place::Private(server) => server.port(),
@@ -162,48 +164,48 @@ impl RedisServer {
         }
     }
 
-    /// The process, or None while it does not run or is not ours.
+    /// The process id, or None while the server does not run or is external.
     pub fn pid(&self) -> Option<u32> {
         self.private().ok()?.pid()
     }
 
-    /// The folder with its data and `server.log`, or None when it is not ours.
+    /// The folder with its data and `server.log`, or None if the server is external.
     pub fn folder(&self) -> Option<&Path> {
         Some(self.private().ok()?.folder())
     }
 
-    /// SIGKILL; returns when the process is gone.
+    /// Sends SIGKILL, and returns when the process is gone.
     pub fn kill9(&self) -> Result<()> {
         self.private()?.kill9()
     }
 
-    /// SIGSTOP: connections stay open, nothing answers.
+    /// Sends SIGSTOP: connections stay open, but the server does not answer.
     pub fn stop(&self) -> Result<()> {
         self.private()?.stop()
     }
 
-    /// SIGCONT: goes on after [`stop`](Self::stop).
+    /// Sends SIGCONT, which continues after [`stop`](Self::stop).
     pub fn cont(&self) -> Result<()> {
         self.private()?.cont()
     }
 
-    /// SIGTERM; returns when the process has ended by itself.
+    /// Sends SIGTERM, and returns when the process has ended by itself.
     pub fn shutdown(&self) -> Result<()> {
         self.private()?.shutdown()
     }
 
-    /// Starts it again with the same data on the same port, after a shutdown if it still runs.
+    /// Starts the server again with the same data on the same port, after a shutdown if it still runs.
     pub fn restart(&self) -> Result<()> {
         self.private()?.restart()
     }
 
-    /// None of its files can grow any more, as on a full disk; it says `File too large` where that would say `No space
-    /// left on device`. With `appendfsync always`, it ends at its next write.
+    /// Keeps all its files from growing, as on a full disk. Redis logs `File too large`, where a full disk would be `No
+    /// space left on device`. With `appendfsync always`, it ends at its next write.
     pub fn fill_disk(&self) -> Result<()> {
         self.private()?.limit_files("1")
     }
 
-    /// There is room again, after [`fill_disk`](Self::fill_disk).
+    /// Lets the files grow again, after [`fill_disk`](Self::fill_disk).
     pub fn free_disk(&self) -> Result<()> {
         self.private()?.limit_files("unlimited")
     }
@@ -245,7 +247,7 @@ fn settings(port: u16, folder: &Path) -> Vec<OsString> {
     settings.into_iter().flat_map(|(name, value)| [name.into(), value.into()]).collect()
 }
 
-/// While it loads its file it answers -LOADING, which is not ready.
+/// Whether the server is ready. While it loads its file, it answers -LOADING, which does not count.
 pub(crate) fn answers_ping(port: u16) -> bool {
     let limit = Duration::from_secs(1);
     let ping = || -> std::io::Result<bool> {

@@ -1,11 +1,13 @@
-//! The seeds of tests that draw chance: which ones a run has, and what a failed test says, so that it can be repeated.
+//! The seeds of tests with random choices: the seeds of a run, and the message of a failed test, with which it can be
+//! repeated.
 
 use std::{collections::HashMap, fmt, ops::RangeInclusive};
 
 use rand::{SeedableRng, rngs::StdRng};
 use tokio::{runtime::Builder, task::JoinSet};
 
-/// The variable that chooses seeds. A line with it and `=` marks a failed test as a seeded one: `timed-tests.sh` looks for it.
+/// The variable that chooses seeds. `timed-tests.sh` searches for a line with it and `=`, which marks a failed test as
+/// one with seeds.
 const VARIABLE: &str = "TIDEGATE_TEST_SEED";
 
 /// The seeds of a test, from the first to the last.
@@ -16,8 +18,8 @@ pub struct Seeds {
 }
 
 impl Seeds {
-    /// The seeds that `TIDEGATE_TEST_SEED` names: `17`, or `17-40`, or `17-` for the usual number of seeds from 17 on. Without
-    /// the variable, the usual number of new ones.
+    /// The seeds that `TIDEGATE_TEST_SEED` names: `17`, or `17-40`, or `17-` for the usual number of seeds from 17 on.
+    /// Without the variable, the usual number of new seeds.
     ///
     /// # Panics
     /// If the variable names no seeds.
@@ -47,26 +49,26 @@ impl Seeds {
         self.first
     }
 
-    /// All of them.
+    /// The range of all seeds.
     pub fn all(self) -> RangeInclusive<u64> {
         self.first..=self.last
     }
 
-    /// The chance of a test that runs once. Prints the seed, which the test harness shows if the test fails.
+    /// The random generator of a test that runs once. Prints the seed, which the test harness shows if the test fails.
     pub fn chance(self) -> StdRng {
         println!("{}", Self::from(self.first, 1));
         StdRng::seed_from_u64(self.first)
     }
 
-    /// The seeds in parts of this size, which are repeated as a whole.
+    /// The seeds in parts of this size; a failed part is repeated as a whole.
     fn parts(self, size: u64) -> impl Iterator<Item = Self> {
         let starts = self.all().step_by(usize::try_from(size).expect("a small number"));
         starts.map(move |first| Self { first, last: self.last.min(first.saturating_add(size - 1)) })
     }
 
-    /// Runs a test with each part of the seeds, so many parts at once, each in a runtime of its own: what a part leaves behind, such as
-    /// clients that look for their servers, ends with it. Prints how far it is, so that a run that was ended can go on from there. A
-    /// part that fails leaves the others running.
+    /// Runs a test with each part of the seeds. A number of parts run at once, each in a separate runtime: leftovers of
+    /// a part, such as clients that search for their servers, end with it. Prints the progress, so that an interrupted
+    /// run can continue from there. If a part fails, the others keep running.
     ///
     /// # Panics
     /// At the end, if a part has failed. The message names the failed parts.
@@ -107,7 +109,7 @@ fn run_alone(test: impl Future<Output = ()>) {
     runtime.shutdown_background();
 }
 
-/// The variable as it repeats a run with these seeds.
+/// Shows the variable that repeats a run with these seeds.
 impl fmt::Display for Seeds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{VARIABLE}={}", self.first)?;

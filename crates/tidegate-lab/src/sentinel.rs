@@ -1,4 +1,4 @@
-//! A private Redis Sentinel.
+//! A private Redis Sentinel server.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use crate::ports::ReservedPort;
 use crate::private_server::PrivateServer;
 use crate::redis_server::{RedisServer, answers_ping};
 
-/// How it names what it watches.
+/// The name of the master that it watches.
 const SERVICE: &str = "shop";
 /// Milliseconds without an answer after which a master counts as down.
 const DOWN_AFTER_MS: u32 = 500;
@@ -22,12 +22,12 @@ pub struct RedisSentinel {
 }
 
 impl RedisSentinel {
-    /// Starts one; it finds the replicas of the master by itself.
+    /// Starts a Sentinel, which finds the replicas of the master by itself.
     pub fn watch(master: &RedisServer) -> Result<Self> {
         Self::start(master, "")
     }
 
-    /// As [`RedisSentinel::watch`], but it logs in to the master and its replicas as this user.
+    /// Starts like [`RedisSentinel::watch`], but logs in to the master and its replicas as this user.
     pub fn watch_as(master: &RedisServer, user: &str, password: &str) -> Result<Self> {
         Self::start(
             master,
@@ -52,22 +52,22 @@ impl RedisSentinel {
         Ok(Self { server: PrivateServer::start(words, port, folder, answers_ping)? })
     }
 
-    /// `redis-sentinel://127.0.0.1:PORT?...`, which leads to whoever is the master.
+    /// The URL `redis-sentinel://127.0.0.1:PORT?...`, which leads to the current master.
     pub fn url(&self) -> String {
         format!("redis-sentinel://127.0.0.1:{}?sentinelServiceName={SERVICE}", self.port())
     }
 
-    /// Kills it with SIGKILL. It keeps what it knows in its file.
+    /// Kills the Sentinel with SIGKILL. Its state stays in its file.
     pub fn kill9(&self) -> Result<()> {
         self.server.kill9()
     }
 
-    /// Starts it again, on its port and with what it knew.
+    /// Starts the Sentinel again, on its port and with its state.
     pub fn restart(&self) -> Result<()> {
         self.server.restart()
     }
 
-    /// The port it listens on.
+    /// The port of the Sentinel.
     pub fn port(&self) -> u16 {
         self.server.port()
     }

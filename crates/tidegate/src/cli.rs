@@ -1,4 +1,4 @@
-//! The command line.
+//! The commands of the program, as clap parses them.
 
 #[cfg(test)]
 mod tests;
@@ -55,189 +55,190 @@ use crate::{
     exit::{EXIT_CODES_HELP, FailureOutput},
 };
 
-/// Turns orders admitted in Redis into MySQL orders: at least once from the stream, exactly once in MySQL
+/// Writes orders that Redis admitted into MySQL: entries are delivered at least once, each order is written exactly
+/// once
 #[derive(Debug, Parser)]
 #[command(name = "tidegate", version, after_help = EXIT_CODES_HELP, arg_required_else_help = true)]
 pub struct Cli {
-    /// What to do.
+    /// The command that the caller typed.
     #[command(subcommand)]
     pub command: Command,
-    /// Flags that change the configuration.
+    /// The flags that change the configuration.
     #[command(flatten)]
     pub config: ConfigArgs,
 }
 
-/// The roles of the program, in the order of its help; `help.rs` names the groups.
+/// The commands of the program, in the order of its help. `help.rs` names the groups.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Put a voucher on sale, change its stock, look at it, or end its sale
+    /// Put a voucher on sale, show it, change its stock, or end its sale
     #[command(subcommand)]
     Voucher(VoucherCommand),
-    /// Sell vouchers under common limits, each in a region of its own
+    /// Sell the vouchers of several regions under common limits
     #[command(subcommand)]
     Campaign(CampaignCommand),
-    /// Set, list or take away limits: who may buy how much in which time
+    /// Set, list or remove limits on how much a buyer may order in a time window
     #[command(subcommand)]
     Limit(LimitCommand),
-    /// Admit one order, as a producer does
+    /// Place one order, as a producer does
     Admit(AdmitArgs),
-    /// Show, find and count orders, or record an event such as a payment
+    /// Show, find and count orders, or record events such as payments
     #[command(subcommand)]
     Order(OrderCommand),
-    /// Show how far the stream is behind
+    /// Show how far the workers are behind, the consumers, and the stocks
     Status(StatusArgs),
-    /// Watch the stream, consumers, lanes and stocks live on a terminal
+    /// Watch the stream, the consumers, the lanes and the stocks live on a terminal
     Top(TopArgs),
-    /// Check both stores and say what to do about what is wrong
+    /// Check the servers and the settings, and show how to fix each problem
     Doctor(DoctorArgs),
-    /// Count every order on both sides: is one lost, doubled or oversold?
+    /// Check every order in both stores: is one lost, duplicated or oversold?
     Audit(AuditArgs),
-    /// Show who changed what with which command
+    /// Show which operator ran which command
     Log(LogArgs),
-    /// Write entries of the stream as lines of JSON, for replay --file
+    /// Write entries of the stream as JSON lines, for replay --file
     Export(ExportArgs),
-    /// Stop the gate, for one voucher or for all, or the workers
+    /// Pause the sale of one voucher or of all vouchers, or pause the workers
     Pause(PauseArgs),
-    /// Resume sales or workers that were paused, or let unpaid orders expire again after a store went back in time
+    /// Resume paused sales or workers, or let unpaid orders expire again after a store lost data
     Resume(ResumeArgs),
-    /// Delete old entries of the stream, refusals, events and dead letters that no order needs any more
+    /// Delete old stream entries, refusals, events and dead letters that no order needs any more
     Prune(PruneArgs),
-    /// Create or take over the MySQL tables
+    /// Create the MySQL tables, or upgrade the ones that exist
     Migrate(MigrateArgs),
-    /// Look at the partitions, or change their list
+    /// Show the partitions, or change their list
     #[command(subcommand)]
     Partitions(PartitionsCommand),
-    /// Compare each order on both sides while the sale goes on: what differs?
+    /// Compare each order in Redis and MySQL during a sale, and repair the differences on request
     Reconcile(ReconcileArgs),
-    /// Fill Redis from MySQL, the stream and the dead letters, where it is empty or older
+    /// Restore the data of vouchers in Redis from MySQL, the stream and the dead letters
     Rebuild(RebuildArgs),
-    /// Run entries of the stream or of a file again: what is there already stays as it is
+    /// Process entries of the stream or of a file again; orders that exist stay unchanged
     Replay(ReplayArgs),
-    /// Look at entries that were read and not acknowledged, or bury them
+    /// Show entries that were read and not acknowledged, or bury them
     #[command(subcommand)]
     Pending(PendingCommand),
-    /// List the consumers of the stream, hand over what dead ones hold, or remove them
+    /// List the consumers of the stream, hand over the entries of dead ones, or remove them
     #[command(subcommand)]
     Consumers(ConsumersCommand),
-    /// Look at the dead letters, put them back, release their orders, or delete them
+    /// Show dead letters, requeue them, cancel their orders, or delete them
     #[command(subcommand)]
     Dead(DeadCommand),
-    /// Write the stream's orders to MySQL until told to stop
+    /// Write the orders of the stream to MySQL until a signal stops it
     Worker(WorkerArgs),
-    /// Admit orders over HTTP, for applications without a Redis client, until told to stop
+    /// Admit orders over HTTP until a signal stops it, for applications without a Redis client
     Gate(GateArgs),
-    /// Ask the worker of this machine or container whether it is alive, or ready
+    /// Check whether the worker on this machine or in this container is alive or ready
     Probe(ProbeArgs),
-    /// Print the configuration in effect, passwords hidden
+    /// Print the effective configuration, with passwords hidden
     Config(ConfigCommandArgs),
     /// Print a completion script for a shell
     Completions(CompletionsArgs),
 }
 
-/// What can be done with a voucher.
+/// The commands for one voucher.
 #[derive(Debug, Subcommand)]
 pub enum VoucherCommand {
-    /// Put a voucher on sale: its MySQL row, then its Redis keys
+    /// Put a voucher on sale: create its MySQL row, then its Redis keys
     Load(VoucherLoadArgs),
-    /// Show what both sides hold of a voucher
+    /// Show the state of a voucher in Redis and in MySQL
     Show(VoucherShowArgs),
-    /// Check whether a caller would be admitted now, and if not, by which rule
+    /// Check whether a user would be admitted now, and if not, which rule refuses the order
     Check(VoucherCheckArgs),
-    /// Add units to a voucher on sale, on both sides
+    /// Add units to a voucher that is on sale, in MySQL and Redis
     Add(StockAddArgs),
-    /// Take units from a voucher on sale, on both sides
+    /// Take units from a voucher that is on sale, in MySQL and Redis
     Take(StockTakeArgs),
-    /// Move units from one region of a campaign to another, on both sides
+    /// Move units from one region of a campaign to another, in MySQL and Redis
     Transfer(StockTransferArgs),
-    /// End the sale of a voucher for good, on both sides, or remove its keys afterwards
+    /// End the sale of a voucher for good, in MySQL and Redis, or remove its Redis keys afterwards
     Delist(VoucherDelistArgs),
 }
 
-/// What can be done with campaigns.
+/// The commands for campaigns.
 #[derive(Debug, Subcommand)]
 pub enum CampaignCommand {
     /// Put the regions of a campaign on sale
     Load(CampaignLoadArgs),
-    /// Show what both sides hold of its regions, and its limits
+    /// Show the regions of a campaign in Redis and MySQL, and its limits
     Show(CampaignShowArgs),
 }
 
-/// What can be done with limits.
+/// The commands for buying limits.
 #[derive(Debug, Subcommand)]
 pub enum LimitCommand {
-    /// Let nobody buy more than this
+    /// Set a limit: how much a buyer may order in a time window
     Set(LimitSetArgs),
     /// List the limits of a voucher or a campaign
     List(LimitListArgs),
-    /// Take a limit away
+    /// Remove a limit
     Remove(LimitRemoveArgs),
 }
 
-/// What can be asked of orders, and said of them.
+/// The commands for orders.
 #[derive(Debug, Subcommand)]
 pub enum OrderCommand {
-    /// Tell one order's whole story: where it is, its fate, and what can be done
+    /// Show everything that both stores hold of an order, its state, and what to do next
     Show(OrderShowArgs),
-    /// Find the orders of a user or a voucher, wherever they are
+    /// Find the orders of a user or a voucher, in every state
     Find(OrderFindArgs),
-    /// Wait until an order is written, or paid, and say what became of it
+    /// Wait until an order is written or paid, and print its state
     Wait(OrderWaitArgs),
     /// Append an event to orders: paid, cancelled, used or refunded
     Event(OrderEventArgs),
-    /// Count orders by day or hour, beside the ids that were given out
+    /// Count orders by day or hour, next to the order ids that were handed out
     Count(OrderCountArgs),
-    /// End the unpaid orders of a voucher that are too old: their units are on sale again
+    /// Cancel the overdue unpaid orders of a voucher, so that their units are on sale again
     ReleaseUnpaid(OrderReleaseUnpaidArgs),
 }
 
-/// What can be done with pending entries.
+/// The commands for pending entries.
 #[derive(Debug, Subcommand)]
 pub enum PendingCommand {
-    /// List them: who holds them, for how long, and what is in them
+    /// List pending entries: their consumer, their idle time, and their orders
     List(PendingListArgs),
-    /// Show one, whole
+    /// Show one pending entry with all its fields
     Show(PendingShowArgs),
-    /// Move entries that shall not be written to the dead letters
+    /// Move entries that must not be written to the dead letters
     Bury(PendingBuryArgs),
 }
 
-/// What can be done with consumers.
+/// The commands for consumers.
 #[derive(Debug, Subcommand)]
 pub enum ConsumersCommand {
-    /// List them: who lives, and what each holds
+    /// List the consumers: which are alive, and how many entries each holds
     List(ConsumersListArgs),
     /// Hand the entries of dead consumers to living workers now; with --remove, remove the consumers afterwards
     Drain(ConsumersDrainArgs),
 }
 
-/// What can be done with the partitions of a system.
+/// The commands for the partitions of a system.
 #[derive(Debug, Subcommand)]
 pub enum PartitionsCommand {
-    /// Give the system another list of partitions, in a quiet hour
+    /// Change the list of partitions, in a quiet hour
     Change(PartitionsChangeArgs),
-    /// Show each, and whether they agree on their list
+    /// Show each partition, and whether all of them keep the same list
     Show(PartitionsShowArgs),
 }
 
-/// What can be done with dead letters.
+/// The commands for dead letters.
 #[derive(Debug, Subcommand)]
 pub enum DeadCommand {
-    /// Count them by reason and voucher, and list the newest
+    /// Count dead letters by reason and voucher, and list the newest
     List(DeadListArgs),
-    /// Show all that a letter holds
+    /// Show everything that a dead letter holds
     Show(DeadShowArgs),
-    /// Put letters back into the stream, with their history
+    /// Put dead letters back into the stream, with their history
     Requeue(DeadRequeueArgs),
-    /// Cancel the orders of dead letters: release their units and users
+    /// Cancel the orders of dead letters: their units are on sale again, and their users may order again
     Cancel(DeadCancelArgs),
-    /// Delete letters of which nothing can be released
+    /// Delete dead letters that hold no units to release
     Drop(DeadDropArgs),
-    /// Write letters as lines of JSON
+    /// Write dead letters as JSON lines
     Export(DeadExportArgs),
 }
 
 impl Command {
-    /// Who hears of a failure: the log of a service, or the person who typed the command.
+    /// Where a failure is reported: in the log of a service, or to the person who typed the command.
     pub fn failure_output(&self) -> FailureOutput {
         match self {
             Self::Worker(_) | Self::Gate(_) => FailureOutput::Log,
@@ -245,7 +246,7 @@ impl Command {
         }
     }
 
-    /// Whether it draws on the whole terminal: log lines would tear the picture.
+    /// Whether the command draws on the whole terminal, where log lines would damage the picture.
     pub fn is_drawn(&self) -> bool {
         matches!(self, Self::Top(_))
     }

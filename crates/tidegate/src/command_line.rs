@@ -1,4 +1,4 @@
-//! Commands that are shown to be typed: pasted into the same shell, they work as they are.
+//! Commands that are printed for the reader to type. Pasted into the same shell, they work as they are.
 
 use std::{fmt, path::PathBuf};
 
@@ -10,23 +10,23 @@ pub struct CommandLine {
 }
 
 impl CommandLine {
-    /// Its name, such as `dead requeue`.
+    /// Creates a command by its name, such as `dead requeue`.
     pub fn new(name: &str) -> Self {
         Self { words: name.split_whitespace().map(str::to_owned).collect(), append_to: None }
     }
 
-    /// With one more word.
+    /// Returns the command with one more word.
     pub fn word(mut self, word: impl ToString) -> Self {
         self.words.push(word.to_string());
         self
     }
 
-    /// With a last word that is no flag, even if it looks like one.
+    /// Returns the command with a last word that is an operand, even if it looks like a flag.
     pub fn operand(self, word: &str) -> Self {
         self.switch("--", word.starts_with('-')).word(word)
     }
 
-    /// With a flag and its value, where there is one.
+    /// Returns the command with a flag and its value, if there is a value.
     pub fn flag(mut self, flag: &str, value: Option<impl ToString>) -> Self {
         if let Some(value) = value {
             add_flag(&mut self.words, flag, value.to_string());
@@ -34,18 +34,18 @@ impl CommandLine {
         self
     }
 
-    /// With a flag that has no value, where it is set.
+    /// Returns the command with a flag that has no value, if it is set.
     pub fn switch(self, flag: &str, is_set: bool) -> Self {
         if is_set { self.word(flag) } else { self }
     }
 
-    /// What it prints goes to the end of this file.
+    /// Returns the command with its output appended to this file.
     pub fn append_to(mut self, path: Option<PathBuf>) -> Self {
         self.append_to = path;
         self
     }
 
-    /// The line to paste: after `program` with the flags of its configuration, quoted where a shell needs it.
+    /// The line to paste: `program`, the flags of its configuration, and the command, quoted where a shell needs it.
     pub fn pasted_after(&self, program: &str, configuration: &[String]) -> String {
         let words = configuration.iter().chain(&self.words).map(String::as_str);
         let line = [program].into_iter().chain(words).map(quoted).collect::<Vec<_>>().join(" ");
@@ -55,21 +55,21 @@ impl CommandLine {
         }
     }
 
-    /// Its words, as the program gets them.
+    /// The words of the command, as the program receives them.
     #[cfg(test)]
     pub fn argv(&self) -> Vec<&str> {
         ["tidegate"].into_iter().chain(self.words.iter().map(String::as_str)).collect()
     }
 }
 
-/// As it stands within a sentence: without the configuration of this process.
+/// Shows the command inside a sentence, without the configuration of this process.
 impl fmt::Display for CommandLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.pasted_after("tidegate", &[]))
     }
 }
 
-/// Adds a flag with its value. One that looks like a flag itself would be taken for one.
+/// Adds a flag with its value. A value that looks like a flag is joined by `=`, because clap would take it for a flag.
 pub fn add_flag(words: &mut Vec<String>, flag: &str, value: String) {
     if value.starts_with('-') {
         words.push(format!("{flag}={value}"));
@@ -78,7 +78,7 @@ pub fn add_flag(words: &mut Vec<String>, flag: &str, value: String) {
     }
 }
 
-/// Quoted only where a shell would change it: what is read before it is pasted is to be plain.
+/// Quotes a word only where a shell would change it, because the reader should see plain text before pasting it.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:,@%+=".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {

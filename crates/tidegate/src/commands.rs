@@ -1,4 +1,4 @@
-//! A file for each command or small group of commands.
+//! The commands of the program, one file for each command or small group of commands.
 
 pub mod admit;
 pub mod audit;

@@ -1,5 +1,5 @@
-//! The configuration: defaults, then a file, then `TIDEGATE_*` variables, then flags; checked as a whole, so that
-//! every mistake is reported at once, each with the place it came from.
+//! The configuration: defaults, then a file, then `TIDEGATE_*` variables, then flags. It is checked as a whole, so that
+//! every mistake is reported at once, each with its source.
 
 mod layers;
 mod reader;
@@ -19,13 +19,13 @@ pub use self::settings::{LogFormat, LogSettings, Settings};
 use self::{layers::Layers, reader::SettingsReader};
 use crate::command_line::add_flag;
 
-/// Names the configuration file, as `--config` does.
+/// The variable that names the configuration file, as `--config` does.
 const CONFIG_VARIABLE: &str = "TIDEGATE_CONFIG";
 
-/// The flags that change the configuration; they go before or after the command.
+/// The flags that change the configuration. They may stand before or after the command.
 #[derive(Args, Clone, Debug, Default)]
 pub struct ConfigArgs {
-    /// Configuration file (TOML); only what differs from the defaults [env: TIDEGATE_CONFIG]
+    /// Configuration file (TOML); needs only the settings that differ from the defaults [env: TIDEGATE_CONFIG]
     #[arg(long, global = true, value_name = "FILE", help_heading = "Configuration")]
     pub config: Option<PathBuf>,
     /// Redis: redis://, rediss://, redis-sentinel://, redis-cluster://, redis+unix:// [env: TIDEGATE_REDIS_URL]
@@ -34,10 +34,10 @@ pub struct ConfigArgs {
     /// MySQL or MariaDB: mysql://user:password@host:port/database [env: TIDEGATE_MYSQL_URL]
     #[arg(long, global = true, value_name = "URL", help_heading = "Configuration")]
     pub mysql_url: Option<SecretArg>,
-    /// Only the partition with this tag, of those in stream.partitions
+    /// Only the partition with this tag of stream.partitions
     #[arg(long, global = true, value_name = "TAG", help_heading = "Configuration")]
     pub partition: Option<String>,
-    /// Any other setting, as often as needed; `tidegate config` lists them
+    /// Any other setting, may be given several times; `tidegate config` lists all settings
     #[arg(long, global = true, value_name = "KEY=VALUE", help_heading = "Configuration")]
     pub set: Vec<SecretArg>,
 }
@@ -74,7 +74,7 @@ impl ConfigArgs {
     }
 }
 
-/// A flag's value that may hold a password; its `Debug` hides all of it.
+/// The value of a flag that may hold a password; its `Debug` hides all of it.
 #[derive(Clone)]
 pub struct SecretArg(String);
 
@@ -96,12 +96,12 @@ impl fmt::Debug for SecretArg {
     }
 }
 
-/// A mistake in the configuration and where it was made.
+/// A mistake in the configuration, and where it was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigProblem {
-    /// `file x.toml`, `variable TIDEGATE_...`, `flag --set` or `default`.
+    /// The source: `file x.toml`, `variable TIDEGATE_...`, `flag --set` or `default`.
     pub place: String,
-    /// What is wrong and what would be right; never a secret.
+    /// The description of the mistake, and what would be right; never a secret.
     pub what: String,
 }
 
@@ -119,10 +119,10 @@ impl fmt::Display for InvalidConfig {
     }
 }
 
-/// The configuration in effect.
+/// The effective configuration of the program.
 #[derive(Debug)]
 pub struct Config {
-    /// What the program reads.
+    /// The settings as types, for the program.
     pub settings: Settings,
     layers: Layers,
 }
@@ -131,7 +131,7 @@ impl Config {
     /// Merges defaults, file, variables and flags, and checks the result.
     ///
     /// # Errors
-    /// With every problem of every layer.
+    /// All problems of all layers.
     pub fn load(
         args: &ConfigArgs,
         variables: impl IntoIterator<Item = (OsString, OsString)>,
@@ -168,13 +168,13 @@ impl Config {
         if problems.is_empty() { Ok(Self { settings, layers }) } else { Err(InvalidConfig(problems)) }
     }
 
-    /// The effective configuration as TOML, with the source of each value; secrets are hidden.
+    /// The effective configuration as TOML, with the source of each value and with secrets hidden.
     #[must_use]
     pub fn to_toml(&self) -> String {
         show::toml(&self.layers)
     }
 
-    /// The same as JSON: `{section: {key: {value, source}}}`.
+    /// The effective configuration as JSON: `{section: {key: {value, source}}}`.
     #[must_use]
     pub fn to_json(&self) -> serde_json::Value {
         show::json(&self.layers)

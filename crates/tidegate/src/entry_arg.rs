@@ -1,4 +1,5 @@
-//! Entries as they are typed: `ID`, or `TAG/ID` in a system with partitions, where an id alone may be that of several entries.
+//! Entry ids on the command line: `ID`, or `TAG/ID` in a system with partitions, where several entries may have the
+//! same id.
 
 use std::{fmt, str::FromStr};
 
@@ -7,11 +8,11 @@ use tidegate_stream::EntryId;
 
 use crate::exit::WrongUsage;
 
-/// An entry, and the partition that it is said to be in.
+/// An entry, and the partition that was typed with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntryArg {
     tag: Option<String>,
-    /// Its id in the stream of that partition.
+    /// The id of the entry in the stream of that partition.
     pub id: EntryId,
 }
 
@@ -33,15 +34,15 @@ impl fmt::Display for EntryArg {
     }
 }
 
-/// The ids alone.
+/// Returns the ids without their partitions.
 pub fn ids(entries: &[EntryArg]) -> Vec<EntryId> {
     entries.iter().map(|entry| entry.id).collect()
 }
 
-/// The partition that all of these entries are in; the whole system, where none is named.
+/// The partition that all of these entries are in, or the whole system if no entry is named.
 ///
 /// # Errors
-/// When they are in several partitions, or in one that is not said or not there.
+/// When they are in several partitions, or in one that is not named or does not exist.
 pub fn partition_of(entries: &[EntryArg], system: &System) -> anyhow::Result<System> {
     let Some(first) = entries.first() else { return Ok(system.clone()) };
     if entries.iter().any(|entry| entry.tag != first.tag) {

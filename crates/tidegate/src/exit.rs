@@ -1,4 +1,4 @@
-//! How the program ends: the only place that knows exit codes.
+//! The exit codes of the program, which no other module knows.
 
 use std::{
     fmt,
@@ -12,74 +12,76 @@ use crate::{config::InvalidConfig, output::print_note};
 use tidegate_compare::text::error_chain;
 use tidegate_operations::{InvalidInput, order_place::ShardsAway};
 
-/// The exit codes, for `tidegate --help`.
+/// The exit codes, as `tidegate --help` prints them.
 pub const EXIT_CODES_HELP: &str = "\
 Exit codes:
   0  done; the answer is yes
   1  the answer is no: order refused, event rejected or not recorded in time, audit failed,
-     both stores differ, doctor found errors, voucher is on sale already, migration refused, partitions not
-     changed; no such order, entry or letter; worker not alive or not ready; a question was answered with no; nothing is on sale to pause, or only pauses by
-     name are left to resume; a living worker has the entry in progress.
-     Or a part of the work is left, each with its reason: letters, pending entries,
-     consumers, entries that others hold. If the same command can succeed later, it says
-     what to type
-  2  wrong usage or configuration; a question, but no terminal and no --yes
+     both stores differ, doctor found errors, voucher is on sale already, migration refused,
+     partitions not changed; no such order, entry or letter; worker not alive or not ready;
+     a question was answered with no; there is no sale to pause, or only other pauses are
+     left to resume; a living worker has the entry in progress.
+     Or a part of the work is left: letters, pending entries, consumers, locked entries. The
+     command gives the reason for each. If the same command can succeed later, it prints it
+  2  wrong usage or configuration; or a question, but no terminal and no --yes
   3  failed: a store could not be reached, or something unexpected happened. If a part was
-     done by then, it says what, and how to continue
+     done by then, the command prints which, and how to continue
   4  worker: ended with a batch in progress, by the stop deadline or a second signal (it stays
-     pending, nothing is lost); gate: by these, with callers unanswered (they may ask again)
+     pending, nothing is lost); gate: ended likewise, with clients unanswered (they may retry)
   5  worker: another live worker has this name
-  6  stopped by a signal before all was done; by a second one, in the middle of a step. It
-     says how far it came and how to continue
+  6  stopped by a signal before all was done; by a second one, in the middle of a step. The
+     command prints how far it got and how to continue
   7  order wait: the order was refused
-  8  order wait: the order was cancelled, or released before it was written
+  8  order wait: the order was cancelled or refunded, or released before it was written
   9  order wait: the order was not paid in time, and has expired
   10 order wait: the order is among the dead letters
-  11 order wait: the time was over, and the order is not there yet
-  12 unknown: a partition or MySQL shard gave no answer; what is said is true of the others. admit: the order is
-     admitted, but gate.wait_replicas replicas are not known to have it: ask again with the same --order";
+  11 order wait: the time was over, and the order was still waiting
+  12 unknown: a partition or MySQL shard gave no answer; the output is true of the others.
+     admit: the order is admitted, but gate.wait_replicas replicas are not known to have it:
+     run the command again with the same --order";
 
-/// How a command ended.
+/// How a command ended, with its exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// Done; where a question was asked, the answer is yes.
+    /// The command is done; where a question was asked, the answer is yes.
     Ok = 0,
-    /// The question was answered, with no; or a part of what was meant is left.
+    /// The answer is no, or a part of the work is left.
     No = 1,
     /// Wrong usage or configuration; clap uses the same code.
     Usage = 2,
     /// A store could not be reached, or something unexpected happened.
     Failed = 3,
-    /// The worker ended with a batch in progress: the stop deadline passed, or a second signal came. Or a gate ended so, with callers unanswered.
+    /// The worker ended with a batch in progress, because the stop deadline passed or a second signal came. Or a gate
+    /// ended in this way, with clients unanswered.
     DeadlinePassed = 4,
-    /// Another live worker has this name.
+    /// Another live worker has the same name.
     NameTaken = 5,
     /// A signal stopped a change before all of it was done.
     Stopped = 6,
-    /// The order that was waited for was refused.
+    /// The order that `order wait` waited for was refused.
     OrderRefused = 7,
-    /// The order that was waited for was cancelled or released.
+    /// The order that `order wait` waited for was cancelled or released.
     OrderCancelled = 8,
-    /// The order that was waited for was not paid in time.
+    /// The order that `order wait` waited for was not paid in time.
     OrderExpired = 9,
-    /// The order that was waited for is among the dead letters.
+    /// The order that `order wait` waited for is among the dead letters.
     OrderDead = 10,
-    /// The order that was waited for is not there yet.
+    /// The order that `order wait` waited for has not arrived in time.
     TimeOver = 11,
     /// A partition of the system gave no answer.
     Unknown = 12,
 }
 
-/// Who hears of a failure.
+/// Where a failure is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureOutput {
-    /// The log, in its format, because programs read it.
+    /// In the log, in its format, because programs read it.
     Log,
-    /// Whoever typed the command: plain text on stderr.
+    /// To the person who typed the command: plain text on stderr.
     Person,
 }
 
-/// Arguments that contradict each other, which clap cannot see.
+/// Arguments that contradict each other in a way that clap cannot check.
 #[derive(Debug, thiserror::Error)]
 pub struct WrongUsage(pub String);
 
@@ -98,15 +100,16 @@ pub fn finish(outcome: anyhow::Result<Exit>, failure_output: FailureOutput) -> E
     ExitCode::from(exit as u8)
 }
 
-/// How long a process that is done waits for its own threads.
+/// The time for which a finished process waits for its own threads.
 const THREADS_END_WITHIN: Duration = Duration::from_secs(2);
 
-/// Ends what still runs in the background. A thread that does not end is left to the end of the process: nobody waits for its work.
+/// Stops the background tasks and the runtime. A thread that does not end in time is abandoned: the process ends
+/// without its work.
 pub fn shut_down(runtime: Runtime) {
     let began = Instant::now();
     runtime.shutdown_timeout(THREADS_END_WITHIN);
     if began.elapsed() >= THREADS_END_WITHIN {
-        tracing::warn!(waited = ?THREADS_END_WITHIN, "a thread has not ended: the process ends without it");
+        tracing::warn!(waited = ?THREADS_END_WITHIN, "a thread has not ended in time: the process exits without it");
     }
 }
 
@@ -120,7 +123,7 @@ fn exit_of(error: &anyhow::Error) -> Exit {
 }
 
 fn report(error: &anyhow::Error, failure_output: FailureOutput) {
-    // Before the log is set up there is only stderr.
+    // Before the log is set up, there is only stderr.
     if failure_output == FailureOutput::Log && tracing::dispatcher::has_been_set() {
         tracing::error!("{}", error_chain(error));
     } else {

@@ -1,9 +1,9 @@
-//! How help is laid out: what stands in the source at its width is filled to that of the terminal, and commands are listed in groups.
+//! The layout of help texts: paragraphs are filled to the width of the terminal, and commands are listed in groups.
 
 use clap::Command;
 
-/// Lets the text behind the options of a command, and of all its subcommands, be filled by whoever prints it: without this,
-/// lines that are longer than the terminal leave a few words alone on the next one.
+/// Fills the text after the options of a command, and of all its subcommands, to the width of the terminal. Without
+/// this, lines that are longer than the terminal would leave a few words alone on the next one.
 pub fn filled(command: Command) -> Command {
     let text = command.get_after_help().map(|text| paragraphs(&text.to_string()));
     let command = match text {
@@ -13,7 +13,8 @@ pub fn filled(command: Command) -> Command {
     command.mut_subcommands(filled)
 }
 
-/// One line for each paragraph. What is indented (an example, a table), and what follows it, begins a line of its own.
+/// Joins the lines of each paragraph. An indented line (an example, a table) and the line after it keep their line
+/// breaks.
 fn paragraphs(text: &str) -> String {
     let mut filled = String::with_capacity(text.len());
     let mut before = "";
@@ -28,11 +29,12 @@ fn paragraphs(text: &str) -> String {
     filled
 }
 
-/// The groups in which the help lists the commands of the program, each with its first command.
+/// The groups in which the help lists the commands, each with its first command.
 const GROUPS: [(&str, &str); 5] =
     [("Sell", "voucher"), ("Look", "order"), ("Change", "pause"), ("Repair", "reconcile"), ("Run", "worker")];
 
-/// Lists the commands of the program in groups. clap has no headings for commands, so the list is made here and hidden there.
+/// Lists the commands of the program in groups. clap has no headings for commands, so this function makes the list and
+/// hides the one of clap.
 pub fn grouped(command: Command) -> Command {
     let (header, literal) = (*command.get_styles().get_header(), *command.get_styles().get_literal());
     let list = command.clone().help_template("{subcommands}").render_help().ansi().to_string();

@@ -1,4 +1,4 @@
-//! How this process was started: main hands it in once, for those who log the command or show one to be typed.
+//! The command line of this process. `main` sets it once, for code that logs the command or prints one to be typed.
 
 use std::sync::OnceLock;
 
@@ -12,14 +12,14 @@ use crate::{
 
 static CURRENT: OnceLock<Invocation> = OnceLock::new();
 
-/// A command line that was parsed, without secrets.
+/// A parsed command line, without secrets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invocation {
-    /// As it was typed: where the program is in no folder of `PATH`, its bare name would not be found.
+    /// The program as it was typed: if it is in no folder of `PATH`, a shell would not find its bare name.
     program: String,
     /// The flags of the configuration, as they can be typed again.
     configuration: Vec<String>,
-    /// The names of those that are left out, because they may hold a secret.
+    /// The names of the flags that are left out, because they may hold a secret.
     hidden: Vec<String>,
     /// The words of the command, such as `voucher load`.
     pub command: String,
@@ -28,19 +28,19 @@ pub struct Invocation {
 }
 
 impl Invocation {
-    /// What `matches` says, which `command` made.
+    /// Builds the invocation from `matches`, which `command` has parsed.
     pub fn new(program: String, config: &ConfigArgs, command: &Command, matches: &ArgMatches) -> Self {
         let (configuration, hidden) = config.without_secrets();
         let (command, arguments) = command_and_arguments(command, matches);
         Self { program, configuration, hidden, command, arguments }
     }
 
-    /// Makes it the one of this process. The first one stays.
+    /// Makes this invocation the one of the process. Only the first call has an effect.
     pub fn make_current(self) {
         let _first = CURRENT.set(self);
     }
 
-    /// The one of this process; outside of main's reach, as in a test, a bare `tidegate`.
+    /// The invocation of this process. If `main` set none, as in a test, it is a bare `tidegate`.
     pub fn current() -> &'static Self {
         CURRENT.get_or_init(|| Self {
             program: "tidegate".to_owned(),
@@ -51,14 +51,14 @@ impl Invocation {
         })
     }
 
-    /// The arguments as a shell takes them.
+    /// The arguments, quoted for a shell.
     pub fn quoted_arguments(&self) -> String {
         let words = self.arguments.iter();
         let quoted = words.map(|word| shlex::try_quote(word).unwrap_or_else(|_| word.into()));
         quoted.collect::<Vec<_>>().join(" ")
     }
 
-    /// The same command once more.
+    /// The same command, to be typed once more.
     pub fn again(&self) -> CommandLine {
         self.arguments.iter().fold(CommandLine::new(&self.command), CommandLine::word)
     }
@@ -68,13 +68,13 @@ impl Invocation {
         command.pasted_after(&self.program, &self.configuration)
     }
 
-    /// The line to paste for a command that begins with `tidegate`; any other command stays as it is.
+    /// The line to paste for a command that begins with `tidegate`. Any other command stays as it is.
     pub fn complete(&self, command: &str) -> String {
         let Some(rest) = command.strip_prefix("tidegate ") else { return command.to_owned() };
         format!("{} {rest}", self.line(&CommandLine::new("")))
     }
 
-    /// What is missing in these lines.
+    /// A note about the flags that are missing in these lines.
     pub fn note(&self) -> Option<String> {
         let hidden = self.hidden.join(" and ");
         (!hidden.is_empty())
@@ -82,7 +82,7 @@ impl Invocation {
     }
 }
 
-/// The account at this host, USER@HOST; behind sudo, the one who called it.
+/// The account at this host, USER@HOST. Under sudo, it is the account that called sudo.
 pub fn account() -> String {
     let of_process = || User::from_uid(Uid::current()).ok().flatten().map(|user| user.name);
     let user = std::env::var("SUDO_USER").ok().or_else(of_process);
@@ -90,7 +90,8 @@ pub fn account() -> String {
     format!("{user}@{}", gethostname::gethostname().to_string_lossy())
 }
 
-/// Those of the configuration are left out: a URL holds a password.
+/// The words of the command and its arguments, without the flags of the configuration, because a URL may hold a
+/// password.
 fn command_and_arguments(mut command: &Command, mut matches: &ArgMatches) -> (String, Vec<String>) {
     let mut path = Vec::new();
     while let Some((name, inner)) = matches.subcommand() {

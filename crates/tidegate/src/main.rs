@@ -1,4 +1,4 @@
-//! Tidegate's one binary: parses, configures, and hands over to one role.
+//! The entry point of the `tidegate` binary: it parses the command line, loads the configuration, and runs one command.
 
 mod cli;
 mod command_line;
@@ -60,7 +60,8 @@ async fn run(cli: Cli) -> anyhow::Result<Exit> {
     if !(cli.command.is_drawn() && io::stderr().is_terminal()) {
         telemetry::init(&settings.log)?;
     }
-    // Those that stay have a frame of their own: that of all the others is the sum of what each of them needs.
+    // The commands that run until they are stopped have a frame of their own, because the frame of all others is the
+    // sum of their needs.
     match &cli.command {
         Command::Worker(args) => commands::worker::run(settings, args).await,
         Command::Gate(args) => commands::gate::run(settings, args).await,
@@ -68,7 +69,7 @@ async fn run(cli: Cli) -> anyhow::Result<Exit> {
     }
 }
 
-/// The list of the commands that end by themselves.
+/// Runs a command that ends by itself.
 async fn run_once(command: &Command, config: &Config) -> anyhow::Result<Exit> {
     let (settings, system) = (&config.settings, &config.settings.system);
     match command {

@@ -1,8 +1,8 @@
-//! How every command goes that changes something: it reads, shows what it would do, asks, does it, says what it did, and
-//! leaves two lines in the operators' log.
+//! The steps of every command that changes something: it reads, shows what it would do, asks, does the work, reports
+//! it, and leaves two lines in the operators' log.
 //!
-//! A command brings a [`Plan`] (what it read) and a [`Report`] (what it did); [`Change::run`] does the rest, or
-//! [`Change::run_in_steps`], where a part of the work may be done when it ends.
+//! A command brings a [`Plan`] (what it read) and a [`Report`] (what it did). [`Change::run`] does the rest, or
+//! [`Change::run_in_steps`], if the command may end with a part of the work done.
 
 mod ending;
 mod progress;
@@ -28,13 +28,13 @@ use crate::{
 /// The flags of every command that changes something.
 #[derive(Args, Clone, Debug)]
 pub struct ChangeArgs {
-    /// Say what would be done, and change nothing
+    /// Print what the command would do, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Do it without asking; needed where there is no terminal to ask on
+    /// Do not ask; required if there is no terminal to ask on
     #[arg(long, short)]
     yes: bool,
-    /// Who does this, for `tidegate log`; USER@HOST by default
+    /// Your name, for `tidegate log`; USER@HOST by default
     #[arg(long = "as", value_name = "NAME")]
     name: Option<String>,
     #[command(flatten)]
@@ -42,54 +42,55 @@ pub struct ChangeArgs {
 }
 
 impl ChangeArgs {
-    /// Who does this.
+    /// The name of the operator who runs the command.
     pub fn who(&self) -> String {
         self.name.clone().unwrap_or_else(invocation::account)
     }
 
-    /// Whether nothing is to be changed.
+    /// Whether the command must change nothing.
     pub fn is_dry_run(&self) -> bool {
         self.dry_run
     }
 
-    /// How what is found, planned or done is printed.
+    /// How the command prints what it finds, plans and does.
     pub fn output(&self) -> OutputArgs {
         self.output
     }
 
-    /// `command` with those of these flags that were given.
+    /// Adds to `command` those of these flags that were given.
     fn add_to(&self, command: CommandLine) -> CommandLine {
         self.output.add_to(command.switch("--yes", self.yes).flag("--as", self.name.as_ref()))
     }
 
-    /// Somebody reads the plan before anything is done: it may say more than is needed to do it.
+    /// Whether an operator reads the plan before anything is done. Then the plan may say more than the work needs.
     pub fn is_plan_read(&self) -> bool {
         self.dry_run || !self.yes
     }
 }
 
-/// A plan, for people.
+/// A plan that can be shown to people.
 pub trait PlanText: Plan {
-    /// What would be done, and why no more.
+    /// The work that would be done, and why other parts are left out.
     fn text(&self) -> String;
 
-    /// What somebody should know who does not look at the plan before it is done.
+    /// Warnings for an operator who does not read the plan before it is carried out.
     fn warnings(&self) -> Vec<String> {
         Vec::new()
     }
 }
 
-/// A report, for people.
+/// A report that can be shown to people.
 pub trait ReportText: Report {
-    /// What was done.
+    /// The work that was done.
     fn text(&self) -> String;
 
-    /// What to type for what is left, without the flags of [`ChangeArgs`]. None: the same command again.
+    /// The command for the rest of the work, without the flags of [`ChangeArgs`]. None: the same command again.
     fn continue_with(&self) -> Option<CommandLine> {
         None
     }
 
-    /// What shows how it goes on, where all is done but to wait: that comes instead of [`ReportText::continue_with`].
+    /// The command that shows the progress, if only waiting is left. It is printed instead of
+    /// [`ReportText::continue_with`].
     fn look_with(&self) -> Option<CommandLine> {
         None
     }
@@ -103,18 +104,18 @@ pub struct Change<'a> {
 }
 
 impl<'a> Change<'a> {
-    /// With the stores that it changes, and the flags that were typed.
+    /// Creates a change of these stores, with the flags that were typed.
     pub fn new(stores: &'a Stores, args: &'a ChangeArgs) -> Self {
         Self { stores, args }
     }
 
-    /// Shows the plan or asks, as the flags say; then does the work between two lines of the log, and prints the report.
-    /// The work is one step: where it fails there is nothing to report.
+    /// Shows the plan or asks, as the flags say. Then it does the work, writes a log line before and after, and prints
+    /// the report. The work is one step: if it fails, there is nothing to report.
     ///
-    /// The answer to a question may take its time: the work has to hold whatever has changed since the plan was made.
+    /// The answer to a question may take long. The work must be correct, whatever has changed since the plan was made.
     ///
     /// # Errors
-    /// When nobody can be asked, or the work fails.
+    /// When there is no terminal to ask on, or the work fails.
     pub async fn run<P: PlanText, R: ReportText>(
         &self,
         plan: P,
@@ -132,11 +133,11 @@ impl<'a> Change<'a> {
         self.finish(record, report.as_ref(), ended).await
     }
 
-    /// As [`Change::run`], for work of many steps, each of which `report` counts as soon as it is done. Whichever way
-    /// the work ends then, what was done by then is printed and logged, with what to type for the rest.
+    /// Runs work of many steps like [`Change::run`]. `report` counts each step as soon as it is done. However the work
+    /// ends, the command prints and logs what was done by then, with the command for the rest.
     ///
     /// # Errors
-    /// When nobody can be asked, or stdout cannot be written to.
+    /// When there is no terminal to ask on, or stdout cannot be written to.
     pub async fn run_in_steps<P: PlanText, R: ReportText>(
         &self,
         plan: P,
@@ -180,7 +181,7 @@ impl<'a> Change<'a> {
         Ok(None)
     }
 
-    /// A log that cannot be written to does not stop the command, but says so.
+    /// Writes the first log line. If the log cannot be written to, the command warns about it and goes on.
     async fn begin(&self) -> Option<Record> {
         let invocation = Invocation::current();
         let (command, arguments) = (invocation.command.clone(), invocation.quoted_arguments());
@@ -213,15 +214,15 @@ impl<'a> Change<'a> {
     }
 }
 
-/// Says that a line is missing in the log, where it could not be written.
+/// Warns that a line is missing in the log, if it could not be written.
 fn warn_of_gap(written: anyhow::Result<()>) {
     if let Err(error) = written {
         print_note(&format!("warning: `tidegate log` will not show all of this: {error:#}"));
     }
 }
 
-/// Long work that changes nothing: it can be stopped, and is reported and gone on with as a change, but is neither asked
-/// about nor logged. The report is printed where `output` says how.
+/// Runs long work that changes nothing. It can be stopped, reported and continued like a change, but is neither asked
+/// about nor logged. The report is printed as `output` says.
 ///
 /// # Errors
 /// When stdout cannot be written to.

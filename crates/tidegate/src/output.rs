@@ -1,4 +1,4 @@
-//! Data on stdout: a table for eyes, JSON for programs.
+//! Data on stdout: tables for people, JSON for programs.
 
 use std::{
     io::{self, ErrorKind, IsTerminal, Write},
@@ -23,12 +23,13 @@ pub struct OutputArgs {
 }
 
 impl OutputArgs {
-    /// `command` with this flag, if it was given.
+    /// Adds this flag to `command`, if it was given.
     pub fn add_to(self, command: CommandLine) -> CommandLine {
         command.switch("--json", self.json)
     }
 
-    /// Prints `data` as JSON, or what `text` makes of it. As one of several partitions, JSON is one line.
+    /// Prints `data` as JSON, or the text that `text` makes of it. If it is one of several partitions, the JSON is one
+    /// line.
     ///
     /// # Errors
     /// When stdout cannot be written to.
@@ -49,7 +50,7 @@ impl OutputArgs {
         print(&text)
     }
 
-    /// Prints one of many, as JSON in one line. Answers whether anybody still reads.
+    /// Prints one item of many, as JSON in one line. Returns whether a program still reads the output.
     ///
     /// # Errors
     /// When stdout cannot be written to.
@@ -60,7 +61,7 @@ impl OutputArgs {
         self.print_line_of_partition(data, text)
     }
 
-    /// As [`Self::print_line`], where `text` says itself of which partition it is.
+    /// Prints one item like [`Self::print_line`], for a `text` that names its partition itself.
     ///
     /// # Errors
     /// When stdout cannot be written to.
@@ -76,16 +77,16 @@ impl OutputArgs {
     }
 }
 
-/// The partition that what is printed is about, and whether its heading stands there already. Commands that go over several do so
-/// one after the other.
+/// The partition that the printed data belongs to, and whether its heading was printed. Commands on several partitions
+/// print one after the other.
 static PARTITION: Mutex<Option<(String, bool)>> = Mutex::new(None);
 
-/// What is printed from now on is about the partition with this tag; None: about the whole.
+/// Sets the partition of everything that is printed from now on. None: the whole system.
 pub fn begin_partition(tag: Option<&str>) {
     *PARTITION.lock().unwrap_or_else(PoisonError::into_inner) = tag.map(|tag| (tag.to_owned(), false));
 }
 
-/// Names the partition that the next lines are about, once.
+/// Prints the heading of the partition, once.
 fn print_heading() -> anyhow::Result<()> {
     let mut partition = PARTITION.lock().unwrap_or_else(PoisonError::into_inner);
     match partition.as_mut() {
@@ -97,7 +98,7 @@ fn print_heading() -> anyhow::Result<()> {
     }
 }
 
-/// Data with the partition that it is about, where that is one of several.
+/// Data with its partition, if there are several.
 struct OfPartition<'a, T>(&'a T);
 
 impl<T: Serialize> Serialize for OfPartition<'_, T> {
@@ -114,7 +115,7 @@ impl<T: Serialize> Serialize for OfPartition<'_, T> {
     }
 }
 
-/// Writes lines to stdout. A reader who went away early (`| head`) is no failure.
+/// Writes lines to stdout. A reader that closed the pipe early (`| head`) is no failure.
 ///
 /// # Errors
 /// When stdout cannot be written to.
@@ -129,21 +130,21 @@ fn is_read(text: &str) -> anyhow::Result<bool> {
     }
 }
 
-/// Writes lines to stderr, beside the data. If stderr is closed, the work and its exit code still count.
+/// Writes lines to stderr, apart from the data. If stderr is closed, the work and its exit code still count.
 pub fn print_note(text: &str) {
     let _closed = writeln!(io::stderr(), "{}", printable_lines(text));
 }
 
-/// Narrower than this, a table is left to the terminal to wrap: one letter a line helps nobody. A terminal without a
-/// size says 0.
+/// The width below which the terminal wraps a table, because one letter a line helps no reader. A terminal without a
+/// size reports 0.
 const NARROWEST: u16 = 40;
 
-/// Whether somebody looks at what is printed, and no program or file takes it.
+/// Whether a person reads the output, and no program or file receives it.
 pub fn is_terminal() -> bool {
     io::stdout().is_terminal()
 }
 
-/// An empty table: with lines on a terminal, bare columns otherwise.
+/// Creates an empty table: with lines on a terminal, otherwise with bare columns.
 pub fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
     if is_terminal() {

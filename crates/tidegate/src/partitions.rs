@@ -1,6 +1,7 @@
-//! How a command goes over the partitions of a system: one after the other, each under its own heading. One that is away is named,
-//! and leaves the answer of the whole unknown; the others are looked at all the same. Which are away is found out of all at once, so
-//! that many cost no more time than one.
+//! Running a command on the partitions of a system: one after the other, each under its own heading.
+//!
+//! If a partition is away, the command names it, and the overall answer is unknown; the other partitions are still
+//! processed. All partitions are checked at once, so that many dead ones cost no more time than one.
 
 use std::{collections::BTreeMap, fmt::Write, ops::ControlFlow, sync::Arc};
 
@@ -19,10 +20,10 @@ use crate::{
     output::{self, print_note},
 };
 
-/// Runs a command on all partitions. In a system without any, this is the command itself.
+/// Runs a command on all partitions. In a system without partitions, this is the command itself.
 ///
 /// # Errors
-/// What the command failed with in a system without partitions, or what is wrong with its input in any.
+/// The failure of the command in a system without partitions, or wrong input in any partition.
 pub async fn over_all(
     system: &System,
     command: impl AsyncFn(&Stores) -> anyhow::Result<Exit>,
@@ -30,7 +31,7 @@ pub async fn over_all(
     over(system, Whole::EveryOne, command).await
 }
 
-/// As [`over_all`], for a command that looks for something: it is there if one partition has it.
+/// Runs a command that searches for something like [`over_all`]: the answer is yes if one partition has it.
 ///
 /// # Errors
 /// As [`over_all`].
@@ -41,7 +42,7 @@ pub async fn over_any(
     over(system, Whole::AnyOne, command).await
 }
 
-/// As [`over_all`], once for each MySQL, whichever partitions are in it.
+/// Runs a command like [`over_all`], once for each MySQL server, whatever partitions it holds.
 ///
 /// # Errors
 /// As [`over_all`].
@@ -63,16 +64,16 @@ pub async fn over_shards(
     Ok(Whole::EveryOne.exit(&exits, true))
 }
 
-/// When the answer of the whole is yes.
+/// The condition under which the overall answer is yes.
 #[derive(Clone, Copy)]
 enum Whole {
-    /// Every partition says yes.
+    /// Every partition answers yes.
     EveryOne,
-    /// One partition says yes.
+    /// One partition answers yes.
     AnyOne,
 }
 
-/// Asks all partitions at the same time, for commands that only look. Answers in the order of the list.
+/// Queries all partitions at the same time, for commands that only read. The results are in the order of the list.
 pub async fn ask_all<'a, T>(
     system: &'a System,
     ask: impl AsyncFn(&'a SystemSettings) -> T,
@@ -80,13 +81,13 @@ pub async fn ask_all<'a, T>(
     at_once(system.partitions(), async |settings| (settings, ask(settings).await)).await
 }
 
-/// Asks all of these at the same time. Answers in their order.
+/// Runs `ask` on all items at the same time. The results are in their order.
 pub async fn at_once<'a, P, T>(all: &'a [P], ask: impl AsyncFn(&'a P) -> T) -> Vec<T> {
-    // On the heap: each of these futures is large.
+    // The futures are boxed, because each of them is large.
     join_all(all.iter().map(|one| Box::pin(ask(one)))).await
 }
 
-/// Runs `tell` under the heading of a partition, where the system has several or this is one of several.
+/// Runs `tell` under the heading of a partition, if the system has several or this is one of several.
 pub fn of_partition<T>(system: &System, settings: &SystemSettings, tell: impl FnOnce() -> T) -> T {
     if is_undivided(system) {
         return tell();
@@ -97,12 +98,12 @@ pub fn of_partition<T>(system: &System, settings: &SystemSettings, tell: impl Fn
     told
 }
 
-/// The system has no partitions, or one alone: nothing has to be said of the whole.
+/// Whether the system has no partitions, or only one. Then there is no summary of the whole.
 pub fn is_undivided(system: &System) -> bool {
     matches!(system.partitions(), [only] if only.partition().tags().len() < 2)
 }
 
-/// Names partitions as people read them: `{a}, {b}`.
+/// Formats partitions for people: `{a}, {b}`.
 pub fn names<'a>(tags: impl IntoIterator<Item = &'a String>) -> String {
     tags.into_iter().fold(String::new(), |mut names, tag| {
         let comma = if names.is_empty() { "" } else { ", " };
@@ -111,8 +112,8 @@ pub fn names<'a>(tags: impl IntoIterator<Item = &'a String>) -> String {
     })
 }
 
-/// Why no connection could be opened to the Redis of a partition, by its place in the list. What is wrong with the input is left to
-/// the command.
+/// The errors of the partitions whose Redis cannot be connected to, by their index in the list. Errors in the input are
+/// left to the command.
 async fn unreachable(system: &System) -> BTreeMap<usize, anyhow::Error> {
     let reached = ask_all(system, async |settings| {
         let redis = connect::redis_in_order(settings).await?;
@@ -124,13 +125,14 @@ async fn unreachable(system: &System) -> BTreeMap<usize, anyhow::Error> {
     errors.filter(|(_, error)| !error.is::<InvalidInput>()).collect()
 }
 
-/// What is wrong with what was typed, or with the configuration: that is so in every partition.
+/// Whether the error is about the arguments or the configuration, which is the same in every partition.
 fn is_wrong_input(error: &anyhow::Error) -> bool {
     error.is::<InvalidInput>() || error.is::<WrongUsage>()
 }
 
-/// Runs a command on these parts, one after the other, each under its heading, until `after` breaks. Those that ask wait until all
-/// questions are known; then all are asked once, and they go on one after the other. `away` says why a part is not run.
+/// Runs a command on these partitions, one after the other, each under its heading, until `after` breaks. Partitions
+/// that ask a question wait until all questions are known; then all are asked once, and the partitions continue one
+/// after the other. `away` gives the reason why a partition is not run.
 async fn run_parts(
     parts: &[(String, &SystemSettings)],
     mut away: BTreeMap<usize, anyhow::Error>,
@@ -141,7 +143,7 @@ async fn run_parts(
     let (mut all_ended, mut waiting) = (Vec::new(), Vec::new());
     for (at, (tag, settings)) in parts.iter().enumerate() {
         output::begin_partition(Some(tag));
-        // Its connections end with it.
+        // The connections of the partition end with this future.
         let run = async { command(&Stores::new(settings)).await };
         let mut running = Box::pin(together.part(format!("{{{tag}}}"), run));
         let ended = match away.remove(&at) {
@@ -217,17 +219,17 @@ async fn over(
     if !failed.is_empty() {
         let (away, all) = (failed.len(), system.partitions().len());
         print_note(&format!(
-            "UNKNOWN: {away} of {all} partitions gave no answer: {}. What is said above is true of the others only.",
+            "UNKNOWN: {away} of {all} partitions gave no answer: {}. The output above is true of the others only.",
             failed.join(", ")
         ));
     }
     Ok(whole.exit(&exits, failed.is_empty()))
 }
 
-/// The partition in which to look for an order. Where that is a guess, it says so.
+/// The partition in which to search for an order. If that is a guess, it prints so.
 ///
 /// # Errors
-/// When nothing tells which it is.
+/// When nothing shows which partition it is.
 pub async fn place_of(
     system: &System,
     order: OrderId,
@@ -237,18 +239,19 @@ pub async fn place_of(
     if place.is_guessed {
         let partition = place.system.partition();
         print_note(&format!(
-            "MySQL does not know order {order}: looking in partition {partition}, which its id names (--voucher or \
-             --partition says another)"
+            "MySQL does not know order {order}: searching partition {partition}, which its id names (--voucher or \
+             --partition selects another)"
         ));
     }
     Ok(Place(place))
 }
 
-/// Where an order is looked for.
+/// The place to search for an order.
 pub struct Place<'a>(OrderPlace<'a>);
 
 impl<'a> Place<'a> {
-    /// Looks there. While a shard is away, whatever is not found there may be in that one: unknown, and never "not found".
+    /// Searches there with `look`. While a shard is away, an order that was not found may be in that shard: the result
+    /// is unknown, and never "not found".
     ///
     /// # Errors
     /// As `look`.
@@ -259,10 +262,10 @@ impl<'a> Place<'a> {
         Ok(unless_away(look(self.0.system).await?, &self.0.away))
     }
 
-    /// The partition, for a change, which is not to be guessed while a shard is away.
+    /// The partition for a change, which must not be guessed while a shard is away.
     ///
     /// # Errors
-    /// When one is.
+    /// When a shard is away.
     pub fn certain(self) -> anyhow::Result<&'a SystemSettings> {
         match &self.0.away[..] {
             [] => Ok(self.0.system),
@@ -271,20 +274,20 @@ impl<'a> Place<'a> {
     }
 }
 
-/// How a look for an order ends while these shards gave no answer: what it has not found may be there.
+/// The exit code of a search for an order while these shards gave no answer: an order that was not found may be there.
 pub fn unless_away(exit: Exit, away: &[String]) -> Exit {
     if exit == Exit::Ok || away.is_empty() {
         return exit;
     }
     print_note(&format!(
-        "UNKNOWN: a MySQL shard that may have the order gave no answer: {}. With --voucher, only its own is asked.",
+        "UNKNOWN: a MySQL shard that may have the order gave no answer: {}. With --voucher, only the shard of that voucher is queried.",
         away.join("; ")
     ));
     Exit::Unknown
 }
 
 impl Whole {
-    /// Its exit code: what is not known comes first, then whatever is not well.
+    /// The overall exit code: unknown results come first, then failures and negative answers.
     fn exit(self, exits: &[Exit], are_known: bool) -> Exit {
         if !are_known {
             return Exit::Unknown;

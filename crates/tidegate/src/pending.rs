@@ -1,4 +1,4 @@
-//! How pending entries are chosen by flags, and shown.
+//! The flags that select pending entries, and the table that shows them.
 
 use std::time::Duration;
 
@@ -9,46 +9,46 @@ use tidegate_stream::NamedCause;
 
 use crate::{times, output::table};
 
-/// The flags that choose pending entries.
+/// The flags that select pending entries.
 #[derive(Args, Clone, Debug)]
 pub struct PendingSelectionArgs {
-    /// Those that this consumer holds
+    /// Entries that this consumer holds
     #[arg(long, value_name = "NAME")]
     consumer: Option<String>,
-    /// Those of consumers whose process has no heartbeat
+    /// Entries of consumers whose process has no heartbeat
     #[arg(long, conflicts_with = "consumer")]
     dead: bool,
-    /// Those that came into the stream longer ago than this, such as 90m or 2h
+    /// Entries that were added to the stream longer ago than this, such as 90m or 2h
     #[arg(long, value_name = "SPAN", value_parser = times::parse_span)]
     older_than: Option<Duration>,
-    /// Those that their consumer has not in progress but tries again later
+    /// Entries that their consumer does not have in progress but retries later
     #[arg(long)]
     set_aside: bool,
-    /// Those that at least so many worker processes died with in progress
+    /// Entries that were in progress at this many worker crashes or more
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     crashes: Option<u64>,
-    /// Those that were delivered at least so often since they were last set aside; 1: those that are in progress
+    /// Entries that were delivered this often or more since they were last set aside; 1: all that are in progress
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     deliveries: Option<u64>,
-    /// At most so many, the oldest first
+    /// At most this many, the oldest first
     #[arg(long, value_name = "NUMBER", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     limit: u16,
 }
 
 impl PendingSelectionArgs {
-    /// What they choose.
+    /// The filter that these flags describe.
     pub fn filter(&self) -> PendingFilter {
         let Self { consumer, dead, older_than, set_aside, crashes, deliveries, limit } = self.clone();
         PendingFilter { consumer, dead, older_than, set_aside, crashes, deliveries, limit }
     }
 }
 
-/// `alive` or `gone`, of a process.
+/// The word for a process: `alive` or `gone`.
 pub fn life(alive: bool) -> &'static str {
     if alive { "alive" } else { "gone" }
 }
 
-/// A table of pending entries.
+/// A table of pending entries, for people.
 pub fn render(entries: &[PendingView]) -> String {
     let mut table = table(&["entry", "consumer", "process", "idle", "state", "crashes", "content"]);
     for pending in entries {
@@ -65,7 +65,7 @@ pub fn render(entries: &[PendingView]) -> String {
     table.to_string()
 }
 
-/// In whose hands it is, or what it waits for.
+/// The state of an entry: in progress, or what it waits for.
 pub fn state(pending: &PendingView) -> String {
     match &pending.waits_for {
         _ if !pending.set_aside && pending.alive => "in progress".to_owned(),
@@ -76,17 +76,17 @@ pub fn state(pending: &PendingView) -> String {
     }
 }
 
-/// Worker processes that died with it in progress.
+/// The number of worker processes that died with the entry in progress.
 pub fn crashes(pending: &PendingView) -> String {
     pending.crashes.map_or_else(|| "?".to_owned(), |crashes| crashes.to_string())
 }
 
-/// Since it was delivered.
+/// The time since the last delivery, for people.
 pub fn idle(pending: &PendingView) -> String {
     pending.idle_s.map_or_else(|| "claimable".to_owned(), |idle| format!("{idle:.1} s"))
 }
 
-/// Order, user and voucher, and what happened where it is an event; or why there are none.
+/// The order, user and voucher of an entry, and the kind if it is an event; or why these are unknown.
 pub fn content(pending: &PendingView) -> String {
     if let Some(PendingEvent { event, order, user, voucher, reference }) = &pending.content.event {
         let reference = reference.as_ref().map(|text| format!(", ref {text}")).unwrap_or_default();
@@ -103,7 +103,7 @@ pub fn content(pending: &PendingView) -> String {
     }
 }
 
-/// A word of a command that can be typed.
+/// Quotes a word for a command that can be typed.
 pub fn shell_word(text: &str) -> String {
     shlex::try_quote(text).map_or_else(|_| text.to_owned(), std::borrow::Cow::into_owned)
 }

@@ -1,4 +1,4 @@
-//! What a command works on: the whole system, or its partitions one after the other.
+//! The partitions that a command works on: the whole system, or one partition after the other.
 
 use tidegate_operations::{Stores, System};
 use tidegate_orders::{OrderId, VoucherId};
@@ -14,24 +14,24 @@ use crate::{
 pub enum Scope<'a> {
     /// The partition of this voucher.
     Voucher(VoucherId),
-    /// Every partition, or that of this voucher. The answer is yes if each of them says yes.
+    /// Every partition, or that of this voucher. The answer is yes if all of them answer yes.
     EveryPartition(Option<VoucherId>),
-    /// Every partition, or that of this voucher. The answer is yes if one of them says yes.
+    /// Every partition, or that of this voucher. The answer is yes if one of them answers yes.
     AnyPartition(Option<VoucherId>),
-    /// The partition of these entries; every partition, where no entry is named.
+    /// The partition of these entries, or every partition if no entry is named.
     Entries(&'a [EntryArg]),
-    /// The partition of this order, with its voucher where that was typed.
+    /// The partition of this order, with its voucher if that was typed.
     Order(OrderId, Option<VoucherId>),
 }
 
 /// A command that runs in one partition at a time.
 pub trait PartitionCommand {
-    /// The partitions in which it runs; every partition, unless the command says otherwise.
+    /// The partitions in which the command runs; every partition by default.
     fn scope(&self) -> Scope<'_> {
         Scope::EveryPartition(None)
     }
 
-    /// Runs it in the partition that has these stores.
+    /// Runs the command in the partition that has these stores.
     ///
     /// # Errors
     /// When the input is wrong, or a store that it needs cannot be reached or does not answer.
@@ -40,7 +40,7 @@ pub trait PartitionCommand {
 
 /// A command that runs once, for all partitions together.
 pub trait SystemCommand {
-    /// Runs it.
+    /// Runs the command on the whole system.
     ///
     /// # Errors
     /// As [`PartitionCommand::run`].
@@ -50,7 +50,7 @@ pub trait SystemCommand {
 /// Runs a command in the partitions of its scope.
 ///
 /// # Errors
-/// When the scope names no partition of this system, or as the command.
+/// When the scope names no partition of this system, or the command fails.
 pub async fn in_scope(command: &impl PartitionCommand, system: &System) -> anyhow::Result<Exit> {
     let run = async |stores: &Stores| command.run(stores).await;
     match command.scope() {

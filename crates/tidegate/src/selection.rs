@@ -1,4 +1,4 @@
-//! The flags that leave entries out.
+//! The flags that select entries of a voucher or a user.
 
 pub mod letters;
 
@@ -8,7 +8,7 @@ use tidegate_orders::{UserId, VoucherId};
 
 use crate::command_line::CommandLine;
 
-/// Flags that leave entries out.
+/// The flags that select entries of a voucher or a user.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct OnlyArgs {
     /// Only entries of this voucher
@@ -20,13 +20,13 @@ pub struct OnlyArgs {
 }
 
 impl OnlyArgs {
-    /// What they choose.
+    /// The filter that these flags describe.
     pub fn filter(self) -> EntryFilter {
         EntryFilter { voucher: self.voucher, user: self.user }
     }
 }
 
-/// `command` with the flags that choose the same.
+/// Adds to `command` the flags that select the same entries.
 pub fn typed(EntryFilter { voucher, user }: EntryFilter, command: CommandLine) -> CommandLine {
     command.flag("--voucher", voucher).flag("--user", user)
 }

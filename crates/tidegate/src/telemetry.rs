@@ -1,4 +1,4 @@
-//! The log: text on a terminal, JSON otherwise, always on stderr, so that data on stdout stays clean.
+//! The log on stderr: text on a terminal, JSON otherwise. Data on stdout stays clean.
 
 use std::io::{self, IsTerminal};
 
@@ -10,11 +10,11 @@ use crate::{
     exit::WrongUsage,
 };
 
-/// The clients' own warnings (slow statements, reconnects) are not our log lines: an outage is logged twice, at
-/// its start and at its end, by whoever handles it; a server that is refused, by what refuses it.
+/// The filter for the clients' own warnings (slow statements, reconnects), which are not log lines of Tidegate. The
+/// code that handles an outage logs it twice, at its start and at its end; the code that refuses a server logs that.
 const QUIET: &str = "sqlx=error,sqlx_core::pool=off,fred=off";
 
-/// Starts the log; RUST_LOG, where set, overrides `log.level`.
+/// Starts the log. RUST_LOG, if it is set, overrides `log.level`.
 ///
 /// # Errors
 /// When RUST_LOG is no filter.

@@ -1,4 +1,4 @@
-//! Moments as people type and read them.
+//! Times as people type and read them.
 
 use std::time::Duration;
 
@@ -8,18 +8,19 @@ use tidegate_stream::EntryId;
 
 use crate::exit::WrongUsage;
 
-/// 2001-09-09, in milliseconds; a smaller number is a time in seconds.
+/// 2001-09-09, in milliseconds. A smaller number is probably a time in seconds.
 const EARLIEST_MS: i64 = 1_000_000_000_000;
 const NOW: &str = "now";
 const IN_SECONDS: &str = "lies before 2001; Unix times are taken as milliseconds, not seconds";
 
-/// Unix milliseconds, for people; UTC, as in the log.
+/// Formats Unix milliseconds for people, in UTC like the log.
 pub fn utc(ms: i64) -> String {
     let moment = Timestamp::from_millisecond(ms);
     moment.map_or_else(|_| ms.to_string(), |moment| moment.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string())
 }
 
-/// As [`utc`], without a fraction where there is none: of what was typed, and of MySQL's whole seconds.
+/// Formats like [`utc`], without a fraction of a second if it is 0. It is for times that were typed, and for MySQL's
+/// whole seconds.
 pub fn utc_whole(ms: i64) -> String {
     let moment = Timestamp::from_millisecond(ms);
     moment.map_or_else(|_| ms.to_string(), |moment| moment.strftime("%Y-%m-%dT%H:%M:%S%.fZ").to_string())
@@ -28,7 +29,7 @@ pub fn utc_whole(ms: i64) -> String {
 /// Parses RFC 3339, a local date with or without a time, Unix milliseconds, or `now`.
 ///
 /// # Errors
-/// When it is none of them, or MySQL's TIMESTAMP cannot hold it.
+/// When the text is none of them, or MySQL's TIMESTAMP cannot hold the time.
 pub fn parse(text: &str) -> Result<Timestamp, String> {
     let moment = parse_time(text.trim())
         .ok_or("give now, 2026-11-20T10:00:00Z, \"2026-11-20 10:00\" (local time) or Unix milliseconds")?;
@@ -46,24 +47,24 @@ pub struct Point {
     place: Place,
 }
 
-/// Where in a stream something lies.
+/// The kinds of points in a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// So long before now, by the clock of Redis.
+    /// A time before now, by the clock of Redis.
     Ago(Duration),
-    /// A moment: Unix time in milliseconds.
+    /// A time, in Unix milliseconds.
     At(u64),
-    /// An entry.
+    /// An entry, by its id.
     Entry(EntryId),
 }
 
 impl Point {
-    /// The first entry id that lies at this point or after it. `now_ms` is the clock of Redis, which makes the ids.
+    /// The first entry id at this point or after it. `now_ms` is the clock of Redis, which generates the ids.
     pub fn first(&self, now_ms: u64) -> EntryId {
         self.entry(now_ms).unwrap_or_else(|ms| EntryId { ms, seq: 0 })
     }
 
-    /// The last entry id that lies at this point or before it: a whole millisecond counts to the point.
+    /// The last entry id at this point or before it. A whole millisecond belongs to the point.
     pub fn last(&self, now_ms: u64) -> EntryId {
         self.entry(now_ms).unwrap_or_else(|ms| EntryId { ms, seq: u64::MAX })
     }
@@ -82,7 +83,7 @@ impl Point {
 /// The first and the last entry id between two points.
 ///
 /// # Errors
-/// When `--to` lies before `--from`, in the words that were typed.
+/// When `--to` lies before `--from`; the message has the words that were typed.
 pub fn range(
     from: Option<&Point>,
     to: Option<&Point>,
@@ -103,7 +104,7 @@ pub fn range(
     Ok((first, last))
 }
 
-/// A bound, for people: its time, or the entry where it is one.
+/// Formats a bound for people: its time, or the entry id if it is one.
 pub fn bound(id: EntryId) -> String {
     match id.seq {
         0 | u64::MAX => i64::try_from(id.ms).map_or_else(|_| id.to_string(), utc_whole),
@@ -111,7 +112,7 @@ pub fn bound(id: EntryId) -> String {
     }
 }
 
-/// That nothing lies within these bounds, for people.
+/// A sentence for people that nothing lies within these bounds.
 pub fn nothing_between(first: Option<EntryId>, last: Option<EntryId>) -> String {
     match (first, last) {
         (Some(first), Some(last)) => format!("nothing between {} and {}", bound(first), bound(last)),
@@ -121,11 +122,11 @@ pub fn nothing_between(first: Option<EntryId>, last: Option<EntryId>) -> String 
     }
 }
 
-/// Parses a point in a stream: what [`parse`] takes (`now` is that of Redis), `-2h` or `90m` for so long ago, or the id of an entry. Flags that
-/// take it need `allow_hyphen_values`.
+/// Parses a point in a stream: the formats of [`parse`] (`now` is the time of Redis), `-2h` or `90m` for a time before
+/// now, or the id of an entry. Flags that take it need `allow_hyphen_values`.
 ///
 /// # Errors
-/// When it is none of them, or lies before 2001: `2026-11` is no entry id, though it looks like one.
+/// When the text is none of them, or lies before 2001: `2026-11` is no entry id, though it looks like one.
 pub fn parse_point(text: &str) -> Result<Point, String> {
     let typed = text.trim();
     let place = parse_place(typed).ok_or(
@@ -152,10 +153,10 @@ fn parse_place(text: &str) -> Option<Place> {
     }
 }
 
-/// Parses a length of time: `90m`, `2h 30m`, `7d`. A day has 24 hours.
+/// Parses a duration: `90m`, `2h 30m`, `7d`. A day has 24 hours.
 ///
 /// # Errors
-/// When it is none, or below zero.
+/// When the text is no duration, or is negative.
 pub fn parse_span(text: &str) -> Result<Duration, String> {
     let span = text.trim().parse::<Span>().ok();
     let exact = span.and_then(|span| span.to_duration(SpanRelativeTo::days_are_24_hours()).ok());

@@ -1,6 +1,6 @@
-// Shifts the wall clock of the process that preloads this by the seconds in the file that CLOCK_SHIFT names; the
-// monotonic clock goes on as it does when an administrator or NTP sets a clock. Waits until a moment of the wall clock
-// see a jump that comes meanwhile.
+// Shifts the wall clock of the process that preloads this, by the seconds in the file that CLOCK_SHIFT names. The
+// monotonic clock is not changed, as when an administrator or NTP sets a clock. A wait until a time of the wall clock
+// notices a jump that happens meanwhile.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

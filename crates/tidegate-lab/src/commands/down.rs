@@ -1,4 +1,4 @@
-//! `tidegate-lab down`
+//! The command `tidegate-lab down`: stops the servers of this folder.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::standing::{self, Standing};
 /// Stop the servers that `up` has started in this folder, and remove their data.
 #[derive(Debug, Args)]
 pub struct Down {
-    /// Keep the data in `.lab/`; the next `up` goes on with it, on the same ports
+    /// Keep the data in `.lab/`; the next `up` uses it again, on the same ports
     #[arg(long)]
     keep_data: bool,
 }
@@ -22,7 +22,7 @@ impl Down {
         for (folder, name) in [(state.join("redis"), "Redis"), (state.join("mysql"), "MySQL")] {
             self.end(&folder, name)?;
         }
-        // Only when nothing else is in it.
+        // This succeeds only if nothing else is in the folder.
         let _ = fs::remove_dir(state);
         Ok(())
     }

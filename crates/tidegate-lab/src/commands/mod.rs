@@ -1,4 +1,4 @@
-//! One file per subcommand.
+//! The commands of `tidegate-lab`, one file each.
 
 pub mod down;
 mod standing;

@@ -1,4 +1,4 @@
-//! A server that stays after `up` has ended, and the note that `up` leaves about it.
+//! A server that keeps running after `up` has ended, and the note that `up` leaves about it.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -10,12 +10,12 @@ use nix::unistd::Pid;
 
 const END_WITHIN: Duration = Duration::from_secs(60);
 
-/// `.lab` of the current folder.
+/// The folder `.lab` in the current folder.
 pub fn state_folder() -> Result<PathBuf> {
     Ok(env::current_dir().context("Failed to find the current folder")?.canonicalize()?.join(".lab"))
 }
 
-/// The note: process, port and URL in one line.
+/// The note about a server: process, port and URL in one line.
 #[derive(Debug, Clone)]
 pub struct Standing {
     pub pid: u32,
@@ -29,7 +29,7 @@ impl Standing {
             .context("Failed to write the note")
     }
 
-    /// None when `up` never started a server there.
+    /// Reads the note. None: `up` has never started a server there.
     pub fn read(folder: &Path) -> Result<Option<Self>> {
         let text = match fs::read_to_string(note(folder)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -40,13 +40,13 @@ impl Standing {
         Ok(Some(Self { pid: pid.parse()?, port: port.parse()?, url: url.into() }))
     }
 
-    /// Whether its process is there and is this server. Numbers of processes are given away again, but only this
-    /// server works in this folder.
+    /// Whether the process runs and is this server. Process ids are used again, but only this server works in this
+    /// folder.
     pub fn is_running(&self, folder: &Path) -> bool {
         fs::read_link(format!("/proc/{}/cwd", self.pid)).is_ok_and(|works_in| works_in.starts_with(folder))
     }
 
-    /// SIGTERM and patience; SIGKILL in the end.
+    /// Sends SIGTERM and waits; sends SIGKILL if the server does not end in time.
     pub fn end(&self, folder: &Path) -> Result<()> {
         self.signal(Signal::SIGTERM)?;
         self.signal(Signal::SIGCONT)?;

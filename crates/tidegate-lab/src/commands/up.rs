@@ -1,4 +1,4 @@
-//! `tidegate-lab up`
+//! The command `tidegate-lab up`: starts servers that keep running.
 
 use std::path::Path;
 
@@ -8,17 +8,17 @@ use tidegate_lab::{MysqlFlavour, MysqlServer, RedisFlavour, RedisServer};
 
 use super::standing::{self, Standing};
 
-/// Start a Redis and a MySQL that stay, with their data in `.lab/` of this folder.
+/// Start a Redis and a MySQL that keep running, with their data in `.lab/` of this folder.
 ///
-/// Prints the two lines that point Tidegate at them, and the two aliases that the runbook types; paste them, or
-/// `eval "$(tidegate-lab up)"`. Which programs is a matter of TIDEGATE_LAB_REDIS and TIDEGATE_LAB_MYSQL, as for tests.
-/// What runs already is left as it is.
+/// Prints the two lines that point Tidegate at them, and the two aliases that the runbook uses. Paste them, or run
+/// `eval "$(tidegate-lab up)"`. TIDEGATE_LAB_REDIS and TIDEGATE_LAB_MYSQL select the programs, as for tests. Servers
+/// that already run are left unchanged.
 #[derive(Debug, Args)]
 pub struct Up {
-    /// Redis' port [default: the one it had, or any free one]
+    /// Port of Redis [default: its previous port, or any free one]
     #[arg(long)]
     redis_port: Option<u16>,
-    /// MySQL's port [default: the one it had, or any free one]
+    /// Port of MySQL [default: its previous port, or any free one]
     #[arg(long)]
     mysql_port: Option<u16>,
 }
@@ -50,7 +50,7 @@ impl Up {
     }
 }
 
-/// MySQL's own client does not take a URL.
+/// The arguments for MySQL's own client, which does not accept a URL.
 fn mysql_client(url: &str) -> Result<String> {
     let parts = || {
         let (user, rest) = url.strip_prefix("mysql://")?.split_once('@')?;

@@ -1,7 +1,7 @@
 //! Nodes of Galera: MariaDB with Debian's provider.
 //!
-//! All nodes begin with the same data and the memory of having been one cluster, as after a power failure: so they find
-//! each other at once, and none has to copy another's data.
+//! All nodes begin with the same data and the state of a former cluster, as after a power failure. So they find each
+//! other at once, and none has to copy the data of another.
 
 use std::env;
 use std::ffi::OsString;
@@ -24,7 +24,7 @@ const PROVIDERS: [&str; 2] = ["usr/lib/galera/libgalera_smm.so", "usr/lib64/gale
 const STARTER: &str = include_str!("wsrep-node.sh");
 const SST: &str = "/usr/bin/wsrep_sst_rsync";
 
-/// The ports of a node beside that for clients.
+/// The ports of a node in addition to that for clients.
 #[derive(Debug)]
 pub(super) struct Ports {
     pub group: ReservedPort,
@@ -39,7 +39,7 @@ impl Ports {
     }
 }
 
-/// Starts node `at`; returns when it greets, which it does when the cluster has formed.
+/// Starts node `at`. Returns when it accepts clients, which happens once the cluster has formed.
 pub(super) fn start(at: usize, clients: ReservedPort, ports: &[Ports]) -> Result<PrivateServer> {
     let flavour = MysqlFlavour::MariaDb;
     let program = flavour.program()?;
@@ -61,7 +61,7 @@ pub(super) fn start(at: usize, clients: ReservedPort, ports: &[Ports]) -> Result
     let peers: Vec<String> = ports.iter().map(|peer| format!("127.0.0.1:{}", peer.group.number)).collect();
     words.extend(
         [
-            // Every cluster here has the same template, and with it the same state UUID.
+            // Every cluster here has the same template, and so the same state UUID.
             format!("--wsrep-cluster-name=lab-{}", ports[0].group.number),
             format!("--wsrep-cluster-address=gcomm://{}", peers.join(",")),
             format!("--wsrep-node-name=node{at}"),
@@ -75,7 +75,7 @@ pub(super) fn start(at: usize, clients: ReservedPort, ports: &[Ports]) -> Result
     PrivateServer::start(words, clients, folder, greets)
 }
 
-/// A node that does not answer is noticed in two seconds, instead of five to fifteen.
+/// The provider options, with which a silent node is noticed in two seconds, instead of five to fifteen.
 fn provider_options(ports: &Ports) -> String {
     let (group, increments) = (ports.group.number, ports.increments.number);
     format!(
@@ -95,7 +95,7 @@ fn replication(program: &Program) -> Result<Vec<OsString>> {
     Ok(words)
 }
 
-/// Makes a data folder that of a cluster's founder, who shut down cleanly.
+/// Turns a data folder into that of the founder of a cluster, after a clean shutdown.
 fn found(data: &Path, program: &Program) -> Result<()> {
     let (clients, ports) = (ReservedPort::any()?, Ports::reserve()?);
     let folder = DataFolder::temporary("galera-template-")?;
@@ -123,13 +123,14 @@ fn memory_of_the_cluster(at: usize) -> String {
     format!("my_uuid: {}\n#vwbeg\nview_id: 3 {} 3\nbootstrap: 0\n{members}#vwend\n", uuid(at), uuid(0))
 }
 
-/// A node that has missed too much is sent all data by rsync, whose server, when root starts it, writes as nobody
-/// unless it is told otherwise. The packages' script does not tell it, as no node of theirs runs as root.
+/// The method that sends all data to a node that has missed too much: rsync. If root starts the rsync server, it writes
+/// as the user nobody by default. The script of the package does not change that, because no node of the package runs
+/// as root.
 fn sst_method() -> &'static str {
     if nix::unistd::Uid::effective().is_root() { "rsync_as_root" } else { "rsync" }
 }
 
-/// Where the script of [`sst_method`] is.
+/// The folder with the script of [`sst_method`].
 fn sst_folder() -> Result<PathBuf> {
     let folder = data_folder::root()?.join("galera");
     fs::create_dir_all(&folder).context("Failed to create a folder for scripts of Galera")?;
@@ -138,7 +139,7 @@ fn sst_folder() -> Result<PathBuf> {
     let common =
         fs::read_to_string("/usr/bin/wsrep_sst_common").context("Failed to read wsrep_sst_common")?;
     for (name, text) in [("wsrep_sst_rsync_as_root", as_root), ("wsrep_sst_common", common)] {
-        // Another process may be running the one that is there.
+        // Another process may be running the existing script.
         let part = tempfile::NamedTempFile::new_in(&folder).context("Failed to write a script of Galera")?;
         fs::write(&part, text).context("Failed to write a script of Galera")?;
         fs::set_permissions(&part, fs::Permissions::from_mode(0o755))

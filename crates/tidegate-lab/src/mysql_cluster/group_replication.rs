@@ -1,4 +1,4 @@
-//! Members of a group replication: MySQL 9 with the plugin that lies beside it.
+//! Members of a group replication: MySQL 9 with its plugin.
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,10 +13,10 @@ use crate::mysql_settings::{DATA, TMP, server_words, with_path};
 use crate::ports::ReservedPort;
 use crate::private_server::PrivateServer;
 
-/// Makes this server the first member of its group.
+/// The statements that make this server the first member of its group.
 pub(super) const FOUND: &str = "SET GLOBAL group_replication_bootstrap_group = ON; START GROUP_REPLICATION; \
                                 SET GLOBAL group_replication_bootstrap_group = OFF";
-/// How a member calls another for what it missed.
+/// The account with which a member copies missed changes from another.
 pub(super) const RECOVERY: &str = "CHANGE REPLICATION SOURCE TO SOURCE_USER = 'tidegate', SOURCE_PASSWORD = '' \
                                    FOR CHANNEL 'group_replication_recovery'";
 pub(super) const JOIN: &str = "START GROUP_REPLICATION";
@@ -39,7 +39,7 @@ pub(super) fn start(
     words.push(with_path("--plugin-dir=", &program.root.join("usr/lib/mysql/plugin")));
     words.extend(
         [
-            // Who is a member is told in its tables.
+            // The tables of the performance schema hold the list of members.
             "--performance-schema=ON",
             "--performance-schema-instrument=%=OFF",
             "--performance-schema-instrument=statement/%=OFF",
@@ -51,7 +51,7 @@ pub(super) fn start(
             "--group-replication-ip-allowlist=127.0.0.0/8",
             "--group-replication-recovery-get-public-key=ON",
             "--group-replication-recovery-reconnect-interval=1",
-            // A member that is silent is suspected after five seconds, which cannot be set, and then expelled at once.
+            // A silent member is suspected after five seconds, which is not configurable, and then expelled at once.
             "--group-replication-member-expel-timeout=0",
             "--group-replication-unreachable-majority-timeout=2",
         ]
@@ -61,7 +61,7 @@ pub(super) fn start(
         [
             format!("--server-id={}", at + 1),
             format!("--report-port={}", clients.number),
-            // Ports are below 65,536: a group's name is made of its own.
+            // Ports are below 65,536, so the port can be the end of the group's name.
             format!("--group-replication-group-name=6b1f6a52-0000-4000-8000-{:012}", groups[0].number),
             format!("--group-replication-local-address={}", peers[at]),
             format!("--group-replication-group-seeds={}", peers.join(",")),

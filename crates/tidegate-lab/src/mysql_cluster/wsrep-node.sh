@@ -1,5 +1,5 @@
-# Starts a node of Galera as its packages do: after a crash, its place in the cluster's history is first read out of
-# its data, so that it asks the others for what it missed, and not for everything.
+# Starts a node of Galera as its packages do: after a crash, it first reads its position in the cluster's history from
+# its data, so that it requests only the missed changes from the others, and not all data.
 #
 #   wsrep-node.sh GRASTATE SERVER ARGS...
 grastate=$1

@@ -1,5 +1,5 @@
-//! One private MySQL for the tests of a process, with a database of its own for each of them: starting a server takes
-//! longer than most tests do.
+//! One private MySQL for the tests of a process, with a separate database for each test, because starting a server
+//! takes longer than most tests.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, anyhow};
 use super::MysqlServer;
 use crate::external::create_database;
 
-/// A database on the shared server. It stays when this value is dropped, and is gone with the server.
+/// A database on the shared server. It stays when this value is dropped, and is removed with the server.
 #[derive(Debug)]
 pub struct Database {
     pub name: String,
@@ -17,7 +17,7 @@ pub struct Database {
 }
 
 impl Database {
-    /// An empty one. The first call starts the server, which ends with the process.
+    /// Creates an empty database. The first call starts the server, which ends with the process.
     pub fn create() -> Result<Self> {
         static CREATED: AtomicU32 = AtomicU32::new(0);
         let server = server()?;

@@ -1,4 +1,4 @@
-//! One client's connection through the proxy.
+//! The connection of one client through the proxy.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read};
@@ -16,7 +16,7 @@ use super::resp_frames::RespFrames;
 use super::trap::{Kind, Sprung, Tail, Trap, Verdict};
 use super::{Mode, Shared};
 
-/// Serves until one side closes. Returning closes both.
+/// Serves until one side closes. Returning closes both sides.
 pub(super) async fn serve(mut client: TcpStream, shared: &Shared) {
     let mut weather = shared.weather.subscribe();
     let at_start = *weather.borrow();
@@ -25,7 +25,8 @@ pub(super) async fn serve(mut client: TcpStream, shared: &Shared) {
     }
     let target = shared.target.load(Ordering::Relaxed);
     let Ok(mut server) = TcpStream::connect((Ipv4Addr::LOCALHOST, target)).await else { return };
-    // Small requests shall not wait for each other on our account. A closing socket refuses; never mind.
+    // Small requests must not wait for each other because of the proxy. A closing socket refuses this; that does not
+    // matter.
     let _ = client.set_nodelay(true).and(server.set_nodelay(true));
     let is_lost = tokio::select! {
         biased; // nothing goes through any more once a black hole has begun
@@ -37,7 +38,7 @@ pub(super) async fn serve(mut client: TcpStream, shared: &Shared) {
     }
 }
 
-/// Reads and forgets until the black hole is over. A side that closes is not noticed by the other.
+/// Reads and discards bytes until the black hole ends. If one side closes, the other does not notice.
 async fn swallow(stream: &mut TcpStream, shared: &Shared) {
     let mut weather = shared.weather.subscribe();
     let mut is_over = std::pin::pin!(weather.wait_for(|now| now.mode != Mode::BlackHole));
@@ -64,15 +65,15 @@ async fn exchange(client: &mut TcpStream, server: &mut TcpStream, shared: &Share
     }
 }
 
-/// What the request side tells the reply side.
+/// The state that the request side passes to the reply side.
 #[derive(Debug, Default)]
 struct Awaited(Mutex<AwaitedState>);
 
 #[derive(Debug, Default)]
 struct AwaitedState {
-    /// Whether this is RESP; known as soon as one side has spoken. MySQL's server speaks first.
+    /// Whether the protocol is RESP; known once one side has sent bytes. The server of MySQL sends first.
     is_resp: Option<bool>,
-    /// Traps whose reply is awaited, with the number of that reply (from 0; RESP only).
+    /// The traps whose reply is awaited, with the number of that reply (from 0; RESP only).
     traps: VecDeque<(u64, Trap)>,
 }
 
@@ -86,7 +87,7 @@ impl Awaited {
     }
 }
 
-/// The connection is over.
+/// The error that the connection has ended.
 #[derive(Debug)]
 struct Closed;
 
@@ -136,7 +137,7 @@ async fn forward_requests(
     }
 }
 
-/// Takes bytes up to a pattern's end; the request that the last of them belongs to.
+/// Consumes the bytes up to the end of a pattern, and returns the number of the request that has its last byte.
 fn number_of_request(frames: &mut RespFrames, caught: &[u8]) -> u64 {
     let (before, last) = caught.split_at(caught.len() - 1);
     frames.feed(before);
@@ -145,8 +146,8 @@ fn number_of_request(frames: &mut RespFrames, caught: &[u8]) -> u64 {
     number
 }
 
-/// Waits for the verdict and goes on reading, so as to notice when the client goes: what a dead client had sent when
-/// it was held must never reach the server.
+/// Waits for the verdict and continues reading, to notice when the client goes: the held bytes of a dead client must
+/// never reach the server.
 async fn hold(client: &mut ReadHalf<'_>, fresh: &mut Vec<u8>, trap: &mut Trap) -> Result<(), Closed> {
     loop {
         tokio::select! {
@@ -158,7 +159,8 @@ async fn hold(client: &mut ReadHalf<'_>, fresh: &mut Vec<u8>, trap: &mut Trap) -
     }
 }
 
-/// Asks the kernel itself: the runtime may not have heard yet that a client, killed a moment ago, is gone.
+/// Whether the client is still connected, by the kernel: the runtime may not know yet that a client was killed a moment
+/// ago.
 fn is_there(client: &ReadHalf<'_>, fresh: &mut Vec<u8>) -> bool {
     let Ok(socket) = client.as_ref().as_fd().try_clone_to_owned() else { return false };
     let mut socket = net::TcpStream::from(socket);
@@ -166,11 +168,11 @@ fn is_there(client: &ReadHalf<'_>, fresh: &mut Vec<u8>) -> bool {
     has_no_end && has_open_peer(&socket)
 }
 
-/// Whether the other end of a connection is open. On a busy machine its end may not have come here yet; but it is on this machine,
-/// and its own state changes at once.
+/// Whether the other end of a connection is open. On a busy machine, its end may not have arrived here yet; but it is
+/// on this machine, and its own state changes at once.
 fn has_open_peer(socket: &net::TcpStream) -> bool {
     let (Ok(its), Ok(own)) = (socket.peer_addr(), socket.local_addr()) else { return false };
-    // Some clients' sockets are of IPv6, whatever they are connected to.
+    // Some clients use IPv6 sockets, whatever they are connected to.
     let sockets = procfs::net::tcp().into_iter().chain(procfs::net::tcp6()).flatten();
     let is_its = |entry: &TcpNetEntry| {
         (entry.local_address.port(), entry.remote_address.port()) == (its.port(), own.port())
@@ -207,7 +209,7 @@ async fn forward_replies(
     }
 }
 
-/// How many bytes of `fresh` come before the next reply that somebody awaits, and its trap when that reply has begun.
+/// The number of bytes of `fresh` before the next awaited reply, and its trap if that reply has begun.
 fn next_awaited(
     awaited: &Awaited,
     is_resp: bool,
@@ -221,7 +223,7 @@ fn next_awaited(
     Some((before, if has_begun { state.traps.pop_front().map(|(_, trap)| trap) } else { None }))
 }
 
-/// Appends what has come, at least one byte. Cancelling it loses nothing.
+/// Appends the received bytes, at least one. Cancelling it loses nothing.
 async fn read_some(from: &mut ReadHalf<'_>, fresh: &mut Vec<u8>) -> Result<(), Closed> {
     fresh.reserve(16 * 1024);
     match from.read_buf(fresh).await? {

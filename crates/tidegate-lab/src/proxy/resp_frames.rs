@@ -1,17 +1,17 @@
-//! Counts whole RESP messages in a stream of bytes, so that the reply of one pipelined command can be told from the
-//! replies before it.
+//! A counter of complete RESP messages in a stream of bytes, which finds the reply of one pipelined command among
+//! others.
 
-/// Where we are in a stream of RESP2 or RESP3 messages.
+/// The position in a stream of RESP2 or RESP3 messages.
 #[derive(Debug, Default)]
 pub(super) struct RespFrames {
-    /// Messages that are over. Pushes (`>`), which answer nothing, are not counted.
+    /// The number of complete messages. Pushes (`>`), which answer no command, are not counted.
     complete: u64,
-    /// Elements still to come in the message at hand; 0 between messages.
+    /// The number of elements that the current message still needs; 0 between messages.
     open: u64,
     is_push: bool,
-    /// The part of a line that has come, when in a line.
+    /// The received part of a line, if the position is inside one.
     line: Vec<u8>,
-    /// Bytes still to come of a bulk string, its line end included.
+    /// The bytes that a bulk string still needs, including its line end.
     bulk: usize,
 }
 
@@ -24,7 +24,7 @@ impl RespFrames {
         self.feed_until(bytes, u64::MAX);
     }
 
-    /// Goes on to where message number `target` (from 0) begins; returns how many bytes come before it.
+    /// Consumes bytes up to the begin of message number `target` (from 0), and returns how many bytes come before it.
     pub fn feed_until(&mut self, bytes: &[u8], target: u64) -> usize {
         let mut at = 0;
         while at < bytes.len() {
@@ -44,7 +44,7 @@ impl RespFrames {
         self.open == 0 && self.line.is_empty() && self.bulk == 0
     }
 
-    /// Takes the rest of a bulk string, or one byte of a line.
+    /// Consumes the rest of a bulk string, or one byte of a line.
     fn step(&mut self, bytes: &[u8]) -> usize {
         if self.bulk > 0 {
             let taken = self.bulk.min(bytes.len());
@@ -63,7 +63,7 @@ impl RespFrames {
     }
 
     fn end_of_line(&mut self, line: &[u8]) {
-        // A null has the length -1, which is none.
+        // A null has the length -1, so it has no content.
         let number = || str::from_utf8(&line[1..]).ok().and_then(|text| text.trim_end().parse::<u64>().ok());
         match line[0] {
             b'$' | b'=' | b'!' => match number() {

@@ -1,4 +1,4 @@
-//! Traps: patterns that wait for a request, and the handles of those who set them.
+//! Traps: patterns that wait for a request, and the handles for their owners.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{oneshot, watch};
 
-/// How long a test waits for a trap before it gives up.
+/// The time that a test waits for a trap before it fails.
 const REACHED_WITHIN: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,18 +22,18 @@ pub(super) enum Verdict {
     Cut,
 }
 
-/// An armed trap. It springs once.
+/// An armed trap, which catches one request.
 #[derive(Debug)]
 pub(super) struct Trap {
     pub kind: Kind,
     pattern: Vec<u8>,
     reached: watch::Sender<bool>,
-    /// None: cut, whoever asks.
+    /// None: every caught connection is cut.
     verdict: Option<oneshot::Receiver<Verdict>>,
 }
 
 impl Trap {
-    /// Nobody waits for it any more: its [`Hold`] was released or dropped before anything was caught.
+    /// Whether the trap has no owner any more: its [`Hold`] was released or dropped before anything was caught.
     fn is_disarmed(&mut self) -> bool {
         self.verdict.as_mut().is_some_and(|verdict| verdict.try_recv() != Err(TryRecvError::Empty))
     }
@@ -42,7 +42,7 @@ impl Trap {
         self.reached.send_replace(true);
     }
 
-    /// What the owner of the trap decides; a dropped [`Hold`] lets go.
+    /// The decision of the owner of the trap; a dropped [`Hold`] releases.
     pub async fn verdict(&mut self) -> Verdict {
         match &mut self.verdict {
             Some(verdict) => verdict.await.unwrap_or(Verdict::Release),
@@ -51,7 +51,8 @@ impl Trap {
     }
 }
 
-/// Something held by a [`Proxy`](crate::Proxy). Dropping it lets go (or disarms it), so that a failed test cannot hang.
+/// A request or reply that a [`Proxy`](crate::Proxy) holds. Dropping this value releases it (or disarms the trap), so
+/// that a failed test cannot hang.
 #[derive(Debug)]
 #[must_use = "a dropped hold holds nothing"]
 pub struct Hold {
@@ -71,19 +72,19 @@ impl Hold {
         *self.reached.borrow()
     }
 
-    /// Lets it go its way.
+    /// Forwards the held bytes.
     pub fn release(self) {
-        // Its connection may have gone meanwhile; then there is nothing to release.
+        // Its connection may have ended meanwhile; then there is nothing to release.
         let _ = self.verdict.send(Verdict::Release);
     }
 
-    /// Forwards it never, and closes its connection.
+    /// Discards the held bytes, and closes the connection.
     pub fn cut(self) {
         let _ = self.verdict.send(Verdict::Cut);
     }
 }
 
-/// A reply that will be swallowed. Dropping this value changes nothing.
+/// A reply that will be discarded. Dropping this value changes nothing.
 #[derive(Debug)]
 pub struct DroppedReply {
     pattern: Vec<u8>,
@@ -91,7 +92,7 @@ pub struct DroppedReply {
 }
 
 impl DroppedReply {
-    /// Waits until the reply was swallowed, so the request has been executed; an error after 30 s.
+    /// Waits until the reply was discarded, so the request has been executed; an error after 30 s.
     pub async fn reached(&self) -> Result<()> {
         wait(&self.reached, &self.pattern).await
     }
@@ -137,7 +138,7 @@ impl Traps {
         reached
     }
 
-    /// The trap whose pattern ends first in `fresh`, bytes that follow on `tail`.
+    /// The trap whose pattern ends first in `fresh`, which are the bytes after `tail`.
     pub fn spring(&self, tail: &Tail, fresh: &[u8]) -> Option<Sprung> {
         let mut traps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         traps.retain_mut(|trap| !trap.is_disarmed());
@@ -151,10 +152,10 @@ impl Traps {
     }
 }
 
-/// A trap and where its pattern lies in the fresh bytes.
+/// A trap, and where its pattern lies in the fresh bytes.
 #[derive(Debug)]
 pub(super) struct Sprung {
-    /// 0 when the pattern began before the fresh bytes.
+    /// The begin of the pattern; 0 if it began before the fresh bytes.
     pub begin: usize,
     pub end: usize,
     pub trap: Trap,
@@ -172,12 +173,12 @@ impl Tail {
         self.0.drain(..self.0.len().saturating_sub(Self::KEPT));
     }
 
-    /// What sprang a trap springs no second one.
+    /// Forgets the bytes, because bytes that triggered one trap must not trigger a second one.
     pub fn forget(&mut self) {
         self.0.clear();
     }
 
-    /// Where in `fresh` the first occurrence ends.
+    /// The end of the first occurrence in `fresh`.
     fn find(&self, pattern: &[u8], fresh: &[u8]) -> Option<usize> {
         let kept = &self.0[self.0.len().saturating_sub(pattern.len() - 1)..];
         let window = [kept, fresh].concat();

@@ -8,26 +8,27 @@ use anyhow::{Result, ensure};
 use super::{FORMED_WITHIN, LOOK_EVERY, RedisCluster, RedisNode};
 use crate::proxy::Proxy;
 
-/// Every connection to a node leads through proxies of its own, and every node has an address from which it connects: so each
-/// connection can be cut by who connects to whom. Clients on this machine, at 127.0.0.1, are in no part of it.
+/// A simulated network. Every connection to a node goes through separate proxies, and every node connects from its own
+/// address. So each connection can be cut by its source and its target. Clients on this machine, at 127.0.0.1, are in
+/// no part of it.
 #[derive(Debug)]
 pub struct ClusterNetwork {
-    /// In the order of the nodes.
+    /// The proxies, in the order of the nodes.
     proxies: Vec<NodeProxies>,
 }
 
 #[derive(Debug)]
 struct NodeProxies {
-    /// Where the node connects from.
+    /// The address from which the node connects.
     from: Ipv4Addr,
-    /// For clients and replicas.
+    /// The proxy for clients and replicas.
     clients: Proxy,
-    /// For the other nodes.
+    /// The proxy for the other nodes.
     bus: Proxy,
 }
 
 impl RedisCluster {
-    /// Puts a network between the nodes, and waits until they use it. Needs Redis 7.
+    /// Puts a network between the nodes, and waits until they use it. This needs Redis 7.
     pub async fn networked(&self) -> Result<ClusterNetwork> {
         let mut proxies = Vec::new();
         for (at, node) in (1..).zip(self.nodes()) {
@@ -36,7 +37,7 @@ impl RedisCluster {
                 clients: Proxy::start(node.port()).await?,
                 bus: Proxy::start(node.bus_port()).await?,
             };
-            // Before anybody publishes anything: every link is made anew then.
+            // This comes before any message is published, because every link is reconnected then.
             node.says(&["CONFIG", "SET", "bind-source-addr", &own.from.to_string()])?;
             proxies.push(own);
         }
@@ -62,7 +63,7 @@ impl RedisCluster {
 }
 
 impl ClusterNetwork {
-    /// From now on, no other node reaches this one and it reaches none of them, whereas clients reach it as before.
+    /// Separates this node from all others, in both directions. Clients still reach it.
     pub fn part(&self, cluster: &RedisCluster, node: &RedisNode) {
         let sources = |is_it: bool| {
             let both = cluster.nodes().iter().zip(&self.proxies);
@@ -75,7 +76,7 @@ impl ClusterNetwork {
         }
     }
 
-    /// Everybody reaches everybody again.
+    /// Restores the connections between all nodes.
     pub fn heal(&self) {
         for own in &self.proxies {
             own.clients.refuse_from([]);
@@ -83,7 +84,7 @@ impl ClusterNetwork {
         }
     }
 
-    /// Waits until a node that was [parted](Self::part) from the others has noticed it, and refuses.
+    /// Waits until a node that was [parted](Self::part) from the others has noticed it, and refuses commands.
     pub async fn wait_refusing(&self, node: &RedisNode, within: Duration) -> Result<()> {
         let began = Instant::now();
         while !node.says(&["CLUSTER", "INFO"])?.contains("cluster_state:fail") {

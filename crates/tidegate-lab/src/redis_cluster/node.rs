@@ -1,4 +1,4 @@
-//! One node of a cluster, and what it says.
+//! One node of a cluster, and the commands to query it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -10,10 +10,10 @@ use crate::flavour::RedisFlavour;
 use crate::ports::ReservedPort;
 use crate::redis_server::RedisServer;
 
-/// How long a node may take for an answer.
+/// The timeout for an answer of a node.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// One node. It keeps its port, its data and its name over restarts.
+/// One node. It keeps its port, its data and its name across restarts.
 #[derive(Debug)]
 pub struct RedisNode {
     server: RedisServer,
@@ -30,65 +30,65 @@ impl RedisNode {
             ("--cluster-port", bus.number.to_string()),
         ];
         let own = own.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
-        // Said, so that it is never a server of somebody else's.
+        // The program is set explicitly, so that an external server is never used.
         let options = RedisServer::options().flavour(RedisFlavour::from_env()?);
         let server = options.args(own.chain(args)).start()?;
         let id = says(server.port(), &["CLUSTER", "MYID"])?;
         Ok(Self { server, bus, id })
     }
 
-    /// Its name in the cluster.
+    /// The name of the node in the cluster.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Its port for clients.
+    /// The port of the node for clients.
     pub fn port(&self) -> u16 {
         self.server.port()
     }
 
-    /// Its port for the other nodes.
+    /// The port of the node for other nodes.
     pub fn bus_port(&self) -> u16 {
         self.bus.number
     }
 
-    /// `redis://127.0.0.1:PORT`: this node alone.
+    /// The URL of this node alone: `redis://127.0.0.1:PORT`.
     pub fn url(&self) -> String {
         self.server.url()
     }
 
-    /// The server behind it.
+    /// The server of this node.
     pub fn server(&self) -> &RedisServer {
         &self.server
     }
 
-    /// Whether its process is there, frozen or not.
+    /// Whether its process exists, frozen or not.
     pub fn is_running(&self) -> bool {
         self.server.pid().is_some()
     }
 
-    /// What it answers to a command, as text: an array as lines, nothing as an empty text.
+    /// The answer to a command, as text: an array as lines, a null as an empty text.
     ///
     /// # Errors
-    /// When it does not answer within two seconds, or with an error.
+    /// When the node does not answer within two seconds, or answers with an error.
     pub fn says(&self, command: &[&str]) -> Result<String> {
         says(self.port(), command)
     }
 
-    /// The name of the master that it replicates, by its own word; None: it is a master.
+    /// The name of its master, by the node itself; None if the node is a master.
     pub fn master_id(&self) -> Option<String> {
         let nodes = self.says(&["CLUSTER", "NODES"]).ok()?;
         let own = nodes.lines().find(|line| line.contains("myself"))?;
         own.split(' ').nth(3).filter(|id| *id != "-").map(str::to_owned)
     }
 
-    /// How many nodes it knows the addresses of, itself included.
+    /// The number of nodes whose addresses it knows, including itself.
     pub(super) fn knows(&self) -> usize {
         let nodes = self.says(&["CLUSTER", "NODES"]).unwrap_or_default();
         nodes.lines().filter(|line| !line.contains("handshake") && !line.contains("noaddr")).count()
     }
 
-    /// The name of the master of a slot, by its word.
+    /// The name of the master of a slot, by this node.
     pub(super) fn owner(&self, slot: u16) -> Option<String> {
         let nodes = self.says(&["CLUSTER", "NODES"]).ok()?;
         let has_it = |line: &&str| {

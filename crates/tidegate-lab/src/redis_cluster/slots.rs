@@ -1,4 +1,4 @@
-//! Slots: which one a tag is in, and how one is moved from node to node, step by step.
+//! The slot of a tag, and moving a slot from node to node, step by step.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ pub fn slot_of(tag: &str) -> u16 {
     tag.as_bytes().iter().fold(0, step) % SLOTS
 }
 
-/// A slot on its way from one master to another, by MIGRATE.
+/// A slot that is being moved from one master to another, by MIGRATE.
 #[derive(Debug)]
 pub struct MovingSlot<'a> {
     cluster: &'a RedisCluster,
@@ -25,7 +25,8 @@ pub struct MovingSlot<'a> {
 }
 
 impl RedisCluster {
-    /// Begins to move the slot of `{tag}` to another master: from now on, keys that are missing are answered with ASK.
+    /// Begins to move the slot of `{tag}` to another master: from now on, commands for missing keys are answered with
+    /// ASK.
     pub fn begin_move<'a>(&'a self, tag: &str, to: &'a RedisNode) -> Result<MovingSlot<'a>> {
         let (slot, from) = (slot_of(tag), self.master_of(tag)?);
         let number = slot.to_string();
@@ -36,8 +37,8 @@ impl RedisCluster {
 }
 
 impl RedisCluster {
-    /// Moves the slot of `{tag}` to another master in one piece, whatever its size, and waits until it is there. None where the
-    /// server cannot: Valkey 9 and later can.
+    /// Moves the slot of `{tag}` to another master as a whole, whatever its size, and waits until it is there. None if
+    /// the server does not support that; Valkey 9 and later do.
     pub fn move_whole(&self, tag: &str, to: &RedisNode, within: Duration) -> Result<Option<Duration>> {
         let (slot, from) = (slot_of(tag).to_string(), self.master_of(tag)?);
         let began = Instant::now();
@@ -53,7 +54,7 @@ impl RedisCluster {
 }
 
 impl MovingSlot<'_> {
-    /// Moves up to so many keys. Answers with how many there were.
+    /// Moves up to `count` keys, and returns how many there were.
     pub fn move_keys(&self, count: usize) -> Result<usize> {
         let (slot, port) = (self.slot.to_string(), self.to.port().to_string());
         let keys = self.from.says(&["CLUSTER", "GETKEYSINSLOT", &slot, &count.to_string()])?;
@@ -66,11 +67,11 @@ impl MovingSlot<'_> {
         Ok(keys.len())
     }
 
-    /// Moves all keys that are left, and tells all masters who has the slot now.
+    /// Moves all remaining keys, and announces the new owner of the slot to all masters.
     pub fn finish(self) -> Result<()> {
         while self.move_keys(100)? > 0 {}
         let slot = self.slot.to_string();
-        // First who takes it, then who gives it: in between nobody thinks that it has no master.
+        // The receiving node comes first, then the giving one: in between, no node thinks that the slot has no master.
         self.to.says(&["CLUSTER", "SETSLOT", &slot, "NODE", self.to.id()])?;
         self.from.says(&["CLUSTER", "SETSLOT", &slot, "NODE", self.to.id()])?;
         for node in self.cluster.nodes().iter().filter(|node| node.is_running()) {
@@ -89,7 +90,7 @@ mod tests {
 
     #[test]
     fn slots_are_those_of_the_servers() {
-        // As CLUSTER KEYSLOT answers.
+        // The same results as CLUSTER KEYSLOT.
         assert_eq!(["123456789", "foo", "10"].map(slot_of), [12_739, 12_182, 247]);
     }
 }

@@ -1,4 +1,4 @@
-//! Lines that are shown to be typed are lines that the program takes.
+//! The program accepts every command line that it prints for the reader to type.
 
 use clap::{CommandFactory, Parser};
 
@@ -6,7 +6,7 @@ use super::Cli;
 use crate::{command_line::CommandLine, invocation::Invocation};
 
 impl CommandLine {
-    /// Its words, as the program gets them, and what it takes them for.
+    /// The words of the command, as the program receives them, and what it parses them as.
     pub fn parsed(&self) -> (Vec<&str>, Cli) {
         let words = self.argv();
         let cli = Cli::try_parse_from(&words).unwrap_or_else(|error| panic!("{words:?}: {error}"));
@@ -81,7 +81,7 @@ fn a_line_can_be_typed_again_and_holds_no_password() {
     assert_eq!(invocation.quoted_arguments(), "--voucher 7 --stock 10 --begin '2026-11-20 10:00' --json");
 }
 
-/// Commands that go on by being typed again.
+/// Commands that continue when they are typed again.
 #[test]
 fn a_command_that_is_typed_again_is_the_same_command() {
     for line in [

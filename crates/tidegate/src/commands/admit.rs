@@ -1,4 +1,4 @@
-//! `tidegate admit`: one order, as a producer places it.
+//! The command `tidegate admit`: places one order, as a producer does.
 
 use std::borrow::Cow;
 
@@ -27,44 +27,45 @@ Examples:
   tidegate admit --voucher 7 --user 1001 --order 658234985123840001   # again, after a lost reply
   tidegate admit --voucher 7 --user 1001 --traceparent 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
 
-Prints the order id and what became of it. Exits with 0 when the order is admitted, now or since before, and with 1
-when it is refused. With gate.wait_replicas, an order counts as admitted once so many replicas have it; 12 says that
-they did not have it in time.";
+Prints the order id and the outcome. Exits with 0 if the order is admitted, now or by an earlier call, and with 1 if it
+is refused. With gate.wait_replicas, an order counts as admitted once this many replicas have it; exit code 12 means
+that they did not have it in time.";
 
-/// What `tidegate admit` takes.
+/// The arguments of `tidegate admit`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct AdmitArgs {
-    /// What is wanted
+    /// The voucher to order
     #[arg(long, value_name = "ID")]
     pub voucher: VoucherId,
-    /// Who wants it
+    /// The user who orders
     #[arg(long, value_name = "ID")]
     user: UserId,
-    /// The order's id; a new one by default. The same id again never makes a second order
+    /// The order id; a new one by default. With the id of an earlier order, the command never creates a second order
     #[arg(long, value_name = "ID")]
     order: Option<OrderId>,
-    /// How many units, up to 10,000
+    /// The number of units, up to 10,000
     #[arg(long, value_name = "UNITS", default_value = "1", allow_negative_numbers = true)]
     quantity: Quantity,
-    /// What the caller says of itself, for limits that count by it; may be given several times
+    /// A subject that limits count by, such as a phone number; may be given several times
     #[arg(long = "subject", value_name = "NAME=VALUE", value_parser = parse_subject)]
     subjects: Vec<(String, String)>,
-    /// W3C trace context of whoever asks: workers that send traces go on with that trace. '' for none
+    /// W3C trace context of the request: workers that send traces continue that trace; '' for none
     #[arg(long, value_name = "TRACEPARENT", value_parser = parse_traceparent)]
     traceparent: Option<String>,
     #[command(flatten)]
     output: OutputArgs,
 }
 
-/// The text as it is. The gate would leave out what is no traceparent; who types one wants to know.
+/// Checks the text, and returns it unchanged. The gate would ignore a wrong traceparent; a person who types one should
+/// see the mistake.
 fn parse_traceparent(text: &str) -> Result<String, String> {
     let is_good = text.is_empty() || Traceparent::parse(text.as_bytes()).is_some();
     let example = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     is_good.then(|| text.to_owned()).ok_or_else(|| format!("it looks like {example}"))
 }
 
-/// `phone=8d969eef6ecad3c2`.
+/// Parses a subject, such as `phone=8d969eef6ecad3c2`.
 pub fn parse_subject(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("it looks like phone=8d969eef6ecad3c2")?;
     Subjects::none().with(name, value).map_err(|error| error.to_string())?;
@@ -76,7 +77,7 @@ impl PartitionCommand for AdmitArgs {
         Scope::Voucher(self.voucher)
     }
 
-    /// Asks the gate.
+    /// Asks the gate to admit the order.
     async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
         let AdmitArgs { voucher, user, order, quantity, .. } = *self;
         let subjects =
@@ -91,10 +92,10 @@ impl PartitionCommand for AdmitArgs {
             Ok(reply) if reply.is_admitted() => Ok(Exit::Ok),
             Ok(_) | Err(GateError::IdTaken { .. } | GateError::OtherQuantity { .. }) => Ok(Exit::No),
             Err(error @ GateError::Unreachable(_)) => Err(error).with_context(|| {
-                format!("Failed to learn what became of order {order}; ask again with --order {order}")
+                format!("Failed to learn the outcome of order {order}; run the command again with --order {order}")
             }),
             Err(error @ GateError::Unconfirmed { .. }) => {
-                print_note(&format!("{error}. Ask again with --order {order}: it waits again"));
+                print_note(&format!("{error}. Run the command again with --order {order}: it waits for the replicas once more"));
                 Ok(Exit::Unknown)
             }
             Err(error) => Err(error).with_context(|| format!("Failed to admit order {order}")),
@@ -102,12 +103,12 @@ impl PartitionCommand for AdmitArgs {
     }
 }
 
-/// What became of the order, for people.
+/// The outcome of the order, in words.
 pub fn sentence(reply: &Result<AdmitReply, GateError>) -> Cow<'static, str> {
     let text = match reply {
         Ok(AdmitReply::Admitted) => "admitted",
         Ok(AdmitReply::AdmittedBefore) => "admitted before",
-        Ok(AdmitReply::SoldOut) => "refused, sold out or fewer units left than wanted",
+        Ok(AdmitReply::SoldOut) => "refused, sold out, or fewer units left than ordered",
         Ok(AdmitReply::UserHasOrder) => "refused, this user already has an order",
         Ok(AdmitReply::NoStock) => {
             "refused, Redis has no stock of it (tidegate voucher show says what to do)"
@@ -115,20 +116,20 @@ pub fn sentence(reply: &Result<AdmitReply, GateError>) -> Cow<'static, str> {
         Ok(AdmitReply::NotBegun) => "refused, the sale has not begun",
         Ok(AdmitReply::Over) => "refused, the sale is over",
         Ok(AdmitReply::Paused) => "refused, the sale is paused",
-        Ok(AdmitReply::Busy) => "refused, busy: workers are too far behind, or none lives",
+        Ok(AdmitReply::Busy) => "refused, busy: workers are too far behind, or no worker is alive",
         Ok(AdmitReply::Released) => "refused, this order was admitted and released",
         Err(GateError::IdTaken { .. }) => "refused, the order id belongs to another user's order",
         Err(GateError::OtherQuantity { .. }) => {
             "refused, this order was admitted before, with another quantity"
         }
         Err(GateError::Unconfirmed { .. }) => "unsure, the replicas may not have it",
-        Err(GateError::Unreachable(_)) => "unknown, no reply came; it may be admitted",
+        Err(GateError::Unreachable(_)) => "unknown, no reply came; the order may be admitted",
         Ok(AdmitReply::OverLimit(reached)) => return over_limit(reached).into(),
         Ok(AdmitReply::TooFast(RateReached { name, retry_ms })) => {
-            return format!("refused, too fast for the rate {name}: come again in {retry_ms} ms").into();
+            return format!("refused, too fast for the rate {name}: try again in {retry_ms} ms").into();
         }
         Err(GateError::NoSubject { name, .. }) => {
-            return format!("not admitted, a limit counts by {name}: say --subject {name}=...").into();
+            return format!("not admitted, a limit counts by {name}: add --subject {name}=...").into();
         }
         Err(_) => "not admitted, Redis answered with an error",
     };

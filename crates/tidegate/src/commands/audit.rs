@@ -1,4 +1,4 @@
-//! `tidegate audit`: counts every order on both sides.
+//! The command `tidegate audit`: checks every order in both stores.
 
 use std::{cell::RefCell, collections::BTreeMap, time::Instant};
 
@@ -27,76 +27,75 @@ Examples:
   tidegate audit --voucher 10
   tidegate audit --json | jq .failures
 
-Finds every order that Redis, the stream or a dead letter names: it is written, released, dead,
-in flight, or lost. It changes nothing and may run at any time. What seems wrong is checked again
-a second later. On a cluster, it waits for its node. It exits with 1 when
-  - an order is lost, doubled or oversold
-  - an order differs from what was admitted under its id
+Finds every order that Redis, the stream or a dead letter names. Each order is written, released, dead, in flight, or
+lost. The audit changes nothing and may run at any time. It checks each suspected failure again a second later. On a
+cluster of MySQL, it waits until its node has caught up. It exits with 1 if
+  - an order is lost, written twice or oversold
+  - an order differs from the one that was admitted under its id
   - Redis still holds an order that MySQL refused
   - an event of an order was acknowledged and not recorded
   - an order is neither live nor cancelled
   - an entry that is no order was acknowledged and not buried
   - Redis offers units that MySQL does not have
-  - the stock in Redis is not the sum of its journal, where that is complete
-  - a counter of a limit, or the slots of a user, are not what orders hold, or they hold more than
-    a limit allows
-  - a key holds something else than it should
+  - the stock in Redis is not the sum of its journal, if that is complete
+  - a counter of a limit, or the slots of a user, do not match the orders that hold them, or
+    orders hold more than a limit allows
+  - a key has a value of the wrong kind
   - Redis holds no stock and no order of a sale that is on, although MySQL has units left and
     orders that came through Redis
 
-Redis may not know orders from before Tidegate, of other programs, and of sales that are over.
-That is no failure. Redis may also have forgotten an order of a sale that it still holds, as after
-a failover. The audit only counts such orders. tidegate reconcile finds and repairs them.
+Redis does not know orders from before Tidegate, orders of other programs, and orders of sales that are over. That is no
+failure. Redis may also have lost an order of a sale that it still holds, for example in a failover. The audit only
+counts such orders. tidegate reconcile finds and repairs them.
 
-To find vouchers that MySQL does not know, it looks through all keys of Redis for journals.
---voucher saves that.
+To find vouchers that MySQL does not know, the audit searches all keys of Redis for journals. --voucher avoids that
+search.
 
-An oversell risk is what Redis offers beyond what MySQL will have once everything in flight and dead
-is written. The number in the table is exact only while nothing moves. A sentence below the
-table names an oversell risk only if both stocks were the same once more. It is negative after
-refusals for want of stock are released. To raise no false alarm in a busy sale, the failure
-counts only what is certain: vouchers that lua/admit.lua sells, without the units of orders
-that their journal does not know.";
+An oversell risk is the number of units that Redis offers beyond the stock that MySQL will have once everything in
+flight and dead is written. The number in the table is exact only while nothing changes. A sentence below the table
+names an oversell risk only if both stocks were still the same in a second reading. The number is negative after
+refusals for lack of stock are released. To avoid false alarms in a busy sale, the failure counts only certain units:
+those of vouchers that lua/admit.lua sells, without the units of orders that their journal does not know.";
 
-/// What `tidegate audit` takes.
+/// The arguments of `tidegate audit`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct AuditArgs {
-    /// Audit this voucher only
+    /// Audit only this voucher
     #[arg(long, value_name = "ID")]
     pub voucher: Option<VoucherId>,
     #[command(flatten)]
     output: OutputArgs,
 }
 
-/// What is printed as JSON.
+/// The result of an audit, as it is printed as JSON.
 #[derive(Serialize)]
 struct Audit {
     holds: bool,
     failures: Vec<String>,
-    /// Since when orders are lost, and what to type.
+    /// When lost orders were admitted, and the commands that restore them.
     repairs: Vec<String>,
     took_ms: u128,
     #[serde(flatten)]
     report: AuditReport,
 }
 
-/// What holds for all partitions together.
+/// The result for all partitions together.
 #[derive(Default, Serialize)]
 struct Whole {
     all_partitions: Vec<String>,
-    /// Those that gave no answer.
+    /// The partitions that gave no answer.
     unknown: Vec<String>,
-    /// None: some gave no answer, and nothing is wrong in the others.
+    /// Whether the audit passed. None: some partitions gave no answer, and nothing is wrong in the others.
     holds: Option<bool>,
-    /// Orders, of those that gave an answer.
+    /// The orders of the partitions that gave an answer.
     admitted: u64,
-    /// Each with the tag of its partition.
+    /// The failures, each with the tag of its partition.
     failures: Vec<String>,
 }
 
 impl SystemCommand for AuditArgs {
-    /// Audits, prints what was found, and answers whether it holds, in each partition and in all together.
+    /// Audits each partition, prints the findings, and returns whether the audit passed in all of them.
     async fn run(&self, system: &System) -> anyhow::Result<Exit> {
         let system = &system.chosen(self.voucher)?;
         let audited = RefCell::new(BTreeMap::new());
@@ -146,7 +145,7 @@ impl Whole {
         let away = names(&self.unknown);
         let unknown = match self.unknown.len() {
             0 => String::new(),
-            _ => format!("\nUNKNOWN is what is in {away}, which gave no answer."),
+            _ => format!("\nUNKNOWN: the orders in {away}, which gave no answer."),
         };
         match self.holds {
             Some(true) => {
@@ -191,7 +190,7 @@ fn render(audit: &Audit) -> String {
     format!("{}\n\n{}\n({:.1} s)", text(&audit.report), verdict(audit), audit.took_ms as f64 / 1000.0)
 }
 
-/// The tables, one row a voucher: where its orders are, then its units, then what has become of its orders.
+/// The tables, one row for each voucher: the places of its orders, then its units, then the states of its orders.
 fn text(report: &AuditReport) -> String {
     let mut orders =
         table(&["voucher", "admitted", "written", "released", "dead", "in flight", "lost", "wrong"]);
@@ -206,7 +205,7 @@ fn text(report: &AuditReport) -> String {
     let unknown: u64 = report.vouchers.iter().map(|voucher| voucher.rows.unknown_orders).sum();
     if unknown > 0 {
         parts.push(format!(
-            "MySQL holds {} that Redis does not know: taken over, trimmed without a journal, or forgotten by Redis. After a \
+            "MySQL holds {} that Redis does not know: taken over, trimmed without a journal, or lost by Redis. After a \
              failover or a restart, `tidegate reconcile` says which.",
             counted(unknown, "order")
         ));
@@ -228,7 +227,7 @@ fn text(report: &AuditReport) -> String {
     parts.join("\n\n")
 }
 
-/// What is said of entries of the stream that are no orders.
+/// The lines about stream entries that are no orders.
 fn no_orders(report: &AuditReport) -> Vec<String> {
     let mut parts = Vec::new();
     let unreadable = &report.unreadable;
@@ -245,15 +244,15 @@ fn no_orders(report: &AuditReport) -> Vec<String> {
         let entries = report.misnamed.entries;
         let are = if entries == 1 { "is" } else { "are" };
         parts.push(format!(
-            "{} {are} no order as [fields] has it: {error}. Set these names for workers and commands, restart the workers, and \
-             audit again; what was buried: tidegate dead requeue --reason missing_field",
+            "{} {are} no order by the names in [fields]: {error}. Set the right names for workers and commands, restart \
+             the workers, and audit again. For entries that were buried: tidegate dead requeue --reason missing_field",
             counted(entries, "entry")
         ));
     }
     parts
 }
 
-/// What is said of orders that are cancelled in MySQL, while Redis keeps their units.
+/// The lines about orders that are cancelled in MySQL, while Redis keeps their units.
 fn cancelled(audit: &VoucherAudit) -> Vec<String> {
     let VoucherAudit { voucher, offences: Offences { half_cancelled, kept, .. }, .. } = audit;
     let mut parts = Vec::new();
@@ -269,13 +268,13 @@ fn cancelled(audit: &VoucherAudit) -> Vec<String> {
         parts.push(format!(
             "Of voucher {voucher}, orders that are cancelled in MySQL and still stand in its journal as admitted: {kept}. \
              A service that cancels without lua/release.lua leaves them so; otherwise a command was killed, and Redis keeps \
-             their units and users. `tidegate order show ORDER` says what to type."
+             their units and users. `tidegate order show ORDER` prints the command for each."
         ));
     }
     parts
 }
 
-/// Plain sentences: that it holds, or everything that is wrong.
+/// The verdict in plain sentences: that the audit passed, or everything that is wrong.
 fn verdict(audit: &Audit) -> String {
     if audit.holds {
         let admitted: u64 = audit.report.vouchers.iter().map(|voucher| voucher.orders.admitted).sum();
@@ -287,7 +286,7 @@ fn verdict(audit: &Audit) -> String {
     format!("{repairs}It does NOT hold:\n{}", lines.join("\n"))
 }
 
-/// When the lost orders of a voucher were admitted, and what writes those that the stream still holds.
+/// When the lost orders of a voucher were admitted, and the command that writes those that the stream still holds.
 fn repair(audit: &VoucherAudit) -> Option<String> {
     let (voucher, lost) = (audit.voucher, &audit.offences.lost);
     let LostSpan { from_ms, to_ms, in_stream, entries } = lost.span?;
@@ -296,11 +295,11 @@ fn repair(audit: &VoucherAudit) -> Option<String> {
         format!("Lost orders of voucher {voucher} were admitted from {} to {}.", utc(from_ms), utc(to_ms));
     let gone = lost.orders.total.saturating_sub(in_stream);
     let gone = (gone > 0).then(|| {
-        format!("Of {gone} the entry is gone: tidegate order show ORDER says for each what to append.")
+        format!("The entries of {gone} are gone: tidegate order show ORDER prints the command that appends each again.")
     });
     let again = entries.map(|(first, last)| {
         format!(
-            "What the stream holds of them ({}) can be run again; this says what would come of it: \
+            "The stream still holds {} of them, which can be run again. To see the outcome first: \
              tidegate replay --voucher {voucher} --from {first} --to {last} --dry-run",
             counted(in_stream, "order")
         )
@@ -318,7 +317,7 @@ fn order_counts(audit: &VoucherAudit) -> Vec<String> {
     [voucher.to_string()].into_iter().chain(counts.map(|count| count.to_string())).collect()
 }
 
-/// What has become of the orders in MySQL, with a sum where there is one.
+/// The states of the orders in MySQL, with a total if there are several vouchers.
 fn states(report: &AuditReport) -> String {
     let mut states =
         table(&["voucher", "unpaid", "paid", "used", "refunding", "cancelled", "refunded", "contradictory"]);

@@ -1,4 +1,4 @@
-//! `tidegate campaign ...`: vouchers that are sold under common limits, each for a region.
+//! The commands `tidegate campaign ...`: vouchers of several regions, sold under common limits.
 
 pub mod load;
 pub mod show;

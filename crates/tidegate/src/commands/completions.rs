@@ -1,4 +1,4 @@
-//! `tidegate completions`: a completion script for a shell.
+//! The command `tidegate completions`: a completion script for a shell.
 
 use clap::{Args, Command};
 use clap_complete::{Shell, generate};
@@ -10,11 +10,11 @@ Examples:
   tidegate completions bash > /etc/bash_completion.d/tidegate
   tidegate completions zsh > \"${fpath[1]}/_tidegate\"";
 
-/// What `tidegate completions` takes.
+/// The arguments of `tidegate completions`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct CompletionsArgs {
-    /// The shell
+    /// The shell that the script is for
     shell: Shell,
 }
 

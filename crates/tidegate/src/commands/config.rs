@@ -1,4 +1,4 @@
-//! `tidegate config`: the configuration in effect and where each value came from.
+//! The command `tidegate config`: the effective configuration, and the source of each value.
 
 use clap::Args;
 
@@ -10,7 +10,7 @@ Examples:
   tidegate config --config tidegate.toml --set worker.batch=200
   tidegate config --json | jq .worker.batch";
 
-/// What `tidegate config` takes.
+/// The arguments of `tidegate config`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct ConfigCommandArgs {

@@ -1,4 +1,5 @@
-//! `tidegate consumers drain`: hands over what consumers hold, and removes them only if that is asked for.
+//! The command `tidegate consumers drain`: hands over the entries of consumers, and removes the consumers with
+//! `--remove`.
 
 mod claim;
 mod remove;
@@ -14,7 +15,7 @@ use tidegate_operations::{
 
 use crate::{exit::Exit, times, operator::ChangeArgs, scope::PartitionCommand};
 
-/// How long a removal waits, unless it is told otherwise.
+/// The default time that a removal waits.
 const REMOVAL_WAIT: Duration = Duration::from_mins(2);
 
 const EXAMPLES: &str = "\
@@ -23,44 +24,39 @@ Examples:
   tidegate consumers drain --dead --wait 1m --yes
   tidegate consumers drain shop-7-0 shop-7-1 --remove
 
-Workers claim what has lain untouched for worker.claim_idle_ms. This command offers it to them
-now: the next scan of any lane takes it, within worker.claim_every_ms. Until then, the entries
-belong to their old consumer. No failure and no delivery is counted. Nothing is lost if no
-living worker reads the stream.
+Workers claim entries that were untouched for worker.claim_idle_ms. This command makes the entries claimable now: the
+next scan of any lane takes them, within worker.claim_every_ms. Until then, they belong to their old consumer. The
+command counts no failure and no delivery. Nothing is lost if no living worker reads the stream.
 
-An entry that was in progress less than worker.lock_lease_ms ago is left, because the locks of its
-worker may still stand. Type the command again later. This does not apply to entries that were
-set aside.
+An entry that was in progress less than worker.lock_lease_ms ago is skipped, because the locks of its worker may still
+be held. Run the command again later. This does not apply to entries that were set aside.
 
-A consumer whose process lives is refused: it works on what it holds, or tries it again. With
---force, its entries are offered anyway. Use it for a lane that hangs, or that a restart with fewer
-lanes has left behind. What such a lane has in progress is handled twice, which writes no order
-twice. --force needs names, and cannot be combined with --remove. Write -- before a name that
-begins with a hyphen.
+A consumer whose process is alive is refused: it is working on its entries, or retries them. With --force, its entries
+are made claimable anyway. Use it for a lane that hangs, or that a restart with fewer lanes has left behind. The entries
+that such a lane has in progress are handled twice, but no order is written twice. --force needs names, and cannot be
+combined with --remove. Write -- before a name that begins with a hyphen.
 
---wait waits until all entries were taken, and exits with 1 if they were not. Ctrl-C ends it
-with 6.
+--wait waits until all entries were taken, and exits with 1 if they were not. Ctrl-C ends it with 6.
 
-With --remove, it waits until workers have taken the entries. Then it removes each consumer in
-one step, which checks again that it holds nothing and does not live. If entries are pending and
-no living worker reads the stream, nothing is done: start a worker. If a consumer could not be
-removed within --wait, it stays, nothing is lost, and the exit code is 1. Workers remove dead,
-empty consumers by themselves after an hour.";
+With --remove, the command waits until workers have taken the entries. Then it removes each consumer in one step, which
+checks again that the consumer is dead and holds nothing. If entries are pending and no living worker reads the stream,
+nothing is done: start a worker. If a consumer could not be removed within --wait, it stays, nothing is lost, and the
+exit code is 1. Workers remove dead, empty consumers by themselves after an hour.";
 
-/// What `tidegate consumers drain` takes.
+/// The arguments of `tidegate consumers drain`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES, group = ArgGroup::new("whose").required(true).args(["names", "dead"]))]
 pub struct ConsumersDrainArgs {
-    /// The consumers to drain
+    /// The names of the consumers to drain
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Drain all consumers whose process has no heartbeat
     #[arg(long)]
     dead: bool,
-    /// Also drain a consumer whose process lives, and what was delivered a moment ago
+    /// Also drain consumers whose process is alive, and entries that were delivered a moment ago
     #[arg(long, requires = "names", conflicts_with = "remove")]
     force: bool,
-    /// Remove the consumers once workers have taken what they hold
+    /// Remove the consumers once workers have taken their entries
     #[arg(long)]
     remove: bool,
     /// How long to wait until workers have taken the entries, such as 1m. Default: no wait; with --remove, 2m
@@ -71,7 +67,7 @@ pub struct ConsumersDrainArgs {
 }
 
 impl PartitionCommand for ConsumersDrainArgs {
-    /// Offers the entries, and removes the consumers with `--remove`.
+    /// Makes the entries claimable, and removes the consumers with `--remove`.
     async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
         let ConsumersDrainArgs { ref names, dead, force, remove, wait, ref change } = *self;
         let consumers = if dead { ConsumerChoice::Dead } else { ConsumerChoice::Named(names.clone()) };

@@ -1,4 +1,4 @@
-//! `tidegate consumers list`: who reads, who lives, and what each holds.
+//! The command `tidegate consumers list`: the consumers, whether they are alive, and the entries they hold.
 
 use clap::Args;
 use tidegate_compare::text::printable;
@@ -17,9 +17,9 @@ Examples:
   tidegate consumers list --json | jq '.consumers[] | select(.alive | not) | .name'
 
 A consumer is a lane of a worker: shop-7-1 is lane 1 of process shop-7. A process is alive while it renews its heartbeat
-(worker.heartbeat_ttl_ms). Consumers of other programs have none, and count as gone.";
+(worker.heartbeat_ttl_ms). Consumers of other programs have no heartbeat, and count as gone.";
 
-/// What `tidegate consumers list` takes.
+/// The arguments of `tidegate consumers list`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct ConsumersListArgs {
@@ -28,7 +28,7 @@ pub struct ConsumersListArgs {
 }
 
 impl PartitionCommand for ConsumersListArgs {
-    /// Lists the consumers.
+    /// Lists the consumers of the group.
     async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
         let redis = stores.redis().await?;
         let list = ConsumerList::read(redis, stores.settings()).await?;

@@ -1,4 +1,4 @@
-//! `tidegate dead`: looks at the dead letters, puts them back, releases their orders, deletes them.
+//! The commands `tidegate dead ...`: show dead letters, requeue them, cancel their orders, or delete them.
 
 pub mod cancel;
 mod change;

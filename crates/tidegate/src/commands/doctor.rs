@@ -1,4 +1,5 @@
-//! `tidegate doctor`: is the system fit for orders, and does any of them wait? Each line is ok, a warning, an error or not read, with what to do.
+//! The command `tidegate doctor`: checks the servers and the settings, and whether orders wait. Each line is ok, a
+//! warning, an error or not read, with advice.
 
 use clap::Args;
 use tidegate_compare::text::counted;
@@ -19,15 +20,15 @@ Examples:
   tidegate doctor
   tidegate doctor --json | jq '.findings[] | select(.level != \"ok\")'
 
-Looks at the servers, at vouchers that MySQL sells and Redis does not know, and at what waits for too long. It follows
-no order: tidegate audit does. A large journal that it does not read, or workers that it cannot see, are reported as
-`not read`, not as ok. Changes nothing. Exits with 1 where it found an error; warnings leave it at 0.";
+Checks the servers, vouchers that MySQL sells and Redis does not know, and entries that wait for too long. It does not
+check orders: use tidegate audit. A large journal that it does not read, or workers that it cannot see, are reported as
+`not read`, not as ok. It changes nothing. Exits with 1 if it found an error; with only warnings, it exits with 0.";
 
-/// What may be said without having counted the orders.
+/// The verdict if nothing is wrong. The doctor does not count orders.
 const WELL: &str =
     "The servers are set up well, and nothing waits for long. Whether all orders are there: tidegate audit";
 
-/// What `tidegate doctor` takes.
+/// The arguments of `tidegate doctor`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct DoctorArgs {
@@ -36,7 +37,7 @@ pub struct DoctorArgs {
 }
 
 impl SystemCommand for DoctorArgs {
-    /// Prints what was found, of each partition.
+    /// Prints the findings of each partition.
     async fn run(&self, system: &System) -> anyhow::Result<Exit> {
         let mut exit = Exit::Ok;
         for (settings, diagnosis) in ask_all(system, async |settings| doctor::diagnose(settings).await).await

@@ -1,4 +1,4 @@
-//! `tidegate export`: entries of the stream as lines of JSON.
+//! The command `tidegate export`: writes entries of the stream as JSON lines.
 
 use anyhow::Context;
 use clap::Args;
@@ -20,26 +20,26 @@ Examples:
   tidegate export --from -2h --to now --voucher 7 | gzip > orders.jsonl.gz
   tidegate export --from 1763632800000-0 --to 1763636399999-5 --user 1001
 
-Writes one entry a line, as it stands in the stream, acknowledged or not:
+Writes one entry a line, as the stream holds it, acknowledged or not:
   {\"entry\":\"1763632800000-0\",\"fields\":[[\"userId\",\"1001\"],[\"voucherId\",\"7\"],[\"id\",\"693106606080001\"]]}
-A name or value that is not UTF-8 is written as {\"base64\":\"//4=\"}. Entries that are no orders are
-written, too. In a system with partitions, those of all come by their ids, each with its
-\"partition\".
+A name or value that is not UTF-8 is written as {\"base64\":\"//4=\"}. Entries that are no orders are written, too. In a
+system with partitions, the entries of all partitions are sorted by their ids, each with its \"partition\".
 
-tidegate replay --file runs the entries. The export changes nothing in Redis, and never writes
-over a file. Where there is nothing to write, it leaves no file. --to is cut at the last entry that is there now.
+tidegate replay --file runs the entries. The export changes nothing in Redis, and never overwrites a file. If there is
+nothing to write, it creates no file. It stops at the last entry that exists now, even if --to is later.
 
-Ctrl-C ends it after whole lines with exit code 6, and it says how to continue. A second Ctrl-C
-ends it at once. With --out, it prints what was done; --json makes that JSON.";
+Ctrl-C ends the command after a complete line with exit code 6; it then prints how to continue. A second Ctrl-C ends it
+at once. With --out, it prints a report; with --json, as JSON.";
 
-/// What `tidegate export` takes.
+/// The arguments of `tidegate export`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct ExportArgs {
-    /// The first: an entry id, RFC 3339, local time (a date alone is its midnight), -2h (so long ago) or Unix milliseconds
+    /// The first entry: an entry id, RFC 3339, local time (a date alone is its midnight), -2h (two hours ago) or Unix
+    /// milliseconds
     #[arg(long, value_name = "TIME|ID", value_parser = times::parse_point, allow_hyphen_values = true)]
     from: Point,
-    /// The last, in the same ways: a whole day ends at the next date
+    /// The last entry, in the same formats: a whole day ends at the next date
     #[arg(long, value_name = "TIME|ID", value_parser = times::parse_point, allow_hyphen_values = true)]
     to: Point,
     #[command(flatten)]
@@ -49,7 +49,7 @@ pub struct ExportArgs {
 }
 
 impl SystemCommand for ExportArgs {
-    /// Writes them.
+    /// Writes the selected entries.
     async fn run(&self, system: &System) -> anyhow::Result<Exit> {
         let partitions = lines::connect(system).await?;
         let (_, redis) = &partitions[0];

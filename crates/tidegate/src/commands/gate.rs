@@ -1,4 +1,4 @@
-//! `tidegate gate`: the gate over HTTP.
+//! The command `tidegate gate`: the gate over HTTP.
 
 use std::sync::Arc;
 
@@ -16,17 +16,20 @@ Examples:
   tidegate gate --set gate.listen=127.0.0.1:8434
   curl -i http://127.0.0.1:8434/orders -H 'Content-Type: application/json' -d '{\"voucherId\": \"7\", \"userId\": \"1001\"}'
 
-For applications that have no Redis client, or do not want scripts of their own: POST /orders asks for an order, as
-tidegate admit does. See docs/http-gate.md. Waits for Redis where it is away, and says so to callers. SIGTERM or SIGINT: callers
-are let in for gate.leave_ms while /readyz says 503, whoever is on the way is answered, then it exits with 0; a second signal, or
-worker.stop_deadline_ms with somebody unanswered, ends it with 4: each may ask again with the same order id.";
+For applications that have no Redis client, or do not want scripts of their own: POST /orders places an order, as
+tidegate admit does. See docs/http-gate.md. While Redis is away, the gate waits for it and answers requests with an
+error.
 
-/// What `tidegate gate` takes.
+On SIGTERM or SIGINT, the gate still accepts requests for gate.leave_ms, while /readyz answers 503. It answers the
+requests in progress, then it exits with 0. A second signal, or worker.stop_deadline_ms with unanswered requests, ends
+it with 4: clients may send these requests again with the same order id.";
+
+/// The arguments of `tidegate gate`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct GateArgs {}
 
-/// Serves until SIGTERM or SIGINT.
+/// Serves requests until SIGTERM or SIGINT.
 ///
 /// # Errors
 /// When it cannot listen.
@@ -41,7 +44,7 @@ pub async fn run(settings: &Settings, _args: &GateArgs) -> anyhow::Result<Exit> 
     tokio::select! {
         ended = &mut serving => ended.map(exit),
         name = signals.next() => {
-            tracing::info!(signal = name, "stopping: who is on the way is answered first");
+            tracing::info!(signal = name, "stopping: requests in progress are answered first");
             stop.cancel();
             service::tell_stopping();
             tokio::select! {

@@ -1,4 +1,4 @@
-//! `tidegate limit ...`: who may buy how much in which time.
+//! The commands `tidegate limit ...`: how much a buyer may order in a time window.
 
 pub mod list;
 pub mod remove;
@@ -13,14 +13,14 @@ use tidegate_orders::{CampaignId, VoucherId, limits::LimitOwner};
 
 use crate::operator::{PlanText, ReportText};
 
-/// Whose limits are meant.
+/// The owner of the limits.
 #[derive(Args, Clone, Copy, Debug)]
 #[group(required = true, multiple = false)]
 pub struct OwnerArgs {
     /// Limits of this voucher
     #[arg(long, value_name = "ID")]
     voucher: Option<VoucherId>,
-    /// Limits that the vouchers of this campaign have in common
+    /// Limits that the vouchers of this campaign share
     #[arg(long, value_name = "ID")]
     campaign: Option<CampaignId>,
 }
@@ -33,7 +33,7 @@ impl OwnerArgs {
     /// The stores of the partition that the vouchers are in.
     ///
     /// # Errors
-    /// When MySQL does not say so of a campaign.
+    /// When MySQL does not know the partition of a campaign.
     pub async fn place(self, system: &System) -> anyhow::Result<(Stores, LimitOwner)> {
         match self.owner() {
             Some(owner @ LimitOwner::Voucher(voucher)) => {
@@ -47,7 +47,7 @@ impl OwnerArgs {
     }
 }
 
-/// A limit in words: `days: at most 3 orders and 4 units a day (UTC+08:00) by phone`.
+/// A limit in words, such as `days: at most 3 orders and 4 units a day (UTC+08:00) by phone`.
 fn rule_text(rule: &ShownRule) -> String {
     let by = match rule.subject.as_str() {
         "*" => "in all".to_owned(),
@@ -75,16 +75,16 @@ fn offset_text(offset_s: i32) -> String {
     format!("UTC{sign}{:02}:{:02}", minutes / 60, minutes % 60)
 }
 
-/// Rules, a line each, behind what stands before them.
+/// The limits, one a line, each after a line break.
 pub fn rules_text(rules: &[ShownRule]) -> String {
     rules.iter().map(|rule| format!("\n  {}", rule_text(rule))).collect()
 }
 
-/// What is to be known of limits on the orders of a user.
+/// A hint about limits on the orders of a user.
 fn slots_hint(slots: bool) -> &'static str {
     if slots {
-        "\nA user may hold several orders, each in a slot of its own. There are 31: who holds that many unfinished or kept orders \
-         gets no other, whatever the limits allow"
+        "\nA user may hold several orders, each in a slot of its own. There are 31 slots: a user whose orders fill all of them \
+         cannot place another one, whatever the limits allow"
     } else {
         ""
     }
@@ -113,7 +113,7 @@ fn text(change: &LimitChange) -> String {
     }
 }
 
-/// Who hears a refusal that was none before.
+/// The callers that the new limit refuses and the old ones did not.
 fn refused_from_now_on(change: &LimitChange) -> Option<String> {
     let refused = &change.refused_from_now_on;
     (!refused.is_empty()).then(|| format!("refused from now on: {}", refused.join("; ")))

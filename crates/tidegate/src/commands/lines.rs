@@ -1,4 +1,4 @@
-//! The face of the exports: where the lines go, what was written, and how to go on.
+//! The output of the exports: where the lines go, the report, and the command to continue.
 
 use std::{
     io::{self, IsTerminal},
@@ -24,20 +24,20 @@ use crate::{
     selection,
 };
 
-/// Where the lines go.
+/// The output of an export.
 #[derive(Args, Clone, Debug)]
 pub struct LinesArgs {
-    /// Write to this file, which must not be there; stdout by default
+    /// Write to this file, which must not exist; stdout by default
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     #[command(flatten)]
     output: OutputArgs,
 }
 
-/// Connects to all partitions: without one of them, an export would lack orders and not say so.
+/// Connects to all partitions. Without one of them, an export would silently lack orders.
 ///
 /// # Errors
-/// Which one cannot be reached.
+/// The partition that cannot be reached.
 pub async fn connect(system: &System) -> anyhow::Result<Vec<(SystemSettings, RedisStore)>> {
     let mut connected = Vec::new();
     for settings in system.partitions() {
@@ -53,10 +53,10 @@ pub async fn connect(system: &System) -> anyhow::Result<Vec<(SystemSettings, Red
     Ok(connected)
 }
 
-/// Writes what is selected.
+/// Writes the selected lines.
 ///
 /// # Errors
-/// When Redis does not answer, its key holds no stream, the file is there already, or the report cannot be printed.
+/// When Redis does not answer, its key holds no stream, the file exists already, or the report cannot be printed.
 pub async fn run(
     partitions: &[(SystemSettings, RedisStore)],
     selection: ExportSelection,
@@ -69,7 +69,7 @@ pub async fn run(
     let export = Export::open(partitions, selection, target).await?;
     let (report, total) = (export.report(), export.total());
     let is_seen = args.out.is_none() && io::stdout().is_terminal();
-    // What is printed about it must not stand among the lines.
+    // The report must not be mixed with the lines.
     let output = args.out.is_some().then_some(args.output);
     let work = async |report: &mut ExportReport, job: &Job| {
         if !is_seen {
@@ -103,7 +103,7 @@ impl ReportText for ExportReport {
     }
 }
 
-/// That nothing is selected.
+/// A note that nothing is selected.
 fn nothing_of(exported: &ExportSelection) -> String {
     let ExportSelection::Entries(EntrySelection { first, last, filter }) = exported else {
         return "no letter is selected".to_owned();
@@ -114,7 +114,7 @@ fn nothing_of(exported: &ExportSelection) -> String {
     format!("{between}{}{}", of("voucher", voucher), of("user", user))
 }
 
-/// The command that writes this.
+/// The command that writes this export.
 pub fn typed(exported: &ExportSelection) -> CommandLine {
     match exported {
         ExportSelection::Entries(EntrySelection { first, last, filter: only }) => {

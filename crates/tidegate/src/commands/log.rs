@@ -1,4 +1,4 @@
-//! `tidegate log`: what operators did.
+//! The command `tidegate log`: the operators' commands.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use tidegate_operations::{
 
 const FAILED: &str = "Failed to read the log";
 
-/// Between two looks for new lines.
+/// The time between two readings of the log.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 const EXAMPLES: &str = "\
@@ -35,22 +35,24 @@ Examples:
   tidegate log --since 2026-11-20 --json | jq '.[] | select(.outcome == \"failed\")'
   tidegate log --follow
 
-A command that changes something leaves two lines: when it begins and when it ends. Shown is the second; the first
-only where there is no second, because the command is still at work or was killed. Outcomes: began, done, partly, refused,
-stopped (by a signal), failed. Counts of 0 are in --json only. With --follow, every line is shown as it comes, as JSON one object in a line, until
-Ctrl-C. About 10000 lines are kept.";
+A command that changes something writes two log lines: one when it begins, one when it ends. Only the second is shown.
+The first is shown if there is no second, because the command is still running or was killed. Outcomes: began, done,
+partly, refused, stopped (by a signal), failed. Counts of 0 appear only in --json.
 
-/// What `tidegate log` takes.
+With --follow, the command prints every new line, as JSON one object a line, until Ctrl-C. The log keeps about 10000
+lines.";
+
+/// The arguments of `tidegate log`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct LogArgs {
-    /// The last so many commands; 20 by default, all with --since
+    /// The number of commands to show, the newest; 20 by default, all with --since
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     last: Option<u64>,
-    /// From this time on: RFC 3339, local time, -2h (so long ago), Unix milliseconds or an entry id
+    /// Show commands from this time on: RFC 3339, local time, -2h (two hours ago), Unix milliseconds or an entry id
     #[arg(long, value_name = "TIME", value_parser = times::parse_point, allow_hyphen_values = true)]
     since: Option<Point>,
-    /// Go on with what comes
+    /// Keep running, and print new lines
     #[arg(long)]
     follow: bool,
     #[command(flatten)]
@@ -58,7 +60,7 @@ pub struct LogArgs {
 }
 
 impl SystemCommand for LogArgs {
-    /// Prints the log, of each partition.
+    /// Prints the log of each partition.
     async fn run(&self, system: &System) -> anyhow::Result<Exit> {
         if self.follow {
             return follow(system, self).await;
@@ -72,7 +74,7 @@ impl SystemCommand for LogArgs {
     }
 }
 
-/// The log of a partition, and from where on its lines are to be shown.
+/// The log of a partition, and the first line to show.
 struct Opened {
     log: OperatorLog,
     from: Option<EntryId>,
@@ -94,7 +96,7 @@ impl Opened {
     }
 }
 
-/// What is followed: the log of one partition. While it cannot be read, that was said.
+/// The log of one partition that is followed, and whether an error was printed for it.
 struct Followed<'a> {
     settings: &'a SystemSettings,
     opened: Option<Opened>,
@@ -102,7 +104,7 @@ struct Followed<'a> {
 }
 
 impl Followed<'_> {
-    /// The lines that have come since the last look.
+    /// The lines that were added since the last reading.
     async fn look(&mut self, args: &LogArgs) -> anyhow::Result<Vec<LogLine>> {
         let (opened, lines) = match self.opened.take() {
             Some(opened) => {
@@ -122,7 +124,7 @@ impl Followed<'_> {
     }
 }
 
-/// Prints the lines that there are, and those that come, until the reader goes away or the program is interrupted.
+/// Prints the existing lines and then new ones, until the reader closes the pipe or the program is interrupted.
 async fn follow(system: &System, args: &LogArgs) -> anyhow::Result<Exit> {
     let followed = |settings| Followed { settings, opened: None, is_said_away: false };
     let mut all: Vec<Followed<'_>> = system.partitions().iter().map(followed).collect();
@@ -169,7 +171,7 @@ fn render(lines: &[LogLine]) -> String {
     if lines.is_empty() { "The log is empty.".to_owned() } else { table.to_string() }
 }
 
-/// Names are plurals: `2 vouchers`, `1 voucher`. None: there is nothing of it.
+/// A count with its noun, such as `2 vouchers` or `1 voucher`; names are plurals. None: the count is 0.
 fn count_text(name: &str, count: &Json) -> Option<String> {
     match (count.as_u64(), count.as_bool()) {
         (Some(0), _) | (_, Some(false)) => None,

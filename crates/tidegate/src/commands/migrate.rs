@@ -1,4 +1,4 @@
-//! `tidegate migrate`: creates or takes over the MySQL tables.
+//! The command `tidegate migrate`: creates the MySQL tables, or upgrades existing ones.
 
 use clap::Args;
 use tidegate_compare::text::counted;
@@ -21,12 +21,13 @@ Examples:
   tidegate migrate
   tidegate migrate --yes     # in a script, for a database that holds the tutorial's tables
 
-Works on an empty database and on one with the tutorial's tables and rows; running it again does nothing. Whatever does
-not fit, such as two live orders of one user, is listed before anything is changed, and the exit code is 1. Asks before
-it changes a table that is there already. Two at once are safe: the second waits for the first. A replication group with
-several primaries is migrated at one of them, which it names. Why it works like this stands in migrations/README.md.";
+Works on an empty database, and on one with the tutorial's tables and rows. Running it again does nothing. If rows do
+not fit, such as two live orders of one user, it lists them, changes nothing, and exits with 1. It asks before it
+changes a table that exists. You may run two migrations at once: the second waits for the first. In a replication group
+with several primaries, only one of them can be migrated, and the command names it. For the reasons, see
+migrations/README.md.";
 
-/// What `tidegate migrate` takes.
+/// The arguments of `tidegate migrate`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct MigrateArgs {
@@ -35,7 +36,7 @@ pub struct MigrateArgs {
 }
 
 impl SystemCommand for MigrateArgs {
-    /// Migrates, or says what a migration would do.
+    /// Migrates the database, or shows what a migration would do.
     async fn run(&self, system: &System) -> anyhow::Result<Exit> {
         shard_claims::check(system).await?;
         let exit = over_shards(system, async |stores| migrate_one(stores, self).await).await?;

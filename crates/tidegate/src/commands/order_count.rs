@@ -1,4 +1,4 @@
-//! `tidegate order count`: orders by day or hour.
+//! The command `tidegate order count`: orders by day or hour.
 
 use clap::{Args, ValueEnum};
 use tidegate_operations::{
@@ -20,18 +20,18 @@ Examples:
   tidegate order count --by hour --days 2 --voucher 7
   tidegate order count --by day --days 31 --json | jq '.counts[] | {from_ms, orders}'
 
-Days and hours are those of UTC, by the second that an order's id names, as Tidegate makes them. By days and over all
-vouchers, it also shows how many ids were given out. Ids without an order are of callers who were refused, of orders that
-are on their way or dead, and of what was lost: tidegate audit tells these apart.";
+Days and hours are in UTC, by the second within the order id, as Tidegate makes ids. By day and over all vouchers, the
+table also shows how many ids were handed out. An id without an order belongs to a refused caller, to an order that is
+in flight or dead, or to a lost order. tidegate audit tells which.";
 
-/// What `tidegate order count` takes.
+/// The arguments of `tidegate order count`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct OrderCountArgs {
-    /// The length of a line
+    /// Count by day or by hour
     #[arg(long, value_name = "LENGTH", default_value = "day")]
     by: By,
-    /// So many days, the last of which is today
+    /// The number of days, of which today is the last
     #[arg(long, value_name = "DAYS", default_value = "7", value_parser = clap::value_parser!(u16).range(1..=3660))]
     days: u16,
     /// Only orders of this voucher
@@ -52,7 +52,7 @@ impl PartitionCommand for OrderCountArgs {
         Scope::EveryPartition(self.voucher)
     }
 
-    /// Counts them.
+    /// Counts the orders.
     async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
         let by = match self.by {
             By::Day => CountBy::Day,

@@ -1,4 +1,4 @@
-//! `tidegate order event`: says what happened to orders.
+//! The command `tidegate order event`: appends events such as payments to orders.
 
 mod text;
 
@@ -28,11 +28,12 @@ use crate::{
     scope::SystemCommand,
 };
 
-/// How long a command waits, unless it is told otherwise.
+/// The default time that the command waits.
 const WAIT: Duration = Duration::from_secs(30);
 pub const WAIT_TEXT: &str = "30s";
 
-/// The kinds that can be typed, and what each says. `expired` is not among them: only the program itself appends it.
+/// The kinds that can be typed, and the meaning of each. `expired` is not among them: only the program itself appends
+/// it.
 const KINDS: [(EventKind, &str); 6] = [
     (
         EventKind::Paid,
@@ -51,7 +52,7 @@ const KINDS: [(EventKind, &str); 6] = [
     (EventKind::RefundFailed, "The payment could not be refunded: the order is paid again"),
 ];
 
-/// In the order of the words: clap would name the group of `ORDER` and `--file` before `KIND`.
+/// The usage line, in the order of the words: clap would name the group of `ORDER` and `--file` before `KIND`.
 const USAGE: &str = "tidegate order event [OPTIONS] <KIND> <ORDER|--file <FILE>>";
 
 const EXAMPLES: &str = "\
@@ -64,17 +65,17 @@ Examples:
 Appends the event to the stream and waits until a worker has recorded it. Exits with 1 if the event was rejected, if it
 is a payment that has to be refunded, or if it was not recorded within --for. An event that was not recorded in time
 stays in the stream, and workers record it later. MySQL has to know the order. If it does not yet, or the order will
-never be written, --user and --voucher say whose it is.
+never be written, name its owner with --user and --voucher.
 
-The same --ref is the same event: the command may be typed again and changes nothing twice. Each line of --file
-is ORDER or ORDER,REF; for a refund also ORDER,REF,PAYMENT. If one line cannot be appended, no line is. Ctrl-C ends it
-with 6, and it says what is in the stream.";
+Two events with the same --ref are the same event: you may run the command again, and nothing changes twice. Each line
+of --file is ORDER or ORDER,REF; for a refund also ORDER,REF,PAYMENT. If one line cannot be appended, no line is. Ctrl-C
+ends the command with 6; it then prints which events are in the stream.";
 
-/// What `tidegate order event` takes.
+/// The arguments of `tidegate order event`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES, override_usage = USAGE, group = ArgGroup::new("which").required(true).args(["order", "file"]))]
 pub struct OrderEventArgs {
-    /// What happened
+    /// The kind of event
     #[arg(value_name = "KIND", value_parser = kind_parser())]
     kind: EventKind,
     /// The id of the order
@@ -89,19 +90,19 @@ pub struct OrderEventArgs {
     /// Your own id of the event: an event with the same ref is recorded once
     #[arg(long = "ref", value_name = "REF", conflicts_with = "file")]
     reference: Option<EventText>,
-    /// The reason, one word
+    /// The reason, in one word
     #[arg(long, value_name = "WORD")]
     reason: Option<EventText>,
-    /// Its user, where MySQL does not know the order
+    /// The user of the order, if MySQL does not know the order
     #[arg(long, value_name = "ID", conflicts_with = "file")]
     user: Option<UserId>,
-    /// Its voucher, where MySQL does not know the order
+    /// The voucher of the order, if MySQL does not know the order
     #[arg(long, value_name = "ID", conflicts_with = "file")]
     voucher: Option<VoucherId>,
     /// How long to wait until the events are recorded
     #[arg(long = "for", value_name = "SPAN", value_parser = times::parse_span, default_value = WAIT_TEXT)]
     wait: Duration,
-    /// Of a refund, the ref of the payment that is refunded; needed where the order was paid more than once
+    /// For a refund: the ref of the payment that is refunded; required if the order was paid more than once
     #[arg(long, value_name = "REF")]
     payment: Option<EventText>,
     #[command(flatten)]
@@ -128,7 +129,7 @@ impl OrderEventArgs {
 }
 
 impl SystemCommand for OrderEventArgs {
-    /// Says what happened to the orders.
+    /// Appends the events, and waits until workers have recorded them.
     async fn run(&self, system: &System) -> anyhow::Result<Exit> {
         if self.payment.is_some() && !self.kind.is_refund() {
             let wrong = "--payment belongs to refunds: refunding, refunded and refund_failed";
@@ -152,7 +153,8 @@ async fn send(system: &System, request: OrderEventRequest, change: &ChangeArgs) 
     run_in(&stores, &events, (plan, request), change).await
 }
 
-/// Each order of a file in its own partition. All are looked at first: if one of them cannot be appended, none is.
+/// Appends each order of a file in its own partition. All orders are checked first: if one of them cannot be appended,
+/// none is.
 async fn send_everywhere(
     system: &System,
     request: OrderEventRequest,

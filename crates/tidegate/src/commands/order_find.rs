@@ -1,4 +1,4 @@
-//! `tidegate order find`: the orders of a user or a voucher, wherever they are.
+//! The command `tidegate order find`: the orders of a user or a voucher, in every state.
 
 use std::collections::BTreeMap;
 
@@ -28,41 +28,42 @@ Examples:
   tidegate order find --voucher 7 --open
   tidegate order find --voucher 7 --limit 20 --json | jq -r .orders[].order
 
-Looks into MySQL (orders and refusals), the buyers of vouchers, what is pending or unread, and the dead letters. Without
---voucher, all keys of Redis are looked through for vouchers with buyers; besides these, the vouchers that have orders in
-MySQL are searched, those with the highest ids, whether they have a row or not. `tidegate order show` tells the whole story of each order.
+Searches MySQL (orders and refusals), the buyers of vouchers, pending and unread entries, and the dead letters. Without
+--voucher, it searches all keys of Redis for vouchers with buyers. In addition, it searches the vouchers that have
+orders in MySQL, those with the highest ids, whether they have a row or not. `tidegate order show` shows all details of
+an order.
 
-Exits with 1 where nothing was found. What was not searched is said.";
+Exits with 1 if nothing was found. It prints what it did not search.";
 
-/// What `tidegate order find` takes.
+/// The arguments of `tidegate order find`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES, group = ArgGroup::new("of").required(true).multiple(true).args(["user", "voucher"]))]
 pub struct OrderFindArgs {
-    /// Of this user
+    /// Orders of this user
     #[arg(long, value_name = "ID")]
     user: Option<UserId>,
-    /// For this voucher
+    /// Orders for this voucher
     #[arg(long, value_name = "ID")]
     voucher: Option<VoucherId>,
-    /// Only what is still to be decided: undelivered, pending or dead
+    /// Only open orders: undelivered, pending or dead
     #[arg(long)]
     open: bool,
-    /// At most so many, the latest first
+    /// At most this many orders, the newest first
     #[arg(long, value_name = "NUMBER", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     limit: u16,
-    /// Pending entries, unread ones and dead letters to look through at most, each
+    /// The most pending entries, unread entries and dead letters to search, each
     #[arg(long, value_name = "NUMBER", default_value_t = SCAN, value_parser = clap::value_parser!(u64).range(1..))]
     scan: u64,
     #[command(flatten)]
     output: OutputArgs,
 }
 
-/// What is printed as JSON.
+/// The found orders, as they are printed as JSON.
 #[derive(Debug, Serialize)]
 struct FoundText {
     orders: Vec<FoundOrder>,
     buyer_of: Vec<VoucherId>,
-    /// What was not searched.
+    /// The places that were not searched.
     unsearched: Vec<String>,
 }
 
@@ -88,22 +89,22 @@ impl PartitionCommand for OrderFindArgs {
 
 fn left_out(what: Unsearched) -> String {
     let only_the_first =
-        |looked_at, noun| format!("only the first {} were looked through", counted(looked_at, noun));
+        |looked_at, noun| format!("only the first {} were searched", counted(looked_at, noun));
     match what {
         Unsearched::Orders => "there are more orders than --limit".to_owned(),
         Unsearched::Vouchers => format!(
             "of the vouchers that have orders in MySQL and no buyers in Redis, only those among the {VOUCHER_LIMIT} \
-             with the highest ids were looked through"
+             with the highest ids were searched"
         ),
         Unsearched::Pending(looked_at) => only_the_first(looked_at, "pending entry"),
         Unsearched::Unread(looked_at) => only_the_first(looked_at, "unread entry"),
         Unsearched::Letters(looked_at) => {
-            format!("only the last {looked_at} dead letters were looked through")
+            format!("only the last {looked_at} dead letters were searched")
         }
     }
 }
 
-/// As people read it.
+/// The word for a status, for people.
 fn word(status: FoundStatus) -> &'static str {
     match status {
         FoundStatus::At(OrderStatus::Dead) => "dead letter",
@@ -143,6 +144,6 @@ fn render(found: &FoundText) -> String {
         let vouchers: Vec<String> = found.buyer_of.iter().map(ToString::to_string).collect();
         parts.push(format!("The user is among the buyers of {}.", vouchers.join(", ")));
     }
-    parts.extend(found.unsearched.iter().map(|what| format!("Not all: {what}.")));
+    parts.extend(found.unsearched.iter().map(|what| format!("The search is incomplete: {what}.")));
     parts.join("\n\n")
 }

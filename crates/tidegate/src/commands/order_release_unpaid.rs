@@ -1,4 +1,4 @@
-//! `tidegate order release-unpaid`: ends the unpaid orders of a voucher that are too old.
+//! The command `tidegate order release-unpaid`: cancels the overdue unpaid orders of a voucher.
 
 use std::time::Duration;
 
@@ -25,27 +25,27 @@ Examples:
   tidegate order release-unpaid --voucher 7 --older-than 30m --dry-run
   tidegate order release-unpaid --voucher 7 --older-than 2h --reason not_paid_in_time --yes
 
-Every order of the voucher that holds units, is unpaid, and was written so long ago by MySQL's
-clock gets the event expired: its units are on sale again, and its user may buy again. An order
-whose payment is in the stream by then stays as it is.
+It selects every order of the voucher that holds units, is unpaid, and was written longer ago than --older-than, by
+MySQL's clock. Each gets the event expired: its units are on sale again, and its user may order again. An order whose
+payment is already in the stream stays unchanged.
 
-It may be typed again at any time. Exits with 1 where events were not recorded: they stay in the
-stream, and workers record them later. Ctrl-C ends it with 6 after the events in progress.";
+You may run it again at any time. Exits with 1 if events were not recorded: they stay in the stream, and workers record
+them later. Ctrl-C ends it with 6 after the events in progress.";
 
-/// What `tidegate order release-unpaid` takes.
+/// The arguments of `tidegate order release-unpaid`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct OrderReleaseUnpaidArgs {
     /// The voucher
     #[arg(long, value_name = "ID")]
     pub voucher: VoucherId,
-    /// Those that were written so long ago
+    /// Orders that were written longer ago than this
     #[arg(long, value_name = "SPAN", value_parser = times::parse_span)]
     older_than: Duration,
-    /// Why, in a word
+    /// The reason, in one word
     #[arg(long, value_name = "WORD")]
     reason: Option<EventText>,
-    /// How long to wait for workers that record nothing
+    /// How long to wait while workers record nothing
     #[arg(long = "for", value_name = "SPAN", value_parser = times::parse_span, default_value = WAIT_TEXT)]
     wait: Duration,
     #[command(flatten)]
@@ -57,7 +57,7 @@ impl PartitionCommand for OrderReleaseUnpaidArgs {
         Scope::Voucher(self.voucher)
     }
 
-    /// Ends them.
+    /// Appends the event `expired` to the overdue orders.
     async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
         let OrderReleaseUnpaidArgs { voucher, older_than, ref reason, wait, ref change } = *self;
         let request = ReleaseRequest { voucher, older_than, reason: reason.clone(), wait };
@@ -117,7 +117,7 @@ impl ReportText for ReleaseReport {
     }
 }
 
-/// What else became of the events.
+/// The other outcomes of the events.
 fn others(counts: &ReleaseCounts) -> String {
     let rejected = counts.rejected.iter().map(|(why, orders)| (*orders, why.replace('_', " ")));
     let open = [

@@ -1,4 +1,4 @@
-//! `tidegate order show`: all that both stores hold of one order, where it is, and what to type.
+//! The command `tidegate order show`: everything that both stores hold of one order, its state, and what to type next.
 
 mod commands;
 mod times;
@@ -32,7 +32,7 @@ use crate::{
     scope::SystemCommand,
 };
 
-/// Of each stream.
+/// The default number of entries to search in each stream.
 pub const SCAN: u64 = 100_000;
 
 const EXAMPLES: &str = "\
@@ -41,44 +41,42 @@ Examples:
   tidegate order show 662196605998333958 --voucher 7
   tidegate order show 662196605998333958 --json | jq -r .fate.is
 
-Shows what MySQL, the journal, the stream, the pending list and the dead letters hold of the
-order, with times. Then it says in a sentence what became of the order, and what to type. Fates:
-written, cancelled, contradictory, refused, released, dead, undelivered, pending, lost,
-unsure, unknown.
+Shows everything that MySQL, the journal, the stream, the pending list and the dead letters hold of the order, with
+times. Then it prints the state of the order in a sentence, and the commands to type next. States: written, cancelled,
+contradictory, refused, released, dead, undelivered, pending, lost, unsure, unknown.
 
-An id tells neither voucher nor entry. If MySQL and the dead letters do not know it, the command
-looks into the journals of the vouchers with the highest ids, and then into all journals that
-Redis holds. It also searches the stream: around the time within the id, if `tidegate admit`
-made it, and then from the end. --voucher, --user and --entry save these searches. It says what
-it did not search. With partitions, it looks first where the id says that the order is, and then in
-all other partitions.
+An order id contains neither the voucher nor the entry. If MySQL and the dead letters do not know the id, the command
+searches the journals of the vouchers with the highest ids, and then all journals that Redis holds. It also searches the
+stream: around the time within the id, if `tidegate admit` made the id, and then from the end. --voucher, --user and
+--entry avoid these searches. The command prints what it did not search. With partitions, it searches first the
+partition that the id names, and then all others.
 
-Exits with 1 if nothing was found, and with 3 if a store is away, after showing what it can.";
+Exits with 1 if nothing was found. If a store is away, it shows what it can and exits with 3.";
 
-/// What `tidegate order show` takes.
+/// The arguments of `tidegate order show`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct OrderShowArgs {
     /// The id of the order
     #[arg(value_name = "ORDER")]
     pub order: OrderId,
-    /// Its voucher, if it is known
+    /// The voucher of the order, if you know it
     #[arg(long, value_name = "ID")]
     pub voucher: Option<VoucherId>,
-    /// Its user, if it is known
+    /// The user of the order, if you know it
     #[arg(long, value_name = "ID")]
     user: Option<UserId>,
-    /// Its entry, if it is known
+    /// The entry of the order, if you know it
     #[arg(long, value_name = "ENTRY")]
     entry: Option<EntryArg>,
-    /// Entries of the stream, and as many dead letters, to look through at most
+    /// The most stream entries, and the most dead letters, to search
     #[arg(long, value_name = "NUMBER", default_value_t = SCAN, value_parser = clap::value_parser!(u64).range(1..))]
     scan: u64,
     #[command(flatten)]
     output: OutputArgs,
 }
 
-/// What is printed as JSON.
+/// The result, as it is printed as JSON.
 #[derive(Serialize)]
 struct ShownOrder {
     order: OrderId,
@@ -88,19 +86,19 @@ struct ShownOrder {
     records: OrderRecords,
     #[serde(skip)]
     user: Option<UserId>,
-    /// What the commands need besides.
+    /// A note about flags that the commands need in addition.
     #[serde(skip)]
     note: Option<String>,
 }
 
-/// What follows from all that was found.
+/// The conclusion from everything that was found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Conclusion {
     #[serde(rename = "is")]
     status: OrderStatus,
-    /// In a sentence, with what can be done.
+    /// The state of the order and the next steps, in a sentence.
     sentence: String,
-    /// What to type.
+    /// The commands to type next.
     commands: Vec<String>,
 }
 
@@ -116,7 +114,7 @@ impl Conclusion {
 }
 
 impl SystemCommand for OrderShowArgs {
-    /// Shows the order.
+    /// Shows one order.
     async fn run(&self, system: &System) -> anyhow::Result<Exit> {
         let OrderShowArgs { order, voucher, user, ref entry, scan, .. } = *self;
         let entry = entry.as_ref().map(|entry| entry.id);
@@ -128,7 +126,7 @@ impl SystemCommand for OrderShowArgs {
     }
 }
 
-/// Looks in the likeliest partition, and in all others if nothing is there. Answers with the partition that has the order, or with
+/// Searches the likeliest partition, and all others if nothing is there. Returns the partition that has the order, or
 /// the likeliest one.
 async fn look_in<'a>(places: &OrderPlaces<'a>, query: OrderQuery) -> (&'a SystemSettings, OrderReport) {
     let progress = ProgressBar::new();
@@ -137,7 +135,7 @@ async fn look_in<'a>(places: &OrderPlaces<'a>, query: OrderQuery) -> (&'a System
     if others.is_empty() || !report.records.is_unknown() {
         return (first, report);
     }
-    // On the heap: each of these futures is large.
+    // The futures are boxed, because each of them is large.
     let asked = others.iter().map(async |own| (*own, show_order(&Stores::new(own), query, &progress).await));
     let mut found = None;
     for (own, other) in join_all(asked.map(Box::pin)).await {

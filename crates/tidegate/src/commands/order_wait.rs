@@ -1,4 +1,4 @@
-//! `tidegate order wait`: waits until an order is written, or paid, and ends with what became of it.
+//! The command `tidegate order wait`: waits until an order is written or paid, and prints its state.
 
 mod text;
 
@@ -18,7 +18,7 @@ use crate::{
     scope::{PartitionCommand, Scope},
 };
 
-/// How long it waits, unless it is told otherwise.
+/// The default time to wait.
 const WAIT: &str = "30s";
 
 const EXAMPLES: &str = "\
@@ -27,43 +27,50 @@ Examples:
   tidegate order wait 693106606080001 --until paid --for 15m
   tidegate order wait 693106606080001 --for 0s --json | jq -r .state
 
-Looks into MySQL, and into Redis while MySQL does not know the order. --voucher says into which journal; without it, those of
-the 16 vouchers with the highest ids are looked into. While it waits, it says once where in the queue the order stands, and
-when its turn comes: an estimate. It needs no stream of results.
+Queries MySQL, and Redis while MySQL does not know the order. --voucher names the journal to search. Without it, the
+journals of the 16 vouchers with the highest ids are searched. While it waits, the command prints once the place of the
+order in the queue, and an estimate of when its turn comes. It does not need the stream of results.
 
 States: waiting, confirmed (written, not paid), paid, used, refunding, refunded, cancelled, expired, refused, released,
 dead, contradictory, unsure, unknown.
 
-Exits with 0 when the order is written, or in a later state; with 7 if it was refused, 8 if it was cancelled, released or refunded, 9
-if it has expired, 10 if it is a dead letter; with 11 if it is still on its way when the time is over, and with 1 if nothing
-was found of it by then. With --for 0s it looks once.";
+Exit codes:
+  0   the order is written, or in a later state
+  1   nothing was found of the order by the end of the time
+  7   it was refused
+  8   it was cancelled, released or refunded
+  9   it has expired
+  10  it is a dead letter
+  11  it was still on its way at the end of the time
 
-/// What `tidegate order wait` takes.
+With --for 0s, the command checks once.";
+
+/// The arguments of `tidegate order wait`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct OrderWaitArgs {
     /// The id of the order
     #[arg(value_name = "ORDER")]
     pub order: OrderId,
-    /// Its voucher, if it is known: saves a search
+    /// The voucher of the order, if you know it: avoids a search
     #[arg(long, value_name = "ID")]
     pub voucher: Option<VoucherId>,
-    /// Until what
+    /// The state to wait for
     #[arg(long, value_name = "STATE", default_value = "confirmed")]
     until: Until,
-    /// For how long at most
+    /// The longest time to wait
     #[arg(long = "for", value_name = "SPAN", value_parser = times::parse_span, default_value = WAIT)]
     wait: Duration,
     #[command(flatten)]
     output: OutputArgs,
 }
 
-/// What can be waited for.
+/// The states that the command can wait for.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Until {
     /// MySQL has the order
     Confirmed,
-    /// It is paid
+    /// The order is paid
     Paid,
 }
 
@@ -81,14 +88,14 @@ impl PartitionCommand for OrderWaitArgs {
         Scope::Order(self.order, self.voucher)
     }
 
-    /// Waits.
+    /// Waits for one order.
     async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
         let OrderWaitArgs { order, voucher, until, wait, output } = *self;
         let request = WaitRequest { order, voucher, until: until.into(), wait };
         let mut lookup = OrderLookup::connect(stores).await?;
         let (mut is_told, began) = (false, Instant::now());
         let (progress, end) = wait_for_order(&mut lookup, &request, |progress| {
-            // The first looks cannot tell yet how fast the queue moves.
+            // The first readings cannot show yet how fast the queue moves.
             if !is_told && (began.elapsed() >= text::WITHOUT_RATE || text::has_whole_estimate(progress)) {
                 is_told = true;
                 print_note(&text::waits(progress, request.until, wait));

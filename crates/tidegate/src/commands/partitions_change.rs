@@ -1,4 +1,4 @@
-//! `tidegate partitions change`: gives a system another list of partitions.
+//! The command `tidegate partitions change`: gives a system another list of partitions.
 
 use clap::Args;
 use tidegate_compare::text::counted;
@@ -20,18 +20,24 @@ Examples:
   tidegate partitions change --to 3,1,0,11
   tidegate partitions change --to 3,1,0,11 --yes
 
-For a quiet hour. It closes all sales (whoever asks for an order hears 7, paused), waits until workers have written what is in
-the streams and have ended, and until all gates over HTTP have stopped using the old list, moves the keys of vouchers that
-change their place, and opens the sales. Gates take the new list by themselves. stream.partitions is the
-list before, until it is done; then give producers and workers the new one, and start the workers. If it is stopped or killed,
-the same command goes on where it stood. Until the streams are empty, --to with the list before gives it up. --to '' makes the
-system one whole again, where Redis is no cluster. Exits with 1 where something stands in the way, such as dead letters.";
+For a quiet hour. The command has four steps:
+  1. It pauses all sales: requests for orders get reply 7 (paused).
+  2. It waits until workers have written everything in the streams and have ended, and until all
+     HTTP gates have stopped using the old list.
+  3. It moves the keys of vouchers that change their partition.
+  4. It opens the sales again.
+Gates load the new list by themselves. Keep the old list in stream.partitions until the command is done. Then give the
+new list to producers and workers, and start the workers.
 
-/// What `tidegate partitions change` takes.
+If the command is stopped or killed, run it again to continue. Until the streams are empty, you can give the change up:
+run it with the old list in --to. --to '' removes the partitions, if Redis is no cluster. Exits with 1 if something
+blocks the change, such as dead letters.";
+
+/// The arguments of `tidegate partitions change`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct PartitionsChangeArgs {
-    /// The tags of all partitions afterwards, in their order, with a comma between them
+    /// The new list: the tags of all partitions, in their order, separated by commas
     #[arg(long, value_name = "TAGS")]
     to: String,
     #[command(flatten)]
@@ -39,7 +45,7 @@ pub struct PartitionsChangeArgs {
 }
 
 impl SystemCommand for PartitionsChangeArgs {
-    /// Changes the list, or goes on with that.
+    /// Changes the list, or continues a change.
     async fn run(&self, system: &System) -> anyhow::Result<Exit> {
         let to: Vec<String> = match self.to.as_str() {
             "" => Vec::new(),
@@ -68,7 +74,7 @@ impl PlanText for ChangePlan {
             }
             PlannedChange::WouldGiveUp => {
                 format!(
-                    "a change of the partitions would be given up: its sales would be opened, and {to} stays"
+                    "an unfinished change of the partitions would be given up: its sales would be opened, and {to} stays"
                 )
             }
             PlannedChange::WouldChange | PlannedChange::WouldGoOn => {

@@ -1,4 +1,4 @@
-//! `tidegate partitions show`: the partitions, and whether they agree on their list.
+//! The command `tidegate partitions show`: the partitions, and whether they keep the same list.
 
 use clap::Args;
 use tidegate_compare::text::counted;
@@ -11,10 +11,10 @@ Examples:
   tidegate partitions show
   tidegate partitions show --json | jq 'select(.agrees | not) | .tag'
 
-Looks at each partition of stream.partitions, also where the system has another list, or is being given one. Exits with 1
-where one keeps another list than stream.partitions.";
+Shows each partition of stream.partitions, even if the system keeps another list, or its list is being changed. Exits
+with 1 if a partition keeps another list than stream.partitions.";
 
-/// What `tidegate partitions show` takes.
+/// The arguments of `tidegate partitions show`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct PartitionsShowArgs {
@@ -23,7 +23,7 @@ pub struct PartitionsShowArgs {
 }
 
 impl PartitionCommand for PartitionsShowArgs {
-    /// Shows one of them.
+    /// Shows one partition.
     async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
         let settings = stores.settings();
         let redis = connect::redis_of_any_list(settings).await?;

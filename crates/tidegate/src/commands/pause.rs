@@ -1,4 +1,4 @@
-//! `tidegate pause`: an operator stops the gate, for one voucher or for all, or the workers.
+//! The command `tidegate pause`: pauses the sale of one voucher or of all vouchers, or the workers.
 
 mod sales;
 pub mod voucher;
@@ -18,7 +18,7 @@ use crate::{
     operator::ChangeArgs,
     scope::{PartitionCommand, Scope},
 };
-/// Vouchers that a sentence names.
+/// The most vouchers that a sentence names.
 const NAMED: usize = 10;
 
 const EXAMPLES: &str = "\
@@ -28,33 +28,31 @@ Examples:
   tidegate pause --workers --for 10m --reason 'new disk for MySQL'
   tidegate pause --workers --yes --json
 
---voucher pauses the sale of one voucher: from now on, callers are refused with reply 7. What
-was admitted is written. Without --voucher, it pauses all vouchers that have a stock in Redis
-now. A voucher that is loaded later is not paused. If there is no stock, it changes nothing and
-exits with 1.
+--voucher pauses the sale of one voucher: from now on, requests for orders are refused with reply 7. Orders that were
+admitted are written. Without --voucher, the command pauses all vouchers that have a stock in Redis now. A voucher that
+is loaded later is not paused. If there is no stock, it changes nothing and exits with 1.
 
---workers leaves the gate open: orders are admitted and wait in the stream. Every worker
-finishes the batch in progress and stops reading within 2 s. So does a worker that is started later.
-Heartbeats continue, and what waits for another try stays with its worker. tidegate status shows
-the pause.
+--workers does not stop admissions: orders wait in the stream. Every worker finishes the batch in progress and stops
+reading within 2 s. A worker that is started later does not read either. Heartbeats continue, and entries that are set
+aside stay with their worker. tidegate status shows the pause.
 
-Pausing twice does no harm. With --for or --reason, a new pause of the workers replaces the old
-one. tidegate resume with the same flag ends a pause.";
+You may pause twice. With --for or --reason, a new pause of the workers replaces the old one. tidegate resume with the
+same flag ends a pause.";
 
-/// What `tidegate pause` takes.
+/// The arguments of `tidegate pause`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct PauseArgs {
-    /// Only this voucher; all that are on sale by default
+    /// Only this voucher; by default all vouchers that are on sale
     #[arg(long, value_name = "ID")]
     pub voucher: Option<VoucherId>,
-    /// All workers, instead of the gate
+    /// Pause all workers, instead of sales
     #[arg(long, conflicts_with = "voucher")]
     workers: bool,
-    /// The workers go on by themselves after this time, such as 10m
+    /// The time after which the workers resume by themselves, such as 10m
     #[arg(long = "for", value_name = "SPAN", value_parser = times::parse_span)]
     span: Option<Duration>,
-    /// Why: for `tidegate log`; for the workers also in `tidegate status` and their logs
+    /// The reason: shown in `tidegate log`, and for workers also in `tidegate status` and their logs
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
     #[command(flatten)]
@@ -66,7 +64,7 @@ impl PartitionCommand for PauseArgs {
         Scope::AnyPartition(self.voucher)
     }
 
-    /// Stops the gate or the workers.
+    /// Pauses the sales or the workers.
     async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
         match (self.voucher, self.workers) {
             (Some(_), _) | (None, false) if self.span.is_some() => {
@@ -93,7 +91,7 @@ pub fn names(vouchers: &[VoucherId]) -> String {
     format!("{}{}", named.join(", "), if more > 0 { format!(" and {more} more") } else { String::new() })
 }
 
-/// The vouchers that could not be changed, a line for each.
+/// The vouchers that could not be changed, one a line.
 pub fn failures(changes: &VoucherChanges) -> String {
     let failed = changes.failed.iter();
     failed.map(|failed| format!("\nvoucher {}: {}", failed.voucher, failed.error)).collect()

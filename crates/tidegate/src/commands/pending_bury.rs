@@ -1,4 +1,4 @@
-//! `tidegate pending bury`: moves pending entries that shall not be written to the dead letters.
+//! The command `tidegate pending bury`: moves pending entries that must not be written to the dead letters.
 
 use clap::Args;
 use tidegate_compare::text::{counted, printable};
@@ -21,20 +21,20 @@ Examples:
   tidegate pending bury 1795174742858-0 --why 'crashes every worker' --dry-run
   tidegate pending bury --dead --crashes 3 --why 'three workers died of it' --yes
 
-Copies the entries to the dead letters and acknowledges them, each in one step. The letters get
-the reason by_operator (dead:reason), and the text of --why (dead:error). Nothing is released:
-until the letter is run again or cancelled, the unit stays taken and the user cannot order.
+Copies the entries to the dead letters and acknowledges them, each in one step. The letters get the reason by_operator
+(dead:reason), and the text of --why (dead:error). Nothing is released: until the letter is requeued or cancelled, the
+units stay taken and the user cannot order again.
 
 Some entries stay, each with its reason:
-  - what a consumer holds whose process lives, because it may be writing it just now: stop that
-    worker first, and bury before others claim it
+  - entries of a consumer whose process is alive, because it may be writing them now: stop that
+    worker first, and bury the entries before another worker claims them
   - orders that MySQL has written or refused already: any worker acknowledges them
   - entries without payload
 
-Exits with 1 if any entry that was meant is left, also because of --limit. Ctrl-C ends it with
-6; the same command again continues.";
+Exits with 1 if any selected entry is left, also because of --limit. Ctrl-C ends the command with 6; run it again to
+continue.";
 
-/// What `tidegate pending bury` takes.
+/// The arguments of `tidegate pending bury`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct PendingBuryArgs {
@@ -43,7 +43,7 @@ pub struct PendingBuryArgs {
     pub entries: Vec<EntryArg>,
     #[command(flatten)]
     selection: PendingSelectionArgs,
-    /// Why, for whoever reads the letter
+    /// The reason, stored in the dead letter
     #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     why: String,
     #[command(flatten)]
@@ -63,7 +63,7 @@ impl PendingBuryArgs {
 
 fn reason(why: LeftReason) -> &'static str {
     match why {
-        LeftReason::InProgress => "its consumer lives and may be writing it",
+        LeftReason::InProgress => "its consumer is alive and may be writing it",
         LeftReason::Written => "its order is written; any worker acknowledges it",
         LeftReason::Refused => "its order was refused; any worker releases it and acknowledges it",
         LeftReason::Gone => "its payload is gone; any worker acknowledges it",
@@ -83,7 +83,7 @@ impl PlanText for BuryPlan {
         }
         let more = if self.more { "\nThere are more of them than --limit." } else { "" };
         if self.bury.is_empty() && self.left.is_empty() {
-            return "No pending entry is chosen.".to_owned();
+            return "No pending entry matches.".to_owned();
         }
         format!("{table}{more}")
     }
@@ -103,10 +103,10 @@ impl PartitionCommand for PendingBuryArgs {
         Scope::Entries(&self.entries)
     }
 
-    /// Buries entries.
+    /// Buries the selected entries.
     async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
         let request = self.request();
-        // Before a store is reached: what is wrong with the flags is said even without.
+        // The flags are checked before a store is reached, so that mistakes are reported even if a store is away.
         request.check()?;
         let (redis, mysql) = stores.both().await?;
         let burial = PendingBurial::new((redis, mysql), stores.settings(), request)?;

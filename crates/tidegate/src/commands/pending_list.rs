@@ -1,4 +1,4 @@
-//! `tidegate pending list`: which entries were read and are not acknowledged, and who holds them.
+//! The command `tidegate pending list`: entries that were read and not acknowledged, and their consumers.
 
 use clap::Args;
 use tidegate_compare::text::counted;
@@ -22,17 +22,17 @@ Examples:
 
 A consumer is a lane of a worker. Its process is alive while it has a heartbeat.
 
-  set aside  nobody has the entry in progress. Its worker tries it again when its turn comes: when a
-             store is back, or what it needs is free. The list says what others hold, if the
-             worker told. `tidegate status` has all causes, and since when
-  crashes    so many worker processes died with the entry in progress. From the second crash on, the
-             entry is handled alone; after five it is buried
-  claimable  `tidegate consumers drain` has offered the entry to all workers
+  set aside  no worker has the entry in progress. Its worker retries it when its turn comes: when
+             a store is back, or a lock is released. The list shows which lock or row the entry
+             waits for, if the worker has reported it. `tidegate status` shows all causes, and
+             since when
+  crashes    this many worker processes died with the entry in progress. From the second crash
+             on, a worker handles the entry alone; after five crashes it is buried
+  claimable  `tidegate consumers drain` has made the entry claimable for all workers
 
-If an entry has no payload any more, it was deleted or trimmed. Workers acknowledge it and say
-so in their log.";
+If an entry has no payload any more, it was deleted or trimmed. Workers acknowledge it and log that.";
 
-/// What `tidegate pending list` takes.
+/// The arguments of `tidegate pending list`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct PendingListArgs {
@@ -43,7 +43,7 @@ pub struct PendingListArgs {
 }
 
 impl PartitionCommand for PendingListArgs {
-    /// Lists what is pending.
+    /// Lists the pending entries.
     async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
         let redis = stores.redis().await?;
         let list = PendingList::read(redis, stores.settings(), &self.selection.filter(), &ProgressBar::new())

@@ -1,4 +1,4 @@
-//! `tidegate pending show`: one pending entry, whole.
+//! The command `tidegate pending show`: one pending entry with all its fields.
 
 use clap::Args;
 use serde::Serialize;
@@ -21,7 +21,7 @@ use crate::{
     scope::{PartitionCommand, Scope},
 };
 
-/// Fields that are printed for people.
+/// The most fields that are printed for people.
 const SHOWN_FIELDS: usize = 40;
 
 const EXAMPLES: &str = "\
@@ -29,9 +29,9 @@ Examples:
   tidegate pending show 1795174742858-0
   tidegate pending show 1795174742858-0 --json | jq .entry.order
 
-Exits with 1 where this entry is not pending, and says what else it is.";
+Exits with 1 if this entry is not pending, and prints its state.";
 
-/// What `tidegate pending show` takes.
+/// The arguments of `tidegate pending show`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct PendingShowArgs {
@@ -42,12 +42,12 @@ pub struct PendingShowArgs {
     output: OutputArgs,
 }
 
-/// What is printed as JSON.
+/// The result, as it is printed as JSON.
 #[derive(Serialize)]
 struct Output {
     #[serde(flatten)]
     shown: ShownEntry,
-    /// What can be done.
+    /// The next steps for the operator.
     hint: String,
 }
 
@@ -56,7 +56,7 @@ impl PartitionCommand for PendingShowArgs {
         Scope::Entries(slice::from_ref(&self.entry))
     }
 
-    /// Shows the entry.
+    /// Shows one entry.
     async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
         let redis = stores.redis().await?;
         let shown = ShownEntry::read(redis, stores.settings(), self.entry.id).await?;
@@ -74,17 +74,17 @@ fn hint_of_state(state: EntryState) -> &'static str {
     match state {
         EntryState::NotThere => "it is not in the stream: deleted, trimmed, or never there",
         EntryState::Undelivered => "no worker has read it yet: it waits for its turn",
-        EntryState::Acknowledged => "it is settled: what became of its order, `tidegate order show` tells",
+        EntryState::Acknowledged => "it is settled: for the state of its order, see `tidegate order show`",
         EntryState::Pending => "it is pending",
     }
 }
 
 fn hint_of_pending(pending: &PendingView, workers_live: bool) -> String {
     let process = process_of(&pending.consumer);
-    let next = if workers_live { "the next worker that looks" } else { "the first worker that is started" };
+    let next = if workers_live { "the next worker that scans" } else { "the first worker that is started" };
     if pending.content.payload == Payload::Gone {
         return format!(
-            "its payload is gone: {next} acknowledges it; `tidegate audit` tells which order is missing"
+            "its payload is gone: {next} acknowledges it; `tidegate audit` names the order that is missing"
         );
     }
     if pending.offered {
@@ -93,8 +93,8 @@ fn hint_of_pending(pending: &PendingView, workers_live: bool) -> String {
     if pending.alive && pending.set_aside {
         let cause = pending.waits_for.as_ref().map_or_else(
             || {
-                "it waits for its turn, for a store that is away, or for something that others hold (see `tidegate \
-                 status`)"
+                "it waits for its turn, for a store that is away, or for a lock or row that another session holds (see \
+                 `tidegate status`)"
                     .to_owned()
             },
             |NamedCause { kind, key, lasting_s, .. }| {
@@ -102,18 +102,18 @@ fn hint_of_pending(pending: &PendingView, workers_live: bool) -> String {
             },
         );
         return format!(
-            "process {process} lives, does not have it in progress, and tries it again: {cause}; see \
+            "process {process} is alive, does not have it in progress, and retries it later: {cause}; see \
              docs/runbook/entries-are-set-aside.md"
         );
     }
     if pending.alive {
         return format!(
-            "process {process} lives and has it in progress: if it stays, see what the worker's log says"
+            "process {process} is alive and has it in progress: if it stays, see the log of that worker"
         );
     }
     let claim = CommandLine::new("consumers drain").operand(&pending.consumer);
     format!(
-        "its process is gone: others take it once it was idle for worker.claim_idle_ms, or at once after {}",
+        "its process is gone: another worker takes it once it was idle for worker.claim_idle_ms, or at once after {}",
         Invocation::current().line(&claim)
     )
 }

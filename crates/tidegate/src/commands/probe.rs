@@ -1,4 +1,4 @@
-//! `tidegate probe`: asks the worker beside it for `/livez` or `/readyz`, for probes that run a command.
+//! The command `tidegate probe`: requests `/livez` or `/readyz` of the local worker, for probes that run a command.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -23,44 +23,45 @@ Examples:
   tidegate probe livez
   tidegate probe readyz
 
-For Kubernetes' exec probes and Docker's HEALTHCHECK. It asks the address of admin.listen with
-admin.token. So it needs the configuration of the worker, and must run on its machine or in its
-container. Exits with 1 if the worker says no, or does not answer within 5 s.
+For Kubernetes' exec probes and Docker's HEALTHCHECK. It sends a request to admin.listen with admin.token. So it needs
+the configuration of the worker, and must run on the same machine or in the same container. Exits with 1 if the worker
+answers no, or does not answer within 5 s.
 
 `livez` decides on restarts: it stays at 0 while a store is away. `readyz` does not.";
 
-/// What `tidegate probe` takes.
+/// The arguments of `tidegate probe`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct ProbeArgs {
-    /// What to ask
+    /// The page to request
     page: Page,
     #[command(flatten)]
     output: OutputArgs,
 }
 
-/// What can be asked.
+/// The pages that can be requested.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Page {
-    /// Do its lanes turn?
+    /// Are the lanes of the worker running?
     Livez,
-    /// Do both stores answer, and is the consumer group there?
+    /// Do both stores answer, and does the consumer group exist?
     Readyz,
 }
 
-/// Longer than `/readyz` waits for the stores.
+/// The timeout, which is longer than `/readyz` waits for the stores.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Said with every failure: on another machine than the worker's, it would be taken for an answer of the worker.
+/// The note after every failure. Without it, a failure on a machine without a worker would be mistaken for an answer of
+/// the worker.
 const ONLY_HERE: &str = "This is admin.listen of this configuration; it says nothing of workers on other machines or at another address";
 
-/// What the worker says, as it is printed.
+/// The reply of the worker, as it is printed.
 #[derive(Debug, Serialize)]
 struct ProbeReply {
     yes: bool,
     says: String,
 }
 
-/// Asks.
+/// Requests the page, and prints the reply.
 ///
 /// # Errors
 /// When the configuration names no address, or stdout cannot be written to.

@@ -1,4 +1,4 @@
-//! `tidegate prune`: deletes what is old and needed by nobody any more.
+//! The command `tidegate prune`: deletes old data that no order needs any more.
 
 mod ended;
 mod stream;
@@ -25,37 +25,38 @@ Examples:
   tidegate prune refusals events --older-than 90d --dry-run
   tidegate prune dead-letters --older-than 30d --yes
 
-stream: deletes entries that are older than --older-than (default: stream.retention_ms) and that every group has read and
-acknowledged. It stops at the first entry that a group still needs. Redis deletes whole nodes, so up to a hundred old
-entries stay. Workers do the same once a minute, so you rarely need this command. Deleted entries cannot be
-run again, and an order without a journal leaves no other trace in Redis: run tidegate audit first. It goes in steps of
-10,000 entries.
+stream: deletes entries that are older than --older-than (default: stream.retention_ms) and that every group has read
+and acknowledged. It stops at the first entry that a group still needs. Redis deletes whole nodes, so up to a hundred
+old entries stay. Workers do the same once a minute, so you rarely need this command. Deleted entries cannot be run
+again, and an order without a journal leaves no other trace in Redis: run tidegate audit first. Each step deletes 10,000
+entries.
 
-refusals, events, dead-letters: deletes what is older than --older-than and has an end in MySQL, if no entry of the stream
-and no dead letter names its order any more:
-  - refusals that no journal notes
-  - events of used, cancelled or refunded orders, but for the last of each
+refusals, events, dead-letters: deletes data that is older than --older-than, if its order has ended in MySQL and no
+stream entry and no dead letter names that order:
+  - refusals that are in no journal
+  - events of used, cancelled or refunded orders, except the last event of each order
   - dead letters whose orders are written, cancelled or refused
-Workers never do this, and it cannot be undone. docs/prune.md says what can no longer be answered afterwards. It deletes
-some thousand rows at a time, and rests as long as that took.
+Workers never do this, and it cannot be undone. docs/prune.md lists the questions that cannot be answered afterwards.
+The command deletes some thousand rows at a time, and then pauses for as long as that took.
 
-Ctrl-C ends it between two steps with exit code 6; the same command again goes on.";
+Ctrl-C ends the command between two steps with exit code 6; run it again to continue.";
 
-/// What `tidegate prune` takes.
+/// The arguments of `tidegate prune`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct PruneArgs {
-    /// What to prune: the stream alone, or one or more of the others
+    /// The data to prune: the stream alone, or one or more of the others
     #[arg(value_name = "WHAT", required = true)]
     what: Vec<Prunable>,
-    /// Delete only what is older than this, such as 12h or 90d. Needed, but for the stream (default: stream.retention_ms)
+    /// Delete only data that is older than this, such as 12h or 90d. Required, except for the stream (default:
+    /// stream.retention_ms)
     #[arg(long, value_name = "SPAN", value_parser = times::parse_span)]
     older_than: Option<Duration>,
     #[command(flatten)]
     change: ChangeArgs,
 }
 
-/// What can be pruned.
+/// The data that can be pruned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Prunable {
     /// Acknowledged entries of the stream
@@ -80,7 +81,7 @@ impl Prunable {
 }
 
 impl PartitionCommand for PruneArgs {
-    /// Prunes.
+    /// Prunes the selected data.
     async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
         let PruneArgs { what, older_than, change } = self;
         let kinds: BTreeSet<PurgeKind> = what.iter().filter_map(|what| what.kind()).collect();

@@ -1,4 +1,4 @@
-//! `tidegate rebuild`: fills Redis from MySQL, the stream and the dead letters.
+//! The command `tidegate rebuild`: restores Redis from MySQL, the stream and the dead letters.
 
 use clap::Args;
 use tidegate_compare::text::counted;
@@ -20,23 +20,25 @@ Examples:
   tidegate rebuild --all
   tidegate rebuild --voucher 7 --yes
 
-For a Redis that is empty or older than MySQL. Fills buyers, journal, stock and window of each voucher from MySQL, the stream,
-the dead letters and the journal that is left, while callers and workers go on: lanes set a voucher aside for the seconds that it
-takes. The stock is that of MySQL, less the units of orders that MySQL does not know yet. Raises the counter of order ids first.
-First waits until every worker has settled what it had in progress. Killed anywhere, it can be typed again. Exits with 1 where a
-voucher was left as it was, and says why. Then see: tidegate audit";
+Use it if Redis is empty or older than MySQL. For each voucher, it restores buyers, journal, stock and sale window from
+MySQL, the stream, the dead letters and the rest of the journal. Gates and workers keep running: lanes set a voucher
+aside for the seconds that its rebuild takes. The new stock is that of MySQL, less the units of orders that MySQL does
+not know yet.
 
-/// What `tidegate rebuild` takes.
+First it raises the counter of order ids, and waits until every worker has settled its entries in progress. If the
+command is killed, run it again. Exits with 1 if it did not change a voucher, and prints why. Then see: tidegate audit";
+
+/// The arguments of `tidegate rebuild`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct RebuildArgs {
     /// Only this voucher
     #[arg(long, value_name = "ID", required_unless_present = "all", conflicts_with = "all")]
     pub voucher: Option<VoucherId>,
-    /// All vouchers whose sale has not ended, but for those that were never loaded or bought
+    /// All vouchers whose sale has not ended, except those that were never loaded or ordered
     #[arg(long)]
     all: bool,
-    /// Do not wait for these workers: what they have in progress may be sold twice, and then refused
+    /// Do not wait for these workers: units of their orders in progress may be sold twice, and then refused
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     despite_workers: Vec<String>,
     #[command(flatten)]
@@ -48,7 +50,7 @@ impl PartitionCommand for RebuildArgs {
         Scope::EveryPartition(self.voucher)
     }
 
-    /// Rebuilds them.
+    /// Rebuilds the selected vouchers.
     async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
         let RebuildArgs { voucher, ref despite_workers, ref change, .. } = *self;
         let rebuild = Rebuild::connect(stores, format!("{}: tidegate rebuild", change.who())).await?;
@@ -65,13 +67,13 @@ impl PlanText for RebuildPlan {
         let mut lines: Vec<String> = self.vouchers.iter().map(planned).collect();
         if self.vouchers.is_empty() {
             lines.push(
-                "There is nothing to rebuild: no sale that has not ended was ever loaded or bought."
+                "There is nothing to rebuild: every voucher that was loaded or ordered has an ended sale."
                     .to_owned(),
             );
         }
         if self.ended > 0 {
             let sales = counted(self.ended, "sale");
-            lines.push(format!("{sales} over by their rows in MySQL: only by name, with --voucher"));
+            lines.push(format!("{sales} over, by their rows in MySQL: rebuild each by name, with --voucher"));
         }
         if self.delisted > 0 {
             let vouchers = counted(self.delisted, "voucher");
@@ -81,7 +83,7 @@ impl PlanText for RebuildPlan {
             let ids: Vec<String> = self.never_sold.iter().take(20).map(VoucherId::to_string).collect();
             let vouchers = counted(self.never_sold.len() as u64, "voucher");
             lines.push(format!(
-                "{vouchers} that nobody has loaded or bought: only by name, with --voucher: {}",
+                "{vouchers} that were never loaded or ordered: rebuild each by name, with --voucher: {}",
                 ids.join(", ")
             ));
         }
@@ -112,7 +114,7 @@ impl ReportText for RebuildReport {
         if let Some(refusal) = &self.refusal {
             let RebuildRefusal::SilentWorkers { workers } = refusal;
             return format!(
-                "Nothing was rebuilt: {refusal}. Start them anew with this version; or stop them, and wait until they are gone. \
+                "Nothing was rebuilt: {refusal}. Restart them with this version; or stop them, and wait until they are gone. \
                  If you know that they have had nothing in progress since before Redis lost its data, add: --despite-workers {}",
                 workers.join(",")
             );
@@ -121,18 +123,18 @@ impl ReportText for RebuildReport {
         lines.extend(raised(&self.counters));
         if !self.vouchers.is_empty() {
             lines.push(match self.unknown_ids() {
-                Some(0) => "Every order id of today that the counter has handed out is known to some side. The counter may be older than the loss.".to_owned(),
+                Some(0) => "Some store knows every order id of today that the counter has handed out. The counter may be older than the loss.".to_owned(),
                 Some(ids) => format!(
-                    "{} of today that no side knows, by a counter that may be older than the loss: attempts that were refused, and \
-                     perhaps callers who were told of an order",
+                    "{} of today that no store knows, by a counter that may be older than the loss: refused requests, and perhaps \
+                     orders that callers were told of",
                     counted(ids, "order id")
                 ),
-                None => "How many callers were told of orders that no side knows is unknown: the counter of order ids did not survive."
+                None => "The number of order ids that no store knows is unknown, because the counter of order ids was lost."
                     .to_owned(),
             });
         }
         if self.vouchers.iter().any(|voucher| voucher.by_source.lost.orders > 0) {
-            lines.push("Orders that were acknowledged and are not written hold their units. To write them: tidegate reconcile --repair".to_owned());
+            lines.push("Orders that were acknowledged and not written keep their units. To write them: tidegate reconcile --repair".to_owned());
         }
         lines.join("\n")
     }
@@ -150,7 +152,7 @@ fn rebuilt(report: &VoucherReport) -> Vec<String> {
     let mut lines = vec![report.line()];
     if !report.first_unknown.is_empty() {
         let ids: Vec<String> = report.first_unknown.iter().map(ToString::to_string).collect();
-        lines.push(format!("  first of those that nobody has in progress: {}", ids.join(", ")));
+        lines.push(format!("  first of those that no worker has in progress: {}", ids.join(", ")));
     }
     if report.unreadable_notes > 0 {
         lines.push(format!(
@@ -161,7 +163,7 @@ fn rebuilt(report: &VoucherReport) -> Vec<String> {
     if let Some(mismatch) = report.mysql_mismatch.filter(|mismatch| *mismatch != 0) {
         let (units, word) = (counted(mismatch.abs(), "unit"), if mismatch > 0 { "above" } else { "below" });
         lines.push(format!(
-            "  MySQL's stock is {units} {word} what was loaded less its live orders: see docs/runbook/mysql-stock-is-wrong.md"
+            "  MySQL's stock is {units} {word} the loaded stock less its live orders: see docs/runbook/mysql-stock-is-wrong.md"
         ));
     }
     lines

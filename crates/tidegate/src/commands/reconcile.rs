@@ -1,4 +1,4 @@
-//! `tidegate reconcile`: compares each order on both sides while the sale goes on.
+//! The command `tidegate reconcile`: compares each order in Redis and MySQL during a sale.
 
 mod text;
 
@@ -37,38 +37,38 @@ Examples:
   tidegate reconcile --repair
   tidegate reconcile --json | jq '.vouchers[] | {voucher, differences}'
 
-Reads the journals, the stream, the dead letters and MySQL's rows, refusals and events, changes
-nothing without --repair, and may run beside a sale. Whatever seems different is checked again by itself, until it
-is the same twice; what is in flight is left out. It exits with 1 when something is different that
-must not be. What each kind means and what repairs it: docs/reconcile.md.
+Compares the journals, the stream and the dead letters with the rows, refusals and events in MySQL. Without --repair, it
+changes nothing. You may run it during a sale. It checks each suspected difference again, until two checks agree, and
+leaves out orders in flight. Exits with 1 if there is a difference that must not be. For the meaning of each kind, and
+how to repair it, see docs/reconcile.md.
 
---repair looks, says what it would do, asks, and does it. It repairs by difference, takes back nothing
-that a caller was told, and leaves what is in flight or has moved since. Type it again for the rest.
+--repair compares, shows the plan, asks, and repairs each difference. It never takes back an answer that a caller got,
+and skips orders that are in flight or have changed since. Run it again for the rest.
 
-One comparison at a time in a fleet: workers look by themselves every reconcile.every_s. While one does,
-this says who, and exits with 1.
+A fleet runs one comparison at a time, and workers start one every reconcile.every_s. If one is running, this command
+prints who runs it, and exits with 1.
 
-Of a voucher whose journal is not complete (its producer does not use lua/admit.lua, or it was
-loaded before this version) only what the stream still holds is compared.";
+A voucher has an incomplete journal if its producer does not use lua/admit.lua, or if it was loaded before this version.
+Then the command compares only the orders that the stream still holds.";
 
-/// What `tidegate reconcile` takes.
+/// The arguments of `tidegate reconcile`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct ReconcileArgs {
-    /// Look at this voucher only; may be given several times
+    /// Compare only this voucher; may be given several times
     #[arg(long = "voucher", value_name = "ID")]
     vouchers: Vec<VoucherId>,
-    /// Look only at orders that were admitted since: a time, or -2h for so long ago. Stocks are compared all the same
+    /// Compare only orders that were admitted since: a time, or -2h (two hours ago). Stocks are always compared
     #[arg(long, value_name = "TIME", value_parser = times::parse_point, allow_hyphen_values = true)]
     since: Option<Point>,
-    /// Repair what is different, by difference: shows what would be done, asks, and does it
+    /// Repair each difference: shows the plan, asks, and then repairs
     #[arg(long)]
     repair: bool,
     #[command(flatten)]
     change: ChangeArgs,
 }
 
-/// What is printed as JSON.
+/// The result of a comparison, as it is printed as JSON.
 #[derive(Serialize)]
 struct Look {
     clean: bool,
@@ -77,11 +77,11 @@ struct Look {
 }
 
 impl PartitionCommand for ReconcileArgs {
-    /// Looks, prints what was found, and answers whether all agrees.
+    /// Compares both stores, prints the differences, and returns whether they agree.
     async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
         let redis = stores.redis().await?;
         let who = format!("{}: tidegate reconcile", invocation::account());
-        let lease = match lease::take_over(redis, &who).await.context("Failed to ask Redis")? {
+        let lease = match lease::take_over(redis, &who).await.context("Failed to query Redis")? {
             TakenLease::Held(lease) => lease,
             TakenLease::Of(who) => {
                 print_note(&format!(
@@ -143,7 +143,7 @@ async fn run_alone(stores: &Stores, args: &ReconcileArgs, lease: &HeldLease) -> 
     Ok(if look.clean { Exit::Ok } else { Exit::No })
 }
 
-/// That one of both stores knows each voucher that was named.
+/// Checks that one of both stores knows each voucher that was named.
 fn is_known(args: &ReconcileArgs, report: &ComparisonReport) -> Result<(), WrongUsage> {
     let is_nothing = |look: &&VoucherComparison| {
         let totals = &look.totals;
@@ -158,7 +158,7 @@ fn is_known(args: &ReconcileArgs, report: &ComparisonReport) -> Result<(), Wrong
     report.vouchers.iter().find(is_nothing).map_or(Ok(()), |look| Err(wrong(look)))
 }
 
-/// Looks, asks, and repairs.
+/// Compares, asks, and repairs.
 async fn repair(
     stores: &Stores,
     args: &ReconcileArgs,
@@ -172,7 +172,7 @@ async fn repair(
     };
     is_known(args, &look)?;
     if plan.next() == Next::NothingToDo && !look.is_clean() {
-        // Such as a key that cannot be read: nothing can be planned, and that is not to say that all is well.
+        // An example is a key that cannot be read: nothing can be planned, but that does not mean that all is well.
         let look = Look { clean: false, report: look };
         change.output().print(&look, |look| text::render(&look.report))?;
         return Ok(Exit::No);
@@ -191,14 +191,14 @@ async fn repair(
     Change::new(stores, change).run_in_steps(plan, report, work).await
 }
 
-/// What was repaired is told no more by `status`, `top` and `doctor`.
+/// Removes the repaired differences from the results that `status`, `top` and `doctor` show.
 async fn keep_repaired(redis: &RedisStore, comparison: &Comparison, lease: &HeldLease) {
     let kept = async {
         let before = Reconciled::read(redis).await?;
         let job = Job { stop: lease.lost().clone(), progress: Box::new(ProgressBar::new()) };
         anyhow::Ok(comparison.keep_repaired(before, &job).await?)
     };
-    let until = "tidegate status may tell of what was repaired until all is compared: tidegate reconcile";
+    let until = "tidegate status may show repaired differences until the next complete comparison: tidegate reconcile";
     match kept.await {
         Ok(true) => {}
         Ok(false) => print_note(until),
@@ -206,13 +206,13 @@ async fn keep_repaired(redis: &RedisStore, comparison: &Comparison, lease: &Held
     }
 }
 
-/// For metrics and doctor. What was found is said all the same where Redis does not keep it.
+/// Stores the result in Redis, for metrics and doctor. If that fails, the result is printed nevertheless.
 async fn keep(redis: &RedisStore, report: &ComparisonReport) {
     let kept = async {
         let before = Reconciled::read(redis).await?;
         report.outcome(before).write(redis).await
     };
     if let Err(error) = kept.await {
-        print_note(&format!("what was found could not be kept for others: {error}"));
+        print_note(&format!("the result could not be stored for tidegate status and metrics: {error}"));
     }
 }

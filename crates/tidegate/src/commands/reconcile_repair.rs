@@ -1,4 +1,4 @@
-//! What `tidegate reconcile --repair` would do and did, for people.
+//! The plan and the report of `tidegate reconcile --repair`, for people.
 
 use tidegate_compare::text::{counted, printable};
 use tidegate_orders::VoucherId;
@@ -30,16 +30,16 @@ impl PlanText for RepairPlan {
     }
 }
 
-/// The differences that one repair does not take.
+/// A note about the differences that exceed one repair.
 fn beyond(differences: u64) -> Option<String> {
     let differences = Some(differences).filter(|differences| *differences > 0)?;
     let differences = counted(differences, "more difference");
     Some(format!(
-        "{differences} for the next repair: one repair takes {MOST_REPAIRED} at most. Type the same command again afterwards"
+        "{differences} for the next repair: one repair takes {MOST_REPAIRED} at most. Run the same command again afterwards"
     ))
 }
 
-/// What would be repaired of a voucher, in words.
+/// The planned repairs of a voucher, in words.
 fn planned(counts: PlanCounts) -> Vec<String> {
     let PlanCounts {
         run_again,
@@ -79,7 +79,7 @@ fn unit(units: i64) -> &'static str {
     if units.abs() == 1 { "unit" } else { "units" }
 }
 
-/// The word of a value that has one in JSON.
+/// The word that a value has in JSON.
 fn word(value: impl serde::Serialize) -> String {
     serde_json::to_value(value).ok().and_then(|word| word.as_str().map(str::to_owned)).unwrap_or_default()
 }
@@ -88,11 +88,11 @@ fn unrepaired(voucher: VoucherId, left: &Unrepaired) -> String {
     let why = match left.why {
         Why::ByHand => "no program may decide that",
         Why::NoCompleteJournal => "Redis holds no complete journal, so its stock is not repaired",
-        Why::Forgotten => "Redis has forgotten the sale, or a part of it that cannot be read",
-        Why::ChangeIsOpen => "an operator's change of the stock is not at its end",
-        Why::NotAddedUp => "the journal moved too fast to be added up",
+        Why::Forgotten => "Redis has lost the sale, or a part of it that cannot be read",
+        Why::ChangeIsOpen => "an operator's change of the stock is unfinished",
+        Why::NotAddedUp => "the journal changed too fast to be added up",
         Why::NotAllCompared => "with --since, not all of its orders were compared",
-        Why::Unreadable => "whose it is, or how many units it has, cannot be read",
+        Why::Unreadable => "its user or its number of units cannot be read",
     };
     let command = left.why.command(voucher).map_or_else(String::new, |command| format!(": {command}"));
     let (kind, units) = (word(left.kind), counted(left.units, "unit"));
@@ -113,7 +113,7 @@ impl ReportText for RepairReport {
         lines.extend(self.order_ids_refused.clone());
         lines.extend(self.counters_not_compared.iter().map(|not| format!("not known: {}", not.sentence())));
         if self.left > 0 {
-            lines.push(format!("{} left as the plan said", counted(self.left, "difference")));
+            lines.push(format!("{} left, as planned", counted(self.left, "difference")));
         }
         lines.extend(beyond(self.beyond));
         lines.join("\n")
@@ -151,14 +151,14 @@ fn returned(returned: &Returned) -> String {
         (None, None, _) => "the stock".to_owned(),
     };
     let why = match why {
-        ReturnedWhy::Moved | ReturnedWhy::CounterMoved(_) => "moved meanwhile".to_owned(),
+        ReturnedWhy::Moved | ReturnedWhy::CounterMoved(_) => "changed meanwhile".to_owned(),
         ReturnedWhy::InFlight => "is in flight".to_owned(),
-        ReturnedWhy::Overtaken => "another repair came between".to_owned(),
-        ReturnedWhy::JournalIsNew => "the journal is another one by now, or not complete".to_owned(),
-        ReturnedWhy::StockChanged => "an operator's change of the stock came between".to_owned(),
+        ReturnedWhy::Overtaken => "another repair ran meanwhile".to_owned(),
+        ReturnedWhy::JournalIsNew => "the journal was replaced meanwhile, or is incomplete".to_owned(),
+        ReturnedWhy::StockChanged => "an operator changed the stock meanwhile".to_owned(),
         ReturnedWhy::StockMoved => "MySQL refused orders meanwhile, which moved the stock".to_owned(),
         ReturnedWhy::NoStock => "Redis has no stock of it".to_owned(),
-        ReturnedWhy::Held => "others hold its user, its voucher or its row, or it waits for another lost order; workers try it again".to_owned(),
+        ReturnedWhy::Held => "another session locks its user, voucher or row, or it waits for another lost order; workers retry it".to_owned(),
         ReturnedWhy::Rejected(error) => format!("cannot be written: {}", printable(error)),
     };
     format!("  voucher {voucher}, {what}: {why}")
@@ -225,7 +225,7 @@ mod tests {
         report.returned.push(Returned { voucher, order, user: None, why: ReturnedWhy::Moved });
         let text = report.text();
         let expected = "2 orders written again, 1 event recorded again, the stock in Redis moved by -5\n1 difference \
-                        left for another comparison:\n  voucher 7, order 42: moved meanwhile\n1 difference left as the plan said";
+                        left for another comparison:\n  voucher 7, order 42: changed meanwhile\n1 difference left, as planned";
         assert!(text.ends_with(expected), "{text}");
     }
 

@@ -1,4 +1,4 @@
-//! `tidegate replay`: runs entries again that are in the stream or in a file.
+//! The command `tidegate replay`: processes entries of the stream or of a file again.
 
 use std::{num::NonZeroU32, path::PathBuf};
 
@@ -30,37 +30,39 @@ Examples:
   tidegate replay --from 1763632800000-0 --to 1763636399999-5 --rate 2000 --yes
   tidegate replay --file orders.jsonl
 
-Entries go through the same handler as in a worker, acknowledged or not. An order that is in
-MySQL stays as it is, a missing one is written, a refused one stays refused. So the same replay
-twice changes nothing the second time.
+The command handles each entry like a worker, acknowledged or not. An order that is in MySQL stays unchanged, a missing
+one is written, and a refused one stays refused. So a second run of the same replay changes nothing.
 
-A replay acknowledges what it has run, where that is pending. It buries a pending entry that can
-never be written, once no living worker has it in progress. It also runs what no worker has read
-yet; the worker that reads it finds it done. It does not run an order that the journal knows as
-released and MySQL does not know: its unit is sold to somebody else.
+If a pending entry was run, the replay acknowledges it. It buries a pending entry that can never be written, once no
+living worker has it in progress. It also runs entries that no worker has read yet; the worker that reads such an entry
+later finds it written. It does not run an order that the journal marks as released and that MySQL does not know,
+because its units may be sold to another user.
 
-It publishes the results of what it acknowledges. Those of
-other entries were published when they were acknowledged; --publish tells them once more.
+It publishes the results of the entries that it acknowledges. The results of other entries were published when they were
+acknowledged; --publish publishes them again.
 
---to is cut at the last entry that is there now.
+It stops at the last entry that exists now, even if --to is later.
 
---file reads what tidegate export wrote. The whole file is checked before anything is done. Its
-entries need not be in the stream any more. Then --from and --to are optional, and nothing is
-acknowledged or buried.
+--file reads the output of tidegate export. The whole file is checked before anything is done. The stream need not hold
+the entries any more. With --file, --from and --to are optional, and nothing is acknowledged or buried.
 
-Exits with 0 when all was run, also when orders were refused; with 1 when some are left because
-others hold their users or vouchers, or MySQL lacks what they depend on; with 3 when a store went away; with 6 after Ctrl-C. Unless
-all was run, it says how to continue.";
+Exit codes:
+  0  all entries were run, including orders that MySQL refused
+  1  some are left: other sessions lock their users or vouchers, or MySQL lacks data they need
+  3  a store went away
+  6  Ctrl-C ended it
+Unless all entries were run, it prints how to continue.";
 
-/// What `tidegate replay` takes.
+/// The arguments of `tidegate replay`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct ReplayArgs {
-    /// The first: an entry id, RFC 3339, local time (a date alone is its midnight), -2h (so long ago) or Unix milliseconds
+    /// The first entry: an entry id, RFC 3339, local time (a date alone is its midnight), -2h (two hours ago) or Unix
+    /// milliseconds
     #[arg(long, value_name = "TIME|ID", value_parser = times::parse_point, allow_hyphen_values = true)]
     #[arg(required_unless_present = "file")]
     from: Option<Point>,
-    /// The last, in the same ways: a whole day ends at the next date
+    /// The last entry, in the same formats: a whole day ends at the next date
     #[arg(long, value_name = "TIME|ID", value_parser = times::parse_point, allow_hyphen_values = true)]
     #[arg(required_unless_present = "file")]
     to: Option<Point>,
@@ -69,10 +71,10 @@ pub struct ReplayArgs {
     file: Option<PathBuf>,
     #[command(flatten)]
     only: OnlyArgs,
-    /// Orders a second, at most
+    /// At most this many orders a second
     #[arg(long, value_name = "NUMBER")]
     rate: Option<NonZeroU32>,
-    /// Publish the results of all entries, also of those that were acknowledged before
+    /// Publish the results of all entries, including entries that were acknowledged before
     #[arg(long)]
     publish: bool,
     #[command(flatten)]
@@ -80,7 +82,7 @@ pub struct ReplayArgs {
 }
 
 impl PartitionCommand for ReplayArgs {
-    /// Runs them.
+    /// Runs the selected entries.
     async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
         let redis = stores.redis().await?;
         let now_ms = server_time_ms(redis.pool()).await.context("Failed to read the clock of Redis")?;
@@ -108,13 +110,13 @@ impl ReplayArgs {
     }
 }
 
-/// The command for `request`, but for the flags of every change.
+/// The command for `request`, without the flags of every change.
 fn typed(request: &ReplayRequest) -> CommandLine {
     let file = match &request.source {
         ReplaySource::Stream => None,
         ReplaySource::File(path) => Some(path.display()),
     };
-    // What is so old that nobody can type it leaves nothing out.
+    // A time before 2001 cannot be typed, but it would leave out no entry either.
     let from = request.first.map(|first| first.to_string());
     let from = from.filter(|from| times::parse_point(from).is_ok());
     let command = CommandLine::new("replay").flag("--file", file);
@@ -159,7 +161,7 @@ impl ReportText for ReplayReport {
             rare(counts),
         );
         if *left > 0 {
-            text += &format!("\n{left} left: others are in the way, or MySQL lacks an order");
+            text += &format!("\n{left} left: another session locks their rows or users, or MySQL lacks an order");
         }
         text + &lines(remarks)
     }
@@ -169,7 +171,7 @@ impl ReportText for ReplayReport {
     }
 }
 
-/// The counts that are named only where they are not 0.
+/// The counts that are printed only if they are not 0.
 fn rare(counts: &ReplayCounts) -> String {
     let rare = [
         (counts.events, "events recorded"),
@@ -177,13 +179,13 @@ fn rare(counts: &ReplayCounts) -> String {
         (counts.refused_before, "refused before"),
         (counts.released, "released and not run"),
         (counts.dead, "never to be written and not pending"),
-        (counts.in_progress, "in progress of a living worker: waits"),
+        (counts.in_progress, "in progress of a living worker, which must finish first"),
     ];
     let named = rare.iter().filter(|(count, _)| *count > 0);
     named.map(|(count, what)| format!(", {count} {what}")).collect()
 }
 
-/// A line for each.
+/// The remarks, one a line.
 fn lines(remarks: &[EntryRemark]) -> String {
     let line = |EntryRemark { entry, what, why }: &EntryRemark| {
         let what = match what {

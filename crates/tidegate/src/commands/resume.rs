@@ -1,4 +1,4 @@
-//! `tidegate resume`: an operator ends what `tidegate pause` began, or lets unpaid orders expire again.
+//! The command `tidegate resume`: ends a pause, or lets unpaid orders expire again.
 
 mod expirations;
 
@@ -28,30 +28,31 @@ Examples:
   tidegate resume --voucher 7 --yes
   tidegate resume --expirations --dry-run
 
-It ends what `tidegate pause` with the same flag began: without a flag all sales, with --workers
-all workers, with --voucher the sale of one voucher. A voucher that was paused by its own name
-stays paused, even if `tidegate pause` has paused all others as well: only --voucher resumes it.
-If nothing is paused, it does nothing.
+Ends a pause of `tidegate pause` with the same flag: without a flag of all sales, with --workers of all workers, with
+--voucher of one voucher. A voucher that was paused with --voucher stays paused, even if `tidegate pause` has paused all
+others as well: only --voucher resumes it. If nothing is paused, the command does nothing.
 
-Exits with 1 if only pauses are left that another flag ends, if Redis does not know the voucher,
-or if somebody has paused the workers anew meanwhile.
+Exits with 1 in these cases:
+  - only pauses are left that another flag ends
+  - Redis does not know the voucher
+  - another command has changed the pause of the workers meanwhile
 
---expirations ends no pause. While orders wait to be paid, workers raise a counter in MySQL and in Redis. If one store has
-a lower counter than before, it lost data, perhaps payments, and no order expires. --expirations accepts both stores as
-they are. First find out what is lost, and report missing payments (tidegate order event paid): overdue orders are
-cancelled at once.";
+--expirations ends no pause. While orders wait for payment, workers raise a counter in MySQL and in Redis. If one store
+has a lower counter than before, it lost data, perhaps payments, and no order expires. --expirations accepts both stores
+as they are. First find out what is lost, and append missing payments (tidegate order event paid), because overdue
+orders are cancelled at once.";
 
-/// What `tidegate resume` takes.
+/// The arguments of `tidegate resume`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct ResumeArgs {
-    /// Only this voucher, however it was paused
+    /// Only this voucher, in whatever way it was paused
     #[arg(long, value_name = "ID")]
     pub voucher: Option<VoucherId>,
-    /// The workers, instead of the sales
+    /// Resume the workers, instead of sales
     #[arg(long, conflicts_with = "voucher")]
     workers: bool,
-    /// Let unpaid orders expire again after a store went back in time, instead of resuming sales
+    /// Let unpaid orders expire again after a store lost data, instead of resuming sales
     #[arg(long, conflicts_with_all = ["voucher", "workers"])]
     expirations: bool,
     #[command(flatten)]
@@ -61,7 +62,7 @@ pub struct ResumeArgs {
 impl PlanText for ResumePlan {
     fn text(&self) -> String {
         let workers = self.workers.as_ref();
-        let workers = workers.map(|pause| format!("the workers, paused {}, would go on", pause.origin()));
+        let workers = workers.map(|pause| format!("the workers, paused {}, would be resumed", pause.origin()));
         let vouchers = (!self.vouchers.is_empty()).then(|| {
             format!("{} would go on: {}", counted(self.vouchers.len() as u64, "sale"), names(&self.vouchers))
         });
@@ -83,7 +84,7 @@ impl ReportText for ResumeReport {
         let workers = match self.workers {
             ResumedWorkers::Resumed => Some("the workers go on within a second".to_owned()),
             ResumedWorkers::Refused => {
-                Some("the workers: somebody has changed their pause meanwhile".to_owned())
+                Some("the workers: another command has changed their pause meanwhile".to_owned())
             }
             ResumedWorkers::Unknown => Some("the workers: Redis did not say whether they go on".to_owned()),
             ResumedWorkers::NotPaused => None,
@@ -114,7 +115,7 @@ fn going(sales: u64) -> String {
 fn stay_paused(vouchers: &[VoucherId]) -> Option<String> {
     let named = names(vouchers);
     (!vouchers.is_empty())
-        .then(|| format!("paused by name, until tidegate resume --voucher ID is typed for each: {named}"))
+        .then(|| format!("paused by name; to resume each, use tidegate resume --voucher ID: {named}"))
 }
 
 fn workers_stay_paused(pause: Option<&FleetPause>) -> Option<String> {

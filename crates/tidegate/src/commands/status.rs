@@ -1,4 +1,4 @@
-//! `tidegate status`: how far the stream is behind, who works on it, and the stocks of both sides.
+//! The command `tidegate status`: the backlog of the stream, its consumers, and the stocks in both stores.
 
 pub mod expirations;
 mod text;
@@ -22,13 +22,16 @@ Examples:
   tidegate status --json | jq .stream.oldest_pending_s
   tidegate status --json | jq .expirations.overdue
 
-Alarm on the age of the oldest undelivered and of the oldest pending entry. Counts depend on how
-busy the sale is, but an age of a minute is never good. If no worker is alive although orders wait
-or a sale is open, it says so and exits with 1. It shows how late unpaid orders expire. If a store
-went back in time, nothing expires until you type tidegate resume --expirations. If a store is
-away, it shows what it can and exits with 3. If only some partitions answer, it exits with 12.";
+Set your alerts on the age of the oldest undelivered and of the oldest pending entry. Counts depend on how busy the sale
+is, but an age of a minute is never good. If no worker is alive although orders wait or a sale is open, the command
+reports that and exits with 1.
 
-/// What `tidegate status` takes.
+It also shows how late unpaid orders expire. If a store lost data, no order expires until you run tidegate resume
+--expirations.
+
+If a store is away, the command shows what it can and exits with 3. If only some partitions answer, it exits with 12.";
+
+/// The arguments of `tidegate status`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct StatusArgs {
@@ -37,7 +40,7 @@ pub struct StatusArgs {
 }
 
 impl SystemCommand for StatusArgs {
-    /// Shows what can be seen, of each partition and of all together.
+    /// Shows the status of each partition and of all together.
     async fn run(&self, system: &System) -> anyhow::Result<Exit> {
         let read = async |settings: &SystemSettings| {
             let stores = Stores::new(settings);
@@ -69,7 +72,8 @@ impl SystemCommand for StatusArgs {
     }
 }
 
-/// A store that is away is shown as such. One that holds another system is not: nothing of it would be true.
+/// Passes on the result of opening a store. A store that is away is shown as such; one that holds another system is an
+/// error, because nothing about it would be true.
 fn known_list<T>(opened: anyhow::Result<T>) -> anyhow::Result<anyhow::Result<T>> {
     match opened {
         Err(error) if error.is::<InvalidInput>() => Err(error),
@@ -77,20 +81,20 @@ fn known_list<T>(opened: anyhow::Result<T>) -> anyhow::Result<anyhow::Result<T>>
     }
 }
 
-/// What there is in all partitions together.
+/// The totals of all partitions.
 #[derive(Debug, Default, Serialize)]
 struct Whole {
     all_partitions: Vec<String>,
-    /// Those of which something could not be read.
+    /// The partitions of which something could not be read.
     unknown: Vec<String>,
     stream: Sum,
 }
 
-/// Of those partitions whose streams could be read.
+/// The sums over the partitions whose streams could be read.
 #[derive(Debug, Default, Serialize)]
 struct Sum {
     undelivered: u64,
-    /// There are more.
+    /// Whether there are more undelivered entries than counted.
     undelivered_is_at_least: bool,
     oldest_undelivered_s: Option<f64>,
     pending: u64,

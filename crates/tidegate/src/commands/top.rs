@@ -1,4 +1,4 @@
-//! `tidegate top`: a live view on a terminal.
+//! The command `tidegate top`: a live view on a terminal.
 
 mod alerts;
 mod draw;
@@ -40,35 +40,36 @@ Examples:
   tidegate top
   tidegate top --every 5s
 
-q or Ctrl-C quits. Rates are between the last two readings; a dash where there is none. Settled
-entries are acknowledged: written, refused or buried. If a worker of this machine answers on
-admin.listen, its lanes are shown as well. Dim text was read before a store went away. NO_COLOR
-switches colours off. In a system with partitions it begins with all of them; Tab and Shift-Tab
-turn to each of them and back, Esc to the beginning. For programs, and without a terminal: tidegate status --json";
+Press q or Ctrl-C to quit. A rate is computed from the last two readings; a dash means that there is none. Settled
+entries are acknowledged: written, refused or buried. If a worker of this machine answers on admin.listen, its lanes are
+shown as well. Dim text was read before a store went away. NO_COLOR switches colours off.
 
-/// How often the stores may be polled: often enough to be live, and no burden for them.
+In a system with partitions, the first page shows all of them. Tab and Shift-Tab move through the partitions, Esc
+returns to the first page. In programs, and without a terminal, use tidegate status --json";
+
+/// The range of the polling interval: short enough to be live, and long enough not to burden the stores.
 const EVERY: std::ops::RangeInclusive<Duration> = Duration::from_millis(200)..=Duration::from_secs(3600);
-/// The clock, and for how long a store is away, are drawn anew between two polls.
+/// The interval between redraws of the clock and of outage durations, between two polls.
 const REDRAW: Duration = Duration::from_secs(1);
-/// Polls that may wait until they are drawn.
+/// The number of polls that may wait to be drawn.
 const QUEUE: usize = 16;
 
-/// What `tidegate top` takes.
+/// The arguments of `tidegate top`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct TopArgs {
-    /// Between two readings: 200ms to 1h
+    /// The time between two readings: 200ms to 1h
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_every)]
     every: Duration,
 }
 
-/// Shows what can be seen, until `q`, Ctrl-C or a signal.
+/// Shows the live view until `q`, Ctrl-C or a signal.
 ///
 /// # Errors
 /// When there is no terminal, or it fails.
 pub async fn run(settings: &Settings, args: &TopArgs) -> anyhow::Result<Exit> {
     if !has_terminal() {
-        let hint = "top draws on a terminal, and there is none (over ssh, `ssh -t` makes one); without, use \
+        let hint = "top needs a terminal, and there is none (over ssh, use `ssh -t`); without one, use \
                     `tidegate status --json`";
         return Err(WrongUsage(hint.to_owned()).into());
     }
@@ -78,7 +79,7 @@ pub async fn run(settings: &Settings, args: &TopArgs) -> anyhow::Result<Exit> {
     };
     let mut partitions: Vec<_> = settings.system.partitions().iter().map(of_partition).collect();
     let paging = if partitions.len() > 1 { Paging::Many } else { Paging::One };
-    // The overview, then each partition.
+    // The overview is page 0, then each partition has a page.
     let mut page = 0;
     let (sender, mut results) = mpsc::channel(QUEUE);
     let mut polling = std::pin::pin!(polling::poll_all(settings, args.every, sender));
@@ -94,7 +95,7 @@ pub async fn run(settings: &Settings, args: &TopArgs) -> anyhow::Result<Exit> {
         };
         screen.draw(|frame| draw::draw(frame, &view, paging)).context("Failed to draw on the terminal")?;
         tokio::select! {
-            // A terminal that is gone has no more keys.
+            // A terminal that is gone sends no more keys.
             event = events.next() => match event.transpose().context("Failed to read keys")? {
                 Some(event) if !quits(&event) => page = turned(&event, page, partitions.len() + 1),
                 _ => return Ok(Exit::Ok),
@@ -117,14 +118,14 @@ fn quits(event: &Event) -> bool {
     let has_control = key.modifiers.contains(KeyModifiers::CONTROL);
     let is_quit = match key.code {
         KeyCode::Char('q' | 'Q') => !has_control,
-        // A raw terminal makes no signal of it.
+        // A terminal in raw mode does not turn this key into a signal.
         KeyCode::Char('c' | 'C') => has_control,
         _ => false,
     };
     is_quit && key.kind == KeyEventKind::Press
 }
 
-/// The page that is shown after a key.
+/// The page to show after a key.
 fn turned(event: &Event, page: usize, pages: usize) -> usize {
     match event {
         Event::Key(key) if key.kind != KeyEventKind::Press => page,

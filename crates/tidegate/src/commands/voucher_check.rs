@@ -1,4 +1,4 @@
-//! `tidegate voucher check`: what a caller would be told now.
+//! The command `tidegate voucher check`: whether a user would be admitted now.
 
 use anyhow::Context;
 use clap::Args;
@@ -23,23 +23,23 @@ Examples:
   tidegate voucher check --voucher 7 --user 1001
   tidegate voucher check --voucher 7 --user 1001 --quantity 2 --subject phone=8d969eef6ecad3c2 --json
 
-Makes the checks of an admission, in Redis, and stops before it would change anything. Exits with 0 where this caller would
-be admitted at this moment, and with 1 where not: then it says by which rule, and until when.";
+Makes the checks of an admission in Redis, and stops before it would change anything. Exits with 0 if the user would be
+admitted at this moment. Otherwise it exits with 1, and prints the rule that refuses the order, and until when.";
 
-/// What `tidegate voucher check` takes.
+/// The arguments of `tidegate voucher check`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct VoucherCheckArgs {
-    /// What is wanted
+    /// The voucher to order
     #[arg(long, value_name = "ID")]
     pub voucher: VoucherId,
-    /// Who wants it
+    /// The user who orders
     #[arg(long, value_name = "ID")]
     user: UserId,
-    /// How many units, up to 10,000
+    /// The number of units, up to 10,000
     #[arg(long, value_name = "UNITS", default_value = "1", allow_negative_numbers = true)]
     quantity: Quantity,
-    /// What the caller says of itself, for limits that count by it; may be given several times
+    /// A subject that limits count by, such as a phone number; may be given several times
     #[arg(long = "subject", value_name = "NAME=VALUE", value_parser = parse_subject)]
     subjects: Vec<(String, String)>,
     #[command(flatten)]
@@ -51,7 +51,7 @@ impl PartitionCommand for VoucherCheckArgs {
         Scope::Voucher(self.voucher)
     }
 
-    /// Says what the gate would answer.
+    /// Prints the answer that the gate would give.
     async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
         let redis = stores.redis().await?;
         let VoucherCheckArgs { voucher, user, quantity, .. } = *self;

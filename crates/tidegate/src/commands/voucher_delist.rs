@@ -1,4 +1,4 @@
-//! `tidegate voucher delist`: the sale of a voucher is over for good.
+//! The command `tidegate voucher delist`: ends the sale of a voucher for good.
 
 mod remove_keys;
 
@@ -27,20 +27,20 @@ Examples:
   tidegate voucher delist --voucher 7
   tidegate voucher delist --voucher 7 --remove-keys --yes
 
-Ends the sale for good, in MySQL first, then in Redis: from then on whoever asks for an order hears that the sale is over
-(5), and nobody can load the voucher, add units to it, take some, or rebuild it. Orders stay as they are; what happens to
-them later goes on as before. Workers remove its keys from Redis once they have seen both sides agree,
-reconcile.remove_delisted_after_s later. If it fails half-way, the same command again completes it. Exits with 1 where
-MySQL has no row of it, or a change of its stock is unfinished.
+Ends the sale for good, in MySQL first, then in Redis. From then on, requests for orders are refused with reply 5
+(over), and the voucher cannot be loaded, changed by add or take, or rebuilt. Existing orders stay, and are processed as
+before. Workers remove the keys of the voucher from Redis: reconcile.remove_delisted_after_s after they have seen that
+both stores agree. If the command fails half-way, run it again to complete it. Exits with 1 if MySQL has no row of the
+voucher, or if a change of its stock is unfinished.
 
-With --remove-keys, it removes the keys of a voucher that is delisted already, at once. It compares both sides of this
-voucher first. It removes nothing, says why, and exits with 1 if
-  - both sides differ
-  - an order or event of it waits for workers
-  - a dead letter of it has not ended
-Afterwards, whoever asks for an order hears that no stock is loaded (3), and events of its orders change MySQL only.";
+With --remove-keys, the command removes the keys of a delisted voucher at once. It first compares this voucher in both
+stores. It removes nothing, prints why, and exits with 1 if
+  - the stores differ
+  - an order or event of the voucher waits for workers
+  - a dead letter of the voucher has not ended
+Afterwards, requests for orders are refused with reply 3 (no stock), and events of its orders change MySQL only.";
 
-/// What `tidegate voucher delist` takes.
+/// The arguments of `tidegate voucher delist`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct VoucherDelistArgs {
@@ -117,7 +117,7 @@ impl ReportText for DelistState {
     }
 }
 
-/// Why not, and what to type first.
+/// The reason for the refusal, and what to type first.
 fn refused_text(voucher: VoucherId, open: Option<&StockChange>) -> String {
     match open {
         None => format!("voucher {voucher}: refused, MySQL has no row of it"),

@@ -1,4 +1,4 @@
-//! `tidegate voucher load`: puts a voucher on sale.
+//! The command `tidegate voucher load`: puts a voucher on sale.
 
 use std::time::Duration;
 
@@ -29,33 +29,35 @@ Examples:
   tidegate voucher load --voucher 7 --stock 1000 --begin \"2026-11-20 10:00\" --end \"2026-11-20 12:00\"
   tidegate voucher load --voucher 7 --stock 1000 --begin 2026-11-20T10:00:00Z --pay-within 15m
 
-Writes the MySQL row, then the Redis keys. Exits with 1, changing nothing, where the voucher is or was on sale on
-either side. Asks only where it would write over what an ended sale left, or over other times in MySQL. If it fails
-half-way, the same command again completes it; if it was done and nobody bought since, it says so and exits with 0.
+Writes the MySQL row, then the Redis keys. If the voucher is or was on sale in either store, it changes nothing and
+exits with 1. It asks only if it would overwrite the rest of an ended sale, or other times in MySQL. If it fails
+half-way, run it again to complete it. If the voucher is already loaded and no order was placed since, it reports that
+and exits with 0.
 
-Orders that lua/admit.lua did not admit, as by XADD alone, are not released to a stock that was loaded without
---no-journal: they never took anything from it.";
+Orders that lua/admit.lua did not admit, such as those of XADD alone, took no units from a stock that was loaded without
+--no-journal. So they are not released to it.";
 
-/// What `tidegate voucher load` takes.
+/// The arguments of `tidegate voucher load`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct VoucherLoadArgs {
     /// The voucher
     #[arg(long, value_name = "ID")]
     pub voucher: VoucherId,
-    /// Units to sell
+    /// The number of units to sell
     #[arg(long, value_name = "UNITS", value_parser = clap::value_parser!(i64).range(1..=MAX_STOCK), allow_negative_numbers = true)]
     stock: i64,
-    /// The sale begins: RFC 3339, local time or Unix milliseconds; now by default
+    /// When the sale begins: RFC 3339, local time or Unix milliseconds; now by default
     #[arg(long, value_name = "TIME", value_parser = times::parse)]
     begin: Option<Timestamp>,
-    /// The sale ends, likewise; never by default
+    /// When the sale ends, in the same formats; never by default
     #[arg(long, value_name = "TIME", value_parser = times::parse)]
     end: Option<Timestamp>,
-    /// Orders that are not paid so long after they were written expire, such as 15m; 0s: never. order.pay_within_s by default
+    /// How long an order may stay unpaid after it was written, such as 15m; then it expires. 0s: for ever. Default:
+    /// order.pay_within_s
     #[arg(long, value_name = "SPAN", value_parser = times::parse_span)]
     pay_within: Option<Duration>,
-    /// A script of your own sells it, and keeps no journal: nothing will check its stock against one
+    /// A script of your own sells the voucher and keeps no journal: its stock will not be checked against one
     #[arg(long)]
     no_journal: bool,
     #[command(flatten)]
@@ -67,7 +69,7 @@ impl PartitionCommand for VoucherLoadArgs {
         Scope::Voucher(self.voucher)
     }
 
-    /// Loads the voucher, or says why not.
+    /// Loads the voucher, or reports why it refuses.
     async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
         let VoucherLoadArgs { voucher, stock, begin, end, pay_within, no_journal, ref change } = *self;
         let pay_within_s = pay_within.map(whole_seconds).transpose()?;
@@ -80,7 +82,7 @@ impl PartitionCommand for VoucherLoadArgs {
     }
 }
 
-/// MySQL keeps whole seconds.
+/// Converts to whole seconds, which MySQL stores.
 pub fn whole_seconds(pay_within: Duration) -> Result<i64, WrongUsage> {
     let seconds = u32::try_from(pay_within.as_secs()).ok().filter(|_| pay_within.subsec_nanos() == 0);
     let seconds = seconds.filter(|seconds| *seconds <= MOST_SECONDS);
@@ -122,7 +124,7 @@ fn render(LoadState { request, outcome, refusal, overwrites }: &LoadState) -> St
     }
 }
 
-/// Why not, and what to type instead.
+/// The reason for the refusal, and what to type instead.
 fn refusal_text(refusal: &LoadRefusal) -> String {
     match refusal {
         LoadRefusal::OnSale { .. } => {

@@ -1,4 +1,4 @@
-//! `tidegate voucher show`: what both sides hold of a voucher, and what it means when they disagree.
+//! The command `tidegate voucher show`: the state of a voucher in both stores, and the meaning of each difference.
 
 use std::time::Duration;
 
@@ -27,13 +27,18 @@ Examples:
   tidegate voucher show --voucher 7
   tidegate voucher show --voucher 7 --json | jq .redis.stock
 
-Units: offered by Redis; in flight, taken in Redis and in no order of MySQL yet; in unpaid, paid
-and used orders; refunding, in orders whose payment is being refunded; released by orders that
-ended; on hand, loaded less used. The view tidegate_voucher_units in MySQL has the same columns.
+The groups of units are:
+  offered             by Redis
+  in flight           taken in Redis, and in no order of MySQL yet
+  unpaid, paid, used  in orders with this status
+  refunding           in orders whose payment is being refunded
+  released            by orders that ended
+  on hand             loaded less used
+The view tidegate_voucher_units in MySQL has the same columns.
 
-Exits with 1 where neither side knows the voucher.";
+Exits with 1 if neither store knows the voucher.";
 
-/// What `tidegate voucher show` takes.
+/// The arguments of `tidegate voucher show`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct VoucherShowArgs {
@@ -44,7 +49,7 @@ pub struct VoucherShowArgs {
     output: OutputArgs,
 }
 
-/// What `tidegate voucher show` prints.
+/// The result of `tidegate voucher show`.
 #[derive(Debug, Serialize)]
 struct Shown {
     #[serde(flatten)]
@@ -58,7 +63,7 @@ impl PartitionCommand for VoucherShowArgs {
         Scope::Voucher(self.voucher)
     }
 
-    /// Reads both sides.
+    /// Reads both stores.
     async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
         let (redis, mysql) = stores.both().await?;
         let sides = show::read(stores.settings(), (redis, mysql), self.voucher).await?;
@@ -77,7 +82,7 @@ fn pay_within(within_s: i64) -> String {
     }
 }
 
-/// What a difference between the sides means, and what to type.
+/// The meaning of a difference between the stores, and what to type.
 fn hint(sides: &VoucherSides, difference: VoucherMismatch) -> String {
     let voucher = sides.voucher;
     let no_stock = "Redis has no stock of it";
@@ -88,16 +93,16 @@ fn hint(sides: &VoucherSides, difference: VoucherMismatch) -> String {
              {stock}"
         ),
         VoucherMismatch::Delisted { is_unfinished: true, .. } => format!(
-            "it is delisted in MySQL, and Redis does not know: complete that with tidegate voucher delist --voucher {voucher}"
+            "it is delisted in MySQL, and not in Redis: complete that with tidegate voucher delist --voucher {voucher}"
         ),
         VoucherMismatch::Delisted { has_keys: true, .. } => {
-            "it is delisted: its sale is over for good. Its keys go by themselves, \
+            "it is delisted: its sale is over for good. Workers remove its keys \
              once both sides agree (reconcile.remove_delisted_after_s); see docs/delist.md"
                 .to_owned()
         }
         VoucherMismatch::Delisted { .. } => {
-            "it is delisted: its sale is over for good, and its keys are removed. What happens to \
-             its orders changes MySQL only; see docs/delist.md"
+            "it is delisted: its sale is over for good, and its keys are removed. Events of \
+             its orders change MySQL only; see docs/delist.md"
                 .to_owned()
         }
         VoucherMismatch::SaleOver { orders } => {
@@ -113,11 +118,11 @@ fn hint(sides: &VoucherSides, difference: VoucherMismatch) -> String {
         ),
         VoucherMismatch::NoRow { left, is_taken } => without_row(sides, left, is_taken),
         VoucherMismatch::MoreInRedis { units } => format!(
-            "Redis has {} more than MySQL: orders for what is too much are admitted, then refused as out of stock",
+            "Redis has {} more than MySQL: orders for these units are admitted, then refused as out of stock",
             counted(units, "unit")
         ),
         VoucherMismatch::LessInRedis { units } => format!(
-            "Redis has {} less than MySQL: on the way (tidegate status), or lost (tidegate audit)",
+            "Redis has {} less than MySQL: in flight (tidegate status), or lost (tidegate audit)",
             counted(units, "unit")
         ),
         VoucherMismatch::Contradictory { units } => format!(
@@ -126,7 +131,7 @@ fn hint(sides: &VoucherSides, difference: VoucherMismatch) -> String {
             are(units)
         ),
         VoucherMismatch::Unaccounted { units } => format!(
-            "what was loaded, less what is unsold and what orders hold, leaves {}: somebody changed rows or the stock by hand; \
+            "the loaded units, less the unsold ones and those of orders, leave {}: another program changed rows or the stock; \
              see docs/runbook/mysql-stock-is-wrong.md",
             counted(units, "unit")
         ),
@@ -151,7 +156,7 @@ fn letters_text(dead: &DeadLetterCounts) -> String {
     format!("there {verb} {}{more}", counted(dead.letters, "dead letter"))
 }
 
-/// Neither side sells it. Letters of it come from a producer that takes no units in Redis.
+/// The hint if neither store sells the voucher. Its dead letters come from a producer that takes no units in Redis.
 fn unknown(VoucherSides { voucher, dead, stock_key, .. }: &VoucherSides) -> String {
     let load = format!("tidegate voucher load --voucher {voucher} --stock UNITS");
     if dead.letters == 0 {
@@ -160,14 +165,15 @@ fn unknown(VoucherSides { voucher, dead, stock_key, .. }: &VoucherSides) -> Stri
     let which = format!("--reason unknown_voucher --voucher {voucher}");
     format!(
         "it is unknown, and {} of it, whose orders took no units in Redis. If they are to be written: {load}; \
-         tidegate dead requeue {which}; then redis DECRBY {stock_key} {}, or Redis offers theirs once more. If not: \
+         tidegate dead requeue {which}; then redis DECRBY {stock_key} {}, or Redis offers these units once more. If not: \
          tidegate dead cancel {which}",
         letters_text(dead),
         dead.units
     )
 }
 
-/// Redis sells it, and MySQL has no row. The row needs what was loaded: what is left, and what was sold of it.
+/// The hint if Redis sells the voucher, and MySQL has no row. The row needs the loaded stock: the unsold and the sold
+/// units.
 fn without_row(
     VoucherSides { voucher, dead, stock_key, .. }: &VoucherSides,
     left: i64,
@@ -176,19 +182,19 @@ fn without_row(
     let insert = |stock: i64| insert_voucher(*voucher, stock);
     let has_none = "MySQL has no row of it, so every order will be a dead letter (unknown voucher)";
     if dead.letters == 0 {
-        return format!("{has_none}. Its row needs a stock of all that was loaded: {}", insert(left));
+        return format!("{has_none}. Its row needs a stock of all loaded units: {}", insert(left));
     }
     let are = format!("{} of it, with {}", letters_text(dead), counted(dead.units, "unit"));
     let requeue = format!("tidegate dead requeue --reason unknown_voucher --voucher {voucher}");
     if is_taken {
         return format!(
-            "{has_none}; {are}, which were taken in Redis. Its row needs what is left and theirs: {}; then {requeue}",
+            "{has_none}; {are}, which were taken in Redis. Its row needs a stock of the unsold units and theirs: {}; then {requeue}",
             insert(left + dead.units)
         );
     }
     format!(
-        "{has_none}; {are}, which were not taken in Redis. Its row needs what Redis has: {}; then {requeue}; then \
-         redis DECRBY {stock_key} {}, or Redis offers theirs once more",
+        "{has_none}; {are}, which were not taken in Redis. Its row needs the stock of Redis: {}; then {requeue}; then \
+         redis DECRBY {stock_key} {}, or Redis offers these units once more",
         insert(left),
         dead.units
     )
@@ -232,7 +238,7 @@ fn render(Shown { sides, in_flight, hints }: &Shown) -> String {
     format!("{table}\n{}{hints}", units.map(|units| format!("\n{units}\n")).unwrap_or_default())
 }
 
-/// Where the units are.
+/// The table of units, by their place.
 fn units_table(units: &VoucherUnits, offered: Option<i64>, in_flight: Option<i64>) -> Table {
     let mut table = table(&[
         "units",

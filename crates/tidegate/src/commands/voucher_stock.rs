@@ -1,5 +1,5 @@
-//! `tidegate voucher add`, `tidegate voucher take` and `tidegate voucher transfer`: more units for a sale that is on, or fewer, or units
-//! that go from one region of a campaign to another, on both sides.
+//! The commands `tidegate voucher add`, `take` and `transfer`: change the stock of a sale that is on, or move units
+//! between regions of a campaign.
 
 use clap::Args;
 use tidegate_compare::text::counted;
@@ -26,15 +26,16 @@ macro_rules! help {
     ($examples:literal) => {
         concat!(
             $examples,
-            "\n\nChanges stock and initial stock in MySQL and the stock in Redis by the same difference, while the sale \
-             goes on. If it fails or is killed half-way, the same command again completes it. When both sides have it, \
-             the same command again is refused, unless --initial-stock says that it is meant. Exits with 1, changing \
-             nothing, where the voucher is not on sale on both sides, or fewer units are left."
+            "\n\nChanges the stock and the initial stock in MySQL, and the stock in Redis, by the same number, while the sale \
+             goes on. If it fails or is killed half-way, run it again to complete it. After a complete change, the same \
+             command is refused, because it may be a mistake; --initial-stock says that you want a second change. If \
+             the voucher is not on sale in both stores, or has too few units left, the command changes nothing and \
+             exits with 1."
         )
     };
 }
 
-/// Help of `tidegate voucher add`.
+/// The help text of `tidegate voucher add`.
 const ADD_HELP: &str = help!(
     "\
 Examples:
@@ -43,7 +44,7 @@ Examples:
   tidegate voucher add --voucher 7 --units 500 --initial-stock 1000 --yes"
 );
 
-/// Help of `tidegate voucher take`.
+/// The help text of `tidegate voucher take`.
 const TAKE_HELP: &str = help!(
     "\
 Examples:
@@ -58,12 +59,12 @@ Examples:
   tidegate voucher transfer --campaign 5 --from north --to south --units 500
   tidegate voucher transfer --campaign 5 --from north --to south --units 500 --initial-stock 5000 --yes
 
-Changes stock and initial stock of both regions in MySQL in one transaction, and their stocks in Redis, while both are sold. If
-it fails or is killed half-way, the same command again completes it. When both sides have it, the same command again is
-refused, unless --initial-stock says that it is meant. Exits with 1, changing nothing, where a region is not there or not on
-sale on both sides, or has fewer units left.";
+Changes the stock and the initial stock of both regions in MySQL in one transaction, and their stocks in Redis, while
+both are on sale. If it fails or is killed half-way, run it again to complete it. After a complete transfer, the same
+command is refused, because it may be a mistake; --initial-stock says that you want a second one. If a region does not
+exist, is not on sale in both stores, or has too few units left, the command changes nothing and exits with 1.";
 
-/// What `tidegate voucher add` takes.
+/// The arguments of `tidegate voucher add`.
 #[derive(Args, Debug)]
 #[command(after_help = ADD_HELP)]
 pub struct StockAddArgs {
@@ -71,7 +72,7 @@ pub struct StockAddArgs {
     adjustment: StockAdjustmentArgs,
 }
 
-/// What `tidegate voucher take` takes.
+/// The arguments of `tidegate voucher take`.
 #[derive(Args, Debug)]
 #[command(after_help = TAKE_HELP)]
 pub struct StockTakeArgs {
@@ -79,39 +80,40 @@ pub struct StockTakeArgs {
     adjustment: StockAdjustmentArgs,
 }
 
-/// What both take.
+/// The arguments that both commands share.
 #[derive(Args, Debug)]
 struct StockAdjustmentArgs {
     /// The voucher
     #[arg(long, value_name = "ID")]
     voucher: VoucherId,
-    /// How many units
+    /// The number of units
     #[arg(long, value_name = "UNITS", value_parser = clap::value_parser!(i64).range(1..=MAX_STOCK), allow_negative_numbers = true)]
     units: i64,
-    /// Only if the initial stock in MySQL is this: so the same command changes it once, however often it is typed
+    /// Only if the initial stock in MySQL is this number: then repeating the command changes the stock only once
     #[arg(long, value_name = "UNITS")]
     initial_stock: Option<i64>,
     #[command(flatten)]
     change: ChangeArgs,
 }
 
-/// What `tidegate voucher transfer` takes.
+/// The arguments of `tidegate voucher transfer`.
 #[derive(Args, Debug)]
 #[command(after_help = TRANSFER_EXAMPLES)]
 pub struct StockTransferArgs {
-    /// The campaign
+    /// The campaign id
     #[arg(long, value_name = "ID")]
     campaign: CampaignId,
-    /// The region that gives
+    /// The region that the units are taken from
     #[arg(long, value_name = "REGION")]
     from: String,
-    /// The region that gets
+    /// The region that receives the units
     #[arg(long, value_name = "REGION")]
     to: String,
-    /// How many units
+    /// The number of units
     #[arg(long, value_name = "UNITS", value_parser = clap::value_parser!(i64).range(1..=MAX_STOCK), allow_negative_numbers = true)]
     units: i64,
-    /// Only if the initial stock of the region that gives is this in MySQL: so the same command moves them once
+    /// Only if the initial stock of the --from region in MySQL is this number: then repeating the command moves the
+    /// units only once
     #[arg(long, value_name = "UNITS")]
     initial_stock: Option<i64>,
     #[command(flatten)]
@@ -123,7 +125,7 @@ impl PartitionCommand for StockAddArgs {
         Scope::Voucher(self.adjustment.voucher)
     }
 
-    /// Adds units, goes on with adding them where that died half-way, or says why not.
+    /// Adds units, completes an unfinished change, or reports why it refuses.
     async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
         let StockAdjustmentArgs { voucher, units, initial_stock, ref change } = self.adjustment;
         run(stores, ChangedStocks::Of(voucher), (units, initial_stock), change).await
@@ -135,7 +137,7 @@ impl PartitionCommand for StockTakeArgs {
         Scope::Voucher(self.adjustment.voucher)
     }
 
-    /// As [`StockAddArgs::run`], the other way round.
+    /// Takes units, like [`StockAddArgs::run`].
     async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
         let StockAdjustmentArgs { voucher, units, initial_stock, ref change } = self.adjustment;
         run(stores, ChangedStocks::Of(voucher), (-units, initial_stock), change).await
@@ -143,7 +145,7 @@ impl PartitionCommand for StockTakeArgs {
 }
 
 impl SystemCommand for StockTransferArgs {
-    /// As [`StockAddArgs::run`], for units that go from one region to another.
+    /// Moves units from one region to another, like [`StockAddArgs::run`].
     async fn run(&self, system: &System) -> anyhow::Result<Exit> {
         let Self { campaign, from, to, units, initial_stock, change } = self;
         let stores = Stores::new(campaigns::partition_of(system, *campaign).await?);
@@ -190,8 +192,8 @@ impl PlanText for StockChangeState {
         let (what, begun, initial) = (what(self), self.begun(), initial_text(self));
         let text = match (self.outcome, &self.lost) {
             (StockOutcome::WouldComplete, Some(lost)) => format!(
-                "Redis has lost the note of {lost}, so this unfinished move would be ended ({begun}): it is done if MySQL has it, and \
-                 cancelled if not; the stock of {lost} in Redis would stay as it is"
+                "Redis has lost the note of {lost}, so this unfinished move would be ended ({begun}): completed if MySQL has \
+                 it, and cancelled if not; the stock of {lost} in Redis would stay as it is"
             ),
             (StockOutcome::WouldComplete, None) => {
                 format!(
@@ -233,7 +235,7 @@ impl ReportText for StockChangeState {
     }
 }
 
-/// What changes: `voucher 7`, or `campaign 5, north to south`.
+/// The changed stocks: `voucher 7`, or `campaign 5, north to south`.
 fn subject(state: &StockChangeState) -> String {
     match &state.request.stocks {
         ChangedStocks::Of(voucher) => format!("voucher {voucher}"),
@@ -259,12 +261,12 @@ fn units(state: &StockChangeState) -> String {
     counted(state.request.units.abs(), "unit")
 }
 
-/// How the initial stock of the only voucher changes; nothing where there are two.
+/// The change of the initial stock of the only voucher; empty if there are two.
 fn initial_text(state: &StockChangeState) -> String {
     if state.sides.len() == 1 { details(state, |_| String::new()) } else { String::new() }
 }
 
-/// How the initial stocks change, with more about each side.
+/// The changes of the initial stocks, with more about each side.
 fn details(state: &StockChangeState, more: fn(&StockSide) -> String) -> String {
     let of_side = |side: &StockSide| {
         let (name, whose) = match (side.voucher, state.sides.len()) {
@@ -284,7 +286,7 @@ fn stocks_text(side: &StockSide) -> String {
     format!("; Redis has {redis} now, MySQL {mysql}")
 }
 
-/// Why not, and what to type first or instead.
+/// The reason for the refusal, and what to type first or instead.
 fn refused_text(state: &StockChangeState) -> String {
     let reason = state.reason.as_deref().unwrap_or_default();
     let instead = match &state.instead {

@@ -1,4 +1,4 @@
-//! `tidegate worker`: writes the stream's orders to MySQL until told to stop.
+//! The command `tidegate worker`: writes the orders of the stream to MySQL until a signal stops it.
 
 use std::{
     sync::Arc,
@@ -26,27 +26,30 @@ Examples:
   tidegate worker --set worker.name=shop-1 --set worker.lanes=4
   tidegate worker --gate
 
-Logs to stderr. Waits for stores that are away. SIGTERM or SIGINT: the batch in progress is finished, then it exits with 0. A
-second signal, or worker.stop_deadline_ms, ends it at once with 4: what was in progress stays pending, and nothing is lost. With --gate,
-4 also says that callers were left without an answer: each may ask again with the same order id.
-SIGTSTP (also Ctrl-Z): nothing new is read, what is in progress is finished, the process stays; SIGCONT: reading goes on, unless
-all workers are paused (tidegate pause --workers).
-SIGUSR1: the state of every lane is written to the log. http://127.0.0.1:8433/ shows more (admin.listen).";
+Logs to stderr. Waits for stores that are away. http://127.0.0.1:8433/ shows its state (admin.listen).
 
-/// What `tidegate worker` takes.
+  SIGTERM, SIGINT     It finishes the batch in progress, then it exits with 0. A second signal, or
+                      worker.stop_deadline_ms, ends it at once with 4: entries in progress stay
+                      pending, and nothing is lost. With --gate, 4 also means that clients got no
+                      answer: they may send the request again with the same order id.
+  SIGTSTP (Ctrl-Z)    It finishes the batch in progress and reads nothing new. The process stays.
+  SIGCONT             It reads again, unless all workers are paused (tidegate pause --workers).
+  SIGUSR1             It logs the state of every lane.";
+
+/// The arguments of `tidegate worker`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct WorkerArgs {
-    /// Serves the gate over HTTP, too, as `tidegate gate` does (gate.listen)
+    /// Also serve the gate over HTTP, as `tidegate gate` does (gate.listen)
     #[arg(long)]
     gate: bool,
 }
 
-/// Works until SIGTERM or SIGINT; then the batch in progress is finished and settled. A second signal, or the stop
-/// deadline, ends the process at once: what is in progress stays pending.
+/// Works until SIGTERM or SIGINT; then it finishes and settles the batch in progress. A second signal, or the stop
+/// deadline, ends the process at once: entries in progress stay pending.
 ///
 /// # Errors
-/// When the worker cannot start, or a lane broke.
+/// When the worker cannot start, or a lane has failed.
 pub async fn run(settings: &Settings, args: &WorkerArgs) -> anyhow::Result<Exit> {
     let mut signals = Signals::listen()?;
     let questions = signal(SignalKind::user_defined1())?;
@@ -61,16 +64,16 @@ pub async fn run(settings: &Settings, args: &WorkerArgs) -> anyhow::Result<Exit>
     tokio::spawn(pauses.obey(pause_switches));
     tokio::spawn(tell_lanes_on(questions, views.clone()));
     tokio::spawn(service::keep_told(service::Workers(views.clone())));
-    // Ends with the process: an entry that is taken twice is written once.
+    // This task ends with the process: an entry that is taken twice is written once.
     tokio::spawn(late::watch(settings.system.clone(), stop.clone()));
     let traces = Traces::start(&settings_of_partitions[0])?.map(Arc::new);
-    // First, so that it is seen when Redis or the name is waited for.
+    // The admin pages start first, so that they are visible while the worker waits for Redis or its name.
     admin::start(&views, &settings.admin).await?;
     let gate = async { stopping_on_error(&stop, serve(settings, args, &sold_out, stop.clone()).await) };
     let process = async { stopping_on_error(&stop, process.run_until_stopped(traces.clone()).await) };
     let work = async {
-        // Neither is dropped because the other one has failed: whoever is on the way is answered, what is in progress is settled.
-        // The gate first: where it cannot listen, nothing was begun.
+        // If one of both fails, the other one is not dropped: requests are answered, and entries in progress are
+        // settled. The gate is polled first: if it cannot listen, no work has begun.
         let (gate, process) = tokio::join!(biased; gate, process);
         both(gate, process)
     };
@@ -116,7 +119,7 @@ async fn serve(
     gate::serve(&settings.system, &settings.gate, sold_out, settings.worker.stop_deadline, stop).await
 }
 
-/// Sends the traces that are left. Gives up after `rest`, or at another signal.
+/// Sends the remaining traces. It gives up after `rest`, or at another signal.
 async fn finish(traces: &Traces, rest: Duration, signals: &mut Signals) {
     tokio::select! {
         () = traces.finish(rest) => {}
@@ -124,12 +127,12 @@ async fn finish(traces: &Traces, rest: Duration, signals: &mut Signals) {
     }
 }
 
-/// Stops the other one, too.
+/// Stops the other task if this one failed.
 fn stopping_on_error<T>(stop: &CancellationToken, ended: anyhow::Result<T>) -> anyhow::Result<T> {
     ended.inspect_err(|_| stop.cancel())
 }
 
-/// An error says more than the answers that were lost with it.
+/// Combines both results. An error says more than the answers that were lost with it.
 fn both(gate: anyhow::Result<Stopped>, process: anyhow::Result<()>) -> anyhow::Result<Exit> {
     match (gate, process) {
         (Err(error), _) | (Ok(_), Err(error)) => Err(error),
@@ -138,7 +141,7 @@ fn both(gate: anyhow::Result<Stopped>, process: anyhow::Result<()>) -> anyhow::R
     }
 }
 
-/// Writes the state of every lane to the log, as often as the signal comes.
+/// Logs the state of every lane each time the signal comes.
 async fn tell_lanes_on(mut questions: Signal, views: Vec<Arc<View>>) {
     while questions.recv().await.is_some() {
         views.iter().for_each(|view| view.tell_lanes());

@@ -1,4 +1,4 @@
-//! The layers: every key with its effective value and the place that set it.
+//! The layers of the configuration: every key with its effective value and its source.
 
 use std::{ffi::OsString, fmt, fs, path::Path};
 
@@ -8,22 +8,22 @@ use tidegate_operations::redacted::RedactedUrl;
 
 use super::{CONFIG_VARIABLE, ConfigProblem, removed, suggest::did_you_mean};
 
-/// The commented defaults; they are also the list of keys and of their types.
+/// The commented defaults, which also define the keys and their types.
 const DEFAULTS: &str = include_str!("../../../../config/default.toml");
 const PREFIX: &str = "TIDEGATE_";
-/// Variables of the tests and their servers, which are none of our settings.
+/// Prefixes of variables of the tests and their servers, which are no settings of Tidegate.
 const FOREIGN_PREFIXES: [&str; 3] = ["TIDEGATE_LAB_", "TIDEGATE_MATRIX_", "TIDEGATE_TEST_"];
 
-/// Where a value came from.
+/// The source of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ValueSource {
-    /// `config/default.toml`.
+    /// The defaults in `config/default.toml`.
     Default,
-    /// The file at this path.
+    /// The configuration file at this path.
     File(String),
-    /// The environment variable of this name.
+    /// The environment variable with this name.
     Variable(String),
-    /// The flag of this name.
+    /// The command-line flag with this name.
     Flag(&'static str),
 }
 
@@ -38,19 +38,19 @@ impl fmt::Display for ValueSource {
     }
 }
 
-/// One setting.
+/// One setting with its value and source.
 #[derive(Clone)]
 pub struct Setting {
-    /// `section.key`.
+    /// The key, as `section.key`.
     pub key: String,
-    /// Its value, of the same type as the default's.
+    /// The value, which has the type of the default.
     pub value: Value,
-    /// Who set it.
+    /// The source of the value.
     pub source: ValueSource,
 }
 
 impl Setting {
-    /// The variable that sets this key.
+    /// The environment variable that sets this key.
     pub fn variable(&self) -> String {
         variable(&self.key)
     }
@@ -66,7 +66,7 @@ impl Setting {
     }
 }
 
-/// The variable that sets this key.
+/// The environment variable that sets this key.
 fn variable(key: &str) -> String {
     format!("{PREFIX}{}", key.to_uppercase().replace('.', "_"))
 }
@@ -79,7 +79,7 @@ fn is_secret(key: &str) -> bool {
     is_url(key) || key.ends_with(".token") || key == "mysql.shards"
 }
 
-/// Whether this value of this key holds no secret for sure.
+/// Whether it is certain that this value of this key holds no secret.
 pub fn may_be_shown(key: &str, value: &str) -> bool {
     !is_secret(key) || (is_url(key) && RedactedUrl::new(value).hides_nothing())
 }
@@ -91,14 +91,14 @@ pub struct Layers {
 }
 
 impl fmt::Debug for Layers {
-    /// Without the values: some are secrets.
+    /// The debug output leaves out the values, because some are secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Layers").field("problems", &self.problems).finish_non_exhaustive()
     }
 }
 
 impl Layers {
-    /// The compiled-in defaults.
+    /// Creates the layers from the compiled-in defaults.
     pub fn defaults() -> Self {
         let table: Table = DEFAULTS.parse().expect("config/default.toml is TOML; a test parses it");
         let settings =
@@ -118,7 +118,7 @@ impl Layers {
         &self.problems
     }
 
-    /// Lays a TOML file over what is there.
+    /// Merges a TOML file over the earlier layers.
     pub fn add_file(&mut self, path: &Path) {
         let source = ValueSource::File(path.display().to_string());
         let text = match fs::read_to_string(path) {
@@ -127,7 +127,7 @@ impl Layers {
         };
         match text.parse::<Table>() {
             Ok(table) => self.add_table(table, &source),
-            // Not the error itself: it quotes the line, which may hold a password.
+            // The error itself is not shown: it quotes the line, which may hold a password.
             Err(error) => {
                 let line = error.span().map_or(1, |span| text[..span.start].lines().count().max(1));
                 self.report(&source, format!("line {line} is not TOML: {}", error.message()));
@@ -154,7 +154,7 @@ impl Layers {
         self.settings.iter().filter_map(|setting| setting.key.split('.').next())
     }
 
-    /// Lays the `TIDEGATE_*` variables over what is there.
+    /// Merges the `TIDEGATE_*` variables over the earlier layers.
     pub fn add_variables(&mut self, variables: &[(OsString, OsString)]) {
         for (name, value) in variables {
             let Some(name) = name.to_str().filter(|name| is_ours(name)) else { continue };
@@ -178,26 +178,27 @@ impl Layers {
         }
     }
 
-    /// Lays `KEY=VALUE` of a flag over what is there.
+    /// Merges `KEY=VALUE` of a flag over the earlier layers.
     pub fn add_pair(&mut self, flag: &'static str, pair: &str) {
         match pair.split_once('=') {
             Some((key, value)) => self.add_flag(flag, key.trim(), value),
-            // Not the text itself: it may be a URL with a password.
+            // The text itself is not shown: it may be a URL with a password.
             None => self.report(&ValueSource::Flag(flag), "takes KEY=VALUE, such as worker.batch=200".into()),
         }
     }
 
-    /// Lays the value of a flag over what is there.
+    /// Merges the value of a flag over the earlier layers.
     pub fn add_flag(&mut self, flag: &'static str, key: &str, value: &str) {
         self.add_text(key, value, ValueSource::Flag(flag));
     }
 
-    /// Values of variables and flags are texts; the type of the default says what they stand for.
+    /// Merges a text value. Values of variables and flags are texts; the type of the default decides how they are
+    /// parsed.
     fn add_text(&mut self, key: &str, text: &str, source: ValueSource) {
         let value = match self.settings.iter().find(|setting| setting.key == key).map(|found| &found.value) {
             Some(Value::Integer(_)) => text.trim().parse().map_or_else(|_| text.into(), Value::Integer),
             Some(Value::Array(_)) => {
-                // Two commas in a row are a slip, and not a shorter list.
+                // Two commas in a row are a typing error, and not a shorter list.
                 let words = text.split(',').map(str::trim).filter(|_| !text.trim().is_empty());
                 Value::Array(words.map(Value::from).collect())
             }
@@ -241,8 +242,8 @@ fn flatten(table: Table) -> impl Iterator<Item = (String, Value)> {
     })
 }
 
-/// What Kubernetes sets in every pod for a Service whose name begins with `tidegate`: TIDEGATE_SERVICE_HOST,
-/// TIDEGATE_REDIS_PORT_6379_TCP_ADDR and the like. None of our settings looks so.
+/// Whether Kubernetes sets this variable in every pod for a Service whose name begins with `tidegate`:
+/// TIDEGATE_SERVICE_HOST, TIDEGATE_REDIS_PORT_6379_TCP_ADDR and others. No setting of Tidegate has such a name.
 fn is_of_a_service(name: &str) -> bool {
     let words: Vec<&str> = name.split('_').collect();
     let has = |one: &str, other: &str| words.windows(2).any(|pair| pair == [one, other]);

@@ -1,4 +1,4 @@
-//! Reads typed values out of the layers and collects what is wrong with them, instead of stopping at the first.
+//! A reader of typed values that collects all mistakes in the layers, instead of stopping at the first.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,7 +14,7 @@ use super::{
     layers::{Layers, Setting},
 };
 
-/// Reads settings; a wrong one is noted and a harmless value returned in its place.
+/// A reader of settings. It records a wrong value and returns a harmless one in its place.
 pub struct SettingsReader<'a> {
     layers: &'a Layers,
     problems: Vec<ConfigProblem>,
@@ -23,12 +23,12 @@ pub struct SettingsReader<'a> {
 }
 
 impl<'a> SettingsReader<'a> {
-    /// Nothing read yet.
+    /// Creates a reader that has read nothing yet.
     pub fn new(layers: &'a Layers) -> Self {
         Self { layers, problems: Vec::new(), read: BTreeSet::new(), wrong: BTreeSet::new() }
     }
 
-    /// What was wrong.
+    /// The mistakes that were found.
     pub fn into_problems(self) -> Vec<ConfigProblem> {
         self.problems
     }
@@ -45,7 +45,7 @@ impl<'a> SettingsReader<'a> {
         found.unwrap_or_else(|| panic!("{key} is missing in config/default.toml"))
     }
 
-    /// A text of at least one character, without spaces and control characters.
+    /// Reads a text of at least one character, without spaces and control characters.
     pub fn word(&mut self, key: &'static str) -> String {
         let word = self.text(key);
         if word.is_empty() {
@@ -56,12 +56,12 @@ impl<'a> SettingsReader<'a> {
         word
     }
 
-    /// A text as it is.
+    /// Reads a text without any check.
     pub fn text(&mut self, key: &'static str) -> String {
         self.setting(key).value.as_str().unwrap_or_default().to_owned()
     }
 
-    /// A list of texts.
+    /// Reads a list of texts.
     pub fn words(&mut self, key: &'static str) -> Vec<String> {
         let Value::Array(values) = &self.setting(key).value else { return Vec::new() };
         let words: Vec<String> = values.iter().filter_map(Value::as_str).map(str::to_owned).collect();
@@ -71,7 +71,7 @@ impl<'a> SettingsReader<'a> {
         words
     }
 
-    /// Texts by their names.
+    /// Reads a table that maps names to texts.
     pub fn table(&mut self, key: &'static str) -> BTreeMap<String, String> {
         let Value::Table(values) = &self.setting(key).value else { return BTreeMap::new() };
         let text = |(name, value): (&String, &Value)| Some((name.clone(), value.as_str()?.to_owned()));
@@ -82,7 +82,7 @@ impl<'a> SettingsReader<'a> {
         texts
     }
 
-    /// A whole number within a range.
+    /// Reads a whole number within a range.
     pub fn number<T: TryFrom<i64>>(&mut self, key: &'static str, range: RangeInclusive<i64>) -> T {
         let value = self.setting(key).value.as_integer().unwrap_or_default();
         if !range.contains(&value) {
@@ -92,12 +92,12 @@ impl<'a> SettingsReader<'a> {
         T::try_from(value).unwrap_or_else(|_| panic!("the range of {key} does not fit its type"))
     }
 
-    /// A number of milliseconds within a range.
+    /// Reads a number of milliseconds within a range.
     pub fn millis(&mut self, key: &'static str, range: RangeInclusive<i64>) -> Duration {
         Duration::from_millis(self.number(key, range))
     }
 
-    /// One of a few words.
+    /// Reads one of a few words.
     pub fn choice<T: Copy>(&mut self, key: &'static str, choices: &[(&str, T)]) -> T {
         let word = self.text(key);
         let chosen = choices.iter().find(|(name, _)| *name == word);
@@ -111,7 +111,7 @@ impl<'a> SettingsReader<'a> {
         )
     }
 
-    /// A key template: its placeholder once, and no other placeholder.
+    /// Reads a key template, which has its placeholder once and no other placeholder.
     pub fn template(&mut self, key: &'static str, placeholder: &'static str) -> String {
         let template = self.word(key);
         if template.matches(placeholder).count() != 1 {
@@ -122,7 +122,7 @@ impl<'a> SettingsReader<'a> {
         template
     }
 
-    /// Notes a rule between two settings, unless one of them is wrong already.
+    /// Records a mistake if a rule between two settings does not hold, unless one of them is wrong already.
     pub fn rule(&mut self, holds: bool, key: &'static str, other: &'static str, what: impl Display) {
         if !holds && !self.wrong.contains(key) && !self.wrong.contains(other) {
             let other = self.setting(other);
@@ -131,7 +131,7 @@ impl<'a> SettingsReader<'a> {
         }
     }
 
-    /// Notes that a value is wrong. Secrets are not shown, nor are URLs: a broken one cannot be hidden in part.
+    /// Records that a value is wrong. It shows neither secrets nor URLs, because a broken URL cannot be hidden in part.
     pub fn wrong(&mut self, key: &'static str, what: impl Display) {
         let setting = self.setting(key);
         let shown = match &setting.value {

@@ -1,6 +1,6 @@
 //! Settings that were removed, with the value that Tidegate uses instead, and settings that were renamed.
 
-/// A key of a fleet.
+/// The description of a key that each fleet has of its own.
 macro_rules! of_fleet {
     ($key:literal) => {
         concat!(
@@ -11,7 +11,7 @@ macro_rules! of_fleet {
     };
 }
 
-/// Each with what holds instead of it.
+/// The removed settings, each with the value that holds instead.
 const REMOVED: [(&str, &str); 24] = [
     ("redis.connections", "2"),
     ("redis.connect_timeout_ms", "redis.command_timeout_ms, but at most 5000"),
@@ -39,7 +39,7 @@ const REMOVED: [(&str, &str); 24] = [
     ("operator.requeue_limit", "3"),
 ];
 
-/// Settings that were renamed, each with its name of today.
+/// The renamed settings, each with its present name.
 const RENAMED: [(&str, &str); 2] =
     [("reconcile.fold_after_s", "reconcile.compact_after_s"), ("results.announce", "results.publish")];
 
@@ -48,12 +48,12 @@ pub fn keys() -> impl Iterator<Item = &'static str> {
     REMOVED.iter().chain(&RENAMED).map(|(key, _)| *key)
 }
 
-/// Whether settings stood in this section once.
+/// Whether removed settings were in this section.
 pub fn is_section(section: &str) -> bool {
     keys().any(|key| key.split_once('.').is_some_and(|(of, _)| of == section))
 }
 
-/// What is wrong with this key, if it was a setting once.
+/// The mistake in using this key, if it is a removed or renamed setting.
 pub fn of_key(key: &str) -> Option<String> {
     if let Some((_, name)) = RENAMED.iter().find(|(renamed, _)| *renamed == key) {
         return Some(format!("{key} was renamed: write {name} instead, with the same value"));

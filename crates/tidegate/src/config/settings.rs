@@ -1,4 +1,4 @@
-//! The settings as types, and what each may be.
+//! The settings as types, with their permitted ranges.
 
 mod admin;
 mod gate;
@@ -18,7 +18,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::{reader::SettingsReader, suggest::did_you_mean};
 
-/// Of many partitions, each lane has so much in progress at least.
+/// The least number of bytes that a lane may have in progress, even if there are many partitions.
 const LEAST_BATCH_BYTES: usize = 128 << 10;
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 const HOUR_MS: i64 = 3_600_000;
@@ -28,40 +28,40 @@ const HOUR_MS: i64 = 3_600_000;
 pub struct Settings {
     /// The system of stores and names, with all its partitions.
     pub system: System,
-    /// The worker.
+    /// The settings of the worker.
     pub worker: WorkerSettings,
-    /// What a worker shows over HTTP.
+    /// The settings of the admin pages of a worker.
     pub admin: AdminSettings,
-    /// The gate over HTTP.
+    /// The settings of the gate over HTTP.
     pub gate: GateSettings,
     /// When workers mark sales as busy.
     pub busy_marker: BusyMarkerSettings,
-    /// The log.
+    /// The settings of the log.
     pub log: LogSettings,
 }
 
-/// `[log]`
+/// The section `[log]`.
 #[derive(Clone, Debug)]
 pub struct LogSettings {
-    /// `EnvFilter` directives.
+    /// The level, as `EnvFilter` directives.
     pub level: String,
-    /// How lines look.
+    /// The format of log lines.
     pub format: LogFormat,
 }
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
     /// Text on a terminal, JSON otherwise.
     Auto,
-    /// For eyes.
+    /// Text lines, for people.
     Text,
-    /// For machines.
+    /// JSON lines, for programs.
     Json,
 }
 
 impl Settings {
-    /// Reads every setting; the reader keeps what is wrong.
+    /// Reads every setting; the reader collects the mistakes.
     pub fn read(reader: &mut SettingsReader<'_>) -> Self {
         let worker = worker::read(reader);
         let (stream, keys) = names::read(reader);
@@ -109,8 +109,8 @@ impl Settings {
         }
     }
 
-    /// What a worker process is told of them, for each partition. In progress and set aside, all its lanes have together what the
-    /// settings allow for those of one partition.
+    /// The settings of a worker process, for each partition. All its lanes together may have in progress and set aside
+    /// what the settings allow for one partition.
     pub fn processes(&self) -> Vec<ProcessSettings> {
         let Self { system, worker, busy_marker, .. } = self.clone();
         let partitions = system.partitions();
@@ -148,7 +148,7 @@ fn results(reader: &mut SettingsReader<'_>) -> ResultsSettings {
 
 fn log(reader: &mut SettingsReader<'_>) -> LogSettings {
     let level = reader.text("log.level");
-    // EnvFilter takes a misspelt level for the name of a target, and logs nothing.
+    // EnvFilter would take a misspelt level for the name of a target, and log nothing.
     let words = level.split(',').map(str::trim).filter(|word| !word.contains(['=', '[']));
     if let Some(word) = words.clone().find(|word| !LEVELS.contains(&word.to_ascii_lowercase().as_str())) {
         let hint = did_you_mean(word, LEVELS);

@@ -1,4 +1,4 @@
-//! The effective configuration for readers and for programs, with secrets hidden.
+//! The effective configuration for people and for programs, with secrets hidden.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use tidegate_operations::redacted::{HIDDEN, RedactedUrl};
 
 use super::layers::{Layers, Setting};
 
-/// TOML that can be read back (but for hidden passwords), each value with its source.
+/// TOML that can be read back, except for hidden passwords, with the source of each value.
 pub fn toml(layers: &Layers) -> String {
     let mut text = String::new();
     for setting in layers.settings() {
@@ -18,7 +18,7 @@ pub fn toml(layers: &Layers) -> String {
     text
 }
 
-/// `{section: {key: {value, source}}}`.
+/// The configuration as JSON: `{section: {key: {value, source}}}`.
 pub fn json(layers: &Layers) -> serde_json::Value {
     let mut sections = Map::new();
     for setting in layers.settings() {

@@ -1,8 +1,8 @@
-//! "Did you mean": the known word nearest to a mistyped one.
+//! The suggestion "did you mean": the known word nearest to a mistyped one.
 
 use strsim::levenshtein;
 
-/// ` Did you mean X?`, with a space before it, or nothing when no word is near.
+/// Returns `; did you mean X?` for the known word that is nearest, or an empty text if no word is near.
 pub fn did_you_mean<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let nearest = known.into_iter().map(|candidate| (levenshtein(word, candidate), candidate)).min();
     match nearest {

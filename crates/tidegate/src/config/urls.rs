@@ -1,5 +1,5 @@
-//! The URLs of the stores, beyond what their client libraries check: those ignore what they do not know, and whoever
-//! wrote `?db=5` would work on another database without a word.
+//! Checks of the URLs of the stores, beyond those of their client libraries. These ignore unknown parameters: with
+//! `?db=5`, they would silently use another database.
 
 use tidegate_stream::cluster::is_cluster_url;
 
@@ -25,7 +25,7 @@ const MYSQL_PARAMETERS: [&str; 12] = [
 ];
 const MYSQL_TOLD: usize = 8;
 
-/// What is wrong with the query of a Redis URL. Never holds a value: one may be a secret.
+/// The mistake in the query of a Redis URL. The message never holds a value, because one may be a secret.
 pub fn wrong_redis_query(url: &str) -> Option<String> {
     let sentinel = url.split_once("://").is_some_and(|(scheme, _)| scheme.ends_with("-sentinel"));
     let known: &[&str] = match sentinel {
@@ -44,7 +44,7 @@ pub fn wrong_redis_query(url: &str) -> Option<String> {
     })
 }
 
-/// What is wrong with the query of a MySQL URL, likewise.
+/// The mistake in the query of a MySQL URL. The message never holds a value, because one may be a secret.
 pub fn wrong_mysql_query(url: &str) -> Option<String> {
     wrong_query(url, &MYSQL_PARAMETERS, &MYSQL_PARAMETERS[..MYSQL_TOLD], |name| match name {
         "timezone" | "time-zone" | "serverTimezone" => Some("sessions are in UTC"),
@@ -63,7 +63,7 @@ fn wrong_query(
     let (_, query) = url.split_once('?')?;
     let query = query.split_once('#').map_or(query, |(query, _)| query);
     for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
-        // Without a value it may be the rest of a password.
+        // Without a value, it may be the rest of a password.
         let Some((name, _)) = parameter.split_once('=') else {
             return Some("has a parameter without a value behind its `?`".to_owned());
         };
@@ -81,7 +81,7 @@ fn wrong_query(
                 )
             }
         };
-        return Some(format!("has the parameter {name:?}, which means nothing here{rest}"));
+        return Some(format!("has the parameter {name:?}, which is unknown here{rest}"));
     }
     None
 }

@@ -1,4 +1,5 @@
-//! How work ends: whole, stopped, or failed. Whatever was done by then is printed, with what to type for the rest.
+//! The ways in which work ends: complete, stopped, or failed. In each case, the command prints what was done by then,
+//! and the command for the rest.
 
 use std::pin::pin;
 
@@ -18,17 +19,17 @@ use crate::{
     signals::Signals,
 };
 
-/// How work ended, in every way.
+/// How work ended, with the signal or the error.
 #[derive(Debug)]
 pub(super) enum Ended {
     Whole,
     Stopped,
-    /// A second signal came, of this name.
+    /// A second signal came, with this name.
     Aborted(&'static str),
     Failed(anyhow::Error),
 }
 
-/// Works until done. The first signal ends it after the step in progress, the second at once.
+/// Works until all is done. The first signal ends the work after the step in progress, the second one at once.
 pub(super) async fn run_until_stopped(work: impl AsyncFnOnce(&Job) -> anyhow::Result<End>) -> Ended {
     let mut signals = match Signals::listen().context("Failed to listen to signals") {
         Ok(signals) => signals,
@@ -39,7 +40,7 @@ pub(super) async fn run_until_stopped(work: impl AsyncFnOnce(&Job) -> anyhow::Re
     tokio::select! {
         end = &mut work => return end.into(),
         name = signals.next() => {
-            job.progress.say(&format!("{name}: stopping after the step in progress; once more to stop at once"));
+            job.progress.say(&format!("{name}: stopping after the step in progress; send it again to stop at once"));
             job.stop.cancel();
         }
     }
@@ -59,28 +60,28 @@ impl From<anyhow::Result<End>> for Ended {
     }
 }
 
-/// Work that has ended, for the log and for whoever typed the command.
+/// Work that has ended, for the log and for the person who typed the command.
 #[derive(Debug)]
 pub(super) struct EndedWork<'a, R> {
-    /// What was done; None where that is not known.
+    /// The work that was done; None if that is not known.
     pub(super) report: Option<&'a R>,
     pub(super) ended: Ended,
-    /// What to type for what is left.
+    /// The command for the rest of the work.
     pub(super) continue_with: CommandLine,
 }
 
-/// The report as JSON.
+/// The report as JSON, with how the work ended.
 #[derive(Serialize)]
 struct ReportJson<'a, R> {
     #[serde(flatten)]
     report: &'a R,
-    /// A signal came before all was done.
+    /// Whether a signal came before all was done.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     stopped: bool,
-    /// Why it ended before the end.
+    /// The reason why the work ended early.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
-    /// What to type for the rest.
+    /// The command for the rest of the work.
     #[serde(rename = "go_on", skip_serializing_if = "Option::is_none")]
     continue_with: Option<String>,
 }
@@ -100,7 +101,7 @@ impl<R: ReportText> EndedWork<'_, R> {
         }
     }
 
-    /// Why it ended before its end, unless that was by a signal which waited for the step in progress.
+    /// The reason why the work ended early. None if a signal ended it after the step in progress.
     pub(super) fn error(&self) -> Option<String> {
         match &self.ended {
             Ended::Failed(error) => Some(error_chain(error)),
@@ -112,20 +113,21 @@ impl<R: ReportText> EndedWork<'_, R> {
         }
     }
 
-    /// What stands before the line to paste. None: there is nothing that it could do.
+    /// The text before the line to paste. None: there is nothing left to do.
     fn introduction(&self) -> Option<String> {
         let error = self.error().unwrap_or_default();
         match self.ended {
             Ended::Whole => {
-                (self.ending() == Ending::Left).then(|| "A part is left. Later, go on with:".to_owned())
+                (self.ending() == Ending::Left).then(|| "A part of the work is left. Later, go on with:".to_owned())
             }
             Ended::Stopped => Some("Stopped before all was done. Go on with:".to_owned()),
             Ended::Aborted(_) => Some(format!("error: {error}\nGo on with:")),
-            Ended::Failed(_) => Some(format!("error: {error}\nWhen that is repaired, go on with:")),
+            Ended::Failed(_) => Some(format!("error: {error}\nAfter you have fixed that, go on with:")),
         }
     }
 
-    /// Prints it, and answers with the exit code. A failure of which there is nothing to report is the error.
+    /// Prints the ended work, and returns the exit code. If the work failed and there is nothing to report, the failure
+    /// is returned as the error.
     pub(super) fn print(self, output: Option<OutputArgs>) -> anyhow::Result<Exit> {
         let (outcome, error, introduction) = (self.outcome(), self.error(), self.introduction());
         if let (Ended::Failed(error), None) = (self.ended, self.report) {
@@ -138,14 +140,14 @@ impl<R: ReportText> EndedWork<'_, R> {
             let continue_with = introduction.as_ref().map(|_| line.clone());
             let printed = output
                 .print(&ReportJson { report, stopped, error, continue_with }, |json| json.report.text());
-            // Whoever sees only that would do it again.
+            // A reader who sees only a failure to print would do the work again.
             printed.context(match outcome {
-                CommandOutcome::Done => "All was done, but what was done cannot be printed",
-                _ => "What was done by then cannot be printed",
+                CommandOutcome::Done => "All work was done, but the report cannot be printed",
+                _ => "The report of the work that was done cannot be printed",
             })?;
         }
         if let Some(introduction) = introduction {
-            // On a line of its own: it is to be pasted.
+            // The command stands on a line of its own, so that it can be pasted.
             print_note(&format!("{introduction}\n  {line}"));
             invocation.note().inspect(|note| print_note(note));
         }

@@ -1,4 +1,4 @@
-//! How far long work is: a bar on a terminal, nothing elsewhere.
+//! The progress of long work: a bar on a terminal, nothing elsewhere.
 
 use indicatif::{ProgressDrawTarget, ProgressStyle};
 
@@ -8,32 +8,33 @@ use crate::output::print_note;
 
 const TEMPLATE: &str = "{msg} {wide_bar} {human_pos}/{human_len}, {per_sec}, {eta} left";
 
-/// A bar on stderr, where that is a terminal. It shows once the total is known, and goes when the work ends.
+/// A progress bar on stderr, if that is a terminal. It appears once the total is known, and disappears when the work
+/// ends.
 #[derive(Debug)]
 pub struct ProgressBar {
     bar: indicatif::ProgressBar,
 }
 
 impl ProgressBar {
-    /// Nothing shows yet.
+    /// Creates a bar that is still hidden.
     pub fn new() -> Self {
         Self { bar: indicatif::ProgressBar::hidden() }
     }
 }
 
 impl Progress for ProgressBar {
-    /// Says how many there are to do, and of what: `entries`.
+    /// Sets how many items there are to do, and what they are, such as `entries`.
     fn expect(&self, total: u64, what: &'static str) {
         self.bar.set_position(0);
         self.bar.set_length(total);
         self.bar.set_message(what);
         self.bar.set_style(ProgressStyle::with_template(TEMPLATE).expect("the template is right"));
-        // Draws nothing where stderr is no terminal.
+        // This draws nothing if stderr is no terminal.
         self.bar.set_draw_target(ProgressDrawTarget::stderr());
         self.bar.tick();
     }
 
-    /// So many more are done.
+    /// Adds to the number of items that are done.
     fn add(&self, done: u64) {
         self.bar.inc(done);
     }

@@ -1,4 +1,4 @@
-//! Asking before something is changed.
+//! The question to the operator before something is changed.
 
 use std::{
     io::{self, BufRead, IsTerminal, Write},
@@ -12,20 +12,21 @@ use tokio::sync::{Notify, watch};
 use crate::{exit::WrongUsage, output::print_note};
 
 tokio::task_local! {
-    /// With whose questions those of this part of a command are asked.
+    /// The set of questions that this part of the command adds its own questions to.
     static PART: (Arc<Together>, String);
 }
 
-/// The questions of a command that runs on several partitions: each is kept until all are known, and all are asked once.
+/// The questions of a command that runs on several partitions. Each is kept until all are known, and then all are asked
+/// once.
 #[derive(Debug)]
 pub struct Together {
     kept: Mutex<Vec<Kept>>,
     has_kept: Notify,
-    /// None: nobody was asked yet. An error is what was wrong with asking.
+    /// None: not asked yet. An error says why the question could not be asked.
     answer: watch::Sender<Option<Result<bool, String>>>,
 }
 
-/// What a part would do, and what it asks.
+/// What one partition would do, and its question.
 #[derive(Debug)]
 struct Kept {
     part: String,
@@ -34,12 +35,12 @@ struct Kept {
 }
 
 impl Together {
-    /// Nothing is kept yet.
+    /// Creates a set without questions.
     pub fn new() -> Self {
         Self { kept: Mutex::default(), has_kept: Notify::new(), answer: watch::Sender::new(None) }
     }
 
-    /// Runs a part of the command, whose questions are kept under this name.
+    /// Runs a part of the command, and keeps its questions under this name.
     pub fn part<F: Future>(
         self: &Arc<Self>,
         name: String,
@@ -53,7 +54,7 @@ impl Together {
         self.has_kept.notified().await;
     }
 
-    /// Asks all that is kept. Every part that waits goes on then, also to hear that there is nobody to ask.
+    /// Asks all questions that were kept. Then every waiting part goes on, even if there is no terminal to ask on.
     pub fn ask(&self) {
         let (plans, question) = all_of(&self.kept());
         let answer = ask_now(&plans, &question).map_err(|error| format!("{error:#}"));
@@ -76,7 +77,7 @@ impl Together {
     }
 }
 
-/// What all would do, and the one question. Parts that would do the same and ask the same stand under one heading.
+/// The plans of all partitions, and one question. Partitions with the same plan and question share one heading.
 fn all_of(kept: &[Kept]) -> (String, String) {
     let mut groups: Vec<(Vec<&str>, &str, &str)> = Vec::new();
     for Kept { part, plan, question } in kept {
@@ -98,11 +99,11 @@ fn all_of(kept: &[Kept]) -> (String, String) {
     (plans, format!("Do all of this, in {} partitions?", kept.len()))
 }
 
-/// Shows what would be done and asks, on stderr: stdout is for data. Everything but `y` and `yes` is a no, and says that nothing was
-/// changed. On several partitions, all are asked together.
+/// Shows the plan and asks, on stderr, because stdout is for data. Every answer except `y` and `yes` is a no, and is
+/// followed by "Nothing was changed.". On several partitions, all questions are asked together.
 ///
 /// # Errors
-/// When there is no terminal: a script must not hang on a question that nobody sees.
+/// When there is no terminal: a script must not hang on a question that no person sees.
 pub async fn ask(plan: &str, question: &str) -> anyhow::Result<bool> {
     if let Ok((together, part)) = PART.try_with(Clone::clone)
         && together.answer.borrow().is_none()
@@ -120,7 +121,7 @@ fn ask_now(plan: &str, question: &str) -> anyhow::Result<bool> {
     let (stdin, mut stderr) = (io::stdin(), io::stderr());
     if !stdin.is_terminal() || !stderr.is_terminal() {
         let message = format!(
-            "{question} There is no terminal to ask on, so nothing was changed: look with --dry-run, then say --yes"
+            "{question} There is no terminal to ask on, so nothing was changed: check the plan with --dry-run, then add --yes"
         );
         return Err(WrongUsage(message).into());
     }

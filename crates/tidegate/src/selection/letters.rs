@@ -1,4 +1,4 @@
-//! The flags that choose letters.
+//! The flags that select dead letters.
 
 use anyhow::Context;
 use clap::Args;
@@ -14,7 +14,7 @@ use crate::{
     times::{self, Point},
 };
 
-/// Flags that leave letters out.
+/// The flags that filter dead letters.
 #[derive(Args, Clone, Debug)]
 pub struct FilterArgs {
     /// Only letters with this reason, such as unknown_voucher
@@ -22,18 +22,18 @@ pub struct FilterArgs {
     reason: Option<String>,
     #[command(flatten)]
     only: OnlyArgs,
-    /// Only letters of this time or later: RFC 3339, local time, -2h (so long ago), Unix milliseconds or a letter
+    /// Only letters of this time or later: RFC 3339, local time, -2h (two hours ago), Unix milliseconds or a letter id
     #[arg(long, value_name = "TIME", value_parser = times::parse_point, allow_hyphen_values = true)]
     from: Option<Point>,
-    /// Only letters of this time or earlier, in the same ways
+    /// Only letters of this time or earlier, in the same formats
     #[arg(long, value_name = "TIME", value_parser = times::parse_point, allow_hyphen_values = true)]
     to: Option<Point>,
 }
 
-/// Letters by their ids, by filter, or all.
+/// A selection of letters: by ids, by filter, or all.
 #[derive(Args, Clone, Debug)]
 pub struct LetterSelectionArgs {
-    /// Letters, by their ids
+    /// Ids of letters
     #[arg(value_name = "LETTER", conflicts_with_all = ["all", "reason", "voucher", "user", "from", "to", "limit"])]
     pub letters: Vec<EntryArg>,
     /// All letters
@@ -41,16 +41,16 @@ pub struct LetterSelectionArgs {
     all: bool,
     #[command(flatten)]
     filter: FilterArgs,
-    /// The oldest so many of them
+    /// At most this many letters, the oldest first
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
 }
 
 impl LetterSelectionArgs {
-    /// Whether it was said which letters are meant.
+    /// Checks that the caller has selected letters.
     ///
     /// # Errors
-    /// When it was not: what changes letters does not begin with all of them by itself.
+    /// When the caller has not: a command that changes letters must not default to all of them.
     pub fn is_said(&self) -> Result<(), WrongUsage> {
         let FilterArgs { reason, only, from, to } = &self.filter;
         let filters =
@@ -58,14 +58,14 @@ impl LetterSelectionArgs {
         if !self.letters.is_empty() || self.all || filters.contains(&true) {
             return Ok(());
         }
-        let message = "say which letters: their ids, a filter such as --reason or --voucher, or --all";
+        let message = "select letters: by their ids, by a filter such as --reason or --voucher, or with --all";
         Err(WrongUsage(message.to_owned()))
     }
 
-    /// The letters that are meant. Times count from the clock of this Redis.
+    /// The selected letters. Relative times count from the clock of this Redis.
     ///
     /// # Errors
-    /// When Redis does not answer, or the last comes before the first.
+    /// When Redis does not answer, or the last letter comes before the first.
     pub async fn letters(&self, redis: &RedisStore) -> anyhow::Result<LetterSelection> {
         let ids = (!self.letters.is_empty()).then(|| entry_arg::ids(&self.letters).into_iter().collect());
         Ok(LetterSelection { ids, limit: self.limit, ..self.filter.letters(redis).await? })
@@ -73,7 +73,7 @@ impl LetterSelectionArgs {
 }
 
 impl FilterArgs {
-    /// As [`LetterSelectionArgs::letters`].
+    /// The selected letters, as [`LetterSelectionArgs::letters`].
     pub async fn letters(&self, redis: &RedisStore) -> anyhow::Result<LetterSelection> {
         let now_ms = server_time_ms(redis.pool()).await.context("Failed to read the clock of Redis")?;
         let (first, last) = times::range(self.from.as_ref(), self.to.as_ref(), now_ms)?;
@@ -88,7 +88,7 @@ impl FilterArgs {
     }
 }
 
-/// `command` with the flags and values that choose these letters.
+/// Adds to `command` the flags and values that select these letters.
 pub fn typed(letters: &LetterSelection, command: CommandLine) -> CommandLine {
     if let Some(ids) = &letters.ids {
         return ids.iter().fold(command, CommandLine::word);

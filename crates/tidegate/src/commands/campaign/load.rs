@@ -1,4 +1,4 @@
-//! `tidegate campaign load`.
+//! The command `tidegate campaign load`: puts regions on sale.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -26,28 +26,29 @@ Examples:
   tidegate campaign load --campaign 5 --regions regions.csv --dry-run
   tidegate campaign load --campaign 5 --regions regions.csv --begin 2026-11-20T10:00:00Z --pay-within 15m
 
-regions.csv has a line for each region: its name, its voucher, its units, such as north,101,5000. Each region has a stock
-of its own; the limits of the campaign count over all of them: give the sale a --begin, and set them before it
-(tidegate limit set --campaign 5 ...). More regions can be loaded later, with a file of them alone or of all. If it fails
-half-way, the same command again completes it.";
+regions.csv has a line for each region: its name, its voucher and its units, such as north,101,5000. Each region has a
+stock of its own. The limits of the campaign count over all regions. Give the sale a --begin, and set the limits before
+it (tidegate limit set --campaign 5 ...). You can load more regions later, from a file with only the new ones or with
+all of them. If the command fails half-way, run it again to complete it.";
 
-/// What `tidegate campaign load` takes.
+/// The arguments of `tidegate campaign load`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct CampaignLoadArgs {
-    /// The campaign: any number, and none that another campaign has
+    /// The campaign id: any number that no other campaign has
     #[arg(long, value_name = "ID")]
     campaign: CampaignId,
-    /// Lines of region,voucher,units
+    /// A file with lines of region,voucher,units
     #[arg(long, value_name = "FILE")]
     regions: PathBuf,
-    /// The sale begins: RFC 3339, local time or Unix milliseconds; now by default
+    /// When the sale begins: RFC 3339, local time or Unix milliseconds; now by default
     #[arg(long, value_name = "TIME", value_parser = times::parse)]
     begin: Option<Timestamp>,
-    /// The sale ends, likewise; never by default
+    /// When the sale ends, in the same formats; never by default
     #[arg(long, value_name = "TIME", value_parser = times::parse)]
     end: Option<Timestamp>,
-    /// Orders that are not paid so long after they were written expire, such as 15m; 0s: never. order.pay_within_s by default
+    /// How long an order may stay unpaid after it was written, such as 15m; then it expires. 0s: for ever. Default:
+    /// order.pay_within_s
     #[arg(long, value_name = "SPAN", value_parser = times::parse_span)]
     pay_within: Option<Duration>,
     #[command(flatten)]
@@ -55,7 +56,7 @@ pub struct CampaignLoadArgs {
 }
 
 impl SystemCommand for CampaignLoadArgs {
-    /// Loads the regions, or says why not.
+    /// Loads the regions, or reports why it refuses.
     async fn run(&self, system: &System) -> anyhow::Result<Exit> {
         let CampaignLoadArgs { campaign, begin, end, pay_within, .. } = *self;
         let file = self.regions.display();

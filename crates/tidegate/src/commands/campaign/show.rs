@@ -1,4 +1,4 @@
-//! `tidegate campaign show`.
+//! The command `tidegate campaign show`: the regions and limits of a campaign.
 
 use clap::Args;
 use tidegate_operations::{
@@ -23,13 +23,13 @@ Examples:
   tidegate campaign show --campaign 5
   tidegate campaign show --campaign 5 --json | jq '.regions[] | {region, redis_stock}'
 
-Exits with 1 where no voucher is in the campaign, or Redis does not have its limits.";
+Exits with 1 if no voucher is in the campaign, or if Redis does not have its limits.";
 
-/// What `tidegate campaign show` takes.
+/// The arguments of `tidegate campaign show`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct CampaignShowArgs {
-    /// The campaign
+    /// The campaign id
     #[arg(long, value_name = "ID")]
     campaign: CampaignId,
     #[command(flatten)]
@@ -37,7 +37,7 @@ pub struct CampaignShowArgs {
 }
 
 impl SystemCommand for CampaignShowArgs {
-    /// Shows what both sides hold of a campaign.
+    /// Shows the regions of a campaign in Redis and MySQL.
     async fn run(&self, system: &System) -> anyhow::Result<Exit> {
         let settings = campaigns::partition_of(system, self.campaign).await?;
         let stores = Stores::new(settings);

@@ -1,4 +1,4 @@
-//! `tidegate consumers drain`: hands what a consumer holds over to the workers that live, at once.
+//! Draining consumers: makes their entries claimable for the living workers at once.
 
 use tidegate_compare::text::{counted, printable};
 use tidegate_operations::{
@@ -18,15 +18,15 @@ impl PlanText for ClaimPlan {
         }
         if self.is_refused() {
             return format!(
-                "{} lives and works on what it holds, so nothing is done. If a lane of it hangs or is not there any \
-                 more, say --force; to take over from a living process, stop it (SIGTERM): it finishes what it has in \
-                 hand.",
+                "{} is alive and works on its entries, so nothing is done. If one of its lanes hangs or does not exist any \
+                 more, add --force. To take over from a living process, stop it (SIGTERM): it finishes its entries in \
+                 progress.",
                 printable(&self.living.join(", "))
             );
         }
         if self.pending == 0 {
             let dead =
-                if self.consumers.is_empty() { "No consumer is dead: nothing" } else { "They hold nothing" };
+                if self.consumers.is_empty() { "No consumer is dead: nothing" } else { "The consumers hold nothing" };
             return format!("{dead} to claim.");
         }
         let each = self.consumers.iter().filter(|consumer| consumer.pending > 0);
@@ -37,7 +37,7 @@ impl PlanText for ClaimPlan {
             String::new()
         } else {
             let living = printable(&self.living.join(", "));
-            format!("\n{living} lives: what it has in progress just now will be handled twice.")
+            format!("\n{living} is alive: its entries in progress will be handled twice.")
         };
         format!("{}{forced}\n{}", each.join("\n"), who_takes_them(self.workers_live, self.taken_within_s))
     }
@@ -45,22 +45,22 @@ impl PlanText for ClaimPlan {
 
 fn who_takes_them(workers_live: bool, within_s: f64) -> String {
     if workers_live {
-        format!("Workers that live take what is offered within about {within_s:.0} s, as fast as they write.")
+        format!("Living workers take the claimable entries within about {within_s:.0} s, as fast as they write.")
     } else {
-        "No living worker reads the stream: what is offered waits until one starts.".to_owned()
+        "No living worker reads the stream: the claimable entries wait until one starts.".to_owned()
     }
 }
 
 impl ReportText for ClaimReport {
     fn text(&self) -> String {
-        let mut lines = vec![format!("{} offered to all workers.", counted(self.offered, "entry"))];
+        let mut lines = vec![format!("{} made claimable for all workers.", counted(self.offered, "entry"))];
         let lives = self.consumers.iter().filter(|consumer| consumer.lives);
         lines.extend(lives.map(|consumer| {
-            format!("{} lives by now: the rest of its entries was left to it.", printable(&consumer.consumer))
+            format!("{} is alive by now: the rest of its entries was left to it.", printable(&consumer.consumer))
         }));
         if self.young > 0 {
             lines.push(format!(
-                "{} left: delivered less than {:.0} s ago, the locks of their worker may still stand. Type it again \
+                "{} left: delivered less than {:.0} s ago, the locks of their worker may still be held. Run it again \
                  later.",
                 counted(self.young, "entry"),
                 self.young_for_s
@@ -68,14 +68,14 @@ impl ReportText for ClaimReport {
         }
         if self.gone > 0 {
             lines.push(format!(
-                "{} without payload left: workers acknowledge them, and say so in their log.",
+                "{} without payload left: workers acknowledge them, and log that.",
                 counted(self.gone, "entry")
             ));
         }
         let claimable: u64 = self.consumers.iter().map(|consumer| consumer.offered + consumer.before).sum();
         lines.extend(match self.left {
             _ if claimable == 0 => None,
-            Some(0) => Some("Workers have taken all that was offered.".to_owned()),
+            Some(0) => Some("Workers have taken all claimable entries.".to_owned()),
             Some(left) => Some(format!("{} not taken yet.", counted(left, "entry"))),
             None => Some(who_takes_them(self.workers_live, self.taken_within_s)),
         });
@@ -83,7 +83,7 @@ impl ReportText for ClaimReport {
     }
 }
 
-/// Offers the entries.
+/// Makes the entries claimable.
 ///
 /// # Errors
 /// When Redis cannot be reached, or the key holds no stream.

@@ -1,4 +1,4 @@
-//! `tidegate consumers drain --remove`: removes dead consumers, after others have taken what they hold.
+//! The option `tidegate consumers drain --remove`: removes dead consumers, after workers have taken their entries.
 
 use tidegate_compare::text::{counted, printable};
 use tidegate_operations::{
@@ -21,7 +21,7 @@ impl PlanText for ConsumerRemovalPlan {
         }
         if !self.living.is_empty() {
             let living = printable(&self.living.join(", "));
-            return format!("{living} lives, so nothing is done: stop its process (SIGTERM) first.");
+            return format!("{living} is alive, so nothing is done: stop its process (SIGTERM) first.");
         }
         if self.consumers.is_empty() {
             return format!("No consumer of group {group} is dead.");
@@ -53,7 +53,7 @@ impl ReportText for ConsumerRemovalReport {
         lines.extend(self.kept.iter().map(|kept| {
             let consumer = printable(&kept.consumer);
             if kept.alive {
-                return format!("{consumer} lives by now: it was not removed.");
+                return format!("{consumer} is alive by now: it was not removed.");
             }
             let pending = counted(kept.pending, "entry");
             format!("{consumer} still has {pending} pending: it was not removed. See: tidegate pending list")
@@ -62,7 +62,7 @@ impl ReportText for ConsumerRemovalReport {
     }
 }
 
-/// Removes consumers.
+/// Removes dead consumers.
 ///
 /// # Errors
 /// When Redis cannot be reached, or the key holds no stream.

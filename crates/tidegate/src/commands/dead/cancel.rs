@@ -1,4 +1,4 @@
-//! `tidegate dead cancel`: cancels the orders of dead letters.
+//! The command `tidegate dead cancel`: cancels the orders of dead letters.
 
 use clap::Args;
 use tidegate_operations::{Stores, dead_letters::LetterAction};
@@ -17,21 +17,21 @@ Examples:
   tidegate dead cancel 1795175193179-0 --yes
   tidegate dead cancel --all --dry-run
 
-Use it for orders that are not to be written any more. It tells MySQL first, by a cancelled
-order (status 4) under the same id, so that no copy of the order can ever be written. Then, in
-one step, its units go back to the stock in Redis, its user may order again, the journal says
-so, and the letter is deleted. This happens once for each order id, however often you ask.
+Use it for orders that must not be written any more. It first writes a cancelled order (status 4) with the same id to
+MySQL, so that no copy of the order can ever be written. Then, in one step in Redis, the units return to the stock, the
+user may order again, the journal notes the release, and the letter is deleted. This happens once for each order id,
+however often you run the command.
 
 Some letters stay:
-  - one whose order stands in MySQL
-  - one that holds no order
-  - one whose order id belongs to another user, as the journal or MySQL knows
-  - one whose cancelled row MySQL refuses (a foreign key, a check)
+  - a letter whose order is written in MySQL
+  - a letter that holds no order
+  - a letter whose order id belongs to another user, by the journal or by MySQL
+  - a letter whose cancelled row MySQL refuses (a foreign key, a check)
 
-Exits with 1 if letters stay. Ctrl-C ends it between two pages with exit code 6, and it says how
-to continue.";
+Exits with 1 if letters stay. Ctrl-C ends the command between two pages with exit code 6; it then prints how to
+continue.";
 
-/// What `tidegate dead cancel` takes.
+/// The arguments of `tidegate dead cancel`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct DeadCancelArgs {
@@ -46,7 +46,7 @@ impl PartitionCommand for DeadCancelArgs {
         Scope::Entries(&self.selection.letters)
     }
 
-    /// Releases them.
+    /// Cancels the orders of the selected letters.
     async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
         change::run(stores, (&self.selection, &self.change), LetterAction::Cancel).await
     }

@@ -1,4 +1,4 @@
-//! The face of requeue, cancel and drop: what they would do and did, for people.
+//! The texts of requeue, cancel and drop: what they would do and did, for people.
 
 use tidegate_compare::text::{counted, printable};
 use tidegate_operations::{
@@ -18,10 +18,11 @@ use crate::{
     selection::letters::{self, LetterSelectionArgs},
 };
 
-/// Does it.
+/// Carries out the request.
 ///
 /// # Errors
-/// When a store cannot be reached, the key holds no stream, nobody can be asked, or it was not said which letters.
+/// When a store cannot be reached, the key holds no stream, there is no terminal to ask on, or no letters were
+/// selected.
 pub async fn run(
     stores: &Stores,
     (letters, change): (&LetterSelectionArgs, &ChangeArgs),
@@ -36,7 +37,7 @@ pub async fn run(
         .await
 }
 
-/// The command that asks for this.
+/// The command line of this request.
 fn typed(LetterRequest { action, letters }: &LetterRequest) -> CommandLine {
     let command = match action {
         LetterAction::Requeue { force } => CommandLine::new("dead requeue").switch("--force", *force),
@@ -71,7 +72,7 @@ impl ReportText for LetterReport {
         let more = self.letters - self.first.len() as u64;
         lines.extend((more > 0).then(|| format!("  and {more} more")));
         let gone = counted(self.gone, "letter");
-        lines.extend((self.gone > 0).then(|| format!("{gone} not there any more: somebody else was faster")));
+        lines.extend((self.gone > 0).then(|| format!("{gone} not there any more: another command was faster")));
         let released = counted(self.released, "order");
         lines.extend(
             (self.released > 0)
@@ -92,7 +93,7 @@ fn ended(EndedLetter { letter, outcome, order, entry }: &EndedLetter) -> String 
     format!("  {letter} {}{entry}{order}", outcome.replace('_', " "))
 }
 
-/// That a reason was mistyped, with those that there are.
+/// A note that no letter has the reason that was typed, with the reasons that exist.
 fn no_such_reason(plan: &LetterPlan) -> Option<String> {
     let wanted = plan.reason()?;
     let there: Vec<String> = plan
@@ -104,9 +105,9 @@ fn no_such_reason(plan: &LetterPlan) -> Option<String> {
     (!there.is_empty()).then(|| format!("none has the reason {wanted}; there are: {}", there.join(", ")))
 }
 
-/// Vouchers that are named one by one.
+/// The number of vouchers that are named one by one.
 const MOST_NAMED: usize = 20;
-/// Users that are named one by one.
+/// The number of users that are named one by one.
 const MOST_USERS: u64 = 3;
 
 fn releasing(vouchers: &[VoucherRelease]) -> Vec<String> {
@@ -133,14 +134,14 @@ fn dying_again(DyingAgain { reason, voucher, letters }: &DyingAgain) -> String {
         (Some(voucher), _) => {
             format!("MySQL has no row of voucher {voucher}; see tidegate voucher show --voucher {voucher}")
         }
-        (None, "id_taken") => "the order id is another order's".to_owned(),
+        (None, "id_taken") => "the order id belongs to another order".to_owned(),
         (None, "too_large") => {
-            "workers take nothing of this size; raise worker.entry_max_bytes for all of them, and for this command"
+            "workers do not accept an entry of this size; raise worker.entry_max_bytes for all workers, and for this command"
                 .to_owned()
         }
         (None, _) => "it holds no order".to_owned(),
     };
-    format!("{} would die again: {why}", counted(*letters, "letter"))
+    format!("{} would be buried again: {why}", counted(*letters, "letter"))
 }
 
 fn staying(stay: &StayingLetters, missing: &[EntryId]) -> Vec<String> {
@@ -159,7 +160,7 @@ fn ids(letters: &[EntryId]) -> String {
     letters.iter().map(EntryId::to_string).collect::<Vec<_>>().join(" ")
 }
 
-/// Why a letter stays, and what to do about it.
+/// The reason why a letter stays, and what to do about it.
 fn reason(obstacle: Obstacle) -> &'static str {
     match obstacle {
         Obstacle::NeedsForce => "requeued three times or more: once more only with --force",
@@ -171,30 +172,30 @@ fn reason(obstacle: Obstacle) -> &'static str {
             "the order is cancelled in MySQL and would not be written: cancel releases it and deletes the letter"
         }
         Obstacle::OrderExists => {
-            "the order stands in MySQL, so there is nothing to cancel: drop deletes the letter"
+            "the order is written in MySQL, so there is nothing to cancel: drop deletes the letter"
         }
         Obstacle::IdTaken => {
-            "the order id is another order's, so nothing can be released by it: drop deletes the letter, unless \
+            "the order id belongs to another order, so nothing can be released: drop deletes the letter, unless \
              the journal names its user (see docs/runbook/id-taken.md)"
         }
         Obstacle::NoOrder => "no order, so there is nothing to release: export, then drop",
-        Obstacle::Foreign => "no letter of tidegate: somebody else wrote it there",
+        Obstacle::Foreign => "not a letter of tidegate: another program wrote it there",
         Obstacle::HoldsOrder => "an order that is not written: requeue or cancel it",
         Obstacle::OrderIsDead => {
             "its order is a dead letter, too, and does not go back now: requeue that, which takes its events along, or \
              cancel it first"
         }
         Obstacle::HoldsPayment => {
-            "money was paid or refunded, and without this nobody would know: requeue it"
+            "money was paid or refunded, and no other record says so: requeue it"
         }
         Obstacle::HoldsUnits => {
-            "by the journal the order took units, which nobody has released: see docs/runbook/id-taken.md"
+            "by the journal, the order took units that were never released: see docs/runbook/id-taken.md"
         }
         Obstacle::Rejected => {
             "MySQL refused the cancelled row that keeps the order from being written, so nothing was released"
         }
         Obstacle::Contended => {
-            "another session holds rows that this needs: nothing was done, type it again in a while"
+            "another session locks rows that this command needs: nothing was done, run it again in a while"
         }
         Obstacle::Failed => "Redis refused",
     }

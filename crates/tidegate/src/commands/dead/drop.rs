@@ -1,4 +1,4 @@
-//! `tidegate dead drop`: deletes letters of which nothing can be released, or whose orders are written.
+//! The command `tidegate dead drop`: deletes letters that hold no units to release, or whose orders are written.
 
 use clap::Args;
 use tidegate_operations::{Stores, dead_letters::LetterAction};
@@ -17,21 +17,23 @@ Examples:
   tidegate dead drop 1795175193179-0 --yes
   tidegate dead drop --reason id_taken --to -7d
 
-Use it for letters of which nothing can be released: those that hold no order, those whose
-order stands in MySQL, and those whose order id is another order's (their reason is id_taken, or
-the journal names another user). It deletes the letter and what is left of its entry in the
-stream. Nothing brings a letter back: export it first.
+Use it for letters that hold no units to release:
+  - letters that hold no order
+  - letters whose order is written in MySQL
+  - letters whose order id belongs to another order (their reason is id_taken, or the journal
+    names another user)
+
+It deletes the letter, and the rest of its entry in the stream. A deleted letter cannot be restored: export it first.
 
 Some letters stay:
-  - one that holds an order which is not written: see tidegate dead requeue and tidegate dead
-    cancel
+  - a letter with an order that is not written: see tidegate dead requeue and tidegate dead cancel
   - an event about money (paid, refunding, refunded, refund_failed): see tidegate dead requeue
-  - one whose order took units, as the journal says: see tidegate dead cancel
+  - a letter whose order took units, by the journal: see tidegate dead cancel
 
-Exits with 1 if letters stay. Ctrl-C ends it between two pages with exit code 6, and it says how
-to continue.";
+Exits with 1 if letters stay. Ctrl-C ends the command between two pages with exit code 6; it then prints how to
+continue.";
 
-/// What `tidegate dead drop` takes.
+/// The arguments of `tidegate dead drop`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct DeadDropArgs {
@@ -46,7 +48,7 @@ impl PartitionCommand for DeadDropArgs {
         Scope::Entries(&self.selection.letters)
     }
 
-    /// Deletes them.
+    /// Deletes the selected letters.
     async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
         change::run(stores, (&self.selection, &self.change), LetterAction::Drop).await
     }

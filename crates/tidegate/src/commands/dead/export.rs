@@ -1,4 +1,4 @@
-//! `tidegate dead export`: letters as lines of JSON.
+//! The command `tidegate dead export`: writes letters as JSON lines.
 
 use clap::Args;
 use tidegate_operations::{System, export::ExportSelection};
@@ -18,18 +18,18 @@ Examples:
   tidegate dead export --all --out letters.jsonl
   tidegate dead export 1795175193179-0 | jq .dead.error
 
-Writes one letter a line, oldest first. `entry` and `fields` are those of tidegate export, so that
-tidegate replay --file can run them; `dead` says why the entry died. Without ids or filters it
-writes all letters. Changes nothing in Redis, and never writes over a file.
+Writes one letter a line, oldest first. `entry` and `fields` are those of tidegate export, so that tidegate replay
+--file can run them; `dead` says why the entry was buried. Without ids or filters, it writes all letters. It changes
+nothing in Redis, and never overwrites a file.
 
-Ctrl-C ends it after whole lines with exit code 6, and it says how to continue. A second Ctrl-C
-ends it at once. With --out, it prints what was done; --json makes that JSON.";
+Ctrl-C ends the command after a complete line with exit code 6; it then prints how to continue. A second Ctrl-C ends it
+at once. With --out, it prints a report; with --json, as JSON.";
 
-/// What `tidegate dead export` takes.
+/// The arguments of `tidegate dead export`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct DeadExportArgs {
-    /// Which letters.
+    /// The letters to write.
     #[command(flatten)]
     pub selection: LetterSelectionArgs,
     #[command(flatten)]
@@ -37,7 +37,7 @@ pub struct DeadExportArgs {
 }
 
 impl SystemCommand for DeadExportArgs {
-    /// Writes them.
+    /// Writes the selected letters.
     async fn run(&self, system: &System) -> anyhow::Result<Exit> {
         let chosen = entry_arg::partition_of(&self.selection.letters, system)?;
         let partitions = lines::connect(&chosen).await?;

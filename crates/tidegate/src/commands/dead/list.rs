@@ -1,4 +1,4 @@
-//! `tidegate dead list`: what died, and why.
+//! The command `tidegate dead list`: the dead letters, and why they were buried.
 
 use clap::Args;
 use tidegate_compare::text::counted;
@@ -18,17 +18,17 @@ Examples:
   tidegate dead list --from -2h --limit 1000 --json
   tidegate dead list --user 1001
 
-Counts all letters that match by reason and voucher, then shows the newest 10 of them, or as many
-as --limit says. --voucher and --user also find entries that are no orders, if the field can be
-read. A letter that says `requeued 2` has died three times. Changes nothing.";
+Counts all selected letters by reason and voucher, then shows the newest 10 of them, or as many as --limit says.
+--voucher and --user also find entries that are no orders, if the field can be read. A letter with `requeued 2` was
+buried three times. The command changes nothing.";
 
-/// What `tidegate dead list` takes.
+/// The arguments of `tidegate dead list`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct DeadListArgs {
     #[command(flatten)]
     filter: FilterArgs,
-    /// Show so many, the newest; all are counted
+    /// Show this many of the newest letters; all are counted
     #[arg(long, value_name = "NUMBER", default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     limit: u32,
     #[command(flatten)]
@@ -36,7 +36,7 @@ pub struct DeadListArgs {
 }
 
 impl PartitionCommand for DeadListArgs {
-    /// Lists them.
+    /// Lists the selected letters.
     async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
         let redis = stores.redis().await?;
         let (dead, letters) = (DeadLetters::new(redis.clone()), self.filter.letters(redis).await?);

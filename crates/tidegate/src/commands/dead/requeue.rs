@@ -1,4 +1,4 @@
-//! `tidegate dead requeue`: puts letters back into the stream.
+//! The command `tidegate dead requeue`: puts letters back into the stream.
 
 use clap::Args;
 use tidegate_operations::{Stores, dead_letters::LetterAction};
@@ -18,26 +18,25 @@ Examples:
   tidegate dead requeue --all --dry-run
   tidegate dead requeue --reason rejected_by_database --force
 
-Adds the entry to the stream again, byte for byte and with its history, and deletes the letter,
-in one step. Workers write it like any other. If the cause is not fixed, the entry dies again,
-as a new letter that says so. --dry-run and the question say how many would die again as things
-stand.
+In one step, it adds the entry to the stream again, byte for byte and with its history, and deletes the letter. Workers
+write the entry like any other. If the cause is not fixed, the entry is buried again, as a new letter. --dry-run and the
+question show how many letters would be buried again at present.
 
-An order takes its buried events along: they go back behind it, in the order in which they were
-appended, whether they were selected or not.
+When an order goes back, its buried events follow it, in the order in which they were appended. This happens whether
+they were selected or not.
 
 Some letters stay:
-  - one that was requeued three times, unless you give --force
-  - one whose order was cancelled or released, because it would not be written
-  - an event whose order is a dead letter that does not go back, or would die again
+  - a letter that was requeued three times, unless you give --force
+  - a letter whose order was cancelled or released, because it would not be written
+  - an event whose order is a dead letter that does not go back, or would be buried again
 
-If somebody else cancels the order at the same moment, it is released. Two requeues at once,
+If another command cancels the order at the same moment, the order is released and not requeued. Two requeues at once,
 or the same one again, put a letter back only once.
 
-Exits with 1 if letters stay. Ctrl-C ends it between two pages with exit code 6, and it says how
-to continue.";
+Exits with 1 if letters stay. Ctrl-C ends the command between two pages with exit code 6; it then prints how to
+continue.";
 
-/// What `tidegate dead requeue` takes.
+/// The arguments of `tidegate dead requeue`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct DeadRequeueArgs {
@@ -55,7 +54,7 @@ impl PartitionCommand for DeadRequeueArgs {
         Scope::Entries(&self.selection.letters)
     }
 
-    /// Puts them back.
+    /// Puts the selected letters back.
     async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
         change::run(stores, (&self.selection, &self.change), LetterAction::Requeue { force: self.force })
             .await

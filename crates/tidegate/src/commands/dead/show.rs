@@ -1,4 +1,4 @@
-//! `tidegate dead show`: everything that a letter holds.
+//! The command `tidegate dead show`: everything that a letter holds.
 
 use anyhow::Context;
 use clap::Args;
@@ -22,7 +22,7 @@ use tidegate_operations::{
     dead_letters::{FullLetter, reason_of},
 };
 
-/// Fields, and bytes of a name or value, that are shown to people.
+/// The most fields, and the most bytes of a name or value, that are shown to people.
 const SHOWN_FIELDS: usize = 50;
 const SHOWN_BYTES: usize = 200;
 
@@ -31,14 +31,14 @@ Examples:
   tidegate dead show 1795175193179-0
   tidegate dead show 1795175193179-0 --json | jq .dead.history
 
-The text escapes bytes that are not UTF-8, and cuts long values. --json holds everything, in the
-form of tidegate dead export. Exits with 1 if there is no such letter; as JSON that is null.";
+The text escapes bytes that are not UTF-8, and cuts long values. --json prints everything, in the format of tidegate
+dead export. If there is no such letter, the command exits with 1, and the JSON is null.";
 
-/// What `tidegate dead show` takes.
+/// The arguments of `tidegate dead show`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct DeadShowArgs {
-    /// The letter
+    /// The id of the letter
     pub letter: EntryArg,
     #[command(flatten)]
     output: OutputArgs,
@@ -49,7 +49,7 @@ impl PartitionCommand for DeadShowArgs {
         Scope::Entries(slice::from_ref(&self.letter))
     }
 
-    /// Shows it.
+    /// Shows one letter.
     async fn run(&self, stores: &Stores) -> anyhow::Result<Exit> {
         let settings = stores.settings();
         let redis = stores.redis().await?;

@@ -1,4 +1,4 @@
-//! Letters in tables.
+//! Tables of dead letters, for people.
 
 use jiff::Timestamp;
 use tidegate_compare::text::printable;
@@ -7,20 +7,20 @@ use tidegate_stream::EntryId;
 
 use crate::output::{is_terminal, table};
 
-/// Characters of an error in a table on a terminal.
+/// The number of characters of an error that a table on a terminal shows.
 const SHOWN_CHARS: usize = 80;
-/// An error that stands in the row above, too.
+/// The text for an error that is the same as in the row above.
 const AS_ABOVE: &str = "as above";
-/// Groups in a table.
+/// The number of groups in a table.
 const SHOWN_GROUPS: usize = 20;
 
-/// When this id was given; the id itself where that is no time.
+/// The time in an entry id, or the id itself if it holds no time.
 pub fn shown_time(id: EntryId) -> String {
     let at = i64::try_from(id.ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
     at.map_or_else(|| id.to_string(), |at| at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
 
-/// A table of counts; empty without letters.
+/// A table of counts; empty if there are no letters.
 pub fn counts(counts: &LetterCounts) -> String {
     if counts.letters == 0 {
         return String::new();
@@ -46,7 +46,7 @@ pub fn counts(counts: &LetterCounts) -> String {
     format!("{table}{rest}")
 }
 
-/// A table of letters.
+/// A table of letters, for people.
 pub fn letters<'a>(letters: impl IntoIterator<Item = &'a LetterSummary>) -> String {
     let mut table =
         table(&["letter", "buried", "reason", "event", "order", "user", "voucher", "requeued", "error"]);
@@ -58,7 +58,7 @@ pub fn letters<'a>(letters: impl IntoIterator<Item = &'a LetterSummary>) -> Stri
     table.to_string()
 }
 
-/// A row, below that of `above`: what both died of is not said again.
+/// The cells of a row. If the row `above` has the same reason and error, these are not repeated.
 fn cells(letter: &LetterSummary, above: Option<&LetterSummary>) -> [String; 9] {
     let is_same = above.is_some_and(|above| !letter.error.is_empty() && above.error == letter.error);
     let error = if is_same { AS_ABOVE.to_owned() } else { shortened(&letter.error) };
@@ -75,7 +75,7 @@ fn cells(letter: &LetterSummary, above: Option<&LetterSummary>) -> [String; 9] {
     ]
 }
 
-/// As much of an error as a terminal has room for; all of it for programs and files.
+/// An error, cut to fit a terminal. Programs and files get all of it.
 fn shortened(error: &str) -> String {
     if !is_terminal() || error.chars().count() <= SHOWN_CHARS {
         return error.to_owned();

@@ -1,4 +1,4 @@
-//! `tidegate limit list`.
+//! The command `tidegate limit list`: the limits of a voucher or a campaign.
 
 use clap::Args;
 use tidegate_operations::{
@@ -17,10 +17,10 @@ Examples:
   tidegate limit list --voucher 7
   tidegate limit list --campaign 5 --json
 
-Exits with 1 where Redis does not have the limits that MySQL has: `tidegate limit set` with any of them, just as it is,
-shows it all of them.";
+Exits with 1 if Redis does not have the limits that MySQL has. To repair that, run `tidegate limit set` with any of
+these limits, unchanged: it writes all of them to Redis.";
 
-/// What `tidegate limit list` takes.
+/// The arguments of `tidegate limit list`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct LimitListArgs {
@@ -31,7 +31,7 @@ pub struct LimitListArgs {
 }
 
 impl SystemCommand for LimitListArgs {
-    /// Lists limits.
+    /// Lists the limits of an owner.
     async fn run(&self, system: &System) -> anyhow::Result<Exit> {
         let (stores, owner) = self.owner.place(system).await?;
         let both = VoucherStores::connect(&stores).await?;

@@ -1,4 +1,4 @@
-//! `tidegate limit remove`.
+//! The command `tidegate limit remove`: removes a limit.
 
 use clap::Args;
 use tidegate_operations::{
@@ -22,17 +22,17 @@ Examples:
   tidegate limit remove --voucher 7 --name days
   tidegate limit remove --campaign 5 --name months --yes
 
-With the last limit of a voucher that is in no campaign, its stock gets its usual name back, and every script of a producer
-sells it again: one order for each user. What was counted is forgotten. If it fails half-way, the same command again
-completes it.";
+When you remove the last limit of a voucher that is in no campaign, its stock gets its usual key again. Every script of
+a producer can then sell it, one order for each user. The counters of the limit are deleted. If the command fails
+half-way, run it again to complete it.";
 
-/// What `tidegate limit remove` takes.
+/// The arguments of `tidegate limit remove`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct LimitRemoveArgs {
     #[command(flatten)]
     owner: OwnerArgs,
-    /// Its name
+    /// The name of the limit
     #[arg(id = "limit", long = "name", value_name = "NAME", value_parser = parse_name)]
     name: SubjectName,
     #[command(flatten)]
@@ -40,7 +40,7 @@ pub struct LimitRemoveArgs {
 }
 
 impl SystemCommand for LimitRemoveArgs {
-    /// Takes the limit away, or says why not.
+    /// Removes the limit, or reports why it refuses.
     async fn run(&self, system: &System) -> anyhow::Result<Exit> {
         let (stores, owner) = self.owner.place(system).await?;
         let both = VoucherStores::connect(&stores).await?;

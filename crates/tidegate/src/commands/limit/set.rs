@@ -1,4 +1,4 @@
-//! `tidegate limit set`.
+//! The command `tidegate limit set`: creates or changes a limit.
 
 use std::num::NonZeroU32;
 
@@ -28,41 +28,45 @@ Examples:
   tidegate limit set --campaign 5 --name months --subject address --window month --units 5
   tidegate limit set --voucher 7 --name fast --subject ip --rate 5/1s --burst 10
 
-Redis checks limits in the step that takes the stock. The first one gives the stock of the voucher another name, so that
-nobody passes by a script that does not know limits: producers have to use lua/admit_limited.lua from then on. The same
-name again changes the limit. Another subject or window counts from zero; other numbers go on with what was counted.
-If the voucher is loaded and its sale is not over, the command asks first. It names callers that the new limit refuses
-because they use lua/admit.lua or send no such subject.
-See docs/buying-limits.md. If it fails half-way, the same command again completes it.";
+Redis checks limits in the step that takes the stock. With the first limit, the stock of the voucher gets another key,
+so that a script that does not know limits cannot bypass them. From then on, producers have to use
+lua/admit_limited.lua.
 
-/// What `tidegate limit set` takes.
+If you give the name of an existing limit, the command changes that limit. Another subject or window counts from zero.
+With other numbers, counting continues. If the voucher is loaded and its sale is not over, the command asks first. It
+names the callers that the new limit refuses because they use lua/admit.lua or send no such subject.
+
+See docs/buying-limits.md. If the command fails half-way, run it again to complete it.";
+
+/// The arguments of `tidegate limit set`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct LimitSetArgs {
     #[command(flatten)]
     owner: OwnerArgs,
-    /// What refusals call it: 1 to 32 of a-z 0-9 _, a letter first
+    /// The name that refusals give: 1 to 32 of a-z 0-9 _, beginning with a letter
     #[arg(id = "limit", long = "name", value_name = "NAME", value_parser = parse_name)]
     name: SubjectName,
-    /// What it counts by: user, or what callers send under this name, such as phone. By default all orders together
+    /// The subject to count by: user, or a name under which callers send a value, such as phone. By default, all orders
+    /// count together
     #[arg(long, value_name = "NAME", default_value = "*", value_parser = parse_subject)]
     subject: Subject,
-    /// In which time: order (units of each), sale, day, month, or a span such as 10m
+    /// The time window: order (units of each), sale, day, month, or a span such as 10m
     #[arg(long, value_name = "WINDOW", value_parser = parse_window, required_unless_present = "rate", conflicts_with = "rate")]
     window: Option<Window>,
-    /// When days and months begin
+    /// The offset from UTC at which days and months begin
     #[arg(long, value_name = "HH:MM", value_parser = parse_offset, allow_hyphen_values = true)]
     utc_offset: Option<i32>,
-    /// Most orders in the window
+    /// The most orders in the window
     #[arg(long, value_name = "ORDERS", value_parser = parse_most, conflicts_with = "rate")]
     orders: Option<u32>,
-    /// Most units in the window
+    /// The most units in the window
     #[arg(long, value_name = "UNITS", value_parser = parse_most, conflicts_with = "rate")]
     units: Option<u32>,
-    /// So many admissions in a span, such as 5/1s, evenly spread. Never released
+    /// The rate of admissions, such as 5/1s, evenly spread. Admissions are not returned to it when an order ends
     #[arg(long, value_name = "ORDERS/SPAN", value_parser = parse_rate)]
     rate: Option<TypedRate>,
-    /// With --rate: so many at once after a rest
+    /// With --rate: the most admissions at once after a pause
     #[arg(long, value_name = "ORDERS", default_value = "1", requires = "rate")]
     burst: NonZeroU32,
     #[command(flatten)]
@@ -70,7 +74,7 @@ pub struct LimitSetArgs {
 }
 
 impl SystemCommand for LimitSetArgs {
-    /// Sets the limit, or says why not.
+    /// Sets the limit, or reports why it refuses.
     async fn run(&self, system: &System) -> anyhow::Result<Exit> {
         let kind = kind(self)?;
         let (stores, owner) = self.owner.place(system).await?;
@@ -153,11 +157,11 @@ fn parse_offset(text: &str) -> Result<i32, String> {
     }
 }
 
-/// A rate, and how it was typed.
+/// A rate, and the words it was typed with.
 #[derive(Clone, Debug)]
 struct TypedRate {
     text: String,
-    /// Microseconds from one to the next.
+    /// The time between two admissions, in microseconds.
     period_us: NonZeroU32,
 }
 

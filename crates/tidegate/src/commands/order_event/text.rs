@@ -1,4 +1,4 @@
-//! What would come of events, and what came of them, for people.
+//! The expected and the real outcomes of events, for people.
 
 use tidegate_compare::text::counted;
 use tidegate_operations::order_event::{
@@ -9,10 +9,10 @@ use tidegate_orders::event::{EventOutcome, EventRejection};
 
 use super::super::order_show::status;
 
-/// Orders that are listed, of a file.
+/// The most orders of a file that are listed.
 const SHOWN: usize = 20;
 
-/// What would be appended.
+/// The events that would be appended.
 pub fn plan(plan: &OrderEventPlan) -> String {
     if !plan.older_workers.is_empty() {
         return older_workers(&plan.older_workers);
@@ -48,10 +48,10 @@ pub fn plan(plan: &OrderEventPlan) -> String {
     lines.join("\n")
 }
 
-/// Why nothing is appended while these workers live.
+/// The reason why nothing is appended while these workers are alive.
 pub fn older_workers(workers: &[String]) -> String {
     format!(
-        "{} of a version that knows no events and would bury them: {}. Stop these workers, or upgrade them.\nNothing was \
+        "{} of a version that does not know events and would bury them: {}. Stop these workers, or upgrade them.\nNothing was \
          appended.",
         if workers.len() == 1 { "a worker is" } else { "some workers are" },
         workers.join(", "),
@@ -64,7 +64,7 @@ fn refused(planned: &PlannedEvent, obstacle: EventObstacle) -> String {
         EventObstacle::UnknownOrder => {
             let id = planned.order;
             format!(
-                "{order}: MySQL does not know it. If it is on its way or was never written, say whose it is with \
+                "{order}: MySQL does not know it. If it is on its way or was never written, name its owner with \
                  --user and --voucher; see: tidegate order show {id}"
             )
         }
@@ -103,7 +103,7 @@ fn would(expectation: &Expectation) -> String {
     }
 }
 
-/// What was appended, and what came of it.
+/// The events that were appended, and their outcomes.
 pub fn report(report: &OrderEventReport) -> String {
     let mut lines = Vec::new();
     if let [one] = report.orders.as_slice() {
@@ -135,7 +135,7 @@ pub fn report(report: &OrderEventReport) -> String {
     lines.join("\n")
 }
 
-/// Of a file that was left in the middle: up to where it is in the stream.
+/// The last line of an interrupted file that is in the stream.
 fn boundary(report: &OrderEventReport) -> Option<String> {
     let first = report.with_fate(EventFate::NotAppended).next()?;
     let EventOrders::File { path, .. } = &report.request.orders else { return None };
@@ -145,14 +145,14 @@ fn boundary(report: &OrderEventReport) -> Option<String> {
 
 fn waiting(report: &OrderEventReport) -> Option<String> {
     report.with_fate(EventFate::NotRecorded).next()?;
-    let stays = "What is not recorded stays in the stream";
+    let stays = "Events that are not recorded stay in the stream";
     Some(match report.workers_live {
         Some(false) => format!("{stays}, and no living worker reads it: start one (tidegate worker)."),
         Some(true) => format!(
-            "{stays}, and workers live: see how far they are with tidegate status, and whether it was buried with \
+            "{stays}, and workers are alive: check their backlog with tidegate status, and buried events with \
              tidegate dead list."
         ),
-        None => format!("{stays}: workers record it when they come to it."),
+        None => format!("{stays}: workers record them later."),
     })
 }
 
@@ -160,16 +160,16 @@ fn unknown(report: &OrderEventReport) -> Option<String> {
     let mut unknown = report.with_fate(EventFate::Unknown).peekable();
     unknown.peek()?;
     Some(match unknown.all(|sent| sent.reference.is_some()) {
-        true => "Whether they are in the stream is unknown. To append them again is harmless, because they have a ref.",
+        true => "Whether they are in the stream is unknown. You may append them again, because they have a ref.",
         false => {
-            "Whether they are in the stream is unknown. What has a ref may be appended again; of the others, look \
-             first with tidegate order show whether they were recorded."
+            "Whether they are in the stream is unknown. You may append events with a ref again. For the others, \
+             first check with tidegate order show whether they were recorded."
         }
     }
     .to_owned())
 }
 
-/// What became of an event, of this word.
+/// The outcome of an event of this kind.
 pub fn told(event: &str, sent: &SentEvent) -> String {
     let order = place(sent.line, sent.order.to_string());
     let entry = sent.entry.map(|entry| entry.to_string()).unwrap_or_default();
@@ -180,14 +180,14 @@ pub fn told(event: &str, sent: &SentEvent) -> String {
     match (sent.fate, sent.moved.to) {
         (EventFate::Applied, Some(to)) => format!("{order} is {}{units} (entry {entry})", status(to)),
         (EventFate::Applied, None) => format!("{order}: {event} was noted (entry {entry})"),
-        (EventFate::Unchanged, _) => format!("{order}: unchanged, it was so already (entry {entry})"),
+        (EventFate::Unchanged, _) => format!("{order}: unchanged, it already had this status (entry {entry})"),
         (EventFate::RefundDue, _) => format!("{order}: this payment has to be refunded (entry {entry})"),
         (EventFate::Rejected, _) => {
             let why = sent.rejection.map(because).unwrap_or_default();
             format!("{order}: {event} was rejected, because {why} (entry {entry})")
         }
         (EventFate::NotRecorded, _) => format!("{order}: not recorded yet (entry {entry})"),
-        (EventFate::Unknown, _) => format!("{order}: appended or not, Redis did not say"),
+        (EventFate::Unknown, _) => format!("{order}: it is unknown whether the event was appended, because Redis did not reply"),
         (EventFate::NotAppended, _) => format!("{order}: nothing was appended"),
     }
 }
@@ -211,7 +211,7 @@ fn place(line: Option<u64>, order: String) -> String {
 fn listed(lines: &[String]) -> String {
     let mut shown: Vec<String> = lines.iter().take(SHOWN).cloned().collect();
     if lines.len() > SHOWN {
-        shown.push(format!("and {} more (--json tells all)", lines.len() - SHOWN));
+        shown.push(format!("and {} more (--json lists all)", lines.len() - SHOWN));
     }
     shown.join("\n")
 }
@@ -227,10 +227,10 @@ fn because(rejection: EventRejection) -> &'static str {
         EventRejection::Cancelled => "the order is cancelled",
         EventRejection::Refunding => "its payment is being refunded",
         EventRejection::Refunded => "its payment was refunded",
-        EventRejection::PaymentNeeded => "it was paid more than once: --payment says which payment is meant",
-        EventRejection::NoSuchPayment => "it has no payment with the ref that --payment says",
+        EventRejection::PaymentNeeded => "it was paid more than once: name the payment with --payment",
+        EventRejection::NoSuchPayment => "it has no payment with the ref of --payment",
         EventRejection::ChangedElsewhere => {
-            "somebody changed its status or slot by hand (see docs/runbook/contradictory-orders.md)"
+            "another program changed its status or slot (see docs/runbook/contradictory-orders.md)"
         }
     }
 }

@@ -1,16 +1,16 @@
-//! What to type for each thing that can be done about an order.
+//! The command lines for each step that an operator can take with an order.
 
 use tidegate_operations::order_show::{NextStep, OrderQuery};
 use tidegate_orders::{Keys, OrderId};
 
 use crate::{command_line::CommandLine, pending::shell_word};
 
-/// What the lines for `redis-cli` name.
+/// The Redis names in the lines for `redis-cli`.
 #[derive(Clone, Debug)]
 pub struct RedisNames {
     /// The stream of orders.
     pub stream: String,
-    /// All other keys.
+    /// The names of all other keys.
     pub keys: Keys,
 }
 
@@ -49,12 +49,12 @@ pub fn command(step: &NextStep, order: OrderId, names: &RedisNames) -> String {
     }
 }
 
-/// By Redis' own client: no command of ours does this.
+/// A line for Redis' own client, if Tidegate has no command for the step.
 fn redis_cli(command: &str) -> String {
     format!("redis-cli -u \"$TIDEGATE_REDIS_URL\" {command}")
 }
 
-/// The same command again, with more.
+/// The same command, with more entries to search.
 fn search(OrderQuery { order, voucher, user, entry, budget }: &OrderQuery) -> String {
     let hints = [
         voucher.map(|voucher| format!(" --voucher {voucher}")),

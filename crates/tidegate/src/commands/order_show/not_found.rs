@@ -1,18 +1,18 @@
-//! What is said of an order that no store holds: where it was seen last, and what was not searched.
+//! The sentence about an order that no store holds: where it was last seen, and what was not searched.
 
 use tidegate_compare::text::counted;
 use tidegate_operations::order_show::{Coverage, OrderRecords};
 
 use super::times::{entry_time, time_of};
 
-/// Nothing holds it any more, as far as was searched.
+/// The sentence if nothing holds the order any more, as far as was searched.
 pub fn lost(records: &OrderRecords) -> String {
     let seen = last_seen(records);
     let unsearched = unsearched(records);
     if unsearched.is_empty() {
         return format!("{seen}: it is lost. Appended again with the same id, it is written once.");
     }
-    format!("{seen}. Whether it is lost, cannot be told: {}.", unsearched.join("; "))
+    format!("{seen}. Whether it is lost is unknown: {}.", unsearched.join("; "))
 }
 
 fn last_seen(records: &OrderRecords) -> String {
@@ -39,14 +39,14 @@ fn last_seen(records: &OrderRecords) -> String {
 pub fn unknown(records: &OrderRecords) -> String {
     let unsearched = unsearched(records);
     if unsearched.is_empty() {
-        return "Nobody has heard of it: it was never admitted, or every trace of it was deleted. The gate may have refused it \
+        return "No store knows it: it was never admitted, or every trace of it was deleted. The gate may have refused it \
                 (sold out, paused, ...), which leaves no trace: ask the caller which reply came."
             .to_owned();
     }
-    format!("Nothing was found of it; but {}.", unsearched.join("; "))
+    format!("No trace of it was found; but {}.", unsearched.join("; "))
 }
 
-/// What was not looked at, and might tell more.
+/// The places that were not searched, and may hold more.
 fn unsearched(records: &OrderRecords) -> Vec<String> {
     let Coverage { stream, dead, journals, all_journals, .. } = &records.search.coverage;
     let mut parts = Vec::new();
@@ -55,7 +55,7 @@ fn unsearched(records: &OrderRecords) -> Vec<String> {
             let looked_at = counted(searched.entries, "entry");
             let down_to = searched.down_to;
             parts.push(format!(
-                "of the {what}, only {looked_at} were looked at, the latest down to {down_to}"
+                "of the {what}, only {looked_at} were searched, the latest down to {down_to}"
             ));
         } else if !searched.complete {
             parts.push(format!("the {what} could not be read"));
@@ -63,7 +63,7 @@ fn unsearched(records: &OrderRecords) -> Vec<String> {
     }
     if !all_journals {
         let journals = counted(*journals, "voucher");
-        parts.push(format!("the journals of {journals} were looked into, not of all"));
+        parts.push(format!("the journals of {journals} were searched, not of all"));
     }
     if !records.search.errors.is_empty() {
         parts.push("not everything could be read".to_owned());

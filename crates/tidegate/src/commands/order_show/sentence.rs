@@ -1,4 +1,4 @@
-//! Where an order is and what can be done, in words.
+//! The state of an order and the next steps, in words.
 
 use tidegate_compare::text::counted;
 use tidegate_operations::order_show::{
@@ -15,7 +15,7 @@ use super::{
     not_found::{lost, unknown},
 };
 
-/// All that is to be said. Entries are claimed after `claim_idle_ms`.
+/// The whole sentence. Other workers claim entries after `claim_idle_ms`.
 pub fn sentence(report: &OrderReport, claim_idle_ms: u64) -> String {
     let records = &report.records;
     let status = report.status_without_mysql();
@@ -26,12 +26,12 @@ pub fn sentence(report: &OrderReport, claim_idle_ms: u64) -> String {
     };
     let sentence = sentence + &payments_due(records) + &buried_events(records);
     if report.status == OrderStatus::Unsure && status != OrderStatus::Unsure {
-        return format!("{sentence} But MySQL could not be asked: it may be written all the same.");
+        return format!("{sentence} But MySQL could not be queried: the order may be written nevertheless.");
     }
     sentence
 }
 
-/// Of an order of which MySQL holds nothing.
+/// The sentence about an order that MySQL does not hold.
 fn undecided(report: &OrderReport, status: OrderStatus, claim_idle_ms: u64) -> String {
     let records = &report.records;
     match status {
@@ -60,15 +60,15 @@ fn with_row(report: &OrderReport, row: &OrderRow) -> String {
         RowState::Contradictory => {
             let slot = row.slot.map_or_else(|| "no slot".to_owned(), |slot| format!("slot {slot}"));
             format!(
-                "It is neither live nor cancelled: {order}, whose row is of {when}, has {slot} and is {status}. Nobody can tell \
-                 from that whether its units went back (see docs/runbook/contradictory-orders.md)."
+                "It is neither live nor cancelled: {order}, whose row is of {when}, has {slot} and is {status}. That does \
+                 not show whether its units were released (see docs/runbook/contradictory-orders.md)."
             )
         }
     };
     let open = report.records.open_entry();
     if let Some(entry) = open {
         sentence +=
-            &format!(" Its entry {} is still open: whoever handles it next only acknowledges it.", entry.id);
+            &format!(" Its entry {} is still open: the next worker that handles it only acknowledges it.", entry.id);
     }
     for letter in report.records.letters.iter().filter(|letter| !letter.is_order_of(row.user, row.voucher)) {
         let who = match letter.content.user {
@@ -88,7 +88,7 @@ fn with_row(report: &OrderReport, row: &OrderRow) -> String {
     sentence
 }
 
-/// Money that has to go back.
+/// The payments that have to be refunded.
 fn payments_due(records: &OrderRecords) -> String {
     let payment = |event: &EventRow| match &event.reference {
         Some(reference) => format!(" Its payment {reference} has to be refunded."),
@@ -97,18 +97,18 @@ fn payments_due(records: &OrderRecords) -> String {
     records.payments_due().map(payment).collect()
 }
 
-/// What happened to it and is not recorded.
+/// The events of the order that were buried and not recorded.
 fn buried_events(records: &OrderRecords) -> String {
     let event = |it: &BuriedEvent| format!(" Its event {} is a dead letter: {}.", it.event, it.letter);
     records.buried_events.iter().map(event).collect()
 }
 
-/// What else is to be said of an order that counts.
+/// The additions for an order that is live.
 fn live(report: &OrderReport, row: &OrderRow) -> String {
     let mut sentence = String::new();
     if let Some((when, by)) = released(&report.records, Some(row.voucher)) {
         sentence +=
-            &format!(" It was released to Redis all the same ({when} by {by}): its units are sold twice.");
+            &format!(" It was released to Redis nevertheless ({when} by {by}): its units are sold twice.");
     }
     for letter in own_letters(report, row) {
         sentence += &format!(" A dead letter of it is left, {}, which can be deleted.", letter.id);
@@ -116,7 +116,7 @@ fn live(report: &OrderReport, row: &OrderRow) -> String {
     sentence
 }
 
-/// What else is to be said of an order that counts no more.
+/// The additions for an order that has ended.
 fn cancelled(report: &OrderReport, row: &OrderRow) -> String {
     let ids: Vec<String> = own_letters(report, row).map(|letter| letter.id.to_string()).collect();
     let ids = ids.join(", ");
@@ -139,9 +139,10 @@ fn cancelled(report: &OrderReport, row: &OrderRow) -> String {
         );
     }
     if report.next_steps.iter().any(|step| matches!(step, NextStep::Release { .. })) {
-        return " In Redis, it still holds its units, and its user is barred, until lua/release.lua gives it \
-                back. Unless whoever cancelled it did that in another way, type it where the directory lua \
-                is; with 0 for its last 1 if another order of the user for this voucher stands."
+        return " In Redis, it still holds its units, and its user is barred, until lua/release.lua releases it. \
+                Unless the program that cancelled it has done that in another way, run the script from the \
+                directory that has lua/; with 0 for its last 1 if the user has another live order for this \
+                voucher."
             .to_owned();
     }
     String::new()
@@ -174,7 +175,7 @@ fn refused(report: &OrderReport, refusal: &RefusalRow) -> String {
                 "it was not released to Redis. That is done when its dead letter {letter} is cancelled."
             )
         }
-        (Remedy::Audit, None) => "no journal tells whether it was released to Redis.".to_owned(),
+        (Remedy::Audit, None) => "no journal shows whether it was released to Redis.".to_owned(),
         (Remedy::RunAgain, None) => "it was not released to Redis. Handled once more, it is.".to_owned(),
         _ => {
             let worker = if report.workers_live { "a worker" } else { "the first worker that is started" };
@@ -203,10 +204,10 @@ fn in_flight(report: &OrderReport, claim_idle_ms: u64) -> String {
         EntryLocation::Undelivered | EntryLocation::Settled => undelivered(report, entry),
     };
     if let Some(error) = entry.content.as_ref().and_then(|content| content.error.as_ref()) {
-        sentence += &format!(" It is no order ({error}): whoever handles it buries it.");
+        sentence += &format!(" It is no order ({error}): the next worker that handles it buries it.");
     } else if let Some((when, _)) = released(records, None) {
         sentence += &format!(
-            " It was released {when}, but what is in the stream is written all the same, and its units are sold twice."
+            " It was released {when}, but its entry in the stream is written nevertheless, and its units are sold twice."
         );
     }
     for letter in &records.letters {
@@ -234,16 +235,16 @@ fn pending(report: &OrderReport, entry: &EntryRecord, claim_idle_ms: u64) -> Str
     match (idle_ms, report.workers_live) {
         (_, false) => format!("{holds}, is gone, and no living worker reads the stream: start one."),
         (None, true) => {
-            format!("{holds}, is gone, and it is claimable: the next worker that looks takes it.")
+            format!("{holds}, is gone, and it is claimable: the next worker that scans takes it.")
         }
         (Some(idle_ms), true) => {
             let left = seconds(i64::try_from(claim_idle_ms.saturating_sub(*idle_ms)).unwrap_or(0));
-            format!("{holds}, and is gone: others take it in about {left:.0} s, or at once if told to.")
+            format!("{holds}, and is gone: another worker takes it in about {left:.0} s, or now after a drain.")
         }
     }
 }
 
-/// Why a consumer that lives has not written it yet. What it has set aside has no deliveries.
+/// The reason why a live consumer has not written the entry yet. An entry that is set aside has no deliveries.
 fn in_progress(records: &OrderRecords, deliveries: u64) -> String {
     let is_set_aside = deliveries == 0;
     let lock = records.lock.as_ref().filter(|lock| {
@@ -252,8 +253,8 @@ fn in_progress(records: &OrderRecords, deliveries: u64) -> String {
     });
     let Some(lock) = lock else {
         return match is_set_aside {
-            true => "and has set it aside: it waits for its turn, for a store that is away, or for something that others hold \
-                     (see `tidegate status`), and is tried again",
+            true => "and has set it aside: it waits for its turn, for a store that is away, or for a lock or row that \
+                     another session holds (see `tidegate status`), and is retried",
             false => "and has it in progress: nothing is to be done",
         }
         .to_owned();
@@ -273,13 +274,13 @@ fn released_only(records: &OrderRecords) -> String {
 
 fn dead(report: &OrderReport, letter: &DeadLetterRecord) -> String {
     let Some(reason) = &letter.reason else {
-        return format!("It stands among the dead letters, where somebody else wrote it ({}).", letter.id);
+        return format!("It stands among the dead letters, where another program wrote it ({}).", letter.id);
     };
     let when = time_of(letter.at_ms);
     let error = letter.error.as_ref().map(|error| format!(" ({error})")).unwrap_or_default();
     let what = match (report.facts.letter, report.facts.journal) {
         (LetterFact::NoOrder, _) => {
-            "it is no order, so nothing can be released of it: export it, then drop it".to_owned()
+            "it is no order, so nothing of it can be released: export it, then drop it".to_owned()
         }
         (_, JournalFact::Released) => {
             let voucher = letter.content.voucher.map(|voucher| voucher.get());
@@ -287,12 +288,12 @@ fn dead(report: &OrderReport, letter: &DeadLetterRecord) -> String {
             format!("it was released {when}, and is not written any more: cancel deletes the letter")
         }
         (_, JournalFact::Other) => {
-            "by the journal, its id is an order of another user, so nothing can be released of it: \
+            "by the journal, its id is an order of another user, so nothing of it can be released: \
              compare the two (see docs/runbook/id-taken.md), then drop it"
                 .to_owned()
         }
         (LetterFact::IdTaken, JournalFact::Nothing) => {
-            "no journal says that it took units, so nothing can be released of it: \
+            "no journal says that it took units, so nothing of it can be released: \
              compare it with the order that has its id (see docs/runbook/id-taken.md), then drop it"
                 .to_owned()
         }
@@ -301,7 +302,7 @@ fn dead(report: &OrderReport, letter: &DeadLetterRecord) -> String {
     format!("It is a dead letter, buried {when} for {reason}{error}; {what}.")
 }
 
-/// When it was released, and by whom, as far as the journal of this voucher, or of any, tells.
+/// When and by whom the order was released, by the journal of this voucher or of any.
 fn released(records: &OrderRecords, voucher: Option<i64>) -> Option<(String, &str)> {
     let is_its = |note: &&JournalRecord| {
         note.is_release() && voucher.is_none_or(|voucher| note.voucher.get() == voucher)
@@ -314,7 +315,7 @@ fn seconds(ms: i64) -> f64 {
     std::time::Duration::from_millis(ms.unsigned_abs()).as_secs_f64()
 }
 
-/// The tutorial's numbers.
+/// The status numbers of the tutorial, in words.
 pub fn status(status: i64) -> String {
     match status {
         1 => "unpaid".to_owned(),

@@ -1,4 +1,4 @@
-//! Records of an order in every state of its life, and what is said of them.
+//! Tests of the sentences for an order in every state of its life.
 
 use clap::Parser;
 use tidegate_operations::order_show::{
@@ -15,7 +15,7 @@ use crate::cli::Cli;
 
 const AT_MS: i64 = 1_795_168_800_000;
 
-/// What is found besides the records.
+/// The facts around the records.
 #[derive(Clone, Copy)]
 struct Around {
     query: OrderQuery,
@@ -28,7 +28,7 @@ fn around() -> Around {
     Around { query, workers_live: true }
 }
 
-/// Everything was searched, and nothing was found.
+/// The records if everything was searched and nothing was found.
 fn nothing() -> OrderRecords {
     let whole = StreamCoverage { complete: true, ..StreamCoverage::default() };
     let coverage =
@@ -50,7 +50,7 @@ fn row() -> OrderRow {
     }
 }
 
-/// A row that says no time but that of its making.
+/// A row without times except that of its creation.
 fn details(row: OrderRow) -> Option<OrderDetails> {
     Some(OrderDetails { row, paid_ms: None, used_ms: None, refunded_ms: None, updated_ms: None })
 }
@@ -113,7 +113,7 @@ fn letter(user: i64) -> DeadLetterRecord {
     }
 }
 
-/// What is typed is understood: by the program itself, or by redis-cli.
+/// Checks that the program itself or redis-cli understands the command.
 #[track_caller]
 fn can_be_typed(command: &str) {
     let words = shlex::split(command).expect("words");
@@ -322,12 +322,12 @@ fn what_is_in_flight_says_who_has_it_and_when_it_goes_on() {
     );
 
     let back = OrderRecords { journal: vec![note("release", "x")], ..unread };
-    says(&back, &around(), OrderStatus::Undelivered, "is written all the same", &[]);
+    says(&back, &around(), OrderStatus::Undelivered, "is written nevertheless", &[]);
     let again = OrderRecords { letters: vec![letter(9)], ..with(held(true, Some(5), 1)) };
     says(&again, &around(), OrderStatus::Pending, "A dead letter of it is there, too: 5-0", &[]);
     let mut no_order = with(held(true, Some(5), 1));
     no_order.entries[0].content.as_mut().unwrap().error = Some("the field userId is missing".to_owned());
-    says(&no_order, &around(), OrderStatus::Pending, "whoever handles it buries it", &[]);
+    says(&no_order, &around(), OrderStatus::Pending, "the next worker that handles it buries it", &[]);
 }
 
 #[test]
@@ -369,12 +369,12 @@ fn of_a_dead_letter_nothing_is_proposed_that_would_be_refused() {
         &[commands[0], "tidegate dead requeue 5-0", commands[1]],
     );
     let foreign = with(|letter| letter.reason = None);
-    says(&foreign, &around(), OrderStatus::Dead, "somebody else wrote it", &["tidegate dead show 5-0"]);
+    says(&foreign, &around(), OrderStatus::Dead, "another program wrote it", &["tidegate dead show 5-0"]);
     let strange = with(|letter| {
         letter.reason = None;
         letter.content.error = Some("the field id is missing".to_owned());
     });
-    says(&strange, &around(), OrderStatus::Dead, "somebody else wrote it", &drop);
+    says(&strange, &around(), OrderStatus::Dead, "another program wrote it", &drop);
 }
 
 #[test]
@@ -407,7 +407,7 @@ fn what_was_not_searched_is_said_and_nothing_is_called_lost_before() {
         &unsure,
         &around(),
         OrderStatus::Unsure,
-        "only 1000 entries were looked at, the latest down to 1795168800000-0",
+        "only 1000 entries were searched, the latest down to 1795168800000-0",
         &[more],
     );
     let mut hinted = around();
@@ -423,15 +423,15 @@ fn what_was_not_searched_is_said_and_nothing_is_called_lost_before() {
     says(&failed, &around(), OrderStatus::Unsure, "the dead letters could not be read", &[more]);
     let mut away = admitted;
     away.search.coverage.mysql = false;
-    says(&away, &around(), OrderStatus::Unsure, "MySQL could not be asked", &[]);
+    says(&away, &around(), OrderStatus::Unsure, "MySQL could not be queried", &[]);
     let mut dead = OrderRecords { letters: vec![letter(9)], ..nothing() };
     dead.search.coverage.mysql = false;
-    says(&dead, &around(), OrderStatus::Unsure, "it may be written all the same", &[]);
+    says(&dead, &around(), OrderStatus::Unsure, "the order may be written nevertheless", &[]);
 }
 
 #[test]
 fn what_nobody_has_heard_of_is_unknown() {
-    says(&nothing(), &around(), OrderStatus::Unknown, "Nobody has heard of it", &[]);
+    says(&nothing(), &around(), OrderStatus::Unknown, "No store knows it", &[]);
     let mut some = nothing();
     some.search.coverage.all_journals = false;
     some.search.coverage.journals = 1_000;
@@ -439,7 +439,7 @@ fn what_nobody_has_heard_of_is_unknown() {
         &some,
         &around(),
         OrderStatus::Unknown,
-        "the journals of 1000 vouchers were looked into, not of all",
+        "the journals of 1000 vouchers were searched, not of all",
         &[],
     );
 }

@@ -1,4 +1,4 @@
-//! All of it, for people.
+//! The whole output of `tidegate order show`, for people.
 
 use tidegate_compare::text::{counted, printable};
 use tidegate_operations::order_show::{EntryLocation, EntryRecord, JournalRecord, OrderRecords};
@@ -13,7 +13,7 @@ use crate::{
     pending::life,
 };
 
-/// What each place holds, in the order in which an order comes to it; where it is, and what to type.
+/// The records of each place, in the order in which an order passes them; then its state, and what to type.
 pub fn render(shown: &ShownOrder) -> String {
     let records = &shown.records;
     let mut lines = vec![line("order", &format!("{}{}", shown.order, made(records)))];
@@ -99,13 +99,13 @@ fn mysql(records: &OrderRecords) -> Vec<String> {
     if lines.is_empty() {
         lines.push(line(
             "MySQL",
-            if records.search.coverage.mysql { "nothing" } else { "could not be asked" },
+            if records.search.coverage.mysql { "nothing" } else { "could not be queried" },
         ));
     }
     lines
 }
 
-/// When, what, what came of it, and what brought it.
+/// A line about an event: its time, its kind, its outcome, and its cause.
 fn event_text(event: &EventRow) -> String {
     let when = mysql_time(event.at_ms);
     let EventRow { event: what, outcome, entry, moved, .. } = event;

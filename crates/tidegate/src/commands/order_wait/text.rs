@@ -1,4 +1,4 @@
-//! What `tidegate order wait` says to people.
+//! The texts of `tidegate order wait`, for people.
 
 use std::time::Duration;
 
@@ -10,17 +10,17 @@ use tidegate_orders::{OrderState, event::EventOutcome};
 
 use crate::{command_line::CommandLine, invocation::Invocation, times::utc};
 
-/// After so long it is said what is waited for, whether the rate is known or not.
+/// The time after which the command prints what it waits for, whether the rate is known or not.
 pub const WITHOUT_RATE: Duration = Duration::from_millis(700);
 
-/// Nothing more can be said of when its turn comes.
+/// Whether the estimate of its turn is complete.
 pub fn has_whole_estimate(progress: &OrderProgress) -> bool {
     progress
         .estimate
         .is_some_and(|guess| guess.place != QueuePlace::Unread || guess.paused || guess.read_per_s.is_some())
 }
 
-/// What is waited for, and for how long.
+/// The sentence about what the command waits for, and how long.
 pub fn waits(progress: &OrderProgress, until: WaitTarget, wait: Duration) -> String {
     let what = match until {
         WaitTarget::Confirmed => "written",
@@ -34,7 +34,7 @@ pub fn waits(progress: &OrderProgress, until: WaitTarget, wait: Duration) -> Str
 fn place(guess: &QueueEstimate) -> String {
     match guess.place {
         QueuePlace::InProgress => "a worker has it in progress".to_owned(),
-        QueuePlace::SetAside => "it was read, and is tried again later".to_owned(),
+        QueuePlace::SetAside => "it was read, and a worker retries it later".to_owned(),
         QueuePlace::Unread => unread(guess),
     }
 }
@@ -49,13 +49,13 @@ fn unread(guess: &QueueEstimate) -> String {
     };
     let said: Vec<String> = ahead.into_iter().chain(turn).collect();
     if said.is_empty() {
-        "its place cannot be told".to_owned()
+        "its place is unknown".to_owned()
     } else {
         format!("{} (an estimate)", said.join(", "))
     }
 }
 
-/// What became of it.
+/// The sentence about the outcome of the order.
 pub fn told(progress: &OrderProgress, end: WaitEnd) -> String {
     let mut lines = vec![format!("order {}{} is {}.", progress.order, whose(progress), state(progress))];
     lines.extend(progress.events.iter().map(event));
@@ -69,7 +69,7 @@ pub fn told(progress: &OrderProgress, end: WaitEnd) -> String {
         lines.push(format!("The time is over.{place}"));
     }
     if progress.cut_off {
-        lines.push("Not all was looked through: say --voucher".to_owned());
+        lines.push("Not everything was searched: add --voucher".to_owned());
     }
     if !matches!(end, WaitEnd::Reached) {
         let show = CommandLine::new("order show").word(progress.order);

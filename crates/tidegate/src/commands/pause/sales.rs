@@ -1,4 +1,4 @@
-//! Pausing the sales of all vouchers, and what is said of it.
+//! Pausing the sales of all vouchers, and its report.
 
 use tidegate_compare::text::counted;
 use tidegate_operations::{
@@ -48,7 +48,7 @@ fn paused_before(vouchers: &[VoucherId]) -> String {
     }
 }
 
-/// Stops the sales of all vouchers that have a stock in Redis.
+/// Pauses the sales of all vouchers that have a stock in Redis.
 pub async fn run(stores: &Stores, args: &ChangeArgs) -> anyhow::Result<Exit> {
     let redis = stores.redis().await?;
     let pause = SalesPause::new(redis);

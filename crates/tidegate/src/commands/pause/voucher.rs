@@ -1,4 +1,4 @@
-//! Pausing and resuming the sale of one voucher, and what is said of it.
+//! Pausing and resuming the sale of one voucher, and its report.
 
 use tidegate_operations::{
     Stores,
@@ -26,19 +26,19 @@ impl ReportText for VoucherPauseState {
 fn sentence(state: &VoucherPauseState) -> &'static str {
     match state.outcome {
         VoucherPauseOutcome::WouldPause if state.is_paused_with_all => {
-            "its sale is paused with all others, and would stay paused when they go on"
+            "its sale is paused with all others, and would stay paused when they are resumed"
         }
         VoucherPauseOutcome::WouldPause => "its sale would be paused",
         VoucherPauseOutcome::Paused => "its sale is paused",
         VoucherPauseOutcome::PausedBefore => "its sale was paused before",
-        VoucherPauseOutcome::WouldResume => "its sale would go on",
+        VoucherPauseOutcome::WouldResume => "its sale would be resumed",
         VoucherPauseOutcome::Resumed => "its sale is not paused any more",
         VoucherPauseOutcome::NotPaused => "its sale was not paused",
         VoucherPauseOutcome::NoStock => "Redis has no stock of it; nothing was changed",
     }
 }
 
-/// Stops the sale, or ends its pause.
+/// Pauses the sale of a voucher, or ends its pause.
 pub async fn run(stores: &Stores, request: VoucherPauseRequest, args: &ChangeArgs) -> anyhow::Result<Exit> {
     let redis = stores.redis().await?;
     let pause = VoucherPause::new(redis, request);

@@ -1,4 +1,4 @@
-//! Pausing all workers, and what is said of it.
+//! Pausing all workers, and its report.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ fn text(pause: &WorkersPauseState) -> String {
         (WorkersPauseOutcome::PausedBefore, before) => before.unwrap_or_default(),
         (WorkersPauseOutcome::Paused, _) => format!("all workers stop reading within 2 s, {length}"),
         (WorkersPauseOutcome::Refused, _) => {
-            "somebody else has paused them meanwhile: look at tidegate status".to_owned()
+            "another command has paused them meanwhile: see tidegate status".to_owned()
         }
     }
 }
@@ -50,7 +50,7 @@ fn length(ends_in_s: Option<f64>) -> String {
     )
 }
 
-/// Pauses them.
+/// Pauses all workers of the fleet.
 pub async fn run(stores: &Stores, request: FleetPauseRequest, args: &ChangeArgs) -> anyhow::Result<Exit> {
     let redis = stores.redis().await?;
     let pause = WorkersPause::new(redis, request);

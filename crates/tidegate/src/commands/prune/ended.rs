@@ -1,4 +1,4 @@
-//! `tidegate prune refusals`, `events` and `dead-letters`: deletes what is final and old.
+//! Pruning refusals, events and dead letters that are final and old.
 
 use tidegate_compare::{Job, text::counted};
 use tidegate_operations::{
@@ -12,7 +12,7 @@ use crate::{
     operator::{Change, ChangeArgs, PlanText, ProgressBar, ReportText},
 };
 
-/// Prunes what the request names.
+/// Prunes the data that the request names.
 ///
 /// # Errors
 /// When a store cannot be reached, or the stream cannot be read.

@@ -1,4 +1,4 @@
-//! `tidegate prune stream`: deletes acknowledged entries that are old enough, as workers do by themselves.
+//! Pruning acknowledged stream entries that are old enough, as workers do by themselves.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::{
 /// Trims the stream.
 ///
 /// # Errors
-/// When Redis cannot be reached, its key holds no stream, or there is no age to go by.
+/// When Redis cannot be reached, its key holds no stream, or there is neither a flag nor a setting for the age.
 pub async fn run(stores: &Stores, older_than: Option<Duration>, change: &ChangeArgs) -> anyhow::Result<Exit> {
     let settings = stores.settings();
     let older_than = older_than.or(settings.stream.retention).ok_or_else(|| {
@@ -37,31 +37,31 @@ impl PlanText for TrimPlan {
     fn text(&self) -> String {
         let Self { stream, length, entries, .. } = self;
         if self.no_group {
-            return format!("{stream}: nothing can be deleted, it has no group that says what it needs");
+            return format!("{stream}: nothing can be deleted, because it has no consumer group whose needs are known");
         }
         let held = self.held_by.as_ref().map_or_else(String::new, |HeldBy { group, id, why }| {
             let group = printable(group);
             match why {
-                Need::Pending => format!("; group {group} keeps all from {id} on, which is pending"),
+                Need::Pending => format!("; group {group} needs all from {id} on, which is pending"),
                 Need::Unread => {
-                    format!("; group {group} has read nothing after {id} and keeps all from there on")
+                    format!("; group {group} has read nothing after {id} and needs all from there on")
                 }
             }
         });
         let of = counted(*length, "entry");
         if *entries == 0 {
-            return format!("{stream}: none of {of} can go{}{held}. Nothing was changed.", age(self));
+            return format!("{stream}: none of {of} can be deleted{}{held}. Nothing was changed.", age(self));
         }
         format!("{stream}: {entries} of {of} are old enough and needed by no group{held}")
     }
 }
 
-/// How old the oldest entry is, beside how old it would have to be.
+/// The age of the oldest entry, compared with the age that it would need.
 fn age(plan: &TrimPlan) -> String {
     let time = |id: EntryId| times::utc(i64::try_from(id.ms).unwrap_or(i64::MAX));
     let cutoff = time(plan.cutoff);
     plan.oldest.map(time).map_or_else(String::new, |oldest| {
-        format!("; the oldest is of {oldest}, and only what came before {cutoff} is old enough")
+        format!("; the oldest is of {oldest}, and only entries before {cutoff} are old enough")
     })
 }
 

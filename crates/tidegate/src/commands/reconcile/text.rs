@@ -1,4 +1,4 @@
-//! What a comparison found, for people.
+//! The result of a comparison, for people.
 
 use tidegate_compare::{
     Difference, DifferenceCause, KindCount, ComparisonReport, RepairMethod, VoucherTotals, VoucherComparison,
@@ -7,7 +7,7 @@ use tidegate_compare::{
 
 use crate::output::table;
 
-/// The totals of each voucher, what is different, and whether all agrees.
+/// The totals of each voucher, its differences, and whether both stores agree.
 pub fn render(report: &ComparisonReport) -> String {
     let mut totals = table(&[
         "voucher",
@@ -54,7 +54,7 @@ fn differences(look: &VoucherComparison) -> Option<String> {
         lines.push(format!("  Redis could not be read: {why}; see docs/runbook/wrong-type.md"));
     }
     if look.totals.redis.is_unsure {
-        lines.push("  Its journal moved too much to be added up: look again".to_owned());
+        lines.push("  Its journal changed too fast to be added up: compare again".to_owned());
     }
     if look.totals.is_change_open {
         lines.push(
@@ -93,10 +93,10 @@ fn sentence(kind: DifferenceKind, total: u64, units: i64, totals: &VoucherTotals
             )
         }
         DifferenceKind::ReleaseUnknownToMysql => {
-            format!("{orders} ({of}) released in Redis, of which MySQL has neither a row nor a refusal")
+            format!("{orders} ({of}) released in Redis, while MySQL has neither a row nor a refusal of them")
         }
         DifferenceKind::NotAdmitted => {
-            format!("{orders} ({of}) live in MySQL, of which the journal knows nothing")
+            format!("{orders} ({of}) live in MySQL, and not in the journal")
         }
         DifferenceKind::NotReleased => {
             format!("{orders} ({of}) ended or refused in MySQL, and still admitted in Redis")
@@ -116,7 +116,7 @@ fn sentence(kind: DifferenceKind, total: u64, units: i64, totals: &VoucherTotals
         DifferenceKind::BarredWithoutOrder => format!("{users} barred without an order"),
         DifferenceKind::NotBarred => format!("{users} with an order and not barred from a second one"),
         DifferenceKind::RedisStockMismatch => format!(
-            "The stock in Redis is {}: {of} {more} than its journal says. Somebody wrote it by hand",
+            "The stock in Redis is {}: {of} {more} than its journal says. Another program changed it",
             stock(totals.redis.stock)
         ),
         DifferenceKind::LoadedMismatch => format!(
@@ -126,7 +126,7 @@ fn sentence(kind: DifferenceKind, total: u64, units: i64, totals: &VoucherTotals
             stock(totals.redis.loaded)
         ),
         DifferenceKind::MysqlStockMismatch => format!(
-            "The stock in MySQL is {}: {of} {more} than what was loaded less the live orders ({} - {})",
+            "The stock in MySQL is {}: {of} {more} than the loaded stock less the live orders ({} - {})",
             stock(totals.mysql.stock),
             stock(totals.mysql.initial),
             totals.mysql.live_units
@@ -143,7 +143,7 @@ fn sentence(kind: DifferenceKind, total: u64, units: i64, totals: &VoucherTotals
             )
         }
         DifferenceKind::LimitUsesMismatch => {
-            format!("{} of limits: orders hold something else", counted(total, "counter"))
+            format!("{} of limits that differ from what orders hold", counted(total, "counter"))
         }
         DifferenceKind::SlotsMismatch => format!("{users} whose slots are not those of the orders they hold"),
         DifferenceKind::LimitPassed => {
@@ -153,12 +153,12 @@ fn sentence(kind: DifferenceKind, total: u64, units: i64, totals: &VoucherTotals
             )
         }
         DifferenceKind::SaleForgotten => {
-            format!("Its sale is on, MySQL has {of} left, and Redis holds no stock of it: nobody can buy")
+            format!("Its sale is on, MySQL has {of} left, and Redis holds no stock of it: every order is refused")
         }
     }
 }
 
-/// One order or user; none of a stock.
+/// The order or user of a difference. None: it is a difference of a stock.
 fn one(difference: &Difference) -> Option<String> {
     let units = match difference.units.unsigned_abs() {
         0 => String::new(),
@@ -203,7 +203,7 @@ fn repair(repair: RepairMethod) -> &'static str {
         RepairMethod::MoveStock => "moving the stock in Redis by the difference (tidegate reconcile --repair)",
         RepairMethod::SetCounter => "setting it to what orders hold (tidegate reconcile --repair)",
         RepairMethod::Rebuild => "filling Redis again from MySQL, the stream and the dead letters (tidegate rebuild)",
-        RepairMethod::ByHand => "somebody who knows; see docs/runbook/stores-differ.md",
+        RepairMethod::ByHand => "an operator's decision; see docs/runbook/stores-differ.md",
     }
 }
 
@@ -223,7 +223,7 @@ fn verdict(report: &ComparisonReport) -> String {
     } else if !differs && !is_unread {
         let unsure = counted(unsure as u64, "voucher");
         format!(
-            "It agrees but for the stock of {unsure}, whose journal moved too fast to be added up: {compared}. Type it again"
+            "It agrees but for the stock of {unsure}, whose journal changed too fast to be added up: {compared}. Run it again"
         )
     } else {
         format!("It does NOT agree: {compared}. See docs/runbook/stores-differ.md")

@@ -1,4 +1,4 @@
-//! `tidegate resume --expirations`: lets unpaid orders expire again after a store went back in time.
+//! The option `tidegate resume --expirations`: lets unpaid orders expire again after a store lost data.
 
 use tidegate_compare::text::counted;
 use tidegate_operations::{
@@ -13,7 +13,7 @@ use crate::{
     operator::{Change, ChangeArgs, PlanText, ReportText},
 };
 
-/// Marks both stores anew.
+/// Writes a new restore counter to both stores.
 ///
 /// # Errors
 /// When a store cannot be reached.

@@ -1,4 +1,4 @@
-//! Orders that expire if they are not paid in time.
+//! The orders that expire if they are not paid in time.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tidegate_orders::RestoreState;
 
 use crate::{times, output::table};
 
-/// How many there are and what keeps them from expiring; None: there are none, and both stores agree.
+/// The number of these orders, and what keeps them from expiring. None: there are none, and both stores agree.
 pub fn render(view: &ExpirationsView) -> Option<String> {
     let unpaid = &view.unpaid;
     if unpaid.orders == 0 && view.state == RestoreState::Whole {
@@ -27,7 +27,7 @@ pub fn render(view: &ExpirationsView) -> Option<String> {
     Some(table.to_string())
 }
 
-/// Whether they agree, and what to do where they do not.
+/// Whether both stores agree, and what to do if they do not.
 pub fn stores(view: &ExpirationsView) -> String {
     let counters = &view.counters;
     let (store, has, other) = match view.state {

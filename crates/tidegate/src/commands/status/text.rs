@@ -1,4 +1,4 @@
-//! The status, for people.
+//! The status of a partition, for people.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use tidegate_operations::{
     status::{Status, StreamView, VoucherStocks},
 };
 
-/// Up to three tables, what could not be read, and what to do.
+/// Up to three tables, the parts that could not be read, and advice.
 pub fn render(status: &Status) -> String {
     let mut parts = Vec::new();
     parts.extend(status.no_worker.as_ref().map(no_worker));
@@ -34,7 +34,7 @@ pub fn render(status: &Status) -> String {
     if let Some(stream) = &status.stream {
         parts.push(numbers(stream));
         if !stream.group_exists && ["none", "stream"].contains(&stream.kind.as_str()) {
-            parts.push(format!("There is no group {} yet: a worker makes it.", stream.group));
+            parts.push(format!("There is no group {} yet: a worker creates it.", stream.group));
         }
         if stream.set_aside.entries > 0 {
             parts.push(waiting(&stream.set_aside));
@@ -63,7 +63,7 @@ fn no_worker(found: &Finding) -> String {
     format!("{level}: {}; {advice}", found.what)
 }
 
-/// What there is in all partitions together: one table, and of which something is missing.
+/// The totals of all partitions: one table, and the partitions of which something is missing.
 pub fn whole(whole: &Whole) -> String {
     let Whole { all_partitions, unknown, stream } = whole;
     let more = if stream.undelivered_is_at_least { " or more" } else { "" };
@@ -92,7 +92,7 @@ fn numbers(stream: &StreamView) -> String {
     table.to_string()
 }
 
-/// What most of the entries wait for that are set aside.
+/// The most frequent causes of set-aside entries.
 fn waiting(set_aside: &SetAsideNote) -> String {
     let mut table = table(&["set aside for", "which", "entries", "since"]);
     for NamedCause { kind, key, entries, lasting_s } in &set_aside.causes {

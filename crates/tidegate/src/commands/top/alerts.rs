@@ -1,4 +1,4 @@
-//! What is wrong, the worst first.
+//! The alerts of the live view, the worst first.
 
 use std::time::{Duration, Instant};
 
@@ -24,10 +24,10 @@ use super::{
     worker_page::WorkerPage,
 };
 
-/// A reading that is so much older than it should be is said to be old.
+/// The delay after which a reading is reported as old.
 const LATE: Duration = Duration::from_secs(3);
 
-/// Of what is known, with the page of a worker that reads the same stream.
+/// The alerts about the known readings, with the page of a worker that reads the same stream.
 pub fn alerts(
     observations: &Observations,
     worker: Option<&WorkerPage>,
@@ -54,7 +54,7 @@ pub fn alerts(
     if let Some(late) = worker.and_then(|page| worker_late(observations, page, now)) {
         alerts.push(late);
     }
-    // One that never answered is on another machine.
+    // A worker that never answered is on another machine.
     if let (Some(page), Some(outage)) = (observations.worker.last(), observations.worker.outage()) {
         let worker = format!("worker {}", printable(&page.worker.name));
         alerts.push(Cell::new(is_away(&worker, outage), Tone::Warn));
@@ -62,10 +62,10 @@ pub fn alerts(
     alerts
 }
 
-/// It asks the stores before it answers, and waits for them.
+/// The alert that a worker answers late. It queries the stores before it answers, and waits for them.
 fn worker_late(observations: &Observations, page: &WorkerPage, now: Instant) -> Option<Cell> {
     let age = observations.worker.age(now).filter(|age| *age > observations.every + LATE)?;
-    let text = format!("what worker {} tells is {} old", printable(&page.worker.name), lasting(age));
+    let text = format!("the status of worker {} is {} old", printable(&page.worker.name), lasting(age));
     Some(Cell::new(text, Tone::Warn))
 }
 
@@ -81,7 +81,7 @@ fn worker_alerts(page: &WorkerPage) -> Vec<Cell> {
         let text = format!("lane {} is stuck: {} for {}", lane.consumer, lane.doing(), age(lane.lasting_s));
         Cell::new(printable(&text), Tone::Bad)
     });
-    // The pause of all workers has an alert of its own, which says who paused them.
+    // The pause of all workers has its own alert, with the name of the operator.
     let pauses = worker.paused.iter().filter(|pause| pause.reason != FLEET).map(|pause| {
         let text = format!("worker {name} has been paused for {}: {}", age(pause.lasting_s), pause.reason);
         Cell::new(printable(&text), Tone::Warn)
@@ -95,7 +95,7 @@ fn pause_alert(pause: &FleetPause) -> Cell {
     Cell::new(format!("the workers are paused {}: {}", pause.origin(), pause.end()), Tone::Warn)
 }
 
-/// As `tidegate doctor` and `tidegate status` say it.
+/// The alert that no worker is alive, in the words of `tidegate doctor` and `tidegate status`.
 fn no_worker_alert(observations: &Observations, redis: &RedisOverview, clock: Timestamp) -> Option<Cell> {
     if redis.has_worker != Some(false) {
         return None;
@@ -106,16 +106,16 @@ fn no_worker_alert(observations: &Observations, redis: &RedisOverview, clock: Ti
     });
     let found = no_worker::judge(&redis.stream, &open);
     let tone = if found.level == Level::Error { Tone::Bad } else { Tone::Warn };
-    Some(Cell::new(format!("{}: tidegate worker starts one", found.what), tone))
+    Some(Cell::new(format!("{}: start one with tidegate worker", found.what), tone))
 }
 
 fn stream_alerts(stream: &StreamView) -> Vec<Cell> {
     let mut alerts = Vec::new();
     if !["stream", "none"].contains(&stream.kind.as_str()) {
-        alerts.push(Cell::new(format!("{} is no stream but a {}", stream.name, stream.kind), Tone::Bad));
+        alerts.push(Cell::new(format!("{} is not a stream but a {}", stream.name, stream.kind), Tone::Bad));
     } else if !stream.group_exists {
         alerts.push(Cell::new(
-            format!("there is no group {} yet: a worker makes it", stream.group),
+            format!("there is no group {} yet: a worker creates it", stream.group),
             Tone::Warn,
         ));
     }

@@ -1,4 +1,4 @@
-//! Draws the picture: plain ASCII, and colours that a terminal may leave out, because words say the same.
+//! Drawing of the live view: plain ASCII, and colours that a terminal may leave out, because the text says the same.
 
 use ratatui::{
     Frame,
@@ -14,23 +14,23 @@ use super::{
 
 const KEYS: &str = "q quits";
 const KEYS_OF_PAGES: &str = "q quits, Tab and Shift-Tab show the other partitions";
-/// From this height on, sections stand apart.
+/// The height from which on sections are separated by blank lines.
 const ROOMY: usize = 24;
-/// Below this height, the keys are not told: whoever opened it will find them.
+/// The height below which the list of keys is left out.
 const SMALL: usize = 8;
-/// A section with fewer rows is its header and `and 8 more`.
+/// The least rows of a section: its header, a row and `and 8 more`.
 const SECTION_LEAST: usize = 3;
 
-/// Whether there is something else to look at.
+/// Whether there are other pages to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Paging {
-    /// This is all.
+    /// This is the only page.
     One,
     /// There are other pages.
     Many,
 }
 
-/// Draws it, as much of it as fits.
+/// Draws as much of the view as fits.
 pub fn draw(frame: &mut Frame<'_>, view: &TopView, paging: Paging) {
     let area = frame.area();
     let lines = lines(view, paging, usize::from(area.width), usize::from(area.height));
@@ -82,7 +82,7 @@ fn alerts(view: &TopView, columns: usize, most: usize) -> Vec<Line<'static>> {
 
 fn section(lines: &mut Vec<Line<'static>>, grid: &Grid, columns: usize, height: usize, space: usize) {
     let height = height.saturating_sub(space);
-    // A header without rows says nothing.
+    // A header without rows has no information.
     if height < 2 || grid.columns.is_empty() {
         return;
     }
@@ -93,8 +93,8 @@ fn section(lines: &mut Vec<Line<'static>>, grid: &Grid, columns: usize, height: 
     }
 }
 
-/// How the rest is shared between two sections: what one does not need is the other's. Where there is no room for both,
-/// it is the upper one's.
+/// The heights of two sections that share the rest. The rows that one does not need go to the other. If there is no
+/// room for both, the upper one gets it.
 fn share(rest: usize, above: usize, below: usize) -> (usize, usize) {
     if rest < above.min(SECTION_LEAST) + below.min(SECTION_LEAST) {
         return (above.min(rest), 0);

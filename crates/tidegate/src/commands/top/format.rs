@@ -1,14 +1,14 @@
-//! Numbers, ages and foreign text as they stand in the picture: short, and never cut in the middle of a number.
+//! Numbers, ages and foreign text for the live view: short, and never cut in the middle of a number.
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use ratatui::text::Span;
 
-/// What is not known.
+/// The text for an unknown value.
 pub const UNKNOWN: &str = "-";
 
-/// A count: exact below a thousand million, which keeps columns narrow.
+/// A count: exact below a thousand million, and short above it, to keep columns narrow.
 pub fn count(number: impl Into<i128>) -> String {
     let number = number.into();
     match number.unsigned_abs() {
@@ -25,7 +25,7 @@ pub fn or_unknown(text: Option<String>) -> String {
 
 /// A rate per second.
 pub fn rate(rate: f64) -> String {
-    // The number ends up with six digits at most; more are not exact anyway.
+    // The number has six digits at most; more would not be exact.
     match rate {
         ..9.95 => format!("{rate:.1}"),
         ..999_999.5 => grouped(rate.round() as i128),
@@ -33,7 +33,7 @@ pub fn rate(rate: f64) -> String {
     }
 }
 
-/// A length of time.
+/// A duration in seconds, for people.
 pub fn age(seconds: f64) -> String {
     match seconds {
         ..60.0 => format!("{:.1} s", (seconds * 10.0).floor() / 10.0),
@@ -43,7 +43,7 @@ pub fn age(seconds: f64) -> String {
     }
 }
 
-/// For how long something lasts: whole seconds, because the picture is drawn anew about once a second.
+/// How long something has lasted, in whole seconds, because the view is drawn about once a second.
 pub fn lasting(duration: Duration) -> String {
     match duration.as_secs() {
         seconds @ ..60 => format!("{seconds} s"),
@@ -58,12 +58,12 @@ pub fn time_of_day(now: Timestamp, ago: Duration) -> String {
     moment.strftime("%H:%M:%S UTC").to_string()
 }
 
-/// Columns that a text takes.
+/// The number of columns that a text takes.
 pub fn width(text: &str) -> usize {
     Span::raw(text).width()
 }
 
-/// The end of a name that is too long: what differs stands there (`~7f9c-x2x9q-3`).
+/// The end of a name that is too long, because names differ there (`~7f9c-x2x9q-3`).
 pub fn tail(name: &str, columns: usize) -> String {
     if width(name) <= columns {
         return name.to_owned();
@@ -73,7 +73,7 @@ pub fn tail(name: &str, columns: usize) -> String {
     format!("~{end}")
 }
 
-/// The beginning of a note that is too long. Whole words: half a number would be another number.
+/// The beginning of a note that is too long. It is cut between words, because half a number would be another number.
 pub fn head(note: &str, columns: usize) -> String {
     if width(note) <= columns {
         return note.to_owned();

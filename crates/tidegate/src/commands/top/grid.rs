@@ -1,87 +1,88 @@
-//! A table that fits any width: names give way first, then columns go from the right. A number is shown whole or not at
-//! all.
+//! A table that fits any width: names are cut first, then columns are removed from the right. A number is shown whole
+//! or not at all.
 
 use super::format::{head, tail, width};
 
-/// A name is not cut below this.
+/// The width below which a name is not cut.
 const NAME_LEAST: usize = 8;
-/// Notes that get less are left out.
+/// The width below which a note is left out.
 const NOTE_LEAST: usize = 16;
 
-/// What a text says about how things are.
+/// The meaning of a text: how good or bad its message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
-    /// Nothing.
+    /// A text without a special meaning.
     Plain,
-    /// It was seen a while ago.
+    /// A value that was read a while ago.
     Old,
-    /// All is well.
+    /// A text that says that all is well.
     Good,
-    /// Somebody should know.
+    /// A warning that an operator should know.
     Warn,
-    /// Somebody should come.
+    /// A problem that an operator should act on now.
     Bad,
 }
 
 /// A text with its tone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// What it says.
+    /// The text of the cell.
     pub text: String,
-    /// How it is meant.
+    /// The tone of the cell.
     pub tone: Tone,
 }
 
 impl Cell {
-    /// A text with a tone.
+    /// Creates a text with a tone.
     pub fn new(text: impl Into<String>, tone: Tone) -> Self {
         Self { text: text.into(), tone }
     }
 
-    /// A text that says nothing special.
+    /// Creates a text without a special meaning.
     pub fn plain(text: impl Into<String>) -> Self {
         Self::new(text, Tone::Plain)
     }
 
-    /// The same, seen a while ago.
+    /// Returns the cell, marked as old if `is_old`.
     pub fn old_if(self, is_old: bool) -> Self {
         if is_old { Self { tone: Tone::Old, ..self } } else { self }
     }
 }
 
-/// How a column is written.
+/// The layout of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// On the left; its beginning may be cut. The first column is one.
+    /// A name on the left, whose beginning may be cut. The first column is a name.
     Name,
-    /// On the right, as wide as its longest, and never narrower than this.
+    /// A number on the right, as wide as the longest one, and never narrower than this.
     Number(usize),
-    /// On the left.
+    /// A word on the left.
     Word,
-    /// On the left; takes what is left, and its last words may be cut. Only the last column may be one.
+    /// A note on the left that takes the rest of the width, and may be cut between words. Only the last column may be a
+    /// note.
     Note,
 }
 
-/// A table.
+/// A table of the live view.
 #[derive(Clone, Debug)]
 pub struct Grid {
-    /// Titles and kinds of the columns.
+    /// The titles and kinds of the columns.
     pub columns: Vec<(&'static str, Kind)>,
-    /// As many cells in each as there are columns.
+    /// The rows, each with as many cells as there are columns.
     pub rows: Vec<Vec<Cell>>,
-    /// There are more than were read.
+    /// Whether there are more rows than were read.
     pub has_more: bool,
-    /// What stands there without rows.
+    /// The text that replaces the rows if there are none.
     pub empty: &'static str,
 }
 
 impl Grid {
-    /// No table at all.
+    /// Creates an empty grid, which takes no space.
     pub fn nothing() -> Self {
         Self { columns: Vec::new(), rows: Vec::new(), has_more: false, empty: "" }
     }
 
-    /// Rows with the header that show all; 0: it is no table at all.
+    /// The rows and the header that show everything; 0 for an empty grid.
     pub fn height(&self) -> usize {
         if self.columns.is_empty() {
             return 0;
@@ -165,7 +166,7 @@ impl Grid {
     }
 }
 
-/// How wide the columns are that are shown.
+/// The widths of the columns that are shown.
 struct Fit {
     gap: usize,
     widths: Vec<usize>,

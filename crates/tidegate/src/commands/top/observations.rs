@@ -1,4 +1,4 @@
-//! What was read last of Redis, of MySQL and of the worker of this machine, and since when one of them is away.
+//! The last readings of Redis, MySQL and the worker of this machine, and since when one of them is away.
 
 use std::time::{Duration, Instant};
 
@@ -10,24 +10,24 @@ use tidegate_orders::records::vouchers::VoucherRow;
 
 use super::worker_page::WorkerPage;
 
-/// Everything that is known.
+/// The readings of all sources.
 #[derive(Debug)]
 pub struct Observations {
-    /// Key of the stream.
+    /// The key of the stream.
     pub stream: String,
-    /// Name of the group.
+    /// The name of the group.
     pub group: String,
-    /// Between two polls.
+    /// The time between two polls.
     pub every: Duration,
-    /// Of Redis.
+    /// The readings of Redis.
     pub redis: Observed<RedisOverview>,
-    /// Of MySQL: the vouchers with the highest ids.
+    /// The readings of MySQL: the vouchers with the highest ids.
     pub mysql: Observed<Vec<VoucherRow>>,
-    /// Of the worker of this machine, if there is one.
+    /// The readings of the worker of this machine, if there is one.
     pub worker: Observed<WorkerPage>,
 }
 
-/// The last two answers of one source, and since when it is away.
+/// The last two answers of one source, and its outage.
 #[derive(Debug)]
 pub struct Observed<T> {
     last: Option<Reading<T>>,
@@ -35,37 +35,37 @@ pub struct Observed<T> {
     outage: Option<SourceOutage>,
 }
 
-/// A source does not answer.
+/// The outage of a source.
 #[derive(Debug)]
 pub struct SourceOutage {
-    /// Since the first poll that failed.
+    /// The time of the first poll that failed.
     pub since: Instant,
-    /// Why the last one failed.
+    /// The error of the last poll.
     pub error: String,
 }
 
 /// One poll of a source.
 #[derive(Debug)]
 pub struct Poll<T> {
-    /// When it began.
+    /// The time at which the poll began.
     pub began: Instant,
-    /// The answer, or why there is none.
+    /// The answer, or the reason why there is none.
     pub result: Result<Reading<T>, String>,
 }
 
-/// A poll, by what was polled.
+/// A poll, by its source.
 #[derive(Debug)]
 pub enum PollOf {
-    /// Redis.
+    /// A poll of Redis.
     Redis(Box<Poll<RedisOverview>>),
-    /// MySQL.
+    /// A poll of MySQL.
     MySql(Poll<Vec<VoucherRow>>),
-    /// The worker of this machine.
+    /// A poll of the worker of this machine.
     Worker(Poll<WorkerPage>),
 }
 
 impl Observations {
-    /// Nothing is known yet.
+    /// Creates observations without any reading.
     pub fn new(settings: &SystemSettings, every: Duration) -> Self {
         Self {
             stream: settings.stream.name.clone(),
@@ -77,7 +77,7 @@ impl Observations {
         }
     }
 
-    /// Takes a poll into account.
+    /// Records a poll of any source.
     pub fn record(&mut self, poll: PollOf) {
         match poll {
             PollOf::Redis(poll) => self.redis.record(*poll),
@@ -88,19 +88,19 @@ impl Observations {
 }
 
 impl<T> Default for Observed<T> {
-    /// It was not polled yet.
+    /// Creates a source that was not polled yet.
     fn default() -> Self {
         Self { last: None, before: None, outage: None }
     }
 }
 
 impl<T> Observed<T> {
-    /// Takes a poll into account.
+    /// Records a poll of this source.
     pub fn record(&mut self, poll: Poll<T>) {
         match poll.result {
             Ok(reading) => {
                 let last = self.last.replace(reading);
-                // Across an outage there is no rate: nobody knows what the store forgot meanwhile.
+                // There is no rate across an outage, because the store may have lost data meanwhile.
                 self.before = if self.outage.take().is_none() { last } else { None };
             }
             Err(error) => {
@@ -120,18 +120,18 @@ impl<T> Observed<T> {
         self.last().filter(|_| self.outage.is_none())
     }
 
-    /// Since when the source is away, and why.
+    /// The outage of the source, if it is away.
     pub fn outage(&self) -> Option<&SourceOutage> {
         self.outage.as_ref()
     }
 
-    /// How long ago the last answer came.
+    /// The time since the last answer.
     pub fn age(&self, now: Instant) -> Option<Duration> {
         self.last.as_ref().map(|reading| now.saturating_duration_since(reading.at))
     }
 
-    /// How fast a counter grew between the last two answers, per second. None where one of them is unknown, the source
-    /// is away, or the counter fell: somebody has reset it, and what it counted before is unknown.
+    /// The growth of a counter between the last two answers, per second. None if one answer is unknown, the source is
+    /// away, or the counter fell: it was reset, and its count before the reset is unknown.
     pub fn rate(&self, counter: impl Fn(&T) -> Option<u64>) -> Option<f64> {
         let (last, before) = (self.last.as_ref()?, self.before.as_ref()?);
         let grown = counter(&last.value)?.checked_sub(counter(&before.value)?)?;

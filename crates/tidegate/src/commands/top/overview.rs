@@ -1,4 +1,4 @@
-//! The picture of a system with partitions: all together, and each in a row.
+//! The first page of a system with partitions: the totals, and a row for each partition.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use super::{
     view::{AGE, COUNT, RATE, TopView, age_tone, dead_tone, reads_this, store_state},
 };
 
-/// The whole picture, of the partitions with these tags.
+/// The whole page, for the partitions with these tags.
 pub fn overview(partitions: &[(String, Observations)], now: Instant, clock: Timestamp) -> TopView {
     let rows = partitions.iter().map(|(tag, own)| {
         let is_old = own.redis.outage().is_some();
@@ -64,7 +64,8 @@ pub fn overview(partitions: &[(String, Observations)], now: Instant, clock: Time
     }
 }
 
-/// Unread, its oldest, pending, its oldest, dead letters, settled per second: of what is known, the sum and the oldest.
+/// The numbers of a row: unread, its oldest, pending, its oldest, dead letters, settled per second. Each is the sum or
+/// the oldest of the known values.
 fn numbers(partitions: &[&Observations]) -> Vec<Cell> {
     let streams: Vec<&StreamView> =
         partitions.iter().filter_map(|own| Some(&own.redis.last()?.stream)).collect();

@@ -1,4 +1,5 @@
-//! Polls the stores and the worker of this machine, each on its own: one that is away delays no other.
+//! Polling of the stores and of the worker of this machine. Each source is polled separately, so that none delays
+//! another.
 
 use std::{
     cell::RefCell,
@@ -23,15 +24,15 @@ use super::{
 };
 use crate::config::Settings;
 
-/// A worker asks the stores before it answers, and may wait for them.
+/// The timeout for a worker, which queries the stores before it answers, and may wait for them.
 const WORKER_TIMEOUT: Duration = Duration::from_secs(8);
-/// Vouchers that are asked for.
+/// The number of vouchers to read.
 pub const VOUCHERS: u32 = 30;
 
-/// A poll, with the place of its partition in the list.
+/// A poll, with the index of its partition in the list.
 pub type PollOfPartition = (usize, PollOf);
 
-/// Polls all partitions, `every` so often, until nobody receives the results.
+/// Polls all partitions every `every`, until the receiver of the results is dropped.
 pub async fn poll_all(settings: &Settings, every: Duration, results: Sender<PollOfPartition>) {
     let partitions = settings.system.partitions();
     let stores = partitions.iter().enumerate().map(|(at, system)| poll_stores((at, system), every, &results));
@@ -61,7 +62,7 @@ async fn poll_stores(
     every: Duration,
     results: &Sender<PollOfPartition>,
 ) {
-    // MySQL knows which vouchers there are; Redis is asked for these.
+    // MySQL knows which vouchers exist; Redis is queried for these.
     let on_sale = RefCell::new(Vec::new());
     let redis = async {
         let mut redis = RedisWatch::new(system);
@@ -86,9 +87,9 @@ async fn poll_stores(
     tokio::join!(redis, mysql);
 }
 
-/// Calls `poll` with the moment, until it answers None.
+/// Calls `poll` with the time of each tick, until it returns None.
 async fn repeat(every: Duration, mut poll: impl AsyncFnMut(Instant) -> Option<()>) {
-    // All sources are polled at the same moments, so that their stocks can be compared. One that is slow skips a moment.
+    // All sources are polled at the same times, so that their stocks can be compared. A slow source skips a tick.
     let mut clock = interval(every);
     clock.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
@@ -98,7 +99,7 @@ async fn repeat(every: Duration, mut poll: impl AsyncFnMut(Instant) -> Option<()
             return;
         }
         if began.elapsed() >= every {
-            // That tick is long past.
+            // This tick passed long ago.
             clock.tick().await;
         }
     }

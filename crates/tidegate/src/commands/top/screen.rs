@@ -1,4 +1,4 @@
-//! The terminal, taken and released.
+//! The terminal: taken over at the start, and restored at the end.
 
 use std::{
     io,
@@ -8,17 +8,17 @@ use std::{
 
 use ratatui::DefaultTerminal;
 
-/// A terminal in raw mode, on a screen of its own. However it ends (dropped by an error, or by a panic, for which
-/// ratatui sets a hook), the person finds the terminal as it was.
+/// A terminal in raw mode, on the alternate screen. However the view ends (by an error, or by a panic, for which
+/// ratatui sets a hook), the terminal is restored.
 pub struct Screen {
     terminal: DefaultTerminal,
 }
 
 impl Screen {
-    /// Takes it.
+    /// Takes over the terminal.
     ///
     /// # Errors
-    /// When the terminal refuses; it is released then.
+    /// When the terminal refuses; it is restored then.
     pub fn open() -> io::Result<Self> {
         let terminal = ratatui::try_init().inspect_err(|_| ratatui::restore())?;
         Ok(Self { terminal })
@@ -27,7 +27,8 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // In a panic the hook has done so. A second time would move the cursor, and what is told of it be written over.
+        // In a panic, the hook has restored the terminal. A second time would move the cursor, and overwrite the
+        // message of the panic.
         if !thread::panicking() {
             ratatui::restore();
         }

@@ -1,4 +1,4 @@
-//! The picture, drawn on a terminal of memory: from observations to characters.
+//! Tests of the live view, drawn on a terminal in memory.
 
 use std::time::{Duration, Instant};
 
@@ -22,10 +22,10 @@ use tidegate_operations::{
     watch::{NewestLetters, Reading, RedisOverview},
 };
 
-/// 2026-11-20T10:00:00Z
+/// The time 2026-11-20T10:00:00Z.
 const CLOCK: i64 = 1_795_168_800;
 
-/// Observations, and the moment at which they are drawn.
+/// Observations, and the time at which they are drawn.
 struct Scene {
     observations: Observations,
     began: Instant,
@@ -33,7 +33,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// Nothing is known.
+    /// A scene without any reading.
     fn empty() -> Self {
         let (stream, group) = ("stream.orders".to_owned(), "g1".to_owned());
         let (redis, mysql, worker) = (Observed::default(), Observed::default(), Observed::default());
@@ -44,7 +44,7 @@ impl Scene {
         }
     }
 
-    /// A sale that goes on: two looks, two seconds apart.
+    /// A running sale: two readings, two seconds apart.
     fn busy() -> Self {
         let mut scene = Self::empty();
         for (at_s, done) in [(1, 100_000), (3, 102_469)] {
@@ -74,7 +74,7 @@ impl Scene {
         self.observations.worker.record(self.poll(result));
     }
 
-    /// The picture, line by line.
+    /// The drawn view, line by line.
     fn drawn(&self, rows: u16, columns: u16) -> Vec<String> {
         let now = self.began + Duration::from_secs(self.at_s);
         let view = TopView::new(&self.observations, now, Timestamp::from_second(CLOCK).unwrap());
@@ -85,7 +85,7 @@ impl Scene {
         (0..rows).map(|row| line(row).trim_end().to_owned()).collect()
     }
 
-    /// The one line of the picture that begins so.
+    /// The one line of the view that begins with this text.
     #[track_caller]
     fn line(&self, (rows, columns): (u16, u16), beginning: &str) -> String {
         let drawn = self.drawn(rows, columns);
@@ -338,7 +338,7 @@ fn a_worker_in_trouble_is_told_of_and_another_stream_s_is_not() {
     assert!(!drawn.concat().contains("handling") && !drawn.concat().contains("in progress"), "{drawn:#?}");
     scene.worker(Ok(page(60_000)));
     scene.at_s += 5;
-    assert!(scene.drawn(24, 80).contains(&"what worker shop-1 tells is 5 s old".to_owned()));
+    assert!(scene.drawn(24, 80).contains(&"the status of worker shop-1 is 5 s old".to_owned()));
     scene.worker(Err("no worker answers"));
     assert!(scene.drawn(24, 80).concat().contains("worker shop-1 is away since 10:00:00 UTC"));
 }
@@ -414,7 +414,7 @@ fn a_dead_fleet_is_named_with_what_needs_it_and_what_to_type() {
     let line = scene.line((40, 200), "no worker is alive");
     assert_eq!(
         line,
-        "no worker is alive, and 1034 entries are undelivered, 200 entries are pending: tidegate worker starts one"
+        "no worker is alive, and 1034 entries are undelivered, 200 entries are pending: start one with tidegate worker"
     );
     let mut idle = dead();
     (idle.stream.backlog.undelivered, idle.stream.backlog.pending) = (0, 0);

@@ -1,4 +1,4 @@
-//! What is shown, made of what is known: no store and no terminal is touched here.
+//! The content of the live view, computed from the readings, without access to a store or a terminal.
 
 use std::{
     cmp::Reverse,
@@ -24,34 +24,34 @@ use tidegate_operations::{
     watch::NewestLetters,
 };
 
-/// An order that waits for so long, somebody should know of.
+/// The age of a waiting order that is shown as a warning.
 const WARN_AGE_S: f64 = 10.0;
-/// What the runbook says to alarm on.
+/// The age at which the runbook sets its alert.
 const BAD_AGE_S: f64 = 60.0;
-/// Columns of a count, so that the table does not jump when a sale begins.
+/// The width of a count, so that the table does not jump when a sale begins.
 pub(super) const COUNT: Kind = Kind::Number(9);
 pub(super) const AGE: Kind = Kind::Number(6);
 pub(super) const RATE: Kind = Kind::Number(7);
 
-/// The whole picture.
+/// The content of the whole page.
 #[derive(Clone, Debug)]
 pub struct TopView {
-    /// What is looked at.
+    /// The title of the page.
     pub subject: String,
-    /// How the stores are, and what time it is.
+    /// The states of the stores, and the time of day.
     pub state: Vec<Cell>,
-    /// What is wrong, the worst first.
+    /// The alerts, the worst first.
     pub alerts: Vec<Cell>,
-    /// How many, how old, how fast.
+    /// The numbers of the stream: counts, ages and rates.
     pub stream: Grid,
-    /// Who reads, and what the lanes of this machine do.
+    /// The consumers, and the activities of the lanes of this machine.
     pub consumers: Grid,
-    /// Stocks on both sides.
+    /// The stocks in both stores.
     pub vouchers: Grid,
 }
 
 impl TopView {
-    /// Of what is known at this moment.
+    /// Builds the view from the readings at this time.
     pub fn new(observations: &Observations, now: Instant, clock: Timestamp) -> Self {
         let worker = observations.worker.current().filter(|page| reads_this(observations, page));
         let time = Cell::plain(time_of_day(clock, Duration::ZERO));
@@ -74,7 +74,7 @@ impl TopView {
     }
 }
 
-/// Another worker's page would tell of other lanes.
+/// Whether the worker reads the same stream. The page of another worker would describe other lanes.
 pub(super) fn reads_this(observations: &Observations, page: &WorkerPage) -> bool {
     page.stream
         .as_ref()
@@ -197,16 +197,16 @@ fn consumers(observations: &Observations, worker: Option<&WorkerPage>) -> Grid {
     if !lanes.is_empty() {
         columns.extend([("lane", Kind::Word), ("for", AGE), ("in progress", Kind::Number(7))]);
     }
-    let empty = if observations.redis.last().is_some() { "nobody has read yet" } else { "not known yet" };
+    let empty = if observations.redis.last().is_some() { "no worker has read yet" } else { "not known yet" };
     Grid { columns, rows: in_turns(rows), has_more: false, empty }
 }
 
-/// What of the consumers must not be among those that do not fit.
+/// The priority of a consumer, if not all of them fit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rank {
     /// Its process is gone and holds entries, or its lane is stuck.
     Wrong,
-    /// It reads.
+    /// Its process is alive.
     Alive,
     /// Its process is gone, and holds nothing.
     Gone,
@@ -224,7 +224,8 @@ impl Rank {
     }
 }
 
-/// One that is wrong, then one that is alive, and so on: where few rows fit, both are seen. Who is gone and holds nothing comes last.
+/// Sorts rows: a wrong one, then an alive one, and so on, so that both kinds are seen if few rows fit. Consumers that
+/// are gone and hold nothing come last.
 fn in_turns(rows: Vec<(Rank, Vec<Cell>)>) -> Vec<Vec<Cell>> {
     let of = |rank| rows.iter().filter(move |row| row.0 == rank).map(|(_, row)| row.clone());
     let (mut wrong, mut alive) = (of(Rank::Wrong), of(Rank::Alive));
@@ -302,7 +303,7 @@ fn voucher_cells(
     ]
 }
 
-/// What is set aside, and what most of it waits for.
+/// The number of set-aside entries, and their most frequent causes.
 fn waiting(set_aside: &SetAsideNote) -> String {
     if set_aside.entries == 0 {
         return String::new();

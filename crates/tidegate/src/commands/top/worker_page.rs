@@ -1,4 +1,4 @@
-//! What a worker of this machine says of itself on its page `/status`.
+//! The page `/status` of a worker of this machine.
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
@@ -10,21 +10,21 @@ use tidegate_http::{
     admin_client::{self, StatusCode},
 };
 
-/// What it says: of a system without partitions, or of each partition.
+/// The page of a system without partitions, or the pages of all partitions.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub enum WorkerPages {
-    /// By their tags.
+    /// The pages of the partitions, by their tags.
     OfPartitions {
-        /// All of them.
+        /// The page of each partition, by its tag.
         partitions: BTreeMap<String, WorkerPage>,
     },
-    /// One.
+    /// The page of a system without partitions.
     Whole(WorkerPage),
 }
 
 impl WorkerPages {
-    /// What it says of the partition with this tag; None: it does not speak of that.
+    /// The page of the partition with this tag. None: the worker does not process that partition.
     pub fn of(&self, tag: Option<&str>) -> Option<WorkerPage> {
         match (self, tag) {
             (Self::OfPartitions { partitions }, Some(tag)) => partitions.get(tag).cloned(),
@@ -34,102 +34,102 @@ impl WorkerPages {
     }
 }
 
-/// The page, as far as it is shown. What a worker of another version does not say is missing.
+/// The parts of the page that are shown. Values that a worker of another version does not report are missing.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct WorkerPage {
-    /// The worker itself.
+    /// The state of the worker itself.
     pub worker: WorkerState,
-    /// The stream that it reads; None while it cannot reach Redis.
+    /// The stream that the worker reads; None while it cannot reach Redis.
     pub stream: Option<StreamKey>,
 }
 
-/// A worker.
+/// The state of a worker.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct WorkerState {
-    /// Its name.
+    /// The name of the worker.
     pub name: String,
-    /// `running`, or another phase of its life.
+    /// The phase of its life, such as `running`.
     pub phase: String,
-    /// Why it reads nothing.
+    /// The outage because of which it reads nothing.
     pub breaker: Option<StoreOutage>,
-    /// Who wants it to read nothing.
+    /// The pauses because of which it reads nothing.
     pub paused: Vec<ReadingPause>,
-    /// Its lanes.
+    /// The lanes of the worker.
     pub lanes: Vec<ReportedLane>,
-    /// What it did with orders.
+    /// The counts of its orders.
     pub orders: OrderNumbers,
 }
 
-/// A store is away.
+/// The outage of a store.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct StoreOutage {
-    /// Which.
+    /// The name of the store.
     pub store: String,
-    /// What it said.
+    /// The error of the store.
     pub error: String,
-    /// For so long.
+    /// The duration of the outage, in seconds.
     pub lasting_s: f64,
 }
 
-/// It is to read nothing.
+/// A pause of reading.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ReadingPause {
-    /// Why, in a word.
+    /// The reason, in a word.
     pub reason: String,
-    /// For so long.
+    /// The duration of the pause, in seconds.
     pub lasting_s: f64,
 }
 
-/// A lane.
+/// The state of a lane.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ReportedLane {
-    /// Name of its consumer.
+    /// The name of its consumer.
     pub consumer: String,
-    /// What it does.
+    /// The activity of the lane.
     pub activity: String,
-    /// For so long.
+    /// The duration of the activity, in seconds.
     pub lasting_s: f64,
-    /// Entries in its batch.
+    /// The number of entries in its batch.
     pub in_progress: u64,
-    /// For too long.
+    /// Whether the activity lasts too long.
     pub is_stuck: bool,
 }
 
 impl ReportedLane {
-    /// What it does, in words.
+    /// The activity in words.
     pub fn doing(&self) -> String {
         printable(&self.activity.replace('_', " "))
     }
 }
 
-/// Orders since the worker's start.
+/// The counts of orders since the start of the worker.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct OrderNumbers {
-    /// Rows that it wrote.
+    /// The number of rows that it wrote.
     pub created: u64,
 }
 
-/// What a worker reads.
+/// The stream and group that a worker reads.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct StreamKey {
-    /// Key of the stream.
+    /// The key of the stream.
     pub name: String,
-    /// Name of the group.
+    /// The name of the group.
     pub group: String,
 }
 
-/// Reads the page.
+/// Reads the page of the worker at this address.
 ///
 /// # Errors
-/// When nobody answers there, or something else than a worker, or one that wants another token.
+/// When no program answers there, or one that is no worker, or a worker that requires another token.
 pub async fn read(address: SocketAddr, admin: &AdminSettings) -> anyhow::Result<WorkerPages> {
     let (status, page) = admin_client::ask(address, "/status", admin).await?;
-    ensure!(status != StatusCode::UNAUTHORIZED, "it wants another admin.token");
+    ensure!(status != StatusCode::UNAUTHORIZED, "it requires another admin.token");
     ensure!(status == StatusCode::OK, "it answered {status}");
     serde_json::from_slice(&page).context("it is no worker")
 }

@@ -1,4 +1,4 @@
-//! `tidegate voucher delist --remove-keys`: the keys of a delisted voucher go from Redis at once.
+//! The option `tidegate voucher delist --remove-keys`: removes the keys of a delisted voucher from Redis at once.
 
 use tidegate_compare::text::size;
 use tidegate_operations::Stores;
@@ -10,10 +10,10 @@ use crate::{
     operator::{Change, ChangeArgs, PlanText, ReportText},
 };
 
-/// Removes them, or says why not.
+/// Removes the keys, or reports why it refuses.
 ///
 /// # Errors
-/// When a store cannot be reached, or somebody else compares both sides.
+/// When a store cannot be reached, or another comparison is running.
 pub async fn run(stores: &Stores, voucher: VoucherId, change: &ChangeArgs) -> anyhow::Result<Exit> {
     let remover = KeyRemover::connect(stores, change.who()).await?;
     let plan = remover.plan(voucher).await?;

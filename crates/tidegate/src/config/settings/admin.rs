@@ -1,4 +1,4 @@
-//! `[admin]`: what a worker shows of itself, where, and to whom.
+//! The section `[admin]`: the admin pages of a worker, their address and their token.
 
 use std::{net::SocketAddr, ops::RangeInclusive};
 
@@ -9,7 +9,7 @@ use crate::config::reader::SettingsReader;
 
 const TOKEN_LENGTH: RangeInclusive<usize> = 16..=256;
 
-/// Reads what a worker shows over HTTP.
+/// Reads the settings of the admin pages.
 pub(super) fn read(reader: &mut SettingsReader<'_>) -> AdminSettings {
     let token = token(reader, "admin.token");
     AdminSettings {
@@ -18,7 +18,7 @@ pub(super) fn read(reader: &mut SettingsReader<'_>) -> AdminSettings {
     }
 }
 
-/// What callers of a server have to send; empty: nothing.
+/// The token that clients of a server have to send; empty if none is needed.
 pub(super) fn token(reader: &mut SettingsReader<'_>, key: &'static str) -> String {
     let token = reader.text(key);
     let is_token = TOKEN_LENGTH.contains(&token.len()) && token.bytes().all(|byte| byte.is_ascii_graphic());

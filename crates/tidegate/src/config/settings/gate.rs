@@ -1,4 +1,4 @@
-//! `[gate]`: the gate over HTTP, and what an admission waits for.
+//! The section `[gate]`: the gate over HTTP, and the conditions of an admission.
 
 use std::{collections::BTreeMap, net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration};
 
@@ -15,7 +15,7 @@ use tidegate_worker::WorkerSettings;
 use super::{HOUR_MS, admin::token};
 use crate::config::reader::SettingsReader;
 
-/// Reads where the gate listens, to whom, and how often.
+/// Reads the address, the permitted clients and the rates of the gate.
 pub(super) fn read(reader: &mut SettingsReader<'_>, worker: &WorkerSettings) -> GateSettings {
     let token = token(reader, "gate.token");
     let tls = tls(reader);
@@ -50,7 +50,7 @@ fn listen(reader: &mut SettingsReader<'_>, knows_callers: bool) -> SocketAddr {
     listen
 }
 
-/// The rest of the time of a stop is for those who are on the way.
+/// Reads gate.leave_ms. The rest of the stop time is for requests in progress.
 fn leave_for(reader: &mut SettingsReader<'_>, worker: &WorkerSettings) -> Duration {
     reader.millis("gate.leave_ms", 0..=HOUR_MS).min(worker.stop_deadline / 2)
 }
@@ -90,7 +90,7 @@ fn callers(reader: &mut SettingsReader<'_>) -> CallerSettings {
         return CallerSettings { proxies, user_header: None };
     }
     let user_header = header.parse().map_err(|why: &str| reader.wrong(HEADER, why)).ok();
-    reader.rule(!proxies.is_empty(), HEADER, PROXIES, "is believed of listed proxies only: list them");
+    reader.rule(!proxies.is_empty(), HEADER, PROXIES, "is trusted only from listed proxies: list them");
     CallerSettings { proxies, user_header }
 }
 
@@ -104,12 +104,12 @@ fn attempts(reader: &mut SettingsReader<'_>) -> AttemptSettings {
     let mut by_subject = BTreeMap::new();
     for (name, text) in reader.table(SUBJECT) {
         match (name.parse::<SubjectName>(), rate(&text)) {
-            (Err(error), _) => reader.wrong(SUBJECT, format!("names a subject that cannot be: {error}")),
-            (_, Err(why)) => reader.wrong(SUBJECT, format!("says {text:?} of {name}, and must say {why}")),
+            (Err(error), _) => reader.wrong(SUBJECT, format!("names an invalid subject: {error}")),
+            (_, Err(why)) => reader.wrong(SUBJECT, format!("has {text:?} for {name}, and must have {why}")),
             (Ok(name), Ok(rate)) => _ = by_subject.insert(name, rate),
         }
     }
-    // As many as an order may name, and the user.
+    // The most subjects that an order may name, and the user.
     if by_subject.len() > MOST_SUBJECTS + 1 {
         reader.wrong(
             SUBJECT,
@@ -135,7 +135,7 @@ fn rate(text: &str) -> Result<AttemptRate, String> {
         .ok_or_else(wrong)
 }
 
-/// How many replicas have an order before it counts as admitted.
+/// The number of replicas that must have an order before it counts as admitted.
 pub(super) fn confirmation(reader: &mut SettingsReader<'_>) -> Option<Confirmation> {
     let within = reader.millis("gate.wait_ms", 1..=60_000);
     let places = [("memory", ConfirmedIn::Memory), ("file", ConfirmedIn::AppendOnlyFile)];
@@ -144,7 +144,7 @@ pub(super) fn confirmation(reader: &mut SettingsReader<'_>) -> Option<Confirmati
     Some(Confirmation { replicas, within, place })
 }
 
-/// What workers do for the gate.
+/// Reads when workers mark sales as busy.
 pub(super) fn busy_marker(reader: &mut SettingsReader<'_>) -> BusyMarkerSettings {
     let busy_after = reader.millis("gate.busy_after_ms", 0..=HOUR_MS);
     BusyMarkerSettings {
@@ -153,7 +153,7 @@ pub(super) fn busy_marker(reader: &mut SettingsReader<'_>) -> BusyMarkerSettings
     }
 }
 
-/// Where the tutorial's service keeps who is logged in; nowhere, where the setting is empty.
+/// The hash in which the tutorial's service keeps its logins; None if the setting is empty.
 fn tutorial_login(reader: &mut SettingsReader<'_>) -> Option<String> {
     let template = reader.text("gate.tutorial_login");
     if template.is_empty() {

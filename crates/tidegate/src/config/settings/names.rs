@@ -19,7 +19,7 @@ const OWN_NAMES: &str = "is that of a fleet on stream.orders: a fleet on another
 /// Reads the names, each with `redis.prefix` before it.
 pub(super) fn read(reader: &mut SettingsReader<'_>) -> (StreamSettings, KeyTemplates) {
     let (stream, keys) = (stream(reader), keys(reader));
-    // Workers on another stream are a fleet of their own.
+    // Workers on another stream are a separate fleet.
     let fleet = if stream.name == DEFAULT_STREAM { String::new() } else { format!("{}:", stream.name) };
     let keys = KeyTemplates { fleet, ..keys };
     all_different(reader, &stream, &keys);
@@ -35,7 +35,7 @@ pub(super) fn read(reader: &mut SettingsReader<'_>) -> (StreamSettings, KeyTempl
     (stream, keys)
 }
 
-/// The tags of the partitions; none: the system is one whole.
+/// Reads the tags of the partitions. An empty list means a system without partitions.
 pub(super) fn partitions(reader: &mut SettingsReader<'_>) -> Vec<String> {
     const KEY: &str = "stream.partitions";
     let tags = reader.words(KEY);
@@ -78,7 +78,8 @@ fn keys(reader: &mut SettingsReader<'_>) -> KeyTemplates {
     }
 }
 
-/// No two names are alike, whatever their placeholders are called: a user may have the number of a voucher.
+/// Checks that no two names can be equal, whatever their placeholders are called: a user may have the same number as a
+/// voucher.
 fn all_different(reader: &mut SettingsReader<'_>, stream: &StreamSettings, keys: &KeyTemplates) {
     let names = [
         ("stream.name", &stream.name),
@@ -106,8 +107,8 @@ fn all_different(reader: &mut SettingsReader<'_>, stream: &StreamSettings, keys:
     }
 }
 
-/// A second fleet, on another stream, has keys of its own (`KeyTemplates::fleet`). With dead letters in common, each would put
-/// back the other's.
+/// Checks the names of a second fleet on another stream, which has keys of its own (`KeyTemplates::fleet`). If both
+/// fleets shared the dead letters, each would put back the other's.
 fn names_of_its_own(reader: &mut SettingsReader<'_>, stream: &StreamSettings) {
     if stream.name == DEFAULT_STREAM {
         return;

@@ -1,4 +1,4 @@
-//! `[mysql.shards]`: which partitions have a MySQL of their own.
+//! The section `[mysql.shards]`: the partitions that have a MySQL server of their own.
 
 use std::collections::BTreeMap;
 

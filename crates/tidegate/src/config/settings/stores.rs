@@ -1,4 +1,4 @@
-//! `[redis]` and `[mysql]`.
+//! The sections `[redis]` and `[mysql]`, with their URLs and timeouts.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,12 +9,14 @@ use tidegate_stream::{RedisCluster, Sentinels, cluster::is_cluster_url};
 use super::HOUR_MS;
 use crate::config::{reader::SettingsReader, urls};
 
-/// One slow reply does not hold up the other lanes.
+/// The number of connections to Redis, so that one slow reply does not delay the other lanes.
 const REDIS_CONNECTIONS: usize = 2;
-/// A connection, TLS handshake included, may take as long as a command, and no longer than this.
+/// The upper bound for opening a connection, TLS handshake included. It may take as long as a command, but no longer
+/// than this.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Small, because a statement whose caller has gone still holds its place on the server, and because orders of a row that is held
-/// for longer are set aside anyway: only the first batch that meets it waits. A table that somebody has locked is waited for for 10 s.
+/// The lock wait timeout of MySQL. It is small for two reasons: a statement whose client has gone keeps its place on
+/// the server, and orders whose row stays locked are set aside, so that only the first batch waits. Waiting for a
+/// locked table takes 10 s.
 const LOCK_WAIT_TIMEOUT_S: u32 = 1;
 const REDIS_SCHEMES: [&str; 7] =
     ["redis", "rediss", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster", "redis+unix"];
@@ -22,7 +24,7 @@ const MYSQL_SCHEMES: [&str; 2] = ["mysql", "mariadb"];
 const URL_HINT: &str =
     "scheme://user:password@host:port/database, with @ : / ? in a password written as %40 %3A %2F %3F";
 
-/// Reads where Redis is; a cluster has a map of its own.
+/// Reads the address of Redis; a cluster has a map of its own.
 pub(super) fn redis(reader: &mut SettingsReader<'_>) -> (RedisSettings, Option<Arc<RedisCluster>>) {
     let text = reader.text("redis.url");
     let (url, cluster) =
@@ -48,7 +50,7 @@ pub(super) fn redis(reader: &mut SettingsReader<'_>) -> (RedisSettings, Option<A
     (settings, cluster.flatten())
 }
 
-/// Reads where MySQL is, for so many lanes.
+/// Reads the address of MySQL, for this many lanes.
 pub(super) fn mysql(reader: &mut SettingsReader<'_>, lanes: usize) -> MySqlSettings {
     let url = reader.text("mysql.url");
     MySqlSettings {
@@ -57,13 +59,13 @@ pub(super) fn mysql(reader: &mut SettingsReader<'_>, lanes: usize) -> MySqlSetti
         connections: u32::try_from(lanes).unwrap_or(64) + 1,
         writers: reader.number("mysql.writers", 1..=64),
         acquire_timeout: reader.millis("mysql.acquire_timeout_ms", 100..=60_000),
-        // Longer than a wait for a lock, which would be taken for an outage.
+        // This must be longer than a wait for a lock, which would be mistaken for an outage.
         statement_timeout: reader.millis("mysql.statement_timeout_ms", 1_001..=HOUR_MS),
         lock_wait_timeout_s: LOCK_WAIT_TIMEOUT_S,
     }
 }
 
-/// A URL that names a database.
+/// Parses a URL that names a database.
 pub(super) fn mysql_url(reader: &mut SettingsReader<'_>, key: &'static str, text: String) -> RedactedUrl {
     let parse = |url: &str| mysql_hosts(url).map_err(|error| error.to_string());
     let (url, hosts) = url(reader, (key, text), &MYSQL_SCHEMES, urls::wrong_mysql_query, parse);
@@ -73,7 +75,8 @@ pub(super) fn mysql_url(reader: &mut SettingsReader<'_>, key: &'static str, text
     url
 }
 
-/// A URL that its client library understands. The library's message is passed on only where no secret can be in it.
+/// Checks that the client library understands a URL. The library's message is passed on only if it cannot hold a
+/// secret.
 fn url<T>(
     reader: &mut SettingsReader<'_>,
     (key, text): (&'static str, String),
@@ -87,7 +90,7 @@ fn url<T>(
         reader.wrong(key, format!("must begin with {}://", schemes.join("://, ")));
         return (url, None);
     }
-    // A `/`, `?` or `#` in a password ends the host for every parser, silently: the rest would be another URL.
+    // A `/`, `?` or `#` in a password silently ends the host for every parser: the rest would be part of another URL.
     let rest = url.reveal().split_once("://").map_or("", |(_, rest)| rest);
     if rest.find(['/', '?', '#']).is_some_and(|end| rest[end..].contains('@')) {
         reader.wrong(key, format!("holds a password that is not escaped ({URL_HINT})"));

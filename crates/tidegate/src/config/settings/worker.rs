@@ -1,4 +1,4 @@
-//! `[worker]`, and what its timing means for a fleet.
+//! The section `[worker]`, and the rules between its timeouts.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use super::HOUR_MS;
 use crate::config::reader::SettingsReader;
 
 const REPORT_EVERY: Duration = Duration::from_secs(10);
-/// Until a dead consumer that holds nothing is removed, so that pod names do not pile up.
+/// The time after which a dead consumer that holds nothing is removed, so that pod names do not pile up.
 const RETIRE_IDLE: Duration = Duration::from_secs(3600);
 
-/// Reads how a worker works.
+/// Reads the settings of a worker.
 pub(super) fn read(reader: &mut SettingsReader<'_>) -> WorkerSettings {
     let lane = LaneSettings {
         batch: reader.number("worker.batch", 1..=5_000),
@@ -29,9 +29,9 @@ pub(super) fn read(reader: &mut SettingsReader<'_>) -> WorkerSettings {
         name: worker_name(reader),
         lanes: reader.number("worker.lanes", 1..=64),
         lane,
-        // Longer than `LaneSettings::retry`, or a lock that is free again is noticed too late.
+        // This must be longer than `LaneSettings::retry`, or a released lock is noticed too late.
         lock_lease: reader.millis("worker.lock_lease_ms", 200..=HOUR_MS),
-        // First a dead consumer's entries are rescued, then it is removed.
+        // The entries of a dead consumer are rescued first, then the consumer is removed.
         retire_idle: RETIRE_IDLE.max(2 * claim_idle),
         trim_every: 12 * claim_every,
         heartbeat_ttl: reader.millis("worker.heartbeat_ttl_ms", 300..=HOUR_MS),
@@ -58,7 +58,7 @@ fn worker_rules(reader: &mut SettingsReader<'_>, worker: &WorkerSettings) {
     );
 }
 
-/// A lane that waits as it should must not be taken for a stuck one.
+/// Checks that a lane with a normal wait is not reported as stuck.
 pub(super) fn stuck_rules(reader: &mut SettingsReader<'_>, worker: &WorkerSettings, mysql: &MySqlSettings) {
     for (shorter, key) in [
         (mysql.statement_timeout, "mysql.statement_timeout_ms"),
@@ -81,7 +81,7 @@ fn worker_name(reader: &mut SettingsReader<'_>) -> String {
     name
 }
 
-/// What operators' commands must know of the timing of the workers.
+/// The timing of the workers that operators' commands must know.
 pub(super) fn fleet(worker: &WorkerSettings) -> FleetTiming {
     let lane = &worker.lane;
     FleetTiming {
