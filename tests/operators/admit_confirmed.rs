@@ -22,7 +22,7 @@ async fn an_order_that_no_replica_has_is_unsure_with_a_code_of_its_own_until_it_
     let unsure = program.run(&format!("admit --voucher 7 --user 1 --order 5 {wait} --json")).expect(12);
     assert_eq!(unsure.json()["outcome"], "unconfirmed");
     assert!(
-        unsure.stderr.contains("0 of 1 replicas had it within 100 ms. Ask again with --order 5"),
+        unsure.stderr.contains("0 of 1 replicas had it within 100 ms. Run the command again with --order 5"),
         "{unsure:?}"
     );
     let again = program.run(&format!("admit --voucher 7 --user 1 --order 5 {wait}")).expect(12);

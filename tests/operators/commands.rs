@@ -165,8 +165,8 @@ async fn a_load_that_died_half_way_is_completed_by_the_same_command() {
 async fn voucher_load_checks_its_times_and_its_stock_before_it_connects() {
     let program = with_stores("redis://127.0.0.1:1", NOWHERE);
     for (line, complaint) in [
-        ("--stock 5 --begin 2030-01-02T00:00:00Z --end 2030-01-01T00:00:00Z", "begin must lie before end"),
-        ("--stock 5 --end 2024-01-01T00:00:00Z", "lies in the past"),
+        ("--stock 5 --begin 2030-01-02T00:00:00Z --end 2030-01-01T00:00:00Z", "begin must be before end"),
+        ("--stock 5 --end 2024-01-01T00:00:00Z", "is in the past"),
         ("--stock 5 --begin 1795168800", "milliseconds"),
         ("--stock 5 --end 2050-01-01T00:00:00Z", "2038"),
         ("--stock 5 --begin tomorrow", "local time"),
@@ -226,7 +226,7 @@ async fn a_voucher_that_redis_lost_is_told_from_one_that_was_never_on_sale() {
     let shown = program.run("voucher show --voucher 160").expect(0).stdout;
     assert!(shown.contains("its sale is over"), "{shown}");
     let refused = program.run("voucher load --voucher 160 --stock 50").expect(1).stdout;
-    assert!(refused.contains("a new sale takes another voucher id"), "{refused}");
+    assert!(refused.contains("a new sale needs another voucher id"), "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

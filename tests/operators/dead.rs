@@ -124,7 +124,7 @@ async fn after_the_cause_is_fixed_requeued_letters_become_orders_and_both_stores
     // Not repaired yet: they die again, with their history.
     let again = program.run("dead requeue --reason unknown_voucher --yes").expect(0);
     assert!(
-        again.stderr.contains("warning: 30 letters would die again: MySQL has no row of voucher 77"),
+        again.stderr.contains("warning: 30 letters would be buried again: MySQL has no row of voucher 77"),
         "{again:?}"
     );
     assert!(fixture.dead().await.is_empty());
@@ -714,7 +714,7 @@ async fn an_order_that_is_put_back_takes_its_buried_events_along_behind_it_in_th
         assert!(told.contains(part), "{part}: {told}");
     }
 
-    // Its order would die again: then its events stay, also where they are asked for.
+    // Its order would be buried again: then its events stay, also where they are asked for.
     let dry = program.run("dead requeue --all --dry-run --json").expect(0).json();
     assert_eq!((&dry["would"], &dry["along"]), (&json!(3), &json!(0)), "{dry:#}");
     add_row_of_77(&fixture).await;
@@ -1171,8 +1171,8 @@ async fn a_dry_run_says_how_many_would_die_again_and_what_repairs_them() {
     let none = program.run("dead requeue --reason nix --dry-run").expect(0).stdout;
     assert!(none.contains("none has the reason nix; there are: bad_value 1, unknown_voucher 3"), "{none}");
     let dry = program.run("dead requeue --all --dry-run").expect(0).stdout;
-    assert!(dry.contains("3 letters would die again: MySQL has no row of voucher 999"), "{dry}");
-    assert!(dry.contains("1 letter would die again: it holds no order"), "{dry}");
+    assert!(dry.contains("3 letters would be buried again: MySQL has no row of voucher 999"), "{dry}");
+    assert!(dry.contains("1 letter would be buried again: it holds no order"), "{dry}");
     program.run("voucher load --voucher 999 --stock 10").expect(0);
     let dry = program.run("dead requeue --reason unknown_voucher --dry-run --json").expect(0).json();
     assert_eq!((&dry["would"], &dry["again"]), (&json!(3), &json!([])), "{dry:#}");

@@ -93,7 +93,7 @@ async fn a_delisted_voucher_is_not_loaded_restocked_or_rebuilt_and_every_command
     assert!(all.stdout.contains("1 voucher delisted"), "{all:?}");
     let shown = program.run("voucher show --voucher 7").expect(0);
     assert!(
-        shown.stdout.contains("delisted") && shown.stdout.contains("Its keys go by themselves"),
+        shown.stdout.contains("delisted") && shown.stdout.contains("Workers remove its keys"),
         "{shown:?}"
     );
     assert!(program.run("status").expect(0).stdout.contains("delisted"));
@@ -138,7 +138,7 @@ async fn the_fleet_removes_the_keys_after_a_clean_look_and_doctor_tells_what_tha
     until("doctor tells of it", || async {
         let doctor = program.run("doctor").all();
         doctor.contains("keys of voucher 7, which is delisted, were removed")
-            && doctor.contains("of memory are free again")
+            && doctor.contains("this freed about")
     })
     .await;
     let log = program.run("log").expect(0).stdout;

@@ -106,7 +106,7 @@ async fn each_key_that_keeps_people_from_buying_is_named() {
             fixture.call(&wrong).await;
             let (code, text) = doctor(&fixture);
             assert!(
-                code == Some(1) && text.contains(&format!("nobody can buy voucher {voucher}: ")),
+                code == Some(1) && text.contains(&format!("voucher {voucher} cannot be bought: ")),
                 "{text}"
             );
             assert!(text.contains(&told) && text.contains("docs/runbook/wrong-type.md"), "{told}: {text}");
@@ -186,7 +186,7 @@ async fn entries_that_nobody_writes_are_warnings() {
     for (lasting_s, is_told) in [(5, false), (300, true)] {
         fixture.redis_says(&["HSET", &format!("{STREAM}.set_aside"), "w", &notice(lasting_s)]).await;
         let (_, text) = doctor(&fixture);
-        let told = "the longest wait: 3 for voucher_row 7, since 300 s";
+        let told = "the longest wait: 3 for voucher_row 7, for 300 s";
         assert_eq!(text.contains(told), is_told, "{text}");
     }
 
@@ -211,7 +211,7 @@ async fn notes_that_somebody_else_has_overwritten_stop_no_worker_and_are_named()
     fixture.call("SET tidegate:worker:w somebody").await;
     let (code, text) = doctor(&fixture);
     for notes in ["deaths", "set_aside"] {
-        assert!(text.contains(&format!("look what it is, then DEL {STREAM}.{notes}")), "{text}");
+        assert!(text.contains(&format!("check what it is, then DEL {STREAM}.{notes}")), "{text}");
     }
     assert!(code == Some(0) && !text.contains("allow this user"), "{text}");
 
@@ -251,7 +251,7 @@ async fn whoever_holds_rows_that_others_wait_for_is_named() {
     sqlx::raw_sql(lock).execute(&mut holder).await.expect("it holds the row");
     let waiting = tokio::spawn(async move { sqlx::raw_sql(lock).execute(&mut waiter).await });
     let named = format!(
-        "1 transaction waits for rows that others hold; the oldest that holds rows and does not wait is \
+        "1 transaction waits for row locks of others; the oldest transaction that holds locks and does not wait is \
                          connection {id}, for "
     );
     // The server shows its transactions as they were at the last look, until nobody has looked for 0.1 s.
@@ -280,7 +280,7 @@ async fn keys_with_other_names_are_not_taken_for_lost_data() {
         text.contains("Other keys end with its number: shop:journal:7, shop:order:7, shop:stock:7."),
         "{text}"
     );
-    assert!(text.contains("do not fill Redis anew") && !text.contains("lost data"), "{text}");
+    assert!(text.contains("do not rebuild Redis") && !text.contains("lost data"), "{text}");
 }
 
 /// What `tidegate status` says, and with which code it ends.

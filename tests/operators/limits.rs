@@ -27,7 +27,7 @@ async fn two_orders_of_a_user_are_written_in_their_slots_and_what_one_used_comes
     let told = program.run("admit --voucher 7 --user 1 --subject phone=a").expect(1);
     assert!(told.stdout.contains("refused, over the limit phones, 0 orders left, until 2"), "{told:#?}");
     let asked = program.run("admit --voucher 7 --user 1").expect(3);
-    assert!(asked.stdout.contains("say --subject phone=..."), "{asked:#?}");
+    assert!(asked.stdout.contains("add --subject phone=..."), "{asked:#?}");
     program.run("admit --voucher 7 --user 1 --subject Phone=a").expect(2);
     admit("b").expect(0);
     assert_eq!(admit("c").expect(1).json()["outcome"], "over_limit", "of the user");
@@ -559,7 +559,7 @@ async fn a_limit_of_a_sale_that_is_on_is_asked_about_and_says_who_is_refused_fro
     let refused = program.run(&phones).expect(2);
     assert!(refused.stderr.contains("Set the limit phones of voucher 7, which is on sale?"), "{refused:#?}");
     program.run("admit --voucher 7 --user 1").expect(0);
-    let told = "refused from now on: callers of admit.lua hear 12: they have to use admit_limited.lua; callers who send \
+    let told = "refused from now on: callers of admit.lua get reply 12: they have to use admit_limited.lua; callers who send \
                 no `phone`";
     let mut terminal = Terminal::start(&program.command(&phones.split(' ').collect::<Vec<_>>()));
     let shown = terminal.shows("Set the limit phones of voucher 7, which is on sale? [y/N]");

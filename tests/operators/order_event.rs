@@ -120,7 +120,7 @@ async fn a_rejected_event_ends_with_1_and_says_why() {
     for (line, why, reason) in [
         ("used 2", "because the order is not paid", "not_paid"),
         ("cancelled 1", "because the order is paid, and only a refund ends it", "paid"),
-        ("refunding 1", "--payment says which payment is meant", "payment_needed"),
+        ("refunding 1", "name the payment with --payment", "payment_needed"),
         ("refunding 1 --payment c", "it has no payment with the ref", "no_such_payment"),
     ] {
         let dry = program.run(&format!("order event {line} --dry-run")).expect(0);
@@ -304,7 +304,7 @@ async fn ctrl_c_ends_it_after_the_page_in_progress_and_it_says_from_which_line_o
     let lost = through.run(&format!("order event paid --file {path} --from-line 201 --yes"));
     drop(dropped);
     let lost = lost.expect(3);
-    assert!(lost.stdout.contains("appended or not, Redis did not say"), "{lost:?}");
+    assert!(lost.stdout.contains("it is unknown whether the event was appended"), "{lost:?}");
     assert!(lost.stdout.contains("Whether they are in the stream is unknown."), "{lost:?}");
     let again = pastes(
         &go_on(&lost.stderr),
@@ -344,7 +344,7 @@ async fn a_store_that_goes_away_leaves_no_doubt_what_is_in_the_stream() {
     let run = Run::from(child.wait_with_output().expect("it ends")).expect(3);
     assert!(run.stdout.contains("order 1: not recorded yet (entry "), "{run:?}");
     assert!(
-        run.stderr.contains("Failed to look in MySQL what came of the events, which are in the stream"),
+        run.stderr.contains("Failed to read in MySQL whether the events were recorded; they are in the stream"),
         "{run:?}"
     );
     assert_eq!(go_on(&run.stderr), "tidegate order show 1");
@@ -369,7 +369,7 @@ async fn nothing_is_appended_while_a_worker_lives_that_knows_no_events() {
     let heartbeat = "pid 7 on shop since 2026-01-01T00:00:00Z, heartbeat 10000 ms (00000000)";
     fixture.redis_says(&["SET", "tidegate:worker:old", heartbeat, "PX", "60000"]).await;
     let refused = operator(&fixture).run("order event paid 1 --ref p --yes").expect(1);
-    assert!(refused.all().contains("knows no events and would bury them: old."), "{}", refused.all());
+    assert!(refused.all().contains("does not know events and would bury them: old."), "{}", refused.all());
     assert_eq!(events_in_stream(&fixture).await, Vec::<String>::new());
     fixture.redis_says(&["DEL", "tidegate:worker:old"]).await;
     let worker = fixture.worker("w").start();

@@ -269,7 +269,7 @@ async fn an_order_without_a_trace_is_unknown_and_what_was_not_searched_is_said()
     let fixture = Fixture::open().await;
     let operator = operator(&fixture);
     let unknown = operator.run("order show 77").expect(1);
-    assert!(unknown.stdout.contains("Nobody has heard of it"), "{unknown:?}");
+    assert!(unknown.stdout.contains("No store knows it"), "{unknown:?}");
     assert!(unknown.stdout.contains("ask the caller which reply came"), "{unknown:?}");
     operator.run("order show x").expect(2);
     operator.run("order find").expect(2);
@@ -287,7 +287,7 @@ async fn an_order_without_a_trace_is_unknown_and_what_was_not_searched_is_said()
     assert!(told["made_ms"].is_number(), "{told:#}");
     // Another id does not.
     let cut = operator.run("order show 1000 --scan 100 --json").expect(1).json();
-    says(&cut, "of the stream, only 100 entries were looked at, the latest down to");
+    says(&cut, "of the stream, only 100 entries were searched, the latest down to");
     assert_eq!(commands(&cut), ["tidegate order show 1000 --scan 10000"]);
     says(&shown(&fixture, "1000 --scan 10000", "undelivered"), "no living worker reads the stream");
     let hinted = operator.run(&format!(
@@ -425,7 +425,7 @@ async fn orders_of_vouchers_that_mysql_does_not_know_are_found_by_what_redis_hol
         ["redis-cli -u \"$TIDEGATE_REDIS_URL\" XADD stream.orders '*' userId 9 voucherId 1 id 90"]
     );
     let operator = operator(&fixture);
-    assert!(operator.run("order show 92").expect(1).stdout.contains("Nobody has heard of it"));
+    assert!(operator.run("order show 92").expect(1).stdout.contains("No store knows it"));
 
     let found = operator.run("order find --user 9 --json").expect(0).json();
     assert_eq!(found["orders"][0]["order"], "91", "{found:#}");

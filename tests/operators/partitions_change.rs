@@ -332,7 +332,7 @@ async fn what_stands_in_the_way_of_a_change_is_said_and_it_can_be_given_up_until
     let shown = system.program("").run("partitions show").expect(1);
     assert!(shown.stdout.contains("to 3,1 (draining); 8 vouchers, 1 entry to be settled"), "{shown:#?}");
     let other = system.change("", "9").await.expect(1);
-    assert!(other.stdout.contains("a change of the partitions from none (one whole) to 3,1 is under way"));
+    assert!(other.stdout.contains("a change of the partitions from none (one whole) to 3,1 is in progress"));
     system.program("3,1").run("audit").expect(2);
     kill(Pid::from_raw(i32::try_from(change.id()).unwrap()), Signal::SIGINT).expect("it is there");
     assert_eq!(change.wait().expect("it ends").code(), Some(6));
@@ -475,7 +475,7 @@ async fn a_gate_follows_a_change_of_the_list_by_itself_and_the_change_waits_for_
     }
     let shown = system.program(to).run("partitions show").expect(0);
     assert!(shown.stdout.contains("0 workers, 2 gates"), "{shown:#?}");
-    assert!(own.log().contains("the gate goes on with the list"), "{}", own.log());
+    assert!(own.log().contains("the gate continues with the system's list"), "{}", own.log());
     // One with the list before takes that of the system.
     let late = system.worker("late", from).set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
     let of_late = address_of(&late).await;

@@ -158,13 +158,13 @@ async fn a_redis_that_restarts_keeps_the_pause_and_its_workers_stay_paused() {
     program(&fixture).run("pause --workers --yes").expect(0);
     until_all(&worker, "paused").await;
     fixture.redis.kill9().expect("Redis is killed");
-    worker.says("cannot see whether the workers are still paused: they stay paused").await;
+    worker.says("cannot read whether the workers are still paused: they stay paused").await;
     fixture.redis.restart().expect("Redis is back");
     fixture.plain_rush(1_000, 10).await;
     nothing_is_read(&fixture).await;
     let log = worker.log();
     assert_eq!(
-        (log.matches("cannot see whether the workers are still").count(), log.matches("pause over").count()),
+        (log.matches("cannot read whether the workers are still").count(), log.matches("pause over").count()),
         (1, 0)
     );
 
@@ -183,7 +183,7 @@ async fn a_worker_that_is_started_while_all_are_paused_reads_nothing_and_stops_a
     fixture.plain_rush(1_000, 20).await;
     let mut worker = fixture.worker("w").start();
     until_all(&worker, "paused").await;
-    assert!(worker.log().contains("by somebody who set the key by hand (maintenance)"), "{}", worker.log());
+    assert!(worker.log().contains("by an operator who set the key manually (maintenance)"), "{}", worker.log());
     nothing_is_read(&fixture).await;
     assert_eq!(fixture.open_entries().await, Some(20));
     until_page(&worker, "/livez", 200, "alive").await;
@@ -293,15 +293,15 @@ async fn a_pause_that_changed_while_somebody_was_asked_is_left_alone() {
     fixture.call("SET tidegate:pause others").await;
     terminal.types("y");
     let (code, shown) = terminal.ends();
-    assert!(code == 1 && shown.contains("somebody else has paused them meanwhile"), "{code}: {shown}");
+    assert!(code == 1 && shown.contains("another command has paused them meanwhile"), "{code}: {shown}");
 
     let mut terminal = Terminal::start(&program.command(&["resume", "--workers"]));
-    let shown = terminal.shows("Go on with the workers? [y/N]");
+    let shown = terminal.shows("Resume the workers? [y/N]");
     assert!(shown.contains("(others), would go on"), "{shown}");
     fixture.call("SET tidegate:pause again").await;
     terminal.types("y");
     let (code, shown) = terminal.ends();
-    assert!(code == 1 && shown.contains("somebody has changed their pause meanwhile"), "{code}: {shown}");
+    assert!(code == 1 && shown.contains("another command has changed their pause meanwhile"), "{code}: {shown}");
     assert_eq!(fixture.call("GET tidegate:pause").await.as_string().as_deref(), Some("again"));
 }
 

@@ -134,7 +134,7 @@ async fn what_a_killed_worker_had_in_progress_is_taken_at_once_and_written_once(
     let dry = operator.run("consumers drain --dead --dry-run").expect(0);
     assert!(dry.stdout.contains("victim-0: 300 entries") && dry.stdout.contains("within about"), "{dry:?}");
     let asked = operator.run("consumers drain --dead").expect(2);
-    assert!(asked.stderr.contains("Offer 300 entries to all workers?"), "{asked:?}");
+    assert!(asked.stderr.contains("Make 300 entries claimable for all workers?"), "{asked:?}");
     let list = operator.run("pending list --dead --limit 1000 --json").expect(0).json();
     let offered = list["entries"].as_array().expect("an array").iter().filter(|it| it["offered"] == true);
     assert_eq!(offered.count(), 0, "{list}");
@@ -281,8 +281,8 @@ async fn a_worker_that_comes_back_before_the_step_keeps_its_entries_and_its_cons
     let alive = fixture.worker("other").set("WORKER_CLAIM_EVERY_MS", 3_600_000).start();
     alive.says("worker started").await;
     for (line, told) in [
-        ("consumers drain back-0 --yes", "back-0 lives by now"),
-        ("consumers drain back-0 --remove --yes", "back-0 lives by now"),
+        ("consumers drain back-0 --yes", "back-0 is alive by now"),
+        ("consumers drain back-0 --remove --yes", "back-0 is alive by now"),
         ("pending bury --consumer back-0 --why test --yes", "may be writing it"),
     ] {
         let held = proxy.hold_when("EVALSHA");
@@ -419,7 +419,7 @@ async fn who_waits_for_workers_is_asked_first_may_stop_waiting_and_is_told_how_t
     until("its first look is over", || async { fixture.calls_of("xautoclaim").await > 0 }).await;
     let operator = operator(&fixture);
     let mut terminal = Terminal::start(&operator.command(&["consumers", "drain", "--dead", "--wait", "10m"]));
-    let shown = terminal.shows("Offer 30 entries to all workers? [y/N]");
+    let shown = terminal.shows("Make 30 entries claimable for all workers? [y/N]");
     assert!(shown.contains("dead-0: 30 entries"), "{shown}");
     terminal.types("y");
     until("they are claimable", || async {

@@ -216,7 +216,7 @@ fn pruned_none(program: &Program, line: &str) -> String {
 async fn a_dead_letter_goes_only_where_its_order_has_ended_in_mysql_and_never_one_about_money() {
     let (fixture, program, gate) = open().await;
     let worker = fixture.worker("w").set("RECONCILE_EVERY_S", 0).start();
-    worker.says("consumer group made").await;
+    worker.says("consumer group created").await;
     worker.stop().await;
     // Copies of an order that will be written and of one that will be refused, one of nobody's, a payment, and no order at all.
     let mut entries = Vec::new();

@@ -162,7 +162,7 @@ async fn a_rebuild_goes_by_the_keys_that_are_there_where_mysql_does_not_say_what
     fixture.redis_says(&["DEL", "seckill:stock:7", "seckill:journal:7", "seckill:order:7"]).await;
     for _ in ["of an empty Redis", "of what a rebuild left"] {
         let said = rebuild();
-        assert!(said.contains("as nobody noted otherwise") && said.contains(&type_it(0)), "{said}");
+        assert!(said.contains("because MySQL has no note about it") && said.contains(&type_it(0)), "{said}");
         assert!(fixture.journal(7).await.contains_key(COMPLETE));
     }
     sql(&fixture, "UPDATE tb_seckill_voucher SET keeps_journal = 0").await;
@@ -395,7 +395,7 @@ async fn killed_at(step: u32) {
     }
     let again = program.run("rebuild --voucher 7 --yes").expect(0);
     assert_eq!(
-        again.stderr.contains("tidegate rebuild: one look, repair or rebuild at a time"),
+        again.stderr.contains("tidegate rebuild: one comparison, repair or rebuild at a time"),
         step == 0,
         "{again:?}"
     );
@@ -491,7 +491,7 @@ async fn a_dry_run_changes_nothing_and_a_pause_outlives_a_rebuild() {
         "{dry:?}"
     );
     assert!(
-        dry.stdout.contains("1 sale over by their rows") && dry.stdout.contains("with --voucher: 9"),
+        dry.stdout.contains("1 sale over, by their rows") && dry.stdout.contains("with --voucher: 9"),
         "{dry:?}"
     );
     assert!(fixture.journal(7).await.is_empty() && fixture.redis_stock(9).await.is_none());
@@ -532,7 +532,7 @@ async fn no_order_id_of_today_is_given_out_again() {
     assert!(worker.stop().await.success());
     let unknown = program.run("rebuild --all --yes").expect(0);
     assert!(unknown.stdout.contains("counter raised from nothing to 500"), "{unknown:?}");
-    assert!(unknown.stdout.contains("is unknown: the counter of order ids did not survive"), "{unknown:?}");
+    assert!(unknown.stdout.contains("is unknown, because the counter of order ids was lost"), "{unknown:?}");
     assert_eq!(counter().await, Some(500));
     // In the stream only; and one that was made in another way would leave none for the day.
     fixture.add_order(id(700), 2, 7).await;
@@ -541,7 +541,7 @@ async fn no_order_id_of_today_is_given_out_again() {
     assert_eq!(counter().await, Some(700));
     fixture.call(&format!("SET {key} 9000")).await;
     let told = program.run("rebuild --all --yes").expect(0);
-    assert!(told.stdout.contains("8997 order ids of today that no side knows"), "{told:?}");
+    assert!(told.stdout.contains("8997 order ids of today that no store knows"), "{told:?}");
     assert_eq!(counter().await, Some(9_000), "never lowered");
 }
 

@@ -353,14 +353,14 @@ async fn a_redis_that_forgot_a_sale_does_not_agree_and_the_command_that_fills_it
     fixture.redis_says(&["FLUSHALL"]).await;
     let look = program.run("reconcile").expect(1).stdout;
     assert!(
-        look.contains("MySQL has 99 units left, and Redis holds no stock of it: nobody can buy"),
+        look.contains("MySQL has 99 units left, and Redis holds no stock of it: every order is refused"),
         "{look}"
     );
     assert!(look.contains("tidegate rebuild"), "{look}");
     let repair = program.run("reconcile --repair --yes").all();
     assert!(
         repair.contains(
-            "Redis has forgotten the sale, or a part of it that cannot be read: tidegate rebuild --voucher 10"
+            "Redis has lost the sale, or a part of it that cannot be read: tidegate rebuild --voucher 10"
         ),
         "{repair}"
     );
@@ -508,7 +508,7 @@ async fn workers_repair_what_they_find_where_the_configuration_says_so() {
         (stock, barred) == (Some(100), Some(0))
     })
     .await;
-    worker.says("repaired what both stores differed in").await;
+    worker.says("repaired the differences between both stores").await;
     assert!(program.run("log").expect(0).stdout.contains("worker w"), "it is in the log of changes");
     assert!(worker.stop().await.success());
     fixture.judge().await;
@@ -644,7 +644,7 @@ async fn what_a_failover_took_from_redis_is_counted_by_the_audit_and_named_by_a_
     let counts = program.run("order count").expect(0).stdout;
     assert!(counts.contains("more orders than ids that were given out"), "{counts}");
     let text = program.run("reconcile").expect(1).stdout;
-    assert!(text.contains("1 order (1 unit) live in MySQL, of which the journal knows nothing"), "{text}");
+    assert!(text.contains("1 order (1 unit) live in MySQL, and not in the journal"), "{text}");
     assert!(
         text.contains("MySQL was loaded with 2, but the journal accounts for 1: 1 unit more in MySQL."),
         "{text}"

@@ -619,7 +619,7 @@ async fn a_repair_of_one_voucher_leaves_the_remark_about_another() {
     assert_eq!(before["counts"], json!({ "not_admitted": 3 }), "{before}");
 
     let repaired = program.run("reconcile --repair --voucher 22 --yes").expect(0);
-    assert!(repaired.stderr.contains("until all is compared: tidegate reconcile"), "{repaired:#?}");
+    assert!(repaired.stderr.contains("until the next complete comparison: tidegate reconcile"), "{repaired:#?}");
     assert_eq!(kept(), before, "what is kept tells of the voucher that was not repaired");
     assert!(program.run("status").stdout.contains("(not_admitted: 3)"));
     program.run("reconcile --repair --since -1h --yes").expect(0);
@@ -655,7 +655,7 @@ async fn a_repair_goes_on_without_the_right_to_the_counters_of_order_ids_and_nam
     fixture.settled().await;
     let plan = fixture.worker("v").set("REDIS_URL", redis).set("RECONCILE_EVERY_S", 1);
     let repairing = plan.set("RECONCILE_REPAIR", "yes").start();
-    repairing.says("repaired what both stores differed in").await;
+    repairing.says("repaired the differences between both stores").await;
     repairing.says("Allow this user of Redis the pattern ~icr:order:*").await;
     owner.run("reconcile").expect(0);
     assert!(repairing.stop().await.success() && worker.stop().await.success());

@@ -534,7 +534,7 @@ async fn what_a_living_worker_has_in_progress_is_not_buried_under_its_hands() {
     let dry_args = [&ALL[..], &["--dry-run"]].concat();
     let dry = self::replay(&fixture, &dry_args);
     assert!(
-        shown(&dry).contains("0 would be buried, 1 in progress of a living worker: waits"),
+        shown(&dry).contains("0 would be buried, 1 in progress of a living worker, which must finish first"),
         "{}",
         shown(&dry)
     );
@@ -881,7 +881,7 @@ async fn an_export_into_a_pipe_that_nobody_empties_can_be_stopped() {
     interrupt(&child);
     let mut said = String::new();
     errors.read_line(&mut said).expect("it speaks");
-    assert!(said.contains("once more to stop at once"), "{said}");
+    assert!(said.contains("again to stop at once"), "{said}");
     interrupt(&child);
     until("it has ended", || {
         let ended = child.try_wait().expect("it is our child");

@@ -127,7 +127,7 @@ async fn twenty_rows_show_rates_under_load_lanes_stocks_and_a_dead_letter_as_it_
     terminal.draws("a worker that is gone", |lines| says(lines, "worker w is away since"));
     terminal.draws("that nobody works on what is on sale", |lines| {
         says(lines, "no worker is alive, and")
-            && says(lines, "voucher 1 is on sale: tidegate worker starts one")
+            && says(lines, "voucher 1 is on sale: start one with tidegate worker")
     });
     terminal.draws("rest", |lines| rate(lines, "added") == Some(0.0) && rate(lines, "settled") == Some(0.0));
     terminal.presses('q');

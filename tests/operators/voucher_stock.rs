@@ -97,7 +97,7 @@ async fn a_change_that_was_made_is_said_to_be_where_its_report_cannot_be_printed
     let full = std::fs::File::options().write(true).open("/dev/full").expect("a full disk");
     let run = command.stdout(full).stderr(Stdio::piped()).spawn().expect("the program runs");
     let run = Run::from(run.wait_with_output().expect("it ends")).expect(3);
-    assert!(run.stderr.contains("error: All was done, but what was done cannot be printed: "), "{run:?}");
+    assert!(run.stderr.contains("error: All work was done, but the report cannot be printed: "), "{run:?}");
     assert_eq!(stocks(&fixture).await, (1_001, 1_001, 1_001));
 }
 

@@ -117,7 +117,7 @@ async fn what_cannot_be_moved_is_refused_and_leaves_no_trace() {
         .await;
     check(format!("{} --initial-stock 999", by("north", "south", 1)), "is 1000 and not 999").await;
     fixture.call("HSET seckill:voucher:102 moving running").await;
-    check(by("north", "south", 1), "south is on its way to another partition").await;
+    check(by("north", "south", 1), "south is being moved to another partition").await;
     fixture.call("HDEL seckill:voucher:102 moving").await;
     fixture.call("RENAME seckill:limited:102 elsewhere").await;
     let refused = program.run(&by("north", "south", 1)).expect(1);

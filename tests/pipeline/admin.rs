@@ -426,7 +426,7 @@ async fn workers_of_one_machine_do_not_stop_each_other_from_working() {
     let first = fixture.worker("first").start();
     let address = address_of(&first).await;
     let second = fixture.worker("second").set("ADMIN_LISTEN", address).start();
-    second.says("the admin address is taken by another process").await;
+    second.says("another process has the admin address").await;
     second.says("worker started").await;
     assert!(first.stop().await.success());
     fixture.rush(1_000, 50).await;

@@ -271,7 +271,7 @@ async fn while_mysql_is_away_an_order_is_503_and_open_streams_go_on_when_it_is_b
             loop {
                 let page = ask(Method::GET, address, "/orders/3?voucher=1", None).await;
                 assert_eq!(page.status, 503, "{page:?}");
-                if page.text.contains("too many ask at once") {
+                if page.text.contains("too many requests at the same time") {
                     return;
                 }
             }

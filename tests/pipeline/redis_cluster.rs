@@ -229,7 +229,7 @@ async fn doctor_names_what_a_failover_or_a_slot_that_moves_would_break() {
 
     master.says(&["CONFIG", "SET", "cluster-require-full-coverage", "yes"]).expect("set");
     let found = doctor().expect(1);
-    assert!(found.stdout.contains("while one master is away, no partition sells"), "{found:#?}");
+    assert!(found.stdout.contains("while one master is down, no partition sells"), "{found:#?}");
     master.says(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]).expect("set");
 
     if !well.stdout.contains("its slots move whole") {

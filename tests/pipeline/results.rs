@@ -341,7 +341,7 @@ async fn old_results_go_by_age_and_by_bytes_whether_they_were_read_or_not() {
     // By age, a node of the stream goes when all of it is too old.
     let worker = keeping("RESULTS_KEEP_MS", 200).start();
     until("the old ones are gone", || async { length().await <= 100 }).await;
-    worker.says("results deleted that are too old or too many").await;
+    worker.says("deleted results that were too old or too many").await;
     assert!(worker.stop().await.success());
 }
 

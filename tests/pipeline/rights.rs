@@ -64,8 +64,8 @@ async fn with_the_rights_of_the_examples_every_part_does_its_work() {
     let second = worker(&fixture, "w2");
     fixture.add_poison().await;
     fixture.settled().await;
-    second.says("dead, empty consumer removed").await;
-    second.says("entries beyond the retention deleted").await;
+    second.says("removed a dead consumer that held no entries").await;
+    second.says("deleted entries beyond the retention").await;
     // It is killed, and its heartbeat is still there when it comes back.
     second.kill9();
     let second = worker(&fixture, "w2");

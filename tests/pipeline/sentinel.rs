@@ -142,7 +142,7 @@ async fn a_replica_that_lacked_the_last_second_is_promoted_and_one_command_repai
     program.run("reconcile").expect(1);
     let done = program.run("rebuild --all --yes").expect(0);
     assert!(done.stdout.contains("voucher 7: rebuilt with"), "{done:?}");
-    assert!(done.stdout.contains("1 order id of today that no side knows"), "{done:?}");
+    assert!(done.stdout.contains("1 order id of today that no store knows"), "{done:?}");
     until("nothing is on its way", || async {
         let stream = &program.run("status --json").expect(0).json()["stream"];
         stream["pending"] == 0 && stream["undelivered"] == 0

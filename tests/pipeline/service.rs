@@ -137,7 +137,7 @@ async fn the_watchdog_bites_when_a_lane_is_stuck() {
     fixture.plain_rush(1_000, 40).await;
     settling.reached().await.expect("a batch is in progress");
     worker
-        .says("the watchdog is not told any more that all is well stuck=\"lane w-0 has been settling")
+        .says("parts are stuck, so the watchdog gets no signal any more stuck=\"lane w-0 has been settling")
         .await;
     manager.status_is("stuck").await;
     let calmed = manager.count("WATCHDOG=1");
@@ -174,7 +174,7 @@ async fn a_gate_is_ready_when_it_admits_orders_and_not_before() {
     let (fixture, manager) = (Fixture::open().await, Manager::open());
     fixture.redis.kill9().expect("Redis is killed");
     let gate = watched(&fixture, &manager).set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
-    manager.status_is("starting: waits for Redis").await;
+    manager.status_is("starting: waiting for Redis").await;
     manager.is_calmed(2).await;
     assert_eq!(manager.count("READY=1"), 0, "{:#?}", manager.told());
     fixture.redis.restart().expect("Redis starts");

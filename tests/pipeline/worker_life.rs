@@ -138,7 +138,7 @@ async fn a_worker_obeys_a_signal_at_once_while_mysql_says_nothing() {
     fixture.mysql.stop().expect("MySQL is stopped");
     // It begins by asking MySQL, which takes as long as this.
     let worker = fixture.worker("w").set("MYSQL_ACQUIRE_TIMEOUT_MS", 20_000).start();
-    worker.says("consumer group made").await;
+    worker.says("consumer group created").await;
     ends_at_once(worker).await;
 }
 

@@ -95,7 +95,7 @@ async fn callers_never_take_the_files_that_the_workers_beside_the_gate_need() {
     let plan = fixture.worker("w").set("REDIS_URL", proxy.url_for(&fixture.redis));
     let plan = plan.set("GATE_LISTEN", "127.0.0.1:0").set("GATE_READ_MS", 60_000);
     let both = plan.start_with_files(300, &["worker", "--gate"]);
-    both.says("gate.connections does not fit into the limit of open files").await;
+    both.says("gate.connections exceeds the limit of open files").await;
     let address = address_of(&both).await;
     both.says("worker started").await;
     // More than twice as many as there are places.
@@ -136,7 +136,7 @@ fn sockets(process: &Worker, address: SocketAddr) -> usize {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_outage_of_accepting_is_told_once_and_once_more_when_it_is_over() {
     const BEGAN: &str = "the gate cannot accept connections";
-    const AGAIN: &str = "tried in vain to accept a connection";
+    const AGAIN: &str = "failed to accept a connection";
     const OVER: &str = "the gate accepts connections again";
     let fixture = Fixture::open().await;
     let gate = fixture.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");

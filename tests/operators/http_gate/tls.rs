@@ -173,12 +173,12 @@ async fn certificates_are_read_anew_on_sighup_and_stay_where_the_new_ones_cannot
     assert!(ask_tls(&of_new, address, "/livez").await.is_err());
     fs::copy(new.server(), own.server()).expect("a new certificate");
     gate.signal(Signal::SIGHUP);
-    gate.says("goes on with the certificates that it had").await;
+    gate.says("could not read its certificates and keeps the previous ones").await;
     assert!(gate.log().contains("gate.tls_key"), "it is not the key of the new one:\n{}", gate.log());
     assert_eq!(ask_tls(&of_old, address, "/livez").await.expect("an answer").status, 200);
     fs::copy(new.server_key(), own.server_key()).expect("its key");
     gate.signal(Signal::SIGHUP);
-    gate.says("has read its certificates anew").await;
+    gate.says("has read its certificates again").await;
     assert_eq!(ask_tls(&of_new, address, "/orders").await.expect("an answer").status, 202);
     assert!(ask_tls(&of_old, address, "/livez").await.is_err());
     assert!(gate.stop().await.success());
@@ -250,10 +250,10 @@ async fn a_certificate_of_version_1_is_refused_and_the_log_says_why() {
     for _ in 0..20 {
         assert!(ask_tls(&old, address, "/livez").await.is_err());
     }
-    gate.says("a certificate of a caller is refused").await;
+    gate.says("the gate refused a client certificate").await;
     let log = gate.log();
     let lines =
-        log.lines().filter(|line| line.contains("WARN") && line.contains("a certificate of a caller"));
+        log.lines().filter(|line| line.contains("WARN") && line.contains("the gate refused a client certificate"));
     let lines: Vec<&str> = lines.collect();
     assert!(lines.len() <= 3 && lines[0].contains("version 1"), "{lines:#?}");
     assert_eq!(ask_tls(&known, address, "/orders").await.expect("an answer").status, 202);

@@ -162,7 +162,7 @@ async fn a_dry_run_and_a_missing_terminal_change_nothing() {
         program.run(&format!("{wrong} --yes")).expect(2);
     }
     let mut terminal = Terminal::start(&program.command(&["resume"]));
-    let shown = terminal.shows("Go on with 1 sale? [y/N]");
+    let shown = terminal.shows("Resume 1 sale? [y/N]");
     assert!(
         shown.contains("the workers stay paused, by") && shown.contains("1 sale would go on: 7"),
         "{shown}"

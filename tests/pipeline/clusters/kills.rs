@@ -51,7 +51,7 @@ async fn a_worker_outlives_its_node(kind: ClusterKind) {
     scene.ends_well_on(&[1, 2]).await;
 
     scene.node(0).restart().unwrap();
-    scene.workers[0].says("back to it").await;
+    scene.workers[0].says("sessions return to it").await;
     scene.fixture.plain_rush(100_000, 2_000).await;
     scene.ends_well_on(&[0, 1, 2]).await;
 }
@@ -95,6 +95,6 @@ async fn a_node_parts_and_comes_back(kind: ClusterKind) {
 
     scene.fixture.plain_rush(100_000, 2_000).await;
     scene.node(0).bring_back().unwrap();
-    scene.workers[0].says("back to it").await;
+    scene.workers[0].says("sessions return to it").await;
     scene.ends_well_on(&[0, 1, 2]).await;
 }
