@@ -268,7 +268,7 @@ async fn a_full_queue_leaves_out_whole_orders_and_a_silent_collector_does_not_ho
         add(&fixture, order, &[&trace(order, "01").1]).await;
     }
     fixture.settled().await;
-    worker.says("more traces than can be sent: some orders have none").await;
+    worker.says("there are more traces than can be sent, so some orders have none").await;
     assert_eq!(fixture.orders().await.len(), 100);
 
     let begun = Instant::now();

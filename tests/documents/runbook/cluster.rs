@@ -70,7 +70,7 @@ async fn a_master_dies_and_what_its_replica_lacked_is_found_and_repaired() {
     operator
         .types("A node of a Redis Cluster is dead", "tidegate reconcile\n", &[])
         .ends_with(&[1])
-        .shows(&["1 order (1 unit) live in MySQL, of which the journal knows nothing", "It does NOT agree"]);
+        .shows(&["1 order (1 unit) live in MySQL, and not in the journal", "It does NOT agree"]);
     operator
         .types("A node of a Redis Cluster is dead", "tidegate reconcile --repair", &[])
         .succeeds()
