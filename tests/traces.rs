@@ -7,8 +7,8 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use nix::sys::signal::Signal;
 use fixture::{Fixture, WorkerPlan, program, until};
+use nix::sys::signal::Signal;
 use tidegate_lab::{Collector, Endpoint, Proxy, ReceivedSpan, SpanKind};
 use tidegate_stream::EntryId;
 
@@ -348,5 +348,7 @@ async fn what_cannot_be_done_is_refused_at_the_start() {
     }
     let admitted = fixture.tidegate(&["admit", "--voucher", "7", "--user", "1", "--traceparent", "00-1-2-3"]);
     assert_eq!(admitted.status.code(), Some(2), "{admitted:?}");
-    assert!(fixture.tidegate(&["admit", "--voucher", "7", "--user", "1", "--traceparent", ""]).status.success());
+    assert!(
+        fixture.tidegate(&["admit", "--voucher", "7", "--user", "1", "--traceparent", ""]).status.success()
+    );
 }

@@ -25,8 +25,8 @@ use tokio::{
 
 use crate::{
     browser::{Page, ask, get, until_page},
-    program::Program,
     fixture::{Fixture, Worker, until},
+    program::Program,
     tree::Tree,
 };
 

@@ -4,10 +4,10 @@
 mod browser;
 #[path = "../../crates/tidegate-http/src/metrics/catalog.rs"]
 mod catalog;
-#[path = "../program/mod.rs"]
-mod program;
 #[path = "../fixture/mod.rs"]
 mod fixture;
+#[path = "../program/mod.rs"]
+mod program;
 #[path = "../terminal/mod.rs"]
 mod terminal;
 

@@ -4,7 +4,7 @@ mod checks;
 
 use std::{path::Path, process::Command};
 
-use crate::{markdown::Document, fixture::Fixture, tree::Tree};
+use crate::{fixture::Fixture, markdown::Document, tree::Tree};
 
 /// It says what was: commands, files and tests that are gone since stay in it.
 const HISTORY: &str = "CHANGELOG.md";

@@ -8,8 +8,8 @@ use tidegate_lab::RedisServer;
 
 use crate::{
     database::migrated_mysql,
-    program::Program,
     fixture::{connect, until},
+    program::Program,
 };
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,7 +7,7 @@ use std::{
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use tidegate_compare::{Job, ComparisonRequest, Comparison, Pace, Silent};
+use tidegate_compare::{Comparison, ComparisonRequest, Job, Pace, Silent};
 use tidegate_orders::{
     Quantity,
     gate::{Release, UserAfter},
@@ -407,8 +407,8 @@ async fn two_hundred_audits_beside_a_busy_sale_remark_nothing() {
     };
     let audits = async {
         for _ in 0..AUDITS / AUDITS_AT_ONCE {
-            let audits =
-                (0..AUDITS_AT_ONCE).map(|_| tokio::process::Command::from(fixture.command(&["audit"])).output());
+            let audits = (0..AUDITS_AT_ONCE)
+                .map(|_| tokio::process::Command::from(fixture.command(&["audit"])).output());
             for output in futures_util::future::join_all(audits).await {
                 let output = output.expect("the program runs");
                 let text = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -11,9 +11,9 @@ use tokio::time::sleep;
 
 use crate::{
     browser::get,
-    sale::{admission, ask, open},
-    order_event::operator,
     fixture::{DEADLINE, Fixture, until},
+    order_event::operator,
+    sale::{admission, ask, open},
 };
 
 async fn mark_of(fixture: &Fixture, voucher: i64) -> Option<String> {

@@ -3,8 +3,8 @@
 use fred::interfaces::{ClientLike, HashesInterface, KeysInterface};
 
 use crate::{
-    order_event::operator,
     fixture::{Fixture, until},
+    order_event::operator,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -133,7 +133,11 @@ async fn a_campaign_that_redis_lost_counts_the_orders_of_all_its_regions_before_
     assert_eq!(counted().await, "0:4:4");
     admit(101, 3).expect(1);
     // A journal that is none.
-    fixture.client.set::<(), _, _>("seckill:journal:103", "x", None, None, false).await.expect("Redis answers");
+    fixture
+        .client
+        .set::<(), _, _>("seckill:journal:103", "x", None, None, false)
+        .await
+        .expect("Redis answers");
     fixture.client.del::<(), _>("seckill:uses:campaign:5").await.expect("Redis answers");
     program.run("rebuild --voucher 101 --yes").expect(0);
     assert_eq!(counted().await, "0:4:4");

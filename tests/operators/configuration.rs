@@ -3,8 +3,8 @@
 use tidegate_lab::RedisServer;
 
 use crate::{
-    program::{Program, call, closed_port, redis},
     fixture::Fixture,
+    program::{Program, call, closed_port, redis},
 };
 
 #[test]
@@ -101,7 +101,8 @@ async fn no_password_reaches_the_log_of_a_worker_or_a_migration_however_much_is_
     for (redis, mysql, told) in
         [(&redis, &fixture.mysql.url(), "WRONGPASS"), (&fixture.redis.url(), &mysql, "denied")]
     {
-        let plan = fixture.worker("x").set("REDIS_URL", redis).set("MYSQL_URL", mysql).set("LOG_LEVEL", level);
+        let plan =
+            fixture.worker("x").set("REDIS_URL", redis).set("MYSQL_URL", mysql).set("LOG_LEVEL", level);
         let worker = plan.start();
         worker.says(told).await;
         assert!(!worker.log().contains("hunter3"), "{}", worker.log());

@@ -18,13 +18,13 @@ use serde_json::{Value as Json, json};
 use tidegate_lab::{Hold, Proxy};
 
 use crate::{
-    sale::program,
-    program::{Program, Run, go_on, pastes},
     fixture::{
-        DEAD, GROUP, OrderRow, STREAM, Fixture, Worker,
+        DEAD, Fixture, GROUP, OrderRow, STREAM, Worker,
         rush::{Wanted, Way},
         until,
     },
+    program::{Program, Run, go_on, pastes},
+    sale::program,
     terminal::Terminal,
 };
 
@@ -51,7 +51,8 @@ async fn add(fixture: &Fixture, fields: &Fields) -> String {
 
 /// What a stream holds: ids and fields, byte for byte.
 async fn entries(fixture: &Fixture, key: &str) -> Vec<(String, Fields)> {
-    let entries: Vec<(String, Value)> = fixture.client.xrange(key, "-", "+", None).await.expect("Redis answers");
+    let entries: Vec<(String, Value)> =
+        fixture.client.xrange(key, "-", "+", None).await.expect("Redis answers");
     let bytes = |value: &Value| value.as_bytes().expect("a string").to_vec();
     let pairs = |fields: Value| {
         fields.into_array().chunks(2).map(|pair| (bytes(&pair[0]), bytes(&pair[1]))).collect()
@@ -319,8 +320,12 @@ const REQUEUE: &str = include_str!("../../lua/requeue.lua");
 /// Holds a command before it calls this script: MySQL has answered, or was told.
 async fn up_to_script(fixture: &Fixture, words: &[&str], script: &str) -> (Proxy, Child, Hold) {
     let proxy = Proxy::start(fixture.redis.port()).await.unwrap();
-    let through =
-        Program::with_flags(&["--redis-url", &proxy.url_for(&fixture.redis), "--mysql-url", &fixture.mysql.url()]);
+    let through = Program::with_flags(&[
+        "--redis-url",
+        &proxy.url_for(&fixture.redis),
+        "--mysql-url",
+        &fixture.mysql.url(),
+    ]);
     let held = proxy.hold_when(fixture.sha(script).await);
     let mut command = through.command(words);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -387,7 +392,10 @@ async fn an_order_that_is_cancelled_while_a_copy_of_it_is_in_flight_is_not_writt
     settled(&fixture, "w").await;
     fixture.call(&format!("XGROUP DESTROY {STREAM} {GROUP}")).await;
     settled(&fixture, "w").await;
-    sqlx::query("ALTER TABLE tb_voucher_order DROP CONSTRAINT no_user_50").execute(&fixture.pool).await.unwrap();
+    sqlx::query("ALTER TABLE tb_voucher_order DROP CONSTRAINT no_user_50")
+        .execute(&fixture.pool)
+        .await
+        .unwrap();
     let twins = letter_ids(&fixture).await;
     assert_eq!(twins.len(), 2);
     program.run(&format!("dead requeue {} --yes", twins[0])).expect(0);
@@ -403,7 +411,10 @@ async fn an_order_that_is_cancelled_while_a_copy_of_it_is_in_flight_is_not_writt
     let check = "ALTER TABLE tb_voucher_order ADD CONSTRAINT no_user_60 CHECK (user_id <> 60)";
     sqlx::query(check).execute(&fixture.pool).await.unwrap();
     settled(&fixture, "w").await;
-    sqlx::query("ALTER TABLE tb_voucher_order DROP CONSTRAINT no_user_60").execute(&fixture.pool).await.unwrap();
+    sqlx::query("ALTER TABLE tb_voucher_order DROP CONSTRAINT no_user_60")
+        .execute(&fixture.pool)
+        .await
+        .unwrap();
     let letter = letter_ids(&fixture).await.remove(0);
     cancel_half(&fixture, &letter).await;
     assert_eq!((letter_ids(&fixture).await.len(), fixture.redis_stock(1).await), (1, Some(97)));
@@ -418,7 +429,10 @@ async fn an_order_that_is_cancelled_while_a_copy_of_it_is_in_flight_is_not_writt
     let check = "ALTER TABLE tb_voucher_order ADD CONSTRAINT no_user_70 CHECK (user_id <> 70)";
     sqlx::query(check).execute(&fixture.pool).await.unwrap();
     settled(&fixture, "w").await;
-    sqlx::query("ALTER TABLE tb_voucher_order DROP CONSTRAINT no_user_70").execute(&fixture.pool).await.unwrap();
+    sqlx::query("ALTER TABLE tb_voucher_order DROP CONSTRAINT no_user_70")
+        .execute(&fixture.pool)
+        .await
+        .unwrap();
     let letter = letter_ids(&fixture).await.remove(0);
     let (_proxy, child, held) = cancel_up_to_redis(&fixture, &letter).await;
     add_again(&fixture, 7).await;
@@ -541,7 +555,10 @@ async fn what_mysql_refuses_is_not_released_and_its_neighbours_go_on() {
     assert!(partly.json()["stay"][0]["error"].as_str().unwrap().contains("no_user_2"), "{partly:?}");
     assert_eq!((fixture.redis_stock(77).await, fixture.redis_stock(1).await), (Some(99), Some(99)));
     fixture.judge().await;
-    sqlx::query("ALTER TABLE tb_voucher_order DROP CONSTRAINT no_user_2").execute(&fixture.pool).await.unwrap();
+    sqlx::query("ALTER TABLE tb_voucher_order DROP CONSTRAINT no_user_2")
+        .execute(&fixture.pool)
+        .await
+        .unwrap();
     program.run("dead cancel --all --yes").expect(0);
     assert_eq!((fixture.redis_stock(77).await, fixture.redis_stock(1).await), (Some(100), Some(100)));
     fixture.invariants().await;
@@ -848,7 +865,8 @@ async fn two_operators_at_once_do_each_letter_once() {
     for at in 0..300 {
         fixture.redis_says(&["SET", "seckill:stock:77", "1000"]).await;
         fixture.caller_log.note(at + 1, Wanted { user: at + 1, voucher: 77, quantity: 1, way: Way::Xadd });
-        fixture.add(&[("userId", &(at + 1).to_string()), ("voucherId", "77"), ("id", &(at + 1).to_string())])
+        fixture
+            .add(&[("userId", &(at + 1).to_string()), ("voucherId", "77"), ("id", &(at + 1).to_string())])
             .await;
     }
     settled(&fixture, "w").await;
@@ -883,8 +901,12 @@ async fn long_work_can_be_stopped_killed_and_continued() {
     fixture.redis_says(&["EVAL", script, "1", DEAD, "5000"]).await;
     program.run("dead requeue --user 1 --yes").expect(0);
     let proxy = Proxy::start(fixture.redis.port()).await.unwrap();
-    let through =
-        Program::with_flags(&["--redis-url", &proxy.url_for(&fixture.redis), "--mysql-url", &fixture.mysql.url()]);
+    let through = Program::with_flags(&[
+        "--redis-url",
+        &proxy.url_for(&fixture.redis),
+        "--mysql-url",
+        &fixture.mysql.url(),
+    ]);
 
     let held = proxy.hold_when(fixture.sha(REQUEUE).await);
     let mut terminal = Terminal::start(&through.command(&["dead", "requeue", "--reason", "unknown_voucher"]));
@@ -1099,8 +1121,12 @@ async fn a_signal_during_the_last_page_leaves_nothing_to_go_on_with() {
     settled(&fixture, "w").await;
     let letters = letter_ids(&fixture).await;
     let proxy = Proxy::start(fixture.redis.port()).await.unwrap();
-    let through =
-        Program::with_flags(&["--redis-url", &proxy.url_for(&fixture.redis), "--mysql-url", &fixture.mysql.url()]);
+    let through = Program::with_flags(&[
+        "--redis-url",
+        &proxy.url_for(&fixture.redis),
+        "--mysql-url",
+        &fixture.mysql.url(),
+    ]);
     let requeue = fred::util::sha1_hash(include_str!("../../lua/requeue.lua"));
     for (words, step) in [
         (vec!["dead", "cancel", &letters[0], "--yes"], "EVALSHA"),

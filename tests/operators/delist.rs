@@ -12,9 +12,9 @@ use tidegate_orders::{
 };
 
 use crate::{
-    sale::{admission, ask, open},
-    program::Program,
     fixture::{DEADLINE, Fixture, WorkerPlan, until},
+    program::Program,
+    sale::{admission, ask, open},
 };
 
 /// A worker that compares both stores every second, and removes keys so long after a voucher was delisted.
@@ -173,18 +173,20 @@ async fn keys_stay_before_their_time_and_while_something_of_the_sale_is_on_its_w
     assert_eq!(keys_of_7(&fixture).await.len(), 4, "not before its time");
     worker.stop().await;
 
-    fixture.add(&[("event", "paid"), ("orderId", "1"), ("userId", "1"), ("voucherId", "7"), ("ref", "p1")])
+    fixture
+        .add(&[("event", "paid"), ("orderId", "1"), ("userId", "1"), ("voucherId", "7"), ("ref", "p1")])
         .await;
     let kept = program.run("voucher delist --voucher 7 --remove-keys --yes").expect(1);
     assert!(kept.stdout.contains("0 orders and 1 event of it wait for workers"), "{kept:?}");
     let entry = fixture.add(&[("userId", "5"), ("voucherId", "7"), ("id", "5")]).await;
-    fixture.redis_says(&[
-        "HSET",
-        "seckill:journal:7",
-        "5",
-        r#"{"action":"admit","from":97,"to":96,"change":-1,"by":"5","timestamp":1}"#,
-    ])
-    .await;
+    fixture
+        .redis_says(&[
+            "HSET",
+            "seckill:journal:7",
+            "5",
+            r#"{"action":"admit","from":97,"to":96,"change":-1,"by":"5","timestamp":1}"#,
+        ])
+        .await;
     fixture.redis_says(&["DECRBY", "seckill:stock:7", "1"]).await;
     fixture.redis_says(&["SADD", "seckill:order:7", "5"]).await;
     fixture.hand_over("gone-0", 10).await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sqlx::Connection;
 
-use crate::fixture::{GROUP, STREAM, Fixture, until};
+use crate::fixture::{Fixture, GROUP, STREAM, until};
 
 const WELL: &str = "The servers are set up well, and nothing waits for long.";
 

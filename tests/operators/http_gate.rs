@@ -30,8 +30,8 @@ use tokio::{
 };
 
 use crate::{
-    order_event::operator,
     fixture::{Fixture, Worker, until, worker_plan},
+    order_event::operator,
 };
 
 pub struct Answer {
@@ -284,8 +284,9 @@ async fn two_gates_and_a_command_sell_no_unit_twice_and_a_stop_answers_who_is_on
     let fixture = Fixture::open().await;
     let program = operator(&fixture);
     program.run("voucher load --voucher 7 --stock 100").expect(0);
-    let gates: Vec<Worker> =
-        ["g1", "g2"].map(|name| fixture.worker(name).set("GATE_LISTEN", "127.0.0.1:0").start_as("gate")).into();
+    let gates: Vec<Worker> = ["g1", "g2"]
+        .map(|name| fixture.worker(name).set("GATE_LISTEN", "127.0.0.1:0").start_as("gate"))
+        .into();
     let (first, second) = (address_of(&gates[0]).await, address_of(&gates[1]).await);
     let asked = (1..=300).map(async |user: i64| {
         let address = if user % 2 == 0 { first } else { second };

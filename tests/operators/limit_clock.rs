@@ -6,8 +6,8 @@ use fred::interfaces::HashesInterface;
 use tidegate_lab::{Clock, MysqlServer, RedisServer};
 
 use crate::{
-    order_event::operator,
     fixture::{Fixture, until},
+    order_event::operator,
 };
 
 const USES: &str = "seckill:uses:voucher:7";

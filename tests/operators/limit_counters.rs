@@ -18,9 +18,9 @@ use tidegate_orders::{Subjects, gate::Admission};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    fixture::{Fixture, until},
     order_event::operator,
     program::Program,
-    fixture::{Fixture, until},
 };
 
 const OWN: &str = "seckill:uses:voucher:7";

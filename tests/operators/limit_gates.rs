@@ -10,9 +10,9 @@ use futures_util::future::join_all;
 use serde_json::json;
 
 use crate::{
+    fixture::{Fixture, STREAM, Worker},
     http_gate::{address_of, post},
     order_event::operator,
-    fixture::{STREAM, Fixture, Worker},
 };
 
 const SCRIPT: &str = include_str!("../../lua/admit_limited.lua");
@@ -81,8 +81,9 @@ async fn two_gates_and_a_caller_of_the_script_together_pass_no_limit() {
         program.run(&format!("limit set --voucher 7 --name {limit} --yes")).expect(0);
     }
     let worker = fixture.worker("w").start();
-    let gates: Vec<Worker> =
-        ["g1", "g2"].map(|name| fixture.worker(name).set("GATE_LISTEN", "127.0.0.1:0").start_as("gate")).into();
+    let gates: Vec<Worker> = ["g1", "g2"]
+        .map(|name| fixture.worker(name).set("GATE_LISTEN", "127.0.0.1:0").start_as("gate"))
+        .into();
     let addresses = [address_of(&gates[0]).await, address_of(&gates[1]).await];
     let ask = async |nth: i64| {
         let Some(address) = addresses.get(usize::try_from(nth % 3).expect("a small number")) else {

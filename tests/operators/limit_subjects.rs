@@ -6,10 +6,10 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::{
+    fixture::Fixture,
     http_gate::{address_of, ask, post},
     order_event::{count, operator},
     program::{Program, Run},
-    fixture::Fixture,
 };
 
 /// What is no name of a subject and no value of one.

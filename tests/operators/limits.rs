@@ -3,8 +3,8 @@
 use fred::interfaces::{ClientLike, HashesInterface, KeysInterface, SetsInterface, StreamsInterface};
 
 use crate::{
-    order_event::operator,
     fixture::{Fixture, until},
+    order_event::operator,
     terminal::Terminal,
 };
 
@@ -202,7 +202,8 @@ async fn what_comes_past_the_limits_is_buried_and_what_came_before_them_is_writt
         .run("limit set --voucher 7 --name phones --subject phone --window day --orders 1 --yes")
         .expect(0);
     let fields = vec![("userId", "2"), ("voucherId", "7"), ("id", "4711")];
-    fixture.client
+    fixture
+        .client
         .xadd::<(), _, _, _, _>("stream.orders", false, None::<()>, "*", fields)
         .await
         .expect("Redis answers");
@@ -416,7 +417,8 @@ async fn a_repair_brings_back_what_orders_used_and_gives_it_back_with_those_that
     until("all are written", || async { fixture.live_orders().await.len() == 3 }).await;
     assert!(worker.stop().await.success());
     let note = async |order: &str| {
-        let note: Option<String> = fixture.client.hget("seckill:journal:7", order).await.expect("Redis answers");
+        let note: Option<String> =
+            fixture.client.hget("seckill:journal:7", order).await.expect("Redis answers");
         note.unwrap_or_default()
     };
     let held = async |field: &str| {

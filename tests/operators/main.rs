@@ -7,12 +7,12 @@ mod browser;
 mod catalog;
 #[path = "../database/mod.rs"]
 mod database;
+#[path = "../fixture/mod.rs"]
+mod fixture;
 #[path = "../program/mod.rs"]
 mod program;
 #[path = "../../crates/tidegate/src/commands/top/screen.rs"]
 mod screen;
-#[path = "../fixture/mod.rs"]
-mod fixture;
 #[path = "../terminal/mod.rs"]
 mod terminal;
 
@@ -21,12 +21,11 @@ mod audit;
 mod busy_marks;
 mod campaigns;
 mod commands;
+mod compact;
 mod configuration;
 mod dead;
 mod delist;
 mod doctor;
-mod compact;
-mod sale;
 mod http_gate;
 mod limit_clock;
 mod limit_counters;
@@ -48,7 +47,8 @@ mod reconcile;
 mod release_unpaid;
 mod repair;
 mod replay;
-mod voucher_stock;
+mod sale;
 mod top;
 mod units;
+mod voucher_stock;
 mod voucher_transfer;

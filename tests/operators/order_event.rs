@@ -6,8 +6,8 @@ use serde_json::{Value as Json, json};
 use tidegate_lab::Proxy;
 
 use crate::{
+    fixture::{Fixture, GROUP, STREAM, until},
     program::{Program, Run, closed_port, go_on, pastes},
-    fixture::{GROUP, STREAM, Fixture, until},
     terminal::Terminal,
 };
 
@@ -344,7 +344,8 @@ async fn a_store_that_goes_away_leaves_no_doubt_what_is_in_the_stream() {
     let run = Run::from(child.wait_with_output().expect("it ends")).expect(3);
     assert!(run.stdout.contains("order 1: not recorded yet (entry "), "{run:?}");
     assert!(
-        run.stderr.contains("Failed to read in MySQL whether the events were recorded; they are in the stream"),
+        run.stderr
+            .contains("Failed to read in MySQL whether the events were recorded; they are in the stream"),
         "{run:?}"
     );
     assert_eq!(go_on(&run.stderr), "tidegate order show 1");

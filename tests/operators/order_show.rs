@@ -4,8 +4,8 @@ use serde_json::Value as Json;
 use tidegate_lab::Proxy;
 
 use crate::{
+    fixture::{DEAD, Fixture, GROUP, STREAM, WorkerPlan, rush::PLENTY, rush::SHORT, until},
     program::{Program, Run, closed_port},
-    fixture::{DEAD, GROUP, STREAM, Fixture, WorkerPlan, rush::PLENTY, rush::SHORT, until},
 };
 
 const BIG: i64 = 9_007_199_254_740_993;
@@ -19,7 +19,8 @@ fn with_stores(redis_url: &str, mysql_url: &str) -> Program {
 }
 
 fn quick(fixture: &Fixture, name: &str) -> WorkerPlan {
-    fixture.worker(name)
+    fixture
+        .worker(name)
         .set("WORKER_LANES", 1)
         .set("WORKER_LOCK_LEASE_MS", 600)
         .set("WORKER_HEARTBEAT_TTL_MS", 600)
@@ -216,7 +217,10 @@ async fn what_was_released_or_lost_is_told_apart_and_a_lost_order_can_be_brought
     fixture.settled().await;
     assert!(worker.stop().await.success());
     // MySQL has lost commits, and one of the entries was trimmed.
-    sqlx::query("DELETE FROM tb_voucher_order WHERE id IN (20, 22)").execute(&fixture.pool).await.expect("rows");
+    sqlx::query("DELETE FROM tb_voucher_order WHERE id IN (20, 22)")
+        .execute(&fixture.pool)
+        .await
+        .expect("rows");
     sqlx::query("UPDATE tb_seckill_voucher SET stock = stock + 4 WHERE voucher_id = 1")
         .execute(&fixture.pool)
         .await
@@ -508,8 +512,9 @@ async fn an_order_that_is_neither_live_nor_cancelled_is_called_so() {
     }
     let contradictory = ["order 90: slot Some(1) and status 4", "order 91: slot None and status 1"];
     // Whoever changed the rows has changed no stock.
-    fixture.judge_except(
-        &[&contradictory[..], &["voucher 1: Some(100000) loaded, 1 sold, 99997 left in MySQL"]].concat(),
-    )
-    .await;
+    fixture
+        .judge_except(
+            &[&contradictory[..], &["voucher 1: Some(100000) loaded, 1 sold, 99997 left in MySQL"]].concat(),
+        )
+        .await;
 }

@@ -7,9 +7,9 @@ use tidegate_lab::Proxy;
 use tokio::time::sleep;
 
 use crate::{
+    fixture::{Fixture, GROUP, STREAM},
     order_event::operator,
     program::{Program, Run, closed_port},
-    fixture::{GROUP, STREAM, Fixture},
 };
 
 /// Sends an event as a service does.

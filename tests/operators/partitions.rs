@@ -10,8 +10,8 @@ use fred::interfaces::{HashesInterface, KeysInterface, LuaInterface, StreamsInte
 use serde_json::{Value as Json, json};
 
 use crate::{
-    program::Program,
     fixture::{Fixture, until},
+    program::Program,
     terminal::Terminal,
 };
 
@@ -20,7 +20,14 @@ pub const TAGS: &str = "3,1,0";
 /// The program for a system with these partitions.
 pub fn program(fixture: &Fixture, tags: &str) -> Program {
     let set = format!("stream.partitions={tags}");
-    Program::with_flags(&["--redis-url", &fixture.redis.url(), "--mysql-url", &fixture.mysql.url(), "--set", &set])
+    Program::with_flags(&[
+        "--redis-url",
+        &fixture.redis.url(),
+        "--mysql-url",
+        &fixture.mysql.url(),
+        "--set",
+        &set,
+    ])
 }
 
 /// What a command that writes JSON for each partition says of each.
@@ -154,7 +161,8 @@ async fn a_sale_over_partitions_is_seen_and_changed_as_a_whole() {
 
     // An entry that nobody reads, and an order that is lost: the sum says how many, and the verdict where.
     let fields = [("id", "77"), ("userId", "8"), ("voucherId", "4")];
-    fixture.client
+    fixture
+        .client
         .xadd::<String, _, _, _, _>("{1}:stream.orders", false, None, "*", fields.to_vec())
         .await
         .expect("added");
@@ -289,7 +297,8 @@ async fn an_entry_of_a_voucher_that_belongs_elsewhere_is_buried_and_said_where_i
     assert!(list.stdout.contains("belongs to the partition {1}, and this is {3}"), "{list:#?}");
 
     // As the runbook has it: into the stream where it belongs; the letter goes once the order is written.
-    fixture.client
+    fixture
+        .client
         .xadd::<String, _, _, _, _>("{1}:stream.orders", false, None, "*", fields.to_vec())
         .await
         .expect("added");
@@ -320,7 +329,8 @@ async fn one_flooded_partition_keeps_no_quiet_one_waiting() {
     end";
     for begin in 0..10 {
         let begin = 1_000_000 + begin * 20_000;
-        fixture.client
+        fixture
+            .client
             .eval::<Option<i64>, _, _, _>(flood, "{0}:stream.orders", begin)
             .await
             .expect("entries are added");

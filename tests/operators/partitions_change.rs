@@ -24,10 +24,10 @@ use tidegate_orders::{
 use tokio::time::sleep;
 
 use crate::{
-    sale::sql,
+    fixture::{Fixture, WorkerPlan, redis_pool, until},
     http_gate::{address_of, ask, listening, post},
     program::{Program, Run},
-    fixture::{Fixture, WorkerPlan, redis_pool, until},
+    sale::sql,
 };
 
 const VOUCHERS: std::ops::RangeInclusive<i64> = 1..=8;
@@ -118,8 +118,10 @@ impl GrowingSystem {
     }
 
     async fn all_written(&self) {
-        until("all orders are written", || async { self.fixture.orders().await.len() == self.admitted.len() })
-            .await;
+        until("all orders are written", || async {
+            self.fixture.orders().await.len() == self.admitted.len()
+        })
+        .await;
         let rows: BTreeSet<i64> = self.fixture.orders().await.into_iter().map(|row| row.id).collect();
         assert!(self.admitted.keys().copied().eq(rows), "the orders are those that were admitted");
     }
@@ -252,7 +254,8 @@ async fn a_change_that_is_killed_at_each_of_its_steps_goes_on_where_it_stood() {
     let mut worker = system.worker("w", from).start();
     system.sell(from, 3).await;
     // What each step writes first, and what stands between them.
-    let scripts = [include_str!("../../lua/import_sale.lua"), include_str!("../../lua/remove_moved_sale.lua")];
+    let scripts =
+        [include_str!("../../lua/import_sale.lua"), include_str!("../../lua/remove_moved_sale.lua")];
     let [import, remove] = scripts.map(fred::util::sha1_hash);
     for (step, is_done) in [
         (r#""step":"draining""#, false),
@@ -323,7 +326,9 @@ async fn what_stands_in_the_way_of_a_change_is_said_and_it_can_be_given_up_until
     let mut change = system.begin_change("", "3,1");
     let is_closed = |voucher: i64| {
         let fixture = &system.fixture;
-        async move { !fixture.redis_says(&["HGET", &format!("seckill:voucher:{voucher}"), "moving"]).await.is_null() }
+        async move {
+            !fixture.redis_says(&["HGET", &format!("seckill:voucher:{voucher}"), "moving"]).await.is_null()
+        }
     };
     until("all sales are closed", || is_closed(8)).await;
     // No other command opens them, and no other change begins.

@@ -10,9 +10,9 @@ use tidegate_lab::Proxy;
 
 use crate::{
     browser::{until_all, until_page},
-    sale::program,
+    fixture::{Fixture, GROUP, STREAM, rush::PLENTY, until},
     program::Program,
-    fixture::{GROUP, STREAM, Fixture, rush::PLENTY, until},
+    sale::program,
     terminal::Terminal,
 };
 
@@ -69,7 +69,11 @@ async fn a_fleet_under_load_stops_reading_and_goes_on_where_it_was() {
     let ((), stopped_at) = tokio::join!(rush, pausing);
     let written = fixture.outcomes().await;
     nothing_is_read(&fixture).await;
-    assert_eq!((fixture.outcomes().await, last_delivered(&fixture).await), (written, stopped_at), "kept its place");
+    assert_eq!(
+        (fixture.outcomes().await, last_delivered(&fixture).await),
+        (written, stopped_at),
+        "kept its place"
+    );
     // Longer than heartbeats live without being renewed.
     let status = program(&fixture).run("status --json").expect(0).json();
     let consumers = status["stream"]["consumers"].as_array().expect("consumers");
@@ -183,7 +187,11 @@ async fn a_worker_that_is_started_while_all_are_paused_reads_nothing_and_stops_a
     fixture.plain_rush(1_000, 20).await;
     let mut worker = fixture.worker("w").start();
     until_all(&worker, "paused").await;
-    assert!(worker.log().contains("by an operator who set the key manually (maintenance)"), "{}", worker.log());
+    assert!(
+        worker.log().contains("by an operator who set the key manually (maintenance)"),
+        "{}",
+        worker.log()
+    );
     nothing_is_read(&fixture).await;
     assert_eq!(fixture.open_entries().await, Some(20));
     until_page(&worker, "/livez", 200, "alive").await;
@@ -301,7 +309,10 @@ async fn a_pause_that_changed_while_somebody_was_asked_is_left_alone() {
     fixture.call("SET tidegate:pause again").await;
     terminal.types("y");
     let (code, shown) = terminal.ends();
-    assert!(code == 1 && shown.contains("another command has changed their pause meanwhile"), "{code}: {shown}");
+    assert!(
+        code == 1 && shown.contains("another command has changed their pause meanwhile"),
+        "{code}: {shown}"
+    );
     assert_eq!(fixture.call("GET tidegate:pause").await.as_string().as_deref(), Some("again"));
 }
 

@@ -13,8 +13,8 @@ use tidegate_lab::{Hold, Proxy};
 
 use crate::{
     browser::until_all,
+    fixture::{DEAD, Fixture, STREAM, Worker, WorkerPlan, rush::PLENTY, until},
     program::{Program, Run, go_on, pastes},
-    fixture::{DEAD, STREAM, Fixture, Worker, WorkerPlan, rush::PLENTY, until},
     terminal::Terminal,
 };
 

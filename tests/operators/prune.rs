@@ -8,10 +8,10 @@ use tidegate_lab::Proxy;
 use tidegate_orders::{RedisStore, gate::AdmitReply};
 
 use crate::{
-    sale::{ask, open, program, sql},
+    fixture::{Fixture, STREAM, until},
     partitions::{self, TAGS, by_partition},
     program::Program,
-    fixture::{STREAM, Fixture, until},
+    sale::{ask, open, program, sql},
 };
 
 async fn buy(gate: &RedisStore, id: i64, user: i64) {
@@ -19,7 +19,10 @@ async fn buy(gate: &RedisStore, id: i64, user: i64) {
 }
 
 async fn numbers(fixture: &Fixture, select: &str) -> Vec<i64> {
-    sqlx::query_scalar(AssertSqlSafe(select.to_owned())).fetch_all(&fixture.pool).await.expect("MySQL answers")
+    sqlx::query_scalar(AssertSqlSafe(select.to_owned()))
+        .fetch_all(&fixture.pool)
+        .await
+        .expect("MySQL answers")
 }
 
 /// All rows are a hundred days old.
@@ -223,7 +226,8 @@ async fn a_dead_letter_goes_only_where_its_order_has_ended_in_mysql_and_never_on
     for (id, user) in [(1, 1), (11, 1), (31, 31)] {
         entries.push(fixture.add_order(id, user, 7).await);
     }
-    entries.push(fixture.add(&[("event", "paid"), ("orderId", "1"), ("userId", "1"), ("voucherId", "7")]).await);
+    entries
+        .push(fixture.add(&[("event", "paid"), ("orderId", "1"), ("userId", "1"), ("voucherId", "7")]).await);
     entries.push(fixture.add(&[("nothing", "1")]).await);
     fixture.hand_over("gone-0", 10).await;
     program.run(&format!("pending bury {} --why test --yes", entries.join(" "))).expect(0);
@@ -376,8 +380,12 @@ async fn a_prune_that_is_killed_between_two_bites_leaves_the_rest_to_the_next_on
     let program = program(&fixture);
     many_rows(&fixture, 2_500).await;
     let mysql = Proxy::start(fixture.mysql.port()).await.expect("a proxy");
-    let through =
-        Program::with_flags(&["--redis-url", &fixture.redis.url(), "--mysql-url", &mysql.url_for(&fixture.mysql)]);
+    let through = Program::with_flags(&[
+        "--redis-url",
+        &fixture.redis.url(),
+        "--mysql-url",
+        &mysql.url_for(&fixture.mysql),
+    ]);
     let line = "prune refusals --older-than 90d --yes";
     // The last chunk: the one with the last order.
     let hold = mysql.hold_when(b"693106606082500)");

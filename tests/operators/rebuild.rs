@@ -18,14 +18,14 @@ use tidegate_orders::{
 };
 
 use crate::{
-    sale::{ask, program, sql},
-    program::{Program, Run},
     fixture::{
-        STREAM, Fixture,
+        Fixture, STREAM,
         invariants::{Ends, fates, none_is, without_an_end},
         rush::{CallerLog, Wanted, Way},
         until,
     },
+    program::{Program, Run},
+    sale::{ask, program, sql},
 };
 
 const SCRIPT: &str = include_str!("../../lua/cut_over.lua");
@@ -632,7 +632,10 @@ async fn a_million_orders() {
     let sql = "INSERT INTO tb_voucher_order (id, user_id, voucher_id, entry_id) \
                SELECT seq, seq, 7, CONCAT(1700000000000 + seq, '-0') FROM seq_1_to_1000000";
     sqlx::query(sql).execute(&fixture.pool).await.unwrap();
-    sqlx::query("UPDATE tb_seckill_voucher SET stock = stock - 1000000").execute(&fixture.pool).await.unwrap();
+    sqlx::query("UPDATE tb_seckill_voucher SET stock = stock - 1000000")
+        .execute(&fixture.pool)
+        .await
+        .unwrap();
     fixture.call("FLUSHALL").await;
     let began = std::time::Instant::now();
     let done = program.run("rebuild --all --yes --json").expect(0).json();

@@ -8,9 +8,9 @@ use tidegate_lab::Proxy;
 
 use crate::{
     browser::until_page,
-    sale::{program, sql},
-    program::{Program, Run},
     fixture::{Fixture, until},
+    program::{Program, Run},
+    sale::{program, sql},
 };
 
 /// Orders begin here: beyond what a double holds.
@@ -85,7 +85,8 @@ async fn each_kind_of_difference_is_found_with_its_orders_its_cause_and_what_rep
     let id = |nth: i64| (BIG + nth).to_string();
     let entry = |nth: i64| format!("SELECT entry_id FROM tb_voucher_order WHERE id = {}", BIG + nth);
     // Lost, one of them with its entry.
-    let gone: String = sqlx::query_scalar(sqlx::AssertSqlSafe(entry(2))).fetch_one(&fixture.pool).await.unwrap();
+    let gone: String =
+        sqlx::query_scalar(sqlx::AssertSqlSafe(entry(2))).fetch_one(&fixture.pool).await.unwrap();
     sql(&fixture, format!("DELETE FROM tb_voucher_order WHERE id IN ({}, {})", id(1), id(2))).await;
     sql(&fixture, "UPDATE tb_seckill_voucher SET stock = stock + 2 WHERE voucher_id = 10").await;
     fixture.redis_says(&["XDEL", "stream.orders", &gone]).await;
@@ -167,7 +168,8 @@ async fn each_kind_of_difference_is_found_with_its_orders_its_cause_and_what_rep
 async fn one_look_at_a_time_goes_on_and_the_second_says_who_is_at_it() {
     let fixture = Fixture::open().await;
     let program = program(&fixture);
-    fixture.redis_says(&["SET", "tidegate:reconciler", "anna@shop: tidegate reconcile 1a2b", "PX", "60000"])
+    fixture
+        .redis_says(&["SET", "tidegate:reconciler", "anna@shop: tidegate reconcile 1a2b", "PX", "60000"])
         .await;
     let refused = program.run("reconcile").expect(1);
     assert!(refused.stderr.contains("anna@shop: tidegate reconcile is at it"), "{refused:?}");
@@ -230,7 +232,8 @@ async fn looks_beside_a_busy_sale_with_refusals_cancellations_and_kills_find_not
         let raise = format!("UPDATE tb_seckill_voucher SET stock = {0}, initial_stock = {0}", UNITS * 1_000);
         sql(&fixture, format!("{raise} WHERE voucher_id = {voucher}")).await;
     }
-    sql(&fixture, format!("UPDATE tb_seckill_voucher SET pay_within = 1 WHERE voucher_id = {EXPIRING}")).await;
+    sql(&fixture, format!("UPDATE tb_seckill_voucher SET pay_within = 1 WHERE voucher_id = {EXPIRING}"))
+        .await;
     sql(&fixture, format!("DELETE FROM tb_seckill_voucher WHERE voucher_id = {DEAD}")).await;
     let few = "UPDATE tb_seckill_voucher SET stock = 20, initial_stock = 20";
     sql(&fixture, format!("{few} WHERE voucher_id = {SCARCE}")).await;
@@ -464,8 +467,9 @@ async fn a_command_that_loses_its_lease_stops_after_the_step_in_progress_and_say
         fixture.redis_says(&["SADD", &format!("seckill:order:{voucher}"), "999"]).await;
     }
     let lost = "the lease of the reconciler was lost";
-    let look =
-        run_without_lease(&fixture, &["reconcile"], "FROM tidegate_refusal WHERE order_id > 0").await.expect(6);
+    let look = run_without_lease(&fixture, &["reconcile"], "FROM tidegate_refusal WHERE order_id > 0")
+        .await
+        .expect(6);
     assert!(
         look.stderr.contains(lost) && look.stderr.contains("Go on with:\n  tidegate reconcile\n"),
         "{look:?}"
@@ -521,7 +525,8 @@ async fn a_command_need_not_wait_for_the_look_of_a_worker() {
     program.run("voucher load --voucher 10 --stock 100").expect(0);
     fixture.redis_says(&["SET", "tidegate:reconciler", "worker w 01234567", "PX", "60000"]).await;
     program.run("reconcile").expect(0);
-    fixture.redis_says(&["SET", "tidegate:reconciler", "ben@shop: tidegate rebuild 01234567", "PX", "60000"])
+    fixture
+        .redis_says(&["SET", "tidegate:reconciler", "ben@shop: tidegate rebuild 01234567", "PX", "60000"])
         .await;
     let refused = program.run("reconcile").expect(1).stderr;
     assert!(refused.contains("ben@shop: tidegate rebuild is at it"), "{refused}");

@@ -6,10 +6,10 @@ use serde_json::json;
 use tidegate_lab::Proxy;
 
 use crate::{
-    sale::sql,
+    fixture::{Fixture, GROUP, STREAM, until},
     order_event::{count, operator, with_unpaid_orders},
     program::{Program, go_on, pastes},
-    fixture::{GROUP, STREAM, Fixture, until},
+    sale::sql,
     terminal::Terminal,
 };
 

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use serde_json::{Value as Json, json};
 
 use crate::{
-    sale::{self, program},
-    program::Program,
     fixture::{Fixture, until},
+    program::Program,
+    sale::{self, program},
 };
 
 const VOUCHER: i64 = 21;
@@ -28,7 +28,8 @@ async fn state(fixture: &Fixture) -> (Vec<(i64, i64)>, i64, Option<i64>) {
         "SELECT CAST(status AS SIGNED), COUNT(*) FROM tb_voucher_order GROUP BY status ORDER BY status";
     let statuses = sqlx::query_as(statuses).fetch_all(&fixture.pool).await.expect("MySQL answers");
     let stock = "SELECT CAST(stock AS SIGNED) FROM tb_seckill_voucher WHERE voucher_id = ?";
-    let stock = sqlx::query_scalar(stock).bind(VOUCHER).fetch_one(&fixture.pool).await.expect("MySQL answers");
+    let stock =
+        sqlx::query_scalar(stock).bind(VOUCHER).fetch_one(&fixture.pool).await.expect("MySQL answers");
     let in_redis = fixture.redis_says(&["GET", &format!("seckill:stock:{VOUCHER}")]).await;
     (statuses, stock, in_redis.as_i64())
 }
@@ -493,7 +494,8 @@ async fn nothing_waits_for_a_row_that_somebody_deleted_or_for_a_journal_that_is_
 
     fixture.redis_says(&["HDEL", &format!("seckill:journal:{VOUCHER}"), "#complete"]).await;
     let forgotten = ["tb_voucher_order WHERE id", "tidegate_unpaid_order WHERE order_id"];
-    sql(&fixture, &forgotten.map(|rows| format!("DELETE FROM {rows} = 2")).each_ref().map(String::as_str)).await;
+    sql(&fixture, &forgotten.map(|rows| format!("DELETE FROM {rows} = 2")).each_ref().map(String::as_str))
+        .await;
     append(&fixture, "paid", (2, 502, VOUCHER)).await;
     until("so is this", || async { payments(&fixture).await == [due(1), due(2)] }).await;
     // The first order of 503 was released by hand, and nothing else says so.
@@ -619,7 +621,10 @@ async fn a_repair_of_one_voucher_leaves_the_remark_about_another() {
     assert_eq!(before["counts"], json!({ "not_admitted": 3 }), "{before}");
 
     let repaired = program.run("reconcile --repair --voucher 22 --yes").expect(0);
-    assert!(repaired.stderr.contains("until the next complete comparison: tidegate reconcile"), "{repaired:#?}");
+    assert!(
+        repaired.stderr.contains("until the next complete comparison: tidegate reconcile"),
+        "{repaired:#?}"
+    );
     assert_eq!(kept(), before, "what is kept tells of the voucher that was not repaired");
     assert!(program.run("status").stdout.contains("(not_admitted: 3)"));
     program.run("reconcile --repair --since -1h --yes").expect(0);

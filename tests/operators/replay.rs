@@ -23,13 +23,13 @@ use tempfile::TempDir;
 use tidegate_lab::{Hold, Proxy};
 
 use crate::{
-    order_event::with_unpaid_orders,
-    program::pastes,
     fixture::{
-        DEAD, GROUP, STREAM, Fixture,
+        DEAD, Fixture, GROUP, STREAM,
         rush::{PLENTY, SHORT},
         until,
     },
+    order_event::with_unpaid_orders,
+    program::pastes,
     terminal::Terminal,
 };
 
@@ -539,7 +539,10 @@ async fn what_a_living_worker_has_in_progress_is_not_buried_under_its_hands() {
         shown(&dry)
     );
     let dry = told(&self::replay(&fixture, &[&dry_args[..], &["--json"]].concat()), 0);
-    counts(&dry["foreseen"], &[("entries", 2), ("created", 1), ("buried", 0), ("dead", 0), ("in_progress", 1)]);
+    counts(
+        &dry["foreseen"],
+        &[("entries", 2), ("created", 1), ("buried", 0), ("dead", 0), ("in_progress", 1)],
+    );
 
     // The replay finds no voucher, the worker does: its row is added in between.
     let operator = Proxy::start(fixture.redis.port()).await.expect("a proxy");
@@ -715,10 +718,7 @@ async fn a_stream_that_is_gone_is_run_from_its_export() {
     let dry = told(&replay(&fixture, &["--file", file, "--dry-run", "--json"]), 0);
     let done = told(&replay(&fixture, &["--file", file, "--yes", "--json"]), 0);
     for told in [&dry["foreseen"], &done] {
-        counts(
-            told,
-            &[("created", orders.len() as u64), ("released", released), ("buried", 0), ("dead", 2)],
-        );
+        counts(told, &[("created", orders.len() as u64), ("released", released), ("buried", 0), ("dead", 2)]);
     }
     assert_eq!(fixture.orders().await, orders);
     let before = dump(&fixture).await;

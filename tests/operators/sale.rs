@@ -7,7 +7,7 @@ use tidegate_orders::{
     gate::{Admission, AdmitReply},
 };
 
-use crate::{program::Program, fixture::Fixture};
+use crate::{fixture::Fixture, program::Program};
 
 /// The commands, on the servers of a fixture.
 pub fn program<M: Endpoint>(fixture: &Fixture<M>) -> Program {

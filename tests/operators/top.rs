@@ -12,12 +12,12 @@ use sqlx::AssertSqlSafe;
 use tokio::time::sleep;
 
 use crate::{
-    program::closed_port,
-    screen::Screen,
     fixture::{
         Fixture, program,
         rush::{PLENTY, SHORT},
     },
+    program::closed_port,
+    screen::Screen,
     terminal::Terminal,
 };
 

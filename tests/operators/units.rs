@@ -4,7 +4,7 @@
 use serde_json::{Value as Json, json};
 use sqlx::Row;
 
-use crate::{sale::sql, order_event::operator, fixture::Fixture};
+use crate::{fixture::Fixture, order_event::operator, sale::sql};
 
 const COLUMNS: [&str; 10] = [
     "loaded",
@@ -116,7 +116,10 @@ async fn what_somebody_changed_by_hand_is_shown_and_not_hidden() {
     sql(&fixture, "UPDATE tb_voucher_order SET status = 4 WHERE id = 1").await;
     sql(&fixture, "UPDATE tb_voucher_order SET status = 9 WHERE id = 2").await;
     sql(&fixture, "DELETE FROM tb_voucher_order WHERE id = 3").await;
-    are(&units(&fixture, 1).await, &[("unsold", 90), ("unpaid", 4), ("contradictory", 3), ("unaccounted", 6)]);
+    are(
+        &units(&fixture, 1).await,
+        &[("unsold", 90), ("unpaid", 4), ("contradictory", 3), ("unaccounted", 6)],
+    );
     let shown = operator(&fixture).run("voucher show --voucher 1").expect(0).stdout;
     assert!(shown.contains("3 units are in orders whose slot and status contradict each other"), "{shown}");
     assert!(shown.contains("less what is unsold and what orders hold, leaves 6 units"), "{shown}");

@@ -7,8 +7,8 @@ use serde_json::{Value as Json, json};
 use tidegate_lab::{Endpoint, Hold, Proxy};
 
 use crate::{
-    program::{Program, Run},
     fixture::Fixture,
+    program::{Program, Run},
 };
 
 /// The script, so that no test catches a NOSCRIPT.
@@ -144,7 +144,10 @@ async fn what_is_not_on_sale_or_not_there_is_refused_and_leaves_no_trace() {
     sqlx::query(sql).execute(&fixture.pool).await.unwrap();
     let refused = program.run("voucher take --voucher 7 --units 1 --yes").expect(1);
     let repair = refused.stdout.split("first: ").nth(1).unwrap().lines().next().unwrap();
-    sqlx::query(sqlx::AssertSqlSafe(repair.to_owned())).execute(&fixture.pool).await.expect("it can be typed");
+    sqlx::query(sqlx::AssertSqlSafe(repair.to_owned()))
+        .execute(&fixture.pool)
+        .await
+        .expect("it can be typed");
     program.run("voucher take --voucher 7 --units 1 --yes").expect(0);
     assert_eq!(stocks(&fixture).await, (999, 999, 999));
     fixture.call("DEL seckill:stock:7").await;
@@ -251,9 +254,17 @@ async fn whatever_is_killed_half_way_is_completed_by_the_same_command_and_by_no_
             let typed = if step % 2 == 0 { go_on } else { &same };
             let done = program.run(&format!("{typed} --yes")).expect(0);
             assert!(done.stdout.contains("the unfinished change is complete"), "{done:?}");
-            assert_eq!(stocks(&fixture).await, (1_000 + units, 1_000 + units, 1_000 + units), "{verb} {step}");
+            assert_eq!(
+                stocks(&fixture).await,
+                (1_000 + units, 1_000 + units, 1_000 + units),
+                "{verb} {step}"
+            );
             program.run(&format!("{same} --yes")).expect(1);
-            assert_eq!(stocks(&fixture).await, (1_000 + units, 1_000 + units, 1_000 + units), "{verb} {step}");
+            assert_eq!(
+                stocks(&fixture).await,
+                (1_000 + units, 1_000 + units, 1_000 + units),
+                "{verb} {step}"
+            );
             fixture.judge().await;
         }
     }
@@ -285,7 +296,11 @@ async fn a_lost_reply_changes_nothing_twice() {
                 // The client asks again by itself.
                 run.expect(0);
             }
-            assert_eq!(stocks(&fixture).await, (1_000 + units, 1_000 + units, 1_000 + units), "{verb} {step}");
+            assert_eq!(
+                stocks(&fixture).await,
+                (1_000 + units, 1_000 + units, 1_000 + units),
+                "{verb} {step}"
+            );
         }
     }
 }
@@ -326,7 +341,8 @@ async fn nobody_passes_an_update_that_is_on_its_way_and_it_dies_with_its_session
         let holder = "SELECT CAST(id AS SIGNED) FROM information_schema.processlist \
                       JOIN information_schema.innodb_trx ON trx_mysql_thread_id = id \
                       WHERE db = DATABASE() AND trx_rows_locked > 0 ORDER BY trx_started LIMIT 1";
-        let holder: i64 = sqlx::query_scalar(holder).fetch_one(&fixture.pool).await.expect("it holds the row");
+        let holder: i64 =
+            sqlx::query_scalar(holder).fetch_one(&fixture.pool).await.expect("it holds the row");
         let kill = sqlx::AssertSqlSafe(format!("KILL {holder}"));
         sqlx::raw_sql(kill).execute(&fixture.pool).await.expect("its session is ended");
         let ended = Run::from(child.wait_with_output().expect("it ends")).expect(3);

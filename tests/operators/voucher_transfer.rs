@@ -14,9 +14,9 @@ use tidegate_lab::{Hold, Proxy};
 use tidegate_orders::{Subjects, gate::Admission};
 
 use crate::{
+    fixture::Fixture,
     order_event::operator,
     program::{Program, Run},
-    fixture::Fixture,
 };
 
 /// The script, so that no test catches a NOSCRIPT.
@@ -72,8 +72,11 @@ async fn units_move_from_one_region_to_another_and_the_same_typed_again_moves_no
     assert_eq!(stocks(&fixture).await, same(600, 900));
     let id = moved["from"]["change"]["id"].as_str().expect("an id");
     for (voucher, movement) in [(101, format!("#take:{id}")), (102, format!("#add:{id}"))] {
-        let note: Option<String> =
-            fixture.client.hget(format!("seckill:journal:{voucher}"), &movement).await.expect("Redis answers");
+        let note: Option<String> = fixture
+            .client
+            .hget(format!("seckill:journal:{voucher}"), &movement)
+            .await
+            .expect("Redis answers");
         assert!(note.is_some_and(|note| note.contains("operator:voucher_transfer")), "{movement}");
     }
     fixture.judge().await;

@@ -25,8 +25,8 @@ use tokio::{
 use crate::{
     browser::{Page, address_of, ask, get, until_page},
     catalog::{ALL, Metric, MetricKind},
-    program::Program,
     fixture::{Fixture, Worker, WorkerPlan, rush::PLENTY, rush::SHORT, until},
+    program::Program,
 };
 
 const TOKEN: &str = "0123456789abcdef-not-a-secret";
@@ -108,7 +108,8 @@ async fn the_metrics_are_those_of_the_catalog_and_prometheus_finds_no_fault_with
     let fixture = Fixture::open().await;
     fixture.open_sale().await;
     let limit = "limit set --voucher 3 --name all --window sale --orders 1 --yes";
-    let program = Program::with_flags(&["--redis-url", &fixture.redis.url(), "--mysql-url", &fixture.mysql.url()]);
+    let program =
+        Program::with_flags(&["--redis-url", &fixture.redis.url(), "--mysql-url", &fixture.mysql.url()]);
     program.run("voucher load --voucher 3 --stock 10").expect(0);
     program.run(limit).expect(0);
     let worker = fixture.worker("w").set("RECONCILE_EVERY_S", 1).start();
@@ -171,7 +172,8 @@ async fn status_is_what_the_command_says_and_what_each_lane_does() {
     let worker = fixture.worker("w").set("WORKER_LANES", 3).start();
     fixture.rush(1_000, 100).await;
     fixture.settled().await;
-    let command = Program::with_flags(&["--redis-url", &fixture.redis.url(), "--mysql-url", &fixture.mysql.url()]);
+    let command =
+        Program::with_flags(&["--redis-url", &fixture.redis.url(), "--mysql-url", &fixture.mysql.url()]);
     let mut told = command.run("status --json").expect(0).json();
     let mut page = get(&worker, "/status").await.json();
     let lanes = page["worker"]["lanes"].as_array().expect("lanes").clone();
@@ -345,8 +347,10 @@ async fn a_lane_that_does_one_thing_for_too_long_is_named() {
     let proxy = Proxy::start(fixture.redis.port()).await.expect("a proxy");
     let settling = proxy.hold_when("XACK");
     let worker = impatient(&fixture).set("WORKER_LANES", 1).set("ADMIN_STUCK_AFTER_MS", 2_500);
-    let worker =
-        worker.set("REDIS_COMMAND_TIMEOUT_MS", 30_000).set("REDIS_URL", proxy.url_for(&fixture.redis)).start();
+    let worker = worker
+        .set("REDIS_COMMAND_TIMEOUT_MS", 30_000)
+        .set("REDIS_URL", proxy.url_for(&fixture.redis))
+        .start();
     fixture.plain_rush(1_000, 40).await;
     settling.reached().await.expect("a batch is in progress");
     until_page(&worker, "/livez", 503, "lane w-0 has been settling for ").await;

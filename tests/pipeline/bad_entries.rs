@@ -7,7 +7,7 @@ use fred::{
     types::{CustomCommand, Value},
 };
 
-use crate::fixture::{DEAD, STREAM, Fixture, until};
+use crate::fixture::{DEAD, Fixture, STREAM, until};
 
 /// Field names and values, byte for byte, in order.
 type Fields = Vec<(Vec<u8>, Vec<u8>)>;
@@ -273,7 +273,8 @@ async fn an_order_that_cannot_be_released_holds_up_nobody() {
     until("the neighbour is written", || async { fixture.orders().await.len() == 1 }).await;
     fixture.add_order(105, 5, 2).await;
     until("later orders are written", || async { fixture.orders().await.len() == 2 }).await;
-    until("only the one that can be repaired waits", || async { fixture.open_entries().await == Some(1) }).await;
+    until("only the one that can be repaired waits", || async { fixture.open_entries().await == Some(1) })
+        .await;
     let dead = fixture.dead().await;
     assert_eq!(dead.len(), 1, "{dead:?}");
     assert_eq!((dead[0]["id"].as_str(), dead[0]["dead:reason"].as_str()), ("101", "id_taken"));

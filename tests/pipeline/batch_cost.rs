@@ -3,8 +3,8 @@
 use crate::{
     events::{add_event, by_status},
     faults::proxies::{CHECKED_COMMIT, Proxies},
-    repeated_events::repeat_payments,
     fixture::{Fixture, until},
+    repeated_events::repeat_payments,
     weight::add_orders,
 };
 

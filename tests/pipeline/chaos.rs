@@ -13,11 +13,11 @@ use tidegate_lab::Seeds;
 use tokio::time::sleep;
 
 use crate::{
+    fixture::{DEADLINE, Fixture, Worker, invariants::none_is, until_within},
     life_model::{
         fleet::Fleet,
         sale::{Attempt, PAY_WITHIN_S, Sale},
     },
-    fixture::{DEADLINE, Fixture, Worker, invariants::none_is, until_within},
 };
 use accounts::Known;
 use losses::{Loss, Stores};

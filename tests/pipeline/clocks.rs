@@ -152,8 +152,11 @@ async fn killed_before_an_hour_comes_again() -> (Clock, Fixture) {
     fixture.open_sale().await;
     let mysql = Proxy::start(fixture.mysql.port()).await.expect("a proxy");
     let commit = mysql.hold_when(";COMMIT");
-    let victim =
-        fixture.worker("victim").set("WORKER_LANES", 1).set("MYSQL_URL", mysql.url_for(&fixture.mysql)).start();
+    let victim = fixture
+        .worker("victim")
+        .set("WORKER_LANES", 1)
+        .set("MYSQL_URL", mysql.url_for(&fixture.mysql))
+        .start();
     fixture.plain_rush(1_000, 100).await;
     commit.reached().await.expect("a batch is in progress");
     victim.kill9();

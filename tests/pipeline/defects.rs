@@ -19,7 +19,7 @@ use tidegate_orders::{
 };
 use tokio::time::sleep;
 
-use crate::fixture::{DEAD, GROUP, STREAM, Fixture, redis_pool, stock_key, until};
+use crate::fixture::{DEAD, Fixture, GROUP, STREAM, redis_pool, stock_key, until};
 
 /// The end of a transaction: `READ COMMITTED` is no commit.
 const COMMIT: &[u8] = b";COMMIT";
@@ -98,8 +98,10 @@ async fn an_order_whose_user_is_locked_by_another_waits_and_holds_up_nobody() {
         fixture.add_order(100 + user, user, 1).await;
     }
     let _worker = fixture.worker("w").start();
-    until("all but the locked user's order are settled", || async { fixture.open_entries().await == Some(1) })
-        .await;
+    until("all but the locked user's order are settled", || async {
+        fixture.open_entries().await == Some(1)
+    })
+    .await;
     // What comes later passes it as well.
     for user in 21..=40 {
         fixture.add_order(100 + user, user, 1).await;
@@ -131,7 +133,8 @@ async fn an_order_that_mysql_refuses_gives_its_unit_back_once_before_it_is_ackno
 
     let proxy = Proxy::start(fixture.redis.port()).await.expect("a proxy");
     let ack = proxy.hold_when("XACK");
-    let worker = fixture.worker("w").set("REDIS_URL", proxy.url_for(&fixture.redis)).set("WORKER_LANES", 1).start();
+    let worker =
+        fixture.worker("w").set("REDIS_URL", proxy.url_for(&fixture.redis)).set("WORKER_LANES", 1).start();
     ack.reached().await.expect("the batch is about to be acknowledged");
     // User 9 has an order: its unit is for sale again. Users 3 and 4 met an empty stock: MySQL is the authority, so
     // nothing is raised, and they may try again.
@@ -149,14 +152,20 @@ async fn an_order_that_mysql_refuses_gives_its_unit_back_once_before_it_is_ackno
     // The freed user tries again, in vain but without harm.
     assert_eq!(admit(&gate, 203, 3, 1).await, AdmitReply::Admitted);
     fixture.settled().await;
-    assert_eq!((fixture.redis_stock(1).await, buyers(&fixture, 1).await), (Some(5), BTreeSet::from([1, 2, 9])));
+    assert_eq!(
+        (fixture.redis_stock(1).await, buyers(&fixture, 1).await),
+        (Some(5), BTreeSet::from([1, 2, 9]))
+    );
     // Refused entries come again, after user 4 was admitted anew: nothing is released a second time.
     fixture.redis_says(&["SADD", "seckill:order:1", "4"]).await;
     for user in [3, 4, 9] {
         fixture.add_order(100 + user, user, 1).await;
     }
     fixture.settled().await;
-    assert_eq!((fixture.redis_stock(1).await, buyers(&fixture, 1).await), (Some(5), BTreeSet::from([1, 2, 4, 9])));
+    assert_eq!(
+        (fixture.redis_stock(1).await, buyers(&fixture, 1).await),
+        (Some(5), BTreeSet::from([1, 2, 4, 9]))
+    );
     assert!(fixture.dead().await.is_empty());
     assert!(worker.stop().await.success());
 }

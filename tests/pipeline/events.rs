@@ -7,7 +7,7 @@ use tidegate_lab::{Endpoint, Hold};
 
 use crate::{
     faults::proxies::{ACK, CHECKED_COMMIT, Proxies, quick, sha1_of},
-    fixture::{DEADLINE, GROUP, STREAM, Fixture, Worker, until, until_within},
+    fixture::{DEADLINE, Fixture, GROUP, STREAM, Worker, until, until_within},
 };
 
 /// An event of an order of voucher 1, whose user has its id.
@@ -150,7 +150,11 @@ async fn a_payment_has_a_home_whatever_became_of_its_order() {
     let third = ["paid applied 0", "refunded applied 1", "paid refund_due 0", "paid unchanged 0"];
     assert_eq!(recorded(&fixture, 3).await, third);
     for order in [32, 9, 77] {
-        assert_eq!(recorded(&fixture, order).await, ["paid refund_due 0", "paid unchanged 0"], "order {order}");
+        assert_eq!(
+            recorded(&fixture, order).await,
+            ["paid refund_due 0", "paid unchanged 0"],
+            "order {order}"
+        );
     }
     assert_eq!(
         recorded(&fixture, 4).await,
@@ -344,7 +348,11 @@ async fn an_order_that_another_program_wrote_as_ended_releases_once_what_a_compl
 
 /// Orders `first ..= last` of a voucher, each with its events behind all of the orders, in one go: by turns paid and used;
 /// paid, refunding and refunded; paid and cancelled, which comes too late.
-pub async fn append_orders_with_events<M: Endpoint>(fixture: &Fixture<M>, voucher: i64, (first, last): (i64, i64)) {
+pub async fn append_orders_with_events<M: Endpoint>(
+    fixture: &Fixture<M>,
+    voucher: i64,
+    (first, last): (i64, i64),
+) {
     let lua = "local voucher, first, last = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
         local paths = { { 'paid', 'used' }, { 'paid', 'refunding', 'refunded' }, { 'paid', 'cancelled' } }
         local function add(...) redis.call('XADD', KEYS[1], '*', 'voucherId', voucher, ...) end
@@ -494,9 +502,11 @@ async fn an_event_waits_for_its_order_in_the_hands_of_another_lane() {
     fixture.admit(2, 2, 1, 1).await;
     add_event(&fixture, "paid", 2, &[("ref", "p")]).await;
     let other = fixture.worker("other").start();
-    until("the other order is paid", || async { state(&fixture, 2).await.as_deref() == Some("2 held") }).await;
+    until("the other order is paid", || async { state(&fixture, 2).await.as_deref() == Some("2 held") })
+        .await;
     assert_eq!(recorded(&fixture, 1).await, Vec::<String>::new(), "nobody knows of the order yet");
-    until("all but the order and its event are acknowledged", || async { fixture.pending().await == 2 }).await;
+    until("all but the order and its event are acknowledged", || async { fixture.pending().await == 2 })
+        .await;
     hold.release();
     until("it is paid", || async { state(&fixture, 1).await.as_deref() == Some("2 held") }).await;
     fixture.settled().await;
@@ -516,7 +526,8 @@ async fn a_replay_of_a_whole_day_with_its_events_moves_nothing() {
     let everything = async || {
         let sql = "SELECT CONCAT_WS(' ', id, quantity, slot, status, update_time) FROM tb_voucher_order \
                    UNION ALL SELECT CONCAT_WS(' ', order_id, step, event, outcome, at) FROM tidegate_event ORDER BY 1";
-        let rows: Vec<String> = sqlx::query_scalar(sql).fetch_all(&fixture.pool).await.expect("MySQL answers");
+        let rows: Vec<String> =
+            sqlx::query_scalar(sql).fetch_all(&fixture.pool).await.expect("MySQL answers");
         (rows, stocks(&fixture, 1).await)
     };
     let before = everything().await;

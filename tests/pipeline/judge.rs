@@ -8,7 +8,7 @@ use fred::interfaces::StreamsInterface;
 use sqlx::AssertSqlSafe;
 
 use crate::fixture::{
-    DEAD, GROUP, STREAM, Fixture,
+    DEAD, Fixture, GROUP, STREAM,
     invariants::{Ends, fates},
     rush::{Wanted, Way},
 };
@@ -131,7 +131,9 @@ async fn streams_that_nobody_can_judge_are_named() {
         fixture.call(&format!("DEL {stream}")).await;
         fixture.call(&format!("SET {stream} 1")).await;
     }
-    fixture.judge_except(&[STREAM, DEAD].map(|stream| format!("{stream}: Invalid Argument: WRONGTYPE"))).await;
+    fixture
+        .judge_except(&[STREAM, DEAD].map(|stream| format!("{stream}: Invalid Argument: WRONGTYPE")))
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -148,7 +150,8 @@ async fn rules_that_nobody_can_read_are_no_rules_without_bounds() {
 async fn an_order_of_which_its_caller_was_told_may_be_missing_only_if_a_failover_may_have_lost_it() {
     let fixture = Fixture::open().await;
     fixture.load(7, 100).await;
-    let (caller_log, wanted) = (&fixture.caller_log, Wanted { user: 1, voucher: 7, quantity: 1, way: Way::Gate });
+    let (caller_log, wanted) =
+        (&fixture.caller_log, Wanted { user: 1, voucher: 7, quantity: 1, way: Way::Gate });
     let missing = async || fates(&caller_log.read(), &Ends::read(&fixture.pool).await);
     let unanswered = caller_log.ask(1, wanted);
     assert_eq!(missing().await, [""; 0], "its caller got no answer");

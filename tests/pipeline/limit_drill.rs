@@ -1,8 +1,8 @@
 //! A campaign is sold under limits, while its workers are killed, limits change, and orders are cancelled, paid, refunded or expire:
 //! afterwards all that is counted is what live orders hold, and nobody is over a limit.
 
-mod totals;
 mod buyers;
+mod totals;
 
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::Relaxed};
 

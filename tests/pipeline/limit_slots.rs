@@ -17,7 +17,7 @@ use tokio::time::sleep;
 
 use crate::{
     browser::get,
-    fixture::{DEADLINE, STREAM, Fixture, until},
+    fixture::{DEADLINE, Fixture, STREAM, until},
 };
 
 const USER: i64 = 1;
@@ -112,7 +112,11 @@ async fn thirty_one_orders_of_a_user_come_and_go_side_by_side_and_never_share_a_
     let given = slots_of_entries(&fixture).await;
     assert_eq!(given.keys().copied().collect::<Vec<_>>(), all);
     assert_eq!(given.values().sum::<usize>(), 31 * ROUNDS, "each was given again: {given:?}");
-    assert_eq!((fixture.refused().await.len(), fixture.dead().await.len()), (0, 0), "the unique key refused none");
+    assert_eq!(
+        (fixture.refused().await.len(), fixture.dead().await.len()),
+        (0, 0),
+        "the unique key refused none"
+    );
     for worker in &workers {
         let samples = get(worker, "/metrics").await.samples();
         assert_eq!(samples[r#"tidegate_mysql_contentions_total{kind="duplicate"}"#], 0.0);

@@ -5,10 +5,10 @@ mod browser;
 #[path = "../../crates/tidegate-http/src/metrics/catalog.rs"]
 #[allow(dead_code, reason = "what the gate counts is not on the page of a worker")]
 mod catalog;
-#[path = "../program/mod.rs"]
-mod program;
 #[path = "../fixture/mod.rs"]
 mod fixture;
+#[path = "../program/mod.rs"]
+mod program;
 
 mod admin;
 mod bad_entries;

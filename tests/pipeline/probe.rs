@@ -4,8 +4,8 @@ use std::{net::TcpListener, time::Instant};
 
 use crate::{
     browser::address_of,
-    program::{Program, Run, closed_port},
     fixture::{Fixture, Worker, until},
+    program::{Program, Run, closed_port},
 };
 
 const TOKEN: &str = "0123456789abcdef-not-a-secret";

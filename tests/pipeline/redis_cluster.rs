@@ -13,8 +13,8 @@ use rand::RngExt;
 use tidegate_lab::{RedisCluster, Seeds};
 use tokio::time::sleep;
 
-use crate::program::Program;
 use crate::fixture::{invariants::none_is, until_within};
+use crate::program::Program;
 use fixture::{AT_WORK_WITHIN, ClusterFixture, TAGS};
 
 const WHOLE_WITHIN: Duration = Duration::from_secs(30);
@@ -135,8 +135,10 @@ async fn a_slot_moves_under_load_without_a_pause_and_nothing_is_lost() {
     let sale = fixture.sell();
     fixture.sells_on(1..=12, Duration::from_secs(60)).await;
     for (tag, to) in [("10", "2"), ("2", "0"), ("10", "0")] {
-        let moving =
-            fixture.cluster.begin_move(tag, fixture.cluster.master_of(to).expect("a master")).expect("moving");
+        let moving = fixture
+            .cluster
+            .begin_move(tag, fixture.cluster.master_of(to).expect("a master"))
+            .expect("moving");
         // Key by key, so that every state in between is met.
         while moving.move_keys(1).expect("a key moves") > 0 {
             sleep(Duration::from_millis(20)).await;
@@ -155,8 +157,10 @@ async fn while_a_move_stands_still_orders_are_written_without_user_locks() {
     let fixture = ClusterFixture::open(cluster).await;
     let worker = fixture.worker("a").start();
     fixture.sells_on([12], Duration::from_secs(60)).await;
-    let (from, to) =
-        (fixture.cluster.master_of("10").expect("a master"), fixture.cluster.master_of("2").expect("a master"));
+    let (from, to) = (
+        fixture.cluster.master_of("10").expect("a master"),
+        fixture.cluster.master_of("2").expect("a master"),
+    );
     let moving = fixture.cluster.begin_move("10", to).expect("moving");
     // Locks of users who are new are in neither node: the one makes no new keys any more, the other not yet.
     for order in 9_001..=9_005_i64 {

@@ -6,7 +6,7 @@ use tidegate_stream::{EntryId, Stream, StreamNames};
 use crate::{
     browser::get,
     events::{add_event, by_outcome, by_status, recorded, sql, state},
-    fixture::{DEAD, DEADLINE, GROUP, STREAM, Fixture, Worker, redis_pool, until, until_within},
+    fixture::{DEAD, DEADLINE, Fixture, GROUP, STREAM, Worker, redis_pool, until, until_within},
 };
 
 /// Appends `times` payments of each of these orders, one order after the other, all with the reference of the order.
@@ -17,7 +17,8 @@ pub async fn repeat_payments(fixture: &Fixture, (first, last): (i64, i64), times
             end
         end";
     let args = [first, last, times].map(|number| number.to_string()).to_vec();
-    let _done: Value = fixture.client.eval(lua, vec![STREAM.to_owned()], args).await.expect("all is appended");
+    let _done: Value =
+        fixture.client.eval(lua, vec![STREAM.to_owned()], args).await.expect("all is appended");
 }
 
 async fn add_orders(fixture: &Fixture, (first, last): (i64, i64)) {
@@ -25,7 +26,8 @@ async fn add_orders(fixture: &Fixture, (first, last): (i64, i64)) {
             redis.call('XADD', KEYS[1], '*', 'voucherId', 1, 'id', id, 'userId', id)
         end";
     let args = [first, last].map(|number| number.to_string()).to_vec();
-    let _done: Value = fixture.client.eval(lua, vec![STREAM.to_owned()], args).await.expect("all is appended");
+    let _done: Value =
+        fixture.client.eval(lua, vec![STREAM.to_owned()], args).await.expect("all is appended");
 }
 
 async fn sample(worker: &Worker, name: &str) -> f64 {

@@ -3,7 +3,7 @@
 use tidegate_lab::RedisServer;
 use tidegate_orders::gate::{Admission, AdmitReply};
 
-use crate::fixture::{STREAM, Fixture, connect, until};
+use crate::fixture::{Fixture, STREAM, connect, until};
 
 fn wanted(id: i64) -> Admission {
     Admission {
@@ -116,7 +116,8 @@ async fn an_outage_of_the_append_only_files_goes_on_until_they_have_what_was_rea
     assert!(!worker.log().contains("outage over"), "{}", worker.log());
     // Nor does a replay write what only the memory of the replica has.
     let wait = ["--set", "gate.wait_replicas=1", "--set", "gate.wait_ms=100", "--set", "gate.wait_for=file"];
-    let replay = fixture.tidegate(&[&wait[..], &["replay", "--from", "-1h", "--to", "now", "--yes"]].concat());
+    let replay =
+        fixture.tidegate(&[&wait[..], &["replay", "--from", "-1h", "--to", "now", "--yes"]].concat());
     let said = String::from_utf8_lossy(&replay.stderr);
     assert!(!replay.status.success() && said.contains("until replicas have what was read"), "{replay:?}");
     assert!(fixture.orders().await.is_empty());

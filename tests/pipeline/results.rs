@@ -12,8 +12,8 @@ use fred::{
 use crate::{
     browser::get,
     faults::proxies::{LOCK, Proxies, quick},
+    fixture::{Fixture, STREAM, WorkerPlan, connect, until},
     program::Program,
-    fixture::{STREAM, Fixture, WorkerPlan, connect, until},
 };
 
 const RESULTS: &str = "stream.orders.results";
@@ -51,7 +51,7 @@ async fn unpublished(fixture: &Fixture) -> i64 {
 
 /// A worker that publishes these.
 fn publishing(fixture: &Fixture, publish: &str) -> WorkerPlan {
-    quick(fixture, "w").set("RESULTS_ANNOUNCE", publish).set("WORKER_ENTRY_MAX_BYTES", 4_096)
+    quick(fixture, "w").set("RESULTS_PUBLISH", publish).set("WORKER_ENTRY_MAX_BYTES", 4_096)
 }
 
 async fn event(fixture: &Fixture, event: &str, order: i64, more: &[(&str, &str)]) {
@@ -326,8 +326,9 @@ async fn old_results_go_by_age_and_by_bytes_whether_they_were_read_or_not() {
     let fixture = Fixture::open().await;
     fixture.load(1, 5_000).await;
     admit(&fixture, 3_000).await;
-    let keeping =
-        |name: &str, value: u64| publishing(&fixture, "all").set("WORKER_CLAIM_EVERY_MS", 10).set(name, value);
+    let keeping = |name: &str, value: u64| {
+        publishing(&fixture, "all").set("WORKER_CLAIM_EVERY_MS", 10).set(name, value)
+    };
     let length = || async { fixture.client.xlen::<u64, _>(RESULTS).await.expect("Redis answers") };
     let worker = keeping("RESULTS_KEEP_BYTES", 100_000).start();
     fixture.settled().await;
@@ -417,8 +418,10 @@ async fn what_processes_died_of_is_told_without_being_read() {
     let deadly = fixture.add(&[("userId", "5"), ("voucherId", "1"), ("id", "7")]).await;
     let payment = [("event", "paid"), ("orderId", "8"), ("userId", "8"), ("voucherId", "1"), ("ref", "a")];
     let payment = fixture.add(&payment).await;
-    until("the name is free", || async { fixture.call("EXISTS tidegate:worker:w").await.as_u64() == Some(0) })
-        .await;
+    until("the name is free", || async {
+        fixture.call("EXISTS tidegate:worker:w").await.as_u64() == Some(0)
+    })
+    .await;
     fixture.hand_over("w-0", 2).await;
     for entry in [&deadly, &payment] {
         fixture.call(&format!("HSET stream.orders.deaths {entry} 4")).await;
@@ -427,7 +430,8 @@ async fn what_processes_died_of_is_told_without_being_read() {
     fixture.settled().await;
     let expected = ["7 -1 dead killed_worker", "8 -1 rejected killed_worker"];
     assert_eq!(sorted(told(&fixture).await), expected);
-    let payment = results(&fixture).await.into_iter().find(|told| told["orderId"] == "8").expect("it is told");
+    let payment =
+        results(&fixture).await.into_iter().find(|told| told["orderId"] == "8").expect("it is told");
     assert_eq!((&*payment["ref"], &*payment["userId"]), ("a", "8"));
     assert!(worker.stop().await.success());
 }

@@ -9,8 +9,8 @@ use tidegate_lab::{Clock, MysqlServer};
 
 use crate::{
     browser::get,
+    fixture::{Fixture, GROUP, STREAM, Worker, durable_redis, until},
     program::Program,
-    fixture::{GROUP, STREAM, Fixture, Worker, durable_redis, until},
 };
 
 /// A fixture whose stores have these users.
@@ -195,7 +195,8 @@ async fn what_redis_denies_is_named_and_holds_up_no_order_for_ever() {
     let worker = worker(&fixture, "w");
     fixture.plain_rush(1_000, 20).await;
     worker.says("lock.lua: ").await;
-    until("Redis says what it denied", || async { denied(&fixture).await == ["tidegate-worker: copy"] }).await;
+    until("Redis says what it denied", || async { denied(&fixture).await == ["tidegate-worker: copy"] })
+        .await;
     assert_eq!(fixture.orders().await.len(), 0);
     fixture.call("ACL SETUSER tidegate-worker +copy").await;
     fixture.settled().await;
@@ -208,7 +209,8 @@ async fn the_operator_sees_who_holds_a_row_and_ends_it() {
     let fixture = open().await;
     tidegate_orders::schema::migrate(&fixture.pool).await.expect("the schema is made");
     fixture.open_sale().await;
-    let connect = async |user| MySqlPool::connect(&fixture.mysql_url_of(user)).await.expect("the user logs in");
+    let connect =
+        async |user| MySqlPool::connect(&fixture.mysql_url_of(user)).await.expect("the user logs in");
     let (owner, operator) = (connect("tidegate-owner").await, connect("tidegate-operator").await);
 
     let mut holder = owner.begin().await.expect("a transaction");

@@ -24,15 +24,15 @@ use tokio::{task::JoinHandle, time::sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    program::Program,
     fixture::{
-        DEAD, GROUP, STREAM, Fixture, connect,
+        DEAD, Fixture, GROUP, STREAM, connect,
         invariants::{Ends, fates, none_is},
         redis_pool,
         rush::{CallerLog, PLENTY, SHORT, Wanted, Way},
         stores::Stores,
         until, until_within,
     },
+    program::Program,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -243,12 +243,20 @@ impl Watched {
         program.run("voucher load --voucher 7 --stock 1000000").expect(0);
         has_it_all(&fixture, &replica).await;
         let gate = RedisStore::with_default_names(redis_pool(&sentinel.url()).await, KeyTemplates::default());
-        Self { fixture, replica, sentinel, next: Arc::new(AtomicI64::new(1)), gate, caller_log: Arc::default() }
+        Self {
+            fixture,
+            replica,
+            sentinel,
+            next: Arc::new(AtomicI64::new(1)),
+            gate,
+            caller_log: Arc::default(),
+        }
     }
 
     /// Sells until it is ended. What is not answered is given up.
     fn sell(&self) -> Sale {
-        let (gate, next, caller_log) = (self.gate.clone(), Arc::clone(&self.next), Arc::clone(&self.caller_log));
+        let (gate, next, caller_log) =
+            (self.gate.clone(), Arc::clone(&self.next), Arc::clone(&self.caller_log));
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         let seller = tokio::spawn(async move {

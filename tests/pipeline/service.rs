@@ -131,8 +131,10 @@ async fn the_watchdog_bites_when_a_lane_is_stuck() {
     let proxy = Proxy::start(fixture.redis.port()).await.expect("a proxy");
     let settling = proxy.hold_when("XACK");
     let worker = watched(&fixture, &manager).set("ADMIN_STUCK_AFTER_MS", 2_500);
-    let worker =
-        worker.set("REDIS_COMMAND_TIMEOUT_MS", 30_000).set("REDIS_URL", proxy.url_for(&fixture.redis)).start();
+    let worker = worker
+        .set("REDIS_COMMAND_TIMEOUT_MS", 30_000)
+        .set("REDIS_URL", proxy.url_for(&fixture.redis))
+        .start();
     manager.is_told("READY=1").await;
     fixture.plain_rush(1_000, 40).await;
     settling.reached().await.expect("a batch is in progress");

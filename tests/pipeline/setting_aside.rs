@@ -5,8 +5,8 @@ use sqlx::{AssertSqlSafe, Connection, MySqlConnection};
 use crate::{
     browser::{get, until_page},
     clocks::turns,
-    program::Program,
     fixture::{Fixture, Worker, until},
+    program::Program,
 };
 
 const VOUCHERS: i64 = 40;

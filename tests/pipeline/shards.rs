@@ -17,10 +17,10 @@ use tidegate_orders::{
 
 use crate::{
     browser::get,
-    program::Program,
     fixture::{
         DEADLINE, Fixture, WorkerPlan, invariants::none_is, redis_pool, stores::Stores, until, until_within,
     },
+    program::Program,
 };
 
 const TAGS: [&str; 4] = ["0", "1", "2", "3"];

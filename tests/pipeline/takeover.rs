@@ -9,7 +9,7 @@ use fred::{
 use sqlx::Row;
 use tidegate_lab::{Clock, MysqlServer, RedisServer};
 
-use crate::fixture::{GROUP, STREAM, Fixture, durable_redis, stock_key, until};
+use crate::fixture::{Fixture, GROUP, STREAM, durable_redis, stock_key, until};
 
 /// The tutorial's two tables, with vouchers and orders as its service leaves them.
 const TUTORIAL_SHOP: &str = concat!(
@@ -123,7 +123,10 @@ async fn a_running_shop_of_the_tutorial_is_taken_over_with_everything_it_left_be
     assert_eq!(buyers(&fixture, 10).await, (1..=40).filter(|user| *user != 3).collect());
     assert!(fixture.journal(10).await["1001"].contains("user_has_order"));
     // Five of voucher 11 were covered; the two others are free to try again.
-    assert_eq!((of(11).count(), fixture.mysql_stock(11).await, fixture.redis_stock(11).await), (5, 0, Some(0)));
+    assert_eq!(
+        (of(11).count(), fixture.mysql_stock(11).await, fixture.redis_stock(11).await),
+        (5, 0, Some(0))
+    );
     assert_eq!(buyers(&fixture, 11).await, of(11).map(|order| order.user).collect());
     assert!(fixture.dead().await.is_empty());
 

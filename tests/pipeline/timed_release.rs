@@ -12,14 +12,17 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     faults::proxies::{CHECKED_COMMIT, Proxies, quick},
-    fixture::{STREAM, Fixture, until},
+    fixture::{Fixture, STREAM, until},
 };
 
 /// Puts a voucher on sale whose orders have to be paid within so many seconds.
 async fn load_timed<M: Endpoint>(fixture: &Fixture<M>, voucher: i64, stock: i64, within_s: i64) {
     fixture.load(voucher, stock).await;
-    sql(fixture, &format!("UPDATE tb_seckill_voucher SET pay_within = {within_s} WHERE voucher_id = {voucher}"))
-        .await;
+    sql(
+        fixture,
+        &format!("UPDATE tb_seckill_voucher SET pay_within = {within_s} WHERE voucher_id = {voucher}"),
+    )
+    .await;
 }
 
 async fn sql<M: Endpoint>(fixture: &Fixture<M>, statements: &str) {
@@ -101,7 +104,17 @@ async fn an_order_that_is_not_paid_is_released_within_two_seconds_of_being_due_a
 async fn a_voucher_is_loaded_with_the_time_in_which_its_orders_have_to_be_paid() {
     let fixture = Fixture::open().await;
     let load = |within: &str| {
-        fixture.tidegate(&["voucher", "load", "--voucher", "7", "--stock", "5", "--pay-within", within, "--yes"])
+        fixture.tidegate(&[
+            "voucher",
+            "load",
+            "--voucher",
+            "7",
+            "--stock",
+            "5",
+            "--pay-within",
+            within,
+            "--yes",
+        ])
     };
     for wrong in ["1500ms", "366d", "soon"] {
         assert_eq!(load(wrong).status.code(), Some(2), "{wrong}");
@@ -272,8 +285,10 @@ async fn stands_still_after(happens: impl AsyncFn(&Fixture), store: &str) {
     load_timed(&fixture, 1, 10, 3_600).await;
     fixture.admit(1, 1, 1, 1).await;
     let worker = fixture.worker("w").start();
-    until("the mark is raised", || async { unpaid_with_limit(&fixture).await == 1 && mark(&fixture).await >= 2 })
-        .await;
+    until("the mark is raised", || async {
+        unpaid_with_limit(&fixture).await == 1 && mark(&fixture).await >= 2
+    })
+    .await;
     happens(&fixture).await;
     worker.says("a store went back in time").await;
     assert!(worker.log().contains(&format!("store=\"{store}\"")), "{}", worker.log());

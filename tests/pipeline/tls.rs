@@ -3,7 +3,7 @@
 use sqlx::Executor;
 use tidegate_lab::{Certificates, MysqlServer, RedisServer};
 
-use crate::{program::Program, fixture::Fixture};
+use crate::{fixture::Fixture, program::Program};
 
 struct Scene {
     fixture: Fixture,
@@ -37,7 +37,8 @@ async fn orders_are_written_when_both_stores_are_reached_over_tls() {
     let scene = open().await;
     let authority = scene.certificates.authority();
     scene.fixture.open_sale().await;
-    let worker = scene.fixture.worker("w").set("REDIS_URL", &scene.redis_url).set("MYSQL_URL", &scene.mysql_url);
+    let worker =
+        scene.fixture.worker("w").set("REDIS_URL", &scene.redis_url).set("MYSQL_URL", &scene.mysql_url);
     let worker = worker.variable("SSL_CERT_FILE", authority.display()).start();
     scene.fixture.rush(1_000, 200).await;
     scene.fixture.settled().await;

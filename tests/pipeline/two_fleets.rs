@@ -9,8 +9,10 @@ use tidegate_orders::{KeyTemplates, RedisStore};
 use tidegate_stream::StreamNames;
 
 use crate::{
+    fixture::{
+        DEAD, Fixture, GROUP, STREAM, WorkerPlan, invariants::none_is, redis_pool, stores::Stores, until,
+    },
     program::{Program, Run},
-    fixture::{DEAD, GROUP, STREAM, Fixture, WorkerPlan, invariants::none_is, redis_pool, stores::Stores, until},
 };
 
 const PREFIX: &str = "shop2:";

@@ -5,7 +5,7 @@ use std::{fs, os::unix::process::CommandExt, process::Command};
 use fred::types::Value;
 use tidegate_lab::{MysqlServer, RedisServer};
 
-use crate::fixture::{STREAM, Fixture, Worker, until};
+use crate::fixture::{Fixture, STREAM, Worker, until};
 
 const MIB: u64 = 1 << 20;
 /// deploy/ gives a worker 256 MiB; it is to be far from that.
@@ -188,7 +188,8 @@ async fn beside_large_pending_entries_an_event_a_comparison_and_commands_stay_sm
     assert_eq!(found.matches("\"pending\"").count(), 100, "as many as are shown: {found}");
     // A lane tries some of them again every now and then, and has these in progress for a moment.
     until("all are listed with what they wait for", || async {
-        let listed = run_within(&fixture, MOST_BESIDE_LARGE, &["pending", "list", "--limit", "500", "--json"]);
+        let listed =
+            run_within(&fixture, MOST_BESIDE_LARGE, &["pending", "list", "--limit", "500", "--json"]);
         listed.matches("\"voucher_row\"").count() == 500
     })
     .await;

@@ -20,7 +20,7 @@ pub use self::report::{
 };
 pub use crate::counts::{Misnamed, Offenders, StateCounts, Unreadable};
 use crate::{
-    CompareError, Difference, DifferenceCause, Job, Comparison, VoucherTotals,
+    CompareError, Comparison, Difference, DifferenceCause, Job, VoucherTotals,
     counts::{Followed, Held, KeptOrder, Noted, Rows},
     limit_counters::CounterDifference,
     reconciled::DifferenceKind,
@@ -81,7 +81,10 @@ pub async fn audit(comparison: &Comparison, job: &Job) -> Result<AuditReport, Co
 
 /// Audits the vouchers that have a stock or a journal, or those that `comparison` is asked for. Also returns the
 /// vouchers that appear only in entries, dead letters or rows.
-async fn audit_asked(comparison: &Comparison, job: &Job) -> Result<(AuditReport, BTreeSet<VoucherId>), CompareError> {
+async fn audit_asked(
+    comparison: &Comparison,
+    job: &Job,
+) -> Result<(AuditReport, BTreeSet<VoucherId>), CompareError> {
     let mut vouchers = comparison.vouchers().await?;
     vouchers.extend(comparison.vouchers_with_orders().await?);
     // The order matters: an event that was handled before the stocks are read has changed both of them.

@@ -13,7 +13,6 @@ use std::{
 
 use crate::{
     CompareError, Job, Pace,
-    totals::{OrdersAndUnits, VoucherTotals},
     compare::{Candidates, Counted, Pass, Sale, tally_by_others},
     counters::counter_differences,
     counts::{KeptOrder, OrderCounter},
@@ -25,6 +24,7 @@ use crate::{
     report::{ComparisonReport, Tally},
     stores::ComparedStores,
     table::Part,
+    totals::{OrdersAndUnits, VoucherTotals},
     verify::{AT_ONCE, BETWEEN, Verify},
 };
 use bytes::Bytes;
@@ -101,7 +101,11 @@ impl Comparison {
     /// # Errors
     /// Fails if a store cannot be read, the MySQL node lags, or `job` is stopped. The report has the differences of
     /// the orders.
-    pub async fn run(&self, job: &Job, found: impl FnMut(&Difference)) -> Result<ComparisonReport, CompareError> {
+    pub async fn run(
+        &self,
+        job: &Job,
+        found: impl FnMut(&Difference),
+    ) -> Result<ComparisonReport, CompareError> {
         Ok(self.look_at(self.vouchers().await?, None, job, found).await?.0)
     }
 
@@ -269,7 +273,10 @@ impl Comparison {
     }
 
     /// Finds those of these vouchers that have no entry in flight and whose stocks have both stayed the same.
-    pub(crate) async fn at_rest(&self, totals: &[&VoucherTotals]) -> Result<BTreeSet<VoucherId>, CompareError> {
+    pub(crate) async fn at_rest(
+        &self,
+        totals: &[&VoucherTotals],
+    ) -> Result<BTreeSet<VoucherId>, CompareError> {
         let mut at_rest = BTreeSet::new();
         if totals.is_empty() {
             return Ok(at_rest);
@@ -506,7 +513,8 @@ impl Comparison {
                 Some(purged) => self.count_used(voucher, purged, job).await?,
                 None => None,
             };
-            totals.is_change_open = !is_settled(change, self.stores.redis.sales().read_change(voucher).await?);
+            totals.is_change_open =
+                !is_settled(change, self.stores.redis.sales().read_change(voucher).await?);
             let found = totals.differences();
             if !totals.redis.is_unsure && (found.is_empty() || before.as_ref() == Some(&found)) {
                 return Ok(());

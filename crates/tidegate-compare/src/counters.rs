@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use crate::{
     CompareError, Job, Pace,
-    totals::VoucherTotals,
     difference::{Difference, DifferenceCause, RepairMethod},
     limit_counters::{CounterDifference, LimitCounterCheck, NotCompared},
     reconciled::DifferenceKind,
     stores::ComparedStores,
+    totals::VoucherTotals,
 };
 use tidegate_orders::VoucherId;
 

@@ -117,8 +117,8 @@ impl Evidence {
     /// are recorded.
     pub(crate) fn findings(&self, voucher: i64) -> [Option<OrderFinding>; 3] {
         let of_order = self.finding(voucher);
-        let runs_again =
-            of_order.is_some_and(|it| matches!(it.repair, RepairMethod::RunAgain | RepairMethod::WriteCancelledRow));
+        let runs_again = of_order
+            .is_some_and(|it| matches!(it.repair, RepairMethod::RunAgain | RepairMethod::WriteCancelledRow));
         match self.lost_event() {
             Some(lost) if !runs_again => [Some(lost), self.doubled(), None],
             _ => [of_order, self.doubled(), self.status_by_others()],
@@ -169,9 +169,11 @@ impl Evidence {
             OrderStatus::Lost if self.events.is_some_and(|events| events.status.is_some()) => {
                 finding(DifferenceKind::LostOrder, DifferenceCause::ChangedByHand, RepairMethod::ByHand)
             }
-            OrderStatus::Lost if is_admitted || self.entry().is_some() => {
-                finding(DifferenceKind::LostOrder, DifferenceCause::AcknowledgedAndNotWritten, RepairMethod::RunAgain)
-            }
+            OrderStatus::Lost if is_admitted || self.entry().is_some() => finding(
+                DifferenceKind::LostOrder,
+                DifferenceCause::AcknowledgedAndNotWritten,
+                RepairMethod::RunAgain,
+            ),
             _ => None,
         }
     }
@@ -445,7 +447,10 @@ mod tests {
         assert_eq!(told(admit(7, 2), row(7, 2, 4), None), [(LostEvent, RepairMethod::RecordEvents)]);
         assert_eq!(told(release(7, 2), None, refusal(7)), [(LostEvent, RepairMethod::RecordEvents)]);
         assert_eq!(told(admit(7, 2), None, None), [(LostOrder, RepairMethod::RunAgain)]);
-        assert_eq!(told(release(7, 2), None, None), [(ReleaseUnknownToMysql, RepairMethod::WriteCancelledRow)]);
+        assert_eq!(
+            told(release(7, 2), None, None),
+            [(ReleaseUnknownToMysql, RepairMethod::WriteCancelledRow)]
+        );
         assert_eq!(told(None, None, None), [(LostEvent, RepairMethod::RunAgain)]);
     }
 
@@ -509,7 +514,10 @@ mod tests {
             (missing(row(7, 2, 2), events(2, 8)), "it is live and may be refunded"),
             (missing(row(7, 2, 3), events(3, 9)), "it was used since"),
             (missing(row(7, 2, 3), events(2, 8)), "somebody else set its status"),
-            (Evidence { compacted_before_ms: Some(5), ..missing(row(7, 2, 3), events(3, 4)) }, "it came since"),
+            (
+                Evidence { compacted_before_ms: Some(5), ..missing(row(7, 2, 3), events(3, 4)) },
+                "it came since",
+            ),
             (
                 Evidence { compacted_before_ms: None, ..missing(row(7, 2, 3), events(3, 8)) },
                 "nothing was compacted",

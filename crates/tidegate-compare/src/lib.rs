@@ -2,9 +2,9 @@
 //! stock.
 
 pub mod audit;
-mod totals;
 mod compare;
 mod compare_error;
+mod comparison;
 mod counters;
 mod counts;
 mod difference;
@@ -12,7 +12,6 @@ pub mod in_flight;
 mod job;
 pub mod judge;
 pub mod limit_counters;
-mod comparison;
 mod lost_events;
 mod pace;
 pub mod reconciled;
@@ -21,14 +20,15 @@ mod report;
 mod stores;
 mod table;
 pub mod text;
+mod totals;
 mod verify;
 
-pub use totals::{MysqlTotals, OpenTotals, OrdersAndUnits, RedisTotals, VoucherTotals};
 pub use compare::dead_orders;
 pub use compare_error::CompareError;
+pub use comparison::{Comparison, ComparisonRequest};
 pub use difference::{Difference, DifferenceCause, RepairMethod};
 pub use job::{Job, Progress, Silent};
-pub use comparison::{ComparisonRequest, Comparison};
 pub use pace::Pace;
-pub use report::{KindCount, ComparisonReport, VoucherComparison};
+pub use report::{ComparisonReport, KindCount, VoucherComparison};
 pub use stores::ComparedStores;
+pub use totals::{MysqlTotals, OpenTotals, OrdersAndUnits, RedisTotals, VoucherTotals};

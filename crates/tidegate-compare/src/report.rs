@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    totals::VoucherTotals,
     difference::Difference,
     limit_counters::NotCompared,
     reconciled::{DifferenceKind, Reconciled},
+    totals::VoucherTotals,
 };
 use serde::Serialize;
 use tidegate_orders::VoucherId;
@@ -105,8 +105,10 @@ impl ComparisonReport {
         };
         let standing = counts.iter().filter_map(stands).collect();
         let totals = self.vouchers.iter().map(|voucher| &voucher.totals);
-        let unread =
-            totals.clone().filter(|totals| totals.redis.unreadable.is_some() || totals.redis.is_unsure).count();
+        let unread = totals
+            .clone()
+            .filter(|totals| totals.redis.unreadable.is_some() || totals.redis.is_unsure)
+            .count();
         Reconciled {
             at_ms,
             took_ms: self.took_ms,

@@ -204,10 +204,20 @@ impl VoucherTotals {
             // Without a stock there is none to move, and unreadable notes may have moved it.
             let is_known = self.redis.stock.is_some() && self.redis.unreadable_notes == 0;
             let repair = if is_known { RepairMethod::MoveStock } else { RepairMethod::Rebuild };
-            found.push(mismatch(DifferenceKind::RedisStockMismatch, units, DifferenceCause::ChangedByHand, repair));
+            found.push(mismatch(
+                DifferenceKind::RedisStockMismatch,
+                units,
+                DifferenceCause::ChangedByHand,
+                repair,
+            ));
         }
         if let Some(units) = self.compacted_mismatch() {
-            found.push(mismatch(DifferenceKind::CompactedMismatch, units, DifferenceCause::Unknown, RepairMethod::ByHand));
+            found.push(mismatch(
+                DifferenceKind::CompactedMismatch,
+                units,
+                DifferenceCause::Unknown,
+                RepairMethod::ByHand,
+            ));
         }
         if self.is_change_open || self.redis.unreadable.is_some() {
             return found;
@@ -221,10 +231,19 @@ impl VoucherTotals {
         let has = stock.map(|stock| stock + self.mysql.live_units - self.mysql.earlier_units);
         let lacks = has.zip(self.redis.loaded).map(|(has, loaded)| has - loaded).filter(|units| *units < 0);
         if let Some(units) = lacks.or(behind.filter(|units| *units != 0 && !follows)) {
-            found.push(mismatch(DifferenceKind::LoadedMismatch, units, DifferenceCause::Unknown, RepairMethod::MoveStock));
+            found.push(mismatch(
+                DifferenceKind::LoadedMismatch,
+                units,
+                DifferenceCause::Unknown,
+                RepairMethod::MoveStock,
+            ));
         }
         if mysql_drift != 0 && !follows {
-            let repair = if self.redis.is_complete && mysql_drift < 0 { RepairMethod::MoveStock } else { RepairMethod::ByHand };
+            let repair = if self.redis.is_complete && mysql_drift < 0 {
+                RepairMethod::MoveStock
+            } else {
+                RepairMethod::ByHand
+            };
             found.push(mismatch(
                 DifferenceKind::MysqlStockMismatch,
                 mysql_drift,

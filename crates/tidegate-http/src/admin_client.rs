@@ -25,7 +25,8 @@ const ANSWER_BYTES: usize = 1 << 20;
 /// # Errors
 /// Fails with the reason if the configuration names no address to ask.
 pub fn address(admin: &AdminSettings) -> Result<SocketAddr, &'static str> {
-    let mut address = admin.listen.ok_or("admin.listen is off, so the worker cannot be queried: set admin.listen")?;
+    let mut address =
+        admin.listen.ok_or("admin.listen is off, so the worker cannot be queried: set admin.listen")?;
     if address.port() == 0 {
         return Err("admin.listen has port 0: name the port in admin.listen");
     }

@@ -19,7 +19,7 @@ use tidegate_operations::{
     status::{Status, StreamView, VoucherStocks},
 };
 use tidegate_orders::{
-    RestoreState, Refusal,
+    Refusal, RestoreState,
     order_counters::{KINDS_OF_CAUSES, REASONS_OF_DEATH},
 };
 use tidegate_stream::{Activity, breaker::State};
@@ -82,7 +82,7 @@ fn add_counts(families: &mut Families, parts: &Parts) {
     families.each(&catalog::EVENTS, events);
     let published = parts.result_counters.by_state();
     families
-        .each(&catalog::RESULTS_ANNOUNCED, published.map(|(state, count)| ([state.word()], number(count))));
+        .each(&catalog::RESULTS_PUBLISHD, published.map(|(state, count)| ([state.word()], number(count))));
     families.one(&catalog::RESULTS_REMEMBERED, number(parts.result_counters.all_remembered()));
     families.one(&catalog::RESULTS_UNANNOUNCED, number(parts.result_counters.unpublished()));
     families.one(&catalog::ENTRIES_ACKNOWLEDGED, number(entries.done));

@@ -8,8 +8,8 @@ use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::flavour::{MysqlFlavour, Program};
 use crate::data_folder;
+use crate::flavour::{MysqlFlavour, Program};
 use crate::mysql_settings::{base_settings, with_path};
 
 /// A part of the template's name. Raise it when the content of a template changes.

@@ -35,11 +35,11 @@ mod certificates;
 mod clock;
 #[cfg(feature = "collector")]
 mod collector;
+mod data_folder;
 mod data_template;
 mod endpoint;
 mod external;
 mod flavour;
-mod data_folder;
 mod mysql_cluster;
 mod mysql_server;
 mod mysql_settings;

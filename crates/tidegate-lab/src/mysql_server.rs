@@ -14,11 +14,11 @@ use anyhow::{Context, Result, bail};
 #[cfg(feature = "tls")]
 use crate::certificates::Certificates;
 use crate::clock::Clock;
+use crate::data_folder::DataFolder;
 use crate::data_template;
 use crate::endpoint::Endpoint;
 use crate::external::{self, ExternalMysql};
 use crate::flavour::MysqlFlavour;
-use crate::data_folder::DataFolder;
 #[cfg(feature = "tls")]
 use crate::mysql_settings::with_path;
 use crate::mysql_settings::{DATA, TMP, server_words};

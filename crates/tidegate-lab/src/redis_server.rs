@@ -11,10 +11,10 @@ use anyhow::{Result, bail};
 #[cfg(feature = "tls")]
 use crate::certificates::Certificates;
 use crate::clock::Clock;
+use crate::data_folder::DataFolder;
 use crate::endpoint::Endpoint;
 use crate::external::ExternalRedis;
 use crate::flavour::RedisFlavour;
-use crate::data_folder::DataFolder;
 use crate::ports::ReservedPort;
 use crate::private_server::PrivateServer;
 

@@ -4,8 +4,8 @@ use std::fs;
 
 use anyhow::{Context, Result};
 
-use crate::flavour::RedisFlavour;
 use crate::data_folder::DataFolder;
+use crate::flavour::RedisFlavour;
 use crate::ports::ReservedPort;
 use crate::private_server::PrivateServer;
 use crate::redis_server::{RedisServer, answers_ping};

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use anyhow::{Context, anyhow};
 use fred::clients::Pool;
 use sqlx::{ConnectOptions, MySqlPool, mysql::MySqlConnectOptions};
-use tidegate_orders::{Publisher, Ledger, RedisStore, SessionError, SessionSettings, Sessions};
+use tidegate_orders::{Ledger, Publisher, RedisStore, SessionError, SessionSettings, Sessions};
 use tidegate_stream::readable;
 use tokio::time::timeout;
 
@@ -134,7 +134,9 @@ pub fn mysql_hosts(url: &str) -> sqlx::Result<Vec<MySqlConnectOptions>> {
     let begin = url[begin..end].rfind('@').map_or(begin, |at| begin + at + 1);
     let hosts: Vec<&str> = url[begin..end].split(',').collect();
     if hosts.len() > 1 && (hosts.contains(&"") || url[end..].contains("socket=")) {
-        return Err(sqlx::Error::Configuration("several hosts need a name each, and cannot use a socket".into()));
+        return Err(sqlx::Error::Configuration(
+            "several hosts need a name each, and cannot use a socket".into(),
+        ));
     }
     hosts.iter().map(|host| mysql_options(&[&url[..begin], host, &url[end..]].concat())).collect()
 }

@@ -12,7 +12,7 @@ use fred::interfaces::KeysInterface;
 use serde::Serialize;
 use sqlx::MySqlPool;
 use tidegate_orders::{
-    RestoreCounter, RestoreState, RedisStore,
+    RedisStore, RestoreCounter, RestoreState,
     restore_counter::RestoreCounters,
     unpaid_orders::{self, Assigned, SUMMED_UP, UnpaidSummary},
 };
@@ -83,8 +83,9 @@ impl ExpirationsView {
         let counter = RestoreCounter::new(redis.clone());
         let end = Instant::now() + within;
         let holder = async { Ok(redis.pool().get::<Option<String>, _>(keys.fleet().sweeper()).await?) };
-        let holder =
-            in_time("Redis", within, holder).await.context("Failed to read which worker lets orders expire")?;
+        let holder = in_time("Redis", within, holder)
+            .await
+            .context("Failed to read which worker lets orders expire")?;
         let (unpaid, counters) = in_session(mysql, until(end), async |session| {
             Ok((unpaid_orders::summary(session, settings.partition()).await?, counter.read(session).await?))
         })

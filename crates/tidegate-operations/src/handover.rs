@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use tidegate_compare::Job;
 use tidegate_orders::{RedisStore, keys::process_of};
-use tidegate_stream::{Backoff, EntryId, Holder, ClaimableStep, MakeClaimable, PendingEntry, is_claimable};
+use tidegate_stream::{Backoff, ClaimableStep, EntryId, Holder, MakeClaimable, PendingEntry, is_claimable};
 
 use crate::settings::SystemSettings;
 

@@ -105,10 +105,8 @@ impl<'a> OrderEvents<'a> {
         };
         if let Some(named) = orders.iter().find(|it| it.payment.is_some() && !self.request.kind.is_refund()) {
             let line = named.line.unwrap_or_default();
-            let wrong = format!(
-                "line {line} names a payment to refund, but {} is no refund",
-                self.request.kind
-            );
+            let wrong =
+                format!("line {line} names a payment to refund, but {} is no refund", self.request.kind);
             return Err(InvalidInput(wrong).into());
         }
         let ids: Vec<OrderId> = orders.iter().map(|named| named.order).collect();

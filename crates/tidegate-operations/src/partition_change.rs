@@ -110,9 +110,8 @@ impl PartitionChange {
                     match self.open_entries().await? {
                         0 => ChangeStep::Moving,
                         _ => {
-                            job.progress.say(
-                                "new entries arrived: workers with the old list have to write them",
-                            );
+                            job.progress
+                                .say("new entries arrived: workers with the old list have to write them");
                             ChangeStep::Draining
                         }
                     }

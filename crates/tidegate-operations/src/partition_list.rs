@@ -242,7 +242,9 @@ pub async fn until_changed(settings: &SystemSettings, redis: &RedisStore) -> Inv
                     return refusal;
                 }
             }
-            Err(error) => tracing::debug!("cannot read whether the list of partitions has changed: {error:#}"),
+            Err(error) => {
+                tracing::debug!("cannot read whether the list of partitions has changed: {error:#}")
+            }
         }
     }
 }

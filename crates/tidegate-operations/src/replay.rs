@@ -183,7 +183,10 @@ impl Replay {
         while let Some(Page { entries, looked_at }) = reader.next(self.page()).await? {
             plan.add(entries.iter().map(|entry| entry.id), delivered);
             if let Some(outcomes) = &mut plan.predicted {
-                self.runner.predict(&entries, &mut before, outcomes).await.context("Failed to read the orders")?;
+                self.runner
+                    .predict(&entries, &mut before, outcomes)
+                    .await
+                    .context("Failed to read the orders")?;
             }
             progress.add(looked_at);
         }

@@ -58,10 +58,7 @@ pub async fn check(system: &System) -> anyhow::Result<()> {
         .into());
     }
     if system.partitions().len() < system.common().partition().tags().len() {
-        return Err(InvalidInput(
-            "all shards are changed together: run it without --partition".into(),
-        )
-        .into());
+        return Err(InvalidInput("all shards are changed together: run it without --partition".into()).into());
     }
     Ok(())
 }

@@ -171,8 +171,7 @@ impl Status {
             let pause = pause.context("Failed to read whether the workers are paused");
             let reconciled = async { Ok(Reconciled::read(&redis).await?) };
             let reconciled = in_time("Redis", until(end), reconciled).await;
-            let reconciled =
-                reconciled.context("Failed to read the last comparison of both stores");
+            let reconciled = reconciled.context("Failed to read the last comparison of both stores");
             anyhow::Ok((redis, view, pause, reconciled))
         };
         let (stream, rows) = tokio::join!(stream, rows);

@@ -2,8 +2,8 @@
 //! is unavailable.
 
 use sqlx::MySqlPool;
-use tidegate_compare::{ComparisonRequest, Comparison};
-use tidegate_orders::{Publisher, Ledger, RedisStore, Sessions};
+use tidegate_compare::{Comparison, ComparisonRequest};
+use tidegate_orders::{Ledger, Publisher, RedisStore, Sessions};
 use tokio::sync::OnceCell;
 
 use crate::{connect, operator_log::OperatorLog, settings::SystemSettings, shards};

@@ -40,18 +40,19 @@ pub use self::{
     redis_store::RedisStore,
     releases::Releases,
     repairs::{
-        ImportReply, RemoveMovedReply, CompactReply, MOST_COMPACTED, MOST_REPAIRED, OrderCompaction, OrderRepair,
-        RepairAction, RepairAnswer, RepairGuard, RepairReply, Repairs, SaleSize, VoucherRepair,
+        CompactReply, ImportReply, MOST_COMPACTED, MOST_REPAIRED, OrderCompaction, OrderRepair,
+        RemoveMovedReply, RepairAction, RepairAnswer, RepairGuard, RepairReply, Repairs, SaleSize,
+        VoucherRepair,
     },
     sale_limits::{HeldLimits, LimitReply, SaleLimits, SetUse, UsesSnapshot},
     sales::{
-        BusyMark, MarkedSales, ChangeReply, ChangeState, DelistReply, JournalUse, LoadReply, NotedTransfer, Pause,
-        PauseScope, RemovedKeys, SaleKeys, SaleWindow, Sales, StockChange, StockTransfer, VoucherState,
-        WholeChange,
+        BusyMark, ChangeReply, ChangeState, DelistReply, JournalUse, LoadReply, MarkedSales, NotedTransfer,
+        Pause, PauseScope, RemovedKeys, SaleKeys, SaleWindow, Sales, StockChange, StockTransfer,
+        VoucherState, WholeChange,
     },
     scan::ScanPages,
     sold_out::SoldOut,
-    staged_sales::{NewSale, StagedSale, StagedSales, CutOverReply, rebuild_id},
+    staged_sales::{CutOverReply, NewSale, StagedSale, StagedSales, rebuild_id},
 };
 pub use crate::records::journal::JournalSnapshot;
 use crate::{
@@ -209,7 +210,9 @@ pub enum GateError {
     #[error("{0}: send the request to that partition")]
     WrongPartition(String),
     /// A limit of the voucher counts by a subject that the caller did not name; nothing was changed.
-    #[error("voucher {voucher} has a limit by {name}, and the request has no {name}: send the subject {name}")]
+    #[error(
+        "voucher {voucher} has a limit by {name}, and the request has no {name}: send the subject {name}"
+    )]
     NoSubject {
         /// The voucher that has the limit.
         voucher: VoucherId,
@@ -217,7 +220,9 @@ pub enum GateError {
         name: String,
     },
     /// This order was admitted before, with another quantity; nothing was changed.
-    #[error("order {order} was admitted before, with another quantity: repeat that quantity, or use a new order id")]
+    #[error(
+        "order {order} was admitted before, with another quantity: repeat that quantity, or use a new order id"
+    )]
     OtherQuantity {
         /// The id of the order.
         order: OrderId,

@@ -2,17 +2,18 @@
 //! [`Handler::handle`] is the entry point, and `OrderHandler::handle_batch` has the steps in this order.
 
 mod batch;
-mod older_entries;
 mod events;
+mod older_entries;
 mod predict;
 mod results;
 
 use std::{collections::BTreeMap, mem, sync::Arc, time::Instant};
 
-use tidegate_stream::{Cause, Causes, DeadLetterReason, Entry, EntryId, Handled, Handler, Outage, Outcome, Stage};
+use tidegate_stream::{
+    Cause, Causes, DeadLetterReason, Entry, EntryId, Handled, Handler, Outage, Outcome, Stage,
+};
 
 use crate::{
-    publisher::Publisher,
     batch_trace::{BatchTrace, BatchTracer},
     gate::{GateError, RedisStore, Release, ReleaseReply, UserAfter},
     ledger::{Contention, EndedOrders, Incoming, Ledger, Refusal, Verdict},
@@ -20,6 +21,7 @@ use crate::{
     order::{Order, OrderId},
     order_counters::{OrderCounters, OrderCounts},
     order_status::ID_TAKEN,
+    publisher::Publisher,
     results::Published,
     user_lock::{Locked, UserLocks},
     witness::{LOST_IN_MYSQL, Witness},
@@ -54,7 +56,8 @@ impl OrderHandler {
         order_counters: Arc<OrderCounters>,
     ) -> Self {
         let ledger = ledger.hearing(Witness::new(redis.clone()));
-        let older_entries = Arc::new(OlderPendingEntries::new(redis.inspector().clone(), redis.keys().fields().clone()));
+        let older_entries =
+            Arc::new(OlderPendingEntries::new(redis.inspector().clone(), redis.keys().fields().clone()));
         Self {
             redis,
             locks: Arc::new(locks),

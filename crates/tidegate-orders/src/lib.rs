@@ -1,11 +1,9 @@
 //! Orders: how Redis admits them, how a worker locks their users, and how a worker writes them to MySQL.
 
-pub mod publisher;
 pub mod batch_trace;
 pub mod dead_letters;
 pub mod delist;
 pub mod event;
-pub mod restore_counter;
 pub mod gate;
 pub mod gate_notes;
 pub mod handler;
@@ -22,7 +20,9 @@ pub mod order_id;
 pub mod order_state;
 pub mod order_status;
 pub mod partition;
+pub mod publisher;
 pub mod records;
+pub mod restore_counter;
 pub mod results;
 pub mod row_locks;
 pub mod row_state;
@@ -39,13 +39,11 @@ pub mod wire;
 mod witness;
 pub mod work_in_progress;
 
-pub use publisher::{Publisher, ResultsTrimmer};
 pub use batch_trace::{BatchTrace, BatchTracer};
 pub use dead_letters::DeadLetters;
 pub use event::{Event, EventKind};
-pub use restore_counter::{RestoreCounter, RestoreState};
 pub use gate::RedisStore;
-pub use handler::{PublishedEntries, OrderHandler, Predicted};
+pub use handler::{OrderHandler, Predicted, PublishedEntries};
 pub use keys::{KeyTemplates, Keys};
 pub use ledger::{DryRun, Incoming, Ledger, Refusal, Verdict};
 pub use limited_log::LimitedLog;
@@ -57,11 +55,13 @@ pub use order_id::OrderIdAllocator;
 pub use order_state::OrderState;
 pub use order_status::{OrderFacts, OrderStatus};
 pub use partition::Partition;
+pub use publisher::{Publisher, ResultsTrimmer};
 pub use records::{
     Records, RecordsError,
     journal::{JournalField, JournalNote, JournalSum, Sum},
 };
-pub use results::{Published, OrderResult, ResultState};
+pub use restore_counter::{RestoreCounter, RestoreState};
+pub use results::{OrderResult, Published, ResultState};
 pub use row_state::RowState;
 pub use server_facts::ServerFacts;
 pub use sessions::{CatchUpError, CausalReads, NodeBehind, SessionError, SessionSettings, Sessions};

@@ -148,7 +148,9 @@ async fn write(
 
 fn parse(row: &MySqlRow) -> sqlx::Result<Rule> {
     let unreadable = |column: &str| {
-        sqlx::Error::Protocol(format!("tidegate_limit.{column} holds a value that this version does not understand"))
+        sqlx::Error::Protocol(format!(
+            "tidegate_limit.{column} holds a value that this version does not understand"
+        ))
     };
     let small = |at: usize, column: &str| -> sqlx::Result<Option<u32>> {
         let number: Option<i64> = row.try_get(at)?;

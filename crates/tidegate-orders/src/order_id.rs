@@ -50,7 +50,9 @@ pub enum OrderIdError {
     },
     /// The clock went back to a day before that of the current block. The allocator no longer knows the sequence of
     /// that day, so it might give out an id twice.
-    #[error("the clock went back from {block_day} to {today}: no order ids until it reaches {block_day} again; check the clock")]
+    #[error(
+        "the clock went back from {block_day} to {today}: no order ids until it reaches {block_day} again; check the clock"
+    )]
     ClockWentBack {
         /// The day of the current block, `yyyy:MM:dd`.
         block_day: String,

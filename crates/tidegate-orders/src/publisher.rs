@@ -31,7 +31,7 @@ use self::{
 };
 use crate::{
     partition::Partition,
-    results::{Published, OrderResult, ResultState},
+    results::{OrderResult, Published, ResultState},
     wire::{FieldNames, result_fields},
 };
 

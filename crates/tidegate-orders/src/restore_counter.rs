@@ -78,7 +78,8 @@ impl RestoreCounter {
     /// The restore counter of the fleet that works on the stream of this store.
     #[must_use]
     pub fn new(redis: RedisStore) -> Self {
-        let raise = Script::new("raise_restore_counter", include_str!("../../../lua/raise_restore_counter.lua"));
+        let raise =
+            Script::new("raise_restore_counter", include_str!("../../../lua/raise_restore_counter.lua"));
         Self { redis, raise }
     }
 
@@ -118,7 +119,10 @@ impl RestoreCounter {
             return Ok(self.read(mysql).await?.state());
         }
         let args = vec![counters.confirmed.to_string().into(), to.to_string().into()];
-        let reply = self.raise.call(self.redis.pool(), vec![self.redis.keys().fleet().restore_counter()], args).await?;
+        let reply = self
+            .raise
+            .call(self.redis.pool(), vec![self.redis.keys().fleet().restore_counter()], args)
+            .await?;
         let redis: i64 = reply.convert()?;
         if redis < to {
             return Ok(RestoreState::RedisWentBack);
@@ -168,7 +172,8 @@ impl RestoreCounter {
 
     /// Reads the number in Redis. A value that is no number of ours reads as 0.
     async fn read_redis(&self) -> Result<i64, Error> {
-        let value: Option<String> = self.redis.pool().get(self.redis.keys().fleet().restore_counter()).await?;
+        let value: Option<String> =
+            self.redis.pool().get(self.redis.keys().fleet().restore_counter()).await?;
         let mark = value.and_then(|value| value.parse().ok());
         Ok(mark.filter(|mark| (0..MOST).contains(mark)).unwrap_or_default())
     }

@@ -145,7 +145,9 @@ impl UserLocks {
     async fn renew(&self, locked: &Locked) {
         match self.leases.take(locked.held.clone(), &locked.token, self.lease).await {
             Ok(lost) if lost.is_empty() => {}
-            Ok(lost) => tracing::warn!(users = lost.len(), "user locks were lost while a batch was in progress"),
+            Ok(lost) => {
+                tracing::warn!(users = lost.len(), "user locks were lost while a batch was in progress")
+            }
             Err(error) => {
                 locked.is_renewal_lost.store(true, Relaxed);
                 tracing::warn!(%error, "user locks could not be renewed");

@@ -370,7 +370,9 @@ impl FieldNames {
         let settings: Vec<String> = settings.collect();
         match settings.is_empty() {
             true => String::new(),
-            false => format!("; the entry may be an order with other field names: set {}", settings.join(", ")),
+            false => {
+                format!("; the entry may be an order with other field names: set {}", settings.join(", "))
+            }
         }
     }
 }

@@ -47,7 +47,10 @@ impl WorkInProgress {
 /// Fails if Redis does not answer or refuses the call.
 pub async fn write(redis: &RedisStore, name: &str, work: WorkInProgress) -> FredResult<()> {
     let json = serde_json::to_string(&work).expect("numbers are JSON");
-    redis.pool().set(redis.keys().fleet().work_in_progress(name), json, Some(Expiration::EX(KEPT_S)), None, false).await
+    redis
+        .pool()
+        .set(redis.keys().fleet().work_in_progress(name), json, Some(Expiration::EX(KEPT_S)), None, false)
+        .await
 }
 
 /// Deletes the note of the process `name`, which has nothing in progress any more and reads nothing more.
@@ -70,7 +73,8 @@ pub async fn read_all(redis: &RedisStore) -> FredResult<BTreeMap<String, Option<
     for key in scan_keys(redis.pool(), &pattern.glob()).await? {
         let name = pattern.name(&key).unwrap_or_default();
         // The suffix of the heartbeat's key may stand before or behind the end of its template.
-        let of_work = key.strip_suffix(super::keys::IN_PROGRESS).and_then(|heartbeat| pattern.name(heartbeat));
+        let of_work =
+            key.strip_suffix(super::keys::IN_PROGRESS).and_then(|heartbeat| pattern.name(heartbeat));
         names.push(of_work.unwrap_or(name).to_owned());
     }
     names.sort_unstable();
@@ -80,7 +84,8 @@ pub async fn read_all(redis: &RedisStore) -> FredResult<BTreeMap<String, Option<
     }
     // Both are read at one moment: the note of a process that was killed may have expired since its key was found.
     let keys = redis.keys().fleet();
-    let both: Vec<Key> = names.iter().flat_map(|name| [keys.work_in_progress(name), keys.heartbeat(name)]).collect();
+    let both: Vec<Key> =
+        names.iter().flat_map(|name| [keys.work_in_progress(name), keys.heartbeat(name)]).collect();
     let both: Vec<Value> = redis.pool().mget(both).await?;
     let of_each = names.into_iter().zip(both.chunks_exact(2));
     Ok(of_each.filter_map(|(name, pair)| Some((name, of_process(&pair[0], &pair[1])?))).collect())

@@ -143,7 +143,8 @@ impl Compactor {
                     return Err(CompareError::Stopped);
                 }
                 let compacted = self.compact_orders(voucher, before_ms, candidates);
-                let CompactReply::Compacted { released, used, shortened } = self.pace.step(compacted).await? else {
+                let CompactReply::Compacted { released, used, shortened } = self.pace.step(compacted).await?
+                else {
                     return Ok(());
                 };
                 report.released += released;

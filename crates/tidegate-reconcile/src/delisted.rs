@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 use serde_json::{Value as Json, json};
 use sqlx::MySqlPool;
 use tidegate_compare::{
-    Job, ComparisonReport, ComparisonRequest, Comparison, Pace, VoucherComparison,
+    Comparison, ComparisonReport, ComparisonRequest, Job, Pace, VoucherComparison,
     reconciled::{DifferenceKind, Reconciled, RemovedSale},
     text::counted,
 };

@@ -21,8 +21,7 @@ const ATTEMPTS: usize = 3;
 /// The start of the holder's name if a worker compares by itself.
 pub const OF_WORKER: &str = "worker ";
 /// The message for the operator of a command that ended because it lost the lease.
-pub const LEASE_WAS_LOST: &str =
-    "the lease of the reconciler was lost: another comparison, repair or rebuild may be running, or Redis was away";
+pub const LEASE_WAS_LOST: &str = "the lease of the reconciler was lost: another comparison, repair or rebuild may be running, or Redis was away";
 
 /// The result of an attempt to take the lease.
 #[derive(Debug)]
@@ -41,7 +40,8 @@ pub enum TakenLease {
 pub async fn wait(redis: &RedisStore, who: &str, job: &Job) -> anyhow::Result<HeldLease> {
     let (began, mut is_said) = (Instant::now(), false);
     loop {
-        let taken = take_over(redis, who).await.context("Failed to read the lease of the reconciler in Redis")?;
+        let taken =
+            take_over(redis, who).await.context("Failed to read the lease of the reconciler in Redis")?;
         let holder = match taken {
             TakenLease::Held(lease) => return Ok(lease),
             TakenLease::Of(holder) => printable(&holder),

@@ -1,8 +1,8 @@
 //! The reconciler: it repairs the differences that a comparison of both stores found, rebuilds an empty Redis,
 //! compacts final orders in the journals, and removes the keys of delisted sales.
 
-mod delisted;
 pub mod compact;
+mod delisted;
 pub mod lease;
 mod note_journals;
 mod order_ids;
@@ -17,5 +17,5 @@ pub use repair::{
     MOST_REPAIRED, PlanCounts, RedisRepairs, Repair, RepairCounts, RepairPlan, RepairReport, Returned,
     ReturnedWhy, Unrepaired, VoucherFindings, VoucherRepairPlan, Why, plan_repair,
 };
-pub use stock::{StockTotals, StockMove};
+pub use stock::{StockMove, StockTotals};
 pub use sweep::UseSweeper;

@@ -119,7 +119,8 @@ mod tests {
     #[test]
     fn no_books_lead_to_a_second_move() {
         let range = [-3, -1, 0, 1, 3];
-        for (redis_drift, mismatch) in range.iter().flat_map(|drift| range.map(|mismatch| (*drift, mismatch))) {
+        for (redis_drift, mismatch) in range.iter().flat_map(|drift| range.map(|mismatch| (*drift, mismatch)))
+        {
             for (loaded, initial) in range.iter().flat_map(|it| [(100 + it, Some(100)), (100 + it, None)]) {
                 let mysql_stock = 70 + mismatch;
                 let totals = StockTotals { redis_drift, loaded, mysql_stock, initial, ..totals() };

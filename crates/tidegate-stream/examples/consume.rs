@@ -4,8 +4,8 @@
 use std::{error::Error, sync::Arc};
 
 use tidegate_stream::{
-    Backoff, Breaker, Counters, DeadLetterReason, Entry, Handled, Handler, Lane, LaneSettings, Outage, Outcome, Reader,
-    RedisConnectionSettings, Stream, StreamNames, connect_pool, connect_reader,
+    Backoff, Breaker, Counters, DeadLetterReason, Entry, Handled, Handler, Lane, LaneSettings, Outage,
+    Outcome, Reader, RedisConnectionSettings, Stream, StreamNames, connect_pool, connect_reader,
 };
 use tokio_util::sync::CancellationToken;
 

@@ -38,7 +38,8 @@ impl ServerClock {
     /// Creates a comparison for the Redis behind `pool`, which holds the stream of `names`.
     #[must_use]
     pub fn new(pool: impl Into<RedisPool>, names: StreamNames) -> Self {
-        let reset_delivery_times = ScriptSource::new("reset_delivery_times", include_str!("../lua/reset_delivery_times.lua"));
+        let reset_delivery_times =
+            ScriptSource::new("reset_delivery_times", include_str!("../lua/reset_delivery_times.lua"));
         Self { pool: pool.into().0, names, reset_delivery_times, last: None }
     }
 
@@ -55,7 +56,10 @@ impl ServerClock {
         let jump_ms = self.last.map(|last| jump_ms(last, look));
         match jump_ms {
             Some(back) if back < -TOLERANCE_MS => {
-                tracing::warn!(by_ms = -back, "the clock of Redis was set back: ages of entries are wrong by this much")
+                tracing::warn!(
+                    by_ms = -back,
+                    "the clock of Redis was set back: ages of entries are wrong by this much"
+                )
             }
             Some(ahead) if ahead > TOLERANCE_MS => tracing::warn!(
                 by_ms = ahead,
@@ -89,7 +93,10 @@ impl ServerClock {
         }
         if reset > 0 {
             // Entries of this very millisecond are among them, so the log level is debug.
-            tracing::debug!(reset, "reset delivery times in the future: these entries can be claimed like others");
+            tracing::debug!(
+                reset,
+                "reset delivery times in the future: these entries can be claimed like others"
+            );
         }
         Ok(())
     }

@@ -316,7 +316,12 @@ impl Stream {
     /// # Errors
     /// When Redis does not answer, or refuses: the entry is either buried or still pending, never both or neither. Also
     /// [`StreamError::OtherServer`].
-    pub async fn bury_of(&self, run: &ServerRun, entry: &Entry, why: &DeadLetterReason) -> Result<bool, StreamError> {
+    pub async fn bury_of(
+        &self,
+        run: &ServerRun,
+        entry: &Entry,
+        why: &DeadLetterReason,
+    ) -> Result<bool, StreamError> {
         Ok(self.call_bury(entry, why, (None, run)).await? == 1)
     }
 

@@ -112,7 +112,10 @@ async fn keep_watchdog_calm(service: &impl Service) {
         if stuck.is_empty() {
             send(&[NotifyState::Watchdog]);
         } else if !was_stuck {
-            tracing::warn!(stuck = stuck.join("; "), "parts are stuck, so the watchdog gets no signal any more");
+            tracing::warn!(
+                stuck = stuck.join("; "),
+                "parts are stuck, so the watchdog gets no signal any more"
+            );
         }
         was_stuck = !stuck.is_empty();
     }

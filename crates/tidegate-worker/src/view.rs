@@ -11,8 +11,8 @@ use std::{
 use serde::Serialize;
 use sqlx::MySqlPool;
 use tidegate_orders::{
-    OrderCounters, RedisStore, Sessions, publisher::ResultCounters, ledger::Contentions,
-    order_counters::OrderCounts,
+    OrderCounters, RedisStore, Sessions, ledger::Contentions, order_counters::OrderCounts,
+    publisher::ResultCounters,
 };
 use tidegate_stream::{
     ActivePause, Activity, Breaker, Counters, Counts, LaneSnapshot, LaneStatus, PauseSwitch, SetAsideNote,
@@ -185,7 +185,10 @@ impl View {
         // Lanes may wait for a store for ever, but only while the breaker still probes it.
         let bound = self.settings.worker.stuck_after + self.settings.worker.lane.backoff_max;
         if let Some(silent) = parts.breaker.silent_for().filter(|silent| *silent > bound) {
-            stuck.push(format!("the breaker is open and has not probed the store for {:.1} s", silent.as_secs_f64()));
+            stuck.push(format!(
+                "the breaker is open and has not probed the store for {:.1} s",
+                silent.as_secs_f64()
+            ));
         }
         stuck
     }

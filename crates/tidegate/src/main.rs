@@ -8,7 +8,6 @@ mod entry_arg;
 mod exit;
 mod help;
 mod invocation;
-mod times;
 mod operator;
 mod output;
 mod partitions;
@@ -17,6 +16,7 @@ mod scope;
 mod selection;
 mod signals;
 mod telemetry;
+mod times;
 
 use std::{
     env,

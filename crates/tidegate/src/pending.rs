@@ -7,7 +7,7 @@ use tidegate_compare::text::printable;
 use tidegate_operations::pending::{PendingEvent, PendingFilter, PendingView};
 use tidegate_stream::NamedCause;
 
-use crate::{times, output::table};
+use crate::{output::table, times};
 
 /// The flags that select pending entries.
 #[derive(Args, Clone, Debug)]

@@ -5,9 +5,9 @@ use sqlx::MySqlPool;
 use tidegate_lab::{MysqlServer, RedisCluster, RedisNode};
 
 use crate::{
+    fixture::{connect, until, worker_plan},
     program::Program,
     runbook::recipes::Operator,
-    fixture::{connect, until, worker_plan},
 };
 
 const TAGS: &str = "3,1,0";

@@ -1,8 +1,8 @@
 //! Entries that wait, die, or are missing, one by one.
 
 use crate::{
+    fixture::{DEAD, Fixture, GROUP, STREAM, Worker, until},
     runbook::recipes::Operator,
-    fixture::{DEAD, GROUP, STREAM, Fixture, Worker, until},
 };
 
 /// A fixture that sells voucher 7, and somebody who operates it.
@@ -21,7 +21,8 @@ async fn open_without_row() -> (Operator, Fixture) {
 }
 
 async fn started(fixture: &Fixture) -> Worker {
-    let worker = fixture.worker("w").set("WORKER_LOCK_LEASE_MS", 600).set("WORKER_CLAIM_IDLE_MS", 1_000).start();
+    let worker =
+        fixture.worker("w").set("WORKER_LOCK_LEASE_MS", 600).set("WORKER_CLAIM_IDLE_MS", 1_000).start();
     worker.says("worker started").await;
     worker
 }

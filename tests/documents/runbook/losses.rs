@@ -4,8 +4,8 @@ use jiff::{ToSpan, Zoned};
 use sqlx::AssertSqlSafe;
 
 use crate::{
-    runbook::recipes::Operator,
     fixture::{Fixture, until},
+    runbook::recipes::Operator,
 };
 
 async fn sql(fixture: &Fixture, statement: &str) {

@@ -53,7 +53,10 @@ async fn payments_that_never_came_are_appended_and_what_stays_unpaid_ends() {
         "Nothing was changed (dry run).",
         "6 orders ended, 6 units released",
     ]);
-    assert_eq!((count(&fixture, "status = 2").await, count(&fixture, "status = 4 AND slot IS NULL").await), (4, 6));
+    assert_eq!(
+        (count(&fixture, "status = 2").await, count(&fixture, "status = 4 AND slot IS NULL").await),
+        (4, 6)
+    );
     assert_eq!((fixture.mysql_stock(7).await, fixture.redis_stock(7).await), (996, Some(996)));
     assert!(worker.stop().await.success());
 }

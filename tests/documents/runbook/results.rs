@@ -3,8 +3,8 @@
 use jiff::Timestamp;
 
 use crate::{
-    runbook::recipes::Operator,
     fixture::{Fixture, until},
+    runbook::recipes::Operator,
 };
 
 const RESULTS: &str = "stream.orders.results";
@@ -15,7 +15,7 @@ async fn results_are_refused_and_are_published_when_their_key_is_free() {
     fixture.load(7, 1_000).await;
     let operator = Operator::at(&fixture);
     fixture.call(&format!("SET {RESULTS} something")).await;
-    let worker = fixture.worker("w").set("RESULTS_ANNOUNCE", "all").start();
+    let worker = fixture.worker("w").set("RESULTS_PUBLISH", "all").start();
     for order in 1..=20 {
         fixture.admit(order, order, 7, 1).await;
     }
@@ -48,7 +48,7 @@ async fn a_reader_is_away_and_has_missed_results() {
     let fixture = Fixture::with_own_mysql().await;
     fixture.load(7, 1_000).await;
     let operator = Operator::at(&fixture);
-    let worker = fixture.worker("w").set("RESULTS_ANNOUNCE", "exceptions").start();
+    let worker = fixture.worker("w").set("RESULTS_PUBLISH", "exceptions").start();
     for group in ["shop", "old"] {
         fixture.call(&format!("XGROUP CREATE {RESULTS} {group} 0 MKSTREAM")).await;
     }

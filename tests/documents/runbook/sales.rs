@@ -4,8 +4,8 @@ use std::process::Output;
 
 use crate::{
     browser::until_all,
+    fixture::{Fixture, STREAM, Worker, until},
     runbook::recipes::Operator,
-    fixture::{STREAM, Fixture, Worker, until},
 };
 
 /// A fixture that sells 1000 units of voucher 7, somebody who operates it, and a worker.

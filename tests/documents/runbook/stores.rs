@@ -6,12 +6,12 @@ use sqlx::Executor;
 use tidegate_lab::{MysqlServer, RedisServer};
 
 use crate::{
-    runbook::recipes::Operator,
     fixture::{
-        DEAD, GROUP, STREAM, Fixture, Worker, WorkerPlan,
+        DEAD, Fixture, GROUP, STREAM, Worker, WorkerPlan,
         rush::{Wanted, Way},
         until,
     },
+    runbook::recipes::Operator,
 };
 
 /// A worker that notices quickly that a store does not answer, and that it does again.

@@ -4,8 +4,8 @@ use serde_json::json;
 
 use super::{address_of, post, refused, told};
 use crate::{
-    order_event::operator,
     fixture::{Fixture, until},
+    order_event::operator,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -39,5 +39,8 @@ async fn a_gate_that_cannot_listen_is_told_before_the_worker_begins() {
     both.says("check gate.listen / TIDEGATE_GATE_LISTEN").await;
     assert_eq!(both.ended().await.code(), Some(3));
     let names: Vec<String> = fixture.call("KEYS tidegate:worker:*").await.convert().expect("keys");
-    assert!(names.is_empty() && !both.log().contains("consumer group created"), "it did not begin: {names:?}");
+    assert!(
+        names.is_empty() && !both.log().contains("consumer group created"),
+        "it did not begin: {names:?}"
+    );
 }

@@ -9,8 +9,8 @@ use tokio::net::{TcpSocket, TcpStream};
 
 use super::{Answer, address_of, ask_on};
 use crate::{
-    order_event::operator,
     fixture::{Fixture, Worker},
+    order_event::operator,
 };
 
 const PROXY: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
@@ -28,7 +28,8 @@ impl Scene {
     async fn open(stock: u32, settings: &[(&str, &str)]) -> Self {
         let fixture = Fixture::open().await;
         operator(&fixture).run(&format!("voucher load --voucher 7 --stock {stock}")).expect(0);
-        let plan = fixture.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").set("GATE_TRUSTED_PROXIES", PROXY);
+        let plan =
+            fixture.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").set("GATE_TRUSTED_PROXIES", PROXY);
         let plan = settings.iter().fold(plan, |plan, (name, value)| plan.set(name, value));
         let gate = plan.start_as("gate");
         let address = address_of(&gate).await;

@@ -19,8 +19,8 @@ use tokio::{
 
 use super::{address_of, ask, post};
 use crate::{
-    order_event::operator,
     fixture::{Fixture, Worker, until},
+    order_event::operator,
 };
 
 /// Takes nothing of a hundred times more than the kernel keeps for it.

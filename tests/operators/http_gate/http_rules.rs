@@ -11,8 +11,8 @@ use tokio::{
 
 use super::address_of;
 use crate::{
-    order_event::operator,
     fixture::{Fixture, worker_plan},
+    order_event::operator,
 };
 
 const GOOD: &str = r#"{"voucherId":"7","userId":"1"}"#;

@@ -13,8 +13,8 @@ use tidegate_lab::{Proxy, RedisServer};
 
 use super::{Answer, address_of, ask};
 use crate::{
-    order_event::operator,
     fixture::{Fixture, Worker, connect, until},
+    order_event::operator,
 };
 
 /// What a user asks for.
@@ -51,8 +51,9 @@ async fn a_request_that_is_sent_again_under_its_key_is_the_same_order_at_any_gat
     let program = operator(&fixture);
     program.run("voucher load --voucher 7 --stock 10").expect(0);
     program.run("limit set --voucher 7 --name mine --subject user --window sale --orders 5 --yes").expect(0);
-    let gates: Vec<Worker> =
-        ["g1", "g2"].map(|name| fixture.worker(name).set("GATE_LISTEN", "127.0.0.1:0").start_as("gate")).into();
+    let gates: Vec<Worker> = ["g1", "g2"]
+        .map(|name| fixture.worker(name).set("GATE_LISTEN", "127.0.0.1:0").start_as("gate"))
+        .into();
     let addresses = [address_of(&gates[0]).await, address_of(&gates[1]).await];
     let order = json!({ "voucherId": "7", "userId": "1" });
 

@@ -11,8 +11,8 @@ use tokio::{
 
 use super::{address_of, ask, post, told};
 use crate::{
-    order_event::operator,
     fixture::{Fixture, until},
+    order_event::operator,
 };
 
 #[tokio::test(flavor = "multi_thread")]

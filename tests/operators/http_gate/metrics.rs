@@ -10,7 +10,7 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use super::{address_of, ask};
-use crate::{catalog::GATE, order_event::operator, fixture::Fixture};
+use crate::{catalog::GATE, fixture::Fixture, order_event::operator};
 
 const TOKEN: &str = "0123456789abcdef";
 const BEARER: &str = "Bearer 0123456789abcdef";

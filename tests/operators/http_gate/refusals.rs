@@ -4,7 +4,7 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 
 use super::{address_of, post};
-use crate::{order_event::operator, fixture::Fixture};
+use crate::{fixture::Fixture, order_event::operator};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redis_that_refuses_everybody_does_not_fill_the_log_of_the_gate() {

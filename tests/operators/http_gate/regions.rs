@@ -5,8 +5,8 @@ use serde_json::json;
 
 use super::{address_of, ask, post, refused, told};
 use crate::{
-    order_event::operator,
     fixture::{Fixture, until},
+    order_event::operator,
 };
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,8 +8,8 @@ use serde_json::json;
 
 use super::{address_of, ask, post};
 use crate::{
-    order_event::operator,
     fixture::{Fixture, until},
+    order_event::operator,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -76,8 +76,10 @@ async fn a_gate_that_may_not_write_its_note_says_so_once_and_admits_all_the_same
     let keys =
         "~seckill:* ~stream.orders* ~icr:order:* ~tidegate:partitions ~tidegate:pause ~tidegate:worker:*";
     fixture.call(&format!("ACL SETUSER old on >CHANGE-ME +@all resetkeys {keys}")).await;
-    let plan =
-        fixture.worker("gate").set("GATE_LISTEN", "127.0.0.1:0").set("REDIS_URL", fixture.redis_url_of("old"));
+    let plan = fixture
+        .worker("gate")
+        .set("GATE_LISTEN", "127.0.0.1:0")
+        .set("REDIS_URL", fixture.redis_url_of("old"));
     let gate = plan.start_as("gate");
     let address = address_of(&gate).await;
     gate.says(NOTE_REFUSED).await;

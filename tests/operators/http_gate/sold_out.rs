@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{address_of, post, refused, told};
-use crate::{order_event::operator, fixture::Fixture};
+use crate::{fixture::Fixture, order_event::operator};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sold_out_is_told_without_redis_for_a_moment_and_never_to_who_names_an_order() {
@@ -45,7 +45,8 @@ async fn units_that_come_back_are_sold_once_the_moment_is_over() {
     assert_eq!(refused(address, order(2)).await, told(409, "sold-out"));
     program.run("voucher add --voucher 7 --units 1 --yes").expect(0);
     let began = std::time::Instant::now();
-    crate::fixture::until("it is sold again", || async { post(address, &order(2)).await.status == 202 }).await;
+    crate::fixture::until("it is sold again", || async { post(address, &order(2)).await.status == 202 })
+        .await;
     assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
     assert!(gate.stop().await.success());
 }

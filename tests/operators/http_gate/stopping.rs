@@ -14,8 +14,8 @@ use tokio::{
 
 use super::{Answer, address_of, ask, post};
 use crate::{
-    order_event::operator,
     fixture::{Fixture, Worker, WorkerPlan},
+    order_event::operator,
 };
 
 /// A user whose number stands in no other request.

@@ -31,8 +31,8 @@ use tokio_rustls::{
 
 use super::{Answer, ask, ask_on, listening};
 use crate::{
-    order_event::operator,
     fixture::{Fixture, Worker, WorkerPlan, until},
+    order_event::operator,
 };
 
 const GOOD: &str = r#"{"voucherId":"7","userId":"1"}"#;
@@ -105,7 +105,8 @@ async fn sale() -> Fixture {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_trusts_the_gates_authority_is_answered_over_tls_and_plain_http_is_told_so() {
-    let (fixture, own, foreign) = (sale().await, Certificates::make().unwrap(), Certificates::make().unwrap());
+    let (fixture, own, foreign) =
+        (sale().await, Certificates::make().unwrap(), Certificates::make().unwrap());
     let gate = plan(&fixture, &own).start_as("gate");
     let trusting = client(&own, None);
     let address = ready(&gate, &trusting).await;
@@ -123,7 +124,8 @@ async fn whoever_trusts_the_gates_authority_is_answered_over_tls_and_plain_http_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn with_authorities_of_clients_only_their_certificates_are_let_in() {
-    let (fixture, own, foreign) = (sale().await, Certificates::make().unwrap(), Certificates::make().unwrap());
+    let (fixture, own, foreign) =
+        (sale().await, Certificates::make().unwrap(), Certificates::make().unwrap());
     let gate = plan(&fixture, &own).set("GATE_TLS_CLIENT_CA", own.authority().display()).start_as("gate");
     let known = client(&own, Some(&own));
     let address = ready(&gate, &known).await;
@@ -252,8 +254,9 @@ async fn a_certificate_of_version_1_is_refused_and_the_log_says_why() {
     }
     gate.says("the gate refused a client certificate").await;
     let log = gate.log();
-    let lines =
-        log.lines().filter(|line| line.contains("WARN") && line.contains("the gate refused a client certificate"));
+    let lines = log
+        .lines()
+        .filter(|line| line.contains("WARN") && line.contains("the gate refused a client certificate"));
     let lines: Vec<&str> = lines.collect();
     assert!(lines.len() <= 3 && lines[0].contains("version 1"), "{lines:#?}");
     assert_eq!(ask_tls(&known, address, "/orders").await.expect("an answer").status, 202);

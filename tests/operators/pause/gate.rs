@@ -6,8 +6,8 @@ use tidegate_lab::Proxy;
 
 use super::program;
 use crate::{
-    program::{Program, Run, go_on, pastes},
     fixture::{Fixture, stock_key, until},
+    program::{Program, Run, go_on, pastes},
     terminal::Terminal,
 };
 

@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 use super::{SOON, nothing_is_read, program};
 use crate::{
     browser::{until_all, until_page},
-    fixture::{GROUP, STREAM, Fixture, until},
+    fixture::{Fixture, GROUP, STREAM, until},
 };
 
 #[tokio::test(flavor = "multi_thread")]

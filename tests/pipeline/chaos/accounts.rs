@@ -10,7 +10,7 @@ use tidegate_orders::{
 };
 
 use super::operator;
-use crate::{life_model::fleet::Fleet, fixture::until};
+use crate::{fixture::until, life_model::fleet::Fleet};
 
 /// Orders and payments that a store still holds something of.
 #[derive(Clone, Debug, Default)]

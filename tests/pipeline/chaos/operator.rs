@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 use tokio::time::sleep;
 
 use super::losses::Loss;
-use crate::{life_model::fleet::Fleet, fixture::DEADLINE};
+use crate::{fixture::DEADLINE, life_model::fleet::Fleet};
 
 /// So often a repair may leave something: what was in flight, what moved meanwhile, and what lost events hide until they are recorded.
 const MOST_REPAIRS: usize = 5;

@@ -47,7 +47,10 @@ async fn a_node_dies_among_events(kind: ClusterKind) {
         let expected = expected.map(|(outcome, count)| (outcome.to_owned(), count));
         assert_eq!(by_outcome(fixture).await, expected, "node {node}");
         let left = STOCK - 2 * third;
-        assert_eq!((fixture.mysql_stock(PLENTY).await, fixture.redis_stock(PLENTY).await), (left, Some(left)));
+        assert_eq!(
+            (fixture.mysql_stock(PLENTY).await, fixture.redis_stock(PLENTY).await),
+            (left, Some(left))
+        );
         assert_eq!(fixture.dead().await, [], "nothing is buried");
         assert_eq!(fixture.mismatches().await, Vec::<String>::new(), "node {node}");
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     faults::proxies::{LOCK, Proxies, REFUSING_COMMIT, quick},
-    fixture::{DEAD, GROUP, STREAM, Fixture, rush::SHORT},
+    fixture::{DEAD, Fixture, GROUP, STREAM, rush::SHORT},
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -116,7 +116,8 @@ async fn a_letter_that_cannot_be_buried_holds_up_nobody() {
     let worker = quick(&fixture, "w").start();
     fixture.add_poison().await;
     fixture.rush(1_000, 300).await;
-    crate::fixture::until("all but the poison is done", || async { fixture.open_entries().await == Some(2) }).await;
+    crate::fixture::until("all but the poison is done", || async { fixture.open_entries().await == Some(2) })
+        .await;
     let requests = fixture.requests_within(Duration::from_secs(1)).await;
     assert!(requests < 150, "{requests} requests a second while nothing can be buried");
 

@@ -128,8 +128,10 @@ async fn killed_between_releasing_and_unlocking() {
 async fn killed_between_unlocking_and_acknowledging() {
     let arm = |proxies: &Proxies| proxies.redis.hold_when(ACK);
     survive(Rush::Mixed, arm, async |fixture| {
-        until("it is unlocked", || async { fixture.calls_of("mget").await > 0 && fixture.locks().await == 0 })
-            .await;
+        until("it is unlocked", || async {
+            fixture.calls_of("mget").await > 0 && fixture.locks().await == 0
+        })
+        .await;
         assert_eq!(fixture.pending().await, ALL);
     })
     .await;

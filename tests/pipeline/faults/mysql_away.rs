@@ -94,7 +94,8 @@ async fn mysql_is_read_only_for_a_while() {
     fixture.open_sale().await;
     // The lab's own user has every right, which includes writing to a read-only server.
     sql(&fixture.pool, "CREATE USER clerk@'%'; GRANT ALL ON tidegate.* TO clerk@'%'").await;
-    let worker = impatient(&fixture).set("MYSQL_URL", fixture.mysql.url().replace("tidegate@", "clerk@")).start();
+    let worker =
+        impatient(&fixture).set("MYSQL_URL", fixture.mysql.url().replace("tidegate@", "clerk@")).start();
     fixture.rush(1_000, 200).await;
     fixture.add_poison().await;
     fixture.settled().await;
@@ -156,7 +157,8 @@ async fn dead_connections_are_not_tried_one_by_one() {
     const MANY: usize = 8;
     let fixture = Fixture::with_own_mysql().await;
     fixture.open_sale().await;
-    let plan = fixture.worker("w").set("WORKER_LANES", MANY).set("WORKER_BATCH", 5).set("MYSQL_WRITERS", MANY);
+    let plan =
+        fixture.worker("w").set("WORKER_LANES", MANY).set("WORKER_BATCH", 5).set("MYSQL_WRITERS", MANY);
     let worker = plan.set("WORKER_CLAIM_IDLE_MS", 60_000).start();
     // All lanes wait for one row at once, each with a connection of its own.
     let mut other = fixture.pool.begin().await.expect("a transaction");

@@ -11,7 +11,7 @@ use tidegate_orders::{
 };
 use tidegate_stream::{Entry, EntryId, StreamInspector, StreamNames};
 
-use crate::fixture::{GROUP, STREAM, Fixture, Worker, redis_pool, stores::Stores};
+use crate::fixture::{Fixture, GROUP, STREAM, Worker, redis_pool, stores::Stores};
 
 pub struct Fleet<'a> {
     pub fixture: &'a Fixture,

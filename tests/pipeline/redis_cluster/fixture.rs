@@ -22,7 +22,6 @@ use tokio::{task::JoinHandle, time::sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    program::Program,
     fixture::{
         DEAD, WorkerPlan, connect,
         invariants::{Ends, fates, none_is},
@@ -30,6 +29,7 @@ use crate::{
         stores::Stores,
         until_within, worker_plan,
     },
+    program::Program,
 };
 
 /// As the documents have it: they spread evenly over three masters.

@@ -7,7 +7,7 @@ use std::{
     process::Command,
 };
 
-use super::{RESULTS, Told, a_day, publishing, event, results};
+use super::{RESULTS, Told, a_day, event, publishing, results};
 use crate::fixture::Fixture;
 
 /// A reader that follows the rules of the documents.

@@ -19,11 +19,11 @@ use tidegate_stream::{RedisConnectionSettings, connect_pool};
 use tokio::task::JoinSet;
 
 use super::{
+    fixture::{Fixture, STREAM},
     meter::RedisReading,
     orders::{NewOrder, Orders},
     resp::{Reply, Resp},
     results::{Admission, AdmissionResults, Calls, Rate},
-    fixture::{STREAM, Fixture},
 };
 
 const CONNECTIONS: usize = 4;

@@ -14,6 +14,7 @@ use tokio::time::sleep;
 
 use super::{
     drain::{FILLED, until_settled},
+    fixture::{Fixture, GROUP, STOCK, STREAM, Tables},
     orders::{FIRST_ID, FIRST_NEW, Orders, USERS},
     proc,
     resp::Resp,
@@ -21,7 +22,6 @@ use super::{
         Rate,
         books::{AtSize, BesideASale, Books},
     },
-    fixture::{GROUP, STOCK, STREAM, Fixture, Tables},
     sizes::BooksSizes,
     workers::{Shape, Workers},
     writers::tell,
@@ -104,8 +104,11 @@ async fn prepare(fixture: &mut Fixture, orders: usize) -> Result<()> {
 async fn run(fixture: &Fixture, args: &[&str]) -> Result<(f64, u64)> {
     let output = tempfile::tempfile()?;
     let began = Instant::now();
-    let mut child =
-        fixture.command(Tables::Fresh, args).stdout(output.try_clone()?).stderr(output.try_clone()?).spawn()?;
+    let mut child = fixture
+        .command(Tables::Fresh, args)
+        .stdout(output.try_clone()?)
+        .stderr(output.try_clone()?)
+        .spawn()?;
     let mut peak_kib = 0;
     let status = loop {
         peak_kib = peak_kib.max(proc::peak_kib(child.id()));

@@ -15,8 +15,8 @@ use tidegate_orders::is_deadlock;
 use tokio::task::JoinSet;
 
 use super::{
-    orders::{NewOrder, Orders},
     fixture::{Fixture, Tables},
+    orders::{NewOrder, Orders},
 };
 
 const CONNECTIONS: usize = 4;

@@ -9,9 +9,9 @@ use super::{
     admission::{self, Sale, Way},
     contender::Contender,
     cost,
+    fixture::Fixture,
     headlines::{self, Headline, show},
     results::{Calls, Results, SCHEMA},
-    fixture::Fixture,
     sizes::Sizes,
     writers::tell,
 };

@@ -9,6 +9,7 @@ use sqlx::AssertSqlSafe;
 
 use super::{
     drain::{self, Plan},
+    fixture::{Fixture, Tables},
     meter::Reading,
     orders::Orders,
     proc,
@@ -16,7 +17,6 @@ use super::{
         Rate,
         cost::{Cost, CostOf, CostResults},
     },
-    fixture::{Fixture, Tables},
     workers::Shape,
     writers::tell,
 };

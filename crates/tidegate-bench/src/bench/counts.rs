@@ -29,8 +29,8 @@ mod tests {
     use super::*;
     use crate::bench::{
         drain::{self, Plan},
-        results::Results,
         fixture::{Fixture, Tables},
+        results::Results,
         workers::Shape,
     };
 

@@ -10,11 +10,11 @@ use anyhow::{Context, Result, bail, ensure};
 use tokio::time::sleep;
 
 use super::{
+    fixture::{Fixture, GROUP, STREAM, Tables},
     meter::Reading,
     orders,
     resp::{Reply, Resp},
     results::{Drain, Rate, cost::Cost},
-    fixture::{GROUP, STREAM, Fixture, Tables},
     workers::{Shape, Workers},
 };
 
@@ -43,8 +43,13 @@ pub struct Run {
 pub async fn measure(fixture: &mut Fixture, plan: Plan) -> Result<Run> {
     fixture.clear_tables(plan.tables, plan.vouchers).await?;
     fixture.clear_redis().await?;
-    let workers =
-        Workers::start(&fixture.program, plan.shape, &fixture.redis_server.url(), &[fixture.url(plan.tables)]).await?;
+    let workers = Workers::start(
+        &fixture.program,
+        plan.shape,
+        &fixture.redis_server.url(),
+        &[fixture.url(plan.tables)],
+    )
+    .await?;
     let orders = fixture.numbers.take(plan.orders, plan.vouchers);
     fixture.redis.call(&["XGROUP", "CREATE", FILLED, GROUP, "0", "MKSTREAM"]).await?;
     let last = orders::fill(&mut fixture.redis, FILLED, &orders).await?;

@@ -4,8 +4,8 @@ use anyhow::Result;
 use sqlx::{AssertSqlSafe, MySqlConnection};
 
 use super::{
-    orders::{FIRST_ID, FIRST_NEW, SPREAD, USERS},
     fixture::{Fixture, Tables},
+    orders::{FIRST_ID, FIRST_NEW, SPREAD, USERS},
 };
 
 const PART: u64 = 1_000_000;

@@ -13,12 +13,12 @@ use anyhow::Result;
 use self::{callers::Load, server::Server};
 use super::{
     admission::open_sale,
+    fixture::Fixture,
     meter::RedisReading,
     results::{
         AtRate, Rate,
         gate::{GateResults, HttpCalls},
     },
-    fixture::Fixture,
     sizes::Sizes,
     writers::tell,
 };

@@ -7,10 +7,10 @@ use anyhow::{Context, Result, anyhow};
 use tokio::time::sleep;
 
 use super::{
+    fixture::{Fixture, STREAM, Tables},
     resp::Resp,
     results::{AtRate, Latency, median},
     sender,
-    fixture::{STREAM, Fixture, Tables},
     sizes::Sizes,
     tap::{Seen, Tap},
     workers::{Shape, Workers},
@@ -123,7 +123,13 @@ async fn at_rate(fixture: &mut Fixture, rate: f64, length: Duration) -> Result<A
 async fn quiet_workers(fixture: &mut Fixture) -> Result<Workers> {
     fixture.clear_tables(Tables::Fresh, 1).await?;
     fixture.clear_redis().await?;
-    Workers::start(&fixture.program, Shape::DEFAULT, &fixture.redis_server.url(), &[fixture.url(Tables::Fresh)]).await
+    Workers::start(
+        &fixture.program,
+        Shape::DEFAULT,
+        &fixture.redis_server.url(),
+        &[fixture.url(Tables::Fresh)],
+    )
+    .await
 }
 
 /// What an open loop has seen.

@@ -4,11 +4,11 @@ use anyhow::Result;
 
 use super::{
     admission::{ADMIT, KEYS, open_sale, pipelined, queue_admit},
+    fixture::Fixture,
     meter::RedisReading,
     orders::{NewOrder, Orders},
     resp::{Reply, Resp},
     results::{Calls, Rate, limits::LimitsResults},
-    fixture::Fixture,
 };
 
 const ADMIT_LIMITED: &str = include_str!("../../../../lua/admit_limited.lua");
@@ -76,7 +76,9 @@ async fn call_all(fixture: &Fixture, case: Case, orders: &Orders) -> Result<std:
     };
     match case {
         Case::Without | Case::SoldOut => pipelined(fixture, ADMIT, is_wanted, orders, queue_admit).await,
-        Case::Three | Case::Refused => pipelined(fixture, ADMIT_LIMITED, is_wanted, orders, queue_limited).await,
+        Case::Three | Case::Refused => {
+            pipelined(fixture, ADMIT_LIMITED, is_wanted, orders, queue_limited).await
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use sqlx::{MySqlConnection, Row};
 
-use super::{proc, resp::Resp, results::cost::Cost, fixture::Fixture};
+use super::{fixture::Fixture, proc, resp::Resp, results::cost::Cost};
 
 /// All counters at one moment.
 #[derive(Clone, Debug, Default)]

@@ -11,9 +11,9 @@ use std::{
 use anyhow::{Result, anyhow, ensure};
 
 use super::{
+    fixture::STREAM,
     orders::{NewOrder, Orders},
     resp::put_command,
-    fixture::STREAM,
 };
 
 /// Sends `orders` at `rate` a second, from `begin` on; ends when all are sent.

@@ -18,11 +18,11 @@ use tidegate_lab::MysqlFlavour;
 
 use self::{case::Case, run::Run};
 use super::{
+    fixture::Fixture,
     results::{
         Rate,
         trouble::{CaseResult, Trouble},
     },
-    fixture::Fixture,
     sizes::{Growing, TroubleSizes},
     writers::tell,
 };
@@ -92,7 +92,12 @@ fn cases_of(growing: Growing) -> &'static [Case] {
 }
 
 /// Plain orders and these cases, in turn.
-async fn rounds(fixture: &mut Fixture, cases: &[Case], entries: usize, rounds: usize) -> Result<Vec<CaseResult>> {
+async fn rounds(
+    fixture: &mut Fixture,
+    cases: &[Case],
+    entries: usize,
+    rounds: usize,
+) -> Result<Vec<CaseResult>> {
     let mut plain: Vec<Run> = Vec::new();
     let mut runs: Vec<Vec<Run>> = vec![Vec::new(); cases.len()];
     for round in 1..=rounds {

@@ -8,9 +8,9 @@ use sqlx::{Connection, MySqlConnection};
 use tokio::task::JoinSet;
 
 use super::{
+    fixture::{Fixture, GROUP, STREAM, Tables},
     orders,
     resp::{Reply, Resp},
-    fixture::{GROUP, STREAM, Fixture, Tables},
 };
 
 /// More than any machine does in a second, one commit an order.

@@ -142,7 +142,8 @@ impl Rush {
             subjects: tidegate_orders::Subjects::none(),
             traceparent,
         };
-        let reply = retry_until_ready(|| gate.admissions().admit(&wanted)).await.context("Failed to ask the gate")?;
+        let reply =
+            retry_until_ready(|| gate.admissions().admit(&wanted)).await.context("Failed to ask the gate")?;
         if is_reply_lost && reply == AdmitReply::Admitted {
             let again = retry_until_ready(|| gate.admissions().admit(&wanted)).await;
             let again = again.context("Failed to ask the gate again")?;

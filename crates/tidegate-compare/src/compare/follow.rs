@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tidegate_orders::{
     JournalField, JournalNote, Order, OrderId, VoucherId,
     records::{EventSum, OrderRow, RefusalRow},
-    wire::{FieldNames, EntryIds, Message, WireError},
+    wire::{EntryIds, FieldNames, Message, WireError},
 };
 use tidegate_stream::{DeliveryHistory, Entry, EntryId};
 

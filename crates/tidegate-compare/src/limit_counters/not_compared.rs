@@ -39,7 +39,9 @@ impl NotCompared {
         let owner = self.owner;
         match self.why {
             WhyNotCompared::KeepsMoving => {
-                format!("some counters of {owner} change with each comparison and were not compared; type the command again")
+                format!(
+                    "some counters of {owner} change with each comparison and were not compared; type the command again"
+                )
             }
             WhyNotCompared::TooMany => {
                 format!(

@@ -166,8 +166,10 @@ fn differences_of(
         is_exact: judged.is_exact,
     };
     let difference = |kind, units| CounterDifference { kind, voucher, user, units, counter: counter.clone() };
-    let of_counter = if user.is_some() { DifferenceKind::SlotsMismatch } else { DifferenceKind::LimitUsesMismatch };
-    let mismatch = judged.verdict.is_mismatch().then(|| difference(of_counter, judged.verdict.units.certain()));
+    let of_counter =
+        if user.is_some() { DifferenceKind::SlotsMismatch } else { DifferenceKind::LimitUsesMismatch };
+    let mismatch =
+        judged.verdict.is_mismatch().then(|| difference(of_counter, judged.verdict.units.certain()));
     let passed =
         judged.verdict.passed.map(|over| difference(DifferenceKind::LimitPassed, over.cast_signed()));
     mismatch.into_iter().chain(passed).collect()

@@ -10,7 +10,7 @@ use fred::{
 };
 use sqlx::{AssertSqlSafe, MySqlPool};
 use tidegate_compare::{
-    Job, ComparisonRequest, Comparison, Pace, Silent,
+    Comparison, ComparisonRequest, Job, Pace, Silent,
     audit::{AuditReport, VoucherAudit, audit},
 };
 use tidegate_lab::{MysqlServer, RedisServer};

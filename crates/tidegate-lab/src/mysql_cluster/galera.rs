@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use super::NODES;
+use crate::data_folder::{self, DataFolder};
 use crate::data_template;
 use crate::flavour::{MysqlFlavour, Program};
-use crate::data_folder::{self, DataFolder};
 use crate::mysql_server::greets;
 use crate::mysql_settings::{DATA, TMP, base_settings, server_words, with_path};
 use crate::ports::ReservedPort;

@@ -5,9 +5,9 @@ use std::fs;
 
 use anyhow::{Context, Result};
 
+use crate::data_folder::DataFolder;
 use crate::data_template;
 use crate::flavour::MysqlFlavour;
-use crate::data_folder::DataFolder;
 use crate::mysql_server::greets;
 use crate::mysql_settings::{DATA, TMP, server_words, with_path};
 use crate::ports::ReservedPort;

@@ -68,7 +68,9 @@ fn parse_region(line: &str) -> Result<Region, String> {
     };
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
     if region.is_empty() || region.len() > MOST_NAME_BYTES || !region.bytes().all(is_letter) {
-        return Err(format!("{region:?} is no name of a region; use 1 to 32 characters of A-Z a-z 0-9 _ . -"));
+        return Err(format!(
+            "{region:?} is no name of a region; use 1 to 32 characters of A-Z a-z 0-9 _ . -"
+        ));
     }
     let voucher = voucher.parse().map_err(|_| format!("{voucher:?} is no id of a voucher"))?;
     let stock = stock.parse().ok().filter(|stock| (1..=MAX_STOCK).contains(stock));

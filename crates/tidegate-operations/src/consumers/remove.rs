@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Value as Json, json};
 use tidegate_compare::{Job, text::counted};
 use tidegate_orders::{RedisStore, keys::process_of};
-use tidegate_stream::{ConsumerRemover, ClaimableStep};
+use tidegate_stream::{ClaimableStep, ConsumerRemover};
 use tokio::time::{Instant, sleep};
 
 use super::{Consumer, ConsumerChoice, Consumers};

@@ -2,18 +2,18 @@
 
 use futures_util::future::join_all;
 use tidegate_orders::{
-    Publisher, DeadLetters, Incoming, Ledger, Order, OrderResult, RedisStore, ResultState,
-    publisher::now_ms,
+    DeadLetters, Incoming, Ledger, Order, OrderResult, Publisher, RedisStore, ResultState,
     dead_letters::CancelReply,
     gate::{GateError, Release, ReleaseReply, UserAfter},
     ledger::{Absence, Cancellation},
+    publisher::now_ms,
     results::PLACED,
 };
 use tidegate_stream::{Letter, Outage};
 
 use super::{
     letter::is_about_money,
-    outcome::{EndedLetter, PlannedRelease, LetterDecision, LetterOutcome, Obstacle},
+    outcome::{EndedLetter, LetterDecision, LetterOutcome, Obstacle, PlannedRelease},
 };
 
 /// The reason in the result of an order that an operator has cancelled.
@@ -46,7 +46,12 @@ impl Cancel {
                 Some(Err((obstacle, _))) => LetterDecision::Stays(obstacle),
                 Some(Ok(user_after)) if !released.contains(&(order.voucher, order.id)) => {
                     let Order { voucher, user, quantity, .. } = *order;
-                    LetterDecision::Releases(PlannedRelease { voucher, units: quantity.get(), user, user_after })
+                    LetterDecision::Releases(PlannedRelease {
+                        voucher,
+                        units: quantity.get(),
+                        user,
+                        user_after,
+                    })
                 }
                 _ => LetterDecision::Done,
             },

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use tidegate_orders::{
     EventKind, OrderId, UserId, VoucherId,
-    wire::{FieldNames, EntryIds, Message},
+    wire::{EntryIds, FieldNames, Message},
 };
 use tidegate_stream::{Burial, EntryId, EntryLine, Letter};
 

@@ -9,7 +9,7 @@ use tidegate_stream::{EntryId, Letter};
 use super::{
     buried_events::BuriedEvent,
     groups::{LetterCounter, LetterCounts},
-    outcome::{PlannedRelease, LetterDecision, MOST_NAMED, RequeueFailure, Obstacle, StayingLetters},
+    outcome::{LetterDecision, MOST_NAMED, Obstacle, PlannedRelease, RequeueFailure, StayingLetters},
     selection::LetterSelection,
 };
 use crate::change::{Next, Plan};

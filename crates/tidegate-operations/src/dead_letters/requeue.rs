@@ -15,7 +15,7 @@ use tidegate_stream::{EntryId, Letter, Outage};
 use super::{
     buried_events::BuriedEvent,
     cancel::release,
-    outcome::{EndedLetter, LetterDecision, LetterOutcome, RequeueFailure, Obstacle},
+    outcome::{EndedLetter, LetterDecision, LetterOutcome, Obstacle, RequeueFailure},
 };
 
 /// Requeues dead letters, and the events of their orders.

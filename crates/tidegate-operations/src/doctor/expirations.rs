@@ -2,7 +2,7 @@
 
 use sqlx::MySqlPool;
 use tidegate_compare::text::{counted, error_chain};
-use tidegate_orders::{RestoreState, RedisStore, migration_hint};
+use tidegate_orders::{RedisStore, RestoreState, migration_hint};
 
 use crate::{
     SystemSettings,

@@ -13,7 +13,7 @@ use anyhow::Context;
 use futures_util::future::join_all;
 use sqlx::{MySqlConnection, MySqlPool};
 use tidegate_orders::{
-    Event, EventKind, RestoreCounter, RestoreState, OrderId, RedisStore,
+    Event, EventKind, OrderId, RedisStore, RestoreCounter, RestoreState,
     unpaid_orders::{self, Assigned, UnpaidOrder},
     wire::event_fields,
 };

@@ -48,7 +48,8 @@ impl Out {
         match File::create_new(&path) {
             Ok(file) => Ok(Self::File { file, path, length: 0 }),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                let message = format!("{} exists already and is not overwritten: choose another file", path.display());
+                let message =
+                    format!("{} exists already and is not overwritten: choose another file", path.display());
                 Err(InvalidInput(message).into())
             }
             Err(error) => Err(error).with_context(|| format!("Failed to create {}", path.display())),

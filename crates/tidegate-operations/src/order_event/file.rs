@@ -16,7 +16,8 @@ use crate::change::InvalidInput;
 pub(super) fn read(path: &Path, from_line: u64) -> anyhow::Result<Vec<NamedOrder>> {
     let shown = path.display();
     let text = fs::read(path).with_context(|| format!("Failed to read {shown}"))?;
-    let text = String::from_utf8(text).map_err(|_| InvalidInput(format!("{shown} is not a text file in UTF-8")))?;
+    let text =
+        String::from_utf8(text).map_err(|_| InvalidInput(format!("{shown} is not a text file in UTF-8")))?;
     let orders = parse(&text, from_line).map_err(|wrong| InvalidInput(format!("{shown}, {wrong}")))?;
     if orders.is_empty() {
         return Err(InvalidInput(format!("{shown} names no order from line {from_line} on")).into());

@@ -129,7 +129,11 @@ mod tests {
             (guess.place, guess.ahead, guess.expected_s)
         };
         assert_eq!(of(pending(true, 1), false), (QueuePlace::InProgress, Some(0), Some(0.0)));
-        assert_eq!(of(pending(true, 1), true), (QueuePlace::InProgress, Some(0), Some(0.0)), "it is finished");
+        assert_eq!(
+            of(pending(true, 1), true),
+            (QueuePlace::InProgress, Some(0), Some(0.0)),
+            "it is finished"
+        );
         assert_eq!(of(pending(true, 0), false), (QueuePlace::SetAside, Some(0), None));
         assert_eq!(of(pending(false, 1), false), (QueuePlace::SetAside, Some(0), None));
         assert_eq!(QueueEstimate::of(&entry(400, EntryLocation::Settled), &backlog(None), None, false), None);

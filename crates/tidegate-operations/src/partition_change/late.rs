@@ -79,10 +79,7 @@ pub async fn watch(system: System, stop: CancellationToken) {
             match late.pass().await {
                 Ok(0) => {}
                 Ok(entries) => {
-                    tracing::warn!(
-                        entries,
-                        "entries arrived in streams of removed partitions: moved"
-                    );
+                    tracing::warn!(entries, "entries arrived in streams of removed partitions: moved");
                 }
                 Err(error) => tracing::debug!("cannot move late entries: {error:#}"),
             }

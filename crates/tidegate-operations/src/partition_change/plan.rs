@@ -64,7 +64,9 @@ impl Plan for ChangePlan {
                 Next::Ask(format!("Close all sales, and change the partitions from {from} to {to}?"))
             }
             PlannedChange::WouldGoOn => Next::Ask(format!("Continue to change the partitions to {to}?")),
-            PlannedChange::WouldGiveUp => Next::Ask(format!("Give up the change, open all sales, and keep {to}?")),
+            PlannedChange::WouldGiveUp => {
+                Next::Ask(format!("Give up the change, open all sales, and keep {to}?"))
+            }
         }
     }
 }
@@ -137,8 +139,7 @@ impl PartitionChange {
                 (PlannedChange::Refused, Some(dead_letters_stay(plan.dead_letters)))
             }
             Kept::Before if self.are_workers_paused().await? => {
-                let reason =
-                    "the workers are paused: first run tidegate resume --workers";
+                let reason = "the workers are paused: first run tidegate resume --workers";
                 (PlannedChange::Refused, Some(reason.to_owned()))
             }
             Kept::Before => match limited {

@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 use sqlx::MySqlPool;
 use tidegate_compare::{Job, Progress, text::counted};
 use tidegate_orders::{
-    Publisher, OrderId, OrderStatus, Records, RedisStore, keys::process_of, wire::Message,
+    OrderId, OrderStatus, Publisher, Records, RedisStore, keys::process_of, wire::Message,
 };
 use tidegate_stream::{BuryReply, DeadLetterReason, Entry, EntryId, ServerRun, Stream, StreamError};
 use tokio::time::timeout;

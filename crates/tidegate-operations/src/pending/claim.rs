@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Value as Json, json};
 use tidegate_compare::{Job, text::counted};
 use tidegate_orders::RedisStore;
-use tidegate_stream::{EntryId, ClaimableStep};
+use tidegate_stream::{ClaimableStep, EntryId};
 use tokio::time::{Instant, sleep};
 
 use crate::{
@@ -190,7 +190,8 @@ impl<'a> PendingClaim<'a> {
         job.progress.expect(plan.pending, "entries");
         for Consumer { name, .. } in &plan.consumers {
             report.consumers.push(ClaimableEntries { consumer: name.clone(), ..ClaimableEntries::default() });
-            match self.handover.make_claimable(name, self.request.force, job, |step| report.add(step)).await? {
+            match self.handover.make_claimable(name, self.request.force, job, |step| report.add(step)).await?
+            {
                 HandoverEnd::Complete => {}
                 HandoverEnd::ConsumerLives => {
                     report.consumers.last_mut().into_iter().for_each(|current| current.lives = true);

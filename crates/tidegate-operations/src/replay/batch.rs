@@ -8,12 +8,12 @@ use std::{
 
 use fred::{interfaces::KeysInterface, types::Key};
 use tidegate_orders::{
-    PublishedEntries, DryRun, Keys, LOST_IN_MYSQL, Ledger, OrderCounters, OrderHandler, Predicted,
+    DryRun, Keys, LOST_IN_MYSQL, Ledger, OrderCounters, OrderHandler, Predicted, PublishedEntries,
     RedisStore, UserLocks, gate::rebuild_id, keys::process_of,
 };
 use tidegate_stream::{
-    Backoff, BuryReply, DeadLetterReason, Entry, EntryId, Outage, Outcome, ReplicaProbe, ServerRun, Stream, StreamError,
-    connect_reader,
+    Backoff, BuryReply, DeadLetterReason, Entry, EntryId, Outage, Outcome, ReplicaProbe, ServerRun, Stream,
+    StreamError, connect_reader,
 };
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;

@@ -101,9 +101,15 @@ impl ReplayOutcomes {
         self.remark(id, RemarkKind::Dead, why);
     }
 
-    pub(super) fn add_in_progress(&mut self, id: EntryId, DeadLetterReason { reason, error }: &DeadLetterReason) {
+    pub(super) fn add_in_progress(
+        &mut self,
+        id: EntryId,
+        DeadLetterReason { reason, error }: &DeadLetterReason,
+    ) {
         self.add(|counts| &mut counts.in_progress);
-        let why = format!("{reason}: {error}; a living worker has it in progress, so a replay waits for that worker");
+        let why = format!(
+            "{reason}: {error}; a living worker has it in progress, so a replay waits for that worker"
+        );
         self.remark(id, RemarkKind::InProgress, why);
     }
 }

@@ -84,7 +84,11 @@ impl FileReader {
         // The type is checked before the file is opened, because opening a FIFO would wait for its writer.
         let about = fs::metadata(path).with_context(|| format!("Failed to open {}", path.display()))?;
         if !about.is_file() {
-            return Err(InvalidInput(format!("{} is not a regular file, but it has to be read twice", path.display())).into());
+            return Err(InvalidInput(format!(
+                "{} is not a regular file, but it has to be read twice",
+                path.display()
+            ))
+            .into());
         }
         let file = File::open(path).with_context(|| format!("Failed to open {}", path.display()))?;
         let (reader, path) = (BufReader::new(file), path.to_owned());

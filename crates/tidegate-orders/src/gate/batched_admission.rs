@@ -92,7 +92,8 @@ impl BatchedAdmission {
             }
             Joined::Queued(answered) => answered,
         };
-        let ending = |_| GateError::Unreachable(Error::new(ErrorKind::Canceled, "the program is shutting down"));
+        let ending =
+            |_| GateError::Unreachable(Error::new(ErrorKind::Canceled, "the program is shutting down"));
         answered.await.map_err(ending)?
     }
 

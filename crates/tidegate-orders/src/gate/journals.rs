@@ -17,7 +17,9 @@ use super::{GateError, ScanPages, access::RedisAccess};
 use crate::{
     keys::naming,
     order::{OrderId, UserId, VoucherId},
-    records::journal::{COMPLETE, JournalField, JournalNote, JournalSum, JournalSnapshot, Purged, Sum, UnderLimits},
+    records::journal::{
+        COMPLETE, JournalField, JournalNote, JournalSnapshot, JournalSum, Purged, Sum, UnderLimits,
+    },
 };
 
 /// How often the clock is read, a millisecond apart. If it still does not move on, it was set back, and the sum will be unsure.

@@ -255,7 +255,10 @@ impl Repairs {
             access: access.clone(),
             import_sale: Script::new("import_sale", include_str!("../../../../lua/import_sale.lua")),
             close: Script::new("close", include_str!("../../../../lua/close.lua")),
-            remove_moved_sale: Script::new("remove_moved_sale", include_str!("../../../../lua/remove_moved_sale.lua")),
+            remove_moved_sale: Script::new(
+                "remove_moved_sale",
+                include_str!("../../../../lua/remove_moved_sale.lua"),
+            ),
             compact: Script::new("compact", include_str!("../../../../lua/compact.lua")),
             reopen: Script::new("reopen", include_str!("../../../../lua/reopen.lua")),
             repair: Script::new("repair", include_str!("../../../../lua/repair.lua")),
@@ -372,7 +375,8 @@ mod tests {
 
     #[test]
     fn a_release_keeps_what_it_released_and_both_say_by_whom_they_were_repaired() {
-        let release = repair(Some(ADMITTED), RepairAction::Release(UserAfter::Freed)).movement("r.1").unwrap();
+        let release =
+            repair(Some(ADMITTED), RepairAction::Release(UserAfter::Freed)).movement("r.1").unwrap();
         let note = release.note.replace("@from", "3").replace("@to", "5").replace("@now", "9");
         let entry = JournalNote::parse(note.as_bytes()).unwrap();
         assert_eq!((entry.total_change(), entry.change), (0, Some(2)));

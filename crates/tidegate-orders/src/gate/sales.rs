@@ -296,8 +296,10 @@ impl Sales {
         let of_sale = of_sale.map_err(|error| naming(&journal_key, error))?;
         let of_sale = of_sale.iter().filter(|note| !note.is_null()).count() as u64;
         let [begin, end, state, pause, delisted] = <[_; 5]>::try_from(sale).unwrap_or_default();
-        let window =
-            SaleWindow { begin: timestamp(&sale_key, BEGIN_MS, begin)?, end: timestamp(&sale_key, END_MS, end)? };
+        let window = SaleWindow {
+            begin: timestamp(&sale_key, BEGIN_MS, begin)?,
+            end: timestamp(&sale_key, END_MS, end)?,
+        };
         let pause = Pause::from_fields(state.as_deref(), pause.as_deref());
         Ok(VoucherState {
             stock: number(|| stock_key.as_str_lossy().into_owned(), stock)?,

@@ -34,7 +34,8 @@ impl OrderHandler {
         let mut by_place: Vec<(usize, OrderId, Option<EntryId>)> = orders.chain(events).collect();
         by_place.sort_unstable();
         let later = later(&by_place, &waiting);
-        let waits = |at, (order, ..): OrderIdentity| later.contains(&at).then(|| waits_for_older_entries(order));
+        let waits =
+            |at, (order, ..): OrderIdentity| later.contains(&at).then(|| waits_for_older_entries(order));
         // An event that stands before its order does not wait for it.
         batch.orders.set_aside_where(&mut batch.outcomes, waits);
         batch.events.set_aside_where(&mut batch.outcomes, waits);
@@ -140,7 +141,9 @@ impl OrderHandler {
                 self.log_event(incoming, &event);
                 Outcome::Done
             }
-            EventVerdict::Rejected(error) => Outcome::Dead(DeadLetterReason { reason: "rejected_by_database", error }),
+            EventVerdict::Rejected(error) => {
+                Outcome::Dead(DeadLetterReason { reason: "rejected_by_database", error })
+            }
             EventVerdict::Contended(contention) => waits_for(contention),
         }
     }

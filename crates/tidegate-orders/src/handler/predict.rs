@@ -3,7 +3,7 @@
 use tidegate_stream::{DeadLetterReason, Entry, Outage, Outcome};
 
 use super::{
-    PublishedEntries, OrderHandler,
+    OrderHandler, PublishedEntries,
     batch::{Batch, Placed},
     outcome,
     results::Results,

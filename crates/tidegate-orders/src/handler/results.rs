@@ -5,10 +5,10 @@ use std::{borrow::Cow, collections::HashSet};
 use tidegate_stream::{Entry, EntryId, Outcome};
 
 use crate::{
-    publisher::{now_ms, of_buried},
     event::{EventKind, EventOutcome, PastEvent},
     ledger::{EndedOrder, Incoming, IncomingEvent, Verdict},
-    results::{Published, NOT_MOVED, OrderResult, PLACED, ResultState},
+    publisher::{now_ms, of_buried},
+    results::{NOT_MOVED, OrderResult, PLACED, Published, ResultState},
     wire::FieldNames,
 };
 

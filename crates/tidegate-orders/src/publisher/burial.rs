@@ -8,7 +8,7 @@ use tidegate_stream::Entry;
 use crate::{
     order::Order,
     results::{BURIED, OrderResult, ResultState},
-    wire::{FieldNames, EntryIds, is_event, order_of_event, reference_of_event},
+    wire::{EntryIds, FieldNames, is_event, order_of_event, reference_of_event},
 };
 
 /// The result of an entry that is buried for this reason: `dead` for an order, `rejected` for an event. None: the entry

@@ -7,7 +7,7 @@ use crate::{
     event::{EventKind, EventText},
     order::{OrderId, UserId, VoucherId},
     order_status::LetterFact,
-    wire::{FieldNames, EntryIds, Message},
+    wire::{EntryIds, FieldNames, Message},
 };
 
 /// The content of an order's entry, as far as it can be read.

@@ -5,8 +5,8 @@
 //! A journal with a field `#complete` holds every movement of the stock: the sum of all changes is the stock. A release
 //! keeps the admission that it released, so it counts with both changes.
 
-mod snapshot;
 mod purged;
+mod snapshot;
 mod sum;
 pub mod write;
 
@@ -14,8 +14,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 pub use self::{
-    snapshot::JournalSnapshot,
     purged::{PURGED, Purged},
+    snapshot::JournalSnapshot,
     sum::{JournalSum, Sum},
 };
 use crate::order::{Order, OrderId, Slot, UserId, Uses};

@@ -255,7 +255,8 @@ pub(super) async fn duplicates(
         };
         Ok((totals, rows))
     };
-    let ((slots, orders), rows) = read.await.map_err(|source| failed_to("search for shared slots", source))?;
+    let ((slots, orders), rows) =
+        read.await.map_err(|source| failed_to("search for shared slots", source))?;
     let listed = rows.into_iter().map(|(voucher, user, orders, ids)| SharedSlot {
         voucher,
         user,

@@ -142,7 +142,8 @@ async fn a_release_of_a_compacted_order_gives_nothing_back() -> Result<()> {
 }
 
 #[tokio::test]
-async fn nothing_is_compacted_of_a_journal_that_is_not_complete_or_whose_counts_nobody_can_read() -> Result<()> {
+async fn nothing_is_compacted_of_a_journal_that_is_not_complete_or_whose_counts_nobody_can_read() -> Result<()>
+{
     let fixture = sale().await?;
     let removed = read(&fixture, 1..=3, OrderCompaction::remove).await?;
     fixture.words(&["HSET", "seckill:journal:7", PURGED, r#"{"change":0}"#]).await?;

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use tidegate_orders::{
-    gate::{AdmitReply, NewSale, SaleWindow, StagedSale, CutOverReply, rebuild_id},
+    gate::{AdmitReply, CutOverReply, NewSale, SaleWindow, StagedSale, rebuild_id},
     records::journal::{COMPLETE, write},
 };
 use tidegate_stream::EntryId;
@@ -43,10 +43,7 @@ async fn what_came_since_is_added_and_what_concerns_others_is_not() -> Result<()
         fixture.typed(others).await?;
     }
     fixture.typed("XADD stream.orders * voucherId 7 quantity 3 id 8 userId 9").await?;
-    assert_eq!(
-        fixture.gate.staged_sales().cut_over(&staged, &new_sale(10, last)).await?,
-        CutOverReply::Done
-    );
+    assert_eq!(fixture.gate.staged_sales().cut_over(&staged, &new_sale(10, last)).await?, CutOverReply::Done);
     let sum = fixture.gate.journals().snapshot(voucher()).await?;
     assert_eq!((sum.stock, sum.journaled, sum.is_complete), (Some(10 - 1 - 3), 5, true));
     assert_eq!(fixture.gate.admissions().admit(&admission(2, 2)).await?, AdmitReply::AdmittedBefore);
@@ -57,10 +54,7 @@ async fn what_came_since_is_added_and_what_concerns_others_is_not() -> Result<()
         "it was not filled in"
     );
     // The client asks again where it did not hear the reply.
-    assert_eq!(
-        fixture.gate.staged_sales().cut_over(&staged, &new_sale(10, last)).await?,
-        CutOverReply::Done
-    );
+    assert_eq!(fixture.gate.staged_sales().cut_over(&staged, &new_sale(10, last)).await?, CutOverReply::Done);
     assert_eq!(fixture.gate.journals().snapshot(voucher()).await?.stock, Some(5));
     Ok(())
 }

@@ -242,7 +242,9 @@ impl Model {
             _ if self.paused.is_some() => AdmitReply::Paused,
             _ if self.begin == Bound::Future => AdmitReply::NotBegun,
             _ if self.end == Bound::Past => AdmitReply::Over,
-            _ if self.busy_mark.is_some_and(|busy_mark| busy_mark != BusyMark::ServedFor(HOUR)) => AdmitReply::Busy,
+            _ if self.busy_mark.is_some_and(|busy_mark| busy_mark != BusyMark::ServedFor(HOUR)) => {
+                AdmitReply::Busy
+            }
             _ if self.buyers.contains(&user) => AdmitReply::UserHasOrder,
             Some(stock) => {
                 self.stock = Some(stock - quantity);

@@ -67,10 +67,7 @@ async fn whoever_asks_again_asks_for_the_same_order_and_it_is_remembered_for_a_d
     assert_eq!(fixture.orders().await?.len(), 2);
 
     gate.releases().release(&release(2, 9)).await?;
-    assert_eq!(
-        gate.admissions().admit_by_key(&mine, &admission(7, 9)).await?,
-        (id(2), AdmitReply::Released)
-    );
+    assert_eq!(gate.admissions().admit_by_key(&mine, &admission(7, 9)).await?, (id(2), AdmitReply::Released));
     assert_eq!(
         gate.admissions().admit_by_key(&key("new")?, &admission(8, 9)).await?,
         (id(8), AdmitReply::Admitted)

@@ -247,7 +247,11 @@ async fn a_refused_order_stays_refused_after_a_restock_while_new_orders_are_writ
     assert_eq!(database.ledger.record(&[order(102, 1, 1)]).await?, [HAS_ORDER]);
     let together = database.ledger.record(&[order(101, 2, 1), order(103, 3, 1), order(102, 1, 1)]).await?;
     assert_eq!(together, [OUT_OF_STOCK, Verdict::Created, HAS_ORDER]);
-    assert_eq!(database.ledger.record(&[order(101, 9, 1)]).await?, [Verdict::IdTaken], "101 was another user's");
+    assert_eq!(
+        database.ledger.record(&[order(101, 9, 1)]).await?,
+        [Verdict::IdTaken],
+        "101 was another user's"
+    );
     // The refused users themselves may order anew.
     let anew = database.ledger.record(&[order(201, 2, 1), order(202, 1, 1)]).await?;
     assert_eq!(anew, [Verdict::Created, Verdict::Created]);
@@ -304,8 +308,10 @@ async fn an_order_is_written_or_cancelled_and_never_both() -> Result<()> {
     let cancel = async {
         let mut cancellations = Vec::new();
         for batch in chunks(5).into_iter().rev() {
-            let two =
-                tokio::join!(database.ledger.cancel_unwritten(&batch), database.ledger.cancel_unwritten(&batch));
+            let two = tokio::join!(
+                database.ledger.cancel_unwritten(&batch),
+                database.ledger.cancel_unwritten(&batch)
+            );
             let (first, second) = (two.0.expect("no outage"), two.1.expect("no outage"));
             assert_eq!(first, second);
             cancellations.extend(batch.into_iter().zip(first).rev());
@@ -643,8 +649,9 @@ async fn what_a_dry_run_says_of_many_batches_is_what_happens_and_it_changes_noth
     let mut dry_run = DryRun::default();
     let mut predicted = Vec::new();
     for batch in &batches {
-        predicted
-            .push(database.ledger.snapshot(batch, Absence::Decides).await?.predict_record(batch, &mut dry_run));
+        predicted.push(
+            database.ledger.snapshot(batch, Absence::Decides).await?.predict_record(batch, &mut dry_run),
+        );
     }
     assert_eq!(database.everything().await?, before);
 
@@ -670,7 +677,8 @@ async fn a_batch_that_is_there_already_is_answered_without_waiting_for_anybodys_
     assert_eq!(first.record(&batch).await?, verdicts, "what is new is written");
     let everything = database.everything().await?;
 
-    let rival = database.rival("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = 1 FOR UPDATE").await?;
+    let rival =
+        database.rival("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = 1 FOR UPDATE").await?;
     let again =
         [Verdict::AlreadyThere, Verdict::AlreadyThere, HAS_ORDER, Verdict::IdTaken, Verdict::UnknownVoucher];
     assert_eq!(first.record(&batch).await?, again);

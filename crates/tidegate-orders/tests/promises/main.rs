@@ -1,16 +1,16 @@
 //! What an order's library promises, shown on real servers.
 
 mod allocations;
-mod publisher;
+mod compact;
 mod confirmed;
+mod cut_over;
 mod dead_letters;
 mod drain;
 mod error_texts;
 mod events;
-mod compact;
+mod fixture;
 mod gate;
 mod gate_model;
-mod fixture;
 mod idempotency;
 mod instructions;
 mod ledger;
@@ -18,12 +18,12 @@ mod ledger_cost;
 mod limits;
 mod lua_headers;
 mod lua_sources;
-mod snapshot;
 mod order_ids;
+mod publisher;
 mod repair;
 mod replica_drain;
 mod row_state;
 mod schema;
-mod cut_over;
+mod snapshot;
 mod time_limits;
 mod user_lock;

@@ -7,7 +7,7 @@ use fred::interfaces::{KeysInterface, StreamsInterface};
 use sqlx::{MySqlPool, mysql::MySqlPoolOptions};
 use tidegate_lab::{MysqlServer, Proxy};
 use tidegate_orders::{
-    Published, Publisher, OrderResult, Partition, ResultState, publisher::Remembered, results::PLACED, schema,
+    OrderResult, Partition, Published, Publisher, ResultState, publisher::Remembered, results::PLACED, schema,
 };
 use tidegate_stream::EntryId;
 
@@ -99,7 +99,10 @@ async fn a_result_without_a_voucher_is_published_by_one_partition() -> Result<()
     let of_partition = |partition: Partition| {
         let key = format!("{}{RESULTS}", partition.prefix());
         let store = (mysql.clone(), Duration::from_secs(20));
-        (key.clone(), Publisher::new(fixture.pool.clone(), key, Published::All, store).of_partition(partition))
+        (
+            key.clone(),
+            Publisher::new(fixture.pool.clone(), key, Published::All, store).of_partition(partition),
+        )
     };
     let partitions: Vec<(String, Publisher)> = Partition::all(&tags).into_iter().map(of_partition).collect();
     // Of partition 1, by its id; one of a producer with ids of its own; and one whose voucher says otherwise.

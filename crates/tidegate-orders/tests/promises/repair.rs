@@ -309,7 +309,10 @@ async fn a_repair_that_redis_refuses_leaves_no_trace() -> Result<()> {
         ensure!(fixture.gate.repairs().repair(&change).await.is_err(), "{what}");
         assert_eq!(fixture.everything().await?, before, "{what}");
     }
-    assert_eq!(fixture.gate.repairs().repair(&repair).await?, RepairReply::Made(vec![RepairAnswer::Repaired]));
+    assert_eq!(
+        fixture.gate.repairs().repair(&repair).await?,
+        RepairReply::Made(vec![RepairAnswer::Repaired])
+    );
     let held = Held::read(&fixture).await?;
     assert_eq!((held.stock, held.buyers.len()), (10 - 3, 0));
     Ok(())

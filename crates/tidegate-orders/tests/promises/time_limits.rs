@@ -6,7 +6,8 @@ use anyhow::Result;
 use sqlx::{AssertSqlSafe, Executor, MySqlConnection, MySqlPool, mysql::MySqlPoolOptions};
 use tidegate_lab::{MysqlServer, RedisServer};
 use tidegate_orders::{
-    Event, EventKind, RestoreCounter, Incoming, KeyTemplates, Ledger, RestoreState, Partition, RedisStore, Verdict,
+    Event, EventKind, Incoming, KeyTemplates, Ledger, Partition, RedisStore, RestoreCounter, RestoreState,
+    Verdict,
     ledger::IncomingEvent,
     schema,
     unpaid_orders::{self, Assigned},
@@ -339,7 +340,10 @@ async fn the_mark_shows_which_store_went_back_until_both_are_marked_anew() -> Re
             assert_eq!(counter.raise(&mut session).await?, RestoreState::RedisWentBack, "{lost}");
         }
         let counters = counter.renew(&mut session).await?;
-        assert_eq!((counters.state(), counter.raise(&mut session).await?), (RestoreState::Whole, RestoreState::Whole));
+        assert_eq!(
+            (counters.state(), counter.raise(&mut session).await?),
+            (RestoreState::Whole, RestoreState::Whole)
+        );
     }
     for older in [1, 0] {
         mysql_has(older).await?;

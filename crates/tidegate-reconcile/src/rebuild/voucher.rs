@@ -13,7 +13,7 @@ use tidegate_compare::{
 };
 use tidegate_orders::{
     Order, OrderId, Quantity, RowState, UserId, VoucherId,
-    gate::{GateError, HeldLimits, NewSale, SaleWindow, ScanPages, StagedSale, StockChange, CutOverReply},
+    gate::{CutOverReply, GateError, HeldLimits, NewSale, SaleWindow, ScanPages, StagedSale, StockChange},
     records::{
         journal::{COMPLETE, JournalField, JournalNote, LIMITED, UnderLimits, write},
         vouchers::{self, FreezeError, FrozenVoucher, KnownOrder},

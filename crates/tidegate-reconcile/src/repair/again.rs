@@ -308,8 +308,7 @@ impl LostOrders {
         let snapshot =
             self.ledger.snapshot(incoming, Absence::Decides).await.context("Failed to read MySQL")?;
         let ids: Vec<_> = incoming.iter().map(|it| (it.order.voucher, it.order.id)).collect();
-        let released =
-            self.redis.journals().released(&ids).await.context("Failed to read the journal")?;
+        let released = self.redis.journals().released(&ids).await.context("Failed to read the journal")?;
         let mut limited =
             self.redis.journals().under_limits(&ids).await.context("Failed to read the journal")?;
         let mut appended = Vec::with_capacity(batch.len());

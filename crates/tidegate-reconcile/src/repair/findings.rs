@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tidegate_compare::{CompareError, Difference, Job, ComparisonReport, Comparison, VoucherTotals};
+use tidegate_compare::{CompareError, Comparison, ComparisonReport, Difference, Job, VoucherTotals};
 use tidegate_orders::VoucherId;
 
 use super::plan::{RepairPlan, VoucherFindings};

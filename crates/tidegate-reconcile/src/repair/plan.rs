@@ -10,7 +10,7 @@ use tidegate_orders::{
     gate::{MOST_REPAIRED, OrderRepair, RepairAction, RepairGuard, UserAfter, VoucherRepair},
 };
 
-use crate::stock::{StockTotals, StockMove};
+use crate::stock::{StockMove, StockTotals};
 
 /// The largest number of differences of a kind that are listed.
 const MOST_NAMED: usize = 20;
@@ -283,7 +283,9 @@ impl Sorted {
             return;
         }
         let added = match difference.repair {
-            RepairMethod::RunAgain | RepairMethod::RecordEvents | RepairMethod::WriteCancelledRow => self.run_again(&difference),
+            RepairMethod::RunAgain | RepairMethod::RecordEvents | RepairMethod::WriteCancelledRow => {
+                self.run_again(&difference)
+            }
             RepairMethod::ByHand => Err(Why::ByHand),
             RepairMethod::Rebuild => Err(Why::Forgotten),
             RepairMethod::SetCounter => {

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use fred::interfaces::StreamsInterface;
-use tidegate_compare::{ComparisonReport, ComparisonRequest, Comparison, Pace, reconciled::DifferenceKind};
+use tidegate_compare::{Comparison, ComparisonReport, ComparisonRequest, Pace, reconciled::DifferenceKind};
 use tidegate_orders::{
     Sum,
     gate::{AdmitReply, SumCheck},
@@ -156,7 +156,9 @@ async fn what_the_group_has_still_to_handle_or_has_buried_is_not_compacted() -> 
         fixture.typed(&format!("XADD stream.orders {after_all}-{n} {event}")).await?;
     }
     fixture.typed("XREADGROUP GROUP g1 c1 COUNT 1 STREAMS stream.orders >").await?;
-    fixture.typed("XADD stream.orders.dead * userId 4 voucherId 10 id 4 dead_reason x dead_entry 1-1").await?;
+    fixture
+        .typed("XADD stream.orders.dead * userId 4 voucherId 10 id 4 dead_reason x dead_entry 1-1")
+        .await?;
     let report = fixture.compact().await?;
     let held = fixture.held().await?;
     for order in ["1", "2"] {
@@ -188,7 +190,8 @@ async fn entries_of_compacted_orders_that_come_again_give_nothing_back_and_sell_
 }
 
 #[tokio::test]
-async fn the_id_of_a_compacted_order_that_is_asked_for_again_sells_nothing_and_comes_back_once() -> Result<()> {
+async fn the_id_of_a_compacted_order_that_is_asked_for_again_sells_nothing_and_comes_back_once() -> Result<()>
+{
     let fixture = Fixture::start().await?;
     fixture.live_through_all().await?;
     fixture.trim().await?;
@@ -222,7 +225,8 @@ async fn used_orders_that_mysql_lacks_are_counted_and_a_live_one_that_redis_lack
     fixture.sql("DELETE FROM tb_voucher_order WHERE id = 5").await?;
     fixture.sql("UPDATE tb_seckill_voucher SET stock = stock + 1 WHERE voucher_id = 10").await?;
     let report = fixture.compare().await?;
-    let mismatch = report.vouchers[0].differences.iter().find(|it| it.kind == DifferenceKind::CompactedMismatch);
+    let mismatch =
+        report.vouchers[0].differences.iter().find(|it| it.kind == DifferenceKind::CompactedMismatch);
     let first = mismatch.and_then(|it| it.first.first()).context("it is counted")?;
     assert_eq!((first.units, first.order, first.repair), (1, None, tidegate_compare::RepairMethod::ByHand));
     Ok(())

@@ -15,7 +15,7 @@ use fred::{
 };
 use sqlx::{AssertSqlSafe, MySqlPool, Row};
 use tidegate_compare::{
-    Difference, DifferenceCause, Job, RepairMethod, Progress, Silent, reconciled::DifferenceKind,
+    Difference, DifferenceCause, Job, Progress, RepairMethod, Silent, reconciled::DifferenceKind,
 };
 use tidegate_lab::{MysqlServer, RedisServer};
 use tidegate_operations::{
@@ -25,7 +25,7 @@ use tidegate_operations::{
     selection::EntryFilter,
 };
 use tidegate_orders::{
-    Published, JournalField, JournalNote, KeyTemplates, Quantity, RedisStore, VoucherId,
+    JournalField, JournalNote, KeyTemplates, Published, Quantity, RedisStore, VoucherId,
     gate::{Admission, AdmitReply, Release, UserAfter},
     schema,
 };

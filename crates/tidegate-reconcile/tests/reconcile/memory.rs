@@ -10,7 +10,7 @@ use fred::{
     types::{ClusterHash, CustomCommand, InfoKind, Value},
 };
 use sqlx::{AssertSqlSafe, MySqlPool};
-use tidegate_compare::{ComparisonRequest, Comparison, Pace};
+use tidegate_compare::{Comparison, ComparisonRequest, Pace};
 use tidegate_lab::{Clock, MysqlServer, RedisServer};
 use tidegate_orders::{
     KeyTemplates, RedisStore, Sum,
@@ -185,7 +185,9 @@ async fn the_memory_of_a_sale_is_bounded_by_its_buyers_and_live_orders() -> Resu
     let gate = compacted.store.clone();
 
     let empty = compacted.used_memory().await?;
-    println!("day  orders     | MiB before the compact, after, fields | not compacted: MiB, fields | compact took");
+    println!(
+        "day  orders     | MiB before the compact, after, fields | not compacted: MiB, fields | compact took"
+    );
     let (mut written, mut buyers, mut live) = (0, 0, 0);
     for day in 1..=DAYS + 2 {
         let until = if day <= DAYS { orders * day / DAYS } else { written };

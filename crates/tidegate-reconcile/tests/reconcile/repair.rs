@@ -9,7 +9,7 @@ use fred::{
     types::{ClusterHash, CustomCommand, Value},
 };
 use jiff::Timestamp;
-use tidegate_compare::{Job, ComparisonRequest, Comparison, RepairMethod, Pace};
+use tidegate_compare::{Comparison, ComparisonRequest, Job, Pace, RepairMethod};
 use tidegate_lab::{Proxy, RedisServer};
 use tidegate_operations::{
     End, Ending, EntrySource, Next, Plan, Report, Stores,
@@ -69,7 +69,16 @@ async fn whatever_one_side_of_redis_lacks_is_repaired_and_a_second_repair_finds_
     let found = fixture.look().await?;
     let mut repairs: Vec<RepairMethod> = found.differences.iter().map(|it| it.repair).collect();
     repairs.sort_by_key(|repair| format!("{repair:?}"));
-    assert_eq!(repairs, [RepairMethod::Admit, RepairMethod::Admit, RepairMethod::Bar, RepairMethod::Release, RepairMethod::Unbar]);
+    assert_eq!(
+        repairs,
+        [
+            RepairMethod::Admit,
+            RepairMethod::Admit,
+            RepairMethod::Bar,
+            RepairMethod::Release,
+            RepairMethod::Unbar
+        ]
+    );
     let report = fixture.repair(found.clone()).await?;
     let redis = RedisRepairs {
         steps: 1,
@@ -250,7 +259,9 @@ async fn a_user_who_was_freed_between_look_and_repair_is_not_barred() -> Result<
     fixture.work().await?;
     fixture.typed("SREM seckill:order:10 1 2 3").await?;
     let mut found = fixture.look().await?;
-    ensure!(found.differences.iter().all(|it| it.repair == RepairMethod::Bar) && found.differences.len() == 3);
+    ensure!(
+        found.differences.iter().all(|it| it.repair == RepairMethod::Bar) && found.differences.len() == 3
+    );
     // As a comparison says it, by the order for which the user is barred.
     let held = fixture.held().await?;
     for difference in found.differences.iter_mut().filter(|it| it.user != 1.try_into().ok()) {

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use tidegate_lab::Hold;
 use tidegate_stream::{Activity, Exclusive, LaneSettings, LaneStatus, Outage};
 
-use crate::fixture::{RecordingHandler, Fixture, Running, eventually, ms, set_aside, settings};
+use crate::fixture::{Fixture, RecordingHandler, Running, eventually, ms, set_aside, settings};
 
 /// A lane that waits for the acknowledgement of its first batch. The first read waits for entries, so it has brought them all.
 struct Settling {
@@ -39,7 +39,10 @@ impl Settling {
     /// What the lane had read is done when it ends, each entry once, and nothing else was read.
     async fn ends_after(self, entries: usize) {
         self.lane.ended().await.unwrap();
-        assert_eq!((self.handler.ids().len(), self.fixture.counters.counts().done), (entries, entries as u64));
+        assert_eq!(
+            (self.handler.ids().len(), self.fixture.counters.counts().done),
+            (entries, entries as u64)
+        );
         assert_eq!(self.fixture.pending().await, 0);
     }
 }

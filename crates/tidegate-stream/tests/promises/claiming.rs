@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use tidegate_stream::{LaneSettings, Outcome, Script};
 
-use crate::fixture::{RecordingHandler, Fixture, eventually, ms, number, set_aside, settings};
+use crate::fixture::{Fixture, RecordingHandler, eventually, ms, number, set_aside, settings};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hundred_thousand_entries_of_a_dead_consumer_are_drained_while_new_ones_go_on() {
@@ -54,7 +54,8 @@ async fn entries_that_were_touched_lately_are_not_claimed() {
     fixture.age("dead").await;
     fixture.add_delivered(5, "alive").await;
     let handler = RecordingHandler::done();
-    let lane = fixture.run("c1", &handler, LaneSettings { block: ms(5), claim_every: ms(5), ..settings() }).await;
+    let lane =
+        fixture.run("c1", &handler, LaneSettings { block: ms(5), claim_every: ms(5), ..settings() }).await;
     eventually("ten scans", async || fixture.calls_of("xautoclaim").await >= 10).await;
     assert_eq!(handler.ids(), old);
     assert_eq!(fixture.pending().await, 5);

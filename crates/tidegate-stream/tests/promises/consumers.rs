@@ -39,7 +39,8 @@ async fn only_empty_idle_consumers_without_a_heartbeat_are_removed() {
     let asked = Instant::now();
     let _nothing: Value = fixture.call("XREADGROUP GROUP g1 recent STREAMS s >").await;
 
-    let patient = ConsumerRemover::new(fixture.pool.clone(), fixture.names.clone(), Duration::from_secs(3600));
+    let patient =
+        ConsumerRemover::new(fixture.pool.clone(), fixture.names.clone(), Duration::from_secs(3600));
     assert!(patient.run_once(heartbeat).await.unwrap().is_empty(), "nobody has been idle for an hour");
     let remover = ConsumerRemover::new(fixture.pool.clone(), fixture.names.clone(), idle);
     let removed = remover.run_once(heartbeat).await.unwrap();

@@ -12,7 +12,7 @@ use tidegate_stream::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::fixture::{DEADLINE, RecordingHandler, Fixture, eventually, ms, number, set_aside, settings};
+use crate::fixture::{DEADLINE, Fixture, RecordingHandler, eventually, ms, number, set_aside, settings};
 
 const URL: &str = "TIDEGATE_TEST_DEADLY_URL";
 
@@ -288,7 +288,8 @@ async fn crashes_that_cannot_be_read_count_as_none_and_stop_nobody() {
     for spoil in [of_another_type, not_allowed] {
         let fixture = Fixture::start().await;
         let ids = fixture.add_delivered(2, "c1").await;
-        let _set_aside: Value = fixture.call(&format!("XCLAIM s g1 c1 0 {} RETRYCOUNT 0 JUSTID", ids[0])).await;
+        let _set_aside: Value =
+            fixture.call(&format!("XCLAIM s g1 c1 0 {} RETRYCOUNT 0 JUSTID", ids[0])).await;
         let _spoiled: Value = fixture.call(spoil).await;
         let door = Arc::new(AtomicBool::new(false));
         let is_open = Arc::clone(&door);

@@ -6,14 +6,19 @@ use bytes::Bytes;
 use fred::clients::Client;
 use fred::interfaces::{LuaInterface, StreamsInterface};
 use fred::types::Value;
-use tidegate_stream::{BuryReply, DeadLetterReason, Entry, LaneSettings, Letter, Outcome, ServerRun, StreamInspector};
+use tidegate_stream::{
+    BuryReply, DeadLetterReason, Entry, LaneSettings, Letter, Outcome, ServerRun, StreamInspector,
+};
 
-use crate::fixture::{RecordingHandler, Fixture, dead, eventually, number, settings};
+use crate::fixture::{Fixture, RecordingHandler, dead, eventually, number, settings};
 
 type Fields = Vec<(Bytes, Bytes)>;
 
 fn reason() -> DeadLetterReason {
-    DeadLetterReason { reason: "unknown_voucher", error: "voucher 7 is not known: \"\u{1f3ab}\" \r\n".to_owned() }
+    DeadLetterReason {
+        reason: "unknown_voucher",
+        error: "voucher 7 is not known: \"\u{1f3ab}\" \r\n".to_owned(),
+    }
 }
 
 /// Adds an entry with these fields and reads it as `c1`.

@@ -3,7 +3,7 @@
 use tidegate_lab::RedisServer;
 use tidegate_stream::{Confirmation, ConfirmedIn, EntryId, Failover, LaneSettings, Outcome};
 
-use crate::fixture::{RecordingHandler, Fixture, Running, dead, eventually, ms, number, settings};
+use crate::fixture::{Fixture, RecordingHandler, Running, dead, eventually, ms, number, settings};
 
 /// Entries with these ids, of which each has the number `from` or above.
 async fn add(fixture: &Fixture, ids: std::ops::RangeInclusive<u64>, from: usize) -> Vec<EntryId> {
@@ -73,7 +73,8 @@ async fn a_lane_that_waits_for_entries_goes_on_with_those_of_another_server() {
         fixture.nothing_is_pending().await;
         fixture.redis.kill9().unwrap();
         fixture.redis.restart().unwrap();
-        eventually("the other server answers", async || fixture.try_call::<String>("PING").await.is_ok()).await;
+        eventually("the other server answers", async || fixture.try_call::<String>("PING").await.is_ok())
+            .await;
         // The lane may make the group itself.
         let _made = fixture.try_call::<String>("XGROUP CREATE s g1 0 MKSTREAM").await;
         add(&fixture, 1..=3, 1).await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tidegate_stream::{Entry, Handled, Handler, Outage, Outcome};
 use tokio::sync::watch;
 
-use crate::fixture::{RecordingHandler, Fixture, number, settings};
+use crate::fixture::{Fixture, RecordingHandler, number, settings};
 
 /// Answers that all is done, with so many outcomes more or fewer than it should.
 struct Miscounting(isize);

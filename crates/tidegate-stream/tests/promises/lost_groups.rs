@@ -3,7 +3,7 @@
 use fred::types::Value;
 use tidegate_stream::{LaneSettings, Outcome};
 
-use crate::fixture::{RecordingHandler, Fixture, dead, eventually, ms, number, settings};
+use crate::fixture::{Fixture, RecordingHandler, dead, eventually, ms, number, settings};
 
 /// After `harm` is done to blocked readers, the loss is told, and what was found then; what is added is handled.
 async fn survives(harm: &str, found: &str) {
@@ -11,7 +11,8 @@ async fn survives(harm: &str, found: &str) {
     let handler = RecordingHandler::done();
     // A reader that was not woken would sleep for longer than the test.
     let patient = LaneSettings { block: ms(60_000), ..settings() };
-    let lanes = [fixture.run("c1", &handler, patient.clone()).await, fixture.run("c2", &handler, patient).await];
+    let lanes =
+        [fixture.run("c1", &handler, patient.clone()).await, fixture.run("c2", &handler, patient).await];
     fixture.add(5).await;
     fixture.nothing_is_pending().await;
     fixture.until_blocked(2).await;

@@ -1,9 +1,11 @@
 //! Offering what a dead consumer holds, so that others take it at once.
 
 use fred::types::Value;
-use tidegate_stream::{EntryId, Holder, LaneSettings, ClaimableStep, MakeClaimable, StreamInspector, is_claimable};
+use tidegate_stream::{
+    ClaimableStep, EntryId, Holder, LaneSettings, MakeClaimable, StreamInspector, is_claimable,
+};
 
-use crate::fixture::{DEADLINE, RecordingHandler, Fixture, eventually, ms, set_aside, settings};
+use crate::fixture::{DEADLINE, Fixture, RecordingHandler, eventually, ms, set_aside, settings};
 
 /// Lanes that look for offers all the time, and would wait an hour for anything else.
 fn scanning() -> LaneSettings {
@@ -62,7 +64,10 @@ async fn nothing_of_a_living_consumer_is_offered_unless_its_heartbeat_is_left_ou
     let _ok: Value = fixture.call("SET alive:living 1").await;
     assert_eq!(offer(&fixture, &holder("living", 0)).await, None);
     let forced = Holder { heartbeat: None, ..holder("living", 0) };
-    assert_eq!(offer(&fixture, &forced).await, Some(ClaimableStep { offered: 3, ..ClaimableStep::default() }));
+    assert_eq!(
+        offer(&fixture, &forced).await,
+        Some(ClaimableStep { offered: 3, ..ClaimableStep::default() })
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -74,7 +79,10 @@ async fn what_is_offered_although_its_holder_lives_and_no_other_does_is_set_asid
     let lane = fixture.run("c1", &handler, LaneSettings { retry: DEADLINE * 4, ..scanning() }).await;
     eventually("all are set aside", async || fixture.counters.set_aside().entries() == 5).await;
     let forced = Holder { heartbeat: None, ..holder("c1", 0) };
-    assert_eq!(offer(&fixture, &forced).await, Some(ClaimableStep { offered: 5, ..ClaimableStep::default() }));
+    assert_eq!(
+        offer(&fixture, &forced).await,
+        Some(ClaimableStep { offered: 5, ..ClaimableStep::default() })
+    );
     let inspector = StreamInspector::new(fixture.pool.clone(), fixture.names.clone());
     eventually("it has taken them", async || {
         let all = (EntryId::MIN, EntryId::MAX);

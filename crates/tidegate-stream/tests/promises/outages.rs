@@ -8,7 +8,7 @@ use std::{
 use fred::types::Value;
 use tidegate_stream::{Activity, EntryId, LaneSettings, Outcome, Script, SharedReader, breaker};
 
-use crate::fixture::{RecordingHandler, Fixture, dead, eventually, ms, number, settings};
+use crate::fixture::{Fixture, RecordingHandler, dead, eventually, ms, number, settings};
 
 fn is_open(fixture: &Fixture) -> bool {
     fixture.breaker.state() != breaker::State::Closed
@@ -24,7 +24,8 @@ fn saw_all(handler: &RecordingHandler, ids: &[EntryId]) -> bool {
 async fn while_a_store_is_away_nothing_is_read_and_afterwards_everything_is_handled() {
     let fixture = Fixture::start().await;
     let handler = RecordingHandler::done();
-    let lanes = [fixture.run("c1", &handler, settings()).await, fixture.run("c2", &handler, settings()).await];
+    let lanes =
+        [fixture.run("c1", &handler, settings()).await, fixture.run("c2", &handler, settings()).await];
     fixture.until_blocked(2).await;
     handler.set_store(false);
     fixture.store_works.send_replace(false);
@@ -328,7 +329,8 @@ async fn lanes_that_wait_for_their_turn_to_read_do_not_meet_an_outage_one_after_
 async fn a_killed_redis_comes_back_and_nothing_is_lost() {
     let fixture = Fixture::start_durable().await;
     let handler = RecordingHandler::done();
-    let lanes = [fixture.run("c1", &handler, settings()).await, fixture.run("c2", &handler, settings()).await];
+    let lanes =
+        [fixture.run("c1", &handler, settings()).await, fixture.run("c2", &handler, settings()).await];
     let mut ids = Vec::new();
     for _ in 0..3 {
         ids.extend(fixture.add(500).await);
@@ -348,7 +350,8 @@ async fn a_killed_redis_comes_back_and_nothing_is_lost() {
 async fn killed_connections_are_made_again_and_nothing_is_lost() {
     let fixture = Fixture::start().await;
     let handler = RecordingHandler::done();
-    let lanes = [fixture.run("c1", &handler, settings()).await, fixture.run("c2", &handler, settings()).await];
+    let lanes =
+        [fixture.run("c1", &handler, settings()).await, fixture.run("c2", &handler, settings()).await];
     let mut ids = Vec::new();
     for _ in 0..10 {
         ids.extend(fixture.add(100).await);

@@ -7,7 +7,7 @@ use std::sync::{
 
 use tidegate_stream::{Activity, LaneSettings, Outcome};
 
-use crate::fixture::{RecordingHandler, Fixture, eventually, ms, number, set_aside, settings};
+use crate::fixture::{Fixture, RecordingHandler, eventually, ms, number, set_aside, settings};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pause_ends_a_blocked_read_at_once_and_nothing_is_read_until_it_is_over() {
@@ -61,7 +61,11 @@ async fn a_paused_lane_settles_what_is_in_progress_keeps_what_waits_and_claims_n
     fixture.age("dead").await;
     handler.open_door();
     eventually("it is paused", async || lane_status.state().activity == Activity::Paused).await;
-    assert_eq!((fixture.pending().await, fixture.counters.counts().done), (11, 4), "all but what waits is settled");
+    assert_eq!(
+        (fixture.pending().await, fixture.counters.counts().done),
+        (11, 4),
+        "all but what waits is settled"
+    );
 
     let (seen, claims) = (handler.ids().len(), fixture.calls_of("xautoclaim").await);
     let idle_ms = fixture.idle_ms("dead").await;

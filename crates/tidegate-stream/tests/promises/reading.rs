@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use tidegate_stream::{LaneSettings, Outcome};
 
-use crate::fixture::{RecordingHandler, Fixture, eventually, ms, number, set_aside, settings};
+use crate::fixture::{Fixture, RecordingHandler, eventually, ms, number, set_aside, settings};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn entries_are_handled_in_stream_order_and_acknowledged() {

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use tidegate_stream::{Activity, Cause, LaneSettings, Outcome};
 
-use crate::fixture::{RecordingHandler, Fixture, eventually, ms, number, set_aside, set_aside_for, settings};
+use crate::fixture::{Fixture, RecordingHandler, eventually, ms, number, set_aside, set_aside_for, settings};
 
 /// Holds entries back until it is opened.
 fn door() -> (Arc<AtomicBool>, Arc<AtomicBool>) {
@@ -134,8 +134,10 @@ async fn where_no_more_may_be_set_aside_nothing_new_is_read_and_both_ends_are_to
         );
     let ids = fixture.add(60).await;
     let lane = fixture.run("c1", &handler, LaneSettings { set_aside_max: 30, ..settings() }).await;
-    eventually("it is full", async || fixture.log.count("ERROR the limit of set-aside entries is reached") == 1)
-        .await;
+    eventually("it is full", async || {
+        fixture.log.count("ERROR the limit of set-aside entries is reached") == 1
+    })
+    .await;
     // Some tries of one entry each, which come ever more slowly.
     handler.until_seen(36).await;
     assert_eq!(fixture.pending().await, 30);
@@ -145,7 +147,10 @@ async fn where_no_more_may_be_set_aside_nothing_new_is_read_and_both_ends_are_to
     fixture.nothing_is_pending().await;
     eventually("all are counted", async || fixture.counters.counts().done == 60).await;
     assert_eq!(fixture.log.count("ERROR the limit of set-aside entries is reached"), 1);
-    eventually("the end is told", async || fixture.log.count("WARN fewer entries are set aside than the limit") == 1).await;
+    eventually("the end is told", async || {
+        fixture.log.count("WARN fewer entries are set aside than the limit") == 1
+    })
+    .await;
     lane.stop().await;
 }
 
@@ -218,7 +223,10 @@ async fn it_is_found_again_by_the_next_process_of_the_same_name_and_is_no_crash(
         in_progress.extend(held().await);
     }
     let blamed: Vec<String> = fixture.call("HKEYS s.deaths").await;
-    assert!(blamed.iter().all(|id| in_progress.contains(id)), "{blamed:?} are blamed, {in_progress:?} were in progress");
+    assert!(
+        blamed.iter().all(|id| in_progress.contains(id)),
+        "{blamed:?} are blamed, {in_progress:?} were in progress"
+    );
     assert!(in_progress.len() < 20, "most were set aside each time");
     let done = RecordingHandler::done();
     let lane = fixture.run("c1", &done, settings()).await;

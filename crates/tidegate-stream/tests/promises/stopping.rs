@@ -2,7 +2,7 @@
 
 use tidegate_stream::LaneSettings;
 
-use crate::fixture::{RecordingHandler, Fixture, eventually, ms, settings};
+use crate::fixture::{Fixture, RecordingHandler, eventually, ms, settings};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_ends_a_blocked_read_at_once() {

@@ -7,7 +7,7 @@ use tidegate_stream::{
     has_group, inspect,
 };
 
-use crate::fixture::{RecordingHandler, Fixture, dead, eventually, ms, number, settings};
+use crate::fixture::{Fixture, RecordingHandler, dead, eventually, ms, number, settings};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lane_shows_what_it_does_and_with_how_many_entries() {
@@ -86,7 +86,8 @@ async fn whether_the_group_is_there_is_seen() {
 #[tokio::test(flavor = "multi_thread")]
 async fn undelivered_entries_that_the_server_cannot_count_are_counted_up_to_ten_thousand() {
     let fixture = Fixture::start().await;
-    let undelivered = async || inspect(&fixture.pool, &fixture.names).await.unwrap().group.unwrap().undelivered;
+    let undelivered =
+        async || inspect(&fixture.pool, &fixture.names).await.unwrap().group.unwrap().undelivered;
     fixture.add_delivered(1, "c").await;
     let ids = fixture.add(10_000).await;
     assert_eq!(undelivered().await, Undelivered::Exactly(10_000), "the server tells");

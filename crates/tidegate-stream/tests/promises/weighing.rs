@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use fred::{clients::Client, interfaces::StreamsInterface, types::Value};
 use tidegate_stream::{Entry, EntryId, LaneSettings, Outcome, Read, Script, StreamInspector};
 
-use crate::fixture::{RecordingHandler, Fixture, eventually, ms, settings};
+use crate::fixture::{Fixture, RecordingHandler, eventually, ms, settings};
 
 const KIB: usize = 1024;
 

@@ -25,7 +25,9 @@ pub async fn post(
         if notice.entries > 0 || posted != Some(0) {
             match set_aside_notes.write(process, &notice).await {
                 Ok(()) => posted = Some(notice.entries),
-                Err(error) => tracing::debug!(%error, "could not write the note about entries that are set aside"),
+                Err(error) => {
+                    tracing::debug!(%error, "could not write the note about entries that are set aside")
+                }
             }
         }
         if stop.run_until_cancelled(sleep(POST_EVERY)).await.is_none() {

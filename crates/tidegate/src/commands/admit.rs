@@ -15,9 +15,9 @@ use tidegate_orders::{
 
 use crate::{
     exit::{Exit, WrongUsage},
-    times,
     output::{OutputArgs, print_note},
     scope::{PartitionCommand, Scope},
+    times,
 };
 
 const EXAMPLES: &str = "\
@@ -92,10 +92,14 @@ impl PartitionCommand for AdmitArgs {
             Ok(reply) if reply.is_admitted() => Ok(Exit::Ok),
             Ok(_) | Err(GateError::IdTaken { .. } | GateError::OtherQuantity { .. }) => Ok(Exit::No),
             Err(error @ GateError::Unreachable(_)) => Err(error).with_context(|| {
-                format!("Failed to learn the outcome of order {order}; run the command again with --order {order}")
+                format!(
+                    "Failed to learn the outcome of order {order}; run the command again with --order {order}"
+                )
             }),
             Err(error @ GateError::Unconfirmed { .. }) => {
-                print_note(&format!("{error}. Run the command again with --order {order}: it waits for the replicas once more"));
+                print_note(&format!(
+                    "{error}. Run the command again with --order {order}: it waits for the replicas once more"
+                ));
                 Ok(Exit::Unknown)
             }
             Err(error) => Err(error).with_context(|| format!("Failed to admit order {order}")),

@@ -5,7 +5,7 @@ use std::{cell::RefCell, collections::BTreeMap, time::Instant};
 use clap::Args;
 use serde::Serialize;
 use tidegate_compare::{
-    Job, ComparisonRequest, Pace, Silent,
+    ComparisonRequest, Job, Pace, Silent,
     audit::{AuditReport, LostSpan, Offences, StateCounts, VoucherAudit, audit},
     text::counted,
 };
@@ -14,10 +14,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     exit::Exit,
-    times,
     output::{OutputArgs, print_note, table},
     partitions::{names, over_all},
     scope::SystemCommand,
+    times,
 };
 use tidegate_operations::{Stores, System};
 

@@ -13,7 +13,7 @@ use tidegate_operations::{
     pending::claim::ClaimRequest,
 };
 
-use crate::{exit::Exit, times, operator::ChangeArgs, scope::PartitionCommand};
+use crate::{exit::Exit, operator::ChangeArgs, scope::PartitionCommand, times};
 
 /// The default time that a removal waits.
 const REMOVAL_WAIT: Duration = Duration::from_mins(2);

@@ -9,9 +9,9 @@ use tidegate_stream::{EntryId, server_time_ms};
 use super::lines::{self, LinesArgs};
 use crate::{
     exit::Exit,
-    times::{self, Point},
     scope::SystemCommand,
     selection::OnlyArgs,
+    times::{self, Point},
 };
 
 const EXAMPLES: &str = "\

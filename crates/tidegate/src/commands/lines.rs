@@ -18,10 +18,9 @@ use tidegate_operations::{
 use crate::{
     command_line::CommandLine,
     exit::Exit,
-    times,
     operator::{ReportText, read_in_steps},
     output::OutputArgs,
-    selection,
+    selection, times,
 };
 
 /// The output of an export.

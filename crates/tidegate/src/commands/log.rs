@@ -12,10 +12,10 @@ use tokio::time::sleep;
 
 use crate::{
     exit::Exit,
-    times::{self, Point},
     output::{OutputArgs, print_note, table},
     partitions::{is_undivided, of_partition, over_all},
     scope::SystemCommand,
+    times::{self, Point},
 };
 use tidegate_operations::{
     InvalidInput, System, SystemSettings, connect,

@@ -9,9 +9,9 @@ use tidegate_orders::VoucherId;
 
 use crate::{
     exit::Exit,
-    times,
     output::{OutputArgs, table},
     scope::{PartitionCommand, Scope},
+    times,
 };
 
 const EXAMPLES: &str = "\

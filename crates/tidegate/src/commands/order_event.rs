@@ -22,10 +22,10 @@ pub use text::{older_workers, told};
 use crate::{
     command_line::CommandLine,
     exit::{Exit, WrongUsage},
-    times,
     operator::{Change, ChangeArgs, PlanText, ReportText},
     partitions::{at_once, over_all, place_of},
     scope::SystemCommand,
+    times,
 };
 
 /// The default time that the command waits.

@@ -15,10 +15,10 @@ use tidegate_orders::{OrderStatus, UserId, VoucherId};
 use super::order_show::SCAN;
 use crate::{
     exit::Exit,
-    times::utc,
     operator::ProgressBar,
     output::{OutputArgs, table},
     scope::{PartitionCommand, Scope},
+    times::utc,
 };
 
 const EXAMPLES: &str = "\

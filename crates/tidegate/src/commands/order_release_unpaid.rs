@@ -15,9 +15,9 @@ use super::order_event::{WAIT_TEXT, older_workers, told};
 use crate::{
     command_line::CommandLine,
     exit::Exit,
-    times,
     operator::{Change, ChangeArgs, PlanText, ReportText},
     scope::{PartitionCommand, Scope},
+    times,
 };
 
 const EXAMPLES: &str = "\

@@ -1,10 +1,10 @@
 //! The command `tidegate order show`: everything that both stores hold of one order, its state, and what to type next.
 
 mod commands;
-mod times;
 mod not_found;
 mod sentence;
 mod text;
+mod times;
 
 use clap::Args;
 use futures_util::future::join_all;

@@ -13,9 +13,9 @@ use tidegate_orders::{OrderId, OrderState, VoucherId};
 
 use crate::{
     exit::Exit,
-    times,
     output::{OutputArgs, print_note},
     scope::{PartitionCommand, Scope},
+    times,
 };
 
 /// The default time to wait.

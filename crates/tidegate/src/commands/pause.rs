@@ -14,9 +14,9 @@ use tidegate_orders::VoucherId;
 
 use crate::{
     exit::{Exit, WrongUsage},
-    times,
     operator::ChangeArgs,
     scope::{PartitionCommand, Scope},
+    times,
 };
 /// The most vouchers that a sentence names.
 const NAMED: usize = 10;

@@ -13,9 +13,9 @@ use tidegate_operations::{
 
 use crate::{
     exit::{Exit, WrongUsage},
-    times,
     operator::ChangeArgs,
     scope::PartitionCommand,
+    times,
 };
 
 const EXAMPLES: &str = "\

@@ -8,7 +8,8 @@ use anyhow::Context;
 use clap::Args;
 use serde::Serialize;
 use tidegate_compare::{
-    CompareError, Job, ComparisonReport, ComparisonRequest, Comparison, Pace, VoucherComparison, reconciled::Reconciled,
+    CompareError, Comparison, ComparisonReport, ComparisonRequest, Job, Pace, VoucherComparison,
+    reconciled::Reconciled,
 };
 use tidegate_operations::{End, Next, Plan, Stores};
 use tidegate_orders::{RedisStore, VoucherId};
@@ -22,10 +23,10 @@ use tidegate_stream::{HeldLease, server_time_ms};
 use crate::{
     exit::{Exit, WrongUsage},
     invocation::{self, Invocation},
-    times::{self, Point},
     operator::{Change, ChangeArgs, ProgressBar},
     output::print_note,
     scope::PartitionCommand,
+    times::{self, Point},
 };
 
 const EXAMPLES: &str = "\

@@ -17,10 +17,10 @@ use tidegate_stream::server_time_ms;
 use crate::{
     command_line::CommandLine,
     exit::{Exit, WrongUsage},
-    times::{self, Point},
     operator::{Change, ChangeArgs, PlanText, ProgressBar, ReportText},
     scope::PartitionCommand,
     selection::{self, OnlyArgs},
+    times::{self, Point},
 };
 
 const EXAMPLES: &str = "\
@@ -161,7 +161,8 @@ impl ReportText for ReplayReport {
             rare(counts),
         );
         if *left > 0 {
-            text += &format!("\n{left} left: another session locks their rows or users, or MySQL lacks an order");
+            text +=
+                &format!("\n{left} left: another session locks their rows or users, or MySQL lacks an order");
         }
         text + &lines(remarks)
     }

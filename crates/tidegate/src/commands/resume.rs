@@ -62,7 +62,8 @@ pub struct ResumeArgs {
 impl PlanText for ResumePlan {
     fn text(&self) -> String {
         let workers = self.workers.as_ref();
-        let workers = workers.map(|pause| format!("the workers, paused {}, would be resumed", pause.origin()));
+        let workers =
+            workers.map(|pause| format!("the workers, paused {}, would be resumed", pause.origin()));
         let vouchers = (!self.vouchers.is_empty()).then(|| {
             format!("{} would go on: {}", counted(self.vouchers.len() as u64, "sale"), names(&self.vouchers))
         });

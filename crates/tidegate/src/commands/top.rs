@@ -31,8 +31,8 @@ use self::{draw::Paging, observations::Observations, overview::overview, screen:
 use crate::{
     config::Settings,
     exit::{Exit, WrongUsage},
-    times,
     signals::Signals,
+    times,
 };
 
 const EXAMPLES: &str = "\

@@ -16,9 +16,9 @@ use tidegate_orders::{VoucherId, gate::JournalUse};
 
 use crate::{
     exit::{Exit, WrongUsage},
-    times,
     operator::{Change, ChangeArgs, PlanText, ReportText},
     scope::{PartitionCommand, Scope},
+    times,
 };
 
 const MOST_SECONDS: u32 = 365 * 24 * 3600;

@@ -394,8 +394,10 @@ fn one_prefix_separates_every_name_from_those_of_another_fleet() {
         let of_limits = [keys.limited(voucher), keys.limits(owner).rules(), keys.limits(owner).uses()];
         let of_callers = [keys.idempotency(voucher, user, "digest"), keys.order_id("2026:11:28"), lock];
         let (fleet, list) = (keys.fleet(), keys.partition_list());
-        let of_workers = [fleet.heartbeat("w"), fleet.work_in_progress("w"), fleet.pause(), fleet.restore_counter()];
-        let of_holders = [fleet.sweeper(), fleet.busy_marker(), fleet.sales_need_workers(), fleet.reconciler()];
+        let of_workers =
+            [fleet.heartbeat("w"), fleet.work_in_progress("w"), fleet.pause(), fleet.restore_counter()];
+        let of_holders =
+            [fleet.sweeper(), fleet.busy_marker(), fleet.sales_need_workers(), fleet.reconciler()];
         let of_operators = [fleet.reconciled(), fleet.log(), fleet.replay("1")];
         let of_list = [list.tags(), list.change(), list.retired(), list.gate("g")];
         let of_fleet = [&of_workers[..], &of_holders, &of_operators, &of_list].concat();

@@ -117,9 +117,8 @@ impl<R: ReportText> EndedWork<'_, R> {
     fn introduction(&self) -> Option<String> {
         let error = self.error().unwrap_or_default();
         match self.ended {
-            Ended::Whole => {
-                (self.ending() == Ending::Left).then(|| "A part of the work is left. Later, go on with:".to_owned())
-            }
+            Ended::Whole => (self.ending() == Ending::Left)
+                .then(|| "A part of the work is left. Later, go on with:".to_owned()),
             Ended::Stopped => Some("Stopped before all was done. Go on with:".to_owned()),
             Ended::Aborted(_) => Some(format!("error: {error}\nGo on with:")),
             Ended::Failed(_) => Some(format!("error: {error}\nAfter you have fixed that, go on with:")),

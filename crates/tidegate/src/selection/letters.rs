@@ -58,7 +58,8 @@ impl LetterSelectionArgs {
         if !self.letters.is_empty() || self.all || filters.contains(&true) {
             return Ok(());
         }
-        let message = "select letters: by their ids, by a filter such as --reason or --voucher, or with --all";
+        let message =
+            "select letters: by their ids, by a filter such as --reason or --voucher, or with --all";
         Err(WrongUsage(message.to_owned()))
     }
 

@@ -12,10 +12,10 @@ use super::{
 };
 use crate::bench::{
     admission::open_sale,
+    fixture::Fixture,
     latency::{ms, quantile},
     orders::{NewOrder, Orders},
     results::gate::IdleConnections,
-    fixture::Fixture,
 };
 
 /// Files that the gate and this process have open besides the connections that are held.

@@ -14,9 +14,9 @@ use super::{
 };
 use crate::bench::{
     drain::{FILLED, until_settled},
+    fixture::{Fixture, GROUP, STOCK, STREAM},
     orders::Orders,
     results::trouble::ClusterResult,
-    fixture::{GROUP, STOCK, STREAM, Fixture},
     workers::{Shape, Workers},
     writers::tell,
 };

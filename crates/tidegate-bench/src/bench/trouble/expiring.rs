@@ -8,9 +8,9 @@ use tidegate_orders::Partition;
 use tokio::time::sleep;
 
 use crate::bench::{
+    fixture::{Fixture, STOCK, Tables},
     orders::{FIRST_ID, FIRST_NEW, Orders},
     results::trouble::Expirations,
-    fixture::{STOCK, Fixture, Tables},
     workers::{Shape, Workers},
 };
 

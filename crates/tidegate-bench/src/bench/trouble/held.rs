@@ -15,9 +15,9 @@ use super::{
 };
 use crate::bench::{
     drain::{FILLED, until_settled},
+    fixture::{Fixture, GROUP, STOCK, STREAM, Tables},
     orders::Orders,
     results::trouble::{HeldVoucher, LongHold},
-    fixture::{GROUP, STOCK, STREAM, Fixture, Tables},
     workers::{Shape, Workers},
 };
 

@@ -11,8 +11,8 @@ use super::{
 };
 use crate::bench::{
     drain::{FILLED, until_settled},
+    fixture::{Fixture, GROUP, STREAM, Tables},
     results::trouble::LargeEntries,
-    fixture::{GROUP, STREAM, Fixture, Tables},
     workers::{Shape, Workers},
 };
 

@@ -12,10 +12,10 @@ use super::{
 };
 use crate::bench::{
     drain::{FILLED, until_settled},
+    fixture::{Fixture, GROUP, STREAM, Tables},
     meter::Reading,
     orders::Orders,
     results::cost::Cost,
-    fixture::{GROUP, STREAM, Fixture, Tables},
     workers::{Shape, Workers},
 };
 
@@ -79,7 +79,7 @@ async fn prepare(fixture: &mut Fixture, case: Case, entries: usize) -> Result<Wo
         expiring::limit(fixture, 1, 3_600).await?;
     }
     let settings: &[(&str, &str)] = match case {
-        Case::Published => &[("TIDEGATE_RESULTS_ANNOUNCE", "all")],
+        Case::Published => &[("TIDEGATE_RESULTS_PUBLISH", "all")],
         _ => &[],
     };
     let (redis, mysql) = (fixture.redis_server.url(), [fixture.url(Tables::Fresh)]);

@@ -49,7 +49,8 @@ impl Gates {
     }
 
     async fn tell_all(&self, tell: impl AsyncFn(&RedisStore) -> FredResult<()>) {
-        let tell = async |redis: &RedisStore| match timeout(PATIENCE, tell(redis))
+        let tell = async |redis: &RedisStore| {
+            match timeout(PATIENCE, tell(redis))
             .await
             .map(|told| told.map_err(GateError::from))
         {
@@ -65,6 +66,7 @@ impl Gates {
                 tracing::debug!(%error, "could not write the note with the gate's list of partitions");
             }
             Ok(Ok(())) | Err(_) => {}
+        }
         };
         join_all(self.reached().map(|(_, redis)| tell(redis))).await;
     }

@@ -324,7 +324,10 @@ mod tests {
             (|[_, to]| to.row.as_mut().unwrap().delisted_ms = Some(1), "south is delisted"),
             (|[_, to]| to.is_moving = true, "south is being moved to another partition"),
             (|[_, to]| to.redis_stock = None, "Redis has no stock of south"),
-            (|[_, to]| to.row.as_mut().unwrap().initial_stock = None, "the initial stock of south is unknown"),
+            (
+                |[_, to]| to.row.as_mut().unwrap().initial_stock = None,
+                "the initial stock of south is unknown",
+            ),
             (|[from, _]| from.redis_stock = Some(19), "Redis has only 19 units left of north"),
             (|[from, _]| from.mysql_stock = Some(19), "MySQL has only 19 units left of north"),
             (

@@ -102,9 +102,10 @@ impl Steps<'_> {
         match applied {
             Applied::Cancelled(RowRefusal::TooFew) => refused("MySQL has fewer units left by now".to_owned()),
             Applied::Cancelled(RowRefusal::TooMany) => refused(COLUMN_TOO_SMALL.to_owned()),
-            Applied::Cancelled(RowRefusal::Delisted) => {
-                refused(format!("{} was delisted in the meantime; nothing was changed on either side", self.it()))
-            }
+            Applied::Cancelled(RowRefusal::Delisted) => refused(format!(
+                "{} was delisted in the meantime; nothing was changed on either side",
+                self.it()
+            )),
             Applied::Cancelled(RowRefusal::ByMySql(why)) => {
                 refused(format!("MySQL refused it: {why}; nothing was changed on either side"))
             }
@@ -210,7 +211,9 @@ fn ended_by_others(change: &StockChange, note: &StockChange) -> Option<Result<Op
     match note.state {
         ChangeState::Open => None,
         ChangeState::Done => Some(Ok(None)),
-        ChangeState::Cancelled => Some(Err("neither store has it: another program has cancelled it".to_owned())),
+        ChangeState::Cancelled => {
+            Some(Err("neither store has it: another program has cancelled it".to_owned()))
+        }
     }
 }
 

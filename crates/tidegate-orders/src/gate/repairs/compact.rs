@@ -89,7 +89,8 @@ impl Repairs {
             args.extend([order.to_string().into(), found.as_str().into(), becomes.as_str().into()]);
             args.extend([units.to_string().into(), change.to_string().into()]);
         }
-        let reply = self.compact.call(&self.access.pool, vec![self.access.keys.journal(voucher)], args).await?;
+        let reply =
+            self.compact.call(&self.access.pool, vec![self.access.keys.journal(voucher)], args).await?;
         if let Value::Array(counts) = &reply
             && let [released, used, shortened] = counts.as_slice()
             && let (Some(released), Some(used), Some(shortened)) =

@@ -144,8 +144,10 @@ impl Repairs {
     /// # Errors
     /// See [`GateError`]. The call may be repeated.
     pub async fn remove_moved(&self, voucher: VoucherId) -> Result<RemoveMovedReply, GateError> {
-        let reply =
-            self.remove_moved_sale.call(&self.access.pool, self.access.keys.of_sale(voucher), Vec::new()).await?;
+        let reply = self
+            .remove_moved_sale
+            .call(&self.access.pool, self.access.keys.of_sale(voucher), Vec::new())
+            .await?;
         understood("remove_moved_sale.lua", &reply, RemoveMovedReply::from_code)
     }
 

@@ -39,7 +39,11 @@ impl Sales {
     ///
     /// # Errors
     /// See [`GateError`]. Vouchers of earlier calls may already have their marks.
-    pub async fn mark_busy(&self, vouchers: &[VoucherId], busy_mark: BusyMark) -> Result<MarkedSales, GateError> {
+    pub async fn mark_busy(
+        &self,
+        vouchers: &[VoucherId],
+        busy_mark: BusyMark,
+    ) -> Result<MarkedSales, GateError> {
         let (mark, span) = match busy_mark {
             BusyMark::BusyFor(span) => ("until", span.as_millis().to_string()),
             BusyMark::ServedFor(span) => ("from", span.as_millis().to_string()),

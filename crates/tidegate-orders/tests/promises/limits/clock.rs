@@ -162,7 +162,8 @@ async fn a_window_that_went_back_stays_in_the_stored_one_and_opens_when_it_says(
 async fn a_limit_that_was_used_up_while_the_clock_was_ahead_counts_from_zero_under_another_number()
 -> Result<()> {
     let clock = Clock::start()?;
-    let sale = Sale::open_on(fixture_by(&clock).await?, String::new(), ("1 all * day 0 2 -", "", "0")).await?;
+    let sale =
+        Sale::open_on(fixture_by(&clock).await?, String::new(), ("1 all * day 0 2 -", "", "0")).await?;
     let mut by_clock = ByClock { clock: &clock, sale, next: 0 };
     by_clock.set_ahead_by(MONTH_S).await?;
     ensure!(by_clock.ask_until_refused("a").await?.0 == 2);

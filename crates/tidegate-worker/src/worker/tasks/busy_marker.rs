@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use tidegate_operations::busy_marker::{BusyPass, BusyMarker};
+use tidegate_operations::busy_marker::{BusyMarker, BusyPass};
 use tidegate_orders::{LimitedLog, VoucherId};
 
 use super::{NextRun, Periodic, Routine, Run, Task, on_heap};
@@ -64,7 +64,9 @@ pub fn forget_marks(marker: BusyMarker, log: Arc<LimitedLog>) -> impl Task {
     let forget = async move || {
         match marker.forget_need().await {
             Ok(marks) => tell_left_out(&log, &marks.left_out),
-            Err(error) => tracing::debug!(error = format!("{error:#}"), "could not remove all old marks of sales"),
+            Err(error) => {
+                tracing::debug!(error = format!("{error:#}"), "could not remove all old marks of sales")
+            }
         }
         Ok(NextRun::After(FORGET_EVERY))
     };

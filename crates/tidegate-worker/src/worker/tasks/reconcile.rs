@@ -5,7 +5,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tidegate_compare::{
-    CompareError, Job, ComparisonReport, ComparisonRequest, Comparison, Pace, Silent,
+    CompareError, Comparison, ComparisonReport, ComparisonRequest, Job, Pace, Silent,
     reconciled::{DifferenceKind, Reconciled},
 };
 use tidegate_operations::{Next, Plan, Report, Stores, SystemSettings};
@@ -61,7 +61,8 @@ impl Reconciler {
         let request = ComparisonRequest { vouchers: Vec::new(), since_ms: None, pace: Pace::Quarter };
         let (who, stores) = (format!("{OF_WORKER}{}", worker.name), (redis.clone(), parts.sessions.pool(1)));
         let remover = KeyRemover::new(stores.clone(), settings, who.clone());
-        let comparison = Comparison::new(stores.clone(), request).reading_causally(parts.sessions.causal_reads());
+        let comparison =
+            Comparison::new(stores.clone(), request).reading_causally(parts.sessions.causal_reads());
         let after = (settings.compact_after, Pace::Quarter);
         let compactor = Compactor::new(stores, after);
         let sweeper = UseSweeper::new(redis.clone(), Pace::Quarter);
@@ -150,9 +151,14 @@ impl Reconciler {
             tracing::warn!("{refused}");
         }
         match repaired {
-            Ok(_) => tracing::info!(counts = %report.counts(), "repaired the differences between both stores"),
+            Ok(_) => {
+                tracing::info!(counts = %report.counts(), "repaired the differences between both stores")
+            }
             Err(error) => {
-                tracing::warn!(error = format!("{error:#}"), "did not repair the differences between both stores");
+                tracing::warn!(
+                    error = format!("{error:#}"),
+                    "did not repair the differences between both stores"
+                );
             }
         }
     }
@@ -187,7 +193,9 @@ impl Reconciler {
         match self.sweeper.sweep(&vouchers).await {
             Ok(0) => {}
             Ok(swept) => tracing::info!(swept, "removed the limit counters of windows that are over"),
-            Err(error) => tracing::warn!(%error, "did not remove the limit counters of windows that are over"),
+            Err(error) => {
+                tracing::warn!(%error, "did not remove the limit counters of windows that are over")
+            }
         }
     }
 
@@ -209,7 +217,8 @@ impl Reconciler {
         if !is_due {
             return Ok(());
         }
-        let CompactReport { released, used, shortened } = self.compactor.compact(vouchers, before_ms, job).await?;
+        let CompactReport { released, used, shortened } =
+            self.compactor.compact(vouchers, before_ms, job).await?;
         if released + used > 0 {
             tracing::info!(released, used, shortened, "compacted final orders in the journals");
         }

@@ -16,9 +16,9 @@ use tidegate_orders::CampaignId;
 use crate::{
     commands::voucher_load::whole_seconds,
     exit::Exit,
-    times,
     operator::{Change, ChangeArgs, PlanText, ReportText},
     scope::SystemCommand,
+    times,
 };
 
 const EXAMPLES: &str = "\

@@ -25,8 +25,11 @@ impl PlanText for ClaimPlan {
             );
         }
         if self.pending == 0 {
-            let dead =
-                if self.consumers.is_empty() { "No consumer is dead: nothing" } else { "The consumers hold nothing" };
+            let dead = if self.consumers.is_empty() {
+                "No consumer is dead: nothing"
+            } else {
+                "The consumers hold nothing"
+            };
             return format!("{dead} to claim.");
         }
         let each = self.consumers.iter().filter(|consumer| consumer.pending > 0);
@@ -45,7 +48,9 @@ impl PlanText for ClaimPlan {
 
 fn who_takes_them(workers_live: bool, within_s: f64) -> String {
     if workers_live {
-        format!("Living workers take the claimable entries within about {within_s:.0} s, as fast as they write.")
+        format!(
+            "Living workers take the claimable entries within about {within_s:.0} s, as fast as they write."
+        )
     } else {
         "No living worker reads the stream: the claimable entries wait until one starts.".to_owned()
     }
@@ -56,7 +61,10 @@ impl ReportText for ClaimReport {
         let mut lines = vec![format!("{} made claimable for all workers.", counted(self.offered, "entry"))];
         let lives = self.consumers.iter().filter(|consumer| consumer.lives);
         lines.extend(lives.map(|consumer| {
-            format!("{} is alive by now: the rest of its entries was left to it.", printable(&consumer.consumer))
+            format!(
+                "{} is alive by now: the rest of its entries was left to it.",
+                printable(&consumer.consumer)
+            )
         }));
         if self.young > 0 {
             lines.push(format!(

@@ -72,11 +72,12 @@ impl ReportText for LetterReport {
         let more = self.letters - self.first.len() as u64;
         lines.extend((more > 0).then(|| format!("  and {more} more")));
         let gone = counted(self.gone, "letter");
-        lines.extend((self.gone > 0).then(|| format!("{gone} not there any more: another command was faster")));
+        lines.extend(
+            (self.gone > 0).then(|| format!("{gone} not there any more: another command was faster")),
+        );
         let released = counted(self.released, "order");
         lines.extend(
-            (self.released > 0)
-                .then(|| format!("of these, {released} cancelled meanwhile: released now")),
+            (self.released > 0).then(|| format!("of these, {released} cancelled meanwhile: released now")),
         );
         lines.extend(staying(&self.stay, &self.missing));
         lines.join("\n")
@@ -185,9 +186,7 @@ fn reason(obstacle: Obstacle) -> &'static str {
             "its order is a dead letter, too, and does not go back now: requeue that, which takes its events along, or \
              cancel it first"
         }
-        Obstacle::HoldsPayment => {
-            "money was paid or refunded, and no other record says so: requeue it"
-        }
+        Obstacle::HoldsPayment => "money was paid or refunded, and no other record says so: requeue it",
         Obstacle::HoldsUnits => {
             "by the journal, the order took units that were never released: see docs/runbook/id-taken.md"
         }

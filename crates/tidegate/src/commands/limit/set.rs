@@ -15,9 +15,9 @@ use tidegate_orders::limits::{RuleKind, Subject, SubjectName, Window};
 use super::OwnerArgs;
 use crate::{
     exit::{Exit, WrongUsage},
-    times,
     operator::{Change, ChangeArgs},
     scope::SystemCommand,
+    times,
 };
 
 const EXAMPLES: &str = "\

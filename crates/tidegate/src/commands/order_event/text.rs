@@ -180,14 +180,18 @@ pub fn told(event: &str, sent: &SentEvent) -> String {
     match (sent.fate, sent.moved.to) {
         (EventFate::Applied, Some(to)) => format!("{order} is {}{units} (entry {entry})", status(to)),
         (EventFate::Applied, None) => format!("{order}: {event} was noted (entry {entry})"),
-        (EventFate::Unchanged, _) => format!("{order}: unchanged, it already had this status (entry {entry})"),
+        (EventFate::Unchanged, _) => {
+            format!("{order}: unchanged, it already had this status (entry {entry})")
+        }
         (EventFate::RefundDue, _) => format!("{order}: this payment has to be refunded (entry {entry})"),
         (EventFate::Rejected, _) => {
             let why = sent.rejection.map(because).unwrap_or_default();
             format!("{order}: {event} was rejected, because {why} (entry {entry})")
         }
         (EventFate::NotRecorded, _) => format!("{order}: not recorded yet (entry {entry})"),
-        (EventFate::Unknown, _) => format!("{order}: it is unknown whether the event was appended, because Redis did not reply"),
+        (EventFate::Unknown, _) => {
+            format!("{order}: it is unknown whether the event was appended, because Redis did not reply")
+        }
         (EventFate::NotAppended, _) => format!("{order}: nothing was appended"),
     }
 }

@@ -54,9 +54,8 @@ fn unsearched(records: &OrderRecords) -> Vec<String> {
         if !searched.complete && searched.entries > 0 {
             let looked_at = counted(searched.entries, "entry");
             let down_to = searched.down_to;
-            parts.push(format!(
-                "of the {what}, only {looked_at} were searched, the latest down to {down_to}"
-            ));
+            parts
+                .push(format!("of the {what}, only {looked_at} were searched, the latest down to {down_to}"));
         } else if !searched.complete {
             parts.push(format!("the {what} could not be read"));
         }

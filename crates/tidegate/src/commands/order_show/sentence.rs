@@ -11,8 +11,8 @@ use tidegate_orders::{
 };
 
 use super::{
-    times::{entry_time, time_of, mysql_time},
     not_found::{lost, unknown},
+    times::{entry_time, mysql_time, time_of},
 };
 
 /// The whole sentence. Other workers claim entries after `claim_idle_ms`.
@@ -67,8 +67,10 @@ fn with_row(report: &OrderReport, row: &OrderRow) -> String {
     };
     let open = report.records.open_entry();
     if let Some(entry) = open {
-        sentence +=
-            &format!(" Its entry {} is still open: the next worker that handles it only acknowledges it.", entry.id);
+        sentence += &format!(
+            " Its entry {} is still open: the next worker that handles it only acknowledges it.",
+            entry.id
+        );
     }
     for letter in report.records.letters.iter().filter(|letter| !letter.is_order_of(row.user, row.voucher)) {
         let who = match letter.content.user {
@@ -171,9 +173,7 @@ fn refused(report: &OrderReport, refusal: &RefusalRow) -> String {
         }
         (_, Some((when, _))) => format!("it was released to Redis {when}."),
         (Remedy::Release, None) => {
-            format!(
-                "it was not released to Redis. That is done when its dead letter {letter} is cancelled."
-            )
+            format!("it was not released to Redis. That is done when its dead letter {letter} is cancelled.")
         }
         (Remedy::Audit, None) => "no journal shows whether it was released to Redis.".to_owned(),
         (Remedy::RunAgain, None) => "it was not released to Redis. Handled once more, it is.".to_owned(),
@@ -239,7 +239,9 @@ fn pending(report: &OrderReport, entry: &EntryRecord, claim_idle_ms: u64) -> Str
         }
         (Some(idle_ms), true) => {
             let left = seconds(i64::try_from(claim_idle_ms.saturating_sub(*idle_ms)).unwrap_or(0));
-            format!("{holds}, and is gone: another worker takes it in about {left:.0} s, or now after a drain.")
+            format!(
+                "{holds}, and is gone: another worker takes it in about {left:.0} s, or now after a drain."
+            )
         }
     }
 }

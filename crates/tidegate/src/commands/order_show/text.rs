@@ -7,10 +7,10 @@ use tidegate_orders::{
     records::{BuriedEvent, DeadLetterRecord, EntryContent, EventRow, OrderDetails},
 };
 
-use super::{ShownOrder, times::mysql_time, sentence::status};
+use super::{ShownOrder, sentence::status, times::mysql_time};
 use crate::{
-    times::{utc, utc_whole},
     pending::life,
+    times::{utc, utc_whole},
 };
 
 /// The records of each place, in the order in which an order passes them; then its state, and what to type.

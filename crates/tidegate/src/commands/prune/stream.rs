@@ -11,8 +11,8 @@ use tidegate_stream::EntryId;
 
 use crate::{
     exit::{Exit, WrongUsage},
-    times,
     operator::{Change, ChangeArgs, PlanText, ProgressBar, ReportText},
+    times,
 };
 
 /// Trims the stream.
@@ -37,7 +37,9 @@ impl PlanText for TrimPlan {
     fn text(&self) -> String {
         let Self { stream, length, entries, .. } = self;
         if self.no_group {
-            return format!("{stream}: nothing can be deleted, because it has no consumer group whose needs are known");
+            return format!(
+                "{stream}: nothing can be deleted, because it has no consumer group whose needs are known"
+            );
         }
         let held = self.held_by.as_ref().map_or_else(String::new, |HeldBy { group, id, why }| {
             let group = printable(group);

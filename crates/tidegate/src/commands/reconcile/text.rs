@@ -1,7 +1,7 @@
 //! The result of a comparison, for people.
 
 use tidegate_compare::{
-    Difference, DifferenceCause, KindCount, ComparisonReport, RepairMethod, VoucherTotals, VoucherComparison,
+    ComparisonReport, Difference, DifferenceCause, KindCount, RepairMethod, VoucherComparison, VoucherTotals,
     reconciled::DifferenceKind, text::counted,
 };
 
@@ -72,7 +72,8 @@ fn kind(count: &KindCount, totals: &VoucherTotals) -> String {
     let list = if shown.is_empty() { String::new() } else { format!("\n    {}", shown.join("\n    ")) };
     let more = total.saturating_sub(first.len() as u64);
     let more = if more > 0 && !first.is_empty() { format!("\n    and {more} more") } else { String::new() };
-    let repair = first.first().map_or_else(String::new, |it| format!("\n    repaired by: {}", repair(it.repair)));
+    let repair =
+        first.first().map_or_else(String::new, |it| format!("\n    repaired by: {}", repair(it.repair)));
     let repair = if kind.is_failure() { repair } else { String::new() };
     format!("  {what}{list}{more}{repair}")
 }
@@ -153,7 +154,9 @@ fn sentence(kind: DifferenceKind, total: u64, units: i64, totals: &VoucherTotals
             )
         }
         DifferenceKind::SaleForgotten => {
-            format!("Its sale is on, MySQL has {of} left, and Redis holds no stock of it: every order is refused")
+            format!(
+                "Its sale is on, MySQL has {of} left, and Redis holds no stock of it: every order is refused"
+            )
         }
     }
 }
@@ -195,14 +198,20 @@ fn repair(repair: RepairMethod) -> &'static str {
     match repair {
         RepairMethod::RunAgain => "running all entries of the order again (tidegate reconcile --repair)",
         RepairMethod::RecordEvents => "running the events of the order again (tidegate reconcile --repair)",
-        RepairMethod::WriteCancelledRow => "a cancelled row without units in MySQL (tidegate reconcile --repair)",
+        RepairMethod::WriteCancelledRow => {
+            "a cancelled row without units in MySQL (tidegate reconcile --repair)"
+        }
         RepairMethod::Admit => "restoring the user and the movement in Redis (tidegate reconcile --repair)",
         RepairMethod::Release => "releasing it in Redis (tidegate reconcile --repair)",
         RepairMethod::Unbar => "letting the user order again (tidegate reconcile --repair)",
         RepairMethod::Bar => "barring the user (tidegate reconcile --repair)",
-        RepairMethod::MoveStock => "moving the stock in Redis by the difference (tidegate reconcile --repair)",
+        RepairMethod::MoveStock => {
+            "moving the stock in Redis by the difference (tidegate reconcile --repair)"
+        }
         RepairMethod::SetCounter => "setting it to what orders hold (tidegate reconcile --repair)",
-        RepairMethod::Rebuild => "filling Redis again from MySQL, the stream and the dead letters (tidegate rebuild)",
+        RepairMethod::Rebuild => {
+            "filling Redis again from MySQL, the stream and the dead letters (tidegate rebuild)"
+        }
         RepairMethod::ByHand => "an operator's decision; see docs/runbook/stores-differ.md",
     }
 }

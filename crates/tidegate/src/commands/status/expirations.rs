@@ -6,7 +6,7 @@ use tidegate_compare::text::{printable, span};
 use tidegate_operations::expirations::{ExpirationsView, WENT_BACK};
 use tidegate_orders::RestoreState;
 
-use crate::{times, output::table};
+use crate::{output::table, times};
 
 /// The number of these orders, and what keeps them from expiring. None: there are none, and both stores agree.
 pub fn render(view: &ExpirationsView) -> Option<String> {

@@ -256,7 +256,11 @@ fn consumer_cells(consumer: Option<&Consumer>) -> [Cell; 3] {
 fn lane_cells(lane: Option<&ReportedLane>) -> [Cell; 3] {
     let Some(lane) = lane else { return [(); 3].map(|()| Cell::plain("")) };
     let tone = if lane.is_stuck { Tone::Bad } else { Tone::Plain };
-    [Cell::new(lane.doing(), tone), Cell::new(age(lane.lasting_s), tone), Cell::plain(count(lane.in_progress))]
+    [
+        Cell::new(lane.doing(), tone),
+        Cell::new(age(lane.lasting_s), tone),
+        Cell::plain(count(lane.in_progress)),
+    ]
 }
 
 fn vouchers(observations: &Observations, clock: Timestamp) -> Grid {

@@ -248,7 +248,11 @@ fn what_nobody_can_tell_is_unsure() {
     assert_eq!(sum_of(now, &notes, 1), Sum::Unsure, "a movement of the future");
     assert_eq!(sum_of(JournalSnapshot { is_complete: false, ..now }, &notes, 2), Sum::Unsure);
     assert_eq!(sum_of(now, &notes[..2], 2), Sum::Unsure, "a field is missing");
-    assert_eq!(sum_of(JournalSnapshot { stock: Some(47), ..now }, &notes, 2), Sum::Unsure, "no value of the chain");
+    assert_eq!(
+        sum_of(JournalSnapshot { stock: Some(47), ..now }, &notes, 2),
+        Sum::Unsure,
+        "no value of the chain"
+    );
 }
 
 #[test]
@@ -262,7 +266,11 @@ fn a_hand_that_wrote_another_value_of_the_chain_is_seen_by_the_number_of_fields(
     assert_eq!(sum_of(snapshot(&held), &notes, 2), Sum::Unsure);
     let later = JournalSnapshot { at_ms: 3, ..snapshot(&held) };
     assert_eq!(sum_of(later, &notes, 3), Sum::Mismatch(7));
-    assert_eq!(sum_of(JournalSnapshot { stock: None, ..later }, &notes, 3), Sum::Mismatch(-41), "no stock is none");
+    assert_eq!(
+        sum_of(JournalSnapshot { stock: None, ..later }, &notes, 3),
+        Sum::Mismatch(-41),
+        "no stock is none"
+    );
 }
 
 #[test]
