@@ -84,7 +84,7 @@ fn add_counts(families: &mut Families, parts: &Parts) {
     families
         .each(&catalog::RESULTS_PUBLISHD, published.map(|(state, count)| ([state.word()], number(count))));
     families.one(&catalog::RESULTS_REMEMBERED, number(parts.result_counters.all_remembered()));
-    families.one(&catalog::RESULTS_UNANNOUNCED, number(parts.result_counters.unpublished()));
+    families.one(&catalog::RESULTS_UNPUBLISHED, number(parts.result_counters.unpublished()));
     families.one(&catalog::ENTRIES_ACKNOWLEDGED, number(entries.done));
     let mut buried = parts.counters.buried_by_reason();
     // Each reason starts at 0, so that Prometheus sees the first entry as a rise.

@@ -62,7 +62,7 @@ catalog! {
         "Results of orders and events that this process appended to the results stream."
     RESULTS_REMEMBERED: Counter "tidegate_results_remembered_total" []
         "Results that Redis did not accept from this process, so that MySQL keeps them."
-    RESULTS_UNANNOUNCED: Gauge "tidegate_results_unpublished" []
+    RESULTS_UNPUBLISHED: Gauge "tidegate_results_unpublished" []
         "Results that MySQL keeps for all workers until Redis accepts them, at most 10000: take max() over workers, never sum(); with partitions, the sum of each partition's max()."
     ENTRIES_ACKNOWLEDGED: Counter "tidegate_entries_acknowledged_total" []
         "Entries acknowledged with a durable outcome: order written, already written, or refused; event recorded."

@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn what_one_repair_does_not_take_is_counted_with_what_to_type() {
-        let more = "12 more differences for the next repair: one repair takes 300000 at most. Type the same command again \
+        let more = "12 more differences for the next repair: one repair takes 300000 at most. Run the same command again \
                     afterwards";
         let (plan, mut report) = (plan(12), RepairReport::new(&plan(12)));
         report.left = 0;

@@ -328,7 +328,7 @@ fn what_the_gate_is_told_of_callers_is_refused_where_it_cannot_be_meant() {
         ("gate.tls_cert=cert.pem", "gate.tls_key = \"\" is needed for gate.tls_cert"),
         ("gate.tls_key=key.pem", "gate.tls_cert = \"\" is needed for gate.tls_key"),
         ("gate.tls_client_ca=ca.pem", "needs TLS: set gate.tls_cert and gate.tls_key"),
-        ("gate.trusted_proxies=proxy.local", "names \"proxy.local\", which is no IP address"),
+        ("gate.trusted_proxies=proxy.local", "names \"proxy.local\", which is neither an IP address"),
         ("gate.trusted_proxies=10.0.0.1,,10.0.0.2", "names \"\", which"),
         ("gate.trusted_proxies=0.0.0.0/0", "would trust every address"),
         ("gate.user_header=X-User-Id", "list them; gate.trusted_proxies = []"),
@@ -336,7 +336,7 @@ fn what_the_gate_is_told_of_callers_is_refused_where_it_cannot_be_meant() {
         ("gate.attempts_by_address=0/1s", "must be off, or"),
         ("gate.attempts_by_address=9999999/1s", "up to 1000000 in a second"),
         ("gate.attempts_by_address=1/25h", "a span of up to a day"),
-        ("gate.attempts_by_subject=user", "says \"\" of user"),
+        ("gate.attempts_by_subject=user", "has \"\" for user"),
         ("gate.attempts_by_subject=User=1/1s", "names an invalid subject: \"User\" is no name"),
     ] {
         let found = problems(load(&sets(&[pair]), &[]));

@@ -231,7 +231,7 @@ fn what_is_refused_says_whether_its_units_are_back() {
         ..records.clone()
     };
     says(&kept, &around(), OrderStatus::Refused, "was not released", &[replay]);
-    says(&records, &around(), OrderStatus::Refused, "no journal tells", &["tidegate audit --voucher 7"]);
+    says(&records, &around(), OrderStatus::Refused, "no journal shows", &["tidegate audit --voucher 7"]);
     let both = OrderRecords { letters: vec![letter(9)], ..kept };
     let commands = ["tidegate dead show 5-0", "tidegate dead cancel 5-0"];
     says(&both, &around(), OrderStatus::Refused, "when its dead letter 5-0 is cancelled. A new", &commands);
@@ -415,7 +415,7 @@ fn what_was_not_searched_is_said_and_nothing_is_called_lost_before() {
     hinted.query.user = 9.try_into().ok();
     hinted.query.entry = Some(id());
     let more = format!("tidegate order show 60001 --voucher 7 --user 9 --entry {} --scan 100000", id());
-    says(&unsure, &hinted, OrderStatus::Unsure, "only 1000 entries were looked at", &[&more]);
+    says(&unsure, &hinted, OrderStatus::Unsure, "only 1000 entries were searched", &[&more]);
     let more = "tidegate order show 60001 --scan 100000";
     let mut failed = admitted.clone();
     failed.search.coverage.dead = StreamCoverage::default();
