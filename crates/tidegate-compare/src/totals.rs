@@ -177,6 +177,12 @@ impl VoucherTotals {
     /// it: a repair leaves this state.
     #[must_use]
     pub fn differences(&self) -> Vec<Difference> {
+        use DifferenceCause::{ChangedByHand, RedisWentBack, Unknown};
+        use DifferenceKind::{
+            CompactedMismatch, LoadedMismatch, MysqlStockMismatch, RedisStockMismatch, SaleForgotten,
+        };
+        use RepairMethod::{ByHand, MoveStock, Rebuild};
+
         let mismatch = |kind, units, cause, repair| Difference {
             kind,
             voucher: self.voucher,
@@ -193,31 +199,16 @@ impl VoucherTotals {
         let mut found = Vec::new();
         if self.is_forgotten {
             let left = self.mysql.stock.unwrap_or(0);
-            return vec![mismatch(
-                DifferenceKind::SaleForgotten,
-                left,
-                DifferenceCause::RedisWentBack,
-                RepairMethod::Rebuild,
-            )];
+            return vec![mismatch(SaleForgotten, left, RedisWentBack, Rebuild)];
         }
         if let Some(units) = self.redis.drift.filter(|units| *units != 0) {
             // Without a stock there is none to move, and unreadable notes may have moved it.
             let is_known = self.redis.stock.is_some() && self.redis.unreadable_notes == 0;
-            let repair = if is_known { RepairMethod::MoveStock } else { RepairMethod::Rebuild };
-            found.push(mismatch(
-                DifferenceKind::RedisStockMismatch,
-                units,
-                DifferenceCause::ChangedByHand,
-                repair,
-            ));
+            let repair = if is_known { MoveStock } else { Rebuild };
+            found.push(mismatch(RedisStockMismatch, units, ChangedByHand, repair));
         }
         if let Some(units) = self.compacted_mismatch() {
-            found.push(mismatch(
-                DifferenceKind::CompactedMismatch,
-                units,
-                DifferenceCause::Unknown,
-                RepairMethod::ByHand,
-            ));
+            found.push(mismatch(CompactedMismatch, units, Unknown, ByHand));
         }
         if self.is_change_open || self.redis.unreadable.is_some() {
             return found;
@@ -231,25 +222,11 @@ impl VoucherTotals {
         let has = stock.map(|stock| stock + self.mysql.live_units - self.mysql.earlier_units);
         let lacks = has.zip(self.redis.loaded).map(|(has, loaded)| has - loaded).filter(|units| *units < 0);
         if let Some(units) = lacks.or(behind.filter(|units| *units != 0 && !follows)) {
-            found.push(mismatch(
-                DifferenceKind::LoadedMismatch,
-                units,
-                DifferenceCause::Unknown,
-                RepairMethod::MoveStock,
-            ));
+            found.push(mismatch(LoadedMismatch, units, Unknown, MoveStock));
         }
         if mysql_drift != 0 && !follows {
-            let repair = if self.redis.is_complete && mysql_drift < 0 {
-                RepairMethod::MoveStock
-            } else {
-                RepairMethod::ByHand
-            };
-            found.push(mismatch(
-                DifferenceKind::MysqlStockMismatch,
-                mysql_drift,
-                DifferenceCause::ChangedByHand,
-                repair,
-            ));
+            let repair = if self.redis.is_complete && mysql_drift < 0 { MoveStock } else { ByHand };
+            found.push(mismatch(MysqlStockMismatch, mysql_drift, ChangedByHand, repair));
         }
         found
     }

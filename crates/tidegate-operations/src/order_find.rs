@@ -1,5 +1,5 @@
-//! Finds the orders of a user or a voucher in all places: in MySQL, pending, undelivered or among the dead letters. It
-//! changes nothing.
+//! Finds the orders of a user or a voucher in all places: in MySQL, pending, undelivered or among the dead letters. It changes
+//! nothing.
 
 use std::collections::HashMap;
 
@@ -103,8 +103,8 @@ pub struct FoundOrders {
 pub enum Unsearched {
     /// The orders beyond the requested limit.
     Orders,
-    /// The vouchers that have orders in MySQL and no buyers in Redis, except for the [`VOUCHER_LIMIT`] ones with the
-    /// highest ids.
+    /// The vouchers that have orders in MySQL and no buyers in Redis, except for the [`VOUCHER_LIMIT`] ones with the highest
+    /// ids.
     Vouchers,
     /// The pending entries after this number of entries.
     Pending(u64),
@@ -183,8 +183,8 @@ struct Finder<'a> {
 }
 
 impl Finder<'_> {
-    /// Reads rows and refusals, unless only open orders are requested. It reads these vouchers and, unless one voucher
-    /// is requested, those with orders in MySQL. It returns all vouchers that were searched.
+    /// Reads rows and refusals, unless only open orders are requested. It reads these vouchers and, unless one voucher is
+    /// requested, those with orders in MySQL. It returns all vouchers that were searched.
     async fn in_mysql(
         &mut self,
         mysql: Records<'_>,
@@ -309,8 +309,8 @@ impl OrderFindRequest {
 }
 
 impl FoundOrder {
-    /// Creates a found order from an entry in Redis. The first id is the one whose time is shown, the second one is the
-    /// entry of the order.
+    /// Creates a found order from an entry in Redis. The first id is the one whose time is shown, the second one is the entry
+    /// of the order.
     fn in_redis(order: &Order, status: OrderStatus, (came, entry): (EntryId, EntryId)) -> Self {
         Self {
             order: order.id,

@@ -1,10 +1,9 @@
-//! Sessions with MySQL: the host that they connect to, their setup, and the check that all of them use the same
-//! database.
+//! Sessions with MySQL: the host that they connect to, their setup, and the check that all of them use the same database.
 //!
 //! Several hosts are nodes of one cluster. Sessions use the first of them that accepts writes. If that node is away,
-//! [`Sessions::watch`] switches to another one, and back when the first is well again. Once a process has connected to
-//! a cluster, it accepts only nodes of that cluster: any other server, such as an asynchronous replica, lacks orders
-//! that were acknowledged.
+//! [`Sessions::watch`] switches to another one, and back when the first is well again. Once a process has connected to a
+//! cluster, it accepts only nodes of that cluster: any other server, such as an asynchronous replica, lacks orders that were
+//! acknowledged.
 
 mod causal_reads;
 mod node_status;
@@ -35,8 +34,7 @@ use settings::name_of;
 /// The time after which a lasting refusal is logged again.
 const LOG_AGAIN: Duration = Duration::from_secs(60);
 
-/// The most time between the check of a session's server and the start of the session's age. No network call lies in
-/// between.
+/// The most time between the check of a session's server and the start of the session's age. No network call lies in between.
 const AGE_LAG: Duration = Duration::from_millis(100);
 
 /// The reason why no session could be opened.
@@ -145,8 +143,8 @@ impl Sessions {
         self.shared.name_of(self.shared.current.load(Relaxed))
     }
 
-    /// Finds the first host that accepts orders, and lets sessions connect there. A single host is accepted even if it
-    /// is read-only.
+    /// Finds the first host that accepts orders, and lets sessions connect there. A single host is accepted even if it is
+    /// read-only.
     ///
     /// # Errors
     /// Fails if no host accepts orders.
@@ -173,8 +171,7 @@ impl Sessions {
         Err(SessionError::NoNode(reasons.join("; ")))
     }
 
-    /// Reads the status of each host, or why it is unknown, with its `name:port`. Does not bind the process to a
-    /// cluster.
+    /// Reads the status of each host, or why it is unknown, with its `name:port`. Does not bind the process to a cluster.
     pub async fn survey(&self) -> Vec<(String, Result<NodeStatus, String>)> {
         let look = async |at: usize| {
             let looked = self.shared.ask(at, &mut None).await;
@@ -191,11 +188,10 @@ impl Sessions {
         let options = MySqlPoolOptions::new()
             .max_connections(connections)
             .acquire_timeout(self.shared.settings.acquire_timeout)
-            // The test would cost a round trip for each batch. A broken connection shows at the first statement, and
-            // the batch is retried.
+            // The test would cost a round trip for each batch. A broken connection shows at the first statement, and the batch
+            // is retried.
             .test_before_acquire(false)
-            // The server ends sessions that are silent for too long. Sessions that come near to that are not used
-            // again.
+            // The server ends sessions that are silent for too long. Sessions that come near to that are not used again.
             .idle_timeout(silence / 2)
             .before_acquire(move |_, session| {
                 let is_here = for_old.is_here(session.age, Instant::now());
@@ -213,8 +209,7 @@ impl Sessions {
         pool
     }
 
-    /// Lets new sessions connect to this host, whose server has this status. Sessions with another host are not used
-    /// again.
+    /// Lets new sessions connect to this host, whose server has this status. Sessions with another host are not used again.
     fn switch_to(&self, at: usize, status: &NodeStatus) {
         let mut pools = self.pools();
         if self.shared.current.swap(at, Relaxed) != at {
@@ -249,10 +244,9 @@ impl Shared {
             .is_none_or(|moved| age + AGE_LAG < now.saturating_duration_since(moved.at))
     }
 
-    /// Whether a new session is with the server that was left. The age of the session does not show this, because it
-    /// counts from the end of the setup: the session may have been connecting to the old host during the switch. So for
-    /// as long as connecting may take, only the server of the switch is accepted, even if several servers stand behind
-    /// one name.
+    /// Whether a new session is with the server that was left. The age of the session does not show this, because it counts
+    /// from the end of the setup: the session may have been connecting to the old host during the switch. So for as long as
+    /// connecting may take, only the server of the switch is accepted, even if several servers stand behind one name.
     fn is_late(&self, status: &NodeStatus) -> bool {
         let within = self.settings.acquire_timeout;
         let state = self.state();
@@ -277,8 +271,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Accepts a server with our database, or returns why it is not accepted. The first cluster that is seen binds the
-    /// process.
+    /// Accepts a server with our database, or returns why it is not accepted. The first cluster that is seen binds the process.
     fn accept(&self, status: &NodeStatus) -> Result<(), String> {
         let mut state = self.state();
         if let Some(outside) = status.outside_of_group() {
@@ -308,8 +301,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Reads the status of a host to which orders can be written now; otherwise returns why not. Keeps its connection
-    /// in `kept`.
+    /// Reads the status of a host to which orders can be written now; otherwise returns why not. Keeps its connection in
+    /// `kept`.
     async fn look_at(&self, at: usize, kept: &mut Option<MySqlConnection>) -> Result<NodeStatus, String> {
         let status = self.ask(at, kept).await?;
         self.accept(&status)?;
@@ -322,8 +315,8 @@ impl Shared {
         status.unfit().map_or(Ok(status), Err)
     }
 
-    /// Asks a host for its status. The server may have ended the kept connection, because the connection was silent for
-    /// too long or the server was restarted. Then a new connection asks, within the same time.
+    /// Asks a host for its status. The server may have ended the kept connection, because the connection was silent for too
+    /// long or the server was restarted. Then a new connection asks, within the same time.
     async fn ask(&self, at: usize, kept: &mut Option<MySqlConnection>) -> Result<NodeStatus, String> {
         let within = self.settings.acquire_timeout.min(watch::ANSWER_WITHIN);
         let before = kept.take();

@@ -1,11 +1,11 @@
-//! Changes the stock of a sale that is on: adds or takes units, or moves units from one region of a campaign to
-//! another, in both stores.
+//! Changes the stock of a sale that is on: adds or takes units, or moves units from one region of a campaign to another, in
+//! both stores.
 //!
-//! There are three steps. Redis notes the change as open, and removes the units that are taken. MySQL makes the change
-//! in one transaction. Redis notes that the change is done, and gets the units that are added.
+//! There are three steps. Redis notes the change as open, and removes the units that are taken. MySQL makes the change in one
+//! transaction. Redis notes that the change is done, and gets the units that are added.
 //!
-//! So Redis never offers units that MySQL does not have, and each step is made once. [`plan`] reads the stores. [`run`]
-//! takes the steps, or the missing steps of a change that was killed half-way.
+//! So Redis never offers units that MySQL does not have, and each step is made once. [`plan`] reads the stores. [`run`] takes
+//! the steps, or the missing steps of a change that was killed half-way.
 
 mod precondition;
 mod steps;
@@ -32,8 +32,8 @@ pub struct StockChangeRequest {
     pub stocks: ChangedStocks,
     /// The units to add or to move; negative: to take.
     pub units: i64,
-    /// The initial stock that MySQL must have; for a transfer, that of the region that gives units. It ensures that a
-    /// repeated request changes the stock only once.
+    /// The initial stock that MySQL must have; for a transfer, that of the region that gives units. It ensures that a repeated
+    /// request changes the stock only once.
     pub initial_stock: Option<i64>,
 }
 
@@ -295,8 +295,7 @@ async fn read_side(
 ) -> anyhow::Result<StockSide> {
     let mut side = StockSide { name: name.to_owned(), voucher, units, ..StockSide::default() };
     if let Some(voucher) = voucher {
-        // The note is read first: everything that is read later is at least as new, and the note reveals a change since
-        // then.
+        // The note is read first: everything that is read later is at least as new, and the note reveals a change since then.
         side.last = stores.redis.sales().read_change(voucher).await.context(FAILED)?;
         side.redis_stock = stores.state(voucher).await?.stock;
         side.row = stores.row(voucher).await?;

@@ -53,14 +53,14 @@ pub struct EndedOrder {
 
 /// Orders that no longer hold anything, by the program that ended them.
 ///
-/// Some ended orders are in neither map: an entry of the stream wrote the row, and another program or an operator
-/// changed it. Tidegate cannot know whether that change also released the units in Redis.
+/// Some ended orders are in neither map: an entry of the stream wrote the row, and another program or an operator changed it.
+/// Tidegate cannot know whether that change also released the units in Redis.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndedOrders {
     /// Orders that an event of Tidegate ended: what Redis holds for them must be released, once.
     pub by_events: HashMap<OrderId, EndedOrder>,
-    /// Orders that another program ended, and whose rows it wrote: whether their users may order again, and when the
-    /// program wrote the row, in Unix milliseconds.
+    /// Orders that another program ended, and whose rows it wrote: whether their users may order again, and when the program
+    /// wrote the row, in Unix milliseconds.
     pub by_another_program: HashMap<OrderId, (UserAfter, i64)>,
 }
 
@@ -122,8 +122,8 @@ pub(super) struct OrderChange {
 /// The changes that must be written for some events.
 #[derive(Debug, Default)]
 pub(super) struct EventChanges<'a> {
-    /// Orders without a row: the event that was accepted as their cancellation and names their user and voucher, its
-    /// entry, and the status of the row.
+    /// Orders without a row: the event that was accepted as their cancellation and names their user and voucher, its entry, and
+    /// the status of the row.
     pub cancelled_before: BTreeMap<OrderId, (&'a Event, EntryId, i64)>,
     pub moved: BTreeMap<OrderId, OrderChange>,
     pub recorded: Vec<(&'a Event, PastEvent)>,
@@ -152,8 +152,8 @@ pub(super) struct KnownEvents {
 }
 
 impl KnownEvents {
-    /// Whether the order had a time limit for its payment and is no longer that unpaid order: these events moved it, or
-    /// another program changed its row.
+    /// Whether the order had a time limit for its payment and is no longer that unpaid order: these events moved it, or another
+    /// program changed its row.
     fn is_time_limit_over(&self, order: OrderId, after: &History) -> bool {
         let is_unpaid = |owner: &(i64, i64)| {
             after.row.is_some_and(|row| {
@@ -169,8 +169,7 @@ impl KnownEvents {
         history.is_none_or(|history| history.row.is_none() && history.refused.is_none())
     }
 
-    /// Whether the verdict on these events depends on an order that is unknown: neither a row nor a refusal of it was
-    /// found.
+    /// Whether the verdict on these events depends on an order that is unknown: neither a row nor a refusal of it was found.
     pub(super) fn lacks_row_for(&self, order: &OrderEvents<'_>) -> bool {
         let id = order.first().order;
         let past = self.histories.get(&id).map_or(&[][..], |history| &history.events);
@@ -180,12 +179,12 @@ impl KnownEvents {
         self.is_unknown(id) && !order.events.iter().all(is_recorded)
     }
 
-    /// Orders that MySQL may have lost, with the user and voucher of each event that needs its order. A cancellation
-    /// needs none: it may come before its order.
+    /// Orders that MySQL may have lost, with the user and voucher of each event that needs its order. A cancellation needs
+    /// none: it may come before its order.
     ///
-    /// If an order has a time limit, or an event has moved it, it had a row, and another program or an operator has
-    /// deleted that row. So it does not count as lost. The comparison decides the same: if events led such an order to
-    /// a status, it reports a change by hand.
+    /// If an order has a time limit, or an event has moved it, it had a row, and another program or an operator has deleted
+    /// that row. So it does not count as lost. The comparison decides the same: if events led such an order to a status, it
+    /// reports a change by hand.
     pub(super) fn perhaps_lost(&self, part: &[&OrderEvents<'_>]) -> Vec<OrderIdentity> {
         let had_row = |order: OrderId| {
             let history = self.histories.get(&order);
@@ -205,8 +204,8 @@ impl KnownEvents {
         }
     }
 
-    /// Whether the user stays a buyer, because another order of this user for the voucher is live. Valid only for
-    /// orders that may end: the live orders of other users are not read.
+    /// Whether the user stays a buyer, because another order of this user for the voucher is live. Valid only for orders that
+    /// may end: the live orders of other users are not read.
     pub(super) fn user_after(&self, order: OrderId, user: UserId, voucher: VoucherId) -> UserAfter {
         let live = self.live.get(&(voucher, user));
         match live.is_some_and(|orders| orders.iter().any(|other| *other != order)) {
@@ -216,8 +215,8 @@ impl KnownEvents {
     }
 }
 
-/// Groups the events by order. The orders stand where their first events stand; the second list holds the places of
-/// each order's events.
+/// Groups the events by order. The orders stand where their first events stand; the second list holds the places of each
+/// order's events.
 pub(super) fn by_order<'a>(
     events: &'a [IncomingEvent],
     of_others: &HashSet<EntryId>,
@@ -264,11 +263,10 @@ pub(super) fn in_stream_order(
 
 /// Decides the events of some orders, and adds to `changes` what must be written.
 ///
-/// Whether a user may order again follows from all of the orders together: two orders of one user may end in the same
-/// batch.
+/// Whether a user may order again follows from all of the orders together: two orders of one user may end in the same batch.
 ///
-/// If the node is behind the others, events of an order that it does not show wait, because the order may exist. Events
-/// of an order that MySQL has lost wait, too.
+/// If the node is behind the others, events of an order that it does not show wait, because the order may exist. Events of an
+/// order that MySQL has lost wait, too.
 pub(super) fn decide_orders<'a>(
     part: &[&OrderEvents<'a>],
     known: &mut KnownEvents,

@@ -89,9 +89,7 @@ fn sentence(kind: DifferenceKind, total: u64, units: i64, totals: &VoucherTotals
             format!("{orders} ({of}) admitted and nowhere else: not in MySQL, in flight or dead")
         }
         DifferenceKind::LostEvent => {
-            format!(
-                "{orders} with events, such as payments, that were acknowledged and that MySQL has not recorded"
-            )
+            format!("{orders} with acknowledged events, such as payments, that MySQL has not recorded")
         }
         DifferenceKind::ReleaseUnknownToMysql => {
             format!("{orders} ({of}) released in Redis, while MySQL has neither a row nor a refusal of them")
