@@ -48,7 +48,7 @@ async fn it_holds_after_a_worker_and_fails_with_the_order_that_is_taken_away() {
     let told = fixture.tidegate(&["audit"]);
     let told = String::from_utf8_lossy(&told.stdout).into_owned();
     assert!(told.contains("1 entry is no order by the names in [fields]: "), "{told}");
-    assert!(told.contains("Set these names for workers and commands"), "{told}");
+    assert!(told.contains("Set the right names for workers and commands"), "{told}");
     fixture.call(&format!("XDEL stream.orders {misnamed}")).await;
 
     let typo = fixture.tidegate(&["audit", "--voucher", "9999"]);

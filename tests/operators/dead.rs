@@ -493,7 +493,7 @@ async fn an_order_that_is_cancelled_and_stays_in_the_journal_is_named_with_what_
     settled(&fixture, "w").await;
     fixture.judge().await;
     let audited = program.run("audit").expect(0).stdout;
-    assert!(audited.contains("still stand in its journal as admitted: 7."), "{audited}");
+    assert!(audited.contains("still admitted in its journal: 7."), "{audited}");
 
     let told = program.run("order show 7 --json").expect(0).json();
     let release = told["fate"]["commands"][0].as_str().unwrap();
@@ -505,7 +505,7 @@ async fn an_order_that_is_cancelled_and_stays_in_the_journal_is_named_with_what_
         assert_eq!(fixture.redis_stock(77).await, Some(100), "once: {release}: {typed:?}");
     }
     let audited = program.run("audit").expect(0).stdout;
-    assert!(!audited.contains("still stand in its journal"), "{audited}");
+    assert!(!audited.contains("still admitted in its journal"), "{audited}");
     fixture.invariants().await;
 }
 

@@ -176,7 +176,7 @@ async fn flags_of_limits_that_contradict_each_other_are_refused_with_what_to_say
         ("--voucher 7 --campaign 5 --name a --window sale --orders 1", "cannot be used with"),
         ("--name a --window sale --orders 1", "--voucher"),
         ("--voucher 7 --name A --window sale --orders 1", "is no name"),
-        ("--voucher 7 --name a --window sale", "say --orders, --units, or both"),
+        ("--voucher 7 --name a --window sale", "give --orders, --units, or both"),
         ("--voucher 7 --name a --window order --orders 1", "takes --units"),
         ("--voucher 7 --name a --orders 1", "--window"),
         ("--voucher 7 --name a --window sale --orders 0", "a number from 1"),

@@ -95,7 +95,7 @@ async fn an_order_is_followed_from_its_admission_to_its_row() {
     let heir = quick(&fixture, "heir").set("WORKER_CLAIM_EVERY_MS", 3_600_000).start();
     heir.says("worker started").await;
     let told = shown(&fixture, &format!("{BIG} --voucher {PLENTY}"), "pending");
-    says(&told, "or at once if told to");
+    says(&told, "or now after a drain");
     assert_eq!(commands(&told), ["tidegate consumers drain victim-0"]);
     assert!(heir.stop().await.success());
 
@@ -399,7 +399,7 @@ async fn orders_are_found_by_user_and_by_voucher_wherever_they_are() {
     assert_eq!(found("--voucher 1"), [pair("60", "written"), pair("61", "refused"), pair("70", "written")]);
     assert_eq!(found("--user 6 --limit 2").len(), 2);
     let table = operator.run("order find --user 6 --limit 2").expect(0).stdout;
-    assert!(table.contains("Not all: there are more orders than --limit."), "{table}");
+    assert!(table.contains("The search is incomplete: there are more orders than --limit."), "{table}");
     assert!(
         table.contains("among the buyers of 2, 1") || table.contains("among the buyers of 1, 2"),
         "{table}"
@@ -503,8 +503,8 @@ async fn an_order_that_is_neither_live_nor_cancelled_is_called_so() {
     ] {
         sqlx::query(sql).execute(&fixture.pool).await.expect("a statement");
     }
-    says(&shown(&fixture, "90", "contradictory"), "has slot 1 and is cancelled. Nobody can tell");
-    says(&shown(&fixture, "91", "contradictory"), "has no slot and is unpaid. Nobody can tell");
+    says(&shown(&fixture, "90", "contradictory"), "has slot 1 and is cancelled. That does not show");
+    says(&shown(&fixture, "91", "contradictory"), "has no slot and is unpaid. That does not show");
     shown(&fixture, "92", "cancelled");
     for (user, is) in [(90, "contradictory"), (91, "contradictory"), (92, "cancelled")] {
         let found = operator(&fixture).run(&format!("order find --user {user} --json")).expect(0).json();

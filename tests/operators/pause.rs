@@ -305,7 +305,7 @@ async fn a_pause_that_changed_while_somebody_was_asked_is_left_alone() {
 
     let mut terminal = Terminal::start(&program.command(&["resume", "--workers"]));
     let shown = terminal.shows("Resume the workers? [y/N]");
-    assert!(shown.contains("(others), would go on"), "{shown}");
+    assert!(shown.contains("(others), would be resumed"), "{shown}");
     fixture.call("SET tidegate:pause again").await;
     terminal.types("y");
     let (code, shown) = terminal.ends();

@@ -171,7 +171,7 @@ async fn what_a_living_worker_has_in_progress_is_left_to_it_unless_somebody_insi
     // It is taken out of its hands, written by another, and comes back late.
     let heir = patient(&fixture, "heir").start();
     let forced = operator.run("consumers drain victim-0 --force --wait 1m --yes").expect(0);
-    assert!(forced.stdout.contains("100 entries offered"), "{forced:?}");
+    assert!(forced.stdout.contains("100 entries made claimable"), "{forced:?}");
     until("the heir has written them", || async { fixture.orders().await.len() == 100 }).await;
     hold.release();
     fixture.settled().await;
@@ -459,7 +459,7 @@ async fn who_waits_for_workers_is_asked_first_may_stop_waiting_and_is_told_how_t
 async fn pending_entries_are_shown_with_what_is_in_them_also_when_nothing_is() {
     let fixture = Fixture::open().await;
     let operator = operator(&fixture);
-    assert!(operator.run("pending list").expect(0).stdout.contains("None of them: 0 entries"));
+    assert!(operator.run("pending list").expect(0).stdout.contains("No pending entry matches: 0 entries"));
     assert!(operator.run("consumers list").expect(0).stdout.contains("has no consumers"));
     operator.run("consumers drain --dead --yes").expect(0);
     operator.run("consumers drain --dead --remove --yes").expect(0);
@@ -692,7 +692,7 @@ async fn a_claim_that_offers_nothing_does_not_say_that_all_was_taken() {
     fixture.hand_over("ghost", 1).await;
     let leases = Program::with_variables(&fixture.redis.url(), &fixture.mysql.url());
     let claimed = leases.run("consumers drain --dead --wait 1s --yes").expect(1).stdout;
-    assert!(claimed.contains("0 entries offered") && claimed.contains("1 entry left"), "{claimed}");
+    assert!(claimed.contains("0 entries made claimable") && claimed.contains("1 entry left"), "{claimed}");
     assert!(!claimed.contains("taken"), "{claimed}");
 }
 
@@ -709,7 +709,7 @@ async fn what_is_set_aside_is_claimed_at_once_from_the_dead_and_from_the_living_
     let heir = patient(&fixture, "heir").start();
     heir.says("worker started").await;
     let forced = careful("consumers drain holder-0 --force --wait 1m --yes").expect(0);
-    assert!(forced.stdout.contains("1 entry offered"), "{forced:?}");
+    assert!(forced.stdout.contains("1 entry made claimable"), "{forced:?}");
     paused_with_one_set_aside(&fixture, &heir, "heir-0").await;
     assert!(holder.stop().await.success());
 

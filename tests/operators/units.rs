@@ -122,7 +122,7 @@ async fn what_somebody_changed_by_hand_is_shown_and_not_hidden() {
     );
     let shown = operator(&fixture).run("voucher show --voucher 1").expect(0).stdout;
     assert!(shown.contains("3 units are in orders whose slot and status contradict each other"), "{shown}");
-    assert!(shown.contains("less what is unsold and what orders hold, leaves 6 units"), "{shown}");
+    assert!(shown.contains("less the unsold ones and those of orders, leave 6 units"), "{shown}");
     // Its stock was raised as well: all adds up again, and the row still contradicts itself.
     sql(&fixture, "UPDATE tb_seckill_voucher SET stock = stock + 6").await;
     are(&units(&fixture, 1).await, &[("contradictory", 3), ("unaccounted", 0)]);

@@ -1,4 +1,4 @@
-//! `tidegate-bench bench`: how fast it is, beside what its servers can do and beside what it replaces.
+//! The command `tidegate-bench bench`: measures Tidegate, its bare servers, and the consumer that it replaces.
 
 mod admission;
 mod books;
@@ -53,50 +53,51 @@ use sizes::{Shapes, Sizes};
 use trouble::Rows;
 use writers::tell;
 
-/// Measure Tidegate, beside what its servers can do and beside what it replaces
+/// Measure Tidegate, its bare servers, and the consumer that it replaces
 ///
-/// On private servers, as durable as in production, all in the same run and in turn. Writes a JSON file and a report
-/// with charts. Figures depend on the machine, and on who else works on it; ratios of one run can be compared.
+/// It runs on private servers that are as durable as in production, with all measurements in turn in the same run. It
+/// writes a JSON file and a report with charts. Figures depend on the machine and on its other load; compare only
+/// ratios within one run.
 #[derive(Args, Debug)]
 pub struct Bench {
-    /// What to do
+    /// The kind of run
     #[arg(value_enum, default_value_t = What::Full)]
     what: What,
-    /// For `compare`: two JSON files; or two commits, or files of programs, which are then measured in turn
+    /// For `compare`: two JSON files; or two commits or program files, which are then measured in turn
     pair: Vec<String>,
     /// Where the results go [default: docs/benchmarks for a full run with everything, else target/benchmarks]
     #[arg(long)]
     out: Option<PathBuf>,
-    /// The program to measure [default: `tidegate` beside this program]
+    /// The program to measure [default: `tidegate` next to this program]
     #[arg(long)]
     tidegate: Option<PathBuf>,
     /// Only these parts
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Part>,
-    /// Of trouble, only these rows
+    /// Only these rows of the part trouble
     #[arg(long, value_enum, value_delimiter = ',')]
     rows: Vec<Rows>,
-    /// Only with these servers [default: MariaDB, and MySQL when `just matrix` has fetched it]
+    /// Only with these servers [default: MariaDB, and MySQL if `just matrix` has fetched it]
     #[arg(long, value_enum, value_delimiter = ',')]
     mysql: Vec<Server>,
-    /// Share of the usual sizes, to see whether it runs at all
+    /// Share of the usual sizes, for a quick check that everything runs
     #[arg(long, default_value_t = 1.0, hide = true)]
     scale: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum What {
-    /// About two minutes
+    /// A short run: about two minutes
     Quick,
-    /// Everything, partitions too: about half an hour
+    /// Everything, including partitions: about half an hour
     Full,
     /// Only trouble, in large sizes: about a quarter of an hour
     Trouble,
-    /// Only what an order costs, in large sizes: about five minutes
+    /// Only the cost of an order, in large sizes: about five minutes
     Cost,
-    /// What partitions cost and bring, on Redis Clusters: about five minutes
+    /// The costs and gains of partitions, on Redis Clusters: about five minutes
     Scale,
-    /// The page and its charts once more from `results.json`, without measuring
+    /// The page and its charts again from `results.json`, without measuring
     Page,
     /// Ratios of two runs, or of two commits, which are built and measured in turn: four minutes for each MySQL
     Compare,
@@ -104,33 +105,33 @@ enum What {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
-    /// What MySQL can do at all
+    /// The most that MySQL can do
     Ceiling,
     /// The tutorial's consumer
     Tutorial,
-    /// From a full stream to rows, and what that costs
+    /// From a full stream to rows, and the cost of that
     Drain,
     /// The gate and its script
     Admission,
-    /// What limits cost an admission
+    /// The cost of limits for an admission
     Limits,
-    /// The gate over HTTP, beside a bare handler
+    /// The gate over HTTP, compared with a bare handler
     Gate,
-    /// At several rates, in an open loop
+    /// Latency at several rates, in an open loop
     Latency,
     /// Drains with all lanes, batches, processes, vouchers (full only)
     Shapes,
-    /// A worker with a long stream before it (full only)
+    /// The memory of a worker with a long backlog (full only)
     Memory,
-    /// What an order costs, beside a bare insert
+    /// The cost of an order, compared with a bare insert
     Cost,
-    /// Streams in which not every order is a plain one, as shares of the plain rate
+    /// Streams with unusual orders, as shares of the plain rate
     Trouble,
-    /// Both stores compared, and an empty Redis filled (with the first server)
+    /// Comparing both stores, and filling an empty Redis (with the first server)
     Books,
 }
 
-/// The parts of this run; none named means all.
+/// The parts of this run; an empty list means all.
 struct Parts(Vec<Part>);
 
 impl Parts {
@@ -146,7 +147,7 @@ enum Server {
 }
 
 impl Bench {
-    /// Runs it.
+    /// Runs the selected benchmark.
     pub fn run(self) -> Result<()> {
         match self.what {
             What::Compare => self.compare(),
@@ -238,7 +239,7 @@ impl Bench {
         Ok(())
     }
 
-    /// What is kept in the repository is the latest run with everything in it.
+    /// The default folder: the repository keeps the latest complete run.
     fn usual_folder(&self) -> PathBuf {
         let is_whole = self.what == What::Full
             && self.only.is_empty()
@@ -266,7 +267,7 @@ impl Bench {
         (flavours, left_out)
     }
 
-    /// Everything with one MySQL. What concerns Redis alone is measured once, with the first.
+    /// Measures everything with one MySQL. Parts that concern Redis alone are measured once, with the first server.
     async fn with_server(
         &self,
         flavour: MysqlFlavour,

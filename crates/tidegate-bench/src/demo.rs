@@ -1,4 +1,4 @@
-//! `tidegate-bench demo`: a flash sale with accidents, and the audit of what is left.
+//! The command `tidegate-bench demo`: a flash sale with accidents, followed by an audit.
 
 mod board;
 mod buyers;
@@ -33,49 +33,49 @@ use fleet::Fleet;
 use market::{Market, ORDERS_A_PHONE, Servers, Stall, USERS_A_PHONE};
 use rush::{Rush, Sales};
 
-/// After the last click, the fleet has this long to write what is left.
+/// The time after the last click within which the fleet must write the remaining orders.
 const DRAIN_WITHIN: Duration = Duration::from_secs(90);
-/// Longer than the fleet's `claim_idle`: what the stopped worker holds is claimed by the others, and when it goes on it
-/// finds the work done.
+/// The time for which a worker is stopped. It is longer than the fleet's `claim_idle`: the others claim its entries,
+/// and when it continues, it finds them written.
 const STOPPED_FOR: Duration = Duration::from_secs(7);
-/// How long people have to pay. The longest they think, and some more.
+/// The time that buyers have to pay: the longest time that they think, and some more.
 const PAY_WITHIN: &str = "6s";
 /// A partition of the master that dies.
 const TAG_OF_THE_DEAD: &str = "3";
 const TICK: Duration = Duration::from_millis(200);
 
-/// A flash sale on private servers, with accidents, and the audit of what is left
+/// Run a flash sale on private servers with accidents, and audit the result
 ///
-/// People race for vouchers through the real script, some of them clicking twice. Most of them pay, some cancel, some
-/// forget about it: what they leave is sold again. Of a fleet of three workers one is killed (-9) and one is stopped for a
-/// few seconds; MySQL is killed and restarted once. Exit code 1 if one order is lost, doubled or oversold, or does not end
-/// as its owner wanted.
+/// Buyers race for vouchers through the real script, and some of them click twice. Most of them pay, some cancel, some
+/// forget to pay: their units are sold again. In a fleet of three workers, one is killed (-9) and one is stopped for a
+/// few seconds; MySQL is killed and restarted once. Exit code 1 if an order is lost, written twice or oversold, or does
+/// not end as its owner wanted.
 #[derive(Args, Debug)]
 pub struct Demo {
-    /// People who click
+    /// The number of buyers
     #[arg(long, default_value_t = 100_000)]
     buyers: u32,
-    /// Units on sale
+    /// The number of units on sale
     #[arg(long, default_value_t = 20_000)]
     vouchers: u32,
-    /// Clicks a second
+    /// The clicks per second
     #[arg(long, default_value_t = NonZeroU32::new(4_000).unwrap())]
     rate: NonZeroU32,
-    /// Sell in twelve partitions of a Redis Cluster: three masters, each with a replica. One master is killed in the middle of
-    /// the sale
+    /// Sell in twelve partitions of a Redis Cluster: three masters, each with a replica. One master is killed in the
+    /// middle of the sale
     #[arg(long)]
     cluster: bool,
-    /// Sell a campaign of three regions under two limits, through two gates over HTTP. One of them is killed in the middle of the
-    /// sale
+    /// Sell a campaign of three regions under two limits, through two gates over HTTP. One gate is killed in the middle
+    /// of the sale
     #[arg(long, conflicts_with = "cluster")]
     campaign: bool,
-    /// The program to show [default: `tidegate` beside this program]
+    /// The program to show [default: `tidegate` next to this program]
     #[arg(long)]
     tidegate: Option<PathBuf>,
 }
 
 impl Demo {
-    /// Runs the sale, and says whether every order is accounted for.
+    /// Runs the sale, and reports whether every order is accounted for.
     pub fn run(self) -> Result<ExitCode> {
         tokio::runtime::Runtime::new()?.block_on(self.run_async())
     }
@@ -123,7 +123,7 @@ impl Demo {
         conclude(&fleet, &mysql, &sales, self.campaign, began).await
     }
 
-    /// Puts everything on sale; returns where gates listen.
+    /// Puts everything on sale, and returns the addresses of the gates.
     async fn load(&self, fleet: &mut Fleet, market: &Market) -> Result<Vec<SocketAddr>> {
         let stock = u64::from(self.vouchers) / market.stalls.len() as u64;
         if !self.campaign {
@@ -160,19 +160,19 @@ impl Demo {
     }
 }
 
-/// The sale while it runs.
+/// The running sale.
 struct Sale<'a> {
     demo: &'a Demo,
     mysql: &'a MysqlServer,
     market: &'a Market,
     sales: &'a Sales,
     board: &'a Board,
-    /// What MySQL said when it was last asked; while it is away, that stands.
+    /// The last answer of MySQL, which is kept while MySQL is away.
     progress: Progress,
 }
 
 impl Sale<'_> {
-    /// The accidents, each in the middle of the work.
+    /// Causes the accidents, each in the middle of the work.
     async fn accidents(&mut self, fleet: &mut Fleet) -> Result<()> {
         self.until_written_percent(fleet, 15).await?;
         fleet.kill9("worker-1")?;
@@ -219,7 +219,8 @@ impl Sale<'_> {
         Ok(())
     }
 
-    /// Kills the master of four partitions; when its replica has taken over, it comes back and becomes the replica.
+    /// Kills the master of four partitions. When its replica has taken over, the master comes back and becomes the
+    /// replica.
     async fn lose_a_master(&mut self, cluster: &RedisCluster) -> Result<()> {
         let dead = cluster.master_of(TAG_OF_THE_DEAD)?;
         dead.server().kill9()?;
@@ -246,7 +247,7 @@ impl Sale<'_> {
         Ok(())
     }
 
-    /// Waits until nothing is undelivered or pending, and nothing unpaid.
+    /// Waits until nothing is undelivered, pending or unpaid.
     async fn drain(&mut self, fleet: &mut Fleet) -> Result<()> {
         let began = Instant::now();
         loop {
@@ -266,7 +267,7 @@ impl Sale<'_> {
         }
     }
 
-    /// Looks once, and shows what it sees; whether MySQL answered.
+    /// Reads the stores once, and shows the progress. Returns whether MySQL answered.
     async fn watch(&mut self) -> bool {
         let progress = progress(&self.mysql.url()).await;
         self.progress = *progress.as_ref().unwrap_or(&self.progress);
@@ -276,7 +277,7 @@ impl Sale<'_> {
     }
 }
 
-/// The audit of the program itself, then our own: what callers were told against what MySQL holds.
+/// Runs the audit of the program, and then compares the answers that callers got with the orders in MySQL.
 async fn conclude(
     fleet: &Fleet,
     mysql: &MysqlServer,
@@ -330,7 +331,7 @@ async fn conclude(
     Ok(ExitCode::FAILURE)
 }
 
-/// Phones that have more orders than the campaign's limit allows.
+/// The phones that have more orders than the campaign's limit allows.
 async fn phones_over_limit(connection: &mut MySqlConnection) -> Result<i64> {
     let sql = "SELECT COUNT(*) FROM (SELECT user_id DIV ? AS phone FROM tb_voucher_order WHERE status < 4 \
                GROUP BY phone HAVING COUNT(*) > ?) AS beyond";
@@ -338,9 +339,9 @@ async fn phones_over_limit(connection: &mut MySqlConnection) -> Result<i64> {
     Ok(query.fetch_one(connection).await?)
 }
 
-/// How far MySQL is.
+/// The progress in MySQL.
 async fn progress(url: &str) -> Result<Progress> {
-    // Nobody waits for a server that is being restarted.
+    // The demo must not wait for a server that is being restarted.
     let look = async {
         let mut connection = MySqlConnection::connect(url).await?;
         let sql = "SELECT COUNT(*), COUNT(IF(status = 1, 1, NULL)), COUNT(IF(status = 2, 1, NULL)) FROM tb_voucher_order";

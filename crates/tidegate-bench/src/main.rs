@@ -1,4 +1,4 @@
-//! `tidegate-bench`: shows what the program does and measures how fast it is, on private servers.
+//! The program `tidegate-bench`: a demo and benchmarks of Tidegate on private servers.
 
 #[cfg(feature = "bench")]
 mod bench;

@@ -2,7 +2,7 @@
 
 use std::{path::Path, process::Command};
 
-/// A command of it that knows none of the caller's settings.
+/// A command of the program, without the settings of the caller's environment.
 pub fn command(program: &Path) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TIDEGATE_")) {

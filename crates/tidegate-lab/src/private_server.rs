@@ -15,7 +15,7 @@ use crate::process::{Launch, Lifetime, ServerProcess, tail_of_log};
 const START_WITHIN: Duration = Duration::from_secs(60);
 const SHUTDOWN_WITHIN: Duration = Duration::from_secs(60);
 
-/// A private server. The fields are dropped in this order: the process first, then its folder and port.
+/// A private server. The fields are dropped in this order: the process first, then its port and its folder.
 #[derive(Debug)]
 pub(crate) struct PrivateServer {
     process: Mutex<Option<ServerProcess>>,

@@ -154,7 +154,7 @@ pub enum VoucherCommand {
     Delist(VoucherDelistArgs),
 }
 
-/// The commands for campaigns.
+/// The commands for campaigns of several regions.
 #[derive(Debug, Subcommand)]
 pub enum CampaignCommand {
     /// Put the regions of a campaign on sale
@@ -170,11 +170,11 @@ pub enum LimitCommand {
     Set(LimitSetArgs),
     /// List the limits of a voucher or a campaign
     List(LimitListArgs),
-    /// Remove a limit
+    /// Remove a limit and its counters
     Remove(LimitRemoveArgs),
 }
 
-/// The commands for orders.
+/// The commands for orders and their events.
 #[derive(Debug, Subcommand)]
 pub enum OrderCommand {
     /// Show everything that both stores hold of an order, its state, and what to do next
@@ -202,7 +202,7 @@ pub enum PendingCommand {
     Bury(PendingBuryArgs),
 }
 
-/// The commands for consumers.
+/// The commands for consumers of the stream.
 #[derive(Debug, Subcommand)]
 pub enum ConsumersCommand {
     /// List the consumers: which are alive, and how many entries each holds

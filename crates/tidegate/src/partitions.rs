@@ -42,7 +42,7 @@ pub async fn over_any(
     over(system, Whole::AnyOne, command).await
 }
 
-/// Runs a command like [`over_all`], once for each MySQL server, whatever partitions it holds.
+/// Runs a command like [`over_all`], but once for each MySQL server instead of each partition.
 ///
 /// # Errors
 /// As [`over_all`].
@@ -67,9 +67,9 @@ pub async fn over_shards(
 /// The condition under which the overall answer is yes.
 #[derive(Clone, Copy)]
 enum Whole {
-    /// Every partition answers yes.
+    /// Every partition must answer yes.
     EveryOne,
-    /// One partition answers yes.
+    /// One partition must answer yes.
     AnyOne,
 }
 

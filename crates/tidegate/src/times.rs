@@ -130,7 +130,7 @@ pub fn nothing_between(first: Option<EntryId>, last: Option<EntryId>) -> String 
 pub fn parse_point(text: &str) -> Result<Point, String> {
     let typed = text.trim();
     let place = parse_place(typed).ok_or(
-        "give now, 2026-11-20T10:00:00Z, \"2026-11-20 10:00\" (local time), -2h or 90m (so long ago), Unix milliseconds, or \
+        "give now, 2026-11-20T10:00:00Z, \"2026-11-20 10:00\" (local time), -2h or 90m (that long ago), Unix milliseconds, or \
          the id of an entry",
     )?;
     match place {

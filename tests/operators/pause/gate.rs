@@ -181,7 +181,7 @@ async fn a_dry_run_and_a_missing_terminal_change_nothing() {
         "the pair of `pause --workers` is `resume --workers`"
     );
     let resumed = program.run("resume --workers --yes").expect(0);
-    assert!(resumed.stdout.contains("the workers go on within a second"), "{resumed:?}");
+    assert!(resumed.stdout.contains("the workers read again within a second"), "{resumed:?}");
     assert_eq!(asks(&program, 7, 1), "admitted");
 }
 

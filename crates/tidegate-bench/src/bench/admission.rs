@@ -1,5 +1,5 @@
-//! Admission: the gate with many callers at once, beside its bare script and the tutorial's, which come over plain
-//! pipelined connections. All have as many calls on their way at once, over as many connections.
+//! Admission: the gate with many concurrent callers, compared with its bare script and that of the tutorial, over plain
+//! pipelined connections. All of them have the same number of calls in flight, over the same number of connections.
 
 use std::{
     sync::{
@@ -27,7 +27,7 @@ use super::{
 };
 
 const CONNECTIONS: usize = 4;
-/// Calls on their way at once, per connection.
+/// The calls in flight on each connection.
 const DEPTH: usize = 64;
 pub(super) const ADMIT: &str = include_str!("../../../../lua/admit.lua");
 const TUTORIAL: &str = include_str!("tutorial_admit.lua");
@@ -37,7 +37,7 @@ pub(super) const KEYS: [&str; 5] =
 #[derive(Clone, Copy, Debug)]
 pub enum Way<'a> {
     Gate,
-    /// The text of `admit.lua`, of whatever commit.
+    /// The text of `admit.lua`, possibly of another commit.
     BareScript(&'a str),
     TutorialScript,
 }
@@ -48,7 +48,7 @@ pub enum Sale {
     SoldOut,
 }
 
-/// `rounds` times in turn: each way, while there is stock and when there is none.
+/// Measures each way `rounds` times in turn, with stock and without.
 pub async fn measure(fixture: &mut Fixture, calls: usize, rounds: usize) -> Result<AdmissionResults> {
     let mut found = [const { Vec::new() }; 6];
     let ways = [Way::Gate, Way::BareScript(ADMIT), Way::TutorialScript];
@@ -78,7 +78,7 @@ pub fn conclude(found: &[(f64, f64)]) -> Calls {
     Calls { per_s: Rate::of(per_s), redis_cpu_us: Rate::of(redis_cpu_us) }
 }
 
-/// Calls a second, and Redis' CPU of a call in microseconds.
+/// Returns the calls per second, and Redis' CPU time of a call in microseconds.
 pub async fn once(fixture: &mut Fixture, way: Way<'_>, sale: Sale, calls: usize) -> Result<(f64, f64)> {
     let gate = open_sale(fixture).await?;
     if sale == Sale::SoldOut {
@@ -93,7 +93,7 @@ pub async fn once(fixture: &mut Fixture, way: Way<'_>, sale: Sale, calls: usize)
     Ok((calls as f64 / took.as_secs_f64(), (after.cpu_s - before.cpu_s) * 1e6 / calls as f64))
 }
 
-/// An empty Redis with one voucher on sale, in the middle of its window.
+/// Prepares an empty Redis with one voucher on sale, in the middle of its window.
 pub(super) async fn open_sale(fixture: &mut Fixture) -> Result<RedisStore> {
     fixture.clear_redis().await?;
     let limit = Duration::from_secs(10);
@@ -166,7 +166,7 @@ fn is_wanted(sale: Sale) -> impl Fn(&Reply) -> bool + Copy + Send + 'static {
     move |reply| *reply == Reply::Int(if sale == Sale::Open { 0 } else { 1 })
 }
 
-/// Calls a script for each of `orders`, over all connections at once; `queue` says with what.
+/// Calls a script for each of `orders`, over all connections at once; `queue` appends the command.
 pub(super) async fn pipelined(
     fixture: &Fixture,
     lua: &str,
@@ -211,7 +211,7 @@ fn queue_tutorial(redis: &mut Resp, sha: &str, order: NewOrder) {
     redis.queue(&["EVALSHA", sha, "0", &voucher, &user, &id]);
 }
 
-/// As `lua/admit.lua` takes it.
+/// Appends the command with the arguments of `lua/admit.lua`.
 pub(super) fn queue_admit(redis: &mut Resp, sha: &str, order: NewOrder) {
     let [id, user, voucher] = [order.id, order.user, order.voucher].map(|number| number.to_string());
     let [stock, buyers, sale, journal, stream] = KEYS;

@@ -1,7 +1,8 @@
-//! The books: how long it takes to compare both stores, how long to fill an empty Redis, and what a sale feels of it.
+//! The section "Books": the time to compare both stores, the time to fill an empty Redis, and the effect on a sale.
 //!
-//! Orders are rows of one voucher that earlier sales would have left; `tidegate rebuild` fills Redis with them, and `tidegate
-//! reconcile` compares the two. Beside a sale, orders come through the real script, so that their notes are in the journal.
+//! Orders are rows of one voucher, as earlier sales would have left them; `tidegate rebuild` fills Redis with them, and
+//! `tidegate reconcile` compares the two stores. During a sale, orders come through the real script, so that their
+//! notes are in the journal.
 
 use std::{
     process::{Child, Stdio},
@@ -28,24 +29,24 @@ use super::{
 };
 
 const ADMIT: &str = include_str!("../../../../lua/admit.lua");
-/// Rows of one INSERT: a larger transaction would only wait for the disk.
+/// The rows of one INSERT: a larger transaction would only wait for the disk.
 const ROWS: usize = 1_000_000;
 const PIPELINE: usize = 1_000;
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 const LEASE: &str = "tidegate:reconciler";
 const LOOKS_WITHIN: Duration = Duration::from_secs(30);
 
-/// What goes on beside orders that drain.
+/// The work that runs while orders drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Beside {
     Nothing,
-    /// The worker compares both stores, one second after the last time.
+    /// The worker compares both stores, one second after the last comparison.
     Task,
-    /// A command does, without waiting between pages.
+    /// A command compares both stores, without waiting between pages.
     Command,
 }
 
-/// All of it.
+/// Measures all sizes.
 pub async fn measure(fixture: &mut Fixture, sizes: &BooksSizes) -> Result<Books> {
     let mut books = Books::default();
     for &orders in &sizes.orders {
@@ -69,7 +70,7 @@ async fn rebuild(fixture: &Fixture) -> Result<(f64, u64)> {
     run(fixture, &["rebuild", "--all", "--yes"]).await
 }
 
-/// An empty Redis, and a voucher with so many paid orders in MySQL.
+/// Prepares an empty Redis, and a voucher with this many paid orders in MySQL.
 async fn prepare(fixture: &mut Fixture, orders: usize) -> Result<()> {
     ensure!((orders as i64) < FIRST_NEW, "Too many orders");
     fixture.clear_tables(Tables::Fresh, 1).await?;
@@ -100,7 +101,7 @@ async fn prepare(fixture: &mut Fixture, orders: usize) -> Result<()> {
     Ok(session.close().await?)
 }
 
-/// Runs a command that must find nothing wrong: how long it took, in seconds, and the most memory it held, in KiB.
+/// Runs a command that must find nothing wrong. Returns its duration in seconds, and its peak memory in KiB.
 async fn run(fixture: &Fixture, args: &[&str]) -> Result<(f64, u64)> {
     let output = tempfile::tempfile()?;
     let began = Instant::now();
@@ -147,7 +148,7 @@ async fn beside_a_sale(fixture: &mut Fixture, sizes: &BooksSizes) -> Result<Besi
     Ok(found)
 }
 
-/// Orders a second, from a full stream to everything settled.
+/// Returns the orders per second, from a full stream until everything is settled.
 async fn drain(fixture: &mut Fixture, count: usize, beside: Beside) -> Result<f64> {
     let orders = fixture.numbers.take(count, 1);
     fixture.redis.call(&["DEL", STREAM, LEASE, "tidegate:reconciled"]).await?;
@@ -203,7 +204,7 @@ async fn admit(redis: &mut Resp, orders: &Orders) -> Result<String> {
     Ok(info.field("last-generated-id").context("No last-generated-id")?.text().to_owned())
 }
 
-/// Whoever compares holds the lease.
+/// Waits for the comparison, which holds the lease.
 async fn until_it_compares(fixture: &mut Fixture) -> Result<()> {
     let began = Instant::now();
     while fixture.redis.call(&["EXISTS", LEASE]).await? != super::resp::Reply::Int(1) {
@@ -213,7 +214,7 @@ async fn until_it_compares(fixture: &mut Fixture) -> Result<()> {
     Ok(())
 }
 
-/// `tidegate reconcile`, as it runs. It is killed when dropped.
+/// A running `tidegate reconcile`, which is killed when dropped.
 struct Typed(Child);
 
 impl Typed {

@@ -1,5 +1,5 @@
-//! The ceiling: what MySQL can take at all. Bare multi-row INSERTs, prepared, and one UPDATE of the stock, in one
-//! commit; rows sorted by the unique key, sessions at READ COMMITTED, so that nobody waits in vain.
+//! The ceiling: the most rows that MySQL can take. Each commit has one prepared multi-row INSERT and one UPDATE of the
+//! stock; rows are sorted by the unique key, and sessions are at READ COMMITTED, to avoid needless waits.
 
 use std::{
     sync::{
@@ -22,7 +22,7 @@ use super::{
 const CONNECTIONS: usize = 4;
 const ROWS: usize = 500;
 
-/// Writes `count` rows (whole batches); answers with rows a second.
+/// Writes `count` rows (whole batches), and returns the rows per second.
 pub async fn measure(fixture: &mut Fixture, tables: Tables, count: usize) -> Result<f64> {
     fixture.clear_tables(tables, 1).await?;
     let batches = Arc::new(fixture.numbers.take(count.next_multiple_of(ROWS), 1).chunks(ROWS));
@@ -59,7 +59,7 @@ fn insert(tables: Tables) -> String {
     format!("INSERT INTO tb_voucher_order ({columns}) VALUES {}", vec![row; ROWS].join(","))
 }
 
-/// One commit, again after a deadlock.
+/// Makes one commit, and repeats it after a deadlock.
 async fn write(session: &mut MySqlConnection, tables: Tables, sql: &str, batch: &Orders) -> Result<()> {
     let mut orders: Vec<NewOrder> = batch.iter().collect();
     orders.sort_unstable_by_key(|order| (order.voucher, order.user));

@@ -19,14 +19,14 @@ const SERIES: [RGBColor; 4] =
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// One bar.
+/// One bar of a chart.
 pub struct Bar {
     pub label: String,
     pub value: f64,
     pub is_ours: bool,
 }
 
-/// Bars that lie, one below the other, with their values.
+/// Draws horizontal bars, one below the other, with their values.
 pub fn bars(file: &Path, title: &str, bars: &[Bar]) -> Result<()> {
     let height = 70 + 34 * bars.len() as u32;
     let root = SVGBackend::new(file, (860, height)).into_drawing_area();
@@ -59,7 +59,7 @@ pub struct Line {
     pub points: Vec<(f64, f64)>,
 }
 
-/// What the axes of a chart of lines mean; both are logarithmic.
+/// The titles of the axes of a line chart; both axes are logarithmic.
 pub struct Axes<'a> {
     pub title: &'a str,
     pub x: &'a str,
@@ -75,7 +75,7 @@ fn draw_lines(root: &Area, axes: &Axes, lines: &[Line]) -> Result<()> {
     root.fill(&WHITE)?;
     let all = || lines.iter().flat_map(|line| &line.points);
     let (x_min, x_max) = bounds(all().map(|point| point.0));
-    // Room for the legend.
+    // This leaves room for the legend.
     let x_max = x_max * (x_max / x_min).powf(0.2);
     let (y_min, y_max) = bounds(all().map(|point| point.1));
     let mut chart = ChartBuilder::on(root)
@@ -110,7 +110,7 @@ fn draw_lines(root: &Area, axes: &Axes, lines: &[Line]) -> Result<()> {
     Ok(())
 }
 
-/// A little more than the least and the most, all above zero.
+/// The bounds of an axis: a little more than the least and the most, all above zero.
 fn bounds(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let (least, most) = values
         .filter(|value| *value > 0.0)

@@ -1,4 +1,4 @@
-//! Two runs beside each other, of files or made now in turn.
+//! The comparison of two runs, from files or made now in turn.
 
 use std::{fs, path::Path};
 
@@ -16,7 +16,7 @@ use super::{
     writers::tell,
 };
 
-/// Prints what two runs found that are in files.
+/// Prints the figures of two runs in files.
 pub fn files(a: &Path, b: &Path) -> Result<()> {
     let (a, b) = (read(a)?, read(b)?);
     for warning in differences(&a, &b) {
@@ -26,7 +26,7 @@ pub fn files(a: &Path, b: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Prints every figure that both have, and the ratio of B to A.
+/// Prints every figure that both runs have, and the ratio of B to A.
 fn print(lines: &[Headline], others: &[Headline]) {
     println!("{:<86} {:>12} {:>12} {:>7}", "", "A", "B", "B/A");
     for line in lines {
@@ -43,10 +43,10 @@ fn print(lines: &[Headline], others: &[Headline]) {
     }
 }
 
-/// Two programs, each on servers of its own, in turn, and what was found of them.
+/// Measures two programs in turn, each on its own servers, and prints both results.
 ///
-/// Each has the tables of its own migrations and its own defaults, so it may be an older one. The gate is this program's own, and
-/// left out.
+/// Each program uses the tables of its own migrations and its own defaults, so it may be an older one. The gate belongs
+/// to this program, and is left out.
 pub async fn programs(flavour: MysqlFlavour, pair: [Contender; 2], sizes: &Sizes) -> Result<()> {
     let [a, b] = pair;
     let mut sides = [Side::open(flavour, a).await?, Side::open(flavour, b).await?];
@@ -71,12 +71,13 @@ pub async fn programs(flavour: MysqlFlavour, pair: [Contender; 2], sizes: &Sizes
     Ok(())
 }
 
-/// Who is measured first, and then. They change places, as the first one finds the machine as the other left it.
+/// The order of the two programs in a round. They take turns, because the first one finds the machine as the other left
+/// it.
 fn turns(round: usize) -> [usize; 2] {
     if round.is_multiple_of(2) { [0, 1] } else { [1, 0] }
 }
 
-/// One of two programs, and what was found of it.
+/// One of two programs, with its results.
 struct Side {
     contender: Contender,
     fixture: Fixture,
@@ -102,7 +103,7 @@ impl Side {
         Ok(())
     }
 
-    /// Admissions and refusals by the script, where it is known.
+    /// Admissions and refusals by the script, if it is known.
     fn script(&self) -> Option<[Calls; 2]> {
         let calls = || [&self.admissions, &self.refusals].map(|found| admission::conclude(found));
         self.contender.script.is_some().then(calls)
@@ -116,7 +117,7 @@ fn read(file: &Path) -> Result<Results> {
     serde_json::from_str(&text).with_context(|| format!("Failed to understand {}", file.display()))
 }
 
-/// What makes a comparison doubtful.
+/// The differences between two runs that make a comparison doubtful.
 fn differences(a: &Results, b: &Results) -> Vec<String> {
     let facts = |results: &Results| {
         let machine = &results.machine;

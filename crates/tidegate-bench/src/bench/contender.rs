@@ -1,4 +1,4 @@
-//! A program that is compared with another one: as it was built, or of a commit that is built for it.
+//! A program that is compared with another one: a built file, or a commit that is built for it.
 
 use std::{
     ffi::OsStr,
@@ -12,22 +12,22 @@ use anyhow::{Context, Result, ensure};
 
 use super::{git::git, writers::tell};
 
-/// Holds the programs that were built of commits. One that is there is not built again.
+/// The folder of programs that were built from commits. An existing program is not built again.
 const FOLDER: &str = "target/compare";
 
-/// `tidegate`, and the script by which its gate admits: known of a commit, not of a file.
+/// A `tidegate` program, and the admission script of its gate, which is known for a commit, but not for a file.
 #[derive(Clone, Debug)]
 pub struct Contender {
-    /// As it was asked for, with the commit that this is.
+    /// The name that was typed, with its commit.
     pub name: String,
     pub program: PathBuf,
     pub script: Option<String>,
 }
 
 impl Contender {
-    /// Two of them, each named by the file of a program or by a commit, in whatever way git knows it.
+    /// Finds two programs, each named by a program file or by a commit, in any form that git knows.
     pub fn pair(names: [&str; 2]) -> Result<[Self; 2]> {
-        // All that may be wrong with a name is found before the first one is built, which takes minutes.
+        // All names are checked before the first build, which takes minutes.
         let [a, b] = names.map(Named::find);
         let [a, b] = [a?, b?];
         Ok([a.contender()?, b.contender()?])
@@ -63,11 +63,11 @@ impl Named {
     }
 }
 
-/// Builds the program of a commit as `just bench` does, in a work tree of its own.
+/// Builds the program of a commit as `just bench` does, in a separate work tree.
 fn build(commit: &str) -> Result<PathBuf> {
     let folder = Path::new(FOLDER);
     fs::create_dir_all(folder)?;
-    // One at a time: all build in the same place.
+    // One build at a time, because all builds use the same place.
     let alone = File::create(folder.join("lock"))?;
     alone.lock()?;
     let program = folder.join(format!("tidegate-{}-{}", &commit[..12], compiler()?));
@@ -88,12 +88,12 @@ fn build(commit: &str) -> Result<PathBuf> {
     remove(&tree);
     let status = status.context("Failed to run cargo")?;
     ensure!(status.success(), "{commit} cannot be built: cargo ended with {status}");
-    // Whole or not at all.
+    // The program appears complete or not at all.
     fs::rename(target.join("release/tidegate"), &program)?;
     Ok(program)
 }
 
-/// What else the speed of a program depends on, as a name: the compiler and its flags.
+/// The name of the compiler and its flags, because the speed of a program depends on them.
 fn compiler() -> Result<String> {
     let version = Command::new("rustc").arg("-vV").output().context("Failed to run rustc")?;
     let mut hasher = DefaultHasher::new();
@@ -105,7 +105,7 @@ fn compiler() -> Result<String> {
     Ok(format!("{:08x}", hasher.finish() as u32))
 }
 
-/// Removes a work tree in whatever state it is. What is left of it, adding it again complains of.
+/// Removes a work tree in whatever state it is. If parts are left, adding it again reports an error.
 fn remove(tree: &Path) {
     let force = OsStr::new("--force");
     let _may_not_be_there = git([OsStr::new("worktree"), "remove".as_ref(), force, force, tree.as_ref()]);

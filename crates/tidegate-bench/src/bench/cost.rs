@@ -1,6 +1,6 @@
-//! What a plain order costs, beside the least that any writer pays: one connection's bare inserts.
+//! The cost of a plain order, compared with the least that any writer needs: the bare inserts of one connection.
 //!
-//! Times move with the machine; how many bare inserts an order costs moves much less.
+//! Times depend on the machine; the ratio of an order's cost to a bare insert depends on it much less.
 
 use std::time::Instant;
 
@@ -23,7 +23,7 @@ use super::{
 
 const ROWS: usize = 1_000;
 
-/// Bare inserts and drains, in turn: of each, orders a second and the cost of one.
+/// Bare inserts and drains, in turn, with the orders per second and the cost of one order.
 #[derive(Default)]
 pub struct Rounds {
     bare: Vec<(f64, Cost)>,
@@ -31,7 +31,7 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// One more. Redis writes its file to the disk with every command meanwhile.
+    /// Measures one more round. Meanwhile, Redis writes its file to disk with every command.
     pub async fn measure(&mut self, fixture: &mut Fixture, orders: usize) -> Result<()> {
         let usual = fixture.redis.call(&["CONFIG", "GET", "appendfsync"]).await?;
         fixture.redis.call(&["CONFIG", "SET", "appendfsync", "always"]).await?;
@@ -44,18 +44,18 @@ impl Rounds {
         Ok(())
     }
 
-    /// All of them, of so many orders each.
+    /// The results of all rounds, with this many orders each.
     pub fn conclude(&self, orders: usize) -> CostResults {
         let pairs = self.ours.iter().zip(&self.bare);
         let multiples = pairs.map(|((_, ours), (_, bare))| ours.all_cpu_us() / bare.mysql_cpu_us);
-        // Too few orders for the kernel's clock say nothing.
+        // If there are too few orders for the resolution of the kernel's clock, the round has no result.
         let multiple = Rate::of(multiples.filter(|multiple| multiple.is_finite()).collect());
         let (bare_insert, ours) = (CostOf::of(&self.bare), CostOf::of(&self.ours));
         CostResults { orders, bare_insert, ours, multiple }
     }
 }
 
-/// Measures what an order costs, in so many rounds.
+/// Measures the cost of an order, in this many rounds.
 pub async fn measure(fixture: &mut Fixture, orders: usize, rounds: usize) -> Result<CostResults> {
     let mut found = Rounds::default();
     for round in 1..=rounds {
@@ -65,8 +65,8 @@ pub async fn measure(fixture: &mut Fixture, orders: usize, rounds: usize) -> Res
     Ok(found.conclude(orders))
 }
 
-/// One connection, 1000 rows a statement, each statement a transaction, in the order of ids. Rows a second, and the cost
-/// of one.
+/// Inserts with one connection, 1000 rows a statement, each statement a transaction, in the order of ids. Returns the
+/// rows per second, and the cost of one row.
 async fn bare_inserts(fixture: &mut Fixture, orders: usize) -> Result<(f64, Cost)> {
     fixture.clear_tables(Tables::Tutorial, 1).await?;
     let orders = fixture.numbers.take(orders.next_multiple_of(ROWS), 1);
@@ -80,7 +80,7 @@ async fn bare_inserts(fixture: &mut Fixture, orders: usize) -> Result<(f64, Cost
     }
     let took = began.elapsed().as_secs_f64();
     let mut cost = Reading::take(fixture, own_cpu_s()).await?.since(&before, orders.len());
-    // Redis only waits meanwhile; its clockwork is no part of an insert.
+    // Redis only waits meanwhile; its background work is no part of an insert.
     cost.redis_cpu_us = 0.0;
     Ok((orders.len() as f64 / took, cost))
 }

@@ -1,8 +1,9 @@
-//! What an order costs in counts. They do not depend on the machine, so a test can hold a small run against a large one.
+//! The counted costs of an order. They do not depend on the machine, so a test can compare a small run with a large
+//! one.
 
 use super::results::cost::Cost;
 
-/// A count of an order, by its name in the report.
+/// A count for each order, by its name in the report.
 pub type Count = (&'static str, fn(&Cost) -> f64);
 
 /// All counts of the report.
@@ -34,10 +35,10 @@ mod tests {
         workers::Shape,
     };
 
-    /// So many that what the worker asks once, after its start, does not show.
+    /// The number of orders, large enough that queries after the start of the worker do not matter.
     const ORDERS: usize = 100_000;
     const WITHIN: f64 = 0.1;
-    /// A quarter of a byte an order, of which background tasks have their share.
+    /// This count varies by a quarter of a byte an order, because background tasks contribute to it.
     const UNSTEADY: &str = "bytes from MySQL";
 
     /// If a count was meant to change, `just bench` writes the new one.
@@ -56,7 +57,7 @@ mod tests {
 
         let counts = COUNTS.iter().filter(|(name, _)| *name != UNSTEADY);
         let pairs = counts.map(|(name, of)| (*name, of(page), of(&found)));
-        // 0: there is no such log, or that run did not count it.
+        // A value of 0 means that there is no such log, or that the run did not count it.
         let wrong = pairs.filter(|(_, page, found)| *page > 0.0 && (found / page - 1.0).abs() > WITHIN);
         let wrong: Vec<_> = wrong.collect();
         assert!(wrong.is_empty(), "count, on the page, today: {wrong:?}; all of today: {found:?}");

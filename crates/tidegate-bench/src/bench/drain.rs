@@ -1,8 +1,8 @@
 //! Draining: from a full stream to committed, acknowledged rows.
 //!
 //! The stream is filled under another name, with its consumer group, while the workers wait at the empty one. One
-//! RENAME puts it under their eyes; there the clock starts. It stops when the last entry is delivered and nothing
-//! is pending, which is looked up every few milliseconds: every order is committed *and* acknowledged by then.
+//! RENAME puts it in place, and starts the clock. The clock stops when the last entry is delivered and nothing is
+//! pending, which is checked every few milliseconds: by then, every order is committed *and* acknowledged.
 
 use std::time::{Duration, Instant};
 
@@ -18,12 +18,12 @@ use super::{
     workers::{Shape, Workers},
 };
 
-/// Where the stream lies until the clock starts.
+/// The name of the stream until the clock starts.
 pub const FILLED: &str = "stream.filled";
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 const STALLED_AFTER: Duration = Duration::from_secs(60);
 
-/// What is drained, where to, and by whom.
+/// A plan of a drain: the entries, the tables, and the workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     pub shape: Shape,
@@ -32,7 +32,7 @@ pub struct Plan {
     pub orders: usize,
 }
 
-/// One repetition.
+/// The result of one repetition.
 #[derive(Clone, Debug)]
 pub struct Run {
     pub orders_per_s: f64,
@@ -72,7 +72,7 @@ pub async fn measure(fixture: &mut Fixture, plan: Plan) -> Result<Run> {
     })
 }
 
-/// Waits until all entries up to this one are delivered, and no more than `left` of them are not acknowledged.
+/// Waits until all entries up to this one are delivered, and at most `left` of them are not acknowledged.
 pub async fn until_settled(redis: &mut Resp, last: &str, left: usize) -> Result<()> {
     let mut moved = (Instant::now(), Reply::Nil);
     loop {
@@ -93,7 +93,7 @@ pub async fn until_settled(redis: &mut Resp, last: &str, left: usize) -> Result<
     }
 }
 
-/// All repetitions of one plan.
+/// The results of all repetitions of one plan.
 pub fn conclude(plan: Plan, existing: u64, runs: &[Run]) -> Drain {
     let orders_per_s = Rate::of(runs.iter().map(|run| run.orders_per_s).collect());
     let distance = |run: &&Run| (run.orders_per_s - orders_per_s.median).abs();

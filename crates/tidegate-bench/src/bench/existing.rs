@@ -1,4 +1,4 @@
-//! Orders of earlier times, loaded fast: millions of rows in seconds.
+//! The orders of earlier sales, loaded fast: millions of rows in seconds.
 
 use anyhow::Result;
 use sqlx::{AssertSqlSafe, MySqlConnection};
@@ -10,7 +10,7 @@ use super::{
 
 const PART: u64 = 1_000_000;
 
-/// Makes the grown tables anew, with `count` orders of voucher 1, whose users lie between those that come.
+/// Creates the grown tables again, with `count` orders of voucher 1, whose users lie between those of new orders.
 pub async fn load(fixture: &mut Fixture, count: u64) -> Result<()> {
     assert!(count < FIRST_NEW as u64, "the numbers above are those of new orders");
     let mut session = fixture.connect(Tables::Grown).await?;
@@ -29,8 +29,8 @@ pub async fn load(fixture: &mut Fixture, count: u64) -> Result<()> {
     }
     sqlx::raw_sql("DROP TABLE digit").execute(&mut session).await?;
 
-    // The unique key is built last, from sorted rows, which is fast. Its pages are left as full as they would be had
-    // the rows come one by one; full pages would make the next orders pay for splitting them all.
+    // The unique key is built last, from sorted rows, which is fast. Its pages are left as full as after single
+    // inserts; full pages would have to be split by the next orders.
     sqlx::raw_sql("SET GLOBAL innodb_fill_factor = 70").execute(&mut session).await?;
     fixture.migrate(Tables::Grown)?;
     sqlx::raw_sql("SET GLOBAL innodb_fill_factor = 100").execute(&mut session).await?;

@@ -1,4 +1,4 @@
-//! What is measured on: a Redis and a MySQL of our own, with the databases of all that is compared.
+//! The private Redis and MySQL of the benchmark, with the databases of everything that is compared.
 
 use std::{
     path::PathBuf,
@@ -20,36 +20,37 @@ use super::{
 
 pub const STREAM: &str = "stream.orders";
 pub const GROUP: &str = "g1";
-/// Of each voucher in MySQL.
+/// The stock of each voucher in MySQL.
 pub const STOCK: i64 = 1_000_000_000;
-/// What a measurement leaves beside the orders. A mark that Redis has lost would keep orders from expiring.
+/// The tables that a measurement leaves data in, in addition to orders. A restore counter that Redis has lost would
+/// keep orders from expiring.
 const OURS: [&str; 4] =
     ["tidegate_refusal", "tidegate_event", "tidegate_unpaid_order", "tidegate_fleet_mark"];
 const AFTER_CLEARING: Duration = Duration::from_millis(200);
 
-/// More memory and redo log than the lab's tests give a server: what a small production server has.
+/// More memory and redo log than the lab's tests give a server, as on a small production server.
 const MARIADB: [&str; 2] = ["--innodb-buffer-pool-size=1G", "--innodb-log-file-size=512M"];
 const MYSQL: [&str; 2] = ["--innodb-buffer-pool-size=1G", "--innodb-redo-log-capacity=512M"];
-/// A rewrite of the append-only file would fall into one measurement and not into the next. The rest concerns the
-/// replica that latencies are read from.
+/// The options of Redis. A rewrite of the append-only file would fall into one measurement and not into the next. The
+/// rest concerns the replica that latencies are read from.
 const REDIS: [&str; 6] =
     ["--auto-aof-rewrite-percentage", "0", "--repl-diskless-sync", "no", "--repl-timeout", "3600"];
 
-/// The tables, then the key that the tutorial lacks.
+/// The tables of the tutorial, then the key that it lacks.
 pub const TUTORIAL_TABLES: [&str; 3] = [
     include_str!("../../../../migrations/0001_seckill_voucher_table.sql"),
     include_str!("../../../../migrations/0002_voucher_order_table.sql"),
     "ALTER TABLE tb_voucher_order ADD UNIQUE KEY uk_user_voucher (user_id, voucher_id)",
 ];
 
-/// Which tables a measurement writes to.
+/// The tables that a measurement writes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tables {
-    /// The tutorial's, with `UNIQUE(user_id, voucher_id)`; emptied before each measurement.
+    /// The tutorial's tables, with `UNIQUE(user_id, voucher_id)`; emptied before each measurement.
     Tutorial,
-    /// Ours, emptied before each measurement.
+    /// Tidegate's tables, emptied before each measurement.
     Fresh,
-    /// Ours, with the orders of earlier sales in them (see `existing.rs`); they grow with each measurement.
+    /// Tidegate's tables, with the orders of earlier sales (see `existing.rs`); they grow with each measurement.
     Grown,
 }
 
@@ -65,7 +66,8 @@ pub struct Fixture {
 }
 
 impl Fixture {
-    /// Starts the servers and makes the tables; ours with the migrations of `program`, which may be an older one.
+    /// Starts the servers and creates the tables; Tidegate's tables by the migrations of `program`, which may be an
+    /// older one.
     pub async fn open(flavour: MysqlFlavour, program: PathBuf) -> Result<Self> {
         let redis_server = RedisServer::options().flavour(RedisFlavour::from_env()?).args(REDIS).start()?;
         let args = if flavour == MysqlFlavour::MariaDb { MARIADB } else { MYSQL };
@@ -94,7 +96,7 @@ impl Fixture {
         self.migrate(Tables::Fresh)
     }
 
-    /// By the migrations of the program. It asks before it changes tables that are there, as those that have grown are; the oldest
+    /// Runs the migrations of the program. It asks before it changes existing tables, such as grown ones; the oldest
     /// programs do not know `--yes`.
     pub fn migrate(&self, tables: Tables) -> Result<()> {
         let words = if tables == Tables::Grown { &["migrate", "--yes"][..] } else { &["migrate"] };
@@ -117,14 +119,14 @@ impl Fixture {
         &self.urls[tables as usize]
     }
 
-    /// A session at READ COMMITTED, as ours are.
+    /// Opens a session at READ COMMITTED, as Tidegate does.
     pub async fn connect(&self, tables: Tables) -> Result<MySqlConnection> {
         let mut session = MySqlConnection::connect(self.url(tables)).await?;
         sqlx::raw_sql("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED").execute(&mut session).await?;
         Ok(session)
     }
 
-    /// Puts vouchers 1 ..= `vouchers` on sale, in MySQL, and empties the tables (not those that have grown).
+    /// Puts vouchers 1 ..= `vouchers` on sale in MySQL, and empties the tables (except grown ones).
     pub async fn clear_tables(&self, tables: Tables, vouchers: i64) -> Result<()> {
         let mut session = self.connect(tables).await?;
         sqlx::raw_sql("TRUNCATE TABLE tb_seckill_voucher").execute(&mut session).await?;
@@ -148,18 +150,18 @@ impl Fixture {
             sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut session).await?;
         }
         session.close().await?;
-        // What TRUNCATE leaves to be done in the background shall not hit whoever comes first.
+        // The background work after TRUNCATE must not affect the next measurement.
         sleep(AFTER_CLEARING).await;
         Ok(())
     }
 
-    /// Empties Redis.
+    /// Deletes all data of Redis.
     pub async fn clear_redis(&mut self) -> Result<()> {
         self.redis.call(&["FLUSHALL", "SYNC"]).await?;
         Ok(())
     }
 
-    /// How many of `orders` are rows.
+    /// The number of `orders` that are rows.
     pub async fn count_written(&self, tables: Tables, orders: &Orders) -> Result<i64> {
         let (first, last) = orders.ids();
         let mut session = self.connect(tables).await?;
@@ -167,7 +169,7 @@ impl Fixture {
         Ok(count.bind(first).bind(last).fetch_one(&mut session).await?)
     }
 
-    /// Versions and the settings that durability and speed depend on, as the servers say them.
+    /// The versions and the settings that durability and speed depend on, as the servers report them.
     pub async fn describe(&mut self) -> Result<ServerInfo> {
         let info = self.redis.call(&["INFO", "server"]).await?;
         let version = |name: &str| {

@@ -1,5 +1,6 @@
-//! The gate over HTTP, beside a bare handler of the same HTTP library that asks the same Redis for one value a request: how many
-//! are answered, how soon at half of that, and what callers who are silent take.
+//! The gate over HTTP, compared with a bare handler of the same HTTP library that reads one value from the same Redis
+//! for each request. It measures the answers per second, the latency at half of that rate, and the memory for idle
+//! clients.
 
 mod answers;
 mod bare_handler;
@@ -25,14 +26,14 @@ use super::{
 
 pub use self::bare_handler::BareHandler;
 
-/// Who is asked.
+/// The server under test.
 #[derive(Clone, Copy, Debug)]
 enum Asked {
     Gate,
     BareHandler,
 }
 
-/// `rounds` times in turn: the gate and the bare handler. Then the gate alone.
+/// Measures the gate and the bare handler `rounds` times in turn, then the gate alone.
 pub async fn measure(fixture: &mut Fixture, sizes: &Sizes) -> Result<GateResults> {
     let mut found = [const { Vec::new() }; 2];
     for _ in 0..sizes.rounds {
@@ -48,7 +49,7 @@ pub async fn measure(fixture: &mut Fixture, sizes: &Sizes) -> Result<GateResults
     Ok(GateResults { callers: callers::CALLERS, gate, bare_handler, at_half, idle })
 }
 
-/// Of one run: calls a second, and of a call the server's and Redis' CPU in microseconds.
+/// The result of one run: calls per second, and the CPU time of a call in microseconds, of the server and of Redis.
 type Run = (f64, f64, f64);
 
 fn conclude(runs: Vec<Run>) -> HttpCalls {
@@ -73,7 +74,7 @@ async fn once(fixture: &mut Fixture, asked: Asked, calls: usize) -> Result<Run> 
     ))
 }
 
-/// With an empty Redis, and one voucher on sale; and how it answers.
+/// Starts the server with an empty Redis and one voucher on sale. Returns it with the expected status of an answer.
 async fn start(fixture: &mut Fixture, asked: Asked) -> Result<(Server, u16)> {
     let _gate = open_sale(fixture).await?;
     let redis = fixture.redis_server.url();
@@ -86,7 +87,7 @@ async fn start(fixture: &mut Fixture, asked: Asked) -> Result<(Server, u16)> {
     })
 }
 
-/// Of some runs, the one whose p99 is the median.
+/// Measures several runs, and returns the one whose p99 is the median.
 async fn at_half(fixture: &mut Fixture, sizes: &Sizes, rate: f64) -> Result<AtRate> {
     let mut runs = Vec::new();
     for _ in 0..sizes.rounds {

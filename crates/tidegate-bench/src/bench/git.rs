@@ -1,4 +1,4 @@
-//! Git, as it is installed here.
+//! Calls of the installed git.
 
 use std::{
     ffi::OsStr,
@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
-/// What git answers, without the end of the last line.
+/// Returns the output of git, without the end of the last line.
 pub fn git<Word: AsRef<OsStr>>(words: impl IntoIterator<Item = Word>) -> Result<String> {
     let output =
         Command::new("git").args(words).stdin(Stdio::null()).output().context("Failed to run git")?;

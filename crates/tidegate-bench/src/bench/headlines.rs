@@ -5,7 +5,7 @@ use super::results::{
     gate::GateResults, trouble::Trouble,
 };
 
-/// One figure.
+/// One figure of a run.
 #[derive(Clone, Debug)]
 pub struct Headline {
     pub name: String,
@@ -77,7 +77,7 @@ fn writers(server: &ServerResults, put: Put) {
     }
 }
 
-/// Of one program of two: what an order costs, and what its script does where it is known.
+/// The figures of one of two programs: the cost of an order, and of its script, if that is known.
 pub fn of_program(cost: &CostResults, script: Option<[Calls; 2]>) -> Vec<Headline> {
     let mut lines = Vec::new();
     let mut put = |name: &str, value: f64, unit: &'static str| {
@@ -201,7 +201,7 @@ fn of_books(books: &Books, put: Put) {
     }
 }
 
-/// Three digits that count, whatever the size.
+/// Formats a value with three significant digits.
 pub fn show(value: f64) -> String {
     match value.abs() {
         infinite if infinite.is_infinite() => "∞".to_owned(),

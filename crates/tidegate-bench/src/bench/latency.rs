@@ -1,5 +1,5 @@
-//! Latency: from the moment that an order is due to its acknowledgement, which comes after its commit. Arrivals do
-//! not wait for each other (an open loop), and an order counts from when it was due, not from when it was sent.
+//! Latency: from the moment that an order is due to its acknowledgement, which comes after its commit. Arrivals do not
+//! wait for each other (an open loop), and the time of an order counts from when it was due, not from when it was sent.
 
 use std::time::{Duration, Instant};
 
@@ -18,13 +18,13 @@ use super::{
 
 /// The rates that every run measures, in orders a second.
 const RATES: [f64; 4] = [100.0, 1_000.0, 5_000.0, 20_000.0];
-/// The rates beyond them, until p99 has left the ground.
+/// The higher rates, measured until p99 rises.
 const RISING: [f64; 6] = [40_000.0, 60_000.0, 80_000.0, 100_000.0, 150_000.0, 200_000.0];
-/// Orders at one of those: they shall not take longer than all others.
+/// The most orders at one of the higher rates, which must not take longer than all others.
 const MOST_ORDERS: f64 = 400_000.0;
-/// After the last order was sent, for what the workers have not done yet.
+/// The time for the workers to finish after the last order was sent.
 const CATCH_UP: Duration = Duration::from_secs(15);
-/// Orders of a quiet system come this far apart.
+/// The pause between orders of a quiet system.
 const QUIET: Duration = Duration::from_millis(25);
 
 pub async fn measure(fixture: &mut Fixture, sizes: &Sizes) -> Result<Latency> {
@@ -42,7 +42,8 @@ pub async fn measure(fixture: &mut Fixture, sizes: &Sizes) -> Result<Latency> {
             break;
         }
     }
-    // Twice, and the faster one: it is a yardstick, and a slow moment of the disk would make all else look good.
+    // This is measured twice, and the faster result counts: it is the unit of other figures, and a slow moment of the
+    // disk would make them look good.
     let commit_ms = commits(fixture, sizes.alone, Duration::ZERO).await?.min(commit_before_ms);
     Ok(Latency {
         commit_ms,
@@ -53,7 +54,7 @@ pub async fn measure(fixture: &mut Fixture, sizes: &Sizes) -> Result<Latency> {
     })
 }
 
-/// The median of one durable INSERT in a transaction of its own, on a connection that has nothing else to do.
+/// The median time of one durable INSERT in its own transaction, on an idle connection.
 async fn commits(fixture: &mut Fixture, count: usize, pause: Duration) -> Result<f64> {
     fixture.clear_tables(Tables::Fresh, 1).await?;
     let mut session = fixture.connect(Tables::Fresh).await?;
@@ -75,7 +76,8 @@ async fn commits(fixture: &mut Fixture, count: usize, pause: Duration) -> Result
     Ok(median(&took[20..]))
 }
 
-/// One order at a time: milliseconds until its row can be read, and (others) until it is acknowledged.
+/// Measures one order at a time: the milliseconds until its row can be read, and (of other orders) until it is
+/// acknowledged.
 async fn alone(fixture: &mut Fixture, count: usize) -> Result<(Vec<f64>, Vec<f64>)> {
     let workers = quiet_workers(fixture).await?;
     let mut redis = Resp::connect(fixture.redis_server.port()).await?;
@@ -132,11 +134,11 @@ async fn quiet_workers(fixture: &mut Fixture) -> Result<Workers> {
     .await
 }
 
-/// What an open loop has seen.
+/// The measurements of an open loop.
 struct Found {
-    /// From due to acknowledged; orders that were not acknowledged in time are missing.
+    /// The times from due to acknowledged; orders that were not acknowledged in time are missing.
     latencies_ms: Vec<f64>,
-    /// From due to added.
+    /// The times from due to added.
     late_ms: Vec<f64>,
 }
 
@@ -161,7 +163,7 @@ async fn open_loop(fixture: &Fixture, orders: &super::orders::Orders, rate: f64)
     Ok(Found { latencies_ms: since_due(acknowledged), late_ms: since_due(added) })
 }
 
-/// Of sorted values, the smallest that is not below that share of them.
+/// The smallest of sorted values that is not below that share of them.
 pub fn quantile(sorted: &[f64], share: f64) -> f64 {
     let rank = (sorted.len() as f64 * share).ceil() as usize;
     sorted.get(rank.clamp(1, sorted.len().max(1)) - 1).copied().unwrap_or_default()

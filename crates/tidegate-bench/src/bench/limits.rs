@@ -1,4 +1,5 @@
-//! What limits cost an admission: bare scripts over plain pipelined connections, as [`super::admission`] has them, in turn.
+//! The cost of limits for an admission: bare scripts over plain pipelined connections, in turn, as in
+//! [`super::admission`].
 
 use anyhow::Result;
 
@@ -15,9 +16,10 @@ const ADMIT_LIMITED: &str = include_str!("../../../../lua/admit_limited.lua");
 const LIMITED: &str = "seckill:limited:1";
 const LIMITS: &str = "seckill:limits:voucher:1";
 const USES: &str = "seckill:uses:voucher:1";
-/// A day, a month, an order: as many as a careful seller has. Each caller brings a phone and an address that are new.
+/// Three limits, as many as a careful seller has: by day, by month, by order. Each caller brings a new phone and
+/// address.
 const THREE: &str = "0 -;1 phones phone day 28800 2 4;2 months address month 0 - 5;3 each user order 0 - 2";
-/// The first of the three lets nobody in.
+/// The same limits, but the first one refuses everyone.
 const FIRST_IS_FULL: &str =
     "0 -;1 phones phone day 28800 0 4;2 months address month 0 - 5;3 each user order 0 - 2";
 
@@ -29,7 +31,7 @@ enum Case {
     SoldOut,
 }
 
-/// `rounds` times in turn.
+/// Measures all cases `rounds` times in turn.
 pub async fn measure(fixture: &mut Fixture, calls: usize, rounds: usize) -> Result<LimitsResults> {
     let mut found = [const { Vec::new() }; 4];
     for _ in 0..rounds {
@@ -46,7 +48,7 @@ fn conclude(found: Vec<(f64, f64)>) -> Calls {
     Calls { per_s: Rate::of(per_s), redis_cpu_us: Rate::of(redis_cpu_us) }
 }
 
-/// Calls a second, and Redis' CPU of a call in microseconds.
+/// Returns the calls per second, and Redis' CPU time of a call in microseconds.
 async fn once(fixture: &mut Fixture, case: Case, calls: usize) -> Result<(f64, f64)> {
     open_sale(fixture).await?;
     match case {

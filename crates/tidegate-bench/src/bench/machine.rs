@@ -1,4 +1,4 @@
-//! The machine that a run was made on.
+//! The machine of a run, and its load.
 
 use std::{fs, thread, time::Duration};
 
@@ -12,7 +12,7 @@ pub struct Machine {
     pub cpu: String,
     pub memory_mib: u64,
     pub kernel: String,
-    /// Share of the cores that others kept busy just before the run; it makes every figure doubtful.
+    /// The share of the cores that other processes kept busy just before the run; it makes every figure doubtful.
     pub busy_before: f64,
 }
 
@@ -35,12 +35,12 @@ impl Machine {
         }
     }
 
-    /// Whether others were at work before the run.
+    /// Whether other processes were busy before the run.
     pub fn is_busy(&self) -> bool {
         self.busy_before > 0.15
     }
 
-    /// What to say if they were.
+    /// The warning if they were.
     pub fn busy_note(&self) -> String {
         let percent = 100.0 * self.busy_before;
         format!("others keep {percent:.0} % of the cores busy; figures will be too low")
@@ -56,14 +56,14 @@ fn busy_share(length: Duration) -> f64 {
     if all > 0.0 { (all - idle) / all } else { 0.0 }
 }
 
-/// `cpu  user nice system idle iowait ...`, without the guests' times, which are part of the others.
+/// The line `cpu user nice system idle iowait ...`, without the guests' times, which are part of the others.
 fn cpu_times() -> Vec<f64> {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     let line = stat.lines().next().unwrap_or_default();
     line.split_whitespace().skip(1).take(8).filter_map(|ticks| ticks.parse().ok()).collect()
 }
 
-/// The commit that was measured, with a `+` when files were changed since; empty outside of a clone.
+/// The commit that was measured, with a `+` if files were changed since; empty outside a clone.
 pub fn commit() -> String {
     let changed = git(["status", "--porcelain"]).is_ok_and(|changes| !changes.is_empty());
     git(["rev-parse", "--short", "HEAD"]).unwrap_or_default() + if changed { "+" } else { "" }

@@ -1,4 +1,4 @@
-//! What a piece of work cost each of those who took part in it.
+//! The cost of a piece of work for each process that took part in it.
 
 use std::collections::BTreeMap;
 
@@ -66,7 +66,7 @@ impl Reading {
     }
 }
 
-/// What the measurement itself asks.
+/// Whether the measurement itself sends this command.
 fn is_ours(command: &str) -> bool {
     matches!(command, "info" | "rename" | "xinfo|groups" | "xinfo")
 }
@@ -84,7 +84,7 @@ impl RedisReading {
             cpu_s: number("used_cpu_sys")? + number("used_cpu_user")?,
             bytes_in: number("total_net_input_bytes")?,
             bytes_out: number("total_net_output_bytes")?,
-            // Not there without such a file.
+            // The field is missing without such a file.
             append_only_bytes: number("aof_current_size").unwrap_or_default(),
             commands: lines
                 .iter()
@@ -94,7 +94,7 @@ impl RedisReading {
     }
 }
 
-/// The size of the binary log, as if it were one of the server's counters.
+/// The name for the size of the binary log, as if it were one of the server's counters.
 const BINARY_LOG: &str = "binary log";
 
 async fn binary_log_bytes(mysql: &mut MySqlConnection) -> Result<f64> {

@@ -1,5 +1,5 @@
-//! The orders of a measurement. Every one is new, its user has none yet, and users come in no order, as in a rush:
-//! each lands somewhere else in the unique key.
+//! The orders of a measurement. Each is new, its user has none yet, and users come in random order, as in a rush: each
+//! falls into another part of the unique key.
 
 use std::ops::Range;
 
@@ -7,11 +7,11 @@ use anyhow::{Context, Result};
 
 use super::resp::Resp;
 
-/// Order ids look like real ones: 18 digits.
+/// The first order id. Ids have 18 digits, like real ones.
 pub const FIRST_ID: i64 = 600_000_000_000_000_000;
-/// Numbers below this are those of the orders that a table holds before.
+/// The first number of new orders; smaller ones belong to orders that a table holds before.
 pub const FIRST_NEW: i64 = 20_000_000;
-/// An odd number, so that `n * SPREAD mod 2^40` is another one for each n below 2^40.
+/// An odd number, so that `n * SPREAD mod 2^40` differs for each n below 2^40.
 pub const SPREAD: i64 = 0x9E_3779_B97F;
 pub const USERS: i64 = 1 << 40;
 
@@ -50,7 +50,7 @@ impl Orders {
         (FIRST_ID + self.numbers.start, FIRST_ID + self.numbers.end - 1)
     }
 
-    /// In parts of `size`, the last one smaller.
+    /// The orders in parts of `size`; the last part may be smaller.
     pub fn chunks(&self, size: usize) -> Vec<Self> {
         let size = size.max(1);
         let part = |at: i64| {
@@ -61,7 +61,7 @@ impl Orders {
     }
 }
 
-/// Gives out numbers, each once a run.
+/// A source of numbers, each of which is used once in a run.
 #[derive(Debug)]
 pub struct Numbers {
     next: i64,
@@ -79,7 +79,7 @@ impl Numbers {
     }
 }
 
-/// Appends orders to a stream, pipelined; returns the id of the last entry.
+/// Appends orders to a stream, pipelined, and returns the id of the last entry.
 pub async fn fill(redis: &mut Resp, stream: &str, orders: &Orders) -> Result<String> {
     let mut last = None;
     for part in orders.chunks(PIPELINE) {

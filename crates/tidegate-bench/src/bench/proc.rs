@@ -1,25 +1,25 @@
-//! What the kernel says of a process.
+//! The kernel's figures about a process.
 
 use std::fs;
 
-/// Clock ticks a second in `/proc`; a constant of Linux' interface, whatever the kernel's own timer does.
+/// The clock ticks a second in `/proc`; a constant of Linux' interface, whatever the kernel's own timer does.
 const TICKS: f64 = 100.0;
 
-/// CPU used so far, user and system, in seconds; its resolution is 10 ms.
+/// The CPU time used so far, user and system, in seconds; its resolution is 10 ms.
 pub fn cpu_s(pid: u32) -> f64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name stands in parentheses and may hold anything; 11 fields after it comes utime, then stime.
+    // The name stands in parentheses and may hold any character; 11 fields after it comes utime, then stime.
     let after_name = stat.rsplit_once(')').map(|(_, rest)| rest).unwrap_or_default();
     let ticks = after_name.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<f64>().ok());
     ticks.sum::<f64>() / TICKS
 }
 
-/// The most memory it has held (VmHWM), in KiB.
+/// The peak memory of the process (VmHWM), in KiB.
 pub fn peak_kib(pid: u32) -> u64 {
     status_kib(pid, "VmHWM:")
 }
 
-/// The memory that it holds now (VmRSS), in KiB.
+/// The present memory of the process (VmRSS), in KiB.
 pub fn rss_kib(pid: u32) -> u64 {
     status_kib(pid, "VmRSS:")
 }

@@ -178,7 +178,7 @@ fn shapes(server: &ServerResults, folder: &Path) -> Result<String> {
     Ok(text)
 }
 
-/// The default with one voucher, by the orders that are in the table before.
+/// The default drain with one voucher, by the number of orders that the table holds before.
 fn growing(server: &ServerResults, folder: &Path) -> Result<String> {
     let Some(default) = server.drains.first() else { return Ok(String::new()) };
     let is_alike = |drain: &&Drain| {
@@ -212,7 +212,7 @@ fn costs(server: &ServerResults) -> String {
         ("MySQL CPU, µs", cost.mysql_cpu_us),
         ("worker CPU, µs", cost.worker_cpu_us),
     ];
-    // Without such a log, or from a run that did not count it.
+    // Counts of 0 are left out: there is no such log, or the run did not count it.
     let counts = COUNTS.into_iter().map(|(what, of)| (what, of(cost))).filter(|(_, count)| *count > 0.0);
     for (what, value) in rows.into_iter().chain(counts) {
         let shown = if value < 0.1 { format!("{value:.4}") } else { show(value) };

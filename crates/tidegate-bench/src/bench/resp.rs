@@ -1,5 +1,5 @@
-//! A bare Redis connection: commands and replies as bytes, pipelined at will. What it costs is what Redis costs,
-//! and no client library stands between a measurement and the server.
+//! A bare Redis connection: commands and replies as bytes, pipelined as needed. Its cost is that of Redis, because no
+//! client library stands between a measurement and the server.
 
 use anyhow::{Context, Result, bail};
 use tokio::{
@@ -7,7 +7,7 @@ use tokio::{
     net::TcpStream,
 };
 
-/// A reply. Texts that are no UTF-8 lose what is none.
+/// A reply of Redis. Texts that are not UTF-8 lose the invalid bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     Nil,
@@ -32,13 +32,13 @@ impl Reply {
         }
     }
 
-    /// The value behind `name` in a list of names and values.
+    /// The value after `name` in a list of names and values.
     pub fn field(&self, name: &str) -> Option<&Self> {
         self.items().chunks_exact(2).find(|pair| pair[0].text() == name).map(|pair| &pair[1])
     }
 }
 
-/// Appends a command.
+/// Appends a command to the bytes.
 pub fn put_command(out: &mut Vec<u8>, words: &[&str]) {
     out.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
     for word in words {
@@ -46,7 +46,7 @@ pub fn put_command(out: &mut Vec<u8>, words: &[&str]) {
     }
 }
 
-/// Bytes that came in, and how far they are read.
+/// The received bytes, and how many of them were parsed.
 #[derive(Debug, Default)]
 pub struct Replies {
     bytes: Vec<u8>,
@@ -62,7 +62,7 @@ impl Replies {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next reply; None until all of it has come in.
+    /// The next reply; None until all of it has been received.
     pub fn next(&mut self) -> Result<Option<Reply>> {
         let mut at = self.at;
         let reply = parse(&self.bytes, &mut at)?;
@@ -113,7 +113,7 @@ fn line<'a>(bytes: &'a [u8], at: &mut usize) -> Option<&'a str> {
     str::from_utf8(&rest[..end]).ok()
 }
 
-/// A connection.
+/// A connection to Redis.
 pub struct Resp {
     stream: TcpStream,
     out: Vec<u8>,
@@ -139,7 +139,7 @@ impl Resp {
         Ok(())
     }
 
-    /// The next reply; an error reply is an error.
+    /// Waits for the next reply; an error reply is an error.
     pub async fn receive(&mut self) -> Result<Reply> {
         loop {
             match self.replies.next()? {
@@ -157,7 +157,7 @@ impl Resp {
         }
     }
 
-    /// One command, one reply.
+    /// Sends one command, and returns its reply.
     pub async fn call(&mut self, words: &[&str]) -> Result<Reply> {
         self.queue(words);
         self.flush().await?;

@@ -1,4 +1,4 @@
-//! What a run found. The JSON file is this, as it stands here.
+//! The results of a run, exactly as the JSON file has them.
 
 pub mod books;
 pub mod cost;
@@ -15,7 +15,7 @@ use self::{
 };
 use super::machine::Machine;
 
-/// Raised when a field changes its meaning or goes away.
+/// The version of the format; raised when a field changes its meaning or is removed.
 pub const SCHEMA: u32 = 1;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -24,18 +24,18 @@ pub struct Results {
     pub tidegate: String,
     pub commit: String,
     pub mode: String,
-    /// Share of the usual sizes; figures of a run below 1 mean nothing.
+    /// The share of the usual sizes; figures of a run below 1 mean nothing.
     pub scale: f64,
     pub started: String,
     pub took_s: f64,
     pub machine: Machine,
-    /// One for each MySQL.
+    /// The results of each MySQL.
     pub servers: Vec<ServerResults>,
-    /// Servers that were left out, and why.
+    /// The servers that were left out, and why.
     pub left_out: Vec<String>,
 }
 
-/// Everything measured with one MySQL. None: not part of this run.
+/// Everything that was measured with one MySQL. None: not part of this run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ServerResults {
     pub server: ServerInfo,
@@ -57,7 +57,7 @@ pub struct ServerResults {
 }
 
 impl ServerResults {
-    /// `MariaDB` or `MySQL`.
+    /// The kind of the server: `MariaDB` or `MySQL`.
     pub fn kind(&self) -> &str {
         self.server.mysql.split(' ').next().unwrap_or_default()
     }
@@ -71,7 +71,7 @@ pub struct ServerInfo {
     pub mysql_settings: Vec<(String, String)>,
 }
 
-/// Repetitions of a rate, in the order they were made.
+/// The repetitions of a rate, in the order in which they were made.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Rate {
     pub median: f64,
@@ -84,7 +84,7 @@ impl Rate {
     }
 }
 
-/// The middle one; of an even number, the mean of the two in the middle. 0 of none.
+/// The middle value; for an even number, the mean of the two in the middle; 0 for none.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -96,35 +96,35 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// Rows a second by bare INSERTs.
+/// The rows per second of bare INSERTs.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Ceiling {
     pub tutorial_tables: Rate,
     pub our_tables: Rate,
 }
 
-/// Orders a second by the tutorial's consumer.
+/// The orders per second of the tutorial's consumer.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Tutorial {
     pub workers_1: Rate,
     pub workers_16: Rate,
 }
 
-/// One way to drain a stream.
+/// One way to drain a stream, with its results.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Drain {
     pub processes: usize,
     pub lanes: usize,
     pub batch: usize,
     pub vouchers: i64,
-    /// Orders in the table before.
+    /// The orders that the table held before.
     pub existing: u64,
-    /// Orders drained in each repetition.
+    /// The orders that each repetition drained.
     pub orders: usize,
     pub orders_per_s: Rate,
-    /// Of the repetition with the median speed.
+    /// The cost in the repetition with the median speed.
     pub cost: Cost,
-    /// The most memory that a worker held, in KiB.
+    /// The peak memory of a worker, in KiB.
     pub worker_peak_kib: u64,
 }
 
@@ -145,7 +145,7 @@ impl Drain {
     }
 }
 
-/// The gate, and what it is compared with.
+/// The results of the gate, and of the scripts that it is compared with.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct AdmissionResults {
     pub admitted: Admission,
@@ -165,25 +165,25 @@ pub struct Calls {
     pub redis_cpu_us: Rate,
 }
 
-/// Milliseconds from due to acknowledged, unless said otherwise.
+/// Milliseconds from due to acknowledged, unless stated otherwise.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Latency {
-    /// One durable INSERT, one after the other; the better of two series, before and after all else.
+    /// One durable INSERT after the other; the better of two series, before and after the other measurements.
     pub commit_ms: f64,
-    /// The same with pauses between, in which everything falls asleep.
+    /// The same with pauses between, in which the machine becomes idle.
     pub quiet_commit_ms: f64,
-    /// One order in a quiet system, from XADD until its row can be read by others.
+    /// One order in a quiet system, from XADD until another session can read its row.
     pub alone_committed_ms: f64,
     /// One order in a quiet system, until it is acknowledged.
     pub alone_acknowledged_ms: f64,
     pub rates: Vec<AtRate>,
 }
 
-/// So many times its lowest, p99 has left the ground.
+/// The factor above the lowest p99 at which p99 counts as risen.
 const KNEE: f64 = 10.0;
 
 impl Latency {
-    /// What a durable commit takes at best, which the targets are counted in.
+    /// The best time of a durable commit, the unit of the targets.
     pub fn best_commit_ms(&self) -> f64 {
         self.commit_ms.min(self.quiet_commit_ms)
     }
@@ -193,7 +193,7 @@ impl Latency {
         Self::knee_of(&self.rates)
     }
 
-    /// The knee: the rate before the first one from which on p99 stays above [`KNEE`] times its lowest, or orders are not done in
+    /// The knee: the last rate before p99 stays above [`KNEE`] times its lowest value, or before orders are not done in
     /// time. None: the rates end before it. A slow moment of the disk at a low rate is no knee.
     pub fn knee_of(rates: &[AtRate]) -> Option<f64> {
         let done = rates.iter().filter(|at| at.unfinished == 0);
@@ -206,20 +206,20 @@ impl Latency {
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct AtRate {
-    /// Orders a second.
+    /// The rate, in orders a second.
     pub rate: f64,
     pub orders: usize,
-    /// Not acknowledged long after the last one was sent; the quantiles know nothing of them.
+    /// The orders that were not acknowledged long after the last one was sent; the quantiles do not include them.
     pub unfinished: usize,
     pub p50_ms: f64,
     pub p99_ms: f64,
     pub p999_ms: f64,
     pub max_ms: f64,
-    /// How late the sender itself was; part of the latencies.
+    /// The lateness of the sender itself, which is part of the latencies.
     pub sent_late_p99_ms: f64,
 }
 
-/// The most memory that a worker held while it drained a long stream, and one of a tenth of that length.
+/// The peak memory of a worker that drained a long stream, and of one that drained a tenth of it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Memory {
     pub backlog: usize,

@@ -1,4 +1,5 @@
-//! What partitions cost and bring: processor time an order, and the rate of masters that each have a fixed share of a core.
+//! The costs and gains of partitions: processor time of an order, and the rate of masters that each have a fixed share
+//! of a core.
 
 use std::{
     fmt::Write as _,
@@ -33,25 +34,25 @@ use super::{
     workers::{Shape, Workers},
 };
 
-/// Orders of one call.
+/// The orders of one call.
 const TOGETHER: usize = 64;
-/// Calls on their way at once, of each partition.
+/// The calls in flight for each partition.
 const CALLS: usize = 4;
-/// How much of a core a limited master has.
+/// The share of a core that a limited master has.
 const SHARE: f64 = 0.15;
-/// How often that is looked at.
+/// The interval at which that share is checked.
 const LOOK_EVERY: Duration = Duration::from_micros(500);
 const DRAIN_WITHIN: Duration = Duration::from_secs(120);
 
 /// One way to spread a sale.
 #[derive(Clone, Copy, Debug)]
 struct Spread {
-    /// None: one server, no tags.
+    /// The number of masters. None: one server, no tags.
     masters: Option<usize>,
     partitions: usize,
 }
 
-/// The servers of it, and a gate to each partition.
+/// The servers, and a gate for each partition.
 struct ScaledSystem {
     servers: Servers,
     tags: Vec<String>,
@@ -63,7 +64,7 @@ enum Servers {
     Cluster(RedisCluster),
 }
 
-/// Processor time of an order by process, in microseconds.
+/// The processor time of an order by process, in microseconds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cost {
     redis: f64,
@@ -129,7 +130,7 @@ impl ScaledSystem {
         Ok(Self { servers, tags, gates })
     }
 
-    /// Admits so many orders, those of all partitions side by side. How long that took.
+    /// Admits this many orders, in all partitions at the same time. Returns how long that took.
     async fn admit(&self, orders: usize, first: i64) -> Result<Duration> {
         let (began, each) = (Instant::now(), orders / self.gates.len() / CALLS);
         let mut callers = JoinSet::new();
@@ -171,7 +172,7 @@ fn wanted(id: i64, voucher: VoucherId) -> Result<Wanted> {
     })
 }
 
-/// Tags, in turn on each master.
+/// The tags of the partitions, distributed over the masters in turn.
 fn tags_of(cluster: &RedisCluster, masters: usize, partitions: usize) -> Result<Vec<String>> {
     let mut tags: Vec<String> = Vec::new();
     for partition in 0..partitions {
@@ -183,7 +184,8 @@ fn tags_of(cluster: &RedisCluster, masters: usize, partitions: usize) -> Result<
     Ok(tags)
 }
 
-/// Lets a process have a fixed share of a core, by stopping it while it has had more. The kernel counts its time in nanoseconds.
+/// Limits a process to a fixed share of a core, by stopping it while it has used more. The kernel counts its time in
+/// nanoseconds.
 struct Limit {
     is_over: Arc<AtomicBool>,
     keepers: Vec<thread::JoinHandle<()>>,
@@ -216,7 +218,7 @@ fn keep(pid: u32, share: f64, is_over: &AtomicBool) {
     let (mut began, mut before, mut is_stopped) = (Instant::now(), used(), false);
     while !is_over.load(Relaxed) {
         let (spent, due) = (used() - before, began.elapsed().mul_f64(share));
-        // What was not used is gone: no debt is paid back in a burst.
+        // Unused time is lost, so that it cannot be used later in a burst.
         if due > spent + Duration::from_millis(20) {
             (began, before) = (Instant::now(), used());
         }
@@ -229,7 +231,7 @@ fn keep(pid: u32, share: f64, is_over: &AtomicBool) {
     let _sent = kill(process, Signal::SIGCONT);
 }
 
-/// Measures it, and writes `scale.md` into `folder`.
+/// Measures everything, and writes `scale.md` into `folder`.
 pub async fn measure(program: &Path, folder: &Path, scale: f64) -> Result<()> {
     let orders = ((192_000.0 * scale) as usize).max(2_048);
     let rounds = super::sizes::rounds(3, scale);
@@ -297,7 +299,7 @@ pub async fn measure(program: &Path, folder: &Path, scale: f64) -> Result<()> {
     Ok(())
 }
 
-/// What an admission costs, and then a drain of what was admitted.
+/// Measures the cost of an admission, and then of a drain of the admitted orders.
 async fn cost_of(program: &Path, mysql: &MysqlServer, spread: Spread, orders: usize) -> Result<(Cost, Cost)> {
     let system = ScaledSystem::open(spread).await?;
     let url = mysql.create_database(&format!("scale_{}", rand::random::<u32>()))?;
@@ -346,7 +348,7 @@ async fn cost_of(program: &Path, mysql: &MysqlServer, spread: Spread, orders: us
     Ok((admission, drain))
 }
 
-/// Admissions a second, with as many partitions as masters, which each have a share of a core.
+/// Returns the admissions per second, with as many partitions as masters, each of which has a share of a core.
 async fn limited(masters: usize, orders: usize) -> Result<f64> {
     let system = ScaledSystem::open(Spread { masters: Some(masters), partitions: masters }).await?;
     system.admit(2_048, 1_000_000_000).await?;

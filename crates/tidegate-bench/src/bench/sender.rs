@@ -1,5 +1,5 @@
-//! Arrivals on a schedule, on a thread and a connection of its own. An order that is sent late is late for its
-//! buyer, too: latencies count from the schedule, whatever held the sender up.
+//! Arrivals on a schedule, on a separate thread and connection. An order that is sent late is late for its buyer, too:
+//! latencies count from the schedule, whatever delayed the sender.
 
 use std::{
     io::{Read, Write},
@@ -29,7 +29,7 @@ pub fn start(port: u16, orders: Orders, rate: f64, begin: Instant) -> Result<Joi
     }))
 }
 
-/// When order number `at` is due.
+/// The time at which order number `at` is due.
 pub fn due(begin: Instant, rate: f64, at: usize) -> Instant {
     begin + Duration::from_secs_f64(at as f64 / rate)
 }
@@ -53,7 +53,7 @@ fn send(mut stream: TcpStream, orders: &[NewOrder], rate: f64, begin: Instant) -
     Ok(())
 }
 
-/// Every answer is an entry id; an error among them ends the measurement.
+/// Counts the answers. Each is an entry id; an error among them ends the measurement.
 fn count_answers(mut stream: TcpStream, count: usize) -> Result<()> {
     let (mut lines, mut is_line_start) = (0, true);
     let mut chunk = vec![0; 64 * 1024];

@@ -1,92 +1,92 @@
-//! How much is measured.
+//! The sizes of the measurements.
 
 use std::time::Duration;
 
-/// Sizes of a run.
+/// The sizes of a run.
 #[derive(Clone, Debug)]
 pub struct Sizes {
-    /// Repetitions of what is compared, in turn.
+    /// The repetitions of compared measurements, in turn.
     pub rounds: usize,
-    /// Orders of one drain, and rows of one ceiling.
+    /// The orders of one drain, and the rows of one ceiling.
     pub orders: usize,
-    /// Orders of earlier sales in the grown tables; 0: those are left out.
+    /// The orders of earlier sales in the grown tables; 0: no grown tables.
     pub existing: u64,
-    /// Other sizes of those tables, to see how the drain goes as they grow.
+    /// Other sizes of the grown tables, to see the effect of their size on a drain.
     pub growing: Vec<u64>,
-    /// How long the tutorial's consumer works, each time.
+    /// The duration of each run of the tutorial's consumer.
     pub tutorial: Duration,
-    /// Calls of one admission.
+    /// The calls of one admission.
     pub calls: usize,
-    /// Connections that one gate holds.
+    /// The connections that one gate holds.
     pub idle: usize,
-    /// Single commits, and orders of a quiet system.
+    /// The single commits, and the orders of a quiet system.
     pub alone: usize,
-    /// How long orders arrive at each rate.
+    /// The time for which orders arrive at each rate.
     pub latency: Duration,
-    /// Entries before a worker whose memory is measured; 0: left out.
+    /// The backlog of a worker whose memory is measured; 0: not measured.
     pub backlog: usize,
     /// Whether every shape of worker is measured.
     pub shapes: Shapes,
-    /// Orders of one measurement of what an order costs.
+    /// The orders of one measurement of the cost of an order.
     pub cost: usize,
     pub trouble: TroubleSizes,
     pub books: BooksSizes,
 }
 
-/// Sizes of the section "Books".
+/// The sizes of the section "Books".
 #[derive(Clone, Debug)]
 pub struct BooksSizes {
-    /// Orders of one voucher that are compared and filled in.
+    /// The orders of one voucher that are compared and filled in.
     pub orders: Vec<usize>,
-    /// Repetitions of what goes on beside a comparison.
+    /// The repetitions of a drain during a comparison.
     pub rounds: usize,
-    /// Orders that are there before, beside a sale.
+    /// The orders that exist before the drain during a comparison.
     pub existing: usize,
-    /// Orders that drain beside a comparison; 0: left out.
+    /// The orders that drain during a comparison; 0: not measured.
     pub beside: usize,
 }
 
-/// Sizes of the section "Trouble".
+/// The sizes of the section "Trouble".
 #[derive(Clone, Debug)]
 pub struct TroubleSizes {
-    /// Repetitions of each case.
+    /// The repetitions of each case.
     pub rounds: usize,
-    /// Entries of each case.
+    /// The entries of each case.
     pub entries: usize,
     /// Other numbers of entries, once each, with the cases that are measured with them.
     pub growth: Vec<(usize, Growing)>,
-    /// Entries of which half are of one voucher that is held.
+    /// The entries of which half are for one locked voucher.
     pub held_entries: usize,
-    /// Entries of which half are of vouchers that are held for long.
+    /// The entries of which half are for vouchers that are locked for a long time.
     pub long_hold_entries: usize,
-    /// How long those are held.
+    /// The duration of the long lock.
     pub hold: Duration,
-    /// Entries with a field of 64 KiB.
+    /// The entries with a field of 64 KiB.
     pub large_entries: usize,
-    /// Entries of one voucher before the workers of a cluster.
+    /// The entries of one voucher for the workers of a cluster.
     pub cluster_entries: usize,
 }
 
-/// Which cases are measured at a larger size.
+/// The cases that are measured at a larger size.
 #[derive(Clone, Copy, Debug)]
 pub enum Growing {
-    /// Those that look for earlier rows or refusals of a voucher.
+    /// The cases that search for earlier rows or refusals of a voucher.
     ThatCouldGrow,
-    /// The one whose share is promised at any size.
+    /// The case whose share is promised at any size.
     PromisedFlat,
 }
 
-/// Which shapes of workers are measured.
+/// The shapes of workers that are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shapes {
-    /// The default.
+    /// Only the default shape.
     Default,
-    /// All of them.
+    /// All shapes of workers.
     All,
 }
 
 impl Sizes {
-    /// About two minutes, with two MySQLs on two cores.
+    /// A short run: about two minutes, with two MySQLs on two cores.
     pub fn quick(scale: f64) -> Self {
         Self {
             rounds: 3,
@@ -120,7 +120,7 @@ impl Sizes {
         }
     }
 
-    /// About half an hour, partitions included.
+    /// A full run: about half an hour, including partitions.
     pub fn full(scale: f64) -> Self {
         let rounds = rounds(3, scale);
         Self {
@@ -145,7 +145,7 @@ impl Sizes {
                 ],
                 held_entries: scaled(300_000, scale),
                 long_hold_entries: scaled(40_000, scale),
-                // Longer than the default of `admin.stuck_after_ms`.
+                // This is longer than the default of `admin.stuck_after_ms`.
                 hold: Duration::from_secs_f64(150.0 * scale.clamp(0.01, 1.0)),
                 large_entries: scaled(6_000, scale),
                 cluster_entries: scaled(40_000, scale),
@@ -154,7 +154,7 @@ impl Sizes {
                 orders: vec![scaled(1_000_000, scale), scaled(10_000_000, scale)],
                 rounds,
                 existing: scaled(2_000_000, scale),
-                // A comparison must outlast the orders beside it.
+                // A comparison must last longer than the drain during it.
                 beside: if is_tiny(scale) { 0 } else { scaled(300_000, scale) },
             },
         }
@@ -162,7 +162,7 @@ impl Sizes {
 }
 
 impl Sizes {
-    /// Large ones for the section "Trouble": about a quarter of an hour.
+    /// Large sizes for the section "Trouble": about a quarter of an hour.
     pub fn trouble(scale: f64) -> Self {
         let full = Self::full(scale);
         let growth = vec![
@@ -173,23 +173,23 @@ impl Sizes {
         Self { trouble, ..full }
     }
 
-    /// Large ones for what an order costs: about five minutes.
+    /// Large sizes for the cost of an order: about five minutes.
     pub fn cost(scale: f64) -> Self {
         Self { cost: scaled(900_000, scale), ..Self::full(scale) }
     }
 
-    /// Two programs in turn: about four minutes for each MySQL.
+    /// The sizes for two programs in turn: about four minutes for each MySQL.
     pub fn compare(scale: f64) -> Self {
         Self { rounds: rounds(5, scale), calls: scaled(100_000, scale), ..Self::full(scale) }
     }
 }
 
-/// How many rounds a run of this share of the usual sizes has.
+/// The number of rounds for this share of the usual sizes.
 pub fn rounds(usual: usize, scale: f64) -> usize {
     if is_tiny(scale) { 1 } else { usual }
 }
 
-/// Whether a run only shows that everything runs.
+/// Whether a run only checks that everything works.
 fn is_tiny(scale: f64) -> bool {
     scale < 0.05
 }

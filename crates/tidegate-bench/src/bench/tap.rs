@@ -1,6 +1,6 @@
-//! When entries were added and acknowledged, seen from where a replica stands: Redis sends its replicas every change
-//! as it happens, so nobody has to ask, and no script or worker has to know. It costs Redis a copy of the bytes that
-//! it writes to its append-only file anyway.
+//! The times at which entries were added and acknowledged, as a replica sees them. Redis sends its replicas every
+//! change at once, so no polling is needed, and no script or worker has to cooperate. It costs Redis a copy of the
+//! bytes that it writes to its append-only file anyway.
 
 use std::{
     collections::HashMap,
@@ -19,14 +19,14 @@ use anyhow::{Context, Result, anyhow, ensure};
 
 use super::orders::Orders;
 
-/// When each order was added to the stream, and when its entry was acknowledged.
+/// The time at which each order was added to the stream, and the time at which its entry was acknowledged.
 #[derive(Debug)]
 pub struct Seen {
     pub added: Vec<Option<Instant>>,
     pub acknowledged: Vec<Option<Instant>>,
 }
 
-/// A replica that keeps nothing but times.
+/// A replica that stores only times.
 pub struct Tap {
     acknowledged: Arc<AtomicUsize>,
     stop: Arc<AtomicBool>,
@@ -34,7 +34,7 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// Begins to listen for `orders`. Redis should hold little: it sends all of that first.
+    /// Begins to listen for `orders`. Redis should hold little data, because it sends all of it first.
     pub fn start(port: u16, orders: &Orders) -> Result<Self> {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_read_timeout(Some(Duration::from_secs(10)))?;
@@ -58,7 +58,7 @@ impl Tap {
         Ok(Self { acknowledged, stop, listener })
     }
 
-    /// How many orders are acknowledged so far.
+    /// The number of orders that are acknowledged so far.
     pub fn acknowledged(&self) -> usize {
         self.acknowledged.load(Relaxed)
     }
@@ -69,7 +69,7 @@ impl Tap {
     }
 }
 
-/// `$<length>\r\n<snapshot>`, with empty lines before it while Redis makes it.
+/// Skips `$<length>\r\n<snapshot>`, with empty lines before it while Redis makes the snapshot.
 fn skip_snapshot(input: &mut BufReader<TcpStream>) -> Result<()> {
     let mut line = String::new();
     while line.trim().is_empty() {
@@ -117,7 +117,8 @@ impl Ears {
         let Some(name) = words.first().map(|name| &bytes[name.clone()]) else { return };
         if name.eq_ignore_ascii_case(b"XADD") {
             let Some(id) = (1..words.len() - 1).rev().find(|at| word(*at) == b"id") else { return };
-            // The entry's id stands before the fields: the first word that begins with a digit and holds a dash.
+            // The id of the entry stands before the fields: it is the first word that begins with a digit and has a
+            // dash.
             let entry = (2..id).map(word).find(|word| word[0].is_ascii_digit() && word.contains(&b'-'));
             if let (Some(entry), Some(order)) = (entry, self.index(word(id + 1))) {
                 self.entries.insert(entry.into(), order);
@@ -139,11 +140,11 @@ impl Ears {
     }
 }
 
-/// Finds the words of the command that begins at `at`; answers with its end. None: not all of it is there yet.
+/// Finds the words of the command that begins at `at`, and returns its end. None: the command is not complete yet.
 fn next_command(bytes: &[u8], at: usize, words: &mut Vec<Range<usize>>) -> Result<Option<usize>> {
     words.clear();
     let mut at = at;
-    // A line by itself is a sign of life.
+    // A line by itself is a keepalive.
     while bytes.get(at) == Some(&b'\n') {
         at += 1;
     }
@@ -159,7 +160,7 @@ fn next_command(bytes: &[u8], at: usize, words: &mut Vec<Range<usize>>) -> Resul
     Ok(Some(at))
 }
 
-/// `<kind><digits>\r\n`
+/// Parses `<kind><digits>\r\n`, and returns the number.
 fn number(bytes: &[u8], kind: u8, at: &mut usize) -> Result<Option<usize>> {
     let Some(first) = bytes.get(*at) else { return Ok(None) };
     ensure!(*first == kind, "{:?} instead of {:?} in the replica's stream", *first as char, kind as char);

@@ -1,18 +1,18 @@
-//! What we want to reach, as ratios within one run: they hold on a slow machine as on a fast one.
+//! The targets, as ratios within one run, so that they hold on slow and on fast machines.
 
 use super::{
     headlines::show,
     results::{AtRate, Drain, Latency, Results, ServerResults, books::Books, trouble::Trouble},
 };
 
-/// A target, and what this run says of it.
+/// A target, and its value in this run.
 #[derive(Clone, Debug)]
 pub struct Target {
     pub server: String,
     pub measure: String,
     pub unit: &'static str,
     pub wanted: Wanted,
-    /// None: not part of this run.
+    /// The measured value. None: not part of this run.
     pub found: Option<f64>,
 }
 
@@ -23,7 +23,7 @@ pub enum Wanted {
 }
 
 impl Target {
-    /// None: not part of this run.
+    /// Whether the target is reached. None: not part of this run.
     pub fn is_reached(&self) -> Option<bool> {
         self.found.map(|found| match self.wanted {
             Wanted::AtLeast(bound) => found >= bound,
@@ -40,7 +40,7 @@ fn of_server(server: &ServerResults) -> Vec<Target> {
     use Wanted::{AtLeast, AtMost};
     let mut targets = Vec::new();
     let mut put = |measure: &str, unit, wanted, found: Option<f64>| {
-        // 0 / 0: measured, but at sizes too small to say anything.
+        // 0 / 0 was measured, but at sizes too small for a result.
         let found = found.filter(|found| !found.is_nan());
         targets.push(Target {
             server: server.kind().to_owned(),
@@ -178,7 +178,7 @@ fn of_trouble(trouble: &Trouble, put: Put) {
     }
 }
 
-/// Both are wanted of ten million and of one million orders; other sizes are held to the same rate.
+/// The targets for both times are those for ten million and for one million orders; other sizes have the same rate.
 fn of_books(books: &Books, put: Put) {
     use Wanted::{AtLeast, AtMost};
     for at in &books.sizes {
@@ -213,7 +213,7 @@ fn is_same_shape(a: &Drain, b: &Drain) -> bool {
     (a.processes, a.lanes, a.batch) == (b.processes, b.lanes, b.batch)
 }
 
-/// With too many orders that never arrived, there is no such quantile.
+/// The quantile, if it exists: with too many orders that never arrived, there is none.
 fn p99_if_done(at: &AtRate) -> Option<f64> {
     Some(if at.unfinished * 100 > at.orders { f64::INFINITY } else { at.p99_ms })
 }

@@ -1,7 +1,7 @@
-//! Trouble: streams in which not every order is a plain one, as shares of the rate of plain orders in the same run.
+//! Trouble: streams with unusual orders, as shares of the rate of plain orders in the same run.
 //!
-//! Each round measures plain orders first and all cases after them, so that whatever the machine does meanwhile hits
-//! a case and what it is compared with alike. What could grow with a voucher's rows is measured again with more of them.
+//! Each round measures plain orders first and all cases after them, so that disturbances of the machine affect a case
+//! and its comparison alike. Cases whose cost could grow with the rows of a voucher are measured again with more rows.
 
 mod case;
 mod cluster;
@@ -27,16 +27,16 @@ use super::{
     writers::tell,
 };
 
-/// What can be asked for alone.
+/// The rows that can be selected alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Rows {
     /// The shares of the plain rate
     Cases,
     /// Payments, results, orders that expire
     Life,
-    /// One voucher's row is held
+    /// The row of one voucher is locked
     HeldVoucher,
-    /// 20 of 40 vouchers' rows are held for minutes
+    /// The rows of 20 of 40 vouchers are locked for minutes
     LongHold,
     /// Entries with a field of 64 KiB
     LargeEntries,
@@ -44,7 +44,8 @@ pub enum Rows {
     Cluster,
 }
 
-/// All of it, or some rows. Memory and the long hold concern the worker alone and are measured with the first server only.
+/// Measures all rows, or some. Memory and the long lock concern the worker alone, so they are measured only with the
+/// first server.
 pub async fn measure(
     fixture: &mut Fixture,
     flavour: MysqlFlavour,
@@ -91,13 +92,8 @@ fn cases_of(growing: Growing) -> &'static [Case] {
     }
 }
 
-/// Plain orders and these cases, in turn.
-async fn rounds(
-    fixture: &mut Fixture,
-    cases: &[Case],
-    entries: usize,
-    rounds: usize,
-) -> Result<Vec<CaseResult>> {
+/// Measures plain orders and these cases, in turn.
+async fn rounds(fixture: &mut Fixture, cases: &[Case], entries: usize, rounds: usize) -> Result<Vec<CaseResult>> {
     let mut plain: Vec<Run> = Vec::new();
     let mut runs: Vec<Vec<Run>> = vec![Vec::new(); cases.len()];
     for round in 1..=rounds {

@@ -1,5 +1,5 @@
-//! The tutorial's consumer, where nothing goes wrong: one entry at a time, read, lock, count, update stock, insert,
-//! commit, unlock, acknowledge. It is spared what its Java would cost, and has a unique key to count by.
+//! The tutorial's consumer, in a run without failures: one entry at a time, read, lock, count, update stock, insert,
+//! commit, unlock, acknowledge. It does not have the cost of the tutorial's Java, and has a unique key for its count.
 
 use std::time::{Duration, Instant};
 
@@ -13,12 +13,12 @@ use super::{
     resp::{Reply, Resp},
 };
 
-/// More than any machine does in a second, one commit an order.
+/// More orders than any machine writes in a second, with one commit an order.
 const MOST_PER_S: usize = 20_000;
 const UNLOCK: &str =
     "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0";
 
-/// Lets `workers` of them drain for `length`; answers with orders a second.
+/// Lets `workers` consumers drain for `length`, and returns the orders per second.
 pub async fn measure(fixture: &mut Fixture, workers: usize, length: Duration) -> Result<f64> {
     fixture.clear_tables(Tables::Tutorial, 1).await?;
     fixture.clear_redis().await?;
@@ -64,7 +64,7 @@ struct Consumer {
 }
 
 impl Consumer {
-    /// One order, from the stream to its acknowledgement.
+    /// Processes one order, from the stream to its acknowledgement.
     async fn one(&mut self) -> Result<()> {
         let read =
             ["XREADGROUP", "GROUP", GROUP, &self.name, "COUNT", "1", "BLOCK", "2000", "STREAMS", STREAM, ">"];
@@ -99,7 +99,7 @@ impl Consumer {
     }
 }
 
-/// `[[stream, [[id, [field, value, ...]]]]]`
+/// The first entry in `[[stream, [[id, [field, value, ...]]]]]`.
 fn first_entry(reply: &Reply) -> Option<(&str, &Reply)> {
     let entry = reply.items().first()?.items().get(1)?.items().first()?;
     Some((entry.items().first()?.text(), entry.items().get(1)?))

@@ -1,4 +1,4 @@
-//! Worker processes: the real program with its default settings, but for lanes and batch.
+//! Worker processes: the real program with its default settings, except for lanes and batch.
 
 use std::{
     fs::{self, File},
@@ -20,7 +20,7 @@ use super::proc;
 
 const START_WITHIN: Duration = Duration::from_secs(30);
 
-/// How many workers, and how they work.
+/// The number of workers, lanes and entries in a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     pub processes: usize,
@@ -29,23 +29,24 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// What `config/default.toml` says. Nothing is set for it: an older program has its own defaults.
+    /// The shape of `config/default.toml`. No setting is passed for it, because an older program has its own defaults.
     pub const DEFAULT: Self = Self { processes: 1, lanes: 4, batch: 1000 };
 }
 
-/// Running workers. They are killed when dropped.
+/// The running workers, which are killed when dropped.
 pub struct Workers {
     children: Vec<Child>,
     logs: TempDir,
 }
 
 impl Workers {
-    /// Starts them, and waits until each has begun to read. The first writes to the first MySQL, the next to the next.
+    /// Starts the workers, and waits until each has begun to read. The first writes to the first MySQL, the next to the
+    /// next.
     pub async fn start(program: &Path, shape: Shape, redis: &str, mysql: &[&str]) -> Result<Self> {
         Self::start_with(program, shape, redis, mysql, &[]).await
     }
 
-    /// The same, with more settings, by their variables.
+    /// Starts the workers with more settings, by their variables.
     pub async fn start_with(
         program: &Path,
         shape: Shape,
@@ -62,7 +63,7 @@ impl Workers {
                 ("TIDEGATE_MYSQL_URL", mysql[number % mysql.len()]),
                 ("TIDEGATE_WORKER_NAME", &format!("bench-{number}")),
                 ("TIDEGATE_LOG_FORMAT", "json"),
-                // Several of them run at once, beside whatever else runs here.
+                // Several workers run at once, next to other programs on this machine.
                 ("TIDEGATE_ADMIN_LISTEN", "127.0.0.1:0"),
             ]);
             if (shape.lanes, shape.batch) != (Shape::DEFAULT.lanes, Shape::DEFAULT.batch) {
@@ -91,7 +92,7 @@ impl Workers {
         Ok(())
     }
 
-    /// Where one of them answers over HTTP.
+    /// The address of the admin pages of one worker.
     pub fn admin_address(&self, number: usize) -> Result<SocketAddr> {
         let said = self.said(number);
         let line =
@@ -100,17 +101,17 @@ impl Workers {
         Ok(address.context("No address")?.parse()?)
     }
 
-    /// CPU that all of them have used, in seconds.
+    /// The CPU time that all of them have used, in seconds.
     pub fn cpu_s(&self) -> f64 {
         self.children.iter().map(|child| proc::cpu_s(child.id())).sum()
     }
 
-    /// The most memory that one of them has held, in KiB.
+    /// The largest peak memory of a worker, in KiB.
     pub fn peak_kib(&self) -> u64 {
         self.children.iter().map(|child| proc::peak_kib(child.id())).max().unwrap_or_default()
     }
 
-    /// Asks all to stop, and waits until they have, in good order.
+    /// Stops all workers, and waits until they have ended without an error.
     pub async fn stop(mut self) -> Result<()> {
         for child in &self.children {
             kill(Pid::from_raw(i32::try_from(child.id())?), Signal::SIGTERM)?;
@@ -122,7 +123,7 @@ impl Workers {
         Ok(())
     }
 
-    /// Everything that they have said, for an error message.
+    /// The logs of all workers, for an error message.
     pub fn logs(&self) -> String {
         (0..self.children.len()).map(|number| self.said(number)).collect()
     }

@@ -1,4 +1,5 @@
-//! Everything that writes orders, in turn: the ceilings, ours, the tutorial's. Then ours in all its shapes.
+//! All programs that write orders, in turn: the ceilings, Tidegate, the tutorial's consumer. Then Tidegate in all its
+//! shapes.
 
 use anyhow::Result;
 
@@ -13,7 +14,8 @@ use super::{
     workers::Shape,
 };
 
-/// What the targets compare, in rounds, so that whatever the machine does meanwhile hits all of them alike.
+/// Measures the writers that the targets compare, in rounds, so that disturbances of the machine affect all of them
+/// alike.
 pub async fn compare(
     fixture: &mut Fixture,
     sizes: &Sizes,
@@ -61,7 +63,7 @@ pub async fn compare(
     Ok(())
 }
 
-/// The default comes first: its costs are the ones that are shown.
+/// The plans that are compared. The default comes first, because its costs are shown.
 fn compared(sizes: &Sizes) -> Vec<Plan> {
     let default = Plan { shape: Shape::DEFAULT, vouchers: 1, tables: Tables::Fresh, orders: sizes.orders };
     let mut plans = vec![default, Plan { vouchers: 10_000, orders: sizes.orders / 2, ..default }];
@@ -71,7 +73,7 @@ fn compared(sizes: &Sizes) -> Vec<Plan> {
     plans
 }
 
-/// Ours in every shape that the targets do not compare, once each.
+/// Measures Tidegate once in every shape that the targets do not compare.
 pub async fn all_shapes(fixture: &mut Fixture, sizes: &Sizes, results: &mut ServerResults) -> Result<()> {
     for plan in shapes(sizes) {
         let run = drain::measure(fixture, plan).await?;
@@ -82,7 +84,7 @@ pub async fn all_shapes(fixture: &mut Fixture, sizes: &Sizes, results: &mut Serv
     Ok(())
 }
 
-/// The default into tables of other sizes.
+/// Measures the default with tables of other sizes.
 pub async fn growing(fixture: &mut Fixture, sizes: &Sizes, results: &mut ServerResults) -> Result<()> {
     let plan = Plan { tables: Tables::Grown, ..compared(sizes)[0] };
     for existing in sizes.growing.iter().copied() {
@@ -104,7 +106,7 @@ fn shapes(sizes: &Sizes) -> Vec<Plan> {
     let mut plans = Vec::new();
     for lanes in [1, 2, 4] {
         for batch in [1, 10, 100, 500, 1_000] {
-            // Small batches are slow; nobody needs to wait for as many orders.
+            // Small batches are slow, so they get fewer orders.
             let orders = (batch * 3_000).min(sizes.orders / 2).max(batch);
             plans.push(Plan { shape: Shape { lanes, batch, processes: 1 }, orders, ..default });
         }
@@ -122,7 +124,7 @@ fn shapes(sizes: &Sizes) -> Vec<Plan> {
     plans
 }
 
-/// The memory of a worker with a long backlog before it.
+/// Measures the memory of a worker with a long backlog.
 pub async fn memory(fixture: &mut Fixture, sizes: &Sizes) -> Result<Memory> {
     let plan = |orders| Plan { orders, ..compared(sizes)[0] };
     let small = drain::measure(fixture, plan(sizes.backlog / 10)).await?;
@@ -135,7 +137,7 @@ pub async fn memory(fixture: &mut Fixture, sizes: &Sizes) -> Result<Memory> {
     })
 }
 
-/// Says where the run is.
+/// Prints the progress of the run.
 pub fn tell(what: &str) {
     println!("  {what}");
 }

@@ -1,4 +1,4 @@
-//! What the demo shows while it runs: bars on a terminal, lines otherwise.
+//! The display of the demo while it runs: bars on a terminal, lines otherwise.
 
 use std::{
     cell::Cell,
@@ -19,10 +19,10 @@ pub struct Board {
     is_sold_out: Cell<bool>,
 }
 
-/// Orders in MySQL.
+/// The numbers of orders in MySQL.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Progress {
-    /// All that were written.
+    /// All orders that were written.
     pub written: u64,
     pub unpaid: u64,
     pub paid: u64,
@@ -59,7 +59,7 @@ impl Board {
         }
     }
 
-    /// Says something beside the bars.
+    /// Prints a message above the bars.
     pub fn say(&self, what: &str) {
         let line = format!("{:>6.1} s  {what}", self.began.elapsed().as_secs_f64());
         match &self.bars {
@@ -72,7 +72,7 @@ impl Board {
         let (clicks, admitted) = (u64::from(sales.clicks()), sales.admitted_count() as u64);
         if let Some(bars) = &self.bars {
             bars.clicks.set_position(clicks);
-            // More than there are units: what is cancelled or expires is sold again.
+            // There may be more orders than units, because units of cancelled and expired orders are sold again.
             bars.written.set_length(written.max(bars.written.length().unwrap_or_default()));
             bars.written.set_position(written);
             bars.paid.set_position(paid);

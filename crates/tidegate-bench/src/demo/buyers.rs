@@ -1,4 +1,4 @@
-//! What buyers do with their orders: most pay, some cancel, some forget about it.
+//! The actions of buyers: most pay, some cancel, some forget to pay.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -17,20 +17,20 @@ use tokio::{
 
 use super::market::{Market, PATIENCE, Stall};
 
-/// So long after the click, at least and at most.
+/// The least and the most time after the click, in milliseconds.
 const THINK_MS: (u64, u64) = (500, 2_500);
 
-/// What somebody does with an order.
+/// The action of a buyer with an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Then {
     Pays,
     Cancels,
-    /// The order expires.
+    /// The buyer forgets it, and the order expires.
     Forgets,
 }
 
 impl Then {
-    /// Seven of ten pay; of the others, one half cancels.
+    /// Chooses the action: seven of ten pay; of the others, one half cancels.
     pub fn of(user: i64) -> Self {
         match user % 20 {
             0..14 => Self::Pays,
@@ -47,7 +47,7 @@ impl Then {
         }
     }
 
-    /// The status of its order in the end.
+    /// The status of the order in the end.
     pub fn status(self) -> i64 {
         match self {
             Self::Pays => 2,
@@ -56,7 +56,7 @@ impl Then {
     }
 }
 
-/// Appends to the streams what the owners of these orders do, each after a while; until all have done it.
+/// Appends the actions of the owners of these orders to the streams, each after a while, until all are done.
 pub async fn act(market: Arc<Market>, mut orders: UnboundedReceiver<(OrderId, UserId)>) -> Result<()> {
     let mut acting = JoinSet::new();
     while let Some((order, user)) = orders.recv().await {
@@ -80,7 +80,7 @@ pub async fn act(market: Arc<Market>, mut orders: UnboundedReceiver<(OrderId, Us
     Ok(())
 }
 
-/// Appends an event, again and again until it is there to stay: the same event twice is one.
+/// Appends an event, repeatedly until it cannot be lost: the same event twice counts once.
 async fn append(stall: &Stall, fields: Vec<(&str, String)>, waits_for_replica: bool) -> Result<()> {
     let (client, deadline) = (stall.waiting.next(), Instant::now() + PATIENCE);
     loop {
@@ -93,7 +93,7 @@ async fn append(stall: &Stall, fields: Vec<(&str, String)>, waits_for_replica: b
             }
             let wait = CustomCommand::new_static("WAIT", None, false);
             let have: i64 = client.custom(wait, vec![1, 500]).await?;
-            // A connection that was made anew has written nothing, and is answered at once.
+            // A connection that was opened again has written nothing, and is answered at once.
             Ok::<_, fred::error::Error>(have >= 1 && reconnects.try_recv().is_err())
         };
         match appended.await {
@@ -104,16 +104,16 @@ async fn append(stall: &Stall, fields: Vec<(&str, String)>, waits_for_replica: b
     }
 }
 
-/// How the orders of a sale have ended, and how they should have.
+/// The final states of the orders of a sale, and the expected ones.
 pub struct Ends {
-    /// By what their owners did: how many there are.
+    /// The number of orders by the action of their owner.
     pub count: BTreeMap<Then, usize>,
-    /// Orders whose status is another than it should be.
+    /// The orders with an unexpected status.
     pub wrong: usize,
 }
 
 impl Ends {
-    /// By user and status.
+    /// Compares the orders, given by user and status.
     pub fn of(orders: &[(i64, i64)]) -> Self {
         let mut ends = Self { count: BTreeMap::new(), wrong: 0 };
         for (user, status) in orders {

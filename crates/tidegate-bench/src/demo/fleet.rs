@@ -17,9 +17,9 @@ use nix::{
 use tempfile::TempDir;
 use tokio::time::sleep;
 
-/// Settings for a short show: the defaults are made for real fleets, where nobody waits for a minute.
+/// The settings for a short show: the defaults are made for real fleets, and would make the audience wait for a minute.
 const SETTINGS: [(&str, &str); 7] = [
-    // Nobody looks, and one of them would say that another has its port.
+    // The admin pages are not used, and one worker would report that another has its port.
     ("TIDEGATE_ADMIN_LISTEN", "off"),
     ("TIDEGATE_GATE_LISTEN", "127.0.0.1:0"),
     ("TIDEGATE_WORKER_LOCK_LEASE_MS", "2000"),
@@ -29,7 +29,7 @@ const SETTINGS: [(&str, &str); 7] = [
     ("TIDEGATE_LOG_FORMAT", "json"),
 ];
 
-/// A gate listens before it has found Redis.
+/// The time until a gate listens, which it does before it has reached Redis.
 const GATE_STARTS_WITHIN: Duration = Duration::from_secs(10);
 
 pub struct Fleet {
@@ -62,12 +62,12 @@ impl Fleet {
         Ok(())
     }
 
-    /// Runs the program to its end, showing what it prints; true when it succeeds.
+    /// Runs the program to its end, and shows its output; returns true if it succeeds.
     pub fn show(&self, args: &[&str]) -> Result<bool> {
         Ok(self.command(args).status().context("Failed to run tidegate")?.success())
     }
 
-    /// Runs the program to its end, whatever comes of it; only what it prints as an error is shown.
+    /// Runs the program to its end, with any result; only its errors are shown.
     pub fn show_quietly(&self, args: &[&str]) -> Result<()> {
         self.command(args).stdout(Stdio::null()).status().context("Failed to run tidegate")?;
         Ok(())
@@ -77,7 +77,7 @@ impl Fleet {
         self.start_as("worker", name)
     }
 
-    /// Starts a gate; returns where it listens.
+    /// Starts a gate, and returns its address.
     pub async fn start_gate(&mut self, name: &str) -> Result<SocketAddr> {
         self.start_as("gate", name)?;
         let (log, began) = (self.log_of(name), Instant::now());
@@ -105,7 +105,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Writes a file for the program; returns its path.
+    /// Writes a file for the program, and returns its path.
     pub fn file(&self, name: &str, text: &str) -> Result<String> {
         let path = self.logs.path().join(name);
         std::fs::write(&path, text)?;
@@ -127,7 +127,7 @@ impl Fleet {
         self.signal(name, Signal::SIGCONT)
     }
 
-    /// That nobody ended but those whom the demo killed.
+    /// Checks that no process has ended except those that the demo killed.
     pub fn ensure_alive(&mut self) -> Result<()> {
         let mut workers = self.workers.iter_mut();
         let ended = workers.find_map(|(name, worker)| Some((name.clone(), worker.try_wait().transpose()?)));
@@ -136,7 +136,7 @@ impl Fleet {
         bail!("{name} ended by itself: {status}; its log:\n{log}")
     }
 
-    /// Asks all workers to stop, and waits until they have.
+    /// Stops all workers, and waits until they have ended.
     pub fn stop(&mut self) -> Result<()> {
         for name in self.workers.keys() {
             self.signal(name, Signal::SIGTERM)?;

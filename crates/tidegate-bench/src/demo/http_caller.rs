@@ -1,4 +1,4 @@
-//! Somebody who buys over HTTP, from one of two gates: where one does not answer, the other is asked the same again.
+//! A buyer over HTTP, with two gates: if one does not answer, it sends the same request to the other.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -19,10 +19,10 @@ use tokio::{
 
 use super::market::{PATIENCE, phone_of};
 
-/// An answer takes no longer, or it is not waited for.
+/// The time to wait for an answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
-/// What a buyer was told.
+/// The answer that a buyer got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
     Admitted(OrderId),
@@ -32,7 +32,7 @@ pub enum Told {
     OverLimit,
 }
 
-/// A caller with a connection of its own.
+/// A client with its own connection.
 #[derive(Debug)]
 pub struct HttpCaller {
     gates: Vec<SocketAddr>,
@@ -41,12 +41,12 @@ pub struct HttpCaller {
 }
 
 impl HttpCaller {
-    /// Begins with the gate number `at`.
+    /// Creates a client that begins with gate number `at`.
     pub fn new(gates: &[SocketAddr], at: usize) -> Self {
         Self { gates: gates.to_vec(), at, connection: None }
     }
 
-    /// Asks for an order under this key, and again, until there is an answer.
+    /// Places an order with this idempotency key, and repeats that until there is an answer.
     pub async fn buy(&mut self, region: &str, user: UserId, key: &str) -> Result<Told> {
         let phone = phone_of(user);
         let body = format!(
@@ -57,7 +57,7 @@ impl HttpCaller {
             let answer = timeout(ANSWER_WITHIN, self.ask(&body, key)).await;
             match answer {
                 Ok(Ok((status, answer))) if !status.is_server_error() => return read(status, &answer),
-                // It died, or is cut off from Redis: the other one knows, or does it.
+                // The gate died, or cannot reach Redis: the other one knows the order, or admits it.
                 _ if Instant::now() < deadline => {
                     (self.connection, self.at) = (None, self.at + 1);
                     sleep(Duration::from_millis(50)).await;
@@ -75,7 +75,7 @@ impl HttpCaller {
             let stream = TcpStream::connect(address).await?;
             stream.set_nodelay(true)?;
             let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-            // Ends with the sender.
+            // The task ends with the sender.
             tokio::spawn(connection);
             self.connection = Some(sender);
         }

@@ -1,5 +1,5 @@
-//! Where the demo sells: one Redis, with one voucher or a campaign of three regions, or a Redis Cluster with a voucher in each of
-//! twelve partitions.
+//! The stores of the demo: one Redis, with one voucher or a campaign of three regions, or a Redis Cluster with a
+//! voucher in each of twelve partitions.
 
 use std::{num::NonZeroU32, time::Duration};
 
@@ -17,17 +17,17 @@ use tidegate_stream::{
 };
 use tokio::time::{Instant, sleep};
 
-/// They spread evenly over three masters (docs/partitions.md).
+/// The tags of the partitions, which spread evenly over three masters (docs/partitions.md).
 const TAGS: [&str; 12] = ["10", "3", "43", "11", "2", "42", "12", "1", "41", "13", "0", "40"];
 /// The regions of the campaign.
 pub const REGIONS: [&str; 3] = ["north", "south", "west"];
-/// Users who share a phone, in a region each; fewer of them may have an order at a time.
+/// The number of users who share a phone, one in each region; not all of them may have an order at a time.
 pub const USERS_A_PHONE: u64 = 3;
-/// Orders that a phone may have in the campaign.
+/// The orders that a phone may have in the campaign.
 pub const ORDERS_A_PHONE: i64 = 2;
-/// Connections of a partition on which callers wait for a replica.
+/// The connections of a partition on which callers wait for a replica.
 const WAITING: usize = 6;
-/// How long somebody asks again who gets no answer: longer than a failover takes.
+/// The time for which a buyer without an answer repeats the request: longer than a failover takes.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 const ONE_REPLICA: Confirmation = Confirmation {
     replicas: NonZeroU32::MIN,
@@ -35,33 +35,33 @@ const ONE_REPLICA: Confirmation = Confirmation {
     place: ConfirmedIn::Memory,
 };
 
-/// The servers.
+/// The servers of the market.
 pub enum Servers {
     One(RedisServer),
     Cluster(RedisCluster),
 }
 
-/// Where all vouchers are sold.
+/// The place where all vouchers are sold.
 pub struct Market {
     pub servers: Servers,
     pub stalls: Vec<Stall>,
 }
 
-/// Where one voucher is sold.
+/// The place where one voucher is sold.
 pub struct Stall {
     pub voucher: VoucherId,
-    /// Of a campaign.
+    /// The region of a campaign.
     pub region: Option<&'static str>,
     pub gate: RedisStore,
     pub ids: OrderIdAllocator,
     pub pool: Pool,
-    /// On which whoever appends waits for a replica.
+    /// The connections on which appending waits for a replica.
     pub waiting: Pool,
     pub names: StreamNames,
 }
 
 impl Servers {
-    /// Starts one, or three masters with a replica each.
+    /// Starts one server, or three masters with a replica each.
     pub fn start(is_cluster: bool) -> Result<Self> {
         Ok(if is_cluster { Self::Cluster(RedisCluster::start()?) } else { Self::One(RedisServer::start()?) })
     }
@@ -73,7 +73,7 @@ impl Servers {
         }
     }
 
-    /// `stream.partitions`.
+    /// The value of `stream.partitions`.
     pub fn tags(&self) -> Vec<String> {
         match self {
             Self::One(_) => Vec::new(),
@@ -83,7 +83,7 @@ impl Servers {
 }
 
 impl Market {
-    /// Connects to the servers. Of a campaign, each region is a voucher of its own.
+    /// Connects to the servers. In a campaign, each region has its own voucher.
     pub async fn open(servers: Servers, is_campaign: bool) -> Result<Self> {
         let (url, mut stalls) = (servers.url(), Vec::new());
         let known = match &servers {
@@ -127,24 +127,24 @@ impl Market {
         Ok(Self { servers, stalls })
     }
 
-    /// Whether what is answered may be lost with its master.
+    /// Whether answers may be lost with the master.
     pub fn is_cluster(&self) -> bool {
         matches!(self.servers, Servers::Cluster(_))
     }
 
-    /// Where somebody buys.
+    /// The stall at which a user buys.
     pub fn of_user(&self, user: UserId) -> &Stall {
         let at = user.get().unsigned_abs() % self.stalls.len() as u64;
         &self.stalls[usize::try_from(at).unwrap_or(0)]
     }
 
-    /// One of each stream.
+    /// One stall for each stream.
     fn streams(&self) -> impl Iterator<Item = &Stall> {
         let of_one_stream = |stall: &&Stall| stall.region.is_none_or(|region| region == REGIONS[0]);
         self.stalls.iter().filter(of_one_stream)
     }
 
-    /// Entries that are pending at the lanes of a worker.
+    /// The number of entries that are pending at the lanes of a worker.
     pub async fn held_by(&self, worker: &str) -> Result<u64> {
         let mut held = 0;
         for stall in self.streams() {
@@ -156,7 +156,7 @@ impl Market {
         Ok(held)
     }
 
-    /// How many entries are undelivered, and how many pending.
+    /// The numbers of undelivered and of pending entries.
     pub async fn on_their_way(&self) -> Result<(u64, u64)> {
         let (mut undelivered, mut pending) = (0, 0);
         for stall in self.streams() {
@@ -168,7 +168,7 @@ impl Market {
     }
 }
 
-/// The phone of a user, whom others may share it with.
+/// The phone of a user, which other users may share.
 pub fn phone_of(user: UserId) -> u64 {
     user.get().unsigned_abs() / USERS_A_PHONE
 }
@@ -192,7 +192,7 @@ async fn connect(url: &str, master: &Option<SlotMaster>, connections: usize) -> 
     Ok(connect_pool(&settings).await?.into())
 }
 
-/// As a caller who got no answer: the same again, until there is one.
+/// Repeats a request until there is an answer, like a caller that got none.
 pub async fn retry_until_ready<T, E, F: Future<Output = Result<T, E>>>(ask: impl Fn() -> F) -> Result<T, E> {
     let deadline = Instant::now() + PATIENCE;
     loop {

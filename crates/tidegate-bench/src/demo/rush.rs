@@ -1,4 +1,4 @@
-//! The buyers: clicks on a schedule, some of them twice, some of them again after a reply that got lost.
+//! The buyers: clicks on a schedule, some of them twice, some of them again after a lost reply.
 
 use std::{
     collections::HashSet,
@@ -29,26 +29,26 @@ use super::{
     market::{Market, Stall, retry_until_ready},
 };
 
-/// Connections' worth of callers at once.
+/// The number of concurrent callers.
 const CALLERS: usize = 64;
 /// Every n-th buyer clicks twice, as two orders.
 const CLICKS_TWICE: u32 = 10;
-/// Every n-th click is sent again under the same order id, as a caller does who got no reply.
+/// Every n-th click is sent again with the same order id, like the retry of a caller that got no reply.
 const LOST_REPLY: usize = 25;
 
 /// All clicks of a sale.
 pub struct Rush {
     pub market: Arc<Market>,
-    /// Where gates listen; empty: callers ask Redis themselves.
+    /// The addresses of the gates; empty: callers use Redis directly.
     pub gates: Vec<SocketAddr>,
     pub buyers: u32,
-    /// Clicks a second.
+    /// The clicks per second.
     pub rate: NonZeroU32,
-    /// Who gets the admitted orders and their users.
+    /// The channel for the admitted orders and their users.
     pub admitted: UnboundedSender<(OrderId, UserId)>,
 }
 
-/// What the buyers were told.
+/// The answers that the buyers got.
 #[derive(Default)]
 pub struct Sales {
     clicks: AtomicU32,
@@ -60,7 +60,7 @@ pub struct Sales {
 }
 
 impl Rush {
-    /// Number of clicks.
+    /// The number of clicks.
     pub fn clicks(&self) -> u32 {
         self.buyers + self.buyers / CLICKS_TWICE
     }
@@ -123,7 +123,7 @@ impl Rush {
             told = again;
         }
         if let Told::Admitted(order) | Told::AdmittedBefore(order) = told {
-            // Nobody listens any more: the demo has failed elsewhere.
+            // The receiver is gone: the demo has failed elsewhere.
             let _ = self.admitted.send((order, user));
         }
         sales.note(told);
@@ -153,7 +153,7 @@ impl Rush {
             sales.asked_again.fetch_add(1, Relaxed);
         }
         if reply.is_admitted() {
-            // Nobody listens any more: the demo has failed elsewhere.
+            // The receiver is gone: the demo has failed elsewhere.
             let _ = self.admitted.send((wanted.order, wanted.user));
         }
         let order = wanted.order;
@@ -183,22 +183,22 @@ impl Sales {
         self.clicks.fetch_add(1, Relaxed);
     }
 
-    /// Clicks that were answered.
+    /// The number of clicks that were answered.
     pub fn clicks(&self) -> u32 {
         self.clicks.load(Relaxed)
     }
 
-    /// Orders that were admitted.
+    /// The number of orders that were admitted.
     pub fn admitted_count(&self) -> usize {
         self.admitted.lock().expect("nobody panics with the lock").len()
     }
 
-    /// Somebody was told that all is sold.
+    /// Whether a buyer got the answer "sold out".
     pub fn is_sold_out(&self) -> bool {
         self.sold_out.load(Relaxed) > 0
     }
 
-    /// Ids of the orders that callers were told are admitted.
+    /// The ids of the orders that were reported as admitted.
     pub fn admitted(&self) -> HashSet<i64> {
         self.admitted.lock().expect("nobody panics with the lock").clone()
     }

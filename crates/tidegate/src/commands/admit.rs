@@ -35,10 +35,10 @@ that they did not have it in time.";
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct AdmitArgs {
-    /// The voucher to order
+    /// The voucher to place an order for
     #[arg(long, value_name = "ID")]
     pub voucher: VoucherId,
-    /// The user who orders
+    /// The user who places the order
     #[arg(long, value_name = "ID")]
     user: UserId,
     /// The order id; a new one by default. With the id of an earlier order, the command never creates a second order
@@ -62,12 +62,12 @@ pub struct AdmitArgs {
 fn parse_traceparent(text: &str) -> Result<String, String> {
     let is_good = text.is_empty() || Traceparent::parse(text.as_bytes()).is_some();
     let example = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-    is_good.then(|| text.to_owned()).ok_or_else(|| format!("it looks like {example}"))
+    is_good.then(|| text.to_owned()).ok_or_else(|| format!("it must look like {example}"))
 }
 
 /// Parses a subject, such as `phone=8d969eef6ecad3c2`.
 pub fn parse_subject(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or("it looks like phone=8d969eef6ecad3c2")?;
+    let (name, value) = text.split_once('=').ok_or("it must look like phone=8d969eef6ecad3c2")?;
     Subjects::none().with(name, value).map_err(|error| error.to_string())?;
     Ok((name.to_owned(), value.to_owned()))
 }

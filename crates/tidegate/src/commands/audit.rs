@@ -61,7 +61,7 @@ those of vouchers that lua/admit.lua sells, without the units of orders that the
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct AuditArgs {
-    /// Audit only this voucher
+    /// Audit only the orders of this voucher
     #[arg(long, value_name = "ID")]
     pub voucher: Option<VoucherId>,
     #[command(flatten)]
@@ -266,7 +266,7 @@ fn cancelled(audit: &VoucherAudit) -> Vec<String> {
     }
     if kept.total > 0 {
         parts.push(format!(
-            "Of voucher {voucher}, orders that are cancelled in MySQL and still stand in its journal as admitted: {kept}. \
+            "Of voucher {voucher}, orders that are cancelled in MySQL and still admitted in its journal: {kept}. \
              A service that cancels without lua/release.lua leaves them so; otherwise a command was killed, and Redis keeps \
              their units and users. `tidegate order show ORDER` prints the command for each."
         ));

@@ -17,10 +17,10 @@ use crate::operator::{PlanText, ReportText};
 #[derive(Args, Clone, Copy, Debug)]
 #[group(required = true, multiple = false)]
 pub struct OwnerArgs {
-    /// Limits of this voucher
+    /// The limits of this voucher
     #[arg(long, value_name = "ID")]
     voucher: Option<VoucherId>,
-    /// Limits that the vouchers of this campaign share
+    /// The limits that the vouchers of this campaign share
     #[arg(long, value_name = "ID")]
     campaign: Option<CampaignId>,
 }

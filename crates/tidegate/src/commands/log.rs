@@ -139,7 +139,7 @@ async fn follow(system: &System, args: &LogArgs) -> anyhow::Result<Exit> {
                     if !std::mem::replace(&mut one.is_said_away, true) {
                         let error = error_chain(&error);
                         print_note(&format!(
-                            "error: partition {partition}: {error}; its lines come when it is back"
+                            "error: partition {partition}: {error}; its lines follow when it is back"
                         ));
                     }
                     continue;

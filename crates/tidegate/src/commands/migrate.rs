@@ -24,8 +24,8 @@ Examples:
 Works on an empty database, and on one with the tutorial's tables and rows. Running it again does nothing. If rows do
 not fit, such as two live orders of one user, it lists them, changes nothing, and exits with 1. It asks before it
 changes a table that exists. You may run two migrations at once: the second waits for the first. In a replication group
-with several primaries, only one of them can be migrated, and the command names it. For the reasons, see
-migrations/README.md.";
+with several primaries, it runs at one of them only: at another one, it refuses and names the right one. For the
+reasons, see migrations/README.md.";
 
 /// The arguments of `tidegate migrate`.
 #[derive(Args, Debug)]

@@ -31,7 +31,7 @@ pub struct OrderCountArgs {
     /// Count by day or by hour
     #[arg(long, value_name = "LENGTH", default_value = "day")]
     by: By,
-    /// The number of days, of which today is the last
+    /// The number of days, up to and including today
     #[arg(long, value_name = "DAYS", default_value = "7", value_parser = clap::value_parser!(u16).range(1..=3660))]
     days: u16,
     /// Only orders of this voucher

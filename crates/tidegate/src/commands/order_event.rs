@@ -75,7 +75,7 @@ ends the command with 6; it then prints which events are in the stream.";
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES, override_usage = USAGE, group = ArgGroup::new("which").required(true).args(["order", "file"]))]
 pub struct OrderEventArgs {
-    /// The kind of event
+    /// The kind of the event
     #[arg(value_name = "KIND", value_parser = kind_parser())]
     kind: EventKind,
     /// The id of the order

@@ -39,10 +39,10 @@ Exits with 1 if nothing was found. It prints what it did not search.";
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES, group = ArgGroup::new("of").required(true).multiple(true).args(["user", "voucher"]))]
 pub struct OrderFindArgs {
-    /// Orders of this user
+    /// Find the orders of this user
     #[arg(long, value_name = "ID")]
     user: Option<UserId>,
-    /// Orders for this voucher
+    /// Find the orders for this voucher
     #[arg(long, value_name = "ID")]
     voucher: Option<VoucherId>,
     /// Only open orders: undelivered, pending or dead

@@ -36,7 +36,7 @@ them later. Ctrl-C ends it with 6 after the events in progress.";
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct OrderReleaseUnpaidArgs {
-    /// The voucher
+    /// The voucher whose overdue orders expire
     #[arg(long, value_name = "ID")]
     pub voucher: VoucherId,
     /// Orders that were written longer ago than this

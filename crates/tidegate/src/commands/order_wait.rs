@@ -68,9 +68,9 @@ pub struct OrderWaitArgs {
 /// The states that the command can wait for.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Until {
-    /// MySQL has the order
+    /// The order is written in MySQL
     Confirmed,
-    /// The order is paid
+    /// The payment of the order is recorded
     Paid,
 }
 

@@ -38,7 +38,7 @@ continue.";
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct PendingBuryArgs {
-    /// Ids of entries
+    /// Ids of the entries to bury
     #[arg(value_name = "ENTRY", conflicts_with_all = ["consumer", "dead", "older_than", "set_aside", "crashes", "deliveries"])]
     pub entries: Vec<EntryArg>,
     #[command(flatten)]
@@ -81,7 +81,7 @@ impl PlanText for BuryPlan {
         for left in &self.left {
             table.add_row([left.entry.as_str(), "", "", &format!("left: {}", reason(left.why))]);
         }
-        let more = if self.more { "\nThere are more of them than --limit." } else { "" };
+        let more = if self.more { "\nMore entries match than --limit allows." } else { "" };
         if self.bury.is_empty() && self.left.is_empty() {
             return "No pending entry matches.".to_owned();
         }
@@ -93,7 +93,7 @@ impl ReportText for BuryReport {
     fn text(&self) -> String {
         let mut lines = vec![format!("{} buried.", counted(self.buried.len() as u64, "entry"))];
         lines.extend(self.left.iter().map(|left| format!("{} left: {}.", left.entry, reason(left.why))));
-        lines.extend(self.more.then(|| "There are more of them than --limit.".to_owned()));
+        lines.extend(self.more.then(|| "More entries match than --limit allows.".to_owned()));
         lines.join("\n")
     }
 }

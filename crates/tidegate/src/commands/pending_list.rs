@@ -56,7 +56,7 @@ impl PartitionCommand for PendingListArgs {
 fn render(list: &PendingList) -> String {
     let pending = counted(list.pending, "entry");
     if list.entries.is_empty() {
-        return format!("None of them: {pending} of group {} are pending.", list.group);
+        return format!("No pending entry matches: {pending} of group {} are pending.", list.group);
     }
     let more = if list.more { ", and there are more (--limit)" } else { "" };
     let shown = list.entries.len();

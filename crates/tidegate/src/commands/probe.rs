@@ -33,7 +33,7 @@ answers no, or does not answer within 5 s.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct ProbeArgs {
-    /// The page to request
+    /// The page of the worker to request
     page: Page,
     #[command(flatten)]
     output: OutputArgs,
@@ -52,7 +52,8 @@ enum Page {
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// The note after every failure. Without it, a failure on a machine without a worker would be mistaken for an answer of
 /// the worker.
-const ONLY_HERE: &str = "This is admin.listen of this configuration; it says nothing of workers on other machines or at another address";
+const ONLY_HERE: &str =
+    "The probe uses admin.listen of this configuration; it does not check workers on other machines or addresses";
 
 /// The reply of the worker, as it is printed.
 #[derive(Debug, Serialize)]

@@ -32,7 +32,7 @@ command is killed, run it again. Exits with 1 if it did not change a voucher, an
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct RebuildArgs {
-    /// Only this voucher
+    /// Rebuild only this voucher
     #[arg(long, value_name = "ID", required_unless_present = "all", conflicts_with = "all")]
     pub voucher: Option<VoucherId>,
     /// All vouchers whose sale has not ended, except those that were never loaded or ordered

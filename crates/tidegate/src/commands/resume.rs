@@ -46,7 +46,7 @@ orders are cancelled at once.";
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct ResumeArgs {
-    /// Only this voucher, in whatever way it was paused
+    /// Only this voucher, however it was paused
     #[arg(long, value_name = "ID")]
     pub voucher: Option<VoucherId>,
     /// Resume the workers, instead of sales
@@ -83,11 +83,11 @@ impl PlanText for ResumePlan {
 impl ReportText for ResumeReport {
     fn text(&self) -> String {
         let workers = match self.workers {
-            ResumedWorkers::Resumed => Some("the workers go on within a second".to_owned()),
+            ResumedWorkers::Resumed => Some("the workers read again within a second".to_owned()),
             ResumedWorkers::Refused => {
                 Some("the workers: another command has changed their pause meanwhile".to_owned())
             }
-            ResumedWorkers::Unknown => Some("the workers: Redis did not say whether they go on".to_owned()),
+            ResumedWorkers::Unknown => Some("the workers: it is unknown whether they were resumed, because Redis did not reply".to_owned()),
             ResumedWorkers::NotPaused => None,
         };
         let vouchers = &self.changed.vouchers;
@@ -103,7 +103,7 @@ impl ReportText for ResumeReport {
         .flatten()
         .collect();
         if parts.is_empty() {
-            return format!("no sale goes on{}", failures(&self.changed));
+            return format!("no sale was resumed{}", failures(&self.changed));
         }
         format!("{}{}", parts.join("\n"), failures(&self.changed))
     }

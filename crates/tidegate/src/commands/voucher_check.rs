@@ -30,10 +30,10 @@ admitted at this moment. Otherwise it exits with 1, and prints the rule that ref
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct VoucherCheckArgs {
-    /// The voucher to order
+    /// The voucher to check an order for
     #[arg(long, value_name = "ID")]
     pub voucher: VoucherId,
-    /// The user who orders
+    /// The user who would place the order
     #[arg(long, value_name = "ID")]
     user: UserId,
     /// The number of units, up to 10,000

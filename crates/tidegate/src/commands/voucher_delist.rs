@@ -44,7 +44,7 @@ Afterwards, requests for orders are refused with reply 3 (no stock), and events 
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct VoucherDelistArgs {
-    /// The voucher
+    /// The voucher whose sale ends
     #[arg(long, value_name = "ID")]
     pub voucher: VoucherId,
     /// Remove the keys of the delisted voucher from Redis at once, instead of ending its sale

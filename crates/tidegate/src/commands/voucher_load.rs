@@ -41,7 +41,7 @@ Orders that lua/admit.lua did not admit, such as those of XADD alone, took no un
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct VoucherLoadArgs {
-    /// The voucher
+    /// The voucher to put on sale
     #[arg(long, value_name = "ID")]
     pub voucher: VoucherId,
     /// The number of units to sell
@@ -115,7 +115,7 @@ fn render(LoadState { request, outcome, refusal, overwrites }: &LoadState) -> St
             format!("voucher {voucher}: would be loaded with {units}{overwrites}")
         }
         LoadOutcome::LoadedBefore => {
-            format!("voucher {voucher}: is loaded with {units}, just so; nothing was changed")
+            format!("voucher {voucher}: is already loaded with {units} and these times; nothing was changed")
         }
         LoadOutcome::LoadedPaused => {
             format!("voucher {voucher}: loaded with {units}; its sale was paused and still is")

@@ -42,7 +42,7 @@ Exits with 1 if neither store knows the voucher.";
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct VoucherShowArgs {
-    /// The voucher
+    /// The voucher to show
     #[arg(long, value_name = "ID")]
     pub voucher: VoucherId,
     #[command(flatten)]

@@ -83,7 +83,7 @@ pub struct StockTakeArgs {
 /// The arguments that both commands share.
 #[derive(Args, Debug)]
 struct StockAdjustmentArgs {
-    /// The voucher
+    /// The voucher whose stock changes
     #[arg(long, value_name = "ID")]
     voucher: VoucherId,
     /// The number of units
@@ -100,7 +100,7 @@ struct StockAdjustmentArgs {
 #[derive(Args, Debug)]
 #[command(after_help = TRANSFER_EXAMPLES)]
 pub struct StockTransferArgs {
-    /// The campaign id
+    /// The id of the campaign
     #[arg(long, value_name = "ID")]
     campaign: CampaignId,
     /// The region that the units are taken from

@@ -17,7 +17,7 @@ const FOREIGN_PREFIXES: [&str; 3] = ["TIDEGATE_LAB_", "TIDEGATE_MATRIX_", "TIDEG
 /// The source of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ValueSource {
-    /// The defaults in `config/default.toml`.
+    /// The compiled-in defaults of `config/default.toml`.
     Default,
     /// The configuration file at this path.
     File(String),

@@ -5,7 +5,7 @@ macro_rules! of_fleet {
     ($key:literal) => {
         concat!(
             $key,
-            " behind redis.prefix and, if stream.name is not stream.orders, behind stream.name and a colon \
+            " after redis.prefix and, if stream.name is not stream.orders, after stream.name and a colon \
              (docs/configuration.md)"
         )
     };
@@ -17,9 +17,9 @@ const REMOVED: [(&str, &str); 24] = [
     ("redis.connect_timeout_ms", "redis.command_timeout_ms, but at most 5000"),
     ("mysql.connections", "one more than the lanes of all partitions"),
     ("mysql.lock_wait_timeout_s", "1"),
-    ("keys.limits", "seckill:limits:<owner> behind redis.prefix (docs/configuration.md)"),
-    ("keys.uses", "seckill:uses:<owner> behind redis.prefix (docs/configuration.md)"),
-    ("keys.idempotency", "seckill:idempotency:<voucher> behind redis.prefix (docs/configuration.md)"),
+    ("keys.limits", "seckill:limits:<owner> after redis.prefix (docs/configuration.md)"),
+    ("keys.uses", "seckill:uses:<owner> after redis.prefix (docs/configuration.md)"),
+    ("keys.idempotency", "seckill:idempotency:<voucher> after redis.prefix (docs/configuration.md)"),
     ("keys.heartbeat", of_fleet!("tidegate:worker:<name>")),
     ("keys.log", of_fleet!("tidegate:log")),
     ("keys.pause", of_fleet!("tidegate:pause")),
@@ -27,7 +27,7 @@ const REMOVED: [(&str, &str); 24] = [
     ("keys.sweeper", of_fleet!("tidegate:sweeper")),
     ("keys.reconciler", of_fleet!("tidegate:reconciler")),
     ("keys.reconciled", of_fleet!("tidegate:reconciled")),
-    ("keys.partitions", "tidegate:partitions behind redis.prefix (docs/configuration.md)"),
+    ("keys.partitions", "tidegate:partitions after redis.prefix (docs/configuration.md)"),
     ("worker.batch_bytes", "3145728"),
     ("worker.set_aside_max", "500000"),
     ("worker.lock_retry_ms", "100"),

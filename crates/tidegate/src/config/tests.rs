@@ -357,7 +357,7 @@ fn names_that_may_stand_for_the_same_key_are_refused_whatever_their_placeholders
         ("stream.results=stream.orders.dead", "stream.dead"),
     ] {
         let found = problems(load(&sets(&[pair]), &[]));
-        let told = format!("stands for the same keys as {earlier}; give it another name");
+        let told = format!("names the same keys as {earlier}; give it another name");
         assert!(found.len() == 1 && found[0].contains(&told), "{pair}: {found:#?}");
     }
     for pair in [
@@ -453,7 +453,7 @@ fn who_has_a_setting_that_is_gone_is_told_what_holds_now() {
             "variable TIDEGATE_WORKER_TRIM_EVERY_MS: worker.trim_every_ms {gone} twelve times worker.claim_every_ms"
         ),
         format!(
-            "flag --set: keys.pause {gone} tidegate:pause behind redis.prefix and, if stream.name is not stream.orders, behind \
+            "flag --set: keys.pause {gone} tidegate:pause after redis.prefix and, if stream.name is not stream.orders, after \
              stream.name and a colon (docs/configuration.md)"
         ),
     ];

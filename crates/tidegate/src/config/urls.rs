@@ -65,7 +65,7 @@ fn wrong_query(
     for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
         // Without a value, it may be the rest of a password.
         let Some((name, _)) = parameter.split_once('=') else {
-            return Some("has a parameter without a value behind its `?`".to_owned());
+            return Some("has a parameter without a value after its `?`".to_owned());
         };
         if known.contains(&name) {
             continue;

@@ -26,7 +26,7 @@ pub struct Together {
     answer: watch::Sender<Option<Result<bool, String>>>,
 }
 
-/// What one partition would do, and its question.
+/// The plan of one partition, and its question.
 #[derive(Debug)]
 struct Kept {
     part: String,

@@ -33,10 +33,10 @@ pub struct FilterArgs {
 /// A selection of letters: by ids, by filter, or all.
 #[derive(Args, Clone, Debug)]
 pub struct LetterSelectionArgs {
-    /// Ids of letters
+    /// Ids of the dead letters
     #[arg(value_name = "LETTER", conflicts_with_all = ["all", "reason", "voucher", "user", "from", "to", "limit"])]
     pub letters: Vec<EntryArg>,
-    /// All letters
+    /// Select all dead letters
     #[arg(long, conflicts_with_all = ["reason", "voucher", "user", "from", "to"])]
     all: bool,
     #[command(flatten)]

@@ -1,14 +1,14 @@
-//! Answers out of the bytes of a connection: as little as there is to read, so that whoever measures takes little of the machine.
+//! A minimal parser of answers in the bytes of a connection, so that the measurement takes little of the machine.
 
 use anyhow::{Context, Result, ensure};
 
 const HEAD_END: &[u8] = b"\r\n\r\n";
 
-/// What has come over one connection.
+/// The received bytes of one connection.
 #[derive(Debug, Default)]
 pub struct Answers {
     received: Vec<u8>,
-    /// What stands before this was taken.
+    /// The number of bytes that were consumed.
     taken: usize,
 }
 
@@ -21,7 +21,7 @@ impl Answers {
         self.received.extend_from_slice(bytes);
     }
 
-    /// Takes the next answer; false: it is not whole yet. One with another status is an error.
+    /// Consumes the next answer; false: it is not complete yet. An answer with another status is an error.
     pub fn take(&mut self, wanted_status: u16) -> Result<bool> {
         let rest = &self.received[self.taken..];
         let Some(head_end) = rest.windows(HEAD_END.len()).position(|bytes| bytes == HEAD_END) else {

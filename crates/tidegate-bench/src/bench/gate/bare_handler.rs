@@ -1,4 +1,5 @@
-//! What the gate is compared with: the same HTTP library, the same client of Redis with as many connections, and nothing else.
+//! The comparison for the gate: the same HTTP library, the same Redis client with as many connections, and nothing
+//! else.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -19,20 +20,20 @@ use tokio::{
     signal::unix::{SignalKind, signal},
 };
 
-/// What it looks up.
+/// The key that the handler reads.
 pub const KEY: &str = "bare";
-/// As many as a process of Tidegate has (`REDIS_CONNECTIONS`).
+/// The number of connections, as in a process of Tidegate (`REDIS_CONNECTIONS`).
 const CONNECTIONS: usize = 2;
 
-/// A handler that asks Redis for one value a request: what `bench` compares the gate with
+/// A handler that reads one value from Redis for each request: `bench` compares the gate with it
 #[derive(Args, Debug)]
 pub struct BareHandler {
-    /// Redis
+    /// The URL of Redis
     redis: String,
 }
 
 impl BareHandler {
-    /// Serves until SIGTERM.
+    /// Serves requests until SIGTERM.
     pub fn run(self) -> Result<()> {
         tokio::runtime::Runtime::new()?.block_on(self.serve())
     }
@@ -51,7 +52,7 @@ impl BareHandler {
         .await?
         .into();
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
-        // As the gate's log says it.
+        // The same line as in the gate's log.
         eprintln!(r#"{{"address":"{}"}}"#, listener.local_addr()?);
         loop {
             tokio::select! {

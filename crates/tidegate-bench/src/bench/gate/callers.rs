@@ -1,4 +1,4 @@
-//! Callers, each with a connection of its own, who ask again as soon as they are answered.
+//! Clients, each with its own connection, that send the next request as soon as they have an answer.
 
 use std::{
     net::SocketAddr,
@@ -19,10 +19,10 @@ use tokio::{
 use super::answers::Answers;
 use crate::bench::orders::{NewOrder, Orders};
 
-/// At once.
+/// The number of concurrent clients.
 pub const CALLERS: usize = 256;
 
-/// Who is asked, and how it must answer.
+/// The address of the server, and the expected status of its answers.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     pub address: SocketAddr,
@@ -30,7 +30,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// How long all callers together take for all orders.
+    /// Returns the time that all clients together take for all orders.
     pub async fn closed_loop(self, orders: &Orders) -> Result<Duration> {
         let mut connections = Vec::new();
         for _ in 0..CALLERS {
@@ -55,7 +55,7 @@ impl Load {
     }
 }
 
-/// The same for whoever is asked: the bare handler does not look at the body.
+/// The request, which is the same for both servers: the bare handler does not read the body.
 pub fn request(order: &NewOrder) -> Vec<u8> {
     let body = format!(r#"{{"voucherId":"{}","userId":"{}"}}"#, order.voucher, order.user);
     let length = body.len();
@@ -63,7 +63,7 @@ pub fn request(order: &NewOrder) -> Vec<u8> {
         .into_bytes()
 }
 
-/// One of them.
+/// One client with its connection.
 #[derive(Debug)]
 pub struct Caller {
     stream: TcpStream,
@@ -87,7 +87,7 @@ impl Caller {
         self.hear().await
     }
 
-    /// The next answer.
+    /// Waits for the next answer.
     pub async fn hear(&mut self) -> Result<()> {
         let mut chunk = [0; 4096];
         while !self.answers.take(self.wanted_status)? {
@@ -98,7 +98,7 @@ impl Caller {
         Ok(())
     }
 
-    /// Nothing has come, and it was not closed.
+    /// Whether the connection is open and nothing has been received.
     pub fn is_idle(&self) -> bool {
         let tried = self.stream.try_read(&mut [0]);
         tried.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)

@@ -1,4 +1,4 @@
-//! Many callers who have asked once and keep their connections, and one beside them who goes on asking.
+//! Many clients that have sent one request and keep their connections, and one client that keeps sending requests.
 
 use std::time::Instant;
 
@@ -18,9 +18,9 @@ use crate::bench::{
     results::gate::IdleConnections,
 };
 
-/// Files that the gate and this process have open besides the connections that are held.
+/// The files that the gate and this process have open, in addition to the held connections.
 const OTHER_FILES: usize = 500;
-/// Calls of the one beside them.
+/// The calls of the active client.
 const CALLS: usize = 2_000;
 
 pub async fn measure(fixture: &mut Fixture, wanted: usize) -> Result<IdleConnections> {
@@ -28,7 +28,7 @@ pub async fn measure(fixture: &mut Fixture, wanted: usize) -> Result<IdleConnect
     let count = wanted.min(most_files.saturating_sub(OTHER_FILES));
     let _gate = open_sale(fixture).await?;
     let places = (count + CALLERS).to_string();
-    // An idle connection is closed when the head of its next request does not come in this time.
+    // The gate closes an idle connection if the head of its next request does not come within this time.
     let settings = [("TIDEGATE_GATE_CONNECTIONS", places.as_str()), ("TIDEGATE_GATE_READ_MS", "60000")];
     let server = Server::gate(&fixture.program, &fixture.redis_server.url(), &settings).await?;
     let load = Load { address: server.address(), wanted_status: 202 };
@@ -53,14 +53,14 @@ pub async fn measure(fixture: &mut Fixture, wanted: usize) -> Result<IdleConnect
     })
 }
 
-/// As many files as the machine allows this process and those that it starts from now on.
+/// Raises the limit of open files to the maximum for this process, and for those that it starts from now on.
 fn raise_open_files() -> Result<usize> {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
     setrlimit(Resource::RLIMIT_NOFILE, most, most).context("Failed to raise the number of open files")?;
     Ok(usize::try_from(most)?)
 }
 
-/// A connection for each order, all of which are answered.
+/// Opens a connection for each order, and waits for all answers.
 async fn hold(load: Load, orders: &Orders) -> Result<Vec<Caller>> {
     let mut held = Vec::new();
     for part in orders.chunks(CALLERS) {
@@ -81,7 +81,8 @@ async fn ask_once(load: Load, order: NewOrder) -> Result<Caller> {
     Ok(caller)
 }
 
-/// One after the other, each over a new connection every other time: sorted times from connecting, or asking, to the answer.
+/// Sends requests one after the other, every second one over a new connection. Returns the sorted times from
+/// connecting, or sending, to the answer.
 async fn beside(load: Load, orders: &Orders) -> Result<Vec<f64>> {
     let mut latencies_ms = Vec::new();
     for part in orders.chunks(2) {

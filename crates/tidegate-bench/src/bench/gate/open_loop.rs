@@ -1,4 +1,5 @@
-//! Requests on a schedule, whether or not earlier ones are answered. Each counts from when it was due, whatever held it up.
+//! Requests on a schedule, whether or not earlier ones are answered. The time of each counts from when it was due,
+//! whatever delayed it.
 
 use std::{
     io::Write,
@@ -18,7 +19,7 @@ use crate::bench::{
     sender::due,
 };
 
-/// After the last request is due.
+/// The time for answers after the last request is due.
 const CATCH_UP: Duration = Duration::from_secs(15);
 
 /// Sends `orders` at `rate` a second, over all connections in turn.
@@ -64,7 +65,8 @@ pub async fn measure(load: Load, orders: &Orders, rate: f64) -> Result<AtRate> {
     })
 }
 
-/// How late each was sent. A request fits into what the kernel takes at once, or the connection hangs and the run fails.
+/// Sends the requests, and returns how late each was sent. The buffers of the kernel must have room for a request, or
+/// the connection hangs and the run fails.
 fn send(mut streams: Vec<StdTcpStream>, orders: &[NewOrder], rate: f64, begin: Instant) -> Result<Vec<f64>> {
     let (mut late_ms, connections) = (Vec::with_capacity(orders.len()), streams.len());
     for (at, order) in orders.iter().enumerate() {
@@ -76,7 +78,7 @@ fn send(mut streams: Vec<StdTcpStream>, orders: &[NewOrder], rate: f64, begin: I
     Ok(late_ms)
 }
 
-/// From due to answered, of those of one connection.
+/// Returns the times from due to answered, for the requests of one connection.
 async fn hear(mut caller: Caller, first: usize, count: usize, rate: f64, begin: Instant) -> Result<Vec<f64>> {
     let mut latencies_ms = Vec::new();
     for at in (first..count).step_by(CALLERS) {

@@ -1,4 +1,4 @@
-//! Who is asked: a process of its own, the real gate or the bare handler.
+//! The server under test: a separate process, the real gate or the bare handler.
 
 use std::{
     fs::{self, File},
@@ -20,7 +20,7 @@ use crate::bench::{proc, trouble::http};
 
 const START_WITHIN: Duration = Duration::from_secs(10);
 
-/// A running process. It is killed when dropped.
+/// A running process, which is killed when dropped.
 #[derive(Debug)]
 pub struct Server {
     child: Child,
@@ -29,7 +29,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// The gate with its default settings, but for these, by their variables. It has reached Redis.
+    /// Starts the gate with its default settings, except for these variables, and waits until it has reached Redis.
     pub async fn gate(program: &Path, redis: &str, settings: &[(&str, &str)]) -> Result<Self> {
         let mut command = crate::program::command(program);
         command.env_remove("RUST_LOG").arg("gate").envs([
@@ -77,7 +77,7 @@ impl Server {
         self.address
     }
 
-    /// CPU that it has used, in seconds.
+    /// The CPU time that it has used, in seconds.
     pub fn cpu_s(&self) -> f64 {
         proc::cpu_s(self.child.id())
     }
@@ -87,7 +87,7 @@ impl Server {
         proc::rss_kib(self.child.id())
     }
 
-    /// Asks it to stop, and waits until it has, in good order.
+    /// Stops the process, and waits until it has ended without an error.
     pub fn stop(mut self) -> Result<()> {
         kill(Pid::from_raw(i32::try_from(self.child.id())?), Signal::SIGTERM)?;
         let status = self.child.wait()?;

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::trouble::runs;
 use crate::bench::{headlines::show, results::ServerResults};
 
-/// Both stores compared, and an empty Redis filled.
+/// The text about comparing both stores, and filling an empty Redis.
 pub fn books(server: &ServerResults) -> String {
     let Some(books) = &server.books else { return String::new() };
     let mut text =

@@ -1,4 +1,4 @@
-//! The section on the gate over HTTP.
+//! The section of the report on the gate over HTTP.
 
 use std::fmt::Write;
 

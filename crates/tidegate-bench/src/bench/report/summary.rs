@@ -1,4 +1,4 @@
-//! The table on top of the report: what a reader of README wants to know, a column for each MySQL.
+//! The table at the top of the report: the figures for readers of README, a column for each MySQL.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use crate::bench::{
 /// The loads whose latency is shown, in orders a second.
 const LOADS: [f64; 2] = [1_000.0, 5_000.0];
 
-/// Rows that no server has a figure for are left out.
+/// The table, without rows that no server has a figure for.
 pub fn summary(results: &Results) -> String {
     let servers = &results.servers;
     let names: Vec<&str> = servers.iter().map(|server| server.server.mysql.as_str()).collect();

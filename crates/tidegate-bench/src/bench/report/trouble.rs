@@ -11,7 +11,7 @@ use crate::bench::{
     },
 };
 
-/// What an order costs beside a bare insert.
+/// The text about the cost of an order, compared with a bare insert.
 pub fn cost(server: &ServerResults) -> String {
     let Some(CostResults { orders, bare_insert, ours, multiple }) = &server.cost else {
         return String::new();
@@ -41,7 +41,7 @@ pub fn cost(server: &ServerResults) -> String {
     text
 }
 
-/// Streams in which not every order is a plain one.
+/// The text about streams with unusual orders.
 pub fn trouble(server: &ServerResults) -> String {
     let Some(trouble) = &server.trouble else { return String::new() };
     let mut text = "\n### Trouble\n".to_owned();

@@ -1,4 +1,4 @@
-//! What an order costs; a part of the JSON file.
+//! The cost of an order; a part of the JSON file.
 
 use std::collections::BTreeMap;
 
@@ -6,28 +6,28 @@ use serde::{Deserialize, Serialize};
 
 use super::Rate;
 
-/// Cost per order. Redis' CPU is the whole process', the writing of its append-only file included.
+/// The cost per order. Redis' CPU time is that of the whole process, including the writing of its append-only file.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Cost {
     pub redis_cpu_us: f64,
     pub mysql_cpu_us: f64,
     pub worker_cpu_us: f64,
-    /// Commands that Redis ran, those within scripts included.
+    /// The commands that Redis ran, including those within scripts.
     pub redis_commands: f64,
-    /// Statements that MySQL ran (`Questions`), BEGIN and COMMIT included.
+    /// The statements that MySQL ran (`Questions`), including BEGIN and COMMIT.
     pub mysql_statements: f64,
     pub redis_bytes_in: f64,
     pub redis_bytes_out: f64,
     pub mysql_bytes_in: f64,
     pub mysql_bytes_out: f64,
     pub mysql_commits: f64,
-    /// Bytes that InnoDB wrote to its redo log.
+    /// The bytes that InnoDB wrote to its redo log.
     #[serde(default)]
     pub redo_log_bytes: f64,
-    /// Bytes by which the binary log grew; 0 without one.
+    /// The bytes by which the binary log grew; 0 without one.
     #[serde(default)]
     pub binary_log_bytes: f64,
-    /// Bytes by which Redis' append-only file grew.
+    /// The bytes by which Redis' append-only file grew.
     #[serde(default)]
     pub append_only_bytes: f64,
     /// Redis' commands by name, per order.
@@ -35,7 +35,7 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// Processor time of all processes.
+    /// The processor time of all processes.
     pub fn all_cpu_us(&self) -> f64 {
         self.redis_cpu_us + self.mysql_cpu_us + self.worker_cpu_us
     }
@@ -45,15 +45,15 @@ impl Cost {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct CostResults {
     pub orders: usize,
-    /// One connection's inserts of 1000 rows into the tutorial's table; its "worker" is who sends them.
+    /// The inserts of one connection into the tutorial's table, 1000 rows each; its "worker" is the sender.
     pub bare_insert: CostOf,
     /// A drain with default settings.
     pub ours: CostOf,
-    /// Processor time of all processes of a drain, in processor times that a bare insert takes MySQL.
+    /// The processor time of all processes of a drain, as a multiple of the time that a bare insert takes in MySQL.
     pub multiple: Rate,
 }
 
-/// Per order.
+/// The figures per order.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct CostOf {
     pub orders_per_s: Rate,

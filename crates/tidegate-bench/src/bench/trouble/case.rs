@@ -1,9 +1,9 @@
-//! The kinds of streams that are measured, and what is wanted of each.
+//! The kinds of streams that are measured, and the targets of each.
 
-/// What is in the stream, or in MySQL before it.
+/// The entries of a stream, or the rows in MySQL before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Case {
-    /// What the others are compared with.
+    /// Plain orders, which the others are compared with.
     Plain,
     RefusedLongAgo,
     ThereAlready,
@@ -22,7 +22,7 @@ pub enum Case {
 }
 
 impl Case {
-    /// Those in which something is wrong.
+    /// The cases in which something is wrong.
     pub const ALL: [Self; 10] = [
         Self::RefusedLongAgo,
         Self::ThereAlready,
@@ -35,11 +35,11 @@ impl Case {
         Self::LockedUsers,
         Self::Mixed,
     ];
-    /// Those that show what an order's life costs.
+    /// The cases that show the cost of an order's life.
     pub const OF_LIFE: [Self; 4] = [Self::Paid, Self::Published, Self::PayWithin, Self::Expiring];
-    /// What looks for earlier rows or refusals of a voucher, and could cost more the more there are.
+    /// The cases that search for earlier rows or refusals of a voucher, and could cost more the more there are.
     pub const THAT_COULD_GROW: [Self; 3] = [Self::RefusedLongAgo, Self::ThereAlready, Self::HalfTheStock];
-    /// The one that is promised to cost the same at any size.
+    /// The case that is promised to cost the same at any size.
     pub const FLAT: [Self; 1] = [Self::RefusedLongAgo];
 
     pub fn name(self) -> &'static str {
@@ -62,7 +62,7 @@ impl Case {
         }
     }
 
-    /// The least share of the plain rate that we want.
+    /// The least share of the plain rate that is wanted.
     pub fn wanted_share(self) -> Option<f64> {
         Some(match self {
             Self::Plain => return None,
@@ -80,13 +80,13 @@ impl Case {
     pub fn vouchers(self) -> i64 {
         match self {
             Self::Mixed => 100,
-            // Those that expire are of the second.
+            // The expiring orders are for the second voucher.
             Self::Expiring => 2,
             _ => 1,
         }
     }
 
-    /// MySQL's stock of the voucher, where it is not plenty.
+    /// MySQL's stock of the voucher, if it is limited.
     pub fn mysql_stock(self, entries: usize) -> Option<usize> {
         match self {
             Self::HalfTheStock => Some(entries / 2),

@@ -1,4 +1,4 @@
-//! Three workers on three nodes of a cluster of MySQL, all with one hot voucher, against one worker on one node of it.
+//! Three workers on three nodes of a cluster of MySQL, all with one hot voucher, compared with one worker on one node.
 
 use std::time::{Duration, Instant};
 
@@ -21,12 +21,12 @@ use crate::bench::{
     writers::tell,
 };
 
-/// A node has applied by then what the others have committed.
+/// The time within which a node applies the commits of the others.
 const APPLIED_WITHIN: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Galera where the server is MariaDB, group replication with several primaries where it is MySQL.
-/// None where no cluster can be started: that must not cost what was measured before.
+/// Measures Galera if the server is MariaDB, and group replication with several primaries if it is MySQL. None if no
+/// cluster can be started: earlier results must not be lost because of that.
 pub async fn measure(
     fixture: &mut Fixture,
     flavour: MysqlFlavour,
@@ -56,7 +56,7 @@ pub async fn measure(
     }))
 }
 
-/// At the node that takes it: of a replication group, one member does.
+/// Migrates at the node that accepts it: in a replication group, only one member does.
 async fn migrate(urls: &[String]) -> Result<()> {
     for url in urls {
         let pool = MySqlPool::connect(url).await?;
@@ -72,7 +72,7 @@ async fn migrate(urls: &[String]) -> Result<()> {
 
 struct Drained {
     per_s: f64,
-    /// Acknowledged, and not a row of each node.
+    /// The orders that were acknowledged and are missing on any node.
     lost: usize,
 }
 
@@ -100,7 +100,7 @@ async fn drain(fixture: &mut Fixture, urls: &[String], workers: usize, entries: 
     Ok(Drained { per_s, lost })
 }
 
-/// Empty tables with the voucher on sale; a node tells the others.
+/// Empties the tables, with the voucher on sale; the node replicates that to the others.
 async fn clear(url: &str) -> Result<()> {
     let mut session = MySqlConnection::connect(url).await?;
     for table in ["tb_seckill_voucher", "tb_voucher_order", "tidegate_refusal"] {
@@ -111,7 +111,7 @@ async fn clear(url: &str) -> Result<()> {
     Ok(session.close().await?)
 }
 
-/// How many orders a node does not have, once it has had the time to apply what the others committed.
+/// The number of orders that a node lacks, once it had time to apply the commits of the others.
 async fn missing(url: &str, orders: &Orders) -> Result<usize> {
     let began = Instant::now();
     let (first, last) = orders.ids();

@@ -1,4 +1,4 @@
-//! Orders that are not paid in time: how fast they expire, and what that costs others.
+//! Orders that are not paid in time: how fast they expire, and what that costs other orders.
 
 use std::time::{Duration, Instant};
 
@@ -17,22 +17,22 @@ use crate::bench::{
 const PER_SECOND: usize = 5_000;
 const VOUCHER: i64 = 2;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// What is due has begun to expire by then.
+/// The time by which due orders have begun to expire.
 const FIRST_WITHIN: Duration = Duration::from_secs(2);
 const STALLED_AFTER: Duration = Duration::from_secs(60);
 
-/// From now on, orders of a voucher have to be paid within so many seconds.
+/// Limits the time to pay for orders of a voucher, from now on.
 pub async fn limit(fixture: &Fixture, voucher: i64, seconds: u32) -> Result<()> {
     let sql = format!("UPDATE tb_seckill_voucher SET pay_within = {seconds} WHERE voucher_id = {voucher}");
     run(fixture, sql).await
 }
 
-/// Unpaid orders of voucher 2, of which 5,000 a second are due from now on.
+/// Adds unpaid orders of voucher 2, of which 5,000 a second are due from now on.
 pub async fn until_they_expire(fixture: &mut Fixture, orders: usize) -> Result<()> {
     add_unpaid(fixture, orders, &format!("FLOOR(seq / {PER_SECOND} * 1000)")).await
 }
 
-/// Orders that are due all at once.
+/// Measures orders that are all due at once.
 pub async fn measure(fixture: &mut Fixture, orders: usize) -> Result<Expirations> {
     fixture.clear_tables(Tables::Fresh, VOUCHER).await?;
     fixture.clear_redis().await?;
@@ -58,8 +58,8 @@ pub async fn measure(fixture: &mut Fixture, orders: usize) -> Result<Expirations
     Ok(Expirations { orders, per_s })
 }
 
-/// Waits until so many units of voucher 1 are taken from its stock: counting rows would cost more than writing them. The others
-/// must expire meanwhile, if there is time for it.
+/// Waits until this many units of voucher 1 are taken from its stock, because counting rows would cost more than
+/// writing them. Meanwhile, the other orders must expire, if there is time for it.
 pub async fn until_written(fixture: &Fixture, orders: &Orders) -> Result<()> {
     let began = Instant::now();
     let left = "SELECT CAST(stock AS SIGNED) FROM tb_seckill_voucher WHERE voucher_id = 1";
@@ -72,15 +72,15 @@ pub async fn until_written(fixture: &Fixture, orders: &Orders) -> Result<()> {
     Ok(())
 }
 
-/// Adds orders of voucher 2 with the rows that they would have: due so many milliseconds from now, by their number.
+/// Adds orders of voucher 2 with their rows. Each is due this many milliseconds from now, by its number.
 async fn add_unpaid(fixture: &Fixture, orders: usize, due_in_ms: &str) -> Result<()> {
-    // Those of a measurement have larger ids.
+    // Orders of a measurement have larger ids.
     ensure!((orders as i64) < FIRST_NEW, "Too many orders");
     let numbers = format!(
         "WITH RECURSIVE n (seq) AS (SELECT 0 UNION ALL SELECT seq + 1 FROM n WHERE seq + 1 < {orders})"
     );
     let settings = "SET SESSION max_recursive_iterations = 100000000";
-    // MySQL's name for it.
+    // This is the name of the setting in MySQL.
     let other = "SET SESSION cte_max_recursion_depth = 100000000";
     let mut session = fixture.connect(Tables::Fresh).await?;
     if sqlx::raw_sql(settings).execute(&mut session).await.is_err() {

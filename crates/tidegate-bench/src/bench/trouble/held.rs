@@ -1,6 +1,7 @@
-//! Another session holds rows of vouchers; how fast are the orders of the others written meanwhile?
+//! The rate of other vouchers while another session locks rows of some vouchers.
 //!
-//! Who watches reads the stocks of the vouchers, a few rows; counting orders would cost more than writing them.
+//! The measurement reads the stocks of the vouchers, a few rows, because counting orders would cost more than writing
+//! them.
 
 use std::time::{Duration, Instant};
 
@@ -23,15 +24,16 @@ use crate::bench::{
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 const PROBE_EVERY: Duration = Duration::from_millis(500);
-/// So much longer than while nothing is held may the others take, and so long at least; then they are counted.
+/// The factor by which the others may take longer than without a lock, and the least time that they may take; then they
+/// are counted.
 const PATIENCE: (u32, Duration) = (10, Duration::from_secs(10));
 
-/// A stream of which some vouchers can be held, and those who drain it.
+/// A stream with vouchers that can be locked, and its workers.
 struct Scene {
     workers: Workers,
     orders: Orders,
     last: String,
-    /// Vouchers 1 ..= `held` of `vouchers`; every second entry is one of theirs.
+    /// The number of locked vouchers: 1 ..= `held` of `vouchers`; every second entry is for one of them.
     held: i64,
     vouchers: i64,
     others: usize,
@@ -63,7 +65,7 @@ impl Scene {
         Ok(Self { workers, orders, last, held, vouchers, others })
     }
 
-    /// A session that holds the rows until it rolls back.
+    /// Opens a session that locks the rows until it rolls back.
     async fn hold(&self, fixture: &Fixture) -> Result<MySqlConnection> {
         let mut holder = fixture.connect(Tables::Fresh).await?;
         let held = self.held;
@@ -74,14 +76,14 @@ impl Scene {
         Ok(holder)
     }
 
-    /// Orders of the others that are written.
+    /// The number of written orders of the other vouchers.
     async fn written(&self, watcher: &mut MySqlConnection) -> Result<usize> {
         let sql = "SELECT CAST(SUM(stock) AS SIGNED) FROM tb_seckill_voucher WHERE voucher_id > ?";
         let left: i64 = sqlx::query_scalar(sql).bind(self.held).fetch_one(watcher).await?;
         Ok(usize::try_from((self.vouchers - self.held) * STOCK - left)?)
     }
 
-    /// Waits until all orders of the others are written, or until then.
+    /// Waits until all orders of the other vouchers are written, or until the time is over.
     async fn until_others(&self, fixture: &Fixture, began: Instant, longest: Duration) -> Result<Others> {
         let mut watcher = fixture.connect(Tables::Fresh).await?;
         let mut first = None;
@@ -98,7 +100,7 @@ impl Scene {
         }
     }
 
-    /// Waits until everything is acknowledged, and looks whether all of it is written.
+    /// Waits until everything is acknowledged, and checks that all of it is written.
     async fn close(self, fixture: &mut Fixture) -> Result<()> {
         until_settled(&mut fixture.redis, &self.last, 0).await.with_context(|| self.workers.logs())?;
         check(fixture, &self.orders, self.orders.len(), &self.workers).await?;
@@ -106,15 +108,15 @@ impl Scene {
     }
 }
 
-/// What became of the orders of the vouchers that nobody held.
+/// The progress of orders for vouchers that are not locked.
 struct Others {
     written: usize,
     took: Duration,
-    /// Until the first of them was written.
+    /// The time until the first of them was written.
     first: Duration,
 }
 
-/// One voucher of ten, of which every second entry is, is held.
+/// Measures with a lock on one of ten vouchers, which every second entry is for.
 pub async fn one_voucher(fixture: &mut Fixture, entries: usize) -> Result<HeldVoucher> {
     let scene = Scene::open(fixture, entries, 1, 10).await?;
     let began = Instant::now();
@@ -140,7 +142,7 @@ pub async fn one_voucher(fixture: &mut Fixture, entries: usize) -> Result<HeldVo
     })
 }
 
-/// 20 of 40 vouchers are held for a long time, while somebody asks whether the worker lives.
+/// Measures with a long lock on 20 of 40 vouchers, while a probe checks whether the worker is alive.
 pub async fn half_of_them(fixture: &mut Fixture, entries: usize, hold: Duration) -> Result<LongHold> {
     let scene = Scene::open(fixture, entries, 20, 40).await?;
     let address = scene.workers.admin_address(0)?;

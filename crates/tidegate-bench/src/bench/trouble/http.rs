@@ -1,4 +1,4 @@
-//! As much of HTTP as a probe needs.
+//! A minimal HTTP client for probes.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -8,10 +8,10 @@ use tokio::{
     time::timeout,
 };
 
-/// As long as an orchestrator's probe waits.
+/// The timeout, as long as an orchestrator's probe waits.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Whether a page is answered with 200, soon enough.
+/// Whether a page is answered with 200 within the timeout.
 pub async fn is_ok(address: SocketAddr, path: &str) -> bool {
     matches!(timeout(PATIENCE, status(address, path)).await, Ok(Ok(status)) if status.contains(" 200 "))
 }

@@ -1,4 +1,4 @@
-//! Entries with a field of 64 KiB: how much memory does a worker hold?
+//! The memory of a worker with entries that have a field of 64 KiB.
 
 use std::time::Instant;
 
@@ -19,7 +19,7 @@ use crate::bench::{
 const FIELD_BYTES: usize = 64 * 1024;
 const PIPELINE: usize = 50;
 
-/// All entries large; then small ones first, and large ones from the middle on.
+/// Measures with large entries only; then with small ones first, and large ones from the middle on.
 pub async fn measure(fixture: &mut Fixture, entries: usize) -> Result<LargeEntries> {
     let all_large = drain(fixture, entries, 0).await?;
     let turning = drain(fixture, entries, entries / 2).await?;
@@ -36,7 +36,7 @@ struct Drained {
     per_s: f64,
 }
 
-/// Drains so many entries, of which the first are small.
+/// Drains this many entries, of which the first are small.
 async fn drain(fixture: &mut Fixture, entries: usize, small: usize) -> Result<Drained> {
     fixture.clear_tables(Tables::Fresh, 1).await?;
     fixture.clear_redis().await?;

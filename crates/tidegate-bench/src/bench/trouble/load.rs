@@ -1,4 +1,4 @@
-//! The entries of a case, and what must have become of them in the end.
+//! The entries of a case, and the expected result in the end.
 
 use anyhow::{Context, Result};
 
@@ -8,16 +8,16 @@ use crate::bench::{orders::Orders, resp::Resp};
 const PIPELINE: usize = 1_000;
 /// A voucher that MySQL does not know.
 const UNKNOWN: i64 = 999_999;
-/// So far behind what they repeat come second orders and second entries: batches lie between them.
+/// The distance of second orders and second entries from the ones that they repeat: whole batches lie between them.
 const BEHIND: usize = 4_999;
 const TRACEPARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00";
 
 /// One entry to be added.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// None: poison.
+    /// The id of the order. None: an entry that cannot be an order.
     pub id: Option<i64>,
-    /// What happened to this order; None: it is placed.
+    /// The event of this order. None: the entry places the order.
     pub event: Option<&'static str>,
     pub user: i64,
     pub voucher: i64,
@@ -28,14 +28,14 @@ pub struct Entry {
 /// All entries of a measurement.
 pub struct Load {
     pub entries: Vec<Entry>,
-    /// Of these, rows in the end.
+    /// The orders that are rows in the end.
     pub rows: usize,
-    /// Users who are locked by somebody else.
+    /// The users whose locks another program holds.
     pub locked: Vec<i64>,
 }
 
 impl Load {
-    /// The entries of `orders`, changed as the case wants it.
+    /// The entries of `orders`, changed for the case.
     pub fn of(case: Case, orders: &Orders) -> Self {
         let plain = orders.iter().map(|order| Entry {
             id: Some(order.id),
@@ -57,7 +57,7 @@ impl Load {
         load
     }
 
-    /// Of the first half of the orders, and of each its payment, so many entries behind it.
+    /// Keeps the first half of the orders, and adds the payment of each, this many entries later.
     fn pay(&mut self, behind: usize) {
         let orders = self.entries[..self.entries.len() / 2].to_vec();
         let payments = orders.iter().map(|order| Entry { event: Some("paid"), ..*order });
@@ -91,7 +91,7 @@ impl Load {
     }
 }
 
-/// Appends entries to a stream, pipelined; returns the id of the last one.
+/// Appends entries to a stream, pipelined, and returns the id of the last one.
 pub async fn fill(redis: &mut Resp, stream: &str, entries: &[Entry]) -> Result<String> {
     let mut last = None;
     for part in entries.chunks(PIPELINE) {

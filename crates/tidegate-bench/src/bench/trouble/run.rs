@@ -1,4 +1,4 @@
-//! One repetition of one case: from a full stream to everything settled, as in a drain.
+//! One repetition of one case: from a full stream until everything is settled, as in a drain.
 
 use std::time::Instant;
 
@@ -19,17 +19,17 @@ use crate::bench::{
     workers::{Shape, Workers},
 };
 
-/// The same entries once more, under the same ids.
+/// A stream with the same entries again, under the same ids.
 const SPARE: &str = "stream.spare";
-/// One order expires for so many entries: at 5,000 a second, that lasts for longer than the entries take.
+/// One order expires for each of this many entries: at 5,000 a second, that lasts longer than the entries take.
 const EXPIRE_OF: usize = 4;
-/// Longer than any measurement.
+/// The time of a lock, longer than any measurement.
 const LOCKED_MS: &str = "3600000";
 
-/// One repetition.
+/// The result of one repetition.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// Entries a second; those that wait for somebody else's lock do not count.
+    /// The entries per second; those that wait for the lock of another program do not count.
     pub per_s: f64,
     pub cost: Cost,
 }
@@ -44,7 +44,7 @@ pub async fn measure(fixture: &mut Fixture, case: Case, entries: usize) -> Resul
     let began = Instant::now();
     fixture.redis.call(&["RENAME", FILLED, STREAM]).await?;
     match case {
-        // Theirs come behind the last entry.
+        // Their entries come after the last entry of the case.
         Case::Expiring => expiring::until_written(fixture, &orders).await,
         _ => until_settled(&mut fixture.redis, &last, load.locked.len()).await,
     }
@@ -62,7 +62,7 @@ pub async fn measure(fixture: &mut Fixture, case: Case, entries: usize) -> Resul
     Ok(Run { per_s: done as f64 / took, cost })
 }
 
-/// Empty stores with the vouchers on sale, and workers that wait.
+/// Prepares empty stores with the vouchers on sale, and workers that wait.
 async fn prepare(fixture: &mut Fixture, case: Case, entries: usize) -> Result<Workers> {
     fixture.clear_tables(Tables::Fresh, case.vouchers()).await?;
     if let Some(stock) = case.mysql_stock(entries) {
@@ -90,7 +90,7 @@ async fn prepare(fixture: &mut Fixture, case: Case, entries: usize) -> Result<Wo
     Ok(workers)
 }
 
-/// Puts the entries under another name, and does what the case wants to have happened before them.
+/// Fills the stream under another name, and prepares the earlier events that the case needs.
 async fn fill(fixture: &mut Fixture, case: Case, load: &Load, workers: &Workers) -> Result<String> {
     for user in &load.locked {
         fixture.redis.call(&["SET", &lock_of(*user), "somebody-else", "PX", LOCKED_MS]).await?;
@@ -109,7 +109,7 @@ async fn fill(fixture: &mut Fixture, case: Case, load: &Load, workers: &Workers)
     Ok(last)
 }
 
-/// One user's two orders: the second is refused.
+/// Writes two orders of one user: the second is refused.
 async fn refuse_one(fixture: &mut Fixture) -> Result<()> {
     let [first, second] = [fixture.numbers.take(1, 1), fixture.numbers.take(1, 1)];
     let user = first.iter().next().context("An order")?.user;
@@ -140,7 +140,7 @@ fn lock_of(user: i64) -> String {
     format!("lock:order:{user}")
 }
 
-/// That so many of these orders are rows.
+/// Checks that this many of the orders are rows.
 pub async fn check(fixture: &Fixture, orders: &Orders, rows: usize, workers: &Workers) -> Result<()> {
     let written = fixture.count_written(Tables::Fresh, orders).await?;
     ensure!(written == rows as i64, "{rows} rows expected, {written} written: {}", workers.logs());

@@ -107,7 +107,7 @@ fn line(RegionOutcome { region, outcome, refusal }: &RegionOutcome) -> String {
     let units = counted(region.stock, "unit");
     match outcome {
         LoadOutcome::WouldLoad => format!("{place} would be loaded with {units}"),
-        LoadOutcome::LoadedBefore => format!("{place} is loaded with {units}, just so"),
+        LoadOutcome::LoadedBefore => format!("{place} is already loaded with {units}"),
         LoadOutcome::Loaded => format!("{place} is on sale with {units}"),
         LoadOutcome::LoadedPaused => {
             format!("{place} is loaded with {units}; its sale was paused and still is")

@@ -29,7 +29,7 @@ Exits with 1 if no voucher is in the campaign, or if Redis does not have its lim
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct CampaignShowArgs {
-    /// The campaign id
+    /// The id of the campaign
     #[arg(long, value_name = "ID")]
     campaign: CampaignId,
     #[command(flatten)]

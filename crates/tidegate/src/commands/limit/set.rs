@@ -97,12 +97,12 @@ fn kind(args: &LimitSetArgs) -> Result<RuleKind, WrongUsage> {
         (_, _, Some(_)) => return wrong("--utc-offset goes with --window day and --window month"),
         (Some(period_us), ..) => return Ok(RuleKind::Rate { period_us, burst }),
         (None, Some(window), None) => window,
-        (None, None, None) => return wrong("say --window or --rate"),
+        (None, None, None) => return wrong("give --window or --rate"),
     };
     match (window, orders, units) {
         (Window::Order, None, Some(_)) => {}
         (Window::Order, ..) => return wrong("--window order takes --units, and no --orders"),
-        (_, None, None) => return wrong("say --orders, --units, or both"),
+        (_, None, None) => return wrong("give --orders, --units, or both"),
         _ => {}
     }
     Ok(RuleKind::Limit { window, orders, units })
@@ -118,7 +118,7 @@ fn parse_subject(text: &str) -> Result<Subject, String> {
 
 fn parse_most(text: &str) -> Result<u32, String> {
     let most = text.parse::<u32>().ok().filter(|most| (1..=1_000_000_000).contains(most));
-    most.ok_or_else(|| "it is a number from 1 to 1000000000".to_owned())
+    most.ok_or_else(|| "it must be a number from 1 to 1000000000".to_owned())
 }
 
 fn parse_window(text: &str) -> Result<Window, String> {
@@ -131,14 +131,14 @@ fn parse_window(text: &str) -> Result<Window, String> {
             let seconds = times::parse_span(span).ok().filter(|span| span.subsec_nanos() == 0);
             let seconds =
                 seconds.and_then(|span| u32::try_from(span.as_secs()).ok()).and_then(NonZeroU32::new);
-            let wrong = || "it is order, sale, day, month, or a span of whole seconds such as 10m".to_owned();
+            let wrong = || "it must be order, sale, day, month, or a span of whole seconds such as 10m".to_owned();
             Window::Seconds(seconds.filter(|seconds| seconds.get() <= 366 * 86_400).ok_or_else(wrong)?)
         }
     })
 }
 
 fn parse_offset(text: &str) -> Result<i32, String> {
-    let wrong = || "it looks like +08:00, -03:30 or 00:00, up to 14 hours".to_owned();
+    let wrong = || "it must look like +08:00, -03:30 or 00:00, up to 14 hours".to_owned();
     let (sign, rest) = match text.split_at_checked(1) {
         Some(("+", rest)) => (1, rest),
         Some(("-", rest)) => (-1, rest),
@@ -167,7 +167,7 @@ struct TypedRate {
 
 fn parse_rate(text: &str) -> Result<TypedRate, String> {
     let wrong =
-        || "it looks like 5/1s or 100/1m, up to 1000000 in a second and down to 1 in an hour".to_owned();
+        || "it must look like 5/1s or 100/1m, up to 1000000 in a second and down to 1 in an hour".to_owned();
     let (orders, span) = text.split_once('/').ok_or_else(wrong)?;
     let orders = orders.parse::<u32>().ok().filter(|orders| *orders > 0).ok_or_else(wrong)?;
     let period_us = times::parse_span(span).map_err(|_| wrong())?.as_micros() / u128::from(orders);

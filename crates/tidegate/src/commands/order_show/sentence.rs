@@ -230,7 +230,7 @@ fn pending(report: &OrderReport, entry: &EntryRecord, claim_idle_ms: u64) -> Str
     };
     let holds = format!("It is pending: {consumer} holds entry {}", entry.id);
     if *alive {
-        return format!("{holds}, lives, {}.", in_progress(&report.records, *deliveries));
+        return format!("{holds}, is alive, {}.", in_progress(&report.records, *deliveries));
     }
     match (idle_ms, report.workers_live) {
         (_, false) => format!("{holds}, is gone, and no living worker reads the stream: start one."),
@@ -276,7 +276,7 @@ fn released_only(records: &OrderRecords) -> String {
 
 fn dead(report: &OrderReport, letter: &DeadLetterRecord) -> String {
     let Some(reason) = &letter.reason else {
-        return format!("It stands among the dead letters, where another program wrote it ({}).", letter.id);
+        return format!("It is among the dead letters, where another program wrote it ({}).", letter.id);
     };
     let when = time_of(letter.at_ms);
     let error = letter.error.as_ref().map(|error| format!(" ({error})")).unwrap_or_default();

@@ -275,7 +275,7 @@ fn what_is_in_flight_says_who_has_it_and_when_it_goes_on() {
         &with(held(true, Some(5), 0)),
         &around(),
         OrderStatus::Pending,
-        "lives, and has set it aside: it waits for its turn",
+        "is alive, and has set it aside: it waits for its turn",
         &[],
     );
     let mut deadly = held(true, Some(5), 1);

@@ -26,12 +26,12 @@ impl PlanText for ExpirationsView {
     fn text(&self) -> String {
         match self.state {
             RestoreState::Whole => {
-                "The stores fit each other, so nothing stands still. Nothing was changed.".to_owned()
+                "Both stores agree, so unpaid orders expire already. Nothing was changed.".to_owned()
             }
             _ => format!(
-                "{}.\n{} of which the time is over would expire",
+                "{}.\n{} would expire",
                 stores(self),
-                counted(self.unpaid.overdue, "unpaid order")
+                counted(self.unpaid.overdue, "overdue unpaid order")
             ),
         }
     }
@@ -40,10 +40,8 @@ impl PlanText for ExpirationsView {
 impl ReportText for ExpirationsReport {
     fn text(&self) -> String {
         match self.state {
-            RestoreState::Whole => {
-                format!("unpaid orders expire again (restore counter {})", self.counters.mark)
-            }
-            _ => format!("a store went back in time at this very moment; see {WENT_BACK}"),
+            RestoreState::Whole => format!("unpaid orders expire again (restore counter {})", self.counters.mark),
+            _ => format!("a store went back in time at this moment; see {WENT_BACK}"),
         }
     }
 }

@@ -51,9 +51,9 @@ pub struct WorkerState {
     pub name: String,
     /// The phase of its life, such as `running`.
     pub phase: String,
-    /// The outage because of which it reads nothing.
+    /// The outage that keeps it from reading.
     pub breaker: Option<StoreOutage>,
-    /// The pauses because of which it reads nothing.
+    /// The pauses that keep it from reading.
     pub paused: Vec<ReadingPause>,
     /// The lanes of the worker.
     pub lanes: Vec<ReportedLane>,
