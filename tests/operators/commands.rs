@@ -128,7 +128,10 @@ async fn a_load_whose_reply_was_lost_has_loaded_and_says_so_when_it_is_typed_aga
     assert!(loaded.stdout.contains("voucher 1250: loaded with 7 units"), "{loaded:?}");
 
     let again = program.run(load).expect(0);
-    assert!(again.stdout.contains("is already loaded with 7 units and these times; nothing was changed"), "{again:?}");
+    assert!(
+        again.stdout.contains("is already loaded with 7 units and these times; nothing was changed"),
+        "{again:?}"
+    );
     assert_eq!(program.run(&format!("{load} --json")).expect(0).json()["outcome"], "loaded_before");
     // Another sale than the one that is on.
     program.run("voucher load --voucher 1250 --stock 7").expect(1);

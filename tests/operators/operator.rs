@@ -124,9 +124,12 @@ async fn without_a_terminal_and_without_yes_nothing_is_changed_and_the_error_say
     let again = program.run("prune stream --json --dry-run").expect(0).json();
     assert_eq!(again["entries"], 99, "whole nodes go: {again}");
     let none = program.run("prune stream --older-than 7000d --dry-run").expect(0).stdout;
-    for part in
-        ["none of 100 entries can be deleted", "the oldest is of 2023-", "are old enough", "Nothing was changed."]
-    {
+    for part in [
+        "none of 100 entries can be deleted",
+        "the oldest is of 2023-",
+        "are old enough",
+        "Nothing was changed.",
+    ] {
         assert!(none.contains(part), "{part}: {none}");
     }
     // Nodes that are too young as a whole: nothing is deleted, and a line of the log counts nothing.

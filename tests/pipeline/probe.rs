@@ -50,7 +50,10 @@ async fn it_says_what_the_worker_says_with_the_token_of_the_configuration() {
 fn who_cannot_be_asked_is_not_alive_and_a_configuration_without_address_is_wrong() {
     let run = probe(&format!("127.0.0.1:{}", closed_port()), "", "probe livez").expect(1);
     assert!(run.stdout.contains("refused"), "{run:?}");
-    assert!(run.stdout.contains("The probe uses admin.listen of this configuration; it does not check"), "{run:?}");
+    assert!(
+        run.stdout.contains("The probe uses admin.listen of this configuration; it does not check"),
+        "{run:?}"
+    );
     let mute = TcpListener::bind("127.0.0.1:0").expect("a port");
     let begun = Instant::now();
     let address = mute.local_addr().expect("an address").to_string();

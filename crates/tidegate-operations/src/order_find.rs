@@ -1,5 +1,4 @@
-//! Finds the orders of a user or a voucher in all places: in MySQL, pending, undelivered or among the dead letters. It changes
-//! nothing.
+//! Finds the orders of a user or a voucher in MySQL, pending, undelivered and among the dead letters. It changes nothing.
 
 use std::collections::HashMap;
 
@@ -103,8 +102,7 @@ pub struct FoundOrders {
 pub enum Unsearched {
     /// The orders beyond the requested limit.
     Orders,
-    /// The vouchers that have orders in MySQL and no buyers in Redis, except for the [`VOUCHER_LIMIT`] ones with the highest
-    /// ids.
+    /// The vouchers that have orders in MySQL and no buyers in Redis, except for the [`VOUCHER_LIMIT`] highest ids.
     Vouchers,
     /// The pending entries after this number of entries.
     Pending(u64),
@@ -309,8 +307,7 @@ impl OrderFindRequest {
 }
 
 impl FoundOrder {
-    /// Creates a found order from an entry in Redis. The first id is the one whose time is shown, the second one is the entry
-    /// of the order.
+    /// Creates a found order from an entry in Redis. The time of the entry `came` is shown; `entry` is that of the order.
     fn in_redis(order: &Order, status: OrderStatus, (came, entry): (EntryId, EntryId)) -> Self {
         Self {
             order: order.id,

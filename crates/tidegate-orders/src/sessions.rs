@@ -2,8 +2,7 @@
 //!
 //! Several hosts are nodes of one cluster. Sessions use the first of them that accepts writes. If that node is away,
 //! [`Sessions::watch`] switches to another one, and back when the first is well again. Once a process has connected to a
-//! cluster, it accepts only nodes of that cluster: any other server, such as an asynchronous replica, lacks orders that were
-//! acknowledged.
+//! cluster, it accepts only nodes of that cluster: any other server, such as an asynchronous replica, may lack orders.
 
 mod causal_reads;
 mod node_status;

@@ -93,7 +93,12 @@ fn cases_of(growing: Growing) -> &'static [Case] {
 }
 
 /// Measures plain orders and these cases, in turn.
-async fn rounds(fixture: &mut Fixture, cases: &[Case], entries: usize, rounds: usize) -> Result<Vec<CaseResult>> {
+async fn rounds(
+    fixture: &mut Fixture,
+    cases: &[Case],
+    entries: usize,
+    rounds: usize,
+) -> Result<Vec<CaseResult>> {
     let mut plain: Vec<Run> = Vec::new();
     let mut runs: Vec<Vec<Run>> = vec![Vec::new(); cases.len()];
     for round in 1..=rounds {

@@ -1,11 +1,8 @@
-//! Changes the stock of a sale that is on: adds or takes units, or moves units from one region of a campaign to another, in
-//! both stores.
-//!
-//! There are three steps. Redis notes the change as open, and removes the units that are taken. MySQL makes the change in one
-//! transaction. Redis notes that the change is done, and gets the units that are added.
-//!
-//! So Redis never offers units that MySQL does not have, and each step is made once. [`plan`] reads the stores. [`run`] takes
-//! the steps, or the missing steps of a change that was killed half-way.
+//! Changes the stock of a sale in both stores: adds, takes, or moves units from one region of a campaign to another. There are
+//! three steps. Redis notes the change as open, and removes the units that are taken. MySQL makes the change in one
+//! transaction. Redis notes that the change is done, and gets the units that are added. So Redis never offers units that MySQL
+//! does not have, and each step is made once. [`plan`] reads the stores. [`run`] takes the steps, or the missing steps of a
+//! change that was killed half-way.
 
 mod precondition;
 mod steps;
@@ -295,7 +292,7 @@ async fn read_side(
 ) -> anyhow::Result<StockSide> {
     let mut side = StockSide { name: name.to_owned(), voucher, units, ..StockSide::default() };
     if let Some(voucher) = voucher {
-        // The note is read first: everything that is read later is at least as new, and the note reveals a change since then.
+        // The note is read first: it reveals a change that was made while the rest is read.
         side.last = stores.redis.sales().read_change(voucher).await.context(FAILED)?;
         side.redis_stock = stores.state(voucher).await?.stock;
         side.row = stores.row(voucher).await?;

@@ -51,16 +51,14 @@ pub struct EndedOrder {
     pub was_written: bool,
 }
 
-/// Orders that no longer hold anything, by the program that ended them.
-///
-/// Some ended orders are in neither map: an entry of the stream wrote the row, and another program or an operator changed it.
-/// Tidegate cannot know whether that change also released the units in Redis.
+/// Orders that no longer hold anything, by the program that ended them. Some ended orders are in neither map: an entry of the
+/// stream wrote the row, and another program or an operator changed it. Tidegate cannot know whether that change also released
+/// the units in Redis.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndedOrders {
     /// Orders that an event of Tidegate ended: what Redis holds for them must be released, once.
     pub by_events: HashMap<OrderId, EndedOrder>,
-    /// Orders that another program ended, and whose rows it wrote: whether their users may order again, and when the program
-    /// wrote the row, in Unix milliseconds.
+    /// Orders whose rows another program wrote as ended: whether their users may order again, and when, in Unix ms.
     pub by_another_program: HashMap<OrderId, (UserAfter, i64)>,
 }
 
@@ -180,11 +178,8 @@ impl KnownEvents {
     }
 
     /// Orders that MySQL may have lost, with the user and voucher of each event that needs its order. A cancellation needs
-    /// none: it may come before its order.
-    ///
-    /// If an order has a time limit, or an event has moved it, it had a row, and another program or an operator has deleted
-    /// that row. So it does not count as lost. The comparison decides the same: if events led such an order to a status, it
-    /// reports a change by hand.
+    /// none: it may come before its order. An order with a time limit, or one that an event has moved, had a row that another
+    /// program or an operator deleted, so it is not lost. The comparison decides the same, and reports a manual change.
     pub(super) fn perhaps_lost(&self, part: &[&OrderEvents<'_>]) -> Vec<OrderIdentity> {
         let had_row = |order: OrderId| {
             let history = self.histories.get(&order);
@@ -263,10 +258,8 @@ pub(super) fn in_stream_order(
 
 /// Decides the events of some orders, and adds to `changes` what must be written.
 ///
-/// Whether a user may order again follows from all of the orders together: two orders of one user may end in the same batch.
-///
-/// If the node is behind the others, events of an order that it does not show wait, because the order may exist. Events of an
-/// order that MySQL has lost wait, too.
+/// Two orders of one user may end in the same batch, so whether the user may order again follows from all of them together. If
+/// the node is behind the others, events of an order that it does not show wait, as do events of a lost order.
 pub(super) fn decide_orders<'a>(
     part: &[&OrderEvents<'a>],
     known: &mut KnownEvents,

@@ -52,8 +52,7 @@ enum Page {
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// The note after every failure. Without it, a failure on a machine without a worker would be mistaken for an answer of
 /// the worker.
-const ONLY_HERE: &str =
-    "The probe uses admin.listen of this configuration; it does not check workers on other machines or addresses";
+const ONLY_HERE: &str = "The probe uses admin.listen of this configuration; it does not check workers on other machines or addresses";
 
 /// The reply of the worker, as it is printed.
 #[derive(Debug, Serialize)]

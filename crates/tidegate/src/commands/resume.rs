@@ -87,7 +87,10 @@ impl ReportText for ResumeReport {
             ResumedWorkers::Refused => {
                 Some("the workers: another command has changed their pause meanwhile".to_owned())
             }
-            ResumedWorkers::Unknown => Some("the workers: it is unknown whether they were resumed, because Redis did not reply".to_owned()),
+            ResumedWorkers::Unknown => Some(
+                "the workers: it is unknown whether they were resumed, because Redis did not reply"
+                    .to_owned(),
+            ),
             ResumedWorkers::NotPaused => None,
         };
         let vouchers = &self.changed.vouchers;

@@ -131,7 +131,8 @@ fn parse_window(text: &str) -> Result<Window, String> {
             let seconds = times::parse_span(span).ok().filter(|span| span.subsec_nanos() == 0);
             let seconds =
                 seconds.and_then(|span| u32::try_from(span.as_secs()).ok()).and_then(NonZeroU32::new);
-            let wrong = || "it must be order, sale, day, month, or a span of whole seconds such as 10m".to_owned();
+            let wrong =
+                || "it must be order, sale, day, month, or a span of whole seconds such as 10m".to_owned();
             Window::Seconds(seconds.filter(|seconds| seconds.get() <= 366 * 86_400).ok_or_else(wrong)?)
         }
     })

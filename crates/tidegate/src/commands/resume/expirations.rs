@@ -40,7 +40,9 @@ impl PlanText for ExpirationsView {
 impl ReportText for ExpirationsReport {
     fn text(&self) -> String {
         match self.state {
-            RestoreState::Whole => format!("unpaid orders expire again (restore counter {})", self.counters.mark),
+            RestoreState::Whole => {
+                format!("unpaid orders expire again (restore counter {})", self.counters.mark)
+            }
             _ => format!("a store went back in time at this moment; see {WENT_BACK}"),
         }
     }
