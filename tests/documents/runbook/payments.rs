@@ -33,7 +33,7 @@ async fn payments_that_never_came_are_appended_and_what_stays_unpaid_ends() {
             &[("693106606080001", "1001")],
         )
         .succeeds()
-        .shows(&["order 1001", "paid, applied", "undelivered 0", "None of them"]);
+        .shows(&["order 1001", "paid, applied", "undelivered 0", "No pending entry matches"]);
     operator
         .types("Payments come late", "SELECT e.outcome, COUNT(*) AS payments", &[])
         .succeeds()

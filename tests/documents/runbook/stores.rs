@@ -459,7 +459,7 @@ async fn orders_expire_late_and_then_a_store_goes_back_in_time() {
     operator
         .types("A store went back in time", "tidegate resume --expirations --dry-run", &[])
         .succeeds()
-        .shows(&["3 unpaid orders of which the time is over would expire", "unpaid orders expire again"]);
+        .shows(&["3 overdue unpaid orders would expire", "unpaid orders expire again"]);
     until("they have expired", || async { fixture.live_orders().await.is_empty() }).await;
     fixture.settled().await;
     let over = operator.types("Expirations stand still", "tidegate status", &[]).succeeds();
