@@ -1,16 +1,40 @@
-//! docs/glossary.md: our own words are few, each is defined once, and newcomers find the page.
+//! docs/glossary.md: each of our own words is defined once, newcomers find the page, and names have no others.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{markdown::Document, tree::Tree};
+use crate::{markdown::Document, structure::product::Product, tree::Tree};
 
 const PAGE: &str = "docs/glossary.md";
-/// More of them would be a language of its own, which every newcomer has to learn first.
-const MOST_WORDS: usize = 12;
+/// Plain English, and the terms of Redis, SQL, HTTP, Prometheus, Rust and trade.
+const FIELD_TERMS: &str = include_str!("field-terms.txt");
 const MOST_SENTENCES: usize = 2;
 
 #[test]
-fn our_own_words_are_few_and_each_is_defined_once() {
+fn each_word_of_a_name_is_in_the_glossary_or_a_term_of_the_field() {
+    let tree = Tree::read_all();
+    let (product, settings) = (Product::read(&tree), tree.read("config/default.toml"));
+    let settings = settings.lines().filter_map(|line| line.split_once(" = ")).map(|(name, _)| name);
+    let names = product.public_names().into_iter().chain(settings.filter(|name| !name.starts_with('#')));
+    let complaints = unknown_words(names, &tree.read(PAGE), FIELD_TERMS);
+    assert!(
+        complaints.is_empty(),
+        "\n{}\nUse the word of the field. A word that is really ours goes into {PAGE}.\n",
+        complaints.join("\n")
+    );
+}
+
+#[test]
+fn an_unknown_word_and_an_unused_term_would_be_seen() {
+    let page = "| word | what it means |\n|---|---|\n| set aside | Leave it pending. |\n";
+    let names = ["SetAside", "lane_status", "stream.partition_ms"];
+    let check = |terms: &str| unknown_words(names.into_iter(), page, terms);
+    assert_eq!(check("# A comment.\nlane ms partition status\nstream"), Vec::<String>::new());
+    assert_eq!(check("ms partition status stream"), ["lane (in lane_status) is unknown"]);
+    assert_eq!(check("lane ms partition status stream row"), ["row is in no name: remove it from the list"]);
+}
+
+#[test]
+fn each_word_of_our_own_is_defined_once() {
     let complaints = complaints(&Tree::read_all().read(PAGE));
     assert!(complaints.is_empty(), "\n{}\n", complaints.join("\n"));
 }
@@ -25,38 +49,75 @@ fn the_ways_in_lead_to_the_glossary() {
 }
 
 #[test]
-fn a_word_too_many_or_a_wrong_definition_would_be_seen() {
-    let page = |words: usize| {
-        (0..words).map(|word| format!("| word {word} | What it means. |\n")).collect::<String>()
-    };
+fn a_wrong_definition_would_be_seen() {
     let head = "# Glossary\n\n| word | what it means |\n|---|---|\n";
-    assert!(complaints(&format!("{head}{}", page(12))).is_empty());
+    assert!(complaints(&format!("{head}| lane | One. |\n| slot | Another. |\n")).is_empty());
     for (wrong, what) in [
-        (page(13), "too many"),
-        (String::new(), "none"),
-        ("| lane | One. |\n| lane | Another. |\n".to_owned(), "defined twice"),
-        ("| lane | One. Two. Three. |\n".to_owned(), "too long"),
-        ("| lane | |\n".to_owned(), "not defined"),
+        ("", "none"),
+        ("| lane | One. |\n| lane | Another. |\n", "defined twice"),
+        ("| slot | One. |\n| lane | Another. |\n", "not in order"),
+        ("| lane | One. Two. Three. |\n", "too long"),
+        ("| lane | |\n", "not defined"),
     ] {
         assert_eq!(complaints(&format!("{head}{wrong}")).len(), 1, "{what}");
     }
 }
 
-fn complaints(page: &str) -> Vec<String> {
-    let (mut words, mut complaints) = (BTreeSet::new(), Vec::new());
-    for row in page.lines().filter_map(|line| line.strip_prefix("| ")).skip(1) {
+/// The words of the glossary, each with what it means.
+fn definitions(page: &str) -> impl Iterator<Item = (&str, &str)> {
+    page.lines().filter_map(|line| line.strip_prefix("| ")).skip(1).map(|row| {
         let mut cells = row.split('|').map(str::trim);
-        let (word, meaning) = (cells.next().unwrap_or_default(), cells.next().unwrap_or_default());
-        if !words.insert(word) {
-            complaints.push(format!("{word} is defined twice"));
+        (cells.next().unwrap_or_default(), cells.next().unwrap_or_default())
+    })
+}
+
+fn complaints(page: &str) -> Vec<String> {
+    let (mut last, mut complaints) = ("", Vec::new());
+    for (word, meaning) in definitions(page) {
+        match word.cmp(last) {
+            std::cmp::Ordering::Less => complaints.push(format!("{word} stands behind {last}")),
+            std::cmp::Ordering::Equal => complaints.push(format!("{word} is defined twice")),
+            std::cmp::Ordering::Greater => {}
         }
         let sentences = meaning.split_inclusive('.').filter(|sentence| sentence.ends_with('.')).count();
         if !(1..=MOST_SENTENCES).contains(&sentences) {
             complaints.push(format!("{word} is defined in {sentences} sentences"));
         }
+        last = word;
     }
-    if !(1..=MOST_WORDS).contains(&words.len()) {
-        complaints.push(format!("{} words are defined, and not 1 to {MOST_WORDS}", words.len()));
+    if last.is_empty() {
+        complaints.push("no word is defined".to_owned());
     }
     complaints
+}
+
+/// The words of names that are neither defined on the page nor terms of the field, and terms that no name has.
+fn unknown_words<'a>(names: impl Iterator<Item = &'a str>, page: &str, terms: &str) -> Vec<String> {
+    let terms = terms.lines().filter(|line| !line.starts_with('#')).flat_map(str::split_whitespace);
+    let terms: BTreeSet<&str> = terms.collect();
+    let own: BTreeSet<&str> = definitions(page).flat_map(|(word, _)| word.split([' ', '-'])).collect();
+    let words: BTreeMap<String, &str> =
+        names.flat_map(|name| words_of(name).into_iter().map(move |word| (word, name))).collect();
+    let unknown =
+        words.iter().filter(|(word, _)| !terms.contains(word.as_str()) && !own.contains(word.as_str()));
+    let unused = terms.iter().filter(|term| !words.contains_key(**term));
+    let unknown = unknown.map(|(word, name)| format!("{word} (in {name}) is unknown"));
+    unknown.chain(unused.map(|term| format!("{term} is in no name: remove it from the list"))).collect()
+}
+
+/// The words of `CamelCase`, `snake_case` and dotted names, in lower case.
+fn words_of(name: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut was_lower = false;
+    for letter in name.chars() {
+        if !letter.is_ascii_alphabetic() || (letter.is_ascii_uppercase() && was_lower) {
+            words.push(String::new());
+        }
+        was_lower = letter.is_ascii_lowercase();
+        if letter.is_ascii_alphabetic() {
+            words.last_mut().expect("one at least").push(letter.to_ascii_lowercase());
+        }
+    }
+    words.retain(|word| word.len() > 1);
+    words
 }

@@ -88,6 +88,13 @@ impl Product {
         ranked(files.filter(|(lines, _)| *lines > FILE_LINES))
     }
 
+    /// The names of all public types and of all modules.
+    pub fn public_names(&self) -> BTreeSet<&str> {
+        let types = self.types().filter(|(_, it)| it.is_public).map(|(_, it)| it.name.as_str());
+        let modules = self.sources.keys().filter_map(|path| module(path).rsplit('/').next());
+        types.chain(modules).collect()
+    }
+
     /// Names that more than one public type has, with the files of these types.
     pub fn ambiguous_names(&self) -> Vec<Ranked> {
         let mut files: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
