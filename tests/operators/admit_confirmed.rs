@@ -75,5 +75,5 @@ async fn files_are_waited_for_where_the_server_can_and_doctor_says_where_it_cann
     let unsure = program.run(&format!("admit --voucher 7 --user 1 {file}")).expect(12);
     let doctor = program.run(&format!("doctor {file}"));
     let cannot = unsure.stderr.contains("unknown command");
-    assert_eq!(doctor.stdout.contains("it does not know WAITAOF"), cannot, "{unsure:?} {doctor:?}");
+    assert_eq!(doctor.stdout.contains("this version has no WAITAOF"), cannot, "{unsure:?} {doctor:?}");
 }

@@ -145,7 +145,7 @@ async fn lost_orders_are_told_with_their_time_and_the_command_that_writes_them()
     let command = format!("tidegate replay --voucher 10 --from {} --to {} --dry-run", entries[1], entries[2]);
     assert!(code == Some(1) && text.contains(&command), "{text}");
     assert!(text.contains("Lost orders of voucher 10 were admitted from 20"), "{text}");
-    assert!(text.contains("Of 1 the entry is gone"), "{text}");
+    assert!(text.contains("The stream has no entry of 1 lost order"), "{text}");
 
     let words: Vec<&str> = command.split(' ').skip(1).collect();
     let plan = fixture.tidegate(&words);

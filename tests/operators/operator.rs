@@ -153,7 +153,7 @@ async fn a_dry_run_changes_nothing() {
         ("prune stream --yes", "999 of 1000"),
         ("voucher load --voucher 303 --stock 5", "would be loaded with 5 units"),
         ("pause --voucher 301", "would be paused"),
-        ("resume --voucher 302", "would go on"),
+        ("resume --voucher 302", "would be resumed"),
     ] {
         let run = program.run(&format!("{line} --dry-run")).expect(0);
         assert!(run.stdout.contains(told), "{line}: {run:?}");

@@ -190,7 +190,7 @@ async fn a_system_gets_partitions_grows_shrinks_and_is_one_whole_again_and_nothi
             assert_eq!(system.ask(from, voucher, 999_999).await.1, AdmitReply::Paused, "voucher {voucher}");
         }
         let refused = system.program(from).run("audit").expect(2);
-        assert!(refused.stderr.contains("vouchers would belong elsewhere"), "{refused:#?}");
+        assert!(refused.stderr.contains("vouchers would be in other partitions"), "{refused:#?}");
         let mut old = system.worker("old", from).start();
         assert_eq!(old.ended().await.code(), Some(2));
         let again = system.change(from, to).await.expect(0);

@@ -156,13 +156,16 @@ async fn what_a_living_worker_has_in_progress_is_left_to_it_unless_somebody_insi
     let operator = operator(&fixture);
     let before = dump(&fixture).await;
     let refused = operator.run("consumers drain victim-0 --yes").expect(1);
-    assert!(refused.stdout.contains("victim-0 lives") && refused.stdout.contains("--force"), "{refused:?}");
+    assert!(
+        refused.stdout.contains("victim-0 is alive") && refused.stdout.contains("--force"),
+        "{refused:?}"
+    );
     let nobody = operator.run("consumers drain --dead --yes").expect(0);
     assert!(nobody.stdout.contains("No consumer is dead"), "{nobody:?}");
     let protected = operator.run("pending bury --consumer victim-0 --why test --yes").expect(1);
     assert!(protected.stdout.contains("may be writing it"), "{protected:?}");
     let stays = operator.run("consumers drain victim-0 --remove --yes").expect(1);
-    assert!(stays.stdout.contains("victim-0 lives"), "{stays:?}");
+    assert!(stays.stdout.contains("victim-0 is alive"), "{stays:?}");
     let after = dump(&fixture).await;
     for key in [STREAM, DEAD] {
         assert_eq!(before.get(key), after.get(key), "{key} is as it was");
@@ -704,7 +707,7 @@ async fn what_is_set_aside_is_claimed_at_once_from_the_dead_and_from_the_living_
     let leases = Program::with_variables(&fixture.redis.url(), &fixture.mysql.url());
     let careful = |line: &str| leases.run(line);
     let refused = careful("consumers drain holder-0 --yes").expect(1);
-    assert!(refused.stdout.contains("holder-0 lives"), "{refused:?}");
+    assert!(refused.stdout.contains("holder-0 is alive"), "{refused:?}");
 
     let heir = patient(&fixture, "heir").start();
     heir.says("worker started").await;
@@ -733,7 +736,7 @@ async fn a_consumer_that_has_set_something_aside_is_removed_once_it_is_dead_and_
     let holder = with_one_set_aside(&fixture).await;
     let operator = operator(&fixture);
     let stays = operator.run("consumers drain holder-0 --remove --yes").expect(1);
-    assert!(stays.stdout.contains("holder-0 lives"), "{stays:?}");
+    assert!(stays.stdout.contains("holder-0 is alive"), "{stays:?}");
     holder.kill9();
     until_gone(&fixture, "holder-0").await;
     let heir = patient(&fixture, "heir").start();

@@ -323,7 +323,7 @@ async fn without_the_stream_or_a_store_nothing_is_pruned_and_nothing_by_default(
     sqlx::query(insert).execute(&fixture.pool).await.unwrap();
     let line = "prune refusals --older-than 90d --yes";
     let refused = program.run(line);
-    assert!(refused.code != 0 && refused.stderr.contains("is not there"), "{refused:?}");
+    assert!(refused.code != 0 && refused.stderr.contains("does not exist"), "{refused:?}");
     fixture.redis_says(&["SET", STREAM, "x"]).await;
     let refused = program.run(line);
     assert!(refused.code != 0 && refused.stderr.contains("holds a string"), "{refused:?}");

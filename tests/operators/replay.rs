@@ -777,12 +777,12 @@ async fn a_file_with_a_bad_line_is_refused_as_a_whole() {
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().expect("mkfifo runs").success());
     let output = replay(&fixture, &["--file", fifo.to_str().expect("a path"), "--yes"]);
     assert_eq!(output.status.code(), Some(2), "{}", shown(&output));
-    assert!(shown(&output).contains("is no file"), "{}", shown(&output));
+    assert!(shown(&output).contains("is not a regular file"), "{}", shown(&output));
     assert!(fixture.orders().await.is_empty());
 
     let taken = fixture.tidegate(&[&["export"], &ALL[..], &["--out", file]].concat());
     assert_eq!(taken.status.code(), Some(2), "{}", shown(&taken));
-    assert!(shown(&taken).contains("is there already"), "{}", shown(&taken));
+    assert!(shown(&taken).contains("exists already"), "{}", shown(&taken));
 
     // Not sorted, with an empty line, and twice the same.
     let mut turned: Vec<&str> = whole.lines().rev().collect();

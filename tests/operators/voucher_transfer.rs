@@ -232,7 +232,7 @@ async fn a_region_is_not_delisted_while_units_are_on_their_way_and_units_do_not_
     sqlx::query(delist).execute(&fixture.pool).await.expect("MySQL takes it");
     hold.release();
     let refused = Run::from(child.wait_with_output().expect("it ends")).expect(1);
-    assert!(refused.stdout.contains("one of them was delisted meanwhile"), "{refused:#?}");
+    assert!(refused.stdout.contains("one of them was delisted in the meantime"), "{refused:#?}");
     drop(proxies);
     assert_eq!(stocks(&fixture).await, same(600, 900), "Redis has its units back");
     program.run("voucher delist --voucher 102 --yes").expect(0);

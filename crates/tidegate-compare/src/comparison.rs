@@ -283,9 +283,10 @@ impl Comparison {
         }
         let (ComparedStores { redis, .. }, pace) = (&self.stores, self.request.pace);
         let asked: Vec<(VoucherId, i64)> = totals.iter().map(|its| (its.voucher, 0)).collect();
-        let sums = self.stores.mysql().stocks().sums(&asked).await?;
-        let places = VoucherIndex::new(asked.into_iter().map(|(voucher, _)| voucher).collect());
+        let places = VoucherIndex::new(asked.iter().map(|(voucher, _)| *voucher).collect());
         let in_flight = InFlight::read(redis, &places, &pace).await?;
+        // After the entries in flight: an order that was written between two reads must show in one of them.
+        let sums = self.stores.mysql().stocks().sums(&asked).await?;
         for its in totals {
             let place = places.of(its.voucher);
             let is_busy = place

@@ -35,13 +35,14 @@ pub fn printable_lines(text: &str) -> String {
     text.replace(|c: char| c.is_control() && !matches!(c, '\n' | '\t'), " ")
 }
 
-/// A number with its noun: `1 order`, `2 orders`, `2 entries`, `2 keys`.
+/// A number with its noun: `1 order`, `2 orders`, `2 entries`, `2 keys`, `2 crashes`.
 #[must_use]
 pub fn counted(count: impl Into<i128>, noun: &str) -> String {
     let stem = noun.strip_suffix('y').filter(|stem| !stem.ends_with(['a', 'e', 'o', 'u']));
     match (count.into(), stem) {
         (1, _) => format!("1 {noun}"),
         (count, Some(stem)) => format!("{count} {stem}ies"),
+        (count, None) if noun.ends_with("sh") => format!("{count} {noun}es"),
         (count, None) => format!("{count} {noun}s"),
     }
 }

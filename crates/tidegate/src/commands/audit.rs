@@ -295,7 +295,8 @@ fn repair(audit: &VoucherAudit) -> Option<String> {
         format!("Lost orders of voucher {voucher} were admitted from {} to {}.", utc(from_ms), utc(to_ms));
     let gone = lost.orders.total.saturating_sub(in_stream);
     let gone = (gone > 0).then(|| {
-        format!("The entries of {gone} are gone: tidegate order show ORDER prints the command that appends each again.")
+        let gone = counted(gone, "lost order");
+        format!("The stream has no entry of {gone}: tidegate order show ORDER prints the command that appends each again")
     });
     let again = entries.map(|(first, last)| {
         format!(
