@@ -24,8 +24,8 @@ async fn view(fixture: &Fixture, voucher: i64) -> Json {
     let sql = "SELECT * FROM tidegate_voucher_units WHERE voucher_id = ?";
     let row = sqlx::query(sql).bind(voucher).fetch_one(&fixture.pool).await.expect("a row");
     // The column keeps its first name: services read it.
-    let column = |name| if name == "released" { "given_back" } else { name };
-    let number = |name: &str| (name.to_owned(), json!(row.get::<Option<i64>, _>(column(name))));
+    let column = |name: &'static str| if name == "released" { "given_back" } else { name };
+    let number = |name: &'static str| (name.to_owned(), json!(row.get::<Option<i64>, _>(column(name))));
     Json::Object(COLUMNS.into_iter().map(number).collect())
 }
 
