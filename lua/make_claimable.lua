@@ -11,7 +11,7 @@
 -- ARGV[5] young_ms: skips entries in progress (set_aside.lua) that were delivered less than this long ago: a
 -- worker may be handling them, or their locks may still exist
 -- Reply 0: the consumer lives; nothing was done
--- Reply array: last id, '' if there was none; how many are claimable now; claimable before; too young; and
+-- Reply array: last id, '' if there was none; how many were made claimable; claimable before; too young; and
 -- without payload
 -- Written by `just lua` from lua/src/make_claimable.lua: change that file, not this one
 local stream, heartbeat = KEYS[1], KEYS[2]

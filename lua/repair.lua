@@ -1,6 +1,6 @@
--- Repairs a sale by difference, once for each id: journal, buyers, stock. Movements since the comparison are
--- left. Afterwards the sum of the journal is the stock. If units were sold twice, that is below 0, and no
--- order is admitted.
+-- Repairs a sale by difference, once for each id: journal, buyers, stock. Orders that moved since the
+-- comparison are left as they are. Afterwards the sum of the journal is the stock. If units were sold twice,
+-- that is below 0, and no order is admitted.
 -- KEYS[1] stock: string, KEYS[5] while there are limits; never created; KEYS[2] buyers: set of users
 -- KEYS[3] journal: hash, order id -> stock movement as JSON; KEYS[4] voucher: hash with change and repaired
 -- ARGV[1] id: of this repair, unlike that of every other, 1 .. 57 letters, digits and _.-

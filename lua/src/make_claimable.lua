@@ -11,7 +11,7 @@
 -- ARGV[5] young_ms: skips entries in progress (set_aside.lua) that were delivered less than this long ago: a
 -- worker may be handling them, or their locks may still exist
 -- Reply 0: the consumer lives; nothing was done
--- Reply array: last id, '' if there was none; how many are claimable now; claimable before; too young; and
+-- Reply array: last id, '' if there was none; how many were made claimable; claimable before; too young; and
 -- without payload
 local stream, heartbeat = KEYS[1], KEYS[2]
 local group, consumer, from, count, young_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])

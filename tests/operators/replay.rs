@@ -534,7 +534,8 @@ async fn what_a_living_worker_has_in_progress_is_not_buried_under_its_hands() {
     let dry_args = [&ALL[..], &["--dry-run"]].concat();
     let dry = self::replay(&fixture, &dry_args);
     assert!(
-        shown(&dry).contains("0 would be buried, 1 in progress of a living worker, which must finish first"),
+        shown(&dry)
+            .contains("0 would be buried, 1 in progress with a living worker, which must finish first"),
         "{}",
         shown(&dry)
     );

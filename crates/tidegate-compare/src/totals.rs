@@ -63,7 +63,7 @@ pub struct RedisTotals {
     /// not complete, or its sum is unknown ([`RedisTotals::is_unsure`]).
     #[serde(rename = "redis_drift")]
     pub drift: Option<i64>,
-    /// Whether the sum of the journal is unknown, because the journal changed during every comparison.
+    /// Whether the sum of the journal is unknown, because the journal changed during every read of it.
     pub is_unsure: bool,
     /// The units that were loaded, added, taken and repaired, by a complete journal.
     pub loaded: Option<i64>,

@@ -82,7 +82,7 @@ fn add_counts(families: &mut Families, parts: &Parts) {
     families.each(&catalog::EVENTS, events);
     let published = parts.result_counters.by_state();
     families
-        .each(&catalog::RESULTS_PUBLISHD, published.map(|(state, count)| ([state.word()], number(count))));
+        .each(&catalog::RESULTS_PUBLISHED, published.map(|(state, count)| ([state.word()], number(count))));
     families.one(&catalog::RESULTS_REMEMBERED, number(parts.result_counters.all_remembered()));
     families.one(&catalog::RESULTS_UNPUBLISHED, number(parts.result_counters.unpublished()));
     families.one(&catalog::ENTRIES_ACKNOWLEDGED, number(entries.done));

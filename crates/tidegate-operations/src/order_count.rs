@@ -48,7 +48,7 @@ pub struct CountRequest {
 /// The orders of a day or an hour, by the times in their ids.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct OrdersOf {
-    /// The begin of the day or hour, in Unix milliseconds.
+    /// The start of the day or hour, in Unix milliseconds.
     pub from_ms: i64,
     /// The orders that have a row in MySQL.
     pub orders: i64,

@@ -115,5 +115,5 @@ async fn voucher_of(settings: &SystemSettings, order: OrderId) -> anyhow::Result
     let stores = Stores::new(settings);
     let records = Records::new(stores.mysql().await?, settings.partition());
     let find = async { Ok(records.orders().voucher_of(order).await?) };
-    in_time("MySQL", settings.mysql.statement_timeout, find).await.context("Failed to find the order")
+    in_time("MySQL", settings.mysql.statement_timeout, find).await.context("Failed to search for the order")
 }

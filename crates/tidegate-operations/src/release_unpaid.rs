@@ -45,7 +45,7 @@ pub struct ReleaseRequest {
 pub struct ReleasePlan {
     /// The voucher of the orders.
     pub voucher: VoucherId,
-    /// The time before which the orders were written, by MySQL's clock.
+    /// The time by which the orders were written at the latest, by MySQL's clock.
     pub until: Timestamp,
     /// The number of orders that would be ended.
     pub orders: u64,

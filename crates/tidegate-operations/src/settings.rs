@@ -185,7 +185,7 @@ pub struct SystemSettings {
     pub reconcile_repairs: bool,
     /// The time after the delisting of a voucher after which its keys may be removed.
     pub remove_delisted_after: Duration,
-    /// The age of final entries after which workers remove them from the journals; zero: never.
+    /// The age after which workers compact final orders out of the journals; zero: never.
     pub compact_after: Duration,
     /// The settings of the results for callers.
     pub results: ResultsSettings,

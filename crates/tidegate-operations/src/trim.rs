@@ -44,7 +44,7 @@ pub struct TrimPlan {
     /// The number of entries that would be deleted, at most. Without [`TrimRequest::count_all`], only 0 and above 0
     /// differ.
     pub entries: u64,
-    /// The group that keeps older entries from being deleted; None: all that are old enough would be deleted.
+    /// The group that keeps further old entries from being deleted; None: all that are old enough would be deleted.
     pub held_by: Option<HeldBy>,
     /// Whether nothing can be deleted, because no group shows what it needs.
     pub no_group: bool,

@@ -144,8 +144,8 @@ pub struct Release {
     pub units: Option<Quantity>,
     /// Whether the user may order again.
     pub user_after: UserAfter,
-    /// The program that releases the order, and why, for the journal: `worker:out_of_stock`. 1 to 64 of `A-Z a-z 0-9 _
-    /// . : -`.
+    /// The program that releases the order, and why, for the journal: `worker:out_of_stock`. 1 to 64 of
+    /// `A-Z a-z 0-9 _ . : -`.
     pub by: Cow<'static, str>,
 }
 

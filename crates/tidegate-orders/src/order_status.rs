@@ -142,7 +142,7 @@ pub enum Remedy {
     Release,
     /// Run the order again: the ledger then decides as it decides on every order.
     RunAgain,
-    /// Repair the cause for which the order was buried and run it again, or release it.
+    /// Remove the cause for which the order was buried and run it again, or release it.
     RunAgainOrRelease,
     /// Delete the dead letter: it can release nothing, or everything is released already.
     DeleteLetter,

@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 
 use sqlx::{Executor, MySql, MySqlPool, pool::PoolConnection, raw_sql};
 
-/// A connection that is closed when it is dropped, unless its transaction has ended and it was released.
+/// A connection that is closed when it is dropped, unless its transaction has ended and it was returned.
 ///
 /// A transaction begins this way here, and not by `Pool::begin`. If that future is dropped before MySQL has answered
 /// BEGIN (a timeout, a stop), the connection goes back to the pool with an open transaction. The next user of the
@@ -49,13 +49,13 @@ impl Deref for Session {
     type Target = PoolConnection<MySql>;
 
     fn deref(&self) -> &Self::Target {
-        self.0.as_ref().expect("a session has its connection until it is released")
+        self.0.as_ref().expect("a session has its connection until it is returned")
     }
 }
 
 impl DerefMut for Session {
     fn deref_mut(&mut self) -> &mut Self::Target {
-        self.0.as_mut().expect("a session has its connection until it is released")
+        self.0.as_mut().expect("a session has its connection until it is returned")
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Several hosts are nodes of one cluster. Sessions use the first of them that accepts writes. If that node is away,
 //! [`Sessions::watch`] switches to another one, and back when the first is well again. Once a process has connected to a
-//! cluster, it accepts only nodes of that cluster: any other server, such as an asynchronous replica, may lack orders.
+//! cluster, it accepts only its nodes: any other server, such as an asynchronous replica, lacks acknowledged orders.
 
 mod causal_reads;
 mod node_status;

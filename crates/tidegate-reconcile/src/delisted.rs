@@ -128,9 +128,9 @@ impl KeyRemover {
     }
 
     /// Removes the keys of vouchers that are due: they were delisted long enough ago, this comparison of all vouchers
-    /// began after that, and its result allows the removal. The caller holds the reconciler's lease. If Redis still
-    /// sells a delisted voucher, this delists it there, too: the command was killed half-way, or Redis went back in
-    /// time.
+    /// began after the delisting, and its result allows the removal. The caller holds the reconciler's lease. If Redis
+    /// still sells a delisted voucher, this delists it there, too: the command was killed half-way, or Redis went back
+    /// in time.
     ///
     /// # Errors
     /// Fails if a store does not answer. The operators' log has the keys that were removed by then.

@@ -50,7 +50,7 @@ pub struct Holder {
 pub struct ClaimableStep {
     /// The last entry that the call handled; None if none was left.
     pub last: Option<EntryId>,
-    /// The number of entries that are claimable now.
+    /// The number of entries that this call made claimable.
     pub offered: u64,
     /// The number of entries that were claimable before, and are not claimed yet.
     pub before: u64,

@@ -95,7 +95,7 @@ impl ServerClock {
             // Entries of this very millisecond are among them, so the log level is debug.
             tracing::debug!(
                 reset,
-                "reset delivery times in the future: these entries can be claimed like others"
+                "delivery times in the future were reset: these entries can be claimed like others"
             );
         }
         Ok(())

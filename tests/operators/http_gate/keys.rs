@@ -280,7 +280,7 @@ async fn where_a_user_may_hold_several_orders_a_new_key_is_a_new_order_also_afte
     let _: u64 = fixture.client.del(keys).await.expect("Redis answers");
     fixture.redis_says(&["HDEL", "seckill:journal:7", &ids[0]]).await;
     let note = fixture.journal(7).await[&ids[1]].clone();
-    let repaired = note.replacen('{', "{\"repaired\":\"repair:x\",", 1);
+    let repaired = note.replacen('{', "{\"mended\":\"repair:x\",", 1);
     fixture.redis_says(&["HSET", "seckill:journal:7", &ids[1], &repaired]).await;
     proxy.cut_connections().await;
     until("the gate is connected again", || async {

@@ -51,7 +51,7 @@ pub struct Counter {
     pub counted: Option<String>,
     /// The uses that orders hold; None: they hold none.
     pub held: Option<String>,
-    /// Whether `held` is exact. If not, orders may hold more, by changes in the millisecond of the comparison.
+    /// Whether `held` is exact. If not, orders may hold more, by changes in the millisecond of the check.
     #[serde(skip)]
     pub is_exact: bool,
 }

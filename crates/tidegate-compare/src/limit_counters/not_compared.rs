@@ -24,9 +24,9 @@ pub enum WhyNotCompared {
     JournalGone,
     /// The journal has notes that cannot be read.
     UnreadableNotes,
-    /// Too many orders ended during a comparison.
+    /// Too many orders ended during a check.
     TooManyEnded,
-    /// Some counters changed with each comparison.
+    /// Some counters changed with each check.
     KeepsMoving,
     /// More counters may be wrong than are checked one by one.
     TooMany,
@@ -40,7 +40,7 @@ impl NotCompared {
         match self.why {
             WhyNotCompared::KeepsMoving => {
                 format!(
-                    "some counters of {owner} change with each comparison and were not compared; type the command again"
+                    "some counters of {owner} change with each check and were not compared; type the command again"
                 )
             }
             WhyNotCompared::TooMany => {
@@ -60,8 +60,8 @@ impl WhyNotCompared {
             Self::JournalNotComplete => "a journal is not complete (docs/rebuild.md)",
             Self::JournalGone => "a journal is gone (docs/rebuild.md)",
             Self::UnreadableNotes => "a journal has notes that cannot be read",
-            Self::TooManyEnded => "too many orders ended during a comparison; type the command again",
-            Self::KeepsMoving => "they change with each comparison",
+            Self::TooManyEnded => "too many orders ended during a check; type the command again",
+            Self::KeepsMoving => "they change with each check",
             Self::TooMany => "too many may be wrong",
         }
     }

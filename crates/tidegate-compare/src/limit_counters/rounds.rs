@@ -22,7 +22,7 @@ use crate::{CompareError, reconciled::DifferenceKind};
 const BETWEEN: Duration = Duration::from_secs(1);
 /// The largest number of checks. A field that is wrong in another way each time is left to the next comparison.
 const MOST_LOOKS: usize = 5;
-/// The largest number of orders that may be released during a comparison: with more, the result is unknown.
+/// The largest number of orders that may be released during a check: with more, the result is unknown.
 const MOST_RELEASED: usize = 20_000;
 /// The time by which the clocks of the two stores may differ. Also, an order may be admitted so long after its limit
 /// was lowered in MySQL.

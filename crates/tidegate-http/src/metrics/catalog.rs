@@ -58,7 +58,7 @@ catalog! {
         "Uses of limits that this process wrote with orders: one for each order and limit that counts it."
     EVENTS: Counter "tidegate_events_total" ["event" "outcome"]
         "Events of orders that this process recorded: applied, unchanged (the order was there already), refund_due (a payment that pays for nothing), rejected."
-    RESULTS_PUBLISHD: Counter "tidegate_results_published_total" ["state"]
+    RESULTS_PUBLISHED: Counter "tidegate_results_published_total" ["state"]
         "Results of orders and events that this process appended to the results stream."
     RESULTS_REMEMBERED: Counter "tidegate_results_remembered_total" []
         "Results that Redis did not accept from this process, so that MySQL keeps them."

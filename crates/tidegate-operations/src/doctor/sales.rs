@@ -186,7 +186,7 @@ fn report_oversell_risks(findings: &mut Findings, risks: &[(VoucherId, i64)]) {
     let more = risks.len().saturating_sub(NAMED) as u64;
     if more > 0 {
         findings.warning(
-            format!("{more} more vouchers have the same problem"),
+            format!("more vouchers with the same problem: {more}"),
             "tidegate audit names all; see docs/runbook/redis-stock-is-wrong.md",
         );
     }
@@ -217,7 +217,7 @@ fn report_journals(findings: &mut Findings, found: &Mismatches) {
     let others = found.unread.len().saturating_sub(NAMED) as u64;
     if others > 0 {
         findings.not_read(
-            format!("{others} more journals that are too large"),
+            format!("more journals that are too large: {others}"),
             "tidegate reconcile compares all of them with the stocks",
         );
     }
@@ -227,8 +227,8 @@ fn more(findings: &mut Findings, found: usize) {
     let more = found.saturating_sub(NAMED) as u64;
     if more > 0 {
         findings.error(
-            format!("{more} more vouchers have the same problem"),
-            "tidegate audit names all vouchers that have entries in Redis; see docs/runbook/audit-fails.md",
+            format!("more vouchers with the same problem: {more}"),
+            "tidegate audit names all vouchers whose orders came through Redis; see docs/runbook/audit-fails.md",
         );
     }
 }

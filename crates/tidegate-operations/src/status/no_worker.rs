@@ -91,7 +91,7 @@ pub async fn is_any_alive(redis: &RedisStore, stream: &StreamView) -> anyhow::Re
     let has_sign_of_life = work_in_progress::has_sign_of_life(redis).await;
     has_sign_of_life.with_context(|| {
         format!(
-            "Failed to find living workers (keys {}); if Redis answers NOPERM, give this user +scan",
+            "Failed to search for living workers (keys {}); if Redis answers NOPERM, give this user +scan",
             redis.keys().fleet().heartbeat("*").as_str_lossy()
         )
     })

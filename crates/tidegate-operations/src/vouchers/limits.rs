@@ -97,7 +97,7 @@ impl From<&Rule> for ShownRule {
     }
 }
 
-/// Formats a rate in the form in which it is typed: a number per second, minute or hour, or one per milliseconds.
+/// Formats a rate in the form in which it is typed: a number per second, minute or hour, or one per span in ms.
 fn rate_text(period_us: u32) -> String {
     const SPANS: [(&str, u64); 3] = [("1s", 1_000_000), ("1m", 60_000_000), ("1h", 3_600_000_000)];
     let period_us = u64::from(period_us.max(1));
@@ -327,7 +327,7 @@ async fn is_on_sale(stores: &VoucherStores, owner: LimitOwner) -> anyhow::Result
             .read_voucher(voucher)
             .await
             .context("Failed to read the voucher in Redis")?;
-        // A sale that is paused or has not begun counts as well.
+        // A sale that is paused or has not begun counts as well: its callers have been told its rules.
         let is_over = state.window.end.is_some_and(|end| end <= Timestamp::now());
         if state.stock.is_some() && state.delisted_ms.is_none() && !is_over {
             return Ok(true);

@@ -279,7 +279,7 @@ fn overwrites(
     let row = row?;
     let second = |moment: Timestamp| moment.as_millisecond().div_euclid(1000);
     let ends_otherwise = row.end_ms.map(|ms| ms.div_euclid(1000)) != window.end.map(second);
-    // Without a begin, a load writes the current time.
+    // Without a time at which the sale begins, a load writes the current time.
     let begins_otherwise = row.begin_ms.is_some_and(|ms| match window.begin {
         Some(begin) => ms.div_euclid(1000) != second(begin),
         None => ms > now.as_millisecond(),

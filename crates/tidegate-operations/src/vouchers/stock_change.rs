@@ -292,7 +292,7 @@ async fn read_side(
 ) -> anyhow::Result<StockSide> {
     let mut side = StockSide { name: name.to_owned(), voucher, units, ..StockSide::default() };
     if let Some(voucher) = voucher {
-        // The note is read first: it reveals a change that was made while the rest is read.
+        // The note is read first: the rest is at least as new, and if a change was made since, the note makes Redis refuse.
         side.last = stores.redis.sales().read_change(voucher).await.context(FAILED)?;
         side.redis_stock = stores.state(voucher).await?.stock;
         side.row = stores.row(voucher).await?;

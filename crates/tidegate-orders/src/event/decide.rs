@@ -391,7 +391,7 @@ impl History {
     }
 }
 
-/// Decides a payment. A payment that does not pay for the order must be refunded, so every payment has a purpose.
+/// Decides a payment. A payment that does not pay for the order must be refunded, so no payment is left over.
 fn paid(event: &Event, history: &History) -> Effect {
     let refund_due = Effect::of(EventOutcome::RefundDue);
     let Some(row) = history.row else { return refund_due };

@@ -167,7 +167,7 @@ impl RepairAnswer {
 
 impl OrderRepair {
     /// The release of an order that used limits. It also releases what the order used of the limits, so
-    /// [`Repairs::repair`] cannot do it. `by` is the releasing program. None: the order used no limits, or does not fit
+    /// [`Repairs::repair`] cannot do it. `by` is the id of the repair. None: the order used no limits, or does not fit
     /// the note.
     #[must_use]
     pub fn limited_release(&self, voucher: VoucherId, by: &str) -> Option<Release> {
@@ -197,7 +197,7 @@ impl OrderRepair {
             (RepairAction::Admit(quantity), Some(_), entry) => {
                 let units = quantity.get();
                 let note = format!(
-                    r#"{{"action":"admit","from":@from,"to":@to,"change":-{units},"by":"{}","timestamp":@now,"repaired":"repair:{repair}"}}"#,
+                    r#"{{"action":"admit","from":@from,"to":@to,"change":-{units},"by":"{}","timestamp":@now,"mended":"repair:{repair}"}}"#,
                     self.user
                 );
                 let note = write::with_limits(note, self.limited.as_ref());
@@ -382,6 +382,6 @@ mod tests {
         assert_eq!((entry.total_change(), entry.change), (0, Some(2)));
         assert_eq!((entry.by.as_deref(), entry.admitted.unwrap().at_ms), (Some("repair:r.1"), Some(7)));
         let admit = repair(None, RepairAction::Admit(Quantity::ONE)).movement("r.1").unwrap();
-        assert!(admit.note.ends_with(r#""repaired":"repair:r.1"}"#) && admit.note.contains(r#""by":"77""#));
+        assert!(admit.note.ends_with(r#""mended":"repair:r.1"}"#) && admit.note.contains(r#""by":"77""#));
     }
 }

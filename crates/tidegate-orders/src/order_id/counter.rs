@@ -107,8 +107,8 @@ impl KnownSequences {
     }
 
     /// Notes all ids that the counters of another partition have given out, and as many more as its producers may have
-    /// in progress. This partition then gives out ids above them. The other partition may be of another list of
-    /// partitions.
+    /// taken and not used yet. This partition then gives out ids above them. The other partition may be of another list
+    /// of partitions.
     ///
     /// # Errors
     /// If Redis does not answer, or a counter is not a number.

@@ -120,7 +120,8 @@ struct Note {
     to: Value,
     #[serde(default)]
     admitted: Value,
-    #[serde(default)]
+    /// The member has the name that it had in the first version.
+    #[serde(default, rename = "mended")]
     repaired: Value,
     #[serde(default)]
     slot: Value,

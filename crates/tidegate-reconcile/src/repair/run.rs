@@ -222,7 +222,7 @@ impl<'a> Repair<'a> {
                 (RepairAction::Admit(_) | RepairAction::Bar, Some((false, Cancellation::OrderExists))) => {
                     Some(order.action)
                 }
-                // The order is a dead letter if the journal still has the same note, which the script checks.
+                // Unknown to MySQL: a dead letter, as long as the journal has the same note, which the script checks.
                 (RepairAction::Bar, Some((true, _))) if order.found.is_some() => Some(order.action),
                 (RepairAction::Bar, None) if buyers.contains_key(&order.user.get()) => Some(order.action),
                 (RepairAction::Unbar, _) if !buyers.contains_key(&order.user.get()) => Some(order.action),

@@ -44,7 +44,7 @@ cluster of MySQL, it waits until its node has caught up. It exits with 1 if
   - Redis holds no stock and no order of a sale that is on, although MySQL has units left and
     orders that came through Redis
 
-Redis does not know orders from before Tidegate, orders of other programs, and orders of sales that are over. That is no
+Redis may not know orders from before Tidegate, orders of other programs, and orders of sales that are over. That is no
 failure. Redis may also have lost an order of a sale that it still holds, for example in a failover. The audit only
 counts such orders. tidegate reconcile finds and repairs them.
 

@@ -88,7 +88,7 @@ fn summary(schema: &MigrationState) -> String {
         (_, 0, _) => "cannot be migrated as it is; nothing was changed".to_owned(),
         (_, applied, _) => {
             format!(
-                "stopped; {} taken before stay; run it again after repairing",
+                "stopped; {} taken before stay; run it again after fixing the cause",
                 counted(applied as u64, "step")
             )
         }

@@ -73,7 +73,7 @@ impl PlanText for RebuildPlan {
         }
         if self.ended > 0 {
             let sales = counted(self.ended, "sale");
-            lines.push(format!("{sales} over, by their rows in MySQL: rebuild each by name, with --voucher"));
+            lines.push(format!("{sales} over, by their rows in MySQL: rebuilt only by name, with --voucher"));
         }
         if self.delisted > 0 {
             let vouchers = counted(self.delisted, "voucher");
@@ -83,7 +83,7 @@ impl PlanText for RebuildPlan {
             let ids: Vec<String> = self.never_sold.iter().take(20).map(VoucherId::to_string).collect();
             let vouchers = counted(self.never_sold.len() as u64, "voucher");
             lines.push(format!(
-                "{vouchers} that were never loaded or ordered: rebuild each by name, with --voucher: {}",
+                "{vouchers} that were never loaded or ordered: rebuilt only by name, with --voucher: {}",
                 ids.join(", ")
             ));
         }
@@ -123,7 +123,7 @@ impl ReportText for RebuildReport {
         lines.extend(raised(&self.counters));
         if !self.vouchers.is_empty() {
             lines.push(match self.unknown_ids() {
-                Some(0) => "Some store knows every order id of today that the counter has handed out. The counter may be older than the loss.".to_owned(),
+                Some(0) => "A store knows each order id of today that the counter has handed out. The counter may be older than the loss.".to_owned(),
                 Some(ids) => format!(
                     "{} of today that no store knows, by a counter that may be older than the loss: refused requests, and perhaps \
                      orders that callers were told of",

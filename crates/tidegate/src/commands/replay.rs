@@ -180,7 +180,7 @@ fn rare(counts: &ReplayCounts) -> String {
         (counts.refused_before, "refused before"),
         (counts.released, "released and not run"),
         (counts.dead, "never to be written and not pending"),
-        (counts.in_progress, "in progress of a living worker, which must finish first"),
+        (counts.in_progress, "in progress with a living worker, which must finish first"),
     ];
     let named = rare.iter().filter(|(count, _)| *count > 0);
     named.map(|(count, what)| format!(", {count} {what}")).collect()

@@ -131,8 +131,8 @@ fn hint(sides: &VoucherSides, difference: VoucherMismatch) -> String {
             are(units)
         ),
         VoucherMismatch::Unaccounted { units } => format!(
-            "the loaded units, less the unsold ones and those of orders, leave {}: another program changed rows or the stock; \
-             see docs/runbook/mysql-stock-is-wrong.md",
+            "the loaded units, less the unsold ones and those of orders, leave {}: a person or another program changed rows \
+             or the stock; see docs/runbook/mysql-stock-is-wrong.md",
             counted(units, "unit")
         ),
         VoucherMismatch::OtherEnd => {

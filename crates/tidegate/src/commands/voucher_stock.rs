@@ -28,9 +28,9 @@ macro_rules! help {
             $examples,
             "\n\nChanges the stock and the initial stock in MySQL, and the stock in Redis, by the same number, while the sale \
              goes on. If it fails or is killed half-way, run it again to complete it. After a complete change, the same \
-             command is refused, because it may be a mistake; --initial-stock says that you want a second change. If \
-             the voucher is not on sale in both stores, or has too few units left, the command changes nothing and \
-             exits with 1."
+             command is refused, because it may be a mistake; for a second change, give the present initial stock with \
+             --initial-stock. If the voucher is not on sale in both stores, or has too few units left, the command \
+             changes nothing and exits with 1."
         )
     };
 }
@@ -61,8 +61,9 @@ Examples:
 
 Changes the stock and the initial stock of both regions in MySQL in one transaction, and their stocks in Redis, while
 both are on sale. If it fails or is killed half-way, run it again to complete it. After a complete transfer, the same
-command is refused, because it may be a mistake; --initial-stock says that you want a second one. If a region does not
-exist, is not on sale in both stores, or has too few units left, the command changes nothing and exits with 1.";
+command is refused, because it may be a mistake; for a second one, give the present initial stock of the --from region
+with --initial-stock. If a region does not exist, is not on sale in both stores, or has too few units left, the command
+changes nothing and exits with 1.";
 
 /// The arguments of `tidegate voucher add`.
 #[derive(Args, Debug)]

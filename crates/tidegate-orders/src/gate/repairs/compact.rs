@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(Some(JournalNote { from: None, to: None, ..before.unwrap() }), after);
         assert_eq!(OrderCompaction::shorten(order(), &compacted.becomes), None, "it is short already");
         for other in [
-            r#"{"action":"admit","from":100,"to":98,"change":-2,"by":"77","timestamp":7,"repaired":"repair:x"}"#,
+            r#"{"action":"admit","from":100,"to":98,"change":-2,"by":"77","timestamp":7,"mended":"repair:x"}"#,
             r#"{"action":"release","from":100,"to":98,"change":2,"by":"77","timestamp":7}"#,
             r#"{"action":"admit","from":100,"to":98,"change":-2,"by":"7\"7","timestamp":7}"#,
             "{",

@@ -14,7 +14,7 @@ use crate::{
 
 impl SaleLimits {
     /// Counts the counters in Redis of those of these vouchers that have limits, and then of their campaigns. There is
-    /// a counter for each subject of each limit that has bought, and one for each user with slots. It takes two round
+    /// a counter for each subject that has bought under a limit, and one for each user with slots. It takes two round
     /// trips, however many counters there are.
     ///
     /// # Errors

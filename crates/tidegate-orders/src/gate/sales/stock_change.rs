@@ -68,7 +68,7 @@ pub enum ChangeState {
     /// Both stores have the change.
     Done,
     /// MySQL refused the change, and neither store has it.
-    #[serde(alias = "withdrawn")] // in journals of earlier versions
+    #[serde(alias = "withdrawn")] // in notes of earlier versions
     Cancelled,
 }
 
@@ -93,7 +93,7 @@ impl StockChange {
     }
 
     /// The units that Redis gets with a note of this state. Units are taken when the change begins, and added when it
-    /// is done. A cancelled change releases what it took.
+    /// is done. A cancelled change returns what it took.
     fn redis_units(&self) -> i64 {
         match self.state {
             ChangeState::Open => self.units.min(0),

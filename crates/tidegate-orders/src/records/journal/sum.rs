@@ -205,8 +205,8 @@ impl JournalSum {
             {
                 self.links.push(Link { from: *from, to: *to, is_new: *is_new });
             }
-            // The movement does not state its place in the chain, or it repaired more of the stock than it states, or
-            // there are too many.
+            // The movement does not state its place in the chain, or a repair moved the stock by more or less than it
+            // states, or there are too many.
             (When::Within, _) => self.is_unsure = true,
         }
     }

@@ -30,7 +30,7 @@ Some letters stay:
   - a letter whose order was cancelled or released, because it would not be written
   - an event whose order is a dead letter that does not go back, or would be buried again
 
-If another command cancels the order at the same moment, the order is released and not requeued. Two requeues at once,
+If another command cancels the order at the same moment, the order is released and not written. Two requeues at once,
 or the same one again, put a letter back only once.
 
 Exits with 1 if letters stay. Ctrl-C ends the command between two pages with exit code 6; it then prints how to

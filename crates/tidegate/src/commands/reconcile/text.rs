@@ -115,7 +115,7 @@ fn sentence(kind: DifferenceKind, total: u64, units: i64, totals: &VoucherTotals
         DifferenceKind::BarredWithoutOrder => format!("{users} barred without an order"),
         DifferenceKind::NotBarred => format!("{users} with an order and not barred from a second one"),
         DifferenceKind::RedisStockMismatch => format!(
-            "The stock in Redis is {}: {of} {more} than its journal says. Another program changed it",
+            "The stock in Redis is {}: {of} {more} than its journal says. A person or another program changed it",
             stock(totals.redis.stock)
         ),
         DifferenceKind::LoadedMismatch => format!(

@@ -18,7 +18,7 @@ const KEYS_OF_PAGES: &str = "q quits, Tab and Shift-Tab show the other partition
 const ROOMY: usize = 24;
 /// The height below which the list of keys is left out.
 const SMALL: usize = 8;
-/// The least rows of a section: its header, a row and `and 8 more`.
+/// The fewest lines of a section: its header, a row and `and 8 more`.
 const SECTION_LEAST: usize = 3;
 
 /// Whether there are other pages to show.

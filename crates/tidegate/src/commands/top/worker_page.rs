@@ -93,7 +93,8 @@ pub struct ReportedLane {
     pub activity: String,
     /// The duration of the activity, in seconds.
     pub lasting_s: f64,
-    /// The number of entries in its batch.
+    /// The number of entries in its batch. A worker of the version before calls it `in_hand`.
+    #[serde(alias = "in_hand")]
     pub in_progress: u64,
     /// Whether the activity lasts too long.
     pub is_stuck: bool,
