@@ -272,7 +272,7 @@ impl Comparison {
         self.stores.redis.partition().owns(voucher)
     }
 
-    /// Finds those of these vouchers that have no entry in flight and whose stocks have both stayed the same.
+    /// Finds those of these vouchers that have no entry in flight, and whose stocks and journal have stayed the same.
     pub(crate) async fn at_rest(
         &self,
         totals: &[&VoucherTotals],
@@ -284,16 +284,22 @@ impl Comparison {
         let (ComparedStores { redis, .. }, pace) = (&self.stores, self.request.pace);
         let asked: Vec<(VoucherId, i64)> = totals.iter().map(|its| (its.voucher, 0)).collect();
         let places = VoucherIndex::new(asked.iter().map(|(voucher, _)| *voucher).collect());
+        // A release and an admission between two reads leave the same stock, but a longer journal.
+        let mut journaled = Vec::with_capacity(totals.len());
+        for its in totals {
+            journaled.push(redis.journals().snapshot(its.voucher).await?.journaled);
+        }
         let in_flight = InFlight::read(redis, &places, &pace).await?;
         // After the entries in flight: an order that was written between two reads must show in one of them.
         let sums = self.stores.mysql().stocks().sums(&asked).await?;
-        for its in totals {
+        for (its, journaled) in totals.iter().zip(journaled) {
             let place = places.of(its.voucher);
             let is_busy = place
                 .is_some_and(|it| in_flight.counts.contains_key(&it) || in_flight.events.contains_key(&it));
             let mysql_stock = sums.get(&its.voucher).and_then(|row| row.stock);
-            let redis_stock = redis.journals().snapshot(its.voucher).await?.stock;
-            if !is_busy && (redis_stock, mysql_stock) == (its.redis.stock, its.mysql.stock) {
+            let now = redis.journals().snapshot(its.voucher).await?;
+            let is_same = (now.stock, mysql_stock) == (its.redis.stock, its.mysql.stock);
+            if !is_busy && is_same && now.journaled == journaled {
                 at_rest.insert(its.voucher);
             }
         }

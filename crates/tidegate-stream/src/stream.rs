@@ -224,7 +224,7 @@ impl Stream {
     /// and a batch that is sent over one that is still broken would fail.
     ///
     /// # Errors
-    /// As for [`Stream::ensure_group`]. A Redis at its memory limit is no error: the lanes can still write the orders
+    /// As for [`Stream::ensure_group`]. A Redis at its memory limit is no error: the lanes can still process the entries
     /// of the entries that are in the stream, and settling these entries makes room.
     pub async fn probe(&self) -> Result<(), StreamError> {
         match self.restore_group().await {
