@@ -225,7 +225,7 @@ impl Stream {
     ///
     /// # Errors
     /// As for [`Stream::ensure_group`]. A Redis at its memory limit is no error: the lanes can still process the entries
-    /// of the entries that are in the stream, and settling these entries makes room.
+    /// that are in the stream, and settling them makes room.
     pub async fn probe(&self) -> Result<(), StreamError> {
         match self.restore_group().await {
             Err(StreamError::Redis(error)) if error.is_out_of_memory() => {}
