@@ -43,9 +43,9 @@ impl RedisCluster {
         }
         for (node, own) in self.nodes().iter().zip(&proxies) {
             let settings = [
-                ("cluster-publish-ip", "127.0.0.1".to_owned()),
-                ("cluster-publish-port", own.clients.port().to_string()),
-                ("cluster-publish-bus-port", own.bus.port().to_string()),
+                ("cluster-announce-ip", "127.0.0.1".to_owned()),
+                ("cluster-announce-port", own.clients.port().to_string()),
+                ("cluster-announce-bus-port", own.bus.port().to_string()),
             ];
             for (name, value) in settings {
                 node.says(&["CONFIG", "SET", name, &value])?;
