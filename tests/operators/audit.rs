@@ -370,6 +370,36 @@ async fn until_dead(fixture: &Fixture, letters: usize) {
     until("it is buried", || async { fixture.dead().await.len() == letters }).await;
 }
 
+/// An order that is admitted, and another one that is released, leave the stock as it was.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sale_whose_journal_grows_while_its_stock_stays_gets_no_remark() {
+    let fixture = Fixture::open().await;
+    fixture.load(7, 100).await;
+    fixture.call("DECRBY seckill:stock:7 2").await;
+    let audit = || tokio::process::Command::from(fixture.command(&["audit"])).output();
+    let text = async || {
+        let output = audit().await.expect("the program runs");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let remark = "Voucher 7 has an oversell risk of -2";
+    let quiet = text().await;
+    assert!(quiet.contains(remark), "nothing moves: {quiet}");
+    let grow = async {
+        for order in 1_u64.. {
+            let note = r#"{"action":"release","change":1,"by":"test","timestamp":1}"#;
+            fixture.redis_says(&["HSET", "seckill:journal:7", &order.to_string(), note]).await;
+        }
+    };
+    let moving = tokio::select! {
+        moving = text() => moving,
+        () = grow => unreachable!("it has no end"),
+    };
+    assert!(moving.contains(" 7 ") && !moving.contains(remark), "{moving}");
+    // What moved is at rest again.
+    let quiet = text().await;
+    assert!(quiet.contains(remark), "{quiet}");
+}
+
 /// Audits beside a busy sale, and how many run side by side.
 const AUDITS: usize = 200;
 const AUDITS_AT_ONCE: usize = 4;

@@ -284,22 +284,18 @@ impl Comparison {
         let (ComparedStores { redis, .. }, pace) = (&self.stores, self.request.pace);
         let asked: Vec<(VoucherId, i64)> = totals.iter().map(|its| (its.voucher, 0)).collect();
         let places = VoucherIndex::new(asked.iter().map(|(voucher, _)| *voucher).collect());
-        // A release and an admission between two reads leave the same stock, but a longer journal.
-        let mut journaled = Vec::with_capacity(totals.len());
-        for its in totals {
-            journaled.push(redis.journals().snapshot(its.voucher).await?.journaled);
-        }
         let in_flight = InFlight::read(redis, &places, &pace).await?;
         // After the entries in flight: an order that was written between two reads must show in one of them.
         let sums = self.stores.mysql().stocks().sums(&asked).await?;
-        for (its, journaled) in totals.iter().zip(journaled) {
+        for its in totals {
             let place = places.of(its.voucher);
             let is_busy = place
                 .is_some_and(|it| in_flight.counts.contains_key(&it) || in_flight.events.contains_key(&it));
             let mysql_stock = sums.get(&its.voucher).and_then(|row| row.stock);
             let now = redis.journals().snapshot(its.voucher).await?;
-            let is_same = (now.stock, mysql_stock) == (its.redis.stock, its.mysql.stock);
-            if !is_busy && is_same && now.journaled == journaled {
+            // A release and an admission since leave the same stock, but a longer journal.
+            let in_redis = (now.stock, now.journaled) == (its.redis.stock, its.redis.journaled);
+            if !is_busy && in_redis && mysql_stock == its.mysql.stock {
                 at_rest.insert(its.voucher);
             }
         }

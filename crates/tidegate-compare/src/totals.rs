@@ -59,6 +59,9 @@ pub struct RedisTotals {
     /// The units left in Redis; None: no stock is loaded.
     #[serde(rename = "redis_stock")]
     pub stock: Option<i64>,
+    /// The number of fields of its journal when the stock was read.
+    #[serde(skip)]
+    pub journaled: u64,
     /// The units by which the stock in Redis is above the sum of its journal, below 0 under it. None: the journal is
     /// not complete, or its sum is unknown ([`RedisTotals::is_unsure`]).
     #[serde(rename = "redis_drift")]
@@ -137,6 +140,7 @@ impl VoucherTotals {
 
     pub(crate) fn set_redis(&mut self, snapshot: &JournalSnapshot, sum: Option<(Sum, i64)>) {
         (self.redis.is_complete, self.redis.stock) = (snapshot.is_complete, snapshot.stock);
+        self.redis.journaled = snapshot.journaled;
         self.redis.purged = snapshot.purged.filter(|_| snapshot.is_complete);
         self.redis.drift = sum.and_then(|(sum, _)| match sum {
             Sum::Holds => Some(0),
