@@ -6,7 +6,7 @@ use crate::tree::Tree;
 
 /// What a page of a symptom says, in this order.
 pub const PARTS: [&str; 5] =
-    ["What you see", "What it means", "What to type", "When it is over", "What not to do"];
+    ["What you see", "Meaning", "What to type", "When it is over", "What not to do"];
 
 /// A page of the runbook.
 pub struct Page {

@@ -218,22 +218,22 @@ async fn a_flushall_is_cut_off_the_end_of_the_file() {
     // Its producer needs no stock, and goes on.
     fixture.add_order(5_000, 5_000, 7).await;
     fixture.settled().await;
-    operator.types("Somebody emptied Redis", "tidegate export --from -1h", &[]).succeeds();
+    operator.types("Redis was emptied", "tidegate export --from -1h", &[]).succeeds();
 
-    let shown = operator.types("Somebody emptied Redis", "redis CONFIG SET auto-aof", &[]).succeeds();
+    let shown = operator.types("Redis was emptied", "redis CONFIG SET auto-aof", &[]).succeeds();
     let shown = shown.shows(&["OK", "flushall", "dir"]).shown;
     let dir = shown.lines().last().and_then(|line| line.split('"').nth(1)).expect("the folder");
     fixture.redis.shutdown().expect("Redis stops");
     let folder = ("/var/lib/redis", dir);
-    let found = operator.types("Somebody emptied Redis", "grep -abioHE", &[folder]).succeeds().shown;
+    let found = operator.types("Redis was emptied", "grep -abioHE", &[folder]).succeeds().shown;
     let mut last = found.lines().last().expect("it is found").split(':');
     let (Some(file), Some(place)) = (last.next(), last.next()) else { panic!("no place: {found}") };
     assert!(file.ends_with("/appendonly.aof.1.incr.aof"), "{file}");
-    operator.types("Somebody emptied Redis", "cp -a", &[folder, ("123464", place)]).succeeds();
+    operator.types("Redis was emptied", "cp -a", &[folder, ("123464", place)]).succeeds();
     fixture.redis.restart().expect("Redis starts");
     worker.says("outage over").await;
     assert_eq!(fixture.redis_stock(7).await, Some(980));
-    operator.types("Somebody emptied Redis", "tidegate replay --file since.jsonl", &[]).succeeds();
+    operator.types("Redis was emptied", "tidegate replay --file since.jsonl", &[]).succeeds();
     sell(&fixture, 1_020..1_040).await;
     fixture.settled().await;
     fixture.invariants().await;
@@ -247,7 +247,7 @@ async fn after_a_flushall_one_command_lets_the_sale_go_on() {
     fixture.settled().await;
     fixture.call("FLUSHALL").await;
     worker.says("the consumer group was gone and has been made again").await;
-    let filled = operator.types("Somebody emptied Redis", "tidegate rebuild --all", &[]).succeeds();
+    let filled = operator.types("Redis was emptied", "tidegate rebuild --all", &[]).succeeds();
     filled.shows(&["voucher 7: rebuilt with 980 units left, 20 live orders"]);
     sell(&fixture, 1_020..1_040).await;
     fixture.settled().await;
