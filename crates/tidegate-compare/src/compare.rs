@@ -145,8 +145,8 @@ pub(crate) struct Pass<'a> {
 }
 
 impl<'a> Pass<'a> {
-    /// Creates a pass. `expected` is the approximate number of orders on both sides. If orders are counted, those in
-    /// no complete journal are followed instead of compared.
+    /// Creates a pass over the orders of both stores. `expected` is the approximate number of orders on both sides.
+    /// If orders are counted, those in no complete journal are followed instead of compared.
     pub(crate) fn new(
         stores: &'a ComparedStores,
         (places, sales): (&'a VoucherIndex, &'a [Option<Sale>]),

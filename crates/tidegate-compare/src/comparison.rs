@@ -109,7 +109,7 @@ impl Comparison {
         Ok(self.look_at(self.vouchers().await?, None, job, found).await?.0)
     }
 
-    /// Compares these vouchers. If `counts` are given, it also counts the places of their orders.
+    /// Compares these vouchers in both stores. If `counts` are given, it also counts the places of their orders.
     pub(crate) async fn look_at(
         &self,
         vouchers: Vec<VoucherId>,

@@ -71,7 +71,7 @@ impl OrderPages {
         Self { stop, watch, looks, streams }
     }
 
-    /// Answers a request. `path` is the part of the path after `/orders/`.
+    /// Answers a request for an order's status. `path` is the part of the path after `/orders/`.
     ///
     /// # Errors
     /// Fails for the reasons in [`NoOrderPage`].

@@ -68,7 +68,7 @@ pub struct AttemptSettings {
 pub struct AttemptRate {
     /// The number of attempts in a span.
     pub attempts: NonZeroU32,
-    /// The span of time. It is long enough that each attempt has a part of it.
+    /// The length of a span. It is long enough that each attempt has a part of it.
     pub span: Duration,
 }
 

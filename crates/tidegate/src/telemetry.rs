@@ -14,7 +14,7 @@ use crate::{
 /// code that handles an outage logs it twice, at its start and at its end; the code that refuses a server logs that.
 const QUIET: &str = "sqlx=error,sqlx_core::pool=off,fred=off";
 
-/// Starts the log. RUST_LOG, if it is set, overrides `log.level`.
+/// Starts the log with these settings. RUST_LOG, if it is set, overrides `log.level`.
 ///
 /// # Errors
 /// When RUST_LOG is no filter.

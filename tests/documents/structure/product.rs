@@ -70,6 +70,11 @@ impl Product {
         self.settings
     }
 
+    pub fn short_summaries(&self) -> Vec<Ranked> {
+        let summaries = self.each(|file| &file.short_summaries);
+        ranked(summaries.map(|(path, it)| (it.split_whitespace().count(), format!("{it} ({path})"))))
+    }
+
     pub fn scripts_with(&self, text: &str) -> usize {
         self.scripts.iter().filter(|script| script.contains(text)).count()
     }

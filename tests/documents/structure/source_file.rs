@@ -7,6 +7,9 @@ use syn::{
     visit::{self, Visit},
 };
 
+/// A summary of so many words or fewer cannot be understood without the item's surroundings.
+const SHORT_SUMMARY_WORDS: usize = 4;
+
 /// The numbers of a file. Items under `cfg(test)` are in none of them.
 #[derive(Debug, Default)]
 pub struct SourceFile {
@@ -26,6 +29,8 @@ pub struct SourceFile {
     pub public_methods: Vec<(String, usize)>,
     /// Commands of clap's `Subcommand` enums, without groups of commands.
     pub commands: usize,
+    /// The summaries of public items that say too little in the index of rustdoc.
+    pub short_summaries: Vec<String>,
 }
 
 /// The definition of a type.
@@ -49,6 +54,7 @@ impl SourceFile {
         file.read_tokens(tokens.clone(), &mut has_tokens);
         // A string can hold blank lines.
         let has_code = |(line, has_tokens): &(&str, bool)| *has_tokens && !line.trim().is_empty();
+        file.short_summaries = short_summaries(&lines);
         file.code_lines = lines.into_iter().zip(has_tokens).filter(has_code).count();
         file.visit_file(&syn::parse2(tokens).expect("a Rust file"));
         file
@@ -187,6 +193,26 @@ impl<'ast> Visit<'ast> for SourceFile {
         }
         visit::visit_item_impl(self, item);
     }
+}
+
+/// The summaries of `pub` items with at most four words: the first sentence of each doc comment.
+fn short_summaries(lines: &[&str]) -> Vec<String> {
+    let mut short = Vec::new();
+    let mut comment: Vec<&str> = Vec::new();
+    for line in lines.iter().map(|line| line.trim()) {
+        if let Some(text) = line.strip_prefix("///") {
+            comment.push(text.trim());
+        } else if line == "#[cfg(test)]" {
+            comment.clear();
+        } else if !line.starts_with("#[") {
+            let paragraph = comment.split(|text| text.is_empty()).next().unwrap_or_default().join(" ");
+            let summary = paragraph.split_inclusive(". ").next().unwrap_or_default().trim_end();
+            let is_short = (1..=SHORT_SUMMARY_WORDS).contains(&summary.split_whitespace().count());
+            short.extend((is_short && line.starts_with("pub")).then(|| summary.to_owned()));
+            comment.clear();
+        }
+    }
+    short
 }
 
 fn line(span: Span) -> usize {

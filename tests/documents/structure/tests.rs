@@ -72,6 +72,15 @@ fn tests_and_comments_are_left_out_of_a_file() {
     assert_eq!(file.strings, ["redis://host // no comment\n\n        /* neither */ }", "{}", "a\"b"]);
     assert_eq!(file.test_modules, ["model"]);
     assert_eq!(file.commands, 2);
+    assert_eq!(file.short_summaries, ["Reads."]);
+}
+
+#[test]
+fn the_first_sentence_of_a_comment_is_its_summary() {
+    let of = |comment: &str| SourceFile::parse(&format!("{comment}\npub struct Lane;")).short_summaries;
+    assert_eq!(of("/// One of\n/// them. The others are not shown."), ["One of them."]);
+    assert_eq!(of("/// A part of a partition.\n///\n/// More."), Vec::<String>::new());
+    assert_eq!(of("/// A part\n///\n/// of a partition."), ["A part"]);
 }
 
 #[test]

@@ -85,7 +85,7 @@ impl AdminPages {
         Self { partitions: views.iter().map(PartitionPages::new).collect(), orders, token }
     }
 
-    /// Answers a request. The body of the request is not read.
+    /// Answers a request for an admin page. The body of the request is not read.
     pub async fn answer<B>(&self, request: Request<B>) -> Answer {
         if let Some(fault) = fault_of_head(&request) {
             return text(StatusCode::BAD_REQUEST, format!("{fault}\n"));

@@ -24,8 +24,8 @@ impl Writers {
         Self { places: Semaphore::new(places), certification_backoff: CertificationBackoff::default() }
     }
 
-    /// Waits for a place. After conflicts with writers of other nodes, it waits longer. The place is free again when
-    /// the permit is dropped.
+    /// Waits until one more transaction may write. After conflicts with writers of other nodes, it waits longer.
+    /// Another transaction may write when the permit is dropped.
     pub async fn place(&self, commit: Commit) -> SemaphorePermit<'_> {
         let place = self.places.acquire().await.expect("places are never closed");
         if commit == Commit::Apart {

@@ -1,4 +1,4 @@
-//! What an order used of limits, as it stands in its note of the journal, in its entry and in `tidegate_limit_use`.
+//! The uses of limits by an order, as the journal, the entry and the table `tidegate_limit_use` store them.
 
 use std::{fmt, num::NonZeroU32};
 
@@ -6,11 +6,11 @@ use serde::{Serialize, Serializer};
 
 use super::CampaignId;
 
-/// Rules of a voucher and of its campaign together, at most: each costs every admission.
+/// The most rules of a voucher and its campaign together. Each rule makes every admission slower.
 pub const MOST_RULES: usize = 8;
-/// Longest value of a subject.
+/// The length of the longest value of a subject, in bytes.
 pub(crate) const MOST_VALUE_BYTES: usize = 64;
-/// Longest text: of each rule its campaign, number and window, and a value.
+/// The length of the longest text, in bytes: campaign, number, window and value of each rule.
 const MOST_BYTES: usize = MOST_RULES * (MOST_VALUE_BYTES + 48);
 
 /// The uses of one order: `3,19700,abc c5.4,640,x` is one of rule 3 of the voucher in the day 19700 by `abc`, and one of rule 4 of
@@ -18,21 +18,21 @@ const MOST_BYTES: usize = MOST_RULES * (MOST_VALUE_BYTES + 48);
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Uses(Box<str>);
 
-/// One of them.
+/// The use of one limit by an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Use<'a> {
-    /// Whose limit it is; None: the voucher's own.
+    /// The campaign whose limit it is. None: the voucher's own limit.
     pub campaign: Option<CampaignId>,
     /// The number of its rule.
     pub rule: NonZeroU32,
-    /// Number of the window that it was counted in: days, months since year 0, or windows of so many seconds since 1970; 0: the sale.
+    /// The number of the window of time: days, months since year 0, or spans of a number of seconds since 1970. 0: the sale.
     pub window: u64,
-    /// By what it was counted; empty: by nothing, all orders together.
+    /// The value of the subject that the limit counts. Empty: the limit counts all orders together.
     pub value: &'a str,
 }
 
 impl Use<'_> {
-    /// Its field in the hash of uses.
+    /// The field of this use in the hash of uses.
     #[must_use]
     pub fn field(&self) -> String {
         format!("{}:{}", self.rule, self.value)
@@ -40,7 +40,7 @@ impl Use<'_> {
 }
 
 impl Uses {
-    /// Reads them. None: it is no text that the gate wrote.
+    /// Parses the uses of an order. None: the text does not come from the admission script.
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(text).ok().filter(|text| text.len() <= MOST_BYTES)?;
@@ -49,12 +49,12 @@ impl Uses {
         is_sound.then(|| Self(text.into()))
     }
 
-    /// Each of them.
+    /// The uses of the order, one for each limit.
     pub fn iter(&self) -> impl Iterator<Item = Use<'_>> {
         self.0.split(' ').filter_map(parse_use)
     }
 
-    /// Their text: letters, digits and `_ . : + / = - ,` and spaces, so it needs no escapes in SQL.
+    /// The uses as text: letters, digits and `_ . : + / = - ,` and spaces, so it needs no escapes in SQL.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -73,7 +73,7 @@ impl Serialize for Uses {
     }
 }
 
-/// What the values of subjects are made of.
+/// Whether values of subjects may contain this character.
 pub(crate) const fn is_value_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b':' | b'+' | b'/' | b'=' | b'-')
 }

@@ -130,7 +130,7 @@ struct Note {
 }
 
 impl JournalNote {
-    /// Reads a note. None: the text is no JSON object.
+    /// Parses the journal's note of an order. None: the text is no JSON object.
     #[must_use]
     pub fn parse(note: &[u8]) -> Option<Self> {
         let Note { action, change, by, timestamp, from, to, admitted, repaired, slot, uses } =

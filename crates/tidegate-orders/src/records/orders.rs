@@ -88,7 +88,7 @@ impl OrderRow {
         self.created_ms.filter(|ms| *ms > 0)
     }
 
-    /// Parses a row. None: the id is no valid order id.
+    /// Parses a row of the order table. None: the id is no valid order id.
     pub(super) fn parse(row: &MySqlRow) -> sqlx::Result<Option<Self>> {
         let Ok(order) = OrderId::try_from(row.try_get::<i64, _>(0)?) else { return Ok(None) };
         Ok(Some(Self {

@@ -33,7 +33,7 @@ pub struct RefusalRow {
 }
 
 impl RefusalRow {
-    /// Parses a row. None: the id is no valid order id.
+    /// Parses a row of the refusal table. None: the id is no valid order id.
     pub(super) fn parse(row: &MySqlRow) -> sqlx::Result<Option<Self>> {
         let Ok(order) = OrderId::try_from(row.try_get::<i64, _>(0)?) else { return Ok(None) };
         Ok(Some(Self {

@@ -1,4 +1,4 @@
-//! Tokens under which nobody works any more, though locks may stand under them.
+//! Tokens of locks whose worker has stopped using them, although the locks may still exist.
 
 use std::{
     collections::VecDeque,
@@ -6,10 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Tokens that are remembered, at most: every lock call carries them.
+/// The most tokens that are remembered. Every lock call sends all of them.
 const MOST: usize = 32;
 
-/// The latest of them.
+/// The newest abandoned tokens of locks.
 #[derive(Debug)]
 pub struct AbandonedTokens {
     kept_for: Duration,

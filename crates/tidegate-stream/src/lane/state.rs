@@ -229,7 +229,7 @@ impl LaneState {
         }
     }
 
-    /// Ends a turn. Other lanes may then handle an entry alone, unless this lane has entries that count as in progress
+    /// Ends a turn of this lane. Other lanes may then handle an entry alone, unless this lane has entries that count as in progress
     /// or come next.
     pub(crate) fn end_turn(&mut self) {
         if !self.counts_crashes && self.unhandled() == Unhandled::Nothing {

@@ -52,7 +52,7 @@ pub async fn connect(system: &System) -> anyhow::Result<Vec<(SystemSettings, Red
     Ok(connected)
 }
 
-/// Writes the selected lines.
+/// Exports the selected entries as lines.
 ///
 /// # Errors
 /// When Redis does not answer, its key holds no stream, the file exists already, or the report cannot be printed.

@@ -63,7 +63,7 @@ impl LetterSelectionArgs {
         Err(WrongUsage(message.to_owned()))
     }
 
-    /// The selected letters. Relative times count from the clock of this Redis.
+    /// The dead letters that the flags select. Relative times count from the clock of this Redis.
     ///
     /// # Errors
     /// When Redis does not answer, or the last letter comes before the first.

@@ -25,7 +25,7 @@ pub struct Purged {
 }
 
 impl Purged {
-    /// Reads the note. None: another program wrote it.
+    /// Parses the note of compacted orders. None: another program wrote it.
     #[must_use]
     pub fn parse(note: &[u8]) -> Option<Self> {
         serde_json::from_slice(note).ok()

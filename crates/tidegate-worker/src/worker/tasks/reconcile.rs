@@ -51,7 +51,7 @@ pub struct Reconciler {
 }
 
 impl Reconciler {
-    /// Creates the task. The tasks of a process share the one permit of `turns`.
+    /// Creates the task of periodic comparisons. The tasks of a process share the one permit of `turns`.
     pub fn new(
         ProcessSettings { system: settings, worker, .. }: &ProcessSettings,
         parts: &Parts,

@@ -18,7 +18,7 @@ use crate::{
     selection::letters::{self, LetterSelectionArgs},
 };
 
-/// Carries out the request.
+/// Requeues, cancels or drops the selected dead letters.
 ///
 /// # Errors
 /// When a store cannot be reached, the key holds no stream, there is no terminal to ask on, or no letters were

@@ -29,7 +29,7 @@ at once. With --out, it prints a report; with --json, as JSON.";
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct DeadExportArgs {
-    /// The letters to write.
+    /// The dead letters to export.
     #[command(flatten)]
     pub selection: LetterSelectionArgs,
     #[command(flatten)]

@@ -15,7 +15,7 @@ use super::{
     times::{entry_time, mysql_time, time_of},
 };
 
-/// The whole sentence. Other workers claim entries after `claim_idle_ms`.
+/// The sentence that explains an order. Other workers claim entries after `claim_idle_ms`.
 pub fn sentence(report: &OrderReport, claim_idle_ms: u64) -> String {
     let records = &report.records;
     let status = report.status_without_mysql();

@@ -19,7 +19,7 @@ pub struct Observations {
     pub group: String,
     /// The time between two polls.
     pub every: Duration,
-    /// The readings of Redis.
+    /// The readings of Redis and its stream.
     pub redis: Observed<RedisOverview>,
     /// The readings of MySQL: the vouchers with the highest ids.
     pub mysql: Observed<Vec<VoucherRow>>,

@@ -73,7 +73,7 @@ pub struct StoreOutage {
     pub lasting_s: f64,
 }
 
-/// A pause of reading.
+/// A time in which a worker reads no entries.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ReadingPause {
@@ -101,7 +101,7 @@ pub struct ReportedLane {
 }
 
 impl ReportedLane {
-    /// The activity in words.
+    /// The activity of the worker, in words.
     pub fn doing(&self) -> String {
         printable(&self.activity.replace('_', " "))
     }
