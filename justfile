@@ -67,7 +67,7 @@ fuzz-gate: servers
     {{ scripts }}/fuzz-gate.sh {{ justfile_directory() / "target/debug" }}
 
 # Run everything that CI runs
-ci: fmt-check lint doc deny test fuzz-gate matrix-sample clusters-sample
+ci: fmt-check lint lint-prose doc deny check-book test fuzz-gate matrix-sample clusters-sample
 
 # Format the code
 fmt:
@@ -82,6 +82,19 @@ lint:
     cargo clippy {{ everything }} --all-targets -- --deny warnings
     cargo clippy --package tidegate -- --deny warnings
     cargo clippy --package tidegate-stream --no-default-features -- --deny warnings
+
+# Check the English of all Markdown, help texts and doc comments (Vale, if Go is installed)
+lint-prose:
+    {{ scripts }}/lint-prose.sh
+
+# Build the documents as a book with a search, target/book/index.html
+book:
+    {{ scripts }}/book.sh
+
+# Build the book, and check every link of its pages
+[private]
+check-book: book
+    cargo test {{ everything }} --test documents -- --ignored book::
 
 # Build the documentation of all crates; warnings are errors
 doc:

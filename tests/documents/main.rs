@@ -11,9 +11,11 @@ mod program;
 #[path = "../terminal/mod.rs"]
 mod terminal;
 
+mod book;
 mod dependencies;
 mod deploy;
 mod figures;
+mod first_evening;
 mod glossary;
 mod imports;
 mod markdown;

@@ -2,7 +2,11 @@
 
 mod checks;
 
-use std::{path::Path, process::Command};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    process::{Command, Output},
+};
 
 use crate::{fixture::Fixture, markdown::Document, tree::Tree};
 
@@ -11,7 +15,7 @@ const HISTORY: &str = "CHANGELOG.md";
 /// Written by `just bench` from figures and from method.md, which is checked. The names in it are the servers' own.
 const GENERATED: &str = "docs/benchmarks/README.md";
 /// The part of the generated page that people write; nobody reads it in its own place.
-const PART_OF_GENERATED: &str = "crates/tidegate-bench/src/bench/method.md";
+pub const PART_OF_GENERATED: &str = "crates/tidegate-bench/src/bench/method.md";
 
 /// The page with the replies of `lua/admit.lua` and with `XADD`.
 const PRODUCERS: &str = "docs/producers.md";
@@ -195,6 +199,24 @@ fn a_wrong_document_would_be_seen() {
     assert!(!checks::log_lines(&tree, "## What the log says\n| `never said` | INFO | |").is_empty());
 }
 
+#[test]
+fn each_page_that_shows_commands_has_vouchers_of_its_own() {
+    let tree = Tree::read_all();
+    let mut pages: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for page in documents(&tree).iter().filter(|page| page.name != HISTORY) {
+        for voucher in checks::vouchers(page) {
+            pages.entry(voucher).or_default().insert(page.name.clone());
+        }
+    }
+    let shared = pages.iter().filter(|(_, pages)| pages.len() > 1);
+    assert_none(shared.map(|(voucher, pages)| format!("voucher {voucher}: {pages:?}")).collect());
+    let page = Document::parse(
+        "a.md",
+        "`--voucher 7` `voucherId 9`\n```sh\nseckill:stock:8 {3}:seckill:stock:8\n```\n",
+    );
+    assert_eq!(checks::vouchers(&page), ["7", "8", "8", "9"]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_documents_say_to_type_works_and_a_worker_writes_the_orders() {
     let tree = Tree::read_all();
@@ -232,9 +254,15 @@ async fn what_the_documents_say_to_type_works_and_a_worker_writes_the_orders() {
     assert!(worker.stop().await.success());
 }
 
-/// Types it at the top of the repository, as a user with no more rights than `config/` gives whoever does that; it must
-/// succeed. Returns what it prints.
+/// Types a line that must succeed. Returns what it prints.
 fn type_in(fixture: &Fixture, line: &str) -> String {
+    let output = run_line(fixture, line);
+    assert!(output.status.success(), "{line}: {output:?}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// Runs a line of shell at the top of the repository, as the users of `config/` with the least rights that it needs.
+pub fn run_line(fixture: &Fixture, line: &str) -> Output {
     let (redis, mysql) = match line {
         line if line.starts_with("redis-cli ") => ("tidegate-producer", "tidegate-reader"),
         line if line.contains("migrate") => ("tidegate-operator", "tidegate-owner"),
@@ -242,14 +270,9 @@ fn type_in(fixture: &Fixture, line: &str) -> String {
     };
     let folder = Path::new(env!("CARGO_BIN_EXE_tidegate")).parent().expect("a folder");
     let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap_or_default());
-    let output = Command::new("bash")
-        .args(["-euc", line])
-        .current_dir(Tree::root())
-        .env("PATH", path)
-        .env("TIDEGATE_REDIS_URL", fixture.redis_url_of(redis))
-        .env("TIDEGATE_MYSQL_URL", fixture.mysql_url_of(mysql))
-        .output()
-        .expect("bash runs");
-    assert!(output.status.success(), "{line}: {output:?}");
-    String::from_utf8(output.stdout).expect("text")
+    let mut shell = Command::new("bash");
+    shell.args(["-euc", line]).current_dir(Tree::root()).env("PATH", path);
+    shell.env("TIDEGATE_REDIS_URL", fixture.redis_url_of(redis));
+    shell.env("TIDEGATE_MYSQL_URL", fixture.mysql_url_of(mysql));
+    shell.output().expect("bash runs")
 }

@@ -44,6 +44,19 @@ fn wrong(words: &[String]) -> Option<String> {
     None
 }
 
+/// The vouchers of all commands of a page, in the order of their numbers.
+pub fn vouchers(document: &Document) -> Vec<String> {
+    const BEFORE: [&str; 4] = ["--voucher ", "seckill:stock:", "voucherId ", "\"voucherId\": \""];
+    let texts = document.shell.iter().chain(&document.spans);
+    let mut found: Vec<String> = texts
+        .flat_map(|text| BEFORE.into_iter().flat_map(|before| text.split(before).skip(1)))
+        .map(|rest| rest.chars().take_while(char::is_ascii_digit).collect())
+        .filter(|number: &String| !number.is_empty())
+        .collect();
+    found.sort();
+    found
+}
+
 /// Documents name the same commands again and again: each is asked once.
 fn help(path: &[&str]) -> String {
     static ASKED: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());

@@ -1,0 +1,95 @@
+//! docs/first-evening.md, typed from its first line to its last: each output that it shows is seen.
+
+use crate::{
+    fixture::{Fixture, Worker},
+    references::run_line,
+    tree::Tree,
+};
+
+const PAGE: &str = "docs/first-evening.md";
+/// The address of the gate on the page.
+const GATE: &str = "127.0.0.1:8434";
+
+/// The servers, the worker and the gate of a developer who follows the page.
+struct Evening {
+    fixture: Fixture,
+    worker: Option<Worker>,
+    gate: Option<Worker>,
+    /// The output of all commands since the last block of output.
+    output: String,
+}
+
+impl Evening {
+    /// Runs a block of commands. Refusals end with exit code 1, so only the output counts.
+    async fn run_block(&mut self, block: &str) {
+        for line in block.lines() {
+            if line == "tidegate worker" {
+                self.start_worker();
+                continue;
+            }
+            let line = if line.contains(GATE) {
+                line.replace(GATE, &self.gate_address().await)
+            } else {
+                line.to_owned()
+            };
+            let output = run_line(&self.fixture, &line);
+            for text in [output.stdout, output.stderr] {
+                self.output += &String::from_utf8(text).expect("text");
+            }
+        }
+    }
+
+    fn start_worker(&mut self) {
+        self.worker = Some(self.fixture.worker("w").start());
+    }
+
+    async fn stop_worker(&mut self) {
+        let worker = self.worker.take().expect("a worker runs");
+        assert!(worker.stop().await.success());
+    }
+
+    /// The address of the gate, which is started now.
+    async fn gate_address(&mut self) -> String {
+        let gate = self.fixture.worker("g").set("GATE_LISTEN", "127.0.0.1:0").start_as("gate");
+        gate.says("gate listens address=").await;
+        let log = gate.log();
+        let address = log.split("gate listens address=").nth(1).expect("the gate listens");
+        self.gate = Some(gate);
+        address.split_whitespace().next().expect("an address").to_owned()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_evening_goes_as_its_page_says() {
+    let fixture = Fixture::with_own_mysql().await;
+    fixture.add_users().await;
+    let mut evening = Evening { fixture, worker: None, gate: None, output: String::new() };
+    let page = Tree::read_all().read(PAGE);
+    let mut outputs = 0;
+    for section in page.split("\n## ").skip(1) {
+        if section.starts_with("5. An outage") {
+            evening.stop_worker().await;
+        }
+        // Blocks are every second part, and begin with their language.
+        for block in section.split("\n```").skip(1).step_by(2) {
+            match block.split_once('\n').expect("a block has lines") {
+                ("sh", commands) => {
+                    if evening.worker.is_none() && commands.contains("order wait") {
+                        evening.start_worker();
+                    }
+                    evening.run_block(commands).await;
+                }
+                (_, shown) => {
+                    for line in shown.lines() {
+                        assert!(evening.output.contains(line), "{line:?} is not in\n{}", evening.output);
+                    }
+                    evening.output.clear();
+                    outputs += 1;
+                }
+            }
+        }
+    }
+    assert_eq!(outputs, 6, "the page shows six outputs");
+    evening.stop_worker().await;
+    assert!(evening.gate.expect("the gate runs").stop().await.success());
+}
